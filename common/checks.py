@@ -1,0 +1,129 @@
+"""What a check asserts: got agrees with want, or a message says what was tried, what came and what was wanted."""
+import reprlib
+import sys
+
+import numpy as np
+
+SHORT = reprlib.Repr()
+SHORT.maxtuple = SHORT.maxlist = SHORT.maxdict = SHORT.maxset = 12
+SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 120
+
+
+def agree(got, want, case, *, rtol=None, atol=0.0, mistakes=None):
+    """Raises AssertionError unless got has want's type, shape, dtype and values.
+
+    case: what was tried, as the student would type it. rtol, atol: exact where both are left out; |got - want| <= atol +
+    rtol |want| otherwise; NaN agrees only with a wanted NaN. An int passes for a wanted float, a NumPy scalar for a number.
+    mistakes: {sentence: the value that this mistake gives}; the message ends in the sentence whose value came.
+    A hole that still holds ... raises NotImplementedError, as an unsolved function does.
+    """
+    if got is Ellipsis:
+        raise NotImplementedError(f"{case} is still ...: replace it with your answer")
+    rtol = 0.0 if rtol is None else rtol
+    difference = _difference(got, want, rtol, atol)
+    if difference is None:
+        return
+    message = f"{case} gave {show(got)}, want {show(want)}."
+    if difference:
+        message += f" ({difference})"
+    for sentence, wrong in (mistakes or {}).items():
+        if _difference(got, wrong, rtol, atol) is None:
+            message += f"\n{sentence}"
+            break
+    raise AssertionError(message)
+
+
+def show(value):
+    """A value in at most a line or so, an array with its type and shape."""
+    if _is_tensor(value) or type(value) is np.ndarray:
+        kind = "tensor" if _is_tensor(value) else "array"
+        dtype = str(value.dtype).removeprefix("torch.")
+        array = _float_array(value)
+        text = np.array2string(array, threshold=12, edgeitems=2, precision=5, separator=", ") if array.size else "[]"
+        return f"{dtype} {kind} of shape {tuple(value.shape)} {' '.join(text.split())}"
+    return SHORT.repr(value)
+
+
+def _difference(got, want, rtol, atol):
+    """None where got agrees with want; else where it differs ("" where the two values say it all)."""
+    if _is_tensor(want):
+        return _array_difference(got, want, rtol, atol) if _is_tensor(got) else f"a {_name(got)}, not a tensor"
+    if type(want) is np.ndarray:
+        return _array_difference(got, want, rtol, atol) if type(got) is np.ndarray else f"a {_name(got)}, not an array"
+    if type(want) in (list, tuple):
+        return _sequence_difference(got, want, rtol, atol)
+    if type(want) is dict:
+        if type(got) is not dict or set(got) != set(want):
+            return f"a {_name(got)}, not a dict" if type(got) is not dict else "other keys"
+        return _first(got, want, list(want), rtol, atol)
+    if isinstance(want, (bool, np.bool_)):
+        return None if type(got) in (bool, np.bool_) and bool(got) == bool(want) else _other_type(got, "a bool", (bool, np.bool_))
+    if isinstance(want, (int, float, complex, np.number)):
+        return _number_difference(got, want, rtol, atol)
+    return None if type(got) is type(want) and got == want else _other_type(got, f"a {_name(want)}", (type(want),))
+
+
+def _sequence_difference(got, want, rtol, atol):
+    plain = tuple if _name(got) == "Size" and isinstance(got, tuple) else type(got)  # torch.Size is a tuple
+    if plain is not type(want):
+        return f"a {_name(got)}, not a {_name(want)}"
+    if len(got) != len(want):
+        return f"{len(got)} long, not {len(want)}"
+    return _first(got, want, range(len(want)), rtol, atol)
+
+
+def _first(got, want, keys, rtol, atol):
+    for key in keys:
+        difference = _difference(got[key], want[key], rtol, atol)
+        if difference is not None:
+            return f"at [{key!r}]" + (f": {difference}" if difference else "")
+    return None
+
+
+def _number_difference(got, want, rtol, atol):
+    whole = isinstance(want, (int, np.integer))
+    accepted = (int,) if whole else (int, float) if not isinstance(want, (complex, np.complexfloating)) else (int, float, complex)
+    numpy_accepted = np.integer if whole else np.number
+    if type(got) not in accepted and not isinstance(got, numpy_accepted):
+        return f"a {_name(got)}, not {'an int' if whole else 'a number'}"
+    if got == want or (want != want and got != got):
+        return None
+    close = abs(got - want) <= atol + rtol * abs(want) and abs(want) != float("inf")
+    return None if close else ""
+
+
+def _array_difference(got, want, rtol, atol):
+    if tuple(got.shape) != tuple(want.shape):
+        return f"shape {tuple(got.shape)}, not {tuple(want.shape)}"
+    if got.dtype != want.dtype:
+        return f"{got.dtype}, not {want.dtype}"
+    got, want = _float_array(got), _float_array(want)
+    with np.errstate(all="ignore"):
+        wrong = ~np.isclose(got, want, rtol=rtol, atol=atol, equal_nan=True) if rtol or atol else ~(
+            (got == want) | ((got != got) & (want != want)))
+    if not wrong.any():
+        return None
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    place = f"at [{', '.join(map(str, index))}] {got[index]}, want {want[index]}" if index else ""
+    return place if wrong.sum() == 1 else f"{int(wrong.sum()):,} of {wrong.size:,} elements differ, first {place}"
+
+
+def _float_array(value):
+    """The same numbers as a NumPy array (formats that NumPy lacks, such as bfloat16, become float32)."""
+    if type(value) is np.ndarray:
+        return value
+    value = value.detach().cpu()
+    return value.float().numpy() if value.dtype.is_floating_point and value.dtype.itemsize < 4 else value.numpy()
+
+
+def _is_tensor(value):
+    torch = sys.modules.get("torch")
+    return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
+
+
+def _other_type(got, wanted, accepted):
+    return "" if type(got) in accepted else f"a {_name(got)}, not {wanted}"
+
+
+def _name(value):
+    return type(value).__name__

@@ -1,0 +1,1 @@
+"""One path from a source to a mark: for the student, the instructor and continuous integration."""

@@ -1,0 +1,184 @@
+"""Notebooks from sources: the student's labs, and the executed solutions.
+
+python -m grading.build labs [--force]        labs/*.ipynb; a lab with work in it is left alone, or with --force kept aside
+python -m grading.build solutions [--force]   solutions/*.ipynb, executed where the code changed (--force: all)
+"""
+import argparse
+import hashlib
+import os
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+
+from grading import holes, lab as labs
+from grading.lab import ROOT
+
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+GO_ON = "raises-exception"  # JupyterLab's Run All goes on after such a cell fails: a fresh lab shows all that is to do
+CELL_TIMEOUT_S = 120
+
+
+def lab_notebook(lab):
+    """What the student opens: stubs in the holes, no held-out checks; identical at each build."""
+    notebook = _notebook(lab, lambda cell, exercise: exercise.stub if exercise else holes.stub(cell.source),
+                         [cell for cell in lab.cells if "held-out" not in cell.tags])
+    first_hole = next((i for i, cell in enumerate(notebook.cells) if "hole" in cell.metadata.get("tags", [])), 0)
+    for cell in notebook.cells[first_hole:]:
+        if cell.cell_type == "code":
+            cell.metadata["tags"] = [*cell.metadata.get("tags", []), GO_ON]
+    notebook.metadata["built_sha256"] = content_hash(notebook)
+    return notebook
+
+
+def solution_notebook(lab):
+    """The lab with its answers, not yet executed."""
+    notebook = _notebook(lab, lambda cell, exercise: holes.solved(cell.source), lab.cells)
+    for cell in notebook.cells:
+        if "check" in cell.metadata.get("tags", []):
+            cell.metadata["tags"].append("nbval-check-output")
+    code = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    notebook.metadata["code_sha256"] = hashlib.sha256(code.encode()).hexdigest()
+    return notebook
+
+
+def _notebook(lab, text, cells):
+    exercises = {exercise.hole: exercise for exercise in lab.exercises}
+    points = {exercise.number: exercise.points for exercise in lab.exercises}
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": KERNEL, "language_info": {"name": "python"}})
+    for cell in cells:
+        source = text(cell, exercises.get(cell))
+        if cell.kind == "markdown":
+            source = labs.HEADING.sub(lambda heading: f"{heading[0]} · {_plural(points[heading[1]], 'point')}", source)
+            notebook.cells.append(nbformat.v4.new_markdown_cell(source))
+        else:
+            notebook.cells.append(nbformat.v4.new_code_cell(source))
+        if cell.tags:
+            notebook.cells[-1].metadata["tags"] = sorted(cell.tags)
+    _set_ids(notebook)
+    return notebook
+
+
+def _set_ids(notebook):
+    """Cell ids that depend on nothing but the text, so that a build is the same twice and an edit changes one id."""
+    seen = {}
+    for cell in notebook.cells:
+        name = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:10]
+        seen[name] = seen.get(name, 0) + 1
+        cell["id"] = name if seen[name] == 1 else f"{name}-{seen[name]}"
+
+
+def content_hash(notebook):
+    """A hash of what a student could have changed: the cells' kinds and texts, not their outputs."""
+    text = "\0".join(f"{cell.cell_type}\n{cell.source}" for cell in notebook.cells)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def has_work(path):
+    """Whether a lab on disk was changed since it was built; a file that can't be read is taken for work."""
+    try:
+        notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+    except Exception:  # whatever nbformat makes of it, it is somebody's file
+        return True
+    return notebook.metadata.get("built_sha256") != content_hash(notebook)
+
+
+def write(notebook, path):
+    """Writes the notebook whole or not at all: a full disk leaves the old file."""
+    new = path.with_suffix(".new")
+    try:
+        nbformat.write(notebook, new)
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def keep_aside(path):
+    """Moves a file to a name that is free, and returns it."""
+    number = 1
+    while (copy := path.with_name(f"{path.stem}.backup-{number}.ipynb")).exists():
+        number += 1
+    return path.rename(copy)
+
+
+def build_labs(force=False, folder=ROOT / "labs"):
+    """Builds every lab; returns the paths left alone because there is work in them."""
+    left = []
+    folder.mkdir(exist_ok=True)
+    for name in labs.names():
+        path = folder / f"{name}.ipynb"
+        notebook = lab_notebook(labs.read(name))
+        if path.exists() and nbformat.writes(notebook).strip() == path.read_text(encoding="utf-8").strip():
+            print(f"{path.name}: up to date")
+            continue
+        if path.exists() and has_work(path):
+            if not force:
+                print(f"{path.name}: has work in it, left alone (make labs FORCE=1 keeps a copy and builds a fresh one)")
+                left.append(path)
+                continue
+            print(f"{path.name}: your work is kept in {keep_aside(path).name}")
+        write(notebook, path)
+        print(f"{path.name}: built")
+    return left
+
+
+def build_solutions(force=False, folder=ROOT / "solutions"):
+    """Executes every solution whose code changed since it was executed; new prose is taken over without a run."""
+    for name in labs.names():
+        path = folder / f"{name}.ipynb"
+        notebook = solution_notebook(labs.read(name))
+        old = nbformat.read(path, as_version=4) if path.exists() else None
+        if old and not force and old.metadata.get("code_sha256") == notebook.metadata["code_sha256"]:
+            _take_outputs(notebook, old)
+        else:
+            print(f"{path.name}: executing", flush=True)
+            execute(notebook, folder)
+        write(notebook, path)
+        print(f"{path.name}: {path.stat().st_size / 1024:.0f} KB")
+
+
+def execute(notebook, folder):
+    """Runs the notebook in place, in a kernel whose profile and ledger are not the student's; keeps no time stamps."""
+    import tempfile
+
+    from nbclient import NotebookClient
+
+    from common import device
+    with tempfile.TemporaryDirectory() as scratch:
+        environment = dict(os.environ, COURSE_FOLDER=scratch,
+                           PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+        client = NotebookClient(notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", record_timing=False,
+                                resources={"metadata": {"path": str(folder)}})
+        client.execute(env=environment)
+    notebook.metadata["language_info"] = {"name": "python"}
+    notebook.metadata["executed_on"] = device.name()
+
+
+def _take_outputs(notebook, old):
+    """The old outputs go to the new notebook: its code cells are the same, in the same order."""
+    executed = [cell for cell in old.cells if cell.cell_type == "code"]
+    for cell, before in zip([cell for cell in notebook.cells if cell.cell_type == "code"], executed, strict=True):
+        cell.outputs, cell.execution_count = before.outputs, before.execution_count
+    for key in ("widgets", "executed_on"):
+        if key in old.metadata:
+            notebook.metadata[key] = old.metadata[key]
+
+
+def _plural(count, noun):
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m grading.build", description=re.sub(r"\n.*", "", __doc__, flags=re.DOTALL))
+    parser.add_argument("what", choices=["labs", "solutions"])
+    parser.add_argument("--force", action="store_true", help="build also what has work in it (a copy is kept) or is up to date")
+    options = parser.parse_args(arguments)
+    if options.what == "solutions":
+        build_solutions(options.force)
+        return 0
+    return 1 if build_labs(options.force) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

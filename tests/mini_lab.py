@@ -86,7 +86,7 @@ def count(steps):
     counter = Counter()
     return [counter.step() for _ in range(steps)]
 
-# %% tags=["check"]
+# %% tags=["check"] limit_s=3
 agree(count(3), [2, 4, 6], "count(3)")
 '''
 

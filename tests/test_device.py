@@ -1,0 +1,53 @@
+"""What this machine is, and Triton made ready before its import."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common import device
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_this_machine_is_described():
+    assert device.cores() >= 1 and device.memory_bytes() > 1e8
+    assert device.name() and device.describe().startswith(f"{device.cores()} cores")
+    assert ("no GPU" in device.describe()) == (not device.has_gpu())
+
+
+@pytest.mark.parametrize("setting, want", [(None, False), ("", False), ("0", False), ("1", True), ("true", True), ("ON", True)])
+def test_interprets_is_tritons_own_rule(setting, want):
+    assert device.interprets(setting) == want
+
+
+def test_importing_device_imports_nothing_heavy():
+    script = "import sys, common.device; print('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", script], cwd=ROOT, text=True) == "False\n"
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(device, "has_gpu", lambda: False)
+    monkeypatch.setattr(device.os, "environ", {})
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+
+
+def test_triton_interprets_where_there_is_no_gpu(no_gpu):
+    device.prepare_triton()
+    assert os.environ["TRITON_INTERPRET"] == "1"
+
+
+def test_triton_is_left_alone_where_there_is_a_gpu(no_gpu, monkeypatch):
+    monkeypatch.setattr(device, "has_gpu", lambda: True)
+    device.prepare_triton()
+    assert "TRITON_INTERPRET" not in os.environ
+
+
+def test_triton_imported_too_early_is_told(no_gpu, monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", device)
+    with pytest.raises(RuntimeError, match="restart the kernel and run the setup cell first"):
+        device.prepare_triton()
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton was imported interpreting
+    device.prepare_triton()

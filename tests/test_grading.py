@@ -1,0 +1,150 @@
+"""The command line of the grader, as an instructor and a student meet it."""
+import csv
+import json
+import shutil
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+from grading import __main__ as command
+from grading import build, holes, lab, report
+from grading.lab import ROOT
+from grading.score import Result
+
+FIRST = lab.names()[0]
+
+
+def notebook(path, fill=True, edit=None):
+    """A submission of the first lab: solved, or untouched; edit changes its cells."""
+    built = build.lab_notebook(lab.read(FIRST))
+    answers = {e.stub: holes.solved(e.hole.source) for e in lab.read(FIRST).exercises}
+    for cell in built.cells:
+        if fill and cell.source in answers:
+            cell.source = answers[cell.source]
+    if edit:
+        edit(built)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(built, path)
+    return path
+
+
+def grade(*arguments):
+    return subprocess.run([sys.executable, "-m", "grading", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def a_class(tmp_path_factory):
+    """A class of odd submissions, graded once."""
+    folder = tmp_path_factory.mktemp("class")
+    first = lab.read(FIRST).exercises[0].name
+
+    def loop(built):
+        cell = next(cell for cell in built.cells if f"def {first}(" in cell.source)
+        cell.source = f"def {first}(*args):\n    import os; os._exit(1)"
+    notebook(folder / "ada" / f"{FIRST}.ipynb")
+    notebook(folder / "bob" / f"{FIRST}.ipynb", fill=False)
+    notebook(folder / "cyd" / f"{FIRST}-Copy1.ipynb", edit=loop)
+    notebook(folder / "dan" / f"{FIRST}.ipynb", edit=lambda built: built.cells.clear())
+    (folder / "eve").mkdir()
+    (folder / "eve" / f"{FIRST}.ipynb").write_bytes(b"\x00\xff")
+    notebook(folder / "=fay" / f"{FIRST}.ipynb", edit=lambda built: built.cells.reverse())
+    (folder / "=fay" / "notes.ipynb").write_text("{}")
+    run = grade(folder, "--out", folder / "out")
+    assert run.returncode == 0, run.stderr
+    return folder / "out", run.stdout
+
+
+def of(rows, student):
+    return [row for row in rows if row["student"] == student]
+
+
+def test_a_class_is_graded_each_with_their_reason(a_class):
+    out, screen = a_class
+    rows = json.loads((out / "results.json").read_text())
+    assert [set(row) for row in rows] == [set(report.FIELDS)] * len(rows)
+    exercises = len(lab.read(FIRST).exercises)
+    assert len(rows) == 6 * exercises
+    for student in ("ada", "=fay"):
+        assert all(row["points"] == row["max_points"] for row in of(rows, student))
+    assert {row["status"] for row in of(rows, "bob")} == {"not attempted"}
+    assert of(rows, "cyd")[0]["status"] == "died" and of(rows, "cyd")[-1]["points"] > 0
+    assert {row["status"] for row in of(rows, "dan")} == {"missing"}
+    assert all("is no notebook" in row["message"] for row in of(rows, "eve"))
+    assert "left out:" in screen and "notes.ipynb" in screen
+
+
+def test_the_csv_holds_the_same_and_no_formula(a_class):
+    out, _ = a_class
+    with (out / "results.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    rows = json.loads((out / "results.json").read_text())
+    assert [int(row["points"]) for row in table] == [row["points"] for row in rows]
+    assert "'=fay" in {row["student"] for row in table}
+
+
+def test_one_s_own_lab_is_a_line_an_exercise(tmp_path):
+    run = grade(notebook(tmp_path / f"{FIRST}.ipynb", fill=False))
+    assert run.returncode == 0, run.stderr
+    for exercise in lab.read(FIRST).exercises:
+        assert f"{exercise.number} {exercise.name}" in run.stdout
+    assert "not attempted" in run.stdout
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (["99"], "there is no lab '99': the labs are 01_strides"),
+    (["nowhere/"], "no such folder or notebook"),
+    (["nowhere.ipynb"], "there is no lab"),
+    (["{empty}", "--out", "{out}"], "holds no submission: they are"),
+    (["{empty}"], "say where the results go (--out RESULTS)"),
+    (["{empty}", "--out", "{file}"], "is a file: give a folder"),
+    (["01", "--jobs", "0"], "--jobs takes 1 or more")])
+def test_bad_input_gets_one_sentence(tmp_path, arguments, says):
+    places = {"empty": tmp_path / "empty", "out": tmp_path / "out", "file": tmp_path / "file"}
+    places["empty"].mkdir()
+    places["file"].write_text("")
+    run = grade(*[argument.format(**places) for argument in arguments])
+    assert run.returncode == 2
+    assert says in run.stderr and len(run.stderr.strip().splitlines()) == 1 and "Traceback" not in run.stderr
+
+
+def test_results_that_can_not_be_written_are_told(tmp_path, monkeypatch, capsys):
+    def full(rows, out):
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr(report, "write", full)
+    path = notebook(tmp_path / f"{FIRST}.ipynb", fill=False)
+    assert command.main([str(path), "--out", str(tmp_path)]) == 2
+    assert "can't be written" in capsys.readouterr().err
+
+
+def test_a_grading_process_that_dies_does_not_stop_the_class(tmp_path, monkeypatch):
+    jobs = [(student, FIRST, notebook(tmp_path / student / f"{FIRST}.ipynb", fill=False)) for student in ("ada", "bob", "cyd")]
+    monkeypatch.setattr(command, "grade_submission", dies_on_bob)
+    rows = [row for rows in command.in_processes(jobs, 2, 0) for row in rows]
+    assert {(row["student"], row["status"]) for row in rows} == {("ada", "not attempted"), ("bob", "died"), ("cyd", "not attempted")}
+
+
+def dies_on_bob(job, seed):
+    import os
+    if job[0] == "bob":
+        os._exit(1)
+    return command.grade_notebook(job[1], job[2], job[0], seed)[0]
+
+
+def test_a_write_that_fails_keeps_the_old_results(tmp_path, monkeypatch):
+    rows = report.rows("ada", FIRST, [Result("1.1 x", 1, 1, "passed")])
+    report.write(rows, tmp_path)
+    old = (tmp_path / "results.json").read_text()
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError):
+        report.write(rows * 2, tmp_path)
+    assert (tmp_path / "results.json").read_text() == old and len(list(tmp_path.iterdir())) == 2
+
+
+def test_submissions_are_never_changed(a_class, tmp_path):
+    path = notebook(tmp_path / "ada" / f"{FIRST}.ipynb")
+    before = path.read_bytes()
+    assert grade(tmp_path, "--out", tmp_path / "out").returncode == 0
+    assert path.read_bytes() == before
+    shutil.rmtree(tmp_path / "out")

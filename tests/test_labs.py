@@ -1,0 +1,201 @@
+"""The gate: what every lab must hold."""
+import re
+
+import jupytext
+import nbformat
+import pytest
+
+from grading import build, holes, score
+from grading import lab as labs
+from grading.holes import Answer
+from grading.lab import ROOT
+from grading.run import Nursery
+
+NAMES = labs.names()
+HOSTILE = {  # what every check must refuse, whatever it asks for
+    "an empty list": "[]", "NaN": "float('nan')", "zero": "0.0", "None": "None",
+    "equal to everything": "type('Yes', (), {'__eq__': lambda s, o: True, '__ne__': lambda s, o: False, '__hash__': lambda s: 0})()",
+    "the first argument": "args[0] if args else None"}
+SLY = {  # the same for answers that look at what they are given: (the solution's call changed, whether there is anything to change)
+    "the input zeroed and the answer for zeros": ("[zero(a) for a in args]; return solved(*args, **kwargs)", "any(map(full, args))"),
+    "one element expanded": ("got = solved(*args, **kwargs); return one(got) if full(got) else got", "full(solved(*args, **kwargs))")}
+SLY_NAMES = """
+def full(a):
+    return isinstance(a, (np.ndarray, torch.Tensor)) and len(set(np.asarray(a.float() if hasattr(a, "float") else a).ravel().tolist())) > 1
+def zero(a):
+    if full(a):
+        a[...] = 0
+def one(a):
+    return a.flatten()[:1].expand(a.shape) if isinstance(a, torch.Tensor) else np.broadcast_to(a.ravel()[:1], a.shape).copy()
+"""
+SIZES = {"setup": 12, "demo": 8, "check": 12}  # lines of code, comments and blank lines left out
+PROSE_WORDS = 110
+CELLS = range(30, 61)
+EXCEPTIONS = {  # (lab, first words of the cell): why it may be longer
+}
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def lab(request):
+    return labs.read(request.param)
+
+
+def solution(lab):
+    return {exercise.name: Answer(holes.solved(exercise.hole.source)) for exercise in lab.exercises}
+
+
+def wrong_answers(name):
+    """[(exercise, title, promised words, text)] of tests/wrong."""
+    path = ROOT / "tests" / "wrong" / f"{name}.py"
+    found = []
+    for cell in jupytext.read(path, fmt="py:percent").cells:
+        if cell.cell_type == "code":
+            title = cell.metadata["title"]
+            says = re.match(r"# says: (.+)\n", cell.source)
+            assert says, f"{path.name}, {title!r}: its first line must be '# says: words of the message'"
+            found.append((title.split(":")[0], title, says[1].strip(), cell.source))
+    return found
+
+
+WRONG = [pytest.param(name, *answer, id=f"{name} {answer[1]}") for name in NAMES for answer in wrong_answers(name)]
+
+
+def test_the_notebook_of_the_lab_is_built_from_its_source(lab):
+    path = ROOT / "labs" / f"{lab.name}.ipynb"
+    built = build.lab_notebook(lab)
+    assert nbformat.writes(built) == nbformat.writes(build.lab_notebook(labs.read(lab.name))), "a second build differs"
+    assert path.exists(), "make labs has not been run"
+    if build.has_work(path):
+        pytest.skip(f"{path.name} has work in it")
+    assert path.read_text(encoding="utf-8").strip() == nbformat.writes(built).strip(), "make labs has not been run since the source changed"
+    nbformat.validate(built)
+
+
+def test_the_executed_solution_is_of_this_source(lab):
+    executed = nbformat.read(ROOT / "solutions" / f"{lab.name}.ipynb", as_version=4)
+    built = build.solution_notebook(lab)
+    assert [cell.source for cell in executed.cells] == [cell.source for cell in built.cells], "make solutions has not been run"
+    assert all(cell.execution_count for cell in executed.cells if cell.cell_type == "code")
+    errors = [output.ename for cell in executed.cells for output in cell.get("outputs", []) if output.output_type == "error"]
+    assert not errors
+
+
+def test_an_untouched_lab_scores_nothing_and_says_so_kindly(lab, nursery, tmp_path):
+    path = tmp_path / f"{lab.name}.ipynb"
+    build.write(build.lab_notebook(lab), path)
+    for result in score.score(lab, score.read_answers(lab, path), nursery):
+        assert (result.points, result.status) == (0, "not attempted"), result
+        assert "Not attempted yet" in result.message
+
+
+def test_an_untouched_hole_fails_its_check_in_the_notebook(lab, nursery):
+    stubs = {exercise.name: Answer(exercise.stub) for exercise in lab.exercises}
+    problems = score.score_together(lab, stubs, nursery, [e.name for e in lab.exercises])
+    assert all(problem.startswith("NotImplementedError") for problem in problems.values()), problems
+
+
+def test_the_solution_scores_everything_both_ways(lab, nursery):
+    for seed in range(3):
+        for result in score.score(lab, solution(lab), nursery, seed=seed):
+            assert result.points == result.max_points, result
+    problems = score.score_together(lab, solution(lab), nursery, [e.name for e in lab.exercises])
+    assert not any(problems.values()), problems
+
+
+@pytest.mark.parametrize("name, exercise, title, says, text", WRONG)
+def test_a_known_wrong_answer_is_refused_with_its_message_both_ways(nursery, name, exercise, title, says, text):
+    lab = labs.read(name)
+    lab.exercise(exercise)
+    answers = solution(lab) | {exercise: Answer(text)}
+    result, = score.score(lab, answers, nursery, only=[exercise])
+    assert result.points < result.max_points, f"{title}: passed"
+    assert says.lower() in result.message.lower(), f"{title}: promised {says!r}, got {result.message!r}"
+    together = score.score_together(lab, answers, nursery, only=[exercise])[exercise]
+    assert together, f"{title}: passed in the notebook"
+    assert says.lower() in together.lower(), f"{title}: promised {says!r}, in the notebook got {together!r}"
+
+
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
+def test_no_check_takes_a_hostile_answer(lab, nursery, value):
+    for exercise in lab.exercises:
+        functions = holes.callable_names(exercise.hole.source)
+        text = "\n".join(f"def {name}(*args, **kwargs):\n    return {value}" for name in functions) or "\n".join(
+            f"args = ()\n{name} = {value}" for name in exercise.hole.names)
+        result, = score.score(lab, solution(lab) | {exercise.name: Answer(text)}, nursery, only=[exercise.name])
+        assert result.points == 0, f"{exercise.name} = {value}: {result}"
+
+
+@pytest.mark.parametrize("body, applies", SLY.values(), ids=SLY)
+def test_no_check_takes_a_sly_answer(lab, nursery, body, applies):
+    for exercise in lab.exercises:
+        name = exercise.name
+        start = f"import numpy as np, torch\n{SLY_NAMES}\n{holes.solved(exercise.hole.source)}\nsolved = {name}\ndef {name}(*args, **kwargs):\n"
+        probe = Answer(f"{start}    assert not ({applies})\n    return solved(*args, **kwargs)\n")
+        sly = Answer(f"{start}    {body}\n")
+        if name not in holes.callable_names(exercise.hole.source) or "class " in exercise.hole.source:
+            continue
+        there_is_nothing_to_change, = score.score(lab, solution(lab) | {name: probe}, nursery, only=[name])
+        if there_is_nothing_to_change.status != "passed":
+            result, = score.score(lab, solution(lab) | {name: sly}, nursery, only=[name])
+            assert result.status != "passed", f"{name}: {result}"
+
+
+def test_known_wrong_answers_are_many_and_each_names_an_exercise(lab):
+    wrong = wrong_answers(lab.name)
+    assert len(wrong) >= 6
+    assert {exercise for exercise, *_ in wrong} <= {exercise.name for exercise in lab.exercises}
+
+
+def test_no_solution_text_is_in_the_lab(lab):
+    built = build.lab_notebook(lab)
+    text = "\n".join(cell.source for cell in built.cells)
+    assert "SOLUTION" not in text
+    given = {line.strip() for cell in built.cells for line in cell.source.splitlines()}
+    for exercise in lab.exercises:
+        for answer in holes.ANSWER.finditer(exercise.hole.source):
+            for line in map(str.strip, answer[2].splitlines()):
+                assert len(line) < 20 or line.startswith("#") or line not in given, f"{exercise.name}: {line!r} stands in the lab"
+
+
+def test_a_lab_keeps_to_the_pleasant_sizes(lab):
+    cells = [cell for cell in lab.cells if "held-out" not in cell.tags]
+    assert len(cells) in CELLS or (lab.name, "cells") in EXCEPTIONS, f"{len(cells)} cells"
+    too_long = []
+    for cell in cells:
+        first = " ".join(cell.source.split()[:4])
+        if cell.kind == "markdown":
+            size, allowed = len(re.findall(r"\w[\w'’-]*", re.sub(r"<[^>]+>", "", cell.source))), PROSE_WORDS
+        else:
+            kind = next((tag for tag in ("setup", "check", "hole", "driver") if tag in cell.tags), "demo")
+            size = sum(bool(line.strip()) and not line.strip().startswith("#") for line in cell.source.splitlines())
+            allowed = SIZES.get(kind, 1000)
+        if size > allowed and (lab.name, first) not in EXCEPTIONS:
+            too_long.append(f"{size} > {allowed}: {first}")
+    assert not too_long, "\n".join(too_long)
+    assert (ROOT / "solutions" / f"{lab.name}.ipynb").stat().st_size <= 500 * 1024
+
+
+def test_a_lab_keeps_to_its_form(lab):
+    assert re.match(rf"# {lab.name[:2]} · ", lab.cells[0].source), "the title: '# NN · ...'"
+    assert 5 <= sum("optional" not in cell.source for cell in lab.cells if labs.HEADING.search(cell.source)) <= 12
+    setups = [i for i, cell in enumerate(lab.cells) if "setup" in cell.tags]
+    assert setups and setups[0] == 1, "setup is the second cell"
+    for i, cell in enumerate(lab.cells):
+        if cell.kind == "markdown" and labs.HEADING.search(cell.source):
+            assert "hole" in lab.cells[i + 1].tags and "check" in lab.cells[i + 2].tags, f"between {cell.source.splitlines()[0]!r} and its check"
+    assert "**" in "".join(cell.source for cell in lab.cells if cell.kind == "markdown"), "each part ends in a bold sentence"
+
+
+def test_checks_keep_to_the_rules(lab):
+    for exercise in lab.exercises:
+        for check in exercise.checks:
+            assert not re.search(r"except (Exception|RuntimeError|BaseException)|pytest\.raises|inspect\.|tracemalloc|manual_seed| is not | is \w", check.source), \
+                f"{exercise.name}: {check.source}"
+            assert "held-out" in check.tags or "print(" in check.source, f"{exercise.name}: a check prints a line when it passes"

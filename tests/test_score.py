@@ -1,0 +1,183 @@
+"""Scoring in two processes: each kind of answer gets its points or its reason, and the rest goes on."""
+import json
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from grading import score
+from grading.holes import Answer, solved
+from grading.run import Nursery, Session, WorkerEnded
+from tests.mini_lab import mini_lab
+
+LAB = mini_lab()
+SOLUTION = {exercise.name: Answer(solved(exercise.hole.source)) for exercise in LAB.exercises}
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+def results(nursery, **texts):
+    answers = SOLUTION | {name: Answer(text) for name, text in texts.items()}
+    return {result.exercise.split()[1]: result for result in score.score(LAB, answers, nursery)}
+
+
+def test_the_solution_scores_everything(nursery):
+    assert all(result.status == "passed" and result.points == result.max_points for result in results(nursery).values())
+
+
+@pytest.mark.parametrize("text, status, says", [
+    ("def double(x):\n    return x * x", "failed", "That is the square."),
+    ("def double(x):\n    while True: pass", "timeout", "took too long and was stopped (the limit is 3 s)"),
+    ("import os\ndef double(x):\n    os._exit(3)", "died", "ended its process (exit code 3)"),
+    ("import os, signal\ndef double(x):\n    os.kill(os.getpid(), signal.SIGSEGV)", "died", "segmentation fault"),
+    ("def double(x):\n    return [0] * 10**10", "failed", "raised MemoryError (line 2: `return [0] * 10**10`). 4 GB are allowed"),
+    ("def double(x):\n    return torch.empty(10**10)", "failed", "raised RuntimeError"),
+    ("def double(x):\n    return object()", "failed", "an object can't cross: return plain data"),
+    ("def double(x):\n    return torch.zeros(1).expand(10**9)", "failed", "too large to cross"),
+    ("def double(x):\n    return helper(x)", "failed", "name 'helper' is not defined (line 2: `return helper(x)`). What should count stands in the hole's cell."),
+    ("def double(x):\n    raise SystemExit(0)", "failed", "raised SystemExit"),
+    ("def double(x):\n    raise KeyboardInterrupt", "failed", "raised KeyboardInterrupt"),
+    ("class Odd(Exception):\n    def __str__(self): raise ValueError\ndef double(x):\n    raise Odd", "failed", "raised Exception"),
+    ("def double(x):\n    raise NotImplementedError", "not attempted", "double"),
+    ("def double(x):\n    return double(x)", "failed", "RecursionError"),
+    ("1 / 0\ndef double(x):\n    return 2 * x", "error", "The cell of `double` raised ZeroDivisionError: division by zero (line 1: `1 / 0`)"),
+    ("def double(x):\n    print('x' * 10**7)\n    return 2 * x", "passed", ""),
+    ("import warnings\nwarnings.warn('careful')\ndef double(x):\n    return 2 * x", "passed", ""),
+    ("def double(x):\n    x *= 2\n    return x", "passed", ""),
+    ("def double(x):\n    x *= 0\n    return x", "failed", "want"),
+    ("double = 3", "failed", "not callable"),
+])
+def test_an_answer_gets_its_points_or_its_reason(nursery, text, status, says):
+    found = results(nursery, double=text)
+    assert found["double"].status == status, found["double"]
+    assert says in found["double"].message
+    assert found["scale_"].status == found["predicted"].status == "passed"
+
+
+def test_an_exercise_that_needs_one_that_is_missing_says_so(nursery):
+    found = results(nursery, double=LAB.exercise("double").stub)
+    assert found["Counter"].message == "count(3) needs `double` (exercise 1.1), which is not there yet."
+
+
+def test_points_are_partial_where_there_are_several_checks(nursery):
+    result = results(nursery, double="def double(x):\n    return 2 * x if isinstance(x, torch.Tensor) else 41")["double"]
+    assert (result.points, result.max_points, result.status) == (2, 3, "partly passed")
+
+
+def test_an_endless_loop_at_the_top_of_a_cell_costs_that_cell(nursery, monkeypatch):
+    monkeypatch.setattr("grading.run.CELL_S", 1.0)
+    found = results(nursery, scale_="while True: pass\ndef scale_(x, f): ...")
+    assert found["scale_"].status == "timeout" and "The cell of `scale_`" in found["scale_"].message
+    assert found["double"].status == found["Counter"].status == "passed"
+
+
+def test_counts_can_not_be_patched_in_the_worker(nursery):
+    """The checks run elsewhere: what a student does to agree or to builtins there changes nothing."""
+    text = ("import common.checks, builtins\ncommon.checks.agree = lambda *a, **k: None\nbuiltins.AssertionError = ValueError\n"
+            "agree = lambda *a, **k: None\ndef double(x):\n    return 0 * x")
+    assert results(nursery, double=text)["double"].points == 0
+
+
+def test_random_cases_follow_the_seed(nursery):
+    text = "def double(x):\n    if len(x) > 1: raise ValueError(x.tolist())\n    return 2 * x"
+    messages = [score.score(LAB, SOLUTION | {"double": Answer(text)}, nursery, seed=seed)[0].message for seed in (1, 1, 2)]
+    assert messages[0] == messages[1] != messages[2]
+
+
+def test_workers_leave_nothing_running(nursery):
+    text = "import subprocess\nsubprocess.Popen(['sleep', '12345.25'])\ndef double(x):\n    return 2 * x"
+    assert results(nursery, double=text)["double"].status == "passed"
+    time.sleep(0.2)
+    assert not sleeping("12345.25")
+
+
+def sleeping(argument):
+    return subprocess.run(["pgrep", "-f", f"sleep {argument}"], capture_output=True).returncode == 0  # noqa: PLW1510
+
+
+def test_a_worker_asks_and_several_work_at_once(nursery):
+    """What the ranks of later labs need: p workers, each asking the grader in the middle of a call."""
+    source = "def rank(me, n):\n    __ask__('put', me, np.full(2, me))\n    return sum(__ask__('get', other).sum() for other in range(n))"
+    box, ready = {}, threading.Barrier(3)
+
+    def serve(what, *args):
+        if what == "put":
+            box[args[0]] = args[1]
+            ready.wait(timeout=10)
+            return None
+        return box[args[0]]
+    sessions = [Session(nursery, [("setup", "import numpy as np"), ("rank", source)]) for _ in range(3)]
+    got = [None] * 3
+
+    def run(me):
+        sessions[me].allow(10)
+        got[me] = sessions[me].call("rank", (me, 3), serve=serve)
+    threads = [threading.Thread(target=run, args=(me,)) for me in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for session in sessions:
+        session.close()
+    assert got == [6, 6, 6]
+
+
+def test_what_is_asked_in_vain_raises_in_the_worker(nursery):
+    session = Session(nursery, [("f", "def f():\n    try:\n        __ask__('time')\n    except ValueError as e:\n        return str(e)")])
+    session.allow(5)
+    assert session.call("f") == "nothing answers 'time' here"
+    session.close()
+
+
+def test_a_kernel_can_run_in_a_worker_that_executes_no_cell_of_the_student(nursery):
+    """What counted kernels need: the text of the student's cell, in a worker of ours."""
+    session = Session(nursery, score.worker_cells(LAB, SOLUTION))
+    names = score.check_names(LAB, session)
+    assert names["double"].source == SOLUTION["double"].text
+    worker = nursery.fork()
+    assert worker.request("execute", names["double"].source, "kernel", deadline=time.monotonic() + 5) is None
+    assert worker.request("call", "double", [4], {}, deadline=time.monotonic() + 5) == 8
+    worker.end()
+    session.close()
+
+
+def test_a_dead_worker_is_no_exception_that_a_check_could_catch():
+    assert not issubclass(WorkerEnded, Exception)
+
+
+def test_a_flood_of_answers_on_the_wire_ends_that_worker_only(nursery):
+    text = ("import socket, os\ndef double(x):\n    for fd in range(3, 64):\n        try: os.write(fd, b'\\xff' * 64)\n"
+            "        except OSError: pass\n    return 2 * x")
+    found = results(nursery, double=text)
+    assert found["double"].status == "died" and found["scale_"].status == "passed"
+
+
+@pytest.mark.parametrize("content, says", [
+    (b"", "is empty"), (b"  \n", "is empty"), (b"{", "is no notebook"), (b"\x89PNG\r\n", "is no notebook"), (b"[]", "is no notebook"),
+    (b'{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "is no notebook"), (b"{}", "is no notebook"),
+    (b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code", "source": {"a": 1}}]}', None)])
+def test_a_file_that_is_no_notebook_has_a_reason(tmp_path, content, says):
+    path = tmp_path / "99_mini.ipynb"
+    path.write_bytes(content)
+    if says is None:
+        assert {answer.status for answer in score.read_answers(LAB, path).values()} == {"missing"}
+    else:
+        with pytest.raises(ValueError, match=says):
+            score.read_answers(LAB, path)
+
+
+def test_odd_notebooks_are_read(tmp_path):
+    path = tmp_path / "99_mini.ipynb"
+    cell = {"cell_type": "code", "source": ["def double(x):\n", "    return 2 * x"], "metadata": {"tags": 3}, "id": "same", "outputs": "none"}
+    path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell, cell, {"cell_type": "raw"}, {}, 7]}))
+    assert score.read_answers(LAB, path)["double"].text == "def double(x):\n    return 2 * x"
+    path.write_text(json.dumps({"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": [
+        {"cell_type": "code", "input": "def double(x): return 2 * x", "language": "python", "outputs": []}]}]}))
+    assert score.read_answers(LAB, path)["double"].text == "def double(x): return 2 * x"

@@ -3,5 +3,6 @@ import os
 
 from common import device
 
-workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
-os.environ.setdefault("OMP_NUM_THREADS", str(max(1, device.cores() // workers)))
+workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT")  # not set in the process that starts the workers
+if workers:
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, device.cores() // int(workers))))

@@ -1,9 +1,12 @@
 """The environment: which Python is taken, when .venv is made, and what is said when it cannot be."""
 import errno
+import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
 from collections import namedtuple
 from pathlib import Path
@@ -235,6 +238,15 @@ def test_a_venv_of_an_old_python_is_left_alone(course, monkeypatch):
     assert not course.runs and (course.venv / "mine.txt").exists()
 
 
+def test_two_makes_do_not_install_at_once(course, capsys):
+    course.venv.mkdir()
+    with open(course.stamp, "a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        threading.Timer(0.2, fcntl.flock, [other, fcntl.LOCK_UN]).start()
+        course.make()
+    assert "Another make is installing into .venv: waiting" in capsys.readouterr().err and course.runs == COMPLETE
+
+
 # What is said when it cannot be made
 
 
@@ -294,6 +306,6 @@ def test_import_common_takes_under_a_tenth_of_a_second():
 
 
 def test_make_help_lists_every_target():
-    targets = [line.split(":")[0] for line in (ROOT / "Makefile").read_text().splitlines() if ":  ##" in line]
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     output = subprocess.check_output(["make", "help"], cwd=ROOT, text=True)
     assert "lab" in targets and all(f"make {target} " in output for target in targets)

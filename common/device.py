@@ -1,0 +1,79 @@
+"""What this machine is, and Triton made ready for it; python -m common.device is the doctor."""
+import os
+import platform
+import sys
+from pathlib import Path
+
+
+def has_gpu():
+    """Whether PyTorch can use an NVIDIA GPU here."""
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
+def name():
+    """The GPU's name, or the CPU's where there is no GPU."""
+    if has_gpu():
+        import torch
+        return torch.cuda.get_device_name()
+    return cpu_name()
+
+
+def cpu_name():
+    """The CPU's name as its maker writes it, or its architecture."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def cores():
+    """The number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def memory_bytes():
+    """The machine's memory in bytes, or the container's limit where that is smaller."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")  # control groups, version 2
+    text = limit.read_text().strip() if limit.exists() else "max"
+    return machine if text == "max" else min(machine, int(text))
+
+
+def describe():
+    """One line on this machine: cores, memory, GPU."""
+    line = f"{cores()} cores ({cpu_name()}), {memory_bytes() / 1e9:.0f} GB of memory"
+    if not has_gpu():
+        return f"{line}, no GPU"
+    import torch
+    gpus, gpu = torch.cuda.device_count(), torch.cuda.get_device_properties(0)
+    return f"{line}; {gpus} × {gpu.name}, {gpu.total_memory / 1e9:.0f} GB"
+
+
+def prepare_triton():
+    """Has Triton interpret kernels where there is no GPU to compile them for. Call it before triton is imported."""
+    if has_gpu() or interprets(os.environ.get("TRITON_INTERPRET")):
+        return
+    if "triton" in sys.modules:
+        raise RuntimeError("triton was imported before prepare_triton(): "
+                           "restart the kernel and run the setup cell first")
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+def interprets(setting):
+    """Whether this value of TRITON_INTERPRET (None: not set) makes Triton interpret; Triton's own rule."""
+    return (setting or "").lower() in ("1", "true", "yes", "on", "y")
+
+
+if __name__ == "__main__":
+    from common import environment
+    refusal = environment.version_refusal(sys.version_info[:3])
+    if refusal:
+        sys.exit(refusal)
+    from common import doctor
+    sys.exit(doctor.main())

@@ -1,0 +1,280 @@
+"""Says what the labs lack on this machine, and the one line that mends it: python -m common.device.
+
+Each diagnosis is a function of Facts, which are gathered in one place; it works where no package is installed.
+"""
+import ctypes
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import warnings
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from common import device, environment
+
+WELL, OPTIONAL, NEEDED = "ok", "could be better", "needed"
+
+
+class Facts(NamedTuple):
+    """What the diagnoses go by. A version is a tuple of two ints, and None what is not there."""
+
+    system: str  # sys.platform
+    interpreter: str  # how to call this Python
+    in_venv: bool  # it is the one that make made
+    python: tuple
+    lacking: tuple  # environment.unmet's (name, need, version that is there)
+    torch_error: str | None  # why PyTorch does not import
+    torch_cuda: tuple | None  # the CUDA version of PyTorch's build
+    has_gpu: bool  # PyTorch can use it
+    gpu_in_machine: bool
+    driver: tuple | None  # the newest CUDA version that NVIDIA's driver takes
+    toolkit: tuple | None  # the CUDA version of the compiler that numba.cuda uses
+    linker: tuple | None  # the version of nvJitLink, with which numba.cuda makes machine code instead of PTX
+    triton: str | None
+    triton_interpret: str | None  # the environment variable
+    compiler: str | None
+    python_headers: bool
+
+
+class Diagnosis(NamedTuple):
+    """A line of the doctor's table, and the line that mends it."""
+
+    subject: str
+    state: str  # WELL, OPTIONAL (the labs run, but less well) or NEEDED
+    found: str
+    mend: str = ""
+
+
+# Diagnoses
+
+
+def packages(facts):
+    lacking = [need for need in facts.lacking if not too_new_for_numba(need)]
+    if not lacking:
+        which = "all others" if facts.lacking else "all"
+        return Diagnosis("packages", WELL, f"Python {dotted(facts.python)}; {which} are within pyproject.toml's ranges")
+    found = ", ".join(f"{name} {version or 'is missing'}" for name, _, version in lacking[:4])
+    found += f" and {len(lacking) - 4} more" if len(lacking) > 4 else ""
+    mend = f"{pip(facts)} " + " ".join(f"'{need}'" for _, need, _ in lacking)
+    if len(lacking) > 4:
+        mend = f"{pip(facts)} -r requirements.lock" if facts.in_venv else "make doctor (makes .venv with all of them)"
+    return Diagnosis("packages", NEEDED, f"{found}, outside pyproject.toml's ranges", mend)
+
+
+def numpy(facts):
+    for _, need, version in filter(too_new_for_numba, facts.lacking):
+        found = f"{version} is too new for numba.cuda, which calls row_stack"
+        return Diagnosis("NumPy", NEEDED, found, f"{pip(facts)} '{need}'")
+
+
+def too_new_for_numba(need):
+    name, _, version = need
+    return name == "numpy" and version is not None and numbers(version) >= (2, 5)
+
+
+def torch(facts):
+    if facts.torch_error:
+        mend = f"{pip(facts)} --force-reinstall torch"
+        return Diagnosis("PyTorch", NEEDED, f"does not import: {facts.torch_error}", mend)
+
+
+def gpu(facts):
+    reinstall = (f"{pip(facts)} uv && {facts.interpreter} -m uv pip install --python {facts.interpreter} "
+                 "--reinstall-package torch --torch-backend=auto torch")  # uv takes the build that the driver takes
+    driver, build = dotted(facts.driver), dotted(facts.torch_cuda)
+    if facts.has_gpu:
+        return Diagnosis("GPU", WELL, f"driver for CUDA {driver}, PyTorch for CUDA {build}")
+    if not facts.gpu_in_machine:
+        return Diagnosis("GPU", WELL, "none from NVIDIA; the labs run on the CPU")
+    if facts.driver is None:
+        return Diagnosis("GPU", OPTIONAL, "there is one without NVIDIA's driver",
+                         "install the driver (Ubuntu: sudo ubuntu-drivers install) and restart the machine")
+    if facts.torch_error:
+        return None
+    if facts.torch_cuda is None:
+        return Diagnosis("GPU", OPTIONAL, "PyTorch's CPU build makes no use of it", reinstall)
+    if facts.torch_cuda[0] > facts.driver[0]:
+        found = f"PyTorch is built for CUDA {build}, the driver takes up to {driver}"
+        return Diagnosis("GPU", OPTIONAL, found, reinstall)
+    return Diagnosis("GPU", OPTIONAL, "PyTorch does not see it", "unset CUDA_VISIBLE_DEVICES; nvidia-smi")
+
+
+def toolkit(facts):
+    if facts.system != "linux" or any(name == "numba-cuda" for name, _, _ in facts.lacking):
+        return None
+    if facts.toolkit is None:
+        return Diagnosis("CUDA compiler", NEEDED, "numba.cuda finds none", f"{pip(facts)} 'numba-cuda[cu13]'")
+    version, driver = dotted(facts.toolkit), dotted(facts.driver)
+    if facts.driver is None or not facts.gpu_in_machine or facts.toolkit <= facts.driver:
+        return Diagnosis("CUDA compiler", WELL, f"CUDA {version}")
+    if facts.linker and facts.linker[0] == facts.driver[0] == facts.toolkit[0]:
+        return Diagnosis("CUDA compiler", WELL, f"CUDA {version}, linked for a driver of CUDA {driver}")
+    found = f"it writes PTX of CUDA {version}, newer than the driver takes ({driver})"
+    mend = f"{pip(facts)} 'numba-cuda[cu{facts.driver[0]}]' 'cuda-toolkit=={driver}.*'"
+    return Diagnosis("CUDA compiler", NEEDED, found, mend)
+
+
+def triton(facts):
+    unset = "unset TRITON_INTERPRET"
+    interprets = device.interprets(facts.triton_interpret)
+    if facts.system != "linux":
+        return Diagnosis("Triton", OPTIONAL, "there is none for this operating system; the labs without Triton run",
+                         "do the Triton labs on Linux (a container, a virtual machine or a server)")
+    if facts.triton is None:
+        return None  # told under packages
+    if facts.has_gpu and interprets:
+        return Diagnosis("Triton", OPTIONAL, "TRITON_INTERPRET has it interpret kernels, though there is a GPU", unset)
+    if not facts.has_gpu and facts.triton_interpret and not interprets:
+        found = f"TRITON_INTERPRET={facts.triton_interpret}, but with no GPU it must interpret; the labs overrule it"
+        return Diagnosis("Triton", OPTIONAL, found, unset)
+    return Diagnosis("Triton", WELL, f"{facts.triton}, {'compiles' if facts.has_gpu else 'interprets'} kernels")
+
+
+def compiler(facts):
+    users = "torch.compile and Triton call it"
+    if facts.compiler is None:
+        return Diagnosis("C++ compiler", NEEDED, f"there is none; {users}",
+                         "xcode-select --install" if facts.system == "darwin" else "sudo apt-get install g++")
+    if not facts.python_headers:
+        return Diagnosis("C++ compiler", NEEDED, f"there is one, but not Python.h; {users}",
+                         f"sudo apt-get install python{dotted(facts.python)}-dev")
+    return Diagnosis("C++ compiler", WELL, facts.compiler)
+
+
+DIAGNOSES = [packages, numpy, torch, gpu, toolkit, triton, compiler]
+
+
+def diagnose(facts):
+    """The diagnoses that these facts give rise to, in the order of the table."""
+    return [diagnosis for diagnosis in (function(facts) for function in DIAGNOSES) if diagnosis]
+
+
+def pip(facts):
+    return f"{facts.interpreter} -m pip install"
+
+
+def dotted(version):
+    return environment.dotted(version) if version else "unknown"
+
+
+def numbers(version):
+    """Major and minor of a version as it is written: "13.0.88" gives (13, 0)."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
+# Facts
+
+
+def gather():
+    """The Facts of this machine."""
+    error, cuda = import_torch()
+    return Facts(
+        system=sys.platform,
+        interpreter=sys.executable.removeprefix(f"{Path.cwd()}/"),
+        in_venv=Path(sys.prefix) == environment.VENV,
+        python=sys.version_info[:2],
+        lacking=tuple(environment.unmet(environment.requirements(test=False))),
+        torch_error=error,
+        torch_cuda=cuda,
+        has_gpu=error is None and device.has_gpu(),
+        gpu_in_machine=gpu_in_machine(),
+        driver=driver_version(),
+        toolkit=toolkit_version(),
+        linker=installed("nvidia-nvjitlink", "nvidia-nvjitlink-cu12"),
+        triton=written_version("triton"),
+        triton_interpret=os.environ.get("TRITON_INTERPRET"),
+        compiler=os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"),
+        python_headers=Path(sysconfig.get_path("include"), "Python.h").exists(),
+    )
+
+
+def import_torch():
+    """(why PyTorch does not import or None, the CUDA version of its build or None); a missing PyTorch is no error."""
+    if written_version("torch") is None:
+        return None, None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a driver that is too old: told by its own diagnosis
+            version = importlib.import_module("torch").version.cuda
+            device.has_gpu()
+    except Exception as error:  # a damaged installation fails in many ways
+        return str(error).splitlines()[0] if str(error) else repr(error), None
+    return None, numbers(version) if version else None
+
+
+def gpu_in_machine():
+    """Whether an NVIDIA GPU is in the machine, with its driver or without."""
+    for card in Path("/sys/bus/pci/devices").glob("*"):
+        if (card / "vendor").read_text() == "0x10de\n" and (card / "class").read_text().startswith("0x03"):  # display
+            return True
+    smi = shutil.which("nvidia-smi")  # no PCI bus is seen in some containers and in WSL
+    return bool(smi) and subprocess.run([smi, "-L"], capture_output=True).returncode == 0
+
+
+def driver_version():
+    """The newest CUDA version that NVIDIA's driver takes."""
+    try:
+        library, version = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    except OSError:
+        return None
+    if library.cuDriverGetVersion(ctypes.byref(version)) or not version.value:
+        return None
+    return version.value // 1000, version.value % 1000 // 10
+
+
+def toolkit_version():
+    """The CUDA version of the installed compiler packages, or of nvcc."""
+    version = installed("nvidia-nvvm", "nvidia-cuda-nvcc-cu12")
+    if version or not shutil.which("nvcc"):
+        return version
+    output = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout
+    release = re.search(r"release ([\d.]+)", output)
+    return numbers(release.group(1)) if release else None
+
+
+def installed(*names):
+    """Major and minor version of the first of these packages that is installed."""
+    return next((numbers(version) for version in map(written_version, names) if version), None)
+
+
+def written_version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+# The table
+
+
+def main():
+    """Prints the table and the mends; 0 if the labs have all that they need, else 1."""
+    diagnoses = diagnose(gather())
+    print_table(device.describe(), [(line.subject, line.state, line.found) for line in diagnoses])
+    for line in diagnoses:
+        if line.mend:
+            print(f"{line.subject}: {line.mend}")
+    needed = sum(line.state == NEEDED for line in diagnoses)
+    print("All that the labs need is here." if not needed else f"To mend before the labs run: {needed}.")
+    return int(needed > 0)
+
+
+def print_table(title, rows):
+    try:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:  # rich is one of the packages that may be missing
+        print("\n".join([title, *("  ".join(row) for row in rows)]))
+        return
+    styles = {WELL: "green", OPTIONAL: "yellow", NEEDED: "bold red"}
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=box.SIMPLE)
+    for subject, state, found in rows:
+        table.add_row(Text(subject), Text(state, styles[state]), Text(found, overflow="fold"))
+    Console().print(table)

@@ -1,0 +1,74 @@
+"""Opens JupyterLab on one lab: python -m common.jupyter 01 --port 8888."""
+import argparse
+import errno
+import os
+import socket
+import sys
+import webbrowser
+from pathlib import Path
+
+LABS = Path(__file__).resolve().parent.parent / "labs"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m common.jupyter", description=__doc__)
+    parser.add_argument("lab", help="number or name of the lab")
+    parser.add_argument("--port", default="8888")
+    options = parser.parse_args(arguments)
+    command = jupyter_command(find_lab(options.lab), free_port(options.port), has_browser(), os.geteuid() == 0)
+    print("JupyterLab starts; Control-C, twice, ends it.", flush=True)
+    os.execv(sys.executable, [sys.executable, *command])
+
+
+def find_lab(wanted):
+    """The name of the lab's notebook in labs/, by its number or name; exits with what is allowed if there is none."""
+    names = [path.stem for path in sorted(LABS.glob("[0-9][0-9]_*.ipynb")) if "." not in path.stem]
+    if not names:
+        raise SystemExit(f"There is no lab in {LABS}: make labs builds them.")
+    for name in names:
+        if wanted.removesuffix(".ipynb") in (name, name[:2], name[:2].lstrip("0")):
+            return name + ".ipynb"
+    allowed = ", ".join(f"{name[:2]} ({name[3:]})" for name in names)
+    raise SystemExit(f"There is no lab {wanted!r}: LAB is one of {allowed}.")
+
+
+def free_port(text):
+    """The port as an int; exits with the mend if it is no port or is in use."""
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise SystemExit(f"{text!r} is no port: PORT is a number from 1 to 65535, as in make lab PORT=8889")
+    port = int(text)
+    for family, kind, _, _, address in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM):
+        with socket.socket(family, kind) as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                server.bind(address)
+            except OSError as error:  # any other error is JupyterLab's to tell: it tries all addresses of localhost
+                if error.errno == errno.EADDRINUSE:
+                    raise SystemExit(f"Port {port} is in use: make lab PORT={port % 65535 + 1}") from None
+                if error.errno == errno.EACCES:
+                    raise SystemExit(f"Port {port} belongs to the system: make lab PORT=8889") from None
+    return port
+
+
+def has_browser():
+    """Whether a browser can open a window here."""
+    if sys.platform == "linux" and not any(map(os.environ.get, ["BROWSER", "DISPLAY", "WAYLAND_DISPLAY"])):
+        return False
+    try:
+        return bool(webbrowser.get())
+    except webbrowser.Error:
+        return False
+
+
+def jupyter_command(notebook, port, browser, root):
+    """The arguments with which Python starts JupyterLab in labs/ with this notebook open."""
+    return [
+        "-m", "jupyterlab", f"--ServerApp.root_dir={LABS}", f"--LabApp.default_url=/lab/tree/{notebook}",
+        f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
+        "--Application.log_level=WARN",  # the address is still shown
+        *([] if browser else ["--no-browser"]), *(["--allow-root"] if root else []),
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""python -m grading.mutants 01    mutates the solution of a lab and reports the share of mutants that the checks catch
+
+A mutant is the solution with one thing changed inside an answer: an operator swapped, a constant moved by one, a condition
+negated, a loop left empty (Cosmic Ray's operators), or a line dropped (ours). A mutant that passes is either equal to the
+solution or shows what no check asks: each is printed.
+"""
+import argparse
+import ast
+import difflib
+import random
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count
+from multiprocessing import get_context
+
+from rich.console import Console
+from rich.progress import track
+
+from grading import holes
+from grading import lab as labs
+from grading.__main__ import _lab, _nursery
+
+A_HOLE = 60  # mutants of one hole, drawn at random where there are more
+
+
+def mutants(source):
+    """The distinct mutants of a hole's cell (its text with marks): texts of solved cells that differ in the answer alone."""
+    solution = holes.solved(source)
+    kept = set(holes.stub(source).splitlines())  # signature and docstring are the student's to keep
+    found = {}
+    for text in [*_swapped(solution), *_dropped(solution)]:
+        changed = [line[2:] for line in difflib.ndiff(solution.splitlines(), text.splitlines()) if line.startswith("- ")]
+        if changed and not kept.intersection(changed) and _compiles(text):
+            found[text] = None
+    return list(found)
+
+
+def _swapped(solution):
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator, operator_names
+    for name in operator_names():
+        if any(word in name for word in ("Variable", "Decorator", "_Is")):  # `is` for `==` changes nothing on small ints
+            continue
+        operator = get_operator(name)()
+        for occurrence in count():
+            text = mutate_code(solution, operator, occurrence)
+            if text is None:
+                break
+            yield text
+
+
+def _dropped(solution):
+    """The solution with one statement replaced by pass."""
+    lines = solution.splitlines()
+    for node in ast.walk(ast.parse(solution)):
+        for statement in getattr(node, "body", []) if not isinstance(node, (ast.Module, ast.ClassDef, ast.Lambda, ast.IfExp)) else []:
+            if not isinstance(statement, (ast.Pass, ast.FunctionDef)):
+                indent = " " * statement.col_offset
+                yield "\n".join([*lines[:statement.lineno - 1], f"{indent}pass", *lines[statement.end_lineno:]])
+
+
+def _compiles(text):
+    try:
+        compile(text, "<mutant>", "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+def survives(job):
+    """Whether the checks of an exercise pass a mutant."""
+    from grading import score
+    name, exercise, text = job
+    lab = _lab(name)
+    answers = {e.name: holes.Answer(holes.solved(e.hole.source)) for e in lab.exercises} | {exercise: holes.Answer(text)}
+    result, = score.score(lab, answers, _nursery(), only=[exercise])
+    return result.status == "passed"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m grading.mutants", description=__doc__.splitlines()[0])
+    parser.add_argument("lab")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw where a hole has many mutants")
+    options = parser.parse_args(arguments)
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        name = labs.resolve(options.lab)
+    except ValueError as problem:
+        console.print(f"mutants: {problem}", markup=False)
+        return 2
+    draw, jobs = random.Random(options.seed), []
+    for exercise in _lab(name).exercises:
+        texts = mutants(exercise.hole.source)
+        jobs += [(name, exercise.name, text) for text in (draw.sample(texts, A_HOLE) if len(texts) > A_HOLE else texts)]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        alive = list(track(pool.map(survives, jobs), total=len(jobs), description=f"mutants of {name}", console=console))
+    for exercise in _lab(name).exercises:
+        of = [(text, lives) for (_, hole, text), lives in zip(jobs, alive, strict=True) if hole == exercise.name]
+        console.print(f"{exercise.number} {exercise.name}: {sum(not lives for _, lives in of)} of {len(of)} caught", markup=False)
+        solution = holes.solved(exercise.hole.source).splitlines()
+        for text in (text for text, lives in of if lives):
+            change = [line for line in difflib.ndiff(solution, text.splitlines()) if line[:2] in ("- ", "+ ")]
+            console.print("    passes: " + "  ->  ".join(" ".join(line.split()) for line in change), markup=False)
+    caught = len(jobs) - sum(alive)
+    console.print(f"{name}: {caught} of {len(jobs)} mutants caught ({caught / max(len(jobs), 1):.1%})", markup=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

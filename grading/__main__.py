@@ -2,20 +2,15 @@
 python -m grading FOLDER --out RESULTS    grades FOLDER/<student>/NN_noun.ipynb, all cores
 """
 import argparse
-import atexit
-import functools
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
+from grading import classroom, report
 from grading import lab as labs
-from grading import report
 from grading.lab import ROOT
 
 console = Console(highlight=False)
@@ -58,7 +53,7 @@ def grade_own(word, out, seed):
         path = ROOT / "labs" / f"{name}.ipynb"
     if not path.is_file():
         raise BadInput(f"there is no notebook {os.path.relpath(path)}: make labs builds the labs")
-    rows, results = grade_notebook(name, path, "me", seed)
+    rows, results = classroom.grade_notebook(name, path, "me", seed)
     console.print(report.lab_table(name, results))
     if out:
         write(rows, out)
@@ -70,14 +65,17 @@ def grade_class(folder, out, jobs, seed):
         raise BadInput(f"{folder} is a folder of submissions: say where the results go (--out RESULTS)")
     if out.exists() and not out.is_dir():
         raise BadInput(f"--out {out} is a file: give a folder, which is made if it is not there")
-    todo, strays = submissions(folder)
+    try:
+        todo, strays = classroom.submissions(folder)
+    except PermissionError as problem:
+        raise BadInput(f"no permission to read {problem.filename}") from None
     if not todo:
         raise BadInput(f"{folder} holds no submission: they are {folder}/<student>/NN_noun.ipynb, with NN_noun one of "
                        f"{', '.join(labs.names())}")
     rows = []
     with Progress(console=console) as progress:
         task = progress.add_task("grading", total=len(todo))
-        for done in in_processes(todo, jobs, seed):
+        for done in classroom.grade_all(todo, jobs, seed):
             rows += done
             progress.advance(task)
     rows.sort(key=lambda row: (row["student"], row["lab"]))
@@ -89,95 +87,11 @@ def grade_class(folder, out, jobs, seed):
     console.print(f"{len(todo)} submissions of {students} students: {out / 'results.json'}, {out / 'results.csv'}", soft_wrap=True)
 
 
-def submissions(folder):
-    """[(student, lab, path)] of a folder, and the notebooks that are of no lab. Of several copies the plain name counts."""
-    found, strays = {}, []
-    try:
-        students = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-        for student in students:
-            for path in sorted(student.glob("*.ipynb"), key=lambda path: len(path.stem)):
-                try:
-                    found.setdefault((student.name, labs.resolve(path)), path)
-                except ValueError:
-                    strays.append(path)
-    except PermissionError as problem:
-        raise BadInput(f"no permission to read {problem.filename}") from None
-    return [(student, name, path) for (student, name), path in found.items()], strays
-
-
 def write(rows, out):
     try:
         report.write(rows, out)
     except OSError as problem:
         raise BadInput(f"the results can't be written to {out}: {problem.strerror}") from None
-
-
-def in_processes(todo, jobs, seed):
-    """Yields the rows of each submission. A grading process that dies takes down one submission, not the class."""
-    left = {job: 0 for job in todo}  # the times that a process died while it was in work
-    while left:
-        with ProcessPoolExecutor(min(jobs, len(left)), mp_context=get_context("spawn"), initializer=_quiet) as pool:
-            futures = {pool.submit(grade_submission, job, seed): job for job in left}
-            for future in as_completed(futures):
-                job = futures[future]
-                try:
-                    yield future.result()
-                    del left[job]
-                except BrokenProcessPool:
-                    break
-        if left:  # broken: those that may have been in work go alone, so that the culprit is known
-            suspects = list(left)[:jobs]
-            for job in suspects:
-                try:
-                    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_quiet) as alone:
-                        yield alone.submit(grade_submission, job, seed).result()
-                except BrokenProcessPool:
-                    yield _all_alike(job[1], job[0], "died", "The grading process itself died on this notebook: please look at it.")[0]
-                del left[job]
-
-
-def _quiet():
-    """The checks' own warnings are not the instructor's."""
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-
-
-def grade_submission(job, seed):
-    """The rows of one submission."""
-    student, name, path = job
-    return grade_notebook(name, path, student, seed)[0]
-
-
-def grade_notebook(name, path, student, seed):
-    """(rows, results) of one notebook; a file that can't be read gives each exercise its reason."""
-    from grading import score
-    lab = _lab(name)
-    try:
-        answers = score.read_answers(lab, path)
-    except (ValueError, OSError) as problem:
-        reason = str(problem) if isinstance(problem, ValueError) else f"{path.name} can't be read: {problem.strerror}"
-        return _all_alike(name, student, "error", reason)
-    results = score.score(lab, answers, _nursery(), seed)
-    return report.rows(student, name, results), results
-
-
-def _all_alike(name, student, status, reason):
-    from grading.score import Result
-    results = [Result(f"{e.number} {e.name}", 0, e.points, status, reason) for e in _lab(name).exercises]
-    return report.rows(student, name, results), results
-
-
-@functools.cache
-def _lab(name):
-    return labs.read(name)
-
-
-@functools.cache
-def _nursery():
-    """One warm process for all the notebooks that this process grades."""
-    from grading.run import Nursery
-    nursery = Nursery()
-    atexit.register(nursery.close)
-    return nursery
 
 
 if __name__ == "__main__":

@@ -174,10 +174,14 @@ def main(arguments=None):
     parser.add_argument("what", choices=["labs", "solutions"])
     parser.add_argument("--force", action="store_true", help="build also what has work in it (a copy is kept) or is up to date")
     options = parser.parse_args(arguments)
-    if options.what == "solutions":
-        build_solutions(options.force)
-        return 0
-    return 1 if build_labs(options.force) else 0
+    try:
+        if options.what == "solutions":
+            build_solutions(options.force)
+            return 0
+        return 1 if build_labs(options.force) else 0
+    except OSError as problem:  # a full disk, no permission: the old files are still there
+        print(f"{options.what} can't be written: {problem.strerror} ({problem.filename})", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import jupytext
-
 from grading import holes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,6 +91,7 @@ def read(word):
 
 def parse(text, name):
     """A lab from the text of its source (jupytext's percent format); ValueError names the cell that is off."""
+    import jupytext  # a second, mostly for JSON schemas that are not used
     cells = []
     for number, cell in enumerate(jupytext.reads(text, fmt="py:percent").cells, 1):
         tags = frozenset(cell.metadata.get("tags", ()))

@@ -18,7 +18,7 @@ from rich.progress import track
 
 from grading import holes
 from grading import lab as labs
-from grading.__main__ import _lab, _nursery
+from grading.classroom import lab, nursery
 
 A_HOLE = 60  # mutants of one hole, drawn at random where there are more
 
@@ -71,9 +71,8 @@ def survives(job):
     """Whether the checks of an exercise pass a mutant."""
     from grading import score
     name, exercise, text = job
-    lab = _lab(name)
-    answers = {e.name: holes.Answer(holes.solved(e.hole.source)) for e in lab.exercises} | {exercise: holes.Answer(text)}
-    result, = score.score(lab, answers, _nursery(), only=[exercise])
+    answers = {e.name: holes.Answer(holes.solved(e.hole.source)) for e in lab(name).exercises} | {exercise: holes.Answer(text)}
+    result, = score.score(lab(name), answers, nursery(), only=[exercise])
     return result.status == "passed"
 
 
@@ -89,12 +88,12 @@ def main(arguments=None):
         console.print(f"mutants: {problem}", markup=False)
         return 2
     draw, jobs = random.Random(options.seed), []
-    for exercise in _lab(name).exercises:
+    for exercise in lab(name).exercises:
         texts = mutants(exercise.hole.source)
         jobs += [(name, exercise.name, text) for text in (draw.sample(texts, A_HOLE) if len(texts) > A_HOLE else texts)]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         alive = list(track(pool.map(survives, jobs), total=len(jobs), description=f"mutants of {name}", console=console))
-    for exercise in _lab(name).exercises:
+    for exercise in lab(name).exercises:
         of = [(text, lives) for (_, hole, text), lives in zip(jobs, alive, strict=True) if hole == exercise.name]
         console.print(f"{exercise.number} {exercise.name}: {sum(not lives for _, lives in of)} of {len(of)} caught", markup=False)
         solution = holes.solved(exercise.hole.source).splitlines()

@@ -9,7 +9,6 @@ import traceback
 import zlib
 from dataclasses import dataclass
 
-import nbformat
 import numpy as np
 
 from grading import holes
@@ -44,6 +43,7 @@ def read_answers(lab, path):
     try:
         notebook = json.loads(text)
         if notebook["nbformat"] < 4:
+            import nbformat
             notebook = nbformat.convert(nbformat.reader.reads(text), 4)
         cells = [source for cell in notebook["cells"] if (source := _code(cell)) is not None]
     except Exception as error:  # a file of any kind may lie there

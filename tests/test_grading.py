@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from grading import __main__ as command
-from grading import build, holes, lab, report
+from grading import build, classroom, holes, lab, report
 from grading.lab import ROOT
 from grading.score import Result
 
@@ -120,8 +120,8 @@ def test_results_that_can_not_be_written_are_told(tmp_path, monkeypatch, capsys)
 
 def test_a_grading_process_that_dies_does_not_stop_the_class(tmp_path, monkeypatch):
     jobs = [(student, FIRST, notebook(tmp_path / student / f"{FIRST}.ipynb", fill=False)) for student in ("ada", "bob", "cyd")]
-    monkeypatch.setattr(command, "grade_submission", dies_on_bob)
-    rows = [row for rows in command.in_processes(jobs, 2, 0) for row in rows]
+    monkeypatch.setattr(classroom, "grade_submission", dies_on_bob)
+    rows = [row for rows in classroom.grade_all(jobs, 2, 0) for row in rows]
     assert {(row["student"], row["status"]) for row in rows} == {("ada", "not attempted"), ("bob", "died"), ("cyd", "not attempted")}
 
 
@@ -129,7 +129,7 @@ def dies_on_bob(job, seed):
     import os
     if job[0] == "bob":
         os._exit(1)
-    return command.grade_notebook(job[1], job[2], job[0], seed)[0]
+    return classroom.grade_notebook(job[1], job[2], job[0], seed)[0]
 
 
 def test_a_write_that_fails_keeps_the_old_results(tmp_path, monkeypatch):

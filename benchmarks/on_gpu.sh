@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# on_gpu.sh WHEELS RESULTS: on a GPU machine that has PyTorch, Triton and Numba but no Jupyter and no package index, executes
+# every solution, checks the outputs with nbval, and copies the executed notebooks to RESULTS. WHEELS is a folder of what the
+# machine lacks (nbval, nbclient, jupytext, ipykernel, ipywidgets, greenlet, cloudpickle, numpy 2.4 and their needs):
+#   pip download --only-binary=:all: --python-version 3.12 ... -d WHEELS
+set -uo pipefail
+cd "$(dirname "$0")/.."
+wheels=$1 results=$2 site=$(mktemp -d)
+python3 -m pip install -q --no-index --no-deps --no-compile --target "$site" "$wheels"/*.whl || exit
+export PYTHONPATH=$PWD:$site PATH=$site/bin:$PATH JUPYTER_PATH=$site/share/jupyter PYTHONUNBUFFERED=1
+python3 -m ipykernel install --prefix "$site" >/dev/null
+python3 -m common.device
+time python3 -m grading.build solutions --force
+cp solutions/*.ipynb "$results"/
+COURSE_FOLDER=$(mktemp -d) python3 -m pytest -p no:cacheprovider -q --nbval-lax --nbval-current-env --nbval-cell-timeout=120 solutions

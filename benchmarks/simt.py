@@ -1,0 +1,85 @@
+"""The simulator's speed against Numba's own: a 64×64 float32 matmul in 16×16 blocks through shared memory.
+
+    python benchmarks/simt.py
+
+Each runs in a process of its own (Numba reads NUMBA_ENABLE_CUDASIM when it is imported), all in one run; the time is the
+best of a few launches after a first one. Goals: 15 times Numba's simulator without counting, 5 times with counting.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+GOALS = {"run": 15, "count": 5}
+LAUNCHES = {"numba": 1, "run": 7, "count": 5}
+SIZE, TILE = 64, 16
+
+
+def matmul_tiled(a, b, c):
+    """c = a @ b, a tile of each operand at a time in shared memory."""
+    a_tile = cuda.shared.array((TILE, TILE), float32)
+    b_tile = cuda.shared.array((TILE, TILE), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    x, y = cuda.grid(2)
+    total = float32(0)
+    for tile in range(a.shape[1] // TILE):
+        a_tile[ty, tx] = a[y, tile * TILE + tx]
+        b_tile[ty, tx] = b[tile * TILE + ty, x]
+        cuda.syncthreads()
+        for k in range(TILE):
+            total += a_tile[ty, k] * b_tile[k, tx]
+        cuda.syncthreads()
+    c[y, x] = total
+
+
+def time_s(what):
+    """Seconds of one launch: of Numba's simulator, or of ours without or with counting."""
+    global cuda, float32
+    if what == "numba":
+        from numba import cuda, float32
+    else:
+        from numba import float32
+
+        from common import simt
+        from common.simt import cuda
+    kernel = cuda.jit(matmul_tiled)
+    grid, block = (SIZE // TILE, SIZE // TILE), (TILE, TILE)
+    a, b = np.random.default_rng(0).standard_normal((2, SIZE, SIZE)).astype(np.float32)
+    c = np.zeros_like(a)
+    times = []
+    for _ in range(LAUNCHES[what] + (what != "numba")):
+        start = time.perf_counter()
+        if what == "count":
+            simt.count(kernel, grid, block, a, b, c)
+        else:
+            kernel[grid, block](a, b, c)
+        times.append(time.perf_counter() - start)
+        assert np.allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+    return min(times)
+
+
+def main():
+    root = Path(__file__).parents[1]
+    seconds = {}
+    for what in LAUNCHES:
+        environment = os.environ | {"PYTHONPATH": str(root), "NUMBA_ENABLE_CUDASIM": str(int(what == "numba"))}
+        child = subprocess.run([sys.executable, __file__, what], env=environment, capture_output=True, text=True, check=True)
+        seconds[what] = float(child.stdout)
+    print(f"{SIZE}×{SIZE} tiled matmul, {TILE}×{TILE} blocks   time        against Numba's   goal")
+    print(f"Numba's simulator                  {seconds['numba']:7.2f} s")
+    for what, goal in GOALS.items():
+        ratio = seconds["numba"] / seconds[what]
+        name = "ours" if what == "run" else "ours, counting"
+        print(f"{name:34s} {seconds[what]:7.3f} s   {ratio:8.1f} ×       ≥ {goal} ×  {'' if ratio >= goal else 'missed'}")
+    sys.exit(any(seconds["numba"] / seconds[what] < goal for what, goal in GOALS.items()))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(time_s(sys.argv[1]))
+    else:
+        main()

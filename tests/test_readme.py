@@ -1,0 +1,44 @@
+"""What the README claims is what is there."""
+import base64
+import re
+
+import nbformat
+
+from grading import lab as labs
+from grading.lab import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def section(name):
+    return re.search(rf"<!-- {name}:.*?-->\n(.*?)<!-- end -->", README, re.DOTALL)[1]
+
+
+def test_the_table_of_labs_is_that_of_the_title_cells():
+    rows = ["| lab | the question it answers |", "| --- | --- |"]
+    for name in labs.names():
+        title = labs.read(name).cells[0].source
+        number, noun = re.match(r"# (\d\d) · (.+)", title).groups()
+        rows.append(f"| [{number} · {noun}](solutions/{name}.ipynb) | {re.search(r'[*][*](.+?)[*][*]', title, re.DOTALL)[1]} |")
+    assert section("labs") == "\n".join(rows) + "\n"
+
+
+def test_the_tree_is_that_of_the_disk():
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith((".", "_"))}
+    ignored = {line.strip("/\n") for line in (ROOT / ".gitignore").read_text().splitlines()}
+    told = re.findall(r"^(\w+)/", section("tree"), re.MULTILINE)
+    assert set(told) == {name for name in folders - ignored if not name.endswith(".egg-info")}
+
+
+def test_the_commands_are_targets_of_make():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"\bmake ([a-z-]+)", README)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_figure_is_one_of_an_executed_solution():
+    figure = (ROOT / "README.png").read_bytes()
+    notebooks = [nbformat.read(ROOT / "solutions" / f"{name}.ipynb", as_version=4) for name in labs.names()]
+    images = [base64.b64decode(output.data["image/png"]) for notebook in notebooks for cell in notebook.cells
+              for output in cell.get("outputs", []) if "image/png" in output.get("data", {})]
+    assert figure in images

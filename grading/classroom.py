@@ -46,12 +46,16 @@ def grade_all(todo, jobs, seed):
 
 def _grade_alone(job, seed):
     with _pool(1) as pool:
-        pool.submit(nursery).result()  # a process that can't even start is no student's fault, and raises here
+        pool.submit(_ready).result()  # a process that can't even start is no student's fault, and raises here
         try:
             return pool.submit(grade_submission, job, seed).result()
         except BrokenProcessPool:
             student, name, _ = job
             return _all_alike(name, student, "died", "The grading process itself died on this notebook: please look at it.")[0]
+
+
+def _ready():
+    nursery()
 
 
 def _pool(processes):

@@ -4,6 +4,7 @@ Both grade the same solved notebooks in this run, one after the other, twice in 
 run (setup, holes, drivers, checks), not the demos and figures that a student's notebook also holds, and the same Python for
 its kernels; it lives in an environment of its own, which is made at the first call. Both are timed as whole commands.
 """
+
 import argparse
 import json
 import os
@@ -46,13 +47,24 @@ def solved(lab):
 
 def for_nbgrader(lab):
     """The cells that are graded, as nbgrader marks them up, with the answers between its own marks."""
-    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "course", "display_name": "course", "language": "python"}})
+    notebook = nbformat.v4.new_notebook(
+        metadata={"kernelspec": {"name": "course", "display_name": "course", "language": "python"}}
+    )
     for i, cell in enumerate(lab.cells):
         if not cell.tags & {"setup", "hole", "driver", "check"} or "held-out" in cell.tags:
             continue
         is_check, is_hole = "check" in cell.tags, "hole" in cell.tags
-        source = cell.source.replace("# BEGIN SOLUTION", "### BEGIN SOLUTION").replace("# END SOLUTION", "### END SOLUTION")
-        marks = {"schema_version": 3, "grade": is_check, "solution": is_hole, "locked": not is_hole, "task": False, "grade_id": f"cell-{i}"}
+        source = cell.source.replace("# BEGIN SOLUTION", "### BEGIN SOLUTION").replace(
+            "# END SOLUTION", "### END SOLUTION"
+        )
+        marks = {
+            "schema_version": 3,
+            "grade": is_check,
+            "solution": is_hole,
+            "locked": not is_hole,
+            "task": False,
+            "grade_id": f"cell-{i}",
+        }
         marks |= {"points": cell.points} if is_check else {}
         notebook.cells.append(nbformat.v4.new_code_cell(source, metadata={"nbgrader": marks}))
     return notebook
@@ -62,10 +74,19 @@ def nbgrader_course(lab, folder, students, command):
     """A course with its submissions in it; returns the environment and the command that grades them."""
     kernel = folder / "jupyter" / "kernels" / "course"
     kernel.mkdir(parents=True)
-    (kernel / "kernel.json").write_text(json.dumps({"display_name": "course", "language": "python", "argv": [
-        sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]}))
+    (kernel / "kernel.json").write_text(
+        json.dumps(
+            {
+                "display_name": "course",
+                "language": "python",
+                "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+            }
+        )
+    )
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic by name
-    environment = dict(os.environ, PATH=path, PYTHONPATH=str(ROOT), JUPYTER_PATH=str(folder / "jupyter"), COURSE_FOLDER=str(folder))
+    environment = dict(
+        os.environ, PATH=path, PYTHONPATH=str(ROOT), JUPYTER_PATH=str(folder / "jupyter"), COURSE_FOLDER=str(folder)
+    )
     course = folder / "course"
     for place in [course / "source" / lab.name, *(course / "submitted" / student / lab.name for student in students)]:
         place.mkdir(parents=True)
@@ -90,9 +111,12 @@ def seconds(arguments, **run):
 def check_marks(course, lab, students):
     """nbgrader must have given full marks: else the two did not do the same."""
     import sqlite3
+
     with sqlite3.connect(course / "gradebook.db") as book:
         scores = [row[0] for row in book.execute("select auto_score from grade where auto_score is not null")]
-    want = len(students) * sum(check.points for e in lab.exercises for check in e.checks if "held-out" not in check.tags)
+    want = len(students) * sum(
+        check.points for e in lab.exercises for check in e.checks if "held-out" not in check.tags
+    )
     if sum(scores) != want:
         raise SystemExit(f"nbgrader gave {sum(scores)} of {want} points")
 
@@ -116,12 +140,16 @@ def main():
         for run in range(options.runs):
             ours_s.append(seconds(ours, cwd=ROOT))
             theirs_s.append(seconds(theirs, **where))
-            print(f"run {run + 1}: {lab.name}, {len(students)} submissions: {ours_s[-1]:.1f} s, nbgrader {theirs_s[-1]:.1f} s")
+            print(
+                f"run {run + 1}: {lab.name}, {len(students)} submissions: {ours_s[-1]:.1f} s, nbgrader {theirs_s[-1]:.1f} s"
+            )
         rows = json.loads((scratch / "results" / "results.json").read_text())
         assert all(row["points"] == row["max_points"] for row in rows)
         check_marks(where["cwd"], lab, students)
     ratio = statistics.median(b / a for a, b in zip(ours_s, theirs_s, strict=True))
-    print(f"{min(ours_s) / len(students):.2f} s a submission, nbgrader {min(theirs_s) / len(students):.2f} s: {ratio:.1f} times its speed")
+    print(
+        f"{min(ours_s) / len(students):.2f} s a submission, nbgrader {min(theirs_s) / len(students):.2f} s: {ratio:.1f} times its speed"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """What a check asserts: got agrees with want, or a message says what was tried, what came and what was wanted."""
+
 import reprlib
 import sys
 
@@ -57,7 +58,11 @@ def _difference(got, want, rtol, atol):
             return f"a {_name(got)}, not a dict" if type(got) is not dict else "other keys"
         return _first(got, want, list(want), rtol, atol)
     if isinstance(want, (bool, np.bool_)):
-        return None if type(got) in (bool, np.bool_) and bool(got) == bool(want) else _other_type(got, "a bool", (bool, np.bool_))
+        return (
+            None
+            if type(got) in (bool, np.bool_) and bool(got) == bool(want)
+            else _other_type(got, "a bool", (bool, np.bool_))
+        )
     if isinstance(want, (int, float, complex, np.number)):
         return _number_difference(got, want, rtol, atol)
     return None if type(got) is type(want) and got == want else _other_type(got, f"a {_name(want)}", (type(want),))
@@ -82,7 +87,13 @@ def _first(got, want, keys, rtol, atol):
 
 def _number_difference(got, want, rtol, atol):
     whole = isinstance(want, (int, np.integer))
-    accepted = (int,) if whole else (int, float) if not isinstance(want, (complex, np.complexfloating)) else (int, float, complex)
+    accepted = (
+        (int,)
+        if whole
+        else (int, float)
+        if not isinstance(want, (complex, np.complexfloating))
+        else (int, float, complex)
+    )
     numpy_accepted = np.integer if whole else np.number
     if type(got) not in accepted and not isinstance(got, numpy_accepted):
         return f"a {_name(got)}, not {'an int' if whole else 'a number'}"
@@ -99,8 +110,11 @@ def _array_difference(got, want, rtol, atol):
         return f"{got.dtype}, not {want.dtype}"
     got, want = _float_array(got), _float_array(want)
     with np.errstate(all="ignore"):
-        wrong = ~np.isclose(got, want, rtol=rtol, atol=atol, equal_nan=True) if rtol or atol else ~(
-            (got == want) | ((got != got) & (want != want)))
+        wrong = (
+            ~np.isclose(got, want, rtol=rtol, atol=atol, equal_nan=True)
+            if rtol or atol
+            else ~((got == want) | ((got != got) & (want != want)))
+        )
     if not wrong.any():
         return None
     index = tuple(int(i) for i in np.argwhere(wrong)[0])

@@ -1,6 +1,7 @@
 """python -m grading 01                      grades your own labs/01_*.ipynb
 python -m grading FOLDER --out RESULTS    grades FOLDER/<student>/NN_noun.ipynb, all cores
 """
+
 import argparse
 import os
 import sys
@@ -21,11 +22,17 @@ class BadInput(Exception):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m grading", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m grading", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", help="a lab (01, strides), a notebook, or a folder of submissions")
     parser.add_argument("--out", type=Path, metavar="RESULTS", help="the folder for results.json and results.csv")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-                        help="processes that grade (all cores)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        help="processes that grade (all cores)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the checks' random cases")
     options = parser.parse_args(arguments)
     try:
@@ -70,8 +77,10 @@ def grade_class(folder, out, jobs, seed):
     except PermissionError as problem:
         raise BadInput(f"no permission to read {problem.filename}") from None
     if not todo:
-        raise BadInput(f"{folder} holds no submission: they are {folder}/<student>/NN_noun.ipynb, with NN_noun one of "
-                       f"{', '.join(labs.names())}")
+        raise BadInput(
+            f"{folder} holds no submission: they are {folder}/<student>/NN_noun.ipynb, with NN_noun one of "
+            f"{', '.join(labs.names())}"
+        )
     rows = []
     with Progress(console=console) as progress:
         task = progress.add_task("grading", total=len(todo))
@@ -80,11 +89,17 @@ def grade_class(folder, out, jobs, seed):
             progress.advance(task)
     rows.sort(key=lambda row: (row["student"], row["lab"]))
     write(rows, out)
-    console.print(report.class_table(sorted(rows, key=lambda row: (row["lab"], [int(n) for n in row["exercise"].split()[0].split(".")]))))
+    console.print(
+        report.class_table(
+            sorted(rows, key=lambda row: (row["lab"], [int(n) for n in row["exercise"].split()[0].split(".")]))
+        )
+    )
     for stray in strays:
         console.print(f"left out: {stray} (no lab has that name)", markup=False, soft_wrap=True)
     students = len({row["student"] for row in rows})
-    console.print(f"{len(todo)} submissions of {students} students: {out / 'results.json'}, {out / 'results.csv'}", soft_wrap=True)
+    console.print(
+        f"{len(todo)} submissions of {students} students: {out / 'results.json'}, {out / 'results.csv'}", soft_wrap=True
+    )
 
 
 def write(rows, out):

@@ -3,16 +3,17 @@
 python -m grading.build labs [--force]        labs/*.ipynb; a lab with work in it is left alone, or with --force kept aside
 python -m grading.build solutions [--force]   solutions/*.ipynb, executed where the code changed (--force: all)
 """
+
 import argparse
 import hashlib
 import os
 import re
 import sys
-from pathlib import Path
 
 import nbformat
 
-from grading import holes, lab as labs
+from grading import holes
+from grading import lab as labs
 from grading.lab import ROOT
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
@@ -22,8 +23,11 @@ CELL_TIMEOUT_S = 120
 
 def lab_notebook(lab):
     """What the student opens: stubs in the holes, no held-out checks; identical at each build."""
-    notebook = _notebook(lab, lambda cell, exercise: exercise.stub if exercise else holes.stub(cell.source),
-                         [cell for cell in lab.cells if "held-out" not in cell.tags])
+    notebook = _notebook(
+        lab,
+        lambda cell, exercise: exercise.stub if exercise else holes.stub(cell.source),
+        [cell for cell in lab.cells if "held-out" not in cell.tags],
+    )
     first_hole = next((i for i, cell in enumerate(notebook.cells) if "hole" in cell.metadata.get("tags", [])), 0)
     for cell in notebook.cells[first_hole:]:
         if cell.cell_type == "code":
@@ -114,7 +118,9 @@ def build_labs(force=False, folder=ROOT / "labs"):
             continue
         if path.exists() and has_work(path):
             if not force:
-                print(f"{path.name}: has work in it, left alone (make labs FORCE=1 keeps a copy and builds a fresh one)")
+                print(
+                    f"{path.name}: has work in it, left alone (make labs FORCE=1 keeps a copy and builds a fresh one)"
+                )
                 left.append(path)
                 continue
             print(f"{path.name}: your work is kept in {keep_aside(path).name}")
@@ -145,11 +151,20 @@ def execute(notebook, folder):
     from nbclient import NotebookClient
 
     from common import device
+
     with tempfile.TemporaryDirectory() as scratch:
-        environment = dict(os.environ, COURSE_FOLDER=scratch,
-                           PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
-        client = NotebookClient(notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", record_timing=False,
-                                resources={"metadata": {"path": str(folder)}})
+        environment = dict(
+            os.environ,
+            COURSE_FOLDER=scratch,
+            PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        )
+        client = NotebookClient(
+            notebook,
+            timeout=CELL_TIMEOUT_S,
+            kernel_name="python3",
+            record_timing=False,
+            resources={"metadata": {"path": str(folder)}},
+        )
         client.execute(env=environment)
     notebook.metadata["language_info"] = {"name": "python"}
     notebook.metadata["executed_on"] = device.name()
@@ -170,9 +185,13 @@ def _plural(count, noun):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m grading.build", description=re.sub(r"\n.*", "", __doc__, flags=re.DOTALL))
+    parser = argparse.ArgumentParser(
+        prog="python -m grading.build", description=re.sub(r"\n.*", "", __doc__, flags=re.DOTALL)
+    )
     parser.add_argument("what", choices=["labs", "solutions"])
-    parser.add_argument("--force", action="store_true", help="build also what has work in it (a copy is kept) or is up to date")
+    parser.add_argument(
+        "--force", action="store_true", help="build also what has work in it (a copy is kept) or is up to date"
+    )
     options = parser.parse_args(arguments)
     try:
         if options.what == "solutions":

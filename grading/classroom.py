@@ -1,4 +1,5 @@
 """Notebooks of a class: found, read, graded in all processes."""
+
 import atexit
 import functools
 import os
@@ -15,7 +16,9 @@ def submissions(folder):
     """[(student, lab, path)] of a folder, and the notebooks that are of no lab. Of several copies the plain name counts."""
     found, strays = {}, []
     for student in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
-        for path in sorted((path for path in student.iterdir() if path.suffix == ".ipynb"), key=lambda path: len(path.stem)):
+        for path in sorted(
+            (path for path in student.iterdir() if path.suffix == ".ipynb"), key=lambda path: len(path.stem)
+        ):
             try:
                 found.setdefault((student.name, labs.resolve(path)), path)
             except ValueError:
@@ -51,7 +54,9 @@ def _grade_alone(job, seed):
             return pool.submit(grade_submission, job, seed).result()
         except BrokenProcessPool:
             student, name, _ = job
-            return _all_alike(name, student, "died", "The grading process itself died on this notebook: please look at it.")[0]
+            return _all_alike(
+                name, student, "died", "The grading process itself died on this notebook: please look at it."
+            )[0]
 
 
 def _ready():
@@ -76,6 +81,7 @@ def grade_submission(job, seed):
 def grade_notebook(name, path, student, seed):
     """(rows, results) of one notebook; a file that can't be read gives each exercise its reason."""
     from grading import score
+
     try:
         answers = score.read_answers(lab(name), path)
     except (ValueError, OSError) as problem:
@@ -87,6 +93,7 @@ def grade_notebook(name, path, student, seed):
 
 def _all_alike(name, student, status, reason):
     from grading.score import Result
+
     results = [Result(f"{e.number} {e.name}", 0, e.points, status, reason) for e in lab(name).exercises]
     return report.rows(student, name, results), results
 
@@ -101,6 +108,7 @@ def lab(name):
 def nursery():
     """One warm process for all the notebooks that this process grades."""
     from grading.run import Nursery
+
     warm = Nursery()
     atexit.register(warm.close)
     return warm

@@ -1,10 +1,13 @@
 """Holes: the names that a cell defines, the stub that a student gets, the student's answer in a notebook."""
+
 import ast
 import re
 from dataclasses import dataclass
 
-ANSWER = re.compile(r"^([ \t]*)(?:#|<!--) BEGIN SOLUTION.*?\n(.*?)^[ \t]*(?:#|<!--) END SOLUTION[^\n]*(?:\n|\Z)",
-                    re.MULTILINE | re.DOTALL)
+ANSWER = re.compile(
+    r"^([ \t]*)(?:#|<!--) BEGIN SOLUTION.*?\n(.*?)^[ \t]*(?:#|<!--) END SOLUTION[^\n]*(?:\n|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 BLANK = "*Your answer here.*"
 
 
@@ -26,8 +29,11 @@ def defined_names(source):
 
 def callable_names(source):
     """Of these, the functions and classes: what a check calls rather than reads."""
-    return tuple(node.name for node in ast.parse(source).body
-                 if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)))
+    return tuple(
+        node.name
+        for node in ast.parse(source).body
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    )
 
 
 def stub(source, label=""):
@@ -35,13 +41,17 @@ def stub(source, label=""):
 
     label: what the NotImplementedError says.
     """
+
     def replacement(match):
         indent, answer = match[1], match[2]
         if "<!--" in match[0]:
             return f"{BLANK}\n"
         if indent:
-            return f'{indent}raise NotImplementedError("{label}")\n' if label else f"{indent}raise NotImplementedError\n"
+            return (
+                f'{indent}raise NotImplementedError("{label}")\n' if label else f"{indent}raise NotImplementedError\n"
+            )
         return "".join(f"{name} = ...\n" for name in defined_names(answer))
+
     return ANSWER.sub(replacement, source).rstrip("\n")
 
 
@@ -53,6 +63,7 @@ def solved(source):
 @dataclass(frozen=True)
 class Answer:
     """A student's cell for one hole: its text, or why there is none (status: missing or error)."""
+
     text: str | None
     attempted: bool = True
     status: str = ""
@@ -65,7 +76,9 @@ def find(cells, exercise):
     cells: the texts of the notebook's code cells. Of the cells that define the name the last one counts, an untouched stub
     only where there is nothing else; a cell that does not parse counts where its text says that it was meant.
     """
-    meant = re.compile(rf"^(?:(?:async\s+)?def|class)\s+{exercise.name}\b|^{exercise.name}\s*(?::[^=\n]*)?=(?!=)", re.MULTILINE)
+    meant = re.compile(
+        rf"^(?:(?:async\s+)?def|class)\s+{exercise.name}\b|^{exercise.name}\s*(?::[^=\n]*)?=(?!=)", re.MULTILINE
+    )
     stubs, broken, answers = [], [], []
     for text in map(without_magics, cells):
         if exercise.name in defined_names(text):
@@ -73,8 +86,13 @@ def find(cells, exercise):
             (stubs if untouched else answers).append(Answer(text, not untouched))
         elif meant.search(text) and syntax_problem(text):
             broken.append(Answer(None, True, "error", syntax_problem(text)))
-    missing = Answer(None, False, "missing", f"No cell of the notebook defines `{exercise.name}` at its top level: "
-                                             "copy its cell from a fresh lab and fill it in.")
+    missing = Answer(
+        None,
+        False,
+        "missing",
+        f"No cell of the notebook defines `{exercise.name}` at its top level: "
+        "copy its cell from a fresh lab and fill it in.",
+    )
     return (answers or broken or stubs or [missing])[-1]
 
 

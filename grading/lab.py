@@ -1,5 +1,7 @@
 """A lab as its source tells it: cells, exercises, points."""
+
 import re
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ TAGS = {"setup", "hole", "driver", "check", "held-out", "answer"}
 @dataclass(frozen=True)
 class Cell:
     """One cell of a source. points and limit_s belong to checks."""
+
     kind: str  # "code" or "markdown"
     source: str
     tags: frozenset = frozenset()
@@ -28,6 +31,7 @@ class Cell:
 @dataclass(frozen=True)
 class Exercise:
     """A hole and what is asked of it."""
+
     number: str  # "1.1": part and place
     name: str  # what the hole defines
     hole: Cell
@@ -46,6 +50,7 @@ class Exercise:
 @dataclass(frozen=True)
 class Lab:
     """A source, read: name is NN_noun."""
+
     name: str
     cells: tuple
 
@@ -58,14 +63,18 @@ class Lab:
         for exercise in self.exercises:
             if exercise.name == name:
                 return exercise
-        raise ValueError(f"lab {self.name} has no exercise {name!r}: it has {', '.join(e.name for e in self.exercises)}")
+        raise ValueError(
+            f"lab {self.name} has no exercise {name!r}: it has {', '.join(e.name for e in self.exercises)}"
+        )
 
     def filled(self, answers):
         """The same lab with other text in some holes. answers: {name of the hole: text of its cell}."""
         for name in answers:
             self.exercise(name)
         swap = {exercise.hole: answers[exercise.name] for exercise in self.exercises if exercise.name in answers}
-        return replace(self, cells=tuple(replace(cell, source=swap[cell]) if cell in swap else cell for cell in self.cells))
+        return replace(
+            self, cells=tuple(replace(cell, source=swap[cell]) if cell in swap else cell for cell in self.cells)
+        )
 
 
 def names(folder=ROOT / "solutions"):
@@ -91,13 +100,17 @@ def read(word):
 
 def parse(text, name):
     """A lab from the text of its source (jupytext's percent format); ValueError names the cell that is off."""
-    import jupytext  # a second, mostly for JSON schemas that are not used
+    sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema would build a grammar of addresses, for over a second
+    import jupytext
+
     cells = []
     for number, cell in enumerate(jupytext.reads(text, fmt="py:percent").cells, 1):
         tags = frozenset(cell.metadata.get("tags", ()))
         unknown = {tag for tag in tags - TAGS if not tag.startswith("nbval-")}
         if unknown:
-            raise ValueError(f"{name}, cell {number}: unknown tag {', '.join(sorted(unknown))}; there are {', '.join(sorted(TAGS))}")
+            raise ValueError(
+                f"{name}, cell {number}: unknown tag {', '.join(sorted(unknown))}; there are {', '.join(sorted(TAGS))}"
+            )
         options = {key: cell.metadata[key] for key in ("points", "limit_s") if key in cell.metadata}
         cells.append(Cell(cell.cell_type, cell.source, tags, **options))
     lab = Lab(name, tuple(cells))
@@ -112,7 +125,7 @@ def _exercises(lab):
         if not heading:
             continue
         checks = []
-        for later in lab.cells[i + 2:]:
+        for later in lab.cells[i + 2 :]:
             if later.kind == "markdown" and re.match(r"#{1,3} ", later.source):
                 break
             if "check" in later.tags:

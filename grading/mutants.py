@@ -4,6 +4,7 @@ A mutant is the solution with one thing changed inside an answer: an operator sw
 negated, a loop left empty (Cosmic Ray's operators), or a line dropped (ours). A mutant that passes is either equal to the
 solution or shows what no check asks: each is printed.
 """
+
 import argparse
 import ast
 import difflib
@@ -29,7 +30,9 @@ def mutants(source):
     kept = set(holes.stub(source).splitlines())  # signature and docstring are the student's to keep
     found = {}
     for text in [*_swapped(solution), *_dropped(solution)]:
-        changed = [line[2:] for line in difflib.ndiff(solution.splitlines(), text.splitlines()) if line.startswith("- ")]
+        changed = [
+            line[2:] for line in difflib.ndiff(solution.splitlines(), text.splitlines()) if line.startswith("- ")
+        ]
         if changed and not kept.intersection(changed) and _compiles(text):
             found[text] = None
     return list(found)
@@ -38,8 +41,11 @@ def mutants(source):
 def _swapped(solution):
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator, operator_names
+
     for name in operator_names():
-        if any(word in name for word in ("Variable", "Decorator", "_Is")):  # `is` for `==` changes nothing on small ints
+        if any(
+            word in name for word in ("Variable", "Decorator", "_Is")
+        ):  # `is` for `==` changes nothing on small ints
             continue
         operator = get_operator(name)()
         for occurrence in count():
@@ -53,10 +59,12 @@ def _dropped(solution):
     """The solution with one statement replaced by pass."""
     lines = solution.splitlines()
     for node in ast.walk(ast.parse(solution)):
-        for statement in getattr(node, "body", []) if not isinstance(node, (ast.Module, ast.ClassDef, ast.Lambda, ast.IfExp)) else []:
+        for statement in (
+            getattr(node, "body", []) if not isinstance(node, (ast.Module, ast.ClassDef, ast.Lambda, ast.IfExp)) else []
+        ):
             if not isinstance(statement, (ast.Pass, ast.FunctionDef)):
                 indent = " " * statement.col_offset
-                yield "\n".join([*lines[:statement.lineno - 1], f"{indent}pass", *lines[statement.end_lineno:]])
+                yield "\n".join([*lines[: statement.lineno - 1], f"{indent}pass", *lines[statement.end_lineno :]])
 
 
 def _compiles(text):
@@ -70,9 +78,12 @@ def _compiles(text):
 def survives(job):
     """Whether the checks of an exercise pass a mutant."""
     from grading import score
+
     name, exercise, text = job
-    answers = {e.name: holes.Answer(holes.solved(e.hole.source)) for e in lab(name).exercises} | {exercise: holes.Answer(text)}
-    result, = score.score(lab(name), answers, nursery(), only=[exercise])
+    answers = {e.name: holes.Answer(holes.solved(e.hole.source)) for e in lab(name).exercises} | {
+        exercise: holes.Answer(text)
+    }
+    (result,) = score.score(lab(name), answers, nursery(), only=[exercise])
     return result.status == "passed"
 
 
@@ -92,10 +103,14 @@ def main(arguments=None):
         texts = mutants(exercise.hole.source)
         jobs += [(name, exercise.name, text) for text in (draw.sample(texts, A_HOLE) if len(texts) > A_HOLE else texts)]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        alive = list(track(pool.map(survives, jobs), total=len(jobs), description=f"mutants of {name}", console=console))
+        alive = list(
+            track(pool.map(survives, jobs), total=len(jobs), description=f"mutants of {name}", console=console)
+        )
     for exercise in lab(name).exercises:
         of = [(text, lives) for (_, hole, text), lives in zip(jobs, alive, strict=True) if hole == exercise.name]
-        console.print(f"{exercise.number} {exercise.name}: {sum(not lives for _, lives in of)} of {len(of)} caught", markup=False)
+        console.print(
+            f"{exercise.number} {exercise.name}: {sum(not lives for _, lives in of)} of {len(of)} caught", markup=False
+        )
         solution = holes.solved(exercise.hole.source).splitlines()
         for text in (text for text, lives in of if lives):
             change = [line for line in difflib.ndiff(solution, text.splitlines()) if line[:2] in ("- ", "+ ")]

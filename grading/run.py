@@ -1,4 +1,5 @@
 """The grader's side of the worker: starting, calling and ending it; the names that a check sees."""
+
 import builtins
 import os
 import signal
@@ -30,10 +31,16 @@ class Nursery:
 
     def __init__(self):
         ours, theirs = socket.socketpair()
-        environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-                           PYTHONSAFEPATH="1")
-        self.process = subprocess.Popen([sys.executable, "-m", "grading.worker", str(theirs.fileno())], pass_fds=[theirs.fileno()],
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment)
+        environment = dict(
+            os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), PYTHONSAFEPATH="1"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "grading.worker", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=environment,
+        )
         theirs.close()
         ours.settimeout(WARM_UP_S)
         self.control, self.lock = ours, threading.Lock()
@@ -115,8 +122,9 @@ def _served(serve, what, args):
             raise ValueError(f"nothing answers {what!r} here")
         return "value", Table().pack(serve(what, *args))
     except Exception as error:
-        return "error", Table().pack({"type": type(error).__name__ if type(error).__module__ == "builtins" else "ValueError",
-                                      "text": str(error)})
+        return "error", Table().pack(
+            {"type": type(error).__name__ if type(error).__module__ == "builtins" else "ValueError", "text": str(error)}
+        )
 
 
 def _error(told):
@@ -138,8 +146,11 @@ def _ending(code):
     """How a process ended, in words."""
     if code is not None and code < 0:
         name = signal.Signals(-code).name
-        return {"SIGSEGV": "segmentation fault: an access outside of an array?", "SIGKILL": "killed: out of memory?",
-                "SIGABRT": "aborted: a corrupted heap?"}.get(name, name)
+        return {
+            "SIGSEGV": "segmentation fault: an access outside of an array?",
+            "SIGKILL": "killed: out of memory?",
+            "SIGABRT": "aborted: a corrupted heap?",
+        }.get(name, name)
     return f"exit code {code}"
 
 
@@ -218,7 +229,9 @@ class Remote:
         try:
             return self._session.call(self.__name__, args, kwargs)
         except (Exception, WorkerEnded) as error:
-            error.tried = f"{self.__name__}({', '.join([*map(show, args), *(f'{k}={show(v)}' for k, v in kwargs.items())])})"
+            error.tried = (
+                f"{self.__name__}({', '.join([*map(show, args), *(f'{k}={show(v)}' for k, v in kwargs.items())])})"
+            )
             raise
 
     def __repr__(self):
@@ -226,7 +239,7 @@ class Remote:
 
 
 def names_in(session, name, cell):
-    """{name: Remote or value} of what a hole or driver of ours defines; a value is fetched now, and left out if there is none."""
+    """{name: Remote or value} of what a hole or driver of ours defines; values are fetched now, missing ones left out."""
     functions = holes.callable_names(cell.source)
     found = {function: Remote(session, function, dict(session.cells)[name]) for function in functions}
     for value in set(cell.names) - set(functions):

@@ -1,4 +1,5 @@
 """Points: a lab's checks against a student's holes."""
+
 import contextlib
 import io
 import json
@@ -22,6 +23,7 @@ MAX_NOTEBOOK_BYTES = 50 << 20
 class Result:
     """What one exercise of one student got, and why. status: passed, partly passed, failed, not attempted, missing, error
     (the cell can't be read or executed), timeout, died."""
+
     exercise: str  # "1.1 row_major_strides"
     points: int
     max_points: int
@@ -36,7 +38,9 @@ class CheckTimeout(BaseException):
 def read_answers(lab, path):
     """{exercise: Answer} from a student's notebook; ValueError says in a sentence why the file is none."""
     if path.stat().st_size > MAX_NOTEBOOK_BYTES:
-        raise ValueError(f"{path.name} has {path.stat().st_size / 1e6:.0f} MB; {MAX_NOTEBOOK_BYTES / 1e6:.0f} are allowed: clear its outputs")
+        raise ValueError(
+            f"{path.name} has {path.stat().st_size / 1e6:.0f} MB; {MAX_NOTEBOOK_BYTES / 1e6:.0f} are allowed: clear its outputs"
+        )
     text = path.read_text(encoding="utf-8", errors="replace")
     if not text.strip():
         raise ValueError(f"{path.name} is empty")
@@ -44,6 +48,7 @@ def read_answers(lab, path):
         notebook = json.loads(text)
         if notebook["nbformat"] < 4:
             import nbformat
+
             notebook = nbformat.convert(nbformat.reader.reads(text), 4)
         cells = [source for cell in notebook["cells"] if (source := _code(cell)) is not None]
     except Exception as error:  # a file of any kind may lie there
@@ -71,8 +76,10 @@ def score(lab, answers, nursery, seed=0, only=None):
         if not any(answers[exercise.name].attempted for exercise in exercises):
             return [_unchecked(exercise, answers[exercise.name]) for exercise in exercises]
         names = check_names(lab, session)
-        return [_unchecked(exercise, answers[exercise.name]) or _checked(lab, exercise, session, names, seed)
-                for exercise in exercises]
+        return [
+            _unchecked(exercise, answers[exercise.name]) or _checked(lab, exercise, session, names, seed)
+            for exercise in exercises
+        ]
     finally:
         session.close()
 
@@ -93,7 +100,7 @@ def check_names(lab, session):
     """What a check sees: what our setup makes, here; what holes and drivers define, over there."""
     exercises = {exercise.hole: exercise.name for exercise in lab.exercises}
     names = {"__name__": "__main__"}
-    for i, cell in enumerate(lab.cells):
+    for cell in lab.cells:
         if "setup" in cell.tags:
             exec(compile(cell.source, "<setup>", "exec"), names)  # noqa: S102
     for i, cell in enumerate(lab.cells):
@@ -112,8 +119,13 @@ def _unchecked(exercise, answer):
     if answer.text is None:
         return Result(label, 0, exercise.points, answer.status, answer.problem)
     if not answer.attempted:
-        return Result(label, 0, exercise.points, "not attempted",
-                      f"Not attempted yet: write your answer in the cell of `{exercise.name}`, then run its check.")
+        return Result(
+            label,
+            0,
+            exercise.points,
+            "not attempted",
+            f"Not attempted yet: write your answer in the cell of `{exercise.name}`, then run its check.",
+        )
     return None
 
 
@@ -157,6 +169,7 @@ def _alarm(seconds):
 
     def ring(*_):
         raise CheckTimeout(f"the check was still busy with what came after {seconds:.0f} s")
+
     old = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -186,7 +199,10 @@ def explain(problem, lab, exercise, tried, limit_s):
         return "failed" if hasattr(problem, "tried") else "error", f"{tried} raised {told['type']}{text}{line}.{hint}"
     if isinstance(problem, AssertionError):
         return "failed", str(problem) or f"{exercise.name}: this does not hold: `{_line(problem)}`."
-    return "failed", f"{exercise.name}: the check can't use what came: {type(problem).__name__}: {problem} (at `{_line(problem)}`)."
+    return (
+        "failed",
+        f"{exercise.name}: the check can't use what came: {type(problem).__name__}: {problem} (at `{_line(problem)}`).",
+    )
 
 
 def _line(problem):

@@ -4,6 +4,7 @@ What crosses: None, bool, int, float, complex, str, bytes, list, tuple, set, fro
 NumPy scalars, arrays and tensors. Arrays cross as *storages*: strides, offsets and aliasing are the same on both sides, and
 what the called function changes in place (a storage, a list, a dict, a set) is changed at the caller too.
 """
+
 import json
 import math
 import struct
@@ -19,9 +20,14 @@ MAX_FRAME_DENSE_BYTES = 1 << 30
 MAX_STORAGES = 10_000
 MAX_DEPTH = 100
 
-TORCH_DTYPES = {name: getattr(torch, name) for name in (
-    "bool uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex64 complex128 "
-    "float8_e4m3fn float8_e5m2").split() if hasattr(torch, name)}
+TORCH_DTYPES = {
+    name: getattr(torch, name)
+    for name in (
+        "bool uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex64 complex128 "
+        "float8_e4m3fn float8_e5m2"
+    ).split()
+    if hasattr(torch, name)
+}
 TORCH_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 
@@ -56,7 +62,7 @@ class Wire:
 
     def receive(self, deadline=None):
         """The next frame: its kind and what Table.unpack takes."""
-        count, = struct.unpack("<I", self._receive(4, deadline))
+        (count,) = struct.unpack("<I", self._receive(4, deadline))
         if not 1 <= count <= MAX_STORAGES:
             raise WireError(f"a frame of {count} parts")
         lengths = struct.unpack(f"<{count}Q", self._receive(8 * count, deadline))
@@ -199,8 +205,10 @@ class Table:
             return self._out_array(value)
         if kind in (torch.Tensor, torch.nn.Parameter):
             return self._out_tensor(value)
-        raise TypeError(f"{_article(kind.__name__)} can't cross: return plain data (numbers, strings, lists, tuples, sets, "
-                        "dicts, arrays, tensors)")
+        raise TypeError(
+            f"{_article(kind.__name__)} can't cross: return plain data (numbers, strings, lists, tuples, sets, "
+            "dicts, arrays, tensors)"
+        )
 
     def _out_contents(self, container):
         if type(container) is dict:
@@ -216,17 +224,31 @@ class Table:
         self._count_dense(array.size * array.itemsize)
         number = self._number_of_storage(storage)
         offset = array.__array_interface__["data"][0] - storage.address if array.size else 0
-        return ["array", [number, array.dtype.str, list(array.shape), list(array.strides), offset, array.flags.writeable]]
+        return [
+            "array",
+            [number, array.dtype.str, list(array.shape), list(array.strides), offset, array.flags.writeable],
+        ]
 
     def _out_tensor(self, tensor):
         if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.dtype not in TORCH_NAMES:
-            raise TypeError(f"a tensor with {tensor.layout}, {tensor.dtype} on {tensor.device} can't cross: "
-                            "only strided tensors of plain numbers on the CPU do (.cpu())")
+            raise TypeError(
+                f"a tensor with {tensor.layout}, {tensor.dtype} on {tensor.device} can't cross: "
+                "only strided tensors of plain numbers on the CPU do (.cpu())"
+            )
         tensor = tensor.resolve_conj().resolve_neg() if tensor.is_complex() or tensor.is_neg() else tensor
         self._count_dense(tensor.numel() * tensor.element_size())
         number = self._number_of_storage(Storage.of(tensor.detach()))
-        return ["tensor", [number, TORCH_NAMES[tensor.dtype], list(tensor.shape), list(tensor.stride()),
-                           tensor.storage_offset(), tensor.requires_grad]]
+        return [
+            "tensor",
+            [
+                number,
+                TORCH_NAMES[tensor.dtype],
+                list(tensor.shape),
+                list(tensor.stride()),
+                tensor.storage_offset(),
+                tensor.requires_grad,
+            ],
+        ]
 
     def _number_of_storage(self, storage):
         if not storage.bytes.size:  # every empty storage has the same address
@@ -259,7 +281,15 @@ class Table:
             return self._in(header["value"])
         except WireError:
             raise
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError, OverflowError) as error:
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RecursionError,
+            RuntimeError,
+            OverflowError,
+        ) as error:
             raise WireError(f"{type(error).__name__}: {error}") from None
 
     def _in_storages(self, sizes, buffers):
@@ -299,7 +329,9 @@ class Table:
         if kind == "ref":
             return self.containers[_natural(content)]
         if kind in ("tuple", "size", "frozenset"):
-            return {"tuple": tuple, "size": torch.Size, "frozenset": frozenset}[kind](self._in(item) for item in content)
+            return {"tuple": tuple, "size": torch.Size, "frozenset": frozenset}[kind](
+                self._in(item) for item in content
+            )
         if kind in ("slice", "range"):
             return {"slice": slice, "range": range}[kind](*(self._in(item) for item in content))
         if kind == "complex":

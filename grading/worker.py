@@ -5,6 +5,7 @@ python -m grading.worker FD    the warm process: on a control socket it is told 
 A worker executes cells in one namespace and calls what they define, as it is told over its wire. It knows no check, no
 expected value and no solution. It is forked, not started, since importing torch takes over a second and a fork 10 ms.
 """
+
 import builtins
 import ctypes
 import importlib
@@ -84,9 +85,16 @@ def shut_in():
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     os.close(null)
-    mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() if os.path.exists("/proc/self/statm") else 0
-    for what, limit in ((resource.RLIMIT_AS, mapped + MEMORY_BYTES if mapped else None), (resource.RLIMIT_CORE, 0),
-                        (resource.RLIMIT_FSIZE, FILE_BYTES)):
+    mapped = (
+        int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        if os.path.exists("/proc/self/statm")
+        else 0
+    )
+    for what, limit in (
+        (resource.RLIMIT_AS, mapped + MEMORY_BYTES if mapped else None),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, FILE_BYTES),
+    ):
         if limit is not None:
             resource.setrlimit(what, (limit, limit))
 
@@ -108,7 +116,10 @@ class Worker:
             table = Table()
             request = table.unpack(*frame)
             try:
-                reply = "value", table.pack({"execute": self.execute, "call": self.call, "fetch": self.fetch}[kind](*request))
+                reply = (
+                    "value",
+                    table.pack({"execute": self.execute, "call": self.call, "fetch": self.fetch}[kind](*request)),
+                )
             except BaseException as error:  # whatever it is, SystemExit too, it is the student's
                 reply = "error", table.pack(description(error))
             self.wire.send(*reply)

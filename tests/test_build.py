@@ -1,10 +1,10 @@
 """Building labs: deterministic, and no work is ever lost."""
 import nbformat
 import pytest
-from tests.mini_lab import SOURCE, mini_lab
 
 from grading import build
 from grading import lab as labs
+from tests.mini_lab import SOURCE, mini_lab
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Holes: stubs, solutions, and the student's answer wherever it stands in the notebook."""
 import pytest
-from tests.mini_lab import mini_lab
 
 from grading import holes
+from tests.mini_lab import mini_lab
 
 LAB = mini_lab()
 DOUBLE = LAB.exercise("double")

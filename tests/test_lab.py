@@ -1,8 +1,8 @@
 """Reading a source: what is off is named."""
 import pytest
-from tests.mini_lab import SOURCE, mini_lab
 
 from grading import lab as labs
+from tests.mini_lab import SOURCE, mini_lab
 
 
 def test_exercises_points_and_order():

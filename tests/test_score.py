@@ -4,7 +4,6 @@ import subprocess
 import threading
 import time
 
-import numpy as np
 import pytest
 
 from grading import score

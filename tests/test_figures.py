@@ -1,0 +1,76 @@
+"""common.figures: a prediction is a line, a measurement is dots, whatever the form they come in."""
+import matplotlib
+import numpy as np
+import pytest
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+from common import figures  # noqa: E402
+
+LABELS = {"xlabel": "size (elements)", "ylabel": "time", "title": "T"}
+
+
+@pytest.fixture(autouse=True)
+def style():
+    with plt.rc_context():
+        figures.use_style()
+        yield
+    plt.close("all")
+
+
+def marks(ax):
+    """(lines, dots) among what was plotted."""
+    dots = [line for line in ax.lines if line.get_linestyle() == "None"]
+    return [line for line in ax.lines if line not in dots], dots
+
+
+def test_a_function_is_the_line_and_values_are_dots():
+    ax = figures.predicted_and_measured([1, 10, 100], lambda n: 2 * n, [2, 21, 190], log="xy", yunit="s", **LABELS)
+    (line,), (dots,) = marks(ax)
+    assert np.allclose(line.get_ydata(), 2 * line.get_xdata()) and len(line.get_xdata()) > 100
+    assert list(dots.get_ydata()) == [2, 21, 190]
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["predicted", "measured"]
+
+
+def test_values_are_a_line_through_the_same_x():
+    (line,), (dots,) = marks(figures.predicted_and_measured([1, 2], [3, 4], [3, 5], **LABELS))
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([1, 2], [3, 4])
+    assert list(dots.get_ydata()) == [3, 5]
+
+
+def test_before_the_measurement_there_is_only_a_line():
+    ax = figures.predicted_and_measured([1, 2], [3, 4], **LABELS)
+    assert len(marks(ax)[0]) == 1 and not marks(ax)[1]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["predicted"]
+
+
+def test_what_has_one_label_has_one_colour():
+    ax = figures.predicted_and_measured([1, 2], {"a": [1, 2], "b": lambda n: n}, {"b": [1, 2], "c": [2, 2]}, **LABELS)
+    (a, b_line), (b_dots, c) = marks(ax)
+    assert b_line.get_color() == b_dots.get_color()
+    assert len({a.get_color(), b_line.get_color(), c.get_color()}) == 3
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b", "c"]
+
+
+def test_ticks_are_written_as_people_say_them():
+    ax = figures.predicted_and_measured([1, 1e6], lambda n: n * 1e-9, log="xy", yunit="s", **LABELS)
+    assert ax.yaxis.get_major_formatter()(1e-5, 0) == "10 µs"
+    assert ax.xaxis.get_major_formatter()(0.1, 0) == "0.1"
+    assert ax.xaxis.get_major_formatter()(1000, 0) == "1 k"
+
+
+def test_a_roofline_numbers_its_points_and_parts_them_at_the_ridge():
+    ax = figures.roofline(lambda i: min(100, 10 * i), {"add": (0.1, 0.9), "matmul": (50, 95)}, ridge=10, title="R")
+    lines, dots = marks(ax)
+    assert [float(dot.get_xdata()[0]) for dot in dots] == [0.1, 50]
+    texts = [text.get_text() for text in ax.texts]
+    assert {"1", "2", "memory-bound", "compute-bound"} <= set(texts)
+    assert any("add" in text and "matmul" in text for text in texts)
+    assert max(lines[0].get_ydata()) == 100
+
+
+def test_the_style_is_set_and_needs_no_font_that_is_not_there():
+    assert not plt.rcParams["axes.spines.top"]
+    assert plt.rcParams["font.sans-serif"][0] == "DejaVu Sans"

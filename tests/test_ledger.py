@@ -1,0 +1,148 @@
+"""common.ledger: nothing that was written down is lost, and only a prediction made before the outcome counts."""
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import matplotlib
+import pytest
+from rich.console import Console
+
+from common import ledger, records
+
+matplotlib.use("agg")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("COURSE_FOLDER", str(tmp_path))
+    monkeypatch.setattr(records, "_unsaved", {})
+    return tmp_path
+
+
+def outcome(name):
+    return ledger.outcome(ledger.read()["numbers"][name])
+
+
+def shown(table):
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def test_predicted_counted_measured():
+    ledger.predict("bytes", 100, "B")
+    ledger.counted("bytes", 120, "B")
+    ledger.measured("bytes", 130.5, "B")
+    assert outcome("bytes") == (100, 120, 130.5)
+    row = next(line for line in shown(ledger.table()).splitlines() if "bytes" in line)
+    assert row.split() == ["bytes", "100", "B", "120", "B", "130", "B", "1.30"]
+
+
+def test_the_last_prediction_before_the_outcome_counts():
+    for value in (1, 2):
+        ledger.predict("x", value, "s")
+    ledger.measured("x", 5, "s")
+    ledger.predict("x", 5, "s")
+    ledger.measured("x", 6, "s")
+    assert outcome("x") == (2, None, 6)
+    values = [entry["value"] for entry in ledger.read()["numbers"]["x"]["entries"]]
+    assert values == [1, 2, 5, 5, 6], "all are kept"
+
+
+def test_running_a_cell_again_adds_nothing():
+    for _ in range(3):
+        ledger.predict("x", 1, "s")
+    assert len(ledger.read()["numbers"]["x"]["entries"]) == 1
+
+
+def test_constants_have_a_source():
+    ledger.constant("bandwidth", 3.35e12, "B/s", "data sheet")
+    ledger.constant("bandwidth", 3.1e12, "B/s", "measured")
+    assert "3.1 TB/s" in shown(ledger.constants()) and "measured" in shown(ledger.constants())
+
+
+@pytest.mark.parametrize("value, unit, text", [
+    (1.2e-5, "s", "12 µs"), (3.35e12, "B/s", "3.35 TB/s"), (52_000, "elements", "52,000 elements"),
+    (0.0123456, "of peak", "0.0123 of peak"), (4.2e9, "elements", "4.2 G elements"), (None, "s", "")])
+def test_numbers_are_shown_with_their_unit(value, unit, text):
+    assert ledger.show(value, unit) == text
+
+
+def test_a_prediction_that_is_still_missing_is_not_attempted():
+    with pytest.raises(NotImplementedError, match="'x' is still ...: replace it"):
+        ledger.predict("x", ..., "s")
+
+
+@pytest.mark.parametrize("value", ["3", None, float("nan"), float("inf"), [1], True])
+def test_only_a_finite_number_is_taken(value, folder):
+    with pytest.raises(ValueError, match="'x' is .*; the ledger takes a finite number"):
+        ledger.predict("x", value, "s")
+    assert not (folder / "ledger.json").exists()
+
+
+def test_a_second_unit_for_one_number_is_refused():
+    ledger.predict("x", 1, "s")
+    with pytest.raises(ValueError, match="'x' is in 's' in the ledger, and now in 'ms'"):
+        ledger.measured("x", 1000, "ms")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"numbers": 3}', '{"numbers": {"x": {}}, "constants": {}}', "\xff"])
+def test_a_corrupt_file_is_kept_aside(text, folder):
+    (folder / "ledger.json").write_bytes(text.encode("latin-1"))
+    with pytest.warns(UserWarning, match="ledger.json can't be read .*; it is kept as ledger.json.unreadable-1"):
+        ledger.predict("x", 1, "s")
+    assert (folder / "ledger.json.unreadable-1").read_bytes() == text.encode("latin-1")
+    assert outcome("x") == (1, None, None)
+    (folder / "ledger.json").write_text("again")
+    with pytest.warns(UserWarning, match="unreadable-2"):
+        ledger.read()
+
+
+def test_a_folder_that_cannot_be_written_is_one_warning_and_no_loss(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("COURSE_FOLDER", str(tmp_path / "file" / "folder"))
+    with pytest.warns(UserWarning, match="can't be .*COURSE_FOLDER names another folder") as caught:
+        ledger.predict("x", 1, "s")
+        ledger.measured("x", 2, "s")
+    assert len(caught) == 1
+    assert outcome("x") == (1, None, 2)
+
+
+def test_the_file_is_plain_json_and_no_partial_file_stays(folder):
+    ledger.predict("größe", 1, "s")
+    assert [path.name for path in folder.iterdir()] == ["ledger.json"]
+    assert json.loads((folder / "ledger.json").read_text(encoding="utf-8"))["numbers"]["größe"]["unit"] == "s"
+
+
+def test_the_figure_has_a_dot_for_each_outcome_in_multiples_of_its_prediction():
+    with pytest.raises(ValueError, match="no calibration to draw yet"):
+        ledger.figure()
+    ledger.predict("a", 2, "s")
+    ledger.measured("a", 3, "s")
+    ledger.predict("b", 4, "B")
+    ledger.counted("b", 4, "B")
+    ledger.predict("no outcome", 4, "B")
+    ledger.measured("no prediction", 4, "B")
+    line, dots = ledger.figure().lines
+    assert list(line.get_xdata()) == [1, 1]
+    assert list(dots.get_xdata()) == [1.5, 1]
+
+
+def test_without_the_environment_variable_it_lies_in_labs(monkeypatch):
+    monkeypatch.delenv("COURSE_FOLDER")
+    assert records.folder() == records.LABS and records.LABS.name == "labs"
+
+
+def test_importing_it_is_fast_and_takes_neither_torch_nor_matplotlib():
+    code = "import sys; from common import ledger, timing, records; assert not {'torch', 'matplotlib'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+
+
+def test_reading_warns_of_nothing(folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ledger.read() == {"numbers": {}, "constants": {}}
+    assert not list(folder.iterdir())

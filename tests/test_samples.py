@@ -1,0 +1,50 @@
+"""The data that comes with the course is whole, is what it says, and says where it is from."""
+import hashlib
+
+import numpy as np
+import pytest
+
+from common import samples
+
+SAMPLES = [samples.DIGITS, samples.PHOTOGRAPH, samples.NOVEL]
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.file)
+def test_a_sample_has_its_hash_its_source_and_its_licence(sample):
+    data = (samples.FOLDER / sample.file).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == sample.sha256
+    assert len(data) < 500_000
+    assert sample.source and sample.licence
+
+
+def test_every_file_in_the_folder_is_a_sample():
+    files = {path.name for path in samples.FOLDER.iterdir() if path.is_file() and path.suffix != ".py"}
+    assert files == {sample.file for sample in SAMPLES}
+
+
+def test_digits():
+    images, labels = samples.digits()
+    assert (images.shape, images.dtype, labels.shape, labels.dtype) == ((1797, 8, 8), np.float32, (1797,), np.int64)
+    assert images.flags.c_contiguous and (images.min(), images.max()) == (0, 16)
+    assert labels[:10].tolist() == list(range(10))
+    assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # UCI's table of the test set
+    images[0] = labels[0] = 5  # the arrays are the caller's own
+    assert samples.digits()[0][0].max() > 5 and samples.digits()[1][0] == 0
+
+
+def test_photograph():
+    photograph = samples.photograph()
+    assert (photograph.shape, photograph.dtype) == ((256, 256), np.float32)
+    assert 0 <= photograph.min() < 0.05 and 0.95 < photograph.max() <= 1
+
+
+def test_novel():
+    novel = samples.novel()
+    assert len(novel) == 684_768 and novel.isascii()
+    assert novel.startswith("PRIDE AND PREJUDICE\n") and novel.count("Mr. Darcy") > 200
+
+
+def test_a_damaged_sample_is_refused_with_the_line_that_mends_it(tmp_path):
+    (tmp_path / samples.DIGITS.file).write_bytes(b"not the digits")
+    with pytest.raises(ValueError, match=r"digits\.csv\.gz .*14 bytes.*git checkout common/samples"):
+        samples._read(samples.DIGITS, tmp_path)

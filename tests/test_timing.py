@@ -1,0 +1,44 @@
+"""common.timing: the median is of real calls, warmed up and spread over blocks."""
+import time
+
+import pytest
+
+from common import timing
+from common.timing import Measurement
+
+
+def test_median_and_spread_ignore_one_slow_call():
+    measurement = Measurement((1.0, 1.1, 1.2, 1.3, 99.0))
+    assert measurement.median_s == 1.2
+    assert measurement.spread_s == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("cold_cache", [False, True])
+def test_a_call_that_sleeps_takes_as_long_as_it_sleeps(cold_cache, monkeypatch):
+    monkeypatch.setattr(timing, "EVICTION_BYTES", 2**20)
+    measurement = timing.measure(time.sleep, 0.005, min_time_s=0.03, cold_cache=cold_cache)
+    assert len(measurement.times_s) >= 3
+    assert 0.005 <= measurement.median_s < 0.05
+
+
+def test_the_first_call_is_a_warm_up():
+    calls = []
+
+    def compiles_first():
+        calls.append(None)
+        time.sleep(0.2 if len(calls) == 1 else 0.001)
+
+    assert max(timing.measure(compiles_first, min_time_s=0.01).times_s) < 0.1
+
+
+def test_a_fast_function_is_called_many_times_a_block():
+    assert timing.measure(abs, -1, min_time_s=0.01).median_s < 1e-4
+
+
+def test_an_error_of_the_function_is_its_own():
+    with pytest.raises(ZeroDivisionError):
+        timing.measure(lambda: 1 / 0)
+
+
+def test_it_reads_as_a_time():
+    assert str(Measurement((0.00123, 0.00123))) == "1.23 ms (middle half within 0.00 s)"

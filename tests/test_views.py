@@ -1,0 +1,64 @@
+"""Views: what they read, and that the random ones are what the checks of lab 01 need."""
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from common import views
+
+
+@pytest.mark.parametrize("x", [torch.arange(12).view(3, 4).T, torch.arange(30).view(5, 6)[1::2, 2:], torch.tensor(7),
+                               torch.arange(3).expand(2, 3), torch.empty(2, 0, 3, dtype=torch.int64)])
+def test_positions_are_what_pytorch_reads_from_a_storage_of_addresses(x):
+    got = views.positions(views.of(x))
+    assert got.shape == x.shape
+    if x.numel():
+        flat = torch.as_strided(x, (x.untyped_storage().nbytes() // 8,), (1,), 0)
+        assert torch.equal(flat[got], x)
+        assert views.of(got) == views.of(x), "it is such a view itself"
+
+
+def test_none_reads_nothing():
+    assert views.positions(None) is None
+
+
+@pytest.mark.parametrize("view", [[], 3, "abc", float("nan"), ((2,), (1, 1), 0), ((2,), (1.0,), 0), ((2,), (1,), None), ((-1,), (1,), 0)])
+def test_what_is_no_view_is_named(view):
+    with pytest.raises(ValueError, match="a view is .shape, strides, offset."):
+        views.positions(view)
+
+
+@pytest.mark.parametrize("view", [((2,), (-1,), 3), ((1 << 14, 2), (1, 1), 0), ((2,), (1,), -1), ((2,), (1,), 1 << 60)])
+def test_a_view_that_leaves_the_storage_is_refused(view):
+    with pytest.raises(ValueError, match="positions 0 to 16,383"):
+        views.positions(view)
+
+
+@pytest.mark.parametrize("smallest", [0, 1])
+def test_random_views_are_of_all_kinds(smallest):
+    rng = np.random.default_rng(0)
+    drawn = [views.random_view(rng, trial % 5, smallest=smallest) for trial in range(2000)]
+    tensors = [views.positions(view) for view in drawn]
+    assert {len(view[0]) for view in drawn} == set(range(5))
+    assert {size for shape, *_ in drawn for size in shape} == set(range(smallest, 6))
+    assert any(0 in shape for shape, *_ in drawn) == (smallest == 0)
+    assert any(0 in strides for _, strides, _ in drawn), "broadcast"
+    assert max(int(x.max()) for x in tensors if x.numel()) <= 627
+    assert 0.2 < np.mean([x.is_contiguous() for x in tensors if x.dim() > 1]) < 0.8
+
+
+def test_random_slices_lie_in_their_axis():
+    rng = np.random.default_rng(0)
+    for smallest in (0, 1):
+        for _ in range(300):
+            axis, start, stop, step = views.random_slice(rng, ((3, 5), (5, 1), 0), smallest=smallest)
+            assert 0 <= start <= stop - smallest <= (3, 5)[axis] - smallest and 1 <= step <= 3
+
+
+def test_random_shapes_have_the_elements_asked_for():
+    rng = np.random.default_rng(0)
+    for elements in [0, 1, 2, 7, 24, 360]:
+        shapes = {views.random_shape(rng, elements) for _ in range(50)}
+        assert {math.prod(shape) for shape in shapes} == {elements}
+        assert len(shapes) > 1 and max(map(len, shapes)) <= 6

@@ -7,7 +7,6 @@ Standard library only and no syntax newer than Python 3.6, so that an old Python
 """
 import hashlib
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -23,7 +22,6 @@ UNFINISHED = "installing"  # what the stamp says meanwhile; else it is empty or 
 OLDEST, NEWEST = (3, 11), (3, 14)  # as pyproject's requires-python
 SIZE_GB, CPU_SIZE_GB = 6, 3  # of .venv on Linux, measured: 5.6 with PyTorch's CUDA build, 2.8 with its CPU build
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-NO_NEWS = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
 
 
 def main(arguments):
@@ -180,9 +178,6 @@ def install(python, lacking):
         STAMP.write_text(before)
         raise
     pip_install(python, "--no-deps", "--no-build-isolation", "-e", str(ROOT))
-    settings = VENV / "share" / "jupyter" / "lab" / "settings"
-    settings.mkdir(parents=True, exist_ok=True)
-    (settings / "overrides.json").write_text(json.dumps(NO_NEWS, indent=2))
     STAMP.write_text(wanted_stamp())
     say(f"The environment is ready: {time.time() - started:.0f} s.")
 

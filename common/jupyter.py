@@ -8,6 +8,7 @@ import webbrowser
 from pathlib import Path
 
 LABS = Path(__file__).resolve().parent.parent / "labs"
+SETTINGS = Path(__file__).resolve().parent / "jupyterlab"  # no news, no look for updates: nothing covers a lab
 
 
 def main(arguments=None):
@@ -17,7 +18,13 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     command = jupyter_command(find_lab(options.lab), free_port(options.port), has_browser(), os.geteuid() == 0)
     print("JupyterLab starts; Control-C, twice, ends it.", flush=True)
-    os.execv(sys.executable, [sys.executable, *command])
+    os.execve(sys.executable, [sys.executable, *command], environment())
+
+
+def environment():
+    """This process's variables, with the course's settings for JupyterLab behind the student's own."""
+    paths = [os.environ.get("JUPYTER_CONFIG_PATH"), str(SETTINGS)]
+    return {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, paths))}
 
 
 def find_lab(wanted):
@@ -65,7 +72,8 @@ def jupyter_command(notebook, port, browser, root):
     return [
         "-m", "jupyterlab", f"--ServerApp.root_dir={LABS}", f"--LabApp.default_url=/lab/tree/{notebook}",
         f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
-        "--Application.log_level=WARN",  # the address is still shown
+        "--Application.log_level=ERROR",  # the address is still shown
+        "--KernelManager.transport_encryption=auto",
         *([] if browser else ["--no-browser"]), *(["--allow-root"] if root else []),
     ]
 

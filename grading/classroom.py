@@ -60,7 +60,7 @@ def _grade_alone(job, seed):
 
 
 def _ready():
-    nursery()
+    nursery().fork().end()
 
 
 def _pool(processes):

@@ -8,7 +8,7 @@ ANSWER = re.compile(
     r"^([ \t]*)(?:#|<!--) BEGIN SOLUTION.*?\n(.*?)^[ \t]*(?:#|<!--) END SOLUTION[^\n]*(?:\n|\Z)",
     re.MULTILINE | re.DOTALL,
 )
-BLANK = "*Your answer here.*"
+BLANK = "*Double-click here and write your answer.*"
 
 
 def defined_names(source):

@@ -126,7 +126,7 @@ def _exercises(lab):
             continue
         checks = []
         for later in lab.cells[i + 2 :]:
-            if later.kind == "markdown" and re.match(r"#{1,3} ", later.source):
+            if later.kind == "markdown" and re.search(r"^#{1,3} ", later.source, re.MULTILINE):
                 break
             if "check" in later.tags:
                 checks.append(later)

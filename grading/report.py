@@ -27,10 +27,8 @@ def lab_table(lab_name, results):
     table.add_column("what the check says")
     for result in results:
         colour = COLOURS.get(result.status, "red")
-        said = f"[{colour}]{result.status}[/]" + (
-            f"  {escape(result.message)}" if result.message and result.status != "passed" else ""
-        )
-        table.add_row(result.exercise, f"{result.points}/{result.max_points}", said)
+        message = "" if result.status in ("passed", "not attempted") else f"  {escape(result.message)}"
+        table.add_row(result.exercise, f"{result.points}/{result.max_points}", f"[{colour}]{result.status}[/]{message}")
     table.add_section()
     table.add_row("all", f"{sum(r.points for r in results)}/{sum(r.max_points for r in results)}", "")
     return table

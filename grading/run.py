@@ -27,9 +27,12 @@ class WorkerEnded(BaseException):
 
 
 class Nursery:
-    """The warm process, and the workers forked from it."""
+    """The warm process, which starts with the first worker, and the workers forked from it."""
 
     def __init__(self):
+        self.process, self.control, self.lock = None, None, threading.Lock()
+
+    def _start(self):
         ours, theirs = socket.socketpair()
         environment = dict(
             os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), PYTHONSAFEPATH="1"
@@ -43,12 +46,14 @@ class Nursery:
         )
         theirs.close()
         ours.settimeout(WARM_UP_S)
-        self.control, self.lock = ours, threading.Lock()
+        self.control = ours
 
     def fork(self):
         """A fresh worker that has executed nothing."""
         ours, theirs = socket.socketpair()
         with self.lock, theirs:
+            if self.process is None:
+                self._start()
             socket.send_fds(self.control, [b"fork"], [theirs.fileno()])
             pid = self._answer()
         return Worker(self, pid, Wire(ours))
@@ -60,8 +65,11 @@ class Nursery:
             return self._answer()
 
     def close(self):
-        self.control.close()
-        self.process.wait(timeout=10)
+        """Ends the warm process; its workers end with it."""
+        if self.process:
+            self.control.close()
+            self.process.kill()
+            self.process.wait()
 
     def _answer(self):
         text = b""

@@ -182,7 +182,6 @@ def test_the_environment_is_made_once(course, capsys):
     assert course.make() == course.make() == str(course.venv / "bin" / "python")
     assert course.runs == COMPLETE
     assert "Making the environment in .venv, once" in capsys.readouterr().err
-    assert "fetchNews" in (course.venv / "share/jupyter/lab/settings/overrides.json").read_text()
 
 
 def test_a_new_lock_updates_the_environment_and_keeps_what_is_in_it(course):

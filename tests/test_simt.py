@@ -1,7 +1,10 @@
 """Kernels in the simulator: what they compute, and what they cost, against NumPy and figures known from hardware."""
+import json
 import math
 from itertools import product
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numba
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ TILE, PITCH, THREADS, HALO = 16, 33, 128, 130
 SHAPE = (4, 8)
 TABLE = np.array([2.0, 3.0, 5.0, 7.0], np.float32)
 rng = np.random.default_rng(0)
+matplotlib.use("Agg")
 
 
 def random(*shape, dtype=np.float32):
@@ -798,3 +802,39 @@ def test_the_translated_kernel_can_be_read():
     x = random(40)
     text = vector_add.translated(2, 32, x, x, x)
     assert "v_i" in text and "places" in text and text.startswith("def f0(")
+
+
+def test_a_report_crosses_to_another_process():
+    @cuda.jit
+    def kernel(x, out):
+        s = cuda.shared.array(64, float32)
+        s[cuda.threadIdx.x] = x[cuda.grid(1)]
+        out[cuda.grid(1)] = s[63 - cuda.threadIdx.x]
+    report = simt.count(kernel, 2, 64, random(128), np.zeros(128))
+    other = simt.Report.from_dict(json.loads(json.dumps(report.as_dict())))
+    assert other.as_dict() == report.as_dict() and str(other) == str(report) and other.races == report.races
+    assert other.lines == report.lines and other.global_loads == report.global_loads
+
+
+def test_figures_of_sectors_banks_and_addresses():
+    x, out = random(64, 64), np.zeros((64, 64), np.float32)
+    report = simt.count(transpose_shared, (2, 2), (32, 32), x, out, traced_block=3)
+    load = next(line.number for line in report.lines if "= tile[tx, ty]" in line.text)
+    bank_axes, sector_axes = report.draw(load)
+    assert "takes 32 wavefronts" in texts(bank_axes) and "touches 4 sectors" in texts(sector_axes)
+    assert "byte 8,320" in texts(sector_axes)  # block 3 begins at out[32, 32]
+    assert "128 of 128 bytes used" in texts(sector_axes)
+    naive = simt.count(transpose, (2, 2), (32, 32), x, out)
+    assert "touches 32 sectors" in texts(naive.draw()[1]) and "128 of 1024 bytes used" in texts(naive.draw()[1])
+    assert [ax.get_title() for ax in naive.draw(whole_block=True)] == ["x: loads of a block", "out: stores of a block"]
+    doubles = simt.count(gather, 1, 32, np.arange(32), random(64, dtype=float), np.zeros(32))
+    assert any("takes 2 wavefronts" in texts(ax) for ax in doubles.draw(doubles.lines[-1].number))
+    with pytest.raises(ValueError, match="line 1 accesses no memory in the traced block"):
+        report.draw(1)
+    with pytest.raises(ValueError, match="there is no request 5"):
+        report.draw(load, request=5)
+    plt.close("all")
+
+
+def texts(ax):
+    return " | ".join(text.get_text() for text in ax.texts)

@@ -1,0 +1,111 @@
+"""Charts of the course, in one style: a prediction is a line, a measurement is dots."""
+
+import pathlib
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
+
+STYLE = pathlib.Path(__file__).with_name("course.mplstyle")
+QUIET = "#666666"  # for annotations: the colours belong to the data
+
+
+def use_style():
+    """Applies the course's style to every figure that follows."""
+    plt.style.use(STYLE)
+
+
+def predicted_and_measured(
+    x, predicted, measured=None, *, xlabel, ylabel, title, log="", xunit="", yunit="", dots_are="measured", ax=None
+):
+    """Axes with the prediction drawn as a line and the measurement as dots.
+
+    x: where it was measured. predicted: a function of one x, or values at x. measured: values at x, or None before
+    there are any. Several series: dicts {label: ...}; what has one label gets one colour.
+    log: "x", "y", "xy" or "". xunit, yunit: the ticks' unit, written with its prefix (10 µs, 64 MB); without one, the
+    label names it. dots_are: what the legend calls the dots.
+    """
+    ax = ax or plt.subplots()[1]
+    lines, dots = _series(predicted), _series({} if measured is None else measured)
+    for i, label in enumerate(dict.fromkeys([*lines, *dots])):
+        if label in lines:
+            ax.plot(*_line(x, lines[label], log), color=f"C{i}")
+        if label in dots:
+            ax.plot(x, dots[label], "o", color=f"C{i}", zorder=3)
+    ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    _scale(ax, "x", "x" in log, xunit)
+    _scale(ax, "y", "y" in log, yunit)
+    _legend(ax, lines, dots, dots_are)
+    return ax
+
+
+def roofline(attainable, points=None, *, title, ridge=None, intensities=(0.05, 5000), ax=None):
+    """Axes with the roofline as a line and measured operations as numbered dots, named beside the figure.
+
+    attainable: a function from intensity, in FLOP/byte, to FLOP/s. points: {name: (intensity, FLOP/s measured)}.
+    ridge: the intensity where the two roofs meet; it parts what is memory-bound from what is compute-bound.
+    """
+    ax = ax or plt.subplots()[1]
+    ax.plot(*_line(intensities, attainable, "x"), color="C0")
+    for number, (intensity, flops_per_s) in enumerate((points or {}).values(), start=1):
+        ax.plot(intensity, flops_per_s, "o", color="C1", markersize=14, zorder=3 + number)
+        ax.annotate(str(number), (intensity, flops_per_s), color="white", size=8, weight="bold", ha="center",
+                    va="center", zorder=3 + number)
+    ax.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="FLOP/s", title=title, xlim=intensities)
+    _scale(ax, "x", True, "")
+    _scale(ax, "y", True, "")
+    ax.set_ylim(bottom=ax.get_ylim()[0] / 2)  # room for the words below
+    if ridge is not None:
+        ax.axvline(ridge, color=QUIET, linewidth=0.8, linestyle=(0, (4, 4)))
+        for name, side, shift in (("memory-bound", "right", -6), ("compute-bound", "left", 6)):
+            ax.annotate(name, (ridge, 0), (shift, 6), xycoords=("data", "axes fraction"), textcoords="offset points",
+                        ha=side, va="bottom", size=9, color=QUIET)
+    if points:
+        key = "\n".join(f"{number:\u2007>2}  {name}" for number, name in enumerate(points, start=1))
+        ax.annotate(key, (1, 0.5), (14, 0), xycoords="axes fraction", textcoords="offset points", va="center", size=9,
+                    linespacing=1.7)
+    return ax
+
+
+def _series(values):
+    """{label: values}, the empty label for one series."""
+    return values if isinstance(values, dict) else {"": values}
+
+
+def _line(x, predicted, log):
+    """(x, y) of a line: a function is evaluated between the smallest and the largest x, values stand where x is."""
+    if not callable(predicted):
+        return x, predicted
+    grid = (np.geomspace if "x" in log else np.linspace)(min(x), max(x), 400)
+    return grid, [predicted(value) for value in grid.tolist()]
+
+
+def _scale(ax, name, is_log, unit):
+    """Makes the axis called "x" or "y" logarithmic where wanted, with ticks as people say them: 0.1, 20, 5 k, 10 µs."""
+    axis = getattr(ax, f"{name}axis")
+    if is_log:
+        getattr(ax, f"set_{name}scale")("log")
+        low, high = axis.get_view_interval()
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=12))
+        axis.set_minor_locator(NullLocator())
+    if is_log or unit:
+        prefixed = EngFormatter(unit)
+        plain = not unit  # "100 m" of nothing is 0.1
+        axis.set_major_formatter(lambda value, _: f"{value:g}" if plain and value < 1 else prefixed(value))
+
+
+def _legend(ax, lines, dots, dots_are):
+    """One series: which mark is which. Several: their colours, and what lines and dots are."""
+    if set(lines) | set(dots) == {""}:
+        marks = [Line2D([], [], color="C0", label="predicted")]
+        marks += [Line2D([], [], color="C0", linestyle="", marker="o", label=dots_are)] if dots else []
+        ax.legend(handles=marks)
+        return
+    marks = [
+        Line2D([], [], color=f"C{i}", label=label, linestyle="-" if label in lines else "",
+               marker="o" if label in dots else "")
+        for i, label in enumerate(dict.fromkeys([*lines, *dots]))
+    ]
+    ax.legend(handles=marks, title=f"line: predicted, dots: {dots_are}" if dots else "predicted", title_fontsize=9,
+              alignment="left", handlelength=2.4)

@@ -1,0 +1,151 @@
+"""The student's own sheet of numbers: predicted, counted, measured, and the constants to plan with. One JSON file."""
+
+import datetime
+import math
+
+import rich.box
+from rich.table import Table
+
+from common import records
+
+FILE = "ledger.json"
+KINDS = ("predicted", "counted", "measured")
+TABLE_STYLE = {"title_justify": "left", "title_style": "bold", "box": rich.box.SIMPLE_HEAD}
+PREFIXED_UNITS = ("s", "B", "B/s", "FLOP", "FLOP/s")  # shown as 12 µs, 3.35 TB/s
+
+
+def predict(name, value, unit):
+    """Writes down a prediction. The last one before the first measurement is the one that counts."""
+    _add(name, "predicted", value, unit)
+
+
+def counted(name, value, unit):
+    """Writes down what was counted: exact, and the same on every machine."""
+    _add(name, "counted", value, unit)
+
+
+def measured(name, value, unit):
+    """Writes down what was measured. The latest is shown; all are kept."""
+    _add(name, "measured", value, unit)
+
+
+def constant(name, value, unit, source):
+    """Writes down a number to plan with (a bandwidth, a peak, a latency) and where it is from."""
+    sheet = read()
+    sheet["constants"][name] = {"value": _number(name, value), "unit": unit, "source": source, "time": _now()}
+    records.save(FILE, sheet)
+
+
+def read():
+    """The sheet: {"numbers": {name: {"unit", "entries": [{"kind", "value", "time"}]}}, "constants": {name: {...}}}."""
+    return records.load(FILE, _is_sheet) or {"numbers": {}, "constants": {}}
+
+
+def outcome(number):
+    """(predicted, counted, measured) values of one of the sheet's numbers, None where there is none."""
+    values = {"predicted": None, "counted": None, "measured": None}
+    for entry in number["entries"]:
+        known = values["measured"] is not None or values["counted"] is not None
+        if entry["kind"] != "predicted" or not known:  # what is written once the answer is known is no prediction
+            values[entry["kind"]] = entry["value"]
+    return tuple(values.values())
+
+
+def table():
+    """Table of what was predicted, counted and measured, and how far off each prediction was."""
+    table = Table(title="Predictions", **TABLE_STYLE)
+    table.add_column("number")
+    for heading in ("predicted", "counted", "measured", "outcome / prediction"):
+        table.add_column(heading, justify="right")
+    for name, number in read()["numbers"].items():
+        values = outcome(number)
+        ratio = _ratio(*values)
+        table.add_row(name, *(show(value, number["unit"]) for value in values), "" if ratio is None else f"{ratio:.2f}")
+    return table
+
+
+def constants():
+    """Table of the constants, with the source of each."""
+    table = Table("constant", "value", "source", title="Constants", **TABLE_STYLE)
+    for name, entry in read()["constants"].items():
+        table.add_row(name, show(entry["value"], entry["unit"]), entry["source"])
+    return table
+
+
+def figure():
+    """Axes of the calibration: each outcome as a dot, in multiples of its prediction, which is the line at 1."""
+    import matplotlib.pyplot as plt
+
+    ratios = {name: _ratio(*outcome(number)) for name, number in read()["numbers"].items()}
+    ratios = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    if not ratios:
+        raise ValueError("there is no calibration to draw yet: no number was predicted, then counted or measured")
+    _, ax = plt.subplots(figsize=(7.2, 1.4 + 0.32 * len(ratios)))
+    ax.axvline(1, color="C0")
+    ax.plot(list(ratios.values()), list(ratios), "o", color="C0")
+    widest = max(2.2, *(max(ratio, 1 / ratio) * 1.2 for ratio in ratios.values()))
+    steps = (0.1, 0.2, 0.5, 1, 2, 5, 10) if widest < 20 else [10.0**i for i in range(-6, 7)]
+    ticks = [tick for tick in steps if 1 / widest < tick < widest]
+    ax.set(title="How good are your predictions?", xlabel="outcome / prediction", xscale="log")
+    ax.set_xlim(1 / widest, widest)
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.xaxis.set_minor_locator(plt.NullLocator())
+    ax.invert_yaxis()
+    ax.margins(y=0.6 / len(ratios))
+    return ax
+
+
+def show(value, unit):
+    """The value in three digits with its unit, prefixed where the unit takes a prefix; "" for None."""
+    from matplotlib.ticker import EngFormatter
+
+    if value is None:
+        return ""
+    value = float(f"{value:.3g}")
+    if unit in PREFIXED_UNITS:
+        return EngFormatter(unit)(value)
+    return f"{value:,g} {unit}" if abs(value) < 1e6 else f"{EngFormatter()(value)} {unit}"
+
+
+def _add(name, kind, value, unit):
+    value, sheet = _number(name, value), read()
+    number = sheet["numbers"].setdefault(name, {"unit": unit, "entries": []})
+    if number["unit"] != unit:
+        raise ValueError(f"{name!r} is in {number['unit']!r} in the ledger, and now in {unit!r}: use one unit")
+    latest = [entry["value"] for entry in number["entries"] if entry["kind"] == kind][-1:]
+    if latest != [value]:  # running a cell again adds nothing
+        number["entries"].append({"kind": kind, "value": value, "time": _now()})
+    records.save(FILE, sheet)
+
+
+def _is_sheet(record):
+    try:
+        for number in record["numbers"].values():
+            show(sum(entry["value"] for entry in number["entries"] if entry["kind"] in KINDS), number["unit"])
+        for entry in record["constants"].values():
+            show(entry["value"], entry["unit"] + entry["source"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _number(name, value):
+    if value is Ellipsis:
+        raise NotImplementedError(f"{name!r} is still ...: replace it with your number")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, (bool, str)) or not math.isfinite(number):
+        raise ValueError(f"{name!r} is {value!r}; the ledger takes a finite number")
+    return int(number) if number.is_integer() else number
+
+
+def _ratio(predicted, counted, measured):
+    """Outcome over prediction: what was measured, or else counted; None where the ratio says nothing."""
+    result = measured if measured is not None else counted
+    return result / predicted if predicted and result and result / predicted > 0 else None
+
+
+def _now():
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,128 @@
+"""How fast a machine can be: data sheets with their source, and this machine's own ceilings, measured once and kept."""
+
+import dataclasses
+import datetime
+
+from common import device, records, timing
+
+FILE = "machine.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Peaks:
+    """What a machine can do at most. flops_per_s: by number format, for dense matrices."""
+
+    device: str
+    bandwidth_bytes_per_s: float
+    flops_per_s: dict
+    overhead_s: float | None  # of one operation on one element, back to back; no data sheet says it
+    source: str  # a publication, or the date of the measurement
+
+    @property
+    def format(self):
+        """Name of the number format that its matrix units are for: bf16, fp16 or fp32."""
+        return next(name for name in ("bf16", "fp16", "fp32") if name in self.flops_per_s)
+
+
+# Dense rates. The data sheets of H100 and H200 print twice these for tensor cores: "with sparsity", half of it zeros.
+HOPPER = {"fp32": 67e12, "tf32": 494.5e12, "fp16": 989.5e12, "bf16": 989.5e12, "fp8": 1979e12}
+DATA_SHEETS = {
+    "T4": Peaks("T4", 320e9, {"fp32": 8.1e12, "fp16": 65e12}, None, "NVIDIA T4 data sheet"),
+    "V100": Peaks("V100 SXM2", 900e9, {"fp32": 15.7e12, "fp16": 125e12}, None, "NVIDIA V100 data sheet"),
+    "A100": Peaks("A100 SXM 80 GB", 2039e9, {"fp32": 19.5e12, "tf32": 156e12, "fp16": 312e12, "bf16": 312e12}, None,
+                  "NVIDIA A100 data sheet"),
+    "H100": Peaks("H100 SXM", 3.35e12, HOPPER, None, "NVIDIA H100 data sheet"),
+    "H200": Peaks("H200 SXM", 4.8e12, HOPPER, None, "NVIDIA H200 data sheet"),
+}
+
+
+def profile():
+    """`Peaks` of this machine as measured: kept in machine.json, measured again on another device."""
+    record = records.load(FILE, _is_profile)
+    if record is None or record["device"] != name():
+        print(f"Measuring the ceilings of this machine ({name()}): a few seconds, once ...")
+        record = dataclasses.asdict(measure_ceilings())
+        records.save(FILE, record)
+    return Peaks(**record)
+
+
+def measure_ceilings():
+    """`Peaks` of this machine: the fastest that memory, matmul and dispatch were seen to go, in a few seconds."""
+    import torch
+
+    on_gpu = device.has_gpu()
+    where = "cuda" if on_gpu else "cpu"
+    gpu_bytes = torch.cuda.get_device_properties(0).total_memory if on_gpu else 0
+    floats = min(2**28, gpu_bytes // 64) if on_gpu else 2**26  # many times the last-level cache, a small part of memory
+    size = 4096 if on_gpu else 1536
+    formats = {"fp32": torch.float32} | (_half_format() if on_gpu else {})
+    return Peaks(
+        device=name(),
+        bandwidth_bytes_per_s=_bandwidth_bytes_per_s(torch.ones(floats, device=where)),
+        flops_per_s={form: _matmul_flops_per_s(torch.rand(size, size, device=where, dtype=dtype))
+                     for form, dtype in formats.items()},
+        overhead_s=timing.measure(torch.ones(1, device=where).mul_, 1.0).median_s,
+        source=f"measured {datetime.date.today()}",
+    )
+
+
+def name():
+    """The GPU's name; where there is none, the CPU's and how many threads PyTorch uses."""
+    import torch
+
+    return device.name() if device.has_gpu() else f"{device.name()}, {torch.get_num_threads()} threads"
+
+
+def table(*machines):
+    """Table of these `Peaks`, a row each."""
+    import rich.box
+    from rich.table import Table
+
+    from common.ledger import show
+
+    table = Table("machine", "memory", "fp32", "tf32", "bf16 or fp16", "fp8", "source", box=rich.box.SIMPLE_HEAD,
+                  caption="Dense matrices. The data sheets of H100 and H200 print twice these tensor-core rates: for "
+                          "matrices half of whose entries are zeros.", caption_justify="left")
+    for peaks in machines:
+        rates = peaks.flops_per_s
+        rates = [rates.get("fp32"), rates.get("tf32"), rates.get("bf16") or rates.get("fp16"), rates.get("fp8")]
+        table.add_row(peaks.device, show(peaks.bandwidth_bytes_per_s, "B/s"), *(show(rate, "FLOP/s") for rate in rates),
+                      peaks.source)
+    return table
+
+
+def _bandwidth_bytes_per_s(x):
+    """Bytes read and written a second, the better of copying x and scaling it in place.
+
+    A processor that copies may first read the line that it is going to write: three transfers where two are counted.
+    """
+    y = x.clone()
+    time_s = min(min(timing.measure(function, *args, min_time_s=0.4).times_s)
+                 for function, args in ((y.copy_, (x,)), (x.mul_, (1.0,))))
+    return 2 * x.numel() * x.itemsize / time_s
+
+
+def _matmul_flops_per_s(a):
+    """FLOP/s of the fastest product of a with itself."""
+    import torch
+
+    out = torch.empty_like(a)
+    time_s = min(timing.measure(lambda: torch.mm(a, a, out=out), min_time_s=0.8).times_s)
+    return 2 * len(a) ** 3 / time_s
+
+
+def _half_format():
+    import torch
+
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return {"bf16": torch.bfloat16}
+    return {"fp16": torch.float16}
+
+
+def _is_profile(record):
+    try:
+        peaks = Peaks(**record)
+        numbers = peaks.bandwidth_bytes_per_s, peaks.overhead_s, peaks.flops_per_s["fp32"]
+        return min(numbers) > 0 and isinstance(peaks.device, str)
+    except (KeyError, TypeError):
+        return False

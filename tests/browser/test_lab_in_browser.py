@@ -1,0 +1,183 @@
+"""A lab as a student meets it: JupyterLab in a browser, from the first look to the points of the first exercise."""
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from common import jupyter
+from grading import build, holes
+from grading import lab as labs
+
+playwright = pytest.importorskip("playwright.sync_api", reason="there is no Playwright here: pip install playwright")
+expect = playwright.expect
+
+CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here (Debian: apt-get install chromium)")
+
+LAB = labs.read("01")
+EXERCISE = LAB.exercises[0]
+PATIENCE_S = 120  # for any one step, on a machine that other tests keep busy
+
+# In the browser. window.jupyterapp is there with --LabApp.expose_app_in_browser.
+IS_READY = """() => {  // idle alone is also said before there is a kernel, and Run All would be lost
+    const context = window.jupyterapp?.shell.currentWidget?.sessionContext;
+    const kernel = context?.isReady && context.session?.kernel;
+    return kernel && kernel.connectionStatus === "connected" && kernel.status === "idle";
+}"""
+HAVE_ALL_RUN = """() => jupyterapp.shell.currentWidget.content.widgets.every(
+    ({model}) => model.type !== "code" || (model.executionCount && model.executionState === "idle"))"""
+SHOW = """async text => {
+    const notebook = jupyterapp.shell.currentWidget.content;
+    const index = notebook.widgets.findIndex(({model}) => model.sharedModel.getSource().includes(text));
+    await notebook.scrollToItem(index, "start");
+    return index;
+}"""
+ACTIVE_CELL_IS = "source => jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.getSource() === source"
+IS_SAVED = "() => !jupyterapp.shell.currentWidget.context.model.dirty"
+
+
+def test_a_student_solves_an_exercise(tmp_path, monkeypatch):
+    notebook = tmp_path / "labs" / f"{LAB.name}.ipynb"
+    notebook.parent.mkdir()
+    build.write(build.lab_notebook(LAB), notebook)
+    monkeypatch.setattr(jupyter, "LABS", notebook.parent)
+
+    with jupyterlab(notebook, tmp_path) as address, browser_page(tmp_path) as page:
+        open_lab(page, address)
+        run_all(page)
+        check = output(page, EXERCISE.checks[0].source)
+        expect(check).to_contain_text(f"NotImplementedError: Exercise {EXERCISE.number}: put your answer")
+        move_the_widget(page)
+        solve(page)
+        expect(check).to_have_text(re.compile(rf"^\s*{EXERCISE.name} agrees with PyTorch.*\s*$"))
+        save(page)
+
+    rows = graded(notebook, tmp_path / "results")
+    assert [row["points"] for row in rows] == [EXERCISE.points] + [0] * (len(LAB.exercises) - 1)
+    assert [row["status"] for row in rows] == ["passed"] + ["not attempted"] * (len(LAB.exercises) - 1)
+
+
+# What the student does
+
+
+def open_lab(page, address):
+    page.goto(address)
+    expect(page.get_by_role("heading", name="01 · Strides")).to_be_visible()
+    page.wait_for_function(IS_READY)
+
+
+def run_all(page):
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    page.wait_for_function(HAVE_ALL_RUN)
+
+
+def move_the_widget(page):
+    """Chooses another order, then another start; each draws another picture."""
+    widget = output(page, "widgets.permuted_and_sliced()").locator(".widget-vbox")
+    picture = widget.get_by_role("img")
+    drawn = picture.get_attribute("src")
+    widget.get_by_label("order").select_option("(0, 1)")
+    expect(picture).not_to_have_attribute("src", drawn)
+    drawn = picture.get_attribute("src")
+    widget.locator(".widget-slider", has_text="start").get_by_role("slider").press("ArrowRight")
+    expect(picture).not_to_have_attribute("src", drawn)
+
+
+def solve(page):
+    """Writes the answer in the hole's cell; runs that and, with the same keys, the next: its check."""
+    answer = holes.solved(EXERCISE.hole.source)
+    cell(page, EXERCISE.stub).locator(".cm-content").click()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.insert_text(answer)  # as if pasted: typed, each line would be indented twice
+    page.wait_for_function(ACTIVE_CELL_IS, arg=answer)
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.press("Shift+Enter")
+
+
+def save(page):
+    page.keyboard.press("ControlOrMeta+s")
+    page.wait_for_function(IS_SAVED)
+
+
+def graded(notebook, results):
+    """An exercise a dict, as `python -m grading` writes them."""
+    subprocess.run([sys.executable, "-m", "grading", notebook, "--out", results], env=environment(), check=True)
+    return json.loads((results / "results.json").read_text(encoding="utf-8"))
+
+
+# What the student sees
+
+
+def cell(page, text):
+    """The first cell with this text in its source, scrolled into view."""
+    return page.locator(f'.jp-Notebook [data-windowed-list-index="{page.evaluate(SHOW, text)}"]')
+
+
+def output(page, text):
+    return cell(page, text).locator(".jp-Cell-outputArea")
+
+
+# Server and browser
+
+
+@contextlib.contextmanager
+def jupyterlab(notebook, scratch):
+    """JupyterLab as `make lab` starts it, for a student with no settings yet; gives the address that it shows."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    own = {f"JUPYTER_{kind.upper()}_DIR": str(scratch / kind) for kind in ("config", "data", "runtime")}
+    own |= {"PYTHONPATH": str(labs.ROOT), "IPYTHONDIR": str(scratch / "ipython"), "COURSE_FOLDER": str(notebook.parent)}
+    command = jupyter.jupyter_command(notebook.name, port, browser=False, root=os.geteuid() == 0)
+    log = scratch / "jupyterlab.log"
+    with log.open("w") as stream:
+        process = subprocess.Popen([sys.executable, *command, "--LabApp.expose_app_in_browser=True"], stderr=stream,
+                                   env=jupyter.environment() | own)
+    try:
+        yield address_in(log, process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def address_in(log, process):
+    """The address with its token, as soon as JupyterLab has written it into its log."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (address := re.search(r"http://\S+\?token=\S+(?=\n)", log.read_text())):
+        assert process.poll() is None and time.monotonic() < deadline, f"JupyterLab did not start:\n{log.read_text()}"
+        time.sleep(0.1)
+    return address[0]
+
+
+@contextlib.contextmanager
+def browser_page(scratch):
+    """An empty page in Chromium with a fresh profile; if the test fails, its message names a screenshot."""
+    expect.set_options(timeout=PATIENCE_S * 1000)
+    with playwright.sync_playwright() as driver:
+        with contextlib.closing(driver.chromium.launch(executable_path=CHROMIUM, args=["--disable-gpu"])) as browser:
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            page.set_default_timeout(PATIENCE_S * 1000)
+            try:
+                yield page
+            except Exception as error:
+                with contextlib.suppress(playwright.Error):  # it may be the browser that died
+                    page.screenshot(path=scratch / "failure.png")
+                    error.add_note(f"What the student would see: {scratch / 'failure.png'}")
+                raise
+
+
+def environment():
+    """The variables that common/environment.py sets for `make lab`."""
+    return dict(os.environ, PYTHONPATH=str(labs.ROOT))

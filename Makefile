@@ -29,6 +29,9 @@ solutions:  ## execute the solution notebooks whose source changed (FORCE=1: all
 mutants:  ## mutate a solution: how many mutants do the checks catch? make mutants LAB=02
 	$(RUN_TEST) -m grading.mutants '$(LAB)'
 
+bench-labs:  ## seconds, memory and size of each solved lab
+	$(RUN_TEST) benchmarks/labs.py
+
 bench-grading:  ## grading 20 submissions, against nbgrader
 	$(RUN_TEST) benchmarks/grading_speed.py
 
@@ -36,4 +39,4 @@ lock:  ## pin anew what pyproject.toml admits (needs uv; keeps the pins that sti
 	uv pip compile -q --universal --python-version 3.11 --all-extras --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: help lab grade doctor test labs solutions mutants bench-grading lock
+.PHONY: help lab grade doctor test labs solutions mutants bench-labs bench-grading lock

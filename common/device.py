@@ -77,3 +77,14 @@ if __name__ == "__main__":
         sys.exit(refusal)
     from common import doctor
     sys.exit(doctor.main())
+
+
+def __getattr__(name):
+    """`from common.device import cuda`: numba.cuda on a GPU, the simulator without one; the kernels are the same."""
+    if name == "cuda":
+        if has_gpu():
+            from numba import cuda
+        else:
+            from common.simt import cuda
+        return cuda
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

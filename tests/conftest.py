@@ -1,8 +1,20 @@
-"""Tests share the cores: each of xdist's workers, with the kernels that it starts, takes its part of the threads."""
+"""Tests share the cores: what belongs together goes to one of xdist's workers, each with its part of the threads."""
 import os
+
+import pytest
 
 from common import device
 
 workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT")  # not set in the process that starts the workers
 if workers:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, device.cores() // int(workers))))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """The cells of a notebook share a kernel, the tests of a file its fixtures; but each lab goes through the gate alone."""
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        lab = parameters.get("lab") or parameters.get("name", "")
+        group = f"{item.path.stem} {lab}" if item.path.stem == "test_labs" else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))

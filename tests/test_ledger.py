@@ -66,9 +66,24 @@ def test_constants_have_a_source():
 
 @pytest.mark.parametrize("value, unit, text", [
     (1.2e-5, "s", "12 µs"), (3.35e12, "B/s", "3.35 TB/s"), (52_000, "elements", "52,000 elements"),
+    (115_008, "lines", "115,008 lines"), (67_108_864, "B", "67,108,864 B"), (1.15008e5, "lines", "115,000 lines"),
     (0.0123456, "of peak", "0.0123 of peak"), (4.2e9, "elements", "4.2 G elements"), (None, "s", "")])
 def test_numbers_are_shown_with_their_unit(value, unit, text):
     assert ledger.show(value, unit) == text
+
+
+def test_the_tables_fit_80_columns_and_lose_nothing():
+    names = ["by columns / by rows, n = 4096", "elements for which mul_ takes twice as long as for one"]
+    for name in names:
+        ledger.predict(name, 115_008, "elements")
+        ledger.counted(name, 115_008, "elements")
+        ledger.measured(name, 123_456.0, "elements")
+        ledger.constant(name, 115_008, "lines", "data sheet of the machine that this was measured on, page 12")
+    for table, words in (ledger.table(), ["ratio", "1.07", "115,008", "123,000"]), (ledger.constants(), ["page 12"]):
+        lines = shown(table).splitlines()
+        assert max(map(len, lines)) <= 80
+        text = " ".join(lines)
+        assert "…" not in text and all(word in text for word in " ".join(names).split() + words)
 
 
 def test_a_prediction_that_is_still_missing_is_not_attempted():

@@ -721,7 +721,7 @@ def gather_32_bits(index, x, out):
 
 
 @given(st.lists(st.integers(0, 4095), min_size=1, max_size=100), st.sampled_from(["int16", "float32", "float64"]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_sectors_and_wavefronts_of_any_pattern(index, dtype):
     index, x, out = np.array(index), np.zeros(4096, dtype), np.zeros(len(index))
     warps = [index[first:first + 32] for first in range(0, len(index), 32)]
@@ -801,7 +801,7 @@ def test_a_changed_constant_is_seen():
 def test_the_translated_kernel_can_be_read():
     x = random(40)
     text = vector_add.translated(2, 32, x, x, x)
-    assert "v_i" in text and "places" in text and text.startswith("def f0(")
+    assert "v_i" in text and "places" in text and text.startswith("def call0(")
 
 
 def test_a_report_crosses_to_another_process():
@@ -838,3 +838,36 @@ def test_figures_of_sectors_banks_and_addresses():
 
 def texts(ax):
     return " | ".join(text.get_text() for text in ax.texts)
+
+
+def test_a_device_functions_accesses_belong_to_the_place_it_is_called_from():
+    @cuda.jit(device=True)
+    def total(x, first, count):
+        result = float32(0)
+        for k in range(count):
+            result += x[first + k]
+        return result
+
+    @cuda.jit
+    def kernel(x, out):
+        i = cuda.grid(1)
+        for q in range(2):
+            out[i] = total(x, i, 3) + total(x, q, 2)
+    x, out = random(40), np.zeros(32, np.float32)
+    report = run(kernel, 1, 32, x, out)
+    np.testing.assert_allclose(out, x[:32] + x[1:33] + x[2:34] + x[1] + x[2], rtol=1e-5)
+    assert report.global_loads.requests == 2 * (3 + 2) and report.global_loads.sectors == 2 * (4 + 5 + 5 + 1 + 1)
+    assert report.lines[0].function == "kernel" and report.lines[-1].function == "total"
+
+
+def test_accesses_in_the_condition_of_a_loop():
+    @cuda.jit
+    def lower_bound(x, wanted, out):
+        i = cuda.grid(1)
+        k = 0
+        while k < x.size and x[k] < wanted[i]:
+            k += 1
+        out[i] = k
+    x, wanted, out = np.arange(10.0), np.array([0.0, 3.5, 99.0]), np.zeros(3)
+    report = run(lower_bound, 1, 3, x, wanted, out)
+    assert out.tolist() == [0, 4, 10] and report.line(report.lines[0].number).global_loads.requests == 2 * 10

@@ -10,7 +10,7 @@ import pytest
 
 from common import simt
 from common.simt import language
-from common.simt.translate import FUNCTIONS_OF_THE_PROGRAM
+from common.simt.program import FUNCTIONS_OF_THE_PROGRAM
 
 ROOT = Path(__file__).parents[1]
 COMPILE = """

@@ -207,6 +207,7 @@ def test_out_of_bounds_names_thread_index_and_shape():
     ("out[t] = m[t - t]", "reads m in local memory, which nothing has written"),
     ("out[0] = 1 // t", "divides a whole number by zero"),
     ("k = 1 % (t - t)", "divides a whole number by zero"),
+    ("for k in range(0, 4, t):\n        pass", "counts in steps of zero"),
     ("if t > 99:\n        y = 1\n    out[0] = y", "uses y before it has a value"),
 ])
 def test_errors_of_threads(line, words):
@@ -219,7 +220,7 @@ def kernel(x, out):
 """
     kernel = simt.compile_source(text, "kernel")
     message = refused(kernel, floats(8), floats(8), block=4)[1]
-    assert words in message and message.startswith(f"kernel, line {6 + line.count(chr(10))} (`")
+    assert words in message and message.startswith(f"kernel, line {6 + (line.count(chr(10)) if 'if' in line else 0)} (`")
 
 
 def test_floating_point_division_by_zero_is_no_error():
@@ -262,7 +263,7 @@ def test_launches_without_configuration_or_with_other_arguments():
 
 
 @pytest.mark.parametrize("argument, words", [
-    ([1, 2], "x is a list; a kernel takes NumPy arrays, PyTorch tensors and numbers"),
+    ([1, 2], "x is a list; a kernel takes NumPy arrays, PyTorch tensors and 64-bit numbers"),
     (None, "x is a NoneType"),
     (2**64, "x is a int; a kernel takes"),
     (np.zeros(3, complex), "x holds complex128; arrays may hold bool, int8"),
@@ -309,6 +310,9 @@ def test_an_array_that_can_only_be_read():
     ("y = x + 1", "`x` is a 1-dimensional float32 array in global memory where one number is needed"),
     ("y = x\n    if x[0] > 0:\n        y = 1", "y is int64 on one path and a 1-dimensional float32 array in global memory on another"),
     ("y = z", "z is not defined"),
+    ("break", "break stands outside of a loop"),
+    ("continue", "continue stands outside of a loop"),
+    ("y = x[0, 1:2]", "a slice stands alone: a[first:last]"),
     ("y = y + 1", "y has no value yet in this line"),
     ("y = min(x)", "min takes two numbers or more; over an array, write a loop"),
     ("y = cuda.syncthreads_count(x[0] > 0)", "is a whole number, and this is bool; convert it with int(...)"),
@@ -356,11 +360,34 @@ def test_refusals_of_functions():
     names = {"cuda": cuda}
     exec("def kernel(x):\n    x[0] = 1\n", names)
     with pytest.raises(simt.KernelError, match="the source of kernel cannot be found"):
-        cuda.jit(names["kernel"])
+        cuda.jit(names["kernel"])[1, 1](floats(1))
     with pytest.raises(simt.KernelError, match="add is not defined; the text defines sub"):
         simt.compile_source("def sub(x):\n    x[0] = 1\n", "add")
     with pytest.raises(ValueError, match="constants has cuda, a name that is taken"):
         simt.compile_source("def sub(x):\n    x[0] = 1\n", "sub", {"cuda": 1})
+
+
+def test_an_unsolved_exercise_raises_not_implemented_error_when_it_is_used():
+    @cuda.jit(device=True)
+    def part(x):
+        """To be written."""
+        raise NotImplementedError("write part")
+
+    @cuda.jit
+    def whole(x):
+        x[0] = part(x[0])
+    for kernel in (part, whole):
+        with pytest.raises(NotImplementedError, match="part is not written yet"):
+            kernel[1, 1](floats(1))
+    with pytest.raises(NotImplementedError):
+        simt.compile_source("def kernel(x):\n    raise NotImplementedError\n", "kernel")
+
+
+def test_functions_that_a_kernel_does_not_call_may_be_any_python():
+    text = "def kernel(x):\n    x[0] = 7\ndef launch(n=3):\n    return [kernel[1, k] for k in range(n)]\n"
+    x = floats(1)
+    simt.compile_source(text, "kernel")[1, 1](x)
+    assert x[0] == 7
 
 
 def test_names_from_outside_that_a_kernel_cannot_use():

@@ -19,6 +19,18 @@ def test_positions_are_what_pytorch_reads_from_a_storage_of_addresses(x):
         assert views.of(got) == views.of(x), "it is such a view itself"
 
 
+def test_viewed_is_none_where_only_a_copy_has_the_shape():
+    x = torch.arange(6).view(2, 3)
+    assert views.viewed(x, (6,)).tolist() == [0, 1, 2, 3, 4, 5]
+    assert views.viewed(x.T, (6,)) is None
+
+
+def test_a_case_tells_the_view_that_came_and_pytorchs():
+    x = torch.arange(6).view(2, 3)
+    assert views.case("f(x)", 7, x.T) == "f(x) gave 7, PyTorch ((3, 2), (1, 3), 0): reading it"
+    assert views.case("f(x)", None, None) == "f(x) gave None, PyTorch None: reading it"
+
+
 def test_none_reads_nothing():
     assert views.positions(None) is None
 

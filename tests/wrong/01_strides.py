@@ -132,7 +132,7 @@ def broadcasted(view, shape):
     return shape, (0,) * new_axes + old_strides, offset
 
 # %% sliding_windows: the last window is missing
-# says: the last window was left out
+# says: one too few
 def sliding_windows(view, axis, size, step=1):
     shape, strides, offset = list(view[0]), list(view[1]), view[2]
     within = strides[axis]
@@ -169,7 +169,7 @@ def is_contiguous(view):
     return True
 
 # %% is_contiguous: only asks whether strides fall
-# says: leave gaps
+# says: falling strides are not enough
 def is_contiguous(view):
     shape, strides, _ = view
     long = [stride for size, stride in zip(shape, strides, strict=True) if size > 1]

@@ -1,0 +1,401 @@
+"""The simulator's counters beside the hardware's: the kernels of lab 03, and others, under Nsight Compute.
+
+    python benchmarks/simt_hardware.py [--output benchmarks/simt_hardware.md]
+
+needs an NVIDIA GPU, numba.cuda and `ncu` with access to the counters. It launches every kernel once under ncu, counts the
+same launches in the simulator, and writes the table kernel, counter, simulator, hardware, why. It ends with an error if
+two figures differ and WHY does not say what the compiler did.
+"""
+
+import argparse
+import csv
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+TILE, PITCH, THREADS, HALO, STRIDE = 16, 33, 128, 130, 3
+cuda = float32 = float64 = int16 = None  # numba.cuda or the simulator, and Numba's dtypes: set by use()
+
+COUNTERS = {  # name in the table: (the simulator's, Nsight Compute's; several are added up)
+    "global load requests": ("global_loads.requests", ["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"]),
+    "global load sectors": ("global_loads.sectors", ["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]),
+    "global store requests": ("global_stores.requests", ["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"]),
+    "global store sectors": ("global_stores.sectors", ["l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"]),
+    "shared load requests": ("shared_loads.requests", ["smsp__inst_executed_op_shared_ld.sum"]),
+    "shared load wavefronts": ("shared_loads.wavefronts", ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"]),
+    "shared store requests": ("shared_stores.requests", ["smsp__inst_executed_op_shared_st.sum"]),
+    "shared store wavefronts": ("shared_stores.wavefronts", ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"]),
+    "global atomic requests": ("global_atomics.requests", ["l1tex__t_requests_pipe_lsu_mem_global_op_red.sum",
+                                                           "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum"]),
+}
+METRICS = [metric for _, metrics in COUNTERS.values() for metric in metrics]
+
+WHY = {  # what the compiler did to the loads as written, where the figures differ
+    ("matmul_tiled", "shared load requests"): "four loads along a row of a_tile become one of 16 bytes",
+    ("matmul_tiled", "shared load wavefronts"): "four loads along a row of a_tile become one of 16 bytes",
+}
+
+
+# --- the kernels of lab 03, as there
+
+def vector_add(x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = x[i] + y[i]
+
+
+def window_average(x, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = (x[i] + x[i + 1] + x[i + 2]) / float32(3)
+
+
+def window_average_shared(x, out):
+    support = cuda.shared.array(HALO, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    support[t] = x[i]
+    if t < 2:
+        support[THREADS + t] = x[i + THREADS]
+    cuda.syncthreads()
+    out[i] = (support[t] + support[t + 1] + support[t + 2]) / float32(3)
+
+
+def block_sum(x, out):
+    s = cuda.shared.array(THREADS, float32)
+    t = cuda.threadIdx.x
+    s[t] = x[cuda.grid(1)]
+    cuda.syncthreads()
+    step = THREADS // 2
+    while step > 0:
+        if t < step:
+            s[t] += s[t + step]
+        cuda.syncthreads()
+        step //= 2
+    if t == 0:
+        cuda.atomic.add(out, 0, s[0])
+
+
+def block_sum_shuffled(x, out):
+    value = x[cuda.grid(1)]
+    step = 16
+    while step > 0:
+        value += cuda.shfl_down_sync(0xFFFFFFFF, value, step)
+        step //= 2
+    if cuda.threadIdx.x % 32 == 0:
+        cuda.atomic.add(out, 0, value)
+
+
+def transpose(x, out):
+    i, j = cuda.grid(2)
+    out[i, j] = x[j, i]
+
+
+def transpose_shared(x, out):
+    tile = cuda.shared.array((32, 32), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    x0, y0 = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    tile[ty, tx] = x[y0 + ty, x0 + tx]
+    cuda.syncthreads()
+    out[x0 + ty, y0 + tx] = tile[tx, ty]
+
+
+def transpose_padded(x, out):
+    tile = cuda.shared.array((32, PITCH), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    x0, y0 = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    tile[ty, tx] = x[y0 + ty, x0 + tx]
+    cuda.syncthreads()
+    out[x0 + ty, y0 + tx] = tile[tx, ty]
+
+
+def matmul_naive(a, b, c):
+    column, row = cuda.grid(2)
+    if row < c.shape[0] and column < c.shape[1]:
+        total = float32(0)
+        for k in range(a.shape[1]):
+            total += a[row, k] * b[k, column]
+        c[row, column] = total
+
+
+def matmul_swapped(a, b, c):
+    row, column = cuda.grid(2)
+    if row < c.shape[0] and column < c.shape[1]:
+        total = float32(0)
+        for k in range(a.shape[1]):
+            total += a[row, k] * b[k, column]
+        c[row, column] = total
+
+
+def matmul_tiled(a, b, c):
+    a_tile = cuda.shared.array((TILE, TILE), float32)
+    b_tile = cuda.shared.array((TILE, TILE), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    total = float32(0)
+    for tile in range(a.shape[1] // TILE):
+        a_tile[ty, tx] = a[row, tile * TILE + tx]
+        b_tile[ty, tx] = b[tile * TILE + ty, column]
+        cuda.syncthreads()
+        for k in range(TILE):
+            total += a_tile[ty, k] * b_tile[k, tx]
+        cuda.syncthreads()
+    c[row, column] = total
+
+
+# --- others, that the simulator was not made for
+
+def strided(x, out):
+    i = cuda.grid(1)
+    out[i] = x[i * STRIDE]
+
+
+def shifted(x, out):
+    i = cuda.grid(1)
+    out[i + 1] = x[i + 5]
+
+
+def gather(x, index, out):
+    i = cuda.grid(1)
+    out[i] = x[index[i]]
+
+
+def volume(x, out):
+    i, j, k = cuda.grid(3)
+    if i < x.shape[2] and j < x.shape[1] and k < x.shape[0]:
+        out[k, j, i] = x[k, i, j]
+
+
+def every_fourth_thread(x, out):
+    i = cuda.grid(1)
+    if i % 4 == 1:
+        out[i] = x[i]
+
+
+def one_by_one(x, out):
+    i = cuda.grid(1)
+    for q in range(32):
+        if q == i % 32:
+            out[i] = x[i]
+
+
+def shared_64_bits(x, index, out):
+    s = cuda.shared.array(1024, float64)
+    t = cuda.threadIdx.x
+    for k in range(t, 1024, cuda.blockDim.x):
+        s[k] = x[k]
+    cuda.syncthreads()
+    out[t] = s[index[t]]
+
+
+def shared_32_bits(x, index, out):
+    s = cuda.shared.array(1024, float32)
+    t = cuda.threadIdx.x
+    for k in range(t, 1024, cuda.blockDim.x):
+        s[k] = x[k]
+    cuda.syncthreads()
+    out[t] = s[index[t]]
+
+
+def shared_16_bits(x, index, out):
+    s = cuda.shared.array(1024, int16)
+    t = cuda.threadIdx.x
+    for k in range(t, 1024, cuda.blockDim.x):
+        s[k] = x[k]
+    cuda.syncthreads()
+    out[t] = s[index[t]]
+
+
+def histogram(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        cuda.atomic.add(out, x[i], 1)
+
+
+def launches():
+    """(name in the table, kernel, grid, block, arguments) of every launch, in order; the same in both processes."""
+    rng = np.random.default_rng(0)
+
+    def floats(*shape, dtype=np.float32):
+        return rng.standard_normal(shape).astype(dtype)
+
+    def zeros(*shape, dtype=np.float32):
+        return np.zeros(shape, dtype)
+
+    square = floats(64, 64), floats(64, 64), zeros(64, 64)
+    yield "vector_add", vector_add, 8, THREADS, (floats(1000), floats(1000), zeros(1000))
+    yield "window_average", window_average, 8, THREADS, (floats(1026), zeros(1024))
+    yield "window_average_shared", window_average_shared, 8, THREADS, (floats(1026), zeros(1024))
+    yield "block_sum", block_sum, 8, THREADS, (floats(1024), zeros(1))
+    yield "block_sum_shuffled", block_sum_shuffled, 8, THREADS, (floats(1024), zeros(1))
+    for kernel in (transpose, transpose_shared, transpose_padded):
+        yield kernel.__name__, kernel, (2, 2), (32, 32), (floats(64, 64), zeros(64, 64))
+    for kernel in (matmul_naive, matmul_swapped, matmul_tiled):
+        yield kernel.__name__, kernel, (4, 4), (TILE, TILE), square
+    yield "matmul_naive, 37 × 45 × 29", matmul_naive, (3, 3), (TILE, TILE), (floats(37, 29), floats(29, 45), zeros(37, 45))
+    yield "strided", strided, 4, THREADS, (floats(1536), zeros(512))
+    yield "shifted", shifted, 3, 96, (floats(300), zeros(300))
+    yield "shifted, float64", shifted, 3, 96, (floats(300, dtype=np.float64), zeros(300, dtype=np.float64))
+    for dtype in (np.float32, np.float64, np.int16, np.int8):
+        index = rng.integers(0, 4096, 333)
+        x = floats(4096, dtype=np.float64).astype(dtype)
+        yield f"gather, {np.dtype(dtype)}", gather, 1, 333, (x, index, zeros(333, dtype=dtype))
+    yield "volume", volume, (2, 3, 2), (8, 4, 4), (floats(7, 9, 9), zeros(7, 9, 9))
+    yield "every_fourth_thread", every_fourth_thread, 2, 64, (floats(128), zeros(128))
+    yield "one_by_one", one_by_one, 2, 64, (floats(128), zeros(128))
+    t = np.arange(128)
+    patterns = {"random": rng.integers(0, 1024, 128), "one word": np.full(128, 7), "stride 2": t * 2,
+                "stride 32": t * 32 % 1024, "reversed": t[::-1].copy(), "12 threads": t[:12] * 16}
+    for kernel, dtype in ((shared_32_bits, np.float32), (shared_64_bits, np.float64), (shared_16_bits, np.int16)):
+        for pattern, index in patterns.items():
+            n = len(index)
+            x = floats(1024, dtype=np.float64).astype(dtype)
+            yield f"{kernel.__name__}, {pattern}", kernel, 1, n, (x, index, zeros(n, dtype=dtype))
+    yield "histogram", histogram, 4, 100, (rng.integers(0, 40, 390), zeros(40, dtype=np.int32))
+
+
+def use(cuda_module):
+    """Makes the names that the kernels use."""
+    import numba
+    globals().update(cuda=cuda_module, **{name: getattr(numba, name) for name in ("float32", "float64", "int16")})
+
+
+def launch_on_the_gpu():
+    """The process that ncu watches: each launch once, on device arrays."""
+    from numba import cuda as numba_cuda
+    use(numba_cuda)
+    for _, function, grid, block, arguments in launches():
+        numba_cuda.jit(function)[grid, block](*(numba_cuda.to_device(array) for array in arguments))
+        numba_cuda.synchronize()
+
+
+def simulated():
+    """[(name, {counter: figure})] of every launch, from the simulator."""
+    from common import simt
+    from common.simt import cuda as simt_cuda
+    use(simt_cuda)
+    figures = []
+    for name, function, grid, block, arguments in launches():
+        report = simt.count(simt_cuda.jit(function), grid, block, *arguments, seed=0)
+        figures.append((name, {counter: _attribute(report, path) for counter, (path, _) in COUNTERS.items()}))
+    return figures
+
+
+def _attribute(thing, path):
+    for name in path.split("."):
+        thing = getattr(thing, name)
+    return thing
+
+
+def measured(count):
+    """[{counter: figure or None}] of every launch, from Nsight Compute."""
+    metrics = list(METRICS)
+    while True:
+        text, output = _profile(metrics)
+        unknown = "\n".join(re.findall("find metric.*", output + text))
+        missing = [metric for metric in metrics if metric.split(".")[0] in unknown]
+        if not missing:
+            break
+        print(f"this ncu does not know {', '.join(missing)}", file=sys.stderr)
+        metrics = [metric for metric in metrics if metric not in missing]
+    values = _parsed(text)
+    if len(values) != count:
+        sys.exit(f"ncu shows {len(values)} kernels, and {count} were launched:\n{output[-3000:]}\n{text[:2000]}")
+    return [{counter: _added(row, names) for counter, (_, names) in COUNTERS.items()} for row in values]
+
+
+def _profile(metrics):
+    """(the CSV that ncu writes, everything else that was printed)."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "ncu.csv"
+        command = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base", "--metrics", ",".join(metrics),
+                   "--log-file", str(log), sys.executable, __file__, "--launch"]
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
+        child = subprocess.run(command, env=environment, capture_output=True, text=True)
+        text = log.read_text() if log.exists() else ""
+    output = child.stdout + child.stderr
+    if child.returncode and "metric" not in (output + text):
+        sys.exit(f"ncu failed:\n{output[-3000:]}\n{text[-3000:]}")
+    return text, output
+
+
+def _parsed(text):
+    """[{metric: value}] in the order of the launches, from ncu's CSV, long (a row a metric) or wide (a column a metric)."""
+    lines = [line for line in text.splitlines() if line.startswith('"')]
+    rows = list(csv.DictReader(lines))
+    kernels = {}
+    for row in rows:
+        if not row["ID"].isdigit():  # the row of units, in the wide form
+            continue
+        kernel = kernels.setdefault(int(row["ID"]), {})
+        pairs = [(row["Metric Name"], row["Metric Value"])] if "Metric Name" in row else row.items()
+        kernel.update({name: value for name, value in pairs if name in METRICS})
+    return [{name: _number(value) for name, value in kernels[key].items()} for key in sorted(kernels)]
+
+
+def _number(text):
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:  # n/a
+        return math.nan
+
+
+def _added(row, names):
+    """The sum of what was measured under these names; None where ncu has none of them."""
+    values = [row[name] for name in names if name in row and not math.isnan(row[name])]
+    return int(sum(values)) if values else None
+
+
+def table(ours, theirs):
+    """(lines of a Markdown table, the number of differences that nothing explains)."""
+    lines = ["| kernel | counter | simulator | hardware | why |", "| --- | --- | ---: | ---: | --- |"]
+    unexplained = 0
+    for (name, counted), hardware in zip(ours, theirs, strict=True):
+        for counter, figure in counted.items():
+            value = hardware[counter]
+            if not figure and not value:
+                continue
+            if value is None:
+                shown, why = "not measured", ""
+            else:
+                why = "equal" if value == figure else WHY.get((name, counter), "")
+                unexplained += not why
+                shown = f"{value:,}"
+            lines.append(f"| {name} | {counter} | {figure:,} | {shown} | {why or 'NOT EXPLAINED'} |")
+    return lines, unexplained
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(".md"))
+    parser.add_argument("--launch", action="store_true", help="launch the kernels on the GPU (what ncu watches)")
+    options = parser.parse_args()
+    if options.launch:
+        launch_on_the_gpu()
+        return
+    if not shutil.which("ncu"):
+        sys.exit("Nsight Compute's ncu is not on the path; it comes with the CUDA toolkit")
+    sys.path.insert(0, str(ROOT))
+    ours = simulated()
+    theirs = measured(len(ours))
+    from numba import cuda as numba_cuda
+    device = numba_cuda.get_current_device()
+    name = device.name.decode() if isinstance(device.name, bytes) else device.name
+    lines, unexplained = table(ours, theirs)
+    title = f"# The simulator's counters and those of an {name}\n\nMade by `python benchmarks/simt_hardware.py`."
+    text = f"{title} Differences: {unexplained} that nothing explains.\n\n" + "\n".join(lines) + "\n"
+    options.output.write_text(text)
+    print(text)
+    sys.exit(unexplained > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Python being written: lines that remember which line of the kernel they came from."""
+
+import re
+from contextlib import contextmanager
+
+SIMPLE = re.compile(r"-?\w+(\.\d+)?")
+
+
+class Block(list):
+    """Lines one step further to the right: (text, line number), Blocks and Slots."""
+
+
+class Slot(list):
+    """Lines at the place where it stands, filled in later: what a branch must convert is known only after the other one."""
+
+
+class Writer:
+    """Writes one function of the simulated program."""
+
+    def __init__(self):
+        self.block, self.line, self.names, self.depth = Block(), 0, 0, 0
+
+    def emit(self, text):
+        self.block.append((text, self.line))
+
+    def slot(self):
+        """A place here for lines to come."""
+        slot = Slot()
+        self.block.append(slot)
+        return slot
+
+    @contextmanager
+    def captured(self):
+        """What is written meanwhile goes into a block of its own, for the caller to place."""
+        outer, self.block = self.block, Block()
+        try:
+            yield self.block
+        finally:
+            self.block = outer
+
+    @contextmanager
+    def indented(self):
+        """What is written meanwhile stands one step further to the right."""
+        self.depth += 1
+        with self.captured() as block:
+            yield block
+        self.depth -= 1
+        if not any(True for _ in layout(block)):
+            block.append(("pass", self.line))
+        self.block.append(block)
+
+    def unique(self):
+        """A number that no other name of this function has."""
+        self.names += 1
+        return self.names
+
+    def temporary(self, code):
+        """A name that holds what this code computes here."""
+        name = f"t{self.unique()}"
+        self.emit(f"{name} = {code}")
+        return name
+
+    def simple(self, code):
+        """The code itself where it is a name or a number, else a temporary for it."""
+        return code if SIMPLE.fullmatch(code) else self.temporary(code)
+
+
+def layout(block, depth=0):
+    """The lines of a block in order, as (text with its indentation, line number)."""
+    for entry in block:
+        if isinstance(entry, Block):
+            yield from layout(entry, depth + 1)
+        elif isinstance(entry, Slot):
+            yield from layout(entry, depth)
+        else:
+            text, line = entry
+            yield " " * depth + text, line

@@ -1,0 +1,146 @@
+"""Figures of what one block accessed: the sectors and the banks of a warp instruction, and who touched which address."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.collections import PatchCollection
+from matplotlib.patches import Rectangle
+
+from common.figures import QUIET
+from common.simt import dtypes
+from common.simt.counters import BANKS, SECTOR_BYTES, WARP, WORD_BYTES, select
+
+LANE_COLOURS = plt.get_cmap("viridis")(np.linspace(0.05, 0.97, WARP))
+UNUSED = (0.93, 0.93, 0.93, 1.0)
+CELL_IN, LABEL_IN, TITLE_IN, MOST_ROWS = 0.21, 1.15, 0.62, 32
+VERBS = {"load": "load", "store": "store", "atomic": "atomic update"}
+
+
+def report(report, line=None, *, warp=0, request=0, whole_block=False):
+    """Axes for each access in this line of the kernel (the first that accesses memory, if None).
+
+    Drawn is one warp instruction (number `request` of this warp there): in global memory the sectors that it fetches, in
+    shared memory the banks that serve it. With whole_block=True: every access of the block, which thread touched which
+    element. The block is the one that count(..., traced_block=...) named, block 0 by default.
+    """
+    sites = _sites(report, line)
+    if whole_block:
+        figure, axes = plt.subplots(1, len(sites), figsize=(max(4.2, 3.6 * len(sites)), 3.6), squeeze=False)
+        for ax, site in zip(axes[0], sites, strict=True):
+            addresses(report, site, ax)
+        return axes[0]
+    return [(sectors if site.space == "global" else banks)(report, site, warp=warp, request=request) for site in sites]
+
+
+def _sites(report, line):
+    """The places in the kernel where this line accesses memory, in the order of the source."""
+    if not len(report.trace):
+        raise ValueError("the traced block accessed no memory; count(..., traced_block=number) chooses another one")
+    logged = [report.program.sites[number] for number in np.unique(report.trace.site)]
+    line = logged[0].line if line is None else line
+    sites = [site for site in logged if site.line == line]
+    if not sites:
+        raise ValueError(f"line {line} accesses no memory in the traced block; the lines that do are "
+                         f"{', '.join(str(number) for number in sorted({site.line for site in logged}))}")
+    return sites
+
+
+def _instruction(report, site, warp, request):
+    """(lanes, places) of one warp instruction."""
+    rows = select(report.trace, (report.trace.site == site.number) & (report.trace.thread // WARP == warp))
+    keys = np.unique(rows.key // WARP)
+    if request >= len(keys):
+        raise ValueError(f"warp {warp} executes this access {len(keys)} times; there is no request {request}")
+    rows = select(rows, rows.key // WARP == keys[request])
+    return rows.thread % WARP, rows.place
+
+
+def sectors(report, site, *, warp=0, request=0):
+    """Axes with the sectors that one warp instruction touches, a row each: whose word is where, and what goes unused."""
+    size = dtypes.itemsize(site.dtype)
+    lanes, places = _instruction(report, site, warp, request)
+    touched, row = np.unique(places * size // SECTOR_BYTES, return_inverse=True)
+    across = SECTOR_BYTES // size
+    shown = min(len(touched), MOST_ROWS)
+    ax = _canvas(across * (2 if size > 4 else 1), shown, labelled=True)
+    width = 2 if size > 4 else 1
+    used = np.zeros((len(touched), across), bool)
+    used[row, places % across] = True
+    for y, x in zip(*np.nonzero(~used[:shown]), strict=True):
+        _cell(ax, x * width, shown - 1 - y, UNUSED, "", width)
+    _lanes(ax, lanes, places % across, row, shown, width)
+    origin = report.origins.get(site.array, 0) * size
+    for y, sector in enumerate(touched[:shown]):
+        ax.text(-0.3, shown - 0.5 - y, f"byte {sector * SECTOR_BYTES - origin:,}", size=8, ha="right", va="center", color=QUIET)
+    plural, more = "s" * (len(touched) > 1), f" ({shown} shown)" if shown < len(touched) else ""
+    _caption(ax, shown, f"{site.array}: one {VERBS[site.kind]} of a warp touches {len(touched)} sector{plural}{more}",
+             f"{np.count_nonzero(used) * size} of {len(touched) * SECTOR_BYTES} bytes used; numbers are lanes")
+    return ax
+
+
+def banks(report, site, *, warp=0, request=0):
+    """Axes with the 32 banks of shared memory, and above each the words that it must deliver, one a wavefront."""
+    size = dtypes.itemsize(site.dtype)
+    lanes, places = _instruction(report, site, warp, request)
+    first = places * size // WORD_BYTES
+    lanes, words = np.repeat(lanes, max(1, size // 4)), np.repeat(first, max(1, size // 4))
+    if size > WORD_BYTES:
+        words[1::2] += 1
+    unique, which = np.unique(words, return_inverse=True)
+    height = np.zeros(len(unique), int)
+    for i, bank in enumerate(unique % BANKS):
+        height[i] = np.count_nonzero(unique[:i] % BANKS == bank)
+    rows = int(height.max()) + 1
+    ax = _canvas(BANKS, rows + 1, labelled=False)
+    _lanes(ax, lanes, unique[which] % BANKS, rows - 1 - height[which], rows, 1, lift=1)
+    for bank in range(BANKS):
+        _cell(ax, bank, 0, "white", bank)
+    passes = max(rows, 2 if size > WORD_BYTES else 1)
+    _caption(ax, rows + 1, f"{site.array}: one {VERBS[site.kind]} of a warp takes {passes} wavefront{'s' * (passes > 1)}",
+             "bottom row: the banks; above each the lanes whose words it delivers, one word after another")
+    return ax
+
+
+def addresses(report, site, ax):
+    """Axes with every access of the block at one place in the kernel: which thread touched which element."""
+    rows = select(report.trace, report.trace.site == site.number)
+    origin = report.origins.get(site.array, 0) if site.space == "global" else int(rows.place.min())
+    ax.scatter(rows.thread, rows.place - origin, c=LANE_COLOURS[rows.thread % WARP], s=7, linewidths=0)
+    ax.set(title=f"{site.array}: {VERBS[site.kind]}s of a block", xlabel="thread (colour: its lane)", ylabel="element")
+    threads = int(rows.thread.max()) + 1
+    ax.set_xticks(range(0, threads + 1, WARP * -(-threads // (6 * WARP))))
+    return ax
+
+
+def _canvas(columns, rows, labelled):
+    left = LABEL_IN if labelled else 0.05
+    width_in, height_in = left + max(columns * CELL_IN, 5.2) + 0.05, rows * CELL_IN + TITLE_IN
+    figure = plt.figure(figsize=(width_in, height_in))
+    figure.set_layout_engine("none")
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(-left / CELL_IN, (width_in - left) / CELL_IN), ylim=(-0.1, height_in / CELL_IN - 0.1))
+    ax.axis("off")
+    return ax
+
+
+def _cell(ax, x, y, colour, text, width=1):
+    ax.add_collection(PatchCollection([Rectangle((x, y), width, 1)], facecolors=[colour], edgecolors="#bbbbbb", linewidths=0.5))
+    if text != "":
+        dark = not isinstance(colour, str) and colour[:3] @ (0.299, 0.587, 0.114) < 0.5
+        ax.text(x + width / 2, y + 0.47, str(text), size=6.5, ha="center", va="center", color="white" if dark else "#333333")
+
+
+def _lanes(ax, lanes, columns, rows, shown, width, lift=0):
+    """Cells with the lanes that want them: one number, or the first and how many more."""
+    wanted = {}
+    for lane, column, row in zip(lanes.tolist(), columns.tolist(), rows.tolist(), strict=True):
+        wanted.setdefault((column, row), []).append(lane)
+    for (column, row), who in wanted.items():
+        if row < shown:
+            label = who[0] if len(who) == 1 else f"×{len(who)}"
+            _cell(ax, column * width, shown - 1 - row + lift, LANE_COLOURS[who[0]], label, width)
+
+
+def _caption(ax, rows, title, text):
+    left = ax.get_xlim()[0] + 0.3
+    ax.text(left, rows + 1.65, title, size=10, weight="bold", va="center")
+    ax.text(left, rows + 0.7, text, size=8, va="center", color=QUIET)

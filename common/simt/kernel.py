@@ -1,0 +1,239 @@
+"""Kernels: from a Python function to a launch and its report."""
+
+import ast
+import builtins
+import functools
+import inspect
+import random
+import textwrap
+
+import numpy as np
+from greenlet import getcurrent
+
+from common.simt import arithmetic, report
+from common.simt.counters import Recorder
+from common.simt.errors import ERRORS, KernelError, LaunchError
+from common.simt.language import Source
+from common.simt.memory import Argument, GlobalMemory, argument_of
+from common.simt.program import Function, Program
+from common.simt.schedule import Outside, Schedule, Unwritten
+
+MAX_THREADS, MAX_BLOCK, MAX_GRID = 1024, (1024, 1024, 64), (2**31 - 1, 65535, 65535)
+POISON = 0xCDCDCDCD  # what a read of unwritten memory gives while counting; NaN for floating-point numbers
+HARMLESS = {"device", "fastmath", "opt", "lineinfo", "debug", "inline", "forceinline", "cache", "max_registers",
+            "launch_bounds"}
+
+
+class Kernel:
+    """A kernel (or device function) that runs in the simulator: kernel[grid, block](*arguments)."""
+
+    def __init__(self, name, function=None, problem=None):
+        self.__name__ = self.__qualname__ = name
+        self._function, self._problem = function, problem
+        self._programs = {}
+
+    @property
+    def function(self):
+        """What it was made from; KernelError if the function's source could not be had."""
+        if self._problem:
+            raise self._problem
+        return self._function
+
+    def __repr__(self):
+        return f"<kernel {self.__name__}>"
+
+    def __call__(self, *arguments):
+        raise LaunchError(f"say how many threads run it: {self.__name__}[grid, block](...)")
+
+    def __getitem__(self, configuration):
+        """The kernel with a launch configuration: [grid, block], [grid, block, stream, shared_bytes]."""
+        if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
+            raise LaunchError(f"a launch configuration is [grid, block] or [grid, block, stream, shared_bytes], and "
+                              f"{configuration!r} is not")
+        grid, block, _, shared_bytes = (*configuration, *(0, 0)[len(configuration) - 2:])
+        return functools.partial(self.launch, grid, block, shared_bytes=shared_bytes)
+
+    def launch(self, grid, block, *arguments, shared_bytes=0, seed=None):
+        """Runs the kernel. seed: of the order in which blocks and warps run; another one each time if None."""
+        self._run_or_say(grid, block, arguments, shared_bytes, seed, counting=False)
+
+    def count(self, grid, block, *arguments, shared_bytes=0, seed=None, traced_block=0):
+        """Runs the kernel and returns its Report."""
+        return self._run_or_say(grid, block, arguments, shared_bytes, seed, True, traced_block)
+
+    def translated(self, grid, block, *arguments, shared_bytes=0, counting=True):
+        """The Python text that the simulator runs for these arguments."""
+        types, _ = self._arguments(arguments)
+        return self._program(_size("grid", grid), _size("block", block), types, shared_bytes, counting).text
+
+    def _run_or_say(self, *options, **more):
+        """Runs the kernel; an error of the kernel comes without the simulator's own frames, which say nothing to a reader."""
+        try:
+            return self._run(*options, **more)
+        except (*ERRORS, NotImplementedError) as error:
+            raise error.with_traceback(None) from None
+
+    def _run(self, grid, block, arguments, shared_bytes, seed, counting, traced_block=0):
+        grid, block = _size("grid", grid), _size("block", block)
+        types, values = self._arguments(arguments)
+        program = self._program(grid, block, types, shared_bytes, counting)
+        memory = GlobalMemory([value for value in values if isinstance(value, Argument)])
+        seed = random.randrange(2**32) if seed is None else seed
+        recorder = Recorder(program, traced_block) if counting else None
+        shared_cells = []
+        names = {"global_cells": memory.cells, "shared_cells": shared_cells, "constant_cells": program.constants,
+                 "suspend": getcurrent().switch, "Outside": Outside, "unwritten": _unwritten_refused(program),
+                 **(recorder.namespace() if counting else {})}
+        kernel = program.compiled(names)
+        numbers = [value.pointer if isinstance(value, Argument) else value for value in values]
+        schedule = Schedule(program, kernel, numbers, shared_cells, seed, recorder)
+        if counting:
+            kernel.__globals__["unwritten"] = _unwritten_noted(program, recorder, schedule)
+        try:
+            schedule.run()
+        finally:
+            memory.write_back()
+        return report.make(recorder, self.__name__, memory, seed, schedule) if counting else None
+
+    def _arguments(self, arguments):
+        parameters = self.function.parameters
+        if len(parameters) != len(arguments):
+            raise LaunchError(f"{self.__name__} takes {len(parameters)} arguments ({', '.join(parameters)}), and "
+                              f"{len(arguments)} were given")
+        pairs = [argument_of(name, thing) for name, thing in zip(parameters, arguments, strict=True)]
+        return tuple(kind for kind, _ in pairs), [value for _, value in pairs]
+
+    def _program(self, grid, block, types, shared_bytes, counting):
+        """The translated kernel, from the last time if nothing that it depends on has changed."""
+        key = grid, block, types, shared_bytes, counting
+        program = self._programs.get(key)
+        if program is None or any(_looked_up(function, name) is not thing for function, name, thing in program.used):
+            program = Program(grid, block, counting, shared_bytes, as_function)
+            program.translate(self.function, types)
+            self._programs[key] = program
+        return program
+
+
+def _looked_up(function, name):
+    try:
+        return function.lookup(name)
+    except KeyError:
+        return KeyError  # which no kernel can have used
+
+
+def _unwritten_refused(program):
+    def unwritten(number, place):
+        site = program.sites[number]
+        shared = site.space == "shared"
+        raise Unwritten(report.element(*program.shared_element(place)) if shared else site.array, site.space)
+    return unwritten
+
+
+def _unwritten_noted(program, recorder, schedule):
+    """While counting, a read of what nothing wrote is noted, and the thread goes on with a number that shows."""
+    def unwritten(number, place):
+        site = program.sites[number]
+        block = schedule.block[0] + program.grid[0] * (schedule.block[1] + program.grid[1] * schedule.block[2])
+        _, first_place, first_block, thread, times = recorder.unwritten.get(number, (site, place, block, schedule.thread, 0))
+        recorder.unwritten[number] = site, first_place, first_block, thread, times + 1
+        return float("nan") if site.dtype.startswith("float") else arithmetic.cast(POISON, site.dtype)
+    return unwritten
+
+
+def _size(name, lengths):
+    """A grid or block as three whole numbers, within what a GPU takes."""
+    given = lengths if isinstance(lengths, (tuple, list)) else (lengths,)
+    most = MAX_GRID if name == "grid" else MAX_BLOCK
+    whole = all(isinstance(length, (int, np.integer)) and not isinstance(length, bool) for length in given)
+    if not 1 <= len(given) <= 3 or not whole:
+        raise LaunchError(f"{name} is a whole number or a tuple of up to three, and {lengths!r} is not")
+    size = tuple(int(length) for length in given) + (1,) * (3 - len(given))
+    if not all(1 <= length <= limit for length, limit in zip(size, most, strict=True)):
+        raise LaunchError(f"{name} {size} is not possible: each length is at least 1, and at most {most}")
+    if name == "block" and size[0] * size[1] * size[2] > MAX_THREADS:
+        raise LaunchError(f"block {size} has {size[0] * size[1] * size[2]:,} threads; a block has {MAX_THREADS:,} at most")
+    return size
+
+
+# --- from Python functions
+
+def jit(function=None, **options):
+    """The decorator @jit, @jit() or @jit(device=True): a kernel for the simulator.
+
+    Numba's options that do not change what a kernel computes are taken and ignored.
+    """
+    unknown = options.keys() - HARMLESS
+    if unknown or isinstance(function, (str, tuple, list)):
+        what = f"the option {sorted(unknown)[0]}" if unknown else "a signature"
+        raise KernelError(f"the simulator does not know {what} of jit; write @cuda.jit or @cuda.jit(device=True)")
+    if function is None:
+        return lambda function: jit(function, **options)
+    if not inspect.isfunction(function) or function.__name__ == "<lambda>":
+        raise KernelError(f"{function!r} is no function with a name; a kernel is written with def")
+    return _kernel_of(function)
+
+
+def _kernel_of(function):
+    """The Kernel of a Python function; what is wrong with it is said when it is launched, as Numba does."""
+    try:
+        return Kernel(function.__name__, _from_python(function))
+    except KernelError as problem:
+        return Kernel(function.__name__, problem=problem)
+
+
+def as_kernel(thing):
+    """The Kernel of a simulator's or numba.cuda's kernel."""
+    if isinstance(thing, Kernel):
+        return thing
+    function = getattr(thing, "py_func", None)
+    if not inspect.isfunction(function):
+        raise KernelError(f"{thing!r} is no kernel; decorate the function with @cuda.jit")
+    if function not in _numba_kernels:
+        _numba_kernels[function] = _kernel_of(function)
+    return _numba_kernels[function]
+
+
+_numba_kernels = {}
+
+
+def as_function(thing):
+    """The Function of an object that a kernel calls: a decorated device function; None for anything else."""
+    if isinstance(thing, Function):
+        return thing
+    if isinstance(thing, Kernel) or inspect.isfunction(getattr(thing, "py_func", None)):
+        return as_kernel(thing).function
+    return None
+
+
+def _from_python(function):
+    """The Function of a Python function, from its source."""
+    try:
+        lines, first_line = inspect.getsourcelines(function)
+    except (OSError, TypeError) as error:
+        raise KernelError(f"the source of {function.__name__} cannot be found; define it in a notebook's cell or in a file, or "
+                          "use simt.compile_source") from error
+    text = textwrap.dedent("".join(lines))
+    first_line = max(first_line, 1)
+    tree = parsed(text, function.__name__)
+    ast.increment_lineno(tree, first_line - 1)
+    source = Source(function.__name__, text, first_line)
+    node = tree.body[0]
+    if not isinstance(node, ast.FunctionDef):
+        source.refuse(node, "a kernel is written with def")
+
+    closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+    def lookup(name):
+        if name in closure:
+            return closure[name].cell_contents
+        return function.__globals__[name] if name in function.__globals__ else vars(builtins)[name]
+    return Function(function.__name__, node, source, lookup)
+
+
+def parsed(text, name):
+    """The syntax tree of a text; KernelError where it is not Python."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise KernelError(f"{name}" + (f", line {line}" if line else "") + f": this is not Python: {error.args[0]}") from None

@@ -1,0 +1,130 @@
+"""Kernels from text alone: how a grader runs what it does not trust. Nothing of the text is run as Python."""
+
+import ast
+import builtins
+import math
+import textwrap
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from common.simt import cuda, language
+from common.simt.errors import KernelError
+from common.simt.kernel import Kernel, parsed
+from common.simt.language import Source
+from common.simt.program import Function
+
+
+@dataclass
+class Module:
+    """The functions and constants of a text, none of it run as Python."""
+
+    constants: dict
+    functions: dict = field(default_factory=dict)
+
+    def lookup(self, name):
+        if name in self.functions:
+            return self.functions[name]
+        if name in self.constants:
+            return self.constants[name]
+        return PREDEFINED[name]
+
+
+PREDEFINED = {"cuda": cuda, "math": math, "np": np, "numpy": np,
+              **{name: getattr(builtins, name) for name in language.BUILTINS},
+              **{name: np.dtype(name.rstrip("_")) for name in language.DTYPES}}
+IMPORTS = {"math", "numpy", "numba", "numba.cuda", "common.device", "common.simt", "common"}
+
+
+def compile_source(source, name, constants=None):
+    """The Kernel called name in a text of functions and constants; nothing in the text is run as Python.
+
+    source: what a student's cell holds: functions (kernels and device functions), constants (NAME = a number, a dtype or a
+    tuple of numbers), imports of numba, math and NumPy. constants: {name: number, dtype or array} that the text may use,
+    beside cuda, math, np and the dtypes' names, which it may not redefine. Functions that the kernel does not call may be
+    any Python: they are never run.
+    """
+    text = textwrap.dedent(source)
+    whole = Source(name, text)
+    module = Module(dict(constants or {}))
+    for reserved in language.RESERVED & module.constants.keys():
+        raise ValueError(f"constants has {reserved}, a name that is taken")
+    for node in parsed(text, name).body:
+        _take(node, module, whole, text)
+    if name not in module.functions:
+        raise KernelError(f"{name} is not defined; the text defines {', '.join(module.functions) or 'no function'}")
+    function = module.functions[name]
+    _ = function.parameters  # refuses what is not in the kernel language, at once
+    return Kernel(name, function)
+
+
+def _take(node, module, whole, text):
+    """Takes one statement of a module into it."""
+    if isinstance(node, ast.FunctionDef):
+        for decorator in node.decorator_list:
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if ast.unparse(called) not in ("cuda.jit", "simt.jit", "jit"):
+                whole.refuse(node, f"the decorator {ast.unparse(called)} is not known; a kernel has @cuda.jit")
+        source = Source(node.name, text)
+        _new_name(node, node.name, module, whole)
+        module.functions[node.name] = Function(node.name, node, source, module.lookup)
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+        for imported in names:
+            if imported not in IMPORTS:
+                whole.refuse(node, f"{imported} cannot be used in a kernel's cell; it has cuda, math, numpy and numba's dtypes")
+        for name in (alias.asname or alias.name for alias in node.names):
+            if name not in language.RESERVED:
+                whole.refuse(node, f"{name} cannot be imported here; cuda, math, np and the dtypes are there")
+    elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        _new_name(node, node.targets[0].id, module, whole)
+        module.constants[node.targets[0].id] = _constant(node.value, module, whole)
+    elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        whole.refuse(node, "a kernel's cell holds functions, constants (NAME = number) and imports")
+
+
+def _new_name(node, name, module, whole):
+    if name in language.RESERVED or name in module.constants:
+        whole.refuse(node, f"{name} is taken; choose another name")
+    if name.startswith("__"):
+        whole.refuse(node, f"a name does not begin with two underscores, as {name} does")
+
+
+def _constant(node, module, whole):
+    """The value of a constant's expression: numbers, arithmetic on them, tuples of them, dtypes."""
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
+        return _bounded(node.value, node, whole)
+    if isinstance(node, ast.Tuple):
+        return tuple(_constant(item, module, whole) for item in node.elts)
+    if isinstance(node, ast.Name) and node.id in module.constants:
+        return module.constants[node.id]
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        name = node.id if isinstance(node, ast.Name) else node.attr
+        if name in language.DTYPES and (isinstance(node, ast.Name) or ast.unparse(node.value) in ("np", "numpy", "numba")):
+            return np.dtype(name.rstrip("_"))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return _bounded(-_number(node.operand, module, whole), node, whole)
+    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        left, right = (_number(side, module, whole) for side in (node.left, node.right))
+        try:
+            return _bounded(ARITHMETIC[type(node.op)](left, right), node, whole)
+        except ZeroDivisionError:
+            pass
+    whole.refuse(node, f"`{ast.unparse(node)}` is no constant; one is a number, a dtype, or + - * // / of numbers")
+
+
+ARITHMETIC = {ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
+              ast.FloorDiv: lambda a, b: a // b, ast.Div: lambda a, b: a / b}
+
+
+def _number(node, module, whole):
+    value = _constant(node, module, whole)
+    if type(value) not in (int, float, bool):
+        whole.refuse(node, f"`{ast.unparse(node)}` is no number")
+    return value
+
+
+def _bounded(number, node, whole):
+    if isinstance(number, int) and not -2**63 <= number < 2**64:
+        whole.refuse(node, "an integer has 64 bits at most")
+    return number

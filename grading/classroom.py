@@ -11,6 +11,8 @@ from multiprocessing import get_context
 from grading import lab as labs
 from grading import report
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported: the cores are for several notebooks at once
+
 
 def submissions(folder):
     """[(student, lab, path)] of a folder, and the notebooks that are of no lab. Of several copies the plain name counts."""

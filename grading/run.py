@@ -27,18 +27,25 @@ class WorkerEnded(BaseException):
 
 
 class Nursery:
-    """The warm process, which starts with the first worker, and the workers forked from it."""
+    """The warm process, which starts with the first worker, and the workers forked from it.
 
-    def __init__(self):
+    also: names of modules to import there besides what labs import.
+    """
+
+    def __init__(self, *also):
+        self.also = also
         self.process, self.control, self.lock = None, None, threading.Lock()
 
     def _start(self):
         ours, theirs = socket.socketpair()
         environment = dict(
-            os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), PYTHONSAFEPATH="1"
+            os.environ,
+            PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            PYTHONSAFEPATH="1",
+            OMP_NUM_THREADS="1",  # the arrays are small, and on a busy machine threads mostly wait for each other
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "grading.worker", str(theirs.fileno())],
+            [sys.executable, "-m", "grading.worker", str(theirs.fileno()), *self.also],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

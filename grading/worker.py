@@ -1,6 +1,7 @@
 """The process that holds the student's work, and the warm one that it is forked from.
 
-python -m grading.worker FD    the warm process: on a control socket it is told to fork, and to end, workers
+python -m grading.worker FD [MODULE ...]    the warm process, which imports modules and, on a control socket, is told to
+                                            fork workers and to end them
 
 A worker executes cells in one namespace and calls what they define, as it is told over its wire. It knows no check, no
 expected value and no solution. It is forked, not started, since importing torch takes over a second and a fork 10 ms.
@@ -28,7 +29,7 @@ KILL_ON_PARENT_DEATH = 1  # PR_SET_PDEATHSIG
 
 def main():
     control = socket.socket(fileno=int(sys.argv[1]))
-    warm_up()
+    warm_up(sys.argv[2:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the grader's to handle
     while True:
         request, descriptors, _, _ = socket.recv_fds(control, 32, 1)
@@ -41,10 +42,10 @@ def main():
             control.sendall(f"{end(int(number[0]))}\n".encode())
 
 
-def warm_up():
+def warm_up(also):
     """Imports what labs import, without running any of it: a process with threads can't be forked."""
     os.environ.setdefault("MPLBACKEND", "agg")
-    for name in WARM.split():
+    for name in [*WARM.split(), *also]:
         importlib.import_module(name)
 
 

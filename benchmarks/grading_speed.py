@@ -147,9 +147,8 @@ def main():
         assert all(row["points"] == row["max_points"] for row in rows)
         check_marks(where["cwd"], lab, students)
     ratio = statistics.median(b / a for a, b in zip(ours_s, theirs_s, strict=True))
-    print(
-        f"{min(ours_s) / len(students):.2f} s a submission, nbgrader {min(theirs_s) / len(students):.2f} s: {ratio:.1f} times its speed"
-    )
+    ours_each_s, theirs_each_s = min(ours_s) / len(students), min(theirs_s) / len(students)
+    print(f"{ours_each_s:.2f} s a submission, nbgrader {theirs_each_s:.2f} s: {ratio:.1f} times its speed")
 
 
 if __name__ == "__main__":

@@ -151,6 +151,7 @@ def execute(notebook, folder):
     import tempfile
 
     from nbclient import NotebookClient
+    from traitlets.config import Config
 
     from common import device
 
@@ -165,6 +166,7 @@ def execute(notebook, folder):
             timeout=CELL_TIMEOUT_S,
             kernel_name="python3",
             record_timing=False,
+            config=Config(KernelManager={"transport": "ipc"}),  # no port that another kernel could take
             resources={"metadata": {"path": str(folder)}},
         )
         client.execute(env=environment)

@@ -4,6 +4,7 @@ import datetime
 import math
 
 import rich.box
+from rich.constrain import Constrain
 from rich.table import Table
 
 from common import records
@@ -11,6 +12,7 @@ from common import records
 FILE = "ledger.json"
 KINDS = ("predicted", "counted", "measured")
 TABLE_STYLE = {"title_justify": "left", "title_style": "bold", "box": rich.box.SIMPLE_HEAD}
+WIDTH = 80  # characters: what a notebook shows without cutting
 PREFIXED_UNITS = ("s", "B", "B/s", "FLOP", "FLOP/s")  # shown as 12 µs, 3.35 TB/s
 
 
@@ -52,16 +54,18 @@ def outcome(number):
 
 
 def table():
-    """Table of what was predicted, counted and measured, and how far off each prediction was."""
+    """Table of what was predicted, counted and measured; ratio: what came, in multiples of the prediction."""
     table = Table(title="Predictions", **TABLE_STYLE)
     table.add_column("number")
-    for heading in ("predicted", "counted", "measured", "outcome / prediction"):
+    for heading in ("predicted", "counted", "measured", "ratio"):
         table.add_column(heading, justify="right")
     for name, number in read()["numbers"].items():
-        values = outcome(number)
-        ratio = _ratio(*values)
-        table.add_row(name, *(show(value, number["unit"]) for value in values), "" if ratio is None else f"{ratio:.2f}")
-    return table
+        predicted, counted, measured = outcome(number)
+        ratio = _ratio(predicted, counted, measured)
+        measured = None if measured is None else float(measured)  # whole by chance: three digits all the same
+        values = (show(value, number["unit"]) for value in (predicted, counted, measured))
+        table.add_row(name, *values, "" if ratio is None else f"{ratio:.2f}")
+    return Constrain(table, WIDTH)
 
 
 def constants():
@@ -69,7 +73,7 @@ def constants():
     table = Table("constant", "value", "source", title="Constants", **TABLE_STYLE)
     for name, entry in read()["constants"].items():
         table.add_row(name, show(entry["value"], entry["unit"]), entry["source"])
-    return table
+    return Constrain(table, WIDTH)
 
 
 def figure():
@@ -96,11 +100,16 @@ def figure():
 
 
 def show(value, unit):
-    """The value in three digits with its unit, prefixed where the unit takes a prefix; "" for None."""
+    """The value with its unit, "" for None: an int below a billion exactly, all else in three digits.
+
+    Three digits take a prefix where the unit does.
+    """
     from matplotlib.ticker import EngFormatter
 
     if value is None:
         return ""
+    if isinstance(value, int) and abs(value) < 1e9:
+        return f"{value:,} {unit}"
     value = float(f"{value:.3g}")
     if unit in PREFIXED_UNITS:
         return EngFormatter(unit)(value)

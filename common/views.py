@@ -26,13 +26,29 @@ def positions(view):
             raise ValueError(f"{view} reads the positions {low:,} to {high:,}: "
                              f"strides must be at least 0, positions 0 to {len(STORAGE) - 1:,}")
     else:
-        strides, offset = [max(stride, 0) for stride in strides], 0  # nothing is read, wherever that is
+        strides, offset = [max(stride, 0) for stride in strides], max(offset, 0)  # nothing is read, wherever that is
     return STORAGE.as_strided(shape, strides, offset)
 
 
 def of(tensor):
     """The view that a PyTorch tensor is: (shape, strides, offset), in elements."""
     return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+
+
+def viewed(x, shape):
+    """x.view(shape), or None where PyTorch says that only a copy has that shape."""
+    try:
+        return x.view(shape)
+    except RuntimeError:
+        return None
+
+
+def case(call, got, want):
+    """What `agree` calls the reading of a view: the call, the view that it gave, and PyTorch's.
+
+    want: what PyTorch reads, one of STORAGE's tensors, or None.
+    """
+    return f"{call} gave {got}, PyTorch {None if want is None else of(want)}: reading it"
 
 
 def random_view(rng, axes, *, smallest=0):

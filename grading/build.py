@@ -151,7 +151,6 @@ def execute(notebook, folder):
     import tempfile
 
     from nbclient import NotebookClient
-    from traitlets.config import Config
 
     from common import device
 
@@ -166,7 +165,6 @@ def execute(notebook, folder):
             timeout=CELL_TIMEOUT_S,
             kernel_name="python3",
             record_timing=False,
-            config=Config(KernelManager={"transport": "ipc"}),  # no port that another kernel could take
             resources={"metadata": {"path": str(folder)}},
         )
         client.execute(env=environment)

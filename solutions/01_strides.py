@@ -11,8 +11,8 @@
 #
 # Needs first steps in PyTorch or NumPy; no GPU. About 75 minutes.
 #
-# Where a cell says `raise NotImplementedError` or `= ...`, you write; the next cell checks. What you want counted stands in
-# the hole's cell: the grader reads nothing else of yours.
+# Where a cell says `raise NotImplementedError` or `= ...`, you write; the next cell checks. Keep your whole answer in
+# that cell: the grader reads no other.
 
 # %% tags=["setup"]
 import contextlib
@@ -44,8 +44,8 @@ print("y.copy_(x.T) ", timing.measure(y.copy_, x.T))
 
 # %% [markdown]
 # The transpose took about a microsecond. To move 67 MB in that time, a memory would have to deliver 67 terabytes a second, so
-# nothing was moved. But something was changed: the next line, a copy of the same numbers, is several times slower than the
-# copy of the original.
+# nothing was moved. But something was changed: to copy the transpose, the same numbers into the same place, took longer than
+# to copy the original. (How much longer depends on the machine, and on what else it is doing.)
 #
 # One fact explains both, the free transpose and the slow copy: **a tensor is not its numbers.** It is a short recipe for
 # finding them.
@@ -54,7 +54,7 @@ print("y.copy_(x.T) ", timing.measure(y.copy_, x.T))
 # ## Part 1 · The recipe: shape, strides, offset
 #
 # The numbers of a tensor lie one after another in its *storage*, a single row of memory cells. The tensor itself holds
-# a *shape*, one *stride* an axis, and an *offset*:
+# a *shape*, one *stride* for each axis, and an *offset*:
 #
 # $$\text{position of } (i, j, \ldots) \;=\; \text{offset} + i \cdot \text{strides}[0] + j \cdot \text{strides}[1] + \ldots$$
 #
@@ -74,11 +74,11 @@ plt.show()
 #
 # A fresh tensor is laid out *row-major*: elements in the order of their indices, the last index counting fastest, without
 # gaps. So the last axis has stride 1, and each other axis must step over everything that the axes after it span. Which
-# strides does a row-major tensor of a given shape have?
+# strides does a row-major tensor of a given shape have? (A single number has the shape `()`, and no strides.)
 
 # %% tags=["hole"]
 def row_major_strides(shape):
-    """Strides, in elements, of a row-major tensor: a tuple of ints, each the product of the sizes after it.
+    """Strides, in elements, of a row-major tensor of this shape: a tuple of ints.
 
     shape: tuple of ints. About four lines.
     """
@@ -95,9 +95,10 @@ for trial in range(100):
     shape = tuple(rng.integers(1, 6, trial // 20).tolist()) if trial else (2, 3, 4)
     want = torch.empty(shape).stride()
     agree(row_major_strides(shape), want, f"row_major_strides({shape})", mistakes={
-        "These strides count bytes of float32; ours, as PyTorch's, count elements.": tuple(4 * step for step in want),
+        "These strides count bytes of float32; ours count elements.": tuple(4 * step for step in want),
         "Here the first index counts fastest (column-major).": torch.empty(shape[::-1]).stride()[::-1],
-        "Each of these includes its own size; take only the sizes after it.": tuple(map(math.prod, zip(shape, want))),
+        "Each includes its own size; take those after it.": tuple(map(math.prod, zip(shape, want))),
+        "These are the right strides, but the last axis stands first.": want[::-1],
     })
 agree(len(row_major_strides((2, 0, 3))), 3, "len(row_major_strides((2, 0, 3)))")
 print("row_major_strides agrees with PyTorch on 100 shapes")
@@ -107,6 +108,8 @@ print("row_major_strides agrees with PyTorch on 100 shapes")
 #
 # Go through the sizes from the last to the first and keep the product of those you have passed.
 # </details>
+#
+# ---
 #
 # **Question.** The lecture notes that this course grew from print `M.strides()  # (24, 12, 4, 1)`, and after
 # `M.permute((1, 2, 3, 0))` the strides (12, 4, 1, 24). Bytes or elements? What is the shape of `M`? What is wrong with the
@@ -144,10 +147,12 @@ for trial in range(200):
     sizes, strides, offset = view
     index = tuple(int(rng.integers(size)) for size in sizes) if trial else (1, 0, 2)
     want = views.positions(view)[index].item()
-    agree(element_offset(index, strides, offset), want, f"element_offset({index}, {strides}, {offset})", mistakes={
+    crossed = sum(i * stride for i, stride in zip(index, strides[::-1]))
+    case = f"element_offset({index}, {strides}, {offset})"
+    agree(element_offset(index, strides, offset), want, case, mistakes={
         "The offset was left out.": want - offset,
-        "Each index belongs to the stride in its own place.": offset + sum(map(math.prod, zip(index, strides[::-1]))),
-    })
+        "The offset is in cells already: add it as it is, once.": want - offset + offset * sum(strides),
+        "Each index belongs to the stride in its own place.": offset + crossed})
 print("element_offset finds what PyTorch finds in 200 views")
 
 # %%
@@ -158,8 +163,8 @@ def picture(shape, strides, offset):
     index = itertools.product(range(shape[0]), range(shape[1]))
     return np.array([storage[element_offset(i, strides, offset)] for i in index]).reshape(shape)
 
-recipes = [((8, 8), (8, 1), 192), ((8, 8), (1, 8), 192), ((4, 4), (16, 2), 192)]  # 192: the digit number 3
-drawings.pictures({f"strides {strides}": picture(shape, strides, start) for shape, strides, start in recipes})
+recipes = [((8, 8), (8, 1)), ((8, 8), (1, 8)), ((4, 4), (16, 2))]  # all from offset 192: digit number 3
+drawings.pictures({f"strides {strides}": picture(shape, strides, 192) for shape, strides in recipes})
 plt.show()
 
 # %% [markdown]
@@ -173,7 +178,7 @@ plt.show()
 # The figure shows what PyTorch does; in the widget below it you choose. What becomes of strides and offset as you change
 # `order`, `start`, `step`?
 #
-# (When a check fails, draw what you have: `drawings.buffer({"mine": ((2, 3), (1, 2), 0)})`.)
+# (A check that fails leaves its `view` and your `got`. In a new cell: `drawings.buffer({"view": view, "mine": got})`.)
 
 # %% tags=["nbval-ignore-output"]
 drawings.permuted_and_sliced(shape=(3, 4), order=(1, 0), start=1, step=2)
@@ -187,9 +192,10 @@ widgets.permuted_and_sliced()
 
 # %% tags=["hole"]
 def permuted(view, order):
-    """The view with its axes reordered, (shape, strides, offset): its axis k is the given view's axis order[k].
+    """The view with its axes reordered, (shape, strides, offset).
 
-    order: tuple of ints, a permutation of the axes. About two lines.
+    order: tuple of ints, a permutation of the axes; axis k of the result is axis order[k] of the view.
+    About two lines.
     """
     # BEGIN SOLUTION
     shape, strides, offset = view
@@ -202,9 +208,9 @@ for trial in range(200):
     order = tuple(rng.permutation(len(view[0])).tolist()) if trial else (2, 0, 1)
     x = views.positions(view)
     want, got = x.permute(order), permuted(view, order)
-    agree(views.positions(got), want, f"permuted({view}, {order}) = {got}: reading it", mistakes={
+    agree(views.positions(got), want, views.case(f"permuted({view}, {order})", got, want), mistakes={
         "The inverse: axis order[k] of the view becomes axis k.": x.permute(np.argsort(order).tolist()),
-        "The sizes moved and the strides stayed: both belong to their axis.": x.as_strided(want.shape, x.stride()),
+        "The sizes moved, the strides stayed: move both.": x.as_strided(want.shape, x.stride()),
         "The offset stays as it was.": x.as_strided(want.shape, want.stride(), 0),
     })
 print("permuted agrees with PyTorch on 200 views")
@@ -235,10 +241,11 @@ for trial in range(200):
     x = views.positions(view)
     want = x[(slice(None),) * axis + (slice(start, stop, step),)]
     got = sliced(view, axis, start, stop, step) if step > 1 else sliced(view, axis, start, stop)
-    agree(views.positions(got), want, f"sliced({view}, {axis}, {start}, {stop}, {step}) = {got}: reading it", mistakes={
-        "The step belongs into the stride, too.": x.as_strided(want.shape, x.stride(), want.storage_offset()),
-        "The offset did not move: begin start strides further.": x.as_strided(want.shape, want.stride()),
-        "The length was rounded down: the last step may be cut short.": want.narrow(axis, 0, (stop - start) // step)})
+    case = views.case(f"sliced({view}, {axis}, {start}, {stop}, {step})", got, want)
+    agree(views.positions(got), want, case, mistakes={
+        "The step belongs into the stride, too.": want.as_strided(want.shape, x.stride()),
+        "The offset did not move: begin start strides on.": x.as_strided(want.shape, want.stride()),
+        "The length was rounded down; round it up.": want.narrow(axis, 0, (stop - start) // step)})
 print("sliced agrees with PyTorch on 200 slices")
 
 # %% [markdown]
@@ -249,6 +256,8 @@ print("sliced agrees with PyTorch on 200 slices")
 #
 # For any with a step above 1: `x[0:5:2]` has stride 2. With stride 1 it would read elements 0, 1, 2.
 # </details>
+#
+# ---
 #
 # Two strides that no fresh tensor has. **Stride 0**: to add a bias to each of 3 rows, each row must see the same numbers; a
 # step along an axis with stride 0 stays where it is. **A stride used twice**: a step to the next window, and a step within the
@@ -268,10 +277,10 @@ plt.show()
 
 # %% tags=["hole"]
 def broadcasted(view, shape):
-    """The view stretched to this shape, (shape, strides, offset), with stride 0 along every new or stretched axis.
+    """The view stretched to this shape, (shape, strides, offset): new and stretched axes have stride 0.
 
-    ValueError where an axis that is not 1 long would have to change its length, or where shape has fewer axes than
-    the view. About eight lines.
+    ValueError where an axis that is not 1 long would have to change its length, or where shape has
+    fewer axes than the view. About eight lines.
     """
     # BEGIN SOLUTION
     old_shape, old_strides, offset = view
@@ -281,7 +290,7 @@ def broadcasted(view, shape):
     strides = [0] * new_axes
     for old, stride, new in zip(old_shape, old_strides, shape[new_axes:]):
         if old not in (1, new):
-            raise ValueError(f"an axis of length {old} cannot become {new} long: {old_shape} to {shape}")
+            raise ValueError(f"an axis of length {old} cannot become {new} long")
         strides.append(stride if old == new else 0)
     return tuple(shape), tuple(strides), offset
     # END SOLUTION
@@ -291,31 +300,31 @@ for trial in range(200):
     view, ones = views.random_view(rng, trial // 50), (1,) * int(rng.integers(3))
     shape = tuple(size if size != 1 else int(rng.integers(4)) for size in ones + view[0])
     x, got = views.positions(view), broadcasted(view, shape)
-    agree(views.positions(got), x.expand(shape), f"broadcasted({view}, {shape}) = {got}: reading it", mistakes={
-        "A stretched axis has stride 0, whatever it was before.": x.as_strided(shape, (0,) * len(ones) + x.stride()),
-        "The offset stays as it was.": x.as_strided(shape, x.expand(shape).stride(), 0)})
+    case = views.case(f"broadcasted({view}, {shape})", got, x.expand(shape))
+    agree(views.positions(got), x.expand(shape), case, mistakes={
+        "A stretched axis has stride 0.": x.as_strided(shape, (0,) * len(ones) + x.stride())})
 for shape in [(4, 3), (3, 2), (3, 1), (0, 3), (3,), ()]:
     with contextlib.suppress(ValueError):  # as it should: then the AssertionError will not be reached
         got = broadcasted(((3, 3), (3, 1), 0), shape)
-        raise AssertionError(f"shape (3, 3) to {shape} gave {got}, want a ValueError: only a length of 1 can be stretched.")
+        raise AssertionError(f"(3, 3) to {shape}: {got}, want ValueError: only a length of 1 stretches")
 print("broadcasted agrees with PyTorch on 200 views, and refuses what does not fit")
 
 # %% [markdown]
 # ### Exercise 2.4 · sliding_windows
 #
-# Along one axis, every `step`-th window of `size` neighbours. The axis becomes the axis of windows; a new axis, last, runs
-# within the window. (PyTorch's `x.unfold(axis, size, step)`.)
+# Along one axis, every `step`-th window of `size` neighbours. That axis now counts the windows; a new axis, last, runs within
+# the window. (PyTorch's `x.unfold(axis, size, step)`, drawn above.)
 #
-# It makes all training examples of a language model from a novel: 32 characters to read and, shifted by one, 32 to predict,
-# in the novel's own 0.7 MB. (A small model learns from it in later labs.) And it makes of a photograph the 3 × 3 windows
-# that a convolution multiplies: *im2col*. Only as rows of a matrix, nine numbers each, no strides describe them: `reshape`
+# From a novel it makes every training example of a language model: 32 characters to read and, shifted by one, 32 to predict,
+# in the novel's own 0.7 MB. (A small model learns from it in later labs.) From a photograph it makes the 3 × 3 windows that
+# a convolution multiplies: *im2col*. Only a matrix with a window in each row has no strides here: there `reshape`
 # copies. Part 3 says why.
 
 # %% tags=["hole"]
 def sliding_windows(view, axis, size, step=1):
-    """The view of all whole windows along one axis, (shape, strides, offset); the new last axis is the window.
+    """The view of all whole windows along one axis, (shape, strides, offset).
 
-    1 <= size <= shape[axis], step >= 1. About six lines.
+    A new axis, the last, runs within the window. 1 <= size <= shape[axis], step >= 1. About six lines.
     """
     # BEGIN SOLUTION
     shape, strides, offset = list(view[0]), list(view[1]), view[2]
@@ -331,12 +340,12 @@ for trial in range(200):
     axis, start, stop, step = views.random_slice(rng, view, smallest=1) if trial else (0, 0, 3, 2)
     x, size = views.positions(view), stop - start
     want, got = x.unfold(axis, size, step), sliding_windows(view, axis, size, step)
-    apart = [stride * (size if a == axis else 1) for a, stride in enumerate(want.stride())]
-    agree(views.positions(got), want, f"sliding_windows({view}, {axis}, {size}, {step}) = {got}: reading it", mistakes={
-        "The last window was left out: 5 elements have 3 windows of 3.": want.narrow(axis, 0, want.shape[axis] - 1),
+    case = views.case(f"sliding_windows({view}, {axis}, {size}, {step})", got, want)
+    strides, apart = want.stride(), x.unfold(axis, size, step * size).stride()
+    agree(views.positions(got), want, case, mistakes={
+        "One too few: 5 elements hold 3 windows of 3.": want.narrow(axis, 0, want.shape[axis] - 1),
         "The windows are too far apart: step says how far, not size.": x.as_strided(want.shape, apart),
-        "A window holds neighbours; the step moves only the window.": x.as_strided(
-            want.shape, [*want.stride()[:-1], want.stride()[-1] * step])})
+        "A window holds neighbours.": x.as_strided(want.shape, (*strides[:-1], strides[axis]))})
 print("sliding_windows agrees with PyTorch on 200 views")
 
 # %%
@@ -353,8 +362,8 @@ plt.show()
 # ## Part 3 · When a copy cannot be avoided
 #
 # Part 2 in a sentence: **permuting, slicing, broadcasting and sliding a window are arithmetic on a few integers; the storage
-# stays where it is.** But a C function that takes a pointer and a length, the network, a file want elements in order, without
-# gaps. PyTorch calls such a tensor *contiguous*; `x.contiguous()` copies one that is not.
+# stays where it is.** But a file, the network, a C function that takes a pointer and a length: all want elements in order,
+# without gaps. PyTorch calls such a tensor *contiguous*; `x.contiguous()` copies one that is not.
 #
 # ### Exercise 3.1 · is_contiguous
 #
@@ -381,12 +390,14 @@ def is_contiguous(view):
 
 # %% tags=["check"] points=2
 for trial in range(300):
-    shape, strides, offset = view = views.random_view(rng, trial // 60) if trial else ((2, 3), (3, 1), 4)
+    view = views.random_view(rng, trial // 60) if trial else ((2, 3), (3, 1), 4)
+    (shape, strides, offset), row_major = view, torch.empty(view[0]).stride()
     want = views.positions(view).is_contiguous()
     agree(is_contiguous(view), want, f"is_contiguous({view})", mistakes={
         "Without elements, nothing can be out of place.": want and 0 not in shape,
-        "Nobody steps along an axis of length 1: its stride does not count.": strides == torch.empty(shape).stride(),
-        "Strides may fall and still leave gaps.": list(strides) == sorted(strides, reverse=True),
+        "Nobody steps along an axis of length 1: its stride does not count.": strides == row_major,
+        "Falling strides are not enough: each must be what the axes after it span.":
+            list(strides) == sorted(strides, reverse=True),
         "A view may start anywhere: the offset does not count.": want and offset == 0,
     })
 print("is_contiguous agrees with PyTorch on 300 views")
@@ -395,19 +406,19 @@ print("is_contiguous agrees with PyTorch on 300 views")
 # ### Exercise 3.2 · reshaped
 #
 # Which other shapes can the same elements have? Look for *runs*: neighbouring axes that one stride can walk. Sizes (2, 3)
-# with strides (12, 4) are a run of 6, since 12 = 3 · 4: where the inner axis ends, the outer goes on. With strides (20, 4) a
-# gap parts them.
+# with strides (12, 4) are a run of 6, since 12 = 3 · 4; with strides (20, 4) a gap parts them.
 #
 # **PyTorch's rule: no copy is needed if every new axis can be cut out of a single run.**
 #
-# Collect the runs (without axes of length 1). Then take the new sizes from the last to the first, and cut each from the last
-# run with elements left. What would span two runs gives `None`.
+# Collect the runs (without axes of length 1). Then cut the new axes, the last first, each from the last run with elements
+# left: (4, 6) from a run of 24 with stride 2 gets strides (12, 2). What would span two runs gives `None`.
 
 # %% tags=["hole"]
 def reshaped(view, shape):
-    """The view with this shape on the same storage, (shape, strides, offset), or None where only a copy has it.
+    """The view in this new shape, (shape, strides, offset); None where that takes a copy.
 
-    shape: tuple of ints, with as many elements as the view; if that is none, any strides will do. About 18 lines.
+    shape: tuple of ints, with as many elements as the view. Without elements, any strides will do.
+    About 18 lines.
     """
     # BEGIN SOLUTION
     if 0 in shape:
@@ -419,7 +430,7 @@ def reshaped(view, shape):
             runs[-1] = (elements * size, stride)
         elif size > 1:
             runs.append((size, stride))
-    strides, left, step = [], 1, 1  # elements left of the run in hand, stride of the next axis cut from it
+    strides, left, step = [], 1, 1  # elements left of the run in hand, stride of what is cut next
     for size in reversed(shape):
         if left == 1 and size > 1:
             left, step = runs.pop()
@@ -433,29 +444,30 @@ def reshaped(view, shape):
 # %% tags=["check"] points=4
 for trial in range(300):
     view = views.random_view(rng, trial // 60) if trial else ((3, 2), (8, 2), 1)
-    shape, want = views.random_shape(rng, math.prod(view[0])) if trial else (6,), None
-    with contextlib.suppress(RuntimeError):  # PyTorch's own: "Use .reshape(...) instead."
-        want = views.positions(view).view(shape)
+    shape = views.random_shape(rng, math.prod(view[0])) if trial else (6,)
+    want = views.viewed(views.positions(view), shape)
     got, row_major = reshaped(view, shape), (shape, torch.empty(shape).stride(), view[2])
-    agree(views.positions(got), want, f"reshaped({view}, {shape}) = {got}: reading it", mistakes={
+    unlike = want if torch.is_tensor(want) else views.positions(got)  # any view, where none is wanted
+    agree(views.positions(got), want, views.case(f"reshaped({view}, {shape})", got, want), mistakes={
         "No copy needed: every new axis lies within one run.": None,
-        "These row-major strides ignore the gaps of a slice and the order of a transpose.": views.positions(row_major),
-        "Only a copy has this shape: a new axis spans two runs.": want if torch.is_tensor(want) else views.positions(got)})
+        "Row-major strides ignore the gaps of a slice, or a transpose.": views.positions(row_major),
+        "Only a copy has this shape: a new axis spans two runs.": unlike})
 print("reshaped agrees with PyTorch on 300 views")
 
 # %% tags=["check", "held-out"]
 x = views.STORAGE[:2 * 3 * 4 * 5 * 2].view(2, 3, 4, 5, 2)
 for order in itertools.permutations(range(5)):
     view = views.of(x.permute(order)[:, :, :, 1:])
-    shape, want = views.random_shape(rng, math.prod(view[0])), None
-    with contextlib.suppress(RuntimeError):
-        want = views.positions(view).view(shape)
-    agree(views.positions(reshaped(view, shape)), want, f"reshaped({view}, {shape}): reading it")
+    shape = views.random_shape(rng, math.prod(view[0]))
+    want = views.viewed(views.positions(view), shape)
+    got = reshaped(view, shape)
+    agree(views.positions(got), want, views.case(f"reshaped({view}, {shape})", got, want))
 print("reshaped agrees with PyTorch on 120 views of five axes")
 
 # %%
 x = sliced(((4, 6), (6, 1), 0), 1, 0, 4)
-drawings.buffer({"x": x} | {f"reshaped(x, {shape})": reshaped(x, shape) for shape in [(4, 2, 2), (2, 2, 4)]})
+drawings.buffer({"x": x, "reshaped(x, (4, 2, 2))": reshaped(x, (4, 2, 2)),
+                 "reshaped(x, (2, 2, 4))": reshaped(x, (2, 2, 4))})
 plt.show()
 print("reshaped(x, (16,)):", reshaped(x, (16,)))
 
@@ -471,7 +483,7 @@ print("reshaped(x, (16,)):", reshaped(x, (16,)))
 # ### Clinic: merging the heads
 #
 # The lecture notes call `reshape` "optimized due to strided access". Is it? Attention leaves (batch, heads, tokens, channels);
-# the next layer wants (batch, tokens, heads · channels), the heads of a token side by side. Three colleagues wrote that:
+# the next layer wants (batch, tokens, heads · channels), the heads of a token side by side. Three colleagues wrote this:
 
 # %%
 B, H, T, C = 2, 4, 5, 3
@@ -481,10 +493,10 @@ try:
     two = heads.transpose(1, 2).view(B, T, H * C)
 except RuntimeError as error:
     print("two:", error)
-print(f"one:   {one[0, 0].tolist()}\nthree: {three[0, 0].tolist()}\nwant:  {heads[0, :, 0].flatten().tolist()}")
+print("one, three, want:", one[0, 0], three[0, 0], heads[0, :, 0].flatten(), sep="\n")
 
 # %% [markdown] tags=["answer"]
-# Which one is wrong and says nothing? Why does `two` raise: which strides would have to be one? What does `three` cost?
+# Which one is wrong and says nothing? Why does `two` raise: which axes would have to share a stride? What does `three` cost?
 #
 # <!-- BEGIN SOLUTION -->
 # `one` is wrong in silence: a contiguous tensor can be viewed in any shape of as many elements, and here the first row
@@ -522,8 +534,8 @@ plt.show()
 def cache_line_fetches(view, itemsize, cache_lines):
     """How many cache lines of 64 bytes a walk of the view fetches, last index fastest: an int.
 
-    itemsize: bytes an element, a divisor of 64. cache_lines: how many lines the cache keeps, at least 1; when it
-    is full, the least recently used goes. About twelve lines.
+    itemsize: bytes an element, a divisor of 64. cache_lines: how many lines the cache keeps, 1 or more;
+    when it is full, the least recently used goes. About twelve lines.
     """
     # BEGIN SOLUTION
     shape, strides, offset = view
@@ -542,29 +554,31 @@ def cache_line_fetches(view, itemsize, cache_lines):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-view = ((2, 5, 2), (16, 8, 32), 0)  # lines 0 2 0 2 1 3 1 3 2 4 and then 1 3 1 3 2 4 2 4 3 5
-agree(cache_line_fetches(view, 4, 3), 10, f"cache_line_fetches({view}, 4, 3)", mistakes={
-    "A line found in the cache becomes the most recently used; here the oldest goes, used or not (FIFO).": 7,
-    "The most recently used line went, not the least.": 14, "Nothing ever leaves this cache.": 6,
-    "This cache keeps one line too few: it may keep 3.": 12, "Here every step counts as a fetch.": 20,
-    "A line has 64 bytes, not 64 elements.": 2})
-for order, lines, want in [("rows", 64, 4096), ("columns", 64, 65536), ("rows", 512, 4096), ("columns", 512, 4096)]:
-    view = ((256, 256), (256, 1) if order == "rows" else (1, 256), 0)
-    agree(cache_line_fetches(view, 4, lines), want, f"cache_line_fetches({view}, 4, {lines}), 256 × 256 by {order},")
+view = ((4, 3, 2), (24, 32, 24), 0)  # lines 0 1 2 3 4 5 1 3 3 5 5 7 3 4 5 6 7 8 4 6 6 8 8 10
+agree(cache_line_fetches(view, 4, 4), 14, f"cache_line_fetches({view}, 4, 4)", mistakes={
+    "A line found in the cache becomes the most recently used; here the first to come goes (FIFO).": 16,
+    "The most recently used line went, not the least.": 15, "Nothing ever leaves this cache.": 10,
+    "This cache keeps one line too few: it may keep 4.": 17, "Here every step counts as a fetch.": 24,
+    "A line has 64 bytes, not 64 elements.": 3, "This cache keeps a single line.": 20,
+    "The last index changes fastest, not the first.": 18})
+by_rows, by_columns = ((256, 256), (256, 1), 0), ((256, 256), (1, 256), 0)
+for view, lines, want in [(by_rows, 64, 4096), (by_columns, 64, 65536), (by_columns, 512, 4096)]:
+    agree(cache_line_fetches(view, 4, lines), want, f"cache_line_fetches({view}, 4, {lines})")
 print("cache_line_fetches: 4,096 by rows, 65,536 by columns with 64 lines, 4,096 with 512")
 
 # %% tags=["check"] points=2
+# A step fetches, unless fewer than cache_lines other lines came since the last step on its own line.
 def fetches_by_definition(lines, cache_lines):
-    """A step fetches unless fewer than cache_lines other lines came since the last step on its line."""
     last, fetches = {}, 0
     for step, line in enumerate(lines):
         fetches += line not in last or len(set(lines[last[line] + 1:step])) >= cache_lines
         last[line] = step
     return fetches
 for trial in range(60):
-    view, itemsize, cache_lines = views.random_view(rng, trial // 15), 2 ** int(rng.integers(7)), int(rng.integers(1, 9))
-    want = fetches_by_definition((views.positions(view).flatten() * itemsize // 64).tolist(), cache_lines)
-    agree(cache_line_fetches(view, itemsize, cache_lines), want, f"cache_line_fetches({view}, {itemsize}, {cache_lines})")
+    view, itemsize = views.random_view(rng, trial // 15), 2 ** int(rng.integers(7))
+    lines, room = (views.positions(view).flatten() * itemsize // 64).tolist(), int(rng.integers(1, 9))
+    want, case = fetches_by_definition(lines, room), f"cache_line_fetches({view}, {itemsize}, {room})"
+    agree(cache_line_fetches(view, itemsize, room), want, case)
 print("cache_line_fetches agrees with the definition of LRU on 60 views")
 
 # %% [markdown]
@@ -574,8 +588,10 @@ print("cache_line_fetches agrees with the definition of LRU on 60 views")
 # `next(iter(cache))` is then the line whose last use is longest ago.
 # </details>
 #
-# **Question.** The lecture notes: "Accessing columns of a matrix can be 10x slower!" Of which n × n float32 and which cache does your
-# count say 1 time, of which 16, and why never more?
+# ---
+#
+# **Question.** The lecture notes: "Accessing columns of a matrix can be 10x slower!" For which n × n float32 and which cache does
+# your count say 1 time, for which 16, and why never more?
 #
 # <details><summary>Answer</summary>
 #
@@ -614,7 +630,7 @@ for line in (np.arange(1797 * 64).reshape(1797, 8, 8).transpose(1, 2, 0).ravel()
     fetch(line)
 agree(predicted_fetches, fetch.cache_info().misses, "predicted_fetches", mistakes={
     "So it would be if all lines had room. But 1,797 are more than 512.": 1797,
-    "Some lines would survive until the next pixel? By then 1,796 others were here.": 64 * 1797 - 63 * 512,
+    "Did 512 lines survive until the next pixel? By then 1,796 others came.": 64 * 1797 - 63 * 512,
     "One fetch for each pixel? For each pixel the loop visits all the images.": 64})
 print("predicted_fetches: functools.lru_cache counts the same")
 
@@ -649,21 +665,21 @@ def measured_slowdown(n):
     return columns / rows
 
 # %% tags=["nbval-ignore-output"]
-powers = [64, 128, 256, 512, 1024, 2048, 4096]
-sizes = sorted(powers + [n + 16 for n in powers])
-times, is_power = np.array([measured_slowdown(n) for n in sizes]), np.isin(sizes, powers)
-predicted = {f"{lines:,} lines": [predicted_slowdown(n, lines) for n in sizes] for lines in (512, 16384)}
-measured = {"n = 64, 128, ..., 4096": np.where(is_power, times, np.nan), "16 more": np.where(is_power, np.nan, times)}
-figures.predicted_and_measured(sizes, predicted, measured, log="xy", title="A walk by columns against one by rows",
-                               xlabel="n, rows and columns of float32", ylabel="ratio: lines fetched, time")
+sizes = [n + more for n in (64, 128, 256, 512, 1024, 2048, 4096) for more in (0, 16)]
+times, is_power = np.array([measured_slowdown(n) for n in sizes]), np.array([True, False] * 7)
+predicted = {f"{room:,} lines": [predicted_slowdown(n, room) for n in sizes] for room in (512, 16384)}
+groups = {"n = 64, 128, ..., 4096": is_power, "16 more": ~is_power}
+measured = {name: np.where(group, times, np.nan) for name, group in groups.items()}
+figures.predicted_and_measured(sizes, predicted, measured, log="xy", title="By columns against by rows",
+                               xlabel="n, of n × n float32", ylabel="ratio: lines fetched, time")
 plt.show()
 
 # %% [markdown]
-# For small n, lines and dots agree; then the dots climb from one line to the other. What the first cache has lost, the second still
-# has, a few nanoseconds away, and the processor fetches several lines at once. By rows it even fetches ahead:
+# For small n, lines and dots agree; then the dots climb from the lower line to the upper, or beyond. What the first cache has
+# lost, the second still has, a few nanoseconds away, and the processor fetches several lines at once. By rows it even fetches ahead:
 # arithmetic, not memory, sets the pace. For large n each row lies on another page, and translating addresses costs, too. Our
-# model has one cache, no overlap, no pages. And why do 16 columns more make the walk several times faster? See the harder
-# question.
+# model has one cache, no overlap, no pages. And why can 16 columns more make the walk several times faster? See the
+# harder question.
 #
 # **A stride costs nothing until you walk along it; then each element may cost a cache line.**
 

@@ -16,6 +16,15 @@ def row_major_strides(shape):
         step *= size
     return tuple(strides)
 
+# %% row_major_strides: the last axis first
+# says: the last axis stands first
+def row_major_strides(shape):
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(strides)
+
 # %% row_major_strides: the product includes the axis itself
 # says: includes its own size
 def row_major_strides(shape):
@@ -48,6 +57,11 @@ def element_offset(index, strides, offset):
 # says: in its own place
 def element_offset(index, strides, offset):
     return offset + sum(i * stride for i, stride in zip(index, reversed(strides), strict=True))
+
+# %% element_offset: the offset is counted in strides
+# says: add it as it is, once
+def element_offset(index, strides, offset):
+    return sum((i + offset) * stride for i, stride in zip(index, strides, strict=True))
 
 # %% permuted: the inverse permutation
 # says: the inverse
@@ -121,6 +135,15 @@ def broadcasted(view, shape):
             raise ValueError("lengths differ")
         strides.append(stride if old == new else 0)
     return shape, tuple(strides), offset
+
+# %% broadcasted: every axis has stride 0
+# says: reading it gave
+def broadcasted(view, shape):
+    old_shape, _, offset = view
+    new_axes = len(shape) - len(old_shape)
+    if new_axes < 0 or any(old not in (1, new) for old, new in zip(old_shape, shape[new_axes:], strict=True)):
+        raise ValueError("lengths differ")
+    return shape, (0,) * len(shape), offset
 
 # %% broadcasted: a stretched axis keeps its stride
 # says: has stride 0
@@ -319,6 +342,28 @@ def cache_line_fetches(view, itemsize, cache_lines):
                 del cache[next(iter(cache))]
         cache[line] = None
     return fetches
+
+# %% cache_line_fetches: first index fastest
+# says: the last index changes fastest
+def cache_line_fetches(view, itemsize, cache_lines):
+    shape, strides, offset = view
+    cache, fetches = {}, 0
+    for index in itertools.product(*map(range, reversed(shape))):
+        line = (offset + sum(i * s for i, s in zip(reversed(index), strides, strict=True))) * itemsize // 64
+        if line in cache:
+            del cache[line]
+        else:
+            fetches += 1
+            if len(cache) == cache_lines:
+                del cache[next(iter(cache))]
+        cache[line] = None
+    return fetches
+
+# %% cache_line_fetches: keeps only the latest line
+# says: a single line
+def cache_line_fetches(view, itemsize, cache_lines):
+    lines = views.positions(view).flatten() * itemsize // 64
+    return min(len(lines), 1) + int((lines[1:] != lines[:-1]).sum())
 
 # %% cache_line_fetches: every step is a fetch
 # says: every step

@@ -18,6 +18,7 @@ import socket
 import sys
 import traceback
 
+from common import device
 from grading.wire import Table, Wire, WireClosed
 
 WARM = "numpy torch numba matplotlib.pyplot ipywidgets common.checks"
@@ -45,6 +46,8 @@ def main():
 def warm_up(also):
     """Imports what labs import, without running any of it: a process with threads can't be forked."""
     os.environ.setdefault("MPLBACKEND", "agg")
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # to look for a GPU without starting CUDA, which no fork survives
+    device.prepare_triton()
     for name in [*WARM.split(), *also]:
         importlib.import_module(name)
 

@@ -38,7 +38,9 @@ COUNTERS = {  # name in the table: (the simulator's, Nsight Compute's; several a
 }
 METRICS = [metric for _, metrics in COUNTERS.values() for metric in metrics]
 
-WHY = {  # what the compiler did to the loads as written, where the figures differ
+WHY = {  # what the compiler did to the accesses as written, where the figures differ
+    ("window_average_shared", "shared store requests"):
+        "the store under `if t < 2` is predicated, not branched around: the three warps without such a thread execute it, too",
     ("matmul_tiled", "shared load requests"): "four loads along a row of a_tile become one of 16 bytes",
     ("matmul_tiled", "shared load wavefronts"): "four loads along a row of a_tile become one of 16 bytes",
 }

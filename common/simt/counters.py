@@ -6,7 +6,8 @@ a place in memory. Nothing is decided while threads run; now and then the logs b
 A *request* is one warp instruction that accesses memory: the accesses of the threads of one warp at one place in the source,
 in the same iterations of all loops around it. A *sector* is 32 bytes, the least that global memory delivers; a request costs
 the distinct sectors that it touches. Shared memory has 32 banks, each of which delivers one word of 4 bytes at a time; a
-request takes as many *wavefronts* as the most words that any one bank must deliver (of 8-byte elements, two at least).
+request takes as many *wavefronts* as the most words that any one bank must deliver. Of 8-byte elements, threads 0 to 15 and
+16 to 31 are served one after the other, unless they form pairs that want the same element: see `halves`.
 """
 
 from array import array
@@ -133,7 +134,7 @@ class Recorder:
             if site.kind in KINDS:
                 places = np.array(self.places[number], np.int64)
                 del self.places[number][:]
-                self._count_accesses(site, instructions, places)
+                self._count_accesses(site, instructions, keys % WARP, places)
                 accesses.append(Accesses(places, keys % THREADS, *(np.repeat(of_mark, stretch) for of_mark in (
                     block_of_mark, epoch_of_mark, phase_of_mark)), np.full(len(keys), KINDS[site.kind]),
                     np.full(len(keys), number), keys))
@@ -143,7 +144,7 @@ class Recorder:
         self._find_races(accesses)
         self.marks, self.ends, self.blocks = [], [], []
 
-    def _count_accesses(self, site, instructions, places):
+    def _count_accesses(self, site, instructions, lanes, places):
         counts, size = self.counts[site.number], dtypes.itemsize(site.dtype)
         counts.threads += len(places)
         if not len(places):
@@ -153,12 +154,12 @@ class Recorder:
             counts.sectors += len(groups)
             counts.requests += changes(groups)
         else:
-            groups, words = distinct(instructions, places * size // WORD_BYTES)
+            groups, words = distinct(halves(instructions, lanes, places, size), places * size // WORD_BYTES)
+            counts.requests += changes(groups // 2)
             if size > WORD_BYTES:  # an element of 8 bytes is two words, in neighbouring banks
                 groups, words = np.repeat(groups, 2), np.repeat(words, 2)
                 words[1::2] += 1
-            counts.requests += changes(groups)
-            counts.wavefronts += wavefronts(groups, words, least=2 if size > WORD_BYTES else 1)
+            counts.wavefronts += wavefronts(groups, words)
 
     def _count_run(self, site, instructions, threads):
         """Counts a stretch of instructions; which warp instructions it was."""
@@ -256,11 +257,28 @@ def changes(groups):
     return int(np.count_nonzero(groups[1:] != groups[:-1])) + 1 if len(groups) else 0
 
 
-def wavefronts(groups, words, least=1):
+def halves(instructions, lanes, places, size):
+    """For each access to shared memory the group that is served together: 2 * instruction, or 1 more for the second half.
+
+    A warp instruction on 8-byte elements is served by half-warps; but as a whole if every thread i that takes part and
+    thread i ^ 1, or every one and thread i ^ 2, want the same element or only one of the two takes part. (On an H200 the halves
+    and one element for all threads were measured, see benchmarks/simt_hardware.md; pairs with different elements were not.)
+    """
+    if size <= WORD_BYTES:
+        return 2 * instructions
+    unpaired = np.ones(len(lanes), bool)
+    for bit in (1, 2):
+        pairs, _ = distinct(instructions * WARP + (lanes & ~bit), places)
+        differing = pairs[1:][pairs[1:] == pairs[:-1]]
+        unpaired &= np.isin(instructions, differing // WARP)
+    return 2 * instructions + (unpaired & (lanes >= WARP // 2))
+
+
+def wavefronts(groups, words):
     """Sum over groups (sorted) of the most distinct words that one bank must deliver; words are distinct in a group."""
     number = np.cumsum(np.concatenate(([0], groups[1:] != groups[:-1])))
     load = np.bincount(number * BANKS + words % BANKS, minlength=(number[-1] + 1) * BANKS)
-    return int(np.maximum(load.reshape(-1, BANKS).max(1), least).sum())
+    return int(load.reshape(-1, BANKS).max(1).sum())
 
 
 def conflicts(table, word, actor):

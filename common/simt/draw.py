@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 
 from common.figures import QUIET
 from common.simt import dtypes
-from common.simt.counters import BANKS, SECTOR_BYTES, WARP, WORD_BYTES, select
+from common.simt.counters import BANKS, SECTOR_BYTES, WARP, WORD_BYTES, halves, select
 
 LANE_COLOURS = plt.get_cmap("viridis")(np.linspace(0.05, 0.97, WARP))
 UNUSED = (0.93, 0.93, 0.93, 1.0)
@@ -82,21 +82,26 @@ def banks(report, site, *, warp=0, request=0):
     size = dtypes.itemsize(site.dtype)
     lanes, places = _instruction(report, site, warp, request)
     first = places * size // WORD_BYTES
-    lanes, words = np.repeat(lanes, max(1, size // 4)), np.repeat(first, max(1, size // 4))
+    half = halves(np.zeros_like(lanes), lanes, places, size)
+    lanes, words, half = (np.repeat(column, max(1, size // 4)) for column in (lanes, first, half))
     if size > WORD_BYTES:
         words[1::2] += 1
-    unique, which = np.unique(words, return_inverse=True)
-    height = np.zeros(len(unique), int)
-    for i, bank in enumerate(unique % BANKS):
-        height[i] = np.count_nonzero(unique[:i] % BANKS == bank)
-    rows = int(height.max()) + 1
+    unique, which = np.unique(np.stack([half, words]), axis=1, return_inverse=True)
+    which, rows = which.reshape(-1), 0
+    height = np.zeros(len(unique[0]), int)
+    for group in np.unique(half):  # the second half-warp's words above the first's
+        members, below = np.flatnonzero(unique[0] == group), rows
+        bank = unique[1, members] % BANKS
+        for i, member in enumerate(members):
+            height[member] = below + np.count_nonzero(bank[:i] == bank[i])
+        rows = int(height.max()) + 1
     ax = _canvas(BANKS, rows + 1, labelled=False)
-    _lanes(ax, lanes, unique[which] % BANKS, rows - 1 - height[which], rows, 1, lift=1)
+    _lanes(ax, lanes, words % BANKS, rows - 1 - height[which], rows, 1, lift=1)
     for bank in range(BANKS):
         _cell(ax, bank, 0, "white", bank)
-    passes = max(rows, 2 if size > WORD_BYTES else 1)
-    _caption(ax, rows + 1, f"{site.array}: one {VERBS[site.kind]} of a warp takes {passes} wavefront{'s' * (passes > 1)}",
-             "bottom row: the banks; above each the lanes whose words it delivers, one word after another")
+    _caption(ax, rows + 1, f"{site.array}: one {VERBS[site.kind]} of a warp takes {rows} wavefront{'s' * (rows > 1)}",
+             "bottom row: the banks; above each the lanes whose words it delivers, "
+             + ("lanes 16 to 31 after the others" if half.any() else "one word after another"))
     return ax
 
 

@@ -1,12 +1,19 @@
-"""Tests share the cores: what belongs together goes to one of xdist's workers, each with its part of the threads."""
+"""Tests share the cores, and leave the student's own folder alone.
+
+What belongs together goes to one of xdist's workers, each with its part of the threads.
+"""
 import os
+import tempfile
 
 import pytest
 
 from common import device
 
 workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT")  # not set in the process that starts the workers
-if workers:
+if not workers:
+    scratch = tempfile.TemporaryDirectory()  # for the ledger and the profile of the solutions, whose kernels inherit it
+    os.environ["COURSE_FOLDER"] = scratch.name
+else:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, device.cores() // int(workers))))
 
 

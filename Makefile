@@ -3,7 +3,7 @@ LAB ?= 01
 PORT ?= 8888
 RUN = @$(PYTHON) common/environment.py
 RUN_TEST = $(RUN) --test
-PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadgroup --nbval-lax --nbval-current-env --nbval-cell-timeout=120
+PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-current-env --nbval-cell-timeout=120
 
 help:  ## this list
 	@awk -F ':  ## ' '/^[a-z]/ {printf "  make %-15s %s\n", $$1, $$2}' Makefile

@@ -3,6 +3,7 @@
 What belongs together goes to one of xdist's workers, each with its part of the threads.
 """
 import os
+import re
 import tempfile
 
 import pytest
@@ -17,11 +18,15 @@ else:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, device.cores() // int(workers))))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
     """The cells of a notebook share a kernel, the tests of a file its fixtures; but each lab goes through the gate alone."""
-    for item in items:
-        parameters = getattr(getattr(item, "callspec", None), "params", {})
-        lab = parameters.get("lab") or parameters.get("name", "")
-        group = f"{item.path.stem} {lab}" if item.path.stem == "test_labs" else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileAndLab(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file, _, test = nodeid.partition("::")
+            lab = re.search(r"\[(\d\d_[a-z_]+)", test)
+            return f"{file} {lab[1]}" if lab and file.endswith("test_labs.py") else file
+
+    return ByFileAndLab(config, log)

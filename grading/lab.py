@@ -58,6 +58,11 @@ class Lab:
     def exercises(self):
         return tuple(_exercises(self))
 
+    @property
+    def solution(self):
+        """{name of the exercise: the text of its cell, solved}."""
+        return {exercise.name: holes.solved(exercise.hole.source) for exercise in self.exercises}
+
     def exercise(self, name):
         """The exercise whose hole defines this name; ValueError names those there are."""
         for exercise in self.exercises:

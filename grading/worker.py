@@ -23,7 +23,6 @@ from grading.wire import Table, Wire, WireClosed
 
 WARM = "numpy torch numba matplotlib.pyplot ipywidgets common.checks"
 MEMORY_BYTES = 4 << 30  # beyond what the warm process has mapped
-PROCESSES = 512  # threads count as processes
 FILE_BYTES = 64 << 20
 KILL_ON_PARENT_DEATH = 1  # PR_SET_PDEATHSIG
 
@@ -83,7 +82,7 @@ def end(pid):
 
 
 def shut_in():
-    """A session of its own, no terminal, nothing to read or to flood, limits on memory, processes and files."""
+    """A session of its own, no terminal, nothing to read or to flood, limits on memory and on the size of files."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

@@ -53,7 +53,7 @@ def lab(request):
 
 
 def solution(lab):
-    return {exercise.name: Answer(holes.solved(exercise.hole.source)) for exercise in lab.exercises}
+    return {name: Answer(text) for name, text in lab.solution.items()}
 
 
 def wrong_answers(name):

@@ -10,7 +10,7 @@ import threading
 import time
 
 from common.checks import show
-from grading import holes
+from grading import apart, holes
 from grading.lab import ROOT
 from grading.wire import Table, Wire, WireClosed, WireError, WireTimeout
 
@@ -179,6 +179,7 @@ class Session:
         self.nursery, self.cells = nursery, cells
         self.problems = {}  # name of the cell: the exception it raised, or the WorkerEnded it caused
         self.worker = None
+        self.kernels = None  # a worker for kernels' texts, which executes no cell
         self.deadline = None  # of the check that runs now
 
     def call(self, name, args=(), kwargs=None, serve=None):
@@ -202,9 +203,16 @@ class Session:
         """Sets the time by which the calls from now on must be answered."""
         self.deadline = time.monotonic() + seconds
 
+    def apart(self):
+        """The worker that runs kernels apart from the student's Python."""
+        if self.kernels is None or self.kernels.pid is None:
+            self.kernels = self.nursery.fork()
+        return self.kernels
+
     def close(self):
-        if self.worker:
-            self.worker.end()
+        for worker in (self.worker, self.kernels):
+            if worker:
+                worker.end()
 
     def _request(self, *request, serve=None):
         self._start_if_needed()
@@ -247,6 +255,14 @@ class Remote:
             error.tried = (
                 f"{self.__name__}({', '.join([*map(show, args), *(f'{k}={show(v)}' for k, v in kwargs.items())])})"
             )
+            raise
+
+    def run_apart(self, machine, *args, **options):
+        """What the kernel costs in the simulator of this name, which calls this in place of counting here: see apart."""
+        try:
+            return apart.count(self._session, machine, self.__name__, args, options)
+        except (Exception, WorkerEnded) as error:
+            error.tried = self.__name__
             raise
 
     def __repr__(self):

@@ -192,6 +192,8 @@ def explain(problem, lab, exercise, tried, limit_s):
             return "failed", f"{tried} needs `{other.name}` (exercise {other.number}), which is not there yet."
         return "not attempted", f"{tried} is not there yet: {problem}."
     if told := getattr(problem, "remote", None):
+        if told["text"].startswith(f"{tried}, line "):  # a simulator's own sentence
+            return "failed", told["text"]
         line = f" (line {told['line']}: `{told['code']}`)" if told["line"] else ""
         hint = " What should count stands in the hole's cell." if isinstance(problem, NameError) else ""
         hint = f" {MEMORY_BYTES >> 30} GB are allowed." if isinstance(problem, MemoryError) else hint

@@ -9,7 +9,7 @@ expected value and no solution. It is forked, not started, since importing torch
 
 import builtins
 import ctypes
-import importlib
+import importlib.util
 import linecache
 import os
 import resource
@@ -21,7 +21,7 @@ import traceback
 from common import device
 from grading.wire import Table, Wire, WireClosed
 
-WARM = "numpy torch numba matplotlib.pyplot ipywidgets common.checks"
+WARM = "numpy torch numba triton matplotlib.pyplot ipywidgets common.checks common.simt"
 MEMORY_BYTES = 4 << 30  # beyond what the warm process has mapped
 FILE_BYTES = 64 << 20
 KILL_ON_PARENT_DEATH = 1  # PR_SET_PDEATHSIG
@@ -48,7 +48,8 @@ def warm_up(also):
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # to look for a GPU without starting CUDA, which no fork survives
     device.prepare_triton()
     for name in [*WARM.split(), *also]:
-        importlib.import_module(name)
+        if name != "triton" or importlib.util.find_spec(name):  # there is none but for Linux
+            importlib.import_module(name)
 
 
 def fork(descriptor, control):
@@ -119,10 +120,9 @@ class Worker:
             table = Table()
             request = table.unpack(*frame)
             try:
-                reply = (
-                    "value",
-                    table.pack({"execute": self.execute, "call": self.call, "fetch": self.fetch}[kind](*request)),
-                )
+                if kind not in ("execute", "call", "fetch", "apart"):
+                    raise ValueError(f"no request {kind!r}")
+                reply = "value", table.pack(getattr(self, kind)(*request))
             except BaseException as error:  # whatever it is, SystemExit too, it is the student's
                 reply = "error", table.pack(description(error))
             self.wire.send(*reply)
@@ -140,6 +140,11 @@ class Worker:
     def fetch(self, name):
         """What a cell assigned."""
         return self.namespace[name]
+
+    def apart(self, machine, text, name, constants, args, options):
+        """The report, as data, of a kernel in common.simt or common.tiles; nothing of its text is run as Python."""
+        simulator = importlib.import_module(f"common.{machine}")
+        return simulator.count(simulator.compile_source(text, name, constants), *args, **options).as_dict()
 
     def ask(self, what, *args):
         """Asks the grader something in the middle of a call (a rank's messages go this way) and returns its answer."""

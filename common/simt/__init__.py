@@ -48,4 +48,6 @@ def count(kernel, grid, block, *arguments, shared_bytes=0, seed=None, traced_blo
     seed: of the order in which blocks and warps run, another one each time if None. traced_block: number of the block whose
     accesses report.draw() can show.
     """
+    if hasattr(kernel, "run_apart"):  # a grader's stand-in for a kernel that it must not run in this process
+        return Report.from_dict(kernel.run_apart("simt", grid, block, *arguments, shared_bytes=shared_bytes, seed=seed))
     return as_kernel(kernel).count(grid, block, *arguments, shared_bytes=shared_bytes, seed=seed, traced_block=traced_block)

@@ -1,7 +1,7 @@
 """Kernels run apart from the student's Python: their text alone, in a worker that executes no cell.
 
-A check counts what a kernel costs with simt.count(kernel, ...) or tiles.count(kernel, ...). In the grader the kernel is a Remote,
-and the counting is done here, where nothing of the student's can reach the counters.
+A check counts what a kernel costs with simt.count(kernel, ...) or tiles.count(kernel, ...). In the grader the kernel is a
+Remote, and the counting is done here, where nothing of the student's can reach the counters.
 """
 
 import ast
@@ -19,7 +19,7 @@ def count(session, machine, name, arguments, options):
 
 
 def kernel_text(cells, name, decorator):
-    """(text, constants) that a kernel is made of: its own cell, and of the others the kernels that it may call and the constants.
+    """(text, constants) that a kernel is made of: its own cell, and the kernels and constants of the others, which it may use.
 
     cells: [(name, text)], ours and the student's, in the lab's order. decorator: that kernels have.
     """

@@ -19,6 +19,10 @@ MAX_ARRAY_BYTES = 256 << 20  # of one array made dense: a stride of 0 costs noth
 MAX_FRAME_DENSE_BYTES = 1 << 30
 MAX_STORAGES = 10_000
 MAX_DEPTH = 100
+READ_AHEAD_BYTES = 64 << 10  # a smaller frame goes and comes by one call of the system
+
+PLAIN = {type(None), bool, int, float, str}  # what JSON keeps as it is
+encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 TORCH_DTYPES = {
     name: getattr(torch, name)
@@ -48,60 +52,71 @@ class Wire:
 
     def __init__(self, sock):
         self.socket = sock
+        self._unread = b""
 
     def send(self, kind, packed, deadline=None):
         """Sends one frame. deadline: on time.monotonic's clock, None for no limit."""
         header, buffers = packed
-        text = json.dumps({"kind": kind, **header}, separators=(",", ":")).encode()
+        text = encode({"kind": kind, **header}).encode()
         lengths = [len(text), *map(len, buffers)]
         if lengths[0] > MAX_HEADER_BYTES or sum(lengths) > MAX_FRAME_BYTES or len(lengths) > MAX_STORAGES:
             raise WireError(f"{sum(lengths):,} bytes are too many to send (the limit is {MAX_FRAME_BYTES:,})")
-        self._send(struct.pack(f"<I{len(lengths)}Q", len(lengths), *lengths) + text, deadline)
-        for buffer in buffers:
-            self._send(buffer, deadline)
+        parts = [struct.pack(f"<I{len(lengths)}Q", len(lengths), *lengths) + text, *buffers]
+        if buffers and sum(lengths) < READ_AHEAD_BYTES:
+            parts = [b"".join(parts)]
+        for part in parts:
+            self._on_time(deadline, self.socket.sendall, part)
 
     def receive(self, deadline=None):
         """The next frame: its kind and what Table.unpack takes."""
-        (count,) = struct.unpack("<I", self._receive(4, deadline))
+        (count,) = struct.unpack("<I", self._bytes(4, deadline))
         if not 1 <= count <= MAX_STORAGES:
             raise WireError(f"a frame of {count} parts")
-        lengths = struct.unpack(f"<{count}Q", self._receive(8 * count, deadline))
+        lengths = struct.unpack(f"<{count}Q", self._bytes(8 * count, deadline))
         if lengths[0] > MAX_HEADER_BYTES or sum(lengths) > MAX_FRAME_BYTES:
             raise WireError(f"a frame of {sum(lengths):,} bytes (the limit is {MAX_FRAME_BYTES:,})")
         try:
-            header = json.loads(self._receive(lengths[0], deadline).tobytes())
+            header = json.loads(self._bytes(lengths[0], deadline))
             kind = header.pop("kind")
         except (ValueError, RecursionError, AttributeError, LookupError) as error:
             raise WireError(f"a header that is none: {error}") from None
-        return kind, (header, [self._receive(length, deadline) for length in lengths[1:]])
+        return kind, (header, [self._array(length, deadline) for length in lengths[1:]])
 
     def close(self):
         self.socket.close()
 
-    def _send(self, data, deadline):
-        self._on_time(deadline, lambda: self.socket.sendall(data))
+    def _bytes(self, count, deadline):
+        """The next bytes; what else has come by then is kept for the next call."""
+        if not self._unread and count < READ_AHEAD_BYTES:
+            self._unread = self._on_time(deadline, self.socket.recv, READ_AHEAD_BYTES)
+        if len(self._unread) < count:
+            return self._array(count, deadline).tobytes()
+        taken, self._unread = self._unread[:count], self._unread[count:]
+        return taken
 
-    def _receive(self, count, deadline):
+    def _array(self, count, deadline):
+        """The next bytes, in memory of their own that can be written to."""
         buffer = np.empty(count, np.uint8)
-        view, done = memoryview(buffer), 0
+        view, done = memoryview(buffer), min(count, len(self._unread))
+        view[:done], self._unread = self._unread[:done], self._unread[done:]
         while done < count:
-            got = self._on_time(deadline, lambda: self.socket.recv_into(view[done:]))  # noqa: B023
-            if not got:
-                raise WireClosed
-            done += got
+            done += self._on_time(deadline, self.socket.recv_into, view[done:])
         return buffer
 
-    def _on_time(self, deadline, action):
+    def _on_time(self, deadline, action, argument):
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise WireTimeout
         self.socket.settimeout(left)
         try:
-            return action()
+            done = action(argument)
         except TimeoutError:
             raise WireTimeout from None
         except OSError:
             raise WireClosed from None
+        if not done and done is not None:  # nothing came: the end; sendall returns None
+            raise WireClosed
+        return done
 
 
 class Storage:
@@ -175,16 +190,16 @@ class Table:
         return {"value": packed, "containers": contents, "storages": sizes}, buffers
 
     def _out(self, value, depth):
+        kind = type(value)
+        if kind in PLAIN:
+            return value
         if depth > MAX_DEPTH:
             raise ValueError(f"a value nested more than {MAX_DEPTH} deep can't cross")
-        kind = type(value)
-        if value is None or kind in (bool, int, float, str):
-            return value
         if kind in (list, dict, set):
             return ["ref", self._number(value, self.containers, self._container_number, id(value))]
         if kind in (tuple, torch.Size, frozenset):
             name = {tuple: "tuple", torch.Size: "size", frozenset: "frozenset"}[kind]
-            return [name, [self._out(item, depth + 1) for item in value]]
+            return [name, self._out_items(value, depth + 1)]
         if kind in (slice, range):
             return [kind.__name__, [self._out(item, depth + 1) for item in (value.start, value.stop, value.step)]]
         if kind is complex:
@@ -213,7 +228,12 @@ class Table:
     def _out_contents(self, container):
         if type(container) is dict:
             return ["dict", [[self._out(key, 1), self._out(item, 1)] for key, item in container.items()]]
-        return [type(container).__name__, [self._out(item, 1) for item in container]]
+        return [type(container).__name__, self._out_items(container, 1)]
+
+    def _out_items(self, items, depth):
+        if PLAIN.issuperset(map(type, items)):
+            return list(items)
+        return [self._out(item, depth) for item in items]
 
     def _out_array(self, array):
         if array.dtype.kind not in "biufc" or not array.dtype.isnative:
@@ -316,22 +336,23 @@ class Table:
             container.clear()
             container.update(new)
         elif type(container) is set:
-            new = {self._in(item) for item in contents}
+            new = set(self._in_items(contents))
             container.clear()
             container.update(new)
         else:
-            container[:] = [self._in(item) for item in contents]
+            container[:] = self._in_items(contents)
+
+    def _in_items(self, packed):
+        return packed if PLAIN.issuperset(map(type, packed)) else [self._in(item) for item in packed]
 
     def _in(self, packed):
-        if packed is None or type(packed) in (bool, int, float, str):
+        if type(packed) in PLAIN:
             return packed
         kind, content = packed
         if kind == "ref":
             return self.containers[_natural(content)]
         if kind in ("tuple", "size", "frozenset"):
-            return {"tuple": tuple, "size": torch.Size, "frozenset": frozenset}[kind](
-                self._in(item) for item in content
-            )
+            return {"tuple": tuple, "size": torch.Size, "frozenset": frozenset}[kind](self._in_items(content))
         if kind in ("slice", "range"):
             return {"slice": slice, "range": range}[kind](*(self._in(item) for item in content))
         if kind == "complex":

@@ -57,12 +57,15 @@ def describe():
 
 def prepare_triton():
     """Has Triton interpret kernels where there is no GPU to compile them for. Call it before triton is imported."""
-    if has_gpu() or interprets(os.environ.get("TRITON_INTERPRET")):
-        return
-    if "triton" in sys.modules:
-        raise RuntimeError("triton was imported before prepare_triton(): "
-                           "restart the kernel and run the setup cell first")
-    os.environ["TRITON_INTERPRET"] = "1"
+    if not interprets(os.environ.get("TRITON_INTERPRET")):
+        if has_gpu():
+            return
+        if "triton" in sys.modules:
+            raise RuntimeError("triton was imported before prepare_triton(): "
+                               "restart the kernel and run the setup cell first")
+        os.environ["TRITON_INTERPRET"] = "1"
+    from common.tiles import attach
+    attach.interpreter()  # mends what it gets wrong: bf16
 
 
 def interprets(setting):

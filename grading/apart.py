@@ -14,6 +14,9 @@ def count(session, machine, name, arguments, options):
 
     session: of the student's cells. machine: "simt" or "tiles". name: what the kernel's cell defines.
     """
+    if machine == "ranks":
+        from grading import ranks
+        return ranks.run(session, name, arguments, **options)
     text, constants = kernel_text(session.cells, name, DECORATORS[machine])
     return session.apart().request("apart", machine, text, name, constants, list(arguments), options, deadline=session.deadline)
 
@@ -46,7 +49,7 @@ def _functions(text):
 
 
 def _constants(text):
-    """{NAME: number or tuple of numbers} that a cell assigns as literals."""
+    """{NAME: number or tuple of numbers} that a cell assigns as literals, tl.constexpr(literal) among them."""
     found = {}
     try:
         tree = ast.parse(text)
@@ -54,8 +57,9 @@ def _constants(text):
         return found
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            wrapped = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "tl.constexpr" and node.value.args
             try:
-                value = ast.literal_eval(node.value)
+                value = ast.literal_eval(node.value.args[0] if wrapped else node.value)
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 continue
             if all(type(item) in (int, float, bool) for item in (value if isinstance(value, tuple) else (value,))):

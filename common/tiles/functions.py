@@ -1,0 +1,282 @@
+"""What a kernel is made of: its text, and the constants and other functions that it uses. None of it is run here."""
+
+import ast
+import inspect
+import textwrap
+from dataclasses import dataclass, field
+
+from common.simt.errors import KernelError
+from common.simt.kernel import parsed
+from common.simt.language import Source
+from common.tiles import language
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """One of Triton's dtypes, by its name."""
+
+    name: str
+
+
+def resolved(value, tl):
+    """A constant as the kernel sees it: Dtype("float32") is tl.float32."""
+    if isinstance(value, tuple):
+        return tuple(resolved(item, tl) for item in value)
+    return getattr(tl, value.name) if isinstance(value, Dtype) else value
+
+
+@dataclass
+class Function:
+    """A function in the kernel language, checked. It is plain data: it can cross to another process."""
+
+    source: Source
+    constants: dict = field(default_factory=dict)  # name: number, tuple or Dtype
+    functions: dict = field(default_factory=dict)  # name: Function
+
+    @property
+    def name(self):
+        """What the function is called."""
+        return self.source.name
+
+    def definition(self):
+        """Its syntax tree (an ast.FunctionDef without decorators), with the line numbers of where it stands."""
+        return _definition(self.source)
+
+    def parameters(self):
+        """{parameter: whether it is a tl.constexpr}."""
+        return {argument.arg: argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
+                for argument in self.definition().args.args}
+
+    def closure(self):
+        """This function and all that it calls, each once, what is called before what calls it."""
+        found = {}
+        for function in self.functions.values():
+            found |= {id(each): each for each in function.closure()}
+        return list({**found, id(self): self}.values())
+
+
+def _definition(source):
+    tree = parsed(source.text, source.name)
+    ast.increment_lineno(tree, source.first_line - 1)
+    nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == source.name]
+    if not nodes:
+        raise KernelError(f"{source.name} is not written with def")
+    nodes[-1].decorator_list = []
+    return nodes[-1]
+
+
+class Resolver:
+    """From a function's name to a checked Function with all that it uses."""
+
+    def __init__(self, look_up):
+        self.look_up = look_up  # (name, Source that uses it, whether it is called) -> a Source with its Resolver, or a constant
+        self.found = {}
+
+    def function(self, source):
+        """The Function of a source; KernelError if it, or one that it calls, is outside of the kernel language."""
+        if source.name in self.found:
+            known = self.found[source.name]
+            if known is None:
+                raise KernelError(f"{source.name} calls itself, which a kernel cannot")
+            return known
+        self.found[source.name] = None
+        node = _definition(source)
+        function = Function(source)
+        for name, called in language.check(node, source).items():
+            thing = self.look_up(name, source, called)
+            if isinstance(thing, tuple) and thing and isinstance(thing[0], Resolver):
+                if not called:
+                    source.refuse(node, f"{name} is a function; it has to be called")
+                function.functions[name] = thing[0].function(thing[1])
+            elif called:
+                source.refuse(node, f"{name} is called, and is no @triton.jit function")
+            else:
+                function.constants[name] = thing
+        self.found[source.name] = function
+        return function
+
+
+# --- from Python functions
+
+def of_python(jitted):
+    """The Function of a @triton.jit function."""
+    return _resolver(jitted.fn, {}).function(_source(jitted.fn))
+
+
+def _resolver(function, known):
+    """The Resolver for what a Python function's globals and closure hold. known: {id of a namespace: Resolver}."""
+    namespace = function.__globals__
+    closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+    def look_up(name, source, called):
+        if name in closure:
+            value = closure[name].cell_contents
+        elif name in namespace:
+            value = namespace[name]
+        else:
+            raise KernelError(f"{source.name} uses {name}, which is not defined")
+        if is_jitted(value):
+            return _resolver(value.fn, known), _source(value.fn)
+        return checked_constant(name, value, source)
+    key = id(namespace), tuple(closure)
+    return known.setdefault(key, Resolver(look_up))
+
+
+def is_jitted(thing):
+    """Whether this is a @triton.jit function, compiled or interpreted."""
+    return type(thing).__name__ in ("JITFunction", "InterpretedFunction") and inspect.isfunction(thing.fn)
+
+
+def _source(function):
+    try:
+        lines, first_line = inspect.getsourcelines(function)
+    except (OSError, TypeError) as error:
+        raise KernelError(f"the source of {function.__name__} cannot be found; define it in a notebook's cell or in a file, or "
+                          "use tiles.compile_source") from error
+    return Source(function.__name__, textwrap.dedent("".join(lines)), max(first_line, 1))
+
+
+def checked_constant(name, value, source):
+    """The value of a constant that Triton lets a kernel read: a tl.constexpr or a dtype; KernelError if it is another thing."""
+    kind = type(value)
+    if kind.__module__ == "triton.language.core" and kind.__name__ == "constexpr":
+        return plain(name, value.value)
+    if kind.__module__ == "triton.language.core" and kind.__name__ == "dtype":
+        return plain(name, value)
+    if isinstance(value, (bool, int, float, tuple)):
+        raise KernelError(PLAIN.format(function=source.name, name=name, value=value))
+    raise KernelError(f"{source.name} uses {name}, a {kind.__name__}; a kernel has tl.*, its parameters, @triton.jit functions "
+                      "and constants made by tl.constexpr")
+
+
+PLAIN = ("{function} uses {name}, which is no constant for Triton: write {name} = tl.constexpr({value!r}), "
+         "or give it to the kernel as a parameter")
+
+
+def plain(name, value):
+    """A constant as data: a number, a tuple of them, or a Dtype; ValueError if it is another thing."""
+    if type(value).__name__ == "constexpr":
+        value = value.value
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, tuple):
+        return tuple(plain(name, item) for item in value)
+    text = str(getattr(value, "name", value)).removeprefix("torch.")
+    text = SHORT.get(text, text)
+    if text in language.DTYPES:
+        return Dtype(text)
+    raise ValueError(f"{name} is {value!r}; a kernel's constant is a number, a dtype, or a tuple of them")
+
+
+SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "bool": "int1"}
+
+
+# --- from text alone
+
+def of_text(text, name, constants):
+    """The Function called name in a text; nothing in the text is run as Python."""
+    text = textwrap.dedent(text)
+    whole = Source(name, text)
+    bound = {}
+    for node in parsed(text, name).body:
+        for each in _names_bound(node):
+            bound.setdefault(each, []).append(node)
+    given = {each: plain(each, value) for each, value in (constants or {}).items()}
+
+    def look_up(wanted, source, called):
+        if wanted not in bound:
+            if wanted in given:
+                return given[wanted]
+            raise KernelError(f"{source.name} uses {wanted}, which is not defined")
+        node = bound[wanted][-1]
+        if len(bound[wanted]) > 1:
+            whole.refuse(node, f"{wanted} is defined twice; a kernel uses what is defined once")
+        if isinstance(node, ast.FunctionDef):
+            return resolver, _decorated(node, whole)
+        return _constant(wanted, node, source, whole, lambda each: look_up(each, source, False))
+    resolver = Resolver(look_up)
+    if not isinstance(bound.get(name, [None])[-1], ast.FunctionDef):
+        functions = [each for each, nodes in bound.items() if isinstance(nodes[-1], ast.FunctionDef)]
+        raise KernelError(f"{name} is not defined; the text defines {', '.join(functions) or 'no function'}")
+    function, source = look_up(name, whole, True)
+    return function.function(source)
+
+
+def _names_bound(node):
+    """The names that a statement of a module binds."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [node.name]
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
+    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, (ast.Store, ast.Del))]
+
+
+def _decorated(node, whole):
+    """The Source of a function that has the decorator @triton.jit and no other."""
+    decorators = [ast.unparse(each) for each in node.decorator_list]
+    if decorators not in (["triton.jit"], ["jit"], ["triton.jit()"]):
+        which = f"the decorator {decorators[0]}" if decorators else "no decorator"
+        whole.refuse(node, f"{node.name} has {which}; what runs as a kernel has @triton.jit alone")
+    return Source(node.name, whole.text)
+
+
+def _constant(name, node, source, whole, look_up):
+    """The value of `name = tl.constexpr(...)` or of a dtype's other name."""
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        value = node.value
+        if isinstance(value, ast.Call) and ast.unparse(value.func) == "tl.constexpr" and len(value.args) == 1:
+            return _value(value.args[0], whole, look_up)
+        if isinstance(value, ast.Attribute) and ast.unparse(value.value) == "tl" and value.attr in language.DTYPES:
+            return Dtype(value.attr)
+        if isinstance(value, (ast.Constant, ast.UnaryOp, ast.BinOp, ast.Tuple)):
+            raise KernelError(f"{whole.where(node.lineno)}: "
+                              + PLAIN.format(function=source.name, name=name, value=Written(ast.unparse(value))))
+    elif isinstance(node, ast.AnnAssign):
+        whole.refuse(node, f"Triton does not take an annotated constant: write {name} = tl.constexpr(...)")
+    whole.refuse(node, f"{name} is no constant that a kernel can use; one is {name} = tl.constexpr(a number), or a dtype")
+
+
+class Written(str):
+    """A text whose repr is itself."""
+
+    __repr__ = str.__str__
+
+
+def _value(node, whole, look_up):
+    """The value of a constant's expression: numbers, arithmetic on them, tuples of them, dtypes, other constants."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float, type(None))):
+        return _bounded(node.value, node, whole)
+    if isinstance(node, ast.Tuple):
+        return tuple(_value(item, whole, look_up) for item in node.elts)
+    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "tl" and node.attr in language.DTYPES:
+        return Dtype(node.attr)
+    if isinstance(node, ast.Name):
+        return look_up(node.id)
+    if isinstance(node, ast.Call) and ast.unparse(node) in ('float(\'inf\')', 'float(\'-inf\')', 'float(\'nan\')'):
+        return float(node.args[0].value)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_number(node.operand, whole, look_up)
+    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        left, right = (_number(side, whole, look_up) for side in (node.left, node.right))
+        try:
+            return _bounded(ARITHMETIC[type(node.op)](left, right), node, whole)
+        except ZeroDivisionError:
+            pass
+    whole.refuse(node, f"`{ast.unparse(node)}` is no constant; one is a number, a dtype, or + - * // / of numbers")
+
+
+ARITHMETIC = {ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
+              ast.FloorDiv: lambda a, b: a // b, ast.Div: lambda a, b: a / b}
+
+
+def _number(node, whole, look_up):
+    value = _value(node, whole, look_up)
+    if type(value) not in (int, float, bool):
+        whole.refuse(node, f"`{ast.unparse(node)}` is no number")
+    return value
+
+
+def _bounded(number, node, whole):
+    if isinstance(number, int) and not -2**63 <= number < 2**64:
+        whole.refuse(node, "an integer has 64 bits at most")
+    return number

@@ -107,6 +107,8 @@ def _array_difference(got, want, rtol, atol):
         return f"shape {tuple(got.shape)}, not {tuple(want.shape)}"
     if got.dtype != want.dtype:
         return f"{got.dtype}, not {want.dtype}"
+    if _is_tensor(want) and sys.modules["torch"].equal(got, want):
+        return None
     got, want = _float_array(got), _float_array(want)
     with np.errstate(all="ignore"):
         wrong = (
@@ -143,8 +145,10 @@ def _name(value):
 
 
 def _say_it_short(shell, kind, error, tb, tb_offset=None):
-    """In a notebook, an unsolved hole and a failed agree are told in their own words, without twenty lines of traceback."""
-    if kind is NotImplementedError or traceback.extract_tb(tb)[-1].name == "agree":
+    """In a notebook, an unsolved hole and a failed check are told in their own words, without twenty lines of traceback."""
+    last = traceback.extract_tb(tb)[-1]
+    of_a_cell = "ipykernel" in last.filename or last.filename.startswith("<ipython")
+    if kind is NotImplementedError or last.name == "agree" or (str(error) and of_a_cell):
         shown = [f"\033[31m{kind.__name__}\033[0m: {error}"]
     else:
         shown = shell.InteractiveTB.structured_traceback(kind, error, tb, tb_offset=tb_offset)

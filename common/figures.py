@@ -68,6 +68,39 @@ def roofline(attainable, points=None, *, title, ridge=None, intensities=(0.05, 5
     return ax
 
 
+def ladder(rungs, *, xlabel, title, ceiling=None, ax=None):
+    """Axes with a bar for each version of a program, the first on top, and the ceiling as a line.
+
+    rungs: {name: value}. ceiling: (name, value) that no version can pass, or that a peer reaches; each bar is then labelled
+    with its share of it, too.
+    """
+    ax = ax or plt.subplots(figsize=(7.2, 1.3 + 0.38 * len(rungs)))[1]
+    name, most = ceiling or ("", 0)
+    right = 1.08 * max([*rungs.values(), most])
+    ax.barh(list(rungs), list(rungs.values()), height=0.62, color="C0")
+    for place, value in enumerate(rungs.values()):
+        label = _short(value) + (f" ({value / most:.0%})" if ceiling else "")
+        style = {"color": "white", "ha": "right"} if value > 0.7 * right else {"ha": "left"}  # inside a long bar
+        shift = -5 if "color" in style else 5
+        ax.annotate(label, (value, place), (shift, 0), textcoords="offset points", va="center", size=9, **style)
+    if ceiling:
+        ax.axvline(most, color="C1")
+        ax.annotate(f"{name}: {_short(most)}", (most, 1), (0, 3), xycoords=("data", "axes fraction"),
+                    textcoords="offset points", ha="right", va="bottom", size=9, color="C1")
+    ax.set(xlabel=xlabel, title=title, xlim=(0, right))
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
+    return ax
+
+
+def _short(value):
+    """A count exactly, any other number in three digits, as people say it: 0.139, 13.7, 4,140, 33 M."""
+    if isinstance(value, int) and value < 1e6:
+        return f"{value:,}"
+    value = float(f"{value:.3g}")
+    return f"{value:,g}" if abs(value) < 1e6 else EngFormatter()(value)
+
+
 def _series(values):
     """{label: values}, the empty label for one series."""
     return values if isinstance(values, dict) else {"": values}

@@ -74,3 +74,19 @@ def test_a_roofline_numbers_its_points_and_parts_them_at_the_ridge():
 def test_the_style_is_set_and_needs_no_font_that_is_not_there():
     assert not plt.rcParams["axes.spines.top"]
     assert plt.rcParams["font.sans-serif"][0] == "DejaVu Sans"
+
+
+def test_a_ladder_has_a_bar_a_rung_from_the_top_and_the_ceiling_as_a_line():
+    ax = figures.ladder({"naive": 1.4, "tiled": 8.1, "best": 48.0}, ceiling=("cuBLAS", 51.0), xlabel="TFLOP/s", title="T")
+    assert [bar.get_width() for bar in ax.patches] == [1.4, 8.1, 48.0]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["naive", "tiled", "best"] and ax.yaxis_inverted()
+    (line,), _ = marks(ax)
+    assert list(line.get_xdata()) == [51, 51]
+    texts = {text.get_text(): text for text in ax.texts}
+    assert list(texts) == ["1.4 (3%)", "8.1 (16%)", "48 (94%)", "cuBLAS: 51"]
+    assert texts["8.1 (16%)"].get_ha() == "left" and texts["48 (94%)"].get_ha() == "right"  # inside its bar
+
+
+def test_a_ladder_of_counts_needs_no_ceiling():
+    ax = figures.ladder({"naive": 139_264, "tiled": 4096}, xlabel="sectors", title="T")
+    assert [text.get_text() for text in ax.texts] == ["139,264", "4,096"] and not ax.lines

@@ -297,8 +297,13 @@ def _cells(name, traffic):
 
 
 def _summary(report):
-    parts = [f"{report.divergent_branches:,} divergent branches", f"{report.atomics:,} atomic updates",
-             f"{report.flops:,} floating-point operations", f"busiest warp: {report.steps:,} steps of {report.all_steps:,}"]
+    parts = [_several(report.divergent_branches, "divergent branch", "es"), _several(report.atomics, "atomic update", "s"),
+             _several(report.flops, "floating-point operation", "s"),
+             f"busiest warp: {report.steps:,} steps of {report.all_steps:,}"]
     yield "; ".join(parts)
     findings = [*report.races, *report.unwritten]
     yield from (str(finding) for finding in findings) if findings else ["no races"]
+
+
+def _several(count, noun, ending):
+    return f"{count:,} {noun}{'' if count == 1 else ending}"

@@ -1,0 +1,152 @@
+"""The kernels of labs 03, 04 and 05 on a GPU against the libraries that a user would take instead.
+
+    python benchmarks/kernels.py [FILE]        prints the table, and writes it (benchmarks/kernels.md, or FILE)
+
+Ours are the solutions' own functions. Random data; medians of seven rounds in which ours and the peer take turns, each
+compared with float64 first. The ceiling of a product is the data sheet's, that of softmax a copy of the same tensor.
+"""
+
+import functools
+import itertools
+import linecache
+import math
+import operator
+import statistics
+import sys
+from pathlib import Path
+
+import torch
+import triton
+from torch.nn import functional as F
+
+from common import device, machine
+from grading import lab as labs
+from grading.holes import Answer
+from grading.score import worker_cells
+
+FILE = Path(__file__).with_suffix(".md")
+ROUNDS = 7
+SHAPES = [(4096, 4096, 4096), (8192, 8192, 8192), (4000, 4096, 4096), (8192, 2048, 4096), (4096, 11008, 4096),
+          (1000, 5000, 3000)]  # M, N, K
+WIDTHS, ELEMENTS = (1024, 4096, 16384, 65536), 2**28
+
+
+def solved(word):
+    """{name: value} of a lab's setup, drivers and solved holes, executed on this machine."""
+    lab = labs.read(word)
+    names = {"__name__": "__main__"}
+    for name, text in worker_cells(lab, {hole: Answer(text) for hole, text in lab.solution.items()}):
+        file = f"<lab {lab.name}, {name}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # Triton reads its source here
+        exec(compile(text, file, "exec"), names)  # noqa: S102
+    return names
+
+
+def in_graph_s(call):
+    """Seconds of a call in a CUDA graph: no launch to pay."""
+    return 1e-3 * triton.testing.do_bench_cudagraph(call, rep=40, return_mode="median")
+
+
+def alone_s(call):
+    """Seconds of a call, the GPU's caches emptied before it."""
+    return 1e-3 * triton.testing.do_bench(call, warmup=5, rep=40, return_mode="median")
+
+
+def in_turns(clock, *calls):
+    """Median seconds of each call, over rounds in which they take turns: clocks and heat are the same for all."""
+    rounds = [[clock(call) for call in calls] for _ in range(ROUNDS)]
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
+
+
+def insist(got, want, tolerance, what):
+    """Ends the run where ours is wrong."""
+    error = float((got.double() - want).norm() / want.norm())
+    if not error < tolerance:
+        sys.exit(f"{what}: relative error {error:.1e}, {tolerance:.0e} allowed")
+
+
+def fp32_matmul(peaks):
+    """Lab 03's last rung against cuBLAS, tf32 not allowed."""
+    from numba import cuda
+    kernel, n = solved("03")["matmul_register_tiled"], 4096
+    a, b, c = torch.randn(3, n, n, device="cuda")
+    arrays = [cuda.as_cuda_array(matrix) for matrix in (a, b, c)]
+
+    def ours():
+        kernel[(n // 128, n // 128), 256](*arrays)
+    ours()
+    insist(c, a.double() @ b.double(), 1e-5, "fp32 matmul")
+    times_s = in_turns(alone_s, ours, lambda: torch.mm(a, b))
+    yield row("fp32 matmul, numba.cuda", "4096³", times_s, 2e-12 * n**3, peaks.flops_per_s["fp32"] / 1e12, "TFLOP/s", "cuBLAS")
+
+
+def softmax():
+    """Lab 04's softmax against PyTorch's, eager and compiled."""
+    ours = solved("04")["fast_softmax"]
+    compiled = torch.compile(lambda x: torch.softmax(x, 1), dynamic=False)
+    for dtype, width in itertools.product((torch.float32, torch.bfloat16), WIDTHS):
+        x = torch.randn(ELEMENTS // width, width, device="cuda").to(dtype)
+        y = torch.empty_like(x)
+        insist(ours(x)[-64:], torch.softmax(x[-64:].double(), 1), 1e-6 if dtype == torch.float32 else 3e-3, f"softmax, {width}")
+        ours_s, copy_s, *peers_s = in_turns(
+            alone_s, lambda x=x: ours(x), lambda x=x, y=y: y.copy_(x), lambda x=x: torch.softmax(x, 1), lambda x=x: compiled(x))
+        for peer, peer_s in zip(("torch.softmax", "torch.compile"), peers_s, strict=True):
+            yield row("softmax, Triton", f"{name(dtype)}, rows of {width:,}", (ours_s, peer_s), 2e-9 * x.nbytes,
+                      2e-9 * x.nbytes / copy_s, "GB/s", peer)
+
+
+def bf16_matmul(peaks):
+    """Lab 05's product against cuBLAS, and with bias and GELU against what torch.compile makes of them."""
+    names = solved("05")
+    compiled = torch.compile(lambda a, b, bias: F.gelu(a @ b + bias, approximate="tanh"), dynamic=False)
+    for m, n, k in SHAPES:
+        a, b, bias = (torch.randn(*shape, device="cuda").bfloat16() for shape in ((m, k), (k, n), (n,)))
+        want, shape = a.double() @ b.double(), f"{m} × {n} × {k}"
+        insist(names["matmul"](a, b), want, 3e-3, f"matmul, {shape}")
+        fused = F.gelu(want + bias.double(), approximate="tanh")
+        insist(names["matmul_bias_gelu"](a, b, bias), fused, 5e-3, f"fused, {shape}")
+        for what, peer, ours, theirs, given in (
+                ("bf16 matmul, Triton", "cuBLAS", names["matmul"], torch.mm, (a, b)),
+                ("matmul + bias + GELU, Triton", "torch.compile", names["matmul_bias_gelu"], compiled, (a, b, bias))):
+            theirs(*given)  # compiles
+            times_s = in_turns(in_graph_s, functools.partial(ours, *given), functools.partial(theirs, *given))
+            yield row(what, shape, times_s, 2e-12 * m * n * k, peaks.flops_per_s["bf16"] / 1e12, "TFLOP/s", peer)
+
+
+def name(dtype):
+    return {torch.float32: "fp32", torch.bfloat16: "bf16"}[dtype]
+
+
+def row(kernel, shape, times_s, work, ceiling, unit, peer):
+    """One line of the table: times_s of ours and of the peer, for this much work in units a second."""
+    ours_s, peer_s = times_s
+    return kernel, shape, work / ours_s, ceiling, unit, peer, work / peer_s, peer_s / ours_s
+
+
+def table(rows):
+    """The rows as Markdown, and after each kernel and peer the geometric mean of its ratios."""
+    lines = ["| kernel | shape | ours | ceiling | unit | peer | its | ratio |",
+             "| --- | --- | ---: | ---: | --- | --- | ---: | ---: |"]
+    kind = operator.itemgetter(0, 5)
+    for (kernel, peer), group in itertools.groupby(sorted(rows, key=kind), key=kind):
+        group = list(group)
+        lines += [f"| {kernel} | {shape} | {ours:,.4g} | {ceiling:,.4g} | {unit} | {peer} | {its:,.4g} | {ratio:.2f} |"
+                  for _, shape, ours, ceiling, unit, _, its, ratio in group]
+        if len(group) > 1:
+            mean = math.exp(statistics.fmean(math.log(r[7]) for r in group))
+            lines.append(f"| {kernel} | **geometric mean** | | | | {peer} | | **{mean:.2f}** |")
+    return "\n".join(lines)
+
+
+def main():
+    if not device.has_gpu():
+        sys.exit("benchmarks/kernels.py measures on a GPU, and there is none here; benchmarks/kernels.md has an H200's.")
+    peaks = next((peaks for key, peaks in machine.DATA_SHEETS.items() if key in device.name()), None) or machine.profile()
+    rows = [*fp32_matmul(peaks), *softmax(), *bf16_matmul(peaks)]
+    text = f"{device.name()}, torch {torch.__version__}, triton {triton.__version__}. Made by `make bench`.\n\n{table(rows)}\n"
+    print(text)
+    (Path(sys.argv[1]) if len(sys.argv) > 1 else FILE).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

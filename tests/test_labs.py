@@ -36,6 +36,7 @@ CELLS = range(30, 61)
 EXCEPTIONS = {  # (lab, "cells" or the first words of a cell): why it may be longer
     ("02_arithmetic_intensity", "cells"): "eight exercises, and a measurement on the reader's machine after each",
     ("03_cuda_kernels", "cells"): "nine exercises, and kernels of eight lines need a cell each",
+    ("04_triton_softmax", "cells"): "seven exercises, six of them kernels, checked for their values and for their costs",
     ("07_autodiff", "cells"): "the engine is built twice, run first and then while building",
     ("10_quantization", "cells"): "five number formats, three granularities, a network and a kernel",
 }

@@ -1,0 +1,156 @@
+"""p ranks that run one function: simulated in this process, on gloo, or on NCCL.
+
+    from common import ranks
+
+    def shift(dist, x):                             # dist: torch.distributed's own names
+        p, me = dist.get_world_size(), dist.get_rank()
+        got = torch.empty_like(x)
+        works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, (me + 1) % p), dist.P2POp(dist.irecv, got, (me - 1) % p)])
+        for work in works:
+            work.wait()
+        return got
+
+    result = ranks.run(shift, ranks.each([torch.full((3,), float(r)) for r in range(4)]), world_size=4)
+    result.returns        # what each rank returned, by rank
+    result.trace          # what happened
+    result.time_s         # virtual seconds here; measured with machine="gloo" or "nccl"
+
+**Arguments.** `run(function, *args, world_size=4, ...)` calls function(dist, *args) on every rank; `ranks.each([...])` is an
+argument that differs by rank. Every rank has its own copy of the arguments and of what the function uses from the notebook
+(cloudpickle), as processes have: nothing is shared, and what a rank changes is not changed here. Return what you want back.
+
+**dist** has get_rank, get_world_size, send, recv, isend, irecv, batch_isend_irecv with P2POp, barrier, broadcast, reduce,
+all_reduce, all_gather, all_gather_into_tensor, gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all,
+all_to_all_single, new_group with group=, ReduceOp; async_op=True returns a handle with wait() and is_completed().
+only=["send", "recv"] gives a dist that has nothing else but get_rank, get_world_size, P2POp, ReduceOp.
+
+**Machines.** "gloo" starts a process a rank (a first time in seconds, then in 0.2 s); ranks.compute sleeps. "nccl" does so with
+a GPU for each: arguments are moved there, new tensors are made there, results come back; messages that cross must go through
+batch_isend_irecv. Both give the same trace, measured: a message lasts from when both sides had posted it until its receiver
+had waited for it; those of a collective are the simulated machine's, and last as long as it does. noted=False leaves out the
+trace and hands over torch.distributed itself: for the stopwatch. Under torchrun, run uses the processes there are.
+
+**Time** (simulated) is virtual: a message takes alpha_s + beta_s_per_byte × bytes, each a number or a matrix [src][dst];
+`**ranks.nodes(8, 4)` gives matrices for nodes with fast links inside. One port, full duplex: a rank sends one message and
+receives one at a time, others queue. A message begins when both its send and its receive are posted; send returns when it
+has arrived. What is begun by isend, irecv or async_op=True goes on while the rank computes. Collectives are made of such
+messages (rings and trees: the table in `collectives`). Computing takes no time unless it is told:
+- flops_per_s=1e12: each matmul, convolution and attention takes its FLOPs over this, backward too (only these count);
+- `ranks.compute(1e-3, "F0")` in the function takes 1 ms (on real machines it sleeps).
+`with ranks.span("backward"):` names what happens within, and compute there takes that name.
+
+**The same in any order.** seed=7 draws an order in which ranks run, in place of the lowest first; returns, times and trace
+do not depend on it (only what they print does; it is shown as "[rank 2] ...", on all machines). Each rank
+begins with torch.manual_seed(0), so ranks draw the same numbers unless they seed by rank.
+
+**What goes wrong is told at once.** A rank's exception is raised here. DeadlockError: who waits for whom, in which line; also a
+collective that some ranks never call. MismatchError: another size, dtype, shape, op, root, or another collective.
+UnfinishedError: a message that nobody receives, a handle that nobody waits for. RaceError: a tensor changed between isend and
+wait(). RankFailed: not over after timeout_s (60), or a process that ended.
+
+**Autograd** works as ever: hooks (`register_post_accumulate_grad_hook`, autograd.Function) may call dist, in backward too.
+
+**The trace** is plain data (as_dict, from_dict). Lists by rank unless said otherwise:
+- trace.messages: Message(src, dst, bytes, start_s, end_s, what, tag, line, depth, group); trace.bytes (of all),
+  trace.bytes_sent, trace.bytes_received; trace.rounds: messages in the longest chain, a rank's successive ones included;
+- trace.collectives: Collective(name, rank, group, number, bytes, start_s, end_s, line), one for each rank's call;
+- trace.compute, trace.spans: Span(rank, name, start_s, end_s); trace.spans_named("F*", rank=0),
+  trace.compute_named("F*"); trace.compute_s; trace.idle_share; trace.bubble: the share of all ranks' time without compute;
+- trace.bytes_during_compute("backward"): bytes sent while the rank computed what has this name (any name without one);
+- trace.live_bytes[rank]: [(time_s, bytes)] of live tensors at each change (of those at one time, the most and the last):
+  arguments, all results of PyTorch's operations, what autograd saves; a storage counts once, until it is freed.
+  trace.peak_live_bytes (0 where they were not followed), trace.live_bytes_at(rank, time_s).
+  Not counted: copies that messages make; gradients that are views count as their storage. live_bytes=False to leave it out;
+- trace.draw(predicted=another_trace, title=..., until_s=..., ax=...): the timeline, a row a rank.
+
+**In a check**, all this works alike in the grader: ranks.run(their_function, data, ..., options that are data). The function
+is the name of a hole or a driver; there each rank is a process of its own that holds only setup, holes and drivers, and
+messages, bytes, rounds and clocks are counted by the grader. What a rank tells of itself (compute, spans, live bytes: the
+trace's self_reported) is its word: assert compute_s as well where a bubble or an overlap decides a mark.
+Errors to expect in a check: ranks.DeadlockError and its kin, or builtin ones. A run of 4 ranks takes some 30 ms.
+
+To read it: `network` with `collectives` (what messages there are and when they move) and `deadlock`; `conductor` (who runs
+when); `dist` (what a rank calls), `recorder` (what it notes about itself); `simulated`. Processes: `processes` starts them,
+`process` is one, `real` notes what it calls, `replay` makes the trace. `remote` is a rank in the grader.
+"""
+
+import math
+from dataclasses import dataclass
+
+from common.ranks.errors import DeadlockError, MismatchError, RaceError, RankFailed, RanksError, UnfinishedError
+from common.ranks.recorder import compute, span
+from common.ranks.trace import Collective, Message, Span, Trace
+
+__all__ = ["Collective", "DeadlockError", "Each", "Message", "MismatchError", "RaceError", "RankFailed", "RanksError", "Result",
+           "Span", "Trace", "UnfinishedError", "compute", "each", "nodes", "run", "span"]
+
+MACHINES = ("simulated", "gloo", "nccl")
+
+
+@dataclass(frozen=True)
+class Each:
+    """An argument that differs by rank."""
+
+    values: list
+
+
+@dataclass
+class Result:
+    """What a run gave: returns, a list by rank, and the trace."""
+
+    returns: list
+    trace: Trace
+
+    @property
+    def time_s(self):
+        """Seconds until the last rank returned: virtual if simulated, measured otherwise."""
+        return self.trace.time_s
+
+
+def each(values):
+    """An argument of `run` that differs by rank: rank r gets values[r]."""
+    return Each(list(values))
+
+
+def nodes(world_size, per_node, *, inside=(5e-6, 5e-12), between=(1e-5, 5e-11)):
+    """{"alpha_s": matrix, "beta_s_per_byte": matrix} of nodes with per_node ranks each, for run(..., **nodes(8, 4)).
+
+    inside, between: (α in seconds, β in seconds a byte) of two ranks of one node and of different nodes.
+    """
+    ranks = range(world_size)
+    links = [[inside if src // per_node == dst // per_node else between for dst in ranks] for src in ranks]
+    return {name: [[link[i] for link in row] for row in links] for i, name in enumerate(("alpha_s", "beta_s_per_byte"))}
+
+
+def run(function, *args, world_size=4, machine="simulated", seed=None, only=None, alpha_s=1e-5, beta_s_per_byte=1e-10,
+        flops_per_s=None, live_bytes=None, noted=True, timeout_s=60.0):
+    """The Result of function(dist, *args) on each of world_size ranks.
+
+    args: what `each` made differs by rank. machine: "simulated", "gloo" or "nccl". seed: of the order in which simulated ranks
+    run, the lowest first if None. only: the names that dist has. alpha_s, beta_s_per_byte, flops_per_s: costs of the
+    simulated machine (10 µs, 0.1 ns, none). live_bytes: whether to follow live tensors (by default where ranks are simulated).
+    noted: whether calls of dist on real machines go into the trace; without, dist is torch.distributed itself. timeout_s: of
+    the run, on the clock on the wall.
+    """
+    __tracebackhide__ = True  # IPython and pytest then show the rank's frames, not ours
+    if machine not in MACHINES:
+        raise ValueError(f"machine: {machine!r}; there are {', '.join(MACHINES)}")
+    if not isinstance(world_size, int) or world_size < 1:
+        raise ValueError(f"world_size: {world_size!r}; it is a whole number from 1 on")
+    if flops_per_s is not None and not 0 < flops_per_s < math.inf:
+        raise ValueError(f"flops_per_s: {flops_per_s}; it is a positive number, or None")
+    for arg in args:
+        if isinstance(arg, Each) and len(arg.values) != world_size:
+            raise ValueError(f"each: {len(arg.values)} values for {world_size} ranks")
+    options = {"only": only, "live_bytes": machine == "simulated" if live_bytes is None else live_bytes, "timeout_s": timeout_s}
+    simulation = {"seed": seed, "alpha_s": alpha_s, "beta_s_per_byte": beta_s_per_byte, "flops_per_s": flops_per_s}
+    if hasattr(function, "run_apart"):  # a grader's stand-in for a function that it must not run in this process
+        if machine != "simulated":
+            raise ValueError(f"machine: {machine!r}; a grader has simulated ranks only")
+        return function.run_apart("ranks", *args, world_size=world_size, **options, **simulation)
+    args_by_rank = [[arg.values[rank] if isinstance(arg, Each) else arg for arg in args] for rank in range(world_size)]
+    if machine == "simulated":
+        from common.ranks import simulated
+        return Result(*simulated.run(function, args_by_rank, **options, **simulation))
+    from common.ranks import processes
+    return Result(*processes.run(function, args_by_rank, backend=machine, noted=noted, **options))

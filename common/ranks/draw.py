@@ -1,0 +1,103 @@
+"""The timeline of ranks: a row each, with what it computes, sends and receives."""
+
+import re
+
+import matplotlib.pyplot as plt
+from matplotlib.patches import Patch
+from matplotlib.ticker import EngFormatter
+
+COMPUTE = ("C0", "C2", "C4", "C5")
+SEND, RECEIVE, IDLE = "C1", "C3", "#ececec"
+PREDICTED = 0.44  # where its line is, below the row
+MOST_ARROWS = 80
+
+
+def timeline(trace, *, predicted=None, title=None, arrows=None, until_s=None, ax=None):
+    """Axes with a row a rank: its computation as wide bars, its sends above and its receives below, the rest idle.
+
+    Equal colours are computation of one kind: names that differ in their numbers alone. predicted: another Trace, as
+    a line below each row. arrows: whether messages are drawn from rank to rank (by default where there are at most 80).
+    until_s: where the axis of time ends.
+    """
+    p = trace.world_size
+    ax = ax or plt.subplots(figsize=(7.2, 0.9 + 0.42 * p))[1]
+    spans = [*trace.compute, *(predicted.compute if predicted else ())]
+    kinds = list(dict.fromkeys(map(_kind, sorted(spans, key=lambda span: span.start_s))))
+    colours = {kind: COMPUTE[i % len(COMPUTE)] for i, kind in enumerate(kinds)}
+    end_s = until_s or max(trace.time_s, predicted.time_s if predicted else 0.0) or 1.0
+    for rank in range(p):
+        ax.barh(rank, trace.time_s, 0.56, color=IDLE, zorder=1)
+    _compute(ax, trace, colours, 0.0, 0.56)
+    _messages(ax, trace, -0.4, 0.4, 0.2 if trace.compute else 0.28)
+    _labels(ax, trace, end_s)
+    if predicted is not None:
+        _line(ax, predicted, colours)
+    if arrows if arrows is not None else not trace.compute and len(trace.messages) <= MOST_ARROWS:
+        _arrows(ax, trace)
+    ax.set(xlim=(0, end_s), ylim=(p - 0.4, -0.6), yticks=range(p), yticklabels=[f"rank {rank}" for rank in range(p)],
+           xlabel="virtual time" if trace.machine == "simulated" else f"time, measured on {trace.machine}", title=title or "")
+    ax.xaxis.set_major_formatter(EngFormatter("s"))
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False)
+    ax.spines["left"].set_visible(False)
+    _legend(ax, colours, trace, predicted)
+    return ax
+
+
+def _kind(span):
+    return re.sub(r"[\d.,: ]+$", "", span.name) or "compute"
+
+
+def _compute(ax, trace, colours, place, height):
+    """A trace's computation as bars around this place of each rank's row."""
+    for rank in range(trace.world_size):
+        for kind, colour in colours.items():
+            bars = [(span.start_s, span.duration_s) for span in trace.compute if span.rank == rank and _kind(span) == kind]
+            ax.broken_barh(bars, (rank + place - height / 2, height), facecolor=colour, edgecolor="white", linewidth=0.5,
+                           zorder=3)
+
+
+def _messages(ax, trace, top, bottom, thick):
+    """A trace's sends as bars from this place of each row down, its receives from that one up."""
+    for rank in range(trace.world_size):
+        for side, place, colour in (("src", top, SEND), ("dst", bottom - thick, RECEIVE)):
+            bars = [(message.start_s, message.end_s - message.start_s) for message in trace.messages
+                    if getattr(message, side) == rank]
+            ax.broken_barh(bars, (rank + place, thick), facecolor=colour, edgecolor="white", linewidth=0.4, zorder=4)
+
+
+def _labels(ax, trace, end_s):
+    """The names of computations within their bars, for the kinds that have room for them."""
+    points_a_second = ax.get_position().width * ax.figure.get_figwidth() * 72 / end_s
+    for kind in set(map(_kind, trace.compute)):
+        spans = [span for span in trace.compute if _kind(span) == kind]
+        room = points_a_second * sorted(span.duration_s for span in spans)[len(spans) // 2]
+        for span in spans if room > 4.7 * len(spans[-1].name) + 1 else ():
+            ax.text((span.start_s + span.end_s) / 2, span.rank, span.name, size=7.5, color="white", ha="center", va="center",
+                    zorder=5)
+
+
+def _line(ax, predicted, colours):
+    """What was predicted, as a line below each row."""
+    for rank in range(predicted.world_size):
+        ax.barh(rank + PREDICTED, predicted.time_s, 0.1, color=IDLE, zorder=1)
+    if predicted.compute:
+        _compute(ax, predicted, colours, PREDICTED, 0.1)
+    else:
+        _messages(ax, predicted, PREDICTED - 0.06, PREDICTED + 0.06, 0.06)
+
+
+def _arrows(ax, trace):
+    for message in trace.messages:
+        ax.annotate("", (message.end_s, message.dst + 0.26), (message.start_s, message.src - 0.26), zorder=7,
+                    arrowprops={"arrowstyle": "-|>", "color": "#333333", "linewidth": 0.7, "mutation_scale": 7, "shrinkA": 0,
+                                "shrinkB": 0})
+
+
+def _legend(ax, colours, trace, predicted):
+    marks = [Patch(color=colour, label=kind) for kind, colour in colours.items()]
+    visible = any(message.end_s - message.start_s > 1e-3 * trace.time_s for message in trace.messages)
+    marks += [Patch(color=SEND, label="sends"), Patch(color=RECEIVE, label="receives")] if visible else []
+    marks += [Patch(color=IDLE, label="idle" if trace.compute else "neither")]
+    ax.legend(handles=marks, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=1.0, handleheight=1.0,
+              title="bar: measured\nline: predicted" if predicted is not None else None, title_fontsize=9, alignment="left")

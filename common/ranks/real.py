@@ -1,0 +1,137 @@
+"""torch.distributed itself, with a note of each call: which message or collective, and when it began and was over."""
+
+import torch.distributed
+
+from common.ranks.dist import Dist, GroupMember, P2POp
+
+MESSAGES = ("send", "recv", "isend", "irecv")
+COLLECTIVES = ("barrier", "broadcast", "reduce", "all_reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter",
+               "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single")
+
+
+class Notes:
+    """The link of a Dist that carries nothing: it keeps what was called, with the time."""
+
+    def __init__(self, clock):
+        self.clock, self.events, self.count, self.groups = clock, [], 0, 0
+
+    def post(self, _, operations):
+        """The numbers of these operations."""
+        numbers = list(range(self.count, self.count + len(operations)))
+        self.count += len(operations)
+        self.events.append(("post", self.clock.mark(), operations))
+        return numbers
+
+    def waited(self, numbers):
+        """These operations are over."""
+        self.events.append(("wait", self.clock.mark(), numbers))
+
+    def new_group(self, ranks):
+        """The number of a new group."""
+        self.groups += 1
+        self.events.append(("group", self.clock.mark(), ranks))
+        return self.groups
+
+    def report(self):
+        """The events as plain data: (kind, time_s, operations or numbers or ranks)."""
+        return [(kind, self.clock.read(mark), what) for kind, mark, what in self.events]
+
+
+class Handle:
+    """torch.distributed's handle; when its wait() is over is noted."""
+
+    def __init__(self, work, numbers, notes):
+        self._work, self._numbers, self._notes = work, numbers, notes
+
+    def wait(self, *args):
+        """As torch.distributed's."""
+        if self._numbers:  # gloo would wait a second time for ever
+            self._work.wait(*args)
+            self._notes.waited(self._numbers)
+            self._numbers = ()
+        return True
+
+    def __getattr__(self, name):
+        return getattr(self._work, name)
+
+
+class Real:
+    """torch.distributed with each call noted; what is not noted is torch.distributed's own."""
+
+    P2POp = P2POp
+
+    def __init__(self, rank, world_size, clock, only=None):
+        self._notes, self._groups = Notes(clock), {}
+        self._like = Dist(rank, world_size, self._notes, clock, carries=False)  # describes what is called
+        self._allowed = Dist(rank, world_size, self._notes, clock, only)
+        for name in MESSAGES:
+            setattr(self, name, self._message(name))
+        for name in COLLECTIVES:
+            setattr(self, name, self._collective(name))
+
+    def __getattribute__(self, name):
+        if not name.startswith("_"):
+            self._allowed._insist_on(name)
+        return object.__getattribute__(self, name)
+
+    def __getattr__(self, name):
+        self._allowed._insist_on(name)  # Python comes here, too, when __getattribute__ has refused
+        return getattr(torch.distributed, name)
+
+    def new_group(self, ranks=None, **options):
+        """As torch.distributed's."""
+        group = torch.distributed.new_group(ranks, **options)
+        self._groups[group] = self._like.new_group(ranks)
+        return group
+
+    def batch_isend_irecv(self, p2p_op_list):
+        """As torch.distributed's."""
+        like = self._like.batch_isend_irecv(
+            [P2POp(op.op, op.tensor, op.peer, self._told(op.group), op.tag, op.group_peer) for op in p2p_op_list])
+        works = torch.distributed.batch_isend_irecv(
+            [torch.distributed.P2POp(getattr(torch.distributed, op.kind), op.tensor, op.peer, op.group, op.tag, op.group_peer)
+             for op in p2p_op_list])
+        numbers = [work._number for work in like]
+        if len(works) == len(numbers):
+            return [Handle(work, [number], self._notes) for work, number in zip(works, numbers, strict=True)]
+        return [Handle(work, numbers, self._notes) for work in works]  # NCCL has one handle for all
+
+    def _message(self, name):
+        real, describe = getattr(torch.distributed, name), getattr(self._like, "i" + name.removeprefix("i"))
+
+        def call(tensor, *args, **kwargs):
+            told = {key: self._told(value) for key, value in kwargs.items()}
+            number = describe(tensor, *map(self._told, args), **told)._number
+            returned = real(tensor, *args, **kwargs)
+            if name.startswith("i"):
+                return Handle(returned, [number], self._notes)
+            if name == "recv":
+                self._notes.events[-1][2][0]["peer"] = returned
+            self._notes.waited([number])
+            return returned
+
+        call.__name__ = name
+        return call
+
+    def _collective(self, name):
+        real, describe = getattr(torch.distributed, name), getattr(self._like, name)
+
+        def call(*args, **kwargs):
+            told = {key: self._told(value) for key, value in kwargs.items()}
+            number = describe(*map(self._told, args), **{**told, "async_op": True})._number
+            returned = real(*args, **kwargs)
+            if returned is not None:  # asked for with async_op=True
+                return Handle(returned, [number], self._notes)
+            self._notes.waited([number])
+            return None
+
+        call.__name__ = name
+        return call
+
+    def _told(self, value):
+        """Our description in place of a group of torch.distributed's."""
+        if value is torch.distributed.group.WORLD:
+            return None
+        if value is torch.distributed.GroupMember.NON_GROUP_MEMBER:
+            return GroupMember.NON_GROUP_MEMBER
+        return self._groups.get(value, value) if isinstance(value, torch.distributed.ProcessGroup) else value

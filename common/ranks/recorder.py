@@ -1,0 +1,175 @@
+"""What a rank notes about itself: its clock, what it computes, its live tensors."""
+
+import contextlib
+import gc
+import sys
+import threading
+import weakref
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+_of_thread = threading.local()
+_of_process = None  # where a rank is a whole process, autograd's threads belong to it too
+
+
+def current():
+    """The Recorder of the rank that runs here; None outside of a run."""
+    return getattr(_of_thread, "recorder", None) or _of_process
+
+
+def compute(seconds, name=None):
+    """Takes this much time of the rank, as computation: virtual time if it is simulated, a sleep on real processes.
+
+    name: what the timeline calls it; that of the enclosing `span` if None. Outside of a run it does nothing.
+    """
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"seconds: {seconds}; it is a number from 0 on")
+    if recorder := current():
+        recorder.compute(float(seconds), name)
+
+
+@contextlib.contextmanager
+def span(name):
+    """Names what the rank does in the with-block: it goes into trace.spans, and compute within it takes its name."""
+    recorder = current()
+    if recorder is None:
+        yield
+        return
+    start = recorder.mark()
+    recorder.names.append(name)
+    try:
+        yield
+    finally:
+        recorder.names.pop()
+        recorder.look()
+        recorder.spans.append((name, start, recorder.mark()))
+
+
+class Recorder(TorchDispatchMode):
+    """Sees each operation of PyTorch on its rank: its FLOPs move the clock, its results are live until they are freed."""
+
+    def __init__(self, flops_per_s=None, live_bytes=True):
+        super().__init__()
+        self.flops_per_s, self.counts_live = flops_per_s, live_bytes
+        self.clock_s, self.names = 0.0, []
+        self.computed, self.spans = [], []  # (name, start_s, end_s)
+        self.live, self.total, self.points = {}, 0, [(0.0, 0)]  # storage: (weak reference, bytes)
+        self.paused = self.closed = False
+        self.modules = len(sys.modules)
+
+    def now_s(self):
+        """The rank's clock."""
+        return self.clock_s
+
+    def mark(self):
+        """Now, as `report` reads it."""
+        return self.now_s()
+
+    def compute(self, seconds, name=None):
+        """Moves the clock over a piece of computation; pieces of one name that follow each other are one."""
+        name = name if name is not None else self.names[-1] if self.names else ""
+        start_s, self.clock_s = self.clock_s, self.clock_s + seconds
+        last = self.computed[-1] if self.computed else None
+        if last and last[0] == name and last[2] == start_s:
+            self.computed[-1] = (name, last[1], self.clock_s)
+        elif seconds:
+            self.computed.append((name, start_s, self.clock_s))
+
+    @contextlib.contextmanager
+    def pause(self):
+        """Nothing in the with-block is the rank's own: copies that a message takes are not its memory."""
+        old, self.paused = self.paused, True
+        try:
+            yield
+        finally:
+            self.paused = old
+
+    @contextlib.contextmanager
+    def watching(self, arguments):
+        """The rank's function runs in this; arguments: its tensors are live from the start."""
+        _of_thread.recorder = self
+        try:
+            if not (self.counts_live or self.flops_per_s):
+                yield
+                return
+            self.hold(arguments)
+            with self:
+                yield
+        finally:
+            self.closed = self.paused = True
+            _of_thread.recorder = None
+
+    def hold(self, values):
+        """Counts the tensors among these values, and those of modules, as live."""
+        for leaf in tree_leaves(values):
+            if isinstance(leaf, torch.nn.Module):
+                tensors = [*leaf.parameters(), *leaf.buffers()]
+            else:
+                tensors = [leaf] if isinstance(leaf, torch.Tensor) else []
+            for tensor in tensors:
+                self._hold(tensor)
+
+    def look(self):
+        """Takes note of storages that were resized, which no operation of PyTorch's tells."""
+        for key, (reference, count) in list(self.live.items()) if self.counts_live else ():
+            storage = reference()
+            if storage is not None and storage.nbytes() != count:
+                self._change(key, reference, storage.nbytes())
+
+    def report(self):
+        """What the rank noted, as plain data."""
+        return {"compute": self.computed, "spans": self.spans, "live_bytes": self.points}
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        """No: PyTorch would import its compiler for this."""
+        return False
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        if len(sys.modules) != self.modules:  # what is imported on the way leaves cycles behind that hold the callers' frames
+            gc.collect()
+            self.modules = len(sys.modules)
+        if not self.paused:
+            if self.flops_per_s:
+                self._count_flops(function, args, kwargs or {}, out)
+            if self.counts_live:
+                for value in (*args, *(out if isinstance(out, (tuple, list)) else (out,))):
+                    if isinstance(value, torch.Tensor):
+                        self._hold(value)
+        return out
+
+    def _count_flops(self, function, args, kwargs, out):
+        from torch.utils.flop_counter import flop_registry
+        if count := flop_registry.get(function._overloadpacket):
+            self.compute(count(*args, **kwargs, out_val=out) / self.flops_per_s)
+
+    def _hold(self, tensor):
+        if not self.counts_live or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            return
+        storage = tensor.untyped_storage()
+        key, count = storage._cdata, storage.nbytes()
+        known = self.live.get(key)
+        if known is None:
+            self._change(key, weakref.ref(storage, lambda _: self._free(key)), count)
+        elif known[1] != count:
+            self._change(key, known[0], count)
+
+    def _change(self, key, reference, count):
+        self.total += count - (self.live[key][1] if key in self.live else 0)
+        self.live[key] = reference, count
+        self._note()
+
+    def _free(self, key):
+        if not self.closed and key in self.live:
+            self.total -= self.live.pop(key)[1]
+            self._note()
+
+    def _note(self):
+        now_s, points = self.now_s(), self.points
+        if len(points) > 1 and points[-2][0] == points[-1][0] == now_s:  # of one time the most and the last are kept
+            points[-2:] = [(now_s, max(points[-2][1], points[-1][1])), (now_s, self.total)]
+        elif points[-1] != (now_s, self.total):
+            points.append((now_s, self.total))

@@ -1,0 +1,108 @@
+"""The clock of a rank that is a process: computing is sleeping, and times are measured."""
+
+import contextlib
+import time
+
+import torch
+
+from common.ranks import recorder
+from common.ranks.recorder import Recorder
+
+
+class Stopwatch(Recorder):
+    """The Recorder of a process."""
+
+    def __init__(self, live_bytes=False):
+        super().__init__(None, live_bytes)
+        self.started_s = time.time()
+
+    def start(self, started_s):
+        """Counts from started_s, on time.time's clock, which the processes of a host share."""
+        self.started_s = started_s
+
+    def now_s(self):
+        """Seconds since the run began."""
+        return time.time() - self.started_s
+
+    def mark(self):
+        """Now, as `read` takes it."""
+        return self.now_s()
+
+    def read(self, mark):
+        """Seconds from the start to a mark."""
+        return mark
+
+    def compute(self, seconds, name=None):
+        """Takes this long."""
+        start = self.mark()
+        self.sleep(seconds)
+        self.computed.append((name if name is not None else self.names[-1] if self.names else "", start, self.mark()))
+
+    def sleep(self, seconds):
+        """Keeps what computes busy."""
+        time.sleep(seconds)
+
+    @contextlib.contextmanager
+    def watching(self, arguments):
+        """The rank's function runs in this, and autograd's threads too."""
+        recorder._of_process = self
+        try:
+            with super().watching(arguments):
+                yield
+        finally:
+            recorder._of_process = None
+
+    def report(self):
+        """What the rank noted, as plain data."""
+        return {name: [(label, self.read(start), self.read(end)) for label, start, end in spans]
+                for name, spans in (("compute", self.computed), ("spans", self.spans))} | {"live_bytes": self.points}
+
+
+class CudaStopwatch(Stopwatch):
+    """The Recorder of a process with a GPU: times are those at which the GPU's stream comes to a point."""
+
+    def start(self, started_s):
+        """Counts from now, with the GPU idle; started_s is the same instant on the host."""
+        torch.cuda.synchronize()
+        super().start(started_s)
+        self.late_s = super().now_s()
+        self.zero = self.mark()
+        torch.cuda.reset_peak_memory_stats()
+        self.points = [(0.0, torch.cuda.memory_allocated())]
+
+    def mark(self):
+        """Now on the current stream: an event."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def read(self, mark):
+        """Seconds from the start until the stream came to a mark."""
+        return self.late_s + 1e-3 * self.zero.elapsed_time(mark)
+
+    def sleep(self, seconds):
+        """Keeps the GPU busy."""
+        torch.cuda._sleep(int(seconds * cycles_per_s()))
+
+    def report(self):
+        """What the rank noted; of its memory, what the allocator held at the start and at most."""
+        torch.cuda.synchronize()
+        if not self.counts_live:
+            self.points.append((self.now_s(), torch.cuda.max_memory_allocated()))
+        return super().report()
+
+
+def cycles_per_s(cycles=20_000_000):
+    """The rate of the clock that torch.cuda._sleep counts, measured once."""
+    if "rate" not in RATE:
+        torch.cuda._sleep(cycles)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        torch.cuda._sleep(cycles)
+        end.record()
+        end.synchronize()
+        RATE["rate"] = cycles / (1e-3 * start.elapsed_time(end))
+    return RATE["rate"]
+
+
+RATE = {}

@@ -1,0 +1,212 @@
+"""What goes wrong between ranks is told at once, by rank and line."""
+import linecache
+import textwrap
+
+import pytest
+import torch
+
+from common import ranks
+
+DEADLOCKS = {
+    "everyone receives first": ("""
+        def f(dist):
+            me, p, x = dist.get_rank(), dist.get_world_size(), torch.zeros(2)
+            dist.recv(x, (me + 1) % p)
+            dist.send(x, (me - 1) % p)
+        """, ranks.DeadlockError, """
+        deadlock: rank 0 → rank 1 → rank 2 → rank 0, each waits for the next
+          rank 0 waits for a message from rank 1 (line 3: dist.recv(x, (me + 1) % p))
+          rank 1 waits for a message from rank 2 (line 3: dist.recv(x, (me + 1) % p))
+          rank 2 waits for a message from rank 0 (line 3: dist.recv(x, (me + 1) % p))"""),
+    "everyone sends first": ("""
+        def f(dist):
+            me, p, x = dist.get_rank(), dist.get_world_size(), torch.zeros(2)
+            dist.send(x, (me + 1) % p)
+            dist.recv(x, (me - 1) % p)
+        """, ranks.DeadlockError, "rank 2 waits for rank 0 to receive its message (line 3: dist.send(x, (me + 1) % p))"),
+    "a wait far from its irecv": ("""
+        def f(dist):
+            if dist.get_rank() == 1:
+                work = dist.irecv(torch.zeros(2), 0, tag=5)
+                work.wait()
+        """, ranks.DeadlockError, """
+        deadlock: what these ranks wait for never comes
+          rank 1 waits for a message with tag 5 from rank 0 (line 3: work = dist.irecv(torch.zeros(2), 0, tag=5))
+          rank 0 has returned"""),
+    "a rank that forgets the all-reduce": ("""
+        def f(dist):
+            if dist.get_rank() != 1:
+                dist.all_reduce(torch.zeros(2))
+        """, ranks.DeadlockError, """
+        deadlock: what these ranks wait for never comes
+          rank 0 waits in all_reduce for rank 1 (line 3: dist.all_reduce(torch.zeros(2)))
+          rank 2 waits in all_reduce for rank 1 (line 3: dist.all_reduce(torch.zeros(2)))
+          rank 1 has returned"""),
+    "a message in the way of a barrier": ("""
+        def f(dist):
+            if dist.get_rank() == 0:
+                dist.barrier()
+                dist.send(torch.zeros(2), 1)
+            else:
+                if dist.get_rank() == 1:
+                    dist.recv(torch.zeros(2), 0)
+                dist.barrier()
+        """, ranks.DeadlockError, """
+        deadlock: rank 0 → rank 1 → rank 0, each waits for the next
+          rank 0 waits in barrier for rank 1 (line 3: dist.barrier())
+          rank 1 waits for a message from rank 0 (line 7: dist.recv(torch.zeros(2), 0))
+          rank 2 waits in barrier for rank 1 (line 8: dist.barrier())"""),
+    "another tag": ("""
+        def f(dist):
+            if dist.get_rank() == 0:
+                dist.send(torch.zeros(2), 1, tag=1)
+            if dist.get_rank() == 1:
+                dist.recv(torch.zeros(2), 0, tag=2)
+        """, ranks.DeadlockError, "rank 0 waits for rank 1 to receive its message with tag 1"),
+    "another collective": ("""
+        def f(dist):
+            if dist.get_rank() == 2:
+                dist.broadcast(torch.zeros(2), 0)
+            dist.all_reduce(torch.zeros(2))
+        """, ranks.MismatchError, "1st collective of the group: rank 0 calls all_reduce (line 4: dist.all_reduce(torch.zeros(2))), "
+                                  "rank 2 calls broadcast (line 3: dist.broadcast(torch.zeros(2), 0))"),
+    "another shape": ("""
+        def f(dist):
+            dist.barrier()
+            dist.all_reduce(torch.zeros(2 + dist.get_rank() // 2))
+        """, ranks.MismatchError, "2nd collective of the group: rank 0 calls all_reduce with shape (2,) (line 3: "),
+    "another dtype": ("""
+        def f(dist):
+            dist.all_reduce(torch.zeros(2, dtype=torch.float64 if dist.get_rank() else torch.float32))
+        """, ranks.MismatchError, "rank 1 calls all_reduce with dtype float64"),
+    "another op": ("""
+        def f(dist):
+            dist.all_reduce(torch.zeros(2), dist.ReduceOp.MAX if dist.get_rank() else dist.ReduceOp.SUM)
+        """, ranks.MismatchError, "rank 0 calls all_reduce with op sum"),
+    "another root": ("""
+        def f(dist):
+            dist.broadcast(torch.zeros(2), dist.get_rank())
+        """, ranks.MismatchError, "rank 1 calls broadcast with root 1"),
+    "other groups": ("""
+        def f(dist):
+            dist.new_group([0, 1] if dist.get_rank() else [0, 2])
+        """, ranks.MismatchError, "call 1 of new_group: rank 0 gives [0, 2], rank 1 [0, 1]; every rank calls new_group"),
+    "a group that only its members make": ("""
+        def f(dist):
+            if dist.get_rank() < 2:
+                dist.new_group([0, 1])
+        """, ranks.UnfinishedError, "calls of new_group: 1 by rank 0, 0 by rank 2; every rank calls it for every group"),
+    "a message of another size": ("""
+        def f(dist):
+            x = torch.zeros(3 + dist.get_rank())
+            if dist.get_rank() == 0:
+                dist.send(x, 1)
+            elif dist.get_rank() == 1:
+                dist.recv(x, 0)
+        """, ranks.MismatchError, "rank 0 sends 3 elements of float32 (line 4: dist.send(x, 1)), "
+                                  "rank 1 receives 4 elements of float32 (line 6: dist.recv(x, 0))"),
+    "a message that nobody receives": ("""
+        def f(dist):
+            if dist.get_rank() == 0:
+                dist.isend(torch.zeros(3), 1)
+        """, ranks.UnfinishedError, "rank 0's isend (line 3: dist.isend(torch.zeros(3), 1)): rank 1 never receives that message"),
+    "a handle that nobody waits for": ("""
+        def f(dist):
+            work = dist.all_reduce(torch.zeros(3), async_op=True)
+            if dist.get_rank() != 1:
+                work.wait()
+        """, ranks.UnfinishedError, "rank 1's all_reduce (line 2: work = dist.all_reduce(torch.zeros(3), async_op=True)) is never "
+                                    "waited for: call wait() on its handle"),
+    "a collective that one rank begins": ("""
+        def f(dist):
+            if dist.get_rank() == 1:
+                work = dist.all_reduce(torch.zeros(3), async_op=True)
+        """, ranks.UnfinishedError, "ranks 0 and 2 never call it"),
+    "a buffer used again too early": ("""
+        def f(dist):
+            me, x = dist.get_rank(), torch.zeros(3)
+            if me == 0:
+                work = dist.isend(x, 1)
+                x += 1
+                work.wait()
+            elif me == 1:
+                dist.recv(x, 0)
+        """, ranks.RaceError, "rank 0: the tensor of isend (line 4: work = dist.isend(x, 1)) was changed before its wait()"),
+    "an exception": ("""
+        def f(dist):
+            if dist.get_rank() == 1:
+                raise KeyError("weights")
+            dist.barrier()
+        """, KeyError, "weights"),
+    "an exit": ("""
+        def f(dist):
+            if dist.get_rank() == 1:
+                raise SystemExit(3)
+            dist.barrier()
+        """, ranks.RankFailed, "rank 1 ended by SystemExit: 3"),
+    "a message to itself": ("""
+        def f(dist):
+            dist.send(torch.zeros(1), dist.get_rank())
+        """, ValueError, "send: rank 0 is this rank itself"),
+    "a rank that is not there": ("""
+        def f(dist):
+            dist.send(torch.zeros(1), 3)
+        """, ValueError, "send: rank 3 is none of [0, 1, 2]"),
+    "a tensor with gaps": ("""
+        def f(dist):
+            dist.all_reduce(torch.zeros(4, 4)[:, 0])
+        """, ValueError, "all_reduce: the tensor must be contiguous; this one has shape (4,) and strides (4,)"),
+    "a list that is too short": ("""
+        def f(dist):
+            dist.all_gather([torch.zeros(2)], torch.zeros(2))
+        """, ValueError, "all_gather: a list of 1 tensors for 3 ranks"),
+    "an op that is not there": ("""
+        def f(dist):
+            dist.all_reduce(torch.zeros(2), dist.ReduceOp.PREMUL_SUM)
+        """, ValueError, "all_reduce: there is no op"),
+}
+
+
+def cell(title):
+    """The function of a case, and its text."""
+    text = textwrap.dedent(DEADLOCKS[title][0]).lstrip()
+    name = f"<{title}>"
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    names = {"torch": torch, "__name__": "__main__"}
+    exec(compile(text, name, "exec"), names)
+    return names["f"]
+
+
+@pytest.mark.parametrize("title", DEADLOCKS)
+def test_it_is_told(title):
+    _, kind, says = DEADLOCKS[title]
+    messages = set()
+    for seed in (0, 1, None):
+        with pytest.raises(kind) as raised:
+            ranks.run(cell(title), world_size=3, seed=seed)
+        messages.add(str(raised.value))
+    assert len(messages) == 1, "the message depends on the order in which ranks run"
+    assert textwrap.dedent(says).strip() in messages.pop()
+
+
+def test_the_traceback_is_the_rank_s_own():
+    with pytest.raises(KeyError) as raised:
+        ranks.run(cell("an exception"), world_size=3)
+    assert raised.traceback[-1].lineno == 2 and raised.value.__notes__ == ["on rank 1"]
+
+
+def test_a_rank_that_never_ends_is_stopped():
+    def loop(dist):
+        while dist.get_rank() == 1:
+            pass
+    with pytest.raises(ranks.RankFailed, match=r"not over after 0.3 s:\n(.*\n)*  rank 1 is in line \d+: (while|pass)"):
+        ranks.run(loop, world_size=2, timeout_s=0.3)
+
+
+def test_the_next_run_is_as_if_nothing_had_been():
+    def good(dist):
+        dist.all_reduce(x := torch.ones(1))
+        return x.item()
+    with pytest.raises(ranks.DeadlockError):
+        ranks.run(cell("everyone sends first"), world_size=3)
+    assert ranks.run(good).returns == [4.0] * 4

@@ -26,8 +26,14 @@ labs:  ## build labs/*.ipynb from solutions/*.py (FORCE=1: also over work, which
 solutions:  ## execute the solution notebooks whose source changed (FORCE=1: all)
 	$(RUN_TEST) -m grading.build solutions $(if $(FORCE),--force)
 
+release:  ## build what students get, in build/release: no solutions, proved
+	$(RUN) -m grading.release
+
 mutants:  ## mutate a solution: how many mutants do the checks catch? make mutants LAB=02
 	$(RUN_TEST) -m grading.mutants '$(LAB)'
+
+bench:  ## on a GPU: the labs' kernels against cuBLAS, PyTorch and torch.compile
+	$(RUN_TEST) benchmarks/kernels.py
 
 bench-labs:  ## seconds, memory and size of each solved lab
 	$(RUN_TEST) benchmarks/labs.py
@@ -36,7 +42,7 @@ bench-grading:  ## grading 20 submissions, against nbgrader
 	$(RUN_TEST) benchmarks/grading_speed.py
 
 lock:  ## pin anew what pyproject.toml admits (needs uv; keeps the pins that still fit)
-	uv pip compile -q --universal --python-version 3.11 --all-extras --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
+	uv pip compile -q --universal --python-version 3.11 --extra test --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: help lab grade doctor test labs solutions mutants bench-labs bench-grading lock
+.PHONY: help lab grade doctor test labs solutions release mutants bench bench-labs bench-grading lock

@@ -1,21 +1,27 @@
-"""Seconds to grade 20 submissions of a lab, beside nbgrader's autograder on the same cells: make bench-grading
+"""What grading costs: 20 submissions of a lab beside nbgrader's autograder, and a class of four labs: make bench-grading
 
-Both grade the same solved notebooks in this run, one after the other, twice in turn. nbgrader gets only the cells that we
-run (setup, holes, drivers, checks), not the demos and figures that a student's notebook also holds, and the same Python for
-its kernels; it lives in an environment of its own, which is made at the first call. Both are timed as whole commands.
+    benchmarks/grading_speed.py [LAB]      seconds a submission after the warm start, and nbgrader's on the same cells
+    benchmarks/grading_speed.py class      300 submissions of four labs: time, processors, memory
+
+Both grade the same solved notebooks in this run, one after the other, twice in turn; no two are equal, so that none is graded
+for another. nbgrader gets only the cells that we run (setup, holes, drivers, checks), not the demos and figures that a
+student's notebook also holds, and the same Python for its kernels; it lives in an environment of its own.
 """
 
 import argparse
 import json
 import os
-import statistics
+import random
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+import jupytext
 import nbformat
+import psutil
 from rich import print
 
 from grading import build
@@ -36,9 +42,69 @@ def nbgrader_command():
     return command
 
 
-def solved(lab):
-    """The lab as a perfect student hands it in."""
-    return build.lab_notebook(lab.filled(lab.solution))
+@dataclass(frozen=True)
+class Cost:
+    """What a command took: seconds by the clock, seconds of processors, and the most memory, of all its processes."""
+
+    wall_s: float
+    cpu_s: float
+    peak_bytes: int
+
+
+def cost(arguments, **run):
+    """The Cost of a command and of all that it starts, looked at four times a second."""
+    start, cpu_s, peak_bytes = time.perf_counter(), 0.0, 0
+    with tempfile.TemporaryFile() as said, psutil.Popen(arguments, stdout=said, stderr=said, **run) as process:
+        while process.poll() is None:
+            times, pss = [], 0
+            for one in [process, *_children(process)]:
+                try:
+                    times.append(sum(one.cpu_times()[:4]))  # its own and those of the children it has waited for
+                    pss += one.memory_full_info().pss
+                except psutil.Error:
+                    pass
+            cpu_s, peak_bytes = max(cpu_s, sum(times)), max(peak_bytes, pss)
+            time.sleep(0.25)
+        if process.returncode:
+            said.seek(0)
+            raise SystemExit(f"{arguments[0]} failed: {said.read()[-2000:].decode(errors='replace')}")
+    return Cost(time.perf_counter() - start, cpu_s, peak_bytes)
+
+
+def _children(process):
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def after_warm_start_s(results, processes):
+    """Seconds a submission from the first result to the last, by the times of the results' files."""
+    times = sorted(path.stat().st_mtime for path in (results / "graded").glob("*.json"))
+    return (times[-1] - times[0]) / max(1, len(times) - processes)
+
+
+def hand_in(lab, answers, path):
+    """The lab as a student hands it in. answers: {name: text}; no two students' are equal."""
+    mark = f"\n# {path.parent.name}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(build.lab_notebook(lab.filled({name: text + mark for name, text in answers.items()})), path)
+
+
+def mixed(lab, choose):
+    """Answers as they come: most right, some with a known mistake, some untouched. choose: a random.Random."""
+    wrong = {}
+    for cell in jupytext.read(ROOT / "tests" / "wrong" / f"{lab.name}.py", fmt="py:percent").cells:
+        if cell.cell_type == "code":
+            wrong.setdefault(cell.metadata["title"].split(":")[0], []).append(cell.source)
+    answers = {}
+    for exercise in lab.exercises:
+        dice = choose.random()
+        if dice < 0.75:
+            answers[exercise.name] = lab.solution[exercise.name]
+        elif dice < 0.95 and exercise.name in wrong:
+            answers[exercise.name] = choose.choice(wrong[exercise.name])
+    return answers
 
 
 def for_nbgrader(lab):
@@ -90,18 +156,12 @@ def nbgrader_course(lab, folder, students, command):
         if "submitted" in place.parts:
             for cell in notebook.cells:
                 cell.source = "\n".join(line for line in cell.source.splitlines() if "### " not in line)
+                if cell.metadata["nbgrader"]["solution"]:
+                    cell.source += f"\n# {place.parent.name}"
         nbformat.write(notebook, place / f"{lab.name}.ipynb")
     run = {"cwd": course, "env": environment}
-    seconds([command, "generate_assignment", lab.name, "--create"], **run)
+    cost([command, "generate_assignment", lab.name, "--create"], **run)
     return [command, "autograde", lab.name, "--force", "--log-level=WARN"], run
-
-
-def seconds(arguments, **run):
-    start = time.perf_counter()
-    done = subprocess.run(arguments, capture_output=True, text=True, **run)
-    if done.returncode:
-        raise SystemExit(f"{arguments[0]} failed: {done.stderr[-2000:]}")
-    return time.perf_counter() - start
 
 
 def check_marks(course, lab, students):
@@ -117,34 +177,59 @@ def check_marks(course, lab, students):
         raise SystemExit(f"nbgrader gave {sum(scores)} of {want} points")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("lab", nargs="?", default="01")
-    parser.add_argument("--students", type=int, default=20)
-    parser.add_argument("--runs", type=int, default=2)
-    options = parser.parse_args()
-    lab, students = labs.read(options.lab), [f"student{i:02}" for i in range(options.students)]
-    command = nbgrader_command()
+def beside_nbgrader(lab, count, runs):
+    """Prints what a submission of one lab costs, and costs nbgrader, each run."""
+    students = [f"student{i:02}" for i in range(count)]
+    command, processes = nbgrader_command(), len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
         for student in students:
-            (scratch / "submissions" / student).mkdir(parents=True)
-            nbformat.write(solved(lab), scratch / "submissions" / student / f"{lab.name}.ipynb")
+            hand_in(lab, lab.solution, scratch / "submissions" / student / f"{lab.name}.ipynb")
         theirs, where = nbgrader_course(lab, scratch, students, command)
-        ours = [sys.executable, "-m", "grading", scratch / "submissions", "--out", scratch / "results"]
-        ours_s, theirs_s = [], []
-        for run in range(options.runs):
-            ours_s.append(seconds(ours, cwd=ROOT))
-            theirs_s.append(seconds(theirs, **where))
+        for run in range(runs):
+            results = scratch / f"results{run}"
+            our_cost = cost([sys.executable, "-m", "grading", scratch / "submissions", "--out", results], cwd=ROOT)
+            their_cost = cost(theirs, **where)
+            ours_s, theirs_s = after_warm_start_s(results, processes), their_cost.wall_s / count
             print(
-                f"run {run + 1}: {lab.name}, {len(students)} submissions: {ours_s[-1]:.1f} s, nbgrader {theirs_s[-1]:.1f} s"
+                f"run {run + 1}: {count} of {lab.name} on {processes} cores: {ours_s:.2f} s a submission after the warm start, "
+                f"nbgrader {theirs_s:.2f} s, {theirs_s / ours_s:.1f} times; whole commands {our_cost.wall_s:.1f} s and "
+                f"{their_cost.wall_s:.1f} s, processor seconds {our_cost.cpu_s:.1f} and {their_cost.cpu_s:.1f}, "
+                f"peak memory {our_cost.peak_bytes / 1e9:.2f} GB and {their_cost.peak_bytes / 1e9:.2f} GB"
             )
-        rows = json.loads((scratch / "results" / "results.json").read_text())
-        assert all(row["points"] == row["max_points"] for row in rows)
+            rows = json.loads((results / "results.json").read_text())
+            assert all(row["points"] == row["max_points"] for row in rows)
         check_marks(where["cwd"], lab, students)
-    ratio = statistics.median(b / a for a, b in zip(ours_s, theirs_s, strict=True))
-    ours_each_s, theirs_each_s = min(ours_s) / len(students), min(theirs_s) / len(students)
-    print(f"{ours_each_s:.2f} s a submission, nbgrader {theirs_each_s:.2f} s: {ratio:.1f} times its speed")
+
+
+def a_class(names, count):
+    """Prints what a class costs. count: submissions of all the labs together."""
+    choose = random.Random(0)
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = Path(scratch)
+        for i in range(count):
+            lab = labs.read(names[i % len(names)])
+            hand_in(lab, mixed(lab, choose), scratch / "submissions" / f"student{i // len(names):03}" / f"{lab.name}.ipynb")
+        first = [sys.executable, "-m", "grading", scratch / "submissions", "--out", scratch / "results"]
+        for what in ("graded", "all kept from before"):
+            took = cost(first, cwd=ROOT)
+            print(
+                f"{count} submissions of {', '.join(names)}, {what}: {took.wall_s / 60:.1f} min, "
+                f"{took.cpu_s:.0f} processor seconds, peak memory {took.peak_bytes / 1e9:.2f} GB"
+            )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="?", default="01", help="a lab, or class")
+    parser.add_argument("--labs", nargs="+", default=["01", "02", "07", "10"], help="of the class")
+    parser.add_argument("--submissions", type=int, help="20 of a lab, 300 of a class")
+    parser.add_argument("--runs", type=int, default=2)
+    options = parser.parse_args()
+    if options.what == "class":
+        a_class([labs.resolve(word) for word in options.labs], options.submissions or 300)
+    else:
+        beside_nbgrader(labs.read(options.what), options.submissions or 20, options.runs)
 
 
 if __name__ == "__main__":

@@ -41,11 +41,13 @@ COUNTERS = {  # name in the table: (the simulator's, Nsight Compute's; several a
 }
 METRICS = [metric for _, metrics in COUNTERS.values() for metric in metrics]
 
+MERGED = "four loads along a row of a_tile become one of 16 bytes"
+FOURS = "a thread's four neighbouring loads become one of 16 bytes"
 WHY = {  # what the compiler did to the accesses as written, where the figures differ
-    ("window_average_shared", "shared store requests"):
-        "the store under `if t < 2` is predicated, not branched around: the three warps without such a thread execute it, too",
-    ("matmul_tiled", "shared load requests"): "four loads along a row of a_tile become one of 16 bytes",
-    ("matmul_tiled", "shared load wavefronts"): "four loads along a row of a_tile become one of 16 bytes",
+    (f"{kernel}{shape}", f"shared load {figure}"): why
+    for kernel, why, shapes in (("matmul_tiled", MERGED, ("", ", 37 × 45 × 29")),
+                                ("matmul_register_tiled", FOURS, (", 128 × 256 × 32", ", 130 × 100 × 27")))
+    for shape in shapes for figure in ("requests", "wavefronts")
 }
 
 

@@ -5,10 +5,11 @@ PyTorch stands behind both, so that checks and drawings have a witness that is n
 import math
 import operator
 
-import numpy as np
 import torch
 
-STORAGE = torch.arange(1 << 14)  # every cell holds its own position
+CELLS = 1 << 14
+STORAGE = torch.arange(CELLS)  # every cell holds its own position
+SIZES = [0] * 4 + [1] * 20 + [2, 3, 4, 5] * 19  # of which one is drawn: 4 % are 0, 20 % are 1
 
 
 def positions(view):
@@ -22,9 +23,9 @@ def positions(view):
     if 0 not in shape:
         reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
         low, high = offset + sum(r for r in reach if r < 0), offset + sum(r for r in reach if r > 0)
-        if low < 0 or high >= len(STORAGE) or min(strides, default=0) < 0:
+        if low < 0 or high >= CELLS or min(strides, default=0) < 0:
             raise ValueError(f"{view} reads the positions {low:,} to {high:,}: "
-                             f"strides must be at least 0, positions 0 to {len(STORAGE) - 1:,}")
+                             f"strides must be at least 0, positions 0 to {CELLS - 1:,}")
     else:
         strides, offset = [max(stride, 0) for stride in strides], max(offset, 0)  # nothing is read, wherever that is
     return STORAGE.as_strided(shape, strides, offset)
@@ -56,9 +57,9 @@ def random_view(rng, axes, *, smallest=0):
 
     Sizes run from smallest, 0 or 1, to 5, the offset from 0; with up to four axes it reads no position beyond 627.
     """
-    shape = np.maximum(smallest, rng.choice(6, size=axes, p=[0.04, 0.2, 0.19, 0.19, 0.19, 0.19])).tolist()
+    shape = [max(smallest, SIZES[draw]) for draw in rng.integers(len(SIZES), size=axes).tolist()]
     x = STORAGE[int(rng.integers(4)):][:math.prod(shape)].view(shape)
-    permuting, slicing, broadcasting = rng.random(3) < 0.5
+    permuting, slicing, broadcasting = rng.integers(2, size=3).tolist()
     if permuting:
         x = x.permute(rng.permutation(axes).tolist())
     if slicing and axes:

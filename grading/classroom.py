@@ -1,103 +1,278 @@
-"""Notebooks of a class: found, read, graded in all processes."""
+"""A class graded: in processes on all cores, or by the workers of a Dask scheduler."""
 
+import ast
 import atexit
 import functools
+import gc
+import importlib.util
 import os
+import re
+import signal
+import subprocess
 import sys
+import threading
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from dataclasses import dataclass
+from multiprocessing import forkserver, get_all_start_methods, get_context, parent_process
 
 from grading import lab as labs
-from grading import report
+from grading import notebook, report
+from grading.jail import JAILS, prove
+from grading.submissions import Submission
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported: the cores are for several notebooks at once
 
-
-def submissions(folder):
-    """[(student, lab, path)] of a folder, and the notebooks that are of no lab. Of several copies the plain name counts."""
-    found, strays = {}, []
-    for student in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
-        for path in sorted(
-            (path for path in student.iterdir() if path.suffix == ".ipynb"), key=lambda path: len(path.stem)
-        ):
-            try:
-                found.setdefault((student.name, labs.resolve(path)), path)
-            except ValueError:
-                strays.append(path)
-    return [(student, name, path) for (student, name), path in found.items()], strays
+READ_S = 20
+SYMBOLIC = re.compile(r"\b(autograd|backward|requires_grad|FlopCounterMode)\b")  # their first use imports 800 modules
+UNPARSABLE = "Python gave up on the text of this notebook's cells: please look at it."
+DIED = "The grading process itself died on this notebook: please look at it."
 
 
-def grade_all(todo, jobs, seed):
-    """Yields the rows of each submission as it is done. A grading process that dies takes down one submission, not the class.
+class NoWorkers(ValueError):
+    """A Dask scheduler can't be used; the text says why."""
 
-    todo: [(student, lab, path)], as submissions gives them. jobs: processes. seed: of the checks' random cases.
+
+@dataclass(frozen=True)
+class Graded:
+    """A submission with its results, one an exercise. answers: None where the notebook could not be read.
+    written: [(question, text)]. kept: whether an earlier run graded it."""
+
+    submission: Submission
+    lab: labs.Lab
+    results: list
+    answers: dict | None = None
+    written: list = ()
+    kept: bool = False
+
+    @property
+    def points(self):
+        return sum(result.points for result in self.results)
+
+    @property
+    def rows(self):
+        """One dict an exercise, with the fields of results.json."""
+        one = self.submission
+        return report.rows(one.student, one.lab, self.results, one.attempt, one.late_s)
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What a grading process needs: no path, so that it may be on another machine.
+
+    jail: its name. modules: that the warm process imports for all the jobs of this run.
     """
-    left = list(todo)
+
+    lab: str
+    answers: dict
+    seed: int = 0
+    jail: str = "none"
+    modules: tuple = ()
+
+
+def grade_class(handed_in, kept, seed, processes, jail, *, hidden=(), scheduler=None, progress=lambda done, of: None):
+    """[Graded], one a submission. What an earlier run graded, or equal answers did in this one, is not graded again.
+
+    handed_in: [Submission]. kept: a store.Store. jail: its name; it is proved before anything is graded, also that what lies
+    at the paths hidden is so (JailError). scheduler: a Dask scheduler's address, instead of processes here (NoWorkers).
+    """
+    names = {submission.lab for submission in handed_in}
+    texts = dict(each(read, handed_in, processes, names))
+    warm, alike, graded = modules(names), {}, []
+    for submission, text in texts.items():
+        if isinstance(text, tuple):
+            job = Job(submission.lab, text[0], seed, jail, warm)
+            alike.setdefault(kept.key(job), (job, []))[1].append(submission)
+        else:
+            graded.append(Graded(submission, lab(submission.lab), _all_alike(submission, "error", text or UNPARSABLE)))
+    results = {key: kept.get(key) for key in alike}
+    left = {job: key for key, (job, _) in alike.items() if results[key] is None}
+    progress(0, len(left))
+    if scheduler:
+        run = grade_on(scheduler, left, jail)
+    else:
+        if left:
+            _prepare(names)  # it imports while the jail is tried
+            prove(JAILS[jail], hidden)
+        run = each(grade, left, processes, names)
+    for done, (job, found) in enumerate(run, 1):
+        results[left[job]] = found
+        if isinstance(found, list):
+            kept.put(left[job], found)
+        progress(done, len(left))
+    for key, (job, group) in alike.items():
+        for submission in group:
+            found = results[key] or DIED
+            found = _all_alike(submission, "died", found) if isinstance(found, str) else found
+            graded.append(Graded(submission, lab(job.lab), found, *texts[submission], kept=job not in left))
+    return sorted(graded, key=lambda one: (one.submission.student, one.submission.lab, one.submission.attempt))
+
+
+def counting(graded):
+    """Of these, those that count: of several attempts that may, the one with the most points, of equals the earliest."""
+    groups = {}
+    for one in graded:
+        if one.submission.counts:
+            groups.setdefault((one.submission.student, one.submission.lab), []).append(one)
+    return [max(group, key=lambda one: (one.points, -one.submission.attempt)) for group in groups.values()]
+
+
+def grade_one(submission, seed=0, jail="none"):
+    """A Graded, of a notebook graded in this process."""
+    try:
+        answers = notebook.read_answers(lab(submission.lab), submission.path)
+    except (ValueError, OSError) as problem:
+        return Graded(submission, lab(submission.lab), _all_alike(submission, "error", _reason(problem, submission)))
+    results = grade(Job(submission.lab, answers, seed, jail, modules([submission.lab])))
+    results = _all_alike(submission, "died", results) if isinstance(results, str) else results
+    return Graded(submission, lab(submission.lab), results, answers)
+
+
+def _reason(problem, submission):
+    return str(problem) if isinstance(problem, ValueError) else f"{submission.path.name} can't be read: {problem.strerror}"
+
+
+def _all_alike(submission, status, reason):
+    exercises = lab(submission.lab).exercises
+    return [report.Result(f"{e.number} {e.name}", 0, e.points, status, reason) for e in exercises]
+
+
+def cores():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def read(submission):
+    """({exercise: Answer}, written answers) of a submission, or a sentence that says why there is none."""
+    if hasattr(signal, "alarm"):
+        signal.alarm(READ_S)  # it ends the process: what Python's own parser chokes on, no exception stops
+    try:
+        path, of = submission.path, lab(submission.lab)
+        return notebook.read_answers(of, path), notebook.written_answers(of, path)
+    except (ValueError, OSError) as problem:
+        return _reason(problem, submission)
+    finally:
+        if hasattr(signal, "alarm"):
+            signal.alarm(0)
+
+
+def each(function, items, processes, names):
+    """Yields (item, function(item)) as each is done, in processes of their own; (item, None) for an item whose process died.
+
+    names: of the labs that the items belong to.
+    """
+    left = list(items)
     while left:
-        with _pool(min(jobs, len(left))) as pool:
-            futures = {pool.submit(grade_submission, job, seed): job for job in left}
+        with _pool(function, min(processes, len(left)), names) as pool:
+            futures = {pool.submit(function, item): item for item in left}
             try:
                 for future in as_completed(futures):
-                    yield future.result()
+                    result = future.result()
                     left.remove(futures[future])
+                    yield futures[future], result
                 continue
             except BrokenProcessPool:
                 pass
-        for job in left[:jobs]:  # those that may have been in work go alone, so that the culprit is known
-            yield _grade_alone(job, seed)
-            left.remove(job)
+        for item in left[:processes]:  # those that may have been in work go alone, so that the culprit is known
+            left.remove(item)
+            yield item, _alone(function, item, names)
 
 
-def _grade_alone(job, seed):
-    with _pool(1) as pool:
-        pool.submit(_ready).result()  # a process that can't even start is no student's fault, and raises here
+def _alone(function, item, names):
+    with _pool(function, 1, names) as pool:
+        pool.submit(os.getpid).result()  # a process that can't even start is no student's fault, and raises here
         try:
-            return pool.submit(grade_submission, job, seed).result()
+            return pool.submit(function, item).result()
         except BrokenProcessPool:
-            student, name, _ = job
-            return _all_alike(
-                name, student, "died", "The grading process itself died on this notebook: please look at it."
-            )[0]
+            return None
 
 
-def _ready():
-    nursery().fork().end()
+def grade_on(scheduler, jobs, jail):
+    """Yields (job, results) as each is done by the workers of a Dask scheduler; None for one that ends its worker each time.
+
+    scheduler: its address, tcp://host:8786. NoWorkers where it does not answer, has no workers, or other code than here.
+    """
+    from distributed import Client
+    from distributed import as_completed as completed
+    from distributed.scheduler import KilledWorker
+
+    from grading import store
+
+    try:
+        client = Client(scheduler, timeout="10s")
+    except (OSError, ValueError) as problem:
+        raise NoWorkers(f"no Dask scheduler answers at {scheduler} ({type(problem).__name__})") from None
+    with client:
+        codes = set(client.run(store.code).values())
+        if codes != {store.code()}:
+            raise NoWorkers(
+                f"the workers at {scheduler} have another version of the course than this machine: update them"
+                if codes
+                else f"the scheduler at {scheduler} has no workers: start some with `dask worker {scheduler} --nthreads 1`"
+            )
+        for told in client.run(_proved, jail).values():
+            if told:
+                raise NoWorkers(told)
+        futures = {client.submit(grade, job, pure=False): job for job in jobs}
+        for future in completed(futures):
+            try:
+                yield futures[future], future.result()
+            except KilledWorker:
+                yield futures[future], None
 
 
-def _pool(processes):
-    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_quiet)
+def _pool(function, processes, names):
+    """Processes for a function: to grade, forked from one that has imported what grading takes, and nothing else."""
+    forked = function is grade and "forkserver" in get_all_start_methods()
+    context = get_context("forkserver" if forked else "spawn")
+    if forked:
+        _prepare(names)
+    return ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_begin, initargs=(context.Value("i", 0), processes, sorted(names))
+    )
 
 
-def _quiet():
-    """The checks' own warnings are not the instructor's."""
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+def _prepare(names):
+    """Starts the process that the grading ones are forked from."""
+    if "forkserver" in get_all_start_methods():
+        forkserver.set_forkserver_preload(["grading.score", "jupytext", *modules(names)])
+        forkserver.ensure_running()
 
 
-def grade_submission(job, seed):
-    """The rows of one submission."""
-    student, name, path = job
-    return grade_notebook(name, path, student, seed)[0]
+def _proved(jail):
+    """What is wrong with the jail on this machine, in a sentence; "" if it holds. In a process of its own: it needs signals."""
+    command = "import sys; from grading import jail; jail.prove(jail.choose(sys.argv[1]))"
+    tried = subprocess.run([sys.executable, "-c", command, jail], cwd=labs.ROOT, capture_output=True, text=True)
+    return tried.stderr.strip().splitlines()[-1].partition(": ")[2] if tried.returncode else ""
 
 
-def grade_notebook(name, path, student, seed):
-    """(rows, results) of one notebook; a file that can't be read gives each exercise its reason."""
+def _begin(count, processes, names):
+    """A grading process: it ends with the class's, keeps to a core with its workers, and is quiet."""
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (the checks' own warnings are not the instructor's)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        with count.get_lock():
+            mine, count.value = count.value, count.value + 1
+        if processes <= len(cores):  # a call and its answer then take 20 µs, across cores 50
+            os.sched_setaffinity(0, {cores[mine % len(cores)]})
+    for name in names:
+        lab(name)
+
+
+def _end_with_parent():
+    parent_process().join()  # however it ends
+    os._exit(1)
+
+
+def grade(job):
+    """The results of one job, or a sentence where the grader itself failed."""
     from grading import score
 
     try:
-        answers = score.read_answers(lab(name), path)
-    except (ValueError, OSError) as problem:
-        reason = str(problem) if isinstance(problem, ValueError) else f"{path.name} can't be read: {problem.strerror}"
-        return _all_alike(name, student, "error", reason)
-    results = score.score(lab(name), answers, nursery(), seed)
-    return report.rows(student, name, results), results
-
-
-def _all_alike(name, student, status, reason):
-    from grading.score import Result
-
-    results = [Result(f"{e.number} {e.name}", 0, e.points, status, reason) for e in lab(name).exercises]
-    return report.rows(student, name, results), results
+        return score.score(lab(job.lab), job.answers, nursery(job.jail, job.modules), job.seed)
+    except Exception as problem:  # one notebook never stops a class
+        return f"The grader itself failed on this notebook ({type(problem).__name__}: {problem}): please look at it."
 
 
 @functools.cache
@@ -107,10 +282,32 @@ def lab(name):
 
 
 @functools.cache
-def nursery():
+def nursery(jail="none", modules=()):
     """One warm process for all the notebooks that this process grades."""
     from grading.run import Nursery
 
-    warm = Nursery()
+    warm = Nursery(*modules, jail=JAILS[jail])
     atexit.register(warm.close)
+    gc.freeze()  # what is imported by now lives for ever: no collection needs to look at it
     return warm
+
+
+def modules(names):
+    """The modules that these labs' set-up cells import: once in the warm process rather than in each worker."""
+    found = set()
+    for name in names:
+        if any(SYMBOLIC.search(cell.source) for cell in lab(name).cells if cell.kind == "code"):
+            found.add("torch._dynamo")
+        for node in ast.walk(ast.parse("\n".join(cell.source for cell in lab(name).cells if "setup" in cell.tags))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return tuple(sorted(name for name in found if _is_module(name)))
+
+
+def _is_module(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, AttributeError, ValueError):
+        return False

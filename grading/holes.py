@@ -1,6 +1,7 @@
 """Holes: the names that a cell defines, the stub that a student gets, the student's answer in a notebook."""
 
 import ast
+import functools
 import re
 from dataclasses import dataclass
 
@@ -11,14 +12,22 @@ ANSWER = re.compile(
 BLANK = "*Double-click here and write your answer.*"
 
 
+@functools.lru_cache(maxsize=1000)  # each exercise looks through the same cells
+def _parsed(source):
+    """(the statements of a cell, why it is no Python): one of the two is None."""
+    try:
+        return ast.parse(source).body, None
+    except SyntaxError as error:
+        line = (error.text or "").strip()
+        return None, f"The cell has a syntax error in line {error.lineno}, `{line}`: {error.msg}."
+    except (ValueError, RecursionError, MemoryError) as error:
+        return None, f"The cell can't be read as Python: {error or type(error).__name__}."
+
+
 def defined_names(source):
     """The functions, classes and variables that a cell defines at its top level, in order; none if it does not parse."""
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
     names = []
-    for node in body:
+    for node in _parsed(source)[0] or ():
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.append(node.name)
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
@@ -98,23 +107,14 @@ def find(cells, exercise):
 
 def without_magics(text):
     """The cell with its magics and shell lines blanked, which only a notebook understands; line numbers stay."""
-    try:
-        ast.parse(text)
+    if _parsed(text)[1] is None:
         return text
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return re.sub(r"^([ \t]*)[%!?].*$", r"\1pass  # a magic, left out", text, flags=re.MULTILINE)
+    return re.sub(r"^([ \t]*)[%!?].*$", r"\1pass  # a magic, left out", text, flags=re.MULTILINE)
 
 
 def syntax_problem(text):
     """Why the text is no Python, in a sentence; None where it is."""
-    try:
-        ast.parse(text)
-    except SyntaxError as error:
-        line = (error.text or "").strip()
-        return f"The cell has a syntax error in line {error.lineno}, `{line}`: {error.msg}."
-    except (ValueError, RecursionError, MemoryError) as error:
-        return f"The cell can't be read as Python: {error or type(error).__name__}."
-    return None
+    return _parsed(text)[1]
 
 
 def _squeezed(text):

@@ -1,5 +1,6 @@
 """A lab as its source tells it: cells, exercises, points."""
 
+import functools
 import re
 import sys
 from dataclasses import dataclass, replace
@@ -8,6 +9,8 @@ from pathlib import Path
 from grading import holes
 
 ROOT = Path(__file__).resolve().parent.parent
+STRIPPED = ROOT / "labs" / ".source"  # in a release: the sources without answers and held-out checks
+SOURCES = STRIPPED if STRIPPED.is_dir() else ROOT / "solutions"
 HEADING = re.compile(r"^### Exercise (\d+\.\d+) · `?(\w+)`?(?: .*)?$", re.MULTILINE)
 TAGS = {"setup", "hole", "driver", "check", "held-out", "answer"}
 
@@ -54,7 +57,7 @@ class Lab:
     name: str
     cells: tuple
 
-    @property
+    @functools.cached_property
     def exercises(self):
         return tuple(_exercises(self))
 
@@ -82,7 +85,7 @@ class Lab:
         )
 
 
-def names(folder=ROOT / "solutions"):
+def names(folder=SOURCES):
     """The labs there are, in teaching order."""
     return sorted(path.stem for path in folder.glob("[0-9][0-9]_*.py"))
 
@@ -98,9 +101,9 @@ def resolve(word):
 
 
 def read(word):
-    """The lab of that number or name, from solutions/."""
+    """The lab of that number or name."""
     name = resolve(word)
-    return parse((ROOT / "solutions" / f"{name}.py").read_text(encoding="utf-8"), name)
+    return parse((SOURCES / f"{name}.py").read_text(encoding="utf-8"), name)
 
 
 def parse(text, name):

@@ -3,20 +3,38 @@
 import csv
 import io
 import json
-import os
-from dataclasses import asdict
+import statistics
+from collections import Counter
+from dataclasses import asdict, dataclass
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-FIELDS = ["student", "lab", "exercise", "points", "max_points", "status", "message"]
+from grading import mistakes
+from grading.files import replace
+
+FIELDS = ["student", "lab", "exercise", "points", "max_points", "status", "message", "attempt", "late_s"]
 COLOURS = {"passed": "green", "not attempted": "dim", "partly passed": "yellow"}
 
 
-def rows(student, lab_name, results):
-    """One dict an exercise, with the fields of results.json."""
-    return [{"student": student, "lab": lab_name, **asdict(result)} for result in results]
+@dataclass(frozen=True)
+class Result:
+    """What one exercise of one student got, and why. status: passed, partly passed, failed, not attempted, missing, error
+    (the cell can't be read or executed), timeout, died."""
+
+    exercise: str  # "1.1 row_major_strides"
+    points: int
+    max_points: int
+    status: str
+    message: str = ""
+
+
+def rows(student, lab_name, results, attempt=1, late_s=None):
+    """One dict an exercise, with the fields of results.json. late_s: seconds after the deadline, None where there is none."""
+    return [
+        {"student": student, "lab": lab_name, **asdict(result), "attempt": attempt, "late_s": late_s} for result in results
+    ]
 
 
 def lab_table(lab_name, results):
@@ -35,40 +53,100 @@ def lab_table(lab_name, results):
 
 
 def class_table(all_rows):
-    """A class: an exercise a line, with how many passed and the mean of the points."""
+    """A class: an exercise a line, with how many passed and the mean of the points; the hardest of each lab is marked."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("lab", "exercise", "passed", "mean points"):
-        table.add_column(heading, justify="left" if heading in ("lab", "exercise") else "right", no_wrap=True)
-    groups = {}
+    for heading in ("lab", "exercise", "passed", "mean points", ""):
+        table.add_column(heading, justify="right" if heading in ("passed", "mean points") else "left", no_wrap=True)
+    groups, shares = {}, {}
     for row in all_rows:
         groups.setdefault((row["lab"], row["exercise"]), []).append(row)
     for (lab_name, exercise), group in groups.items():
+        got, most = sum(row["points"] for row in group), sum(row["max_points"] for row in group)
+        shares.setdefault(lab_name, {})[exercise] = got / most if most else 1.0
+    for (lab_name, exercise), group in groups.items():
         passed = sum(row["status"] == "passed" for row in group)
         mean = sum(row["points"] for row in group) / len(group)
-        table.add_row(lab_name, exercise, f"{passed}/{len(group)}", f"{mean:.1f}/{group[0]['max_points']}")
+        share = shares[lab_name][exercise]
+        hardest = "hardest" if share == min(shares[lab_name].values()) < max(shares[lab_name].values()) else ""
+        numbers = f"{passed}/{len(group)}", f"{mean:.1f}/{group[0]['max_points']}"
+        table.add_row(lab_name[:2], exercise, *numbers, hardest)
+    return table
+
+
+def distribution(all_rows):
+    """How many students got how much of each lab's points, as bars, with the mean and the median."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("lab", "points", "students", ""):
+        table.add_column(heading, justify="right" if heading == "students" else "left", no_wrap=True)
+    totals = {}
+    for row in all_rows:
+        got, most = totals.setdefault(row["lab"], {}).get(row["student"], (0, 0))
+        totals[row["lab"]][row["student"]] = got + row["points"], most + row["max_points"]
+    for lab_name, students in totals.items():
+        shares = [got / most if most else 0.0 for got, most in students.values()]
+        counts = [sum(min(int(10 * share), 9) == tenth for share in shares) for tenth in range(9, -1, -1)]
+        mean, median = statistics.mean(shares), statistics.median(shares)
+        for tenth, count in zip(range(9, -1, -1), counts, strict=True):
+            name = [lab_name[:2], f"mean {mean:.0%}", f"median {median:.0%}"][9 - tenth] if tenth > 6 else ""
+            bar = "█" * -(-40 * count // max(counts))
+            table.add_row(name, f"{10 * tenth:3} to {10 * tenth + (9 if tenth < 9 else 10):3} %", str(count), bar)
+        table.add_section()
+    return table
+
+
+def mistakes_table(graded):
+    """Known mistakes, the most frequent first. graded: [classroom.Graded]."""
+    counts = Counter()
+    for one in graded:
+        for exercise, result in zip(one.lab.exercises, one.results, strict=True):
+            if mistake := mistakes.known(exercise, result.message):
+                counts[one.lab.name[:2], result.exercise, mistake] += 1
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("students", "lab", "exercise", "known mistake"):
+        table.add_column(heading, justify="right" if heading == "students" else "left", no_wrap=heading != "known mistake")
+    for (*place, mistake), count in counts.most_common():
+        table.add_row(str(count), *place, escape(mistake))
+    return table
+
+
+def to_look_at(graded):
+    """Who needs a look, and why: [(student, the lab's number, reason)]."""
+    found = []
+    for one in graded:
+        statuses = Counter(result.status for result in one.results)
+        odd = [f"{statuses[status]} {status}" for status in ("died", "timeout", "error", "missing") if statuses[status]]
+        if one.answers is None:
+            odd = [one.results[0].message]
+        elif one.points == 0 and any(answer.attempted and answer.text for answer in one.answers.values()):
+            odd.append("attempted, and no point")
+        if one.submission.late_s:
+            odd.append(f"{one.submission.late_s / 3600:.1f} h late")
+        if odd:
+            found.append((one.submission.student, one.submission.lab[:2], ", ".join(odd)))
+    return found
+
+
+def look_table(found):
+    """What to_look_at found, as a table."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("student", "lab", "needs a look"):
+        table.add_column(heading, no_wrap=heading != "needs a look")
+    for row in found:
+        table.add_row(*map(escape, row))
     return table
 
 
 def write(all_rows, folder):
     """results.json and results.csv, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / "results.json", json.dumps(all_rows, indent=1, ensure_ascii=False) + "\n")
+    replace(folder / "results.json", json.dumps(all_rows, indent=1, ensure_ascii=False) + "\n")
     text = io.StringIO()
     writer = csv.DictWriter(text, FIELDS)
     writer.writeheader()
-    writer.writerows({key: _plain(value) for key, value in row.items()} for row in all_rows)
-    _replace(folder / "results.csv", text.getvalue())
+    writer.writerows({key: plain(value) for key, value in row.items()} for row in all_rows)
+    replace(folder / "results.csv", text.getvalue())
 
 
-def _plain(value):
+def plain(value):
     """Text that a spreadsheet does not take for a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
-
-
-def _replace(path, text):
-    new = path.with_name(path.name + ".new")
-    try:
-        new.write_text(text, encoding="utf-8", errors="replace", newline="")
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """The grader's side of the worker: starting, calling and ending it; the names that a check sees."""
 
 import builtins
+import contextlib
 import os
 import signal
 import socket
@@ -11,10 +12,13 @@ import time
 
 from common.checks import show
 from grading import apart, holes
+from grading.jail import Jail
 from grading.lab import ROOT
-from grading.wire import Table, Wire, WireClosed, WireError, WireTimeout
+from grading.wire import MAX_TEXT, Table, Wire, WireClosed, WireError, WireTimeout
+from grading.worker import WARM
 
 WARM_UP_S = 120
+ENDING_S = 10  # for the warm process to end by itself
 CELL_S = 30.0
 
 
@@ -29,27 +33,32 @@ class WorkerEnded(BaseException):
 class Nursery:
     """The warm process, which starts with the first worker, and the workers forked from it.
 
-    also: names of modules to import there besides what labs import.
+    also: names of modules to import there besides what labs import, which are left out where it is bare.
+    jail: what both run in (grading.jail).
     """
 
-    def __init__(self, *also):
-        self.also = also
+    def __init__(self, *also, jail=None, bare=False):
+        self.modules, self.jail = (also if bare else (*WARM, *also)), jail or Jail()
         self.process, self.control, self.lock = None, None, threading.Lock()
+        self.inside = contextlib.ExitStack()
 
     def _start(self):
+        confinement = self.inside.enter_context(self.jail.confinement())
         ours, theirs = socket.socketpair()
-        environment = dict(
-            os.environ,
-            PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-            PYTHONSAFEPATH="1",
-            OMP_NUM_THREADS="1",  # the arrays are small, and on a busy machine threads mostly wait for each other
-        )
+        environment = self.jail.environment() | ({"HOME": confinement.scratch} if confinement.scratch else {}) | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONSAFEPATH": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",  # the arrays are small, and on a busy machine threads mostly wait for each other
+        }
+        command = [sys.executable, "-m", "grading.worker", str(theirs.fileno()), confinement.as_json(), *self.modules]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "grading.worker", str(theirs.fileno()), *self.also],
+            [*self.inside.enter_context(self.jail.group()), *self.jail.command(command)],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env=environment,
+            start_new_session=True,  # Ctrl-C is the grader's to handle
         )
         theirs.close()
         ours.settimeout(WARM_UP_S)
@@ -58,33 +67,59 @@ class Nursery:
     def fork(self):
         """A fresh worker that has executed nothing."""
         ours, theirs = socket.socketpair()
-        with self.lock, theirs:
-            if self.process is None:
-                self._start()
-            socket.send_fds(self.control, [b"fork"], [theirs.fileno()])
-            pid = self._answer()
-        return Worker(self, pid, Wire(ours))
+        with self.lock, theirs, _undisturbed():
+            for _ in range(2):  # again where the warm process has come to harm
+                if self.process is None:
+                    self._start()
+                pid = self._ask(b"fork", [theirs.fileno()])
+                if pid is not None:
+                    return Worker(self, pid, Wire(ours))
+        raise RuntimeError("the grader's warm process ended; its reason stands above")
 
-    def end(self, pid):
-        """Ends a worker; returns its exit code, or minus the signal that ended it."""
-        with self.lock:
-            self.control.sendall(f"end {pid}".encode())
-            return self._answer()
+    def end(self, pid, parent):
+        """Ends a worker of this warm process; returns its exit code, or minus the signal that ended it."""
+        with self.lock, _undisturbed():
+            code = self._ask(f"end {pid}".encode()) if parent is self.process else None
+        return -signal.SIGKILL if code is None else code
 
     def close(self):
         """Ends the warm process; its workers end with it."""
         if self.process:
             self.control.close()
-            self.process.kill()
-            self.process.wait()
+            try:
+                self.process.wait(timeout=ENDING_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+        self.inside.close()
 
-    def _answer(self):
+    def _ask(self, request, descriptors=()):
+        """What the warm process answers; None where it is gone, or hangs and is ended."""
         text = b""
-        while not text.endswith(b"\n"):
-            if not (part := self.control.recv(32)):
-                raise RuntimeError("the grader's warm process ended; its reason stands above")
-            text += part
-        return int(text)
+        try:
+            socket.send_fds(self.control, [request], descriptors)
+            while not text.endswith(b"\n"):
+                part = self.control.recv(32)
+                if not part:
+                    break
+                text += part
+            else:
+                return int(text)
+        except OSError:
+            pass
+        self.close()
+        return None
+
+
+@contextlib.contextmanager
+def _undisturbed():
+    """Puts the alarm of a check off: half a word to the warm process would be taken for half of the next one."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 class Worker:
@@ -92,11 +127,12 @@ class Worker:
 
     def __init__(self, nursery, pid, wire):
         self.nursery, self.pid, self.wire = nursery, pid, wire
+        self.parent = nursery.process
 
     def request(self, kind, *request, deadline, serve=None):
         """What the worker answers; it raises what the worker raised, as a builtin with the attribute `remote`.
 
-        kind: "execute" (source, name), "call" (name, args, kwargs) or "fetch" (name).
+        kind: "execute" (source, name), "call" (name, args, kwargs as pairs) or "fetch" (name).
         serve: a function that answers what the worker asks in the middle of it, serve(what, *args).
         """
         table = Table()
@@ -105,16 +141,19 @@ class Worker:
             self.wire.send(kind, frame, deadline)
             answer, frame = self.wire.receive(deadline)
             while answer == "ask":
-                self.wire.send(*_served(serve, *Table().unpack(*frame)), deadline)
+                what, args = Table().unpack(*frame)
+                self.wire.send(*_served(serve, what, args), deadline)
                 answer, frame = self.wire.receive(deadline)
-            value = table.unpack(*frame)
-            error = _error(value) if answer == "error" else None
+            if answer not in ("value", "error", "refused"):
+                raise WireError(f"an answer of kind {answer!r}")
+            value = (table if answer != "refused" else Table()).unpack(*frame)
+            error = _error(value) if answer != "value" else None
         except WireTimeout:
             self.end()
             raise WorkerEnded("timeout", "took too long and was stopped") from None
         except WireClosed:
             raise WorkerEnded("died", f"ended its process ({_ending(self.end())})") from None
-        except (WireError, LookupError, TypeError) as problem:
+        except (ValueError, LookupError, TypeError) as problem:
             self.end()
             raise WorkerEnded("died", f"sent a malformed answer ({problem})") from None
         if error:
@@ -127,7 +166,7 @@ class Worker:
             return None
         self.wire.close()
         pid, self.pid = self.pid, None
-        return self.nursery.end(pid)
+        return self.nursery.end(pid, self.parent)
 
 
 def _served(serve, what, args):
@@ -144,11 +183,15 @@ def _served(serve, what, args):
 
 def _error(told):
     """The exception that a worker told of; what is none is a malformed answer."""
-    kind = getattr(builtins, told["type"])
+    told = {key: told[key] for key in ("type", "text", "line", "code")}
+    texts = (told["type"], told["text"], told["code"] or "")
+    if not all(type(text) is str and len(text) <= MAX_TEXT for text in texts) or type(told["line"]) not in (int, type(None)):
+        raise WireError("an exception that is none")
+    kind = getattr(builtins, told["type"], None)
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
         raise WireError(f"an exception {told['type']!r}")
-    if not issubclass(kind, Exception):  # sys.exit() and its kin must not end the grader
-        kind = RuntimeError
+    if not issubclass(kind, Exception) or issubclass(kind, (StopIteration, StopAsyncIteration)):
+        kind = RuntimeError  # sys.exit() must not end the grader, nor StopIteration a check's loop
     try:
         error = kind(told["text"])
     except TypeError:  # UnicodeDecodeError and its kin take more than a text
@@ -160,7 +203,7 @@ def _error(told):
 def _ending(code):
     """How a process ended, in words."""
     if code is not None and code < 0:
-        name = signal.Signals(-code).name
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         return {
             "SIGSEGV": "segmentation fault: an access outside of an array?",
             "SIGKILL": "killed: out of memory?",
@@ -180,11 +223,12 @@ class Session:
         self.problems = {}  # name of the cell: the exception it raised, or the WorkerEnded it caused
         self.worker = None
         self.kernels = None  # a worker for kernels' texts, which executes no cell
+        self.ranks = []  # sessions of the same cells, one a rank
         self.deadline = None  # of the check that runs now
 
     def call(self, name, args=(), kwargs=None, serve=None):
         """Calls a function of the student's, or a driver."""
-        return self._request("call", name, list(args), kwargs or {}, serve=serve)
+        return self._request("call", name, tuple(args), tuple((kwargs or {}).items()), serve=serve)
 
     def fetch(self, name):
         """The value that a cell assigned."""
@@ -213,12 +257,16 @@ class Session:
         for worker in (self.worker, self.kernels):
             if worker:
                 worker.end()
+        for session in self.ranks:
+            session.close()
 
     def _request(self, *request, serve=None):
         self._start_if_needed()
         return self.worker.request(*request, deadline=self.deadline, serve=serve)
 
     def _start_if_needed(self):
+        if self.worker is not None and self.worker.pid is not None and self.worker.wire.has_unread():
+            self.worker.end()  # what it says unasked would stand for its next answer
         if self.worker is None or self.worker.pid is None:
             self._start()
 

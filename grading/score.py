@@ -1,68 +1,25 @@
 """Points: a lab's checks against a student's holes."""
 
 import contextlib
+import functools
 import io
-import json
 import linecache
 import signal
 import threading
 import traceback
 import zlib
-from dataclasses import dataclass
 
 import numpy as np
 
-from grading import holes
+from grading import holes, replay
+from grading.confinement import MEMORY_BYTES
+from grading.notebook import read_answers as read_answers
+from grading.report import Result
 from grading.run import CELL_S, Session, WorkerEnded, names_in
-from grading.worker import MEMORY_BYTES
-
-MAX_NOTEBOOK_BYTES = 50 << 20
-
-
-@dataclass(frozen=True)
-class Result:
-    """What one exercise of one student got, and why. status: passed, partly passed, failed, not attempted, missing, error
-    (the cell can't be read or executed), timeout, died."""
-
-    exercise: str  # "1.1 row_major_strides"
-    points: int
-    max_points: int
-    status: str
-    message: str = ""
 
 
 class CheckTimeout(BaseException):
     """A check went on in the grader itself for too long."""
-
-
-def read_answers(lab, path):
-    """{exercise: Answer} from a student's notebook; ValueError says in a sentence why the file is none."""
-    if path.stat().st_size > MAX_NOTEBOOK_BYTES:
-        raise ValueError(
-            f"{path.name} has {path.stat().st_size / 1e6:.0f} MB; {MAX_NOTEBOOK_BYTES / 1e6:.0f} are allowed: clear its outputs"
-        )
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if not text.strip():
-        raise ValueError(f"{path.name} is empty")
-    try:
-        notebook = json.loads(text)
-        if notebook["nbformat"] < 4:
-            import nbformat
-
-            notebook = nbformat.convert(nbformat.reader.reads(text), 4)
-        cells = [source for cell in notebook["cells"] if (source := _code(cell)) is not None]
-    except Exception as error:  # a file of any kind may lie there
-        reason = " ".join(str(error).split())[:100]
-        raise ValueError(f"{path.name} is no notebook ({type(error).__name__}: {reason})") from None
-    return {exercise.name: holes.find(cells, exercise) for exercise in lab.exercises}
-
-
-def _code(cell):
-    """The text of a code cell, None for others: one odd cell must not cost the notebook."""
-    if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-        return None
-    source = cell.get("source")
-    return source if isinstance(source, str) else "".join(line for line in source or () if isinstance(line, str))
 
 
 def score(lab, answers, nursery, seed=0, only=None):
@@ -102,11 +59,17 @@ def check_names(lab, session):
     names = {"__name__": "__main__"}
     for cell in lab.cells:
         if "setup" in cell.tags:
-            exec(compile(cell.source, "<setup>", "exec"), names)  # noqa: S102
+            exec(_compiled(cell.source, "<setup>"), names)  # noqa: S102
     for i, cell in enumerate(lab.cells):
         if cell in exercises or "driver" in cell.tags:
             names |= names_in(session, exercises.get(cell) or _name(cell, i), cell)
     return names
+
+
+@functools.cache
+def _compiled(source, filename):
+    """Our own cells, compiled once for all the submissions that this process grades."""
+    return compile(source, filename, "exec")
 
 
 def _name(cell, place):
@@ -134,7 +97,7 @@ def _checked(lab, exercise, session, names, seed):
     points, status, message = 0, None, None
     for check in exercise.checks:
         not_there = session.ready_problem(exercise.name)
-        problem = not_there or _run(check, session, names, seed)
+        problem = not_there or _run(lab, check, session, names, seed)
         if problem is None:
             points += check.points
         elif message is None:
@@ -147,14 +110,59 @@ def _checked(lab, exercise, session, names, seed):
     return Result(f"{exercise.number} {exercise.name}", points, exercise.points, status, message)
 
 
-def _run(check, session, names, seed):
+def _run(lab, check, session, names, seed):
+    """Runs one check, or replays the calls of one that passed; returns what it raised, or None."""
+    if check.source not in _repeatable(lab):
+        return _execute(check, session, names, seed)
+    key = lab, check.source, seed, replay.values(check.source, names, _fetched(lab))
+    tape, before = TAPES.get(key), []
+    session.allow(check.limit_s)
+    if tape is not None:
+        before = replay.replay(session.worker.wire, tape, session.deadline)
+        if before is None:
+            return None
+    worker = session.worker
+    plain = worker.wire.socket
+    stand_in = worker.wire.socket = replay.Prompter(plain, before) if before else replay.Recorder(plain)
+    try:
+        problem = _execute(check, session, names, seed)
+    except replay.Diverged:
+        TAPES.spoil(key)
+        worker.end()
+        return _execute(check, session, names, seed)
+    finally:
+        worker.wire.socket = plain
+    if before:
+        if stand_in.tape and worker.pid is not None:  # an answer is left over
+            worker.end()
+    elif problem is None and session.worker is worker and session.kernels is None and not session.ranks:
+        TAPES.keep(key, stand_in.tape)
+    return problem
+
+
+TAPES = replay.Tapes()
+
+
+@functools.cache
+def _repeatable(lab):
+    return replay.repeatable([check.source for exercise in lab.exercises for check in exercise.checks])
+
+
+@functools.cache
+def _fetched(lab):
+    """The names of values, not functions, that holes and drivers define."""
+    cells = [cell for cell in lab.cells if cell.tags & {"hole", "driver"}]
+    return frozenset(name for cell in cells for name in set(cell.names) - set(holes.callable_names(cell.source)))
+
+
+def _execute(check, session, names, seed):
     """Runs one check; returns what it raised, or None."""
     names["rng"] = np.random.default_rng([seed, zlib.crc32(check.source.encode())])
     session.allow(check.limit_s)
     linecache.cache["<check>"] = (len(check.source), None, check.source.splitlines(keepends=True), "<check>")
     try:
         with _alarm(2 * check.limit_s), contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(check.source, "<check>", "exec"), names)  # noqa: S102
+            exec(_compiled(check.source, "<check>"), names)  # noqa: S102
     except (Exception, WorkerEnded, CheckTimeout) as problem:
         return problem
     return None

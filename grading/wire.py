@@ -5,18 +5,24 @@ NumPy scalars, arrays and tensors. Arrays cross as *storages*: strides, offsets 
 what the called function changes in place (a storage, a list, a dict, a set) is changed at the caller too.
 """
 
+import contextlib
+import gc
 import json
 import math
+import select
+import socket
 import struct
 import time
 
 import numpy as np
 import torch
 
-MAX_HEADER_BYTES = 32 << 20
-MAX_FRAME_BYTES = 1 << 30
+MAX_HEADER_BYTES = 16 << 20
+MAX_FRAME_BYTES = 512 << 20
 MAX_ARRAY_BYTES = 256 << 20  # of one array made dense: a stride of 0 costs nothing to send
-MAX_FRAME_DENSE_BYTES = 1 << 30
+MAX_FRAME_DENSE_BYTES = 512 << 20
+MAX_ITEMS = 5_000_000  # of all lists, tuples, dicts and sets as a loop or repr would meet them
+MAX_TEXT = 2000  # characters of an exception's text
 MAX_STORAGES = 10_000
 MAX_DEPTH = 100
 READ_AHEAD_BYTES = 64 << 10  # a smaller frame goes and comes by one call of the system
@@ -69,18 +75,33 @@ class Wire:
 
     def receive(self, deadline=None):
         """The next frame: its kind and what Table.unpack takes."""
-        (count,) = struct.unpack("<I", self._bytes(4, deadline))
+        count, first = struct.unpack("<IQ", self._bytes(12, deadline))
         if not 1 <= count <= MAX_STORAGES:
             raise WireError(f"a frame of {count} parts")
-        lengths = struct.unpack(f"<{count}Q", self._bytes(8 * count, deadline))
+        lengths = (first, *struct.unpack(f"<{count - 1}Q", self._bytes(8 * (count - 1), deadline) if count > 1 else b""))
         if lengths[0] > MAX_HEADER_BYTES or sum(lengths) > MAX_FRAME_BYTES:
             raise WireError(f"a frame of {sum(lengths):,} bytes (the limit is {MAX_FRAME_BYTES:,})")
         try:
-            header = json.loads(self._bytes(lengths[0], deadline))
+            text = self._bytes(lengths[0], deadline).decode()
+            with _no_collection():
+                header = json.loads(text)
+            if "\\u" in text:  # half a surrogate pair is no text: no file could hold it
+                json.dumps(header, ensure_ascii=False).encode()
             kind = header.pop("kind")
+            if type(kind) is not str:
+                raise ValueError("its kind is no text")
         except (ValueError, RecursionError, AttributeError, LookupError) as error:
             raise WireError(f"a header that is none: {error}") from None
         return kind, (header, [self._array(length, deadline) for length in lengths[1:]])
+
+    def has_unread(self):
+        """Whether something came that nothing has asked for."""
+        if self._unread or not select.select([self.socket], [], [], 0)[0]:
+            return bool(self._unread)
+        try:
+            return bool(self.socket.recv(1, socket.MSG_PEEK))  # nothing: the other side is gone
+        except OSError:
+            return False
 
     def close(self):
         self.socket.close()
@@ -117,6 +138,18 @@ class Wire:
         if not done and done is not None:  # nothing came: the end; sendall returns None
             raise WireClosed
         return done
+
+
+@contextlib.contextmanager
+def _no_collection():
+    """Without the collector, which looks again and again at all that is being read: four times as fast for many small lists."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class Storage:
@@ -187,6 +220,7 @@ class Table:
             if not same:
                 storage.sent = storage.bytes.copy()
                 buffers.append(storage.sent)
+        count_items(packed, contents)
         return {"value": packed, "containers": contents, "storages": sizes}, buffers
 
     def _out(self, value, depth):
@@ -289,6 +323,7 @@ class Table:
         """The value of a frame; storages and containers that this side knows already are changed in place."""
         try:
             self._dense_bytes = 0
+            count_items(header["value"], header["containers"])
             self._in_storages(header["storages"], list(buffers))
             known = len(self.containers)
             kinds = {"list": list, "dict": dict, "set": set}
@@ -353,8 +388,13 @@ class Table:
             return self.containers[_natural(content)]
         if kind in ("tuple", "size", "frozenset"):
             return {"tuple": tuple, "size": torch.Size, "frozenset": frozenset}[kind](self._in_items(content))
-        if kind in ("slice", "range"):
-            return {"slice": slice, "range": range}[kind](*(self._in(item) for item in content))
+        if kind == "slice":
+            return slice(*(self._in(item) for item in content))
+        if kind == "range":
+            value = range(*(self._in(item) for item in content))
+            if len(value) > MAX_ITEMS:
+                raise WireError(f"{value} is too long to cross")
+            return value
         if kind == "complex":
             return complex(*content)
         if kind in ("bytes", "bytearray"):
@@ -409,6 +449,39 @@ class Table:
             raise WireError(f"an array of {count:,} bytes is too large to cross (the limit is {MAX_ARRAY_BYTES:,})")
 
 
+def count_items(value, containers):
+    """Refuses packed data that holds itself, or is small only because it holds the same list many times over."""
+    counts = {}  # of a container's items, by its number; 0 while it is being counted
+
+    def items(packed, depth):
+        if type(packed) is not list or len(packed) != 2 or type(packed[0]) is not str:
+            return 1  # what is no value of a known form is refused later
+        kind, content = packed
+        if kind in ("tuple", "size", "frozenset"):
+            return sum_of(content, depth)
+        if kind != "ref" or type(content) is not int or not 0 <= content < len(containers):
+            return 1
+        if content not in counts:
+            counts[content] = 0
+            of_kind, inner = containers[content]
+            counts[content] = 1 + sum(sum_of(part, depth) for part in (inner if of_kind == "dict" else [inner]))
+        elif not counts[content]:
+            raise WireError("data that holds itself can't cross")
+        return counts[content]
+
+    def sum_of(contents, depth):
+        if depth > MAX_DEPTH:
+            raise WireError(f"data nested more than {MAX_DEPTH} deep can't cross")
+        total = 1 + len(contents) + sum(items(item, depth + 1) for item in contents if type(item) is list)
+        if total > MAX_ITEMS:
+            raise WireError(f"data of more than {MAX_ITEMS:,} items can't cross")
+        return total
+
+    items(value, 0)
+    for number in range(len(containers)):
+        items(["ref", number], 0)
+
+
 def _natural(number):
     if type(number) is not int or number < 0:
         raise WireError(f"{number!r} is no natural number")
@@ -416,7 +489,7 @@ def _natural(number):
 
 
 def _numpy_dtype(text):
-    dtype = np.dtype(text) if type(text) is str else None
+    dtype = np.dtype(text) if type(text) is str and len(text) < 8 else None
     if dtype is None or dtype.kind not in "biufc" or not dtype.isnative:
         raise WireError(f"a dtype {text!r}")
     return dtype

@@ -1,106 +1,98 @@
 """The process that holds the student's work, and the warm one that it is forked from.
 
-python -m grading.worker FD [MODULE ...]    the warm process, which imports modules and, on a control socket, is told to
-                                            fork workers and to end them
+python -m grading.worker FD JAIL [MODULE ...]    the warm process: it goes to jail (a confinement, as JSON), imports modules,
+                                                 and on a control socket is told to fork workers and to end them
 
 A worker executes cells in one namespace and calls what they define, as it is told over its wire. It knows no check, no
 expected value and no solution. It is forked, not started, since importing torch takes over a second and a fork 10 ms.
 """
 
 import builtins
-import ctypes
+import gc
 import importlib.util
 import linecache
 import os
-import resource
+import select
 import signal
 import socket
 import sys
+import time
 import traceback
 
 from common import device
-from grading.wire import Table, Wire, WireClosed
+from grading import confinement, syscalls
+from grading.wire import MAX_TEXT, Table, Wire, WireClosed
 
-WARM = "numpy torch numba triton matplotlib.pyplot ipywidgets common.checks common.simt"
-MEMORY_BYTES = 4 << 30  # beyond what the warm process has mapped
-FILE_BYTES = 64 << 20
-KILL_ON_PARENT_DEATH = 1  # PR_SET_PDEATHSIG
+WARM = "numpy torch numba matplotlib.pyplot ipywidgets common.checks common.simt".split()  # what labs import
 
 
 def main():
-    control = socket.socket(fileno=int(sys.argv[1]))
-    warm_up(sys.argv[2:])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the grader's to handle
+    control, jail = socket.socket(fileno=int(sys.argv[1])), confinement.from_json(sys.argv[2])
+    jail.enter()
+    warm_up(sys.argv[3:])
+    gc.freeze()  # a collection in a worker would copy every page that it looks at
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the grader had blocked its alarm
+    workers = set()
+    try:
+        serve(control, jail, workers)
+    finally:
+        for pid in set(workers):
+            end(pid, jail, workers)
+        jail.leave()
+    os._exit(0)
+
+
+def serve(control, jail, workers):
+    """Forks and ends workers as the grader asks, and looks after them, until the grader is gone."""
+    seen_s = time.monotonic()
     while True:
+        ready, _, _ = select.select([control], [], [], confinement.WATCH_S if workers else None)
+        if time.monotonic() > seen_s + confinement.WATCH_S:
+            jail.watch(workers)
+            seen_s = time.monotonic()
+        if not ready:
+            continue
         request, descriptors, _, _ = socket.recv_fds(control, 32, 1)
-        if not request:  # the grader is gone, and with it the workers (PDEATHSIG)
+        if not request:
             return
         verb, *number = request.decode().split()
-        if verb == "fork":
-            control.sendall(f"{fork(descriptors[0], control)}\n".encode())
-        else:
-            control.sendall(f"{end(int(number[0]))}\n".encode())
+        answer = fork(descriptors[0], control, jail, workers) if verb == "fork" else end(int(number[0]), jail, workers)
+        control.sendall(f"{answer}\n".encode())
 
 
-def warm_up(also):
-    """Imports what labs import, without running any of it: a process with threads can't be forked."""
+def warm_up(names):
+    """Imports these modules, without running any of it: a process with threads can't be forked."""
     os.environ.setdefault("MPLBACKEND", "agg")
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # to look for a GPU without starting CUDA, which no fork survives
-    device.prepare_triton()
-    for name in [*WARM.split(), *also]:
-        if name != "triton" or importlib.util.find_spec(name):  # there is none but for Linux
-            importlib.import_module(name)
+    if importlib.util.find_spec("triton"):  # there is none but for Linux
+        device.prepare_triton()  # on a GPU it stays out: workers that count have it interpret, the others compile
+    for name in names:
+        importlib.import_module(name)
 
 
-def fork(descriptor, control):
+def fork(descriptor, control, jail, workers):
     """A new worker that serves the socket of this descriptor; returns its process id."""
-    parent = os.getpid()
-    pid = os.fork()
+    parent, pid = os.getpid(), jail.fork()
     if pid:
         os.close(descriptor)
+        workers.add(pid)
         return pid
     try:
-        ctypes.CDLL(None).prctl(KILL_ON_PARENT_DEATH, signal.SIGKILL)
-        if os.getppid() != parent:
+        if sys.platform == "linux":
+            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() not in (parent, 0):  # 0: it has processes of its own
             os._exit(0)
         control.close()
-        shut_in()
+        jail.shut_in()
         Worker(Wire(socket.socket(fileno=descriptor))).serve()
     finally:
         os._exit(0)
 
 
-def end(pid):
-    """Kills a worker and its process group; returns how it had ended: an exit code, or minus a signal."""
-    done, status = os.waitpid(pid, os.WNOHANG)
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-    if not done:
-        _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status)
-
-
-def shut_in():
-    """A session of its own, no terminal, nothing to read or to flood, limits on memory and on the size of files."""
-    os.setsid()
-    null = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(null, stream)
-    os.close(null)
-    mapped = (
-        int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-        if os.path.exists("/proc/self/statm")
-        else 0
-    )
-    for what, limit in (
-        (resource.RLIMIT_AS, mapped + MEMORY_BYTES if mapped else None),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, FILE_BYTES),
-    ):
-        if limit is not None:
-            resource.setrlimit(what, (limit, limit))
+def end(pid, jail, workers):
+    """Kills a worker and all that it started; returns how it had ended: an exit code, or minus a signal."""
+    workers.discard(pid)
+    return jail.end(pid, workers)
 
 
 class Worker:
@@ -124,8 +116,11 @@ class Worker:
                     raise ValueError(f"no request {kind!r}")
                 reply = "value", table.pack(getattr(self, kind)(*request))
             except BaseException as error:  # whatever it is, SystemExit too, it is the student's
-                reply = "error", table.pack(description(error))
-            self.wire.send(*reply)
+                reply = failure(error, table)
+            try:
+                self.wire.send(*reply)
+            except ValueError as problem:  # too large, or a number of too many digits: nothing has been sent
+                self.wire.send(*failure(problem))
 
     def execute(self, source, name):
         """Executes a cell. name stands in tracebacks; linecache holds the text, which Triton and inspect read."""
@@ -135,7 +130,7 @@ class Worker:
 
     def call(self, name, args, kwargs):
         """Calls what a cell defined."""
-        return self.namespace[name](*args, **kwargs)
+        return self.namespace[name](*args, **dict(kwargs))
 
     def fetch(self, name):
         """What a cell assigned."""
@@ -143,6 +138,7 @@ class Worker:
 
     def apart(self, machine, text, name, constants, args, options):
         """The report, as data, of a kernel in common.simt or common.tiles; nothing of its text is run as Python."""
+        os.environ["TRITON_INTERPRET"] = "1"
         simulator = importlib.import_module(f"common.{machine}")
         return simulator.count(simulator.compile_source(text, name, constants), *args, **options).as_dict()
 
@@ -156,12 +152,26 @@ class Worker:
         return answer
 
 
+def failure(error, table=None):
+    """The kind and frame that tell of an exception.
+
+    table: the call's, so that what changed in place is written back, unless it is what can't cross.
+    """
+    told = description(error)
+    if table:
+        try:
+            return "error", table.pack(told)
+        except (TypeError, ValueError):
+            pass
+    return "refused", Table().pack(told)
+
+
 def description(error):
     """An exception as data: its nearest builtin, its text, and the line of the student's cell that it came from."""
     kind = next(base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins")
     try:
-        text = str(error)[:2000]
-    except Exception:  # an exception can be the student's own class
+        text = str(error)[:MAX_TEXT].encode(errors="replace").decode()
+    except BaseException:  # an exception can be the student's own class
         text = ""
     line = code = None
     for frame in traceback.extract_tb(error.__traceback__):

@@ -28,6 +28,9 @@ def notebook(path, fill=True, edit=None):
 
 
 def grade(*arguments):
+    """The command; of a class with no jail, which tests/test_jail.py looks at."""
+    if "--out" in arguments:
+        arguments = (*arguments, "--unsafe")
     return subprocess.run([sys.executable, "-m", "grading", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
@@ -115,18 +118,16 @@ def test_results_that_can_not_be_written_are_told(tmp_path, monkeypatch, capsys)
     assert "can't be written" in capsys.readouterr().err
 
 
-def test_a_grading_process_that_dies_does_not_stop_the_class(tmp_path, monkeypatch):
-    jobs = [(student, FIRST, notebook(tmp_path / student / f"{FIRST}.ipynb", fill=False)) for student in ("ada", "bob", "cyd")]
-    monkeypatch.setattr(classroom, "grade_submission", dies_on_bob)
-    rows = [row for rows in classroom.grade_all(jobs, 2, 0) for row in rows]
-    assert {(row["student"], row["status"]) for row in rows} == {("ada", "not attempted"), ("bob", "died"), ("cyd", "not attempted")}
+def test_a_process_that_dies_does_not_stop_the_class():
+    done = dict(classroom.each(dies_on_bob, ["ada", "bob", "cyd"], 2, [FIRST]))
+    assert done == {"ada": "ADA", "bob": None, "cyd": "CYD"}
 
 
-def dies_on_bob(job, seed):
+def dies_on_bob(name):
     import os
-    if job[0] == "bob":
+    if name == "bob":
         os._exit(1)
-    return classroom.grade_notebook(job[1], job[2], job[0], seed)[0]
+    return name.upper()
 
 
 def test_a_write_that_fails_keeps_the_old_results(tmp_path, monkeypatch):

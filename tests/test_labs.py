@@ -37,6 +37,7 @@ EXCEPTIONS = {  # (lab, "cells" or the first words of a cell): why it may be lon
     ("02_arithmetic_intensity", "cells"): "eight exercises, and a measurement on the reader's machine after each",
     ("03_cuda_kernels", "cells"): "nine exercises, and kernels of eight lines need a cell each",
     ("04_triton_softmax", "cells"): "seven exercises, six of them kernels, checked for their values and for their costs",
+    ("05_triton_matmul", "cells"): "eight exercises, from one tile to the speed of the library",
     ("07_autodiff", "cells"): "the engine is built twice, run first and then while building",
     ("10_quantization", "cells"): "five number formats, three granularities, a network and a kernel",
 }

@@ -42,3 +42,8 @@ def test_the_figure_is_one_of_an_executed_solution():
     images = [base64.b64decode(output.data["image/png"]) for notebook in notebooks for cell in notebook.cells
               for output in cell.get("outputs", []) if "image/png" in output.get("data", {})]
     assert figure in images
+
+
+def test_the_table_of_kernels_is_the_benchmarks():
+    machine, summary, *_ = (ROOT / "benchmarks" / "kernels.md").read_text(encoding="utf-8").split("\n\n")
+    assert section("kernels").strip() == f"{summary}\n\n{machine}"

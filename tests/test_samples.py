@@ -6,7 +6,7 @@ import pytest
 
 from common import samples
 
-SAMPLES = [samples.DIGITS, samples.PHOTOGRAPH, samples.NOVEL]
+SAMPLES = [samples.DIGITS, samples.PHOTOGRAPH, samples.NOVEL, samples.MATMULS]
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.file)

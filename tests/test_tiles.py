@@ -23,6 +23,7 @@ from common.tiles import attach, report  # noqa: E402
 
 matplotlib.use("Agg")
 ROOT = Path(__file__).parents[1]
+INTERPRETED = pytest.mark.skipif(not attach.interprets(), reason="Triton compiles here, and takes no tensor of the CPU")
 TWO = tl.constexpr(2.0)
 PLAIN = 2.0
 
@@ -458,6 +459,7 @@ def in_bf16_by_torch(x):
                       (x.max() + 1.5) * one, x.argmax().bfloat16() * one])
 
 
+@INTERPRETED
 @pytest.mark.parametrize("launch", ["count", "plain"])
 def test_bf16_is_computed_with_as_such(launch):
     x, out = ((torch.randperm(64) - 30) / 8).bfloat16(), torch.zeros(640, dtype=torch.bfloat16)  # whose sum is exact
@@ -480,6 +482,7 @@ def test_every_float32_rounds_to_bf16_as_torch_rounds_it():
     assert np.isnan(attach.from_bf16(attach.to_bf16(np.array([np.nan], np.float32)))).all()
 
 
+@INTERPRETED
 def test_a_plain_launch_of_a_bf16_matmul_is_right():
     attach.interpreter()
     a, b, c = torch.randn(32, 32).bfloat16(), torch.randn(32, 32).bfloat16(), torch.zeros(32, 32)

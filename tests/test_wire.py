@@ -1,6 +1,9 @@
 """The wire: what crosses arrives alike, with its aliasing; what is off is refused."""
 import json
 import math
+import socket
+import struct
+import time
 
 import numpy as np
 import pytest
@@ -9,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.checks import agree
-from grading.wire import MAX_ARRAY_BYTES, Table, WireError
+from grading.wire import (
+    MAX_ARRAY_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_STORAGES,
+    Table,
+    Wire,
+    WireClosed,
+    WireError,
+    WireTimeout,
+)
 
 
 def cross(value):
@@ -153,3 +166,67 @@ def test_a_forged_write_back_stays_inside_its_storage():
     with pytest.raises(WireError):
         table.unpack({"value": ["tensor", [0, "float32", [5], [1], 0, False]], "containers": [], "storages": [None]}, [])
     assert x.tolist() == [0, 0, 0, 0]
+
+
+@pytest.fixture
+def wires():
+    ours, theirs = socket.socketpair()
+    yield Wire(ours), theirs
+    ours.close()
+    theirs.close()
+
+
+def test_who_does_not_read_blocks_nobody(wires):
+    wire, _ = wires
+    started = time.monotonic()
+    with pytest.raises(WireTimeout):
+        wire.send("call", Table().pack(np.zeros(50 << 20, np.uint8)), started + 0.3)
+    assert time.monotonic() < started + 5
+
+
+@pytest.mark.parametrize("come", [b"", b"\x01", struct.pack("<IQ", 1, 100) + b"{"], ids=["nothing", "a byte", "half a frame"])
+def test_who_does_not_write_blocks_nobody(wires, come):
+    wire, theirs = wires
+    theirs.sendall(come)
+    started = time.monotonic()
+    with pytest.raises(WireTimeout):
+        wire.receive(started + 0.2)
+    theirs.close()
+    with pytest.raises(WireClosed):
+        wire.receive(time.monotonic() + 5)
+
+
+@pytest.mark.parametrize("parts", [(0,), (MAX_STORAGES + 1, 1), (1, MAX_HEADER_BYTES + 1), (2, 2, MAX_FRAME_BYTES), (1, 2**63)], ids=str)
+def test_a_frame_of_impossible_size_is_refused_before_it_comes(wires, parts):
+    wire, theirs = wires
+    theirs.sendall(struct.pack(f"<I{len(parts) - 1}Q", *parts) + bytes(16))
+    with pytest.raises(WireError):
+        wire.receive(time.monotonic() + 5)
+
+
+def test_what_came_unasked_is_noticed(wires):
+    wire, theirs = wires
+    assert not wire.has_unread()
+    theirs.sendall(b"x")
+    assert wire.has_unread()
+
+
+def test_the_end_is_nothing_unread(wires):
+    wire, theirs = wires
+    theirs.close()
+    assert not wire.has_unread()
+
+
+def test_data_that_holds_itself_or_multiplies_is_refused():
+    loop = []
+    loop.append({"a": (loop,)})
+    with pytest.raises(WireError, match="holds itself"):
+        Table().pack(loop)
+    laughs = [0] * 10
+    for _ in range(20):
+        laughs = [laughs] * 10
+    with pytest.raises(WireError, match="items can't cross"):
+        Table().pack(laughs)
+    twice = [1, 2]
+    arrived, _, _ = cross([twice, twice, {"a": twice}])
+    assert arrived[0] is arrived[1] is arrived[2]["a"] and arrived[0] == [1, 2]

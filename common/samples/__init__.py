@@ -1,10 +1,11 @@
-"""Small real data that comes with the course: handwritten digits, a photograph, a novel. Nothing is downloaded.
+"""Small real data that comes with the course: digits, a photograph, a novel, times measured on a GPU. Nothing is downloaded.
 
 A damaged or changed file is refused: every number that a lab quotes belongs to exactly this data.
 """
 import gzip
 import hashlib
 import io
+import json
 import lzma
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,12 @@ NOVEL = Sample(
     "public domain; the collection is MIT, © 2016-2017 Julia Silge",
     "b1bb98fb36a1bdf4086d4a5aab7822017a9be9b63a761264ea99ec746fd98ab2")
 
+MATMULS = Sample(
+    "matmul_configurations.json",
+    "measured on an NVIDIA H200 by benchmarks/matmul_configurations.py of this repository",
+    "MIT, as the course",
+    "2253fc2373a33b318123734e3241bef5429807e3333b73c37665cbb3bebbf5b0")
+
 
 def digits():
     """Handwritten digits: images (1797, 8, 8) float32, ink from 0 to 16, and labels (1797,) int64, 0 to 9."""
@@ -61,6 +68,18 @@ def photograph():
 def novel():
     """The text of Pride and Prejudice: a str of 684,768 ASCII characters."""
     return lzma.decompress(_read(NOVEL)).decode("ascii")
+
+
+def matmul_configurations():
+    """Times of lab 05's kernel in many configurations on an H200, bf16: {"device", "date", "cublas_us", "rows", ...}.
+
+    cublas_us: {(M, N, K): microseconds}. rows: dicts with M, N, K, the configuration's BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
+    num_warps and num_stages, and time_us, registers, spills, shared_bytes, compile_s: None where the GPU refused it.
+    """
+    record = json.loads(_read(MATMULS))
+    record["cublas_us"] = {tuple(shape): time_us for *shape, time_us in record["cublas_us"]}
+    record["rows"] = [dict(zip(record["columns"], row, strict=True)) for row in record["rows"]]
+    return record
 
 
 def _read(sample, folder=FOLDER):

@@ -261,8 +261,8 @@ def halves(instructions, lanes, places, size):
     """For each access to shared memory the group that is served together: 2 * instruction, or 1 more for the second half.
 
     A warp instruction on 8-byte elements is served by half-warps; but as a whole if every thread i that takes part and
-    thread i ^ 1, or every one and thread i ^ 2, want the same element or only one of the two takes part. (On an H200 the halves
-    and one element for all threads were measured, see benchmarks/simt_hardware.md; pairs with different elements were not.)
+    thread i ^ 1, or every one and thread i ^ 2, want the same element or only one of the two takes part. (As an H200 counts:
+    benchmarks/simt_hardware.md.)
     """
     if size <= WORD_BYTES:
         return 2 * instructions

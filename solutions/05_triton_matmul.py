@@ -1,0 +1,1214 @@
+# %% [markdown]
+# # 05 · Triton matmul
+#
+# **How do you feed a tensor core?**
+#
+# After this lab you can
+# - write a matrix product in Triton for any shape and strides, and fuse into it what follows;
+# - say from the order of its tiles what is fetched from memory more than once, and choose a better order;
+# - predict which configuration is fast before you measure any, and read in the machine code what the tensor cores get.
+#
+# *Needs* labs 02 to 04. *Takes* about 180 minutes. Every cell runs on a laptop; a GPU is measured in the last figure.
+#
+# What you want counted stands in the hole's cell: the grader reads no other.
+
+# %% tags=["setup"]
+import math
+
+import ipywidgets
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+import torch.nn.functional as F
+from matplotlib.colors import ListedColormap
+
+from common import device, figures, ledger, machine, samples, tiles, timing
+from common.checks import agree
+
+figures.use_style()
+rng = np.random.default_rng()
+
+# %% tags=["driver"]
+device.prepare_triton()  # before Triton is imported: without a GPU, it interprets our kernels
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+where = "cuda" if device.has_gpu() else "cpu"
+np.seterr(over="ignore")  # what is too large for exp becomes infinity without a warning, as on a GPU
+
+# %% tags=["setup"]
+def sizes(a, b, c):
+    """M, N, K and the strides of the three matrices, in the order in which kernels take them."""
+    return *c.shape, a.shape[1], *a.stride(), *b.stride(), *c.stride()
+
+
+def blocks(m, n, k):
+    """A tile's size, as a launch takes it."""
+    return {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}
+
+
+def grid(c, m, n):
+    """A grid with a program for each tile of c, of m rows and n columns."""
+    return (math.ceil(c.shape[0] / m) * math.ceil(c.shape[1] / n),)
+
+
+def random(*shape):
+    """Random numbers in fp16."""
+    return torch.from_numpy(rng.standard_normal(shape)).half()
+
+# %% tags=["setup"]
+CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP", "num_warps", "num_stages")
+PROCESSORS, PEAK, L2_BANDWIDTH, LATENCY_S = 132, 800e12, 14e12, 0.4e-6  # of an H200, as in part 4
+H200 = samples.matmul_configurations()  # what we measured, for those who have none
+SHAPES = list(H200["cublas_us"])[:6]  # (M, N, K)
+
+
+def candidates(shape):
+    """Configurations measured at a shape, dicts of what a launch takes, and their seconds, an array."""
+    at_shape = [row for row in H200["rows"] if tuple(row[size] for size in "MNK") == shape]
+    fit = [row for row in at_shape if row["time_us"]]
+    configs = [{name: row[name] for name in CONFIG} for row in fit]
+    return configs, np.array([1e-6 * row["time_us"] for row in fit])
+
+# %% [markdown]
+# **Recall 1** (lab 02). Two 4096 × 4096 matrices of bf16 are multiplied. How many FLOPs is that for each byte, if each matrix
+# moves once? Is an H200 (990 TFLOP/s, 4.8 TB/s) bound by memory or by compute?
+#
+# <details><summary>Answer</summary>
+#
+# 2 · 4096³ FLOPs, 3 · 2 · 4096² bytes: 1,365 FLOP/byte. The ridge is at 206, so compute. But a loop over tiles reads A and B many times.
+# </details>
+#
+# **Recall 2** (lab 04). A row of 1,000 numbers in a block of 1,024: what must the masked numbers be for its maximum? For its sum?
+#
+# <details><summary>Answer</summary>
+#
+# −∞ for the maximum, 0 for the sum: what changes nothing.
+# </details>
+
+# %% [markdown]
+# ## See it
+#
+# A language model ends in a product: 4,096 tokens, each a vector of 4,096 numbers, times a matrix with a column for each of 65,536
+# words. On an H200 we launched one Triton kernel seven times to compute it. The same kernel, the same tiles, the same
+# arithmetic; every program loads the same numbers. One thing differs: *which* program computes *which* tile. Row by row, or in
+# bands of 2, 4, 8, ... rows, column by column. Before you run it: what can that change?
+
+# %%
+logits = [row for row in H200["rows"] if row["N"] == 65536 and row["BLOCK_N"] == 256]
+for row in logits:
+    order = "row by row" if row["GROUP"] == 1 else f"bands of {row['GROUP']} rows"
+    flops_per_s = 2 * row["M"] * row["N"] * row["K"] / (1e-6 * row["time_us"])
+    print(f"{order:18}{row['time_us'] / 1000:6.2f} ms{flops_per_s / 1e12:6.0f} TFLOP/s")
+
+# %% [markdown]
+# A quarter more speed, and not one multiplication has changed.
+
+# %% [markdown]
+# ## Part 1 · A tile a program
+#
+# Lab 02's loop over tiles, in Triton: a program computes one tile of C. It walks along K, loads a tile of A and a tile of B at
+# each step, and multiplies them with `tl.dot`. Lab 03 wrote out who loads what into shared memory, and where the barriers go.
+# Here the compiler does, and it turns `tl.dot` into instructions for the **tensor cores**: units that multiply two small
+# matrices at once.
+#
+# A tensor core takes 16-bit numbers, and adds up their products in 32 bits. It has to:
+
+# %%
+print("4096 ones, added one by one in fp16:", int(np.add.accumulate(np.ones(4096, np.float16))[-1]))
+
+# %% [markdown]
+# ### Exercise 1.1 · matmul_kernel
+#
+# C = A B for matrices of any shape and any strides. Program p computes tile p; tiles are numbered row by row, `tl.cdiv(N, BLOCK_N)` in
+# a row.
+#
+# Where K does not divide by BLOCK_K, the last step reaches beyond K: load zeros there, of both matrices (behind a row of A stands the
+# next one, and behind a matrix anything, NaN too). Where M or N does not divide, mask rows or columns, and store nothing outside.
+#
+# Start with pointers to the first two tiles, and move them along by BLOCK_K. Sum in float32: `total = tl.dot(x, y, total)`.
+
+# %% tags=["hole"]
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """A tile of C = A B; program p computes tile p, row by row. About sixteen lines.
+
+    a, b, c: (M, K), (K, N), (M, N); the strides count elements. No size need divide by its block.
+    """
+    # BEGIN SOLUTION
+    columns = tl.cdiv(N, BLOCK_N)
+    m = tl.program_id(0) // columns * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(0) % columns * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    a_tile = a + m[:, None] * stride_am + k[None, :] * stride_ak
+    b_tile = b + k[:, None] * stride_bk + n[None, :] * stride_bn
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        x = tl.load(a_tile, mask=(m[:, None] < M) & (k[None, :] < K - start), other=0.0)
+        y = tl.load(b_tile, mask=(k[:, None] < K - start) & (n[None, :] < N), other=0.0)
+        total = tl.dot(x, y, total)
+        a_tile += BLOCK_K * stride_ak
+        b_tile += BLOCK_K * stride_bk
+    inside = (m[:, None] < M) & (n[None, :] < N)
+    c_tile = c + m[:, None] * stride_cm + n[None, :] * stride_cn
+    tl.store(c_tile, total.to(c.dtype.element_ty), mask=inside)
+    # END SOLUTION
+
+# %% tags=["check"]
+for transposed in ("a", "b", "c", "abc"):
+    stored = [random(32, 32) for _ in "abc"]
+    a, b, c = (x.T if name in transposed else x for name, x in zip("abc", stored))
+    want, as_stored = (a.float() @ b.float()).half(), (stored[0].float() @ stored[1].float()).half()
+    tiles.count(matmul_kernel, (2,), a, b, c, *sizes(a, b, c), **blocks(16, 32, 32))
+    agree(c, want, f"C, {transposed} transposed, 32 × 32", rtol=1e-2, atol=1e-2, mistakes={
+        "This takes a and b as they are stored, row by row: use their strides.": as_stored,
+        "This is the transpose of the result: use the strides of c.": want.T})
+print("matmul_kernel follows the strides of a, b and c")
+
+# %% tags=["check"]
+a, b, around = *torch.full((2, 16, 16), 300.0).half(), torch.ones(20, 40)
+for c in (torch.zeros(16, 16), around[:13, :15]):
+    tiles.count(matmul_kernel, (1,), a, b, c, *sizes(a, b, c), **blocks(16, 16, 16))
+    case = f"sums of 16 products of 300 and 300, C of {tuple(c.shape)}"
+    agree(c, torch.full(tuple(c.shape), 16 * 9e4), case, mistakes={
+        "65,504 is the largest number of fp16: sum in float32.": torch.full(tuple(c.shape), torch.inf)})
+assert around[13:].eq(1).all() and around[:, 15:].eq(1).all(), "it stores outside of C: mask the store"
+print("matmul_kernel sums in float32, and stores nothing outside of C")
+
+# %% tags=["check"]
+for m, n, k in [(16, 32, 16), (32, 32, 64), (48, 64, 40), (33, 20, 47), (5, 40, 70)]:
+    more_a, more_b, c = random(m, k + 16), random(k + 16, n), torch.zeros(m, n)
+    a, b, last = more_a[:, :k], more_b[:k], (k - 1) // 16  # parts of larger matrices; the last step
+    steps = [x.float() @ y.float() for x, y in zip(more_a.split(16, 1), more_b.split(16))]
+    end, want = a[:, 16 * last:].float() @ b[16 * last:].float(), a.float() @ b.float()
+    tiles.count(matmul_kernel, grid(c, 16, 32), a, b, c, *sizes(a, b, c), **blocks(16, 32, 16))
+    case = f"C with (M, N, K) = {m, n, k} and blocks of 16, 32 and 16"
+    agree(c, want, case, rtol=1e-3, atol=1e-3, mistakes={
+        "The last step reaches beyond K: mask it.": sum(steps[:last + 1]),
+        "This is the product of the last step alone: add up all of them.": end,
+        "Every step multiplies the first two tiles: move on along K.": (last + 1) * steps[0]})
+print("matmul_kernel agrees with float32 for five shapes")
+
+# %% tags=["check"]
+a, b, c = torch.ones(64, 80).half(), torch.ones(80, 96).half(), torch.zeros(64, 96)
+report = tiles.count(matmul_kernel, (12,), a, b, c, *sizes(a, b, c), **blocks(16, 32, 16))
+agree(c, torch.full((64, 96), 80.0), "C of ones")
+agree(report.dots, 12 * 5, "tl.dot calls of 12 programs with 5 steps each")
+agree(report.loads.bytes, 12 * 5 * 2 * (16 * 16 + 16 * 32), "bytes loaded, two tiles a step")
+agree(report.stores.bytes, c.nbytes, "bytes stored")
+print("matmul_kernel loads two tiles a step, and stores C once")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `m = row * BLOCK_M + tl.arange(0, BLOCK_M)`, n likewise, `k = tl.arange(0, BLOCK_K)`. The pointers to A's first tile are
+# `a + m[:, None] * stride_am + k[None, :] * stride_ak`. In the step that begins at `start`, the columns of A with `k < K - start` exist.
+# </details>
+#
+# What does it load? Count one product with three sizes of tiles.
+
+# %%
+a, b, c = random(128, 128), random(128, 128), torch.zeros(128, 128).half()
+for side in (32, 64, 128):
+    report = tiles.count(matmul_kernel, grid(c, side, side), a, b, c, *sizes(a, b, c),
+                         **blocks(side, side, 32))
+    print(f"tiles of {side:3}: {report.loads.bytes:7,} bytes, {report.loads.sectors:5,} sectors, "
+          f"{report.dot_flops / report.loads.bytes:.0f} FLOP/byte")
+print(report)
+
+# %% [markdown]
+# Half a tile's side is its intensity, with 2 bytes a number. Tiles of 128 × 256 have 85 FLOP/byte; fed from memory, an H200 would want
+# 206. They can't grow much: the sums fill the registers. So not every load may go to memory.
+#
+# **The size of a tile says how often each number is loaded. Something else says from where.**
+
+# %% [markdown]
+# ## Part 2 · The order of tiles is a cache
+#
+# Programs start in the order of their numbers, and where one ends, the next begins. Those that run at the same time are a **wave**:
+# with tiles of 128 × 256, one on each of an H200's 132 multiprocessors. They walk along K together, and what one of them loads from
+# memory lies in the L2 cache (50 MB, shared by all) when another one asks for it a moment later.
+#
+# So memory delivers what a wave loads *without repetition*: a strip of A for each row of tiles that it touches, a strip of B for
+# each column.
+
+# %% [markdown]
+# Here is the first wave of the product above, which has 32 × 256 tiles. At the left and at the top are the strips of A and B that it needs.
+
+# %%
+def rectangles(order, rows, columns, programs, edge):  # of each matrix the whole, then what is needed
+    here = [order(program) for program in range(min(programs, rows * columns))]
+    return {"C": [(0, 0, columns, rows), *{(column, row, 1, 1) for row, column in here}],
+            "A": [(-2 * edge, 0, edge, rows), *{(-2 * edge, row, edge, 1) for row, _ in here}],
+            "B": [(0, -2 * edge, columns, edge), *{(column, -2 * edge, 1, edge) for _, column in here}]}
+
+def bars(rectangles):  # as ax.bar takes them
+    x, y, width, height = zip(*rectangles)
+    return x, height, width, y
+
+# %%
+def draw_wave(order, rows, columns, title, ax, programs=PROCESSORS):
+    drawn = rectangles(order, rows, columns, programs, edge := 1 + columns // 50)
+    for name, (whole, *parts) in drawn.items():
+        ax.bar(*bars(parts), align="edge", color=f"C{'CAB'.index(name)}")
+        ax.bar(*bars([whole]), align="edge", fill=False, edgecolor=figures.QUIET, linewidth=0.6)
+        ax.text(whole[0] + whole[2] / 2, whole[1] - 0.2 * edge, name, ha="center", color=figures.QUIET)
+    title += f"; strips: {len(drawn['A']) - 1} of A, {len(drawn['B']) - 1} of B"
+    ax.set(title=title, xlim=(-3 * edge, columns + edge), ylim=(rows + 1, -4 * edge), aspect=1)
+
+# %%
+axes = plt.subplots(2, 1, figsize=(7.2, 2.9))[1]
+draw_wave(lambda program: divmod(program, 256), 32, 256, "Row by row", axes[0])
+draw_wave(lambda program: (program % 8, program // 8), 32, 256, "In bands of 8 rows", axes[1])
+for ax in axes:
+    ax.axis("off")
+
+# %% [markdown]
+# The same 132 tiles of work, from 133 strips or from 25. Row by row, all of B passes by for each row of tiles: 537 MB, which no L2
+# holds until it is needed again.
+#
+# ### Exercise 2.1 · grouped_order
+#
+# Which tile does a program compute, in bands? A *band* is `group` rows of tiles; the last one may have fewer. Bands follow each other; within a
+# band, go down the first column, then down the next.
+#
+# Use `//`, `%` and `min` on ints: in exercise 3.1 the same lines go into a kernel.
+
+# %% tags=["hole"]
+def grouped_order(program, rows, columns, group):
+    """(row, column), two ints, of the tile that this program computes, in bands of group rows.
+
+    program: an int from 0 to rows * columns - 1; there are that many tiles. About five lines.
+    """
+    # BEGIN SOLUTION
+    first = program // (group * columns) * group  # row where this program's band begins
+    height = min(rows - first, group)
+    place = program % (group * columns)
+    return first + place % height, place // height
+    # END SOLUTION
+
+# %% tags=["check"]
+for rows, columns, group in [(8, 6, 4), (7, 5, 3), (5, 4, 8), *rng.integers(1, 12, (9, 3)).tolist()]:
+    every, band = range(rows * columns), group * columns
+    bands = [range(rows)[first:first + group] for first in range(0, rows, group)]
+    want = [(row, column) for band in bands for column in range(columns) for row in band]
+    case = f"the tiles of {rows} × {columns} in bands of {group}, in order"
+    agree([grouped_order(program, rows, columns, group) for program in every], want, case, mistakes={
+        "The last band may have fewer rows: this skips tiles, and makes up others.":
+            [(p // band * group + p % group, p % band // group) for p in every],
+        "Go down a column of the band, then down the next: this goes along its rows.":
+            [(row, column) for band in bands for row in band for column in range(columns)],
+        "These are (column, row).": [tile[::-1] for tile in want]})
+print("grouped_order visits every tile once, band by band, in 12 grids")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# A whole band has `group * columns` tiles, so band number `program // (group * columns)` begins at that many times `group` rows. Its
+# height is `min(rows - first, group)`, and the place within it `program % (group * columns)`.
+# </details>
+#
+# Look at other bands (in a notebook that runs, move the sliders):
+
+# %%
+def first_wave(group=8, rows=32, columns=64):
+    ax = plt.subplots(figsize=(7.2, 3.4))[1]
+    draw_wave(lambda program: grouped_order(program, rows, columns, group), rows, columns,
+              f"Bands of {group}", ax)
+    ax.axis("off")
+    plt.show()
+
+# %% tags=["nbval-ignore-output"]
+ipywidgets.interact(first_wave, group=(1, 32), rows=(1, 64), columns=(8, 256));
+
+# %% [markdown]
+# And count. The strips of A here have 128 rows of 4096 numbers, 1 MiB; those of B have 256 columns, 2 MiB.
+#
+# **Predict.** Which band height loads least? With 132 programs as a rectangle of g rows, a wave takes g strips of A, and 132/g of B.
+
+# %%
+def wave_bytes(group, rows, columns, wave=0, a_strip=2**20, b_strip=2**21):
+    programs = range(wave * PROCESSORS, min((wave + 1) * PROCESSORS, rows * columns))
+    touched = [grouped_order(program, rows, columns, group) for program in programs]
+    return len({row for row, _ in touched}) * a_strip + len({column for _, column in touched}) * b_strip
+
+# %%
+# BEGIN SOLUTION
+best_group = round(math.sqrt(2 * 132))
+# END SOLUTION
+ledger.predict("band height that loads least in a wave", best_group, "rows of tiles")
+
+# %%
+loaded = {group: wave_bytes(group, 32, 256) for group in range(1, 33)}
+ledger.counted("band height that loads least in a wave", min(loaded, key=loaded.get), "rows of tiles")
+for group in (1, 2, 4, 8, min(loaded, key=loaded.get), 32):
+    print(f"bands of {group:2}: the first wave loads {loaded[group] / 1e6:4.0f} MB")
+
+# %% [markdown]
+# Now time. A wave takes the longer of two times: that of its arithmetic, at the best speed in the table, and that of its bytes, at
+# the 4.28 TB/s with which an H200 copies. The line is made of your order; the dots are what you saw at the start.
+
+# %%
+def predicted_ms(group, bytes_per_s=4.28e12):
+    waves = range(math.ceil(32 * 256 / PROCESSORS))
+    arithmetic_s = 1e-6 * min(row["time_us"] for row in logits) / len(waves)
+    memory_s = [wave_bytes(group, 32, 256, wave) / bytes_per_s for wave in waves]
+    return 1e3 * sum(max(arithmetic_s, wave_s) for wave_s in memory_s)
+
+# %%
+groups, times_ms = [row["GROUP"] for row in logits], [row["time_us"] / 1000 for row in logits]
+ax = figures.predicted_and_measured(groups, [predicted_ms(group) for group in groups], times_ms,
+                                    log="x", xlabel="rows of tiles in a band", ylabel="time (ms)",
+                                    title="One kernel, seven orders (H200)")
+ax.set_ylim(0, 5);
+
+# %% [markdown]
+# Row by row, memory is the limit: that is the left end. The line is a little too low there: no kernel reaches all of a memory's
+# bandwidth. From 4 rows on, arithmetic is the limit, and a better order buys nothing more.
+#
+# **What runs at the same time should need the same data. The order of the tiles decides that: a cache policy, in four lines of integers.**
+
+# %% [markdown]
+# ## Part 3 · The epilogue
+#
+# A product seldom stands alone in a network: a bias is added, and an activation follows. Eager PyTorch stores the product, loads it, adds the
+# bias, stores, loads, applies GELU, stores. A compiler fuses the last two. But while `total` is in registers, both cost no bytes at all.
+# Such an end of a kernel is its *epilogue*. A library has those that somebody wrote; yours can have any.
+#
+# $$\mathrm{gelu}(x) = x \,/\, \bigl(1 + e^{-1.5957691\,(x + 0.044715\,x^3)}\bigr)$$
+#
+# This is the form of GPT-2 ("tanh" in PyTorch). The one with erf differs by less than 0.0005.
+
+# %% tags=["setup"]
+def gelu(x):
+    """GELU in the form above, by PyTorch."""
+    return F.gelu(x, approximate="tanh")
+
+# %% [markdown]
+# ### Exercise 3.1 · matmul_bias_gelu_kernel
+#
+# Your kernel again, with two things more. The tiles come in the order of exercise 2.1. And with `EPILOGUE` it stores
+# gelu(A B + bias), where `bias` has a number for each column of C; without, C = A B, and leaves `bias` alone. (The
+# compiler sees a constant, and drops the branch.)
+#
+# Copy the lines of both exercises into this cell: a kernel can't call a Python function.
+
+# %% tags=["hole"]
+@triton.jit
+def matmul_bias_gelu_kernel(a, b, bias, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+                            stride_cm, stride_cn, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                            BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    """A tile of C = A B, with EPILOGUE of gelu(A B + bias), in bands of GROUP rows. About 24 lines.
+
+    bias: (N,), contiguous. The rest as in matmul_kernel.
+    """
+    # BEGIN SOLUTION
+    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    first = tl.program_id(0) // (GROUP * columns) * GROUP  # row of tiles where the band begins
+    height = min(rows - first, GROUP)
+    place = tl.program_id(0) % (GROUP * columns)
+    m = (first + place % height) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = place // height * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    a_tile = a + m[:, None] * stride_am + k[None, :] * stride_ak
+    b_tile = b + k[:, None] * stride_bk + n[None, :] * stride_bn
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        x = tl.load(a_tile, mask=(m[:, None] < M) & (k[None, :] < K - start), other=0.0)
+        y = tl.load(b_tile, mask=(k[:, None] < K - start) & (n[None, :] < N), other=0.0)
+        total = tl.dot(x, y, total)
+        a_tile += BLOCK_K * stride_ak
+        b_tile += BLOCK_K * stride_bk
+    if EPILOGUE:
+        total += tl.load(bias + n, mask=n < N, other=0.0)[None, :]
+        total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+    inside = (m[:, None] < M) & (n[None, :] < N)
+    c_tile = c + m[:, None] * stride_cm + n[None, :] * stride_cn
+    tl.store(c_tile, total.to(c.dtype.element_ty), mask=inside)
+    # END SOLUTION
+
+# %% tags=["check"]
+for rows, columns, group, programs in [(4, 3, 2, 5), (5, 3, 2, 14), (3, 4, 8, 7)]:
+    m, n, i, j = 16 * rows - 5, 16 * columns, torch.arange(rows)[:, None], torch.arange(columns)
+    a, b, c = torch.ones(m, 16).half(), torch.ones(16, n).half(), torch.zeros(m, n)
+    tiles.count(matmul_bias_gelu_kernel, (programs,), a, b, b, c, *sizes(a, b, c), **blocks(16, 16, 16),
+                GROUP=group, EPILOGUE=False)
+    begin, height = i // group * group, (rows - i // group * group).clamp(max=group)  # of a row's band
+    number, tall = (begin * columns + j * h + i % group for h in (height, group))  # of a tile's program
+    case = f"{rows} × {columns} tiles after {programs} programs, in bands of {group}"
+    agree(c[::16, ::16], 16.0 * (number < programs), case, mistakes={
+        "They went row by row.": 16.0 * (i * columns + j < programs),
+        "The last band may have fewer rows: this skips tiles.": 16.0 * (tall < programs)})
+print("matmul_bias_gelu_kernel takes the tiles in bands")
+
+# %% tags=["check"]
+for m, n, k in [(40, 40, 40), (32, 48, 48), (20, 33, 40), (16, 48, 16)]:
+    a, b, bias, c = random(m, k), random(k, n), random(n), torch.zeros(n, m).half().T
+    product, steps = a.float() @ b.float(), -(-k // 16)
+    tiles.count(matmul_bias_gelu_kernel, grid(c, 16, 16), a, b, bias, c, *sizes(a, b, c),
+                **blocks(16, 16, 16), GROUP=2, EPILOGUE=True)
+    wrong = {"Add the bias once, not at every step along K.": gelu(product + steps * bias),
+             "bias is for the columns of C, not for its rows.": gelu(product + bias[:m, None]),
+             "First the bias, then GELU.": gelu(product) + bias, "GELU is missing.": product + bias,
+             "The bias is missing.": gelu(product)}
+    want, case = gelu(product + bias).half(), f"gelu(A B + bias) with (M, N, K) = {m, n, k}"
+    agree(c, want, case, rtol=4e-3, atol=4e-3, mistakes={name: x.half() for name, x in wrong.items()})
+print("matmul_bias_gelu_kernel agrees with PyTorch for four shapes")
+
+# %% tags=["check"]
+a, b, bias, c = (torch.ones(shape).half() for shape in ((48, 32), (32, 64), (64,), (48, 64)))
+for fused in (True, False):
+    report = tiles.count(matmul_bias_gelu_kernel, (12,), a, b, bias, c, *sizes(a, b, c),
+                         **blocks(16, 16, 16), GROUP=2, EPILOGUE=fused)
+    want = gelu(torch.full((48, 64), 33.0)) if fused else torch.full((48, 64), 32.0)
+    agree(c, want.half(), f"C of ones, EPILOGUE={fused}")
+    agree(report.array("c").loads.bytes, 0, "bytes of C loaded")
+    agree(report.stores.bytes, c.nbytes, "bytes of C stored")
+    agree(report.array("bias").loads.bytes, 384 * fused, f"bytes of bias, EPILOGUE={fused}", mistakes={
+        "Load it once, not at every step.": 768, "Without EPILOGUE, leave it alone.": 384})
+    agree(report.array("a").loads.bytes, 12 * 2 * 512, "bytes of A loaded, two steps a program")
+print("matmul_bias_gelu_kernel loads the bias once a program, and C never")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# After the loop, under `if EPILOGUE:`, add `tl.load(bias + n, mask=n < N, other=0.0)[None, :]`, and apply GELU to `total`.
+# </details>
+#
+# What does it save? Count it, beside an epilogue in a kernel of its own (PyTorch's compiler does that after cuBLAS):
+
+# %%
+a, b, bias, c = random(96, 64), random(64, 96), random(96), torch.zeros(96, 96).half()
+for fused in (True, False):
+    report = tiles.count(matmul_bias_gelu_kernel, (9,), a, b, bias, c, *sizes(a, b, c),
+                         **blocks(32, 32, 32), GROUP=8, EPILOGUE=fused)
+    again = 0 if fused else 2 * c.nbytes  # C loaded and stored once more
+    moved = report.loads.bytes + report.stores.bytes + again
+    print(f"{'fused' if fused else 'apart'}: {moved:,} bytes, of C {report.stores.bytes + again:,}")
+
+# %% [markdown]
+# How much time is that? The product takes 2·M·N·K FLOPs, and what is saved is 4·M·N bytes: M and N cancel.
+
+# %%
+def fusion_speedup(k, flops_per_s=7e14, bytes_per_s=4.28e12):
+    product_s, saved_s = 2 * k / flops_per_s, 4 / bytes_per_s  # for each element of C, on an H200
+    return (product_s + saved_s) / product_s
+
+print(", ".join(f"K = {k:,}: {fusion_speedup(k):.2f} times as fast" for k in (256, 1024, 4096, 16384)))
+
+# %% [markdown]
+# **An epilogue is free while the result is in registers. It saves a round trip of C: the shorter the sums, the more that is.**
+
+# %% [markdown]
+# ## Part 4 · Which configuration?
+#
+# Tiles, the depth of a step, warps, stages: your kernel has thousands of configurations, and which is fastest differs from shape to
+# shape. On an H200 we measured fifty for each of six shapes (`benchmarks/matmul_configurations.py`):
+
+# %%
+for shape in SHAPES:
+    configs, times_s = candidates(shape)
+    best, least_s = tuple(configs[times_s.argmin()].values()), times_s.min()
+    print(f"{' × '.join(map(str, shape)):19} {1e6 * least_s:6.1f} µs with {best}; median "
+          f"{np.median(times_s) / least_s:.1f}, slowest {times_s.max() / least_s:.0f} times that")
+
+# %% [markdown]
+# Large tiles win, until there are too few of them: at 1024 × 5120, tiles of 128 × 256 make 160, and the second wave is nearly empty.
+#
+# To measure them all is what `triton.autotune` does: minutes, for each new shape. A **cost model** predicts instead. First: how many
+# programs run on a multiprocessor at a time?
+
+# %% [markdown]
+# ### Exercise 4.1 · resident_programs
+#
+# Lab 03's `resident_blocks`, for our kernel in 16-bit numbers:
+#
+# - *Shared memory*: `num_stages` pairs of tiles of A and B (one is multiplied while the others are on their way), and 1,024 bytes for the
+#   system. A program may have 232,448 bytes besides those 1,024; a multiprocessor has 233,472.
+# - *Registers*: the threads, 32 a warp, share out the tile's float32 sums. Each needs about half as many registers again, and 30 more, for
+#   addresses and masks. It may have 255 (beyond, sums would go to memory); a multiprocessor has 65,536.
+# - *Threads*: a multiprocessor has 2,048.
+
+# %% tags=["hole"]
+def resident_programs(config):
+    """How many programs run on one multiprocessor at a time, an int; 0 if one alone breaks a limit.
+
+    config: dict with the names in CONFIG. About eight lines.
+    """
+    # BEGIN SOLUTION
+    threads = 32 * config["num_warps"]
+    pair = (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"]
+    shared_bytes = config["num_stages"] * 2 * pair
+    sums = config["BLOCK_M"] * config["BLOCK_N"] // threads
+    registers = sums + sums // 2 + 30
+    if shared_bytes > 232_448 or registers > 255:
+        return 0
+    return min(233_472 // (shared_bytes + 1024), 65_536 // (registers * threads), 2048 // threads)
+    # END SOLUTION
+
+# %% tags=["check"]
+for values, want, wrong, mistake in [
+        ((128, 256, 64, 8, 8, 3), 1, 0, "These numbers have 16 bits, 2 bytes."),
+        ((128, 128, 64, 8, 8, 4), 1, 2, "Shared memory holds a pair of tiles for each stage."),
+        ((64, 64, 64, 8, 2, 2), 6, 7, "Each program needs 1,024 bytes for the system, too."),
+        ((128, 256, 64, 8, 4, 2), 0, 1, "A thread may have 255 registers."),
+        ((64, 128, 32, 8, 4, 2), 4, 8, "Sums are not all: add half as many, and 30.")]:
+    case = f"resident_programs of {values}"
+    agree(resident_programs(dict(zip(CONFIG, values))), want, case, mistakes={mistake: wrong})
+print("resident_programs is right for five configurations that are easy to get wrong")
+
+# %% tags=["check"]
+for trial in range(200):
+    m, n, k, warps, stages = (2 ** rng.integers((5, 5, 4, 0, 0), (9, 9, 8, 5, 3))).tolist()
+    threads, shared_bytes = 32 * warps, (stages + trial % 3) * (m * k + k * n) * 2
+    sums, config = m * n // threads, dict(zip(CONFIG, (m, n, k, 8, warps, stages + trial % 3)))
+    registers, programs = sums + sums // 2 + 30, 0
+    alone = shared_bytes <= 232_448 and registers <= 255
+    needs = {233_472: shared_bytes + 1024, 65_536: registers * threads, 2048: threads}
+    while alone and all((programs + 1) * need <= limit for limit, need in needs.items()):
+        programs += 1
+    agree(resident_programs(config), programs, f"resident_programs({config})")
+print("resident_programs agrees with counting up, for 200 configurations")
+
+# %% [markdown]
+# Is it so? Compile the kernel for an H200, with no GPU, and ask. (`tiles.compiled` has Triton compile in a process of its own.)
+
+# %%
+for values in [(128, 256, 64, 8, 8, 3), (128, 128, 64, 8, 4, 3), (64, 64, 64, 8, 4, 4)]:
+    config, x = dict(zip(CONFIG, values)), torch.empty(128, 128, dtype=torch.bfloat16)
+    code = tiles.compiled(matmul_bias_gelu_kernel, *(x,) * 4, *sizes(x, x, x), EPILOGUE=False, **config)
+    sums = config["BLOCK_M"] * config["BLOCK_N"] // (32 * config["num_warps"])
+    print(f"{values}: {code.shared_bytes:,} bytes of shared memory, {code.registers} registers "
+          f"with {sums} sums in them; {resident_programs(config)} at a time")
+
+# %% [markdown]
+# ### Exercise 4.2 · cost_model
+#
+# Predict seconds. The programs that run at a time are a wave; one that is not full takes as long. In a step along K, a multiprocessor's
+# programs multiply tiles and load others meanwhile: the slower counts. It has its share of `PEAK` and of `L2_BANDWIDTH`. And a step waits: a load
+# takes `LATENCY_S`, and num_stages − 1 share the wait. (800 TFLOP/s, 14 TB/s and 0.4 µs fit our H200's table.)
+#
+# Times within a factor of two will do: the order counts. The score is **regret**: the time of your pick, over that of the best.
+
+# %% tags=["hole"]
+def cost_model(config, shape):
+    """Seconds that matmul_bias_gelu_kernel is predicted to take; inf where resident_programs is 0.
+
+    config: dict with the names in CONFIG. shape: (M, N, K), in 16-bit numbers. About twelve lines.
+    """
+    # BEGIN SOLUTION
+    programs = resident_programs(config)
+    if programs == 0:
+        return math.inf
+    m, n, k, _, _, stages = (config[name] for name in CONFIG)
+    waves = math.ceil(math.ceil(shape[0] / m) * math.ceil(shape[1] / n) / (PROCESSORS * programs))
+    compute_s = programs * 2 * m * n * k / (PEAK / PROCESSORS)
+    load_s = programs * 2 * (m + n) * k / (L2_BANDWIDTH / PROCESSORS)
+    wait_s = LATENCY_S / max(1, stages - 1)
+    return waves * math.ceil(shape[2] / k) * (max(compute_s, load_s) + wait_s)
+    # END SOLUTION
+
+# %% tags=["check"]
+for m, n, warps, stages, programs in [(128, 256, 8, 3, 1), (128, 128, 4, 3, 2), (64, 128, 4, 4, 2)]:
+    config, k = dict(zip(CONFIG, (m, n, 64, 8, warps, stages))), int(rng.integers(50, 200)) * 64
+    wave = m * PROCESSORS * programs  # rows of a full wave, with one column of tiles
+    half, full, above, deeper = (cost_model(config, shape) for shape in [
+        (wave // (2 * programs), n, k), (wave, n, k), (wave // 2 + 1, n + 1, k), (wave, n, 2 * k)])
+    case = f"cost_model({config}, ({wave}, {n}, {k})), a full wave,"
+    assert 0 < full < 0.1, f"{case} gave {full}: these are no seconds"
+    assert half > 0.9 * full / programs, f"{case} gave {full}, and {half} for half of it: as long"
+    assert above > 1.2 * full, f"{case} gave {full}, and {above} for two tiles more: another wave"
+    assert 1.7 < deeper / full < 2.2, f"{case} gave {full}, and {deeper} for twice the K: twice as long"
+agree(cost_model(config | {"num_stages": 40}, (64, 64, 64)), math.inf, "the cost of what does not fit")
+print("cost_model counts waves and steps, and refuses what does not fit")
+
+# %% tags=["check"] points=2
+regrets = {}
+for shape in SHAPES:
+    configs, times_s = candidates(shape)
+    predicted_s = np.array([cost_model(config, shape) for config in configs])
+    regrets[shape] = float(times_s[predicted_s.argmin()] / times_s.min())
+    off = np.median(times_s / predicted_s)
+    assert 0.5 < off < 2, f"{shape}: the H200 takes {off:.3g} times as long as predicted (the median)"
+mean, worst = math.prod(regrets.values()) ** (1 / 6), max(regrets, key=regrets.get)
+assert mean <= 1.08, (f"mean regret {mean:.2f}, want 1.08 (par 1.04); {regrets[worst]:.2f} at {worst}: "
+                      "what has the best configuration there that your pick has not?")
+print("cost_model picks configurations within 8 % of the best, on average")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `waves * steps * (max(compute_s, load_s) + wait_s)`. A multiprocessor's programs multiply `programs * 2 * m * n * k` in a step, at
+# `PEAK / PROCESSORS`, and load `programs * (m + n) * k` numbers of 2 bytes. With one stage nothing is on its way: the whole latency is waited for.
+# </details>
+#
+# Line: what the model says. Dots: the H200.
+
+# %%
+axes = plt.subplots(1, 2, figsize=(7.2, 3.6))[1]
+for shape, ax in zip([SHAPES[0], SHAPES[4]], axes):
+    configs, times_s = candidates(shape)
+    predicted_s = np.array([cost_model(config, shape) for config in configs])
+    fits = np.isfinite(predicted_s)
+    figures.predicted_and_measured(predicted_s[fits], lambda x: x, times_s[fits], log="xy", xunit="s",
+                                   yunit="s", xlabel="model", ylabel="time", title=str(shape), ax=ax)
+
+# %% [markdown]
+# The model is off by some 20 %, but nearly right about what is best. What it has wrong it can be taught.
+
+# %% tags=["setup"]
+def features_of(configs):
+    """Logarithms of the configurations' numbers, with mean 0 and spread 1: (configurations, 5)."""
+    x = np.log2([[config[name] for name in CONFIG if name != "GROUP"] for config in configs])
+    return (x - x.mean(0)) / x.std(0)
+
+# %% [markdown]
+# ### Exercise 4.3 · next_to_measure
+#
+# *Measure few, learn, choose*: a few measurements tell how the model is off. (AutoTVM, which the notes name, learns from them with trees;
+# here least squares will do.) Let y = log(measured / model), and X a column of ones and the features, for those that
+# were measured. Fit y ≈ X w with a penalty on large weights,
+#
+# $$w = (X^T X + 0.1\, I)^{-1} X^T y$$
+#
+# correct all predictions by it, and pick the fastest that is not measured yet.
+
+# %% tags=["hole"]
+def next_to_measure(features, model_s, measured_s):
+    """Index, an int, of the configuration to measure next: the fastest by the corrected model.
+
+    features: (configurations, d). model_s: seconds that a model predicts. measured_s: NaN where not
+    measured yet; at least one is, and one is not. Float64 arrays. About seven lines.
+    """
+    # BEGIN SOLUTION
+    known = ~np.isnan(measured_s)
+    x = np.column_stack([np.ones(len(features)), features])
+    y = np.log(measured_s[known] / model_s[known])
+    weights = np.linalg.solve(x[known].T @ x[known] + 0.1 * np.eye(x.shape[1]), x[known].T @ y)
+    corrected_s = model_s * np.exp(x @ weights)
+    return int(np.where(known, np.inf, corrected_s).argmin())
+    # END SOLUTION
+
+# %% tags=["check"]
+for _ in range(6):
+    features, lead = rng.standard_normal((40, 4)), 1.0
+    while lead < 1.1:  # until the fastest of the rest is 10 % faster than the next
+        model_s, (known, rest) = np.exp(rng.normal(-9, 0.4, 40)), np.split(rng.permutation(40), [25])
+        times_s = model_s * np.exp(0.7 + features @ rng.normal(0, 0.5, 4))
+        best, second = np.sort(times_s[rest])[:2]
+        measured_s, lead = np.where(np.isin(range(40), known), times_s, np.nan), second / best
+    got = next_to_measure(features.copy(), model_s.copy(), measured_s.copy())
+    agree(got, int(np.argmax(times_s == best)), "next_to_measure with 25 of 40 measured", mistakes={
+        "This one has been measured.": int(np.nanargmin(measured_s)),
+        "This is the model's own choice: correct the model.": int(rest[model_s[rest].argmin()])})
+print("next_to_measure learns what six models have wrong")
+
+# %% tags=["check"]
+for shape in SHAPES:
+    configs, times_s = candidates(shape)
+    model_s, measured_s = np.full(len(times_s), np.median(times_s)), np.full(len(times_s), np.nan)
+    index, tried = int(times_s.argmax()), set()  # begin with the slowest
+    for _ in range(15):
+        measured_s[index] = times_s[index]
+        tried.add(index)
+        index = next_to_measure(features_of(configs), model_s.copy(), measured_s.copy())
+    regret = np.nanmin(measured_s) / times_s.min()
+    assert regret <= 1.1, f"{shape}: the best of 15 takes {regret:.2f} times the least, want 1.1"
+    agree(len(tried), 15, f"configurations that are different among 15 measured, {shape}")
+print("next_to_measure finds good configurations in 15 measurements, from a model that knows nothing")
+
+# %% [markdown]
+# And from yours? The line is what to expect of measuring at random; the dots start from your model.
+
+# %%
+def search(shape, configs, times_s):
+    model_s, best = np.array([min(cost_model(config, shape), 1.0) for config in configs]), []
+    measured_s, index = np.full(len(times_s), np.nan), int(model_s.argmin())
+    for _ in range(12):
+        measured_s[index] = times_s[index]
+        best.append(np.nanmin(measured_s) / times_s.min())
+        index = next_to_measure(features_of(configs), model_s, measured_s)
+    return best
+
+# %%
+def at_random(times_s):
+    draws = np.random.default_rng(0).permuted(np.tile(times_s, (2000, 1)), axis=1)
+    return np.minimum.accumulate(draws, axis=1).mean(0)[:12] / times_s.min()
+
+expected = np.mean([at_random(candidates(shape)[1]) for shape in SHAPES], 0)
+found = np.mean([search(shape, *candidates(shape)) for shape in SHAPES], 0)
+figures.predicted_and_measured(range(1, 13), expected, found, dots_are="searched", ylabel="mean regret",
+                               xlabel="configurations measured", title="Measure few, learn, choose");
+
+# %% [markdown]
+# ### Clinic
+#
+# Somebody's autotuner runs each configuration once, takes the time, and keeps the fastest. Three of its decisions, from our table. What is
+# wrong?
+
+# %%
+for shape in SHAPES[:3]:
+    at_shape = [row for row in H200["rows"] if tuple(row[size] for size in "MNK") == shape]
+    rows = [row for row in at_shape if row["time_us"]]
+    pick = min(rows, key=lambda row: row["compile_s"] + 1e-6 * row["time_us"])
+    slower = pick["time_us"] / min(row["time_us"] for row in rows)
+    print(f"{shape}: picks {tuple(pick[name] for name in CONFIG)}, {slower:.0f} times the best's time")
+
+# %% [markdown]
+# <details><summary>Diagnosis</summary>
+#
+# The first call compiles: a second, where a run takes microseconds. It picks what compiles fastest, a small tile. Call once before the
+# clock starts. Then take the median of several runs, wait for the GPU, and have the caches as your program finds
+# them. `triton.autotune` does all that, once for each new value of its `key`: don't let that be the exact length of every sentence.
+# </details>
+#
+# **Predict, to leave out what can't be fast; measure what is left; and measure the run, not the compiler.**
+
+# %% [markdown]
+# ## Part 5 · Read the machine code
+#
+# Are the tensor cores used? PTX, NVIDIA's assembly language, says it by name. On an H100 or H200 it is `wgmma`: a *warp group*,
+# 128 threads, multiplies 64 × 16 by 16 × N numbers of 16 bits (N up to 256), read straight from shared memory. Without tensor cores it
+# is `fma`: one thread multiplies two numbers, and adds.
+
+# %%
+@triton.jit
+def one_dot(a, b, c, PRECISION: tl.constexpr):
+    i = tl.arange(0, 64)
+    at = i[:, None] * 64 + i[None, :]
+    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), input_precision=PRECISION))
+
+# %% [markdown]
+# **Predict.** This kernel multiplies two 64 × 64 matrices with 128 threads. How many `wgmma` in bf16? How many `fma` in each thread, if
+# there are no tensor cores?
+
+# %%
+# BEGIN SOLUTION
+wgmma_count = 64 // 16
+fma_count = 64**3 // 128
+# END SOLUTION
+ledger.predict("a 64³ product in bf16", wgmma_count, "wgmma")
+ledger.predict("a 64³ product in fp32, by a thread", fma_count, "fma")
+
+# %%
+def instructions(dtype, precision):
+    x, y = torch.empty(64, 64, dtype=dtype), torch.empty(64, 64)
+    code = tiles.compiled(one_dot, x, x, y, PRECISION=precision)
+    return {name: code.instructions(name) for name in ("wgmma.mma_async", "fma.rn.f32")}
+
+kinds = [("float8_e4m3fn", "tf32"), ("bfloat16", "tf32"), ("float32", "tf32"), ("float32", "tf32x3"),
+         ("float32", "ieee")]
+found = {kind: instructions(getattr(torch, kind[0]), kind[1]) for kind in kinds}
+
+# %%
+for (dtype, precision), counts in found.items():
+    print(f"{dtype:13} {precision:6}", *(f"{count:6} {name}" for name, count in counts.items()))
+ledger.counted("a 64³ product in bf16", found["bfloat16", "tf32"]["wgmma.mma_async"], "wgmma")
+ledger.counted("a 64³ product in fp32, by a thread", found["float32", "ieee"]["fma.rn.f32"], "fma")
+
+# %% [markdown]
+# For fp32 there is a choice. `tf32`, Triton's default, rounds what comes in to 10 bits of fraction, for tensor cores. `tf32x3` adds two
+# products with what was cut off, and is nearly exact. `ieee` is exact, and gets none. On an H200 cuBLAS reaches 728 TFLOP/s in bf16,
+# 363 in tf32, 51 in fp32.
+#
+# **Look for the instruction. A kernel that misses it is right, and fourteen times slower.**
+#
+# ## Part 6 · The hardware lottery
+#
+# "Anything that can't be fit into a matmul will be 15x slower", the notes say. 15 is 990 over 67, an H100's TFLOP/s with tensor cores and
+# without.
+
+# %% [markdown]
+# Which of many vectors is nearest? In the L2 distance there is a matmul, in the L1 distance there is none: no algebra parts x from y
+# inside |x − y|.
+#
+# $$\sum_k (x_k - y_k)^2 = \sum_k x_k^2 + \sum_k y_k^2 - 2 \sum_k x_k y_k \qquad\qquad \sum_k |x_k - y_k|$$
+#
+# Both take three operations a coordinate. The second is not harder; nobody built hardware for it. (The first has a price, too: for close
+# vectors, large numbers cancel.)
+
+# %% tags=["nbval-ignore-output"]
+def squared_distances(x, y):
+    return x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T
+
+x, y = torch.randn(2, 8192 if device.has_gpu() else 1000, 256, device=where)
+l2_s = timing.measure(squared_distances, x, y).median_s
+l1_s = timing.measure(lambda: torch.cdist(x, y, p=1)).median_s
+print(f"L2 {ledger.show(l2_s, 's')}, L1 {ledger.show(l1_s, 's')}: {l1_s / l2_s:.0f} times as long")
+
+# %% [markdown]
+# Another that lost: products of probabilities, held as logarithms. To multiply is to add, and to add is
+#
+# $$c_{ij} = \log \sum_k e^{\,a_{ik} + b_{kj}}$$
+#
+# "If someone would implement a fast log-space MM it would be amazing. Been failing to do this for years", Sasha Rush wrote in
+# 2021. But $e^{a + b}$ is $e^a e^b$: it *is* a matmul, if only nothing overflows.
+
+# %% [markdown]
+# ### Exercise 6.1 · logsumexp_matmul
+#
+# Shift each row of a, and each column of b, by its largest number: now no exponential is above 1. Multiply, take the logarithm, undo the
+# shifts. A row of −∞ (probability 0) has no finite number to shift by; its result is −∞.
+#
+# Then show where it fails: give matrices `left` and `right` for which yours says −∞, though the truth is above −1000.
+
+# %% tags=["hole"]
+def logsumexp_matmul(a, b):
+    """c, float32 (M, N): c[i, j] = logsumexp over k of a[i, k] + b[k, j], by one matmul.
+
+    a: (M, K), b: (K, N), float32; -inf may occur, inf and NaN don't. About four lines.
+    """
+    # BEGIN SOLUTION
+    row_shift = a.amax(1, keepdim=True).clamp(min=-1e30)  # -inf less -inf would be NaN
+    column_shift = b.amax(0).clamp(min=-1e30)
+    return torch.log(torch.exp(a - row_shift) @ torch.exp(b - column_shift)) + row_shift + column_shift
+    # END SOLUTION
+
+
+# float32 matrices for which logsumexp_matmul has -inf where the truth is above -1000.
+# BEGIN SOLUTION
+left = torch.tensor([[0.0, -200.0]])
+right = torch.tensor([[-200.0], [0.0]])
+# END SOLUTION
+
+# %% tags=["check"]
+for m, n, k, size in [(5, 4, 7, 1), (1, 1, 1, 300), (3, 8, 2, 300), (20, 30, 40, 60)]:
+    a, b = (torch.from_numpy(rng.uniform(-3, 3, shape)).float() for shape in ((m, k), (k, n)))
+    a += torch.from_numpy(rng.uniform(-size, size, (m, 1))).float()
+    b += torch.from_numpy(rng.uniform(-size, size, n)).float()
+    want = torch.logsumexp((a[:, :, None] + b).double(), 1).float()
+    bare, one_shift = torch.exp(a) @ torch.exp(b), torch.exp(a - a.max()) @ torch.exp(b - b.max())
+    case = f"logsumexp_matmul of {m} × {k} and {k} × {n}, rows and columns moved by up to {size}"
+    agree(logsumexp_matmul(a.clone(), b.clone()), want, case, rtol=1e-4, atol=1e-4, mistakes={
+        "exp overflows, and underflows: shift first.": bare.log(),
+        "Each row and each column needs a shift of its own.": one_shift.log() + a.max() + b.max(),
+        "Undo the shifts.": want - a.amax(1, keepdim=True) - b.amax(0)})
+print("logsumexp_matmul agrees with float64 for four sizes")
+
+# %% tags=["check"]
+for row in (0, 2):
+    a, b = random(3, 4).float(), random(4, 5).float()
+    a[row], a[1, 2], b[:, 1] = -torch.inf, -torch.inf, -torch.inf
+    want, case = torch.logsumexp(a[:, :, None] + b, 1), f"a[{row}] and b[:, 1] all -inf"
+    agree(logsumexp_matmul(a, b), want, case, rtol=1e-4, atol=1e-5)
+for name, value in {"left": left, "right": right}.items():
+    agree(getattr(value, "dtype", value), torch.float32, f"{name}.dtype")
+truth = torch.logsumexp((left[:, :, None] + right).double(), 1)
+lost = torch.isneginf(logsumexp_matmul(left, right)) & (truth > -1000)
+assert lost.any(), f"left, right: of {truth.flatten().tolist()[:4]}, none above -1000 becomes -inf"
+print("logsumexp_matmul keeps rows of -inf; left and right show where it underflows")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `a.amax(1, keepdim=True)` is −∞ for a row of −∞, and −∞ − (−∞) is NaN: `clamp` it. It fails where a's row and b's column are
+# largest at *different* k: then each product has one factor that underflows.
+# </details>
+
+# %% tags=["nbval-ignore-output"]
+a, b = torch.randn(100, 200, device=where), torch.randn(200, 100, device=where)
+exact_s = timing.measure(lambda: torch.logsumexp(a[:, :, None] + b, 1)).median_s
+matmul_s = timing.measure(logsumexp_matmul, a, b).median_s
+print(f"every exponential {ledger.show(exact_s, 's')}, by a matmul {ledger.show(matmul_s, 's')}")
+
+# %% [markdown]
+# It is safe while a row's numbers and a column's spread over less than some 87: e^−87 is about the smallest normal float32. Beyond, kernels shift
+# each *tile* by its own maximum, and rescale the sums when the maximum moves: lab 04's running sum, which in lab 06 becomes attention.
+#
+# **What is written as a matmul is fast. So look for the matmul in it.**
+
+# %% [markdown]
+# ## Part 7 · As fast as the library
+#
+# On an H200 such a kernel reaches 0.95 of cuBLAS's speed at 4096³, and 0.04 at 1000 × 5000 × 3000 (M × N × K). What is missing?
+#
+# **Pointers.** A warp loads fast when each thread takes 16 bytes at once. Triton sees that a stride of 4096 divides by 16, and does;
+# for 3000 and 5000 it does not know, and each thread loads 2 bytes. And for each element there is an address, and a mask.
+
+# %% [markdown]
+# **Descriptors.** An H100 has a unit that copies tiles by itself (*TMA*). It is told a matrix's address, shape and
+# strides once, in a *descriptor*, then "the tile at row m, column k". What is outside arrives as zeros.
+#
+# **Persistent programs.** When a program ends, its multiprocessor idles while the tile is stored and the next program's first tiles are on their
+# way. So launch 132 programs, and let each compute many tiles: p, p + 132, ... With `flatten=True` the compiler makes one loop of that over
+# tiles and that along K: the next tile's loads start before this one is done.
+#
+# The next cell, ours, makes the descriptors.
+
+# %% tags=["setup"]
+SMALL = (16, 32, 16, 2, 4, 3)  # a configuration for checks
+
+# %% tags=["driver"]
+def launch_persistent(a, b, bias, c, programs, config):
+    """Launches persistent_matmul_kernel: c = A B, or gelu(A B + bias) where bias is not None."""
+    m, n, k = (config[name] for name in CONFIG[:3])
+    tiles_of = ((a, [m, k]), (b, [k, n]), (c, [m, n]))
+    a_tiles, b_tiles, c_tiles = (TensorDescriptor.from_tensor(x, tile) for x, tile in tiles_of)
+    try:
+        persistent_matmul_kernel[(programs,)](a_tiles, b_tiles, a if bias is None else bias, c_tiles,
+                                              *c.shape, a.shape[1], EPILOGUE=bias is not None, **config)
+    except triton.runtime.errors.InterpreterError as error:
+        raise error.__cause__ from None  # the error in the kernel, as it was raised
+
+
+def persistent_matmul(a, b, bias, programs, config):
+    """A B, or gelu(A B + bias) where bias is not None, by that many programs."""
+    c = torch.full((len(a), b.shape[1]), torch.nan, dtype=a.dtype, device=where)
+    bias = None if bias is None else bias.to(where)
+    launch_persistent(a.to(where), b.to(where), bias, c, programs, config)
+    return c.cpu()
+
+# %% [markdown]
+# ### Exercise 7.1 · persistent_matmul_kernel
+#
+# Write it. `a.load([m, k])` is the tile of A at row m, column k; `c.store([m, n], tile)` stores one of C. The loop over tiles is
+# `for tile in tl.range(tl.program_id(0), ..., tl.num_programs(0), flatten=True)`. No masks, but for the bias.
+
+# %% tags=["hole"]
+@triton.jit
+def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                             BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    """The tiles of C, as in matmul_bias_gelu_kernel: program p computes p, p + tl.num_programs(0), ...
+
+    a, b, c: descriptors, with tiles of (BLOCK_M, BLOCK_K), (BLOCK_K, BLOCK_N) and (BLOCK_M, BLOCK_N).
+    About fifteen lines.
+    """
+    # BEGIN SOLUTION
+    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=True):
+        first = tile // (GROUP * columns) * GROUP
+        height = min(rows - first, GROUP)
+        place = tile % (GROUP * columns)
+        m, n = (first + place % height) * BLOCK_M, place // height * BLOCK_N
+        total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for k in range(0, K, BLOCK_K):
+            total = tl.dot(a.load([m, k]), b.load([k, n]), total)
+        if EPILOGUE:
+            column = n + tl.arange(0, BLOCK_N)
+            total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
+            total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+        c.store([m, n], total.to(c.dtype))
+    # END SOLUTION
+
+# %% tags=["check"]
+order = [(row, column) for band in ((0, 1), (2, 3), (4,)) for column in range(3) for row in band]
+for programs in (1, 2, 5, 15):
+    a, b, config = torch.ones(80, 16).half(), torch.ones(16, 96).half(), dict(zip(CONFIG, SMALL))
+    got, (once, summed) = persistent_matmul(a, b, None, programs, config), torch.zeros(2, 5, 3).half()
+    for number, tile in enumerate(order):
+        once[tile] = 16 if number < programs else torch.nan
+        summed[tile] = 16 * (1 + number // programs)
+    want, case = torch.full((5, 3), 16.0).half(), f"15 tiles of a product of ones, {programs} programs"
+    agree(got[::16, ::32], want, case, mistakes={
+        "Start a new sum for each tile.": summed, "Each program computes one tile: go on.": once})
+print("persistent_matmul_kernel computes each of 15 tiles by itself")
+
+# %% tags=["check"]
+for m, n, k, programs in [(16, 32, 48, 1), (70, 56, 40, 3), (40, 96, 16, 4), (80, 64, 32, 20)]:
+    a, b, bias, config = random(m, k), random(k, n), random(n), dict(zip(CONFIG, SMALL))
+    product, close = a.float() @ b.float(), {"rtol": 4e-3, "atol": 4e-3}
+    case = f"{m} × {k} by {k} × {n}: {-(-m // 16) * -(-n // 32)} tiles, {programs} programs"
+    agree(persistent_matmul(a, b, None, programs, config), product.half(), case, **close)
+    got = persistent_matmul(a, b, bias, programs, config)
+    agree(got, gelu(product + bias).half(), f"{case}, with bias and GELU", **close, mistakes={
+        "Bias and GELU are missing.": product.half(), "The bias is missing.": gelu(product).half(),
+        "GELU is missing.": (product + bias).half()})
+print("persistent_matmul_kernel agrees with PyTorch, with fewer programs than tiles and with more")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The loop along K shrinks to `total = tl.dot(a.load([m, k]), b.load([k, n]), total)` and stands inside the loop over tiles. The lines of the order take
+# `tile` in place of `tl.program_id(0)`.
+# </details>
+
+# %% tags=["driver"]
+def launch_wide(a, b, bias, c, config, more):
+    """Launches wide_matmul_kernel, with a program for each tile of BLOCK_N + more columns."""
+    m, n, k = (config[name] for name in CONFIG[:3])
+    tiles_of = ((a, [m, k]), (b, [k, n]), (b, [k, more]), (c, [m, n]), (c, [m, more]))
+    described = [TensorDescriptor.from_tensor(x, tile) for x, tile in tiles_of]
+    try:
+        wide_matmul_kernel[grid(c, m, n + more)](
+            *described[:3], a if bias is None else bias, *described[3:], *c.shape, a.shape[1],
+            MORE=more, EPILOGUE=bias is not None, **config)
+    except triton.runtime.errors.InterpreterError as error:
+        raise error.__cause__ from None
+
+
+def wide_matmul(a, b, bias, config, more):
+    """A B, or gelu(A B + bias) where bias is not None."""
+    c = torch.full((len(a), b.shape[1]), torch.nan, dtype=a.dtype, device=where)
+    launch_wide(a.to(where), b.to(where), None if bias is None else bias.to(where), c, config, more)
+    return c.cpu()
+
+# %% [markdown]
+# ### Exercise 7.2 · wide_matmul_kernel (optional)
+#
+# 1000 × 5000 is 8 × 20 tiles of 128 × 256: 160, two waves, the second nearly empty. Blocks have powers of two. But 256 + 64 = 320 columns
+# make 8 × 16 = 128 tiles: one wave. Write a kernel with *two* sums that share each tile of A: of BLOCK_N columns, and of the `MORE` columns
+# after them. One wave needs no loop over tiles: a program computes one.
+
+# %% tags=["hole"]
+@triton.jit
+def wide_matmul_kernel(a, b, b_more, bias, c, c_more, M, N, K, BLOCK_M: tl.constexpr,
+                       BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MORE: tl.constexpr,
+                       GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    """A tile of C, BLOCK_M × (BLOCK_N + MORE), in bands of GROUP rows. About twenty lines.
+
+    a, b, c: as in persistent_matmul_kernel. b_more, c_more: tiles of (BLOCK_K, MORE), (BLOCK_M, MORE).
+    """
+    # BEGIN SOLUTION
+    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N + MORE)
+    first = tl.program_id(0) // (GROUP * columns) * GROUP
+    height = min(rows - first, GROUP)
+    place = tl.program_id(0) % (GROUP * columns)
+    m, n = (first + place % height) * BLOCK_M, place // height * (BLOCK_N + MORE)
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    more = tl.zeros((BLOCK_M, MORE), tl.float32)
+    for k in range(0, K, BLOCK_K):
+        x = a.load([m, k])
+        total = tl.dot(x, b.load([k, n]), total)
+        more = tl.dot(x, b_more.load([k, n + BLOCK_N]), more)
+    if EPILOGUE:
+        total = biased_gelu(total, bias, n, N, BLOCK_N)
+        more = biased_gelu(more, bias, n + BLOCK_N, N, MORE)
+    c.store([m, n], total.to(c.dtype))
+    c_more.store([m, n + BLOCK_N], more.to(c.dtype))
+    # END SOLUTION
+
+
+@triton.jit
+def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
+    """gelu(total + bias), for COLUMNS columns from n on. Three lines."""
+    # BEGIN SOLUTION
+    column = n + tl.arange(0, COLUMNS)
+    total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
+    return total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+    # END SOLUTION
+
+# %% tags=["check"]
+for m, n, k in [(16, 48, 16), (70, 56, 40), (40, 144, 32)]:
+    a, b, bias, config = random(m, k), random(k, n), random(n), dict(zip(CONFIG, SMALL))
+    product, case = a.float() @ b.float(), f"{m} × {k} by {k} × {n} in tiles of 16 × (32 + 16)"
+    narrow, first = product.half(), product + bias[[j - 32 * (j % 48 >= 32) for j in range(n)]]
+    narrow[:, [j for j in range(n) if j % 48 >= 32]] = torch.nan
+    got = wide_matmul(a, b, None, config, 16)
+    agree(got, product.half(), case, rtol=4e-3, atol=4e-3, mistakes={
+        "The columns of MORE are missing.": narrow})
+    want, got = gelu(product + bias).half(), wide_matmul(a, b, bias, config, 16)
+    agree(got, want, f"{case}, with bias and GELU", rtol=4e-3, atol=4e-3, mistakes={
+        "The columns of MORE have a bias of their own.": gelu(first).half()})
+print("wide_matmul_kernel agrees with PyTorch for three shapes")
+
+# %% [markdown]
+# Which width? The time goes by the area that whole waves have, full or not. `matmul`, the last function of this lab, takes the one that pays
+# for less:
+
+# %% tags=["driver"]
+def area_paid(m, n, width):
+    """Elements of C that whole waves of tiles of 128 × width have."""
+    tiles = math.ceil(m / 128) * math.ceil(n / width)
+    return math.ceil(tiles / PROCESSORS) * PROCESSORS * 128 * width
+
+
+def matmul(a, b, bias=None):
+    """A B, or gelu(A B + bias), on a GPU; 16-bit numbers, rows that begin at multiples of 16 bytes."""
+    config = dict(zip(CONFIG, (128, 256, 64, 16, 8, 3)))
+    c = torch.empty(len(a), b.shape[1], dtype=a.dtype, device=a.device)
+    if area_paid(*c.shape, 320) < area_paid(*c.shape, 256):
+        try:
+            launch_wide(a, b, bias, c, config | {"num_stages": 4}, 64)
+            return c
+        except triton.CompilationError:
+            pass  # the optional exercise is not solved: 256 columns do
+    launch_persistent(a, b, bias, c, PROCESSORS, config)
+    return c
+
+
+def matmul_bias_gelu(a, b, bias):
+    """gelu(A B + bias), fused, on a GPU."""
+    return matmul(a, b, bias)
+
+# %% [markdown]
+# **Predict, then measure.** On a GPU: the line is the machine's peak, times the part of C in the area that whole waves pay for; the dots are
+# your kernel and cuBLAS. Without a GPU: the line is the formula for what a wave loads; the dots are counted from your order.
+
+# %%
+PRODUCTS = [(4096, 4096, 4096), (8192, 8192, 8192), (4000, 4096, 4096), (8192, 2048, 4096),
+            (4096, 11008, 4096), (1000, 5000, 3000)]
+
+def flops_per_s(function, shape):
+    m, n, k = shape
+    a, b = torch.randn(m, k, device=where).bfloat16(), torch.randn(k, n, device=where).bfloat16()
+    return 2 * m * n * k / timing.measure(function, a, b, cold_cache=True).median_s
+
+# %%
+def draw_speed():
+    peak = machine.profile().flops_per_s["bf16"]
+    limits = [peak * m * n / min(area_paid(m, n, 256), area_paid(m, n, 320)) for m, n, _ in PRODUCTS]
+    speeds = {name: [flops_per_s(function, shape) for shape in PRODUCTS]
+              for name, function in (("ours", matmul), ("cuBLAS", torch.mm))}
+    ax = figures.predicted_and_measured(range(6), {"ours": limits}, speeds, xlabel="M × N × K",
+                                        ylabel="speed", yunit="FLOP/s", title=device.name())
+    ax.set(ylim=(0, None), xticks=range(6), xticklabels=["\n".join(map(str, s)) for s in PRODUCTS])
+
+# %%
+def draw_waves():
+    groups = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
+    strips_mb = {"128 × 128": (1.05, 1.05), "128 × 256": (1.05, 2.1)}  # of A and B
+    formula = {name: [g * a + 132 / g * b for g in groups] for name, (a, b) in strips_mb.items()}
+    counted = {name: [wave_bytes(g, 64, 512, 0, *mb) for g in groups] for name, mb in strips_mb.items()}
+    figures.predicted_and_measured(groups, formula, counted, dots_are="counted", log="xy", ylabel="MB",
+                                   xlabel="rows of tiles in a band", title="What 132 programs load")
+
+# %% tags=["nbval-ignore-output"]
+draw_speed() if device.has_gpu() else draw_waves();
+
+# %% tags=["nbval-ignore-output"]
+shape = (4096, 11008, 4096)
+if device.has_gpu():
+    speed, source = flops_per_s(matmul, shape), f"lab 05, measured on {device.name()}"
+else:
+    speed, source = 2 * math.prod(shape) / candidates(shape)[1].min(), "lab 05, measured on an H200"
+ledger.constant("bf16 matmul, large matrices", speed, "FLOP/s", source)
+ledger.table()
+
+# %% [markdown]
+# On an H200, beside cuBLAS and turn by turn: 0.99, 1.03, 1.00, 0.99 and 1.03 of its speed; and 0.75 for the last shape, 65 µs to its 49, with tiles
+# of 256 columns 81. Where is the rest? A row of B takes 10,000 bytes, no multiple of 128, so each 128 bytes that TMA fetches lie in two cache lines:
+# with padded rows the same work takes 10 µs less. The library has kernels that bear that better.
+#
+# **Tiles feed a tensor core that are large, shared, on their way early, and as many as there are places for them.**
+
+# %% [markdown]
+# ## Where it is used
+#
+# - The bands are from Triton's tutorial on matmul; CUTLASS calls it *threadblock swizzling*. cuBLAS chooses among hundreds of kernels by a model
+#   of its own.
+# - AutoTVM: Chen et al., *Learning to Optimize Tensor Programs* (2018). PyTorch's Inductor measures some dozen configurations
+#   (`max-autotune`), and fuses epilogues as you did.
+# - *The Hardware Lottery*: Sara Hooker (2020). The slides "15x" and the log-space matmul: Horace He (2024).
+# - The notes of 2024 say that "achieving very high-performance is not possible with Triton". For these shapes it is.
+
+# %% [markdown]
+# **Limits of ours.** With few tiles and long sums (512 × 512 × 65,536), one wave is mostly empty whatever the width; then several programs must
+# share a tile's sum (*split-K*, *stream-K*). Descriptors ask for rows that begin at multiples of 16 bytes. And the next GPUs do it
+# otherwise: on a B200 the sums live in a memory of the tensor core's own, so that tiles of 256 × 256 cost no registers.
+
+# %% [markdown]
+# ## Done
+#
+# `python -m grading 05` grades your lab.
+#
+# **Harder.** With split-K, s programs share a tile: each sums K/s products, and adds its part to C in memory, in float32. What does
+# it bring and cost for 512 × 512 × 65,536, with tiles of 128 × 128 on 132 multiprocessors?
+#
+# <details><summary>Answer</summary>
+#
+# 16 tiles keep 16 multiprocessors busy. s = 8 makes it 128, nearly eight times as fast: 50 µs at 700 TFLOP/s. The price: 8 · 512² · 4 bytes
+# = 8 MB of atomic additions in place of 0.5 MB stored, 2 µs; C must be zero before, and the last bits depend on the order of the
+# additions.
+# </details>

@@ -1,0 +1,159 @@
+"""The attack catalogue (tests/attacks): each gets its honest score, harms nothing, and the next submission is graded right."""
+import contextlib
+import functools
+import os
+import re
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import grading.wire
+from grading import confinement, jail, score
+from grading.holes import Answer
+from grading.lab import ROOT
+from grading.run import Nursery
+from tests.mini_lab import mini_lab
+
+LIMITS_S = {"memory": 3.0}  # of a check and of a cell, other than 1 s
+LAB = mini_lab()
+LAB = replace(LAB, cells=tuple(cell for cell in LAB.cells if "held-out" not in cell.tags))  # one check an exercise
+SOLUTION = {name: Answer(text) for name, text in LAB.solution.items()}
+ASKED = {"double", "scale_", "predicted"}
+MEMORY_BYTES = 1 << 29
+FAMILIES = ("processes", "memory", "files", "network", "python", "wire")
+WIRE = '''\
+import json, struct, sys, time
+def wire():
+    frame = sys._getframe()
+    while not hasattr(frame.f_locals.get("self"), "wire"):
+        frame = frame.f_back
+    return frame.f_locals["self"].wire.socket
+def frame(header, *buffers):
+    text = (header if isinstance(header, str) else json.dumps(header)).encode()
+    lengths = [len(text), *map(len, buffers)]
+    return struct.pack(f"<I{len(lengths)}Q", len(lengths), *lengths) + text + b"".join(buffers)
+def answer(value, kind="value", containers=None, storages=None):
+    return {"kind": kind, "value": value, "containers": containers or [], "storages": storages or []}
+def told(kind, text):
+    exception = {"type": kind, "text": text, "line": None, "code": None}
+    return answer(["ref", 0], kind="error", containers=[["dict", [[key, value] for key, value in exception.items()]]])
+'''
+
+
+def cases(family):
+    """[(title, {"gets": ..., "says": ...}, text)] of one file."""
+    text = (ROOT / "tests" / "attacks" / f"{family}.txt").read_text()
+    for case in re.split(r"^%% ", text, flags=re.MULTILINE)[1:]:
+        title, rest = case.split("\n", 1)
+        promises, rest = re.match(r"((?:(?:gets|says|others): [^\n]*\n)+)(.*)", rest, re.DOTALL).groups()
+        yield pytest.param(family, dict(line.split(": ", 1) for line in promises.splitlines()), rest, id=f"{family}: {title}")
+
+
+ATTACKS = [case for family in FAMILIES for case in cases(family)]
+BACKENDS = [name for name in ("bubblewrap", "landlock") if jail.JAILS[name].problem() is None] or ["bubblewrap"]
+CASES = [pytest.param(backend, *case.values, id=f"{backend}-{case.id}") for backend in BACKENDS for case in ATTACKS
+         if backend == BACKENDS[0] or case.values[0] in FAMILIES[:4]]  # what is within Python is the same in each jail
+
+
+class Arena:
+    """A nursery in a jail, and what an attack could reach for: sockets that listen, files of others."""
+
+    def __init__(self, jail, folder):
+        self.nursery, self.outside = Nursery(jail=jail, bare=True), folder
+        self.tcp = socket.create_server(("127.0.0.1", 0))
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind(self.tcp.getsockname())
+        self.unix, self.abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+        self.unix.bind(str(folder / "socket"))
+        self.abstract.bind(f"\0{self.tcp.getsockname()[1]}")
+        self.listening = (self.tcp, self.udp, self.unix, self.abstract)
+        for each in self.listening:
+            each.setblocking(False)
+            if each is not self.udp:
+                each.listen()
+        (folder / "secret").write_text("secret")
+        for path in (folder, *folder.iterdir()):
+            path.chmod(0o777)
+        self.before = self.state()
+        self.nursery.fork().end()
+        self.family = self.processes()
+
+    def fill_in(self, text):
+        """An attack's text, with the names of what it reaches for."""
+        names = {"OUTSIDE": self.outside, "ROOT": ROOT, "PORT": self.tcp.getsockname()[1], "GRADER": os.getpid(),
+                 "UNIX": self.outside / "socket"}
+        return re.sub("|".join(names), lambda match: str(names[match[0]]), text)
+
+    def state(self):
+        """What an attack must leave as it is."""
+        files = [*self.outside.iterdir(), *map(Path, (grading.wire.__file__, torch.__file__, np.__file__))]
+        return {path: (path.stat().st_mode, path.stat().st_mtime_ns, path.stat().st_size) for path in files}
+
+    def processes(self):
+        return set(confinement.tree(self.nursery.process.pid))
+
+    def insist_on_no_harm(self):
+        assert self.state() == self.before
+        for each in self.listening:
+            with pytest.raises(BlockingIOError):
+                each.recv(1) if each is self.udp else each.accept()
+        assert self.processes() == self.family  # the warm process is the same one, and nothing else runs
+
+    def close(self):
+        self.nursery.close()
+        for each in self.listening:
+            each.close()
+
+
+class Less:
+    """A jail with less memory than usual."""
+
+    @contextlib.contextmanager
+    def confinement(self):
+        with super().confinement() as inside:
+            inside.memory_bytes = MEMORY_BYTES
+            yield inside
+
+
+@pytest.fixture(scope="module")
+def arenas(tmp_path_factory):
+    """The arena of a backend, made at its first use."""
+    with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECRET_TOKEN", "secret")
+
+        @functools.cache
+        def arena(backend):
+            if problem := jail.JAILS[backend].problem():
+                pytest.skip(f"there is no {backend} here: {problem}")
+            small = type("Small", (Less, type(jail.JAILS[backend])), {})()
+            return stack.enter_context(contextlib.closing(Arena(small, tmp_path_factory.mktemp("outside"))))
+        yield arena
+
+
+def results(nursery, text=None, limit_s=10.0):
+    answers = SOLUTION | ({"double": Answer(text)} if text else {})
+    lab = replace(LAB, cells=tuple(replace(cell, limit_s=limit_s) for cell in LAB.cells))
+    return {result.exercise.split()[1]: result for result in score.score(lab, answers, nursery, only=ASKED)}
+
+
+@pytest.mark.parametrize("backend, family, promises, text", CASES)
+def test_an_attack_gets_its_honest_score_and_harms_nothing(arenas, backend, family, promises, text, monkeypatch):
+    arena, limit_s = arenas(backend), LIMITS_S.get(family, 1.0)
+    monkeypatch.setattr("grading.run.CELL_S", limit_s)
+    found = results(arena.nursery, arena.fill_in(WIRE + text if family == "wire" else text), limit_s)
+    got = found["double"]
+    assert f"{got.status} {got.points}" in promises["gets"].split(" or "), got
+    assert promises.get("says", "") in got.message
+    got.message.encode()
+    assert len(got.message) < 5000
+    assert found["scale_"].status == found["predicted"].status == "passed" or "others" in promises
+    arena.insist_on_no_harm()
+    assert {result.status for result in results(arena.nursery).values()} == {"passed"}
+
+
+def test_the_catalogue_is_long():
+    assert len(ATTACKS) >= 60 and len({case.id for case in ATTACKS}) == len(ATTACKS)

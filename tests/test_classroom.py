@@ -1,0 +1,221 @@
+"""A class: attempts and deadlines, what a second run keeps, what is gathered for reading."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime
+
+import nbformat
+import pytest
+
+from grading import __main__ as command
+from grading import build, classroom, lab, report, similar, store, submissions
+from grading.holes import BLANK, Answer
+from grading.lab import ROOT
+from grading.report import Result
+from grading.submissions import Submission
+
+FIRST = lab.names()[0]
+LAB = lab.read(FIRST)
+
+
+def hand_in(path, texts=None, edit=None):
+    """A submission of the first lab: solved but for some holes."""
+    built = build.lab_notebook(LAB.filled(LAB.solution | (texts or {})))
+    if edit:
+        edit(built)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(built, path)
+    return path
+
+
+def touch(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+
+
+def seconds(text):
+    return datetime.fromisoformat(text).timestamp()
+
+
+@pytest.mark.parametrize("names", [
+    [f"{FIRST}-Copy1.ipynb", f"{FIRST}.ipynb"], [f"{FIRST}.ipynb", f"{FIRST}_1.ipynb", f"{FIRST}-2.ipynb", f"{FIRST} (10).ipynb"],
+    [f"{FIRST}_2026-11-01T09-30-00.ipynb", f"{FIRST}_2026-11-02T08-00.ipynb", f"{FIRST}_2026-11-02 18:00:00.ipynb"],
+    [f"20261101-093000/{FIRST}.ipynb", f"20261102-080000/{FIRST}.ipynb"]], ids=["copies", "numbers", "times", "folders"])
+def test_attempts_are_told_apart(tmp_path, names):
+    touch(tmp_path / "ada", *reversed(names))
+    found, strays = submissions.find(tmp_path)
+    assert [str(one.path.relative_to(tmp_path / "ada")) for one in found] == names and not strays
+    assert [one.attempt for one in found] == list(range(1, len(names) + 1))
+    assert [one.counts for one in found] == [False] * (len(names) - 1) + [True]
+    assert [one.counts for one in submissions.find(tmp_path, count="first")[0]] == [True] + [False] * (len(names) - 1)
+    assert all(one.counts for one in submissions.find(tmp_path, count="best")[0])
+
+
+def test_a_student_s_number_is_no_time(tmp_path):
+    touch(tmp_path / "202611010930", f"{FIRST}.ipynb")
+    assert submissions.find(tmp_path)[0][0].time_s > time.time() - 60
+
+
+def test_late_is_after_the_deadline(tmp_path):
+    touch(tmp_path / "ada", f"{FIRST}_2026-11-01T10-00.ipynb", f"{FIRST}_2026-11-01T12-30.ipynb")
+    touch(tmp_path / "bob", f"{FIRST}/{FIRST}.ipynb")
+    (tmp_path / "bob" / FIRST / "timestamp.txt").write_text("2026-11-01 13:00:00.000 UTC")
+    due = {FIRST: seconds("2026-11-01T12:00")}
+    late = {(one.student, one.attempt): one.late_s for one in submissions.find(tmp_path, due)[0]}
+    assert late["ada", 1] == 0 and late["ada", 2] == 1800
+    assert late["bob", 1] == round(seconds("2026-11-01T13:00+00:00") - due[FIRST])
+    assert submissions.find(tmp_path)[0][0].late_s is None
+
+
+def test_deadlines_are_read(monkeypatch):
+    found = command.deadlines([f"{FIRST[:2]}=2026-11-02T12:00", "2026-11-01"])
+    assert found[FIRST] == seconds("2026-11-02T12:00") and found[lab.names()[1]] == seconds("2026-11-01")
+    for word in ("tomorrow", "99=2026-11-01"):
+        with pytest.raises(command.BadInput, match="--deadline"):
+            command.deadlines([word])
+
+
+def test_of_several_attempts_the_best_counts():
+    def one(attempt, points):
+        return classroom.Graded(Submission("ada", FIRST, None, attempt=attempt), LAB, [Result("1.1 x", points, 3, "passed")])
+    assert [graded.submission.attempt for graded in classroom.counting([one(1, 1), one(2, 3), one(3, 3)])] == [2]
+
+
+def grade(folder, out, *more):
+    return subprocess.run([sys.executable, "-m", "grading", str(folder), "--out", str(out), "--unsafe", *more], cwd=ROOT, capture_output=True,
+                          text=True, timeout=300)
+
+
+def test_a_second_run_grades_what_is_new_and_equal_answers_once(tmp_path):
+    for student in ("ada", "bob"):
+        hand_in(tmp_path / "class" / student / f"{FIRST}.ipynb")
+    hand_in(tmp_path / "class" / "cyd" / f"{FIRST}.ipynb", {"predicted_fetches": "predicted_fetches = 3"})
+    first = grade(tmp_path / "class", tmp_path / "out")
+    assert first.returncode == 0, first.stderr
+    kept = set((tmp_path / "out" / "graded").glob("*.json"))
+    assert len(kept) == 2 and "3 submissions of 3 students:" in first.stdout
+    hand_in(tmp_path / "class" / "cyd" / f"{FIRST}.ipynb", {"predicted_fetches": "predicted_fetches = 115_008"})
+    second = grade(tmp_path / "class", tmp_path / "out")
+    assert "3 submissions of 3 students, 2 of them kept from before" in second.stdout
+    assert len(set((tmp_path / "out" / "graded").glob("*.json")) - kept) == 1
+    rows = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert len(rows) == 3 * len(LAB.exercises) and all(row["status"] == "passed" for row in rows)
+
+
+def test_a_grader_that_is_killed_goes_on_where_it_was(tmp_path):
+    """kill -9: no mark lost, none counted twice."""
+    for i in range(8):
+        hand_in(tmp_path / "class" / f"student{i}" / f"{FIRST}.ipynb", {"predicted_fetches": f"predicted_fetches = {i}"})
+    arguments = [sys.executable, "-m", "grading", str(tmp_path / "class"), "--out", str(tmp_path / "out"), "--unsafe"]
+    run = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    children = set()
+    while run.poll() is None and len(list((tmp_path / "out").glob("graded/*.json"))) < 2:
+        children |= descendants(run.pid)
+        time.sleep(0.02)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    before = len(list((tmp_path / "out").glob("graded/*.json")))
+    assert 2 <= before < 8 and not (tmp_path / "out" / "results.json").exists()
+    end = time.monotonic() + 10
+    while any(map(alive, children)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not [pid for pid in children if alive(pid)], "processes are left"
+    again = grade(tmp_path / "class", tmp_path / "out")
+    assert f"8 submissions of 8 students, {before} of them kept from before" in again.stdout, again.stderr
+    rows = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert len(rows) == len({(row["student"], row["exercise"]) for row in rows}) == 8 * len(LAB.exercises)
+    assert sum(row["points"] for row in rows) == 8 * sum(e.points for e in LAB.exercises) - 8
+
+
+def descendants(pid):
+    """The processes that a process started, and those that they started."""
+    found = set()
+    for child in subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split():  # noqa: PLW1510
+        found |= {int(child)} | descendants(child)
+    return found
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_one_grader_at_a_time(tmp_path):
+    first = store.Store(tmp_path)
+    with pytest.raises(store.Busy):
+        store.Store(tmp_path)
+    assert first.seed() == first.seed() == int((tmp_path / "seed").read_text())
+
+
+def test_a_key_changes_with_all_that_the_points_follow_from():
+    job = classroom.Job(FIRST, {"x": Answer("1")}, 0)
+    others = [classroom.Job(FIRST, {"x": Answer("2")}, 0), classroom.Job(FIRST, {"x": Answer("1")}, 1), classroom.Job(lab.names()[1], job.answers, 0)]
+    assert store.Store.key(job) == store.Store.key(classroom.Job(FIRST, {"x": Answer("1")}, 0))
+    assert len({store.Store.key(one) for one in (job, *others)}) == 4
+
+
+def test_what_is_damaged_is_graded_again(tmp_path):
+    kept = store.Store(tmp_path)
+    kept.put("a", [Result("1.1 x", 1, 1, "passed")])
+    assert kept.get("a") == [Result("1.1 x", 1, 1, "passed")]
+    (tmp_path / "graded" / "a.json").write_text('[{"exercise": "1.1')
+    assert kept.get("a") is None
+
+
+def test_written_answers_are_gathered(tmp_path):
+    from grading import notebook
+
+    question = next(cell for cell in LAB.cells if "answer" in cell.tags).source.splitlines()[0]
+
+    def in_place(built):
+        cell = next(cell for cell in built.cells if BLANK in cell.source)
+        cell.source = cell.source.replace(BLANK, "`one` is wrong.\n<b>So.</b>")
+
+    def below(built):
+        place = next(i for i, cell in enumerate(built.cells) if BLANK in cell.source)
+        built.cells.insert(place + 1, nbformat.v4.new_markdown_cell("`two` is wrong."))
+    for edit, want in ((in_place, "`one` is wrong.\n<b>So.</b>"), (below, "`two` is wrong."), (None, ""), (lambda built: built.cells.clear(), "")):
+        (asked, text), *_ = notebook.written_answers(LAB, hand_in(tmp_path / "x.ipynb", edit=edit))
+        assert question in asked and text == want
+
+
+def test_the_screen_says_what_was_hard_and_who_needs_a_look():
+    def one(student, *statuses, **more):
+        results = [Result(f"{e.number} {e.name}", e.points * (s == "passed"), e.points, s, "") for e, s in zip(LAB.exercises, statuses, strict=True)]
+        return classroom.Graded(Submission(student, FIRST, None, **more), LAB, results, {})
+    count = len(LAB.exercises)
+    graded = [one("ada", *["passed"] * count, late_s=7200), one("bob", "died", *["passed"] * (count - 1))]
+    assert report.to_look_at(graded) == [("ada", FIRST[:2], "2.0 h late"), ("bob", FIRST[:2], "1 died")]
+    rows = [row for one in graded for row in one.rows]
+    assert rows[0]["late_s"] == 7200 and set(rows[0]) == set(report.FIELDS)
+    assert report.class_table(rows).row_count == count and report.distribution(rows).row_count == 10
+
+
+def test_similar_submissions_are_found_past_renaming():
+    pytest.importorskip("copydetect")
+    solution = LAB.solution["reshaped"]
+    own = "def reshaped(view, shape):\n    import torch\n    try:\n        x = torch.empty(99).as_strided(*view).view(shape)\n    except RuntimeError:\n        return None\n    return tuple(x.shape), x.stride(), view[2]"
+
+    def one(student, text):
+        answers = {e.name: Answer(e.stub, False) for e in LAB.exercises} | {"reshaped": Answer(text)}
+        return classroom.Graded(Submission(student, FIRST, None), LAB, [], answers)
+    copied = solution.replace("runs", "pieces").replace("stride", "jump").replace("elements", "many")
+    pair, = similar.pairs([one("ada", solution), one("bob", copied), one("cyd", own), one("dan", LAB.exercise("reshaped").stub)])
+    assert pair.students == ("ada", "bob") and pair.share > 0.9 and len(pair.lines[0]) > 10
+    everybody = [one(f"student{i}", solution) for i in range(10)]
+    assert not similar.pairs(everybody), "what all wrote says nothing"
+
+
+def test_a_scheduler_that_is_not_there_is_told(tmp_path):
+    hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb")
+    run = grade(tmp_path / "class", tmp_path / "out", "--scheduler", "tcp://127.0.0.1:9")
+    assert run.returncode == 2 and "Traceback" not in run.stderr
+    assert "no Dask scheduler answers" in run.stderr or "pip install distributed" in run.stderr

@@ -1,0 +1,73 @@
+"""nbgrader's gradebook, read back through its own API. Needs nbgrader, which students don't."""
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+from grading import build, gradebook, lab, report
+from grading.report import Result
+from grading.submissions import Submission
+
+FIRST = lab.names()[0]
+LAB = lab.read(FIRST)
+EVIL = "<script>alert(1)</script>"
+CONFIG = """\
+from nbgrader.plugins import BasePlugin
+class Tenth(BasePlugin):
+    def late_submission_penalty(self, student_id, score, total_seconds_late):
+        return score / 10
+c = get_config()
+c.AssignLatePenalties.plugin_class = Tenth
+"""
+
+
+def rows(student, **failed):
+    results = [Result(f"{e.number} {e.name}", 0 if e.name in failed else e.points, e.points, "failed" if e.name in failed else "passed",
+                      failed.get(e.name, "")) for e in LAB.exercises]
+    return report.rows(student, FIRST, results)
+
+
+def test_a_comment_is_shown_letter_by_letter():
+    assert gradebook.as_code(f"gave {EVIL}\nwant 3") == f"    gave {EVIL}\n    want 3"
+
+
+def test_the_notebook_that_nbgrader_shows_is_ours_with_their_answers(tmp_path):
+    path = tmp_path / "x.ipynb"
+    nbformat.write(build.lab_notebook(LAB.filled(LAB.solution)), path)
+    shown = gradebook._shown(LAB, rows("ada", permuted="gave 1"), Submission("ada", FIRST, path))
+    marked = [cell.metadata["nbgrader"] for cell in shown.cells if "nbgrader" in cell.metadata]
+    assert len({mark["grade_id"] for mark in marked}) == 2 * len(LAB.exercises)
+    assert sum(mark.get("points", 0) for mark in marked) == sum(e.points for e in LAB.exercises)
+    assert LAB.solution["permuted"] in [cell.source for cell in shown.cells]
+    assert "failed: gave 1" in [output.text for cell in shown.cells for output in cell.get("outputs", [])]
+
+
+def test_the_rows_are_right_in_nbgrader_s_own_eyes(tmp_path):
+    api = pytest.importorskip("nbgrader.api")
+    (tmp_path / "nbgrader_config.py").write_text(CONFIG)
+    handed_in = {(student, FIRST, 1): Submission(student, FIRST, tmp_path / "none.ipynb", time_s=time_s) for student, time_s in (("ada", 1.8e9), ("bob", 1.8e9 + 60))}
+    all_rows = rows("ada") + rows("bob", permuted=EVIL)
+    for _ in range(2):  # a second time changes nothing
+        assert gradebook.write(all_rows, handed_in, tmp_path, {FIRST: 1.8e9}) == 2
+    most = sum(e.points for e in LAB.exercises)
+    with api.Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}") as book:
+        ada, bob = (book.find_submission(FIRST, student) for student in ("ada", "bob"))
+        assert (ada.score, ada.max_score, ada.total_seconds_late, ada.late_submission_penalty) == (most, most, 0, 0)
+        assert bob.score == most - 1 and bob.total_seconds_late == 60 and bob.late_submission_penalty == pytest.approx(bob.score / 10)
+        assert not ada.needs_manual_grade
+        grade = book.find_grade("check-2-1-permuted", FIRST, FIRST, "bob")
+        grade.manual_score = 1
+        book.db.commit()
+    gradebook.write(all_rows, handed_in, tmp_path)
+    with api.Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}") as book:
+        assert book.find_submission(FIRST, "bob").score == most, "a grader's own mark stays"
+    done = subprocess.run([sys.executable, "-m", "nbgrader", "generate_feedback", FIRST, "--course", "x"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "feedback" / "bob" / FIRST / f"{FIRST}.html").read_text()
+    assert EVIL not in page and "&lt;script&gt;alert(1)" in page
+
+
+def test_bad_input_gets_one_sentence(tmp_path, capsys):
+    assert gradebook.main([str(tmp_path), str(tmp_path), str(tmp_path)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1

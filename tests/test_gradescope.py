@@ -1,0 +1,87 @@
+"""Gradescope: its results.json, and the zip that its autograder is made of, run as it runs there but for the container."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import nbformat
+import pytest
+
+from grading import build, classroom, gradescope, lab
+from grading.report import Result
+from grading.submissions import Submission
+
+FIRST = lab.names()[0]
+LAB = lab.read(FIRST)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """/autograder, with the zip unpacked."""
+    home = tmp_path_factory.mktemp("autograder")
+    gradescope.write_zip(FIRST, home / "autograder.zip", seed=5, unsafe=True)
+    with zipfile.ZipFile(home / "autograder.zip") as archive:
+        archive.extractall(home / "source")
+    (home / "results").mkdir()
+    return home
+
+
+def run(home, **notebooks):
+    """What the autograder makes of these notebooks, {name: cells edited by a function}."""
+    shutil.rmtree(home / "submission", ignore_errors=True)
+    (home / "submission").mkdir()
+    for name, edit in notebooks.items():
+        built = build.lab_notebook(LAB.filled(LAB.solution))
+        edit(built)
+        nbformat.write(built, home / "submission" / f"{name}.ipynb")
+    environment = {**os.environ, "PYTHONPATH": ""}
+    done = subprocess.run([sys.executable, "-m", "grading.gradescope", "grade", "--home", str(home)], cwd=home / "source", env=environment,
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads((home / "results" / "results.json").read_text())
+
+
+def test_the_zip_holds_what_it_takes_and_no_other_lab(home):
+    with zipfile.ZipFile(home / "autograder.zip") as archive:
+        names = archive.namelist()
+        modes = {name: archive.getinfo(name).external_attr >> 16 for name in ("setup.sh", "run_autograder")}
+    assert {"setup.sh", "run_autograder", "requirements.lock", f"solutions/{FIRST}.py", "grading/__main__.py"} <= set(names)
+    assert [name for name in names if name.startswith("solutions/")] == [f"solutions/{FIRST}.py"]
+    assert set(modes.values()) == {0o755}
+    for name in modes:
+        assert subprocess.run(["bash", "-n", home / "source" / name]).returncode == 0  # noqa: PLW1510
+
+
+def test_a_submission_by_any_name_is_graded(home):
+    def wrong(built):
+        cell = next(cell for cell in built.cells if "predicted_fetches =" in cell.source)
+        cell.source = "predicted_fetches = 1797"
+    found = run(home, my_homework=wrong)
+    assert found["score"] == sum(e.points for e in LAB.exercises) - 1
+    assert [test["max_score"] for test in found["tests"]] == [e.points for e in LAB.exercises]
+    last = found["tests"][-1]
+    assert (last["number"], last["name"], last["status"]) == ("4.2", "predicted_fetches", "failed") and "1797" in last["output"]
+    assert all(test["output_format"] == "text" and test["visibility"] == "visible" for test in found["tests"])
+
+
+def test_what_is_missing_is_told(home):
+    assert "there is no notebook" in run(home)["output"]
+    found = run(home, one=lambda built: None, two=lambda built: None)
+    assert found["score"] == 0 and "one.ipynb, two.ipynb" in found["output"]
+
+
+def test_results_are_in_gradescope_s_form():
+    results = [Result("1.1 x", 1, 2, "partly passed", "<b>no</b>")]
+    found = gradescope.results(classroom.Graded(Submission("ada", FIRST, None), LAB, results))
+    assert found["score"] == 1 and found["output_format"] == "text"
+    test, = found["tests"]
+    assert test == {"number": "1.1", "name": "x", "score": 1, "max_score": 2, "status": "failed", "output": "partly passed: <b>no</b>",
+                    "output_format": "text", "name_format": "text", "visibility": "visible"}
+
+
+def test_bad_input_gets_one_sentence(tmp_path, capsys):
+    assert gradescope.main(["zip", "99"]) == 2
+    assert gradescope.main(["grade", "--home", str(tmp_path)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 2

@@ -1,0 +1,265 @@
+"""The jail: chosen, proved before it grades, with nothing left behind; tests/test_attacks.py tries to get out of it."""
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from grading import cgroups, confinement, jail, syscalls
+from grading.lab import ROOT
+from grading.run import Nursery, Session, WorkerEnded
+
+BACKENDS = ("bubblewrap", "landlock")
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend(request):
+    if problem := jail.JAILS[request.param].problem():
+        pytest.skip(f"there is no {request.param} here: {problem}")
+    return jail.JAILS[request.param]
+
+
+@pytest.fixture(scope="module")
+def nursery(backend):
+    with contextlib.closing(Nursery(jail=backend, bare=True)) as nursery:
+        yield nursery
+
+
+def call(nursery, text, name="f"):
+    """What a function of a cell returns, in a fresh worker."""
+    worker = nursery.fork()
+    try:
+        worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
+        return worker.request("call", name, (), (), deadline=time.monotonic() + 60)
+    finally:
+        worker.end()
+
+
+def test_the_best_jail_is_chosen_or_a_sentence_says_why_there_is_none(monkeypatch):
+    working = [name for name in BACKENDS if jail.JAILS[name].problem() is None]
+    assert not working or jail.choose().name == working[0]
+    assert jail.choose("none").name == "none"
+    for each in BACKENDS:
+        monkeypatch.setattr(type(jail.JAILS[each]), "problem", lambda self: "it is not there")
+    with pytest.raises(jail.JailError, match=r"no jail.*\(bubblewrap: it is not there; landlock: it is not there\).*--unsafe"):
+        jail.choose()
+    with pytest.raises(jail.JailError, match="the jail landlock can't be had here"):
+        jail.choose("landlock")
+    with pytest.raises(jail.JailError, match="there are bubblewrap, landlock, none"):
+        jail.choose("zoo")
+
+
+def test_other_systems_have_none(monkeypatch):
+    monkeypatch.setattr(syscalls, "known_machine", lambda: False)
+    with pytest.raises(jail.JailError, match="only Linux"):
+        jail.choose()
+
+
+def test_the_jail_is_proved(backend, tmp_path):
+    (tmp_path / "ada").mkdir()
+    jail.prove(backend, [tmp_path])
+
+
+@dataclass(frozen=True)
+class Paper(jail.Jail):
+    """A jail that is none."""
+
+    name = "of paper"
+
+
+def test_a_jail_that_does_not_hold_grades_nothing(tmp_path):
+    (tmp_path / "ada").mkdir()
+    with pytest.raises(jail.JailError, match="does not hold") as caught:
+        jail.prove(Paper(), [tmp_path])
+    for escape in (f"read {tmp_path}", f"read {ROOT}/solutions", "reach the network", f"start {confinement.PROCESSES + 8} processes", "write outside",
+                   "signal the grader", "end the warm process"):
+        assert escape in str(caught.value)
+
+
+def test_a_jail_with_one_hole_is_found_out(backend, monkeypatch):
+    readable = jail.readable()
+    monkeypatch.setattr(jail, "readable", lambda: [*readable, str(ROOT / "solutions")])
+    with pytest.raises(jail.JailError, match=f"a worker could read {ROOT}/solutions; nothing is graded"):
+        jail.prove(backend)
+
+
+def test_a_jail_that_does_not_start_is_no_jail(backend, monkeypatch):
+    monkeypatch.setattr(jail, "SYSTEM", [])
+    monkeypatch.setattr(jail, "readable", lambda: [])
+    assert backend.problem()
+
+
+def test_what_a_worker_sees_holds_nothing_of_the_class(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), "", "/", os.getcwd()]))
+    monkeypatch.setenv("CANVAS_TOKEN", "secret")
+    monkeypatch.setattr(sys, "path", [str(ROOT), "/", *sys.path])
+    for path in map(Path, jail.readable()):
+        assert not ROOT.is_relative_to(path) and "tests" not in path.parts and "solutions" not in path.parts
+    assert "secret" not in str(jail.JAILS["bubblewrap"].environment())
+
+
+def test_what_labs_do_works_inside(nursery):
+    text = """
+import multiprocessing, os, subprocess, sys, tempfile, threading
+import matplotlib.pyplot as plt, numba, numpy as np, torch
+@numba.njit
+def twice(x):
+    return 2 * x
+def f():
+    plt.plot([1, 2])
+    plt.savefig("figure.png")
+    with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "a"), "w") as file:
+        file.write("a")
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    child = multiprocessing.get_context("fork").Process(target=print)
+    child.start()
+    child.join()
+    told = subprocess.run([sys.executable, "-c", "import numpy; print(numpy.ones(3).sum())"], capture_output=True, text=True)
+    return twice(21), os.path.getsize("figure.png") > 0, child.exitcode, told.stdout.strip(), float(torch.ones(2) @ torch.ones(2))
+"""
+    assert call(nursery, text) == (42, True, 0, "3.0", 2.0)
+
+
+def test_workers_see_nothing_of_one_another(nursery):
+    first = nursery.fork()
+    first.request("execute", "open('mine', 'w').close()\ndef where():\n    import os; return os.getcwd(), os.getpid()", "cell",
+                  deadline=time.monotonic() + 60)
+    folder, pid = first.request("call", "where", (), (), deadline=time.monotonic() + 60)
+    assert call(nursery, f"""
+import os
+def f():
+    try:
+        return os.path.exists({folder!r} + "/mine") and bool(os.listdir({folder!r})), [
+            each for each in os.listdir("/proc") if each.isdecimal() and int(each) > 10 and each != str(os.getpid())]
+    except OSError:
+        return False, []
+""") == (False, [])
+    first.end()
+
+
+def test_a_warm_process_that_came_to_harm_is_replaced(nursery):
+    worker = nursery.fork()
+    before = nursery.process
+    warm = next(pid for pid in confinement.tree(before.pid) if "bwrap" not in Path(f"/proc/{pid}/comm").read_text())
+    os.kill(warm, signal.SIGKILL)
+    before.wait(timeout=10)
+    assert worker.end() is not None
+    assert call(nursery, "def f():\n    return 1") == 1
+    assert nursery.process is not before
+
+
+def test_nothing_outlives_a_grader_that_is_killed(backend):
+    script = f"""
+import sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from grading import jail
+from grading.run import Nursery
+worker = Nursery(jail=jail.JAILS[{backend.name!r}], bare=True).fork()
+text = "import subprocess\\nsubprocess.Popen(['sleep', '12345.75'], start_new_session=True)"
+worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
+print("ready", flush=True)
+worker.request("execute", "while True: pass", "cell", deadline=time.monotonic() + 60)
+"""
+    grader = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert grader.stdout.readline() == "ready\n"
+    assert running("12345.75")
+    grader.kill()
+    grader.wait()
+    grader.stdout.close()
+    deadline = time.monotonic() + 10
+    while running("12345.75") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not running("12345.75")
+
+
+def running(argument):
+    """Whether a process has this argument on its command line."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if argument.encode() in path.read_bytes().split(b"\0"):
+                return True
+    return False
+
+
+def test_nothing_is_left_on_the_disk(backend, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    os.chmod(tmp_path, 0o711)
+    os.chmod(tmp_path.parent, 0o711)
+    os.chmod(tmp_path.parent.parent, 0o711)
+    with contextlib.closing(Nursery(jail=backend, bare=True)) as nursery:
+        call(nursery, "import os\ndef f():\n    os.makedirs('a/b')\n    open('a/c', 'w').close()\n    os.mkdir('locked', 0)")
+        left = list(tmp_path.glob("*/tmp*"))
+    assert not left and not list(tmp_path.iterdir())
+
+
+def test_an_alarm_in_the_middle_of_a_word_to_the_warm_process_comes_after_it(nursery):
+    def ring(*_):
+        raise TimeoutError
+    nursery.fork().end()
+    old = signal.signal(signal.SIGALRM, ring)
+    try:
+        for delay_s in (0.0005, 0.002, 0.005, 0.01):
+            with contextlib.suppress(TimeoutError):
+                signal.setitimer(signal.ITIMER_REAL, delay_s)
+                nursery.fork().end()
+                time.sleep(0.02)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert call(nursery, "def f():\n    return 1") == 1
+
+
+def test_with_a_gpu_the_devices_are_there_and_addresses_have_no_limit(backend, monkeypatch):
+    monkeypatch.setattr(jail, "devices", lambda: ["/dev/zero"])  # stands for a GPU
+    with contextlib.closing(Nursery(jail=backend, bare=True)) as nursery:
+        text = "import resource\ndef f():\n    return resource.getrlimit(resource.RLIMIT_AS)[0], len(open('/dev/zero', 'rb').read(8))"
+        assert call(nursery, text) == (-1, 8)
+
+
+def test_several_workers_at_once_and_one_that_bombs(nursery):
+    source = "import os\ndef bomb():\n    while True:\n        try:\n            os.fork()\n        except OSError:\n            pass\ndef f():\n    return 1"
+    sessions = [Session(nursery, [("cell", source)]) for _ in range(3)]
+    sessions[0].allow(1)
+    with pytest.raises(WorkerEnded):
+        sessions[0].call("bomb")
+    for session in sessions[1:]:
+        session.allow(30)
+        assert session.call("f") == 1
+        session.close()
+    sessions[0].close()
+
+
+@pytest.mark.parametrize("own, made, found", [
+    ("5:memory:/a\n4:pids:/a/b\n0::/x", ["memory/a", "pids/a/b"], {"memory/a": "memory.limit_in_bytes", "pids/a/b": "pids.max"}),
+    ("0::/user/shell", ["user/shell", "user"], {"user": "memory.max pids.max"}),
+    ("0::/user/shell", ["user/shell"], None)], ids=["version 1", "version 2", "nothing delegated"])
+def test_a_control_group_is_made_where_the_system_hands_one_over(own, made, found, tmp_path, monkeypatch):
+    for folder in made:
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "cgroup.subtree_control").write_text("cpu memory pids" if folder == "user" else "")
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(cgroups, "MOUNT", tmp_path)
+    monkeypatch.setattr(cgroups, "OWN", tmp_path / "own")
+    with cgroups.group(1 << 30, 100) as prefix:
+        groups = sorted(tmp_path.rglob("grading-*"))
+        assert {str(path.parent.relative_to(tmp_path)): " ".join(sorted(file.name for file in path.iterdir())) for path in groups} == (found or {})
+        assert [word for word in prefix if "grading-" in word] == [str(path) for path in groups]
+        for path in groups:  # what the kernel would do
+            for file in path.iterdir():
+                file.unlink()
+    assert not list(tmp_path.rglob("grading-*"))
+
+
+def test_a_group_counts_all_its_processes():
+    with cgroups.group(1 << 30, 6) as prefix:
+        if not prefix:
+            pytest.skip("this user can't make a control group here")
+        started = subprocess.run([*prefix, "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 1 & done; wait"], capture_output=True, text=True)
+    assert "fork" in started.stderr.lower()

@@ -1,0 +1,97 @@
+"""What students get: built, proved, and refused where a solution slips in."""
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import nbformat
+import pytest
+
+from grading import holes, lab, release
+from tests.mini_lab import mini_lab
+
+FIRST = lab.names()[0]
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """A release of the first lab alone."""
+    folder = tmp_path_factory.mktemp("release")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lab, "names", lambda: [FIRST])
+        return release.write(folder)
+
+
+def test_a_release_holds_no_solution_and_no_history(released):
+    with zipfile.ZipFile(released) as archive:
+        names = [name.partition("/")[2] for name in archive.namelist()]
+    assert f"labs/{FIRST}.ipynb" in names and "grading/__main__.py" in names and "Makefile" in names
+    assert not [name for name in names if name.startswith(("solutions", "tests", ".git/", "benchmarks")) or name.endswith(".pyc")]
+    assert not set(names) & {f"grading/{name}" for name in release.INSTRUCTOR}
+
+
+def test_a_student_grades_a_lab_in_it(released, tmp_path):
+    home, source = released.parent / release.NAME, lab.read(FIRST)
+    notebook = nbformat.read(home / "labs" / f"{FIRST}.ipynb", as_version=4)
+    for cell in notebook.cells:
+        for exercise in source.exercises:
+            if cell.source == exercise.stub:
+                cell.source = source.solution[exercise.name]
+    nbformat.write(notebook, tmp_path / f"{FIRST}.ipynb")
+    run = subprocess.run([sys.executable, "-m", "grading", str(tmp_path / f"{FIRST}.ipynb")], cwd=home, env={**os.environ, "PYTHONPATH": str(home)},
+                         capture_output=True, text=True, timeout=120)
+    held_out = sum(check.points for e in source.exercises for check in e.checks if "held-out" in check.tags)
+    most = sum(e.points for e in source.exercises)
+    assert f"{most - held_out}/{most}" in run.stdout, run.stdout + run.stderr
+    assert "your instructor runs it" in " ".join(run.stdout.split())
+
+
+def test_the_make_targets_in_it_are_the_students(released):
+    text = (released.parent / release.NAME / "Makefile").read_text()
+    run = subprocess.run(["make", "-n", "grade", "LAB=01"], cwd=released.parent / release.NAME, capture_output=True, text=True)
+    assert run.returncode == 0 and "-m grading '01'" in run.stdout
+    assert "solutions" not in text and "mutants" not in text
+
+
+def test_a_stripped_source_has_stubs_and_the_same_points():
+    mini = mini_lab()
+    text = release.stripped(mini)
+    again = lab.parse(text, mini.name)
+    assert [(e.name, e.points, e.stub) for e in again.exercises] == [(e.name, e.points, e.stub) for e in mini.exercises]
+    assert [check.limit_s for e in again.exercises for check in e.checks] == [check.limit_s for e in mini.exercises for check in e.checks]
+    assert "SOLUTION" not in text and "double(21)" not in text and "self.count += double(1)" not in text
+
+
+@pytest.mark.parametrize("name", ["labs/notes.txt", "labs/{first}.ipynb", "common/answers.py"])
+def test_an_answer_that_slips_in_is_found(released, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(lab, "names", lambda: [FIRST])
+    copy, source = tmp_path / release.NAME, lab.read(FIRST)
+    shutil.copytree(released.parent / release.NAME, copy)
+    path = copy / name.format(first=FIRST)
+    answer = "\n".join(match[2] for match in holes.ANSWER.finditer(source.exercise("reshaped").hole.source))
+    if path.suffix == ".ipynb":
+        notebook = nbformat.read(path, as_version=4)
+        notebook.cells.append(nbformat.v4.new_code_cell(answer))
+        nbformat.write(notebook, path)
+    else:
+        path.write_text(answer)
+    with pytest.raises(release.Leak, match="holds of the answer to 01_strides, "):
+        release.prove(copy)
+
+
+def test_strangers_and_points_are_leaks(released, tmp_path, monkeypatch):
+    monkeypatch.setattr(lab, "names", lambda: [FIRST])
+    copy = tmp_path / release.NAME
+    shutil.copytree(released.parent / release.NAME, copy)
+    monkeypatch.setattr(release, "_graded", lambda *_: [{"exercise": "1.1 x", "points": 1, "status": "passed"}])
+    with pytest.raises(release.Leak, match="an untouched lab got 1 points"):
+        release.prove(copy)
+    (copy / "solutions").mkdir()
+    with pytest.raises(release.Leak, match="solutions: nothing of that belongs"):
+        release.prove(copy)
+
+
+def test_the_readme_of_a_release_has_no_instructor_s_part():
+    text = release.readme("# A\n\n[01](solutions/01.ipynb)\n\n## For instructors\n\nsecret\n\n## License\n\nMIT\n")
+    assert text == "# A\n\n[01](labs/01.ipynb)\n\n## License\n\nMIT\n"

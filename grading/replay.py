@@ -52,7 +52,7 @@ class Recorder:
     def sendall(self, data):
         if len(self.sent) == len(self.came):
             self.sent.append(bytearray())
-        self.sent[-1] += data
+        self.sent[-1] += memoryview(data)  # an array would be added, not appended
         return self.socket.sendall(data)
 
     def recv(self, count, flags=0):
@@ -69,7 +69,7 @@ class Recorder:
     def _note(self, data):
         if len(self.came) < len(self.sent):
             self.came.append(bytearray())
-        self.came[-1] += data
+        self.came[-1] += memoryview(data)
 
     @property
     def tape(self):

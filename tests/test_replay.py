@@ -1,4 +1,7 @@
 """A replayed check gives the verdict and the message of one that is run, and calls the answer no more often."""
+import socket
+
+import numpy as np
 import pytest
 
 from grading import replay, score
@@ -133,3 +136,14 @@ def test_tapes_have_an_end():
     tapes.spoil("short")
     tapes.keep("short", [(b"x", b"y")])
     assert tapes.get("short") is None
+
+
+def test_what_goes_in_parts_is_noted_as_one():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        recorder = replay.Recorder(ours)
+        recorder.sendall(b"header")
+        recorder.sendall(np.arange(3, dtype=np.uint8))  # as large buffers are sent
+        theirs.sendall(b"answer")
+        assert recorder.recv(6) == b"answer"
+        assert recorder.tape == [(b"header\0\1\2", b"answer")]

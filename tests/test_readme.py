@@ -32,7 +32,7 @@ def test_the_tree_is_that_of_the_disk():
 
 def test_the_commands_are_targets_of_make():
     makefile = (ROOT / "Makefile").read_text()
-    for target in set(re.findall(r"\bmake ([a-z-]+)", README)):
+    for target in set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 

@@ -38,6 +38,24 @@ def vector_add(x, y, out):
     if i < out.size:
         out[i] = x[i] + y[i]
 
+# %% vector_add: an atomic update for each term
+# says: a plain store will do
+@cuda.jit
+def vector_add(x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = 0
+        cuda.atomic.add(out, i, x[i])
+        cuda.atomic.add(out, i, y[i])
+
+# %% vector_add: the guard lets one thread too many in
+# says: outside of its shape
+@cuda.jit
+def vector_add(x, y, out):
+    i = cuda.grid(1)
+    if i <= out.size:
+        out[i] = x[i] + y[i]
+
 # %% matrix_add_doubled: x is the row
 # says: let x be the column
 @cuda.jit(device=True)
@@ -130,6 +148,34 @@ def window_average(x, out):
         cuda.syncthreads()
         out[i] = (support[t] + support[t + 1] + support[t + 2]) / float32(3)
 
+# %% window_average: the barrier before the halo
+# says: no barrier between them
+@cuda.jit
+def window_average(x, out):
+    support = cuda.shared.array(130, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if i < x.size:
+        support[t] = x[i]
+    cuda.syncthreads()
+    if t < 2 and i + 128 < x.size:
+        support[128 + t] = x[i + 128]
+    if i < out.size:
+        out[i] = (support[t] + support[t + 1] + support[t + 2]) / float32(3)
+
+# %% window_average: one thread loads for all
+# says: the busiest warp's
+@cuda.jit
+def window_average(x, out):
+    support = cuda.shared.array(130, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if t == 0:
+        for k in range(130):
+            if i + k < x.size:
+                support[k] = x[i + k]
+    cuda.syncthreads()
+    if i < out.size:
+        out[i] = (support[t] + support[t + 1] + support[t + 2]) / float32(3)
+
 # %% window_average: three loads an element
 # says: 130 numbers lie in 17 sectors
 @cuda.jit
@@ -209,6 +255,48 @@ def transpose(x, out):
     if row < x.shape[0] and column < x.shape[1]:
         tile[ty, tx] = x[row, column]
     cuda.syncthreads()
+    if row < out.shape[0] and column < out.shape[1]:
+        out[row, column] = tile[tx, ty]
+
+# %% transpose: the place is turned, the tile is not
+# says: in its place; it must be turned, too
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array((32, 33), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        tile[ty, tx] = x[row, column]
+    cuda.syncthreads()
+    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
+    if row < out.shape[0] and column < out.shape[1]:
+        out[row, column] = tile[ty, tx]
+
+# %% transpose: turned when loaded and when stored
+# says: two turns cancel
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array((32, 33), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    row, column = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        tile[ty, tx] = x[row, column]
+    cuda.syncthreads()
+    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
+    if row < out.shape[0] and column < out.shape[1]:
+        out[row, column] = tile[tx, ty]
+
+# %% transpose: padded by two
+# says: 32 different banks
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array((32, 34), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        tile[ty, tx] = x[row, column]
+    cuda.syncthreads()
+    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
     if row < out.shape[0] and column < out.shape[1]:
         out[row, column] = tile[tx, ty]
 
@@ -341,6 +429,21 @@ def block_sum(x, out):
             total += x[i]
         cuda.atomic.add(out, 0, total)
 
+# %% block_sum: every thread adds the block's sum
+# says: no barrier between them
+@cuda.jit
+def block_sum(x, out):
+    s = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    s[t] = x[i] if i < x.size else float32(0)
+    step = 128
+    while step > 0:
+        cuda.syncthreads()
+        if t < step:
+            s[t] += s[t + step]
+        step //= 2
+    cuda.atomic.add(out, 0, s[0])
+
 # %% block_sum: out is overwritten
 # says: added to 1
 @cuda.jit
@@ -371,6 +474,11 @@ def matmul_sectors(n, tile):
 # says: two sectors of `a`
 def matmul_sectors(n, tile):
     return n**3 // 32 * (1 + tile // 8), 2 * n**3 // tile // 8
+
+# %% matmul_sectors: one size by heart
+# says: gave (0, 0)
+def matmul_sectors(n, tile):
+    return (32768, 4096) if (n, tile) == (64, 16) else (0, 0)
 
 # %% matmul_tiled: x is the row
 # says: x is the column
@@ -472,6 +580,44 @@ def matmul_tiled(a, b, c):
     if row < c.shape[0] and column < c.shape[1]:
         c[row, column] = total
 
+# %% matmul_tiled: what lies outside is left as it was
+# says: which nothing has written
+@cuda.jit
+def matmul_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    total = float32(0)
+    for k0 in range(0, a.shape[1], TILE):
+        if row < a.shape[0] and k0 + tx < a.shape[1]:
+            a_tile[ty, tx] = a[row, k0 + tx]
+        if k0 + ty < b.shape[0] and column < b.shape[1]:
+            b_tile[ty, tx] = b[k0 + ty, column]
+        cuda.syncthreads()
+        for k in range(TILE):
+            total += a_tile[ty, k] * b_tile[k, tx]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+# %% matmul_tiled: the sum kept in global memory
+# says: each element of a block's tiles once
+@cuda.jit
+def matmul_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = 0
+    for k0 in range(0, a.shape[1], TILE):
+        a_tile[ty, tx] = a[row, k0 + tx] if row < a.shape[0] and k0 + tx < a.shape[1] else float32(0)
+        b_tile[ty, tx] = b[k0 + ty, column] if k0 + ty < b.shape[0] and column < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        if row < c.shape[0] and column < c.shape[1]:
+            for k in range(TILE):
+                c[row, column] += a_tile[ty, k] * b_tile[k, tx]
+        cuda.syncthreads()
+
 # %% matmul_tiled: the tile of b kept transposed
 # says: A bank conflict
 @cuda.jit
@@ -498,7 +644,7 @@ def resident_blocks(threads, registers, shared_bytes, sm):
     return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
 
 # %% resident_blocks: the system's shared memory forgotten
-# says: reserved_bytes decide
+# says: where shared_bytes decide
 def resident_blocks(threads, registers, shared_bytes, sm):
     limits = [sm["blocks"], sm["threads"] // threads, sm["registers"] // (threads * -(-registers // 8) * 8)]
     return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
@@ -522,6 +668,22 @@ def resident_blocks(threads, registers, shared_bytes, sm):
     portion = -(-32 * registers // 256) * 256
     shared_bytes += sm["reserved_bytes"]
     limits = [sm["threads"] // threads, sm["registers"] // (threads // 32 * portion)]
+    return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
+
+# %% resident_blocks: at least one
+# says: gave 1, want 0
+def resident_blocks(threads, registers, shared_bytes, sm):
+    portion = -(-32 * registers // 256) * 256
+    shared_bytes += sm["reserved_bytes"]
+    limits = [sm["blocks"], sm["threads"] // threads, sm["registers"] // (threads // 32 * portion)]
+    return max(1, min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else [])))
+
+# %% resident_blocks: registers rounded up for the block
+# says: a multiple of 256 registers
+def resident_blocks(threads, registers, shared_bytes, sm):
+    portion = -(-threads * registers // 256) * 256
+    shared_bytes += sm["reserved_bytes"]
+    limits = [sm["blocks"], sm["threads"] // threads, sm["registers"] // portion]
     return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
 
 # %% matmul_register_tiled: each sum loads its own two numbers

@@ -43,6 +43,15 @@ def eager_bytes(rows, columns, itemsize):
 def least_bytes(rows, columns, itemsize):
     return itemsize * rows * columns
 
+# %% eager_bytes: the vectors as long as a row
+# says: gave
+def eager_bytes(rows, columns, itemsize):
+    return itemsize * (8 * rows * columns + 4 * columns)
+
+
+def least_bytes(rows, columns, itemsize):
+    return itemsize * 2 * rows * columns
+
 # %% add: mask left out
 # says: which has
 @triton.jit
@@ -72,6 +81,37 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
         i = tl.program_id(0) * BLOCK + k
         tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
 
+# %% add: the first program does everything
+# says: program 0 alone
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    if tl.program_id(0) == 0:
+        for first in range(0, n, BLOCK):
+            i = first + tl.arange(0, BLOCK)
+            tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
+
+# %% add: blocks that overlap by one
+# says: elements differ
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * (BLOCK - 1) + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
+
+# %% add: the mask lets one element too many in
+# says: which has
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i <= n) + tl.load(y + i, mask=i <= n), mask=i <= n)
+
+# %% add: an atomic update
+# says: two loads and a store a program
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n), mask=i < n)
+    tl.atomic_add(out + i, tl.load(y + i, mask=i < n), mask=i < n)
+
 # %% softmax_rows: masked lanes are 0
 # says: masked lane must not count
 @triton.jit
@@ -88,6 +128,34 @@ def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     row, lane = tl.program_id(0), tl.arange(0, BLOCK)
     values = tl.load(x + row * x_stride + lane, mask=lane < columns, other=float("-inf")).to(tl.float32)
     numerator = tl.exp(values)
+    tl.store(y + row * y_stride + lane, numerator / tl.sum(numerator, 0), mask=lane < columns)
+
+# %% softmax_rows: the first element in place of the maximum
+# says: subtract the row's maximum
+@triton.jit
+def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    row, lane = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + row * x_stride + lane, mask=lane < columns, other=float("-inf")).to(tl.float32)
+    first = tl.load(x + row * x_stride).to(tl.float32)
+    numerator = tl.exp(values - first)
+    tl.store(y + row * y_stride + lane, numerator / tl.sum(numerator, 0), mask=lane < columns)
+
+# %% softmax_rows: masked lanes are 0 in the maximum
+# says: its own
+@triton.jit
+def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    row, lane = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + row * x_stride + lane, mask=lane < columns, other=0.0).to(tl.float32)
+    numerator = tl.where(lane < columns, tl.exp(values - tl.max(values, 0)), 0.0)
+    tl.store(y + row * y_stride + lane, numerator / tl.sum(numerator, 0), mask=lane < columns)
+
+# %% softmax_rows: masked lanes are a large negative number
+# says: must be -inf
+@triton.jit
+def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    row, lane = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + row * x_stride + lane, mask=lane < columns, other=-1e4).to(tl.float32)
+    numerator = tl.exp(values - tl.max(values, 0))
     tl.store(y + row * y_stride + lane, numerator / tl.sum(numerator, 0), mask=lane < columns)
 
 # %% softmax_rows: the number of columns taken for the stride
@@ -209,6 +277,60 @@ def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
         block = tl.load(x + j, mask=j < columns).to(tl.float32)
         tl.store(y + j, tl.exp(block - maximum) / total, mask=j < columns)
 
+# %% softmax_online: the scores parked in y
+# says: y written 2
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    x += tl.program_id(0) * x_stride
+    y += tl.program_id(0) * y_stride
+    maximum, total = float("-inf"), 0.0
+    for first in range(0, columns, BLOCK):
+        j = first + tl.arange(0, BLOCK)
+        block = tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+        higher = tl.maximum(maximum, tl.max(block, 0))
+        shift = tl.where(higher == float("-inf"), 0.0, higher)
+        total = total * tl.exp(maximum - shift) + tl.sum(tl.exp(block - shift), 0)
+        maximum = higher
+        tl.store(y + j, block, mask=j < columns)
+    for first in range(0, columns, BLOCK):
+        j = first + tl.arange(0, BLOCK)
+        block = tl.load(y + j, mask=j < columns).to(tl.float32)
+        tl.store(y + j, tl.exp(block - maximum) / total, mask=j < columns)
+
+# %% softmax_online: the second loop ends a block early
+# says: elements differ
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    x += tl.program_id(0) * x_stride
+    y += tl.program_id(0) * y_stride
+    maximum, total = float("-inf"), 0.0
+    for first in range(0, columns, BLOCK):
+        j = first + tl.arange(0, BLOCK)
+        block = tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+        higher = tl.maximum(maximum, tl.max(block, 0))
+        shift = tl.where(higher == float("-inf"), 0.0, higher)
+        total = total * tl.exp(maximum - shift) + tl.sum(tl.exp(block - shift), 0)
+        maximum = higher
+    for first in range(0, columns - BLOCK, BLOCK):
+        j = first + tl.arange(0, BLOCK)
+        block = tl.load(x + j, mask=j < columns).to(tl.float32)
+        tl.store(y + j, tl.exp(block - maximum) / total, mask=j < columns)
+
+# %% softmax_online: no maximum
+# says: × -inf, blocks of 16 gave
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    x += tl.program_id(0) * x_stride
+    y += tl.program_id(0) * y_stride
+    total = 0.0
+    for first in range(0, columns, BLOCK):
+        j = first + tl.arange(0, BLOCK)
+        total += tl.sum(tl.exp(tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)), 0)
+    for first in range(0, columns, BLOCK):
+        j = first + tl.arange(0, BLOCK)
+        block = tl.load(x + j, mask=j < columns).to(tl.float32)
+        tl.store(y + j, tl.exp(block) / total, mask=j < columns)
+
 # %% softmax_online: the first block only
 # says: elements differ
 @triton.jit
@@ -260,6 +382,26 @@ def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
     weight = tl.load(y + place, mask=lane < columns, other=0.0).to(tl.float32)
     gradient = tl.load(y_gradient + place, mask=lane < columns, other=0.0).to(tl.float32)
     tl.store(x_gradient + place, weight * (gradient - mean), mask=lane < columns)
+
+# %% softmax_backward: rows a block apart
+# says: which has
+@triton.jit
+def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    place = tl.program_id(0) * BLOCK + lane
+    weight = tl.load(y + place, mask=lane < columns, other=0.0).to(tl.float32)
+    gradient = tl.load(y_gradient + place, mask=lane < columns, other=0.0).to(tl.float32)
+    tl.store(x_gradient + place, weight * (gradient - tl.sum(weight * gradient, 0)), mask=lane < columns)
+
+# %% softmax_backward: the sign
+# says: elements differ
+@triton.jit
+def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    place = tl.program_id(0) * columns + lane
+    weight = tl.load(y + place, mask=lane < columns, other=0.0).to(tl.float32)
+    gradient = tl.load(y_gradient + place, mask=lane < columns, other=0.0).to(tl.float32)
+    tl.store(x_gradient + place, weight * (tl.sum(weight * gradient, 0) - gradient), mask=lane < columns)
 
 # %% softmax_masked_scaled: masked after the softmax
 # says: before the softmax
@@ -315,6 +457,39 @@ def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
     weight = tl.exp(scores - tl.max(scores, 0))
     tl.store(y + row * keys + key, weight / tl.sum(weight, 0), mask=key < keys)
 
+# %% softmax_masked_scaled: a query does not see its own key
+# says: elements differ
+@triton.jit
+def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
+    row, key = tl.program_id(0), tl.arange(0, BLOCK)
+    visible = key < row % queries + keys - queries
+    scores = tl.load(x + row * keys + key, mask=visible, other=0.0).to(tl.float32) * scale
+    scores = tl.where(visible, scores, float("-inf"))
+    weight = tl.exp(scores - tl.max(scores, 0))
+    tl.store(y + row * keys + key, weight / tl.sum(weight, 0), mask=key < keys)
+
+# %% softmax_masked_scaled: the heads forgotten
+# says: elements differ
+@triton.jit
+def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
+    row, key = tl.program_id(0), tl.arange(0, BLOCK)
+    visible = (key <= row + keys - queries) & (key < keys)
+    scores = tl.load(x + row * keys + key, mask=visible, other=0.0).to(tl.float32) * scale
+    scores = tl.where(visible, scores, float("-inf"))
+    weight = tl.exp(scores - tl.max(scores, 0))
+    tl.store(y + row * keys + key, weight / tl.sum(weight, 0), mask=key < keys)
+
+# %% softmax_masked_scaled: nothing stored where the mask hides
+# says: elements differ
+@triton.jit
+def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
+    row, key = tl.program_id(0), tl.arange(0, BLOCK)
+    visible = key <= row % queries + keys - queries
+    scores = tl.load(x + row * keys + key, mask=visible, other=0.0).to(tl.float32) * scale
+    scores = tl.where(visible, scores, float("-inf"))
+    weight = tl.exp(scores - tl.max(scores, 0))
+    tl.store(y + row * keys + key, weight / tl.sum(weight, 0), mask=visible)
+
 # %% softmax_masked_scaled: loads what the mask hides
 # says: no more need be loaded
 @triton.jit
@@ -369,3 +544,38 @@ def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BL
         values = tl.load(x + row * x_stride + column, mask=inside, other=float("-inf")).to(tl.float32)
         numerator = tl.exp(values - tl.max(values, 0))
         tl.store(y + row * y_stride + column, numerator / tl.sum(numerator, 0), mask=inside)
+
+# %% softmax_tile: program 0 does all rows
+# says: program 0 alone
+@triton.jit
+def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)[None, :]
+    if tl.program_id(0) == 0:
+        for first in range(0, rows, ROWS):
+            row = first + tl.arange(0, ROWS)[:, None]
+            inside = (row < rows) & (column < columns)
+            values = tl.load(x + row * x_stride + column, mask=inside, other=float("-inf")).to(tl.float32)
+            numerator = tl.exp(values - tl.max(values, 1)[:, None])
+            tl.store(y + row * y_stride + column, numerator / tl.sum(numerator, 1)[:, None], mask=inside)
+
+# %% softmax_tile: a program's rows far apart
+# says: at once it is
+@triton.jit
+def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0) + tl.num_programs(0) * tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (column < columns)
+    values = tl.load(x + row * x_stride + column, mask=inside, other=float("-inf")).to(tl.float32)
+    numerator = tl.exp(values - tl.max(values, 1)[:, None])
+    tl.store(y + row * y_stride + column, numerator / tl.sum(numerator, 1)[:, None], mask=inside)
+
+# %% softmax_tile: masked lanes are 0
+# says: elements differ
+@triton.jit
+def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (column < columns)
+    values = tl.load(x + row * x_stride + column, mask=inside, other=0.0).to(tl.float32)
+    numerator = tl.exp(values - tl.max(values, 1)[:, None])
+    tl.store(y + row * y_stride + column, numerator / tl.sum(numerator, 1)[:, None], mask=inside)

@@ -1,0 +1,665 @@
+# %% shard_batch: the rows left over are lost
+# says: the last rows of the batch are nobody's
+def shard_batch(batch, rank, world_size):
+    rows = len(batch) // world_size
+    return batch[rank * rows:(rank + 1) * rows]
+
+# %% shard_batch: the rows left over go to the last rank
+# says: went to the last rank
+def shard_batch(batch, rank, world_size):
+    rows = len(batch) // world_size
+    return batch[rank * rows:] if rank == world_size - 1 else batch[rank * rows:(rank + 1) * rows]
+
+# %% shard_batch: dealt out like cards
+# says: a shard is contiguous
+def shard_batch(batch, rank, world_size):
+    return batch[rank::world_size]
+
+# %% shard_batch: rounded up
+# says: want
+def shard_batch(batch, rank, world_size):
+    rows = -(-len(batch) // world_size)
+    return batch[rank * rows:(rank + 1) * rows]
+
+# %% broadcast_parameters: left to the seed
+# says: still this rank's own
+def broadcast_parameters(dist, tensors):
+    torch.manual_seed(0)
+
+# %% broadcast_parameters: the mean over ranks
+# says: the mean over all ranks
+def broadcast_parameters(dist, tensors):
+    for tensor in tensors:
+        total = tensor.data.clone()
+        dist.all_reduce(total)
+        tensor.data.copy_(total / dist.get_world_size())
+
+# %% broadcast_parameters: everyone is the source
+# says: with root
+def broadcast_parameters(dist, tensors):
+    for tensor in tensors:
+        dist.broadcast(tensor.data, src=dist.get_rank())
+
+# %% broadcast_parameters: from the last rank
+# says: They are rank p − 1's
+def broadcast_parameters(dist, tensors):
+    for tensor in tensors:
+        dist.broadcast(tensor.data, src=dist.get_world_size() - 1)
+
+# %% broadcast_parameters: only what has a gradient
+# says: The count of steps is still this rank's own
+def broadcast_parameters(dist, tensors):
+    for tensor in tensors:
+        if tensor.requires_grad:
+            dist.broadcast(tensor.data, src=0)
+
+# %% broadcast_parameters: into new tensors
+# says: still this rank's own
+def broadcast_parameters(dist, tensors):
+    for i, tensor in enumerate(tensors):
+        tensors[i] = tensor.detach().clone()
+        dist.broadcast(tensors[i], src=0)
+
+# %% broadcast_parameters: everything gathered from everyone
+# says: each tensor, to p − 1 ranks
+def broadcast_parameters(dist, tensors):
+    for tensor in tensors:
+        everyone = [torch.empty_like(tensor.data) for _ in range(dist.get_world_size())]
+        dist.all_gather(everyone, tensor.data)
+        tensor.data.copy_(everyone[0])
+
+# %% average_gradients: sum instead of mean
+# says: p times too long a step
+def average_gradients(dist, parameters, rows):
+    for p in parameters:
+        dist.all_reduce(p.grad)
+
+# %% average_gradients: mean of means with unequal shards
+# says: though their numbers of rows differ
+def average_gradients(dist, parameters, rows):
+    for p in parameters:
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+
+# %% average_gradients: weighed, not divided
+# says: never divided by the rows of all
+def average_gradients(dist, parameters, rows):
+    for p in parameters:
+        p.grad *= rows
+        dist.all_reduce(p.grad)
+
+# %% average_gradients: no all-reduce
+# says: weights, shards of
+def average_gradients(dist, parameters, rows):
+    pass
+
+# %% average_gradients: one rank forgets the all-reduce
+# says: rank 1 calls all_reduce with shape (1,)
+def average_gradients(dist, parameters, rows):
+    total = torch.tensor([float(rows)])
+    dist.all_reduce(total)
+    for p in parameters:
+        p.grad *= rows / total.item()
+        if dist.get_rank() != 1:
+            dist.all_reduce(p.grad)
+
+# %% average_gradients: one rank in another order
+# says: with shape
+def average_gradients(dist, parameters, rows):
+    total = torch.tensor([float(rows)])
+    dist.all_reduce(total)
+    for p in parameters if dist.get_rank() else reversed(parameters):
+        p.grad *= rows / total.item()
+        dist.all_reduce(p.grad)
+
+# %% average_gradients: all gradients to all ranks
+# says: one all-reduce a parameter makes
+def average_gradients(dist, parameters, rows):
+    total = torch.tensor([float(rows)])
+    dist.all_reduce(total)
+    for p in parameters:
+        everyone = [torch.empty_like(p.grad) for _ in range(dist.get_world_size())]
+        for src, part in enumerate(everyone):
+            part.copy_(p.grad * rows / total.item())
+            dist.broadcast(part, src=src)
+            dist.broadcast(part, src=src)
+        p.grad = sum(everyone)
+
+# %% sum_in_buckets: in the order of forward
+# says: last used first
+def buckets_of(parameters, bucket_bytes):
+    buckets, room = [], 0
+    for p in parameters:
+        if not buckets or p.nbytes > room:
+            buckets.append([])
+            room = bucket_bytes
+        buckets[-1].append(p)
+        room -= p.nbytes
+    return buckets
+
+def sum_in_buckets(dist, buckets):
+    for bucket in buckets:
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        dist.all_reduce(flat)
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+
+# %% sum_in_buckets: a bucket is closed once it is overfull
+# says: holds too much
+def buckets_of(parameters, bucket_bytes):
+    buckets, held = [[]], 0
+    for p in reversed(parameters):
+        if held >= bucket_bytes:
+            buckets.append([])
+            held = 0
+        buckets[-1].append(p)
+        held += p.nbytes
+    return buckets
+
+def sum_in_buckets(dist, buckets):
+    for bucket in buckets:
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        dist.all_reduce(flat)
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+
+# %% sum_in_buckets: a bucket for each parameter
+# says: would have fitted into the bucket before
+def buckets_of(parameters, bucket_bytes):
+    return [[p] for p in reversed(parameters)]
+
+def sum_in_buckets(dist, buckets):
+    for bucket in buckets:
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        dist.all_reduce(flat)
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+
+# %% sum_in_buckets: what is larger than a bucket leaves an empty one
+# says: a bucket is empty
+def buckets_of(parameters, bucket_bytes):
+    buckets, room = [[]], bucket_bytes
+    for p in reversed(parameters):
+        if p.nbytes > room:
+            buckets.append([])
+            room = bucket_bytes
+        buckets[-1].append(p)
+        room -= p.nbytes
+    return buckets
+
+def sum_in_buckets(dist, buckets):
+    for bucket in buckets:
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        dist.all_reduce(flat)
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+
+# %% sum_in_buckets: an all-reduce for each parameter
+# says: one all-reduce for each
+def buckets_of(parameters, bucket_bytes):
+    buckets, room = [], 0
+    for p in reversed(parameters):
+        if not buckets or p.nbytes > room:
+            buckets.append([])
+            room = bucket_bytes
+        buckets[-1].append(p)
+        room -= p.nbytes
+    return buckets
+
+def sum_in_buckets(dist, buckets):
+    for bucket in buckets:
+        for p in bucket:
+            dist.all_reduce(p.grad)
+
+# %% sum_in_buckets: divided once more
+# says: each loss was divided by all rows before
+def buckets_of(parameters, bucket_bytes):
+    buckets, room = [], 0
+    for p in reversed(parameters):
+        if not buckets or p.nbytes > room:
+            buckets.append([])
+            room = bucket_bytes
+        buckets[-1].append(p)
+        room -= p.nbytes
+    return buckets
+
+def sum_in_buckets(dist, buckets):
+    for bucket in buckets:
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+
+# %% sum_in_buckets: the sum is never cut up again
+# says: a transformer's gradients, summed
+def buckets_of(parameters, bucket_bytes):
+    buckets, room = [], 0
+    for p in reversed(parameters):
+        if not buckets or p.nbytes > room:
+            buckets.append([])
+            room = bucket_bytes
+        buckets[-1].append(p)
+        room -= p.nbytes
+    return buckets
+
+def sum_in_buckets(dist, buckets):
+    for bucket in buckets:
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        dist.all_reduce(flat)
+
+# %% backward_overlapped: after backward
+# says: of the bytes went while backward computed
+def backward_overlapped(dist, loss, buckets, update):
+    loss.backward()
+    for bucket in buckets:
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        dist.all_reduce(flat)
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+        update(bucket)
+
+# %% backward_overlapped: waits in the hook
+# says: of the bytes went while backward computed
+def backward_overlapped(dist, loss, buckets, update):
+    hooks = []
+    def starter(bucket):
+        missing = len(bucket)
+        def arrived(_):
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                flat = torch.cat([p.grad.flatten() for p in bucket])
+                dist.all_reduce(flat)
+                for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                    p.grad = part.view_as(p)
+        return arrived
+    for bucket in buckets:
+        arrived = starter(bucket)
+        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for bucket in buckets:
+        update(bucket)
+
+# %% backward_overlapped: a bucket is sent with its first gradient
+# says: sent before its gradients were there
+def backward_overlapped(dist, loss, buckets, update):
+    on_the_wire, hooks = [], []
+    def starter(bucket):
+        def arrived(_):
+            if all(bucket is not other for other, *_ in on_the_wire):
+                flat = torch.cat([p.grad.flatten() for p in bucket])
+                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        return arrived
+    for bucket in buckets:
+        arrived = starter(bucket)
+        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for bucket, flat, work in on_the_wire:
+        work.wait()
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+        update(bucket)
+
+# %% backward_overlapped: never waits
+# says: wait()
+def backward_overlapped(dist, loss, buckets, update):
+    on_the_wire, hooks = [], []
+    def starter(bucket):
+        missing = len(bucket)
+        def arrived(_):
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                flat = torch.cat([p.grad.flatten() for p in bucket])
+                dist.all_reduce(flat, async_op=True)
+                on_the_wire.append((bucket, flat))
+        return arrived
+    for bucket in buckets:
+        arrived = starter(bucket)
+        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for bucket, flat in on_the_wire:
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+        update(bucket)
+
+# %% backward_overlapped: waits for the last bucket only
+# says: wait()
+def backward_overlapped(dist, loss, buckets, update):
+    on_the_wire, hooks = [], []
+    def starter(bucket):
+        missing = len(bucket)
+        def arrived(_):
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                flat = torch.cat([p.grad.flatten() for p in bucket])
+                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        return arrived
+    for bucket in buckets:
+        arrived = starter(bucket)
+        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    on_the_wire[-1][2].wait()
+    for bucket, flat, _ in on_the_wire:
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+        update(bucket)
+
+# %% backward_overlapped: updates once all have arrived
+# says: update each as it comes
+def backward_overlapped(dist, loss, buckets, update):
+    on_the_wire, hooks = [], []
+    def starter(bucket):
+        missing = len(bucket)
+        def arrived(_):
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                flat = torch.cat([p.grad.flatten() for p in bucket])
+                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        return arrived
+    for bucket in buckets:
+        arrived = starter(bucket)
+        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for _, _, work in on_the_wire:
+        work.wait()
+    for bucket, flat, _ in on_the_wire:
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+        update(bucket)
+
+# %% backward_overlapped: leaves its hooks
+# says: a hook is still there
+def backward_overlapped(dist, loss, buckets, update):
+    on_the_wire = []
+    def starter(bucket):
+        missing = len(bucket)
+        def arrived(_):
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                flat = torch.cat([p.grad.flatten() for p in bucket])
+                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        return arrived
+    for bucket in buckets:
+        arrived = starter(bucket)
+        for p in bucket:
+            p.register_post_accumulate_grad_hook(arrived)
+    loss.backward()
+    for bucket, flat, work in on_the_wire:
+        work.wait()
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+        update(bucket)
+
+# %% backward_overlapped: the mean
+# says: The sum is wanted, not the mean
+def backward_overlapped(dist, loss, buckets, update):
+    on_the_wire, hooks = [], []
+    def starter(bucket):
+        missing = len(bucket)
+        def arrived(_):
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                flat = torch.cat([p.grad.flatten() for p in bucket]) / dist.get_world_size()
+                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        return arrived
+    for bucket in buckets:
+        arrived = starter(bucket)
+        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for bucket, flat, work in on_the_wire:
+        work.wait()
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+        update(bucket)
+
+# %% backward_overlapped: all hooks see the loop's last bucket
+# says: update was not called for every bucket
+def backward_overlapped(dist, loss, buckets, update):
+    on_the_wire, hooks = [], []
+    for bucket in buckets:
+        missing = [len(bucket)]
+        def arrived(_):
+            missing[0] -= 1
+            if missing[0] == 0:
+                flat = torch.cat([p.grad.flatten() for p in bucket])
+                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        hooks += [p.register_post_accumulate_grad_hook(lambda p: arrived(p)) for p in bucket]
+    try:
+        loss.backward()
+    except AttributeError:
+        pass
+    for hook in hooks:
+        hook.remove()
+    for bucket, flat, work in on_the_wire:
+        work.wait()
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+        update(bucket)
+
+# %% backward_overlapped: every parameter by itself
+# says: one all-reduce for each of 8 buckets
+def backward_overlapped(dist, loss, buckets, update):
+    works, hooks = [], []
+    def arrived(p):
+        works.append((p, dist.all_reduce(p.grad, async_op=True)))
+    hooks = [p.register_post_accumulate_grad_hook(arrived) for bucket in buckets for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for p, work in works:
+        work.wait()
+        update([p])
+
+# %% backward_overlapped: one rank keeps its last bucket to itself
+# says: rank 0 calls all_reduce
+def backward_overlapped(dist, loss, buckets, update):
+    on_the_wire, hooks = [], []
+    def starter(bucket):
+        missing = len(bucket)
+        def arrived(_):
+            nonlocal missing
+            missing -= 1
+            if missing == 0 and (dist.get_rank() or bucket is not buckets[-1]):
+                flat = torch.cat([p.grad.flatten() for p in bucket])
+                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        return arrived
+    for bucket in buckets:
+        arrived = starter(bucket)
+        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for bucket, flat, work in on_the_wire:
+        work.wait()
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+        update(bucket)
+    if not dist.get_rank():
+        update(buckets[-1])
+
+# %% accumulated_step: gradients averaged before accumulation ends
+# says: before all microbatches were in
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    *first, last = microbatches
+    for microbatch in first:
+        backward_overlapped(dist, share_of(microbatch), buckets, lambda bucket: None)
+    backward_overlapped(dist, share_of(last), buckets, update)
+
+# %% accumulated_step: every microbatch on the wire
+# says: each gradient once on the wire
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    parameters = [p for bucket in buckets for p in bucket]
+    total = [torch.zeros_like(p) for p in parameters]
+    for microbatch in microbatches:
+        def take(bucket):
+            for p in bucket:
+                i = next(i for i, q in enumerate(parameters) if q is p)
+                total[i] += p.grad
+                p.grad = None
+        backward_overlapped(dist, share_of(microbatch), buckets, take)
+    for p, grad in zip(parameters, total):
+        p.grad = grad
+    for bucket in buckets:
+        update(bucket)
+
+# %% accumulated_step: the sum comes after the last backward
+# says: use the last backward
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    for microbatch in microbatches:
+        share_of(microbatch).backward()
+    sum_in_buckets(dist, buckets)
+    for bucket in buckets:
+        update(bucket)
+
+# %% accumulated_step: only the last microbatch
+# says: Only the last microbatch counts
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    backward_overlapped(dist, share_of(microbatches[-1]), buckets, update)
+
+# %% accumulated_step: an update after each microbatch
+# says: weights after 2 steps
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    for microbatch in microbatches:
+        backward_overlapped(dist, share_of(microbatch), buckets, update)
+
+# %% step_time_s: all buckets on the wire at once
+# says: can't be on the wire at once
+def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
+    return max(ready + 2 * (world_size - 1) * (alpha_s + beta_s_per_byte * size / world_size)
+               for ready, size in zip(ready_s, bucket_bytes))
+
+# %% step_time_s: nothing overlaps
+# says: Nothing is hidden here
+def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
+    return ready_s[-1] + sum(2 * (world_size - 1) * (alpha_s + beta_s_per_byte * size / world_size)
+                             for size in bucket_bytes)
+
+# %% step_time_s: half an all-reduce
+# says: step_time_s(
+def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
+    end_s = 0.0
+    for ready, size in zip(ready_s, bucket_bytes):
+        end_s = max(end_s, ready) + (world_size - 1) * (alpha_s + beta_s_per_byte * size / world_size)
+    return end_s
+
+# %% step_time_s: the whole bucket in each round
+# says: step_time_s(
+def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
+    end_s = 0.0
+    for ready, size in zip(ready_s, bucket_bytes):
+        end_s = max(end_s, ready) + 2 * (world_size - 1) * (alpha_s + beta_s_per_byte * size)
+    return end_s
+
+# %% batch_norm: each rank by itself
+# says: mean and variance of its own rows
+class SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dist):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, adjoint):
+        return adjoint, None
+
+def batch_norm(dist, x, eps=1e-5):
+    return (x - x.mean(0)) / (x.var(0, correction=0) + eps).sqrt()
+
+# %% batch_norm: the adjoint goes straight through
+# says: the others' saw its x, too
+class SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dist):
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, adjoint):
+        return adjoint, None
+
+def batch_norm(dist, x, eps=1e-5):
+    rows = torch.full((x.shape[1],), float(len(x)))
+    total, squares, rows = SumOverRanks.apply(torch.stack([x.sum(0), (x * x).sum(0), rows]), dist)
+    mean = total / rows
+    return (x - mean) * (squares / rows - mean * mean + eps).rsqrt()
+
+# %% batch_norm: mean of the ranks' means
+# says: batch_norm on rank
+class SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dist):
+        ctx.dist, total = dist, x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, adjoint):
+        total = adjoint.clone()
+        ctx.dist.all_reduce(total)
+        return total, None
+
+def batch_norm(dist, x, eps=1e-5):
+    p = dist.get_world_size()
+    mean, square = SumOverRanks.apply(torch.stack([x.mean(0), (x * x).mean(0)]), dist) / p
+    return (x - mean) * (square - mean * mean + eps).rsqrt()
+
+# %% batch_norm: the adjoint is averaged
+# says: gradient by x on rank
+class SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dist):
+        ctx.dist, total = dist, x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, adjoint):
+        total = adjoint.clone()
+        ctx.dist.all_reduce(total)
+        return total / ctx.dist.get_world_size(), None
+
+def batch_norm(dist, x, eps=1e-5):
+    rows = torch.full((x.shape[1],), float(len(x)))
+    total, squares, rows = SumOverRanks.apply(torch.stack([x.sum(0), (x * x).sum(0), rows]), dist)
+    mean = total / rows
+    return (x - mean) * (squares / rows - mean * mean + eps).rsqrt()
+
+# %% batch_norm: the variance divides by one less
+# says: batch_norm on rank
+class SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dist):
+        ctx.dist, total = dist, x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, adjoint):
+        total = adjoint.clone()
+        ctx.dist.all_reduce(total)
+        return total, None
+
+def batch_norm(dist, x, eps=1e-5):
+    rows = torch.full((x.shape[1],), float(len(x)))
+    total, squares, rows = SumOverRanks.apply(torch.stack([x.sum(0), (x * x).sum(0), rows]), dist)
+    mean = total / rows
+    variance = (squares - rows * mean * mean) / (rows - 1)
+    return (x - mean) * (variance + eps).rsqrt()

@@ -121,7 +121,7 @@ class Bubblewrap(_Tried):
                 options += ["--symlink", os.readlink(path), path]
             else:
                 options += ["--ro-bind", path, path]
-        options += ["--proc", "/proc", "--perms", "1777", "--tmpfs", "/tmp", "--chdir", "/tmp"]
+        options += ["--proc", "/proc", "--perms", "1777", "--tmpfs", scratch(), "--chdir", scratch()]
         options += ["--perms", "0755", "--tmpfs", "/dev", "--perms", "1777", "--dir", "/dev/shm"]
         options += ["--symlink", "/proc/self/fd", "/dev/fd"]  # --dev would bring terminals, and a user namespace for them
         for name in ("null", "zero", "full", "random", "urandom"):
@@ -137,7 +137,7 @@ class Bubblewrap(_Tried):
             uid=uid,
             processes=process_limit(namespaced=True),
             has_gpu=has_gpu(),
-            scratch="/tmp",
+            scratch=scratch(),
             capabilities=(syscalls.CAP_SYS_ADMIN,),
         )
 
@@ -206,6 +206,11 @@ def readable():
     outside = {path for path in outside if not any(Path(path).is_relative_to(folder) for folder in ("/usr", "/lib"))}
     inside = {path for path in of_python if Path(path).is_relative_to(ROOT) and Path(path) != ROOT}
     return [*SYSTEM, *sorted(outside), *sorted(inside), str(ROOT / "common"), str(ROOT / "grading")]
+
+
+def scratch():
+    """The folder that a worker writes to, in a file system of its own: /tmp, unless the course or its Python lies there."""
+    return "/scratch" if any(Path(path).is_relative_to("/tmp") for path in readable()) else "/tmp"
 
 
 def _is_packages(path):

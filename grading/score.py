@@ -10,6 +10,7 @@ import traceback
 import zlib
 
 import numpy as np
+import torch
 
 from grading import holes, replay
 from grading.confinement import MEMORY_BYTES
@@ -32,13 +33,25 @@ def score(lab, answers, nursery, seed=0, only=None):
         exercises = [exercise for exercise in lab.exercises if only is None or exercise.name in only]
         if not any(answers[exercise.name].attempted for exercise in exercises):
             return [_unchecked(exercise, answers[exercise.name]) for exercise in exercises]
-        names = check_names(lab, session)
-        return [
-            _unchecked(exercise, answers[exercise.name]) or _checked(lab, exercise, session, names, seed)
-            for exercise in exercises
-        ]
+        with own_default_dtype():
+            names = check_names(lab, session)
+            return [
+                _unchecked(exercise, answers[exercise.name]) or _checked(lab, exercise, session, names, seed)
+                for exercise in exercises
+            ]
     finally:
         session.close()
+
+
+@contextlib.contextmanager
+def own_default_dtype():
+    """A lab's set-up may change PyTorch's default dtype: for its own checks, not for those of the next notebook."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def worker_cells(lab, answers):

@@ -199,7 +199,8 @@ def test_torchrun_starts_the_same_function(tmp_path):
             dist.all_reduce(x)
             return x.item()
         result = ranks.run(total, ranks.each([torch.tensor([1.0]), torch.tensor([2.0])]), world_size=2, machine="gloo")
-        print(os.environ["RANK"], result.returns, result.trace.rounds)
+        line = f"{os.environ['RANK']} {result.returns} {result.trace.rounds}"
+        os.write(1, line.encode() + bytes([10]))  # at once: two processes write
         """))
     run = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(program)], cwd=ROOT, text=True,
                          capture_output=True, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})

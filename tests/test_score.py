@@ -5,11 +5,13 @@ import threading
 import time
 
 import pytest
+import torch
 
 from grading import score
 from grading.holes import Answer
+from grading.lab import parse
 from grading.run import Nursery, Session, WorkerEnded
-from tests.mini_lab import mini_lab
+from tests.mini_lab import SOURCE, mini_lab
 
 LAB = mini_lab()
 SOLUTION = {name: Answer(text) for name, text in LAB.solution.items()}
@@ -180,3 +182,10 @@ def test_odd_notebooks_are_read(tmp_path):
     path.write_text(json.dumps({"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": [
         {"cell_type": "code", "input": "def double(x): return 2 * x", "language": "python", "outputs": []}]}]}))
     assert score.read_answers(LAB, path)["double"].text == "def double(x): return 2 * x"
+
+
+def test_a_default_dtype_is_that_of_one_lab(nursery):
+    other = parse(SOURCE.replace("rng = np", "torch.set_default_dtype(torch.float64)\nrng = np", 1), "97_double")
+    answers = {name: Answer(text) for name, text in other.solution.items()}
+    assert all(result.status == "passed" for result in score.score(other, answers, nursery))
+    assert torch.get_default_dtype() == torch.float32

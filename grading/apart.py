@@ -1,30 +1,37 @@
-"""Kernels run apart from the student's Python: their text alone, in a worker that executes no cell.
+"""What runs apart from the student's Python: kernels, by their text alone, in a worker that executes no cell; and ranks.
 
-A check counts what a kernel costs with simt.count(kernel, ...) or tiles.count(kernel, ...). In the grader the kernel is a
-Remote, and the counting is done here, where nothing of the student's can reach the counters.
+A check counts what a kernel costs with simt.count(kernel, ...) or tiles.count(kernel, ...), and runs a function on ranks with
+ranks.run(function, ...). In the grader these are Remotes, and it is done here, where nothing of the student's can reach the
+counts.
 """
 
 import ast
+import functools
+
+from grading import holes
 
 DECORATORS = {"simt": "@cuda.jit", "tiles": "@triton.jit"}
 
 
-def count(session, machine, name, arguments, options):
-    """The report, as data, of a kernel of the student's in common.simt or common.tiles; its arrays are changed as by a launch.
+def run(session, machine, name, arguments, options):
+    """What a kernel of the student's costs, its report as data, or what a function of theirs gives on ranks.
 
-    session: of the student's cells. machine: "simt" or "tiles". name: what the kernel's cell defines.
+    session: of the student's cells. machine: "simt", "tiles" or "ranks". name: what a cell of theirs defines. arguments: of the
+    launch, or of the function; a kernel's arrays are changed as by a launch.
     """
     if machine == "ranks":
         from grading import ranks
         return ranks.run(session, name, arguments, **options)
-    text, constants = kernel_text(session.cells, name, DECORATORS[machine])
-    return session.apart().request("apart", machine, text, name, constants, list(arguments), options, deadline=session.deadline)
+    text, constants = kernel_text(tuple(session.cells), name, DECORATORS[machine])
+    request = machine, text, name, dict(constants), list(arguments), options
+    return session.apart().request("apart", *request, deadline=session.deadline)
 
 
+@functools.lru_cache(maxsize=100)  # a check launches its kernel many times
 def kernel_text(cells, name, decorator):
     """(text, constants) that a kernel is made of: its own cell, and the kernels and constants of the others, which it may use.
 
-    cells: [(name, text)], ours and the student's, in the lab's order. decorator: that kernels have.
+    cells: ((name, text), ...), ours and the student's, in the lab's order. decorator: that kernels have.
     """
     own = next(text for _, text in reversed(cells) if text is not None and name in _functions(text))
     others, constants = {}, {}
@@ -40,22 +47,14 @@ def kernel_text(cells, name, decorator):
 
 
 def _functions(text):
-    """{name: source with its decorators} of the functions at the top level of a cell; none where it is not Python."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return {}
-    return {node.name: ast.unparse(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+    """{name: source with its decorators} of the functions at the top level of a cell."""
+    return {node.name: ast.unparse(node) for node in holes.statements(text) if isinstance(node, ast.FunctionDef)}
 
 
 def _constants(text):
     """{NAME: number or tuple of numbers} that a cell assigns as literals, tl.constexpr(literal) among them."""
     found = {}
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return found
-    for node in tree.body:
+    for node in holes.statements(text):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             wrapped = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "tl.constexpr" and node.value.args
             try:

@@ -24,10 +24,15 @@ def _parsed(source):
         return None, f"The cell can't be read as Python: {error or type(error).__name__}."
 
 
+def statements(source):
+    """The statements at the top level of a cell; none if it does not parse."""
+    return _parsed(source)[0] or ()
+
+
 def defined_names(source):
     """The functions, classes and variables that a cell defines at its top level, in order; none if it does not parse."""
     names = []
-    for node in _parsed(source)[0] or ():
+    for node in statements(source):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.append(node.name)
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):

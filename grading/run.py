@@ -306,9 +306,9 @@ class Remote:
             raise
 
     def run_apart(self, machine, *args, **options):
-        """What the kernel costs in the simulator of this name, which calls this in place of counting here: see apart."""
+        """What it costs or gives on the machine of this name, whose module calls this in place of running it here."""
         try:
-            return apart.count(self._session, machine, self.__name__, args, options)
+            return apart.run(self._session, machine, self.__name__, args, options)
         except (Exception, WorkerEnded) as error:
             error.tried = self.__name__
             raise

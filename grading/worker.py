@@ -10,7 +10,6 @@ expected value and no solution. It is forked, not started, since importing torch
 import builtins
 import gc
 import importlib.util
-import linecache
 import os
 import select
 import signal
@@ -19,7 +18,7 @@ import sys
 import time
 import traceback
 
-from common import device
+from common import device, sources
 from grading import confinement, syscalls
 from grading.wire import MAX_TEXT, Table, Wire, WireClosed
 
@@ -123,9 +122,9 @@ class Worker:
                 self.wire.send(*failure(problem))
 
     def execute(self, source, name):
-        """Executes a cell. name stands in tracebacks; linecache holds the text, which Triton and inspect read."""
+        """Executes a cell. name stands in tracebacks; its text is there for Triton and inspect."""
         filename = f"<{name}>"
-        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        sources.remember(filename, source)
         exec(compile(source, filename, "exec"), self.namespace)  # noqa: S102
 
     def call(self, name, args, kwargs):

@@ -101,8 +101,8 @@ def test_patched_counters_change_nothing(nursery):
 
 
 def test_other_cells_give_their_kernels_and_constants():
-    cells = [("setup 0", "A = 3\nB = (1, 2)\nC = 'no'\nE = tl.constexpr(6)\nF = f(1)\nimport math"), ("f", "@cuda.jit\ndef f(x): pass\nD = 4"),
-             ("g", "A = 5\n@cuda.jit\ndef g(x): f(x)"), ("h", "def h(: broken"), ("i", None), ("j", "def j(x): pass")]
+    cells = (("setup 0", "A = 3\nB = (1, 2)\nC = 'no'\nE = tl.constexpr(6)\nF = f(1)\nimport math"), ("f", "@cuda.jit\ndef f(x): pass\nD = 4"),
+             ("g", "A = 5\n@cuda.jit\ndef g(x): f(x)"), ("h", "def h(: broken"), ("i", None), ("j", "def j(x): pass"))
     text, constants = kernel_text(cells, "g", "@cuda.jit")
     assert constants == {"B": (1, 2), "D": 4, "E": 6}
     assert text.startswith("A = 5\n@cuda.jit\ndef g(x): f(x)\n\n@cuda.jit\ndef f(x):")

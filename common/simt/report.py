@@ -167,10 +167,10 @@ class Report(Costs):
         numbers = {name: _traffic(name, value) for name, value in data.items()}
         numbers["lines"] = [LineCosts(**{name: _traffic(name, value) for name, value in line.items()})
                             for line in data["lines"]]
-        numbers["races"] = [Race(**{name: _tuples(value) for name, value in race.items()}) for race in data["races"]]
-        numbers["unwritten"] = [UnwrittenRead(**{name: _tuples(value) for name, value in read.items()})
+        numbers["races"] = [Race(**{name: tuples(value) for name, value in race.items()}) for race in data["races"]]
+        numbers["unwritten"] = [UnwrittenRead(**{name: tuples(value) for name, value in read.items()})
                                 for read in data["unwritten"]]
-        return cls(**{name: _tuples(value) if name in ("grid", "block") else value for name, value in numbers.items()})
+        return cls(**{name: tuples(value) if name in ("grid", "block") else value for name, value in numbers.items()})
 
     def __str__(self):
         return table_text(self)
@@ -188,8 +188,9 @@ def _traffic(name, value):
     return kinds[name.partition("_")[0]](**value) if name in TRAFFIC else value
 
 
-def _tuples(value):
-    return tuple(_tuples(item) for item in value) if isinstance(value, (list, tuple)) else value
+def tuples(value):
+    """A value with tuples in place of lists, as they were before it crossed to another process."""
+    return tuple(tuples(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
 def make(recorder, name, memory, seed, schedule):
@@ -257,10 +258,9 @@ def _blocks(grid):
 def table_text(report):
     """The report as a table in plain text."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
-                  title=f"{report.kernel}: grid {_size(report.grid)}, blocks of {_size(report.block)} threads")
+                  title=f"{report.kernel}: grid {size_text(report.grid)}, blocks of {size_text(report.block)} threads")
     for column, justify in (("line", "right"), ("", "left"), ("", "left"), ("requests", "right"), ("bytes", "right"),
                             ("sectors", "right"), ("wavefronts", "right"), ("a request", "right")):
         table.add_column(column, justify=justify, no_wrap=True, max_width=40 if not column else None, overflow="ellipsis")
@@ -277,13 +277,19 @@ def table_text(report):
     for name in TRAFFIC:
         if getattr(report, name).requests:
             table.add_row("", "", *_cells(name, getattr(report, name)))
+    return "\n".join([plain_text(table), *_summary(report)])
+
+
+def plain_text(table):
+    """A rich table as text without colours."""
+    from rich.console import Console
     console = Console(file=io.StringIO(), width=200, highlight=False, markup=False, color_system=None, force_jupyter=False)
     console.print(table)
-    text = "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
-    return "\n".join([text.rstrip("\n"), *_summary(report)])
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()).rstrip("\n")
 
 
-def _size(lengths):
+def size_text(lengths):
+    """A grid or block as people write it: lengths of 1 at its end are left out."""
     while len(lengths) > 1 and lengths[-1] == 1:
         lengths = lengths[:-1]
     return " × ".join(map(str, lengths))

@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import functools
 import math
 import textwrap
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from common.simt import cuda, language
+from common.simt.constants import value_of
 from common.simt.errors import KernelError
 from common.simt.kernel import Kernel, parsed
 from common.simt.language import Source
@@ -78,7 +80,8 @@ def _take(node, module, whole, text):
                 whole.refuse(node, f"{name} cannot be imported here; cuda, math, np and the dtypes are there")
     elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
         _new_name(node, node.targets[0].id, module, whole)
-        module.constants[node.targets[0].id] = _constant(node.value, module, whole)
+        other = functools.partial(_other_constant, module=module)
+        module.constants[node.targets[0].id] = value_of(node.value, whole, other)
     elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
         whole.refuse(node, "a kernel's cell holds functions, constants (NAME = number) and imports")
 
@@ -90,41 +93,12 @@ def _new_name(node, name, module, whole):
         whole.refuse(node, f"a name does not begin with two underscores, as {name} does")
 
 
-def _constant(node, module, whole):
-    """The value of a constant's expression: numbers, arithmetic on them, tuples of them, dtypes."""
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
-        return _bounded(node.value, node, whole)
-    if isinstance(node, ast.Tuple):
-        return tuple(_constant(item, module, whole) for item in node.elts)
+def _other_constant(node, module):
+    """(value,) of a constant's name or a dtype; None for anything else."""
     if isinstance(node, ast.Name) and node.id in module.constants:
-        return module.constants[node.id]
+        return (module.constants[node.id],)
     if isinstance(node, (ast.Name, ast.Attribute)):
         name = node.id if isinstance(node, ast.Name) else node.attr
         if name in language.DTYPES and (isinstance(node, ast.Name) or ast.unparse(node.value) in ("np", "numpy", "numba")):
-            return np.dtype(name.rstrip("_"))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return _bounded(-_number(node.operand, module, whole), node, whole)
-    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
-        left, right = (_number(side, module, whole) for side in (node.left, node.right))
-        try:
-            return _bounded(ARITHMETIC[type(node.op)](left, right), node, whole)
-        except ZeroDivisionError:
-            pass
-    whole.refuse(node, f"`{ast.unparse(node)}` is no constant; one is a number, a dtype, or + - * // / of numbers")
-
-
-ARITHMETIC = {ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
-              ast.FloorDiv: lambda a, b: a // b, ast.Div: lambda a, b: a / b}
-
-
-def _number(node, module, whole):
-    value = _constant(node, module, whole)
-    if type(value) not in (int, float, bool):
-        whole.refuse(node, f"`{ast.unparse(node)}` is no number")
-    return value
-
-
-def _bounded(number, node, whole):
-    if isinstance(number, int) and not -2**63 <= number < 2**64:
-        whole.refuse(node, "an integer has 64 bits at most")
-    return number
+            return (np.dtype(name.rstrip("_")),)
+    return None

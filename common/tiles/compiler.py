@@ -1,7 +1,6 @@
 """What Triton's compiler makes of a kernel, with no GPU: PTX, registers, shared memory."""
 
 import ast
-import linecache
 import re
 import subprocess
 import tempfile
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from common import sources
 from common.simt.errors import KernelError
 from common.tiles.functions import Dtype, resolved
 
@@ -104,7 +104,7 @@ def _jitted(function, tl, triton):
         node = each.definition()
         text = "\n" * (node.lineno - 1) + ast.unparse(node) + "\n"  # of the tree that was checked, and not the text itself
         file = f"<{each.name} {number}>"
-        linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+        sources.remember(file, text)
         namespace = {"tl": tl, "triton": triton, "constexpr": tl.constexpr,
                      **{name: resolved(value, tl) if isinstance(value, Dtype) else tl.constexpr(resolved(value, tl))
                         for name, value in each.constants.items()},

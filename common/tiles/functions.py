@@ -1,10 +1,12 @@
 """What a kernel is made of: its text, and the constants and other functions that it uses. None of it is run here."""
 
 import ast
+import functools
 import inspect
 import textwrap
 from dataclasses import dataclass, field
 
+from common.simt.constants import value_of
 from common.simt.errors import KernelError
 from common.simt.kernel import parsed
 from common.simt.language import Source
@@ -243,40 +245,18 @@ class Written(str):
 
 
 def _value(node, whole, look_up):
-    """The value of a constant's expression: numbers, arithmetic on them, tuples of them, dtypes, other constants."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float, type(None))):
-        return _bounded(node.value, node, whole)
-    if isinstance(node, ast.Tuple):
-        return tuple(_value(item, whole, look_up) for item in node.elts)
+    """The value of a constant's expression: numbers, arithmetic on them, tuples of them, dtypes, other constants, None."""
+    return value_of(node, whole, functools.partial(_other_value, look_up=look_up))
+
+
+def _other_value(node, look_up):
+    """(value,) of what is a constant for Triton alone; None for anything else."""
+    if isinstance(node, ast.Constant) and node.value is None:
+        return (None,)
     if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "tl" and node.attr in language.DTYPES:
-        return Dtype(node.attr)
+        return (Dtype(node.attr),)
     if isinstance(node, ast.Name):
-        return look_up(node.id)
-    if isinstance(node, ast.Call) and ast.unparse(node) in ('float(\'inf\')', 'float(\'-inf\')', 'float(\'nan\')'):
-        return float(node.args[0].value)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_number(node.operand, whole, look_up)
-    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
-        left, right = (_number(side, whole, look_up) for side in (node.left, node.right))
-        try:
-            return _bounded(ARITHMETIC[type(node.op)](left, right), node, whole)
-        except ZeroDivisionError:
-            pass
-    whole.refuse(node, f"`{ast.unparse(node)}` is no constant; one is a number, a dtype, or + - * // / of numbers")
-
-
-ARITHMETIC = {ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
-              ast.FloorDiv: lambda a, b: a // b, ast.Div: lambda a, b: a / b}
-
-
-def _number(node, whole, look_up):
-    value = _value(node, whole, look_up)
-    if type(value) not in (int, float, bool):
-        whole.refuse(node, f"`{ast.unparse(node)}` is no number")
-    return value
-
-
-def _bounded(number, node, whole):
-    if isinstance(number, int) and not -2**63 <= number < 2**64:
-        whole.refuse(node, "an integer has 64 bits at most")
-    return number
+        return (look_up(node.id),)
+    if isinstance(node, ast.Call) and ast.unparse(node) in ("float('inf')", "float('-inf')", "float('nan')"):
+        return (float(node.args[0].value),)
+    return None

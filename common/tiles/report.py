@@ -1,7 +1,8 @@
 """What a launch cost: counts by array and by line, races, and a table of it all."""
 
-import io
 from dataclasses import asdict, astuple, dataclass, field, replace
+
+from common.simt.report import plain_text, size_text, tuples
 
 KINDS = {"loads": "load", "stores": "store", "atomics": "atomic"}
 DONE = {"load": "loads", "store": "stores", "atomic": "updates atomically"}
@@ -172,7 +173,7 @@ class Report(Costs):
             accesses=[Access(**{**access, "traffic": Traffic(**access["traffic"])}) for access in data["accesses"]],
             dots_by_line=[Dots(**dots) for dots in data["dots_by_line"]], kernel=data["kernel"], grid=tuple(data["grid"]),
             seed=data["seed"], arrays={name: tuple(shape) for name, shape in data["arrays"].items()},
-            races=[Race(**{name: _tuples(value) for name, value in race.items()}) for race in data["races"]])
+            races=[Race(**{name: tuples(value) for name, value in race.items()}) for race in data["races"]])
 
     def __str__(self):
         return table_text(self)
@@ -185,19 +186,14 @@ class Report(Costs):
         return draw.array(self, array, kind, program)
 
 
-def _tuples(value):
-    return tuple(_tuples(item) for item in value) if isinstance(value, (list, tuple)) else value
-
-
 # --- the table
 
 def table_text(report):
     """The report as a table in plain text."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
-                  title=f"{report.kernel}: {report.programs:,} programs, grid {_size(report.grid)}")
+                  title=f"{report.kernel}: {report.programs:,} programs, grid {size_text(report.grid)}")
     for column, justify in (("line", "right"), ("", "left"), ("", "left"), ("requests", "right"), ("elements", "right"),
                             ("masked", "right"), ("bytes", "right"), ("sectors", "right"), ("a request", "right")):
         table.add_column(column, justify=justify, no_wrap=True, max_width=44 if not column else None, overflow="ellipsis")
@@ -210,16 +206,7 @@ def table_text(report):
     for name in KINDS:
         if getattr(report, name).requests:
             table.add_row("", "", name, *_cells(getattr(report, name)))
-    console = Console(file=io.StringIO(), width=200, highlight=False, markup=False, color_system=None, force_jupyter=False)
-    console.print(table)
-    text = "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
-    return "\n".join([text.rstrip("\n"), *_summary(report)])
-
-
-def _size(lengths):
-    while len(lengths) > 1 and lengths[-1] == 1:
-        lengths = lengths[:-1]
-    return " × ".join(map(str, lengths))
+    return "\n".join([plain_text(table), *_summary(report)])
 
 
 def _cells(traffic):

@@ -35,6 +35,9 @@ mutants:  ## mutate a solution: how many mutants do the checks catch? make mutan
 bench:  ## on a GPU: the labs' kernels against cuBLAS, PyTorch and torch.compile
 	$(RUN_TEST) benchmarks/kernels.py
 
+bench-gpus:  ## on several GPUs: the labs' parallelism beside NCCL's and PyTorch's
+	$(RUN_TEST) benchmarks/multi_gpu.py
+
 bench-labs:  ## seconds, memory and size of each solved lab
 	$(RUN_TEST) benchmarks/labs.py
 
@@ -45,4 +48,4 @@ lock:  ## pin anew what pyproject.toml admits (needs uv; keeps the pins that sti
 	uv pip compile -q --universal --python-version 3.11 --extra test --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: help lab grade doctor test labs solutions release mutants bench bench-labs bench-grading lock
+.PHONY: help lab grade doctor test labs solutions release mutants bench bench-gpus bench-labs bench-grading lock

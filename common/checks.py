@@ -6,7 +6,19 @@ import traceback
 
 import numpy as np
 
-SHORT = reprlib.Repr()
+
+class Short(reprlib.Repr):
+    """repr() in a line or so: what lies in lists is cut, arrays among it to type and shape unless they are small."""
+
+    def repr1(self, value, level):
+        if isinstance(value, np.generic):
+            return repr(value.item())
+        if _is_tensor(value) or type(value) is np.ndarray:
+            return show(value) if _float_array(value).size <= 4 else _kind(value)
+        return super().repr1(value, level)
+
+
+SHORT = Short()
 SHORT.maxtuple = SHORT.maxlist = SHORT.maxdict = SHORT.maxset = 12
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 120
 
@@ -36,12 +48,15 @@ def agree(got, want, case, *, rtol=None, atol=0.0, mistakes=None):
 def show(value):
     """A value in at most a line or so, an array with its type and shape."""
     if _is_tensor(value) or type(value) is np.ndarray:
-        kind = "tensor" if _is_tensor(value) else "array"
-        dtype = str(value.dtype).removeprefix("torch.")
         array = _float_array(value)
         text = np.array2string(array, threshold=12, edgeitems=2, precision=5, separator=", ") if array.size else "[]"
-        return f"{dtype} {kind} of shape {tuple(value.shape)} {' '.join(text.split())}"
+        return f"{_kind(value)} {' '.join(text.split())}"
     return SHORT.repr(value)
+
+
+def _kind(array):
+    kind = "tensor" if _is_tensor(array) else "array"
+    return f"{str(array.dtype).removeprefix('torch.')} {kind} of shape {tuple(array.shape)}"
 
 
 def _difference(got, want, rtol, atol):

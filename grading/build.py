@@ -1,16 +1,19 @@
 """Notebooks from sources: the student's labs, and the executed solutions.
 
 python -m grading.build labs [--force]        labs/*.ipynb; a lab with work in it is left alone, or with --force kept aside
-python -m grading.build solutions [--force]   solutions/*.ipynb, executed where the code changed (--force: all)
+python -m grading.build solutions [LAB ...] [--force]   solutions/*.ipynb, executed where the code changed (--force: all)
 """
 
 import argparse
 import base64
+import contextlib
 import hashlib
 import io
 import os
+import queue
 import re
 import sys
+import time
 
 import nbformat
 
@@ -131,9 +134,9 @@ def build_labs(force=False, folder=ROOT / "labs"):
     return left
 
 
-def build_solutions(force=False, folder=ROOT / "solutions"):
-    """Executes every solution whose code changed since it was executed; new prose is taken over without a run."""
-    for name in labs.names():
+def build_solutions(force=False, folder=ROOT / "solutions", names=None):
+    """Executes every solution, or these, whose code changed since it was executed; new prose is taken over without a run."""
+    for name in names or labs.names():
         path = folder / f"{name}.ipynb"
         notebook = solution_notebook(labs.read(name))
         old = nbformat.read(path, as_version=4) if path.exists() else None
@@ -167,6 +170,7 @@ def execute(notebook, folder):
             record_timing=False,
             resources={"metadata": {"path": str(folder)}},
         )
+        client.on_notebook_start = lambda notebook: _look_often(client)
         client.execute(env=environment)
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
@@ -174,6 +178,21 @@ def execute(notebook, folder):
                 output.data["image/png"] = _smaller(output.data["image/png"])
     notebook.metadata["language_info"] = {"name": "python"}
     notebook.metadata["executed_on"] = device.name()
+
+
+def _look_often(client):
+    """nbclient misses a reply that comes while it sends a widget's state on the same socket: look again each second."""
+    channel = client.kc.shell_channel
+    wait = channel.get_msg
+
+    async def get_msg(timeout=None):
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            with contextlib.suppress(queue.Empty):
+                return await wait(timeout=1)
+        raise queue.Empty
+
+    channel.get_msg = get_msg
 
 
 def _smaller(png):
@@ -205,15 +224,21 @@ def main(arguments=None):
         prog="python -m grading.build", description=re.sub(r"\n.*", "", __doc__, flags=re.DOTALL)
     )
     parser.add_argument("what", choices=["labs", "solutions"])
+    parser.add_argument("only", nargs="*", metavar="LAB", help="the solutions to execute, as in 01 02; all if none is given")
     parser.add_argument(
         "--force", action="store_true", help="build also what has work in it (a copy is kept) or is up to date"
     )
     options = parser.parse_args(arguments)
+    if options.only and options.what == "labs":
+        parser.error("labs are built all at once: it takes seconds")
     try:
         if options.what == "solutions":
-            build_solutions(options.force)
+            build_solutions(options.force, names=[labs.resolve(word) for word in options.only])
             return 0
         return 1 if build_labs(options.force) else 0
+    except ValueError as problem:  # a lab that there is not
+        print(problem, file=sys.stderr)
+        return 2
     except OSError as problem:  # a full disk, no permission: the old files are still there
         print(f"{options.what} can't be written: {problem.strerror} ({problem.filename})", file=sys.stderr)
         return 2

@@ -65,6 +65,14 @@ def bytes_moved(function, *args):
         function(*args)
     return moved.total
 
+# %% tags=["setup"]
+def own_share(report, most, what):
+    """Asserts that no program of a launch moves more than `most` bytes."""
+    who, moved, imbalance = report.busiest.program[0], report.busiest.bytes, report.imbalance
+    longest = f"; load imbalance {imbalance:.3g}: a launch lasts as long as its busiest program"
+    assert moved <= most, f"program {who} moves {moved} bytes, and {most} will do: {what}" \
+        + longest * (imbalance > 1)
+
 # %% [markdown]
 # **Recall 1** (lab 02). Softmax does about five FLOPs an element. A GPU does 67 · 10¹² FLOP/s in fp32 and moves 4.28 · 10¹² bytes a
 # second. What limits it?
@@ -241,14 +249,13 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
 for n, block, programs in [(64, 16, 4), (100, 32, 4), (1, 16, 1), (257, 64, 5), (1000, 256, 4)]:
     x, y, out = *torch.from_numpy(rng.standard_normal((2, n))).float(), torch.full((n,), torch.nan)
     want, first = x + y, torch.cat([x[:block] + y[:block], out[block:]])
-    tiles.count(add, (1,), x, y, out, n, BLOCK=block)
-    agree(out, first, f"program 0 alone, for {n} elements in blocks of {block},")
     report = tiles.count(add, (programs,), x, y, out, n, BLOCK=block)
     agree(out, want, f"out of {n} elements in blocks of {block}", mistakes={
         "Every program did the first block: where does program_id come in?": first})
     requests = [each.requests for each in (report.loads, report.stores, report.atomics)]
     assert requests == [2 * programs, programs, 0], "{} loads, {} stores and {} atomic updates; two " \
         "loads and a store a program will do, of a whole block each".format(*requests)
+    own_share(report, 3 * x[:block].nbytes, "its own block")
 print("add is right for five lengths, with two loads and a store a program")
 
 # %% [markdown]
@@ -329,6 +336,7 @@ for rows, columns, block in [(7, 100, 128), (5, 64, 64)]:
     moved, loads = report.loads.bytes + report.stores.bytes, report.loads.requests
     assert moved == 2 * x.nbytes, f"{moved} bytes for x of {x.nbytes}: one load and one store will do"
     assert loads == rows, f"{loads} loads for {rows} rows: one a row will do"
+    own_share(report, 2 * x[0].nbytes, "its own row")
 print("softmax_rows moves 2 · x.nbytes, in one load and one store a row")
 
 # %% [markdown]
@@ -510,6 +518,7 @@ for rows, columns, block in [(4, 100, 32), (2, 64, 64), (3, 96, 16)]:
     assert (reads, writes) == (2, 1), f"x read {reads:g} times, y written {writes:g}; 2 and 1 will do"
     requests, blocks = report.loads.requests, rows * -(-columns // block)
     assert requests == 2 * blocks, f"{requests} loads for {blocks} blocks: load each twice, and whole"
+    own_share(report, 3 * x[0].nbytes, "its own row")
 print("softmax_online reads x twice and writes y once, in whole blocks")
 
 # %% [markdown]
@@ -571,13 +580,13 @@ for rows, columns, block, dtype in [(3, 5, 8, F32), (2, 64, 64, F32), (3, 100, 1
     y, got, near = x.softmax(1), torch.full_like(x, torch.nan), ROUNDING[dtype]
     wide_y, wide = y.double(), given.double()
     want = torch._softmax_backward_data(wide, wide_y, 1, wide.dtype).to(dtype)
-    moved = tiles.count(softmax_backward, (rows,), y, given, got, columns, BLOCK=block).loads.bytes
+    report = tiles.count(softmax_backward, (rows,), y, given, got, columns, BLOCK=block)
     agree(got, want, f"x_gradient, {rows} × {columns} {dtype}", rtol=near, atol=1e-6, mistakes={
         "The row's sum is missing: all outputs depend on x_j.": (wide_y * wide).to(dtype),
         "That is the Jacobian's diagonal only.": (wide_y * (1 - wide_y) * wide).to(dtype),
         "Sum y times its gradient, not the gradient.": (wide_y * (wide - wide.sum(1, True))).to(dtype)})
-    assert moved == 2 * y.nbytes, f"{moved} bytes read: two reads of {y.nbytes} and a write will do"
-print("softmax_backward agrees with PyTorch in float64 for three shapes, and reads each byte once")
+    own_share(report, 3 * y[0].nbytes, "two reads and a write a row")
+print("softmax_backward agrees with PyTorch in float64 for three shapes, and moves each byte once")
 
 # %% [markdown]
 # *The mask.* In a language model, query i may look at the keys up to i only (*causal*). In PyTorch (`eager_causal`, in the set-up) that is
@@ -631,6 +640,7 @@ for heads, queries, keys in [(1, 16, 16), (2, 6, 10)]:
     loaded, visible = report.loads.elements, int((want > 0).sum())
     assert loaded == visible, f"{loaded} scores loaded; {visible} are visible, no more need be loaded"
     assert report.stores.elements == x.numel(), "every element of y is stored, once"
+    own_share(report, 2 * x[0].nbytes, "its own row")
 print("softmax_masked_scaled loads what is visible, and no more")
 
 # %% [markdown]
@@ -720,10 +730,8 @@ for rows, columns, many in [(16, 1, 8), (32, 2, 4), (24, 32, 8)]:
     sectors, least = report.loads.sectors, x.nbytes // 32
     assert sectors == least, f"{sectors} sectors of {rows} × {columns}, {sizes}; at once it is {least}"
     assert report.loads.requests == programs, f"{report.loads.requests} loads by {programs} programs"
-    y = torch.full((rows, columns), torch.nan)
-    tiles.count(softmax_tile, (1,), x, y, columns, columns, rows, columns, **sizes)
-    agree(y[many:], torch.full_like(y[many:], torch.nan), f"program 0 alone: rows from {many} on")
-print("softmax_tile loads each sector once, in one load a program")
+    own_share(report, 2 * x[:many].nbytes, f"its own {many} rows")
+print("softmax_tile loads each sector once, in one load a program, its own rows")
 
 # %% [markdown]
 # <details><summary>Hint</summary>

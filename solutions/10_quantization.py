@@ -248,9 +248,9 @@ def encode(values, format):
 # %% tags=["check"]
 for name, value, want, wrong, mistake in [
     ("fp16", 1 + 2.0**-11, 0x3C00, 0x3C01, "Halfway cases go to the even code, not away from zero."),
-    ("e2m1", 5.0, 0b0_11_0, 0b0_11_1, "Halfway cases go to the even code, not away from zero."),
     ("fp16", 2 - 2.0**-12, 0x4000, 0x3C00, "This rounds up to 2: the carry belongs into the exponent."),
     ("fp16", 2.0**-24, 1, 0, "Numbers below the smallest normal one have subnormal codes."),
+    ("fp16", 0.0, 0, 0x3400, "np.frexp says 0 for the exponent of 0: take the smallest normal one's."),
     ("fp16", -0.0, 0x8000, 0, "The sign of zero is kept."),
     ("e5m2", 61440.0, 0x7C, 0x7B, "Half a step beyond its largest number, e5m2 rounds to infinity."),
     ("e4m3fn", -np.inf, 0xFE, 0xF8, "e4m3fn has no infinity: what is too large becomes 448."),
@@ -368,8 +368,9 @@ figures.predicted_and_measured(
 #
 # ### Clinic: nothing is lost, nothing is learned
 #
-# The same program trains once in fp32, once in bf16. In bf16 no more gradients are zero than in fp32 (those are ReLU's), and yet the
-# loss hardly falls. The counters are of the last step. What is wrong?
+# The same program trains once in fp32, once in bf16. In bf16 hardly more gradients are zero than in fp32 (those are ReLU's), and yet
+# the loss stays far higher. The counters are of the last step; a weight is *still* if its gradient is not zero and the step left it as it
+# was. What is wrong?
 
 # %%
 def sgd_step(model, weights):
@@ -477,7 +478,13 @@ print("affine_parameters places the grid for 100 ranges of 2, 3, 4 and 8 bits")
 # %% tags=["check"]
 low, high = torch.tensor([[1.0], [-3.0], [0.0]]), torch.tensor([[2.55], [-2.55], [0.0]])
 want = torch.tensor([[0.01], [3 / 255], [1.0]]), torch.tensor([[-128], [127], [-128]]).int()
-agree(affine_parameters(low, high, 8), want, f"affine_parameters({low}, {high}, 8)", rtol=1e-6)
+narrow = torch.tensor([[1.55 / 255], [0.45 / 255], [1.0]]), torch.tensor([[-293], [1572], [-128]]).int()
+case = "affine_parameters of 1 to 2.55, of -3 to -2.55 and of 0 to 0, in 8 bits"
+agree(affine_parameters(low, high, 8), want, case, rtol=1e-6, mistakes={
+    "0 is not in all of these ranges: widen them first.": narrow})
+print("affine_parameters widens a range to 0, and gives one of no width the scale 1")
+
+# %% tags=["check"]
 zero, int8 = torch.tensor(-100).int(), lambda *codes: torch.tensor(codes).to(torch.int8)
 got = quantize(torch.tensor([100.0, -100.0, 0.0, 13.1]), torch.tensor(0.5), zero, 8)
 agree(got, int8(100, -128, -100, -74), "quantize([100, -100, 0, 13.1], 0.5, -100, 8)", mistakes={
@@ -485,8 +492,10 @@ agree(got, int8(100, -128, -100, -74), "quantize([100, -100, 0, 13.1], 0.5, -100
     "The zero-point is added: it is the code of 0.": int8(127, -100, 100, 126)})
 got = dequantize(int8(100, -128, 0), torch.tensor(0.5), zero)
 agree(got, torch.tensor([100.0, -14.0, 50.0]), "dequantize([100, -128, 0], 0.5, -100)", mistakes={
-    "int8 minus int32 may wrap: widen the codes first.": torch.tensor([-28.0, -14.0, 50.0])})
-print("affine_parameters, quantize and dequantize pass some cases by hand")
+    "int8 minus int32 may wrap: widen the codes first.": torch.tensor([-28.0, -14.0, 50.0]),
+    "The zero-point is subtracted: it is the code of 0.": torch.tensor([0.0, -114.0, -50.0]),
+    "First subtract the zero-point, then scale.": torch.tensor([150.0, 36.0, 100.0])})
+print("quantize and dequantize pass some cases by hand")
 
 # %% tags=["check"]
 for bits in (8, 5, 4, 2):
@@ -497,8 +506,8 @@ for bits in (8, 5, 4, 2):
     values = torch.from_numpy(rng.uniform(-0.7, 0.7, (9, 31))).float() * levels * scale
     nearest = (values[:, :, None] - numbers[:, None, :]).abs().amin(2)
     codes = quantize(values.clone(), scale, zero, bits)
-    agree((codes.dtype, tuple(codes.shape)), (torch.int8, (9, 31)), f"dtype and shape, {bits} bits")
-    assert q_min <= int(codes.min()) and int(codes.max()) < -q_min, f"{bits} bits: codes out of range"
+    least, most = int(codes.min()), int(codes.max())
+    assert q_min <= least and most < -q_min, f"codes of {bits} bits: {least} to {most}, out of range"
     agree((dequantize(codes, scale, zero) - values).abs(), nearest, f"error of {bits} bits", atol=1e-4)
 print("quantize picks the nearest of all codes, and dequantize says what they stand for")
 
@@ -554,13 +563,14 @@ def dequantize_groups(codes, scales, group):
 # %% tags=["check"]
 for rows, columns, group in [(4, 6, 4), (3, 10, 8), (5, 9, 2)]:
     weight = torch.from_numpy(rng.normal(0, rng.uniform(1, 9, (rows, 1)), (rows, columns))).float()
-    pieces = [weight[:, first:first + group].abs().amax(1) for first in range(0, columns, group)]
-    want = torch.stack(pieces, 1) / 7
+    tops = [piece.amax(1) / 7 for piece in weight.split(group, 1)]
+    want = torch.stack([piece.abs().amax(1) / 7 for piece in weight.split(group, 1)], 1)
     on = F.pad(weight.flatten(), (0, want.numel() * group - weight.numel()))
-    on = on.view(rows, len(pieces), group).abs().amax(2) / 7
+    on = on.view(rows, len(tops), group).abs().amax(2) / 7
     _, scales = quantize_groups(weight.clone(), 4, group)
     agree(scales, want, f"scales of {rows} × {columns}, groups of {group}", rtol=1e-6, mistakes={
         "A group ends with its row: the next row is not in it.": torch.where(on > 0, on, 1.0),
+        "Weights below 0 count, too.": torch.stack([torch.where(top > 0, top, 1.0) for top in tops], 1),
         "The largest magnitude gets the largest code, 2^(n-1) - 1.": want * 7 / 8})
 print("quantize_groups keeps its groups within rows")
 
@@ -643,7 +653,7 @@ for _ in range(100):
     agree(bits_per_weight(columns, bits, group, scale_bits), want, case, rtol=1e-12, mistakes={
         "The scales are missing.": float(bits),
         "The last, shorter group has a scale too.": bits + columns // group * scale_bits / columns,
-        "A row has more than one scale: one for each group.": bits + scale_bits / columns})
+        "The scale of a shorter group is as large as another's.": bits + scale_bits / group})
 agree([bits_per_weight(8192, 4, 128), bits_per_weight(5, 4, 128)], [4.125, 7.2], "8192 and 5 columns")
 print("bits_per_weight counts the scales of 102 rows")
 
@@ -703,16 +713,16 @@ for rows, depth in [(2, 3), (1, 1), (5, 0), (0, 4), (3, 700), (17, 33)]:
 print("weight_terms is exact for six shapes")
 
 # %% tags=["check"]
-for rows, depth, columns in [(2, 3, 4), (1, 1, 1), (5, 0, 3), (0, 4, 2), (3, 700, 2), (17, 33, 9)]:
-    w = torch.from_numpy(rng.integers(-128, 128, (rows, depth)))
-    x = torch.from_numpy(rng.integers(-128, 128, (depth, columns)))
+for m, k, n in [(2, 3, 4), (1, 1, 1), (5, 0, 3), (0, 4, 2), (3, 3000, 2), (17, 33, 9)]:
+    w, x = (torch.from_numpy(rng.integers(k // 14 - 128, 128, shape)) for shape in ((m, k), (k, n)))
     w_zero, x_zero = (rng.integers(3, 100, 2) * rng.choice([-1, 1], 2)).tolist()
     want, raw = ((w - w_zero) @ (x - x_zero)).int(), (w @ x).int()
     terms, sums = ((w - w_zero) * -x_zero).sum(1).int(), w_zero * x.sum(0).int()
     got = integer_matmul(w.to(torch.int8), x.to(torch.int8), w_zero, terms)
-    agree(got, want, f"integer_matmul({rows} × {depth}, {depth} × {columns}, {w_zero}, ...)", mistakes={
+    agree(got, want, f"integer_matmul({m} × {k}, {k} × {n}, {w_zero}, ...)", mistakes={
         "The sum overflowed 8 bits: accumulate in int32.": want - raw + raw.to(torch.int8),
         "The sum overflowed 16 bits: accumulate in int32.": want - raw + raw.to(torch.int16),
+        "float32 is exact to 2^24 only: stay in int32.": want - raw + (w.float() @ x.float()).int(),
         "Z_W times the sum of each column of x is missing.": want + sums})
 print("integer_matmul is exact for six shapes, both zero-points other than 0")
 
@@ -726,7 +736,7 @@ print("integer_matmul is exact for six shapes, both zero-points other than 0")
 # %% tags=["check", "held-out"]
 for fill in (-128, 127):
     w = torch.full((2, 4000), fill)
-    x = torch.from_numpy(rng.choice([-128, 127], (4000, 3)))
+    x = torch.from_numpy(rng.choice([-128, 127], (4000, 3), p=[0.1, 0.9]))
     w_zero, x_zero = int(rng.integers(100, 128)), -int(rng.integers(100, 129))
     want, codes = ((w - w_zero) @ (x - x_zero)).int(), w.to(torch.int8)
     got = integer_matmul(codes, x.to(torch.int8), w_zero, weight_terms(codes, w_zero, x_zero))
@@ -792,12 +802,14 @@ for _ in range(40):
 print("requantize rounds 800 sums as exact fractions do")
 
 # %% tags=["check"]
-sums = torch.tensor([-(2**31), -1000, -300, 0, 300, 1000, 2**31 - 1]).int()
-want = torch.tensor([-128, -128, -128, 5, 127, 127, 127]).to(torch.int8)
-wrapped = torch.tensor([5, 23, 36, 5, -26, -13, 4]).to(torch.int8)
+sums = torch.tensor([-(2**31), -1000, -300, -2, 0, 6, 300, 1000, 2**31 - 1]).int()
+want = torch.tensor([-128, -128, -128, 4, 5, 10, 127, 127, 127]).to(torch.int8)
+even = torch.tensor([-128, -128, -128, 3, 5, 9, 127, 127, 127]).to(torch.int8)
+wrapped = torch.tensor([5, 23, 36, 4, 5, 10, -26, -13, 4]).to(torch.int8)
 agree(requantize(sums, 3 * 2**29, 31, 5), want, f"requantize({sums}, 3 * 2**29, 31, 5)", mistakes={
+    "A tie goes upwards: -1.5 becomes -1, and 4.5 becomes 5.": even,
     "Beyond int8 the codes stop at -128 and 127; these wrapped around.": wrapped})
-print("requantize stops at the ends of int8")
+print("requantize stops at the ends of int8, and rounds a tie upwards")
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -880,24 +892,27 @@ for shapes in [[(40, 5)] * 10, [(1,)], [(300,), (7, 3), (2, 2, 2)]]:
     for method, ends in {"minmax": [0, 100], "percentile": [0.1, 99.9]}.items():
         want, case = tuple(np.percentile(every, ends).tolist()), f"({len(shapes)} batches, {method!r})"
         got = calibrated_range([batch.clone() for batch in batches], method)
-        agree(got, want, f"calibrated_range{case}", rtol=1e-4, atol=1e-6)
+        agree(got, want, f"calibrated_range{case}", rtol=1e-4, atol=1e-6, mistakes={
+            "0.1 % is the quantile 0.001.": tuple(np.quantile(every, [0.1, 0.9]).tolist())})
 print("calibrated_range agrees with NumPy: minmax and percentile")
 
 # %% tags=["check"]
 for count in (1, 2, 3, 10, 30):
     batches = [torch.from_numpy(rng.standard_normal((6, 5)) + 1).float() for _ in range(count)]
     ends = np.array([[batch.min().item(), batch.max().item()] for batch in batches])
-    shares = np.array([0.1 * 0.9 ** (count - 1 - i) for i in range(count)])  # had it begun with 0
-    from_zero = shares @ ends
+    ages = np.arange(count)[::-1]
+    from_zero = 0.1 * 0.9**ages @ ends  # had it begun with 0
+    swapped = 0.9 * 0.1**ages @ ends + 0.1**count * ends[0]
     want = tuple((from_zero + 0.9**count * ends[0]).tolist())
     got = calibrated_range([batch.clone() for batch in batches], "average")
     agree(got, want, f"calibrated_range({count} batches, 'average')", rtol=1e-5, atol=1e-6, mistakes={
-        "The average starts with the first batch's extremes, not with 0.": tuple(from_zero.tolist())})
+        "The average starts with the first batch's extremes, not with 0.": tuple(from_zero.tolist()),
+        "Nine tenths of the old range stay; a tenth is new.": tuple(swapped.tolist())})
 print("calibrated_range agrees with the closed form of a moving average")
 
 # %% [markdown]
 # Clipping is a trade. The lines are the rounding error S/√12 that follows from each range; the dots are the error of the network's first
-# hidden layer. At 8 bits the percentile's dot lies far above its line: that is what clipping costs. At 4 bits its smaller steps win. (All
+# hidden layer. At 8 bits the percentile's dot lies far above its line: that is what clipping costs. At 4 bits its smaller steps win. (Most
 # dots are a little low: a sixth of these values are exact zeros, and zero has no error.)
 
 # %%
@@ -965,10 +980,11 @@ frame = {"xscale": "log", "xlabel": "weights and scales (KB)", "xticks": [5, 10,
 
 # %%
 ax = plt.subplots(subplot_kw=frame | {"title": "Bits, bytes and errors"})[1]
-for kind, dots in points.items():
-    ax.plot([size for _, size, _ in dots], [share for *_, share in dots], "o-", label=kind)
+for (kind, dots), above in zip(points.items(), (-14, 6, 16, 6)):  # the numbers, in points
+    line, = ax.plot([size for _, size, _ in dots], [share for *_, share in dots], "o-", label=kind)
+    style = {"textcoords": "offset points", "ha": "center", "size": 8, "color": line.get_color()}
     for bits, *place in dots:
-        ax.annotate(bits, place, (0, 6), textcoords="offset points", ha="center", size=8)
+        ax.annotate(bits, place, (0, above), **style)
 plt.setp([ax.xaxis, ax.yaxis], major_formatter="{x:g}", minor_locator=plt.NullLocator())
 ax.legend();
 
@@ -985,8 +1001,8 @@ ax.legend();
 # An H200 reads the 34 MB of 8192² such weights in 8 µs, in which its 132 multiprocessors issue about four instructions a weight (each
 # 128 a cycle, at 1.98 GHz). To shift, mask, subtract 8, convert to float, multiply and add takes 5.3, counted in the machine code.
 #
-# Part 1 knows better. Read an integer n < 2²³ as an fp32 code: its exponent is 0, so it is the *subnormal* n · 2⁻¹⁴⁹, exactly. And a nibble
-# can be masked *where it stands*:
+# Part 1 knows better. Read an integer n < 2²³ as an fp32 code: its exponent is 0, so it is the *subnormal* n · 2⁻¹⁴⁹, exactly. And a
+# *nibble*, four bits, can be masked *where it stands*:
 #
 # $$\text{word} \mathbin{\&} (15 \ll 4i) \;\text{ read as fp32} \;=\; \text{nibble} \cdot 2^{4i - 149} \qquad (i \le 4)$$
 
@@ -1260,7 +1276,10 @@ for bits in (1, 2, 3, 4):
     even_error = (values[:, None] - even).square().amin(1).sum()
     error = (codebook[entries] - values).square().sum()
     assert error <= 1.0001 * even_error, f"{2**bits} evenly spaced entries are nearer to the values"
-print("kmeans_codebook is never worse than an even grid")
+alone = kmeans_codebook(torch.tensor([0.0, 1.0]), 2)[0]
+agree(alone, torch.linspace(0, 1, 4), "codebook of [0, 1], 2 bits", rtol=1e-6, mistakes={
+    "An entry that no value is nearest to stays where it is.": torch.tensor([0.0, 0.0, 0.0, 1.0])})
+print("kmeans_codebook is never worse than an even grid, and leaves unused entries alone")
 
 # %% tags=["check"]
 for shape, size in [((40, 6), 4), ((7,), 8), ((1, 1), 2), ((0,), 4)]:

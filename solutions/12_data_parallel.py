@@ -49,6 +49,9 @@ rng = np.random.default_rng()
 # Our data are the digits of lab 07 and the novel, cut into **shards**, one for each rank; our models a network of eight
 # layers and a small transformer that predicts the next character. `MACHINE` is four small computers with a small wire
 # between them: about the proportions of a large computer.
+#
+# As in lab 11, `ranks.run(f, ..., world_size=p)` calls `f(dist, ...)` on p simulated ranks, in virtual time; an argument
+# in `ranks.each` differs by rank. New: PyTorch's operations take time, too, and `ranks.span` names a stretch of it.
 
 # %% tags=["setup"]
 MACHINE = {"alpha_s": 1e-5, "beta_s_per_byte": 4e-9, "flops_per_s": 1e9}
@@ -182,15 +185,16 @@ def shard_batch(batch, rank, world_size):
 
 # %% tags=["check"]
 for n, p in [(11, 4), *rng.integers([0, 1], [20, 7], (30, 2)).tolist()]:
-    batch = torch.tensor(rng.normal(size=(n, 2)))
+    batch, rows = torch.tensor(rng.normal(size=(n, 2))), n // p
     for rank in reversed(range(p)):
         want = batch.clone().tensor_split(p)[rank].clone()
-        start, rows, last = n // p * rank, n // p, rank == p - 1
-        few, many = (batch[start:end].clone() for end in (start + rows, None if last else start + rows))
-        agree(shard_batch(batch, rank, p), want, f"{n} rows, shard {rank} of {p}", mistakes={
+        few, many = (batch[rank * rows:][:m].clone() for m in (rows, n if rank == p - 1 else rows))
+        agree(got := shard_batch(batch, rank, p), want, f"{n} rows, shard {rank} of {p}", mistakes={
             "With n // p rows for each, the last rows of the batch are nobody's.": few,
             "All that was left over went to the last rank: the others will wait for it.": many,
             "These rows are dealt out like cards: a shard is contiguous.": batch[rank::p].clone()})
+        same = got.untyped_storage().data_ptr() == batch.untyped_storage().data_ptr()
+        assert same or not len(got), "These rows are a copy; a slice is a view, and costs nothing."
 print("shard_batch: every row in one shard, sizes as equal as can be")
 
 # %% [markdown]
@@ -255,7 +259,7 @@ def average_gradients(dist, parameters, rows):
         dist.all_reduce(p.grad)
     # END SOLUTION
 
-# %% tags=["check"] points=2
+# %% tags=["check"] points=2 limit_s=30
 seed, rows = int(rng.integers(1000)), (rng.permutation(9)[:3] + 1).tolist()
 shards, shares = digit_shards(rows), np.divide(rows, sum(rows))
 mistakes = {"Each is the sum of the ranks' means: p times too long a step.": [1] * 3,
@@ -289,8 +293,6 @@ def drift(optimizer, rate):
 print("apart, with SGD:", drift(torch.optim.SGD, 0.1), " with Adam:", drift(torch.optim.Adam, 0.001))
 
 # %% [markdown]
-# **A gradient of a mean is a weighted sum over ranks: weigh by rows, add up, and the p devices are one.**
-#
 # ### Clinic: the run that stops at step 3
 #
 # "On one GPU it trains. On four it stops: no error, 100 % load, nothing happens." Somebody had put in a guard against
@@ -315,23 +317,25 @@ except ranks.DeadlockError as error:
 # %% [markdown]
 # <details><summary>Diagnosis</summary>
 #
-# Rank 2 met a NaN, skipped the step, and with it the all-reduces. The others wait in theirs. (Had there been more steps,
-# rank 2's *next* step would have answered them: one rank a step behind for ever, and no error at all.)
+# Rank 2 met a NaN, skipped the step, and with it the all-reduces; the others wait in theirs. (With more steps, rank 2's
+# *next* would have answered them: a step behind for ever, and no error.)
 #
-# Whatever decides whether a collective is called must be the same on all ranks. All-reduce the flag first, or take part
-# with zero rows: `average_gradients` then does the right thing, if the gradients are zeros and not NaN. The same hang
-# comes of a layer that only some ranks' data pass through: its gradient is `None` there
+# Whatever decides whether a collective is called must be the same on all ranks: all-reduce the flag first, or take part
+# with zero rows and gradients of zeros (not NaN). A layer that only some ranks' data pass through hangs so, too
 # (`find_unused_parameters=True` is DDP's answer).
 # </details>
+#
+# **A gradient of a mean is a weighted sum over ranks: weigh by rows, add up, and the p devices are one.**
 
 # %% [markdown]
 # ## Part 2 · Fewer messages
 #
 # From now on each rank's loss is its *share*: its summed loss over the number of rows of the whole batch. Then the
-# gradient wanted is a plain **sum** over ranks: nothing to weigh or divide afterwards.
+# gradient wanted is a plain **sum** over ranks. (PyTorch's `DistributedDataParallel`, DDP, always divides by p: give it p
+# times the share.)
 #
 # An all-reduce of n bytes takes 2(p − 1)(α + β·n/p). For a bias of 64 numbers, α is nearly all of it. A transformer has
-# a dozen tensors a layer, half of them small. So gradients travel in **buckets**: several in one flat buffer. Their
+# a dozen tensors a layer, eight of them small. So gradients travel in **buckets**: several in one flat buffer. Their
 # order is that of backward: the *last* layer's first.
 
 # %% tags=["driver"]
@@ -339,7 +343,7 @@ except ranks.DeadlockError as error:
 
 def planned(sizes, bucket_bytes):
     """buckets_of() tensors of these sizes in bytes, as numbers of tensors."""
-    tensors = [torch.empty(size, dtype=torch.uint8) for size in sizes]
+    tensors = [torch.empty(size // 8) for size in sizes]
     number = {id(tensor): i for i, tensor in enumerate(tensors)}
     return [[number[id(tensor)] for tensor in bucket] for bucket in buckets_of(tensors, bucket_bytes)]
 
@@ -391,14 +395,14 @@ def sum_in_buckets(dist, buckets):
 
 # %% tags=["check"]
 for _ in range(100):
-    sizes, most = rng.integers(1, 100, rng.integers(1, 9)).tolist(), int(rng.integers(1, 300))
+    sizes, most = (8 * rng.integers(1, 20, rng.integers(1, 9))).tolist(), int(8 * rng.integers(1, 60))
     buckets = planned(sizes, most)
     case = f"buckets_of tensors of {sizes} bytes, at most {most} a bucket, gave tensors {buckets}"
     assert all(buckets), f"{case}: a bucket is empty"
     assert sum(buckets, []) == list(range(len(sizes)))[::-1], f"{case}: not each once, last used first"
     full = [sum(sizes[i] for i in bucket) for bucket in buckets]
     over = [bucket for bucket, size in zip(buckets, full) if size > most and len(bucket) > 1]
-    assert not over, f"{case}: {over[0]} holds too much"
+    assert not over, f"{case}: {over[0]} holds too many bytes (a number takes 8)"
     early = [b for a, b, size in zip(buckets, buckets[1:], full) if size + sizes[b[0]] <= most]
     assert not early, f"{case}: tensor {early[0][0]} would have fitted into the bucket before"
 print("buckets_of: 100 random models")
@@ -552,13 +556,14 @@ def backward_overlapped(dist, loss, buckets, update):
 for kind, cut, rows in (("perceptron", digit_shards, [3, 1, 2]), ("transformer", text_shards, [3, 1])):
     seed, shards, n, p = int(rng.integers(1000)), cut(rows), sum(rows), len(rows)
     want, wrong = [one_device(MODELS[kind](seed), shards, np.divide(rows, m)) for m in (n, n * p)]
-    number = np.arange(len(list(MODELS[kind](seed).parameters())))
-    cuts = np.sort(rng.choice(number[1:], 4, replace=False))
-    plan = [part.tolist()[::-1] for part in np.split(number, cuts)][::-1]
+    number = np.arange(len([*MODELS[kind](seed).parameters()]))
+    plan = [part.tolist() for part in np.split(number[::-1], np.sort(rng.choice(number[1:], 4, False)))]
     result = ranks.run(overlapped, kind, ranks.each(shards), n, plan, seed, world_size=p, seed=None)
-    for got in result.returns:
-        agree(got, want, f"weights of a {kind} after 3 steps, buckets {plan}", rtol=1e-8, atol=1e-10,
-              mistakes={"The sum is wanted, not the mean: each loss is a share already.": wrong})
+    for got, shard, m in zip(result.returns, shards, rows):
+        alone = one_device(MODELS[kind](seed), [shard], [m / n])
+        agree(got, want, f"weights of a {kind}, buckets {plan}", rtol=1e-8, atol=1e-10, mistakes={
+            "The sum is wanted, not the mean: each loss is a share already.": wrong,
+            "Each rank used its own gradients: cut the sum up, into p.grad, before update.": alone})
 print("backward_overlapped: the weights of one device, for a perceptron and a transformer")
 
 # %% tags=["check"] points=3 limit_s=30
@@ -591,17 +596,17 @@ print(f"{first_try.time_s * 1e3:.1f} ms before, {trace.time_s * 1e3:.1f} ms now;
       f"{inside:.0%} of the bytes under backward")
 
 # %% [markdown]
-# Only the first layer's gradient, which comes last, is left in the open. It always is. (DDP also makes its first bucket a
-# small one, 1 MB, to get the wire going early.)
+# Only the first layer's gradient, which comes last, is left in the open. It always is. (DDP's buckets hold 25 MB, the
+# first one 1 MB, to get the wire going early; all ranks send them in one order.)
 #
 # ### Gradient accumulation
 #
-# A batch too large for memory is worked off in **microbatches**: backward adds to `p.grad`, k times, before one update.
-# Summing over ranks each time would give the right weights too, at k times the bytes.
+# A batch too large for memory is worked off in **microbatches**: backward adds to `p.grad`, k times, before one update,
+# and frees that microbatch's activations. Summing over ranks each time would be right too, at k times the bytes.
 #
 # ### Exercise 3.2 · accumulated_step
 #
-# All microbatches but the last are this rank's own business. (DDP's `no_sync()` is this.)
+# All microbatches but the last are this rank's own business (DDP's `no_sync()`). Hold one microbatch's graph at a time.
 
 # %% tags=["hole"]
 def accumulated_step(dist, share_of, microbatches, buckets, update):
@@ -617,26 +622,28 @@ def accumulated_step(dist, share_of, microbatches, buckets, update):
     backward_overlapped(dist, share_of(last), buckets, update)
     # END SOLUTION
 
-# %% tags=["check"]
-k, seed, rows = int(rng.integers(2, 4)), int(rng.integers(1000)), [8, 12, 10]
-shards = digit_shards(rows)
+# %% tags=["check"] limit_s=30
+k, seed, shards = int(rng.integers(2, 4)), int(rng.integers(1000)), digit_shards([8, 12, 10])
 micro = [pair for shard in shards for pair in zip(*(part.tensor_split(k) for part in shard))]
 shares, number = np.array([len(part) for _, part in micro]) / 30, np.arange(3 * k) % k
-cases = shares, shares * 3.0 ** (k - 1 - number), shares * (number == k - 1)
-want, early, late = [one_device(perceptron(seed), micro, case, steps=2) for case in cases]
+times = {"": 1, "Summed over ranks before all were in, they are summed again.": 3.0 ** (k - 1 - number),
+         "Only the last microbatch counts here.": number == k - 1,
+         "The last one counts twice.": 1 + (number == k - 1), "Divided by k? Shares add up.": 1 / k}
+weights = {says: one_device(perceptron(seed), micro, shares * m, steps=2) for says, m in times.items()}
 result = ranks.run(accumulated, ranks.each(shards), 30, k, LAYERS, seed, world_size=3)
 for got in result.returns:
-    agree(got, want, f"weights after 2 steps of {k} microbatches", rtol=1e-8, atol=1e-10, mistakes={
-        "Summed over ranks before all microbatches were in, gradients are summed again.": early,
-        "Only the last microbatch counts here.": late})
+    case = f"weights after 2 steps of {k} microbatches"
+    agree(got, weights[""], case, rtol=1e-8, atol=1e-10, mistakes=weights)
 print("accumulated_step: the weights of one device")
 
-# %% tags=["check"]
-shards = digit_shards([128] * 3)
-trace = ranks.run(accumulated, ranks.each(shards), 384, 4, LAYERS, 1, 1, world_size=3, **MACHINE).trace
+# %% tags=["check"] limit_s=30
+shards = digit_shards([256] * 3)
+trace = ranks.run(accumulated, ranks.each(shards), 768, 4, LAYERS, 1, 1, world_size=3, **MACHINE).trace
 assert trace.bytes <= 4 * 238_160, f"{trace.bytes:,} bytes; each gradient once on the wire: 952,640"
 inside = sum(trace.bytes_during_compute("step")) / trace.bytes
 assert inside >= 0.8, f"{inside:.0%} of the bytes went while a rank computed: use the last backward"
+live = max(trace.peak_live_bytes)
+assert live <= 1.3e6, f"{live:,} bytes live; 920,000 will do: one microbatch's graph at a time"
 print("accumulated_step: each gradient once on the wire, under the last backward")
 
 # %% [markdown]
@@ -704,7 +711,7 @@ figures.predicted_and_measured(sizes, predicted_s, counted_s, log="x", xunit="B"
     title="Small buckets pay α, large ones hide nothing");
 
 # %% [markdown]
-# The bump on the right is no mistake: what counts is how much ends up in the last bucket, which nothing hides.
+# The bump on the right (100 kB) is no mistake: what counts is how much ends up in the last bucket, which nothing hides.
 #
 # **Send early, in pieces just large enough: then the wire is hidden but for the last bucket, as long as backward takes
 # longer.**
@@ -788,24 +795,26 @@ x = torch.tensor(rng.normal(1, 2, (sum(rows), features)))
 parts, normal = [part.clone() for part in x.split(rows)], nn.functional.batch_norm
 y, alone = normal(x, None, None, training=True), [normal(x, None, None, training=True) for x in parts]
 result = ranks.run(normalised, ranks.each(parts), ranks.each(parts), world_size=3)
+calls = len(result.trace.collectives) / 3
 for rank, want in enumerate(y.split(rows)):
     case, wrong = f"batch_norm on rank {rank}, shards of {rows} rows", alone[rank]
     agree(result.returns[rank][0], want.clone(), case, rtol=1e-8, atol=1e-10, mistakes={
         "Each rank used the mean and variance of its own rows.": wrong})
+assert calls <= 2, f"{calls:g} collectives on a rank: all sums in one tensor make one each way"
 print("batch_norm: the outputs of one device")
 
 # %% tags=["check"]
-rows, features = (rng.permutation(5)[:3] + 2).tolist(), int(rng.integers(2, 5))
-x, slopes = (torch.tensor(rng.normal(1, 2, (sum(rows), features))) for _ in range(2))
+rows = (rng.permutation(5)[:3] + 2).tolist()
+x, slopes = torch.tensor(rng.normal(1, 2, (2, sum(rows), 3)))
 parts = [ranks.each([part.clone() for part in t.split(rows)]) for t in (x, slopes)]
+fixed = (slopes / (x.var(0, correction=0) + 1e-5).sqrt()).split(rows)
 y = nn.functional.batch_norm(x.requires_grad_(), None, None, training=True)
-losses = [part.sum() for part in (y * slopes).split(rows)]
-lone = [torch.autograd.grad(loss, x, retain_graph=True)[0] for loss in losses]
-result = ranks.run(normalised, *parts, world_size=3)
+lone = [torch.autograd.grad(each.sum(), x, retain_graph=True)[0] for each in (y * slopes).split(rows)]
+got = [returned[1] for returned in ranks.run(normalised, *parts, world_size=3).returns]
 for rank, want in enumerate(sum(lone).split(rows)):
-    case, wrong = f"gradient by x on rank {rank}, shards of {rows} rows", lone[rank].split(rows)[rank]
-    agree(result.returns[rank][1], want.clone(), case, rtol=1e-7, atol=1e-9, mistakes={
-        "Only this rank's own loss is in it: the others' saw its x, too.": wrong.clone()})
+    agree(got[rank], want.clone(), f"x's gradient on rank {rank}", rtol=1e-7, atol=1e-9, mistakes={
+        "Only this rank's own loss is in it: the others' saw its x, too.": lone[rank].split(rows)[rank],
+        "Mean and variance depend on x: they are taken for constants here.": fixed[rank]})
 print("batch_norm: the gradients of one device")
 
 # %% [markdown]
@@ -814,16 +823,16 @@ print("batch_norm: the gradients of one device")
 # The adjoint of x is the sum of all aᵣ: another all-reduce. Lab 14 lives on this pair.
 # </details>
 #
-# PyTorch's `SyncBatchNorm` does this. Large models avoid the question: layer norm and RMS norm look at one row at a time.
-# What else looks across rows? Contrastive losses, load balancing of experts, clipping by the norm of the gradient (clip
-# *after* the sum).
+# PyTorch's `SyncBatchNorm` merges the ranks' means and variances: Σx² loses digits where the mean is large. Layer norm
+# and RMS norm look at one row only. What else looks across rows? Contrastive losses, load balancing of experts, clipping
+# by the norm of the gradient (clip *after* the sum).
 #
 # **Data parallelism leaves a program unchanged exactly where rows don't meet.**
 #
 # ## Predict, then measure
 #
-# First the same function on real processes: gloo here, NCCL where there are GPUs. Nothing in it changes. The transformer
-# reads the novel for 20 steps, in shards of unequal size.
+# First the same function on real processes: gloo here, NCCL where there are GPUs. The transformer reads the novel for 20
+# steps, in shards of unequal size.
 
 # %% tags=["nbval-ignore-output"]
 gpus = torch.cuda.device_count()
@@ -841,8 +850,8 @@ print(f"{real['machine']}, 20 steps: at most {apart:.0e} from the weights of one
 
 # %% [markdown]
 # Then a step with 16 gradients, sent in 1, 2, 4, 8 or 16 buckets. The wire's own α and β come from all-reduces of a small
-# and a large tensor, and backward is made as long as the wire needs for all of it. How many buckets are best, and which
-# share of the time without overlap does that take? Write down your guess.
+# and a large tensor, and backward is made as long as the wire needs for all of it. One bucket overlaps nothing. Which
+# share of its time do 16 take? Would fewer be better? Write down your guess.
 
 # %%
 # BEGIN SOLUTION
@@ -895,9 +904,10 @@ def predicted_s(k):
     return step_time_s(ready_s, [total_bytes / k] * k, p, alpha_s, beta_s)
 
 # %% tags=["nbval-ignore-output"]
-figures.predicted_and_measured(counts, list(map(predicted_s, counts)), list(steps_s.values()), log="x",
-    yunit="s", xlabel="buckets", ylabel="a step",
+ax = figures.predicted_and_measured(counts, list(map(predicted_s, counts)), list(steps_s.values()),
+    log="x", yunit="s", xlabel="buckets", ylabel="a step",
     title=f"{p} processes on {real['machine']}: backward as long as the wire")
+ax.set_xticks(counts, counts)
 ledger.measured("a step with overlap / without, 16 buckets", steps_s[16] / steps_s[1], "times")
 
 # %% [markdown]
@@ -975,6 +985,6 @@ ledger.table()
 # <details><summary>Answer</summary>
 #
 # The *next forward*, layer by layer: it needs the first layer's weights first, and these arrive last. So don't send in
-# the order of readiness: let the first layers overtake (ByteScheduler, 2019), which takes an all-reduce that can be
-# interrupted. Otherwise send less (lab 13 sends halves at other times), or compute more a step: accumulate.
+# the order of readiness: cut them small, and let the first layers' pieces overtake (ByteScheduler, 2019). Otherwise send
+# less (lab 13 sends halves at other times), or compute more a step: accumulate.
 # </details>

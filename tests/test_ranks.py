@@ -1,8 +1,12 @@
 """Simulated ranks: what they compute, what it costs, and that the order in which they run makes no difference."""
 import itertools
 import math
+import sys
+from dataclasses import dataclass
 
+import cloudpickle
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import torch
 
@@ -45,6 +49,8 @@ def every_function(dist, n):
     out["all_gather"] = y
     dist.all_gather_into_tensor(z := torch.empty(p * n), x)
     out["into"] = z
+    dist.all_gather_single(z := torch.empty(p * n), x)
+    out["gather_single"] = z
     dist.gather(x, y := [torch.empty_like(x) for _ in range(p)] if me == root else None, root)
     out["gather"] = y
     dist.scatter(y := torch.empty(n), [x + k for k in range(p)] if me == root else None, root)
@@ -53,6 +59,8 @@ def every_function(dist, n):
     out["reduce_scatter"] = y
     dist.reduce_scatter_tensor(y := torch.empty(n), torch.cat([x * k for k in range(p)]))
     out["reduce_scatter_tensor"] = y
+    dist.reduce_scatter_single(y := torch.empty(n), torch.cat([x * k for k in range(p)]))
+    out["scatter_single"] = y
     dist.all_to_all(y := [torch.empty(n) for _ in range(p)], [x + 1000 * k for k in range(p)])
     out["all_to_all"] = y
     dist.all_to_all_single(z := torch.empty(p * n), torch.cat([x + 1000 * k for k in range(p)]))
@@ -84,6 +92,7 @@ def test_every_function_does_what_torch_distributed_says():
         assert torch.equal(out["scatter"], x[2] + me)
         assert torch.equal(out["reduce_scatter"], me * (x[0] + x[1] + x[2]))
         assert torch.equal(out["reduce_scatter_tensor"], out["reduce_scatter"])
+        assert torch.equal(out["gather_single"], out["into"]) and torch.equal(out["scatter_single"], out["reduce_scatter"])
         assert torch.equal(out["all_to_all_single"], torch.cat([each + 1000 * me for each in x]))
         assert torch.equal(torch.cat(out["all_to_all"]), out["all_to_all_single"])
         assert out["uneven"][:, 0].tolist() == [float(k) for k in range(p) for _ in range(me + k)]
@@ -285,6 +294,31 @@ def test_live_bytes_see_a_storage_that_is_resized():
     assert [trace.live_bytes_at(1, call.start_s) for call in trace.collectives if call.rank == 1] == [4000, 0]
 
 
+def test_sparse_tensors_have_no_storage_to_count():
+    def step(dist):
+        embedding = torch.nn.Embedding(4, 2, sparse=True)
+        embedding(torch.tensor([1])).sum().backward()
+        return embedding.weight.grad.is_sparse
+    assert ranks.run(step, world_size=1).returns == [True]
+
+
+@pytest.mark.parametrize("empty", [torch.empty(0), torch.from_numpy(np.empty(0)), torch.from_numpy(np.empty((3, 0)))])
+def test_empty_tensors_cross(empty):  # of NumPy's, the strides are 0
+    def pair(dist, x):
+        works = [dist.isend(x, 1) if dist.get_rank() == 0 else dist.irecv(x, 0), dist.all_reduce(x, async_op=True)]
+        for work in works:
+            work.wait()
+        return x
+    assert ranks.run(pair, empty, world_size=2).returns[1].shape == empty.shape
+
+
+def test_a_default_dtype_ends_with_the_run():
+    def double(dist):
+        torch.set_default_dtype(torch.float64)
+        return torch.ones(1).dtype
+    assert ranks.run(double, world_size=1).returns == [torch.float64] and torch.get_default_dtype() == torch.float32
+
+
 def test_hooks_call_dist_within_backward():
     def step(dist, x):
         layers = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(3)]).double()
@@ -323,6 +357,40 @@ def test_ranks_share_nothing_and_draw_alike():
     torch.set_rng_state(before)
 
 
+class Stage:
+    """As a notebook's, with what Python shares among instances."""
+    kept = []
+
+
+@dataclass(frozen=True)
+class Step:
+    loss: float
+    stage: object
+
+
+class WentWrong(Exception):
+    pass
+
+
+def staged(dist, fails):
+    Stage.kept.append(dist.get_rank())
+    dist.barrier()
+    if fails:
+        raise WentWrong([Step(1.0, None)])
+    return [Step(float(len(stage.kept)), stage) for stage in [Stage()]], Stage.kept
+
+
+def test_ranks_have_classes_of_their_own_and_return_the_notebook_s():
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    for machine in ("simulated", "gloo"):
+        returns = ranks.run(staged, False, world_size=3, machine=machine).returns
+        assert [kept for _, kept in returns] == [[0], [1], [2]] and Stage.kept == []
+        assert all(type(step) is Step and type(step.stage) is Stage and step.loss == 1 for (step,), _ in returns)
+        with pytest.raises(WentWrong) as raised:
+            ranks.run(staged, True, world_size=2, machine=machine)
+        assert raised.value.args == ([Step(1.0, None)],) and Stage.kept == []
+
+
 def test_a_dist_with_few_names_has_no_others():
     def pair(dist):
         me, x = dist.get_rank(), torch.ones(1)
@@ -335,18 +403,38 @@ def test_a_dist_with_few_names_has_no_others():
 def test_what_ranks_print_says_who(capsys):
     def speak(dist):
         print("I am", dist.get_rank())
-    ranks.run(speak, world_size=2)
-    assert sorted(capsys.readouterr().out.splitlines()) == ["[rank 0] I am 0", "[rank 1] I am 1"]
+        print("no end", end="")
+    ranks.run(speak, world_size=2, seed=1)
+    assert sorted(capsys.readouterr().out.splitlines()) == ["[rank 0] I am 0", "[rank 0] no end", "[rank 1] I am 1",
+                                                            "[rank 1] no end"]
 
 
 @pytest.mark.parametrize("options, says", [
     ({"machine": "mpi"}, "machine: 'mpi'; there are simulated, gloo, nccl"), ({"world_size": 0}, "world_size: 0"),
-    ({"alpha_s": [[0]]}, "alpha_s: 1 rows; give a number or 4 rows of 4"), ({"flops_per_s": -1}, "flops_per_s: -1")])
+    ({"world_size": 2.0}, "world_size: 2.0"), ({"only": "send"}, "only: 'send'; it is a list of names"),
+    ({"alpha_s": [[0]]}, r"alpha_s: \[\[0\]\]; give a number or 4 rows of 4"), ({"alpha_s": None}, "alpha_s: None; give a number"),
+    ({"beta_s_per_byte": -1}, "beta_s_per_byte: -1; a cost is a number"), ({"flops_per_s": -1}, "flops_per_s: -1"),
+    ({"flops_per_s": "1e9"}, "flops_per_s: '1e9'"), ({"timeout_s": -1}, "timeout_s: -1; it is a positive number of seconds"),
+    ({"timeout_s": -1, "machine": "gloo"}, "timeout_s: -1"), ({"timeout_s": math.nan}, "timeout_s: nan")])
 def test_bad_options_are_named(options, says):
     with pytest.raises(ValueError, match=says):
         ranks.run(every_function, 1, **options)
+
+
+def test_bad_arguments_of_the_helpers_are_named():
     with pytest.raises(ValueError, match="each: 2 values for 4 ranks"):
         ranks.run(every_function, ranks.each([1, 2]))
+    with pytest.raises(ValueError, match="per_node: 0; it is a whole number from 1 on"):
+        ranks.nodes(4, 0)
+
+
+def test_numbers_of_numpy_are_numbers():
+    def pair(dist):
+        peer, x = np.int64(1 - dist.get_rank()), torch.ones(1)
+        dist.send(x, peer, tag=np.int64(2)) if peer else dist.recv(x, torch.tensor(1 - dist.get_rank()), tag=2)
+        dist.broadcast(x, np.int64(1))
+    trace = ranks.run(pair, world_size=np.int64(2), alpha_s=np.float32(1), beta_s_per_byte=0).trace
+    assert trace.time_s == 2.0 and type(trace.messages[0].dst) is type(trace.messages[0].tag) is int
 
 
 def random_program(dist, seed, steps):
@@ -354,7 +442,7 @@ def random_program(dist, seed, steps):
     generator, me, p = torch.Generator().manual_seed(seed), dist.get_rank(), dist.get_world_size()
     x, got = torch.full((5,), float(me)), []
     for step in range(steps):
-        a, b, kind, size = torch.randint(0, 1000, (4,), generator=generator).tolist()
+        a, b, kind, size = torch.randint(0, 1000, (4,), generator=generator, device="cpu").tolist()
         src, dst = a % p, b % p
         if kind % 3 == 0:
             y = torch.full((size % 7,), float(me + step))

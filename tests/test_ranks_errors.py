@@ -1,6 +1,8 @@
 """What goes wrong between ranks is told at once, by rank and line."""
 import linecache
+import signal
 import textwrap
+import threading
 
 import pytest
 import torch
@@ -144,6 +146,18 @@ DEADLOCKS = {
                 raise SystemExit(3)
             dist.barrier()
         """, ranks.RankFailed, "rank 1 ended by SystemExit: 3"),
+    "a receive in a group from whoever comes first": ("""
+        def f(dist):
+            pair = dist.new_group([1, 2])
+            if dist.get_rank() == 1:
+                dist.recv(torch.zeros(1), group=pair)
+            if dist.get_rank() == 0:
+                dist.recv(torch.zeros(1), 1)
+        """, ranks.DeadlockError, """
+        deadlock: what these ranks wait for never comes
+          rank 0 waits for a message from rank 1 (line 6: dist.recv(torch.zeros(1), 1))
+          rank 1 waits for a message from any rank (line 4: dist.recv(torch.zeros(1), group=pair))
+          rank 2 has returned"""),
     "a message to itself": ("""
         def f(dist):
             dist.send(torch.zeros(1), dist.get_rank())
@@ -152,6 +166,46 @@ DEADLOCKS = {
         def f(dist):
             dist.send(torch.zeros(1), 3)
         """, ValueError, "send: rank 3 is none of [0, 1, 2]"),
+    "a negative rank": ("""
+        def f(dist):
+            dist.recv(torch.zeros(1), -1)
+        """, ValueError, "recv: rank -1 is none of [0, 1, 2]"),
+    "a rank that is no whole number": ("""
+        def f(dist):
+            dist.send(torch.zeros(1), (dist.get_rank() + 1) / 2)
+        """, TypeError, "send: rank 0.5; it is a whole number"),
+    "a negative place in a group": ("""
+        def f(dist):
+            dist.isend(torch.zeros(1), group_dst=-1)
+        """, ValueError, "isend: rank -1 is none of [0, 1, 2]"),
+    "a place that the group does not have": ("""
+        def f(dist):
+            dist.broadcast(torch.zeros(1), group_src=3)
+        """, ValueError, "broadcast: rank 3 is none of [0, 1, 2]"),
+    "a rank and a place in the group": ("""
+        def f(dist):
+            dist.send(torch.zeros(1), 1, group_dst=2)
+        """, ValueError, "send: a rank among all, 1, and one in the group, 2; give one of them"),
+    "a broadcast from nobody": ("""
+        def f(dist):
+            dist.broadcast(torch.zeros(1))
+        """, ValueError, "broadcast: it needs a src"),
+    "a negative tag": ("""
+        def f(dist):
+            dist.send(torch.zeros(1), (dist.get_rank() + 1) % 3, tag=-1)
+        """, ValueError, "send: tag -1; it is a number from 0 on"),
+    "a group of none": ("""
+        def f(dist):
+            dist.new_group([])
+        """, ValueError, "ranks: []; they are different numbers from 0 to 2, one at least"),
+    "a list in place of a tensor": ("""
+        def f(dist):
+            dist.all_reduce([1.0, 2.0])
+        """, TypeError, "all_reduce: a list where a tensor belongs"),
+    "a sparse tensor": ("""
+        def f(dist):
+            dist.all_reduce(torch.eye(3).to_sparse())
+        """, ValueError, "all_reduce: the tensor must be dense; this one is sparse_coo"),
     "a tensor with gaps": ("""
         def f(dist):
             dist.all_reduce(torch.zeros(4, 4)[:, 0])
@@ -201,6 +255,38 @@ def test_a_rank_that_never_ends_is_stopped():
             pass
     with pytest.raises(ranks.RankFailed, match=r"not over after 0.3 s:\n(.*\n)*  rank 1 is in line \d+: (while|pass)"):
         ranks.run(loop, world_size=2, timeout_s=0.3)
+
+
+def test_an_op_that_the_dtype_does_not_have_is_told_with_its_line():
+    def bits(dist):
+        dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND)
+    with pytest.raises(NotImplementedError) as raised:
+        ranks.run(bits, world_size=2)
+    note, = raised.value.__notes__
+    assert note.startswith("in all_reduce (line ") and note.endswith(": dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND))")
+
+
+def test_a_rank_that_ends_by_an_interrupt_of_its_own():
+    def leave(dist):
+        if dist.get_rank() == 1:
+            raise KeyboardInterrupt
+        dist.barrier()
+    with pytest.raises(ranks.RankFailed, match="^rank 1 ended by KeyboardInterrupt$"):
+        ranks.run(leave, world_size=2)
+
+
+def test_an_interrupt_ends_the_ranks():
+    def loop(dist, begun):
+        begun()
+        while dist.get_rank() == 0:
+            pass
+    with pytest.raises(KeyboardInterrupt):
+        ranks.run(loop, interrupted, world_size=2)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("rank ")]
+
+
+def interrupted():  # by reference: the rank's own copy would be
+    threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
 
 
 def test_the_next_run_is_as_if_nothing_had_been():

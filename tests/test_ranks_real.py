@@ -1,5 +1,6 @@
 """Ranks that are processes: gloo does what the simulated machine does, and whatever happens, the run ends."""
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import tempfile
 import textwrap
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import cloudpickle
@@ -40,6 +42,53 @@ def test_gloo_returns_and_counts_the_same(p, n):
     assert sorted(call.name for call in real.trace.collectives) == sorted(call.name for call in virtual.trace.collectives)
     assert all(0 <= message.start_s <= message.end_s <= real.time_s for message in real.trace.messages)
     assert ranks.Trace.from_dict(real.trace.as_dict()) == real.trace
+
+
+def test_pytorch_s_renamed_functions_do_not_warn():
+    def gather(dist):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            dist.all_gather_into_tensor(x := torch.empty(2), torch.ones(1))
+            dist.reduce_scatter_tensor(y := torch.empty(1), x)
+        return y.item()
+    assert ranks.run(gather, world_size=2, machine="gloo").returns == [2.0, 2.0]
+
+
+def test_a_message_has_the_name_that_it_was_called_by():
+    def pair(dist):
+        if dist.get_rank() == 0:
+            dist.send(torch.ones(1), dst=1)
+            dist.isend(torch.ones(1), group_dst=1).wait()
+        else:
+            dist.recv(x := torch.empty(1), src=0)
+            dist.irecv(x, group_src=0).wait()
+    virtual, real = (ranks.run(pair, world_size=2, machine=machine) for machine in ("simulated", "gloo"))
+    assert [m.what for m in real.trace.messages] == [m.what for m in virtual.trace.messages] == ["send", "isend"]
+    assert [m.line for m in real.trace.messages] == [m.line for m in virtual.trace.messages]
+
+
+WRONG_CALLS = {  # what it says, on both machines
+    "send: rank 5 is none of [0, 1]": lambda dist: dist.send(torch.ones(1), 5),
+    "send: rank 1.0; it is a whole number": lambda dist: dist.send(torch.ones(1), 1.0),
+    "recv: tag -1; it is a number from 0 on": lambda dist: dist.recv(torch.ones(1), 1 - dist.get_rank(), tag=-1),
+    "ranks: []; they are different numbers": lambda dist: dist.new_group([]),
+    "p2p_op_list: it is a list of dist.P2POp": lambda dist: dist.batch_isend_irecv([dist.isend]),
+    "all_reduce: a list where a tensor belongs": lambda dist: dist.all_reduce([1.0])}
+
+
+@pytest.mark.parametrize("says", WRONG_CALLS)
+def test_a_wrong_call_is_told_in_the_same_words(says):
+    for machine in ("simulated", "gloo"):
+        with pytest.raises((TypeError, ValueError), match=re.escape(says)):
+            ranks.run(WRONG_CALLS[says], world_size=2, machine=machine)
+
+
+def test_a_process_of_a_rank_starts_no_others():
+    def nested(dist, machine):
+        return ranks.run(lambda dist: dist.get_rank(), world_size=2, machine=machine).returns
+    assert ranks.run(nested, "simulated", world_size=2, machine="gloo").returns == [[0, 1], [0, 1]]
+    with pytest.raises(ValueError, match="machine='gloo': this is a rank's process already"):
+        ranks.run(nested, "gloo", world_size=2, machine="gloo")
 
 
 def test_programs_drawn_at_random_agree():

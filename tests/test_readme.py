@@ -44,6 +44,11 @@ def test_the_figure_is_one_of_an_executed_solution():
     assert figure in images
 
 
+def test_the_table_of_gpus_is_the_benchmarks():
+    machine, table = (ROOT / "benchmarks" / "multi_gpu.md").read_text(encoding="utf-8").strip().split("\n\n")
+    assert section("gpus").strip() == f"{table}\n\n{machine}"
+
+
 def test_the_table_of_kernels_is_the_benchmarks():
     machine, summary, *_ = (ROOT / "benchmarks" / "kernels.md").read_text(encoding="utf-8").split("\n\n")
     assert section("kernels").strip() == f"{summary}\n\n{machine}"

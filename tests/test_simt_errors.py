@@ -330,6 +330,10 @@ def test_an_array_that_can_only_be_read():
     ("y = cuda.threadIdx", "cuda.threadIdx is no number here"),
     ("x.shape[0] = 1", "is no element of an array"),
     ("(x[0], x[1])[0] = 1", "is no element of an array"),
+    ("y = np.minimum(x[0], 1)", "a thread has single numbers: min(...)"),
+    ("y = np.exp(x[0])", "a thread has single numbers: math.exp(...)"),
+    ("y = x[:, 0]", "a row is a[i], an element a[i, j]"),
+    ("print(x[0])", "print is"),
 ])
 def test_refusals(line, words):
     text = f"""
@@ -346,6 +350,62 @@ def kernel(x):
     with pytest.raises(simt.KernelError) as caught:
         simt.compile_source(text, "kernel")[1, 1](floats(4))
     assert words in str(caught.value)
+
+
+TABLE = np.arange(4.0)
+
+
+@cuda.jit
+def prints(x):
+    print(x[0])
+
+
+@cuda.jit
+def divides(x):
+    x[0] = divmod(7, 3)[0]
+
+
+@cuda.jit
+def reads_a_table(x):
+    x[0] = TABLE[2]
+
+
+@pytest.mark.parametrize("kernel, words", [
+    (prints, "print is Python's own; a kernel has range, len, min, max, abs, round, pow, int, float, bool; what you want to see, "
+             "write into an array"),
+    (divides, "write a // b and a % b"),
+    (reads_a_table, "TABLE is an array from outside: give it as an argument, or read it through cuda.const.array_like(TABLE)"),
+])
+def test_what_is_refused_is_told_with_what_to_write(kernel, words):
+    assert words in refused(kernel, floats(4))[1]
+
+
+def test_a_long_chain_of_conditions_is_refused():
+    kernel = simt.compile_source(f"def kernel(x):\n    i = cuda.grid(1)\n    x[0] = {' and '.join(['i'] * 500)}\n", "kernel")
+    assert "too long" in refused(kernel, floats(4))[1]
+
+
+def test_many_elifs_are_no_deep_nesting():
+    arms = "".join(f"    elif i == {k}:\n        x[i] = {k * k}\n" for k in range(1, 32))
+    kernel = simt.compile_source(f"def kernel(x):\n    i = cuda.grid(1)\n    if i == 0:\n        x[i] = 0\n{arms}", "kernel")
+    x = floats(32)
+    kernel[1, 32](x)
+    assert np.array_equal(x, np.arange(32) ** 2)
+
+
+def test_a_tensor_that_numpy_cannot_hold_is_refused():
+    assert "cannot hold" in refused(prints, torch._neg_view(torch.zeros(4)))[1]
+    assert "cannot hold" in refused(prints, torch.zeros(2, 2).to_sparse())[1]
+
+
+def test_constants_are_computed_from_powers_and_shifts():
+    kernel = simt.compile_source("N = 2 ** 3\nM = 1 << 2\ndef kernel(x):\n    x[0] = N + M\n", "kernel")
+    x = floats(4)
+    kernel[1, 1](x)
+    assert x[0] == 12
+    for constant in ("9 ** 9 ** 9", "1 << 100", "(-1) ** 0.5", "1.5 << 1", "1 << -1", "1e300 ** 2"):
+        with pytest.raises(simt.KernelError, match="no constant|at most 64"):
+            simt.compile_source(f"N = {constant}\ndef kernel(x):\n    x[0] = N\n", "kernel")[1, 1](x)
 
 
 def test_refusals_of_functions():

@@ -272,6 +272,10 @@ def tuned(x, BLOCK: tl.constexpr):
     (copy, ["text", torch.zeros(8), 1, 8], {}, tiles.KernelError, "x is a str"),
     (copy, [torch.zeros(8, dtype=torch.complex64), torch.zeros(8), 1, 8], {}, tiles.KernelError, "x has dtype complex64"),
     (copy, [torch.zeros(8), torch.zeros(8), 1, 6], {}, tiles.KernelError, "power of 2"),
+    (copy, [torch.zeros(8), torch.zeros(8), 2 ** 64, 8], {}, tiles.KernelError, "64 bits at most"),
+    (copy, [torch.zeros(8, device="meta"), torch.zeros(8), 1, 8], {}, tiles.KernelError, "do not lie in memory as they are (meta"),
+    (copy, [torch.zeros(2, 4).to_sparse(), torch.zeros(8), 1, 8], {}, tiles.KernelError, "do not lie in memory as they are (cpu"),
+    (copy, [torch._neg_view(torch.zeros(8)), torch.zeros(8), 1, 8], {}, tiles.KernelError, "resolve_neg"),
 ])
 def test_what_cannot_be_launched_is_told(kernel, arguments, options, error, words):
     with pytest.raises(error, match=words.replace("(", r"\(").replace(")", r"\)")):
@@ -308,6 +312,26 @@ def test_an_address_from_one_array_within_another_is_out_of_bounds():
     step = (out.ctypes.data - x.ctypes.data) // 4
     with pytest.raises(tiles.OutOfBoundsError, match="of x, which has 8 elements|computed from no argument"):
         tiles.count(copy, (2,), x, out, step, BLOCK=4, seed=1)
+
+
+@pytest.mark.parametrize("x, step, want", [
+    (np.arange(32, dtype=np.float32)[::-1], -1, np.arange(32)[::-1]), (np.arange(64, dtype=np.float32)[::-2], -2, np.arange(64)[::-2]),
+    (np.broadcast_to(np.float32(3), (32,)), 0, np.full(32, 3)), (torch.tensor(3.0).expand(32), 0, np.full(32, 3)),
+    (torch.arange(40.0)[8:], 1, np.arange(8, 40)),
+])
+def test_an_element_is_found_by_its_stride_and_no_other_way(x, step, want):
+    out = torch.zeros(32)
+    tiles.count(copy, (2,), x, out, step, BLOCK=16)
+    assert np.array_equal(out, want)
+    with pytest.raises(tiles.OutOfBoundsError, match=f"of x, which has {len(x)} elements"):
+        tiles.count(copy, (2,), x, out, 33, BLOCK=16)
+
+
+def test_arrays_without_elements_are_not_touched():
+    x, out = torch.zeros(0), torch.zeros(0)
+    assert tiles.count(add, (1,), x, x, out, 0, BLOCK=16).loads.bytes == 0
+    with pytest.raises(tiles.OutOfBoundsError, match="element 0 of x, which has 0 elements"):
+        tiles.count(add, (1,), x, x, out, 1, BLOCK=16)
 
 
 # --- races and the order of programs
@@ -363,6 +387,229 @@ def test_arguments_that_overlap_race_as_one_array():
     assert tiles.count(copy, (2,), x, x, 1, BLOCK=32).races == []
     counted = tiles.count(copy, (2,), x[:64], x, 0, BLOCK=32)
     assert {race.array for race in counted.races} <= {"x", "out"} and counted.races
+
+
+# --- elements that hold no value
+
+UNDEFINED = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def best(a, is_a, b, is_b):
+    return tl.where(is_b > 0, b, a), is_a + is_b
+
+@triton.jit
+def kernel(x, places, out, n, N: tl.constexpr):
+    i = tl.arange(0, N)
+    inside = i < n
+    v = tl.load(x + i, mask=inside)
+    place = tl.load(places + i, mask=inside)
+    STATEMENT
+"""
+CHOSEN = [  # what is defined, or stays in registers
+    "tl.store(out + i, v, mask=inside)",
+    "tl.store(out + i, tl.where(inside, v, 0))",
+    "tl.store(out + i, tl.erf(v) * tl.sigmoid(v) - tl.sqrt(tl.abs(v)) % 3, mask=inside)",
+    "tl.store(out + i, tl.clamp(v, 0.0, 6.0) + tl.zeros_like(v) + tl.fma(v, v, -v), mask=inside)",
+    "tl.store(out + i, v.to(tl.bfloat16).to(tl.float8e5).to(tl.float32), mask=inside)",
+    "tl.store(out + i, tl.load(x + place, mask=inside), mask=inside)",
+    "tl.store(out + i, tl.load(x + i, mask=inside, other=tl.where(inside, v, 0)))",
+    "tl.store(out + i, 1.0, mask=inside & (v > 0) & (v < 9))",
+    "tl.store(out + i, tl.where(v > 0, 1.0, 0.0), mask=~((v < 0.0) | (i >= n)))",
+    "tl.store(out + i, place * inside.to(tl.int32) + tl.where(inside, place, 1) // 2)",
+    "tl.store(out + i, tl.cumsum(v, 0), mask=inside)",
+    "tl.store(out + i[None, :], tl.broadcast_to(v[None, :], (1, N)), mask=inside[None, :])",
+    "tl.store(out + i, tl.gather(v, tl.where(inside, place, 0), 0), mask=inside)",
+    "tl.store(out + tl.arange(0, 16), tl.histogram(place, 16, mask=inside))",
+    "tl.store(out + i, tl.reshape(tl.trans(tl.reshape(v, (2, N // 2))), (N,)), mask=i < 0)",
+    "tl.store(out, tl.reduce((v, inside.to(tl.int32)), 0, best)[0])",
+    "tl.atomic_add(out + i, v, mask=inside)",
+    "tl.device_print('v', v)",
+    "a, b = tl.split(tl.reshape(v, (N // 2, 2))); tl.store(out + i, tl.interleave(a, b), mask=inside)",
+]
+USED = [  # (what the message says that they do, statement)
+    ("what goes to memory here", "tl.store(out + i, v)"),
+    ("what goes to memory here", "tl.store(out + i, v + 1, mask=i <= n)"),
+    ("what goes to memory here", "tl.store(out, tl.sum(v, 0))"),
+    ("what goes to memory here", "tl.store(out, tl.sum(v.to(tl.bfloat16), 0))"),
+    ("what goes to memory here", "tl.store(out + i, v - tl.max(v, 0), mask=inside)"),
+    ("what goes to memory here", "tl.store(out, tl.argmax(v, 0))"),
+    ("what goes to memory here", "tl.store(out + i, tl.cumsum(v, 0))"),
+    ("what goes to memory here", "tl.store(out + i, tl.cumsum(v, 0, reverse=True), mask=inside)"),
+    ("what goes to memory here", "tl.store(out + i, tl.sort(v), mask=inside)"),
+    ("what goes to memory here", "tl.store(out + i, tl.where(v > 0, 1.0, 2.0))"),
+    ("what goes to memory here", "tl.store(out + i, tl.erf(v).to(tl.float8e5).to(tl.float32))"),
+    ("what goes to memory here", "tl.store(out + i, tl.gather(v, i, 0))"),
+    ("what goes to memory here", "tl.store(out + tl.arange(0, 16), tl.histogram(place, 16))"),
+    ("what goes to memory here", "tl.store(out + i, tl.load(x + i, mask=inside, other=v))"),
+    ("what goes to memory here", "tl.store(out + i, tl.reshape(tl.dot(tl.reshape(v, (16, 16)), tl.zeros((16, 16), tl.float32)), (N,)))"),
+    ("what goes to memory here", "tl.atomic_add(out + i, v)"),
+    ("what goes to memory here", "tl.atomic_cas(out, tl.sum(v, 0), 1.0)"),
+    ("the address of this store", "tl.store(out + place, 1.0)"),
+    ("the address of this load", "tl.load(x + tl.max(place, 0))"),
+    ("the address of this load", "tl.load(tl.advance(tl.make_block_ptr(x, (256,), (1,), (0,), (16,), (0,)), (tl.max(place, 0),)))"),
+    ("the address of this load", "tl.load(tl.make_block_ptr(x, (256,), (1,), (tl.max(place, 0),), (16,), (0,)))"),
+    ("what goes to memory here", "tl.store(out + i, tl.join(v, v).sum(1) + tl.interleave(v, v).reshape((2, N)).sum(0))"),
+    ("what goes to memory here", "tl.store(out + i, tl.softmax(v) + tl.umulhi(place, place), mask=inside)"),
+    ("the mask of this store", "tl.store(out + i, 1.0, mask=v > 0)"),
+    ("a branch, a loop or an assertion", "if tl.sum(place, 0) > 3: tl.store(out, 1)"),
+    ("a branch, a loop or an assertion", "for k in range(tl.max(place, 0)): tl.store(out, k)"),
+]
+
+
+def count_undefined(statement):
+    """out of a launch of UNDEFINED with this statement: 200 of 256 elements are loaded."""
+    kernel = tiles.compile_source(UNDEFINED.replace("STATEMENT", statement), "kernel")
+    x, places, out = torch.rand(256), torch.arange(256, dtype=torch.int32) % 16, torch.zeros(256)
+    tiles.count(kernel, (1,), x, places, out, 200, N=256)
+    return x, out
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("statement", CHOSEN)
+def test_a_kernel_that_does_not_use_what_is_undefined_passes(statement):
+    assert count_undefined(statement)[1].isfinite().all()
+
+
+@pytest.mark.filterwarnings("error", "ignore:tl.make_block_ptr is deprecated")
+@pytest.mark.parametrize("what, statement", USED)
+def test_what_is_undefined_does_not_reach_memory(what, statement):
+    with pytest.raises(tiles.KernelError, match=f"line 15 .*{what} depends on undefined elements: line 1[34] ") as caught:
+        count_undefined(statement)
+    assert "loads masked-off elements without other=; their value is undefined, on a GPU it can be anything" in str(caught.value)
+
+
+def test_what_a_masked_off_update_gives_is_undefined():
+    with pytest.raises(tiles.KernelError, match="line 15 .* updates no masked-off element, and gives nothing for it"):
+        count_undefined("tl.store(out + i, tl.atomic_add(out + i, 1.0, mask=inside))")
+
+
+def test_what_a_kernels_own_function_reduces_is_not_followed_but_shows():
+    x, out = count_undefined("tl.store(out, tl.reduce(v, 0, plus))\n\n@triton.jit\ndef plus(a, b):\n    return a + b")
+    assert out[0].isnan()
+
+
+@triton.jit
+def total_of_int32(x, out, N: tl.constexpr):
+    tl.store(out, tl.sum(tl.load(x + tl.arange(0, N)), 0))
+
+
+def test_a_sum_wraps_as_on_a_gpu():
+    x, out = torch.full((4,), 2 ** 30, dtype=torch.int32), torch.ones(1, dtype=torch.int32)
+    tiles.count(total_of_int32, (1,), x, out, N=4)
+    assert out.item() == 0
+
+
+# --- types in loops, and what to write instead
+
+CARRIED = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x, out, n, N: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    total = BEGIN
+    LOOP:
+        total = TURN
+    tl.store(out, tl.sum(v, 0))
+"""
+
+
+@pytest.mark.parametrize("begin, loop, turn, words", [
+    ("0", "for k in range(n)", "total + 1.5", "total is int32 before this loop and fp32 after a turn of it"),
+    ("0", "for k in tl.range(n)", "total + tl.sum(v, 0)", "begin with fp32"),
+    ("0", "while tl.sum(v, 0) > total", "total + 1.5", "line 10 (`while tl.sum"),
+    ("tl.zeros((N,), tl.float16)", "for k in range(n)", "total + v", "total is a block of fp16 of shape [64] before this loop"),
+    ("tl.zeros((N,), tl.float32)", "for k in range(n)", "tl.sum(v, 0)", "and fp32 after a turn"),
+    ("tl.program_id(0)", "for k in range(n)", "total + k.to(tl.int64)", "begin with int64"),
+    ("0.0", "for k in range(n)", "total + k", None),
+    ("0.0", "for k in range(n)", "tl.maximum(total, tl.max(v, 0)) * 2 + 1", None),
+    ("tl.zeros((N,), tl.float16)", "for k in range(n)", "total * 0.5 + 1", None),
+    ("tl.zeros((N,), tl.bfloat16)", "for k in range(n)", "total + v.to(tl.bfloat16)", None),
+    ("0", "for k in tl.static_range(3)", "total + 1.5", None),
+    ("x", "for k in range(n)", "total + 1", None),
+])
+def test_a_loop_keeps_the_types_of_what_it_changes_as_triton_demands(begin, loop, turn, words):
+    text = CARRIED.replace("BEGIN", begin).replace("LOOP", loop).replace("TURN", turn)
+    kernel = tiles.compile_source(text, "kernel")
+    arguments = torch.ones(64), torch.zeros(1), 4, 64
+    compiles, counts = (tiles.compiled, []), (tiles.count, [(1,)])
+    for run, grid in (compiles, counts):  # the compiler and the interpreter are of one mind
+        if words is None:
+            run(kernel, *grid, *arguments)
+        else:
+            with pytest.raises(tiles.KernelError) as caught:
+                run(kernel, *grid, *arguments)
+    assert words is None or words in str(caught.value)
+
+
+@pytest.mark.parametrize("line, words", [
+    ("y = tl.tanh(x)", "write 2 * tl.sigmoid(2 * x) - 1"), ("y = tl.math.pow(v, 2.0)", "write x * x, or tl.exp2"),
+    ("y = abs(v)", "abs, which is not defined; write tl.abs(x)"), ("y = v ** 2", "a power is x * x"),
+    ("y = x[0]", "an element of an array is tl.load(x + i)"), ("y = v // 2", "tl.floor(x / y)"),
+    ("y = tl.float32(n)", "write x.to(tl.float32)"), ("y = float(n)", "x.to(tl.float32)"), ("y = len(v)", "x.shape[0]"),
+    ("y = tl.zeros((n,), tl.float32)", "NAME: tl.constexpr = ..."), ("y = triton.cdiv(n, 3)", "tl.cdiv(x, y)"),
+    ("if not n: pass", "compare with 0"), ("y = math.exp(1.0)", "of what is imported a kernel has tl alone"),
+    ("y = tl.any(v > 0)", "tl.max(mask.to(tl.int32), axis)"), ("if v.dtype.is_fp32(): pass", "x.dtype == tl.float32"),
+])
+def test_what_is_refused_is_told_with_what_to_write(line, words):
+    text = f"import math\n{CARRIED}".replace("BEGIN", "0").replace("LOOP:", line).replace("        total = TURN\n", "")
+    with pytest.raises(tiles.KernelError) as caught:
+        tiles.count(tiles.compile_source(text, "kernel"), (1,), torch.ones(64), torch.zeros(1), 4, N=64)
+    assert words in str(caught.value)
+
+
+def test_many_elifs_are_no_deep_nesting():
+    arms = "".join(f"    elif p == {k}:\n        tl.store(out + p, {k * k})\n" for k in range(1, 32))
+    text = f"@triton.jit\ndef kernel(out):\n    p = tl.program_id(0)\n    if p == 0:\n        tl.store(out, 0)\n{arms}"
+    out = torch.ones(32)
+    tiles.count(tiles.compile_source(text, "kernel"), (32,), out)
+    assert torch.equal(out, torch.arange(32.0) ** 2)
+
+
+def test_constants_are_computed_from_powers_and_shifts():
+    text = ("A = tl.constexpr(2 ** 10)\nB = tl.constexpr(1 << 4)\nC = tl.constexpr(2.0 ** -1)\n@triton.jit\n"
+            "def kernel(out):\n    tl.store(out, A + B + C)\n")
+    out = torch.zeros(1, dtype=torch.float64)
+    tiles.count(tiles.compile_source(text, "kernel"), (1,), out)
+    assert out.item() == 1024 + 16 + 0.5
+
+
+# --- load imbalance
+
+@triton.jit
+def in_shares(x, out, n, FIRST: tl.constexpr, BLOCK: tl.constexpr):
+    """Program 0 copies FIRST blocks, the others one each."""
+    program = tl.program_id(0)
+    blocks = tl.where(program == 0, FIRST, 1)
+    first = tl.where(program == 0, 0, program + FIRST - 1)
+    for block in range(first, first + blocks):
+        i = block * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + i, tl.load(x + i, mask=i < n), mask=i < n)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_busiest_program_is_told(seed):
+    x, out = torch.rand(8 * 16), torch.zeros(8 * 16)
+    counted = tiles.count(in_shares, (4,), x, out, 128, FIRST=5, BLOCK=16, seed=seed)
+    assert torch.equal(x, out) and counted.busiest.program == (0, 0, 0)
+    assert counted.busiest.loads == traffic(5, 80, 0, 320, 10) and counted.busiest.bytes == 640
+    assert counted.imbalance == 5 / 2
+    assert "load imbalance 2.5: program (0, 0, 0) moves 640 bytes, 2.5 times the mean of the 4" in str(counted)
+    back = tiles.Report.from_dict(json.loads(json.dumps(counted.as_dict())))
+    assert back.busiest == counted.busiest and back.imbalance == 2.5 and back == counted
+
+
+def test_even_work_is_balanced():
+    x, out = torch.rand(100), torch.zeros(100)
+    counted = tiles.count(in_shares, (4,), x[:96], out[:96], 96, FIRST=1, BLOCK=32)
+    assert counted.imbalance == 4 / 3 and counted.busiest.program == (0, 0, 0) and "imbalance" not in str(counted)
+    assert tiles.count(in_shares, (3,), x[:96], out[:96], 96, FIRST=1, BLOCK=32).imbalance == 1
+    assert tiles.count(in_shares, (4,), x, out, 0, FIRST=1, BLOCK=32).imbalance == 1
+    assert tiles.count(in_shares, (0,), x, out, 100, FIRST=1, BLOCK=32).imbalance == 1
 
 
 # --- the report
@@ -562,6 +809,8 @@ def test_a_kernel_is_compiled_with_no_gpu():
     assert made.instructions("wgmma.mma_async") > 0 and made.instructions("mma.sync") == 0
     assert made.shared_bytes >= 2 * 2 * 64 * 64 and made.spilled_bytes == 0 and 32 < made.registers <= 255
     assert ".target sm_90a" in made.ptx and "tt.dot" in made.ttir
+    with_a_call = tiles.compiled(matmul, a, b, c, 256, 256, 256, 64, 64, 64, SWISH=True)
+    assert with_a_call.instructions("ex2") > made.instructions("ex2") == 0
     older = tiles.compiled(matmul, a, b, c, 256, 256, 256, 64, 64, 64, capability=80)
     assert older.instructions("mma.sync") > 0 and older.instructions("wgmma") == 0
     by_descriptor = tiles.compiled(doubled_by_host_descriptor, *(TensorDescriptor.from_tensor(each, [64, 64]) for each in (a, b)), 64, 64)

@@ -116,6 +116,31 @@ REFUSED = [  # (title, words of the refusal, text)
     ("a product of two blocks too small", "K >= 16", body("y = tl.dot(tl.zeros((16, 8), tl.float32), tl.zeros((8, 16), tl.float32))")),
     ("a variable with no value", "y", body("if n > 1000:", "    y = 1", "z = y")),
     ("a division by zero", "ZeroDivisionError", body("y: tl.constexpr = 1 // 0")),
+    ("a constant of a billion digits", "64 at most", body("y: tl.constexpr = 9 ** 9 ** 9")),
+    ("a constant of a billion bits", "64 at most", body("y: tl.constexpr = 1 << 10000000000")),
+    ("a constant of 128 bits", "64 bits at most", body("y: tl.constexpr = 3 ** 60")),
+    ("a constant that grows in a product", "64 bits at most", body("y: tl.constexpr = (1 << 62) * (1 << 62)")),
+    ("a text of ten gigabytes", "for numbers and blocks", body("y: tl.constexpr = 'a' * 10000000000")),
+    ("a text of ten gigabytes, formatted", "for numbers and blocks", body("y: tl.constexpr = '%10000000000d' % 3")),
+    ("a tuple of a billion numbers", "for numbers and blocks", body("y: tl.constexpr = (1, 2) * 1000000000")),
+    ("a list of a billion numbers", "for numbers and blocks", body("y = [1] * 1000000000")),
+    ("a tuple that doubles", "64 parts at most", body("t = (1, 2)", "for k in tl.static_range(40):", "    t = t + t")),
+    ("a text that doubles", "64 parts at most", body("t: tl.constexpr = 'a'", "for k in tl.static_range(40):",
+                                                     "    t: tl.constexpr = t + t")),
+    ("a tuple of tuples that doubles", "a tuple of tuples of tuples", body("t = (1, 2)", "for k in tl.static_range(40):",
+                                                                           "    t = (t, t)")),
+    ("a default of 80 bits", "64 bits at most", "@triton.jit\ndef kernel(x, out, n, N=604462909807314587353088):\n    pass\n"),
+    ("an outer constant of a billion digits", "exponent is at most 64", "C = tl.constexpr(9 ** 9 ** 9)\n" + body("y = C")),
+    ("an outer constant that is complex", "is no constant", "C = tl.constexpr((-1) ** 0.5)\n" + body("y = C")),
+    ("an endless loop", "does a loop never end", body("while n > 0:", "    pass")),
+    ("a loop of a billion turns, unrolled", "does a loop never end", body("for k in tl.static_range(10**9):", "    pass")),
+    ("a loop that waits for another program", "wait for another program",
+     body("while tl.load(x + N) > 0:", "    pass").replace(INDEX, "")),
+    ("an endless loop in what is reduced", "does a loop never end",
+     "@triton.jit\ndef first(a, b):\n    while a == a:\n        a = a\n    return a\n" + body("y = tl.reduce(i, 0, first)")),
+    ("functions that double in number", "50 functions at most", "@triton.jit\ndef f0(a):\n    return a\n"
+     + "".join(f"@triton.jit\ndef f{k}(a):\n    return f{k - 1}(a) + f{max(k - 2, 0)}(a)\n" for k in range(1, 60))
+     + body("y = f59(n)")),
 ]
 HARMLESS = [  # (title, text): it may run, and costs what any kernel does
     ("unchecked text in a docstring", '@triton.jit\ndef kernel(x, out, n, N: tl.constexpr):\n    """\n    def kernel(x, out, n, N):\n'
@@ -140,7 +165,8 @@ def launch(text):
 
 
 @pytest.mark.parametrize("title, words, text", REFUSED, ids=[case[0] for case in REFUSED])
-def test_an_attack_is_refused(title, words, text):
+def test_an_attack_is_refused(title, words, text, monkeypatch):
+    monkeypatch.setattr("common.tiles.build.MAX_TURNS", 1000)
     with pytest.raises((tiles.KernelError, tiles.OutOfBoundsError)) as caught:
         launch(text)
     assert words in str(caught.value)

@@ -22,6 +22,7 @@ argument that differs by rank. Every rank has its own copy of the arguments and 
 **dist** has get_rank, get_world_size, send, recv, isend, irecv, batch_isend_irecv with P2POp, barrier, broadcast, reduce,
 all_reduce, all_gather, all_gather_into_tensor, gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all,
 all_to_all_single, new_group with group=, ReduceOp; async_op=True returns a handle with wait() and is_completed().
+all_gather_single and reduce_scatter_single, PyTorch 2.13's names for two of them, work with any PyTorch.
 only=["send", "recv"] gives a dist that has nothing else but get_rank, get_world_size, P2POp, ReduceOp.
 
 **Machines.** "gloo" starts a process a rank (a first time in seconds, then in 0.2 s); ranks.compute sleeps. "nccl" does so with
@@ -41,7 +42,8 @@ messages (rings and trees: the table in `collectives`). Computing takes no time 
 
 **The same in any order.** seed=7 draws an order in which ranks run, in place of the lowest first; returns, times and trace
 do not depend on it (only what they print does; it is shown as "[rank 2] ...", on all machines). Each rank
-begins with torch.manual_seed(0), so ranks draw the same numbers unless they seed by rank.
+begins with torch.manual_seed(0), so ranks draw the same numbers unless they seed by rank. The generators of Python and NumPy
+that have no name are not a rank's own: make one, np.random.default_rng(rank).
 
 **What goes wrong is told at once.** A rank's exception is raised here. DeadlockError: who waits for whom, in which line; also a
 collective that some ranks never call. MismatchError: another size, dtype, shape, op, root, or another collective.
@@ -60,7 +62,8 @@ wait(). RankFailed: not over after timeout_s (60), or a process that ended.
 - trace.live_bytes[rank]: [(time_s, bytes)] of live tensors at each change (of those at one time, the most and the last):
   arguments, all results of PyTorch's operations, what autograd saves; a storage counts once, until it is freed.
   trace.peak_live_bytes (0 where they were not followed), trace.live_bytes_at(rank, time_s).
-  Not counted: copies that messages make; gradients that are views count as their storage. live_bytes=False to leave it out;
+  Not counted: copies that messages make, sparse tensors; gradients that are views count as their storage. live_bytes=False
+  to leave it out;
 - trace.draw(predicted=another_trace, title=..., until_s=..., ax=...): the timeline, a row a rank.
 
 **In a check**, all this works alike in the grader: ranks.run(their_function, data, ..., options that are data). The function
@@ -70,11 +73,13 @@ trace's self_reported) is its word: assert compute_s as well where a bubble or a
 Errors to expect in a check: ranks.DeadlockError and its kin, or builtin ones. A run of 4 ranks takes some 30 ms.
 
 To read it: `network` with `collectives` (what messages there are and when they move) and `deadlock`; `conductor` (who runs
-when); `dist` (what a rank calls), `recorder` (what it notes about itself); `simulated`. Processes: `processes` starts them,
-`process` is one, `real` notes what it calls, `replay` makes the trace. `remote` is a rank in the grader.
+when); `dist` (what a rank calls), `recorder` (what it notes about itself); `copies` (what crosses to a rank and back);
+`simulated`. Processes: `processes` starts them, `process` is one, `real` notes what it calls, `replay` makes the trace.
+`remote` is a rank in the grader.
 """
 
 import math
+import numbers
 from dataclasses import dataclass
 
 from common.ranks.errors import DeadlockError, MismatchError, RaceError, RankFailed, RanksError, UnfinishedError
@@ -117,6 +122,8 @@ def nodes(world_size, per_node, *, inside=(5e-6, 5e-12), between=(1e-5, 5e-11)):
 
     inside, between: (α in seconds, β in seconds a byte) of two ranks of one node and of different nodes.
     """
+    if per_node < 1:
+        raise ValueError(f"per_node: {per_node}; it is a whole number from 1 on")
     ranks = range(world_size)
     links = [[inside if src // per_node == dst // per_node else between for dst in ranks] for src in ranks]
     return {name: [[link[i] for link in row] for row in links] for i, name in enumerate(("alpha_s", "beta_s_per_byte"))}
@@ -135,10 +142,15 @@ def run(function, *args, world_size=4, machine="simulated", seed=None, only=None
     __tracebackhide__ = True  # IPython and pytest then show the rank's frames, not ours
     if machine not in MACHINES:
         raise ValueError(f"machine: {machine!r}; there are {', '.join(MACHINES)}")
-    if not isinstance(world_size, int) or world_size < 1:
+    if not isinstance(world_size, numbers.Integral) or world_size < 1:
         raise ValueError(f"world_size: {world_size!r}; it is a whole number from 1 on")
-    if flops_per_s is not None and not 0 < flops_per_s < math.inf:
-        raise ValueError(f"flops_per_s: {flops_per_s}; it is a positive number, or None")
+    world_size = int(world_size)
+    if flops_per_s is not None and not _positive(flops_per_s):
+        raise ValueError(f"flops_per_s: {flops_per_s!r}; it is a positive number, or None")
+    if not _positive(timeout_s):
+        raise ValueError(f"timeout_s: {timeout_s!r}; it is a positive number of seconds")
+    if isinstance(only, str):
+        raise ValueError(f"only: {only!r}; it is a list of names")
     for arg in args:
         if isinstance(arg, Each) and len(arg.values) != world_size:
             raise ValueError(f"each: {len(arg.values)} values for {world_size} ranks")
@@ -154,3 +166,7 @@ def run(function, *args, world_size=4, machine="simulated", seed=None, only=None
         return Result(*simulated.run(function, args_by_rank, **options, **simulation))
     from common.ranks import processes
     return Result(*processes.run(function, args_by_rank, backend=machine, noted=noted, **options))
+
+
+def _positive(number):
+    return isinstance(number, numbers.Real) and 0 < number < math.inf

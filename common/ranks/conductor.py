@@ -191,4 +191,5 @@ def told(rank, error):
     """The exception of a rank with a note that says which rank it was."""
     if not isinstance(error, RanksError) and f"on rank {rank}" not in getattr(error, "__notes__", ()):
         error.add_note(f"on rank {rank}")
-    return error if isinstance(error, Exception) else RankFailed(f"rank {rank} ended by {type(error).__name__}: {error}")
+    why = ": ".join(filter(None, [type(error).__name__, str(error)]))
+    return error if isinstance(error, Exception) else RankFailed(f"rank {rank} ended by {why}")

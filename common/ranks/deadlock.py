@@ -50,7 +50,7 @@ def _wants(network, request):
     tag = f" with tag {request.tag}" if request.tag else ""
     if request.kind == "send":
         return [request.peer], f"for rank {request.peer} to receive its message{tag}"
-    peers = [request.peer] if request.peer is not None else [r for r in range(network.world_size) if r != request.rank]
+    peers = [request.peer] if request.peer is not None else [r for r in network.groups[request.group] if r != request.rank]
     return peers, f"for a message{tag} from {_peer(request.peer)}"
 
 

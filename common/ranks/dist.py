@@ -4,6 +4,8 @@ A link carries what it asks to the conductor: link.post(time_s, operations), lin
 from a thread of this process (simulated.Link), or from a worker of the grader (remote.Link).
 """
 
+import itertools
+import operator
 from dataclasses import dataclass
 
 import torch
@@ -150,8 +152,8 @@ class Dist:
     def new_group(self, ranks=None, **_):
         """The Group of these ranks; NON_GROUP_MEMBER on a rank outside. Every rank calls it, for every group."""
         ranks = sorted(range(self._world_size) if ranks is None else ranks)
-        if len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(self._world_size)):
-            raise ValueError(f"ranks: {ranks}; they are different numbers from 0 to {self._world_size - 1}")
+        if not ranks or len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(self._world_size)):
+            raise ValueError(f"ranks: {ranks}; they are different numbers from 0 to {self._world_size - 1}, one at least")
         number = self._link.new_group(ranks)
         return Group(number, tuple(ranks), self._rank) if self._rank in ranks else GroupMember.NON_GROUP_MEMBER
 
@@ -183,21 +185,20 @@ class Dist:
         made = [self._operation(op.kind, op.tensor, op.peer, op.group, op.tag, op.group_peer, place) for op in p2p_op_list]
         return self._works(made, place)
 
-    def _message(self, what, tensor, peer, group, tag, group_peer):
+    def _message(self, what, tensor, peer=None, group=None, tag=0, group_peer=None):
         place = here()
         return self._works([self._operation(what, tensor, peer, group, tag, group_peer, place)], place)[0]
 
     def _operation(self, what, tensor, peer, group, tag, group_peer, place):
         """(operation, what Work needs) of one message."""
-        group = self._in(group)
-        peer = group.ranks[group_peer] if group_peer is not None else peer
-        kind = what.removeprefix("i")
+        group, kind = self._in(group), what.removeprefix("i")
+        peer, tag = _member(what, group, peer, group_peer), _whole(f"{what}: tag", tag)
         if peer is None and kind == "send":
             raise ValueError(f"{what}: it needs a dst")
         if peer == self._rank:
             raise ValueError(f"{what}: rank {peer} is this rank itself")
-        if peer is not None and peer not in group.ranks:
-            raise ValueError(f"{what}: rank {peer} is none of {list(group.ranks)}")
+        if tag < 0:
+            raise ValueError(f"{what}: tag {tag}; it is a number from 0 on")
         _insist(what, tensor)
         operation = {"kind": kind, "what": what, "where": place, "peer": peer, "tag": tag, "group": group.number,
                      "elements": tensor.numel(), "itemsize": tensor.element_size(), "dtype": tensor.dtype}
@@ -235,6 +236,8 @@ class Dist:
         """Leaves every rank's tensor in output_tensor, one after the other along its first dimension."""
         return self._collective("all_gather", input_tensor, output_tensor, group, async_op, "all_gather_into_tensor")
 
+    all_gather_single = all_gather_into_tensor  # its name from PyTorch 2.13 on
+
     def gather(self, tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
         """Leaves every rank's tensor in dst's gather_list, by rank."""
         out = list(gather_list) if gather_list else None
@@ -253,6 +256,8 @@ class Dist:
         parts = _pieces("input", input, self._in(group).size(), output)
         return self._collective("reduce_scatter", output, output, group, async_op, "reduce_scatter_tensor", op=op, parts=parts)
 
+    reduce_scatter_single = reduce_scatter_tensor  # its name from PyTorch 2.13 on
+
     def all_to_all(self, output_tensor_list, input_tensor_list, group=None, async_op=False):
         """Leaves entry r of rank q's input list in entry q of rank r's output list."""
         return self._collective("all_to_all", None, list(output_tensor_list), group, async_op, parts=input_tensor_list)
@@ -266,23 +271,24 @@ class Dist:
     def _collective(self, name, tensor, out, group, async_op, what=None, root=None, op=None, parts=None):
         """Posts a collective. tensor: whose shape all ranks must share; out: where the result goes; parts: a list brought."""
         what, place, group = what or name, here(), self._in(group)
+        lists = [[] if tensor is None else [tensor], [] if parts is None else parts, out if type(out) is list else []]
+        for each in itertools.chain(*lists):
+            _insist(what, each)
         operation = {"kind": "collective", "what": what, "name": name, "where": place, "group": group.number}
         if op is not None:
             if op not in OPS:
                 raise ValueError(f"{what}: there is no op {op} here; there are {', '.join(OPS.values()).upper()}")
             operation["op"] = OPS[op]
         if root is not None:
-            operation["root"] = group.ranks[root[1]] if root[1] is not None else 0 if root[0] is None else root[0]
-            if operation["root"] not in group.ranks:
-                raise ValueError(f"{what}: rank {operation['root']} is none of {list(group.ranks)}")
+            if root == (None, None) and name in ("broadcast", "reduce"):
+                raise ValueError(f"{what}: it needs a {'src' if name == 'broadcast' else 'dst'}")
+            operation["root"] = _member(what, group, *((0, None) if root == (None, None) else root))
         parts = _checked_parts(what, name, parts, group, operation.get("root"), self._rank, tensor)
         if type(out) is list:
             _checked_outputs(what, out, group, tensor)
         elif name == "all_gather" and (out.numel() != group.size() * tensor.numel() or out.dtype != tensor.dtype):
             raise ValueError(f"{what}: the output has {out.numel()} elements of {out.dtype}, the {group.size()} inputs "
                              f"{tensor.numel()} of {tensor.dtype} each")
-        for each in [*([] if tensor is None else [tensor]), *(parts or ()), *(out if type(out) is list else ())]:
-            _insist(what, each)
         first = tensor if tensor is not None else parts[0] if parts else None
         operation |= {"shape": None if tensor is None else tuple(tensor.shape), "dtype": None if first is None else first.dtype,
                       "elements": 0 if tensor is None else tensor.numel(),
@@ -332,9 +338,31 @@ class Dist:
         return values
 
 
+def _member(what, group, rank, group_rank):
+    """The rank that is meant by a number among all, or by one in the group; None if neither is given."""
+    if rank is not None and group_rank is not None:
+        raise ValueError(f"{what}: a rank among all, {rank}, and one in the group, {group_rank}; give one of them")
+    if rank is None and group_rank is None:
+        return None
+    number = _whole(f"{what}: rank", rank if group_rank is None else group_rank)
+    known = group.ranks if group_rank is None else range(group.size())
+    if number not in known:
+        raise ValueError(f"{what}: rank {number} is none of {list(known)}")
+    return number if group_rank is None else group.ranks[number]
+
+
+def _whole(what, number):
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise TypeError(f"{what} {number!r}; it is a whole number") from None
+
+
 def _insist(what, tensor):
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{what}: a {type(tensor).__name__} where a tensor belongs")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{what}: the tensor must be dense; this one is {str(tensor.layout).removeprefix('torch.')}")
     if not tensor.is_contiguous():
         raise ValueError(f"{what}: the tensor must be contiguous; this one has shape {tuple(tensor.shape)} and strides "
                          f"{tensor.stride()}")
@@ -346,6 +374,8 @@ def _bytes(tensor):
 
 def _same(tensor, before):
     """Whether every bit is as it was."""
+    if tensor.numel() == before.numel() == 0:  # an empty tensor from NumPy has strides of 0, and no view as bytes
+        return True
     now, before = (each.detach().reshape(-1).contiguous().view(torch.uint8) for each in (tensor, before))
     return torch.equal(now, before)
 

@@ -7,6 +7,7 @@ in which ranks ran.
 """
 
 import math
+import numbers
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
@@ -278,7 +279,11 @@ class Network:
                 side = Post(request.rank, count, agent.time_s, agent.depth, self._order(request.rank), request, agent=agent)
                 self._queue(kind, peer, ("collective", call.group, call.number), 0, side)
             return
-        self._done(request, agent.time_s, agent.depth, self._result(call, request.rank))
+        try:
+            self._done(request, agent.time_s, agent.depth, self._result(call, request.rank))
+        except Exception as error:  # of the op, for this dtype
+            error.add_note(f"in {request.what} ({request.place})")
+            raise
         agent.record.end_s = agent.time_s
         queue = self.agents[call.group, request.rank]
         queue.popleft()
@@ -314,13 +319,15 @@ class Network:
 
 def _matrix(name, value, world_size):
     """A cost for each pair of ranks, from one number or a matrix."""
-    if isinstance(value, (int, float)):
-        value = [[value] * world_size for _ in range(world_size)]
-    rows = [[float(cell) for cell in row] for row in value]
+    try:
+        rows = [[float(cell) for cell in row] for row in
+                ([[value] * world_size] * world_size if isinstance(value, numbers.Real) else value)]
+    except (TypeError, ValueError):
+        rows = []
     if len(rows) != world_size or any(len(row) != world_size for row in rows):
-        raise ValueError(f"{name}: {len(rows)} rows; give a number or {world_size} rows of {world_size}")
+        raise ValueError(f"{name}: {value!r}; give a number or {world_size} rows of {world_size}")
     if any(not 0 <= cell < math.inf for row in rows for cell in row):
-        raise ValueError(f"{name}: a cost is a number of seconds from 0 on")
+        raise ValueError(f"{name}: {value!r}; a cost is a number of seconds from 0 on")
     return rows
 
 

@@ -14,6 +14,7 @@ import cloudpickle
 import torch
 
 from common.ranks import process, replay
+from common.ranks.copies import Returns
 from common.ranks.errors import RankFailed
 
 START_S = 120.0  # for PyTorch's import on a busy machine
@@ -26,6 +27,8 @@ def run(function, args_by_rank, *, backend, timeout_s, **options):
     __tracebackhide__ = True
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return _under_torchrun(function, args_by_rank, backend, timeout_s, options)
+    if multiprocessing.current_process().daemon:
+        raise ValueError(f"machine={backend!r}: this is a rank's process already, which starts no others")
     world_size = len(args_by_rank)
     if backend == "nccl" and torch.cuda.device_count() < world_size:
         raise ValueError(f"machine='nccl': there are {torch.cuda.device_count()} GPUs for {world_size} ranks, one each")
@@ -97,7 +100,7 @@ class Watch:
         self.children = [child for child, _ in ranks]
         self.connections = [connection for _, connection in ranks]
         self.timeout_s = timeout_s
-        self.done, self.failed, self.ready, self.gone = {}, {}, set(), set()
+        self.done, self.failed, self.places, self.ready, self.gone = {}, {}, {}, set(), set()
 
     def answers(self):
         """What each rank came back with; raises the failure that came first."""
@@ -114,7 +117,7 @@ class Watch:
             if time.monotonic() > deadline:
                 limit_s = self.timeout_s if len(self.ready) == len(self.children) else START_S
                 raise RankFailed(f"not over after {limit_s:g} s:{self._places()}")
-        return [cloudpickle.loads(self.done[rank]) for rank in range(len(self.children))]
+        return [Returns(self.done[rank]).load() for rank in range(len(self.children))]
 
     def _listen(self, deadline, until_silence=False):
         """Takes what the ranks tell; returns after the first message, or at the deadline."""
@@ -151,7 +154,7 @@ class Watch:
             raise RankFailed(f"rank {rank} ended its process ({_ending(self.children[rank].exitcode)})")
         rank, (packed, text) = next(iter(self.failed.items()))
         try:
-            error = cloudpickle.loads(packed)
+            error = Returns(packed).load()
         except Exception:
             error = None
         if not isinstance(error, Exception):
@@ -160,7 +163,6 @@ class Watch:
 
     def _places(self):
         """A line a rank: where it is."""
-        self.places = {}
         for connection in self.connections:
             with contextlib.suppress(OSError):
                 connection.send("where")

@@ -5,8 +5,10 @@ import torch.distributed
 from common.ranks.dist import Dist, GroupMember, P2POp
 
 MESSAGES = ("send", "recv", "isend", "irecv")
-COLLECTIVES = ("barrier", "broadcast", "reduce", "all_reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter",
-               "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single")
+COLLECTIVES = ("barrier", "broadcast", "reduce", "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_single",
+               "gather", "scatter", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single", "all_to_all",
+               "all_to_all_single")
+RENAMED = {"all_gather_into_tensor": "all_gather_single", "reduce_scatter_tensor": "reduce_scatter_single"}  # by PyTorch 2.13
 
 
 class Notes:
@@ -75,19 +77,23 @@ class Real:
         return object.__getattribute__(self, name)
 
     def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
         self._allowed._insist_on(name)  # Python comes here, too, when __getattribute__ has refused
         return getattr(torch.distributed, name)
 
     def new_group(self, ranks=None, **options):
         """As torch.distributed's."""
+        like = self._like.new_group(ranks)
         group = torch.distributed.new_group(ranks, **options)
-        self._groups[group] = self._like.new_group(ranks)
+        self._groups[group] = like
         return group
 
     def batch_isend_irecv(self, p2p_op_list):
         """As torch.distributed's."""
         like = self._like.batch_isend_irecv(
-            [P2POp(op.op, op.tensor, op.peer, self._told(op.group), op.tag, op.group_peer) for op in p2p_op_list])
+            [P2POp(op.op, op.tensor, op.peer, self._told(op.group), op.tag, op.group_peer) if type(op) is P2POp else op
+             for op in p2p_op_list])
         works = torch.distributed.batch_isend_irecv(
             [torch.distributed.P2POp(getattr(torch.distributed, op.kind), op.tensor, op.peer, op.group, op.tag, op.group_peer)
              for op in p2p_op_list])
@@ -97,11 +103,13 @@ class Real:
         return [Handle(work, numbers, self._notes) for work in works]  # NCCL has one handle for all
 
     def _message(self, name):
-        real, describe = getattr(torch.distributed, name), getattr(self._like, "i" + name.removeprefix("i"))
+        real = getattr(torch.distributed, name)
+        peer = "dst" if name.endswith("send") else "src"
+        names = {peer: "peer", f"group_{peer}": "group_peer"}
 
         def call(tensor, *args, **kwargs):
-            told = {key: self._told(value) for key, value in kwargs.items()}
-            number = describe(tensor, *map(self._told, args), **told)._number
+            told = {names.get(key, key): self._told(value) for key, value in kwargs.items()}
+            number = self._like._message(name, tensor, *map(self._told, args), **told)._number
             returned = real(tensor, *args, **kwargs)
             if name.startswith("i"):
                 return Handle(returned, [number], self._notes)
@@ -114,7 +122,7 @@ class Real:
         return call
 
     def _collective(self, name):
-        real, describe = getattr(torch.distributed, name), getattr(self._like, name)
+        real, describe = _of_torch(name), getattr(self._like, name)
 
         def call(*args, **kwargs):
             told = {key: self._told(value) for key, value in kwargs.items()}
@@ -135,3 +143,11 @@ class Real:
         if value is torch.distributed.GroupMember.NON_GROUP_MEMBER:
             return GroupMember.NON_GROUP_MEMBER
         return self._groups.get(value, value) if isinstance(value, torch.distributed.ProcessGroup) else value
+
+
+def _of_torch(name):
+    """torch.distributed's function, by the name that this PyTorch wants it called."""
+    for pair in RENAMED.items():
+        if name in pair:
+            name = next(each for each in reversed(pair) if hasattr(torch.distributed, each))
+    return getattr(torch.distributed, name)

@@ -147,8 +147,8 @@ class Recorder(TorchDispatchMode):
             self.compute(count(*args, **kwargs, out_val=out) / self.flops_per_s)
 
     def _hold(self, tensor):
-        if not self.counts_live or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-            return
+        if not self.counts_live or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
+            return  # a sparse tensor has no storage of its own
         storage = tensor.untyped_storage()
         key, count = storage._cdata, storage.nbytes()
         known = self.live.get(key)

@@ -6,7 +6,7 @@ messages of a collective (those that the simulated machine makes it of) the time
 """
 
 from common.ranks.network import Network
-from common.ranks.trace import Span, Trace
+from common.ranks.trace import Trace
 
 
 class Replay(Network):
@@ -42,10 +42,7 @@ def trace(notes, reports, end_s, machine):
         call.start_s, call.end_s = request.began_s, max(request.began_s, request.over_s)
         made.collectives.append(call)
     made.collectives.sort(key=lambda call: (call.start_s, call.rank))
-    for rank, report in enumerate(reports):
-        made.compute += [Span(rank, *each) for each in report["compute"]]
-        made.spans += [Span(rank, *each) for each in report["spans"]]
-        made.live_bytes.append(report["live_bytes"])
+    made.add_reports(reports)
     return made
 
 

@@ -12,12 +12,13 @@ import cloudpickle
 import torch
 
 from common.ranks.conductor import Conductor, Stopped, told
+from common.ranks.copies import Copies, returned
 from common.ranks.dist import Dist
 from common.ranks.errors import RankFailed
 from common.ranks.network import Network
 from common.ranks.place import in_words, outer, place
 from common.ranks.recorder import Recorder
-from common.ranks.trace import Span, Trace
+from common.ranks.trace import Trace
 
 
 class Link:
@@ -76,17 +77,17 @@ class Rank(threading.Thread):
 
     def run(self):
         __tracebackhide__ = True
-        link, failure = Link(self.conductor, self.rank), None
+        link, copies, failure = Link(self.conductor, self.rank), Copies(self.packed), None
         try:
             link.begin()
-            function, args = cloudpickle.loads(self.packed)
+            function, args = copies.load()
             dist = Dist(self.rank, self.world_size, link, self.recorder, self.options["only"])
             with self.recorder.watching(args):
-                self.value = function(dist, *args)
+                self.value = returned(function(dist, *args), copies.originals)
         except Stopped:
             return
         except BaseException as error:
-            failure = told(self.rank, error)
+            failure = told(self.rank, returned(error, copies.originals))
         self.conductor.finish(self.rank, self.recorder.clock_s, failure)
 
 
@@ -110,6 +111,12 @@ class ByRank(io.TextIOBase):
         """Nothing: a line that has been begun waits for its end."""
         self.stream.flush()
 
+    def end(self):
+        """Writes the lines that have no end, by rank."""
+        for thread, rest in sorted(self.rests.items(), key=lambda item: item[0].rank):
+            if rest:
+                self.stream.write(f"[rank {thread.rank}] {rest}\n")
+
 
 def run(function, args_by_rank, *, seed, alpha_s, beta_s_per_byte, timeout_s, **options):
     """(returns by rank, Trace) of a simulated run; raises what a rank raised, or what the network found."""
@@ -119,7 +126,7 @@ def run(function, args_by_rank, *, seed, alpha_s, beta_s_per_byte, timeout_s, **
     conductor = Conductor(network, seed=seed)
     packed = [cloudpickle.dumps((function, args)) for args in args_by_rank]
     ranks = [Rank(rank, world_size, conductor, packed[rank], options) for rank in range(world_size)]
-    with _quiet(), contextlib.redirect_stdout(ByRank(sys.stdout)):
+    with _quiet(), contextlib.redirect_stdout(ByRank(sys.stdout)) as output:
         try:
             for rank in ranks:
                 rank.start()
@@ -131,6 +138,7 @@ def run(function, args_by_rank, *, seed, alpha_s, beta_s_per_byte, timeout_s, **
             raise
         finally:
             _end(ranks)
+            output.end()
     if conductor.problem is not None:
         raise conductor.problem
     return [rank.value for rank in ranks], trace(network, [rank.recorder.report() for rank in ranks], "simulated")
@@ -141,10 +149,7 @@ def trace(network, reports, machine):
     made = Trace(len(reports), machine, [max(clock_s, *_ends(report)) for clock_s, report in
                                          zip(network.time_s, reports, strict=True)], network.messages,
                  sorted(network.collectives, key=lambda call: (call.start_s, call.rank, call.group, call.number)))
-    for rank, report in enumerate(reports):
-        made.compute += [Span(rank, *each) for each in report["compute"]]
-        made.spans += [Span(rank, *each) for each in report["spans"]]
-        made.live_bytes.append(report["live_bytes"])
+    made.add_reports(reports)
     return made
 
 
@@ -154,13 +159,14 @@ def _ends(report):
 
 @contextlib.contextmanager
 def _quiet():
-    """PyTorch's generator as it was, and no collection of cycles in between: when memory is freed must not be chance."""
-    state, collects = torch.get_rng_state(), gc.isenabled()
+    """PyTorch's generator and default dtype as they were, and no collection of cycles: when memory is freed is no chance."""
+    state, dtype, collects = torch.get_rng_state(), torch.get_default_dtype(), gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         torch.set_rng_state(state)
+        torch.set_default_dtype(dtype)
         if collects:
             gc.enable()
 

@@ -139,6 +139,13 @@ class Trace:
             counts[message.src] += message.bytes * within_s / length_s if length_s else 0.0
         return counts
 
+    def add_reports(self, reports):
+        """Adds what each rank noted about itself, by rank: {"compute", "spans", "live_bytes"}."""
+        for rank, report in enumerate(reports):
+            self.compute += [Span(rank, *each) for each in report["compute"]]
+            self.spans += [Span(rank, *each) for each in report["spans"]]
+            self.live_bytes.append(report["live_bytes"])
+
     def as_dict(self):
         """The trace as numbers, strings, lists and dicts."""
         return asdict(self)

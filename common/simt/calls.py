@@ -20,6 +20,7 @@ KNOWN_OF_CUDA = ("grid, gridsize, the indices, shared, local, const, atomic, syn
                  "the votes, popc, clz, ffs and brev")
 FENCES = ("threadfence", "threadfence_block", "threadfence_system")
 BITS = {"popc": "count_ones", "clz": "leading_zeros", "ffs": "first_one", "brev": "reversed_bits"}
+OF_NUMPY = {"minimum": "min", "maximum": "max", "abs": "abs", "power": "pow"}
 ABSENT = {
     "activemask": "which lanes are active together is for the hardware to say; give the mask that you mean",
     "lanemask_lt": "write (1 << cuda.laneid) - 1",
@@ -63,6 +64,9 @@ class Calls(Expressions):
             return self._cuda(node, name)
         if module == "cuda.atomic" and name in ATOMIC_TYPES:
             return self._atomic(node, name)
+        instead = OF_NUMPY.get(name, f"math.{name}" if name in arithmetic.FUNCTIONS else "")
+        if module == "numpy" and instead:
+            self.refuse(node, f"{callee.name} is not known to the simulator; a thread has single numbers: {instead}(...)")
         self.refuse(node, f"{callee.name} is not known to the simulator; it knows the thread's indices, shared, local and "
                           "constant arrays, barriers, atomics, warp shuffles and votes, and the functions of math")
 

@@ -4,11 +4,11 @@ import ast
 import operator
 
 ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-              ast.Div: operator.truediv}
+              ast.Div: operator.truediv, ast.Pow: operator.pow, ast.LShift: operator.lshift}
 
 
 def value_of(node, source, other):
-    """The value of a constant's expression: a number, + - * // / of numbers, tuples of them; KernelError for anything else.
+    """The value of a constant's expression: a number, + - * // / ** << of numbers, tuples of them; else KernelError.
 
     source: whose refuse() says where. other(node): (value,) of what else a constant may be, a dtype or another's name, or None.
     """
@@ -22,11 +22,15 @@ def value_of(node, source, other):
         return _bounded(-_number(node.operand, source, other), node, source)
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
         left, right = (_number(side, source, other) for side in (node.left, node.right))
+        if isinstance(node.op, (ast.Pow, ast.LShift)) and abs(right) > 64:  # a number of a billion digits is never computed
+            source.refuse(node, "a constant's exponent is at most 64")
         try:
-            return _bounded(ARITHMETIC[type(node.op)](left, right), node, source)
-        except ZeroDivisionError:
-            pass
-    source.refuse(node, f"`{ast.unparse(node)}` is no constant; one is a number, a dtype, or + - * // / of numbers")
+            number = ARITHMETIC[type(node.op)](left, right)
+        except (ArithmeticError, TypeError, ValueError):  # 1 / 0, 1e300 ** 2, 1.5 << 1, 1 << -1
+            number = None
+        if isinstance(number, (int, float)):  # and not complex, as (-1) ** 0.5 is
+            return _bounded(number, node, source)
+    source.refuse(node, f"`{ast.unparse(node)}` is no constant; one is a number, a dtype, or + - * // / ** << of numbers")
 
 
 def _number(node, source, other):

@@ -24,6 +24,8 @@ OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorD
 COMPARISONS = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 CUDA_MODULES = ("numba.cuda", "numba_cuda.numba.cuda", "common.simt.cuda")
 MAX_TUPLE = 8
+ADVICE = {"print": "; what you want to see, write into an array", "divmod": "; write a // b and a % b",
+          **dict.fromkeys(("sum", "any", "all", "sorted", "map", "zip", "enumerate", "reversed"), "; write a loop over range")}
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,9 @@ class Expressions(Writer):
     def expression(self, node):
         """The value of an expression."""
         value = self.meaning(node)
+        if isinstance(value, Static) and value.kind == "table":
+            self.refuse(node, f"{value.name} is an array from outside: give it as an argument, or read it through "
+                              f"cuda.const.array_like({value.name})")
         if isinstance(value, Static):
             self.refuse(node, f"{value.name} is no number here; call it, or take a part of it")
         return value
@@ -216,6 +221,8 @@ class Expressions(Writer):
             return Static("name", f"math.{own_name}")
         if own_name in BUILTINS and getattr(builtins, own_name) is thing:
             return Static("name", own_name)
+        if own_name and getattr(builtins, own_name, None) is thing:
+            self.refuse(node, f"{name} is Python's own; a kernel has {', '.join(BUILTINS)}{ADVICE.get(name, '')}")
         function = self.program.device_function(thing)
         if function is None:
             self.refuse(node, f"{name} is a {type(thing).__name__}; from outside a kernel may use numbers of 64 bits, "
@@ -458,7 +465,7 @@ class Expressions(Writer):
         return self.load(node, base, indices)
 
     def _Slice(self, node):
-        self.refuse(node, "a slice stands alone: a[first:last] of an array of one dimension")
+        self.refuse(node, "a slice stands alone: a[first:last] of an array of one dimension; a row is a[i], an element a[i, j]")
 
     def _item(self, node, base):
         index = self.number(node.slice).constant

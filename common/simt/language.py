@@ -109,7 +109,12 @@ def check(function, source):
             source.refuse(line, f"this is nested too deeply or too long (at most {MAX_NESTED} blocks, {MAX_DEPTH} levels of an "
                                 f"expression, {MAX_NODES:,} parts)")
         _check_node(node, line, source)
-        pending += [(child, line, depth + 1, nested) for child in ast.iter_child_nodes(node)]
+        pending += [(child, line, depth + 1, nested - is_elif(child, node)) for child in ast.iter_child_nodes(node)]
+
+
+def is_elif(node, parent):
+    """Whether a node is an elif of its parent, which stands in the tree a level below it, and in the text beside it."""
+    return isinstance(node, ast.If) and isinstance(parent, ast.If) and parent.orelse == [node]
 
 
 def _check_node(node, line, source):

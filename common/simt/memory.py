@@ -134,8 +134,8 @@ def _tensor(name, tensor):
         raise KernelError(f"{name} is on {tensor.device}; the simulator works on the CPU's memory, call {name}.cpu()")
     try:
         array = tensor.detach().numpy()
-    except TypeError as error:
-        raise KernelError(f"{name} is a tensor of {tensor.dtype}, which NumPy (and Numba) cannot hold") from error
+    except (TypeError, RuntimeError) as error:  # bfloat16; a sparse tensor, or one whose sign is kept aside
+        raise KernelError(f"{name} is a tensor of {tensor.dtype}, which NumPy (and Numba) cannot hold: {error}") from error
     return _array(name, array, tensor.data_ptr() - tensor.untyped_storage().data_ptr())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from common.simt import arithmetic, dtypes, language
 from common.simt.code import layout
-from common.simt.errors import LaunchError
+from common.simt.errors import KernelError, LaunchError
 from common.simt.language import Source
 
 SHARED_LIMIT_BYTES = 48 * 1024  # of a block, without asking for more: CUDA C++ Programming Guide, compute capabilities
@@ -190,7 +190,10 @@ class Program:
 
     @functools.cached_property
     def _code(self):
-        return compile(self.text, FILENAME, "exec")
+        try:
+            return compile(self.text, FILENAME, "exec")
+        except (SyntaxError, RecursionError, MemoryError) as error:  # of a hundred conditions in one, say
+            raise KernelError(f"an expression of this kernel is too long ({error.args[0]}); assign parts of it first") from None
 
 
 FUNCTIONS_OF_THE_PROGRAM = {

@@ -4,15 +4,17 @@
     report = tiles.count(kernel, grid, x, out, n, BLOCK=1024)     # as kernel[grid](x, out, n, BLOCK=1024)
     report.loads.sectors                  # 32 bytes each, requested of the first-level cache: not DRAM traffic
     report.array("x").loads.bytes
+    report.busiest.loads.requests         # of the program that moves most; report.imbalance: its bytes over the mean's
     print(report)                         # by line of the kernel
     report.draw("x")                      # which program loads what
 
 Programs run in another order each time, so that a kernel which relies on their order is caught; report.races tells where.
+What a masked-off load without other= leaves undefined may not reach memory: the error names both lines.
 
 Read it in this order: `language` (what a kernel may be written in) and `functions` (what one is made of), `build` (what
-Triton's interpreter runs) and `attach` (all that we use of what is private to it), `arrays` and `memory` (which element of
-which array an address is, and who touched it), `counters`, `report` and `draw`, `kernel` (how it all comes together), `child`
-(the same where Triton compiles), `compiler` (PTX with no GPU).
+Triton's interpreter runs) and `attach` (all that we use of what is private to it), `undefined` (elements that hold no value),
+`arrays` and `memory` (which element of which array an address is, and who touched it), `counters`, `report` and `draw`,
+`kernel` (how it all comes together), `child` (the same where Triton compiles), `compiler` (PTX with no GPU).
 """
 
 from common.simt.errors import KernelError, LaunchError, OutOfBoundsError

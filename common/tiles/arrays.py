@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common.simt.errors import KernelError
 from common.tiles.memory import Argument
 
 
@@ -45,6 +46,10 @@ class Arrays:
             strides = tuple(step // max(1, thing.itemsize) for step in thing.strides)
             return Argument(name, str(thing.dtype), thing.shape, thing.itemsize, low, high - low, start, strides,
                             thing.flags.writeable)
+        plain = str(thing.layout) == "torch.strided" and not thing.is_neg() and not thing.is_conj()
+        if not plain or thing.device.type not in ("cpu", "cuda"):
+            raise KernelError(f"{name} is a tensor whose elements do not lie in memory as they are ({thing.device.type}, "
+                              f"{thing.layout}); give a copy: {name}.to_dense(), .resolve_neg(), .cpu()")
         storage = thing.untyped_storage()
         begin = storage.data_ptr()
         if thing.is_cuda:

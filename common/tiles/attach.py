@@ -11,11 +11,14 @@ from contextlib import contextmanager
 import numpy as np
 
 from common.simt.errors import KernelError
+from common.tiles import undefined
+from common.tiles.undefined import Undefined, values_of
 
-NEEDED = ("InterpreterBuilder", "InterpretedFunction", "TensorHandle", "ReduceScanOpInterface", "interpreter_builder",
-          "interpreter_semantic", "_implicit_cvt", "_patch_lang", "_patch_lang_tensor", "_get_np_dtype")
+NEEDED = ("InterpreterBuilder", "InterpretedFunction", "TensorHandle", "ReduceScanOpInterface", "ReduceOps",
+          "interpreter_builder", "interpreter_semantic", "_implicit_cvt", "_patch_lang", "_patch_lang_tensor", "_get_np_dtype")
+ELEMENTWISE = "create_splat", "create_unsplat", "create_erf", "create_umulhi", "create_fp_to_fp"  # none of NumPy's functions
 OPERATIONS = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas", "create_dot", "create_fma",
-              "binary_op", "unary_op", "ternary_op", "cast_impl", "set_grid_idx", "set_grid_dim")
+              "binary_op", "unary_op", "ternary_op", "cast_impl", "set_grid_idx", "set_grid_dim", *ELEMENTWISE)
 DTYPES = {"float16": "float16", "bfloat16": "bfloat16", "float32": "float32", "float64": "float64", "int8": "int8",
           "int16": "int16", "int32": "int32", "int64": "int64", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32",
           "uint64": "uint64", "bool": "int1", "float8_e5m2": "float8e5", "float8_e4m3fn": "float8e4nv"}
@@ -85,6 +88,7 @@ def run(built, values, grid, programs, recorder):
         for program in programs:
             builder.set_grid_idx(*program)
             recorder.begin(program)
+            built.loops.turns = 0
             built.kernel.fn(**values)
 
 
@@ -100,12 +104,12 @@ def attached(module, built, recorder):
     scopes[0].set_attr(module.InterpretedFunction, "__call__", _call)
     smallest = builder.codegen_fns["min_dot_size"]
     builder.codegen_fns["min_dot_size"] = min_dot_size(GPUTarget("cuda", 90, 32))
-    hooks = _hooks(module, builder, recorder, built.sources)
-    vars(builder).update(hooks)
+    hooks = Hooks(module, recorder, built.sources)
+    vars(builder).update({name: getattr(hooks, name) for name in Hooks.NAMES})
     try:
         yield
     finally:
-        for name in hooks:
+        for name in Hooks.NAMES:
             delattr(builder, name)
         builder.codegen_fns["min_dot_size"] = smallest
         for scope in reversed(scopes):
@@ -127,45 +131,75 @@ def _truth(self):
     return True
 
 
-def _hooks(module, builder, recorder, sources):
-    """{name of a builder's method: ours, which records and then does what the builder's does}."""
-    load, store = builder.create_masked_load, builder.create_masked_store
-    rmw, cas, dot = builder.create_atomic_rmw, builder.create_atomic_cas, builder.create_dot
+class Hooks:
+    """The builder's operations that touch memory, and tl.dot: recorded, then done as the builder does them."""
 
-    def where():
+    NAMES = "create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas", "create_dot"
+
+    def __init__(self, module, recorder, sources):
+        self._handle, self._builder = module.TensorHandle, module.InterpreterBuilder
+        self._self, self._recorder, self._sources = module.interpreter_builder, recorder, sources
+
+    def create_masked_load(self, pointers, mask, other, *options, **more):
+        places, held = self._places("load", pointers, mask)
+        plain = None if other is None else self._handle(values_of(other.data), other.dtype)
+        loaded = self._builder.create_masked_load(self._self, places, mask, plain, *options, **more)
+        if held is not None:
+            if other is None:
+                loaded.data[~held] = undefined.poison(loaded.data.dtype)
+                loaded.data = Undefined(loaded.data, ~held, self._cause("loads masked-off elements without other="))
+            elif isinstance(other.data, Undefined):
+                loaded.data = undefined.defined_or_not(loaded.data, ~held & other.data.marks, other.data.cause)
+        return loaded
+
+    def create_masked_store(self, pointers, value, mask, *options, **more):
+        places, held = self._places("store", pointers, mask)
+        return self._builder.create_masked_store(self._self, places, self._stored(value, held), mask, *options, **more)
+
+    def create_atomic_rmw(self, operation, pointers, value, mask, *options):
+        places, held = self._places("atomic", pointers, mask)
+        old = self._builder.create_atomic_rmw(self._self, operation, places, self._stored(value, held), mask, *options)
+        if held is not None:
+            old.data = Undefined(old.data, ~held, self._cause("updates no masked-off element, and gives nothing for it"))
+        return old
+
+    def create_atomic_cas(self, pointers, *values_and_options):
+        places, _ = self._places("atomic", pointers)
+        values = [self._stored(value, None) for value in values_and_options[:2]]
+        return self._builder.create_atomic_cas(self._self, places, *values, *values_and_options[2:])
+
+    def create_dot(self, a, b, *options):
+        *batch, rows, depth = a.data.shape
+        self._recorder.dot(2 * int(np.prod(batch, initial=1)) * rows * depth * b.data.shape[-1], self._where())
+        return self._builder.create_dot(self._self, a, b, *options)
+
+    def _places(self, kind, pointers, mask=None):
+        """(The pointers as addresses in this process, the mask as an array or None where nothing is masked off)."""
+        if mask is not None:
+            mask = mask.data if isinstance(mask, self._handle) else mask  # of descriptors and block pointers an array
+            if isinstance(mask, Undefined):
+                mask.refuse(f"the mask of this {kind} depends on undefined elements")
+            mask = np.broadcast_to(mask.astype(bool, copy=False), pointers.data.shape)
+            mask = None if mask.all() else mask
+        undefined.check(pointers.data, mask, f"the address of this {kind} depends on undefined elements")
+        addresses = np.asarray(values_of(pointers.data))
+        itemsize = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+        return self._handle(self._recorder.access(kind, addresses, mask, itemsize, self._where()), pointers.dtype), mask
+
+    def _stored(self, value, mask):
+        """A value on its way to memory."""
+        undefined.check(value.data, mask, "what goes to memory here depends on undefined elements")
+        return self._handle(values_of(value.data), value.dtype)
+
+    def _cause(self, what):
+        source, line = self._where()
+        return f"line {line} (`{source.line(line)}`) {what}"
+
+    def _where(self):
         frame = sys._getframe(2)
-        while not (source := sources.get(frame.f_code.co_filename)):
+        while not (source := self._sources.get(frame.f_code.co_filename)):
             frame = frame.f_back
         return source, frame.f_lineno
-
-    def here(kind, pointers, mask=None):
-        """The pointers as addresses in this process."""
-        addresses = np.asarray(pointers.data)
-        if mask is not None:
-            mask = mask if isinstance(mask, np.ndarray) else mask.data  # descriptors and block pointers give the array itself
-            mask = np.broadcast_to(mask.astype(bool, copy=False), addresses.shape)
-            mask = None if mask.all() else mask
-        itemsize = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-        return module.TensorHandle(recorder.access(kind, addresses, mask, itemsize, where()), pointers.dtype)
-
-    def counted_load(pointers, mask, *options, **more):
-        return load(here("load", pointers, mask), mask, *options, **more)
-
-    def counted_store(pointers, value, mask, *options, **more):
-        return store(here("store", pointers, mask), value, mask, *options, **more)
-
-    def counted_rmw(operation, pointers, value, mask, *options):
-        return rmw(operation, here("atomic", pointers, mask), value, mask, *options)
-
-    def counted_cas(pointers, *options):
-        return cas(here("atomic", pointers), *options)
-
-    def counted_dot(a, b, *options):
-        *batch, rows, depth = a.data.shape
-        recorder.dot(2 * int(np.prod(batch, initial=1)) * rows * depth * b.data.shape[-1], where())
-        return dot(a, b, *options)
-    return {"create_masked_load": counted_load, "create_masked_store": counted_store, "create_atomic_rmw": counted_rmw,
-            "create_atomic_cas": counted_cas, "create_dot": counted_dot}
 
 
 # --- what the interpreter gets wrong
@@ -218,24 +252,52 @@ def mend(module):
         return rmw(self, operation, pointers, value, *options)
 
     def apply(self, values):
-        """A reduction or scan, of bf16 in float32."""
+        """A reduction or scan: of bf16 in float32; undefined where an element that it takes in is."""
         given = values if isinstance(values, tuple) else (values,)
-        if not any(is_bf16(each.handle) for each in given):
+        if not any(is_bf16(each.handle) or isinstance(each.handle.data, Undefined) for each in given):
             return reduced(self, values)
         semantic = module.interpreter_semantic
-        done = reduced(self, tuple(semantic.cast(each, tl.float32) if is_bf16(each.handle) else each for each in given))
+        plain = (tl.tensor(handle(values_of(each.handle.data), each.handle.dtype), each.type) for each in given)
+        plain = tuple(semantic.cast(each, tl.float32) if is_bf16(each.handle) else each for each in plain)
+        done = reduced(self, plain)
         done = tuple(semantic.cast(each, bf16) if is_bf16(was.handle) else each for each, was in zip(done, given, strict=True))
+        own = self.combine_fn.fn.__code__.co_filename.startswith(KERNEL_FILE)  # which may well choose what is defined
+        if not own and any(isinstance(each.handle.data, Undefined) for each in given):
+            marks, cause = undefined.either([each.handle.data for each in given])
+            marks = (undefined.reduced(marks, self.axis, self.keep_dims) if hasattr(self, "keep_dims") else
+                     undefined.scanned(marks, self.axis, self.reverse))
+            for each in done:
+                each.handle.data = undefined.defined_or_not(each.handle.data, marks, cause)
         return done if isinstance(values, tuple) else done[0]
     reduced = module.ReduceScanOpInterface.apply
+
+    def sum_(self, block):
+        """A sum that wraps, as on a GPU; to_tensor refuses a whole number that outgrew its dtype."""
+        data = block.handle.data
+        return self.to_tensor(np.sum(data, axis=self.axis, keepdims=self.keep_dims, dtype=data.dtype), block.dtype)
 
     def patch_lang_tensor(tensor, scope):
         patch_tensor(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
+    def followed(method):
+        """A method of the builder, element by element, whose result is undefined where an argument is."""
+        def follow(self, *arguments):
+            given = [getattr(each, "data", None) for each in arguments]
+            if not any(isinstance(each, Undefined) for each in given):
+                return method(self, *arguments)
+            plain = (handle(each.data.values, each.dtype) if isinstance(data, Undefined) else each
+                     for each, data in zip(arguments, given, strict=True))
+            result = method(self, *plain)
+            return handle(Undefined(result.data, *undefined.either(given)), result.dtype)
+        return follow
+
+    for name in ELEMENTWISE:
+        setattr(builder, name, followed(getattr(builder, name)))
     for method in (binary_op, unary_op, ternary_op, create_fma, create_dot, cast_impl, create_atomic_rmw):
         setattr(builder, method.__name__, method)
     builder.get_bf16 = lambda self, value: handle(to_bf16(np.array([value], np.float32)), bf16)
-    module.ReduceScanOpInterface.apply = apply
+    module.ReduceScanOpInterface.apply, module.ReduceOps.sum = apply, sum_
     module._patch_lang_tensor = patch_lang_tensor
 
 
@@ -249,6 +311,6 @@ def from_bf16(bits):
 
 def to_bf16(numbers):
     """The bits of the bf16 numbers that are nearest, the even one of two, as a GPU rounds."""
-    bits = np.asarray(numbers, np.float32, order="C").view(np.uint32)
+    bits = numbers.astype(np.float32, order="C").view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     return np.where(np.isnan(numbers), (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)

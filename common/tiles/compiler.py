@@ -105,7 +105,8 @@ def _jitted(function, tl, triton):
         text = "\n" * (node.lineno - 1) + ast.unparse(node) + "\n"  # of the tree that was checked, and not the text itself
         file = f"<{each.name} {number}>"
         sources.remember(file, text)
-        namespace = {"tl": tl, "triton": triton, "constexpr": tl.constexpr,
+        namespace = {"__name__": file,  # Triton asks a called function for its module's name
+                     "tl": tl, "triton": triton, "constexpr": tl.constexpr,
                      **{name: resolved(value, tl) if isinstance(value, Dtype) else tl.constexpr(resolved(value, tl))
                         for name, value in each.constants.items()},
                      **{name: made[id(called)] for name, called in each.functions.items()}}

@@ -4,7 +4,7 @@ import numpy as np
 
 from common.simt.errors import KernelError
 from common.tiles.memory import sector_count
-from common.tiles.report import Access, Dots, Race, Report, Request, Trace, Traffic
+from common.tiles.report import Access, Dots, Race, Report, Request, Share, Trace, Traffic
 
 MOST_TRACED = 4_000_000  # elements; 16 MB
 
@@ -16,6 +16,7 @@ class Recorder:
         self.memory, self.grid = memory, grid
         self.program = (0, 0, 0)
         self.number = 0  # of the program, x fastest
+        self.share = self.busiest = None  # of this program; of the one that moved most bytes, and its number
         self.accesses = {}
         self.sites = []
         self.dots = {}
@@ -24,8 +25,18 @@ class Recorder:
 
     def begin(self, program):
         """Says which program runs from now on."""
+        self._weigh()
         x, y, z = self.program = program
         self.number = x + self.grid[0] * (y + self.grid[1] * z)
+        self.share = {"load": Traffic(), "store": Traffic(), "atomic": Traffic()}
+
+    def _weigh(self):
+        """Keeps the share of the program that has just run, if it is the largest so far."""
+        if self.share is None:
+            return
+        rank = sum(traffic.bytes for traffic in self.share.values()), -self.number  # the first, whatever the order they ran in
+        if self.busiest is None or rank > self.busiest[0]:
+            self.busiest = rank, Share(self.program, *self.share.values())
 
     def access(self, kind, addresses, mask, itemsize, where):
         """Counts one request, and returns the addresses in this process; OutOfBoundsError if one is outside.
@@ -37,13 +48,13 @@ class Recorder:
         here = np.zeros_like(wanted)
         if not wanted.size:
             owner = self.memory.owner(addresses.flat[0])
-            self._site(kind, owner.name if owner else "", where)[1].add(1, 0, masked, 0, 0)
+            self._add(kind, owner.name if owner else "", where, 1, 0, masked, 0, 0)
         else:
             for argument, offsets, indices in self.memory.resolve(kind, wanted, itemsize):
                 if kind != "load" and not argument.writable:
                     raise KernelError(f"stores to {argument.name}, which is read-only")
-                site, traffic = self._site(kind, argument.name, where)
-                traffic.add(1, offsets.size, masked, offsets.size * itemsize, sector_count(offsets))
+                site = self._add(kind, argument.name, where, 1, offsets.size, masked, offsets.size * itemsize,
+                                 sector_count(offsets))
                 self._touch(kind, argument, offsets, itemsize, site)
                 self._trace(kind, argument, offsets)
                 here[indices] = offsets.view(np.uint64) + np.uint64(argument.storage)
@@ -60,12 +71,16 @@ class Recorder:
         dots.calls += 1
         dots.flops += flops
 
-    def _site(self, kind, array, where):
+    def _add(self, kind, array, where, *numbers):
+        """Adds to the traffic of this line and array, and to that of the program; the number of the site."""
         key = kind, array, where
         if key not in self.accesses:
             self.accesses[key] = len(self.sites), Traffic()
             self.sites.append(key)
-        return self.accesses[key]
+        site, traffic = self.accesses[key]
+        traffic.add(*numbers)
+        self.share[kind].add(*numbers)
+        return site
 
     def _touch(self, kind, argument, offsets, itemsize, site):
         buffer = argument.buffer
@@ -79,10 +94,12 @@ class Recorder:
 
     def report(self, kernel, seed):
         """The Report of the launch."""
+        self._weigh()
         accesses = [Access(*_line(where), array, kind, traffic) for (kind, array, where), (_, traffic) in self.accesses.items()]
         races = [self._race(*key, found) for key, found in self.races.items()]
         return Report(accesses=accesses, dots_by_line=list(self.dots.values()), kernel=kernel, grid=self.grid, seed=seed,
                       arrays={argument.name: argument.shape for argument in self.memory.arguments}, races=races,
+                      busiest=self.busiest[1] if self.busiest else Share(),
                       trace=Trace({argument.name: argument.strides for argument in self.memory.arguments}, self.trace,
                                   self.traced <= MOST_TRACED))
 

@@ -12,6 +12,8 @@ from common.simt.kernel import parsed
 from common.simt.language import Source
 from common.tiles import language
 
+MAX_FUNCTIONS = 50
+
 
 @dataclass(frozen=True)
 class Dtype:
@@ -52,9 +54,14 @@ class Function:
     def closure(self):
         """This function and all that it calls, each once, what is called before what calls it."""
         found = {}
-        for function in self.functions.values():
-            found |= {id(each): each for each in function.closure()}
-        return list({**found, id(self): self}.values())
+
+        def collect(function):
+            for each in function.functions.values():
+                if id(each) not in found:
+                    collect(each)
+            found[id(function)] = function
+        collect(self)
+        return list(found.values())
 
 
 def _definition(source):
@@ -82,6 +89,8 @@ class Resolver:
                 raise KernelError(f"{source.name} calls itself, which a kernel cannot")
             return known
         self.found[source.name] = None
+        if len(self.found) > MAX_FUNCTIONS:
+            raise KernelError(f"a kernel is made of {MAX_FUNCTIONS} functions at most")
         node = _definition(source)
         function = Function(source)
         for name, called in language.check(node, source).items():
@@ -116,7 +125,7 @@ def _resolver(function, known):
         elif name in namespace:
             value = namespace[name]
         else:
-            raise KernelError(f"{source.name} uses {name}, which is not defined")
+            raise KernelError(f"{source.name} uses {name}, which is not defined{language.advice(name)}")
         if is_jitted(value):
             return _resolver(value.fn, known), _source(value.fn)
         return checked_constant(name, value, source)
@@ -189,7 +198,7 @@ def of_text(text, name, constants):
         if wanted not in bound:
             if wanted in given:
                 return given[wanted]
-            raise KernelError(f"{source.name} uses {wanted}, which is not defined")
+            raise KernelError(f"{source.name} uses {wanted}, which is not defined{language.advice(wanted)}")
         node = bound[wanted][-1]
         if len(bound[wanted]) > 1:
             whole.refuse(node, f"{wanted} is defined twice; a kernel uses what is defined once")
@@ -233,6 +242,9 @@ def _constant(name, node, source, whole, look_up):
         if isinstance(value, (ast.Constant, ast.UnaryOp, ast.BinOp, ast.Tuple)):
             raise KernelError(f"{whole.where(node.lineno)}: "
                               + PLAIN.format(function=source.name, name=name, value=Written(ast.unparse(value))))
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        whole.refuse(node, f"{source.name} uses {name}, and of what is imported a kernel has tl alone: tl.exp(x), tl.sqrt(x); "
+                           "what Python computes comes as NAME = tl.constexpr(a number)")
     elif isinstance(node, ast.AnnAssign):
         whole.refuse(node, f"Triton does not take an annotated constant: write {name} = tl.constexpr(...)")
     whole.refuse(node, f"{name} is no constant that a kernel can use; one is {name} = tl.constexpr(a number), or a dtype")

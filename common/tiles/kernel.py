@@ -14,6 +14,15 @@ from common.tiles.functions import Function
 from common.tiles.memory import Memory
 
 LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
+ADVICE = {  # what Triton's interpreter says: what to write
+    "for ** or pow()": "a power is x * x, or tl.exp2(y * tl.log2(x))",
+    "'int' object is not iterable": "an element of an array is tl.load(x + i); a block is indexed by None and : alone, "
+                                    "x[:, None], and its elements have no numbers",
+    "data-type of size 32 to data-type of size 1": "`not` is for bools; compare with 0",
+    "unexpected type fp": "// and the operators of bits are for whole numbers; tl.floor(x / y)",
+    "has no len()": "x.shape[0]",
+    "must have type `constexpr": "a block's shape is made of constants: NAME: tl.constexpr = ...",
+}
 MAX_GRID, MOST_PROGRAMS = (2**31 - 1, 65535, 65535), 1_000_000
 
 
@@ -99,6 +108,8 @@ def _value(name, value, constant, place):
         return value if isinstance(value, str) else functions.plain(name, value)
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, int) and not -2**63 <= value < 2**64:
+        raise KernelError(f"{name} is {value}; an integer has 64 bits at most")
     if value is None or isinstance(value, (bool, int, float)):
         return value
     placed = place(name, value)
@@ -169,6 +180,7 @@ def _told(error, built, recorder):
 
 def _sentence(error):
     text = str(error)
+    text += next((f" ({advice})" for words, advice in ADVICE.items() if words in text), "")
     if isinstance(error, (AssertionError, ValueError, TypeError)) and text:
         return text
     return f"{type(error).__name__}" + (f": {text}" if text else "")

@@ -8,7 +8,7 @@ another such function.
 
 import ast
 
-from common.simt.language import MAX_DEPTH, MAX_NESTED, MAX_NODES
+from common.simt.language import MAX_DEPTH, MAX_NESTED, MAX_NODES, is_elif
 
 BUILTINS = ("range", "min", "max", "float", "int", "len", "print")
 RESERVED = {"tl", "triton", *BUILTINS}
@@ -36,7 +36,17 @@ METHODS = {  # of blocks, numbers, dtypes and descriptors
     "logical_or", "max", "min", "permute", "ravel", "reduce", "reduce_or", "reshape", "rsqrt", "scatter", "sigmoid", "sin",
     "softmax", "sort", "split", "sqrt", "sqrt_rn", "store", "sum", "to", "trans", "view", "xor_sum",
 }
-ATTRIBUTES = {"T", "dtype", "shape", "element_ty", "scalar", "primitive_bitwidth", "block_shape", "numel"}
+ATTRIBUTES = {"T", "type", "dtype", "shape", "element_ty", "scalar", "primitive_bitwidth", "block_shape", "numel"}
+ADVICE = {  # names that Triton's language lacks, and what to write
+    **{name: f"tl.{name}(x)" for name in ("abs", "exp", "log", "sqrt", "sin", "cos", "floor", "ceil")},
+    **{name: f"x.to(tl.{name})" for name in DTYPES},
+    "is_fp16": "x.dtype == tl.float16", "is_bf16": "x.dtype == tl.bfloat16", "is_fp32": "x.dtype == tl.float32",
+    "sum": "tl.sum(x, axis)", "mean": "tl.sum(x, axis) / count", "round": "tl.floor(x + 0.5)", "bool": "x != 0",
+    "pow": "x * x, or tl.exp2(y * tl.log2(x))", "tanh": "2 * tl.sigmoid(2 * x) - 1", "relu": "tl.maximum(x, 0)",
+    "any": "tl.max(mask.to(tl.int32), axis)", "all": "tl.min(mask.to(tl.int32), axis)", "syncthreads": "tl.debug_barrier()",
+    "full_like": "tl.full(x.shape, value, x.dtype)", "constexpr": "name: tl.constexpr = value, in a line of its own",
+    "value": "the constant's name alone",
+}
 TAKES_FUNCTION = {"reduce", "associative_scan"}
 
 ALLOWED = (
@@ -76,6 +86,11 @@ REFUSED = {
     ast.In: "in; compare with ==",
     ast.NotIn: "not in; compare with !=",
 }
+
+
+def advice(name):
+    """'; write ...' for a name that Triton's language lacks, or nothing."""
+    return f"; write {ADVICE[name]}" if name in ADVICE else ""
 
 
 def check(function, source):
@@ -131,7 +146,7 @@ class _Checker:
             if depth > MAX_DEPTH or nested > MAX_NESTED or nodes > MAX_NODES:
                 self.refuse(line, f"this is nested too deeply or too long (at most {MAX_NESTED} blocks, {MAX_DEPTH} levels of "
                                   f"an expression, {MAX_NODES:,} parts)")
-            pending += [(child, line, depth + 1, nested) for child in ast.iter_child_nodes(node)]
+            pending += [(child, line, depth + 1, nested - is_elif(child, node)) for child in ast.iter_child_nodes(node)]
 
     def _check_new_name(self, name, node):
         if name.startswith("__"):
@@ -143,6 +158,7 @@ class _Checker:
         inner = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
         if not isinstance(inner, ast.Constant) or not isinstance(inner.value, (int, float, str, type(None))):
             self.refuse(node, "a parameter's default is a number, a text, True, False or None")
+        self._visit_Constant(inner, 0)
 
     def _visit(self, node, loops):
         """Checks a statement or an expression, and what is in it."""
@@ -267,14 +283,15 @@ class _Checker:
         elif base in ("tl.math", "triton"):
             self.refuse(node, f"{base}.{name} has to be called, or is not known here")
         elif name not in ATTRIBUTES:
-            self.refuse(node, f"a kernel cannot reach .{name}; a block has {', '.join(sorted(ATTRIBUTES))}, and methods"
+            self.refuse(node, f"a kernel cannot reach .{name}"
+                        + (advice(name) or f"; a block has {', '.join(sorted(ATTRIBUTES))}, and methods")
                         if name not in METHODS else f".{name} has to be called: .{name}(...)")
         else:
             self._visit(node.value, loops)
 
     def _refuse_unknown(self, node, name):
         self.refuse(node, f"tl.{name} is not known here: it is none of Triton's functions for kernels, or none that its "
-                          "interpreter can run")
+                          f"interpreter can run{advice(name)}")
 
     def _visit_Call(self, node, loops):
         function = node.func
@@ -303,9 +320,10 @@ class _Checker:
             if name not in known:
                 if base == "tl":
                     self._refuse_unknown(node, name)
-                self.refuse(node, f"{base}.{name} cannot be used in a kernel; {base} has {', '.join(sorted(known))}")
+                self.refuse(node, f"{base}.{name} cannot be used in a kernel"
+                                  + (advice(name) or f"; {base} has {', '.join(sorted(known))}"))
         elif name not in METHODS:
-            self.refuse(node, f"a kernel cannot call .{name}; a block has {', '.join(sorted(METHODS))}")
+            self.refuse(node, f"a kernel cannot call .{name}" + (advice(name) or f"; a block has {', '.join(sorted(METHODS))}"))
         else:
             self._visit(node.func.value, loops)
 

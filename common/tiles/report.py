@@ -5,6 +5,7 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from common.simt.report import plain_text, size_text, tuples
 
 KINDS = {"loads": "load", "stores": "store", "atomics": "atomic"}
+NOTABLE = 1.5  # a load imbalance that the table tells; a last block that is not full, of a few, makes less
 DONE = {"load": "loads", "store": "stores", "atomic": "updates atomically"}
 
 
@@ -38,6 +39,21 @@ class Access:
     array: str
     kind: str
     traffic: Traffic = field(default_factory=Traffic)
+
+
+@dataclass
+class Share:
+    """What one program of a launch, (x, y, z), asks for."""
+
+    program: tuple = (0, 0, 0)
+    loads: Traffic = field(default_factory=Traffic)
+    stores: Traffic = field(default_factory=Traffic)
+    atomics: Traffic = field(default_factory=Traffic)
+
+    @property
+    def bytes(self):
+        """Bytes of all that it asks for."""
+        return self.loads.bytes + self.stores.bytes + self.atomics.bytes
 
 
 @dataclass
@@ -137,6 +153,7 @@ class Report(Costs):
     seed: int = 0
     arrays: dict = field(default_factory=dict)  # of each array: its shape
     races: list = field(default_factory=list)
+    busiest: Share = field(default_factory=Share)  # the program that moves most bytes, the first of several
     trace: Trace = field(default_factory=Trace, repr=False, compare=False)
 
     @property
@@ -144,6 +161,12 @@ class Report(Costs):
         """The number of programs launched."""
         x, y, z = self.grid
         return x * y * z
+
+    @property
+    def imbalance(self):
+        """Load imbalance: bytes of the busiest program over the mean of all; 1 where all move the same, at most `programs`."""
+        moved = self.loads.bytes + self.stores.bytes + self.atomics.bytes
+        return self.busiest.bytes * self.programs / moved if moved else 1.0
 
     def array(self, name):
         """The Costs of one array, by the name of the kernel's parameter."""
@@ -173,7 +196,8 @@ class Report(Costs):
             accesses=[Access(**{**access, "traffic": Traffic(**access["traffic"])}) for access in data["accesses"]],
             dots_by_line=[Dots(**dots) for dots in data["dots_by_line"]], kernel=data["kernel"], grid=tuple(data["grid"]),
             seed=data["seed"], arrays={name: tuple(shape) for name, shape in data["arrays"].items()},
-            races=[Race(**{name: tuples(value) for name, value in race.items()}) for race in data["races"]])
+            races=[Race(**{name: tuples(value) for name, value in race.items()}) for race in data["races"]],
+            busiest=Share(tuple(data["busiest"]["program"]), *(Traffic(**data["busiest"][kind]) for kind in KINDS)))
 
     def __str__(self):
         return table_text(self)
@@ -215,6 +239,9 @@ def _cells(traffic):
 
 
 def _summary(report):
+    if report.imbalance >= NOTABLE:
+        yield (f"load imbalance {report.imbalance:.3g}: program {report.busiest.program} moves {report.busiest.bytes:,} bytes, "
+               f"{report.imbalance:.3g} times the mean of the {report.programs:,}")
     if report.dots:
         yield f"{report.dots:,} tl.dot, {report.dot_flops:,} floating-point operations"
     yield from (str(race) for race in report.races) if report.races else ["no races"]

@@ -82,13 +82,29 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
         tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
 
 # %% add: the first program does everything
-# says: program 0 alone
+# says: load imbalance
 @triton.jit
 def add(x, y, out, n, BLOCK: tl.constexpr):
     if tl.program_id(0) == 0:
         for first in range(0, n, BLOCK):
             i = first + tl.arange(0, BLOCK)
             tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
+
+# %% add: the first program does everything in one request, the others ask for nothing
+# says: its own block
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, 2048)
+    mine = (i < n) & (tl.program_id(0) == 0)
+    tl.store(out + i, tl.load(x + i, mask=mine) + tl.load(y + i, mask=mine), mask=mine)
+
+# %% add: the store's indices are clamped, not masked
+# says: loads masked-off elements without other=; their value is undefined
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n)
+    tl.store(out + tl.minimum(i, n - 1), total)
 
 # %% add: blocks that overlap by one
 # says: elements differ
@@ -139,6 +155,26 @@ def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     first = tl.load(x + row * x_stride).to(tl.float32)
     numerator = tl.exp(values - first)
     tl.store(y + row * y_stride + lane, numerator / tl.sum(numerator, 0), mask=lane < columns)
+
+# %% softmax_rows: masked lanes hold no value
+# says: loads masked-off elements without other=; their value is undefined
+@triton.jit
+def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    row, lane = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + row * x_stride + lane, mask=lane < columns).to(tl.float32)
+    numerator = tl.exp(values - tl.max(values, 0))
+    tl.store(y + row * y_stride + lane, numerator / tl.sum(numerator, 0), mask=lane < columns)
+
+# %% softmax_rows: program 0 does all rows
+# says: load imbalance
+@triton.jit
+def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    if tl.program_id(0) == 0:
+        for row in range(tl.num_programs(0)):
+            values = tl.load(x + row * x_stride + lane, mask=lane < columns, other=float("-inf")).to(tl.float32)
+            numerator = tl.exp(values - tl.max(values, 0))
+            tl.store(y + row * y_stride + lane, numerator / tl.sum(numerator, 0), mask=lane < columns)
 
 # %% softmax_rows: masked lanes are 0 in the maximum
 # says: its own
@@ -277,6 +313,44 @@ def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
         block = tl.load(x + j, mask=j < columns).to(tl.float32)
         tl.store(y + j, tl.exp(block - maximum) / total, mask=j < columns)
 
+# %% softmax_online: program 0 does all rows
+# says: load imbalance
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    if tl.program_id(0) == 0:
+        for row in range(tl.num_programs(0)):
+            maximum, total = float("-inf"), 0.0
+            for first in range(0, columns, BLOCK):
+                j = first + tl.arange(0, BLOCK)
+                block = tl.load(x + row * x_stride + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+                higher = tl.maximum(maximum, tl.max(block, 0))
+                shift = tl.where(higher == float("-inf"), 0.0, higher)
+                total = total * tl.exp(maximum - shift) + tl.sum(tl.exp(block - shift), 0)
+                maximum = higher
+            for first in range(0, columns, BLOCK):
+                j = first + tl.arange(0, BLOCK)
+                block = tl.load(x + row * x_stride + j, mask=j < columns).to(tl.float32)
+                tl.store(y + row * y_stride + j, tl.exp(block - maximum) / total, mask=j < columns)
+
+# %% softmax_online: masked lanes hold no value
+# says: loads masked-off elements without other=; their value is undefined
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    x += tl.program_id(0) * x_stride
+    y += tl.program_id(0) * y_stride
+    maximum, total = float("-inf"), 0.0
+    for first in range(0, columns, BLOCK):
+        j = first + tl.arange(0, BLOCK)
+        block = tl.load(x + j, mask=j < columns).to(tl.float32)
+        higher = tl.maximum(maximum, tl.max(block, 0))
+        shift = tl.where(higher == float("-inf"), 0.0, higher)
+        total = total * tl.exp(maximum - shift) + tl.sum(tl.exp(block - shift), 0)
+        maximum = higher
+    for first in range(0, columns, BLOCK):
+        j = first + tl.arange(0, BLOCK)
+        block = tl.load(x + j, mask=j < columns).to(tl.float32)
+        tl.store(y + j, tl.exp(block - maximum) / total, mask=j < columns)
+
 # %% softmax_online: the scores parked in y
 # says: y written 2
 @triton.jit
@@ -371,7 +445,7 @@ def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
     tl.store(x_gradient + place, weight * (gradient - tl.sum(gradient, 0)), mask=lane < columns)
 
 # %% softmax_backward: y and its gradient read twice
-# says: and a write will do
+# says: two reads and a write a row
 @triton.jit
 def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
     lane = tl.arange(0, BLOCK)
@@ -382,6 +456,28 @@ def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
     weight = tl.load(y + place, mask=lane < columns, other=0.0).to(tl.float32)
     gradient = tl.load(y_gradient + place, mask=lane < columns, other=0.0).to(tl.float32)
     tl.store(x_gradient + place, weight * (gradient - mean), mask=lane < columns)
+
+# %% softmax_backward: masked lanes hold no value
+# says: loads masked-off elements without other=; their value is undefined
+@triton.jit
+def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    place = tl.program_id(0) * columns + lane
+    weight = tl.load(y + place, mask=lane < columns).to(tl.float32)
+    gradient = tl.load(y_gradient + place, mask=lane < columns).to(tl.float32)
+    tl.store(x_gradient + place, weight * (gradient - tl.sum(weight * gradient, 0)), mask=lane < columns)
+
+# %% softmax_backward: program 0 does all rows
+# says: load imbalance
+@triton.jit
+def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    if tl.program_id(0) == 0:
+        for row in range(tl.num_programs(0)):
+            place = row * columns + lane
+            weight = tl.load(y + place, mask=lane < columns, other=0.0).to(tl.float32)
+            gradient = tl.load(y_gradient + place, mask=lane < columns, other=0.0).to(tl.float32)
+            tl.store(x_gradient + place, weight * (gradient - tl.sum(weight * gradient, 0)), mask=lane < columns)
 
 # %% softmax_backward: rows a block apart
 # says: which has
@@ -490,6 +586,19 @@ def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
     weight = tl.exp(scores - tl.max(scores, 0))
     tl.store(y + row * keys + key, weight / tl.sum(weight, 0), mask=visible)
 
+# %% softmax_masked_scaled: program 0 does all rows
+# says: load imbalance
+@triton.jit
+def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
+    key = tl.arange(0, BLOCK)
+    if tl.program_id(0) == 0:
+        for row in range(tl.num_programs(0)):
+            visible = key <= row % queries + keys - queries
+            scores = tl.load(x + row * keys + key, mask=visible, other=0.0).to(tl.float32) * scale
+            scores = tl.where(visible, scores, float("-inf"))
+            weight = tl.exp(scores - tl.max(scores, 0))
+            tl.store(y + row * keys + key, weight / tl.sum(weight, 0), mask=key < keys)
+
 # %% softmax_masked_scaled: loads what the mask hides
 # says: no more need be loaded
 @triton.jit
@@ -546,7 +655,7 @@ def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BL
         tl.store(y + row * y_stride + column, numerator / tl.sum(numerator, 0), mask=inside)
 
 # %% softmax_tile: program 0 does all rows
-# says: program 0 alone
+# says: load imbalance
 @triton.jit
 def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)[None, :]

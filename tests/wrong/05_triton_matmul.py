@@ -220,6 +220,136 @@ def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, 
     c_tile = c + m[:, None] * stride_cm + n[None, :] * stride_cn
     tl.store(c_tile, total.to(c.dtype.element_ty), mask=inside)
 
+# %% matmul_kernel: B is not masked along K
+# says: in both matrices
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """A tile of C = A B; program p computes tile p, row by row. About sixteen lines.
+
+    a, b, c: (M, K), (K, N), (M, N); the strides count elements. No size need divide by its block.
+    """
+    columns = tl.cdiv(N, BLOCK_N)
+    m = tl.program_id(0) // columns * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(0) % columns * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    a_tile = a + m[:, None] * stride_am + k[None, :] * stride_ak
+    b_tile = b + k[:, None] * stride_bk + n[None, :] * stride_bn
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        x = tl.load(a_tile, mask=(m[:, None] < M) & (k[None, :] < K - start), other=0.0)
+        y = tl.load(b_tile, mask=n[None, :] < N, other=0.0)
+        total = tl.dot(x, y, total)
+        a_tile += BLOCK_K * stride_ak
+        b_tile += BLOCK_K * stride_bk
+    inside = (m[:, None] < M) & (n[None, :] < N)
+    c_tile = c + m[:, None] * stride_cm + n[None, :] * stride_cn
+    tl.store(c_tile, total.to(c.dtype.element_ty), mask=inside)
+
+# %% matmul_kernel: the columns of B are not masked
+# says: are outside
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """A tile of C = A B; program p computes tile p, row by row. About sixteen lines.
+
+    a, b, c: (M, K), (K, N), (M, N); the strides count elements. No size need divide by its block.
+    """
+    columns = tl.cdiv(N, BLOCK_N)
+    m = tl.program_id(0) // columns * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(0) % columns * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    a_tile = a + m[:, None] * stride_am + k[None, :] * stride_ak
+    b_tile = b + k[:, None] * stride_bk + n[None, :] * stride_bn
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        x = tl.load(a_tile, mask=(m[:, None] < M) & (k[None, :] < K - start), other=0.0)
+        y = tl.load(b_tile, mask=k[:, None] < K - start, other=0.0)
+        total = tl.dot(x, y, total)
+        a_tile += BLOCK_K * stride_ak
+        b_tile += BLOCK_K * stride_bk
+    inside = (m[:, None] < M) & (n[None, :] < N)
+    c_tile = c + m[:, None] * stride_cm + n[None, :] * stride_cn
+    tl.store(c_tile, total.to(c.dtype.element_ty), mask=inside)
+
+# %% matmul_kernel: the last, shorter step left out
+# says: shorter step is missing
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """A tile of C = A B; program p computes tile p, row by row. About sixteen lines.
+
+    a, b, c: (M, K), (K, N), (M, N); the strides count elements. No size need divide by its block.
+    """
+    columns = tl.cdiv(N, BLOCK_N)
+    m = tl.program_id(0) // columns * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(0) % columns * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    a_tile = a + m[:, None] * stride_am + k[None, :] * stride_ak
+    b_tile = b + k[:, None] * stride_bk + n[None, :] * stride_bn
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K // BLOCK_K * BLOCK_K, BLOCK_K):
+        x = tl.load(a_tile, mask=(m[:, None] < M) & (k[None, :] < K - start), other=0.0)
+        y = tl.load(b_tile, mask=(k[:, None] < K - start) & (n[None, :] < N), other=0.0)
+        total = tl.dot(x, y, total)
+        a_tile += BLOCK_K * stride_ak
+        b_tile += BLOCK_K * stride_bk
+    inside = (m[:, None] < M) & (n[None, :] < N)
+    c_tile = c + m[:, None] * stride_cm + n[None, :] * stride_cn
+    tl.store(c_tile, total.to(c.dtype.element_ty), mask=inside)
+
+# %% matmul_kernel: moved along by BLOCK_K, whatever the stride
+# says: 7 of 12 programs, a transposed
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """A tile of C = A B; program p computes tile p, row by row. About sixteen lines.
+
+    a, b, c: (M, K), (K, N), (M, N); the strides count elements. No size need divide by its block.
+    """
+    columns = tl.cdiv(N, BLOCK_N)
+    m = tl.program_id(0) // columns * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(0) % columns * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    a_tile = a + m[:, None] * stride_am + k[None, :] * stride_ak
+    b_tile = b + k[:, None] * stride_bk + n[None, :] * stride_bn
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        x = tl.load(a_tile, mask=(m[:, None] < M) & (k[None, :] < K - start), other=0.0)
+        y = tl.load(b_tile, mask=(k[:, None] < K - start) & (n[None, :] < N), other=0.0)
+        total = tl.dot(x, y, total)
+        a_tile += BLOCK_K
+        b_tile += BLOCK_K * stride_bk
+    inside = (m[:, None] < M) & (n[None, :] < N)
+    c_tile = c + m[:, None] * stride_cm + n[None, :] * stride_cn
+    tl.store(c_tile, total.to(c.dtype.element_ty), mask=inside)
+
+# %% matmul_kernel: tiles numbered down the columns
+# says: down the columns
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """A tile of C = A B; program p computes tile p, row by row. About sixteen lines.
+
+    a, b, c: (M, K), (K, N), (M, N); the strides count elements. No size need divide by its block.
+    """
+    rows = tl.cdiv(M, BLOCK_M)
+    m = tl.program_id(0) % rows * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(0) // rows * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    a_tile = a + m[:, None] * stride_am + k[None, :] * stride_ak
+    b_tile = b + k[:, None] * stride_bk + n[None, :] * stride_bn
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        x = tl.load(a_tile, mask=(m[:, None] < M) & (k[None, :] < K - start), other=0.0)
+        y = tl.load(b_tile, mask=(k[:, None] < K - start) & (n[None, :] < N), other=0.0)
+        total = tl.dot(x, y, total)
+        a_tile += BLOCK_K * stride_ak
+        b_tile += BLOCK_K * stride_bk
+    inside = (m[:, None] < M) & (n[None, :] < N)
+    c_tile = c + m[:, None] * stride_cm + n[None, :] * stride_cn
+    tl.store(c_tile, total.to(c.dtype.element_ty), mask=inside)
+
 # %% grouped_order: the last band taken to be whole
 # says: this skips tiles
 def grouped_order(program, rows, columns, group):
@@ -512,6 +642,39 @@ def matmul_bias_gelu_kernel(a, b, bias, c, M, N, K, stride_am, stride_ak, stride
     c_tile = c + m[:, None] * stride_cm + n[None, :] * stride_cn
     tl.store(c_tile, total.to(c.dtype.element_ty), mask=inside)
 
+# %% matmul_bias_gelu_kernel: the exponent has the wrong sign
+# says: exponent has a minus
+@triton.jit
+def matmul_bias_gelu_kernel(a, b, bias, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+                            stride_cm, stride_cn, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                            BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    """A tile of C = A B, with EPILOGUE of gelu(A B + bias), in bands of GROUP rows. About 24 lines.
+
+    bias: (N,), contiguous. The rest as in matmul_kernel.
+    """
+    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    first = tl.program_id(0) // (GROUP * columns) * GROUP  # row of tiles where the band begins
+    height = min(rows - first, GROUP)
+    place = tl.program_id(0) % (GROUP * columns)
+    m = (first + place % height) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = place // height * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    a_tile = a + m[:, None] * stride_am + k[None, :] * stride_ak
+    b_tile = b + k[:, None] * stride_bk + n[None, :] * stride_bn
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        x = tl.load(a_tile, mask=(m[:, None] < M) & (k[None, :] < K - start), other=0.0)
+        y = tl.load(b_tile, mask=(k[:, None] < K - start) & (n[None, :] < N), other=0.0)
+        total = tl.dot(x, y, total)
+        a_tile += BLOCK_K * stride_ak
+        b_tile += BLOCK_K * stride_bk
+    if EPILOGUE:
+        total += tl.load(bias + n, mask=n < N, other=0.0)[None, :]
+        total = total / (1 + tl.exp(1.5957691 * (total + 0.044715 * total * total * total)))
+    inside = (m[:, None] < M) & (n[None, :] < N)
+    c_tile = c + m[:, None] * stride_cm + n[None, :] * stride_cn
+    tl.store(c_tile, total.to(c.dtype.element_ty), mask=inside)
+
 # %% resident_programs: the system's shared memory forgotten
 # says: 1,024 bytes
 def resident_programs(config):
@@ -572,6 +735,38 @@ def resident_programs(config):
         return 0
     return min(233_472 // (shared_bytes + 1024), 65_536 // (registers * threads), 2048 // threads)
 
+# %% resident_programs: a warp taken for a thread
+# says: a warp has 32 threads
+def resident_programs(config):
+    """How many programs run on one multiprocessor at a time, an int; 0 if one alone breaks a limit.
+
+    config: dict with the names in CONFIG. About eight lines.
+    """
+    threads = config["num_warps"]
+    pair = (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"]
+    shared_bytes = config["num_stages"] * 2 * pair
+    sums = config["BLOCK_M"] * config["BLOCK_N"] // threads
+    registers = sums + sums // 2 + 30
+    if shared_bytes > 232_448 or registers > 255:
+        return 0
+    return min(233_472 // (shared_bytes + 1024), 65_536 // (registers * threads))
+
+# %% resident_programs: half of the sums in place of the sums
+# says: half as many besides
+def resident_programs(config):
+    """How many programs run on one multiprocessor at a time, an int; 0 if one alone breaks a limit.
+
+    config: dict with the names in CONFIG. About eight lines.
+    """
+    threads = 32 * config["num_warps"]
+    pair = (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"]
+    shared_bytes = config["num_stages"] * 2 * pair
+    sums = config["BLOCK_M"] * config["BLOCK_N"] // threads
+    registers = sums // 2 + 30
+    if shared_bytes > 232_448 or registers > 255:
+        return 0
+    return min(233_472 // (shared_bytes + 1024), 65_536 // (registers * threads))
+
 # %% cost_model: waves not rounded up
 # says: for half of it: as long
 def cost_model(config, shape):
@@ -624,7 +819,7 @@ def cost_model(config, shape):
     return waves * math.ceil(shape[2] / k) * (max(compute_s, load_s) + wait_s)
 
 # %% cost_model: FLOPs alone
-# says: mean regret
+# says: PEAK and L2_BANDWIDTH allow
 def cost_model(config, shape):
     programs = resident_programs(config)
     if programs == 0:
@@ -644,6 +839,40 @@ def cost_model(config, shape):
     compute_s = programs * 2 * m * n * k / (PEAK / PROCESSORS)
     load_s = programs * 2 * (m + n) * k / (L2_BANDWIDTH / PROCESSORS)
     wait_s = 0
+    return waves * math.ceil(shape[2] / k) * (max(compute_s, load_s) + wait_s)
+
+# %% cost_model: each multiprocessor has all of PEAK
+# says: PEAK and L2_BANDWIDTH allow
+def cost_model(config, shape):
+    """Seconds that matmul_bias_gelu_kernel is predicted to take; inf where resident_programs is 0.
+
+    config: dict with the names in CONFIG. shape: (M, N, K), in 16-bit numbers. About twelve lines.
+    """
+    programs = resident_programs(config)
+    if programs == 0:
+        return math.inf
+    m, n, k, _, _, stages = (config[name] for name in CONFIG)
+    waves = math.ceil(math.ceil(shape[0] / m) * math.ceil(shape[1] / n) / (PROCESSORS * programs))
+    compute_s = programs * 2 * m * n * k / PEAK
+    load_s = programs * 2 * (m + n) * k / (L2_BANDWIDTH / PROCESSORS)
+    wait_s = LATENCY_S / max(1, stages - 1)
+    return waves * math.ceil(shape[2] / k) * (max(compute_s, load_s) + wait_s)
+
+# %% cost_model: numbers counted as bytes
+# says: PEAK and L2_BANDWIDTH allow
+def cost_model(config, shape):
+    """Seconds that matmul_bias_gelu_kernel is predicted to take; inf where resident_programs is 0.
+
+    config: dict with the names in CONFIG. shape: (M, N, K), in 16-bit numbers. About twelve lines.
+    """
+    programs = resident_programs(config)
+    if programs == 0:
+        return math.inf
+    m, n, k, _, _, stages = (config[name] for name in CONFIG)
+    waves = math.ceil(math.ceil(shape[0] / m) * math.ceil(shape[1] / n) / (PROCESSORS * programs))
+    compute_s = programs * 2 * m * n * k / (PEAK / PROCESSORS)
+    load_s = programs * (m + n) * k / (L2_BANDWIDTH / PROCESSORS)
+    wait_s = LATENCY_S / max(1, stages - 1)
     return waves * math.ceil(shape[2] / k) * (max(compute_s, load_s) + wait_s)
 
 # %% next_to_measure: measures the best one again
@@ -675,6 +904,36 @@ def next_to_measure(features, model_s, measured_s):
     weights = np.linalg.solve(x[known].T @ x[known] + 0.1 * np.eye(x.shape[1]), x[known].T @ y)
     corrected_s = model_s * np.exp(x @ weights)
     return int(np.where(known, -np.inf, corrected_s).argmax())
+
+# %% next_to_measure: the place among those not measured
+# says: its place among all
+def next_to_measure(features, model_s, measured_s):
+    """Index, an int, of the configuration to measure next: the fastest by the corrected model.
+
+    features: (configurations, d). model_s: seconds that a model predicts. measured_s: NaN where not
+    measured yet; at least one is, and one is not. Float64 arrays. About seven lines.
+    """
+    known = ~np.isnan(measured_s)
+    x = np.column_stack([np.ones(len(features)), features])
+    y = np.log(measured_s[known] / model_s[known])
+    weights = np.linalg.solve(x[known].T @ x[known] + 0.1 * np.eye(x.shape[1]), x[known].T @ y)
+    corrected_s = model_s * np.exp(x @ weights)
+    return int(corrected_s[~known].argmin())
+
+# %% next_to_measure: the model left out
+# says: 25 of 40 measured
+def next_to_measure(features, model_s, measured_s):
+    """Index, an int, of the configuration to measure next: the fastest by the corrected model.
+
+    features: (configurations, d). model_s: seconds that a model predicts. measured_s: NaN where not
+    measured yet; at least one is, and one is not. Float64 arrays. About seven lines.
+    """
+    known = ~np.isnan(measured_s)
+    x = np.column_stack([np.ones(len(features)), features])
+    y = np.log(measured_s[known] / model_s[known])
+    weights = np.linalg.solve(x[known].T @ x[known] + 0.1 * np.eye(x.shape[1]), x[known].T @ y)
+    corrected_s = np.exp(x @ weights)
+    return int(np.where(known, np.inf, corrected_s).argmin())
 
 # %% persistent_matmul_kernel: one tile a program
 # says: one tile: go on
@@ -867,3 +1126,19 @@ def logsumexp_matmul(a, b):
 # float32 matrices for which logsumexp_matmul has -inf where the truth is above -1000.
 left = torch.tensor([[0.0, -20.0]])
 right = torch.tensor([[-200.0], [0.0]])
+
+# %% logsumexp_matmul: a vector for a matrix
+# says: right.ndim
+def logsumexp_matmul(a, b):
+    """c, float32 (M, N): c[i, j] = logsumexp over k of a[i, k] + b[k, j], by one matmul.
+
+    a: (M, K), b: (K, N), float32; -inf may occur, inf and NaN don't. About four lines.
+    """
+    row_shift = a.amax(1, keepdim=True).clamp(min=-1e30)  # -inf less -inf would be NaN
+    column_shift = b.amax(0).clamp(min=-1e30)
+    return torch.log(torch.exp(a - row_shift) @ torch.exp(b - column_shift)) + row_shift + column_shift
+
+
+# float32 matrices for which logsumexp_matmul has -inf where the truth is above -1000.
+left = torch.tensor([[0.0, -200.0]])
+right = torch.tensor([-200.0, 0.0])

@@ -109,6 +109,24 @@ def encode(values, format):
     codes = np.where(np.isnan(values), 2 ** (exponent_bits + fraction_bits) - 1, codes)
     return codes + np.where(np.signbit(values), 2 ** (exponent_bits + fraction_bits), 0)
 
+# %% encode: the exponent of 0 as frexp gives it
+# says: np.frexp says 0
+def encode(values, format):
+    """Codes, int64 array, of the nearest numbers of this format; ties go to the even code.
+
+    values: float64 array; infinities may occur, and NaN in formats that have it. About twelve lines.
+    """
+    exponent_bits, fraction_bits, top = format
+    bias, sign = 2 ** (exponent_bits - 1) - 1, 2 ** (exponent_bits + fraction_bits)
+    largest_code = sign - {"infinity": 2**fraction_bits, "nan": 2, "finite": 1}[top]
+    magnitude = np.where(np.isnan(values), 0, np.minimum(np.abs(values), 2.0 ** (bias + 2)))
+    exponent = np.maximum(np.frexp(magnitude)[1].astype(np.int64) - 1, 1 - bias)
+    steps = np.rint(np.ldexp(magnitude, fraction_bits - exponent)).astype(np.int64)  # ties to even
+    # A normal number has 2**fraction_bits steps or more: the 1 that its exponent field counts from.
+    codes = np.minimum(steps + (exponent + bias - 1 << fraction_bits), largest_code)
+    codes = np.where(np.isnan(values), sign - 1, codes)
+    return codes + np.where(np.signbit(values), sign, 0)
+
 # %% largest_lost: the smallest subnormal itself
 # says: a tie
 def largest_lost(format):
@@ -214,6 +232,59 @@ def quantize(values, scale, zero_point, bits):
 def dequantize(codes, scale, zero_point):
     return scale * (codes - zero_point)
 
+# %% affine_parameters: a range without 0
+# says: widen them first
+def affine_parameters(low, high, bits):
+    """(scale, zero_point), float32 and int32 tensors, with which signed codes cover low to high.
+
+    low, high: float32 tensors of one shape. The range is widened to include 0; if it then has no width,
+    scale is 1. About five lines.
+    """
+    q_min, q_max = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    scale = torch.where(high > low, (high - low) / (q_max - q_min), 1.0)
+    return scale, torch.round(q_min - low / scale).to(torch.int32)
+
+
+def quantize(values, scale, zero_point, bits):
+    """Codes, int8 tensor, nearest to float32 values. About two lines.
+
+    scale and zero_point broadcast against the values.
+    """
+    codes = torch.round(values / scale) + zero_point
+    return codes.clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1).to(torch.int8)
+
+
+def dequantize(codes, scale, zero_point):
+    """The float32 values that int8 codes stand for. One line."""
+    return scale * (codes.to(torch.int32) - zero_point)
+
+# %% affine_parameters: dequantize scales before it subtracts
+# says: then scale
+def affine_parameters(low, high, bits):
+    """(scale, zero_point), float32 and int32 tensors, with which signed codes cover low to high.
+
+    low, high: float32 tensors of one shape. The range is widened to include 0; if it then has no width,
+    scale is 1. About five lines.
+    """
+    q_min, q_max = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    low, high = low.clamp(max=0), high.clamp(min=0)
+    scale = torch.where(high > low, (high - low) / (q_max - q_min), 1.0)
+    return scale, torch.round(q_min - low / scale).to(torch.int32)
+
+
+def quantize(values, scale, zero_point, bits):
+    """Codes, int8 tensor, nearest to float32 values. About two lines.
+
+    scale and zero_point broadcast against the values.
+    """
+    codes = torch.round(values / scale) + zero_point
+    return codes.clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1).to(torch.int8)
+
+
+def dequantize(codes, scale, zero_point):
+    """The float32 values that int8 codes stand for. One line."""
+    return scale * codes.to(torch.int32) - zero_point
+
 # %% quantize_groups: groups that straddle rows
 # says: a group ends with its row
 def quantize_groups(weight, bits, group):
@@ -270,6 +341,27 @@ def quantize_groups(weight, bits, group):
 def dequantize_groups(codes, scales, group):
     return codes * scales.repeat_interleave(group, dim=1)[:, :codes.shape[1]]
 
+# %% quantize_groups: the largest weight instead of the largest magnitude
+# says: weights below 0 count
+def quantize_groups(weight, bits, group):
+    """(codes, scales): int8 (rows, columns) and float32 (rows, groups of a row), symmetric.
+
+    weight: float32 (rows, columns). Each `group` columns of a row have a scale, the last ones too if
+    they are fewer. The scale of a group of zeros is 1. About eight lines.
+    """
+    rows, columns = weight.shape
+    padded = F.pad(weight, (0, -columns % group))  # zeros change no maximum
+    groups = padded.view(rows, -(-columns // group), group)
+    scales = groups.amax(2) / (2 ** (bits - 1) - 1)
+    scales = torch.where(scales > 0, scales, 1.0)
+    codes = torch.round(groups / scales[:, :, None]).to(torch.int8)
+    return codes.flatten(1)[:, :columns].contiguous(), scales
+
+
+def dequantize_groups(codes, scales, group):
+    """The float32 weights, (rows, columns), that these codes and scales stand for. One line."""
+    return codes * scales.repeat_interleave(group, dim=1)[:, :codes.shape[1]]
+
 # %% bits_per_weight: scales not counted
 # says: the scales are missing
 def bits_per_weight(columns, bits, group, scale_bits=16):
@@ -279,6 +371,15 @@ def bits_per_weight(columns, bits, group, scale_bits=16):
 # says: shorter group has a scale too
 def bits_per_weight(columns, bits, group, scale_bits=16):
     return bits + columns // group * scale_bits / columns
+
+# %% bits_per_weight: the scale of the shorter group in proportion
+# says: scale of a shorter group
+def bits_per_weight(columns, bits, group, scale_bits=16):
+    """Bits a weight, a float, scales included, in a row of `columns` weights. About two lines.
+
+    Each `group` weights of the row have a scale; the last group may be shorter, its scale is not.
+    """
+    return bits + scale_bits / group
 
 # %% integer_matmul: the Z_W Z_X term forgotten
 # says: K Z_W Z_X is missing
@@ -324,6 +425,24 @@ def weight_terms(w, w_zero, x_zero):
 
 def integer_matmul(w, x, w_zero, terms):
     return (w.to(torch.int16) @ x.to(torch.int16)).to(torch.int32) - w_zero * x.sum(0, dtype=torch.int32) + terms[:, None]
+
+# %% integer_matmul: the product in float32
+# says: exact to 2^24
+def weight_terms(w, w_zero, x_zero):
+    """What the product owes to the weights and the zero-points alone: int32 tensor (rows,).
+
+    w: int8 codes (rows, K). w_zero, x_zero: ints. About two lines.
+    """
+    return w.shape[1] * w_zero * x_zero - x_zero * w.sum(1, dtype=torch.int32)
+
+
+def integer_matmul(w, x, w_zero, terms):
+    """The sum over k of (w - w_zero)(x - x_zero): int32 tensor (rows, columns). About three lines.
+
+    w, x: int8 codes (rows, K) and (K, columns). terms: weight_terms of w, which know x_zero.
+    """
+    products = (w.float() @ x.float()).to(torch.int32)  # the inner loop: no zero-point
+    return products - w_zero * x.sum(0, dtype=torch.int32) + terms[:, None]
 
 # %% requantize: a shift without rounding
 # says: a right shift rounds down
@@ -385,6 +504,28 @@ def fixed_point(multiplier):
 def requantize(sums, m, shift, zero_point):
     return ((sums.to(torch.int64) * m + 2 ** (shift - 1) >> shift) + zero_point).clamp(-128, 127).to(torch.int8)
 
+# %% requantize: in floats, ties to even
+# says: a tie goes upwards
+def fixed_point(multiplier):
+    """(m, shift), ints: m / 2**shift is as near to the multiplier as 2**30 <= m < 2**31 allows.
+
+    multiplier: float, 0 < multiplier < 1. About five lines.
+    """
+    shift = 30
+    while multiplier * 2**shift < 2**30:
+        shift += 1
+    m = round(multiplier * 2**shift)
+    return (m, shift) if m < 2**31 else (2**30, shift - 1)
+
+
+def requantize(sums, m, shift, zero_point):
+    """int8 codes: sums · m / 2**shift rounded to nearest, + zero_point, cut to -128 ... 127. No floats.
+
+    sums: int32 tensor. About three lines.
+    """
+    scaled = torch.round(sums.double() * m / 2**shift).to(torch.int64)
+    return (scaled + zero_point).clamp(-128, 127).to(torch.int8)
+
 # %% calibrated_range: the average starts with zero
 # says: not with 0
 def calibrated_range(batches, method):
@@ -409,6 +550,46 @@ def calibrated_range(batches, method):
         return min(lows), max(highs)
     low, high = lows[0], highs[0]
     for batch_low, batch_high in zip(lows[1:], highs[1:]):
+        low, high = 0.9 * low + 0.1 * batch_low, 0.9 * high + 0.1 * batch_high
+    return low, high
+
+# %% calibrated_range: a tenth of the old range
+# says: nine tenths of the old
+def calibrated_range(batches, method):
+    """(low, high), floats: the range of the activations.
+
+    batches: list of float32 tensors. method: "minmax", "average" (of the extremes, 0.9 old + 0.1 new)
+    or "percentile" (0.1 and 99.9 of all values; torch.quantile). About twelve lines.
+    """
+    if method == "percentile":
+        every = torch.cat([batch.flatten() for batch in batches])
+        return tuple(torch.quantile(every, torch.tensor([0.001, 0.999])).tolist())
+    lows = [batch.min().item() for batch in batches]
+    highs = [batch.max().item() for batch in batches]
+    if method == "minmax":
+        return min(lows), max(highs)
+    low, high = lows[0], highs[0]
+    for batch_low, batch_high in zip(lows[1:], highs[1:], strict=True):
+        low, high = 0.1 * low + 0.9 * batch_low, 0.1 * high + 0.9 * batch_high
+    return low, high
+
+# %% calibrated_range: a tenth for a tenth of a percent
+# says: is the quantile 0.001
+def calibrated_range(batches, method):
+    """(low, high), floats: the range of the activations.
+
+    batches: list of float32 tensors. method: "minmax", "average" (of the extremes, 0.9 old + 0.1 new)
+    or "percentile" (0.1 and 99.9 of all values; torch.quantile). About twelve lines.
+    """
+    if method == "percentile":
+        every = torch.cat([batch.flatten() for batch in batches])
+        return tuple(torch.quantile(every, torch.tensor([0.1, 0.9])).tolist())
+    lows = [batch.min().item() for batch in batches]
+    highs = [batch.max().item() for batch in batches]
+    if method == "minmax":
+        return min(lows), max(highs)
+    low, high = lows[0], highs[0]
+    for batch_low, batch_high in zip(lows[1:], highs[1:], strict=True):
         low, high = 0.9 * low + 0.1 * batch_low, 0.9 * high + 0.1 * batch_high
     return low, high
 
@@ -526,3 +707,28 @@ def codebook_gradient(gradient, entries, size):
     result = torch.zeros(size)
     result[entries.flatten()] = gradient.flatten()
     return result
+
+# %% kmeans_codebook: entries without values become 0
+# says: stays where it is
+def kmeans_codebook(values, bits):
+    """(codebook, entries): float32 (2**bits,), and for each value the index (int64) of its nearest.
+
+    values: float32 tensor. An entry that no value is nearest to stays where it is. About ten lines.
+    """
+    flat = values.flatten()
+    codebook, before = torch.linspace(flat.min(), flat.max(), 2**bits), None
+    while True:
+        entries = (flat[:, None] - codebook).abs().argmin(1)
+        if before is not None and torch.equal(entries, before):
+            return codebook, entries.view_as(values)
+        sums = codebook_gradient(flat, entries, 2**bits)
+        counts = codebook_gradient(torch.ones_like(flat), entries, 2**bits)
+        codebook, before = sums / counts.clamp(min=1), entries
+
+
+def codebook_gradient(gradient, entries, size):
+    """Gradient of each codebook entry, float32 (size,): the sum over its weights. One line.
+
+    gradient: of the loss to each weight. entries: the entry that each weight uses, of the same shape.
+    """
+    return torch.zeros(size).index_add(0, entries.flatten(), gradient.flatten())

@@ -1582,3 +1582,202 @@ def rings_all_reduce(dist, x, groups):
                                      for part, group in zip(parts, groups, strict=True))):
         pass  # one step of each ring
     return x
+
+# %% ring_reduce_scatter: every chunk straight to its owner
+# says: a ring has 3
+def ring_reduce_scatter(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    inbox = torch.empty_like(chunks[me])
+    for step in range(1, p):
+        exchange(dist, chunks[(me + step) % p], (me + step) % p, inbox, (me - step) % p)
+        chunks[me].add_(inbox)
+    return chunks[me]
+
+# %% ring_reduce_scatter: received where its own share stands
+# says: receive into a buffer
+def ring_reduce_scatter(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    for step in range(1, p):
+        exchange(dist, chunks[(me - step) % p], (me + 1) % p, chunks[(me - step - 1) % p], (me - 1) % p)
+    return chunks[me]
+
+# %% ring_reduce_scatter: chunk me - 2 first
+# says: added to a rank's own share
+def ring_reduce_scatter(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    for step in range(1, p):
+        sent, grows = chunks[(me - step - 1) % p], chunks[(me - step - 2) % p]
+        inbox = torch.empty_like(grows)
+        exchange(dist, sent, (me + 1) % p, inbox, (me - 1) % p)
+        grows += inbox
+    return chunks[me]
+
+# %% ring_reduce_scatter: a chunk gets a new name instead of the sum
+# says: Only one rank's share
+def ring_reduce_scatter(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    for step in range(1, p):
+        grows = chunks[(me - step - 1) % p]
+        inbox = torch.empty_like(grows)
+        exchange(dist, chunks[(me - step) % p], (me + 1) % p, inbox, (me - 1) % p)
+        grows = grows + inbox
+    return grows if p > 1 else x
+
+# %% ring_reduce_scatter: the inbox is as long as the own chunk
+# says: sends 3 elements
+def ring_reduce_scatter(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    inbox = torch.empty_like(chunks[me])
+    for step in range(1, p):
+        exchange(dist, chunks[(me - step) % p], (me + 1) % p, inbox, (me - 1) % p)
+        chunks[(me - step - 1) % p].add_(inbox)
+    return chunks[me]
+
+# %% alpha_beta_time: a scatter by p - 1 messages of the root
+# says: A scatter by halving
+def alpha_beta_time(algorithm, p, vector_bytes, alpha_s, beta_s_per_byte):
+    k = (p-1).bit_length()
+    B = vector_bytes * beta_s_per_byte
+    if algorithm in ("tree_broadcast", "tree_reduce"): return k * (alpha_s + B)
+    if algorithm == "tree_all_reduce": return 2 * k * (alpha_s + B)
+    if algorithm in ("scatter", "gather"): return (p - 1) * (alpha_s + B / p)
+    if algorithm == "ring_all_reduce": return 2 * (p - 1) * (alpha_s + B / p)
+    return (p - 1) * (alpha_s + B / p)
+
+
+def crossover_bytes(p, alpha_s, beta_s_per_byte):
+    k = (p-1).bit_length()
+    return alpha_s * (p - 1 - k) / (beta_s_per_byte * (k - 1 + 1 / p))
+
+# %% alpha_beta_time: a scatter halves p as if it were a power of two
+# says: chunks of p leave the root
+def alpha_beta_time(algorithm, p, vector_bytes, alpha_s, beta_s_per_byte):
+    k = (p-1).bit_length()
+    B = vector_bytes * beta_s_per_byte
+    if algorithm in ("tree_broadcast", "tree_reduce"): return k * (alpha_s + B)
+    if algorithm == "tree_all_reduce": return 2 * k * (alpha_s + B)
+    if algorithm in ("scatter", "gather"): return k * alpha_s + sum(B / 2 ** (i + 1) for i in range(k))
+    if algorithm == "ring_all_reduce": return 2 * (p - 1) * (alpha_s + B / p)
+    return (p - 1) * (alpha_s + B / p)
+
+
+def crossover_bytes(p, alpha_s, beta_s_per_byte):
+    k = (p-1).bit_length()
+    return alpha_s * (p - 1 - k) / (beta_s_per_byte * (k - 1 + 1 / p))
+
+# %% alpha_beta_time: the crossover with a logarithm that is not rounded
+# says: a tree's time, against a ring's
+def alpha_beta_time(algorithm, p, vector_bytes, alpha_s, beta_s_per_byte):
+    k = (p-1).bit_length()
+    B = vector_bytes * beta_s_per_byte
+    if algorithm in ("tree_broadcast", "tree_reduce"): return k * (alpha_s + B)
+    if algorithm == "tree_all_reduce": return 2 * k * (alpha_s + B)
+    if algorithm in ("scatter", "gather"): return k * alpha_s + (p - 1) / p * B
+    if algorithm == "ring_all_reduce": return 2 * (p - 1) * (alpha_s + B / p)
+    return (p - 1) * (alpha_s + B / p)
+
+
+def crossover_bytes(p, alpha_s, beta_s_per_byte):
+    k = np.log2(p)
+    return alpha_s * (p - 1 - k) / (beta_s_per_byte * (k - 1 + 1 / p))
+
+# %% fit_alpha_beta: the line through the first and the last point
+# says: is not the least
+def fit_alpha_beta(message_bytes, times_s):
+    beta = (times_s[-1] - times_s[0]) / (message_bytes[-1] - message_bytes[0])
+    return times_s[0] - beta * message_bytes[0], beta
+
+# %% fit_alpha_beta: weights of one over the root of the time
+# says: is not the least
+def fit_alpha_beta(message_bytes, times_s):
+    b, a = np.polyfit(message_bytes, times_s, 1, w=1 / np.sqrt(times_s))
+    return float(a), float(b)
+
+# %% bus_bandwidth: GiB into GB the wrong way
+# says: A GiB is more
+def bus_bandwidth(collective, vector_bytes, time_s, p):
+    k = 2 if collective == "all_reduce" else 1
+    return k * (p - 1) / p * vector_bytes / time_s
+
+
+all_reduce_gb_s = 277 * 1e9 / 2**30
+reduce_scatter_gb_s = 4 * 70 * 1e9 / 2**30
+
+# %% rings_all_reduce: waits before the next ring begins
+# says: begin a round of each ring
+def ring_in_turns(dist, x, group):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    inbox = torch.empty_like(chunks[0])
+    for step in range(1, 2 * p - 1):
+        sent, chunk = chunks[(me - step) % p], chunks[(me - step - 1) % p]
+        received = inbox[:len(chunk)] if step < p else chunk
+        works = dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, (me + 1) % p, group),
+                                        dist.P2POp(dist.irecv, received, (me - 1) % p, group)])
+        for work in works:
+            work.wait()
+        if step < p:
+            chunk += received
+        yield
+
+
+def rings_all_reduce(dist, x, groups):
+    parts = x.tensor_split(len(groups))
+    for _ in itertools.zip_longest(*(ring_in_turns(dist, part, group)
+                                     for part, group in zip(parts, groups, strict=True))):
+        pass
+    return x
+
+# %% rings_all_reduce: all rings on one group
+# says: begin a round of each ring
+def ring_in_turns(dist, x, group):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    inbox = torch.empty_like(chunks[0])
+    for step in range(1, 2 * p - 1):
+        sent, chunk = chunks[(me - step) % p], chunks[(me - step - 1) % p]
+        received = inbox[:len(chunk)] if step < p else chunk
+        works = dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, (me + 1) % p),
+                                        dist.P2POp(dist.irecv, received, (me - 1) % p)])
+        yield
+        for work in works:
+            work.wait()
+        if step < p:
+            chunk += received
+
+
+def rings_all_reduce(dist, x, groups):
+    parts = x.tensor_split(len(groups))
+    for _ in itertools.zip_longest(*(ring_in_turns(dist, part, group)
+                                     for part, group in zip(parts, groups, strict=True))):
+        pass
+    return x
+
+# %% rings_all_reduce: stops when the first ring yields no more
+# says: never waited for
+def ring_in_turns(dist, x, group):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    inbox = torch.empty_like(chunks[0])
+    for step in range(1, 2 * p - 1):
+        sent, chunk = chunks[(me - step) % p], chunks[(me - step - 1) % p]
+        received = inbox[:len(chunk)] if step < p else chunk
+        works = dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, (me + 1) % p, group),
+                                        dist.P2POp(dist.irecv, received, (me - 1) % p, group)])
+        yield
+        for work in works:
+            work.wait()
+        if step < p:
+            chunk += received
+
+
+def rings_all_reduce(dist, x, groups):
+    parts = x.tensor_split(len(groups))
+    for _ in zip(*(ring_in_turns(dist, part, group) for part, group in zip(parts, groups))):
+        pass
+    return x

@@ -21,6 +21,17 @@ def shard_batch(batch, rank, world_size):
     rows = -(-len(batch) // world_size)
     return batch[rank * rows:(rank + 1) * rows]
 
+# %% shard_batch: PyTorch's chunk, which may give fewer pieces than ranks
+# says: want
+def shard_batch(batch, rank, world_size):
+    pieces = batch.chunk(world_size)
+    return pieces[rank] if rank < len(pieces) else batch[:0]
+
+# %% shard_batch: a copy
+# says: a slice is a view
+def shard_batch(batch, rank, world_size):
+    return batch.tensor_split(world_size)[rank].clone()
+
 # %% broadcast_parameters: left to the seed
 # says: still this rank's own
 def broadcast_parameters(dist, tensors):
@@ -125,6 +136,44 @@ def average_gradients(dist, parameters, rows):
             dist.broadcast(part, src=src)
         p.grad = sum(everyone)
 
+# %% sum_in_buckets: numbers are counted for bytes
+# says: holds too many bytes
+def buckets_of(parameters, bucket_bytes):
+    buckets, room = [], -1
+    for p in reversed(parameters):
+        if p.numel() > room:
+            buckets.append([])
+            room = bucket_bytes
+        buckets[-1].append(p)
+        room -= p.numel()
+    return buckets
+
+def sum_in_buckets(dist, buckets):
+    for bucket in buckets:
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        dist.all_reduce(flat)
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+
+# %% sum_in_buckets: what fits exactly opens a new bucket
+# says: would have fitted into the bucket before
+def buckets_of(parameters, bucket_bytes):
+    buckets, room = [], -1
+    for p in reversed(parameters):
+        if p.nbytes >= room:
+            buckets.append([])
+            room = bucket_bytes
+        buckets[-1].append(p)
+        room -= p.nbytes
+    return buckets
+
+def sum_in_buckets(dist, buckets):
+    for bucket in buckets:
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        dist.all_reduce(flat)
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+
 # %% sum_in_buckets: in the order of forward
 # says: last used first
 def buckets_of(parameters, bucket_bytes):
@@ -145,7 +194,7 @@ def sum_in_buckets(dist, buckets):
             p.grad = part.view_as(p)
 
 # %% sum_in_buckets: a bucket is closed once it is overfull
-# says: holds too much
+# says: holds too many bytes
 def buckets_of(parameters, bucket_bytes):
     buckets, held = [[]], 0
     for p in reversed(parameters):
@@ -381,6 +430,29 @@ def backward_overlapped(dist, loss, buckets, update):
             p.grad = part.view_as(p)
         update(bucket)
 
+# %% backward_overlapped: the sums never get back into p.grad
+# says: Each rank used its own gradients
+def backward_overlapped(dist, loss, buckets, update):
+    on_the_wire, hooks = [], []
+    def starter(bucket):
+        missing = len(bucket)
+        def arrived(_):
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                flat = torch.cat([p.grad.flatten() for p in bucket])
+                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        return arrived
+    for bucket in buckets:
+        arrived = starter(bucket)
+        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for bucket, _, work in on_the_wire:
+        work.wait()
+        update(bucket)
+
 # %% backward_overlapped: leaves its hooks
 # says: a hook is still there
 def backward_overlapped(dist, loss, buckets, update):
@@ -496,7 +568,7 @@ def backward_overlapped(dist, loss, buckets, update):
         update(buckets[-1])
 
 # %% accumulated_step: gradients averaged before accumulation ends
-# says: before all microbatches were in
+# says: before all were in
 def accumulated_step(dist, share_of, microbatches, buckets, update):
     *first, last = microbatches
     for microbatch in first:
@@ -528,6 +600,26 @@ def accumulated_step(dist, share_of, microbatches, buckets, update):
     sum_in_buckets(dist, buckets)
     for bucket in buckets:
         update(bucket)
+
+# %% accumulated_step: one backward through the sum of all losses
+# says: one microbatch's graph at a time
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    backward_overlapped(dist, sum(share_of(microbatch) for microbatch in microbatches), buckets, update)
+
+# %% accumulated_step: divided by the number of microbatches
+# says: Divided by k?
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    *first, last = microbatches
+    for microbatch in first:
+        (share_of(microbatch) / len(microbatches)).backward()
+    backward_overlapped(dist, share_of(last) / len(microbatches), buckets, update)
+
+# %% accumulated_step: backward of all, and of the last again
+# says: The last one counts twice
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    for microbatch in microbatches:
+        share_of(microbatch).backward()
+    backward_overlapped(dist, share_of(microbatches[-1]), buckets, update)
 
 # %% accumulated_step: only the last microbatch
 # says: Only the last microbatch counts
@@ -622,7 +714,7 @@ def batch_norm(dist, x, eps=1e-5):
     return (x - mean) * (square - mean * mean + eps).rsqrt()
 
 # %% batch_norm: the adjoint is averaged
-# says: gradient by x on rank
+# says: x's gradient on rank
 class SumOverRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, dist):
@@ -662,4 +754,47 @@ def batch_norm(dist, x, eps=1e-5):
     total, squares, rows = SumOverRanks.apply(torch.stack([x.sum(0), (x * x).sum(0), rows]), dist)
     mean = total / rows
     variance = (squares - rows * mean * mean) / (rows - 1)
+    return (x - mean) * (variance + eps).rsqrt()
+
+# %% batch_norm: mean and variance are taken for constants
+# says: taken for constants here
+class SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dist):
+        ctx.dist, total = dist, x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, adjoint):
+        total = adjoint.clone()
+        ctx.dist.all_reduce(total)
+        return total, None
+
+def batch_norm(dist, x, eps=1e-5):
+    rows = torch.full((x.shape[1],), float(len(x)))
+    sums = torch.stack([x.sum(0), (x * x).sum(0), rows]).detach()
+    total, squares, rows = SumOverRanks.apply(sums, dist)
+    mean = total / rows
+    return (x - mean) * (squares / rows - mean * mean + eps).rsqrt()
+
+# %% batch_norm: an all-reduce for the mean and one for the variance
+# says: all sums in one tensor
+class SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dist):
+        ctx.dist, total = dist, x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, adjoint):
+        total = adjoint.clone()
+        ctx.dist.all_reduce(total)
+        return total, None
+
+def batch_norm(dist, x, eps=1e-5):
+    total, rows = SumOverRanks.apply(torch.stack([x.sum(0), torch.full((x.shape[1],), float(len(x)))]), dist)
+    mean = total / rows
+    variance = SumOverRanks.apply(((x - mean) ** 2).sum(0), dist) / rows
     return (x - mean) * (variance + eps).rsqrt()

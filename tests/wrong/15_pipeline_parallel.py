@@ -344,7 +344,7 @@ def bubble(stages, batch, gpus=None, replicas=None):
     return (stages - 1) / (microbatches + stages - 1)
 
 # %% MatmulApart: the last microbatch's gradient replaces the others
-# says: must add to weight.grad
+# says: Add to weight.grad
 class MatmulApart(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, put_off):
@@ -468,3 +468,315 @@ def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
     for work in sent.values():
         work.wait()
     return loss
+
+# %% partition_layers: the last layer of each stage, not the one after it
+# says: runs of neighbours
+def partition_layers(costs, stages):
+    cuts = [[0, *inner, len(costs)] for inner in itertools.combinations(range(1, len(costs)), stages - 1)]
+    best = min(cuts, key=lambda cut: max(sum(costs[a:b]) for a, b in itertools.pairwise(cut)))
+    return [(a, b - 1) for a, b in itertools.pairwise(best)]
+
+# %% Stage: the loss is divided for backward only
+# says: Divide by m
+class Stage:
+    def __init__(self, layers, microbatches, loss=None):
+        self.layers, self.microbatches, self.loss = layers, microbatches, loss
+        self.kept = {}
+
+    def forward(self, i, x, target=None):
+        y = self.layers(x)
+        if self.loss is not None:
+            y = self.loss(y, target)
+            self.kept[i] = x, y / self.microbatches
+        else:
+            self.kept[i] = x, y
+        return y.detach()
+
+    def backward(self, i, dy=None):
+        x, y = self.kept.pop(i)
+        y.backward(dy)
+        return x.grad
+
+    def weight_gradients(self, i):
+        for layer in self.layers.modules():
+            if hasattr(layer, "weight_gradient"):
+                layer.weight_gradient()
+
+# %% Stage: only the latest microbatch is kept
+# says: a second time
+class Stage:
+    def __init__(self, layers, microbatches, loss=None):
+        self.layers, self.microbatches, self.loss = layers, microbatches, loss
+        self.kept = {}
+
+    def forward(self, i, x, target=None):
+        y = self.layers(x)
+        if self.loss is not None:
+            y = self.loss(y, target) / self.microbatches
+        self.kept[0] = x, y
+        return y.detach()
+
+    def backward(self, i, dy=None):
+        x, y = self.kept[0]
+        y.backward(dy)
+        return x.grad
+
+    def weight_gradients(self, i):
+        pass
+
+# %% run_stage: weight gradients are never asked for
+# says: end of a B and of a W
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
+    sent, loss = {}, None
+
+    def received(src):
+        tensor = torch.empty_like(like)
+        dist.irecv(tensor, src, group=links.get((src, me))).wait()
+        return tensor
+
+    def send(tensor, dst, name):
+        if name in sent:
+            sent.pop(name).wait()
+        sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
+
+    for kind, i in tasks:
+        if kind == "F":
+            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
+            y = stage.forward(i, x, targets[i] if me == last else None)
+            if me < last:
+                send(y, me + 1, i)
+            else:
+                loss = y if loss is None else loss + y
+        elif kind in "BI":
+            dy = None if me == last else received(me + 1)
+            if me < last:
+                sent.pop(i).wait()
+            dx = stage.backward(i, dy)
+            if me > 0:
+                send(dx, me - 1, "gradient")
+    for work in sent.values():
+        work.wait()
+    return loss
+
+# %% run_stage: I and W are left out
+# says: end of a B and of a W
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
+    sent, loss = {}, None
+
+    def received(src):
+        tensor = torch.empty_like(like)
+        dist.irecv(tensor, src, group=links.get((src, me))).wait()
+        return tensor
+
+    def send(tensor, dst, name):
+        if name in sent:
+            sent.pop(name).wait()
+        sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
+
+    for kind, i in tasks:
+        if kind == "F":
+            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
+            y = stage.forward(i, x, targets[i] if me == last else None)
+            if me < last:
+                send(y, me + 1, i)
+            else:
+                loss = y if loss is None else loss + y
+        elif kind == "B":
+            dy = None if me == last else received(me + 1)
+            if me < last:
+                sent.pop(i).wait()
+            dx = stage.backward(i, dy)
+            if me > 0:
+                send(dx, me - 1, "gradient")
+            stage.weight_gradients(i)
+    for work in sent.values():
+        work.wait()
+    return loss
+
+# %% run_stage: weight gradients with I, too
+# says: I leaves it to W
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
+    sent, loss = {}, None
+
+    def received(src):
+        tensor = torch.empty_like(like)
+        dist.irecv(tensor, src, group=links.get((src, me))).wait()
+        return tensor
+
+    def send(tensor, dst, name):
+        if name in sent:
+            sent.pop(name).wait()
+        sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
+
+    for kind, i in tasks:
+        if kind == "F":
+            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
+            y = stage.forward(i, x, targets[i] if me == last else None)
+            if me < last:
+                send(y, me + 1, i)
+            else:
+                loss = y if loss is None else loss + y
+        elif kind in "BI":
+            dy = None if me == last else received(me + 1)
+            if me < last:
+                sent.pop(i).wait()
+            dx = stage.backward(i, dy)
+            if me > 0:
+                send(dx, me - 1, "gradient")
+        if kind in "BIW":
+            stage.weight_gradients(i)
+    for work in sent.values():
+        work.wait()
+    return loss
+
+# %% run_stage: the last microbatch's loss for the batch's
+# says: the sum of the shares
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
+    sent, loss = {}, None
+
+    def received(src):
+        tensor = torch.empty_like(like)
+        dist.irecv(tensor, src, group=links.get((src, me))).wait()
+        return tensor
+
+    def send(tensor, dst, name):
+        if name in sent:
+            sent.pop(name).wait()
+        sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
+
+    for kind, i in tasks:
+        if kind == "F":
+            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
+            y = stage.forward(i, x, targets[i] if me == last else None)
+            if me < last:
+                send(y, me + 1, i)
+            else:
+                loss = y
+        elif kind in "BI":
+            dy = None if me == last else received(me + 1)
+            if me < last:
+                sent.pop(i).wait()
+            dx = stage.backward(i, dy)
+            if me > 0:
+                send(dx, me - 1, "gradient")
+        if kind in "BW":
+            stage.weight_gradients(i)
+    for work in sent.values():
+        work.wait()
+    return loss
+
+# %% run_stage: a message takes the link of the other way
+# says: bytes on links
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
+    sent, loss = {}, None
+
+    def received(src):
+        tensor = torch.empty_like(like)
+        dist.irecv(tensor, src, group=links.get((me, src))).wait()
+        return tensor
+
+    def send(tensor, dst, name):
+        if name in sent:
+            sent.pop(name).wait()
+        sent[name] = dist.isend(tensor, dst, group=links.get((dst, me)))
+
+    for kind, i in tasks:
+        if kind == "F":
+            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
+            y = stage.forward(i, x, targets[i] if me == last else None)
+            if me < last:
+                send(y, me + 1, i)
+            else:
+                loss = y if loss is None else loss + y
+        elif kind in "BI":
+            dy = None if me == last else received(me + 1)
+            if me < last:
+                sent.pop(i).wait()
+            dx = stage.backward(i, dy)
+            if me > 0:
+                send(dx, me - 1, "gradient")
+        if kind in "BW":
+            stage.weight_gradients(i)
+    for work in sent.values():
+        work.wait()
+    return loss
+
+# %% one_f_one_b: one forward too few ahead
+# says: too few ahead?
+def one_f_one_b(stage, stages, microbatches):
+    ahead = max(0, min(microbatches, stages - 2 - stage))
+    tasks = [("F", i) for i in range(ahead)]
+    for i in range(microbatches):
+        if i + ahead < microbatches:
+            tasks.append(("F", i + ahead))
+        tasks.append(("B", i))
+    return tasks
+
+# %% one_f_one_b: as many forwards ahead where there are fewer microbatches
+# says: once a microbatch
+def one_f_one_b(stage, stages, microbatches):
+    ahead = stages - 1 - stage
+    tasks = [("F", i) for i in range(ahead)]
+    for i in range(microbatches):
+        if i + ahead < microbatches:
+            tasks.append(("F", i + ahead))
+        tasks.append(("B", i))
+    return tasks
+
+# %% bubble: p idle slots
+# says: p − 1 slots are idle
+def bubble(stages, batch, gpus=None, replicas=None):
+    if replicas is None:
+        replicas = gpus // stages
+    m = batch // replicas
+    return 1 - m / (m + stages)
+
+# %% MatmulApart: the weight's gradient is returned as well
+# says: None for the weight
+class MatmulApart(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, put_off):
+        ctx.save_for_backward(x, weight)
+        ctx.put_off = put_off
+        return x @ weight.T
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, weight = ctx.saved_tensors
+        ctx.put_off.append((weight, x, dy))
+        return dy @ weight, dy.flatten(0, -2).T @ x.flatten(0, -2), None
+
+def add_weight_gradient(weight, x, dy):
+    gradient = dy.flatten(0, -2).T @ x.flatten(0, -2)
+    weight.grad = gradient if weight.grad is None else weight.grad + gradient
+
+# %% zb_h1: each weight gradient a microbatch too late
+# says: W sooner
+def zb_h1(stage, stages, microbatches):
+    ahead = min(microbatches, stages - 1 - stage)
+    tasks = [("F", i) for i in range(ahead)]
+    for i in range(microbatches):
+        if i + ahead < microbatches:
+            tasks.append(("F", i + ahead))
+        tasks.append(("I", i))
+        if i > stage:
+            tasks.append(("W", i - stage - 1))
+    return tasks + [("W", i) for i in range(max(0, microbatches - stage - 1), microbatches)]
+
+# %% zb_h1: what is put off at the end is never done
+# says: once a microbatch
+def zb_h1(stage, stages, microbatches):
+    ahead = min(microbatches, stages - 1 - stage)
+    tasks = [("F", i) for i in range(ahead)]
+    for i in range(microbatches):
+        if i + ahead < microbatches:
+            tasks.append(("F", i + ahead))
+        tasks.append(("I", i))
+        if i >= stage:
+            tasks.append(("W", i - stage))
+    return tasks

@@ -1,0 +1,219 @@
+"""What multi_gpu.py runs on each rank: a solution's function and its peer, compared, then in turns.
+
+Each race takes dist, the functions of its lab, the rounds and its sizes. It returns {name: seconds}, the same on all ranks.
+"""
+
+import copy
+import functools
+import itertools
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from common import ranks
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 5e-2}  # of a norm; what is summed or scaled wrongly is off by much more
+MICROBATCHES = 16
+
+
+def race(dist, calls, rounds, repeats=1, before=lambda: None):
+    """{name: seconds of a call}: medians over rounds in which the calls take turns, of the slowest rank.
+
+    repeats: calls in a row, of which a round measures the mean. before: called ahead of each round's, not timed.
+    """
+    times_s = {name: [] for name in calls}
+    for _, (name, call) in itertools.product(range(1 + rounds), calls.items()):
+        before()
+        dist.barrier()
+        start_s = now_s()
+        for _ in range(repeats):
+            call()
+        times_s[name].append((now_s() - start_s) / repeats)
+    slowest_s = torch.tensor([times[1:] for times in times_s.values()], dtype=torch.float64)  # the first warms up
+    dist.all_reduce(slowest_s, op=dist.ReduceOp.MAX)
+    return dict(zip(times_s, slowest_s.median(1).values.tolist(), strict=True))
+
+
+def now_s():
+    """The time, once the GPU has done all that it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def insist(got, want, what):
+    """Raises AssertionError where tensors are not those wanted, to the rounding of their dtype: what is wrong gets no time."""
+    for number, (mine, right) in enumerate(zip(got, want, strict=True)):
+        error = float((mine.float() - right.float()).norm() / right.float().norm())
+        assert error < TOLERANCE[mine.dtype], f"{what}: relative error {error:.1e} in tensor {number}"
+
+
+# ---------------------------------------------------------------------- lab 11
+
+
+def all_reduce(dist, lab, rounds, size, sizes):
+    """Also {bytes: seconds} of single rounds of messages, for the lab's α and β."""
+    torch.manual_seed(dist.get_rank())
+    x, groups = torch.randn(size // 4), [dist.new_group() for _ in range(8)]
+    calls = {"rings": lambda x: lab.rings_all_reduce(dist, x, groups), "ring": functools.partial(lab.ring_all_reduce, dist),
+             "library": dist.all_reduce}
+    dist.all_reduce(want := x.clone())
+    insist([calls["rings"](x.clone()), calls["ring"](x.clone())], [want, want], "all-reduce")
+    calls = {name: functools.partial(call, x) for name, call in calls.items()}
+    times_s = race(dist, calls, rounds, repeats=10, before=x.normal_)  # sums of sums would overflow
+    messages = {each: functools.partial(lab.one_round, dist, torch.zeros(each // 4)) for each in sizes}
+    return times_s, race(dist, messages, rounds, repeats=10)
+
+
+# ---------------------------------------------------------------------- lab 12
+
+
+def data_parallel(dist, lab, rounds, width, layers, rows, dtype):
+    """A step, with gradients summed under backward."""
+    steps = {"ours": lambda model, rate: lab.step_of(dist, "overlapped", model, rate), "DDP": ddp_step,
+             "DDP, bucket views": functools.partial(ddp_step, gradient_as_bucket_view=True)}
+    torch.manual_seed(1 + dist.get_rank())
+    batch = torch.randn(2, rows, width, dtype=dtype)
+
+    def change(name):  # of the weights, by a step far larger than their rounding
+        model = perceptron(width, layers, dtype)
+        before = [weight.detach().clone() for weight in model.parameters()]
+        steps[name](model, 0.2 * width)(*batch)
+        return [weight.detach() - old for weight, old in zip(model.parameters(), before, strict=True)]
+    insist(change("ours"), change("DDP"), "data parallel, the weights' change in a step")
+    made = {name: make(perceptron(width, layers, dtype), 1e-6) for name, make in steps.items()}
+    return race(dist, {name: functools.partial(step, *batch) for name, step in made.items()}, rounds, repeats=10)
+
+
+def perceptron(width, layers, dtype):
+    """Layers of width × width with ReLU, the same on all ranks; activations keep their size."""
+    torch.manual_seed(0)
+    linear = [nn.Linear(width, width, bias=False, dtype=dtype) for _ in range(layers)]
+    for layer in linear:
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    return nn.Sequential(*itertools.chain(*zip(linear, [nn.ReLU()] * layers, strict=True)))
+
+
+def ddp_step(model, rate, **options):
+    """A function of a batch that makes one step of SGD, as PyTorch's tutorial does."""
+    whole, optimizer = nn.parallel.DistributedDataParallel(model, **options), torch.optim.SGD(model.parameters(), lr=rate)
+
+    def step(x, y):
+        F.mse_loss(whole(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return step
+
+
+# ---------------------------------------------------------------------- lab 14
+
+
+def tensor_parallel(dist, lab, rounds, width, heads, tokens, dtype):
+    """A transformer's block, forward and backward."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    rank, p = dist.get_rank(), dist.get_world_size()
+    block, (x, dy) = Block(width, heads, dtype), torch.randn(2, tokens, width, dtype=dtype)
+
+    def shards(whole):  # as the lab holds them, whose rows of w are (3, heads, d)
+        w, b, *others = whole
+        w, b = (each.detach().unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2) for each in (w, b))
+        own = lab.shard_attention(w, b, *others[:2], heads, rank, p), lab.shard_mlp(*others[2:6], rank, p), others[6:]
+        return [each.detach().clone() for each in itertools.chain(*own)]
+    weights = [each.requires_grad_() for each in shards(block.parameters())]
+    exact = copy.deepcopy(block).float()
+    y, dx, *slopes = both_ways(exact, x.float(), list(exact.parameters()), dy.float())
+    columns, rows = ColwiseParallel(), RowwiseParallel()
+    parallelize_module(block, init_device_mesh(x.device.type, (p,)), {"qkv": columns, "out": rows, "up": columns, "down": rows})
+    calls = {"ours": lambda: both_ways(lambda x: lab.transformer_block(dist, x, weights, heads), x, weights, dy),
+             "peer": lambda: both_ways(block, x, list(block.parameters()), dy)}
+    insist(calls["ours"](), [y, dx, *shards(slopes)], "tensor parallel, beside one device's float32")
+    insist(calls["peer"]()[:2], [y, dx], "parallelize_module, beside one device's float32")
+    del exact, slopes
+    return race(dist, calls, rounds, repeats=5)
+
+
+class Block(nn.Module):
+    """A transformer's block (T, D) for parallelize_module; qkv's rows are (heads, 3, d), so that a rank's are whole heads."""
+
+    def __init__(self, width, heads, dtype):
+        super().__init__()
+        self.head = width // heads
+        sizes = (width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)
+        self.qkv, self.out, self.up, self.down = (nn.Linear(*size, dtype=dtype) for size in sizes)
+        self.norm1, self.norm2 = (nn.LayerNorm(width, dtype=dtype) for _ in range(2))
+        for vector in (weight for weight in self.parameters() if weight.dim() == 1):
+            nn.init.normal_(vector)  # a bias that is added twice must show
+
+    def forward(self, x):
+        qkv = self.qkv(self.norm1(x)).unflatten(-1, (-1, 3, self.head))
+        heads = F.scaled_dot_product_attention(*qkv.permute(2, 1, 0, 3).unsqueeze(1), is_causal=True)[0]
+        x = x + self.out(heads.transpose(0, 1).flatten(1))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+def both_ways(function, x, weights, dy):
+    """[y, the gradients by x and by each weight]."""
+    x = x.detach().requires_grad_()
+    y = function(x)
+    return [y.detach(), *torch.autograd.grad(y, [x, *weights], dy)]
+
+
+# ---------------------------------------------------------------------- lab 15
+
+
+def pipeline(dist, lab, rounds, width, blocks, rows, dtype):
+    """A step of 1F1B; as many steps afterwards are watched: each task is a span."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+    rank, p, m = dist.get_rank(), dist.get_world_size(), MICROBATCHES
+    last, tasks, links, losses = rank == p - 1, lab.one_f_one_b(rank, p, m), lab.open_links(dist), []
+    torch.manual_seed(rank)
+    layers = nn.Sequential(*(Perceptron(width, dtype) for _ in range(blocks)))
+    xs, ts = torch.randn(2, m, rows, width, dtype=dtype)
+    schedule = Schedule1F1B(PipelineStage(layers, rank, p, xs.device), m, lambda y, t: F.mse_loss(y, t) / m, scale_grads=False)
+
+    def ours(kind=lab.Stage):
+        layers.zero_grad()
+        return lab.run_stage(dist, kind(layers, m, F.mse_loss if last else None), tasks, xs, ts, torch.empty_like(xs[0]), links)
+
+    def peer():
+        layers.zero_grad()
+        schedule.step(*([xs.flatten(0, 1)] if rank == 0 else []),
+                      **({"target": ts.flatten(0, 1), "losses": losses} if last else {}))
+        return sum(losses).detach() if last else None
+
+    def results(step):
+        loss = step()
+        return [*([loss] if last else []), *(weight.grad for weight in layers.parameters())]
+    insist(results(ours), results(peer), "pipeline, loss and gradients")
+    times_s = race(dist, {"ours": ours, "peer": peer}, rounds)
+    for _ in range(rounds):
+        dist.barrier()
+        ours(watched(lab.Stage))
+    return times_s
+
+
+class Perceptron(nn.Module):
+    """x + MLP(x), (rows, width)."""
+
+    def __init__(self, width, dtype):
+        super().__init__()
+        self.up, self.down = (nn.Linear(*size, bias=False, dtype=dtype) for size in ((width, 4 * width), (4 * width, width)))
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(x)))
+
+
+def watched(stage):
+    """The class Stage, each of whose tasks is a span in the trace."""
+    class Watched(stage):
+        def forward(self, *args):
+            with ranks.span("task"):
+                return super().forward(*args)
+
+        def backward(self, *args):
+            with ranks.span("task"):
+                return super().backward(*args)
+    return Watched

@@ -6,6 +6,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 wheels=$1 results=$2 site=$(mktemp -d)
+chmod 755 "$site"  # for a jailed worker, which is another user
 python3 -m pip install -q --no-index --no-deps --no-compile --target "$site" "$wheels"/*.whl || exit
 export PYTHONPATH=$PWD:$site PATH=$site/bin:$PATH JUPYTER_PATH=$site/share/jupyter PYTHONUNBUFFERED=1
 python3 -m ipykernel install --prefix "$site" >/dev/null
@@ -13,3 +14,4 @@ python3 -m common.device
 time python3 -m grading.build solutions --force
 cp solutions/*.ipynb "$results"/
 COURSE_FOLDER=$(mktemp -d) python3 -m pytest -p no:cacheprovider -q --nbval-lax --nbval-current-env --nbval-cell-timeout=120 solutions
+python3 -m pytest -p no:cacheprovider -q tests/test_jail_gpu.py

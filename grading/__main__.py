@@ -4,6 +4,7 @@ python -m grading FOLDER --out RESULTS    grades FOLDER/<student>/NN_noun.ipynb,
 
 import argparse
 import os
+import re
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -11,11 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from grading import classroom, feedback, report, similar, store, submissions
+from grading import classroom, feedback, report, seeds, similar, store, submissions
 from grading import lab as labs
 from grading.jail import JailError, choose
 from grading.lab import ROOT
 
+MANY = 20  # lines that say the same
 console = Console(highlight=False)
 
 
@@ -28,6 +30,8 @@ def main(arguments=None):
     try:
         if options.jobs < 1 or (options.seed or 0) < 0:
             raise BadInput(f"--jobs {options.jobs} --seed {options.seed}: --jobs takes 1 or more, --seed 0 or more")
+        if options.seed is not None and options.seed_file:
+            raise BadInput(f"--seed {options.seed} with --seed-file {options.seed_file}: give one of them")
         if options.unsafe and options.jail:
             raise BadInput(f"--jail {options.jail} with --unsafe: give one of them")
         if Path(options.what).is_dir():
@@ -46,7 +50,8 @@ def _parser():
     )
     parser.add_argument("what", help="a lab (01, strides), a notebook, or a folder of submissions")
     parser.add_argument("--out", type=Path, metavar="RESULTS", help="the folder for the results")
-    parser.add_argument("--seed", type=int, help="of the checks' random cases (0; for a class one that only RESULTS/seed has)")
+    parser.add_argument("--seed", type=int, help="of the checks' random cases (0; for a class one from RESULTS/seed)")
+    parser.add_argument("--seed-file", type=Path, metavar="FILE", help="of the course's secret seed; drawn if it is not there")
     parser.add_argument("--jail", metavar="WORD", help="which jail the students' code runs in (the best that is to be had)")
     parser.add_argument("--unsafe", action="store_true", help="run the students' code with no jail at all")
     several = parser.add_argument_group("for a class")
@@ -79,10 +84,24 @@ def grade_own(word, options):
     if not path.is_file():
         raise BadInput(f"there is no notebook {os.path.relpath(path)}: make labs builds the labs")
     jail = _jail(options) if options.jail else "none"  # one's own code may do what one may do
-    one = classroom.grade_one(submissions.Submission("me", name, path), options.seed or 0, jail)
+    one = classroom.grade_one(submissions.Submission("me", name, path), _seeds([name], options)[name], jail)
     console.print(report.lab_table(name, one.results))
     if options.out:
         write(one.rows, options.out)
+
+
+def _seeds(names, options, file=None):
+    """{lab: the seed of its checks}: --seed, or from the secret in --seed-file or in this file; 0 where there is none."""
+    file = options.seed_file or file
+    if options.seed is not None or file is None:
+        return dict.fromkeys(names, options.seed or 0)
+    try:
+        secret = seeds.secret(file)
+    except seeds.NoSecret as problem:
+        raise BadInput(str(problem)) from None
+    except OSError as problem:
+        raise BadInput(f"the seed can't be kept in {file}: {problem.strerror}") from None
+    return {name: seeds.of(secret, name) for name in names}
 
 
 def _jail(options):
@@ -107,12 +126,11 @@ def grade_class(folder, options):
     jail = _jail(options)
     try:
         kept = store.Store(out, fresh=options.fresh)
-        seed = kept.seed() if options.seed is None else options.seed
     except store.Busy:
         raise BadInput(f"another grader works in {out}: let it end, or give another folder") from None
     except OSError as problem:
         raise BadInput(f"the results can't be written to {out}: {problem.strerror}") from None
-    graded = _graded(handed_in, kept, seed, jail, options)
+    graded = _graded(handed_in, kept, _seeds(labs.names(), options, out / "seed"), jail, options)
     counting = classroom.counting(graded)
     rows = [row for one in counting for row in one.rows]
     write(rows, out)
@@ -123,8 +141,8 @@ def grade_class(folder, options):
             _summarise(screen, counting, rows)
     if options.similar:
         _look_for_similar(counting, out)
-    for stray in strays:
-        console.print(f"left out: {stray} (no lab has that name)", markup=False, soft_wrap=True)
+    for line in _left_out(folder, handed_in, strays):
+        console.print(line, markup=False, soft_wrap=True)
     console.print(_ending(graded, counting, out), markup=False, soft_wrap=True)
 
 
@@ -141,6 +159,18 @@ def _find(folder, options):
     return [one for one in handed_in if one.counts], strays
 
 
+def _left_out(folder, handed_in, strays):
+    """What lies in the folder and was not graded, in lines."""
+    for stray in strays:
+        why = "a link is not followed" if stray.is_symlink() else "no lab has that name"
+        yield f"left out: {stray} ({why})"
+    for loose in sorted(folder.glob("*.ipynb")):
+        yield f"left out: {loose} (it lies in no student's folder)"
+    there = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "__MACOSX"))}
+    if nothing := sorted(there - {one.student for one in handed_in}):
+        yield f"nothing to grade in {len(nothing)} folders: {', '.join(nothing)}"
+
+
 def deadlines(words):
     """{lab: seconds since 1970} from ["TIME", "LAB=TIME", ...]; a time with no zone is this machine's."""
     found = {}
@@ -155,7 +185,7 @@ def deadlines(words):
     return found
 
 
-def _graded(handed_in, kept, seed, jail, options):
+def _graded(handed_in, kept, seeds, jail, options):
     """Grades with a bar that says how far it is."""
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
     with Progress(*columns, console=console) as bar:
@@ -165,9 +195,9 @@ def _graded(handed_in, kept, seed, jail, options):
             bar.update(task, description="grading", completed=done, total=of)
 
         try:
-            hidden, scheduler = [options.what, options.out], options.scheduler
+            hidden, scheduler = [options.what, options.out, *filter(None, [options.seed_file])], options.scheduler
             return classroom.grade_class(
-                handed_in, kept, seed, options.jobs, jail, hidden=hidden, scheduler=scheduler, progress=progress
+                handed_in, kept, seeds, options.jobs, jail, hidden=hidden, scheduler=scheduler, progress=progress
             )
         except ModuleNotFoundError as problem:
             raise BadInput(f"--scheduler needs {problem.name}, which is not installed: pip install distributed") from None
@@ -181,9 +211,15 @@ def _summarise(screen, graded, rows):
     """The class at a glance: how the points fell, what was hard, which mistakes, who needs a look."""
     screen.print(report.distribution(rows))
     screen.print(report.class_table(sorted(rows, key=lambda row: (row["lab"], _place(row["exercise"])))))
-    for table in (report.mistakes_table(graded), report.look_table(report.to_look_at(graded))):
+    looks = report.to_look_at(graded)
+    only_late = [look for look in looks if re.fullmatch(r"[\d.]+ h late", look[2])]
+    if len(only_late) > MANY:  # among them nobody would see the others
+        looks = [look for look in looks if look not in only_late]
+    for table in (report.mistakes_table(graded), report.look_table(looks)):
         if table.row_count:
             screen.print(table)
+    if len(only_late) > MANY:
+        screen.print(f"{len(only_late)} more were late: results.csv says by how much\n")
 
 
 def _place(exercise):

@@ -21,10 +21,13 @@ def run(session, machine, name, arguments, options):
     """
     if machine == "ranks":
         from grading import ranks
-        return ranks.run(session, name, arguments, **options)
+        with session.waiting():
+            return ranks.run(session, name, arguments, **options)
     text, constants = kernel_text(tuple(session.cells), name, DECORATORS[machine])
     request = machine, text, name, dict(constants), list(arguments), options
-    return session.apart().request("apart", *request, deadline=session.deadline)
+    worker = session.apart()
+    with session.waiting() as deadline:
+        return worker.request("apart", *request, deadline=deadline)
 
 
 @functools.lru_cache(maxsize=100)  # a check launches its kernel many times

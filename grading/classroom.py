@@ -4,7 +4,6 @@ import ast
 import atexit
 import functools
 import gc
-import importlib.util
 import os
 import re
 import signal
@@ -18,13 +17,18 @@ from multiprocessing import forkserver, get_all_start_methods, get_context, pare
 
 from grading import lab as labs
 from grading import notebook, report
-from grading.jail import JAILS, prove
+from grading.jail import JAILS, JailError, prove
 from grading.submissions import Submission
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported: the cores are for several notebooks at once
 
 READ_S = 20
-SYMBOLIC = re.compile(r"\b(autograd|backward|requires_grad|FlopCounterMode)\b")  # their first use imports 800 modules
+FIRST_USE = {  # modules, with hundreds more, that are imported when what these words name is first used
+    "numpy.random": re.compile(r"\bnp\.random\b"),
+    "torch.fx.experimental.symbolic_shapes": re.compile(r"\b(autograd|backward|requires_grad)\b"),
+    "torch._dynamo": re.compile(r"\bFlopCounterMode\(|\bTorchDispatchMode\b"),
+}
+IN_WORKER, IN_GRADER = {"setup", "hole", "driver"}, {"setup", "check"}  # the tags of the cells that run there
 UNPARSABLE = "Python gave up on the text of this notebook's cells: please look at it."
 DIED = "The grading process itself died on this notebook: please look at it."
 
@@ -70,18 +74,19 @@ class Job:
     modules: tuple = ()
 
 
-def grade_class(handed_in, kept, seed, processes, jail, *, hidden=(), scheduler=None, progress=lambda done, of: None):
+def grade_class(handed_in, kept, seeds, processes, jail, *, hidden=(), scheduler=None, progress=lambda done, of: None):
     """[Graded], one a submission. What an earlier run graded, or equal answers did in this one, is not graded again.
 
-    handed_in: [Submission]. kept: a store.Store. jail: its name; it is proved before anything is graded, also that what lies
-    at the paths hidden is so (JailError). scheduler: a Dask scheduler's address, instead of processes here (NoWorkers).
+    handed_in: [Submission]. kept: a store.Store. seeds: {lab: of its checks' random cases}. jail: its name; it is proved before
+    anything is graded, also that what lies at the paths hidden is so (JailError). scheduler: a Dask scheduler's address,
+    instead of processes here (NoWorkers).
     """
     names = {submission.lab for submission in handed_in}
     texts = dict(each(read, handed_in, processes, names))
-    warm, alike, graded = modules(names), {}, []
+    warm, alike, graded = modules(names, IN_WORKER), {}, []
     for submission, text in texts.items():
         if isinstance(text, tuple):
-            job = Job(submission.lab, text[0], seed, jail, warm)
+            job = Job(submission.lab, text[0], seeds[submission.lab], jail, warm)
             alike.setdefault(kept.key(job), (job, []))[1].append(submission)
         else:
             graded.append(Graded(submission, lab(submission.lab), _all_alike(submission, "error", text or UNPARSABLE)))
@@ -91,9 +96,8 @@ def grade_class(handed_in, kept, seed, processes, jail, *, hidden=(), scheduler=
     if scheduler:
         run = grade_on(scheduler, left, jail)
     else:
-        if left:
-            _prepare(names)  # it imports while the jail is tried
-            prove(JAILS[jail], hidden)
+        if left and jail != "none":
+            _prove_apart(jail, hidden, names)
         run = each(grade, left, processes, names)
     for done, (job, found) in enumerate(run, 1):
         results[left[job]] = found
@@ -123,7 +127,7 @@ def grade_one(submission, seed=0, jail="none"):
         answers = notebook.read_answers(lab(submission.lab), submission.path)
     except (ValueError, OSError) as problem:
         return Graded(submission, lab(submission.lab), _all_alike(submission, "error", _reason(problem, submission)))
-    results = grade(Job(submission.lab, answers, seed, jail, modules([submission.lab])))
+    results = grade(Job(submission.lab, answers, seed, jail, modules([submission.lab], IN_WORKER)))
     results = _all_alike(submission, "died", results) if isinstance(results, str) else results
     return Graded(submission, lab(submission.lab), results, answers)
 
@@ -221,9 +225,22 @@ def grade_on(scheduler, jobs, jail):
                 yield futures[future], None
 
 
+def _prove_apart(jail, hidden, names):
+    """Proves the jail in a process like those that will grade: this one needs neither PyTorch nor the signals."""
+    with _pool(_prove, 1, names) as pool:
+        try:
+            pool.submit(_prove, jail, hidden).result()
+        except BrokenProcessPool:
+            raise JailError(f"the jail {jail} does not hold: the process that tried it was ended; nothing is graded") from None
+
+
+def _prove(jail, hidden):
+    prove(JAILS[jail], hidden)
+
+
 def _pool(function, processes, names):
     """Processes for a function: to grade, forked from one that has imported what grading takes, and nothing else."""
-    forked = function is grade and "forkserver" in get_all_start_methods()
+    forked = function in (grade, _prove) and "forkserver" in get_all_start_methods()
     context = get_context("forkserver" if forked else "spawn")
     if forked:
         _prepare(names)
@@ -235,7 +252,7 @@ def _pool(function, processes, names):
 def _prepare(names):
     """Starts the process that the grading ones are forked from."""
     if "forkserver" in get_all_start_methods():
-        forkserver.set_forkserver_preload(["grading.score", "jupytext", *modules(names)])
+        forkserver.set_forkserver_preload(["grading.score", "jupytext", *modules(names, IN_GRADER)])
         forkserver.ensure_running()
 
 
@@ -286,28 +303,24 @@ def nursery(jail="none", modules=()):
     """One warm process for all the notebooks that this process grades."""
     from grading.run import Nursery
 
-    warm = Nursery(*modules, jail=JAILS[jail])
+    warm = Nursery(*modules, jail=JAILS[jail], bare=True)
     atexit.register(warm.close)
     gc.freeze()  # what is imported by now lives for ever: no collection needs to look at it
     return warm
 
 
-def modules(names):
-    """The modules that these labs' set-up cells import: once in the warm process rather than in each worker."""
+def modules(names, tags):
+    """What these labs' cells of these tags import, or make PyTorch import: once for all the processes that are forked.
+
+    Where a cell says `from a import b`, a.b is among them; it may be no module.
+    """
     found = set()
     for name in names:
-        if any(SYMBOLIC.search(cell.source) for cell in lab(name).cells if cell.kind == "code"):
-            found.add("torch._dynamo")
+        cells = [cell.source for cell in lab(name).cells if cell.tags & tags]
+        found |= {module for module, words in FIRST_USE.items() if any(map(words.search, cells))}
         for node in ast.walk(ast.parse("\n".join(cell.source for cell in lab(name).cells if "setup" in cell.tags))):
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return tuple(sorted(name for name in found if _is_module(name)))
-
-
-def _is_module(name):
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, AttributeError, ValueError):
-        return False
+    return tuple(sorted(found))

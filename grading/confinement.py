@@ -39,6 +39,11 @@ ON_ONESELF = (
     "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo prlimit64 "
     "sched_setaffinity sched_setattr sched_setparam sched_setscheduler"
 ).split()
+# What CUDA's driver does at its start, or fails: it maps files without a name, and listens on a socket for processes that share
+# its memory. With a GPU a worker may do so, but nobody is reached from there, nor let in.
+OF_CUDA = ("memfd_create", "socket")
+CUDA_SOCKETS = [kind | flags for kind in (1, 5) for flags in (0, 1 << 11, 1 << 19, 1 << 11 | 1 << 19)]  # of streams, of packets
+AF_UNIX, SOCK_DGRAM, SOCK_RAW, SOCK_TYPE = 1, 2, 3, 0xF
 F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP = 8, 15, 0x8901, 0x8902  # whom the kernel sends a signal on input
 
 
@@ -131,13 +136,18 @@ class Jailed(Confinement):
     def watch(self, workers):
         for pid in workers:
             family = tree(pid)
-            if memory_bytes(family, self.memory_bytes) > self.memory_bytes or self.disk_bytes(pid, family) > SCRATCH_BYTES:
+            try:
+                fits = memory_bytes(family, self.memory_bytes) <= self.memory_bytes
+                fits = fits and self.disk_bytes(pid, family) <= SCRATCH_BYTES
+            except OSError:  # it hides what it has, or nests too deep
+                fits = False
+            if not fits:
                 kill([pid])
         self.clear(workers)
 
     def disk_bytes(self, pid, family):
-        """What a worker's files take; 0 where the file system itself has the limit."""
-        return 0
+        """What a worker's files take that no file system limits: those without a name, which a GPU's driver needs."""
+        return unlinked_bytes(family) if self.has_gpu else 0
 
     def end(self, pid, workers):
         kill([pid])
@@ -186,7 +196,7 @@ class Namespaces(Jailed):
             syscalls.mount("tmpfs", folder, "tmpfs", safe, f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode=700")
         super().shut_in()
         syscalls.keep_capabilities()
-        syscalls.seccomp(rules())
+        syscalls.seccomp(rules(has_gpu=self.has_gpu))
 
 
 class Landlocked(Jailed):
@@ -209,15 +219,14 @@ class Landlocked(Jailed):
 
     def shut_in(self):
         super().shut_in()
+        own = f"/proc/{os.getpid()}"
+        threads = [f"{own}/task"] if self.has_gpu else []  # CUDA's driver names its own, or fails
         devices = [*self.devices, "/dev/null", "/dev/zero", "/dev/full"]
-        syscalls.landlock([*self.readable, f"/proc/{os.getpid()}"], [self.scratch], devices)
-        syscalls.seccomp(rules(os.getpid()))
+        syscalls.landlock([*self.readable, own], [self.scratch, *threads], devices)
+        syscalls.seccomp(rules(os.getpid(), self.has_gpu))
 
     def disk_bytes(self, pid, family):
-        try:
-            return folder_bytes(self.folders[pid]) + unlinked_bytes(family)
-        except OSError:  # it hides what it has, or nests too deep
-            return SCRATCH_BYTES + 1
+        return folder_bytes(self.folders[pid]) + unlinked_bytes(family)
 
     def end(self, pid, workers):
         code = super().end(pid, workers)
@@ -228,10 +237,14 @@ class Landlocked(Jailed):
         remove(self.scratch)  # a grader that was killed can't
 
 
-def rules(alone=None):
+def rules(alone=None, has_gpu=False):
     """The seccomp rules of a worker. alone: its process id, where it shares processes and files with the user."""
     rule = syscalls.filter_rule
-    found = [rule(name) for name in REFUSED]
+    found = [rule(name) for name in REFUSED if not (has_gpu and name in OF_CUDA)]
+    found += [rule("socketpair", argument=1, bits=(SOCK_TYPE, kind)) for kind in (SOCK_DGRAM, SOCK_RAW)]  # send anywhere
+    if has_gpu:
+        found += [rule("socket", argument=0, unless=(AF_UNIX,)), rule("socket", argument=1, unless=CUDA_SOCKETS)]
+        found += [rule(name) for name in ("connect", "accept", "accept4")]
     found += [rule("clone3", syscalls.ENOSYS), rule("clone", argument=0, bits=(syscalls.CLONE_NEW_ANY, None))]
     if alone:
         empties = (os.O_TRUNC | os.O_ACCMODE, os.O_TRUNC)  # Landlock sees that from version 3 on
@@ -338,9 +351,12 @@ def unlinked_bytes(pids):
     for pid in pids:
         try:
             numbers = os.listdir(f"/proc/{pid}/fd")
+            total += sum(_blocks_bytes(f"/proc/{pid}/fd/{number}", unlinked=True) for number in numbers)
         except (FileNotFoundError, ProcessLookupError):
             continue
-        total += sum(_blocks_bytes(f"/proc/{pid}/fd/{number}", unlinked=True) for number in numbers)
+        except PermissionError:
+            if any(_resident_bytes(pid)):  # it hides what it has; a zombie, which is root's, has nothing
+                raise
     return total
 
 

@@ -6,7 +6,7 @@ import socket
 
 
 def escapes(hidden, outside, port, grader, processes):
-    """What of all this worked, in words; whether a write or a signal came out, the grader sees itself.
+    """What of all this worked, in words; whether a write, a datagram or a signal came out, the grader sees itself.
 
     hidden: files and folders not to be read. outside: a folder that anyone may write in. port: on which the grader listens at
     127.0.0.1. grader: its process id. processes: how many there may be at once.
@@ -14,6 +14,7 @@ def escapes(hidden, outside, port, grader, processes):
     found = [f"read {path}" for path in hidden if read(path)]
     for name in ("secret", "written"):
         write(os.path.join(outside, name))
+    post(os.path.join(outside, "mailbox"))
     if reach(port):
         found.append("reach the network")
     if multiply(processes + 8) >= processes + 8:
@@ -46,6 +47,15 @@ def reach(port):
             return True
     except OSError:
         return False
+
+
+def post(path):
+    """Sends a datagram to a socket of the file system: from a new socket, and from one of a pair."""
+    for make in (socket.socket, lambda *kind: socket.socketpair(*kind)[0]):
+        try:
+            make(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"written", path)
+        except OSError:
+            pass
 
 
 def hail(pid):

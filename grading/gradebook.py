@@ -5,7 +5,9 @@ python -m grading.gradebook SUBMISSIONS RESULTS COURSE    into COURSE/gradebook.
 
 import argparse
 import json
+import os
 import sys
+import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,6 +27,9 @@ def write(rows, handed_in, course, deadlines=None):
     """
     from nbgrader.api import Gradebook
 
+    beside = os.path.dirname(sys.executable)  # nbgrader calls alembic by its name, whether or not the environment is active
+    if beside not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join([beside, os.environ.get("PATH", "")])
     course.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{(course / 'gradebook.db').resolve()}"
     groups = {}
@@ -32,7 +37,7 @@ def write(rows, handed_in, course, deadlines=None):
         groups.setdefault((row["student"], row["lab"], row["attempt"]), []).append(row)
     with Gradebook(url) as book:
         for name in sorted({lab for _, lab, _ in groups}):
-            _assignment(book, labs.read(name), (deadlines or {}).get(name))
+            _assignment(book, labs.read(name), (deadlines or {}).get(name), course)
         for key, theirs in sorted(groups.items()):
             _submission(book, labs.read(key[1]), theirs, handed_in.get(key), course)
     for student, name, _ in groups:
@@ -46,8 +51,8 @@ def _ids(exercise):
     return f"hole-{name}", f"check-{name}"
 
 
-def _assignment(book, lab, deadline):
-    """The lab's rows: its points an exercise."""
+def _assignment(book, lab, deadline, course):
+    """The lab's rows: its points an exercise; and the lab itself, without which nbgrader lists no assignment."""
     more = {} if deadline is None else {"duedate": _utc(deadline)}
     book.update_or_create_assignment(lab.name, **more)
     book.update_or_create_notebook(lab.name, lab.name)
@@ -57,12 +62,26 @@ def _assignment(book, lab, deadline):
         book.update_or_create_solution_cell(hole, lab.name, lab.name)
         for cell, locked, source in ((hole, False, exercise.stub), (check, True, exercise.checks[0].source)):
             book.update_or_create_source_cell(cell, lab.name, lab.name, cell_type="code", locked=locked, source=source)
+    if not (course / "source" / lab.name).exists():  # else it is the instructor's own
+        _write(_marked_up(lab, {}), course / "source" / lab.name)
+
+
+def _write(shown, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    nbformat.write(shown, folder / f"{folder.name}.ipynb")
+
+
+def _student(book, name):
+    """The student's row; their folder's name stands where nobody gave a name: "Lovelace, Ada", or all of it."""
+    student = book.update_or_create_student(name)
+    if student.last_name is None and student.first_name is None:
+        student.last_name, _, student.first_name = (part.strip() for part in name.partition(","))
 
 
 def _submission(book, lab, rows, submission, course):
     """One student's rows, and the notebook."""
     student, exercises = rows[0]["student"], {f"{e.number} {e.name}": e for e in lab.exercises}
-    book.update_or_create_student(student)
+    _student(book, student)
     when = {} if submission is None else {"timestamp": _utc(submission.time_s)}
     book.update_or_create_submission(lab.name, student, **when)
     for row in rows:
@@ -73,9 +92,7 @@ def _submission(book, lab, rows, submission, course):
         comment = book.find_comment(hole, lab.name, lab.name, student)
         comment.auto_comment = None if row["status"] == "passed" else as_code(f"{row['status']}: {row['message']}")
     book.db.commit()
-    folder = course / "autograded" / student / lab.name
-    folder.mkdir(parents=True, exist_ok=True)
-    nbformat.write(_shown(lab, rows, submission), folder / f"{lab.name}.ipynb")
+    _write(_shown(lab, rows, submission), course / "autograded" / student / lab.name)
 
 
 def as_code(text):
@@ -90,18 +107,22 @@ def _shown(lab, rows, submission):
     except (ValueError, OSError):
         answers = {}
     texts = {name: answer.text for name, answer in answers.items() if answer.text is not None}
+    told = {row["exercise"]: "passed" if row["status"] == "passed" else f"{row['status']}: {row['message']}" for row in rows}
+    return _marked_up(lab, texts, told)
+
+
+def _marked_up(lab, texts, told=None):
+    """Our notebook with these answers, its holes and checks marked up for nbgrader. told: what each exercise's check said."""
     shown = build.lab_notebook(lab.filled(texts))
     cells = iter(shown.cells)
-    told = {row["exercise"]: row for row in rows}
     for exercise in lab.exercises:
         hole = next(cell for cell in cells if "hole" in cell.metadata.get("tags", []))
         check = next(cells)
-        row = told[f"{exercise.number} {exercise.name}"]
         names = _ids(exercise)
         hole.metadata["nbgrader"] = _marks(names[0], solution=True, locked=False)
         check.metadata["nbgrader"] = _marks(names[1], grade=True, points=exercise.points)
-        said = "passed" if row["status"] == "passed" else f"{row['status']}: {row['message']}"
-        check.outputs = [nbformat.v4.new_output("stream", text=said)]
+        if told:
+            check.outputs = [nbformat.v4.new_output("stream", text=told[f"{exercise.number} {exercise.name}"])]
     return shown
 
 
@@ -136,6 +157,7 @@ def main(arguments=None):
     parser.add_argument("course", type=Path, help="nbgrader's folder")
     parser.add_argument("--deadline", action="append", default=[], metavar="[LAB=]TIME", help="as for grading")
     options = parser.parse_args(arguments)
+    warnings.filterwarnings("ignore", module="nbgrader")  # its own queries, of which SQLAlchemy warns
     try:
         rows = json.loads((options.results / "results.json").read_text(encoding="utf-8"))
         handed_in, _ = submissions.find(options.submissions, due := deadlines(options.deadline))

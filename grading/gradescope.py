@@ -14,7 +14,7 @@ import zipfile
 from datetime import datetime
 from pathlib import Path
 
-from grading import classroom, jail, submissions
+from grading import classroom, jail, seeds, submissions
 from grading import lab as labs
 from grading.files import replace
 from grading.lab import ROOT
@@ -31,8 +31,9 @@ set -euo pipefail
 cd "$(dirname "$0")"
 if command -v apt-get > /dev/null; then
     apt-get update
-    apt-get install -y bubblewrap python3-pip python3-venv
+    apt-get install -y --no-install-recommends bubblewrap python3-venv
 fi
+export UV_PYTHON_INSTALL_DIR=/opt/python  # not root's own folder, which a jailed worker can't read
 python3 -m venv /opt/uv
 /opt/uv/bin/pip install -q uv
 /opt/uv/bin/uv venv -q --python 3.11 .venv
@@ -81,7 +82,7 @@ def grade(home):
         outcome = {"score": 0, "output": problem, "tests": []}
     else:
         chosen = jail.choose("none" if settings["unsafe"] else None)
-        hidden = [path for path in (home / "results", home / "submission") if path.is_dir()]
+        hidden = [path for path in (home / "results", home / "submission", home / "source" / SETTINGS) if path.exists()]
         jail.prove(chosen, hidden)
         one = classroom.grade_one(submissions.Submission("student", name, path), settings["seed"], chosen.name)
         outcome = results(one)
@@ -128,6 +129,12 @@ def results(one):
     }
 
 
+def _seed(name, options):
+    if options.seed is not None:
+        return options.seed
+    return seeds.of(seeds.secret(options.seed_file) if options.seed_file else secrets.randbits(127), name)
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="python -m grading.gradescope", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -137,14 +144,14 @@ def main(arguments=None):
     zipping.add_argument("lab")
     zipping.add_argument("--out", type=Path, default=Path("autograder.zip"))
     zipping.add_argument("--seed", type=int, help="of the checks' random cases (one that only the zip has)")
+    zipping.add_argument("--seed-file", type=Path, metavar="FILE", help="as for a class: the same cases there and here")
     zipping.add_argument("--unsafe", action="store_true", help="no jail but Gradescope's container, which holds the solution")
     verbs.add_parser("grade", help="grade what was handed in").add_argument("--home", type=Path, default=Path("/autograder"))
     options = parser.parse_args(arguments)
     try:
         if options.verb == "zip":
             name = labs.resolve(options.lab)
-            seed = secrets.randbits(63) if options.seed is None else options.seed
-            write_zip(name, options.out, seed, options.unsafe)
+            write_zip(name, options.out, _seed(name, options), options.unsafe)
             print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB, for lab {name}; it holds the solution")
         else:
             grade(options.home)

@@ -285,14 +285,17 @@ def prove(jail, hidden=()):
     nursery, caught = Nursery(jail=jail, bare=True), []
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mailbox,
         tempfile.TemporaryDirectory() as outside,
         _heard(signal.SIGUSR1, caught),
         contextlib.closing(nursery),
     ):
         secret = Path(outside) / "secret"
         secret.write_text("secret")
-        os.chmod(outside, 0o777)  # so that nothing but the jail stands before it
-        os.chmod(secret, 0o666)
+        mailbox.bind(f"{outside}/mailbox")
+        mailbox.setblocking(False)
+        for path in (outside, secret, f"{outside}/mailbox"):
+            os.chmod(path, 0o777)  # so that nothing but the jail stands before it
         paths = [*map(str, hidden), str(secret), outside, str(ROOT / "solutions"), str(ROOT / "tests")]
         deadline = time.monotonic() + TRIAL_S
         try:
@@ -307,7 +310,9 @@ def prove(jail, hidden=()):
             raise JailError(f"the jail {jail.name} could not be proved ({problem}); nothing is graded") from None
         escaped += ["end the warm process"] if nursery.process is not warm else []
         escaped += ["signal the grader"] if caught else []
-        escaped += ["write outside"] if os.listdir(outside) != ["secret"] or secret.read_text() != "secret" else []
+        escaped += ["write outside"] if Path(outside, "written").exists() or secret.read_text() != "secret" else []
+        with contextlib.suppress(BlockingIOError):
+            escaped += ["reach a socket"] if mailbox.recv(1) else []
     if escaped:
         raise JailError(f"the jail {jail.name} does not hold: a worker could {', '.join(escaped)}; nothing is graded")
 

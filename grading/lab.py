@@ -14,6 +14,10 @@ SOURCES = STRIPPED if STRIPPED.is_dir() else ROOT / "solutions"
 HEADING = re.compile(r"^### Exercise (\d+\.\d+) · `?(\w+)`?(?: .*)?$", re.MULTILINE)
 TAGS = {"setup", "hole", "driver", "check", "held-out", "answer"}
 
+# What jupytext imports, for over a second and 30 MB, and does without: a grammar of addresses, Jupyter's server.
+for unused in ("rfc3987_syntax", "jupytext.sync_contentsmanager", "jupytext.async_contentsmanager"):
+    sys.modules.setdefault(unused, None)
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -108,7 +112,6 @@ def read(word):
 
 def parse(text, name):
     """A lab from the text of its source (jupytext's percent format); ValueError names the cell that is off."""
-    sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema would build a grammar of addresses, for over a second
     import jupytext
 
     cells = []

@@ -40,7 +40,7 @@ def _cells(path):
         raise ValueError(
             f"{path.name} has {path.stat().st_size / 1e6:.0f} MB; {MAX_NOTEBOOK_BYTES / 1e6:.0f} are allowed: clear its outputs"
         )
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = path.read_text(encoding="utf-8-sig", errors="replace")  # some editors put a mark first
     if not text.strip():
         raise ValueError(f"{path.name} is empty")
     try:

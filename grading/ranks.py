@@ -7,6 +7,7 @@ nothing of another but by messages. What it tells of itself (compute, spans, liv
 import copy
 import math
 import threading
+import time
 
 import torch
 
@@ -58,7 +59,7 @@ class Member(threading.Thread):
         super().__init__(daemon=True)
         self.rank, self.conductor, self.name_, self.arguments = rank, conductor, name, arguments
         self.session = session.ranks[rank]
-        self.session.deadline = session.deadline
+        self.session.deadline, self.session.answered = session.deadline, time.monotonic()
         self.value = self.report = None
 
     def run(self):

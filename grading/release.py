@@ -106,6 +106,8 @@ def prove(release):
     strangers = {path.name for path in release.iterdir()} - {*FILES, *FOLDERS, "labs", "Makefile", "README.md"}
     if strangers:
         raise Leak(f"{', '.join(sorted(strangers))}: nothing of that belongs into a release")
+    if told := [path for path in release.rglob("*") if path.name == "seed" or path.suffix == ".seed"]:
+        raise Leak(f"{told[0].relative_to(release)}: a course's seed is nobody's but the instructor's")
     texts = {path: _text(path) for path in sorted(release.rglob("*")) if path.is_file()}
     for name in labs.names():
         for exercise, lines in _secret_lines(labs.read(name)).items():

@@ -102,6 +102,8 @@ class Prompter:
     def recv(self, count, flags=0):
         if not self.tape:
             return self.socket.recv(count, flags)
+        if self.tape[0][1] is None:
+            raise TimeoutError  # it has had its time
         data = self.tape[0][1][self.place : self.place + count]
         self._go_on(len(data))
         return data or self.socket.recv(count, flags)
@@ -119,7 +121,9 @@ class Prompter:
 
 
 def replay(wire, tape, deadline):
-    """None if the worker answers as on the tape; else what was sent and what came up to the first answer that is another."""
+    """None if the worker answers as on the tape; else what was sent and what came up to the first answer that is another,
+    or that does not come in time (None).
+    """
     for place, (sent, came) in enumerate(tape):
         got = b""
         try:
@@ -128,8 +132,10 @@ def replay(wire, tape, deadline):
                 got += wire._on_time(deadline, wire.socket.recv, min(len(came) - len(got), READ_AHEAD_BYTES))
                 if not came.startswith(got):
                     break
-        except (WireClosed, WireTimeout):
+        except WireClosed:
             pass
+        except WireTimeout:
+            got = None
         if got != came:
             return [*tape[:place], (sent, got)]
     return None

@@ -225,6 +225,7 @@ class Session:
         self.kernels = None  # a worker for kernels' texts, which executes no cell
         self.ranks = []  # sessions of the same cells, one a rank
         self.deadline = None  # of the check that runs now
+        self.answered = None  # when its last call was, or when it began
 
     def call(self, name, args=(), kwargs=None, serve=None):
         """Calls a function of the student's, or a driver."""
@@ -244,8 +245,19 @@ class Session:
         return self.problems.get(name)
 
     def allow(self, seconds):
-        """Sets the time by which the calls from now on must be answered."""
-        self.deadline = time.monotonic() + seconds
+        """Sets how long the calls from now on may take together."""
+        self.answered = time.monotonic()
+        self.deadline = self.answered + seconds
+
+    @contextlib.contextmanager
+    def waiting(self):
+        """Gives the time by which what is asked now must be answered: what passed since the last answer was the check's own."""
+        if self.deadline is not None:
+            self.deadline += time.monotonic() - self.answered
+        try:
+            yield self.deadline
+        finally:
+            self.answered = time.monotonic()
 
     def apart(self):
         """The worker that runs kernels apart from the student's Python."""
@@ -262,7 +274,8 @@ class Session:
 
     def _request(self, *request, serve=None):
         self._start_if_needed()
-        return self.worker.request(*request, deadline=self.deadline, serve=serve)
+        with self.waiting() as deadline:
+            return self.worker.request(*request, deadline=deadline, serve=serve)
 
     def _start_if_needed(self):
         if self.worker is not None and self.worker.pid is not None and self.worker.wire.has_unread():
@@ -277,16 +290,13 @@ class Session:
             ended = isinstance(self.problems.get(name), WorkerEnded)
             if text is None or ended:
                 continue
-            started = time.monotonic()
             try:
-                self.worker.request("execute", text, name, deadline=started + CELL_S)
+                self.worker.request("execute", text, name, deadline=time.monotonic() + CELL_S)
             except WorkerEnded as problem:
                 self.problems[name] = problem
                 return self._start()
             except Exception as problem:
                 self.problems[name] = problem
-            if self.deadline:  # starting again is not the check's time
-                self.deadline += time.monotonic() - started
 
 
 class Remote:

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import secrets
 
 from grading.files import replace
 from grading.lab import ROOT, SOURCES
@@ -30,14 +29,6 @@ class Store:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise Busy from None
-
-    def seed(self):
-        """The seed of this class's checks: drawn once, known to nobody who does not see this folder."""
-        path = self.folder / "seed"
-        with contextlib.suppress(OSError, ValueError):
-            return int(path.read_text())
-        replace(path, f"{secrets.randbits(63)}\n")
-        return int(path.read_text())
 
     def get(self, key):
         """The results kept under a key, None if there are none or if all is to be fresh."""

@@ -17,7 +17,8 @@ CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_ADMIN = 1, 2, 21
 
 # As the kernel's tables have them: (x86-64, arm64); None where there is no such call. From 424 on all machines agree.
 NUMBERS = {
-    "capset": (126, 91), "chmod": (90, None), "chown": (92, None), "clone": (56, 220), "fchmod": (91, 52),
+    "accept": (43, 202), "accept4": (288, 242), "capset": (126, 91), "chmod": (90, None), "chown": (92, None),
+    "clone": (56, 220), "connect": (42, 203), "fchmod": (91, 52),
     "fchmodat": (268, 53), "fchown": (93, 55), "fchownat": (260, 54), "fcntl": (72, 25), "fremovexattr": (199, 16),
     "fsetxattr": (190, 7), "futimesat": (261, None), "ioctl": (16, 29), "ioprio_set": (251, 30), "kcmp": (312, 272),
     "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218), "kill": (62, 129), "lchown": (94, None),
@@ -28,7 +29,8 @@ NUMBERS = {
     "removexattr": (197, 14), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
     "sched_setaffinity": (203, 122), "sched_setattr": (314, 274), "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119), "semget": (64, 190), "setns": (308, 268), "setpriority": (141, 140),
-    "setxattr": (188, 5), "shmget": (29, 194), "socket": (41, 198), "tgkill": (234, 131), "tkill": (200, 130),
+    "setxattr": (188, 5), "shmget": (29, 194), "socket": (41, 198),
+    "socketpair": (53, 199), "tgkill": (234, 131), "tkill": (200, 130),
     "truncate": (76, 45), "umount2": (166, 39), "unshare": (272, 97), "userfaultfd": (323, 282), "utime": (132, None),
     "utimensat": (280, 88), "utimes": (235, None),
     "pidfd_send_signal": (424, 424), "io_uring_setup": (425, 425), "open_tree": (428, 428), "move_mount": (429, 429),

@@ -8,6 +8,7 @@ expected value and no solution. It is forked, not started, since importing torch
 """
 
 import builtins
+import contextlib
 import gc
 import importlib.util
 import os
@@ -66,7 +67,8 @@ def warm_up(names):
     if importlib.util.find_spec("triton"):  # there is none but for Linux
         device.prepare_triton()  # on a GPU it stays out: workers that count have it interpret, the others compile
     for name in names:
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):  # a lab's `from a import b` may name what is no module
+            importlib.import_module(name)
 
 
 def fork(descriptor, control, jail, workers):

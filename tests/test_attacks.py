@@ -70,10 +70,12 @@ class Arena:
         self.unix, self.abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
         self.unix.bind(str(folder / "socket"))
         self.abstract.bind(f"\0{self.tcp.getsockname()[1]}")
-        self.listening = (self.tcp, self.udp, self.unix, self.abstract)
+        self.mailbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.mailbox.bind(str(folder / "mailbox"))
+        self.listening = (self.tcp, self.udp, self.unix, self.abstract, self.mailbox)
         for each in self.listening:
             each.setblocking(False)
-            if each is not self.udp:
+            if each.type == socket.SOCK_STREAM:
                 each.listen()
         (folder / "secret").write_text("secret")
         for path in (folder, *folder.iterdir()):
@@ -85,7 +87,7 @@ class Arena:
     def fill_in(self, text):
         """An attack's text, with the names of what it reaches for."""
         names = {"OUTSIDE": self.outside, "ROOT": ROOT, "PORT": self.tcp.getsockname()[1], "GRADER": os.getpid(),
-                 "UNIX": self.outside / "socket"}
+                 "UNIX": self.outside / "socket", "MAILBOX": self.outside / "mailbox"}
         return re.sub("|".join(names), lambda match: str(names[match[0]]), text)
 
     def state(self):
@@ -100,7 +102,7 @@ class Arena:
         assert self.state() == self.before
         for each in self.listening:
             with pytest.raises(BlockingIOError):
-                each.recv(1) if each is self.udp else each.accept()
+                each.accept() if each.type == socket.SOCK_STREAM else each.recv(1)
         assert self.processes() == self.family  # the warm process is the same one, and nothing else runs
 
     def close(self):

@@ -148,11 +148,41 @@ def alive(pid):
         return False
 
 
+def test_the_process_of_a_class_needs_no_pytorch(tmp_path):
+    """It would hold 150 MB as long as the class is graded."""
+    hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb")
+    code = "import sys; from grading.__main__ import main; main(sys.argv[1:]); print(sorted({'torch', 'matplotlib'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "class"), "--out", str(tmp_path / "out")], cwd=ROOT,
+                         capture_output=True, text=True, timeout=300)
+    assert "1 submissions of 1 students" in run.stdout and run.stdout.endswith("[]\n"), run.stdout + run.stderr
+
+
+def test_what_pytorch_imports_late_is_imported_where_a_lab_uses_it(monkeypatch):
+    source = """\
+# %% tags=["setup"]
+import math
+from torch.utils.flop_counter import FlopCounterMode
+# %% [markdown]
+# ### Exercise 1.1 · f
+# %% tags=["hole"]
+def f(x):
+    return x.backward()
+# %% tags=["check"]
+with FlopCounterMode(display=False):
+    f(1)
+"""
+    monkeypatch.setattr(classroom, "lab", lambda name: lab.parse(source, name))
+    worker, grader = (set(classroom.modules(["99_late"], tags)) for tags in (classroom.IN_WORKER, classroom.IN_GRADER))
+    assert worker & grader >= {"math", "torch.utils.flop_counter"}
+    assert worker - grader == {"torch.fx.experimental.symbolic_shapes"} and grader - worker == {"torch._dynamo"}
+
+
 def test_one_grader_at_a_time(tmp_path):
     first = store.Store(tmp_path)
     with pytest.raises(store.Busy):
         store.Store(tmp_path)
-    assert first.seed() == first.seed() == int((tmp_path / "seed").read_text())
+    del first
+    store.Store(tmp_path)
 
 
 def test_a_key_changes_with_all_that_the_points_follow_from():

@@ -47,21 +47,26 @@ def test_the_rows_are_right_in_nbgrader_s_own_eyes(tmp_path):
     api = pytest.importorskip("nbgrader.api")
     (tmp_path / "nbgrader_config.py").write_text(CONFIG)
     handed_in = {(student, FIRST, 1): Submission(student, FIRST, tmp_path / "none.ipynb", time_s=time_s) for student, time_s in (("ada", 1.8e9), ("bob", 1.8e9 + 60))}
-    all_rows = rows("ada") + rows("bob", permuted=EVIL)
+    all_rows = rows("ada") + rows("bob", permuted=EVIL) + rows("Lovelace, Ada")
     for _ in range(2):  # a second time changes nothing
-        assert gradebook.write(all_rows, handed_in, tmp_path, {FIRST: 1.8e9}) == 2
+        assert gradebook.write(all_rows, handed_in, tmp_path, {FIRST: 1.8e9}) == 3
+    listed = nbformat.read(tmp_path / "source" / FIRST / f"{FIRST}.ipynb", as_version=4)  # the formgrader lists what lies there
+    assert [cell.source for cell in listed.cells] == [cell.source for cell in build.lab_notebook(LAB).cells]
     most = sum(e.points for e in LAB.exercises)
     with api.Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}") as book:
         ada, bob = (book.find_submission(FIRST, student) for student in ("ada", "bob"))
         assert (ada.score, ada.max_score, ada.total_seconds_late, ada.late_submission_penalty) == (most, most, 0, 0)
         assert bob.score == most - 1 and bob.total_seconds_late == 60 and bob.late_submission_penalty == pytest.approx(bob.score / 10)
         assert not ada.needs_manual_grade
+        assert (book.find_student("Lovelace, Ada").last_name, book.find_student("Lovelace, Ada").first_name) == ("Lovelace", "Ada")
+        book.find_student("bob").first_name = "Robert"
         grade = book.find_grade("check-2-1-permuted", FIRST, FIRST, "bob")
         grade.manual_score = 1
         book.db.commit()
     gradebook.write(all_rows, handed_in, tmp_path)
     with api.Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}") as book:
         assert book.find_submission(FIRST, "bob").score == most, "a grader's own mark stays"
+        assert book.find_student("bob").first_name == "Robert"
     done = subprocess.run([sys.executable, "-m", "nbgrader", "generate_feedback", FIRST, "--course", "x"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "feedback" / "bob" / FIRST / f"{FIRST}.html").read_text()

@@ -9,7 +9,7 @@ import zipfile
 import nbformat
 import pytest
 
-from grading import build, classroom, gradescope, lab
+from grading import build, classroom, gradescope, lab, notebook, seeds
 from grading.report import Result
 from grading.submissions import Submission
 
@@ -66,6 +66,12 @@ def test_a_submission_by_any_name_is_graded(home):
     assert all(test["output_format"] == "text" and test["visibility"] == "visible" for test in found["tests"])
 
 
+def test_a_byte_order_mark_costs_nothing(tmp_path):
+    text = nbformat.writes(build.lab_notebook(LAB.filled(LAB.solution)))
+    (tmp_path / "a.ipynb").write_text(text, encoding="utf-8-sig")
+    assert all(answer.attempted for answer in notebook.read_answers(LAB, tmp_path / "a.ipynb").values())
+
+
 def test_what_is_missing_is_told(home):
     assert "there is no notebook" in run(home)["output"]
     found = run(home, one=lambda built: None, two=lambda built: None)
@@ -79,6 +85,19 @@ def test_results_are_in_gradescope_s_form():
     test, = found["tests"]
     assert test == {"number": "1.1", "name": "x", "score": 1, "max_score": 2, "status": "failed", "output": "partly passed: <b>no</b>",
                     "output_format": "text", "name_format": "text", "visibility": "visible"}
+
+
+def test_the_cases_there_are_those_of_the_class(tmp_path, capsys):
+    """A zip made of the course's seed file has the seed of its lab that grading a class with that file has, and no more."""
+    command = ["zip", FIRST, "--out", str(tmp_path / "a.zip"), "--seed-file", str(tmp_path / "course.seed")]
+    assert gradescope.main(command) == 0
+    secret = seeds.secret(tmp_path / "course.seed")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        settings = archive.read(gradescope.SETTINGS).decode()
+    assert json.loads(settings)["seed"] == seeds.of(secret, FIRST) and str(secret) not in settings
+    (tmp_path / "course.seed").write_text("soon\n")
+    assert gradescope.main(command) == 2
+    assert "holds no seed" in capsys.readouterr().err
 
 
 def test_bad_input_gets_one_sentence(tmp_path, capsys):

@@ -2,15 +2,17 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from grading import cgroups, confinement, jail, syscalls
+from grading import confinement, jail, syscalls
 from grading.lab import ROOT
 from grading.run import Nursery, Session, WorkerEnded
 
@@ -216,11 +218,64 @@ def test_an_alarm_in_the_middle_of_a_word_to_the_warm_process_comes_after_it(nur
     assert call(nursery, "def f():\n    return 1") == 1
 
 
-def test_with_a_gpu_the_devices_are_there_and_addresses_have_no_limit(backend, monkeypatch):
-    monkeypatch.setattr(jail, "devices", lambda: ["/dev/zero"])  # stands for a GPU
-    with contextlib.closing(Nursery(jail=backend, bare=True)) as nursery:
-        text = "import resource\ndef f():\n    return resource.getrlimit(resource.RLIMIT_AS)[0], len(open('/dev/zero', 'rb').read(8))"
-        assert call(nursery, text) == (-1, 8)
+@pytest.fixture(scope="module")
+def with_gpu(backend):
+    with pytest.MonkeyPatch.context() as patch, contextlib.closing(Nursery(jail=backend, bare=True)) as nursery:
+        patch.setattr(jail, "devices", lambda: ["/dev/zero"])  # stands for a GPU; tests/test_jail_gpu.py has one
+        nursery.fork().end()
+        yield nursery
+
+
+def test_with_a_gpu_the_devices_are_there_and_addresses_have_no_limit(with_gpu):
+    text = "import resource\ndef f():\n    return resource.getrlimit(resource.RLIMIT_AS)[0], len(open('/dev/zero', 'rb').read(8))"
+    assert call(with_gpu, text) == (-1, 8)
+
+
+DRIVER = """
+import os, socket, threading
+def ours():
+    os.ftruncate(os.memfd_create("x"), 4096)
+    for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
+        listening = socket.socket(socket.AF_UNIX, kind)
+        listening.bind(f"\\0cuda-uvmfd-{os.getpid()}-{kind}")
+        listening.listen()
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file:
+        file.write("cuda-thread")
+def works(make):
+    try:
+        make()
+        return True
+    except OSError:
+        return False
+def f():
+    thread = threading.Thread(target=lambda: done.append(works(ours)))
+    done = []
+    thread.start()
+    thread.join()
+    stream = socket.socket(socket.AF_UNIX)
+    refused = [lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), lambda: socket.socket(socket.AF_INET), lambda: stream.accept(),
+               lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW), lambda: stream.connect("PLACE"), lambda: stream.connect(chr(0) + "PLACE")]
+    return done, [works(make) for make in refused]
+"""
+
+
+def test_with_a_gpu_its_driver_can_start_and_nobody_is_reached(with_gpu):
+    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as abstract, tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        listening.bind(path := f"{folder}/socket")
+        os.chmod(path, 0o777)
+        abstract.bind(f"\0{path}")
+        listening.listen()
+        abstract.listen()
+        assert call(with_gpu, DRIVER.replace("PLACE", path)) == ([True], [False] * 6)
+
+
+def test_with_a_gpu_files_without_a_name_count(with_gpu):
+    hoard = "import os, time\ndef f():\n    for _ in range(8):\n        os.write(os.memfd_create('x'), bytes(60 << 20))\n    time.sleep(20)"
+    with pytest.raises(WorkerEnded, match="killed"):
+        call(with_gpu, hoard)
+    zombies = "import os, time\ndef f():\n    for _ in range(8):\n        if not os.fork():\n            os._exit(0)\n    time.sleep(1)\n    return 1"
+    assert call(with_gpu, zombies) == 1  # of which nothing may be read
 
 
 def test_several_workers_at_once_and_one_that_bombs(nursery):
@@ -234,32 +289,3 @@ def test_several_workers_at_once_and_one_that_bombs(nursery):
         assert session.call("f") == 1
         session.close()
     sessions[0].close()
-
-
-@pytest.mark.parametrize("own, made, found", [
-    ("5:memory:/a\n4:pids:/a/b\n0::/x", ["memory/a", "pids/a/b"], {"memory/a": "memory.limit_in_bytes", "pids/a/b": "pids.max"}),
-    ("0::/user/shell", ["user/shell", "user"], {"user": "memory.max pids.max"}),
-    ("0::/user/shell", ["user/shell"], None)], ids=["version 1", "version 2", "nothing delegated"])
-def test_a_control_group_is_made_where_the_system_hands_one_over(own, made, found, tmp_path, monkeypatch):
-    for folder in made:
-        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-        (tmp_path / folder / "cgroup.subtree_control").write_text("cpu memory pids" if folder == "user" else "")
-    (tmp_path / "own").write_text(own)
-    monkeypatch.setattr(cgroups, "MOUNT", tmp_path)
-    monkeypatch.setattr(cgroups, "OWN", tmp_path / "own")
-    with cgroups.group(1 << 30, 100) as prefix:
-        groups = sorted(tmp_path.rglob("grading-*"))
-        assert {str(path.parent.relative_to(tmp_path)): " ".join(sorted(file.name for file in path.iterdir())) for path in groups} == (found or {})
-        assert [word for word in prefix if "grading-" in word] == [str(path) for path in groups]
-        for path in groups:  # what the kernel would do
-            for file in path.iterdir():
-                file.unlink()
-    assert not list(tmp_path.rglob("grading-*"))
-
-
-def test_a_group_counts_all_its_processes():
-    with cgroups.group(1 << 30, 6) as prefix:
-        if not prefix:
-            pytest.skip("this user can't make a control group here")
-        started = subprocess.run([*prefix, "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 1 & done; wait"], capture_output=True, text=True)
-    assert "fork" in started.stderr.lower()

@@ -80,12 +80,15 @@ def test_an_answer_that_slips_in_is_found(released, tmp_path, monkeypatch, name)
         release.prove(copy)
 
 
-def test_strangers_and_points_are_leaks(released, tmp_path, monkeypatch):
+def test_strangers_points_and_seeds_are_leaks(released, tmp_path, monkeypatch):
     monkeypatch.setattr(lab, "names", lambda: [FIRST])
     copy = tmp_path / release.NAME
     shutil.copytree(released.parent / release.NAME, copy)
     monkeypatch.setattr(release, "_graded", lambda *_: [{"exercise": "1.1 x", "points": 1, "status": "passed"}])
     with pytest.raises(release.Leak, match="an untouched lab got 1 points"):
+        release.prove(copy)
+    (copy / "common" / "course.seed").write_text("1\n")
+    with pytest.raises(release.Leak, match="common/course.seed: a course's seed is nobody's but the instructor's"):
         release.prove(copy)
     (copy / "solutions").mkdir()
     with pytest.raises(release.Leak, match="solutions: nothing of that belongs"):

@@ -1,5 +1,6 @@
 """A replayed check gives the verdict and the message of one that is run, and calls the answer no more often."""
 import socket
+import time
 
 import numpy as np
 import pytest
@@ -92,8 +93,10 @@ def test_what_goes_wrong_in_the_middle_is_told_alike(nursery, executed, at, does
 
 def test_an_endless_loop_is_one_in_a_replay(nursery, executed):
     run(nursery)
+    started_s = time.monotonic()
     result = run(nursery, AT.format(at=5, does="while True: pass"))[0]
     assert (result.points, result.status) == (1, "partly passed") and "add_one(4) took too long" in result.message
+    assert time.monotonic() - started_s < 3.5, "the limit of 2 s is waited for once"
 
 
 def test_the_answer_is_called_as_often_as_without(nursery, executed):

@@ -189,3 +189,15 @@ def test_a_default_dtype_is_that_of_one_lab(nursery):
     answers = {name: Answer(text) for name, text in other.solution.items()}
     assert all(result.status == "passed" for result in score.score(other, answers, nursery))
     assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_check_s_own_time_is_not_the_student_s(nursery):
+    session = Session(nursery, [("f", "import time\ndef f(seconds):\n    time.sleep(seconds)\n    return seconds")])
+    session.call("f", (0,))  # started
+    session.allow(0.5)
+    for _ in range(3):
+        time.sleep(0.4)
+        assert session.call("f", (0.1,)) == 0.1
+    with pytest.raises(WorkerEnded, match="took too long"):
+        session.call("f", (0.4,))  # with the three before it, too long
+    session.close()

@@ -1,0 +1,38 @@
+"""The secret that a course's random cases are drawn from: one file, which the instructor alone has, and a seed a lab."""
+
+import hashlib
+import os
+import secrets
+
+
+class NoSecret(ValueError):
+    """A file holds no secret; the text says what it should hold."""
+
+
+def secret(path):
+    """The number in a file, which is drawn and written, readable for its owner alone, where there is none yet."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return _draw(path)
+    except UnicodeDecodeError:
+        text = ""
+    if not (text.isascii() and text.isdecimal()):
+        raise NoSecret(f"{path} holds no seed: one number of 0 or more, or no such file, and one is drawn")
+    return int(text)
+
+
+def _draw(path):
+    drawn, new = secrets.randbits(127), path.with_name(f"{path.name}.new")
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(f"{drawn}\n")
+        os.replace(new, path)  # whole, or not there
+    finally:
+        new.unlink(missing_ok=True)
+    return drawn
+
+
+def of(number, lab):
+    """The seed of one lab's checks, from which neither the secret nor another lab's seed can be told."""
+    return int.from_bytes(hashlib.sha256(f"{number} {lab}".encode()).digest()[:8], "big")

@@ -1,0 +1,268 @@
+"""The jail on a machine with a GPU: CUDA, Triton and Numba work inside, and it still holds. Where a step fails, the message says all
+that it takes to mend it: what of the jail is to blame, and which system calls and files were refused.
+
+A machine without bubblewrap and packages takes another's: its bwrap on the PATH (it needs libselinux, libpcre2 and libcap). What lies
+on PYTHONPATH must be readable for all.
+"""
+import contextlib
+import functools
+import glob
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+
+import pytest
+
+from grading import jail, syscalls
+from grading.run import Nursery, WorkerEnded
+from grading.worker import WARM
+
+LIMIT_S = 120
+STEPS = {
+    "the driver starts": """
+import ctypes
+cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+assert (code := cuda.cuInit(0)) == 0, f"cuInit gave {code}"
+assert (code := cuda.cuDeviceGetCount(ctypes.byref(count))) == 0 and count.value, f"cuDeviceGetCount gave {code}, {count.value} GPUs"
+""",
+    "PyTorch allocates and multiplies": """
+import torch
+assert torch.cuda.is_available()
+x = torch.randn(512, 512, device="cuda")
+torch.testing.assert_close((x @ x).cpu(), x.cpu() @ x.cpu(), rtol=1e-2, atol=1e-1)
+assert torch.empty(6 << 30, dtype=torch.uint8, device="cuda").fill_(1)[-1].item() == 1  # more than a worker's memory
+assert torch.empty(1 << 20, pin_memory=True).to("cuda", non_blocking=True).sum().isfinite()
+loss = torch.nn.Linear(512, 8, device="cuda")(x).square().mean()
+loss.backward()
+""",
+    "a Triton kernel compiles and runs": """
+import torch, triton
+import triton.language as tl
+@triton.jit
+def doubled(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+x = torch.arange(1000.0, device="cuda")
+out = torch.empty_like(x)
+doubled[(8,)](x, out, 1000, BLOCK=128)
+assert torch.equal(out, 2 * x)
+""",
+    "a Numba kernel compiles and runs": """
+import numpy as np
+from numba import cuda
+@cuda.jit
+def doubled(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = 2 * x[i]
+x = np.arange(1000.0)
+out = np.zeros_like(x)
+doubled[8, 128](x, out)
+assert np.array_equal(out, 2 * x)
+""",
+}
+STEP = """
+import os, traceback
+def f():
+    problem = ""
+    try:
+        exec(compile(TEXT, FILE, "exec"), {{"__name__": "__main__"}})
+    except BaseException as error:
+        problem = f"errno {{getattr(error, 'errno', None)}}; " + traceback.format_exc()[-4000:]
+    return problem, open("refused").read() if os.path.exists("refused") else ""
+TEXT, FILE = {text!r}, "<step>"
+from common import sources
+sources.remember(FILE, TEXT)
+"""
+LOOSER = {  # what the warm process does before anything else
+    "no system call is refused": "syscalls.seccomp = lambda rules: None",
+    "every file may be used": "syscalls.landlock = lambda *paths: None",
+    "nothing has a limit": "import resource; resource.setrlimit = lambda *limit: None",
+}
+# A process outside the filter that answers for the kernel, and notes in a file what it refuses: system calls, and files to open.
+WATCHED = '''
+import ctypes, fcntl, os, socket, struct
+prctl, names = syscalls.prctl, {}
+for name, numbers in syscalls.NUMBERS.items():
+    names[numbers[syscalls.MACHINES[os.uname().machine][0]]] = name
+RECEIVE, SEND, GO_ON = 0xC0502100, 0xC0182101, 1
+
+def answer(listener, worker):
+    seen = set()
+    while True:
+        asked = bytearray(80)
+        fcntl.ioctl(listener, RECEIVE, asked)
+        key, pid, _, number, _, _, *arguments = struct.unpack("=QIIiIQ6Q", asked)
+        name, error, flags = names[number], -1, 0
+        told = f"{name}({', '.join(hex(each) for each in arguments[:4])})"
+        if name == "openat":
+            path, error, flags = text_at(pid, arguments[1]), 0, GO_ON
+            told = refusal(path.replace("/proc/self", f"/proc/{worker}"), arguments[2])
+        elif name in ("clone3", "openat2"):
+            told, error = None, -38
+        if told and told not in seen:
+            seen.add(told)
+            with open("refused", "a") as file:
+                file.write(told + "\\n")
+        try:
+            fcntl.ioctl(listener, SEND, struct.pack("=QqiI", key, 0, error, flags))
+        except OSError:
+            pass  # it has ended
+
+def text_at(pid, address):
+    found = b""
+    while b"\\0" not in found and len(found) < 4096:
+        buffer = ctypes.create_string_buffer(64 - (address + len(found)) % 64)
+        local = struct.pack("=QQ", ctypes.addressof(buffer), len(buffer))
+        syscalls.syscall("process_vm_readv", pid, local, 1, struct.pack("=QQ", address + len(found), len(buffer)), 1, 0)
+        found += buffer.raw
+    return found.split(b"\\0")[0].decode(errors="replace")
+
+def refusal(path, flags):
+    if not path.startswith("/"):
+        return None
+    try:
+        os.close(os.open(path, flags & (os.O_ACCMODE | os.O_TRUNC * path.startswith("/proc")) | os.O_NONBLOCK))
+    except OSError as problem:
+        kept = os.path.dirname(path) in ("/dev", "/dev/shm", "/dev/nvidia-caps") or path.startswith(("/proc", "/run", "/var", "/etc"))
+        if problem.errno in (1, 13, 30) or kept:
+            return f"open {path} for {'reading' if flags & os.O_ACCMODE == 0 else 'writing'}: {problem.strerror}"
+
+def watched(option, *arguments):
+    if option != syscalls.PR_SET_SECCOMP:
+        return prctl(option, *arguments)
+    ours, theirs = socket.socketpair()
+    worker = os.getpid()
+    if not os.fork():
+        answer(socket.recv_fds(theirs, 1, 1)[1][0], worker)
+    listener = syscalls.libc.syscall(ctypes.c_long({"x86_64": 317, "aarch64": 277}[os.uname().machine]), 1, 8, arguments[1])
+    socket.send_fds(ours, [b"x"], [listener])
+    os.close(listener)
+
+seccomp, syscalls.prctl, syscalls.ERROR = syscalls.seccomp, watched, 0x7FC00000
+syscalls.seccomp = lambda rules: seccomp([*rules, syscalls.filter_rule("openat")])
+'''
+
+
+@pytest.fixture(scope="module", params=("bubblewrap", "landlock"))
+def backend(request):
+    if not jail.has_gpu():
+        pytest.skip("there is no GPU here")
+    if problem := jail.JAILS[request.param].problem():
+        pytest.skip(f"there is no {request.param} here: {problem}")
+    return jail.JAILS[request.param]
+
+
+@pytest.fixture(scope="module")
+def nursery(backend):
+    with contextlib.closing(Nursery(bare=True)) as free:
+        attempt(free, "the driver starts")  # the first to call CUDA makes its devices, which takes root
+    with warm(backend) as nursery:
+        yield nursery
+
+
+def warm(backend):
+    """A nursery, to be closed, that has imported what labs import, as far as this machine has it."""
+    nursery = Nursery(jail=backend)
+    nursery.modules = tuple(filter(imports, WARM))
+    return contextlib.closing(nursery)
+
+
+@functools.cache
+def imports(name):
+    return subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True).returncode == 0
+
+
+def attempt(nursery, step):
+    """(what went wrong, "" for nothing; what was refused, if that was watched) with a step in a fresh worker."""
+    try:
+        worker = nursery.fork()
+        worker.request("execute", STEP.format(text=STEPS[step]), "step", deadline=time.monotonic() + LIMIT_S)
+        found = worker.request("call", "f", (), (), deadline=time.monotonic() + LIMIT_S)
+        worker.end()
+        return found
+    except (WorkerEnded, RuntimeError) as problem:
+        return f"{type(problem).__name__}: {problem}", ""
+
+
+@contextlib.contextmanager
+def altered(backend, text):
+    """A nursery whose processes do this first."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        os.chmod(folder, 0o755)
+        with open(os.path.join(folder, "sitecustomize.py"), "w") as file:
+            file.write("import sys\nfrom grading import syscalls\n" + text)
+        patch.syspath_prepend(folder)  # so that the jail lets it be read
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")])))
+        with warm(backend) as nursery:
+            yield nursery
+
+
+def diagnosis(backend, step, problem):
+    """All that it takes to mend a step that fails, as text."""
+    lines = [f"{backend.name}: {step}: {problem}", "", "Would it work otherwise?"]
+    with warm(jail.Jail()) as free:
+        lines.append(f"- outside of the jail: {last(attempt(free, step)[0])}")
+    for what, text in LOOSER.items():
+        with altered(backend, text) as nursery:
+            lines.append(f"- where {what}: {last(attempt(nursery, step)[0])}")
+    with altered(backend, WATCHED) as nursery:
+        problem, refused = attempt(nursery, step)
+    lines += [f"- watched: {last(problem)}; refused were, the failure's reason perhaps among them:", refused or "(nothing)", machine()]
+    return "\n".join(lines)
+
+
+def last(problem):
+    return f"no, {problem.strip().splitlines()[-1]}" if problem else "yes"
+
+
+def machine():
+    """What of this machine matters here, as text."""
+    def told(*command):
+        try:
+            return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            return str(problem)
+    return "\n".join([
+        f"Linux {platform.release()}, Landlock {syscalls.landlock_version()}, user {os.geteuid()}, Python {sys.version.split()[0]} in {sys.prefix} of {sys.base_prefix}",
+        *(f"{name}={os.environ[name]}" for name in jail.ENVIRONMENT if name in os.environ),
+        f"readable: {' '.join(jail.readable())}",
+        f"compiler: {shutil.which('gcc') or shutil.which('clang')}, Python.h: {os.path.exists(sysconfig.get_path('include') + '/Python.h')}, {told('bwrap', '--version')}",
+        told("ls", "-ld", *glob.glob("/dev/nvidia*"), *glob.glob("/dev/nvidia-caps/*"), "/usr/local/nvidia", "/usr/local/cuda"),
+        told("sh", "-c", "ldconfig -p | grep -E 'libcuda.so|libnvidia-ml|libnvidia-ptxjit'; cat /proc/driver/nvidia/version"),
+    ])
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_gpu_works_in_the_jail(backend, nursery, step):
+    problem, _ = attempt(nursery, step)
+    assert not problem, diagnosis(backend, step, problem)
+
+
+def test_a_kernel_is_counted_apart_though_there_is_a_gpu(nursery):
+    text = "@triton.jit\ndef doubled(x, out, BLOCK: tl.constexpr):\n    i = tl.arange(0, BLOCK)\n    tl.store(out + i, 2 * tl.load(x + i))"
+    np = pytest.importorskip("numpy")
+    x, out = np.ones(64, np.float32), np.zeros(64, np.float32)
+    worker = nursery.fork()
+    worker.request("apart", "tiles", text, "doubled", {}, [1, x, out], {"BLOCK": 64}, deadline=time.monotonic() + LIMIT_S)
+    worker.end()
+    assert out.sum() == 128
+
+
+def test_the_jail_is_proved_with_a_gpu(backend, tmp_path):
+    (tmp_path / "ada").mkdir()
+    jail.prove(backend, [tmp_path])
+
+
+def test_what_the_driver_is_refused(backend):
+    """Printed (pytest -rP): what works without it needs no right to it."""
+    with altered(backend, WATCHED) as nursery:
+        for step in STEPS:
+            problem, refused = attempt(nursery, step)
+            print(f"--- {backend.name}: {step}\n{refused}{problem}")
+            assert refused or not problem, problem

@@ -1,0 +1,61 @@
+"""The course's secret seed: what is drawn from it can't be foretold, is the same again, and comes out nowhere."""
+import json
+
+import pytest
+
+from grading import __main__ as command
+from grading import lab, seeds
+from tests.test_classroom import hand_in
+
+FIRST = lab.names()[0]
+TOLD = """\
+seen = []
+def reshaped(*case):
+    seen.append(case)
+    if len(seen) > 1:  # the first is always the same
+        raise ValueError(str(case))"""
+
+
+def test_a_secret_is_drawn_once_and_for_its_owner(tmp_path):
+    path = tmp_path / "course.seed"
+    assert seeds.secret(path) == seeds.secret(path) == int(path.read_text())
+    assert path.stat().st_mode & 0o777 == 0o600 and list(tmp_path.iterdir()) == [path]
+    assert seeds.secret(tmp_path / "other") != seeds.secret(path)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "1.5"])
+def test_what_is_no_secret_stays_as_it_is(tmp_path, text):
+    (tmp_path / "seed").write_text(text)
+    with pytest.raises(seeds.NoSecret, match="one number of 0 or more"):
+        seeds.secret(tmp_path / "seed")
+    assert (tmp_path / "seed").read_text() == text
+
+
+def test_each_lab_has_a_seed_of_its_own():
+    found = {seeds.of(secret, name) for secret in (1, 2) for name in lab.names()}
+    assert len(found) == 2 * len(lab.names()) and seeds.of(1, FIRST) == 3265665623220400389
+
+
+def graded(submissions, out, *options):
+    """What the first random case of an exercise was, as told by an answer that was given it."""
+    assert command.main([str(submissions), "--out", str(out), "--unsafe", "--jobs", "1", *map(str, options)]) == 0
+    return next(row["message"] for row in json.loads((out / "results.json").read_text()) if "reshaped" in row["exercise"])
+
+
+def test_cases_follow_from_the_seed_file_alone(tmp_path):
+    hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb", {"reshaped": TOLD})
+    secret = tmp_path / "course.seed"
+    first = graded(tmp_path / "class", tmp_path / "one", "--seed-file", secret)
+    assert graded(tmp_path / "class", tmp_path / "two", "--seed-file", secret) == first
+    others = {graded(tmp_path / "class", tmp_path / "three"), graded(tmp_path / "class", tmp_path / "four", "--seed", 0)}
+    assert len(others - {first}) == 2
+    told = "".join(path.read_text() for path in (tmp_path / "one").rglob("*") if path.is_file())
+    assert str(seeds.secret(secret)) not in told and str(seeds.of(seeds.secret(secret), FIRST)) not in told
+
+
+def test_bad_input_gets_one_sentence(tmp_path, capsys):
+    hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb")
+    (tmp_path / "soon").write_text("soon")
+    for options in (["--seed", "1", "--seed-file", "x"], ["--seed-file", str(tmp_path / "soon")], ["--seed-file", str(tmp_path / "no" / "x")]):
+        assert command.main([str(tmp_path / "class"), "--out", str(tmp_path / "out"), "--unsafe", *options]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 3

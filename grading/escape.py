@@ -5,11 +5,11 @@ import signal
 import socket
 
 
-def escapes(hidden, outside, port, grader, processes):
-    """What of all this worked, in words; whether a write, a datagram or a signal came out, the grader sees itself.
+def escapes(hidden, outside, port, processes):
+    """What of all this worked, in words; whether a write or a datagram came out, the grader sees itself.
 
     hidden: files and folders not to be read. outside: a folder that anyone may write in. port: on which the grader listens at
-    127.0.0.1. grader: its process id. processes: how many there may be at once.
+    127.0.0.1. processes: how many there may be at once.
     """
     found = [f"read {path}" for path in hidden if read(path)]
     for name in ("secret", "written"):
@@ -19,9 +19,14 @@ def escapes(hidden, outside, port, grader, processes):
         found.append("reach the network")
     if multiply(processes + 8) >= processes + 8:
         found.append(f"start {processes + 8} processes")
-    for pid in {grader, os.getppid()} - {os.getpid(), 0}:
-        hail(pid)  # the grader listens
     return found
+
+
+def call_out(grader):
+    """Sends a signal to the grader, by its process id, which listens; then to the process that this one is forked from."""
+    for pid in (grader, os.getppid()):
+        if pid not in (os.getpid(), 0):
+            hail(pid)
 
 
 def read(path):

@@ -1165,10 +1165,9 @@ ledger.constant("bf16 matmul, large matrices", speed, "FLOP/s", source)
 ledger.table()
 
 # %% [markdown]
-# On an H200 without launches (`make bench`), beside cuBLAS: 0.99, 1.03, 0.99, 0.99 and 1.04 of its speed, 0.88 for the last shape (57 µs to its 50;
-# tiles of 256 columns 81). With bias and GELU it is 1.05 to 1.14 times as fast as what `torch.compile` makes, 0.95 for the last. Why that one? A row
-# of B takes 10,000 bytes, no multiple of 128, so each 128 bytes that TMA fetches lie in two cache lines: with padded rows the same work takes 10 µs
-# less. The library has kernels that bear that better.
+# On an H200 (`make bench`): 0.99, 1.03, 0.99, 0.99 and 1.04 of cuBLAS's speed, 0.88 for the last shape (57 µs to 50; tiles of 256 columns 81).
+# With bias and GELU 1.05 to 1.14 times `torch.compile`'s, 0.95 for the last. Why that one? A row of B takes 10,000 bytes, no multiple of 128, so
+# each 128 bytes that TMA fetches lie in two cache lines: padded rows save 10 µs. The library bears that better.
 #
 # **Tiles feed a tensor core that are large, shared, on their way early, and as many as there are places for them.**
 

@@ -1167,7 +1167,7 @@ ledger.table()
 # %% [markdown]
 # On an H200 (`make bench`): 0.99, 1.03, 0.99, 0.99 and 1.04 of cuBLAS's speed, 0.88 for the last shape (57 µs to 50; tiles of 256 columns 81).
 # With bias and GELU 1.05 to 1.14 times `torch.compile`'s, 0.95 for the last. Why that one? A row of B takes 10,000 bytes, no multiple of 128, so
-# each 128 bytes that TMA fetches lie in two cache lines: padded rows save 10 µs. The library bears that better.
+# each 128 bytes that TMA fetches lie in two cache lines: padded rows save 10 µs.
 #
 # **Tiles feed a tensor core that are large, shared, on their way early, and as many as there are places for them.**
 

@@ -277,7 +277,7 @@ def run(outputs, feeds, evaluate=evaluate):
     return [values[node] for node in outputs]
     # END SOLUTION
 
-# %% tags=["check"] points=2
+# %% tags=["check"] points=2 limit_s=3
 for size in (0, 1, 2, 3):
     rows = [*graphs.random_graph(rng, 10, 2), ("constant", 0.5)]
     rows.append(("multiply", (len(rows) - 2, len(rows) - 1)))

@@ -39,7 +39,7 @@ def test_a_page_says_what_failed_and_what_it_looks_like(tmp_path):
 
 def test_the_line_that_raised_is_marked(tmp_path):
     text = page(tmp_path, graded("ada", message="f(2) raised ZeroDivisionError (line 2: `return 1 / 0`).", text="def f(x):\n    return 1 / 0"))
-    assert "<mark>    return 1 / 0</mark>" in text
+    assert "<pre>def f(x):\n<mark>    return 1 / 0</mark>\n</pre>" in text, "line by line, as it was written"
 
 
 def test_student_text_is_never_html(tmp_path):

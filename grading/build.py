@@ -185,7 +185,7 @@ def _look_often(client):
     channel = client.kc.shell_channel
     wait = channel.get_msg
 
-    async def get_msg(timeout=None):
+    async def get_msg(timeout):
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             with contextlib.suppress(queue.Empty):

@@ -304,8 +304,12 @@ def prove(jail, hidden=()):
             worker.request("execute", Path(__file__).with_name("escape.py").read_text(), "escape", deadline=deadline)
             arguments = (paths, outside, server.getsockname()[1], confinement.PROCESSES)
             escaped = worker.request("call", "escapes", arguments, (), deadline=deadline)
-            with contextlib.suppress(WorkerEnded):  # where it ends the warm process, it ends with it
+            try:
                 worker.request("call", "call_out", (os.getpid(),), (), deadline=deadline)
+            except WorkerEnded:  # as the warm process did, if it ended that
+                nursery.fork().end()
+                if nursery.process is warm:
+                    raise
             worker.end()
             nursery.fork().end()
         except (WorkerEnded, RuntimeError) as problem:

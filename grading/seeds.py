@@ -1,8 +1,9 @@
 """The secret that a course's random cases are drawn from: one file, which the instructor alone has, and a seed a lab."""
 
 import hashlib
-import os
 import secrets
+
+from grading.files import replace
 
 
 class NoSecret(ValueError):
@@ -23,13 +24,8 @@ def secret(path):
 
 
 def _draw(path):
-    drawn, new = secrets.randbits(127), path.with_name(f"{path.name}.new")
-    try:
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(f"{drawn}\n")
-        os.replace(new, path)  # whole, or not there
-    finally:
-        new.unlink(missing_ok=True)
+    drawn = secrets.randbits(127)
+    replace(path, f"{drawn}\n", mode=0o600)
     return drawn
 
 

@@ -1,5 +1,6 @@
 """The course's secret seed: what is drawn from it can't be foretold, is the same again, and comes out nowhere."""
 import json
+import re
 
 import pytest
 
@@ -8,12 +9,14 @@ from grading import lab, seeds
 from tests.test_classroom import hand_in
 
 FIRST = lab.names()[0]
-TOLD = """\
-seen = []
+TOLD = lab.read(FIRST).solution["reshaped"] + """
+import zlib
+right, seen = reshaped, []
 def reshaped(*case):
     seen.append(case)
-    if len(seen) > 1:  # the first is always the same
-        raise ValueError(str(case))"""
+    if len(seen) > 30:  # one case, of few that there are, may be equal for two seeds
+        raise ValueError(f"cases {zlib.crc32(str(seen).encode())}")
+    return right(*case)"""
 
 
 def test_a_secret_is_drawn_once_and_for_its_owner(tmp_path):
@@ -37,9 +40,10 @@ def test_each_lab_has_a_seed_of_its_own():
 
 
 def graded(submissions, out, *options):
-    """What the first random case of an exercise was, as told by an answer that was given it."""
+    """What an exercise's random cases were, as told by an answer that was given them."""
     assert command.main([str(submissions), "--out", str(out), "--unsafe", "--jobs", "1", *map(str, options)]) == 0
-    return next(row["message"] for row in json.loads((out / "results.json").read_text()) if "reshaped" in row["exercise"])
+    told = next(row["message"] for row in json.loads((out / "results.json").read_text()) if "reshaped" in row["exercise"])
+    return re.search(r"cases \d+", told)[0]
 
 
 def test_cases_follow_from_the_seed_file_alone(tmp_path):

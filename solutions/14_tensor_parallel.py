@@ -1077,9 +1077,9 @@ ax.set(ylim=(0, 1), xticks=128 * widths, xticklabels=128 * widths);
 # ### On real devices
 #
 # The same functions on processes: NCCL where there are several GPUs, gloo elsewhere. Communication is what the time is
-# shorter without any. The line is 1/(1 + c·D), with c from the last dot. On a CPU narrow layers lie above it: a message
-# costs α however short it is. On H200s D = 1024 lies below: it takes no less time than D = 2048, since launching its
-# kernels takes longer than running them, and the wire hides under that.
+# shorter without it. The line is 1/(1 + c·D), with c from the last dot. On a CPU narrow layers lie above it: a message
+# costs α however short it is. On H200s D = 1024 lies below: launching its kernels takes longer than running
+# them; the wire hides under that.
 
 # %% tags=["nbval-ignore-output"]
 gpus = torch.cuda.device_count()

@@ -230,7 +230,7 @@ def has_gpu():
 
 def free_uid():
     """A user id that no account and no process has, so that limits a user count for one warm process alone."""
-    taken = {account.pw_uid for account in pwd.getpwall()} | {os.stat(path).st_uid for path in _processes()}
+    taken = {account.pw_uid for account in pwd.getpwall()} | {uid for _, uid in _processes()}
     first = 61184 + os.getpid() % 4096  # systemd's range for users of one run
     return next(uid for uid in (*range(first, 65280), *range(61184, first)) if uid not in taken)
 
@@ -241,14 +241,17 @@ def process_limit(namespaced):
     if os.geteuid() == 0 or (namespaced and release >= (5, 14)):  # then a user namespace has its own count
         return confinement.PROCESSES
     own = 0
-    for path in _processes():
+    for path, uid in _processes():
         with contextlib.suppress(OSError):
-            own += len(os.listdir(f"{path}/task")) if os.stat(path).st_uid == os.getuid() else 0
+            own += len(os.listdir(f"{path}/task")) if uid == os.getuid() else 0
     return own + confinement.PROCESSES
 
 
 def _processes():
-    return [path for path in glob.glob("/proc/[0-9]*") if os.path.exists(path)]
+    """The folder and the user of each process; one that ends while they are listed is left out."""
+    for path in glob.glob("/proc/[0-9]*"):
+        with contextlib.suppress(OSError):
+            yield path, os.stat(path).st_uid
 
 
 def _to_read_python(uid):

@@ -26,6 +26,14 @@ def backend(request):
     return jail.JAILS[request.param]
 
 
+def test_a_process_that_ends_while_processes_are_listed_does_no_harm(monkeypatch):
+    ended = "/proc/4194305"  # beyond the largest process id that Linux gives
+    listed = jail.glob.glob
+    monkeypatch.setattr(jail.glob, "glob", lambda pattern: [ended, *listed(pattern), ended])
+    assert jail.free_uid() not in {os.getuid(), 0}
+    assert jail.process_limit(False) >= confinement.PROCESSES
+
+
 @pytest.fixture(scope="module")
 def nursery(backend):
     with contextlib.closing(Nursery(jail=backend, bare=True)) as nursery:

@@ -1,6 +1,6 @@
 """The int4 matrix-vector product of lab 10 against cuBLAS in bf16, one vector, on a GPU. Goal: 3 times at 8192 × 8192.
 
-    python benchmarks/quantization.py
+    python common/environment.py benchmarks/quantization.py
 
 Every product runs over many copies of its weights, together several times the L2, in one CUDA graph: the cache is cold,
 and a launch costs what it costs in a graph. Times are medians over replays, a product each. The limit is the bytes of
@@ -17,12 +17,16 @@ import torch
 import triton
 import triton.language as tl
 
+from benchmarks.tensor_core_int4 import PARTS, matvec_kernel, pack
+
 LAB = Path(__file__).resolve().parent.parent / "solutions" / "10_quantization.py"
 SIZE, GROUP, GOAL = 8192, 128, 3.0
 MORE = [(8192, 8192, 32), (8192, 8192, 64), (8192, 8192, 256), (8192, 8192, 512), (4096, 4096, 128), (4096, 14336, 128),
         (28672, 8192, 128)]  # rows, columns, group
 CONFIGS = [(8, 128, 1), (16, 128, 1), (4, 256, 2), (8, 256, 2), (16, 256, 2), (4, 512, 4), (8, 512, 4), (16, 512, 4),
            (4, 1024, 8), (8, 1024, 8), (16, 1024, 8)]  # rows a program, words of a row a step, warps
+TENSOR_CORES = [(tiles, unroll, stages)  # 16 rows each a program, chunks unrolled, loads in flight
+                for tiles in (1, 2) for unroll, stages in ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 3), (1, 4))]
 KERNEL, LOOP = "int4_matvec_kernel", "in range(0, GROUPS * WORDS, CELLS)"
 CHANGES = {  # variants of the lab's own kernel: {name: (text, what stands in its place)}
     "lab": ("", ""),
@@ -77,7 +81,9 @@ class Product:
         self.want = real.view(rows, columns) @ self.x.double()
         packed = lab_names()["pack_int4"](codes, group)
         self.bytes = sum(tensor.nbytes for tensor in (packed, scales, self.x, self.y))
-        self.copies = [(packed.clone(), scales.clone()) for _ in range(max(2, 2**29 // packed.nbytes))]
+        self.copies, self.copies_for_tensor_cores = (
+            [(each.clone(), scales.clone(), self.x, self.y) for _ in range(max(2, 2**29 // packed.nbytes))]
+            for each in (packed, pack(codes)))
 
     def calls(self, kernel, config):
         """One launch for each copy; none where the configuration does not fit the shape."""
@@ -85,8 +91,17 @@ class Product:
         if cells % self.words or self.groups * self.words % cells or self.rows % rows:
             return []
         sizes = {"GROUPS": self.groups, "WORDS": self.words, "ROWS": rows, "STEP": cells // self.words, "num_warps": warps}
-        return [lambda args=args: kernel[(self.rows // rows,)](*args, self.x, self.y, **sizes)
-                for args in self.copies]
+        return [lambda args=args: kernel[(self.rows // rows,)](*args, **sizes) for args in self.copies]
+
+    def tensor_core_calls(self, config):
+        """One launch for each copy; none where the shape is not a whole number of programs and of chunks."""
+        tiles, unroll, stages = config
+        rows, columns = 16 * tiles, len(self.x)
+        if self.rows % rows or columns % (128 * PARTS):
+            return []
+        sizes = {"COLUMNS": columns, "GROUP": columns // self.groups, "PARTS": PARTS, "num_warps": PARTS,
+                 "TILES": tiles, "UNROLL": unroll, "STAGES": stages}
+        return [lambda args=args: matvec_kernel[(self.rows // rows,)](*args, **sizes) for args in self.copies_for_tensor_cores]
 
     def error(self, call):
         """Largest error of the result, in units of its root mean square."""
@@ -158,13 +173,19 @@ def report(name, us, size_bytes, bf16, bandwidth):
           flush=True)
 
 
-def compare_variants(product, bf16, bandwidth):
-    """{(name, configuration): microseconds} of every kernel, each reported, and {name: kernel}."""
+def variants(product):
+    """{(name, configuration): calls} of every kernel in every configuration that fits the product's shape."""
     kernels = {name: lab_names(*change)[KERNEL] for name, change in CHANGES.items()}
     kernels["usual unpacking"] = usual_kernel
+    found = {(name, config): product.calls(kernels[name], config) for name, config in itertools.product(kernels, CONFIGS)}
+    found |= {("tensor cores", config): product.tensor_core_calls(config) for config in TENSOR_CORES}
+    return {key: calls for key, calls in found.items() if calls}
+
+
+def compare_variants(product, bf16, bandwidth):
+    """{(name, configuration): microseconds} of every variant, each right and reported."""
     found = {}
-    for (name, kernel), config in itertools.product(kernels.items(), CONFIGS):
-        calls = product.calls(kernel, config)
+    for (name, config), calls in variants(product).items():
         try:
             error = product.error(calls[0])
         except triton.TritonError as problem:  # does not compile, or needs more registers or shared memory
@@ -173,7 +194,7 @@ def compare_variants(product, bf16, bandwidth):
         assert error < 1e-4, f"{name} {config} is {error:.1e} off"
         found[name, config] = time_us(calls)
         report(f"{name} {config}", found[name, config], product.bytes, bf16, bandwidth)
-    return found, kernels
+    return found
 
 
 def main():
@@ -191,15 +212,15 @@ def main():
         report("PyTorch's _weight_int4pack_mm", pytorch_int4_us(SIZE, SIZE, GROUP), product.bytes, bf16, bandwidth)
     except (AttributeError, RuntimeError) as problem:  # private operators come and go
         print(f"PyTorch's _weight_int4pack_mm: {str(problem)[:100]}")
-    found, kernels = compare_variants(product, bf16, bandwidth)
+    found = compare_variants(product, bf16, bandwidth)
     ranked = sorted(found, key=found.get)
     best, plain = ranked[0], next(key for key in ranked if key[0] == "lab")
     for what, key in (("best", best), ("the lab's own text", plain)):
         print(f"{what}: {key}, {bf16 / found[key]:.2f} × bf16 (goal {GOAL})")
     for rows, columns, group in MORE:
         product, bf16 = Product(rows, columns, group), min(bf16_us(rows, columns).values())
-        fitting = (product.calls(kernels[name], config) for name, config in ranked if name == best[0])
-        calls = next(filter(None, fitting))
+        fitting = variants(product)
+        calls = next(fitting[key] for key in ranked if key in fitting and key[0] == best[0])
         assert product.error(calls[0]) < 1e-4, f"{rows} × {columns}, groups of {group}"
         name = f"{rows} × {columns}, groups of {group} (limit {bf16 * bandwidth / product.bytes * 1e3:.2f})"
         report(name, time_us(calls), product.bytes, bf16, bandwidth)

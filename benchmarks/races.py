@@ -164,35 +164,85 @@ def both_ways(function, x, weights, dy):
 # ---------------------------------------------------------------------- lab 15
 
 
-def pipeline(dist, lab, rounds, width, blocks, rows, dtype):
-    """A step of 1F1B; as many steps afterwards are watched: each task is a span."""
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-    rank, p, m = dist.get_rank(), dist.get_world_size(), MICROBATCHES
-    last, tasks, links, losses = rank == p - 1, lab.one_f_one_b(rank, p, m), lab.open_links(dist), []
-    torch.manual_seed(rank)
-    layers = nn.Sequential(*(Perceptron(width, dtype) for _ in range(blocks)))
-    xs, ts = torch.randn(2, m, rows, width, dtype=dtype)
-    schedule = Schedule1F1B(PipelineStage(layers, rank, p, xs.device), m, lambda y, t: F.mse_loss(y, t) / m, scale_grads=False)
+def pipeline(dist, lab, rounds, width, blocks, rows, dtype, peer=True):
+    """A step of 1F1B, beside PyTorch's if peer; then what a step is made of.
 
-    def ours(kind=lab.Stage):
-        layers.zero_grad()
-        return lab.run_stage(dist, kind(layers, m, F.mse_loss if last else None), tasks, xs, ts, torch.empty_like(xs[0]), links)
+    Also the seconds of a message by itself. In the trace: spans "alone F0", ... of the stage by itself, and "F0", ... within
+    each "step", which all ranks begin at the same instant.
+    """
+    own = Pipe(dist, lab, width, blocks, rows, dtype)
+    times_s = against_schedule(dist, own, rounds) if peer else {}
+    message_s = race(dist, {"message": lambda: there_and_back(dist, own.links, own.xs[0])}, rounds, repeats=10)["message"]
+    own.alone()
+    inputs = own.with_gradients()
+    for _ in range(1 + rounds):
+        dist.all_reduce(torch.zeros(1))  # GPUs' clocks drift apart; this ends on all of them at once
+        with ranks.span("step"):
+            own.step(watched(lab.Stage), inputs)
+    return times_s | {"message": message_s / (2 * (dist.get_world_size() - 1))}
+
+
+class Pipe:
+    """This rank's layers, data and links in 1F1B."""
+
+    def __init__(self, dist, lab, width, blocks, rows, dtype):
+        rank, p = dist.get_rank(), dist.get_world_size()
+        self.dist, self.lab, self.last, self.loss = dist, lab, rank == p - 1, F.mse_loss if rank == p - 1 else None
+        self.tasks, self.links = lab.one_f_one_b(rank, p, MICROBATCHES), lab.open_links(dist)
+        torch.manual_seed(rank)
+        self.layers = nn.Sequential(*(Perceptron(width, dtype) for _ in range(blocks)))
+        self.xs, self.ts = torch.randn(2, MICROBATCHES, rows, width, dtype=dtype)
+
+    def step(self, kind, inputs):
+        """The loss of a step, on the last rank, with Stages of this kind."""
+        self.layers.zero_grad()
+        stage = kind(self.layers, MICROBATCHES, self.loss)
+        return self.lab.run_stage(self.dist, stage, self.tasks, inputs, self.ts, torch.empty_like(self.xs[0]), self.links)
+
+    def with_gradients(self):
+        """The inputs, which require gradients: a first stage that leaves them out has less work than the others."""
+        return [x.detach().requires_grad_() for x in self.xs]
+
+    def alone(self):
+        """Each microbatch forward and backward, with no messages."""
+        stage = watched(self.lab.Stage, "alone ")(self.layers, MICROBATCHES, self.loss)
+        for i, x in enumerate(self.with_gradients()):
+            y = stage.forward(i, x, self.ts[i])
+            stage.backward(i, None if self.last else y)
+
+
+def against_schedule(dist, own, rounds):
+    """{name: seconds} of our step and of Schedule1F1B's, with the same layers and data."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+    rank, p, m, losses = dist.get_rank(), dist.get_world_size(), MICROBATCHES, []
+    stage = PipelineStage(own.layers, rank, p, own.xs.device)
+    schedule = Schedule1F1B(stage, m, lambda y, t: F.mse_loss(y, t) / m, scale_grads=False)
 
     def peer():
-        layers.zero_grad()
-        schedule.step(*([xs.flatten(0, 1)] if rank == 0 else []),
-                      **({"target": ts.flatten(0, 1), "losses": losses} if last else {}))
-        return sum(losses).detach() if last else None
+        own.layers.zero_grad()
+        schedule.step(*([own.xs.flatten(0, 1)] if rank == 0 else []),
+                      **({"target": own.ts.flatten(0, 1), "losses": losses} if own.last else {}))
+        return sum(losses).detach() if own.last else None
 
     def results(step):
         loss = step()
-        return [*([loss] if last else []), *(weight.grad for weight in layers.parameters())]
+        return [*([loss] if own.last else []), *(weight.grad for weight in own.layers.parameters())]
+    ours = functools.partial(own.step, own.lab.Stage, own.xs)
     insist(results(ours), results(peer), "pipeline, loss and gradients")
-    times_s = race(dist, {"ours": ours, "peer": peer}, rounds)
-    for _ in range(rounds):
-        dist.barrier()
-        ours(watched(lab.Stage))
-    return times_s
+    return race(dist, {"ours": ours, "peer": peer}, rounds)
+
+
+def there_and_back(dist, links, tensor):
+    """A message from the first rank to the last and back, by the calls of the lab's stages: 2(p − 1) hops."""
+    me, works = dist.get_rank(), []
+    down = [(rank, rank + 1) for rank in range(dist.get_world_size() - 1)]
+    for src, dst in [*down, *((dst, src) for src, dst in reversed(down))]:
+        if me == src:
+            works.append(dist.isend(tensor, dst, group=links[src, dst]))
+        elif me == dst:
+            dist.irecv(torch.empty_like(tensor), src, group=links[src, dst]).wait()
+    for work in works:
+        work.wait()
 
 
 class Perceptron(nn.Module):
@@ -206,14 +256,41 @@ class Perceptron(nn.Module):
         return x + self.down(F.gelu(self.up(x)))
 
 
-def watched(stage):
-    """The class Stage, each of whose tasks is a span in the trace."""
+def watched(stage, before=""):
+    """The class Stage, each of whose tasks is a span in the trace: "F0", after what is put before."""
     class Watched(stage):
-        def forward(self, *args):
-            with ranks.span("task"):
-                return super().forward(*args)
+        def forward(self, i, *args):
+            with ranks.span(f"{before}F{i}"):
+                return super().forward(i, *args)
 
-        def backward(self, *args):
-            with ranks.span("task"):
-                return super().backward(*args)
+        def backward(self, i, *args):
+            with ranks.span(f"{before}B{i}"):
+                return super().backward(i, *args)
     return Watched
+
+
+def timed_pipeline(dist, lab, seconds):
+    """A step of 1F1B whose tasks do nothing but take these seconds, {"F0": s, ...}: for the simulated machine."""
+    rank, p, nothing = dist.get_rank(), dist.get_world_size(), [None] * len(seconds)
+    lab.run_stage(dist, Timed(seconds), lab.one_f_one_b(rank, p, len(seconds) // 2), nothing, nothing, torch.zeros(1),
+                  lab.open_links(dist))
+
+
+class Timed:
+    """A Stage without layers."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def forward(self, i, *_):
+        return self._take(f"F{i}")
+
+    def backward(self, i, *_):
+        return self._take(f"B{i}")
+
+    def weight_gradients(self, i):
+        pass
+
+    def _take(self, task):
+        ranks.compute(self.seconds[task], task)
+        return torch.zeros(1)

@@ -210,6 +210,14 @@ DEADLOCKS = {
         def f(dist):
             dist.all_reduce(torch.zeros(4, 4)[:, 0])
         """, ValueError, "all_reduce: the tensor must be contiguous; this one has shape (4,) and strides (4,)"),
+    "an output with gaps": ("""
+        def f(dist):
+            dist.all_gather_into_tensor(torch.zeros(2, 3).T, torch.zeros(1, 2))
+        """, ValueError, "all_gather_into_tensor: the tensor must be contiguous; this one has shape (3, 2) and strides (1, 3)"),
+    "an input with gaps": ("""
+        def f(dist):
+            dist.reduce_scatter_tensor(torch.zeros(1, 2), torch.zeros(2, 3).T)
+        """, ValueError, "reduce_scatter_tensor: the tensor must be contiguous; this one has shape (3, 2) and strides (1, 3)"),
     "a list that is too short": ("""
         def f(dist):
             dist.all_gather([torch.zeros(2)], torch.zeros(2))

@@ -253,6 +253,7 @@ class Dist:
 
     def reduce_scatter_tensor(self, output, input, op=ReduceOp.SUM, group=None, async_op=False):
         """Leaves in rank r's output the sum (or op) over ranks of piece r of their inputs, cut along the first dimension."""
+        _insist("reduce_scatter_tensor", input)
         parts = _pieces("input", input, self._in(group).size(), output)
         return self._collective("reduce_scatter", output, output, group, async_op, "reduce_scatter_tensor", op=op, parts=parts)
 
@@ -271,8 +272,8 @@ class Dist:
     def _collective(self, name, tensor, out, group, async_op, what=None, root=None, op=None, parts=None):
         """Posts a collective. tensor: whose shape all ranks must share; out: where the result goes; parts: a list brought."""
         what, place, group = what or name, here(), self._in(group)
-        lists = [[] if tensor is None else [tensor], [] if parts is None else parts, out if type(out) is list else []]
-        for each in itertools.chain(*lists):
+        outs = out if type(out) is list else [] if out is None else [out]
+        for each in itertools.chain([] if tensor is None else [tensor], [] if parts is None else parts, outs):
             _insist(what, each)
         operation = {"kind": "collective", "what": what, "name": name, "where": place, "group": group.number}
         if op is not None:
@@ -295,7 +296,7 @@ class Dist:
                       "itemsize": 0 if first is None else first.element_size()}
         operation["bytes"] = operation["elements"] * operation["itemsize"]
         if name == "all_to_all":
-            operation |= {"in_splits": [_bytes(part) for part in parts], "out_splits": [_bytes(part) for part in out]}
+            operation |= {"in_splits": [part.nbytes for part in parts], "out_splits": [part.nbytes for part in out]}
             operation["bytes"] = sum(operation["in_splits"])
         brings = tensor is not None and operation.get("root", self._rank) == self._rank or name in ("reduce", "gather")
         sources = [] if not self._carries else parts if parts is not None else [tensor] if brings else []
@@ -305,7 +306,7 @@ class Dist:
             operation["payload"] = copies if parts is not None else copies[0]
         sent = tuple(zip(sources, copies, strict=True))
         work = self._works([(operation, what, sent, lambda value: _write(out, value))], place)[0]
-        if async_op:
+        if async_op or not self._carries:
             return work
         work.wait()
         return None
@@ -366,10 +367,6 @@ def _insist(what, tensor):
     if not tensor.is_contiguous():
         raise ValueError(f"{what}: the tensor must be contiguous; this one has shape {tuple(tensor.shape)} and strides "
                          f"{tensor.stride()}")
-
-
-def _bytes(tensor):
-    return tensor.numel() * tensor.element_size()
 
 
 def _same(tensor, before):

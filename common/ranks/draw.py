@@ -6,6 +6,8 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
+from common.figures import ink
+
 COMPUTE = ("C0", "C2", "C4", "C5")
 SEND, RECEIVE, IDLE = "C1", "C3", "#ececec"
 PREDICTED = 0.44  # where its line is, below the row
@@ -29,7 +31,7 @@ def timeline(trace, *, predicted=None, title=None, arrows=None, until_s=None, ax
         ax.barh(rank, trace.time_s, 0.56, color=IDLE, zorder=1)
     _compute(ax, trace, colours, 0.0, 0.56)
     _messages(ax, trace, -0.4, 0.4, 0.2 if trace.compute else 0.28)
-    _labels(ax, trace, end_s)
+    _labels(ax, trace, colours, end_s)
     if predicted is not None:
         _line(ax, predicted, colours)
     if arrows if arrows is not None else not trace.compute and len(trace.messages) <= MOST_ARROWS:
@@ -66,15 +68,15 @@ def _messages(ax, trace, top, bottom, thick):
             ax.broken_barh(bars, (rank + place, thick), facecolor=colour, edgecolor="white", linewidth=0.4, zorder=4)
 
 
-def _labels(ax, trace, end_s):
+def _labels(ax, trace, colours, end_s):
     """The names of computations within their bars, for the kinds that have room for them."""
     points_a_second = ax.get_position().width * ax.figure.get_figwidth() * 72 / end_s
     for kind in set(map(_kind, trace.compute)):
         spans = [span for span in trace.compute if _kind(span) == kind]
         room = points_a_second * sorted(span.duration_s for span in spans)[len(spans) // 2]
         for span in spans if room > 4.7 * len(spans[-1].name) + 1 else ():
-            ax.text((span.start_s + span.end_s) / 2, span.rank, span.name, size=7.5, color="white", ha="center", va="center",
-                    zorder=5)
+            ax.text((span.start_s + span.end_s) / 2, span.rank, span.name, size=7.5, color=ink(colours[kind]), ha="center",
+                    va="center", zorder=5)
 
 
 def _line(ax, predicted, colours):

@@ -227,8 +227,7 @@ class Network:
         self.out_free_s[src] = self.in_free_s[dst] = end_s
         self.out_depth[src] = self.in_depth[dst] = depth
         line = send.request.where[0]
-        self.messages.append(Message(src, dst, send.bytes, start_s, end_s, send.request.what, tag, line, depth,
-                                     channel[1] if channel[0] == "messages" else send.request.group))
+        self.messages.append(Message(src, dst, send.bytes, start_s, end_s, send.request.what, tag, line, depth, channel[1]))
         for side in (send, receive):
             if side.agent:
                 self._advance(side.agent, end_s, depth)

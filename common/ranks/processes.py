@@ -150,7 +150,7 @@ class Watch:
         __tracebackhide__ = True
         if self.gone:
             rank = min(self.gone)
-            self.children[rank].join(1.0)
+            self.children[rank].join(10.0)
             raise RankFailed(f"rank {rank} ended its process ({_ending(self.children[rank].exitcode)})")
         rank, (packed, text) = next(iter(self.failed.items()))
         try:

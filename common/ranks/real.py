@@ -45,10 +45,10 @@ class Handle:
     def __init__(self, work, numbers, notes):
         self._work, self._numbers, self._notes = work, numbers, notes
 
-    def wait(self, *args):
+    def wait(self, *args, **kwargs):
         """As torch.distributed's."""
         if self._numbers:  # gloo would wait a second time for ever
-            self._work.wait(*args)
+            self._work.wait(*args, **kwargs)
             self._notes.waited(self._numbers)
             self._numbers = ()
         return True
@@ -126,7 +126,7 @@ class Real:
 
         def call(*args, **kwargs):
             told = {key: self._told(value) for key, value in kwargs.items()}
-            number = describe(*map(self._told, args), **{**told, "async_op": True})._number
+            number = describe(*map(self._told, args), **told)._number
             returned = real(*args, **kwargs)
             if returned is not None:  # asked for with async_op=True
                 return Handle(returned, [number], self._notes)
@@ -145,8 +145,45 @@ class Real:
         return self._groups.get(value, value) if isinstance(value, torch.distributed.ProcessGroup) else value
 
 
+class Packed:
+    """The handle of an all_to_all whose tensors cross as one."""
+
+    def __init__(self, work, received, tensors):
+        self._work, self._received, self._tensors = work, received, tensors
+
+    def wait(self, *args, **kwargs):
+        """As torch.distributed's."""
+        self._work.wait(*args, **kwargs)
+        for tensor, piece in zip(self._tensors, self._received.split([each.numel() for each in self._tensors]), strict=True):
+            tensor.detach().copy_(piece.view(tensor.shape))
+        return True
+
+    def __getattr__(self, name):
+        return getattr(self._work, name)
+
+
+def _all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False):
+    """torch.distributed's; by all_to_all_single where the backend has only that: gloo, with PyTorch 2.11."""
+    dist, lists = torch.distributed, (output_tensor_list, input_tensor_list)
+    try:
+        return dist.all_to_all(*lists, group, async_op)
+    except RuntimeError as error:
+        if "does not support alltoall" not in str(error):
+            raise
+    sizes = [[tensor.numel() for tensor in each] for each in lists]
+    sent = torch.cat([tensor.detach().flatten() for tensor in input_tensor_list])
+    received = sent.new_empty(sum(sizes[0]))
+    work = Packed(dist.all_to_all_single(received, sent, *sizes, group, async_op=True), received, output_tensor_list)
+    if async_op:
+        return work
+    work.wait()
+    return None
+
+
 def _of_torch(name):
     """torch.distributed's function, by the name that this PyTorch wants it called."""
+    if name == "all_to_all":
+        return _all_to_all
     for pair in RENAMED.items():
         if name in pair:
             name = next(each for each in reversed(pair) if hasattr(torch.distributed, each))

@@ -1,6 +1,7 @@
 """The clock of a rank that is a process: computing is sleeping, and times are measured."""
 
 import contextlib
+import functools
 import time
 
 import torch
@@ -92,17 +93,13 @@ class CudaStopwatch(Stopwatch):
         return super().report()
 
 
+@functools.cache
 def cycles_per_s(cycles=20_000_000):
     """The rate of the clock that torch.cuda._sleep counts, measured once."""
-    if "rate" not in RATE:
-        torch.cuda._sleep(cycles)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        torch.cuda._sleep(cycles)
-        end.record()
-        end.synchronize()
-        RATE["rate"] = cycles / (1e-3 * start.elapsed_time(end))
-    return RATE["rate"]
-
-
-RATE = {}
+    torch.cuda._sleep(cycles)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    torch.cuda._sleep(cycles)
+    end.record()
+    end.synchronize()
+    return cycles / (1e-3 * start.elapsed_time(end))

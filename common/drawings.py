@@ -8,7 +8,7 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 
 from common import views
-from common.figures import QUIET
+from common.figures import QUIET, ink
 
 COLOURS = "viridis"
 UNREAD = (0.94, 0.94, 0.94, 1.0)
@@ -142,5 +142,4 @@ def _cells(ax, xs, ys, cell_in, colours, text):
     ax.add_collection(PatchCollection(squares, facecolors=colours, edgecolors="white", linewidths=4 * cell_in))
     size = min(9, 30 * cell_in)
     for x, y, colour, label in zip(xs, ys, colours, text, strict=True):
-        ink = "white" if colour[:3] @ (0.299, 0.587, 0.114) < 0.5 else "#333333"
-        ax.text(x + cell_in / 2, y + 0.47 * cell_in, str(label), size=size, color=ink, ha="center", va="center")
+        ax.text(x + cell_in / 2, y + 0.47 * cell_in, str(label), size=size, color=ink(colour), ha="center", va="center")

@@ -1,19 +1,29 @@
 """Charts of the course, in one style: a prediction is a line, a measurement is dots."""
 
+import math
 import pathlib
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
+from matplotlib.transforms import offset_copy
 
 STYLE = pathlib.Path(__file__).with_name("course.mplstyle")
 QUIET = "#666666"  # for annotations: the colours belong to the data
+MARKS = "osD^vP"  # one a series: on grey paper two colours are one
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def use_style():
     """Applies the course's style to every figure that follows."""
     plt.style.use(STYLE)
+
+
+def ink(colour):
+    """The colour of text that can be read on this one: white or almost black."""
+    return "white" if np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) < 0.48 else "#333333"
 
 
 def predicted_and_measured(
@@ -22,7 +32,7 @@ def predicted_and_measured(
     """Axes with the prediction drawn as a line and the measurement as dots.
 
     x: where it was measured. predicted: a function of one x, or values at x. measured: values at x, or None before
-    there are any. Several series: dicts {label: ...}; what has one label gets one colour.
+    there are any. Several series: dicts {label: ...}; what has one label gets one colour and one mark.
     log: "x", "y", "xy" or "". xunit, yunit: the ticks' unit, written with its prefix (10 µs, 64 MB); without one, the
     label names it. dots_are: what the legend calls the dots.
     """
@@ -32,7 +42,7 @@ def predicted_and_measured(
         if label in lines:
             ax.plot(*_line(x, lines[label], log), color=f"C{i}")
         if label in dots:
-            ax.plot(x, dots[label], "o", color=f"C{i}", zorder=3)
+            ax.plot(x, dots[label], MARKS[i % len(MARKS)], color=f"C{i}", zorder=3)
     ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
     _scale(ax, "x", "x" in log, xunit)
     _scale(ax, "y", "y" in log, yunit)
@@ -48,10 +58,8 @@ def roofline(attainable, points=None, *, title, ridge=None, intensities=(0.05, 5
     """
     ax = ax or plt.subplots()[1]
     ax.plot(*_line(intensities, attainable, "x"), color="C0")
-    for number, (intensity, flops_per_s) in enumerate((points or {}).values(), start=1):
-        ax.plot(intensity, flops_per_s, "o", color="C1", markersize=14, zorder=3 + number)
-        ax.annotate(str(number), (intensity, flops_per_s), color="white", size=8, weight="bold", ha="center",
-                    va="center", zorder=3 + number)
+    for point in (points or {}).values():
+        ax.plot(*point, "o", color="C1", markersize=5, markeredgewidth=0, zorder=4)
     ax.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="FLOP/s", title=title, xlim=intensities)
     _scale(ax, "x", True, "")
     _scale(ax, "y", True, "")
@@ -60,12 +68,30 @@ def roofline(attainable, points=None, *, title, ridge=None, intensities=(0.05, 5
         ax.axvline(ridge, color=QUIET, linewidth=0.8, linestyle=(0, (4, 4)))
         for name, side, shift in (("memory-bound", "right", -6), ("compute-bound", "left", 6)):
             ax.annotate(name, (ridge, 0), (shift, 6), xycoords=("data", "axes fraction"), textcoords="offset points",
-                        ha=side, va="bottom", size=9, color=QUIET)
+                        ha=side, va="bottom", size=9, color=QUIET, bbox={"fc": "white", "lw": 0, "pad": 1})
     if points:
         key = "\n".join(f"{number:\u2007>2}  {name}" for number, name in enumerate(points, start=1))
         ax.annotate(key, (1, 0.5), (14, 0), xycoords="axes fraction", textcoords="offset points", va="center", size=9,
                     linespacing=1.7)
+        _number(ax, points.values())
     return ax
+
+
+def _number(ax, points):
+    """Puts each point's number on its dot or, where it would cover an earlier number, below, with a line to its dot."""
+    ax.figure.draw_without_rendering()  # the layout decides what lies on what
+    taken = []
+    for number, point in enumerate(points, start=1):
+        x, y = ax.transData.transform(point) * 72 / ax.figure.dpi
+        drop = 0
+        while any(math.hypot(x - u, y - drop - v) < 11 for u, v in taken):
+            drop += 14
+        taken.append((x, y - drop))
+        below = offset_copy(ax.transData, ax.figure, y=-drop, units="points")
+        line = {"arrowstyle": "-", "color": "C1", "shrinkB": 0} if drop else None
+        ax.plot(*point, "o", color="C1", markersize=14, zorder=3, transform=below)
+        ax.annotate(str(number), point, (0, -drop), textcoords="offset points", color="white", size=8, weight="bold",
+                    ha="center", va="center", zorder=5, arrowprops=line)
 
 
 def ladder(rungs, *, xlabel, title, ceiling=None, ax=None):
@@ -82,12 +108,14 @@ def ladder(rungs, *, xlabel, title, ceiling=None, ax=None):
         label = _short(value) + (f" ({value / most:.0%})" if ceiling else "")
         style = {"color": "white", "ha": "right"} if value > 0.7 * right else {"ha": "left"}  # inside a long bar
         shift = -5 if "color" in style else 5
-        ax.annotate(label, (value, place), (shift, 0), textcoords="offset points", va="center", size=9, **style)
+        end = min(value, most or value)  # the ceiling's line would cross the label of a bar that passes it
+        ax.annotate(label, (end, place), (shift, 0), textcoords="offset points", va="center", size=9, **style)
     if ceiling:
         ax.axvline(most, color="C1")
         ax.annotate(f"{name}: {_short(most)}", (most, 1), (0, 3), xycoords=("data", "axes fraction"),
                     textcoords="offset points", ha="right", va="bottom", size=9, color="C1")
     ax.set(xlabel=xlabel, title=title, xlim=(0, right))
+    ax.xaxis.set_major_formatter(lambda value, _: _short(value))
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
     return ax
@@ -125,20 +153,29 @@ def _scale(ax, name, is_log, unit):
     if is_log or unit:
         prefixed = EngFormatter(unit)
         plain = not unit  # "100 m" of nothing is 0.1
-        axis.set_major_formatter(lambda value, _: f"{value:g}" if plain and value < 1 else prefixed(value))
+        axis.set_major_formatter(lambda value, _: _fraction(value) if plain and value < 1 else prefixed(value))
+
+
+def _fraction(value):
+    """A number below one as people write it: 0.02, 10⁻⁵, 2·10⁻⁵."""
+    digits, power = f"{value:.0e}".split("e")
+    if value == 0 or int(power) >= -3:
+        return f"{value:g}"
+    return ("" if digits == "1" else f"{digits}·") + "10" + f"{int(power)}".translate(SUPERSCRIPTS)
 
 
 def _legend(ax, lines, dots, dots_are):
     """One series: which mark is which. Several: their colours, and what lines and dots are."""
     if set(lines) | set(dots) == {""}:
         marks = [Line2D([], [], color="C0", label="predicted")]
-        marks += [Line2D([], [], color="C0", linestyle="", marker="o", label=dots_are)] if dots else []
+        marks += [Line2D([], [], color="C0", linestyle="", marker=MARKS[0], label=dots_are)] if dots else []
         ax.legend(handles=marks)
         return
     marks = [
         Line2D([], [], color=f"C{i}", label=label, linestyle="-" if label in lines else "",
-               marker="o" if label in dots else "")
+               marker=MARKS[i % len(MARKS)] if label in dots else "")
         for i, label in enumerate(dict.fromkeys([*lines, *dots]))
     ]
+    aside = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(marks) > 3 else {}  # inside, it lay on the data
     ax.legend(handles=marks, title=f"line: predicted, dots: {dots_are}" if dots else "predicted", title_fontsize=9,
-              alignment="left", handlelength=2.4)
+              alignment="left", handlelength=2.4, **aside)

@@ -194,7 +194,7 @@ def _label(value):
     if value is None or isinstance(value, str):
         return "", DEAD
     array = np.asarray(value)
-    text = f"{array.item():.3g}" if array.size == 1 else "×".join(map(str, array.shape))
+    text = f"{array.item():.3g}".replace("-", "−") if array.size == 1 else "×".join(map(str, array.shape))
     return text, None if np.isfinite(array).all() else WRONG
 
 

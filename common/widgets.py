@@ -29,4 +29,5 @@ def permuted_and_sliced():
     offer_orders()
     shape.observe(offer_orders, names="value")
     picture = ipywidgets.interactive_output(draw, {"order": order, "start": start, "step": step})
+    picture.layout.min_height = "335px"  # the tallest: what stands below does not jump
     return ipywidgets.VBox([ipywidgets.HBox([shape, order]), ipywidgets.HBox([start, step]), picture])

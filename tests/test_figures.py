@@ -51,6 +51,7 @@ def test_what_has_one_label_has_one_colour():
     (a, b_line), (b_dots, c) = marks(ax)
     assert b_line.get_color() == b_dots.get_color()
     assert len({a.get_color(), b_line.get_color(), c.get_color()}) == 3
+    assert b_dots.get_marker() != c.get_marker(), "on grey paper two colours are one"
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b", "c"]
 
 
@@ -59,16 +60,45 @@ def test_ticks_are_written_as_people_say_them():
     assert ax.yaxis.get_major_formatter()(1e-5, 0) == "10 µs"
     assert ax.xaxis.get_major_formatter()(0.1, 0) == "0.1"
     assert ax.xaxis.get_major_formatter()(1000, 0) == "1 k"
+    assert [ax.xaxis.get_major_formatter()(value, 0) for value in (0.001, 1e-5, 2e-12)] == ["0.001", "10⁻⁵", "2·10⁻¹²"]
+
+
+def test_text_can_be_read_on_every_colour():
+    def light(colour):  # WCAG 2.2, relative luminance
+        parts = np.array(matplotlib.colors.to_rgb(colour))
+        return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ (0.2126, 0.7152, 0.0722) + 0.05
+
+    for colour in [*(f"C{i}" for i in range(6)), *plt.get_cmap("viridis")(np.linspace(0, 1, 32))]:
+        dark, bright = sorted([light(colour), light(figures.ink(colour))])
+        assert bright > 3 * dark, f"{figures.ink(colour)} on {colour}"
 
 
 def test_a_roofline_numbers_its_points_and_parts_them_at_the_ridge():
     ax = figures.roofline(lambda i: min(100, 10 * i), {"add": (0.1, 0.9), "matmul": (50, 95)}, ridge=10, title="R")
     lines, dots = marks(ax)
-    assert [float(dot.get_xdata()[0]) for dot in dots] == [0.1, 50]
+    assert {float(dot.get_xdata()[0]) for dot in dots} == {0.1, 50}
     texts = [text.get_text() for text in ax.texts]
     assert {"1", "2", "memory-bound", "compute-bound"} <= set(texts)
     assert any("add" in text and "matmul" in text for text in texts)
     assert max(lines[0].get_ydata()) == 100
+
+
+def test_in_a_roofline_no_number_covers_another():
+    close = {name: (1 + i / 5, 2e12 + i * 1e10) for i, name in enumerate("abcd")}
+    ax = figures.roofline(lambda i: min(8e14, 4e12 * i), close | {"far": (900, 5e14)}, title="R")
+    ax.figure.draw_without_rendering()
+    discs = [line for line in ax.lines if line.get_markersize() == 14]
+    places = np.concatenate([disc.get_transform().transform(disc.get_xydata()) for disc in discs])
+    apart = np.linalg.norm(places[:, None] - places, axis=-1) + 1e3 * np.eye(len(close) + 1)
+    assert apart.min() > 10 / 72 * ax.figure.dpi
+    assert np.allclose(places[-1], ax.transData.transform((900, 5e14))), "it had room where it is"
+
+
+def test_many_series_are_named_beside_the_figure():
+    for count, beside in [(3, False), (5, True)]:
+        ax = figures.predicted_and_measured([1, 2], {str(i): [i, i] for i in range(count)}, **LABELS)
+        ax.figure.draw_without_rendering()
+        assert (ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1) == beside
 
 
 def test_the_style_is_set_and_needs_no_font_that_is_not_there():
@@ -90,3 +120,11 @@ def test_a_ladder_has_a_bar_a_rung_from_the_top_and_the_ceiling_as_a_line():
 def test_a_ladder_of_counts_needs_no_ceiling():
     ax = figures.ladder({"naive": 139_264, "tiled": 4096}, xlabel="sectors", title="T")
     assert [text.get_text() for text in ax.texts] == ["139,264", "4,096"] and not ax.lines
+    assert ax.xaxis.get_major_formatter()(20000, 0) == "20,000"
+
+
+def test_the_ceiling_crosses_no_label():
+    ax = figures.ladder({"one ring": 311, "eight rings": 336}, ceiling=("NCCL", 327), xlabel="GB/s", title="T")
+    ax.figure.draw_without_rendering()
+    ceiling = ax.transData.transform((327, 0))[0]
+    assert all(text.get_window_extent().x1 < ceiling for text in ax.texts[:2])

@@ -5,7 +5,7 @@ import numpy as np
 from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 
-from common.figures import QUIET
+from common.figures import QUIET, ink
 from common.simt import dtypes
 from common.simt.counters import BANKS, SECTOR_BYTES, WARP, WORD_BYTES, halves, select
 
@@ -130,8 +130,7 @@ def _canvas(columns, rows, labelled):
 def _cell(ax, x, y, colour, text, width=1):
     ax.add_collection(PatchCollection([Rectangle((x, y), width, 1)], facecolors=[colour], edgecolors="#bbbbbb", linewidths=0.5))
     if text != "":
-        dark = not isinstance(colour, str) and colour[:3] @ (0.299, 0.587, 0.114) < 0.5
-        ax.text(x + width / 2, y + 0.47, str(text), size=6.5, ha="center", va="center", color="white" if dark else "#333333")
+        ax.text(x + width / 2, y + 0.47, str(text), size=6.5, ha="center", va="center", color=ink(colour))
 
 
 def _lanes(ax, lanes, columns, rows, shown, width, lift=0):

@@ -1,6 +1,7 @@
-"""Canvas: the class's points as the CSV that its gradebook imports.
+"""Canvas: what it collected laid out for the grader, and the class's points as the CSV that its gradebook imports.
 
-python -m grading.canvas RESULTS --roster EXPORT.csv    RESULTS/canvas.csv; EXPORT.csv is what Canvas' gradebook exports
+python -m grading.canvas unpack SUBMISSIONS.zip FOLDER        "Download Submissions" as FOLDER/<Canvas id>/NN_noun.ipynb
+python -m grading.canvas marks RESULTS --roster EXPORT.csv    RESULTS/canvas.csv; EXPORT.csv is what Canvas' gradebook exports
 """
 
 import argparse
@@ -9,6 +10,7 @@ import io
 import json
 import re
 import sys
+import zipfile
 from pathlib import Path
 
 from grading.files import replace
@@ -16,6 +18,21 @@ from grading.report import plain
 
 WHO = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
 POSSIBLE = "Points Possible"
+DOWNLOADED = re.compile(r"[^/]+?_(\d+)_\d+_([^/]+\.ipynb)")  # lovelaceada_LATE_11_345678_01_strides-2.ipynb: 11 is her id
+
+
+def unpack(archive, folder):
+    """({Canvas ids}, [files left out]): writes each notebook of Canvas' zip to folder/<Canvas id>/<its own name>."""
+    students, strays = set(), []
+    with zipfile.ZipFile(archive) as files:
+        for name in files.namelist():
+            if told := DOWNLOADED.fullmatch(name):
+                (folder / told[1]).mkdir(parents=True, exist_ok=True)
+                (folder / told[1] / told[2]).write_bytes(files.read(name))
+                students.add(told[1])
+            else:
+                strays.append(name)
+    return students, strays
 
 
 def table(rows, roster):
@@ -56,18 +73,38 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="python -m grading.canvas", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--roster", type=Path, help="the gradebook as Canvas exports it: who is who")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    unpacking = verbs.add_parser("unpack", help="lay out what Canvas collected")
+    unpacking.add_argument("archive", type=Path, metavar="SUBMISSIONS.zip")
+    unpacking.add_argument("folder", type=Path, metavar="FOLDER")
+    marking = verbs.add_parser("marks", help="write the points as Canvas imports them")
+    marking.add_argument("results", type=Path, metavar="RESULTS", help="the folder that the grader wrote")
+    marking.add_argument("--roster", type=Path, help="the gradebook as Canvas exports it: who is who")
     options = parser.parse_args(arguments)
     try:
-        rows = json.loads((options.results / "results.json").read_text(encoding="utf-8"))
-        roster = _roster(options.roster) if options.roster else []
+        _unpack(options) if options.verb == "unpack" else _mark(options)
     except OSError as problem:
-        print(f"grading: {problem.filename} can't be read: {problem.strerror}", file=sys.stderr)
+        print(f"grading: {problem.filename} can't be read or written: {problem.strerror}", file=sys.stderr)
+        return 2
+    except zipfile.BadZipFile:
+        print(f"grading: {options.archive} is no zip file", file=sys.stderr)
         return 2
     except ValueError as problem:
         print(f"grading: {problem}", file=sys.stderr)
         return 2
+    return 0
+
+
+def _unpack(options):
+    students, strays = unpack(options.archive, options.folder)
+    for name in strays:
+        print(f"left out: {name} (no notebook that Canvas named)")
+    print(f"{len(students)} students: {options.folder}")
+
+
+def _mark(options):
+    rows = json.loads((options.results / "results.json").read_text(encoding="utf-8"))
+    roster = _roster(options.roster) if options.roster else []
     header, lines, unknown = table(rows, roster)
     text = io.StringIO()
     csv.writer(text).writerows([header, *([plain(value) for value in line] for line in lines)])
@@ -77,7 +114,6 @@ def main(arguments=None):
     if not roster:
         print("Without --roster the folders' names stand for logins: Canvas matches them by SIS Login ID.")
     print(f"{len(lines) - 1} students: {options.results / 'canvas.csv'}")
-    return 0
 
 
 def _roster(path):

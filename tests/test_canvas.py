@@ -1,8 +1,9 @@
-"""Canvas: the CSV that its gradebook imports."""
+"""Canvas: its zip of submissions laid out, and the CSV that its gradebook imports."""
 import csv
 import json
+import zipfile
 
-from grading import canvas, report
+from grading import canvas, report, submissions
 from grading.report import Result
 
 EXPORT = """\
@@ -21,7 +22,7 @@ def results(tmp_path, *students):
 
 
 def table(tmp_path, *more):
-    assert canvas.main([str(tmp_path), *map(str, more)]) == 0
+    assert canvas.main(["marks", str(tmp_path), *map(str, more)]) == 0
     with (tmp_path / "canvas.csv").open(newline="") as file:
         return list(csv.reader(file))
 
@@ -45,11 +46,32 @@ def test_without_one_the_folders_are_logins(tmp_path):
 
 
 def test_bad_input_gets_one_sentence(tmp_path, capsys):
-    assert canvas.main([str(tmp_path)]) == 2
+    assert canvas.main(["marks", str(tmp_path)]) == 2
     results(tmp_path, "ada")
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    assert canvas.main([str(tmp_path), "--roster", str(tmp_path / "x.csv")]) == 2
+    assert canvas.main(["marks", str(tmp_path), "--roster", str(tmp_path / "x.csv")]) == 2
     (tmp_path / "results.json").write_text(json.dumps([]))
-    assert canvas.main([str(tmp_path)]) == 0
+    assert canvas.main(["marks", str(tmp_path)]) == 0
     told = capsys.readouterr().err.strip().splitlines()
     assert len(told) == 2 and "no gradebook that Canvas exported" in told[1]
+
+
+def test_what_canvas_collected_is_laid_out_for_the_grader(tmp_path, capsys):
+    archive, folder = tmp_path / "submissions.zip", tmp_path / "class"
+    with zipfile.ZipFile(archive, "w") as files:
+        for name in ("lovelaceada_11_345678_01_strides.ipynb", "o_neillzofia_LATE_12_345679_01_strides-2 (1).ipynb",
+                     "lovelaceada_11_345680_02_arithmetic_intensity.ipynb", "babbagecharles_13_345681_essay.pdf",
+                     "x_14_1_../01_strides.ipynb", "01_strides.ipynb"):
+            files.writestr(name, "{}")
+    assert canvas.main(["unpack", str(archive), str(folder)]) == 0
+    assert {(one.student, one.lab) for one in submissions.find(folder)[0]} == {
+        ("11", "01_strides"), ("11", "02_arithmetic_intensity"), ("12", "01_strides")}
+    said = capsys.readouterr().out
+    assert said.count("left out: ") == 3 and said.endswith(f"2 students: {folder}\n")
+
+
+def test_what_is_no_zip_is_told(tmp_path, capsys):
+    (tmp_path / "submissions.zip").write_text("no")
+    for name, told in (("submissions.zip", "is no zip file"), ("absent.zip", "No such file")):
+        assert canvas.main(["unpack", str(tmp_path / name), str(tmp_path / "class")]) == 2
+        assert told in capsys.readouterr().err

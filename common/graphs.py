@@ -28,7 +28,11 @@ def values(rows, feeds):
         else:
             arguments = [found[i] for i in inputs]
             dead = op != "merge" and any(value is None for value in arguments)
-            found.append(None if dead else torch_operator(op)(*arguments))
+            try:
+                found.append(None if dead else torch_operator(op)(*arguments))
+            except RuntimeError as error:
+                shapes = [None if x is None else tuple(x.shape) for x in arguments]
+                raise ValueError(f"row {number}, {op} of shapes {shapes}: {error}") from None
     return found
 
 
@@ -42,9 +46,16 @@ def adjoints(rows, outputs, inputs, g):
     """The values of these outputs of a graph of placeholders g, x0, x1, ...: a list of tensors.
 
     Each is summed down to its input's shape; None where there is no output, or where its branch was not taken.
+    ValueError where that is not possible.
     """
+    import torch
+
     found = values(rows, {"g": g} | {f"x{i}": x for i, x in enumerate(inputs)})
     given = [None if output is None else found[output] for output in outputs]
+    for i, (v, x) in enumerate(zip(given, inputs, strict=True)):
+        if v is not None and torch.broadcast_shapes(v.shape, x.shape) != v.shape:
+            raise ValueError(f"the adjoint of input {i} has shape {tuple(v.shape)}: the input's, {tuple(x.shape)}, "
+                             "is not expandable to that")
     return [v if v is None else v.sum_to_size(x.shape) for v, x in zip(given, inputs, strict=True)]
 
 

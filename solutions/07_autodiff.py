@@ -187,18 +187,27 @@ def ordered(rows, outputs):
     """topological_order() of the graph of these rows, as numbers of rows."""
     made = nodes(rows)
     number = {node: i for i, node in enumerate(made)}
-    return [number[node] for node in topological_order([made[i] for i in outputs])]
+    topological_order(made[:1])  # an earlier call leaves nothing behind
+    order = topological_order([made[i] for i in outputs])
+    assert isinstance(order, list), f"topological_order gave a {type(order).__name__}, want a list"
+    return [number[node] for node in order]
 
 def computed(rows, outputs, feeds):
     """run() on the graph of these rows, once for each of the feeds: lists of arrays."""
     made, results = nodes(rows), []
+    needed = graphs.operators([rows[i] for i in graphs.ancestors(rows, outputs)])
     for feed in feeds:
-        left = iter(range(3 * graphs.operators(rows)))
-        def once(op, *values, left=left):
-            assert next(left, None) is not None, "run evaluates an operator once for each of its users"
+        ran = []
+        def once(op, *values, ran=ran):
+            ran.append(op)
+            assert len(ran) <= needed, "run evaluates an operator twice, or once for each of its users"
             return evaluate(op, *values)
         named = {made[i]: feed[name] for i, (op, name) in enumerate(rows) if op == "placeholder"}
-        results.append([np.asarray(value) for value in run([made[i] for i in outputs], named, once)])
+        values = run([made[i] for i in outputs], named, once)
+        assert isinstance(values, (list, tuple)), f"run gave a {type(values).__name__}, want a list"
+        assert ran or results, "run never calls the evaluate that it is given"
+        assert len(named) == len(feed), "run writes into feeds: they are the caller's, copy them"
+        results.append([np.asarray(value) for value in values])
     return results
 
 # %% [markdown]
@@ -233,11 +242,11 @@ def topological_order(outputs):
 # %% tags=["check"] points=2
 for _ in range(40):
     rows = graphs.random_graph(rng, 12, 3)
-    outputs = rng.choice(len(rows), 2, replace=False).tolist()
+    outputs = rng.choice(len(rows), 2, replace=False)[[0, 1, 0]].tolist()  # one is asked for twice
     order, needed = ordered(rows, outputs), graphs.ancestors(rows, outputs)
     gave = f"topological_order of rows {outputs} of {rows} gave {order}"
-    assert isinstance(order, list) and len(order) == len(set(order)), f"{gave}: it lists a node twice"
-    assert set(order) == needed, f"{gave}, want what the outputs need, nothing else: {sorted(needed)}"
+    assert len(order) == len(set(order)), f"{gave}: it lists a node twice"
+    assert set(order) == needed, f"{gave}, want what the outputs need, in each call: {sorted(needed)}"
     early = [(i, j) for n, i in enumerate(order) for j in graphs.inputs(rows[i]) if j not in order[:n]]
     assert not early, f"{gave}: row {early[0][0]} stands before its input, row {early[0][1]}"
 chain = [("placeholder", "x")] + [("sin", (i,)) for i in range(5000)]
@@ -264,7 +273,8 @@ def run(outputs, feeds, evaluate=evaluate):
     """The values of these nodes: a list.
 
     feeds: {placeholder: value}. A constant's value is node.value; an operator's is
-    evaluate(node.op, *values of its inputs). Each operator is evaluated once, and no node is changed.
+    evaluate(node.op, *values of its inputs). Each operator is evaluated once; nodes and feeds stay as
+    they are.
     About six lines.
     """
     # BEGIN SOLUTION
@@ -277,19 +287,24 @@ def run(outputs, feeds, evaluate=evaluate):
     return [values[node] for node in outputs]
     # END SOLUTION
 
-# %% tags=["check"] points=2 limit_s=3
-for size in (0, 1, 2, 3):
+# %% tags=["check"] limit_s=3
+rows = [("placeholder", "x"), *[("add", (i, i)) for i in range(60)], ("subtract", (0, 60))]
+x, f = np.array(1.5), np.array(1.5 - 1.5 * 2**60)
+agree(computed(rows, [0, 61], [{"x": 1.5}]), [[x, f]], "run of x and x - (x doubled 60 times), x = 1.5",
+    mistakes={"Hand evaluate the inputs in their order.": [[x, np.array(-f)]]})
+print("run evaluates each operator once")
+
+# %% tags=["check"]
+for size in (1, 2, 3, 0):
     rows = [*graphs.random_graph(rng, 10, 2), ("constant", 0.5)]
-    rows.append(("multiply", (len(rows) - 2, len(rows) - 1)))
+    rows.append(("divide", (len(rows) - 2, len(rows) - 1)))
     feeds = [{"x0": rng.normal(size=(size, 3)), "x1": rng.normal(size=3)} for _ in range(2)]
-    outputs = [len(rows) - 1, len(rows) - 5, len(rows) - 1]
+    outputs = [len(rows) - 1, len(rows) - 5, len(rows) - 2, len(rows) - 1]
     tensors = [{name: torch.tensor(x) for name, x in feed.items()} for feed in feeds]
     want = [[value.numpy() for value in graphs.evaluated(rows, outputs, feed)] for feed in tensors]
     agree(computed(rows, outputs, feeds), want, f"run of {outputs} of {rows}", rtol=1e-9, mistakes={
         "Both runs gave the same: a run must leave nothing in the nodes.": [want[0], want[0]]})
-doubled = [("placeholder", "x")] + [("add", (i, i)) for i in range(60)]
-agree(computed(doubled, [60], [{"x": 1.5}]), [[np.array(1.5 * 2**60)]], "run of x doubled 60 times")
-print("run agrees with PyTorch on random graphs, and evaluates each operator once")
+print("run agrees with PyTorch on random graphs")
 
 # %%
 x, y = placeholders("x", "y")
@@ -399,13 +414,13 @@ def dual(op, *pairs):
 
 # %% tags=["check"] points=2
 binary = ["add", "subtract", "multiply", "divide", "matmul"]
-for op, n in [(op, n) for op in [*binary, "exp", "log", "sin", "tanh", "sum"] for n in (0, 1, 3)]:
+for op, n in [(op, n) for op in [*binary, "exp", "log", "sin", "tanh", "sum"] for n in (1, 3, 0)]:
     (a, b), (da, db) = inputs, ways = [[rng.uniform(1, 2, (n, n)) for _ in range(2)] for _ in range(2)]
     count = 2 if op in binary else 1
     tensors = [[torch.tensor(x) for x in group[:count]] for group in (inputs, ways)]
     value, tangent = (t.numpy()[()] for t in graphs.tangent(graphs.torch_operator(op), *tensors))
-    got = dual(op, *[(a, da), (b, db)][:count])
-    agree(got, (value, tangent), f"dual({op!r}, ...) on {n} by {n} arrays", rtol=1e-9, mistakes={
+    got = [dual(op, *[(a, da), (b, db)][:count]) for _ in range(2)][1]
+    agree(got, (value, tangent), f"dual({op!r}, ...) on {n} by {n} arrays, twice", rtol=1e-9, mistakes={
         "da * db goes with ε² and vanishes: each tangent meets the other's value.": (value, da * db),
         "The quotient's second term must be subtracted.": (value, (da + value * db) / b),
         "A matrix product has two terms, da @ b and a @ db: mind the order.": (value, da @ b + db @ a)})
@@ -466,18 +481,19 @@ for _ in range(100):
     got = difference_errors(step, value, second, third)
     agree(got, (one + noise, two + half), case, rtol=1e-9, mistakes={
         "Rounding counts: without it a step of 0 would be best.": (one, two),
+        "Each of the two values of f is off by 2**-53 of it.": (one + half, two + half / 2),
         "The central difference divides by 2ε, its rounding error too.": (one + noise, two + noise),
         "One-sided differences err by O(ε), not O(ε²): ε f″/2 stays.": (two + noise, two + half)})
 print("difference_errors agrees with Taylor's formula and 2**-53")
 
 # %%
 # Steps that are powers of 2: 1 + step is exact. And exp at 1: f = f' = f'' = f''' = e.
-steps, e = 2.0 ** -np.arange(1, 50, 2), np.e
+steps, e = 2.0 ** -np.arange(1, 50), np.e
+lines = difference_errors(steps, e, e, e)
 one_sided = np.abs((np.exp(1 + steps) - e) / steps - e)
 central = np.abs((np.exp(1 + steps) - np.exp(1 - steps)) / (2 * steps) - e)
-figures.predicted_and_measured(steps, {
-    "one-sided": lambda step: difference_errors(step, e, e, e)[0],
-    "central": lambda step: difference_errors(step, e, e, e)[1]},
+one_sided[1::2] = central[::2] = np.nan  # by turns, so that no dot hides another
+figures.predicted_and_measured(steps, {"one-sided": lines[0], "central": lines[1]},
     {"one-sided": one_sided, "central": central}, log="xy", xlabel="step ε",
     ylabel="error of the derivative", title="The derivative of exp at 1, by differences");
 
@@ -512,7 +528,8 @@ figures.predicted_and_measured(steps, {
 def sum_like(g, like):
     """g summed down to the shape of like: the adjoint of broadcasting like to g's shape.
 
-    Broadcasting added axes in front and stretched axes of size 1. Same dtype as g. About four lines.
+    Broadcasting added axes in front and stretched axes of size 1. Same dtype as g, an array; like may
+    be a plain number, whose shape is (). About four lines.
     """
     # BEGIN SOLUTION
     shape = np.shape(like)
@@ -521,18 +538,18 @@ def sum_like(g, like):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-for i in range(100):
-    wide = tuple(rng.integers(int(i < 50), 4, rng.integers(0, 4)).tolist())
+for i in range(200):
+    wide = tuple(rng.integers(int(i < 100), 4, rng.integers(0, 4)).tolist())
     narrow = tuple(size if rng.random() < 0.5 else 1 for size in wide)[rng.integers(len(wide) + 1):]
     g, like = rng.normal(size=wide).astype(rng.choice(["float32", "float64"])), np.zeros(narrow)
     want, front = torch.tensor(g).sum_to_size(narrow).numpy(), tuple(range(len(wide) - len(narrow)))
-    mean = np.asarray(want / max(1, g.size // max(1, want.size)), g.dtype)
-    case = f"sum_like(g of shape {wide}, like of shape {narrow})"
-    agree(np.asarray(sum_like(g, like)), want, case, rtol=1e-5, atol=1e-6, mistakes={
+    case = f"sum_like(g of shape {wide}, like of shape {narrow}), twice,"
+    got = [np.asarray(sum_like(g, like if narrow else 1.0)) for _ in range(2)][1]  # g is others', too
+    agree(got, want, case, rtol=1e-5, atol=1e-6, mistakes={
         "Axes that were stretched from size 1 must be summed, and stay.": np.asarray(g.sum(axis=front)),
         "A stretched axis stays, with size 1 (keepdims).": want.squeeze(),
-        "Broadcasting repeats; its adjoint adds, it does not take the mean.": mean})
-print("sum_like agrees with torch.Tensor.sum_to_size on 100 shapes")
+        "The adjoint adds, it does not take the mean.": np.asarray(want * want.size / max(1, g.size))})
+print("sum_like agrees with torch.Tensor.sum_to_size on 200 shapes")
 
 # %% tags=["driver"]
 OPERATORS["sum_like"] = sum_like
@@ -542,6 +559,8 @@ def pullback(op, count):
     """vjp(node, g) of op(x0, x1, ...) as data: rows, and each adjoint's row (or None)."""
     inputs = placeholders(*(f"x{i}" for i in range(count)))
     adjoints = vjp(Node(op, *inputs), *placeholders("g"))
+    came = len(adjoints) if isinstance(adjoints, (tuple, list)) else f"a {type(adjoints).__name__}"
+    assert came == count, f"vjp of {op} gave {came}, want a tuple of {count}: adjoints, or None"
     rows, outputs = wengert_list([adjoint for adjoint in adjoints if adjoint is not None])
     return rows, [outputs.pop(0) if adjoint is not None else None for adjoint in adjoints]
 
@@ -551,6 +570,7 @@ def derivative_graph(rows, inputs, order=1):
     order 2 differentiates the first of the first derivatives, and so on.
     """
     made = nodes(rows)
+    gradients(made[-1], [made[i] for i in reversed(inputs)])  # an earlier call leaves nothing behind
     found = [made[-1]]
     for _ in range(order):
         found = gradients(found[0], [made[i] for i in inputs])
@@ -560,12 +580,12 @@ def derivative_graph(rows, inputs, order=1):
 # ### Exercise 3.2 · vjp
 #
 # One rule an operator. Write each with nodes, never with a node's value: what is made of nodes can be drawn, run on
-# other inputs, and differentiated once more. Don't mind broadcasting here: `gradients` will call `sum_like` once, for
-# all rules.
+# other inputs, and differentiated once more. An adjoint has its input's shape, or a wider one if the input was
+# broadcast: `gradients` will call `sum_like`.
 #
-# Three rules need thought. For `c = a @ b`, shapes leave only one way to multiply. `sum` hands each element the same
-# adjoint, `mean` the n-th part. And Switch and Merge: what flows back to the input of a Switch is the adjoint if its
-# side was taken, and else *nothing*, which in a sum is 0.
+# For matrices `c = a @ b`, shapes leave only one way to multiply. `sum` hands each element the same adjoint, `mean` the
+# n-th part. The input of a Switch gets the adjoint if its side was taken, and else *nothing*: in a sum, zeros of the
+# input's shape. Of a Merge, only the input that was taken gets it.
 
 # %% tags=["hole"]
 def vjp(node, g):
@@ -608,17 +628,17 @@ def vjp(node, g):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-for op, n in [(op, n) for op in ["multiply", "divide", "log", "tanh", "relu"] for n in (0, 1, 3)]:
+for op, n in [(op, n) for op in ["multiply", "divide", "log", "tanh", "relu"] for n in (1, 3, 0)]:
     a, b, g = (torch.tensor(rng.uniform(1, 2, shape)) for shape in ((2, n), n, (2, n)))
     a = a * torch.tensor(rng.choice([-1.0, 1.0], (2, n))) if op == "relu" else a
     inputs, f = [a, b] if op in ("multiply", "divide") else [a], graphs.torch_operator(op)
-    y, want = f(*inputs), graphs.gradient(f, inputs, g)
+    y, want, bare = f(*inputs), graphs.gradient(f, inputs, g), graphs.gradient(f, inputs)
     got = graphs.adjoints(*pullback(op, len(inputs)), inputs, g)
     agree(got, want, f"vjp of {op}, {n} columns", rtol=1e-9, atol=1e-12, mistakes={
         "Each factor's adjoint meets the other factor.": [g * a, (g * b).sum_to_size(n)],
         "The divisor's adjoint has a minus sign.": [g / b, (g * y / b).sum_to_size(n)],
-        "The derivative of relu x steps from 0 to 1; it has not relu's value.": [g * y],
-        "log x has the derivative 1/x.": [g * a], "tanh x has 1 - tanh² x.": [g - g * y]})
+        "The derivative of relu x steps from 0 to 1.": [g * y], "That of log x is 1/x.": [g * a],
+        "That of tanh x is 1 - tanh² x.": [g - g * y], "The factor g is missing.": bare})
 print("vjp agrees with PyTorch and central differences on 5 element-wise operators")
 
 # %% tags=["check"] points=2
@@ -631,7 +651,8 @@ for op, n in [(op, n) for op in ["matmul", "transpose", "sum", "row_sum", "mean"
     agree(got, want, f"vjp of {op} of {n} by {n} matrices", rtol=1e-9, atol=1e-12, mistakes={
         "The transposes are missing: g @ b.T and a.T @ g.": [(wide @ b).sum(0), a @ wide],
         "What was transposed must be transposed back.": [wide[0]] if op == "transpose" else None,
-        "mean divides by the number of elements, and so does its adjoint.": [wide[0]]})
+        "mean divides by the number of elements, and so does its adjoint.": [wide[0]],
+        "The factor g is missing.": graphs.gradient(f, inputs)})
 print("vjp agrees with PyTorch and central differences on 5 operators that mix elements")
 
 # %% tags=["check"]
@@ -641,11 +662,25 @@ for p in (torch.tensor(True), torch.tensor(False)):
         case = f"vjp of {op} at p = {bool(p)}, where g {'lives' if taken else 'died'}"
         got = graphs.adjoints(*pullback(op, 2), [p, x], g if taken else None)
         agree(got, [None, g if taken else 0 * x], case, mistakes={
-            "A side not taken sends back 0: the gradient of Switch merges g with zeros.": [None, None]})
+            "A side not taken sends back 0: merge g with zeros like x, not like g.": [None, None]})
     got = graphs.adjoints(*pullback("merge", 3), [p, x, x], g)
     agree(got, [None, g, None] if p else [None, None, g], f"vjp of merge at p = {bool(p)}", mistakes={
+        "The adjoint goes where the value came from.": [None, None, g] if p else [None, g, None],
         "The branch not taken may get no adjoint: the gradient of Merge switches g.": [None, g, g]})
 print("vjp of Switch merges, vjp of Merge switches")
+
+# %% tags=["check"]
+for op in "multiply divide log tanh relu matmul transpose sum row_sum mean".split():
+    a, b = (torch.tensor(rng.uniform(1, 2, (3, 3)), requires_grad=True) for _ in range(2))
+    inputs, f = [a, b] if op in ("multiply", "divide", "matmul") else [a], graphs.torch_operator(op)
+    g = torch.tensor(rng.normal(size=f(*inputs).shape), requires_grad=True)
+    def slopes(g, *inputs, f=f):
+        return sum(v.sin().sum() for v in torch.func.vjp(f, *inputs)[1](g))
+    theirs = sum(v.sin().sum() for v in graphs.adjoints(*pullback(op, len(inputs)), inputs, g))
+    got = torch.autograd.grad(theirs + 0 * g.sum(), [g, *inputs], materialize_grads=True)
+    agree(list(got), graphs.gradient(slopes, [g, *inputs]), rtol=1e-7, atol=1e-9,
+        case=f"derivatives by g and the inputs of the vjp of {op} (through detach there are none)")
+print("vjp gives graphs whose derivatives agree with PyTorch and central differences")
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -657,17 +692,18 @@ print("vjp of Switch merges, vjp of Merge switches")
 # %% [markdown]
 # ### Exercise 3.3 · gradients
 #
-# Now the walk. Start with the output's adjoint. Take the nodes in *reverse* topological order, so that a node's adjoint
-# is complete before it is handed on. Let `vjp` make the inputs' adjoints, bring each to its input's shape, and **add**
-# it to what is there: a value that is used twice moves the output in two ways. The check counts operators: the
-# solution makes 246 for a product of 50 inputs and 73 for 12 squarings, the function's own included.
+# Now the walk. Start with the output's adjoint, ones. Take the nodes in *reverse* topological order, so that a node's
+# adjoint is complete before it is handed on. Let `vjp` make the inputs' adjoints, bring each to its input's shape, and
+# **add** it to what is there: a value that is used twice moves the output in two ways. The check counts operators, the
+# function's own included, and allows 9 times those of the function: the solution makes 246 of 49 for a product of 50
+# inputs, and 61 of 10 for 10 squarings.
 
 # %% tags=["hole"]
 def gradients(output, inputs):
     """The derivatives of the sum of output by each of the inputs, as new nodes of the graph: a list.
 
-    An input that the output does not depend on gets x.zeros_like(). Each operator is passed once.
-    About ten lines.
+    inputs: any nodes of the graph, and others: one that the output does not depend on gets
+    x.zeros_like(). Each operator is passed once. About ten lines.
     """
     # BEGIN SOLUTION
     adjoints = {output: output.ones_like()}
@@ -680,32 +716,60 @@ def gradients(output, inputs):
     return [adjoints[x] if x in adjoints else x.zeros_like() for x in inputs]
     # END SOLUTION
 
-# %% tags=["check"] points=2
+# %% tags=["check"]
 x, y = torch.tensor(rng.normal(size=(2, 3))), torch.tensor(rng.normal(size=3))
 for more, mistake, wrong in [
     ([("multiply", (0, 0))], "x feeds two inputs: their adjoints are added.", [x, 0 * y]),
     ([("sin", (0,)), ("multiply", (2, 0)), ("add", (2, 3))],
      "sin x passed its adjoint on before it was complete: go backwards.", [x.cos() + x.sin(), 0 * y]),
+]:
+    rows = [("placeholder", "x"), ("placeholder", "y"), *more]
+    want = graphs.gradient(lambda x, y, rows=rows: graphs.values(rows, {"x": x, "y": y})[-1], [x, y])
+    got = graphs.evaluated(*derivative_graph(rows, [0, 1]), {"x": x, "y": y})[1:]
+    agree(got, want, f"gradients by x and y of {rows}", rtol=1e-9, mistakes={mistake: wrong,
+        "A second call adds to what the first has left: start afresh.": [2 * g for g in want]})
+print("gradients: fan-out adds, the order holds")
+
+# %% tags=["check"]
+x, y = torch.tensor(rng.normal(size=(2, 3))), torch.tensor(rng.normal(size=3))
+for more, mistake, wrong in [
     ([("multiply", (0, 1))], "y's adjoint must be summed to its shape.", [y.expand(2, 3), x]),
+    ([("sum", (0,)), ("multiply", (0, 2))], "The adjoint of sum x is a number.", [x.sum() + x, 0 * y]),
+    ([("multiply", (0, 1)), ("sin", (1,)), ("add", (2, 3))],
+     "Give an adjoint its shape before you add it.", [y.expand(2, 3), x.sum(0) + 4 * y.cos()]),
 ]:
     rows = [("placeholder", "x"), ("placeholder", "y"), *more]
     want = graphs.gradient(lambda x, y, rows=rows: graphs.values(rows, {"x": x, "y": y})[-1], [x, y])
     got = graphs.evaluated(*derivative_graph(rows, [0, 1]), {"x": x, "y": y})[1:]
     agree(got, want, f"gradients by x and y of {rows}", rtol=1e-9, mistakes={mistake: wrong})
-print("gradients: fan-out adds, the order holds, broadcasts are summed")
+print("gradients: broadcasts are summed")
 
 # %% tags=["check"]
-leaves = [("placeholder", f"x{i}") for i in range(50)]
-product = leaves + [("multiply", (49 + i if i else 0, i + 1)) for i in range(49)]
-squares = leaves[:1] + [("multiply", (i, i)) for i in range(12)]
-for name, rows, n in (("a product of 50 inputs", product, 50), ("x squared 12 times", squares, 1)):
-    graph, outputs = derivative_graph(rows, list(range(n)))
-    before, after = graphs.operators(rows), graphs.operators(graph)
-    assert after <= 9 * before + 1, (f"gradients of {name}: {before} operators became {after}, "
-        "want at most 9 times as many. Pass each operator once, not once for each path or each input.")
-    x = {f"x{i}": torch.tensor(1 + i / 1e4, dtype=torch.float64, requires_grad=True) for i in range(n)}
-    want = list(torch.autograd.grad(graphs.values(rows, x)[-1], list(x.values())))
-    agree(graphs.evaluated(graph, outputs[1:], x), want, f"gradients of {name}", rtol=1e-9)
+x, y = torch.tensor(rng.normal(size=(2, 3))), torch.tensor(rng.normal(size=3))
+by_x, by_y = graphs.gradient(lambda x, y: x.sin() * x + y, [x, y])
+by_sine, = graphs.gradient(lambda s: s * x + y, [x.sin()])
+for x_row, y_row in ((("placeholder", "x"), ("placeholder", "y")),
+                     (("constant", x.numpy()), ("constant", y.numpy()))):
+    rows = [x_row, y_row, ("sin", (0,)), ("multiply", (2, 0)), ("add", (3, 1))]
+    got = graphs.evaluated(*derivative_graph(rows, [0, 1, 2, 4]), {"x": x, "y": y})[1:]
+    case, one = f"gradients of f = x sin x + y by x, y, sin x, f, on {x_row[0]}s", torch.ones_like(x)
+    agree(got, [by_x, by_y, by_sine, one], case, rtol=1e-9, mistakes={
+        "An operator's adjoint may be asked for too: keep it.": [by_x, by_y, 0 * x, 0 * x],
+        "Walk on through a node that is asked for.": [0 * x, 0 * y, 0 * x, one]})
+print("gradients by any node, on placeholders and on numbers")
+
+# %% tags=["check"]
+names = [f"x{i}" for i in range(50)]
+product = [("placeholder", x) for x in names] + [("multiply", (2 * i, 2 * i + 1)) for i in range(49)]
+squares = product[:1] + [("multiply", (i, i)) for i in range(10)]
+for name, rows, n in (("a product of 50 inputs", product, 50), ("x squared 10 times", squares, 1)):
+    xs = [torch.tensor(1 + i / 1e4, dtype=torch.float64) for i in range(n)]
+    want = graphs.gradient(lambda *xs, rows=rows: graphs.values(rows, dict(zip(names, xs)))[-1], xs)
+    (graph, outputs), before = derivative_graph(rows, list(range(n))), graphs.operators(rows)
+    assert (after := graphs.operators(graph)) <= 9 * before + 1, (f"gradients of {name} took {after} "
+        f"operators, want at most 9 times {before}: not once for each path or each input.")
+    got = graphs.evaluated(graph, outputs[1:], dict(zip(names, xs)))
+    agree(got, want, f"gradients of {name}", rtol=1e-9)
 print("f and its gradient take at most 9 times the operators of f, for 1 input and for 50")
 
 # %% tags=["check"]
@@ -718,9 +782,22 @@ for order, x in enumerate(torch.tensor(rng.uniform(0.5, 2.5, (3, 4)), requires_g
     want, case = derivative(x, order), f"derivative {order} of {rows}"
     slope = (derivative(x + 1e-5, order - 1) - derivative(x - 1e-5, order - 1)) / 2e-5
     got = graphs.evaluated(*derivative_graph(rows, [0], order), {"x": x})[-1]
-    agree(got, want, case, rtol=1e-7, atol=1e-9)
+    agree(got, want, case, rtol=1e-7, atol=1e-9, mistakes={"Is a value or adjoint detached?": 0 * want})
     agree(got, slope, f"{case}, by differences", rtol=1e-4, atol=1e-5)
 print("gradients of gradients of gradients agree with PyTorch and central differences")
+
+# %% tags=["check"]
+rows = [("placeholder", "x"), ("sum", (0,)), ("constant", 0.0), ("greater", (1, 2)),
+        ("switch_true", (3, 0)), ("switch_false", (3, 0)),
+        ("exp", (4,)), ("sin", (5,)), ("merge", (3, 6, 7)), ("multiply", (0, 8))]
+def f(x): return graphs.values(rows, {"x": x})[-1]
+def slope(x): return torch.func.vjp(f, x)[1](torch.ones_like(x))[0]
+for x in [sign * torch.tensor(rng.uniform(0.5, 2.5, 4)) for sign in (1, -1)]:
+    for order, function in ((1, f), (2, slope)):
+        want, = graphs.gradient(function, [x])
+        got = graphs.evaluated(*derivative_graph(rows, [0], order), {"x": x})[-1]
+        agree(got, want, f"derivative {order} of x exp x if sum(x) > 0, else x sin x", rtol=1e-9)
+print("gradients of an if agree with PyTorch and central differences, on either side")
 
 # %% tags=["check", "held-out"]
 for n in [0, 1, 2, 3] * 5:
@@ -867,7 +944,7 @@ def network(images, parameters):
 
 def training_graph():
     """training_step() as data: rows, and the numbers of the outputs' rows."""
-    images, labels, *parameters, rate = placeholders("images", "labels", "w1", "b1", "w2", "b2", "rate")
+    images, labels, *parameters, rate = placeholders("x", "labels", "w1", "b1", "w2", "b2", "rate")
     return wengert_list(training_step(images, labels, parameters, rate))
 
 def fit(images, labels, steps=1500, batch=64, hidden=64, rate=0.5):
@@ -899,8 +976,8 @@ def trained_and_read(images, labels, unseen):
 # One step of gradient descent *as one graph*: the loss, its gradients, and the new parameters, p − rate · ∂loss/∂p. The
 # loss is the cross-entropy log Σⱼ exp(zⱼ) − z_label, averaged over the images, where z are an image's logits. Subtract
 # each row's maximum from z first, `z - z.row_max().detach()`: exp overflows float32 above 88.7. The loss stays the same,
-# so nothing need flow back through the maximum, and `detach` stops it. With labels as rows of 0 and 1, z_label is a sum
-# over a row.
+# so nothing need flow back through the maximum (it has no rule), and `detach` stops it. With labels as rows of 0 and 1,
+# z_label is a sum over a row.
 
 # %% tags=["hole"]
 def training_step(images, labels, parameters, rate):
@@ -918,26 +995,29 @@ def training_step(images, labels, parameters, rate):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-for near, graph in ((0.0, training_graph()), (1000.0, training_graph())):  # exp overflows at 710
+for lift in (np.zeros(10), 1000 * np.eye(10)[0]):  # exp overflows at 710, and exp(-1000) is 0
     n, rate = int(rng.integers(2, 9)), torch.tensor(rng.uniform(0.1, 1), dtype=torch.float64)
     images, digits = torch.tensor(rng.random((n, 64))), torch.tensor(rng.integers(0, 10, n))
-    p = [torch.tensor(rng.normal(size=s)) + near * (s == 10) for s in ((64, 20), 20, (20, 10), 10)]
+    p = [torch.tensor(rng.normal(size=s) + (s == 10 and lift)) for s in ((64, 20), 20, (20, 10), 10)]
     def loss(w1, b1, w2, b2, images=images, digits=digits):
         return torch.nn.functional.cross_entropy(torch.relu(images @ w1 + b1) @ w2 + b2, digits)
     slopes, feeds = graphs.gradient(loss, p), [images, torch.eye(10)[digits].double(), *p, rate]
     steps = {k: [abs(k) * loss(*p)] + [w - k * rate * g for w, g in zip(p, slopes)] for k in (1, -1, n)}
-    got = graphs.evaluated(*graph, dict(zip("images labels w1 b1 w2 b2 rate".split(), feeds)))
-    agree(got, steps[1], f"a step, logits near {near:g} (can exp overflow?)", rtol=1e-6, atol=1e-9,
+    got = graphs.evaluated(*training_graph(), dict(zip("x labels w1 b1 w2 b2 rate".split(), feeds)))
+    agree(got, steps[1], f"a step, a logit {lift[0]:g} up (exp overflow? log 0?)", rtol=1e-6, atol=1e-9,
           mistakes={"Go downhill: subtract.": steps[-1], "Take the mean, not the sum.": steps[n]})
 print("training_step agrees with PyTorch and central differences")
 
 # %% tags=["check"] points=2
 images, digits = samples.digits()
-images, order = images.reshape(-1, 64) / 16, rng.permutation(len(images))
-seen, unseen = order[:-360], order[-360:]
-got = trained_and_read(images[seen], digits[seen], images[unseen])
-assert isinstance(got, np.ndarray) and got.shape == (360,), f"read gave {got!r}, want 360 digits"
-right = int((got == digits[unseen]).sum())
+images = images.reshape(-1, 64) / 16
+for _ in range(2):  # one split in a few hundred is unlucky
+    seen, unseen = np.split(rng.permutation(len(images)), [-360])
+    got = trained_and_read(images[seen], digits[seen], images[unseen])
+    assert isinstance(got, np.ndarray) and got.shape == (360,), f"read gave {got!r}, want 360 digits"
+    right = int((got == digits[unseen]).sum())
+    if right >= 342:
+        break
 assert right >= 342, f"{right} of 360 held-out digits are read right; 95 % are 342. Does the loss fall?"
 print("at least 95 % of 360 held-out digits are read right")
 
@@ -999,6 +1079,8 @@ for function in (define_then_run, define_by_run, in_pytorch):
 # Ten times it is not: even on arrays this small, building costs no more than running. The gain of a graph that stands
 # before it runs is what a compiler may then do to it (lab 08). Define-by-run also pays for what nobody asked for: it
 # computed the gradient by the images, which the other run never reached.
+#
+# **Training is one more graph: loss, gradients and update are one program, and whoever reads its rows can run it.**
 
 # %% [markdown]
 # ## Predict, then measure

@@ -19,6 +19,7 @@ import nbformat
 
 from grading import holes
 from grading import lab as labs
+from grading.files import whole
 from grading.lab import ROOT
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
@@ -94,13 +95,9 @@ def has_work(path):
 
 
 def write(notebook, path):
-    """Writes the notebook whole or not at all: a full disk leaves the old file."""
-    new = path.with_suffix(".new")
-    try:
+    """Writes the notebook whole or not at all."""
+    with whole(path) as new:
         nbformat.write(notebook, new)
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def keep_aside(path):
@@ -145,6 +142,7 @@ def build_solutions(force=False, folder=ROOT / "solutions", names=None):
         else:
             print(f"{path.name}: executing", flush=True)
             execute(notebook, folder)
+        _name_widgets(notebook)
         write(notebook, path)
         print(f"{path.name}: {path.stat().st_size / 1024:.0f} KB")
 
@@ -213,6 +211,14 @@ def _take_outputs(notebook, old):
     for key in ("widgets", "executed_on"):
         if key in old.metadata:
             notebook.metadata[key] = old.metadata[key]
+
+
+def _name_widgets(notebook):
+    """Where no kernel runs, a page shows a widget's text, a dump of its parts: one sentence takes its place."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if "application/vnd.jupyter.widget-view+json" in output.get("data", {}):
+                output.data["text/plain"] = "A widget: it shows where the notebook runs."
 
 
 def _plural(count, noun):

@@ -822,7 +822,7 @@ def zb_h1(stage, stages, microbatches):
     return tasks + [("W", i) for i in range(max(0, microbatches - stage), microbatches)]
     # END SOLUTION
 
-# %% tags=["check"] points=2
+# %% tags=["check"] points=2 limit_s=30
 for p, more in [(3, 1), (4, 4), (1, 1), (2, 0), *rng.integers(1, 8, (20, 2)).tolist()]:
     tasks, case, m = on_stages(zb_h1, p, p + more), f"zb_h1, p = {p}, m = {p + more}", p + more
     for stage, own in enumerate(tasks):
@@ -836,7 +836,7 @@ for p, more in [(3, 1), (4, 4), (1, 1), (2, 0), *rng.integers(1, 8, (20, 2)).tol
     assert abs(time_s - want_s) < 1e-9, f"{case} {took}"
 print("zb_h1: p − 1 idle instead of 3(p − 1), at 1F1B's peak of p microbatches")
 
-# %% tags=["check"] points=2
+# %% tags=["check"] points=2 limit_s=30
 model, cut, (inputs, targets) = transformer(), [(0, 3), (3, 5), (5, 7), (7, 9)], passages(2, 4)
 weights = by_stage(model, cut)
 want = [*one_device(model, inputs, targets, 0.1), *by_stage(model, cut)]
@@ -924,7 +924,7 @@ ledger.table()
 #
 # <details><summary>Answer</summary>
 #
-# A middle stage receives twice for each microbatch, so a step takes about (m + p − 1)(f + b + 2c), of which m(f + b) is
-# work. Wider models help (f grows with the width squared, c with the width), and fewer stages; more microbatches don't
-# help against c.
+# A middle stage receives twice for each microbatch: a step takes (m + p − 1)(f + b) + (2(m + p) − 5)c, of which m(f + b)
+# is work. Two stages have none in the middle: (m + 1)(f + b + c). Wider models help (f grows with the width squared, c
+# with the width), and fewer stages; more microbatches don't help against c.
 # </details>

@@ -23,17 +23,16 @@ SHORT.maxtuple = SHORT.maxlist = SHORT.maxdict = SHORT.maxset = 12
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 120
 
 
-def agree(got, want, case, *, rtol=None, atol=0.0, mistakes=None):
+def agree(got, want, case, *, rtol=0.0, atol=0.0, mistakes=None):
     """Raises AssertionError unless got has want's type, shape, dtype and values.
 
-    case: what was tried, as the student would type it. rtol, atol: exact where both are left out; |got - want| <= atol +
-    rtol |want| otherwise; NaN agrees only with a wanted NaN. An int passes for a wanted float, a NumPy scalar for a number.
+    case: what was tried, as the student would type it. rtol, atol: |got - want| <= atol + rtol |want|, so without them
+    numbers agree exactly; NaN agrees only with a wanted NaN. An int passes for a wanted float, a NumPy scalar for a number.
     mistakes: {sentence: the value that this mistake gives}; the message ends in the sentence whose value came.
     A hole that still holds ... raises NotImplementedError, as an unsolved function does.
     """
     if got is Ellipsis:
         raise NotImplementedError(f"{case} is still ...: replace it with your answer")
-    rtol = 0.0 if rtol is None else rtol
     difference = _difference(got, want, rtol, atol)
     if difference is None:
         return
@@ -62,30 +61,27 @@ def _kind(array):
 def _difference(got, want, rtol, atol):
     """None where got agrees with want; else where it differs ("" where the two values say it all)."""
     if _is_tensor(want):
-        return _array_difference(got, want, rtol, atol) if _is_tensor(got) else f"a {_name(got)}, not a tensor"
+        return _array_difference(got, want, rtol, atol) if _is_tensor(got) else f"{_a(got)}, not a tensor"
     if type(want) is np.ndarray:
-        return _array_difference(got, want, rtol, atol) if type(got) is np.ndarray else f"a {_name(got)}, not an array"
+        return _array_difference(got, want, rtol, atol) if type(got) is np.ndarray else f"{_a(got)}, not an array"
     if type(want) in (list, tuple):
         return _sequence_difference(got, want, rtol, atol)
     if type(want) is dict:
         if type(got) is not dict or set(got) != set(want):
-            return f"a {_name(got)}, not a dict" if type(got) is not dict else "other keys"
+            return f"{_a(got)}, not a dict" if type(got) is not dict else "other keys"
         return _first(got, want, list(want), rtol, atol)
     if isinstance(want, (bool, np.bool_)):
-        return (
-            None
-            if type(got) in (bool, np.bool_) and bool(got) == bool(want)
-            else _other_type(got, "a bool", (bool, np.bool_))
-        )
+        kinds = (bool, np.bool_)
+        return None if type(got) in kinds and got == want else _other_type(got, "a bool", kinds)
     if isinstance(want, (int, float, complex, np.number)):
         return _number_difference(got, want, rtol, atol)
-    return None if type(got) is type(want) and got == want else _other_type(got, f"a {_name(want)}", (type(want),))
+    return None if type(got) is type(want) and got == want else _other_type(got, _a(want), (type(want),))
 
 
 def _sequence_difference(got, want, rtol, atol):
-    plain = tuple if _name(got) == "Size" and isinstance(got, tuple) else type(got)  # torch.Size is a tuple
+    plain = tuple if type(got).__name__ == "Size" and isinstance(got, tuple) else type(got)  # torch.Size is a tuple
     if plain is not type(want):
-        return f"a {_name(got)}, not a {_name(want)}"
+        return f"{_a(got)}, not {_a(want)}"
     if len(got) != len(want):
         return f"{len(got)} long, not {len(want)}"
     return _first(got, want, range(len(want)), rtol, atol)
@@ -101,16 +97,11 @@ def _first(got, want, keys, rtol, atol):
 
 def _number_difference(got, want, rtol, atol):
     whole = isinstance(want, (int, np.integer))
-    accepted = (
-        (int,)
-        if whole
-        else (int, float)
-        if not isinstance(want, (complex, np.complexfloating))
-        else (int, float, complex)
-    )
-    numpy_accepted = np.integer if whole else np.number
-    if type(got) not in accepted and not isinstance(got, numpy_accepted):
-        return f"a {_name(got)}, not {'an int' if whole else 'a number'}"
+    accepted = (int,) if whole else (int, float)
+    if isinstance(want, (complex, np.complexfloating)):
+        accepted += (complex,)
+    if type(got) not in accepted and not isinstance(got, np.integer if whole else np.number):
+        return f"{_a(got)}, not {'an int' if whole else 'a number'}"
     if got == want or (want != want and got != got):
         return None
     close = abs(got - want) <= atol + rtol * abs(want) and abs(want) != float("inf")
@@ -126,11 +117,10 @@ def _array_difference(got, want, rtol, atol):
         return None
     got, want = _float_array(got), _float_array(want)
     with np.errstate(all="ignore"):
-        wrong = (
-            ~np.isclose(got, want, rtol=rtol, atol=atol, equal_nan=True)
-            if rtol or atol
-            else ~((got == want) | ((got != got) & (want != want)))
-        )
+        if rtol or atol:
+            wrong = ~np.isclose(got, want, rtol=rtol, atol=atol, equal_nan=True)
+        else:  # isclose would compare in float64, in which large integers are equal
+            wrong = ~((got == want) | ((got != got) & (want != want)))
     if not wrong.any():
         return None
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -152,11 +142,13 @@ def _is_tensor(value):
 
 
 def _other_type(got, wanted, accepted):
-    return "" if type(got) in accepted else f"a {_name(got)}, not {wanted}"
+    return "" if type(got) in accepted else f"{_a(got)}, not {wanted}"
 
 
-def _name(value):
-    return type(value).__name__
+def _a(value):
+    """A value's type with its article, "an int"; None, which a function without a return gives, is just that."""
+    name = type(value).__name__
+    return "None" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def _say_it_short(shell, kind, error, tb, tb_offset=None):

@@ -1,4 +1,5 @@
 """What this machine is, and Triton made ready for it; python -m common.device is the doctor."""
+import importlib.util
 import os
 import platform
 import sys
@@ -57,6 +58,8 @@ def describe():
 
 def prepare_triton():
     """Has Triton interpret kernels where there is no GPU to compile them for. Call it before triton is imported."""
+    if not importlib.util.find_spec("triton"):
+        return  # there is none but for Linux; what else is in a lab runs without it
     if not interprets(os.environ.get("TRITON_INTERPRET")):
         if has_gpu():
             return
@@ -73,15 +76,6 @@ def interprets(setting):
     return (setting or "").lower() in ("1", "true", "yes", "on", "y")
 
 
-if __name__ == "__main__":
-    from common import environment
-    refusal = environment.version_refusal(sys.version_info[:3])
-    if refusal:
-        sys.exit(refusal)
-    from common import doctor
-    sys.exit(doctor.main())
-
-
 def __getattr__(name):
     """`from common.device import cuda`: numba.cuda on a GPU, the simulator without one; the kernels are the same."""
     if name == "cuda":
@@ -91,3 +85,12 @@ def __getattr__(name):
             from common.simt import cuda
         return cuda
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if __name__ == "__main__":
+    from common import environment
+    refusal = environment.version_refusal(sys.version_info[:3])
+    if refusal:
+        sys.exit(refusal)
+    from common import doctor
+    sys.exit(doctor.main())

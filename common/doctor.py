@@ -107,6 +107,8 @@ def gpu(facts):
 def toolkit(facts):
     if facts.system != "linux" or any(name == "numba-cuda" for name, _, _ in facts.lacking):
         return None
+    if facts.toolkit is None and not facts.gpu_in_machine:
+        return None  # the simulator takes its place
     if facts.toolkit is None:
         return Diagnosis("CUDA compiler", NEEDED, "numba.cuda finds none", f"{pip(facts)} 'numba-cuda[cu13]'")
     version, driver = dotted(facts.toolkit), dotted(facts.driver)
@@ -136,10 +138,11 @@ def triton(facts):
 
 
 def compiler(facts):
+    if not facts.has_gpu:
+        return None  # the labs have torch.compile and Triton compile for a GPU alone
     users = "torch.compile and Triton call it"
     if facts.compiler is None:
-        return Diagnosis("C++ compiler", NEEDED, f"there is none; {users}",
-                         "xcode-select --install" if facts.system == "darwin" else "sudo apt-get install g++")
+        return Diagnosis("C++ compiler", NEEDED, f"there is none; {users}", "sudo apt-get install g++")
     if not facts.python_headers:
         return Diagnosis("C++ compiler", NEEDED, f"there is one, but not Python.h; {users}",
                          f"sudo apt-get install python{dotted(facts.python)}-dev")

@@ -22,9 +22,12 @@ def main(arguments=None):
 
 
 def environment():
-    """This process's variables, with the course's settings for JupyterLab behind the student's own."""
+    """This process's variables, with the course's settings for JupyterLab behind the student's own.
+
+    The kernel is this Python's, also where the student has installed another as python3 for all their notebooks.
+    """
     paths = [os.environ.get("JUPYTER_CONFIG_PATH"), str(SETTINGS)]
-    return {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, paths))}
+    return {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, paths)), "JUPYTER_PREFER_ENV_PATH": "1"}
 
 
 def find_lab(wanted):
@@ -33,7 +36,7 @@ def find_lab(wanted):
     if not names:
         raise SystemExit(f"There is no lab in {LABS}: make labs builds them.")
     for name in names:
-        if wanted.removesuffix(".ipynb") in (name, name[:2], name[:2].lstrip("0")):
+        if wanted.removesuffix(".ipynb") in (name, name[:2], name[:2].lstrip("0"), name[3:]):
             return name + ".ipynb"
     allowed = ", ".join(f"{name[:2]} ({name[3:]})" for name in names)
     raise SystemExit(f"There is no lab {wanted!r}: LAB is one of {allowed}.")
@@ -51,9 +54,9 @@ def free_port(text):
                 server.bind(address)
             except OSError as error:  # any other error is JupyterLab's to tell: it tries all addresses of localhost
                 if error.errno == errno.EADDRINUSE:
-                    raise SystemExit(f"Port {port} is in use: make lab PORT={port % 65535 + 1}") from None
+                    raise SystemExit(f"Port {port} is in use: run the same command with PORT={port % 65535 + 1}") from None
                 if error.errno == errno.EACCES:
-                    raise SystemExit(f"Port {port} belongs to the system: make lab PORT=8889") from None
+                    raise SystemExit(f"Port {port} belongs to the system: run the same command with PORT=8889") from None
     return port
 
 

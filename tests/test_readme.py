@@ -1,9 +1,12 @@
 """What the README claims is what is there."""
 import base64
 import re
+import subprocess
+import sys
 
 import nbformat
 
+from grading import build
 from grading import lab as labs
 from grading.lab import ROOT
 
@@ -36,6 +39,15 @@ def test_the_commands_are_targets_of_make():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
+def test_the_table_of_points_is_what_the_grader_says(tmp_path):
+    lab, notebook = labs.read("01"), tmp_path / "01_strides.ipynb"
+    right, wrong = lab.solution["row_major_strides"], lab.solution["element_offset"].replace("offset + ", "")
+    build.write(build.lab_notebook(lab.filled({"row_major_strides": right, "element_offset": wrong})), notebook)
+    said = subprocess.check_output([sys.executable, "-m", "grading", notebook], cwd=ROOT, text=True)
+    told = re.search(r"^ exercise .*?\n(?=```)", README, re.MULTILINE | re.DOTALL)[0]
+    assert " ".join(told.split()) in " ".join(said.replace("─", "").split())
+
+
 def test_the_figure_is_one_of_an_executed_solution():
     figure = (ROOT / "README.png").read_bytes()
     notebooks = [nbformat.read(ROOT / "solutions" / f"{name}.ipynb", as_version=4) for name in labs.names()]
@@ -45,7 +57,7 @@ def test_the_figure_is_one_of_an_executed_solution():
 
 
 def test_the_table_of_gpus_is_the_benchmarks():
-    machine, table = (ROOT / "benchmarks" / "multi_gpu.md").read_text(encoding="utf-8").strip().split("\n\n")
+    machine, table, *_ = (ROOT / "benchmarks" / "multi_gpu.md").read_text(encoding="utf-8").strip().split("\n\n")
     assert section("gpus").strip() == f"{table}\n\n{machine}"
 
 

@@ -494,3 +494,7 @@ def test_cuda_outside_of_a_kernel():
     host = np.zeros(3, int)
     assert device.copy_to_host(host) is host and host.tolist() == [5, 6, 7]
     assert cuda.device_array(2, np.int8).tolist() == [127, 127] and int32 is not None
+
+
+def test_a_notebook_shows_an_error_without_the_simulators_own_frames():
+    assert simt.errors.KernelError("f, line 3: why")._render_traceback_() == ["\033[31mKernelError\033[0m: f, line 3: why"]

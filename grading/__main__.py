@@ -3,6 +3,7 @@ python -m grading FOLDER --out RESULTS    grades FOLDER/<student>/NN_noun.ipynb,
 """
 
 import argparse
+import contextlib
 import os
 import re
 import sys
@@ -29,12 +30,12 @@ def main(arguments=None):
     options = _parser().parse_args(arguments)
     try:
         if options.jobs < 1 or (options.seed or 0) < 0:
-            raise BadInput(f"--jobs {options.jobs} --seed {options.seed}: --jobs takes 1 or more, --seed 0 or more")
+            raise BadInput(f"--jobs {options.jobs} --seed {options.seed or 0}: --jobs takes 1 or more, --seed 0 or more")
         if options.seed is not None and options.seed_file:
             raise BadInput(f"--seed {options.seed} with --seed-file {options.seed_file}: give one of them")
         if options.unsafe and options.jail:
             raise BadInput(f"--jail {options.jail} with --unsafe: give one of them")
-        if Path(options.what).is_dir():
+        if options.what and Path(options.what).is_dir():
             grade_class(Path(options.what), options)
         else:
             grade_own(options.what, options)
@@ -82,12 +83,14 @@ def grade_own(word, options):
     if path.suffix != ".ipynb":
         path = ROOT / "labs" / f"{name}.ipynb"
     if not path.is_file():
-        raise BadInput(f"there is no notebook {os.path.relpath(path)}: make labs builds the labs")
+        mend = f"give its path, or a lab ({name[:2]})" if Path(word).suffix == ".ipynb" else "make labs builds the labs"
+        raise BadInput(f"there is no notebook {os.path.relpath(path)}: {mend}")
     jail = _jail(options) if options.jail else "none"  # one's own code may do what one may do
     one = classroom.grade_one(submissions.Submission("me", name, path), _seeds([name], options)[name], jail)
     console.print(report.lab_table(name, one.results))
     if options.out:
-        write(one.rows, options.out)
+        with _writing(options.out):
+            report.write(one.rows, options.out)
 
 
 def _seeds(names, options, file=None):
@@ -125,22 +128,22 @@ def grade_class(folder, options):
     handed_in, strays = _find(folder, options)
     jail = _jail(options)
     try:
-        kept = store.Store(out, fresh=options.fresh)
+        with _writing(out):
+            kept = store.Store(out, fresh=options.fresh)
     except store.Busy:
         raise BadInput(f"another grader works in {out}: let it end, or give another folder") from None
-    except OSError as problem:
-        raise BadInput(f"the results can't be written to {out}: {problem.strerror}") from None
     graded = _graded(handed_in, kept, _seeds(labs.names(), options, out / "seed"), jail, options)
     counting = classroom.counting(graded)
     rows = [row for one in counting for row in one.rows]
-    write(rows, out)
-    feedback.write_students(counting, out / "feedback")
-    feedback.write_answers(counting, out / "answers")
-    with open(out / "summary.txt", "w", encoding="utf-8") as file:
-        for screen in (console, Console(file=file, width=120)):
-            _summarise(screen, counting, rows)
-    if options.similar:
-        _look_for_similar(counting, out)
+    with _writing(out):
+        report.write(rows, out)
+        feedback.write_students(counting, out / "feedback")
+        feedback.write_answers(counting, out / "answers")
+        with open(out / "summary.txt", "w", encoding="utf-8") as file:
+            for screen in (console, Console(file=file, width=120)):
+                _summarise(screen, counting, rows)
+        if options.similar:
+            _look_for_similar(counting, out)
     for line in _left_out(folder, handed_in, strays):
         console.print(line, markup=False, soft_wrap=True)
     console.print(_ending(graded, counting, out), markup=False, soft_wrap=True)
@@ -241,9 +244,11 @@ def _ending(graded, counting, out):
     return f"{len(graded)} submissions of {students} students{kept}: {out / 'results.csv'}, {out / 'feedback'}"
 
 
-def write(rows, out):
+@contextlib.contextmanager
+def _writing(out):
+    """A full disk, or no permission, in a sentence."""
     try:
-        report.write(rows, out)
+        yield
     except OSError as problem:
         raise BadInput(f"the results can't be written to {out}: {problem.strerror}") from None
 

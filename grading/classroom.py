@@ -148,16 +148,16 @@ def cores():
 
 def read(submission):
     """({exercise: Answer}, written answers) of a submission, or a sentence that says why there is none."""
-    if hasattr(signal, "alarm"):
-        signal.alarm(READ_S)  # it ends the process: what Python's own parser chokes on, no exception stops
+    if hasattr(signal, "setitimer"):  # it ends the process: what Python's own parser chokes on, no exception stops
+        signal.setitimer(signal.ITIMER_PROF, READ_S)  # of its own time: another program's load is nobody's fault
     try:
         path, of = submission.path, lab(submission.lab)
         return notebook.read_answers(of, path), notebook.written_answers(of, path)
     except (ValueError, OSError) as problem:
         return _reason(problem, submission)
     finally:
-        if hasattr(signal, "alarm"):
-            signal.alarm(0)
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def each(function, items, processes, names):
@@ -287,7 +287,13 @@ def grade(job):
     from grading import score
 
     try:
-        return score.score(lab(job.lab), job.answers, nursery(job.jail, job.modules), job.seed)
+        warm = nursery(job.jail, job.modules)
+        for _ in range(2):  # again where the warm process came to harm: a machine short of memory is no student's fault
+            lost = warm.lost
+            results = score.score(lab(job.lab), job.answers, warm, job.seed)
+            if warm.lost == lost:
+                break
+        return results
     except Exception as problem:  # one notebook never stops a class
         return f"The grader itself failed on this notebook ({type(problem).__name__}: {problem}): please look at it."
 

@@ -3,6 +3,7 @@
 The grader chooses (grading.jail), and the warm process is told by JSON on its command line.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -86,6 +87,9 @@ class Confinement:
         for stream in (0, 1, 2):
             os.dup2(null, stream)
         os.close(null)
+        with contextlib.suppress(OSError):  # Linux alone
+            with open("/proc/self/oom_score_adj", "w") as file:
+                file.write("1000")  # where memory is short, the largest worker goes before any other program
         mapped = None
         if os.path.exists("/proc/self/statm"):
             mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -265,13 +269,11 @@ def rules(alone=None, has_gpu=False):
 
 def children(pid):
     """The process ids of a process's children."""
-    found = []
-    try:
+    found, gone = [], contextlib.suppress(FileNotFoundError, ProcessLookupError)
+    with gone:
         for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as file:
+            with gone, open(f"/proc/{pid}/task/{task}/children") as file:  # a thread may end while others go on
                 found += map(int, file.read().split())
-    except (FileNotFoundError, ProcessLookupError):
-        pass
     return found
 
 
@@ -295,10 +297,8 @@ def kill(roots):
 
 
 def _signal(pid, number):
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended; its number may be another user's by now
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def memory_bytes(pids, limit):
@@ -334,7 +334,7 @@ def folder_bytes(folder):
     while folders:
         try:
             entries = list(os.scandir(folders.pop()))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # gone, or something else by now
             continue
         count += len(entries)
         if count > SCRATCH_FILES:

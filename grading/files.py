@@ -1,15 +1,24 @@
 """Files, written whole or not at all."""
 
+import contextlib
 import os
 
 
-def replace(path, text, mode=0o666):
-    """Writes a file whole or not at all: a full disk, or the grader's end, leaves the old one. mode: of the file."""
-    new = path.with_name(path.name + ".new")
+@contextlib.contextmanager
+def whole(path):
+    """A path beside this one to write to, which takes its place at the end; a full disk, or a crash, leaves the old file.
+
+    Of several processes that write the same file at once, the last one's stays.
+    """
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with open(descriptor, "w", encoding="utf-8", errors="replace", newline="") as file:
-            file.write(text)
+        yield new
         os.replace(new, path)
     finally:
         new.unlink(missing_ok=True)
+
+
+def replace(path, text):
+    """Writes a file whole or not at all."""
+    with whole(path) as new, open(new, "w", encoding="utf-8", errors="replace", newline="") as file:
+        file.write(text)

@@ -7,7 +7,6 @@ python -m grading.gradescope grade                                    there: /au
 import argparse
 import contextlib
 import json
-import os
 import secrets
 import sys
 import zipfile
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from grading import classroom, jail, seeds, submissions
 from grading import lab as labs
-from grading.files import replace
+from grading.files import replace, whole
 from grading.lab import ROOT
 
 SETTINGS = "gradescope.json"  # in the zip: which lab, which seed
@@ -51,18 +50,13 @@ def write_zip(name, path, seed, unsafe=False):
     """The zip for one lab: set-up, the course's code, the lab's source, the seed. It holds the solution: it is no student's."""
     settings = {"lab": name, "seed": seed, "unsafe": unsafe}
     files = {"setup.sh": SETUP, "run_autograder": RUN, SETTINGS: json.dumps(settings) + "\n"}
-    new = path.with_name(path.name + ".new")
-    try:
-        with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as archive:
-            for inside, text in files.items():
-                about = zipfile.ZipInfo(inside, (1980, 1, 1, 0, 0, 0))
-                about.external_attr = (0o755 if inside != SETTINGS else 0o644) << 16
-                archive.writestr(about, text, zipfile.ZIP_DEFLATED)
-            for file in sorted(_files(name)):
-                archive.write(file, file.relative_to(ROOT))
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
+    with whole(path) as new, zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as archive:
+        for inside, text in files.items():
+            about = zipfile.ZipInfo(inside, (1980, 1, 1, 0, 0, 0))
+            about.external_attr = (0o755 if inside != SETTINGS else 0o644) << 16
+            archive.writestr(about, text, zipfile.ZIP_DEFLATED)
+        for file in sorted(_files(name)):
+            archive.write(file, file.relative_to(ROOT))
 
 
 def _files(name):

@@ -66,8 +66,8 @@ class Member(threading.Thread):
         try:
             self.conductor.begin(self.rank)
             self._take(self.session.call("__rank__", (self.name_, *self.arguments), serve=self.serve))
-        except Stopped:
-            self.session.worker.end()  # it still waits for an answer
+        except Stopped:  # another rank's doing: the worker, which still waited for an answer, has ended
+            pass
         except (Exception, WorkerEnded) as error:
             self.conductor.finish(self.rank, failure=_on(self.rank, error))
 

@@ -88,7 +88,7 @@ def distribution(all_rows):
         mean, median = statistics.mean(shares), statistics.median(shares)
         for tenth, count in zip(range(9, -1, -1), counts, strict=True):
             name = [lab_name[:2], f"mean {mean:.0%}", f"median {median:.0%}"][9 - tenth] if tenth > 6 else ""
-            bar = "█" * -(-40 * count // max(counts))
+            bar = "█" * -(-36 * count // max(counts))  # fits 80 columns
             table.add_row(name, f"{10 * tenth:3} to {10 * tenth + (9 if tenth < 9 else 10):3} %", str(count), bar)
         table.add_section()
     return table

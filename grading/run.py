@@ -40,6 +40,7 @@ class Nursery:
     def __init__(self, *also, jail=None, bare=False):
         self.modules, self.jail = (also if bare else (*WARM, *also)), jail or Jail()
         self.process, self.control, self.lock = None, None, threading.Lock()
+        self.lost = 0  # how many warm processes came to harm
         self.inside = contextlib.ExitStack()
 
     def _start(self):
@@ -109,17 +110,27 @@ class Nursery:
         except OSError:
             pass
         self.close()
+        self.lost += 1
         return None
 
 
 @contextlib.contextmanager
 def _undisturbed():
-    """Puts the alarm of a check off: half a word to the warm process would be taken for half of the next one."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    """Puts the alarm of a check off: half a word to the warm process would be taken for half of the next one.
+
+    By its handler, which the main thread alone runs: a mask is one thread's, and the system gives a signal to any.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    rung = []
+    old = signal.signal(signal.SIGPROF, lambda *_: rung.append(True))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.signal(signal.SIGPROF, old)
+        if rung:
+            signal.raise_signal(signal.SIGPROF)
 
 
 class Worker:
@@ -156,6 +167,9 @@ class Worker:
         except (ValueError, LookupError, TypeError) as problem:
             self.end()
             raise WorkerEnded("died", f"sent a malformed answer ({problem})") from None
+        except BaseException:  # the check was stopped: this answer would stand for the next one
+            self.end()
+            raise
         if error:
             raise error
         return value

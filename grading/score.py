@@ -141,7 +141,6 @@ def _run(lab, check, session, names, seed):
         problem = _execute(check, session, names, seed)
     except replay.Diverged:
         TAPES.spoil(key)
-        worker.end()
         return _execute(check, session, names, seed)
     finally:
         worker.wire.socket = plain
@@ -170,7 +169,7 @@ def _fetched(lab):
 
 def _execute(check, session, names, seed):
     """Runs one check; returns what it raised, or None."""
-    names["rng"] = np.random.default_rng([seed, zlib.crc32(check.source.encode())])
+    names["rng"] = np.random.default_rng(_drawn_from(check, seed))
     session.allow(check.limit_s)
     sources.remember("<check>", check.source)
     try:
@@ -181,9 +180,17 @@ def _execute(check, session, names, seed):
     return None
 
 
+def _drawn_from(check, seed):
+    """What a check's generator is seeded with."""
+    return [seed, zlib.crc32(check.source.encode())]
+
+
 @contextlib.contextmanager
 def _alarm(seconds):
-    """Ends what runs in the grader itself for too long: a check that chokes on what came."""
+    """Ends what computes in the grader itself for too long: a check that chokes on what came.
+
+    By this process's own time: what it waits for has deadlines, and another program's load is nobody's fault.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -191,13 +198,13 @@ def _alarm(seconds):
     def ring(*_):
         raise CheckTimeout(f"the check was still busy with what came after {seconds:.0f} s")
 
-    old = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    old = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, old)
 
 
 def explain(problem, lab, exercise, tried, limit_s):
@@ -237,7 +244,7 @@ def _line(problem):
 def score_together(lab, answers, nursery, only):
     """{exercise: what its check raised, as text, or None}, with checks and holes in one process as in a notebook.
 
-    The gate wants the same verdict from both ways.
+    The gate wants the same verdict from both ways, of the same random cases.
     """
     problems = {}
     for exercise in lab.exercises:
@@ -249,6 +256,7 @@ def score_together(lab, answers, nursery, only):
             for check in exercise.checks:
                 session.allow(check.limit_s)
                 if problem is None:
+                    session.execute(f"rng = __import__('numpy').random.default_rng({_drawn_from(check, 0)})", "rng")
                     session.execute(check.source, "check")
         except (Exception, WorkerEnded) as raised:
             problem = raised

@@ -27,7 +27,7 @@ class Store:
 
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise Busy from None
 
     def get(self, key):

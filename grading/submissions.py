@@ -53,10 +53,13 @@ def find(folder, deadlines=None, count="last"):
 
 
 def _notebooks(student):
-    """The notebooks in a student's folder and one folder deeper; what can't be read is left out."""
-    deeper = [path for path in student.iterdir() if path.is_dir() and not path.name.startswith(".") and not path.is_symlink()]
-    for folder in (student, *deeper):
-        with contextlib.suppress(PermissionError):
+    """The notebooks in a student's folder and one folder deeper; what can't be read, or is gone by now, is left out."""
+    folders = [student]
+    with contextlib.suppress(FileNotFoundError):
+        inside = (path for path in student.iterdir() if path.is_dir())
+        folders += [path for path in inside if not path.name.startswith(".") and not path.is_symlink()]
+    for folder in folders:
+        with contextlib.suppress(PermissionError, FileNotFoundError):
             yield from (path for path in folder.iterdir() if path.suffix == ".ipynb" and not path.name.startswith("."))
 
 

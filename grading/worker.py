@@ -10,7 +10,7 @@ expected value and no solution. It is forked, not started, since importing torch
 import builtins
 import contextlib
 import gc
-import importlib.util
+import importlib
 import os
 import select
 import signal
@@ -31,7 +31,6 @@ def main():
     jail.enter()
     warm_up(sys.argv[3:])
     gc.freeze()  # a collection in a worker would copy every page that it looks at
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the grader had blocked its alarm
     workers = set()
     try:
         serve(control, jail, workers)
@@ -64,8 +63,7 @@ def warm_up(names):
     """Imports these modules, without running any of it: a process with threads can't be forked."""
     os.environ.setdefault("MPLBACKEND", "agg")
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # to look for a GPU without starting CUDA, which no fork survives
-    if importlib.util.find_spec("triton"):  # there is none but for Linux
-        device.prepare_triton()  # on a GPU it stays out: workers that count have it interpret, the others compile
+    device.prepare_triton()  # on a GPU it stays out: workers that count have it interpret, the others compile
     for name in names:
         with contextlib.suppress(ModuleNotFoundError):  # a lab's `from a import b` may name what is no module
             importlib.import_module(name)

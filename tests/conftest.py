@@ -6,9 +6,13 @@ import os
 import re
 import tempfile
 
+import hypothesis
 import pytest
 
 from common import device
+
+hypothesis.settings.register_profile("gate", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("gate")  # the same cases each time, whatever else the machine does
 
 workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT")  # not set in the process that starts the workers
 if not workers:

@@ -4,9 +4,9 @@ import fcntl
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
-import threading
 import tomllib
 from collections import namedtuple
 from pathlib import Path
@@ -237,13 +237,18 @@ def test_a_venv_of_an_old_python_is_left_alone(course, monkeypatch):
     assert not course.runs and (course.venv / "mine.txt").exists()
 
 
-def test_two_makes_do_not_install_at_once(course, capsys):
+def test_two_makes_do_not_install_at_once(course, monkeypatch):
     course.venv.mkdir()
+    said = []
+
+    def say(text):
+        said.append((text, list(course.runs)))
+        fcntl.flock(other, fcntl.LOCK_UN)
+    monkeypatch.setattr(environment, "say", say)
     with open(course.stamp, "a") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        threading.Timer(0.2, fcntl.flock, [other, fcntl.LOCK_UN]).start()
         course.make()
-    assert "Another make is installing into .venv: waiting" in capsys.readouterr().err and course.runs == COMPLETE
+    assert said[0] == ("Another make is installing into .venv: waiting for it.", []) and course.runs == COMPLETE
 
 
 # What is said when it cannot be made
@@ -277,9 +282,11 @@ def test_a_missing_network_is_told_in_one_sentence(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_RETRIES", "1")
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # the discard port: nobody listens
-    with pytest.raises(environment.NothingInstalled, match="The package index cannot be reached: connect to the network"):
-        environment.pip_install(sys.executable, "--target", str(tmp_path / "there"), "greenlet==3.5.6")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{taken.getsockname()[1]}/simple")
+        with pytest.raises(environment.NothingInstalled, match="The package index cannot be reached: connect to the network"):
+            environment.pip_install(sys.executable, "--target", str(tmp_path / "there"), "greenlet==3.5.6")
 
 
 @pytest.mark.parametrize("output, sentence", [
@@ -298,10 +305,10 @@ def test_what_failed_is_one_sentence(output, sentence):
 # The front door
 
 
-def test_import_common_takes_under_a_tenth_of_a_second():
-    script = "import time; start = time.perf_counter(); import common; print(time.perf_counter() - start)"
-    times_s = [float(subprocess.check_output([sys.executable, "-c", script], cwd=ROOT, text=True)) for _ in range(3)]
-    assert min(times_s) < 0.1
+def test_import_common_imports_nothing_else():
+    """That is what makes it fast; its seconds are the machine's."""
+    script = "import sys; before = set(sys.modules); import common; print(*set(sys.modules) - before)"
+    assert subprocess.check_output([sys.executable, "-c", script], cwd=ROOT, text=True) == "common\n"
 
 
 def test_make_help_lists_every_target():

@@ -38,7 +38,7 @@ def run(home, **notebooks):
         nbformat.write(built, home / "submission" / f"{name}.ipynb")
     environment = {**os.environ, "PYTHONPATH": ""}
     done = subprocess.run([sys.executable, "-m", "grading.gradescope", "grade", "--home", str(home)], cwd=home / "source", env=environment,
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads((home / "results" / "results.json").read_text())
 

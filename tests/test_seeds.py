@@ -26,6 +26,23 @@ def test_a_secret_is_drawn_once_and_for_its_owner(tmp_path):
     assert seeds.secret(tmp_path / "other") != seeds.secret(path)
 
 
+def test_of_two_graders_that_draw_at_once_both_take_the_same(tmp_path, monkeypatch):
+    path, link = tmp_path / "course.seed", seeds.os.link
+
+    def later(new, path):
+        path.write_text("77\n")  # the other's, in the meantime
+        link(new, path)
+    monkeypatch.setattr(seeds.os, "link", later)
+    assert seeds.secret(path) == 77 and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_system_without_links_keeps_a_secret_too(tmp_path, monkeypatch):
+    def none(new, path):
+        raise PermissionError
+    monkeypatch.setattr(seeds.os, "link", none)
+    assert seeds.secret(tmp_path / "seed") == int((tmp_path / "seed").read_text())
+
+
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1.5"])
 def test_what_is_no_secret_stays_as_it_is(tmp_path, text):
     (tmp_path / "seed").write_text(text)

@@ -733,7 +733,7 @@ def wavefronts_by_hand(places, words):
 
 @given(st.lists(st.integers(0, 4095), min_size=1, max_size=100), st.sampled_from(["int16", "float32", "float64"]),
        st.sampled_from([0, 1, 2]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_sectors_and_wavefronts_of_any_pattern(index, dtype, shared_bit):
     index = np.array(index)[np.arange(len(index)) & ~shared_bit]  # threads i and i ^ shared_bit want the same element
     x, out = np.zeros(4096, dtype), np.zeros(len(index))

@@ -113,7 +113,7 @@ def results(module, folder):
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     """The results by Numba's simulator, which is chosen before Numba is imported: in another process."""
-    run = subprocess.run([sys.executable, __file__, tmp_path_factory.mktemp("numba")], capture_output=True, text=True, timeout=100,
+    run = subprocess.run([sys.executable, __file__, tmp_path_factory.mktemp("numba")], capture_output=True, text=True, timeout=600,
                          env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"})
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(run.stdout)

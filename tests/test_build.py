@@ -101,3 +101,21 @@ def test_solutions_are_executed_once_and_new_prose_costs_no_run(folder, tmp_path
     monkeypatch.setattr(labs, "read", lambda name: labs.parse(SOURCE.replace("Twice x.\n\n", "Two times x.\n\n"), "99_mini"))
     build.build_solutions(folder=tmp_path)
     assert "Two times x." in path.read_text() and "double: 3 sizes" in path.read_text()
+
+
+def test_where_checks_alone_changed_other_outputs_stay(folder, tmp_path, monkeypatch):
+    build.build_solutions(folder=tmp_path)
+    path = tmp_path / "99_mini.ipynb"
+    executed = nbformat.read(path, as_version=4)
+    drawn = nbformat.v4.new_output("stream", text="drawn on a GPU")
+    plain = next(cell for cell in executed.cells if cell.cell_type == "code" and "check" not in cell.metadata.get("tags", []))
+    plain.outputs, executed.metadata["executed_on"] = [drawn], "a GPU"
+    nbformat.write(executed, path)
+    monkeypatch.setattr(labs, "read", lambda name: labs.parse(SOURCE.replace("double: 3 sizes", "double: many sizes"), "99_mini"))
+    build.build_solutions(folder=tmp_path)
+    text, after = path.read_text(), nbformat.read(path, as_version=4)
+    assert "drawn on a GPU" in text and after.metadata["executed_on"] == "a GPU"
+    assert any("double: many sizes" in str(cell.get("outputs")) for cell in after.cells) and "double: 3 sizes" not in text
+    monkeypatch.setattr(labs, "read", lambda name: labs.parse(SOURCE.replace("return 2 * x", "return x * 2"), "99_mini"))
+    build.build_solutions(folder=tmp_path)
+    assert "drawn on a GPU" not in path.read_text() and "a GPU" != nbformat.read(path, as_version=4).metadata["executed_on"]

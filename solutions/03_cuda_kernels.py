@@ -876,7 +876,7 @@ def matmul_register_tiled(a, b, c):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-for m, n, k in ((128, 128, 24), (*rng.integers(9, 160, 2).tolist(), 27)):
+for m, n, k in ((256, 128, 24), (*rng.integers((9, 129), (129, 160)).tolist(), 27)):
     a, b, c = floats(m, k), floats(k, n), np.full((m, n), np.nan, np.float32)
     want, (x, y) = a @ b, (-(-n // 128), -(-m // 128))
     report = simt.count(matmul_register_tiled, (x, y), 256, a, b, c)

@@ -556,8 +556,8 @@ def backward_overlapped(dist, loss, buckets, update):
 for kind, cut, rows in (("perceptron", digit_shards, [3, 1, 2]), ("transformer", text_shards, [3, 1])):
     seed, shards, n, p = int(rng.integers(1000)), cut(rows), sum(rows), len(rows)
     want, wrong = [one_device(MODELS[kind](seed), shards, np.divide(rows, m)) for m in (n, n * p)]
-    number = np.arange(len([*MODELS[kind](seed).parameters()]))
-    plan = [part.tolist() for part in np.split(number[::-1], np.sort(rng.choice(number[1:], 4, False)))]
+    number = np.arange(len([*MODELS[kind](seed).parameters()]))[::-1]
+    plan = [part.tolist() for part in np.split(number, [1, *sorted(rng.choice(number[:-2], 3, False))])]
     result = ranks.run(overlapped, kind, ranks.each(shards), n, plan, seed, world_size=p, seed=None)
     for got, shard, m in zip(result.returns, shards, rows):
         alone = one_device(MODELS[kind](seed), [shard], [m / n])

@@ -886,7 +886,10 @@ shown = round((trace.time_s - 3 * product_s) / gather_s, 1)  # in gathers
 agree(shown, 1.0, "time without compute, in gathers (the forward one can't be hidden):", mistakes={
     "Nothing is hidden: begin each with async_op=True, compute, then wait.": 3.0,
     "One is hidden, one is not: which product needs what?": 2.0})
-print("GatheredLinear: both backward collectives travel while the rank computes")
+x, w, b = (ranks.each(drawn(*4 * [shape])) for shape in ((64, 32), (8, 32), 8))
+peak = max(ranks.run(linear, x, w, b, "both", world_size=4).trace.peak_live_bytes)
+assert peak < 215_104, f"{peak:,} live bytes, want some 184,000: was the gathered x kept, too?"
+print("GatheredLinear: both collectives of backward are hidden, and only the shard is kept")
 
 # %% [markdown]
 # Put it into the block, and compare what three ways keep for backward on a rank, for blocks of T·D = n numbers:

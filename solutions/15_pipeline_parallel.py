@@ -198,8 +198,8 @@ def partition_layers(costs, stages):
     # END SOLUTION
 
 # %% tags=["check"]
-cases = [([1, 1, 1, 1, 1, 1, 1, 9], 4), ([1, 5, 5], 2)]
-cases += [(rng.integers(1, 20, n).tolist(), n // 2 + 1) for n in rng.integers(1, 10, 30).tolist()]
+cases = [([1, 1, 1, 1, 1, 1, 1, 9], 4), ([1, 5, 5], 2), ([9, 1, 1], 3)]
+cases += [(rng.integers(1, 20, n).tolist(), n // 2 + 1) for n in rng.integers(1, 10, 29).tolist()]
 for costs, p in cases:
     got, case = partition_layers(list(costs), p), f"partition_layers({costs}, {p})"
     ends = [(0, *cuts, len(costs)) for cuts in itertools.combinations(range(1, len(costs)), p - 1)]

@@ -748,6 +748,38 @@ def matmul_register_tiled(a, b, c):
             if row < c.shape[0] and column < c.shape[1]:
                 c[row, column] = total[i, j]
 
+# %% matmul_register_tiled: the grid's axes are exchanged
+# says: matmul_register_tiled of 256
+@cuda.jit
+def matmul_register_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((8, 129), float32), cuda.shared.array((8, 128), float32)
+    total, left, right = cuda.local.array((8, 8), float32), cuda.local.array(8, float32), cuda.local.array(8, float32)
+    t = cuda.threadIdx.x
+    tx, ty = t % 16, t // 16
+    row0, column0 = cuda.blockIdx.x * 128, cuda.blockIdx.y * 128
+    for i in range(8):
+        for j in range(8):
+            total[i, j] = float32(0)
+    for k0 in range(0, a.shape[1], 8):
+        for i in range(4):
+            row, k = row0 + t // 8 + 32 * i, k0 + t % 8
+            a_tile[t % 8, t // 8 + 32 * i] = a[row, k] if row < a.shape[0] and k < a.shape[1] else float32(0)
+            k, column = k0 + t // 128 + 2 * i, column0 + t % 128
+            b_tile[t // 128 + 2 * i, t % 128] = b[k, column] if k < b.shape[0] and column < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        for k in range(8):
+            for i in range(8):
+                left[i], right[i] = a_tile[k, ty + 16 * i], b_tile[k, tx + 16 * i]
+            for i in range(8):
+                for j in range(8):
+                    total[i, j] += left[i] * right[j]
+        cuda.syncthreads()
+    for i in range(8):
+        for j in range(8):
+            row, column = row0 + ty + 16 * i, column0 + tx + 16 * j
+            if row < c.shape[0] and column < c.shape[1]:
+                c[row, column] = total[i, j]
+
 # %% matmul_register_tiled: a slice is overwritten while others still use it
 # says: no barrier between them
 @cuda.jit

@@ -687,6 +687,54 @@ def resident_programs(config):
         return 0
     return min(233_472 // shared_bytes, 65_536 // (registers * threads), 2048 // threads)
 
+# %% matmul_bias_gelu_kernel: the columns of B are taken for neighbours
+# says: gelu(A B + bias) with
+@triton.jit
+def matmul_bias_gelu_kernel(a, b, bias, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+                            stride_cm, stride_cn, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                            BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    """A tile of C = A B, with EPILOGUE of gelu(A B + bias), in bands of GROUP rows. About 24 lines.
+
+    bias: (N,), contiguous. The rest as in matmul_kernel.
+    """
+    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    first = tl.program_id(0) // (GROUP * columns) * GROUP  # row of tiles where the band begins
+    height = min(rows - first, GROUP)
+    place = tl.program_id(0) % (GROUP * columns)
+    m = (first + place % height) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = place // height * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    a_tile = a + m[:, None] * stride_am + k[None, :] * stride_ak
+    b_tile = b + k[:, None] * stride_bk + n[None, :]
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        x = tl.load(a_tile, mask=(m[:, None] < M) & (k[None, :] < K - start), other=0.0)
+        y = tl.load(b_tile, mask=(k[:, None] < K - start) & (n[None, :] < N), other=0.0)
+        total = tl.dot(x, y, total)
+        a_tile += BLOCK_K * stride_ak
+        b_tile += BLOCK_K * stride_bk
+    if EPILOGUE:
+        total += tl.load(bias + n, mask=n < N, other=0.0)[None, :]
+        total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+    inside = (m[:, None] < M) & (n[None, :] < N)
+    c_tile = c + m[:, None] * stride_cm + n[None, :] * stride_cn
+    tl.store(c_tile, total.to(c.dtype.element_ty), mask=inside)
+
+# %% resident_programs: what fits to the byte does not fit
+# says: to the byte
+def resident_programs(config):
+    threads = 32 * config["num_warps"]
+    pair = (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"]
+    shared_bytes = config["num_stages"] * 2 * pair
+    sums = config["BLOCK_M"] * config["BLOCK_N"] // threads
+    registers = sums + sums // 2 + 30
+    if shared_bytes > 232_448 or registers > 255:
+        return 0
+    programs = 1
+    while (programs + 1) * (shared_bytes + 1024) < 233_472 and (programs + 1) * registers * threads <= 65_536:
+        programs += 1
+    return programs
+
 # %% resident_programs: one stage
 # says: for each stage
 def resident_programs(config):

@@ -457,6 +457,27 @@ class GatheredLinear(torch.autograd.Function):
         whole, w = ctx.saved_tensors
         return None, reduce_scatter(ctx.dist, gradient @ w), gradient.T @ whole, gradient.sum(0)
 
+# %% GatheredLinear: gathers again, and keeps the gathered tokens all the same
+# says: was the gathered x kept, too
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dist, x, w, b):
+        ctx.dist, ctx.whole = dist, all_gather(dist, x)
+        ctx.save_for_backward(x, w)
+        return F.linear(ctx.whole, w, b)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        dist, (x, w) = ctx.dist, ctx.saved_tensors
+        whole = x.new_empty(len(gradient), x.shape[1])
+        work = dist.all_gather_into_tensor(whole, x.contiguous(), async_op=True)
+        partial, slope = gradient @ w, torch.empty_like(x)
+        work.wait()
+        work = dist.reduce_scatter_tensor(slope, partial, async_op=True)
+        slopes = gradient.T @ whole, gradient.sum(0)
+        work.wait()
+        return None, slope, *slopes
+
 # %% GatheredLinear: right, and waits for each message
 # says: Nothing is hidden
 class GatheredLinear(torch.autograd.Function):

@@ -476,6 +476,17 @@ def partition_layers(costs, stages):
     best = min(cuts, key=lambda cut: max(sum(costs[a:b]) for a, b in itertools.pairwise(cut)))
     return [(a, b - 1) for a, b in itertools.pairwise(best)]
 
+# %% partition_layers: no layer is left for the first stage
+# says: runs of neighbours
+def partition_layers(costs, stages):
+    def best(end, stages):  # (cost of the dearest stage, cuts) of the layers before end
+        if stages == 1:
+            return sum(costs[:end]), [(0, end)]
+        cuts = [(first, best(first, stages - 1)) for first in range(stages - 2, end)]
+        return min((max(dearest, sum(costs[first:end])), [*before, (first, end)])
+                   for first, (dearest, before) in cuts)
+    return best(len(costs), stages)[1]
+
 # %% Stage: the loss is divided for backward only
 # says: Divide by m
 class Stage:

@@ -101,21 +101,25 @@ def pipeline(run, rounds, width, blocks, more_blocks, rows, dtype):
         times_s, what = result.returns[0], f"1F1B, {p} stages of {count} blocks of {width:,}, {m} × {rows:,} rows"
         if "peer" in times_s:
             yield faster(what, times_s["ours"], "Schedule1F1B", times_s["peer"], 0.95)
-        causes = by_cause(lab, result)
+        alone = by_itself(result)
+        causes = by_cause(lab, result, alone)
         measured, expected = idle(causes["measured"]), idle(causes[MESSAGES])
         what += ", idle"
         for name, predicted in (("predicted", plain), ("predicted from f, b and messages", expected)):
             yield Row(what, "of the time", measured, name, predicted, measured / predicted, "0.90 to 1.10")
-        yield told(what, causes, by_itself(result), times_s["message"], rows * width * dtype.itemsize)
+        yield told(what, causes, alone, times_s["message"], rows * width * dtype.itemsize)
 
 
 MESSAGES = "messages as long as by themselves"
 
 
-def by_cause(lab, result):
-    """{cause: by rank, the spans of a step}: on the simulated machine, each with one cause more to be idle; then measured."""
+def by_cause(lab, result, alone):
+    """{cause: by rank, the spans of a step}: on the simulated machine, each with one cause more to be idle; then measured.
+
+    alone: as `by_itself` has it.
+    """
     p, m, message_s, watched = result.trace.world_size, races.MICROBATCHES, result.returns[0]["message"], steps(result.trace)
-    own = [{f"{kind}{i}": kinds[kind] for kind in "FB" for i in range(m)} for kinds in by_itself(result)]
+    own = [{f"{kind}{i}": kinds[kind] for kind in "FB" for i in range(m)} for kinds in alone]
     mean = {task: statistics.fmean(seconds[task] for seconds in own) for task in own[0]}
     within = [{tasks[0].name: statistics.median(task.duration_s for task in tasks) for tasks in zip(*of_rank, strict=True)}
               for of_rank in zip(*watched, strict=True)]

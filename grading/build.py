@@ -9,7 +9,6 @@ import base64
 import contextlib
 import hashlib
 import io
-import itertools
 import os
 import queue
 import re
@@ -212,10 +211,11 @@ def _code(notebook):
 
 def _changed(notebook, old):
     """The numbers of the code cells that are not the old ones, if they are checks; None where there are others."""
-    pairs = list(itertools.zip_longest(_code(notebook), _code(old)))
-    changed = [number for number, (cell, before) in enumerate(pairs) if not (cell and before and cell.source == before.source)]
-    checks = all(cell and before and "check" in cell.metadata.get("tags", []) for cell, before in (pairs[i] for i in changed))
-    return changed if checks else None
+    cells, before = _code(notebook), _code(old)
+    if len(cells) != len(before):
+        return None
+    changed = [number for number, cell in enumerate(cells) if cell.source != before[number].source]
+    return changed if all("check" in cells[number].metadata.get("tags", []) for number in changed) else None
 
 
 def _take_outputs(notebook, old, but):

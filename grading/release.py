@@ -26,6 +26,7 @@ NAME = "ml-systems-labs"
 FILES = ["LICENSE", "README.png", "environment.yml", "pyproject.toml", "requirements.lock", ".gitignore"]
 SHOWN = ["benchmarks/simt_hardware.md"]  # what a lab reads and draws
 FOLDERS = ["common", "grading"]
+KNOWN = {*FILES, *FOLDERS, *(name.partition("/")[0] for name in SHOWN), "labs", "Makefile", "README.md"}
 INSTRUCTOR = {"build.py", "canvas.py", "gradebook.py", "gradescope.py", "mutants.py", "release.py"}  # of grading/
 TARGETS = ("help", "lab", "grade", "doctor")  # of the Makefile
 SHORT = 20  # an answer's line of fewer characters may stand anywhere
@@ -105,7 +106,7 @@ def readme(text):
 
 def prove(release):
     """Raises Leak unless an untouched release scores 0 and holds no line of an answer or of a held-out check."""
-    strangers = {path.name for path in release.iterdir()} - {*FILES, *FOLDERS, "benchmarks", "labs", "Makefile", "README.md"}
+    strangers = {path.name for path in release.iterdir()} - KNOWN
     if strangers:
         raise Leak(f"{', '.join(sorted(strangers))}: nothing of that belongs into a release")
     if told := [path for path in release.rglob("*") if path.name == "seed" or path.suffix == ".seed"]:

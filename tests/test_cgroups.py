@@ -14,8 +14,7 @@ import pytest
 
 from grading import cgroups, confinement, jail
 from grading.run import Nursery
-
-SLEEP = f"12345.{os.getpid()}"  # seconds, by which what a test leaves is known; other gates may run on this machine
+from tests.processes import SLEEP, sleeping, until
 
 
 @pytest.fixture
@@ -77,24 +76,6 @@ def run(prefix, text):
     return subprocess.run([*prefix, sys.executable, "-S", "-c", text], stdout=subprocess.PIPE, text=True, timeout=600)
 
 
-def running():
-    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if _read(path).split(b"\0")[:2] == [b"sleep", SLEEP.encode()]]
-
-
-def until(holds):
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def _read(path):
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
-
-
 def test_processes_are_counted_together(limited):
     bomb = "import os, time\nwhile True:\n    try:\n        os.fork() or time.sleep(0.5)\n    except OSError:\n        print('refused', flush=True)\n        break"
     with limited(1 << 30, 20) as (prefix, folders):
@@ -138,8 +119,8 @@ def test_what_is_left_ends_with_the_group(limited):
     orphan = f"import os\nos.close(1)\nfor _ in range(5):\n    if not os.fork():\n        os.setsid()\n        os.fork()\n        os.execlp('sleep', 'sleep', '{SLEEP}')"
     with limited(1 << 30, 50) as (prefix, folders):
         run(prefix, orphan)
-        until(lambda: len(running()) == 10)
-    assert not running() and not any(folder.exists() for folder in folders)
+        until(lambda: len(sleeping()) == 10, within_s=120)
+    assert not sleeping() and not any(folder.exists() for folder in folders)
 
 
 def test_a_killed_grader_s_group_is_cleared_by_the_next(limited):
@@ -155,12 +136,12 @@ with cgroups.group(1 << 30, 20) as prefix:
         pass
     grader = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     left = [Path(word) for word in grader.stdout.readline().split() if "/grading-" in word]
-    until(running)
+    until(sleeping, within_s=120)
     grader.kill()
     grader.communicate()
-    assert all(folder.exists() for folder in left) and running()
+    assert all(folder.exists() for folder in left) and sleeping()
     with limited(1 << 30, 20):
-        assert not running() and not any(folder.exists() for folder in left)
+        assert not sleeping() and not any(folder.exists() for folder in left)
 
 
 @pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
@@ -173,12 +154,12 @@ def test_what_a_jail_s_warm_process_leaves_ends(limited, name):
         worker = nursery.fork()
         text = f"import subprocess\nfor _ in range(3):\n    subprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)"
         worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
-        until(lambda: len(running()) == 3)
+        until(lambda: len(sleeping()) == 3, within_s=120)
         for pid in confinement.tree(nursery.process.pid):
             if "sleep" not in Path(f"/proc/{pid}/comm").read_text():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-    assert not running()
+    assert not sleeping()
 
 
 def test_another_user_s_group_is_not_waited_for(hierarchy, monkeypatch):

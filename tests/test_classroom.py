@@ -18,6 +18,7 @@ from grading.holes import BLANK, Answer
 from grading.lab import ROOT
 from grading.report import Result
 from grading.submissions import Submission
+from tests.processes import alive, until
 
 FIRST = lab.names()[0]
 LAB = lab.read(FIRST)
@@ -125,10 +126,7 @@ def test_a_grader_that_is_killed_goes_on_where_it_was(tmp_path):
     run.wait()
     before = len(list((tmp_path / "out").glob("graded/*.json")))
     assert 2 <= before < 8 and not (tmp_path / "out" / "results.json").exists()
-    end = time.monotonic() + 60
-    while any(map(alive, children)) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not [child for child in children if alive(child)], "processes are left"
+    until(lambda: not any(map(alive, children)))  # no process is left
     (tmp_path / "go").touch()
     again = grade(tmp_path / "class", tmp_path / "out")
     assert f"8 submissions of 8 students, {before} of them kept from before" in again.stdout, again.stderr
@@ -136,14 +134,6 @@ def test_a_grader_that_is_killed_goes_on_where_it_was(tmp_path):
     assert len(rows) == len({(row["student"], row["exercise"]) for row in rows}) == 8 * len(LAB.exercises)
     others = [row for row in rows if row["student"] != "student7"]  # whose cell may have had its time, on a busy machine
     assert sum(row["points"] for row in others) == 7 * sum(e.points for e in LAB.exercises) - 7
-
-
-def alive(process):
-    """Whether it runs: the same one, not another that has its number by now."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_what_a_lost_warm_process_took_along_is_graded_again(tmp_path):

@@ -16,9 +16,9 @@ import pytest
 from grading import confinement, jail, syscalls
 from grading.lab import ROOT
 from grading.run import Nursery, Session, WorkerEnded
+from tests.processes import SLEEP, sleeping, until
 
 BACKENDS = ("bubblewrap", "landlock")
-SLEEP = f"12345.{os.getpid()}"  # seconds, by which what a test leaves is known; other gates may run on this machine
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
@@ -222,27 +222,11 @@ worker.request("execute", "while True: pass", "cell", deadline=time.monotonic() 
 """
     grader = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert grader.stdout.readline() == "ready\n"
-    until(lambda: running(SLEEP))  # its command line comes a moment after Popen has returned
+    until(sleeping)  # its command line comes a moment after Popen has returned
     grader.kill()
     grader.wait()
     grader.stdout.close()
-    until(lambda: not running(SLEEP))
-
-
-def until(holds):
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def running(argument):
-    """Whether a process has this argument on its command line."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if argument.encode() in path.read_bytes().split(b"\0"):
-                return True
-    return False
+    until(lambda: not sleeping())
 
 
 def test_nothing_is_left_on_the_disk(backend, monkeypatch, tmp_path):

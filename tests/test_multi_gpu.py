@@ -100,13 +100,14 @@ def test_what_makes_ranks_idle_is_told_cause_by_cause(lab):
             spans.append(ranks.Span(rank, "step", begin_s, begin_s + 999.0))
             spans += [ranks.Span(rank, span.name, begin_s + span.start_s, begin_s + span.end_s) for span in own]
     result = SimpleNamespace(returns=[{"message": 0.1}], trace=ranks.Trace(3, spans=spans))
-    causes = multi_gpu.by_cause(lab, result)
+    medians = multi_gpu.by_itself(result)
+    causes = multi_gpu.by_cause(lab, result, medians)
     shares = list(map(multi_gpu.idle, causes.values()))
     slower = multi_gpu.simulated(lab, [tasks(*own, m) for own in alone], 0.0)
     assert shares[0] == pytest.approx(lab.bubble(3, m, replicas=1)) and shares[1] == pytest.approx(multi_gpu.idle(slower))
     assert shares[0] < shares[1] < shares[3] < shares[2] < shares[4]  # beside longer tasks the same messages weigh less
     assert multi_gpu.messages(causes["measured"]) == pytest.approx([0.5] * 2 * m * 2)
-    text = multi_gpu.told("1F1B", causes, multi_gpu.by_itself(result), 0.1, 2e6)
+    text = multi_gpu.told("1F1B", causes, medians, 0.1, 2e6)
     assert f"| measured | {' | '.join(f'{1e3 * s:.2f}' for s in multi_gpu.waits(causes['measured']))} | {shares[4]:.4f} |" in text
     assert "forward takes 1000.00, 1250.00, 1000.00 ms" in text and "2 MB 100.000 ms, within the pipeline 500.000 ms" in text
 

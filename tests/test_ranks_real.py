@@ -13,12 +13,14 @@ import warnings
 from pathlib import Path
 
 import cloudpickle
+import psutil
 import pytest
 import torch
 
 from common import ranks
 from grading.lab import ROOT
 from tests import test_ranks as simulated
+from tests.processes import alive, until
 
 for module in (simulated, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(module)  # as functions of a notebook are
@@ -217,15 +219,7 @@ def test_an_interrupt_ends_the_ranks():
         with pytest.raises(KeyboardInterrupt):
             ranks.run(sleep, folder, world_size=2, machine="gloo", timeout_s=100)
         waiting.join()
-        assert not any(alive(path.name) for path in folder.iterdir())
-
-
-def alive(pid):
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    return True
+        assert not any(psutil.pid_exists(int(path.name)) for path in folder.iterdir())
 
 
 PROGRAM = """
@@ -246,13 +240,11 @@ def test_a_program_that_is_killed_leaves_no_orphan():
     told = [program.stdout.readline().split() for _ in range(3)]
     assert told[0] == ["once"] and {line[1] for line in told[1:]} == {"0]", "1]"}
     pids = {pid for line in told[1:] for pid in line[2:]}  # of the ranks, and of the process that they were forked from
-    assert len(pids) == 3 and all(map(alive, pids))
+    started = [psutil.Process(int(pid)) for pid in pids]
+    assert len(started) == 3 and all(map(alive, started))
     program.kill()
     program.wait()
-    deadline = time.monotonic() + 10
-    while any(map(alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(alive, pids))
+    until(lambda: not any(map(alive, started)), within_s=10)
 
 
 def test_torchrun_starts_the_same_function(tmp_path):

@@ -670,8 +670,8 @@ times, is_power = np.array([measured_slowdown(n) for n in sizes]), np.array([Tru
 predicted = {f"{room:,} lines": [predicted_slowdown(n, room) for n in sizes] for room in (512, 16384)}
 groups = {"n = 64, 128, ..., 4096": is_power, "16 more": ~is_power}
 measured = {name: np.where(group, times, np.nan) for name, group in groups.items()}
-figures.predicted_and_measured(sizes, predicted, measured, log="xy", title="By columns against by rows",
-                               xlabel="n, of n × n float32", ylabel="ratio: lines fetched, time")
+figures.predicted_and_measured(sizes, predicted, measured, log="xy", title="Powers of two cost more",
+                               xlabel="n, of n × n float32", ylabel="by columns / by rows: lines, time")
 plt.show()
 
 # %% [markdown]

@@ -377,7 +377,7 @@ def tile_on_roofline(name="H100", side=64):
     peaks = machine.DATA_SHEETS.get(name, here)
     limits = peaks.flops_per_s[peaks.format], peaks.bandwidth_bytes_per_s
     intensity = tile_intensity(8192, side, itemsize=4 if peaks.format == "fp32" else 2)
-    reached = f"at most {attainable_flops_per_s(intensity, *limits) / limits[0]:.0%} of the peak"
+    reached = f"at most {attainable_flops_per_s(intensity, *limits) / limits[0]:.1%} of the peak"
     figures.roofline(lambda i: attainable_flops_per_s(i, *limits), ridge=ridge_point(*limits),
                      title=f"{peaks.device}, tiles of {side}: {reached}").axvline(intensity, color="C1")
 tile_on_roofline()

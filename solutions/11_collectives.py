@@ -742,7 +742,8 @@ figures.predicted_and_measured(
     sizes, {"tree": lambda size: alpha_beta_time("tree_all_reduce", 8, size, 1e-5, 1e-10),
             "ring": lambda size: alpha_beta_time("ring_all_reduce", 8, size, 1e-5, 1e-10)},
     simulated, dots_are="simulated", log="xy", xunit="B", yunit="s", xlabel="vector", ylabel="time",
-    title="All-reduce on eight ranks").axvline(crossover_bytes(8, 1e-5, 1e-10), color="0.6", lw=1);
+    title="Tree for small, ring for large: eight ranks"
+    ).axvline(crossover_bytes(8, 1e-5, 1e-10), color="0.6", lw=1);
 
 # %% [markdown]
 # Left of the grey line latency decides, and the tree wins; right of it bandwidth, and the ring. For few ranks the
@@ -931,7 +932,7 @@ ledger.constant("latency of a message, α", FITTED[0], "s", source)
 ledger.constant("bandwidth of a port, 1/β", 1 / FITTED[1], "B/s", source)
 figures.predicted_and_measured(
     SIZES, lambda size: FITTED[0] + FITTED[1] * size, round_s, log="xy", xunit="B", yunit="s",
-    xlabel="message", ylabel="time", title=f"A round on {WORLD_SIZE} ranks, {MACHINE}");
+    xlabel="message", ylabel="time", title=f"α + β · bytes: a round on {WORLD_SIZE} ranks, {MACHINE}");
 
 # %% [markdown]
 # **Predict** with these two numbers, before you measure: the time of a ring all-reduce of 16 MiB on these ranks.
@@ -949,7 +950,7 @@ figures.predicted_and_measured(
     SIZES, {"tree": lambda size: alpha_beta_time("tree_all_reduce", WORLD_SIZE, size, *FITTED),
             "ring": lambda size: alpha_beta_time("ring_all_reduce", WORLD_SIZE, size, *FITTED)},
     times, log="xy", xunit="B", yunit="s", xlabel="vector", ylabel="time",
-    title=f"All-reduce on {WORLD_SIZE} ranks, {MACHINE}");
+    title=f"Tree for small, ring for large: {WORLD_SIZE} ranks, {MACHINE}");
 
 # %% [markdown]
 # The line holds as far as the model does: a port for each rank, and nothing shared. Processes on one machine share its

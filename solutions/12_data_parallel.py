@@ -707,7 +707,7 @@ for plan in (planned(parameter_bytes, size) for size in sizes):
 
 # %%
 figures.predicted_and_measured(sizes, predicted_s, counted_s, log="x", xunit="B", yunit="s",
-    xlabel="bytes in a bucket, at most", ylabel="a step", dots_are="virtual time",
+    xlabel="bytes in a bucket, at most", ylabel="time of a step", dots_are="virtual time",
     title="Small buckets pay α, large ones hide nothing");
 
 # %% [markdown]
@@ -905,7 +905,7 @@ def predicted_s(k):
 
 # %% tags=["nbval-ignore-output"]
 ax = figures.predicted_and_measured(counts, list(map(predicted_s, counts)), list(steps_s.values()),
-    log="x", yunit="s", xlabel="buckets", ylabel="a step",
+    log="x", yunit="s", xlabel="buckets", ylabel="time of a step",
     title=f"{p} processes on {real['machine']}: backward as long as the wire")
 ax.set_xticks(counts, counts)
 ledger.measured("a step with overlap / without, 16 buckets", steps_s[16] / steps_s[1], "times")

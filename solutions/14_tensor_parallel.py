@@ -170,7 +170,7 @@ errors = [float((got - want).norm() / want.norm()) for got, want in zip(four[0][
 _, ax = plt.subplots(figsize=(7.2, 2.6))
 ax.plot(range(1, 7), errors, "o", color="C1", clip_on=False)
 ax.set(xlabel="block", ylabel="relative error", ylim=(0, None), title="Gradient of rank 0's part of W₁")
-ax.axhline(0, color="C0");
+ax.axhline(0, color="C0", zorder=1);
 
 # %% [markdown]
 # The loss agrees to the last digits. So does the last block's gradient. All others are far off. The training would not
@@ -1070,7 +1070,7 @@ widths = np.array([8, 16, 32, 64, 128])
 simulated = {name: list(shares(b, widths)) for name, b in links.items()}
 ledger.counted(NUMBER, simulated["NVLink, 354 GB/s"][3], "")
 ax = figures.predicted_and_measured(128 * widths, predicted, simulated, dots_are="simulated", log="x",
-    xlabel="width D", ylabel="share of the time", title="Communication, p = 4")
+    xlabel="width D", ylabel="share of the time", title="The wider, the less communication: p = 4")
 ax.set(ylim=(0, 1), xticks=128 * widths, xticklabels=128 * widths);
 
 # %% [markdown]
@@ -1139,7 +1139,7 @@ if machine == "nccl" and p == 4:
     lines["NVLink, 354 GB/s"] = predicted["NVLink, 354 GB/s"]
     ledger.measured(NUMBER, measured[-1], "")
 ax = figures.predicted_and_measured(sizes, lines, {f"{p} ranks, {machine}": measured}, log="x",
-    xlabel="width D", ylabel="share of the time", title="Communication, measured")
+    xlabel="width D", ylabel="share of the time", title="The wider, the less communication: measured")
 ax.set(ylim=(0, 1), xticks=sizes, xticklabels=sizes);
 
 # %% [markdown]

@@ -650,7 +650,7 @@ for name, own in cases.items():
     ledger.counted(f"bubble × from 2 to 8, {name}", dots[name][-1] / dots[name][0], "times")
 lines = {name: functools.partial(bubble, batch=32, **held[name]) for name in cases}
 figures.predicted_and_measured([2, 4, 8], lines, dots, dots_are="counted", xlabel="stages p",
-    ylabel="share of time idle", title="The bubble, 32 microbatches in all").set_ylim(0, 0.2);
+    ylabel="share of time idle", title="GPUs held, stages cost little").set_ylim(0, 0.2);
 
 # %% [markdown]
 # GPUs held: a replica has m = k·p microbatches, k = batch/GPUs, and the bubble (p − 1)/(kp + p − 1) stays below 1/(k + 1),
@@ -861,7 +861,8 @@ compared()
 for name in ("1F1B", "ZB-H1"):
     share = played(on_stages(schedules()[name], 4, 8)).bubble
     ledger.counted(f"bubble, {name}, 4 × 8", share, "idle")
-ipywidgets.interact(compared, stages=(2, 8), microbatches=(8, 24));
+more = ipywidgets.IntSlider(8, 8, 24, style={"description_width": "initial"})
+ipywidgets.interact(compared, stages=(2, 8), microbatches=more);
 
 # %% [markdown]
 # ZB-H1 idles p − 1 ms a stage, and a step by itself can't do better: the last stage begins p − 1 forwards late. *ZB-H2*
@@ -895,9 +896,9 @@ plt.show()
 ledger.table()
 
 # %% [markdown]
-# And real layers? On four H200s (measured 2026-11: 16 microbatches of 1,024 tokens, four perceptron blocks of width 8,192
-# a stage, bf16) a step of our 1F1B took 436 ms. PyTorch's `Schedule1F1B` took 435 with losses divided by m beforehand, 449
-# as it comes. Idle: 0.151; predicted: 0.158. With weight gradients added by `addmm_`, 1F1B took 378 ms and ZB-H1 360.
+# And real layers? On four H200s (`make bench-gpus`: 16 microbatches of 1,024 tokens, four perceptron blocks of width 8,192
+# a stage, bf16) a step of our 1F1B takes 431 ms, PyTorch's `Schedule1F1B` 430. Idle: 0.167; the formula says 0.158,
+# `played`, with measured tasks and messages, 0.167. With weight gradients added by `addmm_`, 1F1B took 378 ms, ZB-H1 360.
 #
 # Posting each receive one task early, behind a computation, made 1F1B *slower*: 487 ms. A receive that waits is a kernel
 # that waits, and takes processors from the computation. **A timeline predicts the bubble; what messages and computation

@@ -13,6 +13,7 @@ import argparse
 import functools
 import itertools
 import math
+import os
 import statistics
 import sys
 import traceback
@@ -246,6 +247,7 @@ def main():
     if gpus < 2 and not options.gloo:
         sys.exit(f"benchmarks/multi_gpu.py needs two GPUs or more, and {'one is' if gpus else 'none are'} here; "
                  "benchmarks/multi_gpu.md has the figures of a machine with several.")
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # a queue for each stream of messages; for all that is raced
     where = {"machine": "gloo", "world_size": 2} if options.gloo else {"machine": "nccl", "world_size": gpus}
     run = functools.partial(ranks.run, noted=False, timeout_s=150, **where)
     run.world_size = where["world_size"]

@@ -1048,12 +1048,12 @@ ax.set_xticks(widths, [f"{width // 1024} k" if width >= 1024 else width for widt
 #
 # | rows of | 1 k | 4 k | 16 k | 64 k |
 # | --- | --- | --- | --- | --- |
-# | fp32, `torch.softmax` | 0.97 | 0.62 | 0.79 | 0.48 |
-# | fp32, `torch.compile` | 1.00 | 0.80 | 0.85 | 0.65 |
-# | fp32, `fast_softmax` | 1.01 | 0.99 | 0.98 | 0.96 |
+# | fp32, `torch.softmax` | 0.96 | 0.61 | 0.79 | 0.48 |
+# | fp32, `torch.compile` | 0.99 | 0.79 | 0.84 | 0.65 |
+# | fp32, `fast_softmax` | 1.00 | 0.98 | 0.99 | 0.97 |
 # | bf16, `torch.softmax` | 0.64 | 0.31 | 0.53 | 0.52 |
-# | bf16, `torch.compile` | 1.01 | 0.42 | 0.45 | 0.47 |
-# | bf16, `fast_softmax` | 1.01 | 1.00 | 0.98 | 0.9 |
+# | bf16, `torch.compile` | 1.00 | 0.41 | 0.45 | 0.46 |
+# | bf16, `fast_softmax` | 1.00 | 0.99 | 0.98 | 0.90 |
 
 # %% tags=["nbval-ignore-output"]
 name = "softmax_online of 4,096 columns: bytes moved / bytes of x"

@@ -1167,8 +1167,9 @@ ledger.constant("bf16 matmul, large matrices", speed, "FLOP/s", source)
 ledger.table()
 
 # %% [markdown]
-# On an H200 (`make bench`): 0.99, 1.03, 0.99, 0.99 and 1.04 of cuBLAS's speed, 0.8 to 0.9 for the last shape (57 to 62 µs to 50; tiles of
-# 256 columns 81). With bias and GELU 1.05 to 1.14 times `torch.compile`'s, 0.9 to 0.95 for the last.
+# On an H200 (`make bench`): 1.00, 1.03, 0.99, 0.98 and 1.06 of cuBLAS's speed, 0.87 for the last shape (56 µs to 48, on other days 62 to 50;
+# tiles of 256 columns 81). With bias and GELU 1.05 to 1.11 times `torch.compile`'s, 0.91 for the last. That is in a CUDA graph. Without one,
+# as in the figure, a short product can also wait for its launch: for the last shape Python makes five descriptors.
 
 # %% [markdown]
 # Why that one? A row of B takes 10,000 bytes, no multiple of 128, so each 128 bytes that TMA fetches lie in two cache lines: padded rows

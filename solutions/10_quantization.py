@@ -1163,8 +1163,8 @@ ledger.constant("int4 weight with its scale, groups of 128", weight_bytes, "B", 
 ledger.table()
 
 # %% [markdown]
-# The bytes allow 3.88 times with groups of 128. On an H200 in one CUDA graph, with no launch to pay, ours takes 12.6 µs and bf16
-# 33.0: 2.6 times; 3.07 with 28,672 rows. Where is the rest? To load the words and do nothing else takes 9.3 µs; the arithmetic with
+# The bytes allow 3.88 times with groups of 128. On an H200 in one CUDA graph, with no launch to pay, ours takes 12.7 µs and bf16
+# 33.9: 2.66 times; 3.1 with 28,672 rows. Where is the rest? To load the words and do nothing else takes 9.3 µs; the arithmetic with
 # no load of x, 11.7. The two overlap, but badly: a program must wait for a tile before it can unpack it.
 # (Ours adds up four neighbouring words before it multiplies by their scale, and all else once, at the end. Adding up at each step took
 # 20.8 µs.)
@@ -1271,16 +1271,18 @@ print(f"largest error: {(y - want).abs().max() / want.std():.0e} of the results'
 # %% [markdown]
 # | 8192 × 8192, groups of 128, H200 | µs | bf16's time / its |
 # | --- | --- | --- |
-# | cuBLAS, bf16 | 33.0 | 1 |
-# | the usual unpacking | 18.2 | 1.8 |
-# | exercise 5.1 | 12.6 | 2.6 |
-# | tensor cores | 11.8 | 2.8 |
-# | the same, started early | 10.8 | 3.1 |
+# | cuBLAS, bf16 | 33.9 | 1 |
+# | the usual unpacking | 18.3 | 1.85 |
+# | exercise 5.1 | 12.7 | 2.66 |
+# | tensor cores | 12.1 | 2.80 |
+# | the same, started early | 11.1 | 3.06 |
 # | to load the words and do nothing | 9.3 | 3.6 |
-# | bytes / bandwidth | 8.1 | 4.1 |
-#
-# Ours reached 15 µs when each load of x touched eight lines of L1, and 16 to 19 with weights waiting in shared memory for a barrier. Many
-# warps, each on its own, hide more than any pipeline that they share.
+# | bytes / bandwidth | 8.1 | 4.16 |
+
+# %% [markdown]
+# Ours took 15 µs when each load of x touched eight lines of L1, and 16 to 19 with weights that waited in shared memory for a barrier: many
+# warps, each on its own, hide more than a pipeline that they share. 4,096 rows make too few of them: 1.9 times at 14,336 columns, where
+# exercise 5.1 reaches 2.3.
 
 # %% [markdown]
 # **Memory-bound work is as fast as its numbers are small, if unpacking keeps up; and a code that *is* a number needs no unpacking.**

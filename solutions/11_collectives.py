@@ -1118,9 +1118,11 @@ except Exception as error:
     print(f"Not measured on {MACHINE}: {error}")
 
 # %% [markdown]
-# On four H200s (NCCL 2.28, 1 GiB), one ring reached 0.78 of NCCL's 353 GB/s, four 0.85, eight 0.95. (Every chunk
-# straight to its owner and the sum straight back, two rounds in place of six: 0.86, and 0.93 in eight groups.) On a
-# laptop, processes share cores and memory: there are no ports of their own to fill, and eight rings only cost.
+# On four H200s (NCCL 2.28, 1 GiB), one ring reaches 0.77 of NCCL's 352 GB/s. Eight reach 0.91 where ten calls follow one
+# another (`make bench-gpus`; 0.95 once), but 0.5 to 0.7 as measured here: 48 rounds of messages must be begun, and
+# Python needs about α for each. Four: 0.85. (Every chunk straight to its owner and the sum straight back, two rounds in
+# place of six: 0.86, and 0.93 in eight groups.) On a laptop, processes share cores and memory: no ports to
+# fill.
 #
 # **The last tenth is overlap: while one ring adds, the others' messages move.**
 

@@ -58,7 +58,6 @@ def join(rank, world_size, backend, timeout_s, **where):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", {"linux": "lo", "darwin": "lo0"}[sys.platform])
     if backend == "nccl":
         os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # a host that is shared may not have NVLink's multicast to spare
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # a queue for each of the streams that carry messages
         os.environ.setdefault("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false")  # ten lines a rank, each time
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
         where["device_id"] = torch.device("cuda", torch.cuda.current_device())

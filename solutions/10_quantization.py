@@ -1187,7 +1187,10 @@ def pack_tiles(codes, scales):
     i, h = (torch.arange(count, device=codes.device) for count in (4, 2))
     words = (nibbles << 4 * i[:, None, None, None] + 16 * h).sum((5, 8))
     words = words.permute(0, 2, 3, 1, 5, 4, 6).to(torch.int32).contiguous()  # part, step, row, t, p, q
-    return words, scales.bfloat16().view(tiles, 16, 8, -1).permute(0, 2, 3, 1).contiguous()
+    scales = scales.bfloat16().view(tiles, 16, 8, -1).permute(0, 2, 3, 1).contiguous()
+    if codes.is_cuda:
+        torch.cuda.synchronize()  # the kernel below may load them before it waits for what came before it
+    return words, scales
 
 
 @triton.jit

@@ -1189,7 +1189,7 @@ def pack_tiles(codes, scales):
     words = words.permute(0, 2, 3, 1, 5, 4, 6).to(torch.int32).contiguous()  # part, step, row, t, p, q
     scales = scales.bfloat16().view(tiles, 16, 8, -1).permute(0, 2, 3, 1).contiguous()
     if codes.is_cuda:
-        torch.cuda.synchronize()  # the kernel below may load them before it waits for what came before it
+        torch.cuda.synchronize()  # the kernel may load them before it waits for anything
     return words, scales
 
 

@@ -5,6 +5,8 @@ import torch
 from benchmarks.solved import solved
 from common import device
 
+device.prepare_triton()
+
 pytestmark = pytest.mark.skipif(device.has_gpu(), reason="there is a GPU: benchmarks/quantization.py compares the product there")
 
 

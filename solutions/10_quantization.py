@@ -1172,8 +1172,8 @@ ledger.table()
 # %% [markdown]
 # **The last steps, ours: tensor cores.** Your kernel spends three instructions on each weight. Read as *bf16*, a nibble where it stands is a
 # subnormal too: n · 2⁻¹³³ in bits 0 to 3, n · 2⁻¹²⁹ in bits 4 to 7. So *one* mask makes *two* weights of a word, and a tensor core multiplies
-# 16 × 16 of them by eight vectors in one instruction. We have one; it stands there eight times; seven results are thrown
-# away: they cost nothing scarce. That makes 2.1 instructions a weight. Packed in the order in which a warp's registers hold such a
+# 16 × 16 of them by eight vectors in one instruction. We have one, eight times: seven results are thrown away, and cost
+# nothing that is scarce. That makes 2.1 instructions a weight. Packed in the order in which a warp's registers hold such a
 # tile, weights are used where they were loaded.
 
 # %% tags=["driver"]
@@ -1203,10 +1203,10 @@ def as_bf16(words):
 @triton.jit
 def step_products(words, x):
     """float32 (8, 16, 8), in 2**-33: 16 rows of 8 parts times 128 numbers of x, all eight the same."""
-    words = tl.permute(tl.reshape(words, (2, 8, 8, 16)), (1, 0, 2, 3))  # nothing moves
+    words = tl.permute(tl.reshape(words, (2, 8, 8, 16)), (1, 0, 2, 3))  # in place
     first, last = tl.split(tl.permute(tl.reshape(words, (8, 16, 4, 2, 2)), (0, 1, 2, 4, 3)))
     eight = as_bf16(tl.reshape(first, (8, 16, 8)) & 0 | -0x7FF77FF8)  # 0x8008 twice: the code's -8
-    large = tl.full((1, 1), 2.0**100, tl.float32).to(tl.bfloat16)  # or sums were subnormal
+    large = tl.full((1, 1), 2.0**100, tl.float32).to(tl.bfloat16)  # keeps the sums normal
     none = tl.zeros((8, 16, 8), tl.float32)
     low, high, zero = none, none, none
     for k in tl.static_range(8):

@@ -19,6 +19,8 @@ import torch
 import triton
 import triton.language as tl
 
+from common import device
+
 LAB = Path(__file__).resolve().parent.parent / "solutions" / "10_quantization.py"
 SIZE, GROUP, GOAL = 8192, 128, 3.0
 MORE = [(8192, 8192, 32), (8192, 8192, 64), (8192, 8192, 256), (8192, 8192, 512), (4096, 4096, 128), (4096, 14336, 128),
@@ -58,12 +60,12 @@ def lab_names(old="", new=""):
     """{name: function} of lab 10's drivers and of its kernel, with one piece of the kernel's text changed."""
     cells = ["# " + cell for cell in LAB.read_text(encoding="utf-8").split("\n# %%")]
     wanted = "launch", KERNEL, "pack_tiles", "step_products", "tensor_core_kernel"
-    drivers = [next(cell for cell in cells if f"\ndef {name}(" in cell) for name in wanted]
-    if old not in drivers[1]:
+    texts = {name: next(cell for cell in cells if f"\ndef {name}(" in cell) for name in wanted}
+    if old not in texts[KERNEL]:
         raise ValueError(f"lab 10's kernel has no {old!r}")
-    drivers[1] = drivers[1].replace(old, new) if old else drivers[1]
-    names = {"__name__": "__main__", "torch": torch}
-    for text in drivers:
+    texts[KERNEL] = texts[KERNEL].replace(old, new)
+    names = {"__name__": "__main__", "torch": torch, "device": device}
+    for text in texts.values():
         file = f"<lab 10, {len(linecache.cache)}>"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # Triton reads its source here
         exec(compile(text, file, "exec"), names)

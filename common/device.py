@@ -76,6 +76,14 @@ def interprets(setting):
     return (setting or "").lower() in ("1", "true", "yes", "on", "y")
 
 
+def starts_early():
+    """Whether a kernel can start while the one before it ends (programmatic dependent launch): compiled, from an H100 on."""
+    if not has_gpu() or interprets(os.environ.get("TRITON_INTERPRET")):
+        return False
+    import torch
+    return torch.cuda.get_device_capability() >= (9, 0)
+
+
 def __getattr__(name):
     """`from common.device import cuda`: numba.cuda on a GPU, the simulator without one; the kernels are the same."""
     if name == "cuda":

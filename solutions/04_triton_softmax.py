@@ -955,7 +955,7 @@ def launch_parts(kernel, x, y, *shifts, block, **options):
     rows, columns = x.shape
     parts = triton.next_power_of_2(triton.cdiv(columns, block))
     told = torch.zeros(rows * parts, dtype=torch.uint64, device=x.device) if parts > 1 else x
-    early = parts > 1 and torch.cuda.get_device_capability(x.device) >= (9, 0)
+    early = parts > 1 and device.starts_early()
     launch(kernel, rows * parts, x, y, told, x.stride(0), y.stride(0), columns, *shifts,
            PARTS=parts, BLOCK=block, EARLY=early, launch_pdl=early, **options)
 

@@ -1257,7 +1257,7 @@ def tensor_core_kernel(words, scales, x, y, COLUMNS: tl.constexpr, GROUP: tl.con
 
 def launch_tiles(words, scales, x, y, early=True):
     """y = W x. Multiples: rows of 16, groups of 128, columns of 8 groups. early: where the GPU can."""
-    early = early and x.is_cuda and torch.cuda.get_device_capability() >= (9, 0)
+    early = early and device.starts_early()
     sizes = {"COLUMNS": len(x), "GROUP": len(x) * len(y) // scales.numel(), "EARLY": early}
     tensor_core_kernel[(len(y) // 16,)](words, scales, x, y, **sizes, num_warps=8, num_stages=1,
                                         launch_pdl=early)

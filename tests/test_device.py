@@ -22,6 +22,16 @@ def test_interprets_is_tritons_own_rule(setting, want):
     assert device.interprets(setting) == want
 
 
+@pytest.mark.parametrize("gpu, setting, capability, want", [
+    (True, None, (9, 0), True), (True, None, (10, 0), True), (True, None, (8, 9), False), (True, "1", (9, 0), False),
+    (False, None, (9, 0), False)])
+def test_kernels_start_early_where_they_are_compiled_for_a_gpu_that_can(monkeypatch, gpu, setting, capability, want):
+    monkeypatch.setattr(device, "has_gpu", lambda: gpu)
+    monkeypatch.setattr(device.os, "environ", {} if setting is None else {"TRITON_INTERPRET": setting})
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: capability)
+    assert device.starts_early() is want
+
+
 def test_importing_device_imports_nothing_heavy():
     script = "import sys, common.device; print('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", script], cwd=ROOT, text=True) == "False\n"

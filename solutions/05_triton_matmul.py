@@ -1016,59 +1016,93 @@ print("persistent_matmul_kernel agrees with PyTorch, with fewer programs than ti
 # `tile` in place of `tl.program_id(0)`.
 # </details>
 
+# %% [markdown]
+# **One wave.** 1000 × 5000 is 8 × 20 tiles of 128 × 256: 160, two waves, the second mostly empty. Blocks have powers of two. But
+# 256 + 64 = 320 columns make 8 × 16 = 128 tiles.
+#
+# **One line.** Memory is read in lines of 128 bytes, and TMA fetches a tile row by row: 64 numbers of A's row, 128 bytes. Do they lie in one
+# line? In A of 1000 × 3000, a row takes 6,000 bytes, and each begins 16 bytes earlier in its line than the row before it. Row i + 8 begins
+# where row i does.
+
+# %%
+def lines(rows, k):
+    """How many lines of 128 bytes hold 64 numbers of 16 bits, from column k on, in these rows of A."""
+    first_byte = 2 * (3000 * rows + k)
+    return ((first_byte + 127) // 128 - first_byte // 128 + 1).sum()
+
+print("128 rows in order:", lines(np.arange(128), 0), "lines")
+print("Rows 5, 13, 21, ...:", lines(5 + 8 * np.arange(125), -(5 * 3000 % 64)), "lines for 125 rows")
+
+# %% [markdown]
+# So let a tile's rows stand 8 apart, and let the windows along K begin where a line does, a little before the row: what is outside arrives as
+# zeros. A descriptor can say it: A as (8, 125, 3000), where [i, m] is row 8 m + i. `a.load([i, m, k])` is a tile of shape
+# (1, BLOCK_M, BLOCK_K); `.reshape(BLOCK_M, BLOCK_K)` makes a matrix of it. The next cell, ours, makes such descriptors; `alike` is the 8.
+
 # %% tags=["driver"]
-def launch_wide(a, b, bias, c, config, more):
+def apart(x, alike, tile):
+    """A descriptor of a matrix as (alike, rows / alike, columns), where [i, m] is row alike · m + i."""
+    (rows, columns), stride = x.shape, x.stride(0)
+    shape, strides = [alike, rows // alike, columns], [stride, alike * stride, 1]
+    return TensorDescriptor(x, shape, strides, [1, *tile])
+
+
+def launch_wide(a, b, bias, c, config, more, alike):
     """Launches wide_matmul_kernel, with a program for each tile of BLOCK_N + more columns."""
     m, n, k = (config[name] for name in CONFIG[:3])
-    tiles_of = ((a, [m, k]), (b, [k, n]), (b, [k, more]), (c, [m, n]), (c, [m, more]))
-    described = [TensorDescriptor.from_tensor(x, tile) for x, tile in tiles_of]
+    b_tiles, b_more = (TensorDescriptor.from_tensor(b, [k, width]) for width in (n, more))
+    c_tiles, c_more = (apart(c, alike, [m, width]) for width in (n, more))
+    rows, columns = alike * math.ceil(len(a) / alike / m), math.ceil(c.shape[1] / (n + more))
     try:
-        wide_matmul_kernel[grid(c, m, n + more)](
-            *described[:3], a if bias is None else bias, *described[3:], *c.shape, a.shape[1],
-            MORE=more, EPILOGUE=bias is not None, **config)
+        wide_matmul_kernel[(rows * columns,)](
+            apart(a, alike, [m, k]), b_tiles, b_more, a if bias is None else bias, c_tiles, c_more,
+            *c.shape, a.shape[1], MORE=more, ALIKE=alike, EPILOGUE=bias is not None, **config)
     except triton.runtime.errors.InterpreterError as error:
         raise error.__cause__ from None
 
 
-def wide_matmul(a, b, bias, config, more):
+def wide_matmul(a, b, bias, config, more, alike):
     """A B, or gelu(A B + bias) where bias is not None."""
     c = torch.full((len(a), b.shape[1]), torch.nan, dtype=a.dtype, device=where)
-    launch_wide(a.to(where), b.to(where), None if bias is None else bias.to(where), c, config, more)
+    bias = None if bias is None else bias.to(where)
+    launch_wide(a.to(where), b.to(where), bias, c, config, more, alike)
     return c.cpu()
 
 # %% [markdown]
 # ### Exercise 7.2 · wide_matmul_kernel (optional)
 #
-# 1000 × 5000 is 8 × 20 tiles of 128 × 256: 160, two waves, the second mostly empty. Blocks have powers of two. But 256 + 64 = 320 columns
-# make 8 × 16 = 128 tiles: one wave. Write a kernel with *two* sums that share each tile of A: of BLOCK_N columns, and of the `MORE` columns
-# after them. One wave needs no loop over tiles: a program computes one.
+# Write a kernel with *two* sums that share each tile of A: of BLOCK_N columns, and of the `MORE` columns after them. One wave needs no loop
+# over tiles: a program computes one. C has ALIKE · cdiv(M / ALIKE, BLOCK_M) rows of tiles; the r-th holds rows i, i + ALIKE, ... of C, where
+# i = r % ALIKE, from the (r // ALIKE · BLOCK_M)-th of these on. These begin i · K % BLOCK_K numbers after a line does: let k begin
+# at −(i · K % BLOCK_K).
 
 # %% tags=["hole"]
 @triton.jit
 def wide_matmul_kernel(a, b, b_more, bias, c, c_more, M, N, K, BLOCK_M: tl.constexpr,
                        BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MORE: tl.constexpr,
-                       GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
-    """A tile of C, BLOCK_M × (BLOCK_N + MORE), in bands of GROUP rows. About twenty lines.
+                       ALIKE: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    """A tile of C, BLOCK_M × (BLOCK_N + MORE), in bands of GROUP rows of tiles. About twenty lines.
 
-    a, b, c: as in persistent_matmul_kernel. b_more, c_more: tiles of (BLOCK_K, MORE), (BLOCK_M, MORE).
+    a, c, c_more: descriptors of (ALIKE, M / ALIKE, ...); tiles of (1, BLOCK_M, BLOCK_K), (1, BLOCK_M,
+    BLOCK_N), (1, BLOCK_M, MORE). b, b_more: tiles of (BLOCK_K, BLOCK_N), (BLOCK_K, MORE).
     """
     # BEGIN SOLUTION
-    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N + MORE)
+    rows, columns = ALIKE * tl.cdiv(M // ALIKE, BLOCK_M), tl.cdiv(N, BLOCK_N + MORE)
     first = tl.program_id(0) // (GROUP * columns) * GROUP
     height = min(rows - first, GROUP)
     place = tl.program_id(0) % (GROUP * columns)
-    m, n = (first + place % height) * BLOCK_M, place // height * (BLOCK_N + MORE)
+    row, n = first + place % height, place // height * (BLOCK_N + MORE)
+    i, m = row % ALIKE, row // ALIKE * BLOCK_M
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     more = tl.zeros((BLOCK_M, MORE), tl.float32)
-    for k in range(0, K, BLOCK_K):
-        x = a.load([m, k])
+    for k in range(-(i * K % BLOCK_K), K, BLOCK_K):
+        x = a.load([i, m, k]).reshape(BLOCK_M, BLOCK_K)
         total = tl.dot(x, b.load([k, n]), total)
         more = tl.dot(x, b_more.load([k, n + BLOCK_N]), more)
     if EPILOGUE:
         total = biased_gelu(total, bias, n, N, BLOCK_N)
         more = biased_gelu(more, bias, n + BLOCK_N, N, MORE)
-    c.store([m, n], total.to(c.dtype))
-    c_more.store([m, n + BLOCK_N], more.to(c.dtype))
+    c.store([i, m, n], total.to(c.dtype).reshape(1, BLOCK_M, BLOCK_N))
+    c_more.store([i, m, n + BLOCK_N], more.to(c.dtype).reshape(1, BLOCK_M, MORE))
     # END SOLUTION
 
 
@@ -1081,22 +1115,33 @@ def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
     # END SOLUTION
 
 # %% tags=["check"]
-for m, n, k in [(16, 48, 16), (70, 56, 40), (40, 144, 32)]:
+for m, n, k, alike in [(16, 48, 16, 1), (70, 56, 40, 2), (40, 144, 24, 8), (36, 96, 40, 4)]:
+    a, b, config = random(m, k), random(k, n), dict(zip(CONFIG, SMALL))
+    product = a.float() @ b.float()
+    case = f"{m} × {k} by {k} × {n} in tiles of 16 × (32 + 16), rows {alike} apart"
+    narrow, starts = product.half(), torch.arange(m)[:, None] % alike * k % 16
+    narrow[:, [j for j in range(n) if j % 48 >= 32]] = torch.nan
+    late = (a * (torch.arange(k) >= starts)).float() @ b.float()
+    got = wide_matmul(a, b, None, config, 16, alike)
+    agree(got, product.half(), case, rtol=4e-3, atol=4e-3, mistakes={
+        "The columns of MORE are missing.": narrow,
+        "k begins after 0: the first numbers of a row are missing.": late.half()})
+print("wide_matmul_kernel agrees with PyTorch, for rows in order and 2, 4 and 8 apart")
+
+# %% tags=["check"]
+for m, n, k, alike in [(16, 48, 16, 1), (70, 56, 40, 2), (40, 144, 24, 8)]:
     a, b, bias, config = random(m, k), random(k, n), random(n), dict(zip(CONFIG, SMALL))
     product, case = a.float() @ b.float(), f"{m} × {k} by {k} × {n} in tiles of 16 × (32 + 16)"
-    narrow, first = product.half(), product + bias[[j - 32 * (j % 48 >= 32) for j in range(n)]]
-    narrow[:, [j for j in range(n) if j % 48 >= 32]] = torch.nan
-    got = wide_matmul(a, b, None, config, 16)
-    agree(got, product.half(), case, rtol=4e-3, atol=4e-3, mistakes={
-        "The columns of MORE are missing.": narrow})
-    want, got = gelu(product + bias).half(), wide_matmul(a, b, bias, config, 16)
+    first = product + bias[[j - 32 * (j % 48 >= 32) for j in range(n)]]
+    want, got = gelu(product + bias).half(), wide_matmul(a, b, bias, config, 16, alike)
     agree(got, want, f"{case}, with bias and GELU", rtol=4e-3, atol=4e-3, mistakes={
         "The columns of MORE have a bias of their own.": gelu(first).half()})
-print("wide_matmul_kernel agrees with PyTorch for three shapes")
+print("wide_matmul_kernel agrees with PyTorch, with bias and GELU")
 
 # %% [markdown]
-# Which width? The time goes by the area that whole waves have, full or not. `matmul`, the last function of this lab, takes the one that pays
-# for less:
+# Which width? The time goes by the area that whole waves have, full or not. And how many programs are persistent? A wave of 128 is 8 whole columns
+# of a band of 16 rows; 132 are no multiple. Where both need as many waves, `matmul`, the last function of this lab, takes 128. Four
+# multiprocessors then rest, and a GPU at its limit of 700 W gives their power to the others: 1 to 2 % of the time at 4096³.
 
 # %% tags=["driver"]
 def area_paid(m, n, width):
@@ -1105,17 +1150,31 @@ def area_paid(m, n, width):
     return math.ceil(tiles / PROCESSORS) * PROCESSORS * 128 * width
 
 
+def persistent_programs(tiles, band=16):
+    """As many as whole columns of a band have tiles, or PROCESSORS where that saves a wave."""
+    whole = PROCESSORS // band * band
+    return whole if math.ceil(tiles / whole) == math.ceil(tiles / PROCESSORS) else PROCESSORS
+
+
+def rows_alike(m, k):
+    """Every how many rows of A begin at the same place of a line; 1 where their tiles would be more."""
+    alike = 64 // math.gcd(64, k)
+    more_tiles = alike * math.ceil(m / alike / 128) > math.ceil(m / 128)
+    return 1 if m % alike or more_tiles else alike
+
+
 def matmul(a, b, bias=None):
     """A B, or gelu(A B + bias), on a GPU; 16-bit numbers, rows that begin at multiples of 16 bytes."""
     config = dict(zip(CONFIG, (128, 256, 64, 16, 8, 3)))
     c = torch.empty(len(a), b.shape[1], dtype=a.dtype, device=a.device)
     if area_paid(*c.shape, 320) < area_paid(*c.shape, 256):
         try:
-            launch_wide(a, b, bias, c, config | {"num_stages": 4}, 64)
+            launch_wide(a, b, bias, c, config | {"num_stages": 4}, 64, rows_alike(*a.shape))
             return c
         except triton.CompilationError:
             pass  # the optional exercise is not solved: 256 columns do
-    launch_persistent(a, b, bias, c, PROCESSORS, config)
+    tiles = math.ceil(len(c) / 128) * math.ceil(c.shape[1] / 256)
+    launch_persistent(a, b, bias, c, persistent_programs(tiles), config)
     return c
 
 
@@ -1167,14 +1226,15 @@ ledger.constant("bf16 matmul, large matrices", speed, "FLOP/s", source)
 ledger.table()
 
 # %% [markdown]
-# On an H200 (`make bench`): 1.00, 1.03, 0.99, 0.98 and 1.06 of cuBLAS's speed, 0.87 for the last shape (56 µs to 48, on other days 62 to 50;
-# tiles of 256 columns 81). With bias and GELU 1.05 to 1.11 times `torch.compile`'s, 0.91 for the last. That is in a CUDA graph. Without one,
-# as in the figure, a short product can also wait for its launch: for the last shape Python makes five descriptors.
+# On an H200 (`make bench`, Triton 3.7): 1.00, 1.02, 1.00, 1.00 and 1.05 of cuBLAS's speed, 0.89 for the last shape (54 µs to 48; with rows in
+# order 56 to 62, with tiles of 256 columns 81). With bias and GELU 1.06 to 1.14 times `torch.compile`'s, 1.02 for the last. That is in a CUDA
+# graph. Without one, as in the figure, a short product can also wait for its launch: for the last shape Python makes five descriptors.
 
 # %% [markdown]
-# Why that one? A row of B takes 10,000 bytes, no multiple of 128, so each 128 bytes that TMA fetches lie in two cache lines: padded rows
-# save 10 µs. cuBLAS pays for it once where we pay twice. Its kernel's name, told by a profiler, is `nvjet_sm90_tst_160x256_64x3_2x1`: tiles of
-# 256 × 160, no power of two, and *clusters* of 2 × 1 programs, for which one fetch fills both. Triton 3.6 can say neither.
+# Why that one? A row of B takes 10,000 bytes, no multiple of 128 either, and a tile's rows of B must hold the same columns, wherever their lines
+# begin: most fetches cost two lines (with padded rows, 132 tiles of 256 columns took 38 µs instead of 47). cuBLAS's kernel is
+# `nvjet_sm90_tst_160x256_64x3_2x1`, says a profiler: tiles of 256 × 160, no power of two, and *clusters* of 2 × 1 programs, for which one
+# fetch fills both. Gluon, the language below Triton's, can say clusters; alone they did not help (56 to 58 µs).
 #
 # **Tiles feed a tensor core that are large, shared, on their way early, and as many as there are places for them.**
 

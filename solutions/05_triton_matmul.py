@@ -1232,9 +1232,9 @@ ledger.table()
 
 # %% [markdown]
 # Why that one? A row of B takes 10,000 bytes, no multiple of 128 either, and a tile's rows of B must hold the same columns, wherever their lines
-# begin: most fetches cost two lines (with padded rows, 132 tiles of 256 columns took 38 µs instead of 47). cuBLAS's kernel is
-# `nvjet_sm90_tst_160x256_64x3_2x1`, says a profiler: tiles of 256 × 160, no power of two, and *clusters* of 2 × 1 programs, for which one
-# fetch fills both. Clusters alone (in Gluon, Triton's lower level) did not help: 56 to 58 µs.
+# begin: most fetches cost two lines (with padded rows, 132 tiles of 256 columns took 38 µs, not 47). cuBLAS runs
+# `nvjet_sm90_tst_160x256_64x3_2x1`, says a profiler: tiles of 256 × 160, no power of two, in *clusters* of 2 programs, for which one fetch
+# fills both. Clusters alone (in Gluon, Triton's lower level) did not help: 56 to 58 µs.
 #
 # **Tiles feed a tensor core that are large, shared, on their way early, and as many as there are places for them.**
 

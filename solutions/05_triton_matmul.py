@@ -1009,6 +1009,17 @@ for m, n, k, programs in [(16, 32, 48, 1), (70, 56, 40, 3), (40, 96, 16, 4), (80
         "GELU is missing.": (product + bias).half()})
 print("persistent_matmul_kernel agrees with PyTorch, with fewer programs than tiles and with more")
 
+# %% tags=["check"]
+a, b, bias, c = (torch.ones(shape).half() for shape in ((70, 40), (40, 56), (56,), (70, 56)))
+a_tiles, b_tiles, c_tiles = ((x, [*x.shape], [*x.stride()], [16, columns])
+                             for x, columns in ((a, 16), (b, 32), (c, 32)))
+report = tiles.count(persistent_matmul_kernel, (3,), a_tiles, b_tiles, bias, c_tiles, 70, 56, 40,
+                     **blocks(16, 32, 16), GROUP=2, EPILOGUE=True)
+agree(report.stores.bytes, c.nbytes, "bytes of C stored")
+agree(report.dots, 10 * 3, "tl.dot calls: 10 tiles, 3 steps each")
+agree(report.array("bias").loads.bytes, 5 * bias.nbytes, "bytes of bias loaded, for 5 rows of tiles")
+print("persistent_matmul_kernel multiplies and stores each tile once")
+
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
@@ -1036,26 +1047,32 @@ print("Rows 5, 13, 21, ...:", lines(5 + 8 * np.arange(125), -(5 * 3000 % 64)), "
 # %% [markdown]
 # So let a tile's rows stand 8 apart, and let the windows along K begin where a line does, a little before the row: what is outside arrives as
 # zeros. A descriptor can say it: A as (8, 125, 3000), where [i, m] is row 8 m + i. `a.load([i, m, k])` is a tile of shape
-# (1, BLOCK_M, BLOCK_K); `.reshape(BLOCK_M, BLOCK_K)` makes a matrix of it. The next cell, ours, makes such descriptors; `alike` is the 8.
+# (1, BLOCK_M, BLOCK_K); `.reshape(BLOCK_M, BLOCK_K)` makes a matrix of it. The next cells, ours, make such descriptors; `alike` is the 8.
+
+# %% tags=["setup"]
+def apart(x, alike, tile):
+    """What makes a descriptor of x as (alike, rows / alike, columns): [i, m] is row alike · m + i."""
+    (rows, columns), stride = x.shape, x.stride(0)
+    return x, [alike, rows // alike, columns], [stride, alike * stride, 1], [1, *tile]
+
+# %% tags=["setup"]
+def wide_launch(a, b, bias, c, config, more, alike):
+    """Grid, arguments and options of wide_matmul_kernel: a program for each BLOCK_N + more columns."""
+    m, n, k = (config[name] for name in CONFIG[:3])
+    b_tiles, b_more = ((b, [*b.shape], [*b.stride()], [k, width]) for width in (n, more))
+    c_tiles, c_more = (apart(c, alike, [m, width]) for width in (n, more))
+    grid = alike * math.ceil(len(a) / alike / m) * math.ceil(c.shape[1] / (n + more))
+    arrays = apart(a, alike, [m, k]), b_tiles, b_more, a if bias is None else bias, c_tiles, c_more
+    options = config | {"MORE": more, "ALIKE": alike, "EPILOGUE": bias is not None}
+    return (grid,), (*arrays, *c.shape, a.shape[1]), options
 
 # %% tags=["driver"]
-def apart(x, alike, tile):
-    """A descriptor of a matrix as (alike, rows / alike, columns), where [i, m] is row alike · m + i."""
-    (rows, columns), stride = x.shape, x.stride(0)
-    shape, strides = [alike, rows // alike, columns], [stride, alike * stride, 1]
-    return TensorDescriptor(x, shape, strides, [1, *tile])
-
-
 def launch_wide(a, b, bias, c, config, more, alike):
-    """Launches wide_matmul_kernel, with a program for each tile of BLOCK_N + more columns."""
-    m, n, k = (config[name] for name in CONFIG[:3])
-    b_tiles, b_more = (TensorDescriptor.from_tensor(b, [k, width]) for width in (n, more))
-    c_tiles, c_more = (apart(c, alike, [m, width]) for width in (n, more))
-    rows, columns = alike * math.ceil(len(a) / alike / m), math.ceil(c.shape[1] / (n + more))
+    """Launches wide_matmul_kernel."""
+    grid, arguments, options = wide_launch(a, b, bias, c, config, more, alike)
+    described = [TensorDescriptor(*each) if isinstance(each, tuple) else each for each in arguments]
     try:
-        wide_matmul_kernel[(rows * columns,)](
-            apart(a, alike, [m, k]), b_tiles, b_more, a if bias is None else bias, c_tiles, c_more,
-            *c.shape, a.shape[1], MORE=more, ALIKE=alike, EPILOGUE=bias is not None, **config)
+        wide_matmul_kernel[grid](*described, **options)
     except triton.runtime.errors.InterpreterError as error:
         raise error.__cause__ from None
 
@@ -1115,8 +1132,8 @@ def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
     # END SOLUTION
 
 # %% tags=["check"]
-for m, n, k, alike in [(16, 48, 16, 1), (70, 56, 40, 2), (40, 144, 24, 8), (36, 96, 40, 4)]:
-    a, b, config = random(m, k), random(k, n), dict(zip(CONFIG, SMALL))
+for m, n, k, alike in [(16, 48, 16, 1), (70, 96, 40, 1), (40, 144, 24, 8), (36, 96, 40, 4)]:
+    a, b, config = random(m, k), random(k, n), dict(zip(CONFIG, SMALL)) | {"GROUP": 3}
     product = a.float() @ b.float()
     case = f"{m} × {k} by {k} × {n} in tiles of 16 × (32 + 16), rows {alike} apart"
     narrow, starts = product.half(), torch.arange(m)[:, None] % alike * k % 16
@@ -1126,7 +1143,7 @@ for m, n, k, alike in [(16, 48, 16, 1), (70, 56, 40, 2), (40, 144, 24, 8), (36, 
     agree(got, product.half(), case, rtol=4e-3, atol=4e-3, mistakes={
         "The columns of MORE are missing.": narrow,
         "k begins after 0: the first numbers of a row are missing.": late.half()})
-print("wide_matmul_kernel agrees with PyTorch, for rows in order and 2, 4 and 8 apart")
+print("wide_matmul_kernel agrees with PyTorch, for rows in order and 4 and 8 apart")
 
 # %% tags=["check"]
 for m, n, k, alike in [(16, 48, 16, 1), (70, 56, 40, 2), (40, 144, 24, 8)]:
@@ -1137,6 +1154,20 @@ for m, n, k, alike in [(16, 48, 16, 1), (70, 56, 40, 2), (40, 144, 24, 8)]:
     agree(got, want, f"{case}, with bias and GELU", rtol=4e-3, atol=4e-3, mistakes={
         "The columns of MORE have a bias of their own.": gelu(first).half()})
 print("wide_matmul_kernel agrees with PyTorch, with bias and GELU")
+
+# %% tags=["check"]
+for m, n, k, alike in [(70, 56, 40, 2), (36, 96, 40, 4), (40, 144, 24, 8)]:
+    a, b, bias, c = (torch.ones(shape).half() for shape in ((m, k), (k, n), (n,), (m, n)))
+    config, columns = dict(zip(CONFIG, SMALL)) | {"GROUP": 3}, math.ceil(n / 48)
+    grid, given, options = wide_launch(a, b, bias, c, config, 16, alike)
+    report = tiles.count(wide_matmul_kernel, grid, *given, **options)
+    late = np.arange(m) % alike * k % 16
+    want, case = int(np.ceil((k + late) / 16).sum()), f"A's sectors, of 16 numbers, rows {alike} apart"
+    agree(report.array("a").loads.sectors, columns * want, case, mistakes={
+        "A window that begins within a sector costs two: let k begin at −(i · K % BLOCK_K).":
+            columns * (m * math.ceil(k / 16) + int((late > 0).sum()) * (k // 16))})
+    agree(report.stores.bytes, c.nbytes, "bytes of C stored")
+print("wide_matmul_kernel loads whole sectors of A, and stores C once")
 
 # %% [markdown]
 # Which width? The time goes by the area that whole waves have, full or not. And how many programs are persistent? A wave of 128 is 8 whole columns

@@ -200,6 +200,27 @@ def test_descriptors_and_block_pointers_count_what_is_inside(kernel, grid):
     assert counted.loads == counted.stores == want
 
 
+def test_what_a_descriptor_is_made_of_stands_for_it():
+    x, out = torch.arange(120.0).view(6, 20), torch.zeros(6, 20)
+    apart = [(each, [2, 3, 20], [20, 40, 1], [1, 4, 16]) for each in (x, out)]  # rows 0, 2, 4 and rows 1, 3, 5
+    counted = tiles.count(doubled_apart, (2,), *apart, BM=4, BN=16)
+    assert torch.equal(out, 2 * x)
+    assert counted.loads.bytes == counted.stores.bytes == x.nbytes
+
+
+@triton.jit
+def doubled_apart(source, target, BM: tl.constexpr, BN: tl.constexpr):
+    for column in range(0, 20, BN):
+        target.store([tl.program_id(0), 0, column], source.load([tl.program_id(0), 0, column]) * 2)
+
+
+@pytest.mark.parametrize("parts", [(), (torch.zeros(4, 4),), (torch.zeros(4, 4), [4, 4], [4, 1], [16]), (3, [4], [1], [4]),
+                                   (torch.zeros(4, 4), [4, 4], [1, 4], [4, 4]), (torch.zeros(4, 4), [4, 4], [4, 1], [4, 3])])
+def test_a_tuple_that_makes_no_descriptor_is_told_what_does(parts):
+    with pytest.raises(tiles.KernelError, match=r"source is a tuple, and no tensor descriptor, \(tensor, shape, strides, block"):
+        tiles.count(doubled_apart, (1,), parts, torch.zeros(4, 4), BM=4, BN=16)
+
+
 # --- what a kernel may be written in
 
 @triton.jit

@@ -26,7 +26,8 @@ __all__ = ["KernelError", "LaunchError", "OutOfBoundsError", "Report", "compile_
 def count(kernel, grid, *arguments, seed=None, **constants):
     """The Report of a launch: what its programs load and store, by array and line, and where they race.
 
-    kernel, grid, arguments, constants: as in kernel[grid](*arguments, **constants). The arrays are changed as by a launch.
+    kernel, grid, arguments, constants: as in kernel[grid](*arguments, **constants); a tensor descriptor may be what it
+    is made of, the tuple (tensor, shape, strides, block_shape). The arrays are changed as by a launch.
     seed: of the order in which programs run, another one each time if None; a kernel's own parameter of that name is given by
     position.
     """

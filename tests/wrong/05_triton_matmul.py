@@ -1063,6 +1063,26 @@ def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOC
             total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
         c.store([m, n], total.to(c.dtype))
 
+# %% persistent_matmul_kernel: the bias read beyond its end
+# says: bias
+@triton.jit
+def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                             BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=True):
+        first = tile // (GROUP * columns) * GROUP
+        height = min(rows - first, GROUP)
+        place = tile % (GROUP * columns)
+        m, n = (first + place % height) * BLOCK_M, place // height * BLOCK_N
+        total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for k in range(0, K, BLOCK_K):
+            total = tl.dot(a.load([m, k]), b.load([k, n]), total)
+        if EPILOGUE:
+            column = n + tl.arange(0, BLOCK_N)
+            total += tl.load(bias + column, mask=column <= N, other=0.0)[None, :]
+            total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+        c.store([m, n], total.to(c.dtype))
+
 # %% wide_matmul_kernel: the second sum not stored
 # says: columns of MORE are missing
 @triton.jit
@@ -1153,6 +1173,68 @@ def wide_matmul_kernel(a, b, b_more, bias, c, c_more, M, N, K, BLOCK_M: tl.const
 def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
     column = n + tl.arange(0, COLUMNS)
     total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
+    return total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+
+# %% wide_matmul_kernel: windows along K from the row's first number on
+# says: begins within a sector costs two
+@triton.jit
+def wide_matmul_kernel(a, b, b_more, bias, c, c_more, M, N, K, BLOCK_M: tl.constexpr,
+                       BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MORE: tl.constexpr,
+                       ALIKE: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    rows, columns = ALIKE * tl.cdiv(M // ALIKE, BLOCK_M), tl.cdiv(N, BLOCK_N + MORE)
+    first = tl.program_id(0) // (GROUP * columns) * GROUP
+    height = min(rows - first, GROUP)
+    place = tl.program_id(0) % (GROUP * columns)
+    row, n = first + place % height, place // height * (BLOCK_N + MORE)
+    i, m = row % ALIKE, row // ALIKE * BLOCK_M
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    more = tl.zeros((BLOCK_M, MORE), tl.float32)
+    for k in range(0, K, BLOCK_K):
+        x = a.load([i, m, k]).reshape(BLOCK_M, BLOCK_K)
+        total = tl.dot(x, b.load([k, n]), total)
+        more = tl.dot(x, b_more.load([k, n + BLOCK_N]), more)
+    if EPILOGUE:
+        total = biased_gelu(total, bias, n, N, BLOCK_N)
+        more = biased_gelu(more, bias, n + BLOCK_N, N, MORE)
+    c.store([i, m, n], total.to(c.dtype).reshape(1, BLOCK_M, BLOCK_N))
+    c_more.store([i, m, n + BLOCK_N], more.to(c.dtype).reshape(1, BLOCK_M, MORE))
+
+
+@triton.jit
+def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
+    column = n + tl.arange(0, COLUMNS)
+    total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
+    return total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+
+# %% wide_matmul_kernel: the bias read beyond its end
+# says: bias
+@triton.jit
+def wide_matmul_kernel(a, b, b_more, bias, c, c_more, M, N, K, BLOCK_M: tl.constexpr,
+                       BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MORE: tl.constexpr,
+                       ALIKE: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    rows, columns = ALIKE * tl.cdiv(M // ALIKE, BLOCK_M), tl.cdiv(N, BLOCK_N + MORE)
+    first = tl.program_id(0) // (GROUP * columns) * GROUP
+    height = min(rows - first, GROUP)
+    place = tl.program_id(0) % (GROUP * columns)
+    row, n = first + place % height, place // height * (BLOCK_N + MORE)
+    i, m = row % ALIKE, row // ALIKE * BLOCK_M
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    more = tl.zeros((BLOCK_M, MORE), tl.float32)
+    for k in range(-(i * K % BLOCK_K), K, BLOCK_K):
+        x = a.load([i, m, k]).reshape(BLOCK_M, BLOCK_K)
+        total = tl.dot(x, b.load([k, n]), total)
+        more = tl.dot(x, b_more.load([k, n + BLOCK_N]), more)
+    if EPILOGUE:
+        total = biased_gelu(total, bias, n, N, BLOCK_N)
+        more = biased_gelu(more, bias, n + BLOCK_N, N, MORE)
+    c.store([i, m, n], total.to(c.dtype).reshape(1, BLOCK_M, BLOCK_N))
+    c_more.store([i, m, n + BLOCK_N], more.to(c.dtype).reshape(1, BLOCK_M, MORE))
+
+
+@triton.jit
+def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
+    column = n + tl.arange(0, COLUMNS)
+    total += tl.load(bias + column, mask=column <= N, other=0.0)[None, :]
     return total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
 
 # %% logsumexp_matmul: no shift

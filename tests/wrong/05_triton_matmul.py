@@ -1206,6 +1206,37 @@ def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
     total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
     return total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
 
+# %% wide_matmul_kernel: a step before the first window
+# says: tl.dot calls
+@triton.jit
+def wide_matmul_kernel(a, b, b_more, bias, c, c_more, M, N, K, BLOCK_M: tl.constexpr,
+                       BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MORE: tl.constexpr,
+                       ALIKE: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    rows, columns = ALIKE * tl.cdiv(M // ALIKE, BLOCK_M), tl.cdiv(N, BLOCK_N + MORE)
+    first = tl.program_id(0) // (GROUP * columns) * GROUP
+    height = min(rows - first, GROUP)
+    place = tl.program_id(0) % (GROUP * columns)
+    row, n = first + place % height, place // height * (BLOCK_N + MORE)
+    i, m = row % ALIKE, row // ALIKE * BLOCK_M
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    more = tl.zeros((BLOCK_M, MORE), tl.float32)
+    for k in range(-(i * K % BLOCK_K) - BLOCK_K, K, BLOCK_K):
+        x = a.load([i, m, k]).reshape(BLOCK_M, BLOCK_K)
+        total = tl.dot(x, b.load([k, n]), total)
+        more = tl.dot(x, b_more.load([k, n + BLOCK_N]), more)
+    if EPILOGUE:
+        total = biased_gelu(total, bias, n, N, BLOCK_N)
+        more = biased_gelu(more, bias, n + BLOCK_N, N, MORE)
+    c.store([i, m, n], total.to(c.dtype).reshape(1, BLOCK_M, BLOCK_N))
+    c_more.store([i, m, n + BLOCK_N], more.to(c.dtype).reshape(1, BLOCK_M, MORE))
+
+
+@triton.jit
+def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
+    column = n + tl.arange(0, COLUMNS)
+    total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
+    return total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+
 # %% wide_matmul_kernel: the bias read beyond its end
 # says: bias
 @triton.jit

@@ -6,11 +6,11 @@ from grading.holes import Answer
 from grading.score import worker_cells
 
 
-def solved(word):
-    """{name: value} of a lab's setup, drivers and solved holes, executed on this machine."""
+def solved(word, **answers):
+    """{name: value} of a lab's setup, drivers and solved holes, or these answers to some, executed on this machine."""
     lab = labs.read(word)
     names = {"__name__": "__main__"}
-    for name, text in worker_cells(lab, {hole: Answer(text) for hole, text in lab.solution.items()}):
+    for name, text in worker_cells(lab, {hole: Answer(text) for hole, text in (lab.solution | answers).items()}):
         file = f"<lab {lab.name}, {name}>"
         sources.remember(file, text)
         exec(compile(text, file, "exec"), names)  # noqa: S102

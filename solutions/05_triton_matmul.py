@@ -913,14 +913,19 @@ print(f"every exponential {ledger.show(exact_s, 's')}, by a matmul {ledger.show(
 # way. So launch 132 programs, and let each compute many tiles: p, p + 132, ... With `flatten=True` the compiler makes one loop of that over
 # tiles and that along K: the next tile's loads start before this one is done.
 #
-# The next cell, ours, makes the descriptors.
+# The next cells, ours, make the descriptors.
+
+# %% tags=["setup"]
+def described(x, tile):
+    """What a descriptor of a matrix is made of."""
+    return x, [*x.shape], [*x.stride()], tile
 
 # %% tags=["driver"]
 def launch_persistent(a, b, bias, c, programs, config):
     """Launches persistent_matmul_kernel: c = A B, or gelu(A B + bias) where bias is not None."""
     m, n, k = (config[name] for name in CONFIG[:3])
     tiles_of = ((a, [m, k]), (b, [k, n]), (c, [m, n]))
-    a_tiles, b_tiles, c_tiles = (TensorDescriptor.from_tensor(x, tile) for x, tile in tiles_of)
+    a_tiles, b_tiles, c_tiles = (TensorDescriptor(*described(x, tile)) for x, tile in tiles_of)
     try:
         persistent_matmul_kernel[(programs,)](a_tiles, b_tiles, a if bias is None else bias, c_tiles,
                                               *c.shape, a.shape[1], EPILOGUE=bias is not None, **config)
@@ -1011,8 +1016,7 @@ print("persistent_matmul_kernel agrees with PyTorch, with fewer programs than ti
 
 # %% tags=["check"]
 a, b, bias, c = (torch.ones(shape).half() for shape in ((70, 40), (40, 56), (56,), (70, 56)))
-a_tiles, b_tiles, c_tiles = ((x, [*x.shape], [*x.stride()], [16, columns])
-                             for x, columns in ((a, 16), (b, 32), (c, 32)))
+a_tiles, b_tiles, c_tiles = (described(x, [16, columns]) for x, columns in ((a, 16), (b, 32), (c, 32)))
 report = tiles.count(persistent_matmul_kernel, (3,), a_tiles, b_tiles, bias, c_tiles, 70, 56, 40,
                      **blocks(16, 32, 16), GROUP=2, EPILOGUE=True)
 agree(report.stores.bytes, c.nbytes, "bytes of C stored")
@@ -1057,22 +1061,22 @@ def apart(x, alike, tile):
 
 # %% tags=["setup"]
 def wide_launch(a, b, bias, c, config, more, alike):
-    """Grid, arguments and options of wide_matmul_kernel: a program for each BLOCK_N + more columns."""
+    """Grid, arguments and options of wide_matmul_kernel, a program for each tile."""
     m, n, k = (config[name] for name in CONFIG[:3])
-    b_tiles, b_more = ((b, [*b.shape], [*b.stride()], [k, width]) for width in (n, more))
+    b_tiles, b_more = (described(b, [k, width]) for width in (n, more))
     c_tiles, c_more = (apart(c, alike, [m, width]) for width in (n, more))
-    grid = alike * math.ceil(len(a) / alike / m) * math.ceil(c.shape[1] / (n + more))
+    programs = alike * math.ceil(len(a) / alike / m) * math.ceil(c.shape[1] / (n + more))
     arrays = apart(a, alike, [m, k]), b_tiles, b_more, a if bias is None else bias, c_tiles, c_more
     options = config | {"MORE": more, "ALIKE": alike, "EPILOGUE": bias is not None}
-    return (grid,), (*arrays, *c.shape, a.shape[1]), options
+    return (programs,), (*arrays, *c.shape, a.shape[1]), options
 
 # %% tags=["driver"]
 def launch_wide(a, b, bias, c, config, more, alike):
     """Launches wide_matmul_kernel."""
-    grid, arguments, options = wide_launch(a, b, bias, c, config, more, alike)
-    described = [TensorDescriptor(*each) if isinstance(each, tuple) else each for each in arguments]
+    programs, arguments, options = wide_launch(a, b, bias, c, config, more, alike)
+    given = [TensorDescriptor(*each) if isinstance(each, tuple) else each for each in arguments]
     try:
-        wide_matmul_kernel[grid](*described, **options)
+        wide_matmul_kernel[programs](*given, **options)
     except triton.runtime.errors.InterpreterError as error:
         raise error.__cause__ from None
 
@@ -1159,13 +1163,13 @@ print("wide_matmul_kernel agrees with PyTorch, with bias and GELU")
 for m, n, k, alike in [(32, 56, 40, 2), (36, 96, 40, 4), (40, 144, 24, 8)]:
     a, b, bias, c = (torch.ones(shape).half() for shape in ((m, k), (k, n), (n,), (m, n)))
     columns, late = math.ceil(n / 48), np.arange(m) % alike * k % 16
-    grid, given, options = wide_launch(a, b, bias, c, dict(zip(CONFIG, SMALL)), 16, alike)
-    report, windows = tiles.count(wide_matmul_kernel, grid, *given, **options), np.ceil((k + late) / 16)
+    programs, given, options = wide_launch(a, b, bias, c, dict(zip(CONFIG, SMALL)), 16, alike)
+    report, steps = tiles.count(wide_matmul_kernel, programs, *given, **options), -(-(k + late) // 16)
     case = f"A's sectors, of 16 numbers, rows {alike} apart"
-    agree(report.array("a").loads.sectors, columns * int(windows.sum()), case, mistakes={
+    agree(report.array("a").loads.sectors, columns * int(steps.sum()), case, mistakes={
         "A window that begins within a sector costs two: let k begin at −(i · K % BLOCK_K).":
             columns * (m * math.ceil(k / 16) + int((late > 0).sum()) * (k // 16))})
-    want = 2 * columns * int(windows[:alike].sum()), c.nbytes
+    want = 2 * columns * int(steps[:alike].sum()), c.nbytes
     agree((report.dots, report.stores.bytes), want, "tl.dot calls, two a step, and bytes of C stored")
 print("wide_matmul_kernel loads whole sectors of A, and stores C once")
 
@@ -1204,8 +1208,7 @@ def matmul(a, b, bias=None):
             return c
         except triton.CompilationError:
             pass  # the optional exercise is not solved: 256 columns do
-    tiles = math.ceil(len(c) / 128) * math.ceil(c.shape[1] / 256)
-    launch_persistent(a, b, bias, c, persistent_programs(tiles), config)
+    launch_persistent(a, b, bias, c, persistent_programs(*grid(c, 128, 256)), config)
     return c
 
 

@@ -28,9 +28,7 @@ class Arrays:
         self._kept = []
 
     def place(self, name, thing):
-        """What stands for an array, a tensor, or a tensor descriptor or the tuple it is made of; None for another thing."""
-        if isinstance(thing, tuple):
-            thing = _described(name, thing)
+        """What stands for an array, a tensor or a tensor descriptor; None for another thing."""
         if type(thing).__name__ == "TensorDescriptor":
             self._arguments.append(self._argument(name, thing.base))
             return Placed(len(self._arguments) - 1, [int(size) for size in thing.shape], [int(step) for step in thing.strides],
@@ -71,13 +69,3 @@ class Arrays:
         """Copies what the kernel did to copies back to a GPU."""
         for storage, copy in self._copies.values():
             storage.copy_(copy)
-
-
-def _described(name, parts):
-    """The tensor descriptor made of (tensor, shape, strides, block_shape): a check has no other, as it runs without Triton."""
-    from triton.tools.tensor_descriptor import TensorDescriptor
-    try:
-        return TensorDescriptor(*parts)
-    except (AssertionError, AttributeError, TypeError, ValueError) as error:
-        what = f"{name} is a tuple, and no tensor descriptor, (tensor, shape, strides, block_shape)"
-        raise KernelError(f"{what}: {error}") from None

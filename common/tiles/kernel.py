@@ -112,10 +112,20 @@ def _value(name, value, constant, place):
         raise KernelError(f"{name} is {value}; an integer has 64 bits at most")
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    placed = place(name, value)
+    placed = place(name, _described(name, value) if isinstance(value, tuple) else value)
     if placed is None:
         raise KernelError(f"{name} is a {type(value).__name__}; a kernel takes arrays, tensors, tensor descriptors and numbers")
     return placed
+
+
+def _described(name, parts):
+    """The tensor descriptor made of (tensor, shape, strides, block_shape): a check has no other, as it runs without Triton."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+    try:
+        return TensorDescriptor(*parts)
+    except (AssertionError, AttributeError, TypeError, ValueError) as error:
+        what = f"{name} is a tuple, and no tensor descriptor, (tensor, shape, strides, block_shape)"
+        raise KernelError(f"{what}: {error}") from None
 
 
 def _grid(grid, function, arguments, constants):

@@ -1064,7 +1064,7 @@ def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOC
         c.store([m, n], total.to(c.dtype))
 
 # %% persistent_matmul_kernel: the bias read beyond its end
-# says: bias
+# says: loads element 56 of bias, which has 56 elements
 @triton.jit
 def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
                              BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
@@ -1238,7 +1238,7 @@ def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
     return total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
 
 # %% wide_matmul_kernel: the bias read beyond its end
-# says: bias
+# says: loads element 56 of bias, which has 56 elements
 @triton.jit
 def wide_matmul_kernel(a, b, b_more, bias, c, c_more, M, N, K, BLOCK_M: tl.constexpr,
                        BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MORE: tl.constexpr,

@@ -793,8 +793,8 @@ rows = [("placeholder", "x"), ("sum", (0,)), ("constant", 0.0), ("greater", (1, 
 def f(x): return graphs.values(rows, {"x": x})[-1]
 def slope(x): return torch.func.vjp(f, x)[1](torch.ones_like(x))[0]
 for x in [sign * torch.tensor(rng.uniform(0.5, 2.5, 4)) for sign in (1, -1)]:
-    for order, function in ((1, f), (2, slope)):
-        want, = graphs.gradient(function, [x])
+    for order, antiderivative in ((1, f), (2, slope)):
+        want, = graphs.gradient(antiderivative, [x])
         got = graphs.evaluated(*derivative_graph(rows, [0], order), {"x": x})[-1]
         agree(got, want, f"derivative {order} of x exp x if sum(x) > 0, else x sin x", rtol=1e-9)
 print("gradients of an if agree with PyTorch and central differences, on either side")
@@ -1072,8 +1072,8 @@ def in_pytorch():
     loss = torch.nn.functional.cross_entropy(torch.relu(x @ w1 + b1) @ w2 + b2, y)
     return [w.detach() - 0.5 * g for w, g in zip(weights, torch.autograd.grad(loss, weights))]
 torch.set_num_threads(1)  # on matrices this small a second thread would only wait
-for function in (define_then_run, define_by_run, in_pytorch):
-    print(f"{function.__name__:16} {timing.measure(function)}")
+for trained_by in (define_then_run, define_by_run, in_pytorch):
+    print(f"{trained_by.__name__:16} {timing.measure(trained_by)}")
 
 # %% [markdown]
 # Ten times it is not: even on arrays this small, building costs no more than running. The gain of a graph that stands

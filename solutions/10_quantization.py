@@ -1392,8 +1392,8 @@ for bits in (1, 2, 3, 4):
     codebook, entries = kmeans_codebook(values.clone(), bits)
     even = torch.linspace(values.min(), values.max(), 2**bits)
     even_error = (values[:, None] - even).square().amin(1).sum()
-    error = (codebook[entries] - values).square().sum()
-    assert error <= 1.0001 * even_error, f"{2**bits} evenly spaced entries are nearer to the values"
+    own_error = (codebook[entries] - values).square().sum()
+    assert own_error <= 1.0001 * even_error, f"{2**bits} evenly spaced entries are nearer to the values"
 alone = kmeans_codebook(torch.tensor([0.0, 1.0]), 2)[0]
 agree(alone, torch.linspace(0, 1, 4), "codebook of [0, 1], 2 bits", rtol=1e-6, mistakes={
     "An entry that no value is nearest to stays where it is.": torch.tensor([0.0, 0.0, 0.0, 1.0])})

@@ -14,4 +14,4 @@ python3 -m common.device
 time python3 -m grading.build solutions --force
 cp solutions/*.ipynb "$results"/
 COURSE_FOLDER=$(mktemp -d) python3 -m pytest -p no:cacheprovider -q --nbval-lax --nbval-current-env --nbval-cell-timeout=120 solutions
-python3 -m pytest -p no:cacheprovider -q tests/test_jail_gpu.py
+python3 -m pytest -p no:cacheprovider -q tests/test_jail_gpu.py tests/test_matmul_gpu.py

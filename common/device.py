@@ -76,12 +76,17 @@ def interprets(setting):
     return (setting or "").lower() in ("1", "true", "yes", "on", "y")
 
 
+def compute_capability():
+    """(major, minor) of the GPU that kernels are compiled for, (9, 0) of an H100 or H200; (0, 0) if interpreted."""
+    if not has_gpu() or interprets(os.environ.get("TRITON_INTERPRET")):
+        return 0, 0
+    import torch
+    return torch.cuda.get_device_capability()
+
+
 def starts_early():
     """Whether a kernel can start while the one before it ends (programmatic dependent launch): compiled, from an H100 on."""
-    if not has_gpu() or interprets(os.environ.get("TRITON_INTERPRET")):
-        return False
-    import torch
-    return torch.cuda.get_device_capability() >= (9, 0)
+    return compute_capability() >= (9, 0)
 
 
 def __getattr__(name):

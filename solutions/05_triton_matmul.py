@@ -749,7 +749,7 @@ for shape in SHAPES[:3]:
 # %% [markdown]
 # ## Part 5 · Read the machine code
 #
-# Are the tensor cores used? PTX, NVIDIA's assembly language, says it by name. On an H100 or H200 it is `wgmma`: a *warp group*,
+# Are the tensor cores used? PTX, NVIDIA's assembly language, says it by name. On an H100 or H200 it is `wgmma`: a *warpgroup*,
 # 128 threads, multiplies 64 × 16 by 16 × N numbers of 16 bits (N up to 256), read straight from shared memory. Without tensor cores it
 # is `fma`: one thread multiplies two numbers, and adds.
 #
@@ -1174,6 +1174,134 @@ for m, n, k, alike in [(32, 56, 40, 2), (36, 96, 40, 4), (40, 144, 24, 8)]:
 print("wide_matmul_kernel loads whole sectors of A, and stores C once")
 
 # %% [markdown]
+# **One warp loads.** Your eight warps do everything: in each step they wait for tiles, start two products, wait for those of the step before,
+# and ask for the tiles of a later step; Triton has all eight meet at four barriers for that. Let a ninth warp ask, and the eight only wait
+# and multiply: *warp specialization*. Then a program must say which warps do what, and who waits for whom. *Gluon*, the level below
+# Triton, has words for it. The next cells, ours, are your kernel once more, for an H100 or H200: the same tiles, the same sums.
+
+# %% [markdown]
+# Four *slots* of shared memory (*stages*) hold the tiles of four steps, and each has two *mbarriers*: no meeting of all threads, as in lab 03, but
+# counters. `full`: the loading warp says how many bytes to expect, TMA counts them as they arrive, and at the last, whoever waits goes on.
+# `empty`: once all eight have read a slot, they *arrive* there as one, and the loading warp goes on. A slot is used in turns (*phases*);
+# a barrier knows only odd from even: `wait(barrier, turn % 2)` returns once that turn has ended. For a new barrier turn −1 has: at first,
+# all slots are empty.
+
+# %% tags=["driver"]
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia import hopper
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+
+
+@gluon.jit
+def load_steps(a, b, b_more, a_slots, b_slots, more_slots, full, empty, i, m, n, first, steps):
+    """The loading warp: has each step's tiles fetched, once a slot is empty."""
+    SLOTS: gl.constexpr = a_slots.shape[0]
+    for step in range(steps):
+        slot, turn, k = step % SLOTS, step // SLOTS, first + step * b.block_shape[0]
+        here = full.index(slot)
+        mbarrier.wait(empty.index(slot), (turn + 1) % 2)  # the turn before this one
+        mbarrier.expect(here, a.block_type.nbytes + b.block_type.nbytes + b_more.block_type.nbytes)
+        tma.async_copy_global_to_shared(a, [i, m, k], here, a_slots.index(slot))
+        tma.async_copy_global_to_shared(b, [k, n], here, b_slots.index(slot))
+        tma.async_copy_global_to_shared(b_more, [k, n + b.block_shape[1]], here, more_slots.index(slot))
+
+# %% [markdown]
+# The tensor cores multiply on their own, too: `warpgroup_mma`, part 5's `wgmma`, only starts them, and `warpgroup_mma_wait(2, ...)` waits until no more than two
+# products are on their way, those of this step. Then the step before is done, and its slot is empty.
+
+# %% tags=["driver"]
+@gluon.jit
+def zeros(ROWS: gl.constexpr, COLUMNS: gl.constexpr):
+    """Zeros, spread over the registers of eight warps as wgmma adds to them: 16 rows a warp."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, COLUMNS, 16])
+    return gl.zeros([ROWS, COLUMNS], gl.float32, LAYOUT)
+
+
+@gluon.jit
+def multiply_steps(a_slots, b_slots, more_slots, full, empty, steps):
+    """The eight multiplying warps: the two sums."""
+    SLOTS: gl.constexpr = a_slots.shape[0]
+    BLOCK_M: gl.constexpr = a_slots.shape[2]
+    total, more = zeros(BLOCK_M, b_slots.shape[2]), zeros(BLOCK_M, more_slots.shape[2])
+    for step in range(steps):
+        slot, before = step % SLOTS, (step + SLOTS - 1) % SLOTS
+        mbarrier.wait(full.index(slot), step // SLOTS % 2)
+        x = a_slots.index(slot).reshape([BLOCK_M, a_slots.shape[3]])
+        total = hopper.warpgroup_mma(x, b_slots.index(slot), total, is_async=True)
+        more = hopper.warpgroup_mma(x, more_slots.index(slot), more, is_async=True)
+        total, more = hopper.warpgroup_mma_wait(2, deps=(total, more))
+        mbarrier.arrive(empty.index(before), pred=step > 0)
+    return hopper.warpgroup_mma_wait(0, deps=(total, more))
+
+# %% tags=["driver"]
+@gluon.jit
+def store_sum(total, tile, c, i, m, n, bias, N, EPILOGUE: gl.constexpr):
+    """Has a sum, with its epilogue, written to C from this tile of shared memory."""
+    if EPILOGUE:
+        column = n + gl.arange(0, total.shape[1], gl.SliceLayout(0, total.type.layout))
+        own = gl.load(bias + column, mask=column < N, other=0.0)
+        total = gl.convert_layout(fast_gelu(total + own.expand_dims(0)), total.type.layout)
+    tile.reshape([c.block_shape[1], c.block_shape[2]]).store(total.to(c.dtype))
+    hopper.fence_async_shared()  # what warps wrote, TMA may read
+    tma.async_copy_shared_to_global(c, [i, m, n], tile)
+
+
+@gluon.jit
+def specialized_matmul_kernel(a, b, b_more, bias, c, c_more, M, N, K, BLOCK_M: gl.constexpr,
+                              BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, MORE: gl.constexpr,
+                              ALIKE: gl.constexpr, GROUP: gl.constexpr, SLOTS: gl.constexpr,
+                              EPILOGUE: gl.constexpr):
+    """wide_matmul_kernel, by eight warps that multiply and one that loads; for an H100 or H200."""
+    rows, columns = ALIKE * gl.cdiv(M // ALIKE, BLOCK_M), gl.cdiv(N, BLOCK_N + MORE)
+    band = gl.program_id(0) // (GROUP * columns) * GROUP
+    height = gl.minimum(rows - band, GROUP)
+    place = gl.program_id(0) % (GROUP * columns)
+    row, n = band + place % height, place // height * (BLOCK_N + MORE)
+    m, i = row // ALIKE * BLOCK_M, row % ALIKE
+    first = -(i * K % BLOCK_K)
+    steps = gl.cdiv(K - first, BLOCK_K)
+    a_slots = gl.allocate_shared_memory(a.dtype, [SLOTS, 1, BLOCK_M, BLOCK_K], a.layout)
+    b_slots = gl.allocate_shared_memory(b.dtype, [SLOTS, BLOCK_K, BLOCK_N], b.layout)
+    more_slots = gl.allocate_shared_memory(b.dtype, [SLOTS, BLOCK_K, MORE], b_more.layout)
+    full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    for slot in gl.static_range(SLOTS):
+        mbarrier.init(full.index(slot), count=1)  # one arrival: expect; then the bytes
+        mbarrier.init(empty.index(slot), count=1)  # the eight arrive as one
+    total, more = gl.warp_specialize([
+        (multiply_steps, (a_slots, b_slots, more_slots, full, empty, steps)),
+        (load_steps, (a, b, b_more, a_slots, b_slots, more_slots, full, empty, i, m, n, first, steps)),
+    ], [1], [24])  # one warp more, of 24 registers a thread (and three idle: warps come in fours)
+    # Both before the first is stored from: else they would share memory that TMA still reads.
+    tile = gl.allocate_shared_memory(c.dtype, c.block_shape, c.layout)
+    more_tile = gl.allocate_shared_memory(c.dtype, c_more.block_shape, c_more.layout)
+    store_sum(total, tile, c, i, m, n, bias, N, EPILOGUE)
+    store_sum(more, more_tile, c_more, i, m, n + BLOCK_N, bias, N, EPILOGUE)
+    tma.store_wait(0)
+
+
+@functools.cache
+def layout(*block):
+    """How TMA lays a tile of 16-bit numbers out in shared memory."""
+    return gl.NVMMASharedLayout.get_default_for(list(block), gl.bfloat16)
+
+
+def launch_specialized(a, b, bias, c, config, more, alike):
+    """Launches specialized_matmul_kernel."""
+    programs, arguments, options = wide_launch(a, b, bias, c, config, more, alike)
+    given = [GluonDescriptor(*each, layout(*each[3])) if isinstance(each, tuple) else each
+             for each in arguments]
+    specialized_matmul_kernel[programs](*given, **options, SLOTS=options["num_stages"])
+
+
+@functools.cache
+def on_hopper():
+    """Whether kernels are compiled for an H100 or H200."""
+    return device.compute_capability()[0] == 9
+
+# %% [markdown]
 # Which width? The time goes by the area that whole waves have, full or not. And how many programs are persistent? A wave of 128 is 8 whole columns
 # of a band of 16 rows; 132 are no multiple. Where both need as many waves, `matmul`, the last function of this lab, takes 128. Four
 # multiprocessors then rest, and a GPU at its limit of 700 W gives their power to the others: 1 to 2 % of the time at 4096³.
@@ -1198,16 +1326,22 @@ def rows_alike(m, k):
     return 1 if m % alike or more_tiles else alike
 
 
-def matmul(a, b, bias=None):
-    """A B, or gelu(A B + bias), on a GPU; 16-bit numbers, rows that begin at multiples of 16 bytes."""
+def matmul(a, b, bias=None, launch=None):
+    """A B, or gelu(A B + bias), on a GPU; 16-bit numbers, rows that begin at multiples of 16 bytes.
+
+    launch: what launches tiles of 320 columns; if None, ours on an H100 or H200, elsewhere yours.
+    """
     config = dict(zip(CONFIG, (128, 256, 64, 16, 8, 3)))
+    launch = launch or (launch_specialized if on_hopper() else launch_wide)
     c = torch.empty(len(a), b.shape[1], dtype=a.dtype, device=a.device)
     if area_paid(*c.shape, 320) < area_paid(*c.shape, 256):
         try:
-            launch_wide(a, b, bias, c, config | {"num_stages": 4}, 64, rows_alike(*a.shape))
+            launch(a, b, bias, c, config | {"num_stages": 4}, 64, rows_alike(*a.shape))
             return c
         except triton.CompilationError:
-            pass  # the optional exercise is not solved: 256 columns do
+            if launch is launch_specialized:
+                raise
+            # The optional exercise is not solved: 256 columns do.
     launch_persistent(a, b, bias, c, persistent_programs(*grid(c, 128, 256)), config)
     return c
 
@@ -1218,23 +1352,27 @@ def matmul_bias_gelu(a, b, bias):
 
 # %% [markdown]
 # **Predict, then measure.** On a GPU: the line is the machine's peak, times the part of C in the area that whole waves pay for; the dots are
-# your kernel and cuBLAS. Without a GPU: the line is the formula for what a wave loads; the dots are counted from your order.
+# `matmul`, with your kernels (for the last shape, on an H100 or H200, with ours), and cuBLAS, in a CUDA graph, where no launch is paid.
+# Without a GPU: the line is the formula for what a wave loads; the dots are counted from your order.
 
 # %%
 PRODUCTS = [(4096, 4096, 4096), (8192, 8192, 8192), (4000, 4096, 4096), (8192, 2048, 4096),
             (4096, 11008, 4096), (1000, 5000, 3000)]
 
-def flops_per_s(function, shape):
+def flops_per_s(functions, shape):
     m, n, k = shape
-    a, b = torch.randn(m, k, device=where).bfloat16(), torch.randn(k, n, device=where).bfloat16()
-    return 2 * m * n * k / timing.measure(function, a, b, cold_cache=True).median_s
+    a, b = (torch.randn(*size, device=where).bfloat16() for size in ((m, k), (k, n)))
+    calls = [functools.partial(function, a, b) for function in functions]
+    # In turns: a GPU that is hot, or at its limit of power, is slower for all.
+    rounds_ms = [list(map(triton.testing.do_bench_cudagraph, calls)) for _ in range(7)]
+    return 2e3 * m * n * k / np.median(rounds_ms, axis=0)
 
 # %%
 def draw_speed(peak):
     limits = [peak * m * n / min(area_paid(m, n, 256), area_paid(m, n, 320)) for m, n, _ in PRODUCTS]
-    ours, cublas = ([flops_per_s(call, shape) for shape in PRODUCTS] for call in (matmul, torch.mm))
+    speeds = np.array([flops_per_s((matmul, torch.mm), shape) for shape in PRODUCTS])
     ax = figures.predicted_and_measured(
-        range(6), {"ours": limits}, {"ours": ours, "cuBLAS": cublas}, xlabel="M × N × K",
+        range(6), {"ours": limits}, {"ours": speeds[:, 0], "cuBLAS": speeds[:, 1]}, xlabel="M × N × K",
         ylabel="speed", yunit="FLOP/s", title=f"{device.name()}: our matmul beside cuBLAS")
     ax.lines[-1].set_xdata([x + 0.12 for x in range(6)])  # cuBLAS's dots, beside ours
     ax.set(ylim=(0, None), xticks=range(6), xticklabels=["\n".join(map(str, s)) for s in PRODUCTS])
@@ -1250,25 +1388,39 @@ def draw_waves():
 
 draw_speed(machine.profile().flops_per_s["bf16"]) if device.has_gpu() else draw_waves();
 
+# %% [markdown]
+# The last shape once more: your kernel of exercise 7.2 (where it isn't solved, tiles of 256 columns), ours, and cuBLAS. What does a warp that loads
+# bring?
+
+# %% tags=["nbval-ignore-output"]
+if on_hopper():
+    yours = functools.partial(matmul, launch=launch_wide)
+    calls = {"yours": yours, "a warp loads": matmul, "cuBLAS": torch.mm}
+    for name, speed in zip(calls, flops_per_s(calls.values(), PRODUCTS[-1])):
+        print(f"{name:14}{2e6 * math.prod(PRODUCTS[-1]) / speed:5.1f} µs")
+else:
+    print("There is no H100 or H200 here; what an H200 took stands below.")
+
 # %% tags=["nbval-ignore-output"]
 shape = (4096, 11008, 4096)
 if device.has_gpu():
-    speed, source = flops_per_s(matmul, shape), f"lab 05, measured on {device.name()}"
+    speed, source = flops_per_s([matmul], shape)[0], f"lab 05, measured on {device.name()}"
 else:
     speed, source = 2 * math.prod(shape) / candidates(shape)[1].min(), "lab 05, measured on an H200"
 ledger.constant("bf16 matmul, large matrices", speed, "FLOP/s", source)
 ledger.table()
 
 # %% [markdown]
-# On an H200 (`make bench`, Triton 3.7): 1.00, 1.02, 1.00, 1.00 and 1.05 of cuBLAS's speed, 0.89 for the last shape (54 µs to 48; with rows in
-# order 56 to 62, with tiles of 256 columns 81). With bias and GELU 1.06 to 1.14 times `torch.compile`'s, 1.02 for the last. That is in a CUDA
-# graph. Without one, as in the figure, a short product can also wait for its launch: for the last shape Python makes five descriptors.
+# On an H200 (`make bench`, Triton 3.7): 1.00, 1.03, 1.00, 1.00 and 1.05 of cuBLAS's speed, 0.96 for the last shape (1.00 in another run). With bias
+# and GELU 1.01 to 1.10 times `torch.compile`'s. The last shape, step by step: tiles of 256 columns 81 µs, of 320 columns 56 to 62, with rows 8
+# apart 54 to 57, with a warp that loads 50 to 52; cuBLAS 48 to 50. Without a CUDA graph so short a product waits for its launch: Python takes
+# 0.1 ms and more for five descriptors.
 
 # %% [markdown]
-# Why that one? A row of B takes 10,000 bytes, no multiple of 128 either, and a tile's rows of B must hold the same columns, wherever their lines
+# What is left? A row of B takes 10,000 bytes, no multiple of 128 either, and a tile's rows of B must hold the same columns, wherever lines
 # begin: most fetches cost two lines (with padded rows, 132 tiles of 256 columns took 38 µs, not 47). cuBLAS runs
 # `nvjet_sm90_tst_160x256_64x3_2x1`, says a profiler: tiles of 256 × 160, no power of two, in *clusters* of 2 programs, for which one fetch
-# fills both. Clusters alone (in Gluon, Triton's lower level) did not help: 56 to 58 µs.
+# fills both. Clusters without a loading warp did not help: 56 to 58 µs.
 #
 # **Tiles feed a tensor core that are large, shared, on their way early, and as many as there are places for them.**
 
@@ -1280,7 +1432,8 @@ ledger.table()
 # - AutoTVM: Chen et al., *Learning to Optimize Tensor Programs* (2018). PyTorch's Inductor measures some dozen configurations
 #   (`max-autotune`), and fuses epilogues as you did.
 # - *The Hardware Lottery*: Sara Hooker (2020). The slides "15x" and the log-space matmul: Horace He (2024).
-# - The notes of 2024 say that "achieving very high-performance is not possible with Triton". For these shapes it is.
+# - Loading and multiplying warps: *producers* and *consumers* in CUTLASS; FlashAttention-3 (Shah et al., 2024) is made of them.
+# - The notes of 2024 say that "achieving very high-performance is not possible with Triton". For these shapes it is, once with Gluon's help.
 
 # %% [markdown]
 # **Limits of ours.** With few tiles and long sums (512 × 512 × 65,536), one wave is mostly empty whatever the width; then several programs must

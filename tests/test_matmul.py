@@ -1,5 +1,9 @@
 """Lab 05's matmul, which chooses tiles and programs, in Triton's interpreter; on a GPU benchmarks/kernels.py compares it."""
+import json
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -49,3 +53,38 @@ def test_it_is_the_product_with_either_width(lab, shape):
     torch.testing.assert_close(lab["matmul"](a, b).float(), want, rtol=0.01, atol=0.02)
     fused = torch.nn.functional.gelu(want + bias.float(), approximate="tanh")
     torch.testing.assert_close(lab["matmul_bias_gelu"](a, b, bias).float(), fused, rtol=0.01, atol=0.02)
+
+
+COMPILED = """
+import json
+import triton
+from common import device
+device.has_gpu = lambda: True  # then the lab compiles, and doesn't interpret
+from benchmarks.solved import solved
+from common.tiles.compiler import _ptxas
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
+kernel = solved("05")["specialized_matmul_kernel"]
+blocks = {"a": [1, 128, 64], "b": [64, 256], "b_more": [64, 64], "c": [1, 128, 256], "c_more": [1, 128, 64]}
+types = {name: f"tensordesc<bf16{shape},{gl.NVMMASharedLayout.get_default_for(shape, gl.bfloat16)!r}>" for name, shape in blocks.items()}
+fixed = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "MORE": 64, "ALIKE": 8, "GROUP": 16, "SLOTS": 4, "EPILOGUE": EPILOGUE}
+types |= {"bias": "*bf16", "M": "i32", "N": "i32", "K": "i32"} | dict.fromkeys(fixed, "constexpr")
+places = {name: (kernel.arg_names.index(name),) for name in types}
+source = GluonASTSource(kernel, types, {places[name]: value for name, value in fixed.items()}, {places["bias"]: [["tt.divisibility", 16]]})
+made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8})
+print(json.dumps([made.asm["ptx"].count("wgmma.mma_async"), made.metadata.shared, *_ptxas(made.asm["ptx"], 90, triton)]))
+"""
+
+
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_the_kernel_in_gluon_compiles_for_an_h100_and_spills_nothing(epilogue):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    child = subprocess.run([sys.executable, "-c", COMPILED.replace("EPILOGUE}", f"{epilogue}}}")], env=environment,
+                           capture_output=True, text=True, timeout=300)
+    assert child.returncode == 0, child.stderr
+    products, shared_bytes, registers, spilled_bytes = json.loads(child.stdout)
+    assert products == 4 * 2, "64 numbers of K, 16 at a time, for two sums"
+    assert 4 * 2 * 64 * (128 + 256 + 64) <= shared_bytes <= 227 * 1024
+    assert spilled_bytes == 0
+    assert registers == 168, "65,536 registers of a multiprocessor, for 12 warps: nine that work, and three idle"

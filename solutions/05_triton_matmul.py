@@ -960,8 +960,7 @@ def fast_gelu(x):
 # ### Exercise 7.1 · persistent_matmul_kernel
 #
 # Write it. `a.load([m, k])` is the tile of A at row m, column k; `c.store([m, n], tile)` stores one of C. The loop over tiles is
-# `for tile in tl.range(tl.program_id(0), ..., tl.num_programs(0), flatten=True)`. No masks, but for the bias. The check sees the
-# products, not the order of the tiles; on a GPU the stopwatch below sees that.
+# `for tile in tl.range(tl.program_id(0), ..., tl.num_programs(0), flatten=True)`. No masks, but for the bias.
 
 # %% tags=["hole"]
 @triton.jit
@@ -1023,6 +1022,20 @@ agree(report.stores.bytes, c.nbytes, "bytes of C stored")
 agree(report.dots, 10 * 3, "tl.dot calls: 10 tiles, 3 steps each")
 agree(report.array("bias").loads.bytes, 5 * bias.nbytes, "bytes of bias loaded, for 5 rows of tiles")
 print("persistent_matmul_kernel multiplies and stores each tile once")
+
+# %% tags=["check"]
+a, b, bias, c = (torch.ones(shape).half() for shape in ((70, 40), (40, 56), (56,), (70, 56)))
+a_tiles, b_tiles, c_tiles = (described(x, [16, columns]) for x, columns in ((a, 16), (b, 32), (c, 32)))
+report = tiles.count(persistent_matmul_kernel, (4,), a_tiles, b_tiles, bias, c_tiles, 70, 56, 40,
+                     **blocks(16, 32, 16), GROUP=3, EPILOGUE=True)
+def moved(*sizes):
+    return sum(2 * (40 * (rows + columns) + columns + rows * columns) for rows, columns in sizes)
+large, narrow, low = (16, 32), (16, 24), (6, 32)
+agree(report.busiest.bytes, moved(large, narrow, narrow), "bytes of the busiest program", mistakes={
+    "The tiles of a band go column by column; here all go row by row.": moved(large, large, low),
+    "Bands of GROUP rows: here all tiles go column by column.": moved(large, low, narrow),
+    "Program 0 computes tiles 0, 4, 8 here, and not 0, 1, 2.": moved(large, large, large)})
+print("persistent_matmul_kernel takes tiles in bands, each program every fourth")
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -1208,8 +1221,8 @@ def load_steps(a, b, b_more, a_slots, b_slots, more_slots, full, empty, i, m, n,
         tma.async_copy_global_to_shared(b_more, [k, n + b.block_shape[1]], here, more_slots.index(slot))
 
 # %% [markdown]
-# The tensor cores multiply on their own, too: `warpgroup_mma`, part 5's `wgmma`, only starts them, and `warpgroup_mma_wait(2, ...)` waits until no more than two
-# products are on their way, those of this step. Then the step before is done, and its slot is empty.
+# The tensor cores multiply on their own, too: `warpgroup_mma`, part 5's `wgmma`, only starts them, and `warpgroup_mma_wait(2, ...)` waits until
+# no more than two products are on their way, those of this step. Then the step before is done, and its slot is empty.
 
 # %% tags=["driver"]
 @gluon.jit

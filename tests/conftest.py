@@ -4,6 +4,7 @@ What belongs together goes to one of xdist's workers, each with its part of the 
 """
 import os
 import re
+import signal
 import tempfile
 
 import hypothesis
@@ -13,6 +14,8 @@ from common import device
 
 hypothesis.settings.register_profile("gate", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("gate")  # the same cases each time, whatever else the machine does
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what it runs in the background deaf to it
 
 workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT")  # not set in the process that starts the workers
 if not workers:

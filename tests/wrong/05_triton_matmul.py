@@ -1083,6 +1083,61 @@ def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOC
             total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
         c.store([m, n], total.to(c.dtype))
 
+# %% persistent_matmul_kernel: tiles row by row
+# says: all go row by row
+@triton.jit
+def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                             BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=True):
+        m, n = tile // columns * BLOCK_M, tile % columns * BLOCK_N
+        total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for k in range(0, K, BLOCK_K):
+            total = tl.dot(a.load([m, k]), b.load([k, n]), total)
+        if EPILOGUE:
+            column = n + tl.arange(0, BLOCK_N)
+            total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
+            total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+        c.store([m, n], total.to(c.dtype))
+
+# %% persistent_matmul_kernel: tiles column by column
+# says: all tiles go column by column
+@triton.jit
+def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                             BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=True):
+        m, n = tile % rows * BLOCK_M, tile // rows * BLOCK_N
+        total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for k in range(0, K, BLOCK_K):
+            total = tl.dot(a.load([m, k]), b.load([k, n]), total)
+        if EPILOGUE:
+            column = n + tl.arange(0, BLOCK_N)
+            total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
+            total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+        c.store([m, n], total.to(c.dtype))
+
+# %% persistent_matmul_kernel: tiles that follow each other to one program
+# says: tiles 0, 4, 8 here, and not 0, 1, 2
+@triton.jit
+def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                             BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    each = tl.cdiv(rows * columns, tl.num_programs(0))
+    for tile in tl.range(tl.program_id(0) * each, min((tl.program_id(0) + 1) * each, rows * columns), flatten=True):
+        first = tile // (GROUP * columns) * GROUP
+        height = min(rows - first, GROUP)
+        place = tile % (GROUP * columns)
+        m, n = (first + place % height) * BLOCK_M, place // height * BLOCK_N
+        total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for k in range(0, K, BLOCK_K):
+            total = tl.dot(a.load([m, k]), b.load([k, n]), total)
+        if EPILOGUE:
+            column = n + tl.arange(0, BLOCK_N)
+            total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
+            total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+        c.store([m, n], total.to(c.dtype))
+
 # %% wide_matmul_kernel: the second sum not stored
 # says: columns of MORE are missing
 @triton.jit

@@ -373,6 +373,44 @@ def test_loops_with_break_continue_and_early_return():
     assert report.global_stores.requests == 2
 
 
+STEPS = (16, 8, 4, 2, 1)
+
+
+def test_loops_over_tuples():
+    @cuda.jit
+    def warp_sum(x, out):
+        value = x[cuda.grid(1)]
+        for step in STEPS:
+            value += cuda.shfl_down_sync(0xFFFFFFFF, value, step)
+        if cuda.threadIdx.x % 32 == 0:
+            cuda.atomic.add(out, 0, value)
+
+    @cuda.jit
+    def kernel(x, out):
+        i = cuda.grid(1)
+        total = 0.0
+        for length in x.shape:
+            total += length
+        for weight in (0.5, 0.25, 2.0, 4.0):
+            if weight > 1:
+                break
+            total += weight * x[i, 0]
+        places = (i, i + 1, 3)
+        for k in places:
+            if k == 2:
+                continue
+            places = (0, 0, 0)
+            total += x[k, 1]
+        out[i] = total
+    x, out = np.arange(128, dtype=np.float32), np.zeros(1, np.float32)
+    run(warp_sum, 2, 64, x, out)
+    assert out[0] == 127 * 64
+    x, out = rng.standard_normal((5, 7)), np.zeros(4)
+    report = run(kernel, 1, 4, x, out)
+    np.testing.assert_allclose(out, [12 + 0.75 * x[i, 0] + sum(x[k, 1] for k in (i, i + 1, 3) if k != 2) for i in range(4)])
+    assert report.global_loads.requests == 2 + 3
+
+
 def test_short_circuits_do_not_load():
     @cuda.jit
     def kernel(x, out):

@@ -197,7 +197,7 @@ def test_out_of_bounds_names_thread_index_and_shape():
 
 
 @pytest.mark.parametrize("line, words", [
-    ("out[cuda.grid(1) - 1] = 0", "reaches out[-1], outside of its shape (8,)"),
+    ("out[cuda.grid(1) - 1] = 0", "reaches out[-1], outside of its shape (8,); Numba counts a negative index from the end, without a word"),
     ("out[x.size] = 0", "reaches out[8], outside of its shape (8,)"),
     ("s[t + 1] = 0", "reaches s[4], outside of its shape (4,)"),
     ("cuda.atomic.add(out, 9 + t, 1)", "reaches out[9], outside of its shape (8,)"),
@@ -307,6 +307,9 @@ def test_an_array_that_can_only_be_read():
     ("y = 1.5 & 1", "& works on whole numbers; these are float64 and int64"),
     ("y = ~1.5", "~ works on whole numbers; this is float64"),
     ("for k in range(2.0):\n        pass", "range takes whole numbers, and `range(2.0)` has float64"),
+    ("for k in (1, 2.5):\n        pass", "a loop is over numbers of one type, and `(1, 2.5)` has int64 and float64"),
+    ("for k in x:\n        pass", "a loop is over range(...) or a tuple, and `x` is a 1-dimensional float32 array"),
+    ("for k in enumerate(x):\n        pass", "a kernel's for loop is `for name in range(...)`, or over a tuple of numbers"),
     ("y = x + 1", "`x` is a 1-dimensional float32 array in global memory where one number is needed"),
     ("y = x\n    if x[0] > 0:\n        y = 1", "y is int64 on one path and a 1-dimensional float32 array in global memory on another"),
     ("y = z", "z is not defined"),

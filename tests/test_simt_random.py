@@ -71,8 +71,9 @@ class Writer(random.Random):
                 if self.random() < 0.6:
                     lines += [f"{space}else:", *self.statements(depth - 1, indent + 1)]
             else:
-                bounds = self.choice(["4", "1, 6, 2", "5, 0, -2", "i % 5", "u % 4", "-3, 3"])
-                lines += [f"{space}for q in range({bounds}):", *self.statements(depth - 1, indent + 1)]
+                numbers = self.choice(["range(4)", "range(1, 6, 2)", "range(5, 0, -2)", "range(i % 5)", "range(u % 4)", "range(-3, 3)",
+                                       "(4, 1, -2)", "(i % 5, u % 4, q)"])
+                lines += [f"{space}for q in {numbers}:", *self.statements(depth - 1, indent + 1)]
                 if self.random() < 0.4:
                     lines += [f"{space}    if {self.condition(1)}:", f"{space}        {self.choice(['break', 'continue'])}"]
                 lines += self.statements(0, indent + 1)

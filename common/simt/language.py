@@ -123,7 +123,7 @@ def _check_node(node, line, source):
             source.refuse(line, f"a kernel cannot contain {sentence}")
     if not isinstance(node, ALLOWED):
         source.refuse(line, f"a kernel cannot contain {type(node).__name__}; it has numbers, arrays, arithmetic, if, for over "
-                            "range, while, cuda.*, math.* and device functions")
+                            "range or a tuple, while, cuda.*, math.* and device functions")
     if isinstance(node, ast.FunctionDef):
         source.refuse(line, f"a kernel cannot define a function; write {node.name} before it, decorated with "
                             "@cuda.jit(device=True)")
@@ -135,11 +135,17 @@ def _check_node(node, line, source):
         _check_name(node.id, node, source, stored=isinstance(node.ctx, ast.Store))
     elif isinstance(node, (ast.For, ast.While)) and node.orelse:
         source.refuse(line, "a loop with else is outside of the kernel language; set a variable before break")
-    elif isinstance(node, ast.For) and not (isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name)
-                                            and node.iter.func.id == "range" and isinstance(node.target, ast.Name)):
-        source.refuse(line, "a kernel's for loop is `for name in range(...)`")
+    elif isinstance(node, ast.For) and not (isinstance(node.target, ast.Name) and _is_counted(node.iter)):
+        source.refuse(line, "a kernel's for loop is `for name in range(...)`, or over a tuple of numbers")
     elif isinstance(node, ast.Expr) and not isinstance(node.value, (ast.Call, *REFUSED)):
         source.refuse(line, "this line computes what nothing uses; a statement assigns, stores, calls or controls")
+
+
+def _is_counted(node):
+    """Whether a for loop can be over this: range(...), or what may turn out to be a tuple."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "range"
+    return isinstance(node, (ast.Tuple, ast.Name, ast.Attribute))
 
 
 def _check_constant(node, source):

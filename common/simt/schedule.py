@@ -182,7 +182,8 @@ class Schedule:
         if isinstance(error, Outside):
             name, index, shape = error.args
             shown = ", ".join(f"{i[0]}:{i[1]}" if isinstance(i, tuple) else str(arithmetic.wrap(i)) for i in index)
-            return OutOfBoundsError(f"{who} reaches {name}[{shown}], outside of its shape {_shape(shape)}")
+            silent = "; Numba counts a negative index from the end, without a word" if "-" in shown else ""
+            return OutOfBoundsError(f"{who} reaches {name}[{shown}], outside of its shape {_shape(shape)}{silent}")
         if isinstance(error, Unwritten):
             return UnwrittenError(f"{who} reads {error.args[0]} in {error.args[1]} memory, which nothing has written; is "
                                   "a barrier or a store missing?")

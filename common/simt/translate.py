@@ -243,21 +243,13 @@ class Translator(Calls):
         self._loop(node, write)
 
     def _For(self, node):
-        values = [self.number(argument) for argument in node.iter.args]
-        if not 1 <= len(values) <= 3 or node.iter.keywords:
-            self.refuse(node, "range takes 1 to 3 numbers")
-        if not all(dtypes.is_integer(value.type) for value in values):
-            self.refuse(node, f"range takes whole numbers, and `{ast.unparse(node.iter)}` has "
-                              f"{next(value.type for value in values if not dtypes.is_integer(value.type))}")
-        kind = _range_type([value.type for value in values])
-        values = [self.atom(self.cast(value, kind)) for value in values]
-        codes = ", ".join(value.code for value in values)
+        kind, counted, span = (self._over_range if isinstance(node.iter, ast.Call) else self._over_tuple)(node.iter)
         name = node.target.id
         if name in self.single:
-            self.known[name] = None, _range_span(values)
+            self.known[name] = None, span
 
         def write(loop):
-            self.emit(f"for {variable(name)} in range({codes}):")
+            self.emit(f"for {variable(name)} in {counted}:")
             with self.indented():
                 self._iteration(loop)
                 self.env[name] = kind
@@ -270,6 +262,31 @@ class Translator(Calls):
                 key = f"d{loop.number}[n{loop.number} + 1] + t" if self.program.counting else ""
                 stay.partner = self._leave(node, loop, key)
         self._loop(node, write)
+
+    def _over_range(self, node):
+        """(type of its numbers, what Python loops over, their span) of range(...)."""
+        values = [self.number(argument) for argument in node.args]
+        if not 1 <= len(values) <= 3 or node.keywords:
+            self.refuse(node, "range takes 1 to 3 numbers")
+        if not all(dtypes.is_integer(value.type) for value in values):
+            self.refuse(node, f"range takes whole numbers, and `{ast.unparse(node)}` has "
+                              f"{next(value.type for value in values if not dtypes.is_integer(value.type))}")
+        kind = _range_type([value.type for value in values])
+        values = [self.atom(self.cast(value, kind)) for value in values]
+        return kind, f"range({', '.join(value.code for value in values)})", _range_span(values)
+
+    def _over_tuple(self, node):
+        """The same of a tuple, whose numbers have one type, as Numba wants it."""
+        value = self.expression(node)
+        if not isinstance(value.type, Tuple):
+            self.refuse(node, "a loop is over range(...) or a tuple, and "
+                              f"`{ast.unparse(node)}` is {dtypes.describe(value.type)}")
+        items = [self.atom(item) for item in self.items(value)]
+        kind, *others = dict.fromkeys(item.type for item in items)
+        if others:
+            self.refuse(node, f"a loop is over numbers of one type, and `{ast.unparse(node)}` has {kind} and {others[0]}")
+        span = (min(item.span[0] for item in items), max(item.span[1] for item in items)) if dtypes.is_integer(kind) else None
+        return kind, f"({', '.join(item.code for item in items)},)", span
 
     def _loop(self, node, write):
         """Writes a loop, again and again until the types of its variables at its head no longer change."""

@@ -22,7 +22,8 @@ small compiler from a kernel to Python; what it writes is a `program`), `schedul
 a log of accesses to what they cost), `report` and `draw`, `kernel` (how it all comes together), `text` (the same for a grader).
 
 What is counted is what the source says. A GPU's compiler may merge loads (sixteen neighbouring ones into four of 16 bytes),
-move them out of a loop, or leave out those whose values are not used.
+move them out of a loop, or leave out those whose values are not used. Two threads' accesses don't race where a barrier stands
+between them, or both are atomic: a hand-over by threadfence and an atomic update is reported, too.
 """
 
 from common.simt.errors import (

@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,7 +82,7 @@ print(json.dumps([made.asm["ptx"].count("wgmma.mma_async"), made.metadata.shared
 def test_the_kernel_in_gluon_compiles_for_an_h100_and_spills_nothing(epilogue):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     child = subprocess.run([sys.executable, "-c", COMPILED.replace("EPILOGUE}", f"{epilogue}}}")], env=environment,
-                           capture_output=True, text=True, timeout=300)
+                           cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=300)
     assert child.returncode == 0, child.stderr
     products, shared_bytes, registers, spilled_bytes = json.loads(child.stdout)
     assert products == 4 * 2, "64 numbers of K, 16 at a time, for two sums"

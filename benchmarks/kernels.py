@@ -19,30 +19,18 @@ import triton
 from torch.nn import functional as F
 
 from benchmarks.solved import solved
-from common import device, machine
+from common import device, machine, timing
 
 FILE = Path(__file__).with_suffix(".md")
-ROUNDS = 7
 SHAPES = [(4096, 4096, 4096), (8192, 8192, 8192), (4000, 4096, 4096), (8192, 2048, 4096), (4096, 11008, 4096),
           (1000, 5000, 3000)]  # M, N, K
 WIDTHS, ELEMENTS = (1024, 4096, 16384, 65536), 2**28
-
-
-def in_graph_s(call):
-    """Seconds of a call in a CUDA graph: no launch to pay."""
-    return 1e-3 * triton.testing.do_bench_cudagraph(call, rep=40, return_mode="median")
 
 
 def in_a_row_s(call, calls=8):
     """Seconds a call, of several on data larger than the GPU's caches: the host is ahead, as in a program."""
     several = lambda: [call() for _ in range(calls)]  # noqa: E731
     return 1e-3 / calls * triton.testing.do_bench(several, warmup=5, rep=40, return_mode="median")
-
-
-def in_turns(clock, *calls):
-    """Median seconds of each call, over rounds in which they take turns: clocks and heat are the same for all."""
-    rounds = [[clock(call) for call in calls] for _ in range(ROUNDS)]
-    return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 def insist(got, want, tolerance, what):
@@ -63,7 +51,7 @@ def fp32_matmul(peaks):
         kernel[(n // 128, n // 128), 256](*arrays)
     ours()
     insist(c, a.double() @ b.double(), 1e-5, "fp32 matmul")
-    times_s = in_turns(in_a_row_s, ours, lambda: torch.mm(a, b))
+    times_s = timing.in_turns(in_a_row_s, ours, lambda: torch.mm(a, b))
     yield row("fp32 matmul, numba.cuda", "4096³", times_s, 2e-12 * n**3, peaks.flops_per_s["fp32"] / 1e12, "TFLOP/s", "cuBLAS")
 
 
@@ -77,7 +65,7 @@ def softmax():
         insist(ours(x)[-64:], torch.softmax(x[-64:].double(), 1), 1e-6 if dtype == torch.float32 else 3e-3, f"softmax, {width}")
         functions = ours, y.copy_, functools.partial(torch.softmax, dim=1), compiled
         calls = [functools.partial(function, x) for function in functions]
-        ours_s, copy_s, *peers_s = in_turns(in_a_row_s, *calls)
+        ours_s, copy_s, *peers_s = timing.in_turns(in_a_row_s, *calls)
         for peer, peer_s in zip(("torch.softmax", "torch.compile"), peers_s, strict=True):
             yield row("softmax, Triton", f"{name(dtype)}, rows of {width:,}", (ours_s, peer_s), 2e-9 * x.nbytes,
                       2e-9 * x.nbytes / copy_s, "GB/s", peer)
@@ -97,7 +85,7 @@ def bf16_matmul(peaks):
                 ("bf16 matmul, Triton", "cuBLAS", names["matmul"], torch.mm, (a, b)),
                 ("matmul + bias + GELU, Triton", "torch.compile", names["matmul_bias_gelu"], compiled, (a, b, bias))):
             theirs(*given)  # compiles
-            times_s = in_turns(in_graph_s, functools.partial(ours, *given), functools.partial(theirs, *given))
+            times_s = timing.in_turns(timing.in_graph_s, functools.partial(ours, *given), functools.partial(theirs, *given))
             yield row(what, shape, times_s, 2e-12 * m * n * k, peaks.flops_per_s["bf16"] / 1e12, "TFLOP/s", peer)
 
 

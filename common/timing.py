@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import statistics
 import timeit
 
 import numpy as np
@@ -51,6 +52,19 @@ def measure(function, *args, min_time_s=0.2, cold_cache=False):
 
     times_ms = do_bench(call, rep=1e3 * min_time_s, return_mode="all")
     return Measurement(tuple(1e-3 * time_ms for time_ms in times_ms))
+
+
+def in_graph_s(call):
+    """Seconds of a call on a GPU in a CUDA graph, caches warm: no launch to pay."""
+    from triton.testing import do_bench_cudagraph
+
+    return 1e-3 * do_bench_cudagraph(call, rep=40, return_mode="median")
+
+
+def in_turns(clock, *calls, rounds=7):
+    """Median clock(call) of each call, over rounds in which they take turns: a GPU's clocks and heat are the same for all."""
+    rounds_s = [[clock(call) for call in calls] for _ in range(rounds)]
+    return [statistics.median(times_s) for times_s in zip(*rounds_s, strict=True)]
 
 
 def _warm_times_s(call, min_time_s):

@@ -920,17 +920,27 @@ def described(x, tile):
     """What a descriptor of a matrix is made of."""
     return x, [*x.shape], [*x.stride()], tile
 
-# %% tags=["driver"]
-def launch_persistent(a, b, bias, c, programs, config):
-    """Launches persistent_matmul_kernel: c = A B, or gelu(A B + bias) where bias is not None."""
+
+def persistent_launch(a, b, bias, c, config):
+    """Arguments and options of persistent_matmul_kernel."""
     m, n, k = (config[name] for name in CONFIG[:3])
-    tiles_of = ((a, [m, k]), (b, [k, n]), (c, [m, n]))
-    a_tiles, b_tiles, c_tiles = (TensorDescriptor(*described(x, tile)) for x, tile in tiles_of)
+    a_tiles, b_tiles, c_tiles = described(a, [m, k]), described(b, [k, n]), described(c, [m, n])
+    arrays = a_tiles, b_tiles, a if bias is None else bias, c_tiles
+    return (*arrays, *c.shape, a.shape[1]), config | {"EPILOGUE": bias is not None}
+
+# %% tags=["driver"]
+def launch_described(kernel, programs, arguments, options, describe=TensorDescriptor):
+    """Launches a kernel, with descriptors in place of the tuples that they are made of."""
+    given = [describe(*each) if isinstance(each, tuple) else each for each in arguments]
     try:
-        persistent_matmul_kernel[(programs,)](a_tiles, b_tiles, a if bias is None else bias, c_tiles,
-                                              *c.shape, a.shape[1], EPILOGUE=bias is not None, **config)
+        kernel[programs](*given, **options)
     except triton.runtime.errors.InterpreterError as error:
         raise error.__cause__ from None  # the error in the kernel, as it was raised
+
+
+def launch_persistent(a, b, bias, c, programs, config):
+    """Launches persistent_matmul_kernel: c = A B, or gelu(A B + bias) where bias is not None."""
+    launch_described(persistent_matmul_kernel, (programs,), *persistent_launch(a, b, bias, c, config))
 
 
 def persistent_matmul(a, b, bias, programs, config):
@@ -1015,9 +1025,8 @@ print("persistent_matmul_kernel agrees with PyTorch, with fewer programs than ti
 
 # %% tags=["check"]
 a, b, bias, c = (torch.ones(shape).half() for shape in ((70, 40), (40, 56), (56,), (70, 56)))
-a_tiles, b_tiles, c_tiles = (described(x, [16, columns]) for x, columns in ((a, 16), (b, 32), (c, 32)))
-report = tiles.count(persistent_matmul_kernel, (3,), a_tiles, b_tiles, bias, c_tiles, 70, 56, 40,
-                     **blocks(16, 32, 16), GROUP=2, EPILOGUE=True)
+given, options = persistent_launch(a, b, bias, c, dict(zip(CONFIG, SMALL)))
+report = tiles.count(persistent_matmul_kernel, (3,), *given, **options)
 agree(report.stores.bytes, c.nbytes, "bytes of C stored")
 agree(report.dots, 10 * 3, "tl.dot calls: 10 tiles, 3 steps each")
 agree(report.array("bias").loads.bytes, 5 * bias.nbytes, "bytes of bias loaded, for 5 rows of tiles")
@@ -1025,9 +1034,8 @@ print("persistent_matmul_kernel multiplies and stores each tile once")
 
 # %% tags=["check"]
 a, b, bias, c = (torch.ones(shape).half() for shape in ((70, 40), (40, 56), (56,), (70, 56)))
-a_tiles, b_tiles, c_tiles = (described(x, [16, columns]) for x, columns in ((a, 16), (b, 32), (c, 32)))
-report = tiles.count(persistent_matmul_kernel, (4,), a_tiles, b_tiles, bias, c_tiles, 70, 56, 40,
-                     **blocks(16, 32, 16), GROUP=3, EPILOGUE=True)
+given, options = persistent_launch(a, b, bias, c, dict(zip(CONFIG, SMALL)) | {"GROUP": 3})
+report = tiles.count(persistent_matmul_kernel, (4,), *given, **options)
 def moved(*sizes):
     return sum(2 * (40 * (rows + columns) + columns + rows * columns) for rows, columns in sizes)
 large, narrow, low = (16, 32), (16, 24), (6, 32)
@@ -1086,12 +1094,7 @@ def wide_launch(a, b, bias, c, config, more, alike):
 # %% tags=["driver"]
 def launch_wide(a, b, bias, c, config, more, alike):
     """Launches wide_matmul_kernel."""
-    programs, arguments, options = wide_launch(a, b, bias, c, config, more, alike)
-    given = [TensorDescriptor(*each) if isinstance(each, tuple) else each for each in arguments]
-    try:
-        wide_matmul_kernel[programs](*given, **options)
-    except triton.runtime.errors.InterpreterError as error:
-        raise error.__cause__ from None
+    launch_described(wide_matmul_kernel, *wide_launch(a, b, bias, c, config, more, alike))
 
 
 def wide_matmul(a, b, bias, config, more, alike):
@@ -1301,12 +1304,16 @@ def layout(*block):
     return gl.NVMMASharedLayout.get_default_for(list(block), gl.bfloat16)
 
 
+def described_for_gluon(x, shape, strides, block):
+    """A descriptor for Gluon, which asks for the layout."""
+    return GluonDescriptor(x, shape, strides, block, layout(*block))
+
+
 def launch_specialized(a, b, bias, c, config, more, alike):
     """Launches specialized_matmul_kernel."""
     programs, arguments, options = wide_launch(a, b, bias, c, config, more, alike)
-    given = [GluonDescriptor(*each, layout(*each[3])) if isinstance(each, tuple) else each
-             for each in arguments]
-    specialized_matmul_kernel[programs](*given, **options, SLOTS=options["num_stages"])
+    options |= {"SLOTS": config["num_stages"]}
+    launch_described(specialized_matmul_kernel, programs, arguments, options, described_for_gluon)
 
 
 @functools.cache
@@ -1377,8 +1384,7 @@ def flops_per_s(functions, shape):
     a, b = (torch.randn(*size, device=where).bfloat16() for size in ((m, k), (k, n)))
     calls = [functools.partial(function, a, b) for function in functions]
     # In turns: a GPU that is hot, or at its limit of power, is slower for all.
-    rounds_ms = [list(map(triton.testing.do_bench_cudagraph, calls)) for _ in range(7)]
-    return 2e3 * m * n * k / np.median(rounds_ms, axis=0)
+    return 2 * m * n * k / np.array(timing.in_turns(timing.in_graph_s, *calls))
 
 # %%
 def draw_speed(peak):

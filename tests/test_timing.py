@@ -62,3 +62,14 @@ def test_an_error_of_the_function_is_its_own():
 
 def test_it_reads_as_a_time():
     assert str(Measurement((0.00123, 0.00123))) == "1.23 ms (middle half within 0.00 s)"
+
+
+def test_calls_take_turns_and_each_has_the_median_of_its_own_times():
+    asked, times_s = [], iter([1, 20, 3, 40, 2, 99])
+
+    def clock(call):
+        asked.append(call)
+        return next(times_s)
+
+    assert timing.in_turns(clock, "ours", "theirs", rounds=3) == [2, 40]
+    assert asked == ["ours", "theirs"] * 3

@@ -73,19 +73,25 @@ def compile_here(function, types, fixed, aligned, options, capability):
     """The Compiled kernel, in a process where Triton does not interpret."""
     import triton
     import triton.language as tl
-    from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     kernel = _jitted(function, tl, triton)
     names = list(types)
     source = ASTSource(kernel, types, {name: resolved(value, tl) for name, value in fixed.items()},
                        {(names.index(name),): [["tt.divisibility", 16]] for name in aligned})
+    return of_source(source, options, capability)
+
+
+def of_source(source, options, capability):
+    """The Compiled kernel of what Triton's compiler takes: an ASTSource, or a GluonASTSource, which has no .ttir."""
+    import triton
+    from triton.backends.compiler import GPUTarget
     try:
         made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     except Exception as error:
-        raise KernelError(f"{function.name} does not compile: {_reason(error)}") from None
+        raise KernelError(f"{source.name} does not compile: {_reason(error)}") from None
     registers, spilled = _ptxas(made.asm["ptx"], capability, triton)
-    return Compiled(made.asm["ptx"], str(made.asm["ttir"]), made.metadata.shared, registers, spilled)
+    return Compiled(made.asm["ptx"], str(made.asm.get("ttir", "")), made.metadata.shared, registers, spilled)
 
 
 def _reason(error):

@@ -8,7 +8,9 @@ import signal
 import tempfile
 
 import hypothesis
+import nbval.kernel
 import pytest
+from jupyter_client.manager import KernelManager
 
 from common import device
 
@@ -16,6 +18,16 @@ hypothesis.settings.register_profile("gate", derandomize=True, deadline=None, su
 hypothesis.settings.load_profile("gate")  # the same cases each time, whatever else the machine does
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what it runs in the background deaf to it
+
+sockets = tempfile.TemporaryDirectory()
+
+
+def kernel_manager(**options):
+    """For nbval: a kernel that listens at files. Jupyter looks for free TCP ports, and another process may take one first."""
+    return KernelManager(transport="ipc", ip=os.path.join(tempfile.mkdtemp(dir=sockets.name), "kernel"), **options)
+
+
+nbval.kernel.KernelManager = kernel_manager
 
 workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT")  # not set in the process that starts the workers
 if not workers:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -131,12 +130,9 @@ def output(page, text):
 @contextlib.contextmanager
 def jupyterlab(notebook, scratch):
     """JupyterLab as `make lab` starts it, for a student with no settings yet; gives the address that it shows."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
     own = {f"JUPYTER_{kind.upper()}_DIR": str(scratch / kind) for kind in ("config", "data", "runtime")}
     own |= {"PYTHONPATH": str(labs.ROOT), "IPYTHONDIR": str(scratch / "ipython"), "COURSE_FOLDER": str(notebook.parent)}
-    command = jupyter.jupyter_command(notebook.name, port, browser=False, root=os.geteuid() == 0)
+    command = jupyter.jupyter_command(notebook.name, 0, browser=False, root=os.geteuid() == 0)  # 0: any free port
     log = scratch / "jupyterlab.log"
     with log.open("w") as stream:
         process = subprocess.Popen([sys.executable, *command, "--LabApp.expose_app_in_browser=True"], stderr=stream,

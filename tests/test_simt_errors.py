@@ -120,6 +120,91 @@ def test_an_atomic_races_with_a_plain_read():
     assert races[0].verbs == ("updates atomically", "reads")
 
 
+LAST_BLOCK = """
+def kernel(x, partial, tickets, out):
+    t, b = cuda.threadIdx.x, cuda.blockIdx.x
+    is_last = cuda.shared.array(1, int32)
+    partial[b, t] = x[b, t]
+    {before}
+    if t == 0:
+        {hand_over}
+        is_last[0] = ticket == cuda.gridDim.x - 1
+    {after}
+    if {reader}:
+        out[t] = 0
+        for i in range(cuda.gridDim.x):
+            out[t] += partial[i, t]
+"""
+TICKET = "ticket = cuda.atomic.add(tickets, 0, 1)"
+
+
+@pytest.mark.parametrize("parts, races", [
+    ({}, False),
+    ({"hand_over": f"cuda.threadfence_system(); {TICKET}"}, False),
+    ({"hand_over": f"cuda.threadfence(); {TICKET}; tickets[0] = 0 if ticket == cuda.gridDim.x - 1 else tickets[0]"}, True),
+    ({"hand_over": f"cuda.threadfence(); {TICKET}\n        if ticket == cuda.gridDim.x - 1:\n            tickets[0] = 0"}, False),
+    ({"before": "cuda.threadfence(); cuda.syncthreads()", "hand_over": TICKET}, False),  # each its own
+    ({"before": "cuda.syncthreads(); cuda.threadfence()", "hand_over": TICKET}, False),
+    ({"before": "cuda.threadfence()", "hand_over": TICKET}, True),
+    ({"before": "if t: cuda.threadfence()\n    cuda.syncthreads()", "hand_over": TICKET}, True),
+    ({"hand_over": TICKET}, True),
+    ({"hand_over": f"cuda.threadfence_block(); {TICKET}"}, True),
+    ({"hand_over": f"{TICKET}; cuda.threadfence()"}, True),
+    ({"before": "pass"}, True),
+    ({"reader": "b == 0"}, True),
+    ({"hand_over": "cuda.threadfence(); ticket = cuda.atomic.add(tickets, b, 1); ticket = 7"}, True),
+])
+def test_fence_and_atomic_update_hand_over_what_the_block_wrote(parts, races):
+    chosen = {"before": "cuda.syncthreads()", "hand_over": f"cuda.threadfence(); {TICKET}", "after": "cuda.syncthreads()",
+              "reader": "is_last[0]"} | parts
+    kernel = simt.compile_source(LAST_BLOCK.format(**chosen), "kernel")
+    x, out = np.random.default_rng(0).integers(9, size=(8, 64)).astype(np.float32), np.zeros(64, np.float32)
+    found = []
+    for seed in range(4):
+        found.append(simt.count(kernel, 8, 64, x, np.zeros_like(x), np.zeros(8, np.int32), out, seed=seed).races)
+        assert found[-1] or out.tolist() == x.sum(0).tolist()
+    # Without a ticket the block that reads may, by luck, have run last.
+    assert sum(map(bool, found)) >= (3 if parts.get("reader") else 4) if races else not any(found)
+
+
+@pytest.mark.parametrize("grid, block", [(64, 1), (1, 64), (8, 40)])
+@pytest.mark.parametrize("fence, races", [("cuda.threadfence()", (False, False)), ("cuda.threadfence_block()", (False, True)),
+                                          ("pass", (True, True))])
+def test_a_lock_keeps_what_it_guards(fence, races, grid, block):
+    kernel = simt.compile_source(f"""
+def kernel(lock, total):
+    while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+        pass
+    total[0] += 1
+    {fence}
+    cuda.atomic.exch(lock, 0, 0)
+""", "kernel")
+    total = np.zeros(1, np.int64)
+    report = simt.count(kernel, grid, block, np.zeros(1, np.int32), total)
+    assert total[0] == grid * block and report.global_atomics.bytes == 8 * grid * block
+    within, between = ([race for race in report.races if (race.blocks[0] == race.blocks[1]) == same] for same in (True, False))
+    assert [bool(within), bool(between)] == [races[0] and block > 1, races[1] and grid > 1]
+    assert all(race.words == 1 for race in report.races)
+
+
+def test_a_lock_in_shared_memory_is_a_block_s_own():
+    kernel = simt.compile_source("""
+def kernel(total, mine):
+    lock = cuda.shared.array(1, int32)
+    if cuda.threadIdx.x == 0:
+        lock[0] = 0
+    cuda.syncthreads()
+    while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+        pass
+    mine[cuda.blockIdx.x] += 1
+    total[0] += 1
+    cuda.threadfence()
+    cuda.atomic.exch(lock, 0, 0)
+""", "kernel")
+    races = simt.count(kernel, 3, 40, np.zeros(1), np.zeros(3)).races
+    assert races and all(race.array == "total" and race.blocks[0] != race.blocks[1] for race in races)
+
+
 def test_a_race_names_the_index_in_two_dimensions_and_the_array_through_a_view():
     @cuda.jit
     def kernel(x):

@@ -19,11 +19,12 @@ sectors, wavefronts, divergent branches; and what that does not see: races, read
 
 Read it in this order: `language` (what a kernel may be written in), `translate` with `dtypes`, `expressions` and `calls` (a
 small compiler from a kernel to Python; what it writes is a `program`), `schedule` (who runs when), `memory`, `counters` (from
-a log of accesses to what they cost), `report` and `draw`, `kernel` (how it all comes together), `text` (the same for a grader).
+a log of accesses to what they cost), `order` (what fences order), `report` and `draw`, `kernel` (how it all comes together),
+`text` (the same for a grader).
 
 What is counted is what the source says. A GPU's compiler may merge loads (sixteen neighbouring ones into four of 16 bytes),
 move them out of a loop, or leave out those whose values are not used. Two threads' accesses don't race where a barrier stands
-between them, or both are atomic: a hand-over by threadfence and an atomic update is reported, too.
+between them, or both are atomic, or a fence and an atomic update hand over the one to the other.
 """
 
 from common.simt.errors import (

@@ -207,6 +207,9 @@ class Calls(Expressions):
         if name in FENCES:
             self.numbers(node, 0)
             self.steps += 1
+            self.program.fences = True
+            if self.program.counting:
+                self.emit(f"fence({name != 'threadfence_block'})")
             return Value(None, ())
         advice = ABSENT.get(name, f"it knows {KNOWN_OF_CUDA}")
         self.refuse(node, f"cuda.{name} is not known to the simulator; {advice}")

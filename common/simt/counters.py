@@ -10,6 +10,7 @@ request takes as many *wavefronts* as the most words that any one bank must deli
 16 to 31 are served one after the other, unless they form pairs that want the same element: see `halves`.
 """
 
+import functools
 from array import array
 from collections import namedtuple
 from dataclasses import dataclass
@@ -18,12 +19,14 @@ import numpy as np
 
 from common.simt import dtypes
 from common.simt.errors import ThreadError
+from common.simt.order import Fence, HandOvers
 
 SECTOR_BYTES, WORD_BYTES, BANKS, WARP = 32, 4, 32, 32
 THREADS = 1024  # the most that a block has; a key is path * THREADS + thread
 MAX_PATHS = 2_000_000
 FLUSH_AT = 1 << 20  # log entries
 MAX_EXAMPLES = 5000  # words in conflict that are looked at one by one
+MAX_ACCESSES = 500  # of a word, where fences are there, which are compared each with each
 READ, WRITE, ATOMIC = 0, 1, 2
 KINDS = {"load": READ, "store": WRITE, "atomic": ATOMIC}
 
@@ -64,7 +67,18 @@ class Counts:
     divergent: int = 0  # of a branch: warp instructions whose lanes went both ways
 
 
-Accesses = namedtuple("Accesses", "place thread block epoch phase kind site key")  # equally long arrays
+Accesses = namedtuple("Accesses", "place thread block epoch time kind site key")  # equally long arrays
+
+
+class Marked(array):
+    """A log of atomic updates, of a kernel with fences: it calls `mark` at each entry, before or after it is made."""
+
+    def append(self, number):
+        if self.before:
+            self.mark()
+        super().append(number)
+        if not self.before:
+            self.mark()
 
 
 class Recorder:
@@ -73,16 +87,23 @@ class Recorder:
     def __init__(self, program, traced_block=0):
         self.program, self.paths, self.traced_block = program, Paths(), traced_block
         self.warps = -(-(program.block[0] * program.block[1] * program.block[2]) // WARP)
-        self.keys = [array("q") for _ in program.sites]
-        self.places = [array("q") for _ in program.sites]
+        self.keys, self.places = ([self._log(site, before) for site in program.sites] for before in (True, False))
         self.counts = [Counts() for _ in program.sites]
         self.steps = np.zeros(program.grid[0] * program.grid[1] * program.grid[2] * self.warps, np.int64)
-        self.races = {}  # (between blocks, pair of sites): (an example's two accesses, how many words)
+        self.races = {}  # (between blocks, pair of sites): (an example's two accesses, the words' places)
         self.global_accesses, self.trace, self.unwritten = [], [], {}
-        self.epoch = self.phase = 0
+        self.epoch = self.phase = self.time = 0  # time: how many marks were counted
         self.marks, self.ends = [], []  # (epoch, phase) of each stretch between two marks; how long each log was at its end
+        self.fences, self.updates = [], []  # (Fence, whether it reaches all blocks); Accesses, the atomic ones
         self.blocks = []  # (block, number of marks at its end)
         self.logging = [site.number for site in program.sites if site.kind in ("run", "after", "stay", "leave", *KINDS)]
+
+    def _log(self, site, before):
+        if not self.program.fences or site.kind != "atomic":
+            return array("q")
+        log = Marked("q")
+        log.before, log.mark = before, self._mark
+        return log
 
     def namespace(self):
         """The names under which the translated kernel finds its logs."""
@@ -107,11 +128,16 @@ class Recorder:
         self.end_of_phase()
         self.epoch += 1
 
+    def fence(self, block, thread, reaches_all):
+        """A thread has called a fence; for its block alone, or reaches_all."""
+        self.fences.append((Fence(block, thread, self.epoch, self.time + len(self.marks)), reaches_all))
+        self._mark()
+
     def end_of_block(self, block):
         """A block has ended."""
         self.end_of_epoch()
         self.blocks.append((block, len(self.marks)))
-        if sum(self.ends[-1]) > FLUSH_AT:
+        if sum(self.ends[-1]) + len(self.marks) * len(self.logging) > FLUSH_AT:
             self.flush()
 
     # --- counting
@@ -125,6 +151,7 @@ class Recorder:
         until = np.array([end for _, end in self.blocks])
         block_of_mark = np.repeat([block for block, _ in self.blocks], np.diff(until, prepend=0))
         epoch_of_mark, phase_of_mark = np.array(self.marks).T
+        time_of_mark = self.time + np.arange(len(self.marks))
         branches, accesses = {}, []
         for column, number in enumerate(self.logging):
             site, stretch = self.program.sites[number], stretches[:, column]
@@ -136,12 +163,13 @@ class Recorder:
                 del self.places[number][:]
                 self._count_accesses(site, instructions, keys % WARP, places)
                 accesses.append(Accesses(places, keys % THREADS, *(np.repeat(of_mark, stretch) for of_mark in (
-                    block_of_mark, epoch_of_mark, phase_of_mark)), np.full(len(keys), KINDS[site.kind]),
+                    block_of_mark, epoch_of_mark, time_of_mark)), np.full(len(keys), KINDS[site.kind]),
                     np.full(len(keys), number), keys))
             else:
                 branches[number] = self._count_run(site, instructions, len(keys))
         self._count_divergence(branches)
-        self._find_races(accesses)
+        self._find_races(accesses, phase_of_mark)
+        self.time += len(self.marks)
         self.marks, self.ends, self.blocks = [], [], []
 
     def _count_accesses(self, site, instructions, lanes, places):
@@ -180,30 +208,39 @@ class Recorder:
 
     # --- races
 
-    def _find_races(self, accesses):
-        if not accesses:
-            return
+    def _find_races(self, accesses, phase_of_mark):
+        updates = [each for each in accesses if self.fences and len(each.kind) and each.kind[0] == ATOMIC]
+        self.updates += updates
+        hand_overs = self._hand_overs([fence for fence, _ in self.fences if fence.time >= self.time], updates)
         for space in ("shared", "global"):
             chosen = [each for each in accesses if len(each.site) and self.program.sites[each.site[0]].space == space]
             if not chosen:
                 continue
             table = Accesses(*(np.concatenate(column) for column in zip(*chosen, strict=True)))
             self._keep_trace(table)
-            self._races_in_blocks(space, table)
+            self._races_in_blocks(space, table, phase_of_mark, hand_overs)
             if space == "global" and len(self.steps) > self.warps:
                 self.global_accesses.append(Accesses(*(_narrow(column) for column in table)))
 
-    def _races_in_blocks(self, space, table):
+    def _races_in_blocks(self, space, table, phase_of_mark, hand_overs):
         """Two threads of a block, with no barrier between them: of two warps, or of one without a syncwarp between."""
         written = np.zeros(self.epoch + 1, bool)
         written[table.epoch[table.kind != READ]] = True
         table = select(table, written[table.epoch])
         if space == "global":
             table = self._only_written(table)
-        warp = table.thread // WARP
+        warp, phase = table.thread // WARP, phase_of_mark[table.time - self.time]
         same_word = (table.epoch, table.place)
-        self._add_races(table, conflicts(table, same_word, warp))
-        self._add_races(table, conflicts(table, (*same_word, warp, table.phase), table.thread))
+        self._add_races(table, conflicts(table, same_word, warp, hand_overs))
+        self._add_races(table, conflicts(table, (*same_word, warp, phase), table.thread, hand_overs))
+
+    def _hand_overs(self, fences, updates):
+        """What is handed over, of Fence rows and a list of atomic Accesses; None where there are none."""
+        if not fences or not updates:
+            return None
+        updates = Accesses(*(np.concatenate(column) for column in zip(*updates, strict=True)))
+        shared = np.array([site.space == "shared" for site in self.program.sites])[updates.site]
+        return HandOvers(fences, updates, 2 * updates.place + shared)
 
     def _only_written(self, table):
         written = np.zeros(1 + int(table.place.max(initial=0)), bool)
@@ -216,16 +253,19 @@ class Recorder:
             return
         table = Accesses(*(np.concatenate(column) for column in zip(*self.global_accesses, strict=True)))
         table = self._only_written(table)
-        self._add_races(table, conflicts(table, (table.place,), table.block), between_blocks=True)
+        # A word of shared memory is another one in each block.
+        updates = [each for each in self.updates if self.program.sites[each.site[0]].space == "global"]
+        hand_overs = self._hand_overs([fence for fence, reaches_all in self.fences if reaches_all], updates)
+        self._add_races(table, conflicts(table, (table.place,), table.block, hand_overs), between_blocks=True)
 
     def _add_races(self, table, found, between_blocks=False):
         """Keeps one example for each pair of lines among the conflicts found: (first, second) row numbers."""
         first, second = found
         pairs = table.site[first].astype(np.int64) * len(self.keys) + table.site[second]
-        for pair, example, words in zip(*np.unique(pairs, return_index=True, return_counts=True), strict=True):
+        for pair, example in zip(*np.unique(pairs, return_index=True), strict=True):
             rows = select(table, [first[example], second[example]])
-            _, total = self.races.get((between_blocks, int(pair)), (rows, 0))
-            self.races[between_blocks, int(pair)] = rows, total + int(words)
+            _, words = self.races.setdefault((between_blocks, int(pair)), (rows, set()))
+            words.update(table.place[first[pairs == pair]].tolist())
 
     def _keep_trace(self, table):
         """Keeps the accesses of one block, for drawing."""
@@ -281,11 +321,11 @@ def wavefronts(groups, words):
     return int(load.reshape(-1, BANKS).max(1).sum())
 
 
-def conflicts(table, word, actor):
+def conflicts(table, word, actor, hand_overs=None):
     """(rows, rows): for each word (of the first 5,000) that two actors touched in conflict, one access of each of two.
 
-    In conflict: at least one of all the accesses writes, or some are atomic and some not. word: the columns that make an
-    access one of the same word at the same time; actor: the column that must differ.
+    In conflict: one of the two writes, or one is atomic and the other is not, and the first is not handed over to the second.
+    word: the columns that make an access one of the same word at the same time; actor: the column that must differ.
     """
     nothing = np.zeros(0, np.int64)
     if not len(table.place):
@@ -300,19 +340,28 @@ def conflicts(table, word, actor):
     several = actor[start] != actor[end - 1]
     found = several & (has[WRITE] | (has[READ] & has[ATOMIC]))
     first, second = [], []
-    for low, high in zip(start[found][:MAX_EXAMPLES], end[found][:MAX_EXAMPLES], strict=True):
-        one, other = _pair(kind[low:high], actor[low:high])
-        first.append(order[low + one])
-        second.append(order[low + other])
+    for low, high in zip(start[found], end[found], strict=True):
+        rows = np.arange(low, high)
+        if hand_overs:
+            rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MAX_ACCESSES)).astype(int)]
+        ordered = hand_overs and functools.partial(hand_overs.ordered, select(table, order[rows]))
+        pair = _pair(kind[rows], actor[rows], ordered)
+        if pair:
+            first.append(order[rows[pair[0]]])
+            second.append(order[rows[pair[1]]])
+        if len(first) == MAX_EXAMPLES:
+            break
     return np.array(first, np.int64), np.array(second, np.int64)
 
 
-def _pair(kind, actor):
-    """Places of two accesses in conflict, by different actors: a write and another one, or an atomic and a read."""
-    strong = WRITE if (kind == WRITE).any() else ATOMIC
-    for one in np.flatnonzero(kind == strong):
-        others = np.flatnonzero((actor != actor[one]) & ((kind != ATOMIC) | (strong == WRITE)))
-        if len(others):
-            reads = others[kind[others] == READ]
-            return one, reads[0] if len(reads) else others[0]
-    raise AssertionError("no pair in conflict")
+def _pair(kind, actor, ordered=None):
+    """Places of two accesses in conflict, by different actors: a write and another one, or an atomic and a read; or None."""
+    for strong, against in ((WRITE, (READ, WRITE, ATOMIC)), (ATOMIC, (READ,))):
+        for one in np.flatnonzero(kind == strong):
+            others = (actor != actor[one]) & np.isin(kind, against)
+            if ordered and others.any():
+                others &= ~ordered(one)
+            if others.any():
+                reads = others & (kind == READ)
+                return one, np.argmax(reads if reads.any() else others)
+    return None

@@ -89,6 +89,7 @@ class Kernel:
         schedule = Schedule(program, kernel, numbers, shared_cells, seed, recorder)
         if counting:
             kernel.__globals__["unwritten"] = _unwritten_noted(program, recorder, schedule)
+            kernel.__globals__["fence"] = lambda all_: recorder.fence(schedule.block_number, schedule.thread, all_)
         try:
             schedule.run()
         finally:
@@ -133,8 +134,8 @@ def _unwritten_noted(program, recorder, schedule):
     """While counting, a read of what nothing wrote is noted, and the thread goes on with a number that shows."""
     def unwritten(number, place):
         site = program.sites[number]
-        block = schedule.block[0] + program.grid[0] * (schedule.block[1] + program.grid[1] * schedule.block[2])
-        _, first_place, first_block, thread, times = recorder.unwritten.get(number, (site, place, block, schedule.thread, 0))
+        here = site, place, schedule.block_number, schedule.thread, 0
+        _, first_place, first_block, thread, times = recorder.unwritten.get(number, here)
         recorder.unwritten[number] = site, first_place, first_block, thread, times + 1
         return float("nan") if site.dtype.startswith("float") else arithmetic.cast(POISON, site.dtype)
     return unwritten

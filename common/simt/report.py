@@ -246,7 +246,7 @@ def _race(names, schedule, blocks, rows, words):
     array, index = names.of(sites[0].space, int(rows.place[0]), sites[0].array)
     return Race(sites[0].space, array, index, tuple(blocks[block] for block in rows.block),
                 tuple(schedule.threads[thread] for thread in rows.thread), tuple(VERBS[kind] for kind in rows.kind),
-                tuple(site.line for site in sites), words)
+                tuple(site.line for site in sites), len(words))
 
 
 def _blocks(grid):

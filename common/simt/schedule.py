@@ -56,6 +56,12 @@ class Schedule:
             if self.recorder:
                 self.recorder.end_of_block(number)
 
+    @property
+    def block_number(self):
+        """Of the block that runs, in the order of the grid."""
+        (x, y, z), (width, height, _) = self.block, self.program.grid
+        return x + width * (y + height * z)
+
     def _context(self, thread):
         return (thread, *self.threads[thread], *self.block, [None] * self.program.local_size)
 

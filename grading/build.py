@@ -170,6 +170,7 @@ def execute(notebook, folder):
             record_timing=False,
             resources={"metadata": {"path": str(folder)}},
         )
+        client.create_kernel_manager().transport_encryption = "auto"  # without it the kernel warns of its ports
         client.on_notebook_start = lambda notebook: _look_often(client)
         client.execute(env=environment)
     for cell in notebook.cells:

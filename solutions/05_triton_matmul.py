@@ -1176,6 +1176,17 @@ for m, n, k, alike in [(16, 48, 16, 1), (70, 56, 40, 2), (40, 144, 24, 8)]:
 print("wide_matmul_kernel agrees with PyTorch, with bias and GELU")
 
 # %% tags=["check"]
+a, b, c = (torch.ones(shape).half() for shape in ((64, 16), (16, 96), (64, 96)))
+_, given, options = wide_launch(a, b, None, c, dict(zip(CONFIG, SMALL)) | {"GROUP": 3}, 16, 1)
+tiles.count(wide_matmul_kernel, (4,), *given, **options)
+agree((c != 1).int()[::16, ::48], torch.tensor([[1, 1], [1, 0], [1, 0], [0, 0]]).int(),
+      "which of 4 × 2 tiles programs 0 to 3 computed, in bands of 3 rows", mistakes={
+          "The tiles of a band go column by column; here all go row by row.":
+              torch.tensor([[1, 1], [1, 1], [0, 0], [0, 0]]).int(),
+          "Bands of GROUP rows: here all tiles go column by column.": torch.tensor([[1, 0]] * 4).int()})
+print("wide_matmul_kernel takes tiles in bands")
+
+# %% tags=["check"]
 for m, n, k, alike in [(32, 56, 40, 2), (36, 96, 40, 4), (40, 144, 24, 8)]:
     a, b, bias, c = (torch.ones(shape).half() for shape in ((m, k), (k, n), (n,), (m, n)))
     columns, late = math.ceil(n / 48), np.arange(m) % alike * k % 16

@@ -1323,6 +1323,62 @@ def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
     total += tl.load(bias + column, mask=column <= N, other=0.0)[None, :]
     return total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
 
+# %% wide_matmul_kernel: tiles row by row, without bands
+# says: The tiles of a band go column by column; here all go row by row.
+@triton.jit
+def wide_matmul_kernel(a, b, b_more, bias, c, c_more, M, N, K, BLOCK_M: tl.constexpr,
+                       BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MORE: tl.constexpr,
+                       ALIKE: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    columns = tl.cdiv(N, BLOCK_N + MORE)
+    row, n = tl.program_id(0) // columns, tl.program_id(0) % columns * (BLOCK_N + MORE)
+    i, m = row % ALIKE, row // ALIKE * BLOCK_M
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    more = tl.zeros((BLOCK_M, MORE), tl.float32)
+    for k in range(-(i * K % BLOCK_K), K, BLOCK_K):
+        x = a.load([i, m, k]).reshape(BLOCK_M, BLOCK_K)
+        total = tl.dot(x, b.load([k, n]), total)
+        more = tl.dot(x, b_more.load([k, n + BLOCK_N]), more)
+    if EPILOGUE:
+        total = biased_gelu(total, bias, n, N, BLOCK_N)
+        more = biased_gelu(more, bias, n + BLOCK_N, N, MORE)
+    c.store([i, m, n], total.to(c.dtype).reshape(1, BLOCK_M, BLOCK_N))
+    c_more.store([i, m, n + BLOCK_N], more.to(c.dtype).reshape(1, BLOCK_M, MORE))
+
+
+@triton.jit
+def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
+    column = n + tl.arange(0, COLUMNS)
+    total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
+    return total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+
+# %% wide_matmul_kernel: tiles column by column, without bands
+# says: Bands of GROUP rows: here all tiles go column by column.
+@triton.jit
+def wide_matmul_kernel(a, b, b_more, bias, c, c_more, M, N, K, BLOCK_M: tl.constexpr,
+                       BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MORE: tl.constexpr,
+                       ALIKE: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    rows = ALIKE * tl.cdiv(M // ALIKE, BLOCK_M)
+    row, n = tl.program_id(0) % rows, tl.program_id(0) // rows * (BLOCK_N + MORE)
+    i, m = row % ALIKE, row // ALIKE * BLOCK_M
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    more = tl.zeros((BLOCK_M, MORE), tl.float32)
+    for k in range(-(i * K % BLOCK_K), K, BLOCK_K):
+        x = a.load([i, m, k]).reshape(BLOCK_M, BLOCK_K)
+        total = tl.dot(x, b.load([k, n]), total)
+        more = tl.dot(x, b_more.load([k, n + BLOCK_N]), more)
+    if EPILOGUE:
+        total = biased_gelu(total, bias, n, N, BLOCK_N)
+        more = biased_gelu(more, bias, n + BLOCK_N, N, MORE)
+    c.store([i, m, n], total.to(c.dtype).reshape(1, BLOCK_M, BLOCK_N))
+    c_more.store([i, m, n + BLOCK_N], more.to(c.dtype).reshape(1, BLOCK_M, MORE))
+
+
+@triton.jit
+def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
+    column = n + tl.arange(0, COLUMNS)
+    total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
+    return total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+
 # %% logsumexp_matmul: no shift
 # says: shift first
 def logsumexp_matmul(a, b):

@@ -205,6 +205,27 @@ def kernel(total, mine):
     assert races and all(race.array == "total" and race.blocks[0] != race.blocks[1] for race in races)
 
 
+def test_two_words_at_the_same_place_of_shared_and_global_memory_hand_nothing_over():
+    kernel = simt.compile_source("""
+def kernel(count, out):
+    ticket = cuda.shared.array(1, int32)
+    t = cuda.threadIdx.x
+    if t == 0:
+        ticket[0] = 0
+    cuda.syncthreads()
+    if t == 0:
+        out[0] = 1
+        cuda.threadfence()
+        cuda.atomic.add(ticket, 0, 1)
+    if t == 32:
+        cuda.atomic.add(count, 0, 1)
+        out[0] = 2
+""", "kernel")
+    for seed in range(4):  # in either order of the warps
+        (race,) = simt.count(kernel, 1, 64, np.zeros(1, np.int32), np.zeros(1), seed=seed).races
+        assert race.array == "out"
+
+
 def test_a_race_names_the_index_in_two_dimensions_and_the_array_through_a_view():
     @cuda.jit
     def kernel(x):

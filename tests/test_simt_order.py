@@ -14,15 +14,15 @@ STAGES, DATA, WORDS = 2, 6, 2
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a thread. array: d0, d1, ... or words; number: of an atomic update, whose order of execution is seen."""
+    """One line of a thread. array: data (d0, d1, ...) or words for updates (w0, w1), also drawn for a fence, which has none."""
 
     block: int
     thread: int
     stage: int
     place: int
     kind: str
-    array: str = ""
-    number: int = 0
+    array: str
+    number: int
 
 
 def random_steps(rng):

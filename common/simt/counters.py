@@ -10,7 +10,6 @@ request takes as many *wavefronts* as the most words that any one bank must deli
 16 to 31 are served one after the other, unless they form pairs that want the same element: see `halves`.
 """
 
-import functools
 from array import array
 from collections import namedtuple
 from dataclasses import dataclass
@@ -94,7 +93,7 @@ class Recorder:
         self.global_accesses, self.trace, self.unwritten = [], [], {}
         self.epoch = self.phase = self.time = 0  # time: how many marks were counted
         self.marks, self.ends = [], []  # (epoch, phase) of each stretch between two marks; how long each log was at its end
-        self.fences, self.updates = [], []  # (Fence, whether it reaches all blocks); Accesses, the atomic ones
+        self.fences = []
         self.blocks = []  # (block, number of marks at its end)
         self.logging = [site.number for site in program.sites if site.kind in ("run", "after", "stay", "leave", *KINDS)]
 
@@ -130,7 +129,7 @@ class Recorder:
 
     def fence(self, block, thread, reaches_all):
         """A thread has called a fence; for its block alone, or reaches_all."""
-        self.fences.append((Fence(block, thread, self.epoch, self.time + len(self.marks)), reaches_all))
+        self.fences.append(Fence(block, thread, self.epoch, self.time + len(self.marks), reaches_all))
         self._mark()
 
     def end_of_block(self, block):
@@ -209,14 +208,12 @@ class Recorder:
     # --- races
 
     def _find_races(self, accesses, phase_of_mark):
-        updates = [each for each in accesses if self.fences and len(each.kind) and each.kind[0] == ATOMIC]
-        self.updates += updates
-        hand_overs = self._hand_overs([fence for fence, _ in self.fences if fence.time >= self.time], updates)
+        hand_overs = self._hand_overs([fence for fence in self.fences if fence.time >= self.time], accesses)
         for space in ("shared", "global"):
             chosen = [each for each in accesses if len(each.site) and self.program.sites[each.site[0]].space == space]
             if not chosen:
                 continue
-            table = Accesses(*(np.concatenate(column) for column in zip(*chosen, strict=True)))
+            table = joined(chosen)
             self._keep_trace(table)
             self._races_in_blocks(space, table, phase_of_mark, hand_overs)
             if space == "global" and len(self.steps) > self.warps:
@@ -234,13 +231,13 @@ class Recorder:
         self._add_races(table, conflicts(table, same_word, warp, hand_overs))
         self._add_races(table, conflicts(table, (*same_word, warp, phase), table.thread, hand_overs))
 
-    def _hand_overs(self, fences, updates):
-        """What is handed over, of Fence rows and a list of atomic Accesses; None where there are none."""
-        if not fences or not updates:
+    def _hand_overs(self, fences, tables):
+        """What these fences and the atomic ones of these accesses hand over; None where there are none."""
+        if not fences or not tables:
             return None
-        updates = Accesses(*(np.concatenate(column) for column in zip(*updates, strict=True)))
+        updates = joined([select(table, table.kind == ATOMIC) for table in tables])
         shared = np.array([site.space == "shared" for site in self.program.sites])[updates.site]
-        return HandOvers(fences, updates, 2 * updates.place + shared)
+        return HandOvers(fences, updates, 2 * updates.place.astype(np.int64) + shared) if len(updates.place) else None
 
     def _only_written(self, table):
         written = np.zeros(1 + int(table.place.max(initial=0)), bool)
@@ -251,11 +248,8 @@ class Recorder:
         """Two threads of different blocks, at any time."""
         if not self.global_accesses or len(self.steps) == self.warps:
             return
-        table = Accesses(*(np.concatenate(column) for column in zip(*self.global_accesses, strict=True)))
-        table = self._only_written(table)
-        # A word of shared memory is another one in each block.
-        updates = [each for each in self.updates if self.program.sites[each.site[0]].space == "global"]
-        hand_overs = self._hand_overs([fence for fence, reaches_all in self.fences if reaches_all], updates)
+        table = self._only_written(joined(self.global_accesses))
+        hand_overs = self._hand_overs([fence for fence in self.fences if fence.reaches_all], [table])
         self._add_races(table, conflicts(table, (table.place,), table.block, hand_overs), between_blocks=True)
 
     def _add_races(self, table, found, between_blocks=False):
@@ -281,6 +275,10 @@ def _narrow(column):
 
 def select(table, rows):
     return Accesses(*(column[rows] for column in table))
+
+
+def joined(tables):
+    return Accesses(*map(np.concatenate, zip(*tables, strict=True)))
 
 
 def distinct(groups, units):
@@ -344,8 +342,7 @@ def conflicts(table, word, actor, hand_overs=None):
         rows = np.arange(low, high)
         if hand_overs:
             rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MAX_ACCESSES)).astype(int)]
-        ordered = hand_overs and functools.partial(hand_overs.ordered, select(table, order[rows]))
-        pair = _pair(kind[rows], actor[rows], ordered)
+        pair = _pair(kind[rows], actor[rows], hand_overs and hand_overs.among(select(table, order[rows])))
         if pair:
             first.append(order[rows[pair[0]]])
             second.append(order[rows[pair[1]]])
@@ -356,9 +353,9 @@ def conflicts(table, word, actor, hand_overs=None):
 
 def _pair(kind, actor, ordered=None):
     """Places of two accesses in conflict, by different actors: a write and another one, or an atomic and a read; or None."""
-    for strong, against in ((WRITE, (READ, WRITE, ATOMIC)), (ATOMIC, (READ,))):
+    for strong in (WRITE, ATOMIC):
         for one in np.flatnonzero(kind == strong):
-            others = (actor != actor[one]) & np.isin(kind, against)
+            others = (actor != actor[one]) & ((kind != ATOMIC) | (strong == WRITE))
             if ordered and others.any():
                 others &= ~ordered(one)
             if others.any():

@@ -13,7 +13,7 @@ from collections import defaultdict, namedtuple
 
 import numpy as np
 
-Fence = namedtuple("Fence", "block thread epoch time")
+Fence = namedtuple("Fence", "block thread epoch time reaches_all")  # reaches_all: not its block alone
 
 
 class HandOvers:
@@ -23,35 +23,35 @@ class HandOvers:
     """
 
     def __init__(self, fences, updates, words):
-        self.fences, self.updates, self.known = defaultdict(list), defaultdict(list), {}  # by block, of fences also by thread
+        self.fences, self.updates = defaultdict(list), defaultdict(list)  # by block, fences also by block and thread
         for fence in fences:  # in the order of time
             self.fences[fence.block].append(fence)
             self.fences[fence.block, fence.thread].append(fence)
         for block, *update in zip(*map(np.ndarray.tolist, (*_who_and_when(updates), words)), strict=True):
             self.updates[block].append(update)
-        self.in_later_epochs = functools.cache(self._in_later_epochs)
+        self.known, self.in_later_epochs = functools.cache(self._known), functools.cache(self._in_later_epochs)
 
-    def ordered(self, rows, one):
-        """Of a table of accesses: whether access `one` and this one are handed over, either to the other."""
-        known = [self._known(access) for access in zip(*map(np.ndarray.tolist, _who_and_when(rows)), strict=True)]
-        given, had = known[one]
-        return np.array([_before(given, other_had) or _before(other_given, had) for other_given, other_had in known])
+    def among(self, rows):
+        """A function of one row of a table of accesses: whether it and each of them are handed over, either to the other."""
+        known = [self.known(*access) for access in zip(*map(np.ndarray.tolist, _who_and_when(rows)), strict=True)]
 
-    def _known(self, access):
+        def ordered(one):
+            given, had = known[one]
+            return np.array([_before(given, other_had) or _before(other_given, had) for other_given, other_had in known])
+        return ordered
+
+    def _known(self, block, thread, epoch, time):
         """({word: when it first gave the access away}, {word: when it last gave something to its thread before the access})."""
-        if access not in self.known:
-            block, thread, epoch, time = access
-            own = _first([fence for fence in self.fences[block, thread] if fence.time >= time])
-            given, had = {}, {}
-            for updater, update_epoch, at, word in self.updates[block]:
-                itself = at == time
-                covered_by = [self.in_later_epochs(block, -1)] if itself else [own, self.in_later_epochs(block, epoch)]
-                if any(first_epoch < update_epoch or times.get(updater, at) < at for times, first_epoch in covered_by):
-                    given[word] = min(at, given.get(word, at))
-                if update_epoch < epoch or updater == thread and at <= time:
-                    had[word] = max(at, had.get(word, at))
-            self.known[access] = given, had
-        return self.known[access]
+        own = _first([fence for fence in self.fences[block, thread] if fence.time >= time])
+        given, had = {}, {}
+        for updater, update_epoch, at, word in self.updates[block]:
+            itself = at == time
+            covered_by = [self.in_later_epochs(block, -1)] if itself else [own, self.in_later_epochs(block, epoch)]
+            if any(first_epoch < update_epoch or times.get(updater, at) < at for times, first_epoch in covered_by):
+                given[word] = min(at, given.get(word, at))
+            if update_epoch < epoch or updater == thread and at <= time:
+                had[word] = max(at, had.get(word, at))
+        return given, had
 
     def _in_later_epochs(self, block, epoch):
         return _first([fence for fence in self.fences[block] if fence.epoch > epoch])

@@ -78,7 +78,7 @@ class Program:
     constants: list = field(default_factory=list)  # the numbers in constant memory
     suspends: bool = False
     exchanges: bool = False  # between the lanes of a warp
-    fences: bool = False
+    fences: bool = False  # it calls threadfence or its kin
 
     def __post_init__(self):
         self._known, self._stack, self._sites, self._places, self._kept = {}, [], {}, {}, {}

@@ -3,10 +3,8 @@
 import io
 from dataclasses import asdict, dataclass, field, fields, replace
 
-import numpy as np
-
 from common.simt import dtypes
-from common.simt.counters import Accesses
+from common.simt.counters import joined
 
 VERBS = ("reads", "writes", "updates atomically")
 
@@ -220,7 +218,7 @@ def make(recorder, name, memory, seed, schedule):
         UnwrittenRead(*names.of(site.space, place, site.array), blocks[block], schedule.threads[thread], site.line, times)
         for site, place, block, thread, times in recorder.unwritten.values()]
     if recorder.trace:
-        report.trace = Accesses(*(np.concatenate(column) for column in zip(*recorder.trace, strict=True)))
+        report.trace = joined(recorder.trace)
     return report
 
 

@@ -1,7 +1,7 @@
 PYTHON ?= python3
 LAB ?= 01
 PORT ?= 8888
-RUN = @$(PYTHON) common/environment.py
+RUN = @$(PYTHON) common/setup/environment.py
 RUN_TEST = $(RUN) --test
 PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-current-env --nbval-cell-timeout=120
 
@@ -9,25 +9,25 @@ help:  ## this list
 	@awk -F ':  ## ' '/^[a-z]/ {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
 lab:  ## open JupyterLab on a lab: make lab LAB=02 PORT=8889
-	$(RUN) -m common.jupyter '$(LAB)' --port '$(PORT)'
+	$(RUN) -m common.setup.jupyter '$(LAB)' --port '$(PORT)'
 
 grade:  ## grade your own lab: make grade LAB=02
 	$(RUN) -m grading '$(LAB)'
 
 doctor:  ## what this machine has and lacks, and the line that mends it
-	$(RUN) -m common.device
+	$(RUN) -m common.setup.doctor
 
 test:  ## run all the tests, the solutions' notebooks among them
 	$(RUN_TEST) $(PYTEST) tests solutions
 
 labs:  ## build labs/*.ipynb from solutions/*.py (FORCE=1: also over work, which is kept aside)
-	$(RUN_TEST) -m grading.build labs $(if $(FORCE),--force)
+	$(RUN_TEST) -m grading.source.build labs $(if $(FORCE),--force)
 
 solutions:  ## execute the solution notebooks whose source changed (FORCE=1: all)
-	$(RUN_TEST) -m grading.build solutions $(if $(FORCE),--force)
+	$(RUN_TEST) -m grading.source.build solutions $(if $(FORCE),--force)
 
 release:  ## build what students get, in build/release: no solutions, proved
-	$(RUN) -m grading.release
+	$(RUN) -m grading.source.release
 
 mutants:  ## mutate a solution: how many mutants do the checks catch? make mutants LAB=02
 	$(RUN_TEST) -m grading.mutants '$(LAB)'

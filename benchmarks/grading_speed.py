@@ -24,9 +24,8 @@ import nbformat
 import psutil
 from rich import print
 
-from grading import build
-from grading import lab as labs
-from grading.lab import ROOT
+from common.paths import ROOT
+from grading.source import build, labs
 
 NBGRADER = "nbgrader==0.9.6"
 HOME = ROOT / "build" / "nbgrader"
@@ -54,12 +53,17 @@ class Cost:
 def cost(arguments, **run):
     """The Cost of a command and of all that it starts, looked at four times a second."""
     start, cpu_s, peak_bytes = time.perf_counter(), 0.0, 0
-    with tempfile.TemporaryFile() as said, psutil.Popen(arguments, stdout=said, stderr=said, **run) as process:
+    with (
+        tempfile.TemporaryFile() as said,
+        psutil.Popen(arguments, stdout=said, stderr=said, **run) as process,
+    ):
         while process.poll() is None:
             times, pss = [], 0
             for one in [process, *_children(process)]:
                 try:
-                    times.append(sum(one.cpu_times()[:4]))  # its own and those of the children it has waited for
+                    times.append(
+                        sum(one.cpu_times()[:4])
+                    )  # its own and those of the children it has waited for
                     pss += one.memory_full_info().pss
                 except psutil.Error:
                     pass
@@ -67,7 +71,9 @@ def cost(arguments, **run):
             time.sleep(0.25)
         if process.returncode:
             said.seek(0)
-            raise SystemExit(f"{arguments[0]} failed: {said.read()[-2000:].decode(errors='replace')}")
+            raise SystemExit(
+                f"{arguments[0]} failed: {said.read()[-2000:].decode(errors='replace')}"
+            )
     return Cost(time.perf_counter() - start, cpu_s, peak_bytes)
 
 
@@ -88,7 +94,9 @@ def hand_in(lab, answers, path):
     """The lab as a student hands it in. answers: {name: text}; no two students' are equal."""
     mark = f"\n# {path.parent.name}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(build.lab_notebook(lab.filled({name: text + mark for name, text in answers.items()})), path)
+    nbformat.write(
+        build.lab_notebook(lab.filled({name: text + mark for name, text in answers.items()})), path
+    )
 
 
 def mixed(lab, choose):
@@ -147,15 +155,24 @@ def nbgrader_course(lab, folder, students, command):
     )
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic by name
     environment = dict(
-        os.environ, PATH=path, PYTHONPATH=str(ROOT), JUPYTER_PATH=str(folder / "jupyter"), COURSE_FOLDER=str(folder)
+        os.environ,
+        PATH=path,
+        PYTHONPATH=str(ROOT),
+        JUPYTER_PATH=str(folder / "jupyter"),
+        COURSE_FOLDER=str(folder),
     )
     course = folder / "course"
-    for place in [course / "source" / lab.name, *(course / "submitted" / student / lab.name for student in students)]:
+    for place in [
+        course / "source" / lab.name,
+        *(course / "submitted" / student / lab.name for student in students),
+    ]:
         place.mkdir(parents=True)
         notebook = for_nbgrader(lab)
         if "submitted" in place.parts:
             for cell in notebook.cells:
-                cell.source = "\n".join(line for line in cell.source.splitlines() if "### " not in line)
+                cell.source = "\n".join(
+                    line for line in cell.source.splitlines() if "### " not in line
+                )
                 if cell.metadata["nbgrader"]["solution"]:
                     cell.source += f"\n# {place.parent.name}"
         nbformat.write(notebook, place / f"{lab.name}.ipynb")
@@ -169,7 +186,10 @@ def check_marks(course, lab, students):
     import sqlite3
 
     with sqlite3.connect(course / "gradebook.db") as book:
-        scores = [row[0] for row in book.execute("select auto_score from grade where auto_score is not null")]
+        scores = [
+            row[0]
+            for row in book.execute("select auto_score from grade where auto_score is not null")
+        ]
     want = len(students) * sum(
         check.points for e in lab.exercises for check in e.checks if "held-out" not in check.tags
     )
@@ -188,7 +208,10 @@ def beside_nbgrader(lab, count, runs):
         theirs, where = nbgrader_course(lab, scratch, students, command)
         for run in range(runs):
             results = scratch / f"results{run}"
-            our_cost = cost([sys.executable, "-m", "grading", scratch / "submissions", "--out", results], cwd=ROOT)
+            our_cost = cost(
+                [sys.executable, "-m", "grading", scratch / "submissions", "--out", results],
+                cwd=ROOT,
+            )
             their_cost = cost(theirs, **where)
             ours_s, theirs_s = after_warm_start_s(results, processes), their_cost.wall_s / count
             print(
@@ -209,8 +232,19 @@ def a_class(names, count):
         scratch = Path(scratch)
         for i in range(count):
             lab = labs.read(names[i % len(names)])
-            hand_in(lab, mixed(lab, choose), scratch / "submissions" / f"student{i // len(names):03}" / f"{lab.name}.ipynb")
-        first = [sys.executable, "-m", "grading", scratch / "submissions", "--out", scratch / "results"]
+            hand_in(
+                lab,
+                mixed(lab, choose),
+                scratch / "submissions" / f"student{i // len(names):03}" / f"{lab.name}.ipynb",
+            )
+        first = [
+            sys.executable,
+            "-m",
+            "grading",
+            scratch / "submissions",
+            "--out",
+            scratch / "results",
+        ]
         for what in ("graded", "all kept from before"):
             took = cost(first, cwd=ROOT)
             print(

@@ -2,6 +2,7 @@
 
 Each solution is executed in a fresh kernel, as a student's Run All would; the checks are then timed one by one in the grader.
 """
+
 import tempfile
 import time
 from pathlib import Path
@@ -10,9 +11,9 @@ import nbformat
 from rich import print
 from rich.table import Table
 
-from grading import build, classroom, score
-from grading import lab as labs
-from grading.holes import Answer
+from grading import classroom, score
+from grading.source import build, labs
+from grading.source.holes import Answer
 
 PEAK = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"  # KB on Linux
 
@@ -31,22 +32,30 @@ def execution(lab):
 def slowest_check(lab):
     """(seconds, exercise) of the exercise whose checks take longest in the grader."""
     answers = {name: Answer(text) for name, text in lab.solution.items()}
-    score.score(lab, answers, classroom.nursery())  # warm
+    score.score(lab, answers, classroom.fork_server())  # warm
     times = []
     for exercise in lab.exercises:
         start = time.perf_counter()
-        score.score(lab, answers, classroom.nursery(), only=[exercise.name])
+        score.score(lab, answers, classroom.fork_server(), only=[exercise.name])
         times.append(((time.perf_counter() - start) / len(exercise.checks), exercise.name))
     return max(times)
 
 
 def main():
-    table = Table("lab", "solved, s (goal 60)", "peak memory, GB (goal 2)", "executed, KB (goal 500)", "slowest check, s")
+    table = Table(
+        "lab",
+        "solved, s (goal 60)",
+        "peak memory, GB (goal 2)",
+        "executed, KB (goal 500)",
+        "slowest check, s",
+    )
     for name in labs.names():
         lab = labs.read(name)
         time_s, peak_gb, size_kb = execution(lab)
         check_s, exercise = slowest_check(lab)
-        table.add_row(name, f"{time_s:.0f}", f"{peak_gb:.2f}", f"{size_kb:.0f}", f"{check_s:.1f} {exercise}")
+        table.add_row(
+            name, f"{time_s:.0f}", f"{peak_gb:.2f}", f"{size_kb:.0f}", f"{check_s:.1f} {exercise}"
+        )
     print(table)
 
 

@@ -28,42 +28,103 @@ LAB = ROOT / "solutions" / "05_triton_matmul.py"
 FILE = ROOT / "common" / "samples" / "matmul_configurations.json"
 KERNEL = "matmul_bias_gelu_kernel"
 NAMES = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-SHAPES = [(4096, 4096, 4096), (8192, 2048, 4096), (4096, 11008, 4096), (2048, 2048, 2048), (1024, 5120, 3072),
-          (512, 8192, 4096)]  # M, N, K
+SHAPES = [
+    (4096, 4096, 4096),
+    (8192, 2048, 4096),
+    (4096, 11008, 4096),
+    (2048, 2048, 2048),
+    (1024, 5120, 3072),
+    (512, 8192, 4096),
+]  # M, N, K
 TILES = [  # rows, columns, depth of a step, warps, stages
-    (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (128, 256, 64, 8, 2), (128, 256, 64, 4, 3), (128, 256, 32, 8, 4),
-    (128, 256, 128, 8, 2), (128, 256, 128, 8, 3), (256, 128, 64, 8, 3), (256, 128, 64, 8, 4), (256, 128, 128, 8, 2),
-    (256, 256, 32, 8, 3), (256, 256, 64, 8, 2), (256, 256, 64, 8, 3), (256, 256, 64, 16, 3), (128, 128, 64, 4, 2),
-    (128, 128, 64, 4, 3), (128, 128, 64, 4, 4), (128, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 64, 8, 1),
-    (128, 128, 32, 4, 4), (128, 128, 32, 8, 5), (128, 128, 128, 4, 2), (128, 128, 128, 8, 2), (128, 128, 128, 8, 3),
-    (128, 64, 64, 4, 3), (128, 64, 64, 4, 4), (128, 64, 64, 8, 4), (128, 64, 128, 4, 3), (64, 128, 64, 4, 3),
-    (64, 128, 64, 4, 4), (64, 128, 128, 4, 3), (64, 256, 64, 4, 3), (64, 256, 64, 4, 4), (64, 256, 64, 8, 4),
-    (256, 64, 64, 4, 3), (256, 64, 64, 8, 4), (64, 64, 64, 4, 3), (64, 64, 64, 4, 5), (64, 64, 128, 4, 3),
-    (64, 64, 32, 4, 4), (64, 64, 32, 2, 4), (64, 32, 64, 4, 4), (128, 32, 64, 4, 4), (32, 64, 64, 4, 4),
-    (32, 128, 64, 4, 4), (32, 32, 64, 2, 4), (32, 32, 32, 4, 3), (16, 64, 64, 4, 4), (16, 16, 64, 1, 3)]
+    (128, 256, 64, 8, 3),
+    (128, 256, 64, 8, 4),
+    (128, 256, 64, 8, 2),
+    (128, 256, 64, 4, 3),
+    (128, 256, 32, 8, 4),
+    (128, 256, 128, 8, 2),
+    (128, 256, 128, 8, 3),
+    (256, 128, 64, 8, 3),
+    (256, 128, 64, 8, 4),
+    (256, 128, 128, 8, 2),
+    (256, 256, 32, 8, 3),
+    (256, 256, 64, 8, 2),
+    (256, 256, 64, 8, 3),
+    (256, 256, 64, 16, 3),
+    (128, 128, 64, 4, 2),
+    (128, 128, 64, 4, 3),
+    (128, 128, 64, 4, 4),
+    (128, 128, 64, 8, 3),
+    (128, 128, 64, 8, 4),
+    (128, 128, 64, 8, 1),
+    (128, 128, 32, 4, 4),
+    (128, 128, 32, 8, 5),
+    (128, 128, 128, 4, 2),
+    (128, 128, 128, 8, 2),
+    (128, 128, 128, 8, 3),
+    (128, 64, 64, 4, 3),
+    (128, 64, 64, 4, 4),
+    (128, 64, 64, 8, 4),
+    (128, 64, 128, 4, 3),
+    (64, 128, 64, 4, 3),
+    (64, 128, 64, 4, 4),
+    (64, 128, 128, 4, 3),
+    (64, 256, 64, 4, 3),
+    (64, 256, 64, 4, 4),
+    (64, 256, 64, 8, 4),
+    (256, 64, 64, 4, 3),
+    (256, 64, 64, 8, 4),
+    (64, 64, 64, 4, 3),
+    (64, 64, 64, 4, 5),
+    (64, 64, 128, 4, 3),
+    (64, 64, 32, 4, 4),
+    (64, 64, 32, 2, 4),
+    (64, 32, 64, 4, 4),
+    (128, 32, 64, 4, 4),
+    (32, 64, 64, 4, 4),
+    (32, 128, 64, 4, 4),
+    (32, 32, 64, 2, 4),
+    (32, 32, 32, 4, 3),
+    (16, 64, 64, 4, 4),
+    (16, 16, 64, 1, 3),
+]
 GROUP = 8
 LOGITS = (4096, 65536, 4096)  # a language model's last product: 4096 tokens, 65536 words
-ORDERS = [(tile, group) for tile in ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (64, 64, 64, 4, 5))
-          for group in (1, 2, 4, 8, 16, 32, 64)]
+ORDERS = [
+    (tile, group)
+    for tile in ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (64, 64, 64, 4, 5))
+    for group in (1, 2, 4, 8, 16, 32, 64)
+]
 
 
 def lab_kernel():
     """The lab's kernel, from the text of its cell."""
     cells = ["# " + cell for cell in LAB.read_text(encoding="utf-8").split("\n# %%")]
     text = next(cell for cell in cells if f"\ndef {KERNEL}(" in cell)
-    linecache.cache["<lab 05>"] = (len(text), None, text.splitlines(keepends=True), "<lab 05>")  # Triton reads it here
+    linecache.cache["<lab 05>"] = (
+        len(text),
+        None,
+        text.splitlines(keepends=True),
+        "<lab 05>",
+    )  # Triton reads it here
     names = {"triton": triton, "tl": tl}
     exec(compile(text, "<lab 05>", "exec"), names)  # noqa: S102
     return names[KERNEL]
 
 
-REFUSED = triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError  # shared memory, registers
+REFUSED = (
+    triton.runtime.errors.OutOfResources,
+    triton.runtime.errors.PTXASError,
+)  # shared memory, registers
 
 
 def configurations():
     """All configurations as dicts of what the kernel's launch takes."""
     with_group = [(tile, GROUP) for tile in TILES] + ORDERS
-    return [dict(zip(NAMES, tile, strict=True), GROUP=group) for tile, group in dict.fromkeys(with_group)]
+    return [
+        dict(zip(NAMES, tile, strict=True), GROUP=group)
+        for tile, group in dict.fromkeys(with_group)
+    ]
 
 
 def operands(shape):
@@ -82,7 +143,9 @@ def compile_time_s(config):
     bf16, (m, n, k) = torch.bfloat16, SHAPES[0]
     start = time.perf_counter()
     with contextlib.suppress(*REFUSED):
-        lab_kernel().warmup(bf16, bf16, bf16, bf16, m, n, k, k, 1, n, 1, n, 1, EPILOGUE=False, grid=(1,), **config)
+        lab_kernel().warmup(
+            bf16, bf16, bf16, bf16, m, n, k, k, 1, n, 1, n, 1, EPILOGUE=False, grid=(1,), **config
+        )
     return time.perf_counter() - start
 
 
@@ -101,20 +164,42 @@ def measured(kernel, shape, configs, compile_s):
         try:
             compiled = launch(kernel, shape, config, tensors)
         except REFUSED:
-            rows.append(row | dict.fromkeys(("time_us", "registers", "spills", "shared_bytes", "compile_s")))
+            rows.append(
+                row | dict.fromkeys(("time_us", "registers", "spills", "shared_bytes", "compile_s"))
+            )
             continue
-        torch.testing.assert_close(tensors[2], want, rtol=2e-2, atol=2.0, msg=lambda text, row=row: f"{row}: {text}")
-        time_ms = triton.testing.do_bench(lambda config=config: launch(kernel, shape, config, tensors), warmup=10, rep=40,
-                                          return_mode="median")
-        rows.append(row | {"time_us": round(1e3 * time_ms, 2), "registers": compiled.n_regs, "spills": compiled.n_spills,
-                           "shared_bytes": compiled.metadata.shared, "compile_s": round(compile_s[str(config)], 2)})
+        torch.testing.assert_close(
+            tensors[2], want, rtol=2e-2, atol=2.0, msg=lambda text, row=row: f"{row}: {text}"
+        )
+        time_ms = triton.testing.do_bench(
+            lambda config=config: launch(kernel, shape, config, tensors),
+            warmup=10,
+            rep=40,
+            return_mode="median",
+        )
+        rows.append(
+            row
+            | {
+                "time_us": round(1e3 * time_ms, 2),
+                "registers": compiled.n_regs,
+                "spills": compiled.n_spills,
+                "shared_bytes": compiled.metadata.shared,
+                "compile_s": round(compile_s[str(config)], 2),
+            }
+        )
     return rows
 
 
 def cublas_us(shape):
     """Median microseconds of torch.mm."""
     a, b, c = operands(shape)
-    return round(1e3 * triton.testing.do_bench(lambda: torch.mm(a, b, out=c), warmup=10, rep=40, return_mode="median"), 2)
+    return round(
+        1e3
+        * triton.testing.do_bench(
+            lambda: torch.mm(a, b, out=c), warmup=10, rep=40, return_mode="median"
+        ),
+        2,
+    )
 
 
 def main():
@@ -124,25 +209,45 @@ def main():
     configs, start = configurations(), time.perf_counter()
     with ProcessPoolExecutor(min(16, os.cpu_count()), multiprocessing.get_context("spawn")) as pool:
         compile_s = dict(zip(map(str, configs), pool.map(compile_time_s, configs), strict=True))
-    print(f"{len(configs)} configurations compiled in {time.perf_counter() - start:.0f} s", flush=True)
+    print(
+        f"{len(configs)} configurations compiled in {time.perf_counter() - start:.0f} s", flush=True
+    )
     kernel, rows = lab_kernel(), []
     for shape in [*SHAPES, LOGITS]:
-        of = [config for config in configs if config["GROUP"] == GROUP] if shape != LOGITS else [
-            dict(zip(NAMES, tile, strict=True), GROUP=group) for tile, group in ORDERS]
+        of = (
+            [config for config in configs if config["GROUP"] == GROUP]
+            if shape != LOGITS
+            else [dict(zip(NAMES, tile, strict=True), GROUP=group) for tile, group in ORDERS]
+        )
         rows += measured(kernel, shape, of, compile_s)
-        ran = [row["time_us"] for row in rows if (row["M"], row["N"], row["K"]) == shape and row["time_us"]]
-        print(f"{shape}: best {min(ran)} µs of {len(ran)}, cuBLAS {cublas_us(shape)} µs", flush=True)
+        ran = [
+            row["time_us"]
+            for row in rows
+            if (row["M"], row["N"], row["K"]) == shape and row["time_us"]
+        ]
+        print(
+            f"{shape}: best {min(ran)} µs of {len(ran)}, cuBLAS {cublas_us(shape)} µs", flush=True
+        )
     record = {
-        "device": torch.cuda.get_device_name(), "date": str(datetime.date.today()),
-        "versions": {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda},
+        "device": torch.cuda.get_device_name(),
+        "date": str(datetime.date.today()),
+        "versions": {
+            "torch": torch.__version__,
+            "triton": triton.__version__,
+            "cuda": torch.version.cuda,
+        },
         "what": f"{KERNEL} of lab 05 without its epilogue, bf16, random data; medians of triton.testing.do_bench",
         "cublas_us": [[*shape, cublas_us(shape)] for shape in [*SHAPES, LOGITS]],
         "columns": list(rows[0]),
     }
     lines = ",\n".join(json.dumps(list(row.values())) for row in rows)
-    FILE.write_text(json.dumps(record, indent=1)[:-2] + ',\n "rows": [\n' + lines + "\n]}\n", encoding="utf-8")
-    print(f"{FILE.name}: {len(rows)} rows, sha256 {hashlib.sha256(FILE.read_bytes()).hexdigest()}, "
-          f"{time.perf_counter() - start:.0f} s")
+    FILE.write_text(
+        json.dumps(record, indent=1)[:-2] + ',\n "rows": [\n' + lines + "\n]}\n", encoding="utf-8"
+    )
+    print(
+        f"{FILE.name}: {len(rows)} rows, sha256 {hashlib.sha256(FILE.read_bytes()).hexdigest()}, "
+        f"{time.perf_counter() - start:.0f} s"
+    )
 
 
 if __name__ == "__main__":

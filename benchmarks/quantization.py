@@ -1,6 +1,6 @@
 """The int4 matrix-vector product of lab 10 against cuBLAS in bf16, one vector, on a GPU. Goal: 3 times at 8192 × 8192.
 
-    python common/environment.py benchmarks/quantization.py
+    python common/setup/environment.py benchmarks/quantization.py
 
 Every product runs over many copies of its weights, together several times the L2, in one CUDA graph: the cache is cold,
 and a launch costs what it costs in a graph. Times are medians over replays, a product each. The limit is the bytes of
@@ -18,25 +18,55 @@ import triton
 import triton.language as tl
 
 from benchmarks.solved import solved
-from grading import lab as labs
+from grading.source import labs
 
 SIZE, GROUP, GOAL = 8192, 128, 3.0
-MORE = [(8192, 8192, 32), (8192, 8192, 64), (8192, 8192, 256), (8192, 8192, 512), (4096, 4096, 128), (4096, 14336, 128),
-        (28672, 8192, 128)]  # rows, columns, group
-CONFIGS = [(8, 128, 1), (16, 128, 1), (4, 256, 2), (8, 256, 2), (16, 256, 2), (4, 512, 4), (8, 512, 4), (16, 512, 4),
-           (4, 1024, 8), (8, 1024, 8), (16, 1024, 8)]  # rows a program, words of a row a step, warps
+MORE = [
+    (8192, 8192, 32),
+    (8192, 8192, 64),
+    (8192, 8192, 256),
+    (8192, 8192, 512),
+    (4096, 4096, 128),
+    (4096, 14336, 128),
+    (28672, 8192, 128),
+]  # rows, columns, group
+CONFIGS = [
+    (8, 128, 1),
+    (16, 128, 1),
+    (4, 256, 2),
+    (8, 256, 2),
+    (16, 256, 2),
+    (4, 512, 4),
+    (8, 512, 4),
+    (16, 512, 4),
+    (4, 1024, 8),
+    (8, 1024, 8),
+    (16, 1024, 8),
+]  # rows a program, words of a row a step, warps
 TENSOR_CORES = {"tensor cores": False, "tensor cores, started early": True}
 KERNEL, LOOP = "int4_matvec_kernel", "in range(0, GROUPS * WORDS, CELLS)"
 CHANGES = {  # variants of the lab's own kernel: {name: (text, what stands in its place)}
     "lab": ("", ""),
     "lab, two steps in flight": (LOOP, "in tl.range(0, GROUPS * WORDS, CELLS, num_stages=2)"),
     "lab, three steps in flight": (LOOP, "in tl.range(0, GROUPS * WORDS, CELLS, num_stages=3)"),
-    "lab, weights kept in the cache": (',\n                        eviction_policy="evict_first")', ")"),
+    "lab, weights kept in the cache": (
+        ',\n                        eviction_policy="evict_first")',
+        ")",
+    ),
 }
 
 
 @triton.jit
-def usual_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr):
+def usual_kernel(
+    packed,
+    scales,
+    x,
+    y,
+    GROUPS: tl.constexpr,
+    WORDS: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,
+):
     """The same product, unpacked the usual way: shift, mask, subtract 8, convert."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, STEP), tl.float32)
@@ -69,7 +99,10 @@ class Product:
         self.rows, self.groups, self.words = rows, columns // group, group // 8
         codes = torch.randint(-8, 8, (rows, columns), device="cuda", dtype=torch.int8)
         scales = torch.rand(rows, self.groups, device="cuda").add_(0.5).bfloat16()
-        self.x, self.y = torch.randn(columns, device="cuda").bfloat16(), torch.empty(rows, device="cuda")
+        self.x, self.y = (
+            torch.randn(columns, device="cuda").bfloat16(),
+            torch.empty(rows, device="cuda"),
+        )
         real = codes.view(rows, self.groups, group) * scales.double()[:, :, None]
         self.want = real.view(rows, columns) @ self.x.double()
         self.lab = lab_names()
@@ -80,19 +113,32 @@ class Product:
 
     def copies_of(self, packed, scales):
         """What a product takes, as often as the caches need."""
-        return [(packed.clone(), scales.clone(), self.x, self.y) for _ in range(max(2, 2**29 // packed.nbytes))]
+        return [
+            (packed.clone(), scales.clone(), self.x, self.y)
+            for _ in range(max(2, 2**29 // packed.nbytes))
+        ]
 
     def calls(self, kernel, config):
         """One launch for each copy; none where the configuration does not fit the shape."""
         rows, cells, warps = config
         if cells % self.words or self.groups * self.words % cells or self.rows % rows:
             return []
-        sizes = {"GROUPS": self.groups, "WORDS": self.words, "ROWS": rows, "STEP": cells // self.words, "num_warps": warps}
-        return [lambda args=args: kernel[(self.rows // rows,)](*args, **sizes) for args in self.copies]
+        sizes = {
+            "GROUPS": self.groups,
+            "WORDS": self.words,
+            "ROWS": rows,
+            "STEP": cells // self.words,
+            "num_warps": warps,
+        }
+        return [
+            lambda args=args: kernel[(self.rows // rows,)](*args, **sizes) for args in self.copies
+        ]
 
     def tensor_core_calls(self, early):
         """One launch of the lab's last step for each copy; none where the groups are too small for it."""
-        return [lambda args=args: self.lab["launch_tiles"](*args, early=early) for args in self.tiles]
+        return [
+            lambda args=args: self.lab["launch_tiles"](*args, early=early) for args in self.tiles
+        ]
 
     def error(self, calls):
         """Largest error of the result after three calls in a row, in units of its root mean square."""
@@ -141,35 +187,55 @@ def bf16_us(rows, columns):
     """{peer: microseconds} of the same product with bf16 weights, by three ways to reach cuBLAS."""
     copies = max(2, 2**30 // (2 * rows * columns))
     weights = [torch.randn(rows, columns, device="cuda").bfloat16() for _ in range(copies)]
-    x, y = torch.randn(columns, device="cuda").bfloat16(), torch.empty(rows, device="cuda").bfloat16()
-    peers = {"torch.mv": lambda weight: torch.mv(weight, x, out=y),
-             "torch.mm": lambda weight: torch.mm(weight, x[:, None], out=y[:, None]),
-             "linear": lambda weight: torch.nn.functional.linear(x[None], weight)}
-    return {name: time_us([lambda weight=weight, peer=peer: peer(weight) for weight in weights])
-            for name, peer in peers.items()}
+    x, y = (
+        torch.randn(columns, device="cuda").bfloat16(),
+        torch.empty(rows, device="cuda").bfloat16(),
+    )
+    peers = {
+        "torch.mv": lambda weight: torch.mv(weight, x, out=y),
+        "torch.mm": lambda weight: torch.mm(weight, x[:, None], out=y[:, None]),
+        "linear": lambda weight: torch.nn.functional.linear(x[None], weight),
+    }
+    return {
+        name: time_us([lambda weight=weight, peer=peer: peer(weight) for weight in weights])
+        for name, peer in peers.items()
+    }
 
 
 def pytorch_int4_us(rows, columns, group):
     """Microseconds of PyTorch's own int4 product, on random codes (for its speed alone)."""
     codes = torch.randint(0, 256, (rows, columns // 2), device="cuda", dtype=torch.uint8)
-    packed, x = torch._convert_weight_to_int4pack(codes, 8), torch.randn(1, columns, device="cuda").bfloat16()
+    packed, x = (
+        torch._convert_weight_to_int4pack(codes, 8),
+        torch.randn(1, columns, device="cuda").bfloat16(),
+    )
     scales = torch.rand(columns // group, rows, 2, device="cuda").bfloat16()
     weights = [(packed.clone(), scales.clone()) for _ in range(16)]
-    return time_us([lambda args=args: torch._weight_int4pack_mm(x, args[0], group, args[1]) for args in weights])
+    return time_us(
+        [
+            lambda args=args: torch._weight_int4pack_mm(x, args[0], group, args[1])
+            for args in weights
+        ]
+    )
 
 
 def report(name, us, size_bytes, bf16, bandwidth):
     """Prints one line of the table: microseconds, GB/s, speed beside bf16 and beside the limit that bandwidth sets."""
     gb_s = size_bytes / us / 1e3
-    print(f"{name:60}{us:8.2f} µs{gb_s:7.0f} GB/s{bf16 / us:7.2f} × bf16{gb_s / bandwidth:8.1%} of the limit",
-          flush=True)
+    print(
+        f"{name:60}{us:8.2f} µs{gb_s:7.0f} GB/s{bf16 / us:7.2f} × bf16{gb_s / bandwidth:8.1%} of the limit",
+        flush=True,
+    )
 
 
 def variants(product):
     """{(name, configuration): calls} of every kernel in every configuration that fits the product's shape."""
     kernels = {name: lab_names(*change)[KERNEL] for name, change in CHANGES.items()}
     kernels["usual unpacking"] = usual_kernel
-    found = {(name, config): product.calls(kernels[name], config) for name, config in itertools.product(kernels, CONFIGS)}
+    found = {
+        (name, config): product.calls(kernels[name], config)
+        for name, config in itertools.product(kernels, CONFIGS)
+    }
     found |= {(name, ""): product.tensor_core_calls(early) for name, early in TENSOR_CORES.items()}
     return {key: calls for key, calls in found.items() if calls}
 
@@ -180,7 +246,9 @@ def compare_variants(product, bf16, bandwidth):
     for (name, config), calls in variants(product).items():
         try:
             error = product.error(calls)
-        except triton.TritonError as problem:  # does not compile, or needs more registers or shared memory
+        except (
+            triton.TritonError
+        ) as problem:  # does not compile, or needs more registers or shared memory
             print(f"{name} {config}: {type(problem).__name__}")
             continue
         assert error < 1e-4, f"{name} {config} is {error:.1e} off"
@@ -194,14 +262,26 @@ def main():
         sys.exit("benchmarks/quantization.py needs a GPU")
     torch.manual_seed(0)
     bandwidth, peers, product = copy_gb_s(), bf16_us(SIZE, SIZE), Product(SIZE, SIZE, GROUP)
-    bf16, bf16_bytes, limit_us = min(peers.values()), 2 * (SIZE * SIZE + 2 * SIZE), product.bytes / bandwidth / 1e3
+    bf16, bf16_bytes, limit_us = (
+        min(peers.values()),
+        2 * (SIZE * SIZE + 2 * SIZE),
+        product.bytes / bandwidth / 1e3,
+    )
     versions = f"torch {torch.__version__}, triton {triton.__version__}"
     print(f"{torch.cuda.get_device_name()}, {versions}, copies at {bandwidth:.0f} GB/s")
-    print(f"{SIZE} × {SIZE}, groups of {GROUP}: the limit is {limit_us:.2f} µs, {bf16 / limit_us:.2f} × bf16\n")
+    print(
+        f"{SIZE} × {SIZE}, groups of {GROUP}: the limit is {limit_us:.2f} µs, {bf16 / limit_us:.2f} × bf16\n"
+    )
     for peer, us in peers.items():
         report(f"bf16, {peer}", us, bf16_bytes, bf16, bandwidth)
     try:
-        report("PyTorch's _weight_int4pack_mm", pytorch_int4_us(SIZE, SIZE, GROUP), product.bytes, bf16, bandwidth)
+        report(
+            "PyTorch's _weight_int4pack_mm",
+            pytorch_int4_us(SIZE, SIZE, GROUP),
+            product.bytes,
+            bf16,
+            bandwidth,
+        )
     except (AttributeError, RuntimeError) as problem:  # private operators come and go
         print(f"PyTorch's _weight_int4pack_mm: {str(problem)[:100]}")
     found = compare_variants(product, bf16, bandwidth)

@@ -14,7 +14,10 @@ from torch.nn import functional as F
 
 from common import ranks
 
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 5e-2}  # of a norm; what is summed or scaled wrongly is off by much more
+TOLERANCE = {
+    torch.float32: 1e-5,
+    torch.bfloat16: 5e-2,
+}  # of a norm; what is summed or scaled wrongly is off by much more
 MICROBATCHES = 16
 
 
@@ -31,7 +34,9 @@ def race(dist, calls, rounds, repeats=1, before=lambda: None):
         for _ in range(repeats):
             call()
         times_s[name].append((now_s() - start_s) / repeats)
-    slowest_s = torch.tensor([times[1:] for times in times_s.values()], dtype=torch.float64)  # the first warms up
+    slowest_s = torch.tensor(
+        [times[1:] for times in times_s.values()], dtype=torch.float64
+    )  # the first warms up
     dist.all_reduce(slowest_s, op=dist.ReduceOp.MAX)
     return dict(zip(times_s, slowest_s.median(1).values.tolist(), strict=True))
 
@@ -47,7 +52,9 @@ def insist(got, want, what):
     """Raises AssertionError where tensors are not those wanted, to the rounding of their dtype: what is wrong gets no time."""
     for number, (mine, right) in enumerate(zip(got, want, strict=True)):
         error = float((mine.float() - right.float()).norm() / right.float().norm())
-        assert error < TOLERANCE[mine.dtype], f"{what}: relative error {error:.1e} in tensor {number}"
+        assert error < TOLERANCE[mine.dtype], (
+            f"{what}: relative error {error:.1e} in tensor {number}"
+        )
 
 
 # ---------------------------------------------------------------------- lab 11
@@ -57,13 +64,18 @@ def all_reduce(dist, lab, rounds, size, sizes):
     """Also {bytes: seconds} of single rounds of messages, for the lab's α and β."""
     torch.manual_seed(dist.get_rank())
     x, groups = torch.randn(size // 4), [dist.new_group() for _ in range(8)]
-    calls = {"rings": lambda x: lab.rings_all_reduce(dist, x, groups), "ring": functools.partial(lab.ring_all_reduce, dist),
-             "library": dist.all_reduce}
+    calls = {
+        "rings": lambda x: lab.rings_all_reduce(dist, x, groups),
+        "ring": functools.partial(lab.ring_all_reduce, dist),
+        "library": dist.all_reduce,
+    }
     dist.all_reduce(want := x.clone())
     insist([calls["rings"](x.clone()), calls["ring"](x.clone())], [want, want], "all-reduce")
     calls = {name: functools.partial(call, x) for name, call in calls.items()}
     times_s = race(dist, calls, rounds, repeats=10, before=x.normal_)  # sums of sums would overflow
-    messages = {each: functools.partial(lab.one_round, dist, torch.zeros(each // 4)) for each in sizes}
+    messages = {
+        each: functools.partial(lab.one_round, dist, torch.zeros(each // 4)) for each in sizes
+    }
     return times_s, race(dist, messages, rounds, repeats=10)
 
 
@@ -72,8 +84,11 @@ def all_reduce(dist, lab, rounds, size, sizes):
 
 def data_parallel(dist, lab, rounds, width, layers, rows, dtype):
     """A step, with gradients summed under backward."""
-    steps = {"ours": lambda model, rate: lab.step_of(dist, "overlapped", model, rate), "DDP": ddp_step,
-             "DDP, bucket views": functools.partial(ddp_step, gradient_as_bucket_view=True)}
+    steps = {
+        "ours": lambda model, rate: lab.step_of(dist, "overlapped", model, rate),
+        "DDP": ddp_step,
+        "DDP, bucket views": functools.partial(ddp_step, gradient_as_bucket_view=True),
+    }
     torch.manual_seed(1 + dist.get_rank())
     batch = torch.randn(2, rows, width, dtype=dtype)
 
@@ -81,10 +96,18 @@ def data_parallel(dist, lab, rounds, width, layers, rows, dtype):
         model = perceptron(width, layers, dtype)
         before = [weight.detach().clone() for weight in model.parameters()]
         steps[name](model, 0.2 * width)(*batch)
-        return [weight.detach() - old for weight, old in zip(model.parameters(), before, strict=True)]
+        return [
+            weight.detach() - old for weight, old in zip(model.parameters(), before, strict=True)
+        ]
+
     insist(change("ours"), change("DDP"), "data parallel, the weights' change in a step")
     made = {name: make(perceptron(width, layers, dtype), 1e-6) for name, make in steps.items()}
-    return race(dist, {name: functools.partial(step, *batch) for name, step in made.items()}, rounds, repeats=10)
+    return race(
+        dist,
+        {name: functools.partial(step, *batch) for name, step in made.items()},
+        rounds,
+        repeats=10,
+    )
 
 
 def perceptron(width, layers, dtype):
@@ -98,12 +121,16 @@ def perceptron(width, layers, dtype):
 
 def ddp_step(model, rate, **options):
     """A function of a batch that makes one step of SGD, as PyTorch's tutorial does."""
-    whole, optimizer = nn.parallel.DistributedDataParallel(model, **options), torch.optim.SGD(model.parameters(), lr=rate)
+    whole, optimizer = (
+        nn.parallel.DistributedDataParallel(model, **options),
+        torch.optim.SGD(model.parameters(), lr=rate),
+    )
 
     def step(x, y):
         F.mse_loss(whole(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()
+
     return step
 
 
@@ -113,23 +140,46 @@ def ddp_step(model, rate, **options):
 def tensor_parallel(dist, lab, rounds, width, heads, tokens, dtype):
     """A transformer's block, forward and backward."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
     rank, p = dist.get_rank(), dist.get_world_size()
     block, (x, dy) = Block(width, heads, dtype), torch.randn(2, tokens, width, dtype=dtype)
 
     def shards(whole):  # as the lab holds them, whose rows of w are (3, heads, d)
         w, b, *others = whole
-        w, b = (each.detach().unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2) for each in (w, b))
-        own = lab.shard_attention(w, b, *others[:2], heads, rank, p), lab.shard_mlp(*others[2:6], rank, p), others[6:]
+        w, b = (
+            each.detach().unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+            for each in (w, b)
+        )
+        own = (
+            lab.shard_attention(w, b, *others[:2], heads, rank, p),
+            lab.shard_mlp(*others[2:6], rank, p),
+            others[6:],
+        )
         return [each.detach().clone() for each in itertools.chain(*own)]
+
     weights = [each.requires_grad_() for each in shards(block.parameters())]
     exact = copy.deepcopy(block).float()
     y, dx, *slopes = both_ways(exact, x.float(), list(exact.parameters()), dy.float())
     columns, rows = ColwiseParallel(), RowwiseParallel()
-    parallelize_module(block, init_device_mesh(x.device.type, (p,)), {"qkv": columns, "out": rows, "up": columns, "down": rows})
-    calls = {"ours": lambda: both_ways(lambda x: lab.transformer_block(dist, x, weights, heads), x, weights, dy),
-             "peer": lambda: both_ways(block, x, list(block.parameters()), dy)}
-    insist(calls["ours"](), [y, dx, *shards(slopes)], "tensor parallel, beside one device's float32")
+    parallelize_module(
+        block,
+        init_device_mesh(x.device.type, (p,)),
+        {"qkv": columns, "out": rows, "up": columns, "down": rows},
+    )
+    calls = {
+        "ours": lambda: both_ways(
+            lambda x: lab.transformer_block(dist, x, weights, heads), x, weights, dy
+        ),
+        "peer": lambda: both_ways(block, x, list(block.parameters()), dy),
+    }
+    insist(
+        calls["ours"](), [y, dx, *shards(slopes)], "tensor parallel, beside one device's float32"
+    )
     insist(calls["peer"]()[:2], [y, dx], "parallelize_module, beside one device's float32")
     del exact, slopes
     return race(dist, calls, rounds, repeats=5)
@@ -149,7 +199,9 @@ class Block(nn.Module):
 
     def forward(self, x):
         qkv = self.qkv(self.norm1(x)).unflatten(-1, (-1, 3, self.head))
-        heads = F.scaled_dot_product_attention(*qkv.permute(2, 1, 0, 3).unsqueeze(1), is_causal=True)[0]
+        heads = F.scaled_dot_product_attention(
+            *qkv.permute(2, 1, 0, 3).unsqueeze(1), is_causal=True
+        )[0]
         x = x + self.out(heads.transpose(0, 1).flatten(1))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
@@ -172,11 +224,15 @@ def pipeline(dist, lab, rounds, width, blocks, rows, dtype, peer=True):
     """
     own = Pipe(dist, lab, width, blocks, rows, dtype)
     times_s = against_schedule(dist, own, rounds) if peer else {}
-    message_s = race(dist, {"message": lambda: there_and_back(dist, own.links, own.xs[0])}, rounds, repeats=10)["message"]
+    message_s = race(
+        dist, {"message": lambda: there_and_back(dist, own.links, own.xs[0])}, rounds, repeats=10
+    )["message"]
     own.alone()
     inputs = own.with_gradients()
     for _ in range(1 + rounds):
-        dist.all_reduce(torch.zeros(1))  # GPUs' clocks drift apart; this ends on all of them at once
+        dist.all_reduce(
+            torch.zeros(1)
+        )  # GPUs' clocks drift apart; this ends on all of them at once
         with ranks.span("step"):
             own.step(watched(lab.Stage), inputs)
     return times_s | {"message": message_s / (2 * (dist.get_world_size() - 1))}
@@ -187,7 +243,12 @@ class Pipe:
 
     def __init__(self, dist, lab, width, blocks, rows, dtype):
         rank, p = dist.get_rank(), dist.get_world_size()
-        self.dist, self.lab, self.last, self.loss = dist, lab, rank == p - 1, F.mse_loss if rank == p - 1 else None
+        self.dist, self.lab, self.last, self.loss = (
+            dist,
+            lab,
+            rank == p - 1,
+            F.mse_loss if rank == p - 1 else None,
+        )
         self.tasks, self.links = lab.one_f_one_b(rank, p, MICROBATCHES), lab.open_links(dist)
         torch.manual_seed(rank)
         self.layers = nn.Sequential(*(Perceptron(width, dtype) for _ in range(blocks)))
@@ -197,7 +258,9 @@ class Pipe:
         """The loss of a step, on the last rank, with Stages of this kind."""
         self.layers.zero_grad()
         stage = kind(self.layers, MICROBATCHES, self.loss)
-        return self.lab.run_stage(self.dist, stage, self.tasks, inputs, self.ts, torch.empty_like(self.xs[0]), self.links)
+        return self.lab.run_stage(
+            self.dist, stage, self.tasks, inputs, self.ts, torch.empty_like(self.xs[0]), self.links
+        )
 
     def with_gradients(self):
         """The inputs, which require gradients: a first stage that leaves them out has less work than the others."""
@@ -214,19 +277,23 @@ class Pipe:
 def against_schedule(dist, own, rounds):
     """{name: seconds} of our step and of Schedule1F1B's, with the same layers and data."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
     rank, p, m, losses = dist.get_rank(), dist.get_world_size(), MICROBATCHES, []
     stage = PipelineStage(own.layers, rank, p, own.xs.device)
     schedule = Schedule1F1B(stage, m, lambda y, t: F.mse_loss(y, t) / m, scale_grads=False)
 
     def peer():
         own.layers.zero_grad()
-        schedule.step(*([own.xs.flatten(0, 1)] if rank == 0 else []),
-                      **({"target": own.ts.flatten(0, 1), "losses": losses} if own.last else {}))
+        schedule.step(
+            *([own.xs.flatten(0, 1)] if rank == 0 else []),
+            **({"target": own.ts.flatten(0, 1), "losses": losses} if own.last else {}),
+        )
         return sum(losses).detach() if own.last else None
 
     def results(step):
         loss = step()
         return [*([loss] if own.last else []), *(weight.grad for weight in own.layers.parameters())]
+
     ours = functools.partial(own.step, own.lab.Stage, own.xs)
     insist(results(ours), results(peer), "pipeline, loss and gradients")
     return race(dist, {"ours": ours, "peer": peer}, rounds)
@@ -250,7 +317,10 @@ class Perceptron(nn.Module):
 
     def __init__(self, width, dtype):
         super().__init__()
-        self.up, self.down = (nn.Linear(*size, bias=False, dtype=dtype) for size in ((width, 4 * width), (4 * width, width)))
+        self.up, self.down = (
+            nn.Linear(*size, bias=False, dtype=dtype)
+            for size in ((width, 4 * width), (4 * width, width))
+        )
 
     def forward(self, x):
         return x + self.down(F.gelu(self.up(x)))
@@ -258,6 +328,7 @@ class Perceptron(nn.Module):
 
 def watched(stage, before=""):
     """The class Stage, each of whose tasks is a span in the trace: "F0", after what is put before."""
+
     class Watched(stage):
         def forward(self, i, *args):
             with ranks.span(f"{before}F{i}"):
@@ -266,14 +337,22 @@ def watched(stage, before=""):
         def backward(self, i, *args):
             with ranks.span(f"{before}B{i}"):
                 return super().backward(i, *args)
+
     return Watched
 
 
 def timed_pipeline(dist, lab, seconds):
     """A step of 1F1B whose tasks do nothing but take these seconds, {"F0": s, ...}: for the simulated machine."""
     rank, p, nothing = dist.get_rank(), dist.get_world_size(), [None] * len(seconds)
-    lab.run_stage(dist, Timed(seconds), lab.one_f_one_b(rank, p, len(seconds) // 2), nothing, nothing, torch.zeros(1),
-                  lab.open_links(dist))
+    lab.run_stage(
+        dist,
+        Timed(seconds),
+        lab.one_f_one_b(rank, p, len(seconds) // 2),
+        nothing,
+        nothing,
+        torch.zeros(1),
+        lab.open_links(dist),
+    )
 
 
 class Timed:

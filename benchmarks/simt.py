@@ -67,15 +67,26 @@ def main():
     root = Path(__file__).parents[1]
     seconds = {}
     for what in LAUNCHES:
-        environment = os.environ | {"PYTHONPATH": str(root), "NUMBA_ENABLE_CUDASIM": str(int(what == "numba"))}
-        child = subprocess.run([sys.executable, __file__, what], env=environment, capture_output=True, text=True, check=True)
+        environment = os.environ | {
+            "PYTHONPATH": str(root),
+            "NUMBA_ENABLE_CUDASIM": str(int(what == "numba")),
+        }
+        child = subprocess.run(
+            [sys.executable, __file__, what],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         seconds[what] = float(child.stdout)
     print(f"{SIZE}×{SIZE} tiled matmul, {TILE}×{TILE} blocks   time        against Numba's   goal")
     print(f"Numba's simulator                  {seconds['numba']:7.2f} s")
     for what, goal in GOALS.items():
         ratio = seconds["numba"] / seconds[what]
         name = "ours" if what == "run" else "ours, counting"
-        print(f"{name:34s} {seconds[what]:7.3f} s   {ratio:8.1f} ×       ≥ {goal} ×  {'' if ratio >= goal else 'missed'}")
+        print(
+            f"{name:34s} {seconds[what]:7.3f} s   {ratio:8.1f} ×       ≥ {goal} ×  {'' if ratio >= goal else 'missed'}"
+        )
     sys.exit(any(seconds["numba"] / seconds[what] < goal for what, goal in GOALS.items()))
 
 

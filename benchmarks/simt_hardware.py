@@ -24,19 +24,44 @@ import numpy as np
 
 ROOT = Path(__file__).parents[1]
 TILE, THREADS, STRIDE = 16, 128, 3
-cuda = float32 = float64 = int16 = None  # numba.cuda or the simulator, and Numba's dtypes: set by use()
+cuda = float32 = float64 = int16 = (
+    None  # numba.cuda or the simulator, and Numba's dtypes: set by use()
+)
 
 COUNTERS = {  # name in the table: (the simulator's, Nsight Compute's; several are added up)
-    "global load requests": ("global_loads.requests", ["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"]),
-    "global load sectors": ("global_loads.sectors", ["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]),
-    "global store requests": ("global_stores.requests", ["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"]),
-    "global store sectors": ("global_stores.sectors", ["l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"]),
+    "global load requests": (
+        "global_loads.requests",
+        ["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"],
+    ),
+    "global load sectors": (
+        "global_loads.sectors",
+        ["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"],
+    ),
+    "global store requests": (
+        "global_stores.requests",
+        ["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"],
+    ),
+    "global store sectors": (
+        "global_stores.sectors",
+        ["l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"],
+    ),
     "shared load requests": ("shared_loads.requests", ["smsp__inst_executed_op_shared_ld.sum"]),
-    "shared load wavefronts": ("shared_loads.wavefronts", ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"]),
+    "shared load wavefronts": (
+        "shared_loads.wavefronts",
+        ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"],
+    ),
     "shared store requests": ("shared_stores.requests", ["smsp__inst_executed_op_shared_st.sum"]),
-    "shared store wavefronts": ("shared_stores.wavefronts", ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"]),
-    "global atomic requests": ("global_atomics.requests", ["l1tex__t_requests_pipe_lsu_mem_global_op_red.sum",
-                                                           "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum"]),
+    "shared store wavefronts": (
+        "shared_stores.wavefronts",
+        ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"],
+    ),
+    "global atomic requests": (
+        "global_atomics.requests",
+        [
+            "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum",
+            "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum",
+        ],
+    ),
 }
 METRICS = [metric for _, metrics in COUNTERS.values() for metric in metrics]
 
@@ -44,23 +69,34 @@ MERGED = "four loads along a row of a_tile become one of 16 bytes"
 FOURS = "a thread's four neighbouring loads become one of 16 bytes"
 WHY = {  # what the compiler did to the accesses as written, where the figures differ
     (f"{kernel}{shape}", f"shared load {figure}"): why
-    for kernel, why, shapes in (("matmul_tiled", MERGED, ("", ", 37 × 45 × 29")),
-                                ("matmul_register_tiled", FOURS, (", 128 × 256 × 32", ", 130 × 100 × 27")))
-    for shape in shapes for figure in ("requests", "wavefronts")
+    for kernel, why, shapes in (
+        ("matmul_tiled", MERGED, ("", ", 37 × 45 × 29")),
+        ("matmul_register_tiled", FOURS, (", 128 × 256 × 32", ", 130 × 100 × 27")),
+    )
+    for shape in shapes
+    for figure in ("requests", "wavefronts")
 }
 
 
 # --- the kernels of lab 03, from its source
+
 
 def lab_kernels(cuda_module):
     """{name: kernel} of lab 03, the students' solved, jitted by numba.cuda or by the simulator."""
     import numba
 
     from common import sources
-    from grading import holes, lab
-    functions = [ast.unparse(node) for cell in lab.read("03").cells if cell.kind == "code"
-                 for node in ast.parse(holes.solved(cell.source)).body
-                 if isinstance(node, ast.FunctionDef) and any("cuda.jit" in ast.unparse(d) for d in node.decorator_list)]
+    from grading.source import holes
+    from grading.source import labs as lab
+
+    functions = [
+        ast.unparse(node)
+        for cell in lab.read("03").cells
+        if cell.kind == "code"
+        for node in ast.parse(holes.solved(cell.source)).body
+        if isinstance(node, ast.FunctionDef)
+        and any("cuda.jit" in ast.unparse(d) for d in node.decorator_list)
+    ]
     text, file = "\n\n\n".join(functions), "<lab 03>"
     sources.remember(file, text)
     names = {"cuda": cuda_module, "TILE": TILE, "float32": numba.float32, "uint32": numba.uint32}
@@ -69,6 +105,7 @@ def lab_kernels(cuda_module):
 
 
 # --- others, that the simulator was not made for
+
 
 def strided(x, out):
     i = cuda.grid(1)
@@ -157,24 +194,50 @@ def launches(lab):
     def zeros(*shape, dtype=np.float32):
         return np.zeros(shape, dtype)
 
-    for kernel, inputs, outputs in (("vector_add", (1000, 1000), 1000), ("window_average_naive", (1026,), 1024),
-                                    ("window_average", (1026,), 1024)):
+    for kernel, inputs, outputs in (
+        ("vector_add", (1000, 1000), 1000),
+        ("window_average_naive", (1026,), 1024),
+        ("window_average", (1026,), 1024),
+    ):
         yield kernel, lab[kernel], 8, THREADS, (*map(floats, inputs), zeros(outputs))
-    yield "matrix_add_doubled", lab["matrix_add_doubled"], (3, 2), (12, 6), (floats(11, 30), floats(11, 30), zeros(11, 30))
+    yield (
+        "matrix_add_doubled",
+        lab["matrix_add_doubled"],
+        (3, 2),
+        (12, 6),
+        (floats(11, 30), floats(11, 30), zeros(11, 30)),
+    )
     for kernel in ("block_sum_interleaved", "block_sum", "warp_sum"):
         yield kernel, lab[kernel], 4, 256, (floats(1024), zeros(1))
     for kernel in ("transpose_naive", "transpose"):
         yield kernel, lab[kernel], (2, 2), (32, 32), (floats(64, 64), zeros(64, 64))
     for kernel in ("matmul_naive", "matmul_swapped", "matmul_tiled"):
-        yield kernel, lab[kernel], (4, 4), (TILE, TILE), (floats(64, 64), floats(64, 64), zeros(64, 64))
+        yield (
+            kernel,
+            lab[kernel],
+            (4, 4),
+            (TILE, TILE),
+            (floats(64, 64), floats(64, 64), zeros(64, 64)),
+        )
     odd = floats(37, 29), floats(29, 45), zeros(37, 45)
     yield "matmul_tiled, 37 × 45 × 29", lab["matmul_tiled"], (3, 3), (TILE, TILE), odd
     for m, n, k in ((128, 256, 32), (130, 100, 27)):
-        yield (f"matmul_register_tiled, {m} × {n} × {k}", lab["matmul_register_tiled"], (-(-n // 128), -(-m // 128)), 256,
-               (floats(m, k), floats(k, n), zeros(m, n)))
+        yield (
+            f"matmul_register_tiled, {m} × {n} × {k}",
+            lab["matmul_register_tiled"],
+            (-(-n // 128), -(-m // 128)),
+            256,
+            (floats(m, k), floats(k, n), zeros(m, n)),
+        )
     yield "strided", strided, 4, THREADS, (floats(1536), zeros(512))
     yield "shifted", shifted, 3, 96, (floats(300), zeros(300))
-    yield "shifted, float64", shifted, 3, 96, (floats(300, dtype=np.float64), zeros(300, dtype=np.float64))
+    yield (
+        "shifted, float64",
+        shifted,
+        3,
+        96,
+        (floats(300, dtype=np.float64), zeros(300, dtype=np.float64)),
+    )
     for dtype in (np.float32, np.float64, np.int16, np.int8):
         index = rng.integers(0, 4096, 333)
         x = floats(4096, dtype=np.float64).astype(dtype)
@@ -183,11 +246,23 @@ def launches(lab):
     yield "every_fourth_thread", every_fourth_thread, 2, 64, (floats(128), zeros(128))
     yield "one_by_one", one_by_one, 2, 64, (floats(128), zeros(128))
     t = np.arange(128)
-    patterns = {"random": rng.integers(0, 1024, 128), "one word": np.full(128, 7), "stride 2": t * 2,
-                "stride 32": t * 32 % 1024, "reversed": t[::-1].copy(), "12 threads": t[:12] * 16, "pairs": t // 2 * 5 % 1024,
-                "pairs two apart": (t & ~2) * 3 % 1024, "fours": t // 4 * 7 % 1024}
-    for kernel, dtype in ((shared_32_bits, np.float32), (shared_64_bits, np.float64), (shared_16_bits, np.int16),
-                          (shared_64_bits_alternate, np.float64)):
+    patterns = {
+        "random": rng.integers(0, 1024, 128),
+        "one word": np.full(128, 7),
+        "stride 2": t * 2,
+        "stride 32": t * 32 % 1024,
+        "reversed": t[::-1].copy(),
+        "12 threads": t[:12] * 16,
+        "pairs": t // 2 * 5 % 1024,
+        "pairs two apart": (t & ~2) * 3 % 1024,
+        "fours": t // 4 * 7 % 1024,
+    }
+    for kernel, dtype in (
+        (shared_32_bits, np.float32),
+        (shared_64_bits, np.float64),
+        (shared_16_bits, np.int16),
+        (shared_64_bits_alternate, np.float64),
+    ):
         for pattern, index in patterns.items():
             n = len(index)
             x = floats(1024, dtype=np.float64).astype(dtype)
@@ -198,12 +273,16 @@ def launches(lab):
 def use(cuda_module):
     """Makes the names that the kernels use."""
     import numba
-    globals().update(cuda=cuda_module, **{name: getattr(numba, name) for name in ("float32", "float64", "int16")})
+
+    globals().update(
+        cuda=cuda_module, **{name: getattr(numba, name) for name in ("float32", "float64", "int16")}
+    )
 
 
 def launch_on_the_gpu():
     """The process that ncu watches: each launch once, on device arrays."""
     from numba import cuda as numba_cuda
+
     use(numba_cuda)
     for _, function, grid, block, arguments in launches(lab_kernels(numba_cuda)):
         kernel = numba_cuda.jit(function) if inspect.isfunction(function) else function
@@ -215,12 +294,15 @@ def simulated():
     """[(name, {counter: figure})] of every launch, from the simulator."""
     from common import simt
     from common.simt import cuda as simt_cuda
+
     use(simt_cuda)
     figures = []
     for name, function, grid, block, arguments in launches(lab_kernels(simt_cuda)):
         kernel = simt_cuda.jit(function) if inspect.isfunction(function) else function
         report = simt.count(kernel, grid, block, *arguments, seed=0)
-        figures.append((name, {counter: _attribute(report, path) for counter, (path, _) in COUNTERS.items()}))
+        figures.append(
+            (name, {counter: _attribute(report, path) for counter, (path, _) in COUNTERS.items()})
+        )
     return figures
 
 
@@ -243,18 +325,38 @@ def measured(count):
         metrics = [metric for metric in metrics if metric not in missing]
     values = _parsed(text)
     if len(values) != count:
-        sys.exit(f"ncu shows {len(values)} kernels, and {count} were launched:\n{output[-3000:]}\n{text[:2000]}")
-    return [{counter: _added(row, names) for counter, (_, names) in COUNTERS.items()} for row in values]
+        sys.exit(
+            f"ncu shows {len(values)} kernels, and {count} were launched:\n{output[-3000:]}\n{text[:2000]}"
+        )
+    return [
+        {counter: _added(row, names) for counter, (_, names) in COUNTERS.items()} for row in values
+    ]
 
 
 def _profile(metrics):
     """(the CSV that ncu writes, everything else that was printed)."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
-        command = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base", "--metrics", ",".join(metrics),
-                   "--log-file", str(log), sys.executable, __file__, "--launch"]
+        command = [
+            "ncu",
+            "--clock-control",
+            "none",
+            "--csv",
+            "--print-units",
+            "base",
+            "--metrics",
+            ",".join(metrics),
+            "--log-file",
+            str(log),
+            sys.executable,
+            __file__,
+            "--launch",
+        ]
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0",
+        }
         child = subprocess.run(command, env=environment, capture_output=True, text=True)
         text = log.read_text() if log.exists() else ""
     output = child.stdout + child.stderr
@@ -274,7 +376,9 @@ def _parsed(text):
         kernel = kernels.setdefault(int(row["ID"]), {})
         pairs = [(row["Metric Name"], row["Metric Value"])] if "Metric Name" in row else row.items()
         kernel.update({name: value for name, value in pairs if name in METRICS})
-    return [{name: _number(value) for name, value in kernels[key].items()} for key in sorted(kernels)]
+    return [
+        {name: _number(value) for name, value in kernels[key].items()} for key in sorted(kernels)
+    ]
 
 
 def _number(text):
@@ -292,7 +396,10 @@ def _added(row, names):
 
 def table(ours, theirs):
     """(lines of a Markdown table, the number of differences that nothing explains)."""
-    lines = ["| kernel | counter | simulator | hardware | why |", "| --- | --- | ---: | ---: | --- |"]
+    lines = [
+        "| kernel | counter | simulator | hardware | why |",
+        "| --- | --- | ---: | ---: | --- |",
+    ]
     unexplained = 0
     for (name, counted), hardware in zip(ours, theirs, strict=True):
         for counter, figure in counted.items():
@@ -305,14 +412,18 @@ def table(ours, theirs):
                 why = "equal" if value == figure else WHY.get((name, counter), "")
                 unexplained += not why
                 shown = f"{value:,}"
-            lines.append(f"| {name} | {counter} | {figure:,} | {shown} | {why or 'NOT EXPLAINED'} |")
+            lines.append(
+                f"| {name} | {counter} | {figure:,} | {shown} | {why or 'NOT EXPLAINED'} |"
+            )
     return lines, unexplained
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(".md"))
-    parser.add_argument("--launch", action="store_true", help="launch the kernels on the GPU (what ncu watches)")
+    parser.add_argument(
+        "--launch", action="store_true", help="launch the kernels on the GPU (what ncu watches)"
+    )
     options = parser.parse_args()
     if options.launch:
         launch_on_the_gpu()
@@ -323,11 +434,14 @@ def main():
     ours = simulated()
     theirs = measured(len(ours))
     from numba import cuda as numba_cuda
+
     device = numba_cuda.get_current_device()
     name = device.name.decode() if isinstance(device.name, bytes) else device.name
     lines, unexplained = table(ours, theirs)
     title = f"# The simulator's counters and those of an {name}\n\nMade by `python benchmarks/simt_hardware.py`."
-    text = f"{title} Differences: {unexplained} that nothing explains.\n\n" + "\n".join(lines) + "\n"
+    text = (
+        f"{title} Differences: {unexplained} that nothing explains.\n\n" + "\n".join(lines) + "\n"
+    )
     options.output.write_text(text)
     print(text)
     sys.exit(unexplained > 0)

@@ -48,7 +48,11 @@ def show(value):
     """A value in at most a line or so, an array with its type and shape."""
     if _is_tensor(value) or type(value) is np.ndarray:
         array = _float_array(value)
-        text = np.array2string(array, threshold=12, edgeitems=2, precision=5, separator=", ") if array.size else "[]"
+        text = (
+            np.array2string(array, threshold=12, edgeitems=2, precision=5, separator=", ")
+            if array.size
+            else "[]"
+        )
         return f"{_kind(value)} {' '.join(text.split())}"
     return SHORT.repr(value)
 
@@ -61,9 +65,17 @@ def _kind(array):
 def _difference(got, want, rtol, atol):
     """None where got agrees with want; else where it differs ("" where the two values say it all)."""
     if _is_tensor(want):
-        return _array_difference(got, want, rtol, atol) if _is_tensor(got) else f"{_a(got)}, not a tensor"
+        return (
+            _array_difference(got, want, rtol, atol)
+            if _is_tensor(got)
+            else f"{_a(got)}, not a tensor"
+        )
     if type(want) is np.ndarray:
-        return _array_difference(got, want, rtol, atol) if type(got) is np.ndarray else f"{_a(got)}, not an array"
+        return (
+            _array_difference(got, want, rtol, atol)
+            if type(got) is np.ndarray
+            else f"{_a(got)}, not an array"
+        )
     if type(want) in (list, tuple):
         return _sequence_difference(got, want, rtol, atol)
     if type(want) is dict:
@@ -75,11 +87,17 @@ def _difference(got, want, rtol, atol):
         return None if type(got) in kinds and got == want else _other_type(got, "a bool", kinds)
     if isinstance(want, (int, float, complex, np.number)):
         return _number_difference(got, want, rtol, atol)
-    return None if type(got) is type(want) and got == want else _other_type(got, _a(want), (type(want),))
+    return (
+        None
+        if type(got) is type(want) and got == want
+        else _other_type(got, _a(want), (type(want),))
+    )
 
 
 def _sequence_difference(got, want, rtol, atol):
-    plain = tuple if type(got).__name__ == "Size" and isinstance(got, tuple) else type(got)  # torch.Size is a tuple
+    plain = (
+        tuple if type(got).__name__ == "Size" and isinstance(got, tuple) else type(got)
+    )  # torch.Size is a tuple
     if plain is not type(want):
         return f"{_a(got)}, not {_a(want)}"
     if len(got) != len(want):
@@ -125,7 +143,11 @@ def _array_difference(got, want, rtol, atol):
         return None
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f"at [{', '.join(map(str, index))}] {got[index]}, want {want[index]}" if index else ""
-    return place if wrong.sum() == 1 else f"{int(wrong.sum()):,} of {wrong.size:,} elements differ, first {place}"
+    return (
+        place
+        if wrong.sum() == 1
+        else f"{int(wrong.sum()):,} of {wrong.size:,} elements differ, first {place}"
+    )
 
 
 def _float_array(value):
@@ -133,7 +155,11 @@ def _float_array(value):
     if type(value) is np.ndarray:
         return value
     value = value.detach().cpu()
-    return value.float().numpy() if value.dtype.is_floating_point and value.dtype.itemsize < 4 else value.numpy()
+    return (
+        value.float().numpy()
+        if value.dtype.is_floating_point and value.dtype.itemsize < 4
+        else value.numpy()
+    )
 
 
 def _is_tensor(value):

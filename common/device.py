@@ -1,4 +1,5 @@
-"""What this machine is, and Triton made ready for it; python -m common.device is the doctor."""
+"""What this machine is, and Triton made ready for it."""
+
 import importlib.util
 import os
 import platform
@@ -19,6 +20,7 @@ def name():
     """The GPU's name, or the CPU's where there is no GPU."""
     if has_gpu():
         import torch
+
         return torch.cuda.get_device_name()
     return cpu_name()
 
@@ -52,6 +54,7 @@ def describe():
     if not has_gpu():
         return f"{line}, no GPU"
     import torch
+
     gpus, gpu = torch.cuda.device_count(), torch.cuda.get_device_properties(0)
     return f"{line}; {gpus} × {gpu.name}, {gpu.total_memory / 1e9:.0f} GB"
 
@@ -64,10 +67,13 @@ def prepare_triton():
         if has_gpu():
             return
         if "triton" in sys.modules:
-            raise RuntimeError("triton was imported before prepare_triton(): "
-                               "restart the kernel and run the setup cell first")
+            raise RuntimeError(
+                "triton was imported before prepare_triton(): "
+                "restart the kernel and run the setup cell first"
+            )
         os.environ["TRITON_INTERPRET"] = "1"
     from common.tiles import attach
+
     attach.interpreter()  # mends what it gets wrong: bf16
 
 
@@ -81,6 +87,7 @@ def compute_capability():
     if not has_gpu() or interprets(os.environ.get("TRITON_INTERPRET")):
         return 0, 0
     import torch
+
     return torch.cuda.get_device_capability()
 
 
@@ -98,12 +105,3 @@ def __getattr__(name):
             from common.simt import cuda
         return cuda
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-if __name__ == "__main__":
-    from common import environment
-    refusal = environment.version_refusal(sys.version_info[:3])
-    if refusal:
-        sys.exit(refusal)
-    from common import doctor
-    sys.exit(doctor.main())

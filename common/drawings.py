@@ -1,4 +1,5 @@
 """Diagrams of a storage: which of its cells each element of a view is, and which cache lines a walk passes."""
+
 import math
 
 import matplotlib.pyplot as plt
@@ -13,7 +14,12 @@ from common.figures import QUIET, ink
 COLOURS = "viridis"
 UNREAD = (0.94, 0.94, 0.94, 1.0)
 LINE_BYTES = 64
-WIDTH_IN, CELL_IN, GAP_IN, CAPTION_IN = 7.2, 0.34, 0.4, 0.62  # caption: three lines of text above a grid
+WIDTH_IN, CELL_IN, GAP_IN, CAPTION_IN = (
+    7.2,
+    0.34,
+    0.4,
+    0.62,
+)  # caption: three lines of text above a grid
 
 
 def buffer(drawn, *, cells=None, text=None):
@@ -25,27 +31,54 @@ def buffer(drawn, *, cells=None, text=None):
     read = _read(drawn)
     grids = {title: _grid(view[0]) for title, view in drawn.items()}
     captions = {title: _caption(view) for title, view in drawn.items()}
-    cells = cells or 1 + max((int(positions.max()) for positions in read.values() if positions.size), default=0)
+    cells = cells or 1 + max(
+        (int(positions.max()) for positions in read.values() if positions.size), default=0
+    )
     text = range(cells) if text is None else text
     colours = plt.get_cmap(COLOURS)(np.linspace(0.06, 0.98, cells))
 
-    columns = [(1 + _last(xs), 0.066 * max(1.25 * len(title), *map(len, captions[title].split("\n"))))
-               for title, (xs, _) in grids.items()]  # a grid's width in cells, its caption's in inches
+    columns = [
+        (1 + _last(xs), 0.066 * max(1.25 * len(title), *map(len, captions[title].split("\n"))))
+        for title, (xs, _) in grids.items()
+    ]  # a grid's width in cells, its caption's in inches
     cell_in = _cell_in(columns, cells)
     rooms_in = [max(cells_wide * cell_in, caption_in) for cells_wide, caption_in in columns]
     width_in = max(sum(rooms_in) + GAP_IN * (len(rooms_in) - 1), cells * cell_in)
-    top_in = (2.9 + max(_last(ys) for _, ys in grids.values())) * cell_in  # of the grids; the strip is one cell high
+    top_in = (
+        2.9 + max(_last(ys) for _, ys in grids.values())
+    ) * cell_in  # of the grids; the strip is one cell high
     ax = _canvas(width_in, top_in + CAPTION_IN)
 
     left_in = 0.0
     for (title, (xs, ys)), room_in in zip(grids.items(), rooms_in, strict=True):
         ax.text(left_in, top_in + 0.38, title, weight="bold", size=10, va="bottom")
-        ax.text(left_in, top_in + 0.07, captions[title], size=8, color=QUIET, va="bottom", linespacing=1.25)
-        _cells(ax, left_in + cell_in * xs, top_in - cell_in * (ys + 1), cell_in, colours[read[title]],
-               [text[p] for p in read[title]])
+        ax.text(
+            left_in,
+            top_in + 0.07,
+            captions[title],
+            size=8,
+            color=QUIET,
+            va="bottom",
+            linespacing=1.25,
+        )
+        _cells(
+            ax,
+            left_in + cell_in * xs,
+            top_in - cell_in * (ys + 1),
+            cell_in,
+            colours[read[title]],
+            [text[p] for p in read[title]],
+        )
         left_in += room_in + GAP_IN
     is_read = np.isin(np.arange(cells), np.concatenate(list(read.values())))
-    _cells(ax, cell_in * np.arange(cells), np.zeros(cells), cell_in, np.where(is_read[:, None], colours, UNREAD), text)
+    _cells(
+        ax,
+        cell_in * np.arange(cells),
+        np.zeros(cells),
+        cell_in,
+        np.where(is_read[:, None], colours, UNREAD),
+        text,
+    )
     ax.text(0, cell_in + 0.03, "storage", size=8, color=QUIET, va="bottom")
     return ax
 
@@ -53,9 +86,17 @@ def buffer(drawn, *, cells=None, text=None):
 def permuted_and_sliced(shape=(3, 4), order=(1, 0), start=0, step=1):
     """Axes of `buffer` for x = arange(...).view(shape) and x.permute(order)[start::step], as PyTorch has them."""
     x = torch.arange(math.prod(shape)).view(shape)
-    taken = "" if (start, step) == (0, 1) else f"[{start or ''}::{step}]" if step != 1 else f"[{start}:]"
+    taken = (
+        ""
+        if (start, step) == (0, 1)
+        else f"[{start or ''}::{step}]"
+        if step != 1
+        else f"[{start}:]"
+    )
     title = f"x.permute{tuple(order)}{taken}".replace(",)", ")")
-    return buffer({"x": views.of(x), title: views.of(x.permute(order)[start::step])}, cells=x.numel())
+    return buffer(
+        {"x": views.of(x), title: views.of(x.permute(order)[start::step])}, cells=x.numel()
+    )
 
 
 def walk(drawn, *, itemsize=4):
@@ -67,13 +108,26 @@ def walk(drawn, *, itemsize=4):
     read = _read(drawn)
     last = max(int(positions.max()) for positions in read.values())
     lines = 1 + last * itemsize // LINE_BYTES
-    _, axes = plt.subplots(1, len(drawn), figsize=(7.2, 1.1 + 0.2 * lines), sharey=True, squeeze=False)
+    _, axes = plt.subplots(
+        1, len(drawn), figsize=(7.2, 1.1 + 0.2 * lines), sharey=True, squeeze=False
+    )
     for ax, (title, positions) in zip(axes[0], read.items(), strict=True):
         steps, line = np.arange(len(positions)), positions * itemsize // LINE_BYTES
         ax.barh(range(lines), len(positions), height=0.86, left=-0.5, color=UNREAD)
         ax.plot(steps, line, color="#999999", linewidth=0.5, zorder=1)
-        ax.scatter(steps, line, c=positions, cmap=COLOURS, s=9, vmin=-0.06 * last, vmax=1.02 * last, zorder=2)
-        ax.set(title=title, xlabel="step of the walk", ylim=(lines - 0.4, -0.6), yticks=range(lines))
+        ax.scatter(
+            steps,
+            line,
+            c=positions,
+            cmap=COLOURS,
+            s=9,
+            vmin=-0.06 * last,
+            vmax=1.02 * last,
+            zorder=2,
+        )
+        ax.set(
+            title=title, xlabel="step of the walk", ylim=(lines - 0.4, -0.6), yticks=range(lines)
+        )
         ax.margins(x=0.01)
         ax.grid(visible=False)
     axes[0, 0].set_ylabel("cache line")
@@ -94,7 +148,9 @@ def _read(drawn):
     """{title: positions in the storage, in the order of the indices}."""
     none = [title for title, view in drawn.items() if view is None]
     if none:
-        raise ValueError(f"{none[0]!r} is None, and there is nothing to draw: give a view, (shape, strides, offset)")
+        raise ValueError(
+            f"{none[0]!r} is None, and there is nothing to draw: give a view, (shape, strides, offset)"
+        )
     return {title: views.positions(view).numpy().reshape(-1) for title, view in drawn.items()}
 
 
@@ -139,7 +195,17 @@ def _canvas(width_in, height_in):
 def _cells(ax, xs, ys, cell_in, colours, text):
     """Draws squares, each with its text in black or white, whichever can be read on its colour."""
     squares = [Rectangle((x, y), cell_in, cell_in) for x, y in zip(xs, ys, strict=True)]
-    ax.add_collection(PatchCollection(squares, facecolors=colours, edgecolors="white", linewidths=4 * cell_in))
+    ax.add_collection(
+        PatchCollection(squares, facecolors=colours, edgecolors="white", linewidths=4 * cell_in)
+    )
     size = min(9, 30 * cell_in)
     for x, y, colour, label in zip(xs, ys, colours, text, strict=True):
-        ax.text(x + cell_in / 2, y + 0.47 * cell_in, str(label), size=size, color=ink(colour), ha="center", va="center")
+        ax.text(
+            x + cell_in / 2,
+            y + 0.47 * cell_in,
+            str(label),
+            size=size,
+            color=ink(colour),
+            ha="center",
+            va="center",
+        )

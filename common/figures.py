@@ -27,7 +27,18 @@ def ink(colour):
 
 
 def predicted_and_measured(
-    x, predicted, measured=None, *, xlabel, ylabel, title, log="", xunit="", yunit="", dots_are="measured", ax=None
+    x,
+    predicted,
+    measured=None,
+    *,
+    xlabel,
+    ylabel,
+    title,
+    log="",
+    xunit="",
+    yunit="",
+    dots_are="measured",
+    ax=None,
 ):
     """Axes with the prediction drawn as a line and the measurement as dots.
 
@@ -60,19 +71,39 @@ def roofline(attainable, points=None, *, title, ridge=None, intensities=(0.05, 5
     ax.plot(*_line(intensities, attainable, "x"), color="C0")
     for point in (points or {}).values():
         ax.plot(*point, "o", color="C1", markersize=5, markeredgewidth=0, zorder=4)
-    ax.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="FLOP/s", title=title, xlim=intensities)
+    ax.set(
+        xlabel="arithmetic intensity (FLOP/byte)", ylabel="FLOP/s", title=title, xlim=intensities
+    )
     _scale(ax, "x", True, "")
     _scale(ax, "y", True, "")
     ax.set_ylim(bottom=ax.get_ylim()[0] / 2)  # room for the words below
     if ridge is not None:
         ax.axvline(ridge, color=QUIET, linewidth=0.8, linestyle=(0, (4, 4)))
         for name, side, shift in (("memory-bound", "right", -6), ("compute-bound", "left", 6)):
-            ax.annotate(name, (ridge, 0), (shift, 6), xycoords=("data", "axes fraction"), textcoords="offset points",
-                        ha=side, va="bottom", size=9, color=QUIET, bbox={"fc": "white", "lw": 0, "pad": 1})
+            ax.annotate(
+                name,
+                (ridge, 0),
+                (shift, 6),
+                xycoords=("data", "axes fraction"),
+                textcoords="offset points",
+                ha=side,
+                va="bottom",
+                size=9,
+                color=QUIET,
+                bbox={"fc": "white", "lw": 0, "pad": 1},
+            )
     if points:
         key = "\n".join(f"{number:\u2007>2}  {name}" for number, name in enumerate(points, start=1))
-        ax.annotate(key, (1, 0.5), (14, 0), xycoords="axes fraction", textcoords="offset points", va="center", size=9,
-                    linespacing=1.7)
+        ax.annotate(
+            key,
+            (1, 0.5),
+            (14, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            va="center",
+            size=9,
+            linespacing=1.7,
+        )
         _number(ax, points.values())
     return ax
 
@@ -90,8 +121,19 @@ def _number(ax, points):
         below = offset_copy(ax.transData, ax.figure, y=-drop, units="points")
         line = {"arrowstyle": "-", "color": "C1", "shrinkB": 0} if drop else None
         ax.plot(*point, "o", color="C1", markersize=14, zorder=3, transform=below)
-        ax.annotate(str(number), point, (0, -drop), textcoords="offset points", color="white", size=8, weight="bold",
-                    ha="center", va="center", zorder=5, arrowprops=line)
+        ax.annotate(
+            str(number),
+            point,
+            (0, -drop),
+            textcoords="offset points",
+            color="white",
+            size=8,
+            weight="bold",
+            ha="center",
+            va="center",
+            zorder=5,
+            arrowprops=line,
+        )
 
 
 def ladder(rungs, *, xlabel, title, ceiling=None, ax=None):
@@ -106,14 +148,35 @@ def ladder(rungs, *, xlabel, title, ceiling=None, ax=None):
     ax.barh(list(rungs), list(rungs.values()), height=0.62, color="C0")
     for place, value in enumerate(rungs.values()):
         label = _short(value) + (f" ({value / most:.0%})" if ceiling else "")
-        style = {"color": "white", "ha": "right"} if value > 0.7 * right else {"ha": "left"}  # inside a long bar
+        style = (
+            {"color": "white", "ha": "right"} if value > 0.7 * right else {"ha": "left"}
+        )  # inside a long bar
         shift = -5 if "color" in style else 5
-        end = min(value, most or value)  # the ceiling's line would cross the label of a bar that passes it
-        ax.annotate(label, (end, place), (shift, 0), textcoords="offset points", va="center", size=9, **style)
+        end = min(
+            value, most or value
+        )  # the ceiling's line would cross the label of a bar that passes it
+        ax.annotate(
+            label,
+            (end, place),
+            (shift, 0),
+            textcoords="offset points",
+            va="center",
+            size=9,
+            **style,
+        )
     if ceiling:
         ax.axvline(most, color="C1")
-        ax.annotate(f"{name}: {_short(most)}", (most, 1), (0, 3), xycoords=("data", "axes fraction"),
-                    textcoords="offset points", ha="right", va="bottom", size=9, color="C1")
+        ax.annotate(
+            f"{name}: {_short(most)}",
+            (most, 1),
+            (0, 3),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            size=9,
+            color="C1",
+        )
     ax.set(xlabel=xlabel, title=title, xlim=(0, right))
     ax.xaxis.set_major_formatter(lambda value, _: _short(value))
     ax.invert_yaxis()
@@ -148,12 +211,16 @@ def _scale(ax, name, is_log, unit):
     if is_log:
         getattr(ax, f"set_{name}scale")("log")
         low, high = axis.get_view_interval()
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=12))
+        axis.set_major_locator(
+            LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=12)
+        )
         axis.set_minor_locator(NullLocator())
     if is_log or unit:
         prefixed = EngFormatter(unit)
         plain = not unit  # "100 m" of nothing is 0.1
-        axis.set_major_formatter(lambda value, _: _fraction(value) if plain and value < 1 else prefixed(value))
+        axis.set_major_formatter(
+            lambda value, _: _fraction(value) if plain and value < 1 else prefixed(value)
+        )
 
 
 def _fraction(value):
@@ -168,14 +235,32 @@ def _legend(ax, lines, dots, dots_are):
     """One series: which mark is which. Several: their colours, and what lines and dots are."""
     if set(lines) | set(dots) == {""}:
         marks = [Line2D([], [], color="C0", label="predicted")]
-        marks += [Line2D([], [], color="C0", linestyle="", marker=MARKS[0], label=dots_are)] if dots else []
+        marks += (
+            [Line2D([], [], color="C0", linestyle="", marker=MARKS[0], label=dots_are)]
+            if dots
+            else []
+        )
         ax.legend(handles=marks)
         return
     marks = [
-        Line2D([], [], color=f"C{i}", label=label, linestyle="-" if label in lines else "",
-               marker=MARKS[i % len(MARKS)] if label in dots else "")
+        Line2D(
+            [],
+            [],
+            color=f"C{i}",
+            label=label,
+            linestyle="-" if label in lines else "",
+            marker=MARKS[i % len(MARKS)] if label in dots else "",
+        )
         for i, label in enumerate(dict.fromkeys([*lines, *dots]))
     ]
-    aside = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(marks) > 3 else {}  # inside, it lay on the data
-    ax.legend(handles=marks, title=f"line: predicted, dots: {dots_are}" if dots else "predicted", title_fontsize=9,
-              alignment="left", handlelength=2.4, **aside)
+    aside = (
+        {"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(marks) > 3 else {}
+    )  # inside, it lay on the data
+    ax.legend(
+        handles=marks,
+        title=f"line: predicted, dots: {dots_are}" if dots else "predicted",
+        title_fontsize=9,
+        alignment="left",
+        handlelength=2.4,
+        **aside,
+    )

@@ -2,6 +2,7 @@
 
 A row's inputs are the numbers of earlier rows; a placeholder has its name there, a constant its value.
 """
+
 import itertools
 import math
 
@@ -21,8 +22,14 @@ def values(rows, feeds):
             found.append(feeds[inputs])
         elif op == "constant":
             if inputs is None:
-                raise ValueError(f"row {number} is a constant without a value: detached from a graph that has not run")
-            found.append(torch.as_tensor(inputs, dtype=torch.float64 if isinstance(inputs, (int, float)) else None))
+                raise ValueError(
+                    f"row {number} is a constant without a value: detached from a graph that has not run"
+                )
+            found.append(
+                torch.as_tensor(
+                    inputs, dtype=torch.float64 if isinstance(inputs, (int, float)) else None
+                )
+            )
         elif not all(isinstance(i, int) and 0 <= i < number for i in inputs):
             raise ValueError(f"row {number} is {(op, inputs)}: its inputs must be earlier rows")
         else:
@@ -54,8 +61,10 @@ def adjoints(rows, outputs, inputs, g):
     given = [None if output is None else found[output] for output in outputs]
     for i, (v, x) in enumerate(zip(given, inputs, strict=True)):
         if v is not None and torch.broadcast_shapes(v.shape, x.shape) != v.shape:
-            raise ValueError(f"the adjoint of input {i} has shape {tuple(v.shape)}: the input's, {tuple(x.shape)}, "
-                             "is not expandable to that")
+            raise ValueError(
+                f"the adjoint of input {i} has shape {tuple(v.shape)}: the input's, {tuple(x.shape)}, "
+                "is not expandable to that"
+            )
     return [v if v is None else v.sum_to_size(x.shape) for v, x in zip(given, inputs, strict=True)]
 
 
@@ -64,14 +73,33 @@ def torch_operator(op):
     import torch
 
     operators = {
-        "add": torch.add, "subtract": torch.sub, "multiply": torch.mul, "divide": torch.div, "negative": torch.neg,
-        "exp": torch.exp, "log": torch.log, "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh, "relu": torch.relu,
-        "step": lambda x: (x > 0).to(x.dtype), "greater": torch.gt, "matmul": torch.matmul, "transpose": lambda x: x.mT,
-        "sum": torch.sum, "mean": torch.mean, "size": lambda x: torch.tensor(float(x.numel()), dtype=x.dtype),
-        "row_sum": lambda x: x.sum(-1, keepdim=True), "row_max": lambda x: x.amax(-1, keepdim=True),
-        "sum_like": lambda g, like: g.sum_to_size(like.shape), "broadcast_like": lambda x, like: x.expand_as(like),
-        "detach": torch.detach, "zeros_like": torch.zeros_like, "ones_like": torch.ones_like,
-        "switch_true": lambda p, x: x if p else None, "switch_false": lambda p, x: None if p else x,
+        "add": torch.add,
+        "subtract": torch.sub,
+        "multiply": torch.mul,
+        "divide": torch.div,
+        "negative": torch.neg,
+        "exp": torch.exp,
+        "log": torch.log,
+        "sin": torch.sin,
+        "cos": torch.cos,
+        "tanh": torch.tanh,
+        "relu": torch.relu,
+        "step": lambda x: (x > 0).to(x.dtype),
+        "greater": torch.gt,
+        "matmul": torch.matmul,
+        "transpose": lambda x: x.mT,
+        "sum": torch.sum,
+        "mean": torch.mean,
+        "size": lambda x: torch.tensor(float(x.numel()), dtype=x.dtype),
+        "row_sum": lambda x: x.sum(-1, keepdim=True),
+        "row_max": lambda x: x.amax(-1, keepdim=True),
+        "sum_like": lambda g, like: g.sum_to_size(like.shape),
+        "broadcast_like": lambda x, like: x.expand_as(like),
+        "detach": torch.detach,
+        "zeros_like": torch.zeros_like,
+        "ones_like": torch.ones_like,
+        "switch_true": lambda p, x: x if p else None,
+        "switch_false": lambda p, x: None if p else x,
         "merge": lambda p, a, b: a if p else b,
     }
     if op not in operators:
@@ -93,7 +121,9 @@ def gradient(function, inputs, weight=1.0):
     found = torch.autograd.grad(weighted(*leaves), leaves, materialize_grads=True)
     ways = [torch.arange(x.numel(), dtype=x.dtype).cos().reshape(x.shape) for x in inputs]  # any do
     slope = sum((g * way).sum() for g, way in zip(found, ways, strict=True))
-    torch.testing.assert_close(_central_difference(weighted, inputs, ways), slope, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        _central_difference(weighted, inputs, ways), slope, rtol=1e-6, atol=1e-6
+    )
     return list(found)
 
 
@@ -105,12 +135,16 @@ def tangent(function, inputs, ways):
     import torch
 
     value, found = torch.autograd.functional.jvp(function, tuple(inputs), tuple(ways))
-    torch.testing.assert_close(_central_difference(function, inputs, ways), found, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        _central_difference(function, inputs, ways), found, rtol=1e-6, atol=1e-6
+    )
     return value, found
 
 
 def _central_difference(function, inputs, ways, step=1e-6):
-    ahead, behind = (function(*[x + s * way for x, way in zip(inputs, ways, strict=True)]) for s in (step, -step))
+    ahead, behind = (
+        function(*[x + s * way for x, way in zip(inputs, ways, strict=True)]) for s in (step, -step)
+    )
     return (ahead - behind) / (2 * step)
 
 
@@ -145,7 +179,12 @@ def random_graph(rng, size, placeholders):
         if op in ("sin", "cos", "tanh"):
             rows.append((op, (a,)))
         elif op == "divide":
-            rows += [("sin", (b,)), ("exp", (len(rows),)), ("divide", (a, len(rows) + 1)), ("sin", (len(rows) + 2,))]
+            rows += [
+                ("sin", (b,)),
+                ("exp", (len(rows),)),
+                ("divide", (a, len(rows) + 1)),
+                ("sin", (len(rows) + 2,)),
+            ]
         else:
             rows += [(op, (a, b)), ("sin", (len(rows),))]
     for leaf in range(placeholders):  # no placeholder is left out
@@ -156,11 +195,31 @@ def random_graph(rng, size, placeholders):
 # The drawing: the forward graph above, from left to right; the backward graph below, from right to left.
 
 SIGNS = {
-    "add": "+", "subtract": "−", "multiply": "×", "divide": "÷", "negative": "neg", "matmul": "@", "transpose": "T",
-    "sum": "Σ", "row_sum": "row\nsum", "row_max": "row\nmax", "sum_like": "Σ", "broadcast_like": "copy", "greater": ">",
-    "ones_like": "1", "zeros_like": "0", "switch_true": "switch\ntrue", "switch_false": "switch\nfalse",
+    "add": "+",
+    "subtract": "−",
+    "multiply": "×",
+    "divide": "÷",
+    "negative": "neg",
+    "matmul": "@",
+    "transpose": "T",
+    "sum": "Σ",
+    "row_sum": "row\nsum",
+    "row_max": "row\nmax",
+    "sum_like": "Σ",
+    "broadcast_like": "copy",
+    "greater": ">",
+    "ones_like": "1",
+    "zeros_like": "0",
+    "switch_true": "switch\ntrue",
+    "switch_false": "switch\nfalse",
 }
-SHAPES_ONLY = ("sum_like", "broadcast_like", "ones_like", "zeros_like", "size")  # they read their last input's shape
+SHAPES_ONLY = (
+    "sum_like",
+    "broadcast_like",
+    "ones_like",
+    "zeros_like",
+    "size",
+)  # they read their last input's shape
 PAGE_IN = 10  # a wider graph is drawn smaller
 FORWARD, BACKWARD, KEPT, WRONG, DEAD = "C0", "C1", "#b5b5b5", "#c8102e", "#cfcfcf"
 
@@ -174,12 +233,21 @@ def draw(rows, outputs, *, names=None, values=None, title=""):
     """
     import matplotlib.pyplot as plt
 
-    edges = {i: inputs(row)[:-1] if row[0] in SHAPES_ONLY else inputs(row) for i, row in enumerate(rows)}
+    edges = {
+        i: inputs(row)[:-1] if row[0] in SHAPES_ONLY else inputs(row) for i, row in enumerate(rows)
+    }
     forward = ancestors(rows, outputs[:1])
     place = _places(edges, forward, outputs)
-    x_range, y_range = ([f(point[axis] for point in place.values()) for f in (min, max)] for axis in (0, 1))
+    x_range, y_range = (
+        [f(point[axis] for point in place.values()) for f in (min, max)] for axis in (0, 1)
+    )
     layer_in = min(0.62, PAGE_IN / (x_range[1] + 2))
-    _, ax = plt.subplots(figsize=(layer_in * max(x_range[1] + 2, 3), layer_in * (y_range[1] - y_range[0] + 1.3) + 0.4))
+    _, ax = plt.subplots(
+        figsize=(
+            layer_in * max(x_range[1] + 2, 3),
+            layer_in * (y_range[1] - y_range[0] + 1.3) + 0.4,
+        )
+    )
     for i, row in enumerate(rows):
         text, color = _label(values[i]) if values is not None else ("", None)
         color = color or (FORWARD if i in forward else BACKWARD)
@@ -187,13 +255,28 @@ def draw(rows, outputs, *, names=None, values=None, title=""):
             if j in forward and i not in forward:
                 _kept_edge(ax, place[j], place[i], _radius(row))
             else:
-                passed = [point for key, point in place.items() if isinstance(key, tuple) and key[:2] == (j, i)]
+                passed = [
+                    point
+                    for key, point in place.items()
+                    if isinstance(key, tuple) and key[:2] == (j, i)
+                ]
                 dead = values is not None and _label(values[j])[1] == DEAD
-                _edge(ax, [place[j], *passed, place[i]], _radius(rows[j]), _radius(row), DEAD if dead else color)
+                _edge(
+                    ax,
+                    [place[j], *passed, place[i]],
+                    _radius(rows[j]),
+                    _radius(row),
+                    DEAD if dead else color,
+                )
         _node(ax, place[i], row, color, layer_in / 0.62)
         name, side = (names or {}).get(i, ""), 1 if i in forward else -1
         _texts(ax, place[i], _radius(row), text, name, side, color, layer_in / 0.62)
-    ax.set(xlim=(-1, x_range[1] + 1), ylim=(y_range[0] - 0.7, y_range[1] + 0.6), aspect="equal", title=title)
+    ax.set(
+        xlim=(-1, x_range[1] + 1),
+        ylim=(y_range[0] - 0.7, y_range[1] + 0.6),
+        aspect="equal",
+        title=title,
+    )
     ax.axis("off")
     return ax
 
@@ -205,7 +288,11 @@ def _label(value):
     if value is None or isinstance(value, str):
         return "", DEAD
     array = np.asarray(value)
-    text = f"{array.item():.3g}".replace("-", "−") if array.size == 1 else "×".join(map(str, array.shape))
+    text = (
+        f"{array.item():.3g}".replace("-", "−")
+        if array.size == 1
+        else "×".join(map(str, array.shape))
+    )
     return text, None if np.isfinite(array).all() else WRONG
 
 
@@ -239,10 +326,15 @@ def _layers(edges, chosen, last):
         for a, b in itertools.pairwise([j, *passed, i]):
             near.setdefault(a, []).append(b)
             near.setdefault(b, []).append(a)
-    columns = [[i for i in layer if layer[i] == n] for n in range(max(layer.values(), default=-1) + 1)]
+    columns = [
+        [i for i in layer if layer[i] == n] for n in range(max(layer.values(), default=-1) + 1)
+    ]
     height = {i: (len(column) - 1) / 2 - y for column in columns for y, i in enumerate(column)}
     for column in itertools.chain(*[columns, columns[::-1]] * 15):
-        wish = {i: sum(height[j] for j in near[i]) / len(near[i]) if near[i] else height[i] for i in column}
+        wish = {
+            i: sum(height[j] for j in near[i]) / len(near[i]) if near[i] else height[i]
+            for i in column
+        }
         height |= _spread(sorted(column, key=wish.get), wish)
     return {i: (layer[i], height[i]) for i in layer}
 
@@ -266,7 +358,9 @@ def _stretched(place, start, end, rise):
 
 
 def _radius(row):
-    return 0.14 if row[0] == "sum_like" else 0.31  # most of these only pass on what has its shape already
+    return (
+        0.14 if row[0] == "sum_like" else 0.31
+    )  # most of these only pass on what has its shape already
 
 
 def _edge(ax, route, start_radius, end_radius, color):
@@ -284,7 +378,12 @@ def _kept_edge(ax, start, end, end_radius):
     """A thin arrow that comes down from the forward graph and arrives from the side, where no node can hide it."""
     (x, y), (u, v) = start, end
     side = math.copysign(math.sqrt(0.5), x - u)
-    points = [(x, y), (x, y - 0.4 * (y - v)), (u + side, v + 1), (u + side * end_radius, v + abs(side) * end_radius)]
+    points = [
+        (x, y),
+        (x, y - 0.4 * (y - v)),
+        (u + side, v + 1),
+        (u + side * end_radius, v + abs(side) * end_radius),
+    ]
     _arrow(ax, points, KEPT, linewidth=0.9, zorder=1)
 
 
@@ -293,7 +392,9 @@ def _arrow(ax, points, color, **style):
     from matplotlib.path import Path
 
     path = Path(points, [Path.MOVETO, *[Path.CURVE4] * (len(points) - 1)])
-    ax.add_patch(FancyArrowPatch(path=path, arrowstyle="-|>", mutation_scale=8, color=color, **style))
+    ax.add_patch(
+        FancyArrowPatch(path=path, arrowstyle="-|>", mutation_scale=8, color=color, **style)
+    )
 
 
 def _node(ax, point, row, color, scale):
@@ -305,16 +406,35 @@ def _node(ax, point, row, color, scale):
     text = f"{content:g}" if op == "constant" else content if leaf else SIGNS.get(op, op)
     size = 7 if op == "sum_like" else {1: 11, 2: 11, 3: 9, 4: 8, 5: 7.5}.get(len(text), 6.5)
     fill = color if leaf else "white"
-    ax.add_patch(Circle(point, _radius(row), facecolor=fill, edgecolor=color, linewidth=1.4, zorder=3))
-    ax.annotate(text, point, ha="center", va="center", size=size * scale, linespacing=0.9, zorder=4,
-                color="white" if leaf else DEAD if color == DEAD else "black")
+    ax.add_patch(
+        Circle(point, _radius(row), facecolor=fill, edgecolor=color, linewidth=1.4, zorder=3)
+    )
+    ax.annotate(
+        text,
+        point,
+        ha="center",
+        va="center",
+        size=size * scale,
+        linespacing=0.9,
+        zorder=4,
+        color="white" if leaf else DEAD if color == DEAD else "black",
+    )
 
 
 def _texts(ax, point, radius, value, name, side, color, scale):
     """A node's value beneath it and its name on one side."""
     x, y = point
     if value:
-        ax.annotate(value, (x, y - radius - 0.05), ha="center", va="top", size=7.5 * scale, zorder=4,
-                    color=WRONG if color == WRONG else "#444444",
-                    bbox=dict(boxstyle="square,pad=0.05", facecolor="white", edgecolor="none", alpha=0.8))
-    ax.annotate(name, (x + side * 0.45, y), ha="left" if side > 0 else "right", va="center", size=10 * scale)
+        ax.annotate(
+            value,
+            (x, y - radius - 0.05),
+            ha="center",
+            va="top",
+            size=7.5 * scale,
+            zorder=4,
+            color=WRONG if color == WRONG else "#444444",
+            bbox=dict(boxstyle="square,pad=0.05", facecolor="white", edgecolor="none", alpha=0.8),
+        )
+    ax.annotate(
+        name, (x + side * 0.45, y), ha="left" if side > 0 else "right", va="center", size=10 * scale
+    )

@@ -7,9 +7,22 @@ from matplotlib.patches import Rectangle
 from common import ranks
 from common.figures import QUIET
 
-COLLECTIVES = ("broadcast", "scatter", "gather", "reduce", "all_to_all", "all_gather", "reduce_scatter", "all_reduce")
+COLLECTIVES = (
+    "broadcast",
+    "scatter",
+    "gather",
+    "reduce",
+    "all_to_all",
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+)
 NOTHING = "#ececec"
-WIDTH_IN, ROW, GAP = 7.2, 0.7, 1.2  # a row's height, and what is between panels, in widths of a cell
+WIDTH_IN, ROW, GAP = (
+    7.2,
+    0.7,
+    1.2,
+)  # a row's height, and what is between panels, in widths of a cell
 CELL = 0.62  # its height
 
 
@@ -25,8 +38,11 @@ def after(x, root):
 
 def _after(dist, x, root):
     me = dist.get_rank()
-    x, chunk, is_root = x[me], x[me, me:me + 1], me == root
-    left = {name: (chunk if name in ("scatter", "reduce_scatter") else x).clone() for name in COLLECTIVES}
+    x, chunk, is_root = x[me], x[me, me : me + 1], me == root
+    left = {
+        name: (chunk if name in ("scatter", "reduce_scatter") else x).clone()
+        for name in COLLECTIVES
+    }
     dist.broadcast(left["broadcast"], root)
     dist.scatter(left["scatter"], list(x.split(1)) if is_root else None, root)
     dist.gather(chunk, list(left["gather"].split(1)) if is_root else None, root)
@@ -60,7 +76,15 @@ def draw(held, *, columns=3):
             ax.add_patch(Rectangle((left, y), p - 0.06, CELL, color=NOTHING))
             _row(ax, left, y, p, [] if pieces is None else pieces.tolist())
             if not place % columns:
-                ax.text(left - 0.2, y + CELL / 2, f"rank {rank}", size=8, color=QUIET, ha="right", va="center")
+                ax.text(
+                    left - 0.2,
+                    y + CELL / 2,
+                    f"rank {rank}",
+                    size=8,
+                    color=QUIET,
+                    ha="right",
+                    va="center",
+                )
     ax.set(xlim=(-1.6, width - 1.6), ylim=(height - GAP, -0.8), aspect="equal")
     ax.axis("off")
     return ax
@@ -72,6 +96,22 @@ def _row(ax, left, y, p, pieces):
         parts = [divmod(bit, p) for bit in range(p * p) if bits >> bit & 1]  # (chunk, rank)
         x = left + (place if len(pieces) > 1 or not parts else parts[0][0])
         for i, (_, rank) in enumerate(parts):
-            ax.add_patch(Rectangle((x, y + CELL * i / len(parts)), 0.94, CELL / len(parts), color=f"C{rank}", linewidth=0))
-        ax.text(x + 0.47, y + CELL / 2, "".join(sorted({"abcdefgh"[chunk] for chunk, _ in parts})), size=9, color="white",
-                weight="bold", ha="center", va="center")
+            ax.add_patch(
+                Rectangle(
+                    (x, y + CELL * i / len(parts)),
+                    0.94,
+                    CELL / len(parts),
+                    color=f"C{rank}",
+                    linewidth=0,
+                )
+            )
+        ax.text(
+            x + 0.47,
+            y + CELL / 2,
+            "".join(sorted({"abcdefgh"[chunk] for chunk, _ in parts})),
+            size=9,
+            color="white",
+            weight="bold",
+            ha="center",
+            va="center",
+        )

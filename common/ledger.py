@@ -34,7 +34,12 @@ def measured(name, value, unit):
 def constant(name, value, unit, source):
     """Writes down a number to plan with (a bandwidth, a peak, a latency) and where it is from."""
     sheet = read()
-    sheet["constants"][name] = {"value": _number(name, value), "unit": unit, "source": source, "time": _now()}
+    sheet["constants"][name] = {
+        "value": _number(name, value),
+        "unit": unit,
+        "source": source,
+        "time": _now(),
+    }
     records.save(FILE, sheet)
 
 
@@ -48,7 +53,9 @@ def outcome(number):
     values = {"predicted": None, "counted": None, "measured": None}
     for entry in number["entries"]:
         known = values["measured"] is not None or values["counted"] is not None
-        if entry["kind"] != "predicted" or not known:  # what is written once the answer is known is no prediction
+        if (
+            entry["kind"] != "predicted" or not known
+        ):  # what is written once the answer is known is no prediction
             values[entry["kind"]] = entry["value"]
     return tuple(values.values())
 
@@ -62,7 +69,9 @@ def table():
     for name, number in read()["numbers"].items():
         predicted, counted, measured = outcome(number)
         ratio = _ratio(predicted, counted, measured)
-        measured = None if measured is None else float(measured)  # whole by chance: three digits all the same
+        measured = (
+            None if measured is None else float(measured)
+        )  # whole by chance: three digits all the same
         values = (show(value, number["unit"]) for value in (predicted, counted, measured))
         table.add_row(name, *values, "" if ratio is None else f"{ratio:.2f}")
     return Constrain(table, WIDTH)
@@ -83,7 +92,9 @@ def figure():
     ratios = {name: _ratio(*outcome(number)) for name, number in read()["numbers"].items()}
     ratios = {name: ratio for name, ratio in ratios.items() if ratio is not None}
     if not ratios:
-        raise ValueError("there is no calibration to draw yet: no number was predicted, then counted or measured")
+        raise ValueError(
+            "there is no calibration to draw yet: no number was predicted, then counted or measured"
+        )
     _, ax = plt.subplots(figsize=(7.2, 1.4 + 0.32 * len(ratios)))
     ax.axvline(1, color="C0")
     ax.plot(list(ratios.values()), list(ratios), "o", color="C0")
@@ -120,7 +131,9 @@ def _add(name, kind, value, unit):
     value, sheet = _number(name, value), read()
     number = sheet["numbers"].setdefault(name, {"unit": unit, "entries": []})
     if number["unit"] != unit:
-        raise ValueError(f"{name!r} is in {number['unit']!r} in the ledger, and now in {unit!r}: use one unit")
+        raise ValueError(
+            f"{name!r} is in {number['unit']!r} in the ledger, and now in {unit!r}: use one unit"
+        )
     latest = [entry["value"] for entry in number["entries"] if entry["kind"] == kind][-1:]
     if latest != [value]:  # running a cell again adds nothing
         number["entries"].append({"kind": kind, "value": value, "time": _now()})
@@ -130,7 +143,10 @@ def _add(name, kind, value, unit):
 def _is_sheet(record):
     try:
         for number in record["numbers"].values():
-            show(sum(entry["value"] for entry in number["entries"] if entry["kind"] in KINDS), number["unit"])
+            show(
+                sum(entry["value"] for entry in number["entries"] if entry["kind"] in KINDS),
+                number["unit"],
+            )
         for entry in record["constants"].values():
             show(entry["value"], entry["unit"] + entry["source"])
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -28,9 +28,16 @@ class Peaks:
 HOPPER = {"fp32": 67e12, "tf32": 494.5e12, "fp16": 989.5e12, "bf16": 989.5e12, "fp8": 1979e12}
 DATA_SHEETS = {
     "T4": Peaks("T4", 320e9, {"fp32": 8.1e12, "fp16": 65e12}, None, "NVIDIA T4 data sheet"),
-    "V100": Peaks("V100 SXM2", 900e9, {"fp32": 15.7e12, "fp16": 125e12}, None, "NVIDIA V100 data sheet"),
-    "A100": Peaks("A100 SXM 80 GB", 2039e9, {"fp32": 19.5e12, "tf32": 156e12, "fp16": 312e12, "bf16": 312e12}, None,
-                  "NVIDIA A100 data sheet"),
+    "V100": Peaks(
+        "V100 SXM2", 900e9, {"fp32": 15.7e12, "fp16": 125e12}, None, "NVIDIA V100 data sheet"
+    ),
+    "A100": Peaks(
+        "A100 SXM 80 GB",
+        2039e9,
+        {"fp32": 19.5e12, "tf32": 156e12, "fp16": 312e12, "bf16": 312e12},
+        None,
+        "NVIDIA A100 data sheet",
+    ),
     "H100": Peaks("H100 SXM", 3.35e12, HOPPER, None, "NVIDIA H100 data sheet"),
     "H200": Peaks("H200 SXM", 4.8e12, HOPPER, None, "NVIDIA H200 data sheet"),
 }
@@ -53,14 +60,18 @@ def measure_ceilings():
     on_gpu = device.has_gpu()
     where = "cuda" if on_gpu else "cpu"
     gpu_bytes = torch.cuda.get_device_properties(0).total_memory if on_gpu else 0
-    floats = min(2**28, gpu_bytes // 64) if on_gpu else 2**26  # many times the last-level cache, a small part of memory
+    floats = (
+        min(2**28, gpu_bytes // 64) if on_gpu else 2**26
+    )  # many times the last-level cache, a small part of memory
     size = 4096 if on_gpu else 1536
     formats = {"fp32": torch.float32} | (_half_format() if on_gpu else {})
     return Peaks(
         device=name(),
         bandwidth_bytes_per_s=_bandwidth_bytes_per_s(torch.ones(floats, device=where)),
-        flops_per_s={form: _matmul_flops_per_s(torch.rand(size, size, device=where, dtype=dtype))
-                     for form, dtype in formats.items()},
+        flops_per_s={
+            form: _matmul_flops_per_s(torch.rand(size, size, device=where, dtype=dtype))
+            for form, dtype in formats.items()
+        },
         overhead_s=timing.measure(torch.ones(1, device=where).mul_, 1.0).median_s,
         source=f"measured {datetime.date.today()}",
     )
@@ -70,7 +81,9 @@ def name():
     """The GPU's name; where there is none, the CPU's and how many threads PyTorch uses."""
     import torch
 
-    return device.name() if device.has_gpu() else f"{device.name()}, {torch.get_num_threads()} threads"
+    return (
+        device.name() if device.has_gpu() else f"{device.name()}, {torch.get_num_threads()} threads"
+    )
 
 
 def table(*machines):
@@ -80,14 +93,33 @@ def table(*machines):
 
     from common.ledger import show
 
-    table = Table("machine", "memory", "fp32", "tf32", "bf16 or fp16", "fp8", "source", box=rich.box.SIMPLE_HEAD,
-                  caption="Dense matrices. The data sheets of H100 and H200 print twice these tensor-core rates: for "
-                          "matrices half of whose entries are zeros.", caption_justify="left")
+    table = Table(
+        "machine",
+        "memory",
+        "fp32",
+        "tf32",
+        "bf16 or fp16",
+        "fp8",
+        "source",
+        box=rich.box.SIMPLE_HEAD,
+        caption="Dense matrices. The data sheets of H100 and H200 print twice these tensor-core rates: for "
+        "matrices half of whose entries are zeros.",
+        caption_justify="left",
+    )
     for peaks in machines:
         rates = peaks.flops_per_s
-        rates = [rates.get("fp32"), rates.get("tf32"), rates.get("bf16") or rates.get("fp16"), rates.get("fp8")]
-        table.add_row(peaks.device, show(peaks.bandwidth_bytes_per_s, "B/s"), *(show(rate, "FLOP/s") for rate in rates),
-                      peaks.source)
+        rates = [
+            rates.get("fp32"),
+            rates.get("tf32"),
+            rates.get("bf16") or rates.get("fp16"),
+            rates.get("fp8"),
+        ]
+        table.add_row(
+            peaks.device,
+            show(peaks.bandwidth_bytes_per_s, "B/s"),
+            *(show(rate, "FLOP/s") for rate in rates),
+            peaks.source,
+        )
     return table
 
 
@@ -97,8 +129,10 @@ def _bandwidth_bytes_per_s(x):
     A processor that copies may first read the line that it is going to write: three transfers where two are counted.
     """
     y = x.clone()
-    time_s = min(min(timing.measure(function, *args, min_time_s=0.4).times_s)
-                 for function, args in ((y.copy_, (x,)), (x.mul_, (1.0,))))
+    time_s = min(
+        min(timing.measure(function, *args, min_time_s=0.4).times_s)
+        for function, args in ((y.copy_, (x,)), (x.mul_, (1.0,)))
+    )
     return 2 * x.numel() * x.itemsize / time_s
 
 

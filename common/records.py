@@ -6,7 +6,8 @@ import os
 import pathlib
 import warnings
 
-LABS = pathlib.Path(__file__).parent.parent / "labs"
+from common.paths import LABS
+
 _unsaved = {}  # what a folder that refuses to be written would lose, for as long as this process lives
 
 
@@ -31,7 +32,10 @@ def load(name, is_valid):
         problem = error.strerror
     except ValueError:
         problem = "it is no JSON"
-    warnings.warn(f"{path} can't be read ({problem}); {_put_aside(path)}, and a new one is begun.", stacklevel=3)
+    warnings.warn(
+        f"{path} can't be read ({problem}); {_put_aside(path)}, and a new one is begun.",
+        stacklevel=3,
+    )
     return None
 
 
@@ -46,8 +50,11 @@ def save(name, record):
         _unsaved.pop(path, None)
     except OSError as error:
         if path not in _unsaved:
-            warnings.warn(f"{path} can't be written ({error.strerror}); it is kept for this session only. "
-                          "The environment variable COURSE_FOLDER names another folder.", stacklevel=3)
+            warnings.warn(
+                f"{path} can't be written ({error.strerror}); it is kept for this session only. "
+                "The environment variable COURSE_FOLDER names another folder.",
+                stacklevel=3,
+            )
         _unsaved[path] = record
         with contextlib.suppress(OSError):
             partial.unlink()

@@ -7,7 +7,9 @@ import timeit
 
 import numpy as np
 
-EVICTION_BYTES = 256 * 2**20  # several times the last-level cache of the machines the course expects
+EVICTION_BYTES = (
+    256 * 2**20
+)  # several times the last-level cache of the machines the course expects
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +73,9 @@ def _warm_times_s(call, min_time_s):
     """Seconds a call, for some twenty blocks of calls that follow each other."""
     from torch.utils import benchmark
 
-    timer = timeit.Timer(call, timer=benchmark.timer)  # PyTorch's clock: it waits for the GPU before it is read
+    timer = timeit.Timer(
+        call, timer=benchmark.timer
+    )  # PyTorch's clock: it waits for the GPU before it is read
     single_s = timer.repeat(3, number=1)
     if sum(single_s) >= min_time_s:
         return single_s

@@ -2,6 +2,7 @@
 
 PyTorch stands behind both, so that checks and drawings have a witness that is not the student's own arithmetic.
 """
+
 import math
 import operator
 
@@ -24,10 +25,15 @@ def positions(view):
         reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
         low, high = offset + sum(r for r in reach if r < 0), offset + sum(r for r in reach if r > 0)
         if low < 0 or high >= CELLS or min(strides, default=0) < 0:
-            raise ValueError(f"{view} reads the positions {low:,} to {high:,}: "
-                             f"strides must be at least 0, positions 0 to {CELLS - 1:,}")
+            raise ValueError(
+                f"{view} reads the positions {low:,} to {high:,}: "
+                f"strides must be at least 0, positions 0 to {CELLS - 1:,}"
+            )
     else:
-        strides, offset = [max(stride, 0) for stride in strides], max(offset, 0)  # nothing is read, wherever that is
+        strides, offset = (
+            [max(stride, 0) for stride in strides],
+            max(offset, 0),
+        )  # nothing is read, wherever that is
     return STORAGE.as_strided(shape, strides, offset)
 
 
@@ -58,7 +64,7 @@ def random_view(rng, axes, *, smallest=0):
     Sizes run from smallest, 0 or 1, to 5, the offset from 0; with up to four axes it reads no position beyond 627.
     """
     shape = [max(smallest, SIZES[draw]) for draw in rng.integers(len(SIZES), size=axes).tolist()]
-    x = STORAGE[int(rng.integers(4)):][:math.prod(shape)].view(shape)
+    x = STORAGE[int(rng.integers(4)) :][: math.prod(shape)].view(shape)
     permuting, slicing, broadcasting = rng.integers(2, size=3).tolist()
     if permuting:
         x = x.permute(rng.permutation(axes).tolist())
@@ -74,13 +80,20 @@ def random_slice(rng, view, *, smallest=0):
     """(axis, start, stop, step) of a slice of one axis, at least smallest long, at random; a step of 1 to 3."""
     axis = int(rng.integers(len(view[0])))
     start = int(rng.integers(view[0][axis] + 1 - smallest))
-    return axis, start, int(rng.integers(start + smallest, view[0][axis] + 1)), int(rng.integers(1, 4))
+    return (
+        axis,
+        start,
+        int(rng.integers(start + smallest, view[0][axis] + 1)),
+        int(rng.integers(1, 4)),
+    )
 
 
 def random_shape(rng, elements):
     """A shape with that many elements, up to five axes of it, at random."""
     if elements == 0:
-        return tuple(rng.permutation([0, *rng.integers(0, 4, int(rng.integers(3))).tolist()]).tolist())
+        return tuple(
+            rng.permutation([0, *rng.integers(0, 4, int(rng.integers(3))).tolist()]).tolist()
+        )
     shape = [1] * int(rng.integers(2))
     while elements > 1 and len(shape) < 4:
         divisors = [d for d in range(2, elements + 1) if elements % d == 0]
@@ -93,11 +106,16 @@ def _parts(view):
     """Shape, strides and offset as ints; ValueError unless it is a view."""
     try:
         shape, strides, offset = view
-        shape, strides = [operator.index(size) for size in shape], [operator.index(stride) for stride in strides]
+        shape, strides = (
+            [operator.index(size) for size in shape],
+            [operator.index(stride) for stride in strides],
+        )
         offset = operator.index(offset)
     except (TypeError, ValueError):
         shape = strides = None
     if shape is None or len(shape) != len(strides) or min(shape, default=0) < 0:
-        raise ValueError("a view is (shape, strides, offset): two tuples of ints, equally long, and an int; "
-                         f"this is {view!r:.200}")
+        raise ValueError(
+            "a view is (shape, strides, offset): two tuples of ints, equally long, and an int; "
+            f"this is {view!r:.200}"
+        )
     return shape, strides, offset

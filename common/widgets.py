@@ -1,4 +1,5 @@
 """Widgets over the course's drawings. Each only chooses the arguments of a drawing that can be called without it."""
+
 import itertools
 
 from common import drawings
@@ -30,4 +31,6 @@ def permuted_and_sliced():
     shape.observe(offer_orders, names="value")
     picture = ipywidgets.interactive_output(draw, {"order": order, "start": start, "step": step})
     picture.layout.min_height = "335px"  # the tallest: what stands below does not jump
-    return ipywidgets.VBox([ipywidgets.HBox([shape, order]), ipywidgets.HBox([start, step]), picture])
+    return ipywidgets.VBox(
+        [ipywidgets.HBox([shape, order]), ipywidgets.HBox([start, step]), picture]
+    )

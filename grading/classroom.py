@@ -15,12 +15,15 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import forkserver, get_all_start_methods, get_context, parent_process
 
-from grading import lab as labs
-from grading import notebook, report
-from grading.jail import JAILS, JailError, prove
+from common.paths import ROOT
+from grading import report
+from grading.jail.choice import JAILS, JailError
+from grading.source import labs, notebook
 from grading.submissions import Submission
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported: the cores are for several notebooks at once
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # before PyTorch is imported: the cores are for several notebooks at once
 
 READ_S = 20
 FIRST_USE = {  # modules, with hundreds more, that are imported when what these words name is first used
@@ -28,7 +31,10 @@ FIRST_USE = {  # modules, with hundreds more, that are imported when what these 
     "torch.fx.experimental.symbolic_shapes": re.compile(r"\b(autograd|backward|requires_grad)\b"),
     "torch._dynamo": re.compile(r"\bFlopCounterMode\(|\bTorchDispatchMode\b"),
 }
-IN_WORKER, IN_GRADER = {"setup", "hole", "driver"}, {"setup", "check"}  # the tags of the cells that run there
+IN_WORKER, IN_GRADER = (
+    {"setup", "hole", "driver"},
+    {"setup", "check"},
+)  # the tags of the cells that run there
 UNPARSABLE = "Python gave up on the text of this notebook's cells: please look at it."
 DIED = "The grading process itself died on this notebook: please look at it."
 
@@ -74,7 +80,17 @@ class Job:
     modules: tuple = ()
 
 
-def grade_class(handed_in, kept, seeds, processes, jail, *, hidden=(), scheduler=None, progress=lambda done, of: None):
+def grade_class(
+    handed_in,
+    kept,
+    seeds,
+    processes,
+    jail,
+    *,
+    hidden=(),
+    scheduler=None,
+    progress=lambda done, of: None,
+):
     """[Graded], one a submission. What an earlier run graded, or equal answers did in this one, is not graded again.
 
     handed_in: [Submission]. kept: a store.Store. seeds: {lab: of its checks' random cases}. jail: its name; it is proved before
@@ -89,7 +105,13 @@ def grade_class(handed_in, kept, seeds, processes, jail, *, hidden=(), scheduler
             job = Job(submission.lab, text[0], seeds[submission.lab], jail, warm)
             alike.setdefault(kept.key(job), (job, []))[1].append(submission)
         else:
-            graded.append(Graded(submission, lab(submission.lab), _all_alike(submission, "error", text or UNPARSABLE)))
+            graded.append(
+                Graded(
+                    submission,
+                    lab(submission.lab),
+                    _all_alike(submission, "error", text or UNPARSABLE),
+                )
+            )
     results = {key: kept.get(key) for key in alike}
     left = {job: key for key, (job, _) in alike.items() if results[key] is None}
     progress(0, len(left))
@@ -108,8 +130,12 @@ def grade_class(handed_in, kept, seeds, processes, jail, *, hidden=(), scheduler
         for submission in group:
             found = results[key] or DIED
             found = _all_alike(submission, "died", found) if isinstance(found, str) else found
-            graded.append(Graded(submission, lab(job.lab), found, *texts[submission], kept=job not in left))
-    return sorted(graded, key=lambda one: (one.submission.student, one.submission.lab, one.submission.attempt))
+            graded.append(
+                Graded(submission, lab(job.lab), found, *texts[submission], kept=job not in left)
+            )
+    return sorted(
+        graded, key=lambda one: (one.submission.student, one.submission.lab, one.submission.attempt)
+    )
 
 
 def counting(graded):
@@ -118,7 +144,10 @@ def counting(graded):
     for one in graded:
         if one.submission.counts:
             groups.setdefault((one.submission.student, one.submission.lab), []).append(one)
-    return [max(group, key=lambda one: (one.points, -one.submission.attempt)) for group in groups.values()]
+    return [
+        max(group, key=lambda one: (one.points, -one.submission.attempt))
+        for group in groups.values()
+    ]
 
 
 def grade_one(submission, seed=0, jail="none"):
@@ -126,14 +155,22 @@ def grade_one(submission, seed=0, jail="none"):
     try:
         answers = notebook.read_answers(lab(submission.lab), submission.path)
     except (ValueError, OSError) as problem:
-        return Graded(submission, lab(submission.lab), _all_alike(submission, "error", _reason(problem, submission)))
+        return Graded(
+            submission,
+            lab(submission.lab),
+            _all_alike(submission, "error", _reason(problem, submission)),
+        )
     results = grade(Job(submission.lab, answers, seed, jail, modules([submission.lab], IN_WORKER)))
     results = _all_alike(submission, "died", results) if isinstance(results, str) else results
     return Graded(submission, lab(submission.lab), results, answers)
 
 
 def _reason(problem, submission):
-    return str(problem) if isinstance(problem, ValueError) else f"{submission.path.name} can't be read: {problem.strerror}"
+    return (
+        str(problem)
+        if isinstance(problem, ValueError)
+        else f"{submission.path.name} can't be read: {problem.strerror}"
+    )
 
 
 def _all_alike(submission, status, reason):
@@ -148,8 +185,12 @@ def cores():
 
 def read(submission):
     """({exercise: Answer}, written answers) of a submission, or a sentence that says why there is none."""
-    if hasattr(signal, "setitimer"):  # it ends the process: what Python's own parser chokes on, no exception stops
-        signal.setitimer(signal.ITIMER_PROF, READ_S)  # of its own time: another program's load is nobody's fault
+    if hasattr(
+        signal, "setitimer"
+    ):  # it ends the process: what Python's own parser chokes on, no exception stops
+        signal.setitimer(
+            signal.ITIMER_PROF, READ_S
+        )  # of its own time: another program's load is nobody's fault
     try:
         path, of = submission.path, lab(submission.lab)
         return notebook.read_answers(of, path), notebook.written_answers(of, path)
@@ -177,14 +218,18 @@ def each(function, items, processes, names):
                 continue
             except BrokenProcessPool:
                 pass
-        for item in left[:processes]:  # those that may have been in work go alone, so that the culprit is known
+        for item in left[
+            :processes
+        ]:  # those that may have been in work go alone, so that the culprit is known
             left.remove(item)
             yield item, _alone(function, item, names)
 
 
 def _alone(function, item, names):
     with _pool(function, 1, names) as pool:
-        pool.submit(os.getpid).result()  # a process that can't even start is no student's fault, and raises here
+        pool.submit(
+            os.getpid
+        ).result()  # a process that can't even start is no student's fault, and raises here
         try:
             return pool.submit(function, item).result()
         except BrokenProcessPool:
@@ -205,7 +250,9 @@ def grade_on(scheduler, jobs, jail):
     try:
         client = Client(scheduler, timeout="10s")
     except (OSError, ValueError) as problem:
-        raise NoWorkers(f"no Dask scheduler answers at {scheduler} ({type(problem).__name__})") from None
+        raise NoWorkers(
+            f"no Dask scheduler answers at {scheduler} ({type(problem).__name__})"
+        ) from None
     with client:
         codes = set(client.run(store.code).values())
         if codes != {store.code()}:
@@ -231,10 +278,16 @@ def _prove_apart(jail, hidden, names):
         try:
             pool.submit(_prove, jail, hidden).result()
         except BrokenProcessPool:
-            raise JailError(f"the jail {jail} does not hold: the process that tried it was ended; nothing is graded") from None
+            raise JailError(
+                f"the jail {jail} does not hold: the process that tried it was ended; nothing is graded"
+            ) from None
 
 
 def _prove(jail, hidden):
+    from grading.proof import (
+        prove,
+    )  # and with it PyTorch, which the process of a class does without
+
     prove(JAILS[jail], hidden)
 
 
@@ -245,7 +298,10 @@ def _pool(function, processes, names):
     if forked:
         _prepare(names)
     return ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_begin, initargs=(context.Value("i", 0), processes, sorted(names))
+        processes,
+        mp_context=context,
+        initializer=_begin,
+        initargs=(context.Value("i", 0), processes, sorted(names)),
     )
 
 
@@ -258,8 +314,10 @@ def _prepare(names):
 
 def _proved(jail):
     """What is wrong with the jail on this machine, in a sentence; "" if it holds. In a process of its own: it needs signals."""
-    command = "import sys; from grading import jail; jail.prove(jail.choose(sys.argv[1]))"
-    tried = subprocess.run([sys.executable, "-c", command, jail], cwd=labs.ROOT, capture_output=True, text=True)
+    command = "import sys; from grading import proof; from grading.jail import choice; proof.prove(choice.choose(sys.argv[1]))"
+    tried = subprocess.run(
+        [sys.executable, "-c", command, jail], cwd=ROOT, capture_output=True, text=True
+    )
     return tried.stderr.strip().splitlines()[-1].partition(": ")[2] if tried.returncode else ""
 
 
@@ -287,8 +345,10 @@ def grade(job):
     from grading import score
 
     try:
-        warm = nursery(job.jail, job.modules)
-        for _ in range(2):  # again where the warm process came to harm: a machine short of memory is no student's fault
+        warm = fork_server(job.jail, job.modules)
+        for _ in range(
+            2
+        ):  # again where the warm process came to harm: a machine short of memory is no student's fault
             lost = warm.lost
             results = score.score(lab(job.lab), job.answers, warm, job.seed)
             if warm.lost == lost:
@@ -305,11 +365,11 @@ def lab(name):
 
 
 @functools.cache
-def nursery(jail="none", modules=()):
+def fork_server(jail="none", modules=()):
     """One warm process for all the notebooks that this process grades."""
-    from grading.run import Nursery
+    from grading.worker.client import ForkServer
 
-    warm = Nursery(*modules, jail=JAILS[jail], bare=True)
+    warm = ForkServer(*modules, jail=JAILS[jail], bare=True)
     atexit.register(warm.close)
     gc.freeze()  # what is imported by now lives for ever: no collection needs to look at it
     return warm
@@ -324,7 +384,9 @@ def modules(names, tags):
     for name in names:
         cells = [cell.source for cell in lab(name).cells if cell.tags & tags]
         found |= {module for module, words in FIRST_USE.items() if any(map(words.search, cells))}
-        for node in ast.walk(ast.parse("\n".join(cell.source for cell in lab(name).cells if "setup" in cell.tags))):
+        for node in ast.walk(
+            ast.parse("\n".join(cell.source for cell in lab(name).cells if "setup" in cell.tags))
+        ):
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):

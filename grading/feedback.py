@@ -7,8 +7,9 @@ from pathlib import Path
 
 import jinja2
 
-from grading import holes, mistakes
-from grading.files import replace
+from common.files import replace
+from grading import mistakes
+from grading.source import holes
 
 SHORT_MESSAGE = 4000
 
@@ -18,7 +19,10 @@ def template(name):
     """A page of this folder, to be rendered."""
     # What students wrote is escaped; the pages allow no scripts besides.
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     return environment.get_template(name)
 
@@ -30,7 +34,10 @@ def write_students(graded, folder):
     """
     folder.mkdir(parents=True, exist_ok=True)
     for student in sorted({one.submission.student for one in graded}):
-        theirs = sorted((one for one in graded if one.submission.student == student), key=lambda one: one.lab.name)
+        theirs = sorted(
+            (one for one in graded if one.submission.student == student),
+            key=lambda one: one.lab.name,
+        )
         page = template("feedback.html").render(student=student, labs=[_lab(one) for one in theirs])
         replace(folder / f"{student}.html", page)
 
@@ -39,15 +46,28 @@ def write_answers(graded, folder):
     """One page a lab that asks for prose: each question with what each student wrote."""
     for lab in {one.lab.name: one.lab for one in graded}.values():
         written = {one.submission.student: one.written for one in graded if one.lab is lab}
-        questions = [holes.stub(cell.source).replace(holes.BLANK, "").strip() for cell in lab.cells if "answer" in cell.tags]
+        questions = [
+            holes.stub(cell.source).replace(holes.BLANK, "").strip()
+            for cell in lab.cells
+            if "answer" in cell.tags
+        ]
         if not questions:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         by_question = [
-            (question, [(student, dict(texts).get(question, "")) for student, texts in sorted(written.items())])
+            (
+                question,
+                [
+                    (student, dict(texts).get(question, ""))
+                    for student, texts in sorted(written.items())
+                ],
+            )
             for question in questions
         ]
-        replace(folder / f"{lab.name}.html", template("answers.html").render(title=title(lab), questions=by_question))
+        replace(
+            folder / f"{lab.name}.html",
+            template("answers.html").render(title=title(lab), questions=by_question),
+        )
 
 
 def title(lab):

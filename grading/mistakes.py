@@ -18,7 +18,10 @@ def _sentences(sources):
     found = []
     for node in (node for source in sources for node in ast.walk(ast.parse(source))):
         if isinstance(node, ast.JoinedStr):
-            text = "".join(re.escape(part.value) if isinstance(part, ast.Constant) else ".*" for part in node.values)
+            text = "".join(
+                re.escape(part.value) if isinstance(part, ast.Constant) else ".*"
+                for part in node.values
+            )
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = re.escape(node.value)
         else:

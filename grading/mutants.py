@@ -18,9 +18,8 @@ from multiprocessing import get_context
 from rich.console import Console
 from rich.progress import track
 
-from grading import holes
-from grading import lab as labs
-from grading.classroom import lab, nursery
+from grading.classroom import fork_server, lab
+from grading.source import holes, labs
 
 
 def mutants(source):
@@ -30,7 +29,9 @@ def mutants(source):
     found = {}
     for text in [*_swapped(solution), *_dropped(solution)]:
         changed = [
-            line[2:] for line in difflib.ndiff(solution.splitlines(), text.splitlines()) if line.startswith("- ")
+            line[2:]
+            for line in difflib.ndiff(solution.splitlines(), text.splitlines())
+            if line.startswith("- ")
         ]
         if changed and not kept.intersection(changed) and _compiles(text):
             found[text] = None
@@ -63,7 +64,11 @@ def _rounded(solution, text):
 
 def _numbers(text):
     nodes = ast.walk(ast.parse(text))
-    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, (int, float))]
+    return [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, (int, float))
+    ]
 
 
 def _dropped(solution):
@@ -75,7 +80,13 @@ def _dropped(solution):
         for statement in [*getattr(node, "body", []), *getattr(node, "orelse", [])]:
             if not isinstance(statement, (ast.Pass, ast.FunctionDef)):
                 indent = " " * statement.col_offset
-                yield "\n".join([*lines[: statement.lineno - 1], f"{indent}pass", *lines[statement.end_lineno :]])
+                yield "\n".join(
+                    [
+                        *lines[: statement.lineno - 1],
+                        f"{indent}pass",
+                        *lines[statement.end_lineno :],
+                    ]
+                )
 
 
 def _compiles(text):
@@ -91,15 +102,25 @@ def survives(job):
     from grading import score
 
     name, exercise, text = job
-    answers = {hole: holes.Answer(solved) for hole, solved in (lab(name).solution | {exercise: text}).items()}
-    (result,) = score.score(lab(name), answers, nursery(), only=[exercise])
+    answers = {
+        hole: holes.Answer(solved)
+        for hole, solved in (lab(name).solution | {exercise: text}).items()
+    }
+    (result,) = score.score(lab(name), answers, fork_server(), only=[exercise])
     return result.status == "passed"
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m grading.mutants", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m grading.mutants", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("lab")
-    parser.add_argument("--most", type=int, default=60, help="mutants of one hole, drawn where it has more (default: 60)")
+    parser.add_argument(
+        "--most",
+        type=int,
+        default=60,
+        help="mutants of one hole, drawn where it has more (default: 60)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     options = parser.parse_args(arguments)
     console = Console(highlight=False, soft_wrap=True)
@@ -115,19 +136,39 @@ def main(arguments=None):
         jobs += [(name, exercise.name, text) for text in drawn]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         alive = list(
-            track(pool.map(survives, jobs), total=len(jobs), description=f"mutants of {name}", console=console)
+            track(
+                pool.map(survives, jobs),
+                total=len(jobs),
+                description=f"mutants of {name}",
+                console=console,
+            )
         )
     for exercise in lab(name).exercises:
-        of = [(text, lives) for (_, hole, text), lives in zip(jobs, alive, strict=True) if hole == exercise.name]
+        of = [
+            (text, lives)
+            for (_, hole, text), lives in zip(jobs, alive, strict=True)
+            if hole == exercise.name
+        ]
         console.print(
-            f"{exercise.number} {exercise.name}: {sum(not lives for _, lives in of)} of {len(of)} caught", markup=False
+            f"{exercise.number} {exercise.name}: {sum(not lives for _, lives in of)} of {len(of)} caught",
+            markup=False,
         )
         solution = holes.solved(exercise.hole.source).splitlines()
         for text in (text for text, lives in of if lives):
-            change = [line for line in difflib.ndiff(solution, text.splitlines()) if line[:2] in ("- ", "+ ")]
-            console.print("    passes: " + "  ->  ".join(" ".join(line.split()) for line in change), markup=False)
+            change = [
+                line
+                for line in difflib.ndiff(solution, text.splitlines())
+                if line[:2] in ("- ", "+ ")
+            ]
+            console.print(
+                "    passes: " + "  ->  ".join(" ".join(line.split()) for line in change),
+                markup=False,
+            )
     caught = len(jobs) - sum(alive)
-    console.print(f"{name}: {caught} of {len(jobs)} mutants caught ({caught / max(len(jobs), 1):.1%})", markup=False)
+    console.print(
+        f"{name}: {caught} of {len(jobs)} mutants caught ({caught / max(len(jobs), 1):.1%})",
+        markup=False,
+    )
     return 0
 
 

@@ -12,31 +12,37 @@ import numpy as np
 import torch
 
 from common import sources
-from grading import holes, replay
-from grading.confinement import MEMORY_BYTES
-from grading.notebook import read_answers as read_answers
+from grading.jail.confinement import MEMORY_BYTES
 from grading.report import Result
-from grading.run import CELL_S, Session, WorkerEnded, names_in
+from grading.source import holes
+from grading.source.notebook import read_answers as read_answers
+from grading.worker import replay
+from grading.worker.client import WorkerEnded
+from grading.worker.remote import names_in
+from grading.worker.session import CELL_S, Session
 
 
 class CheckTimeout(BaseException):
     """A check went on in the grader itself for too long."""
 
 
-def score(lab, answers, nursery, seed=0, only=None):
+def score(lab, answers, fork_server, seed=0, only=None):
     """The results of a lab's exercises, in order.
 
     answers: {name of the exercise: Answer}. seed: of the checks' generators. only: the names of the exercises to check.
     """
-    session = Session(nursery, worker_cells(lab, answers))
+    session = Session(fork_server, worker_cells(lab, answers))
     try:
-        exercises = [exercise for exercise in lab.exercises if only is None or exercise.name in only]
+        exercises = [
+            exercise for exercise in lab.exercises if only is None or exercise.name in only
+        ]
         if not any(answers[exercise.name].attempted for exercise in exercises):
             return [_unchecked(exercise, answers[exercise.name]) for exercise in exercises]
         with own_default_dtype():
             names = check_names(lab, session)
             return [
-                _unchecked(exercise, answers[exercise.name]) or _checked(lab, exercise, session, names, seed)
+                _unchecked(exercise, answers[exercise.name])
+                or _checked(lab, exercise, session, names, seed)
                 for exercise in exercises
             ]
     finally:
@@ -114,8 +120,14 @@ def _checked(lab, exercise, session, names, seed):
         if problem is None:
             points += check.points
         elif message is None:
-            limit_s, tried = (CELL_S, f"The cell of `{exercise.name}`") if not_there else (check.limit_s, exercise.name)
-            status, message = explain(problem, lab, exercise, getattr(problem, "tried", tried), limit_s)
+            limit_s, tried = (
+                (CELL_S, f"The cell of `{exercise.name}`")
+                if not_there
+                else (check.limit_s, exercise.name)
+            )
+            status, message = explain(
+                problem, lab, exercise, getattr(problem, "tried", tried), limit_s
+            )
     if message is None:
         status, message = "passed", ""
     elif points:
@@ -136,7 +148,9 @@ def _run(lab, check, session, names, seed):
             return None
     worker = session.worker
     plain = worker.wire.socket
-    stand_in = worker.wire.socket = replay.Prompter(plain, before) if before else replay.Recorder(plain)
+    stand_in = worker.wire.socket = (
+        replay.Prompter(plain, before) if before else replay.Recorder(plain)
+    )
     try:
         problem = _execute(check, session, names, seed)
     except replay.Diverged:
@@ -147,7 +161,12 @@ def _run(lab, check, session, names, seed):
     if before:
         if stand_in.tape and worker.pid is not None:  # an answer is left over
             worker.end()
-    elif problem is None and session.worker is worker and session.kernels is None and not session.ranks:
+    elif (
+        problem is None
+        and session.worker is worker
+        and session.kernels is None
+        and not session.ranks
+    ):
         TAPES.keep(key, stand_in.tape)
     return problem
 
@@ -157,14 +176,18 @@ TAPES = replay.Tapes()
 
 @functools.cache
 def _repeatable(lab):
-    return replay.repeatable([check.source for exercise in lab.exercises for check in exercise.checks])
+    return replay.repeatable(
+        [check.source for exercise in lab.exercises for check in exercise.checks]
+    )
 
 
 @functools.cache
 def _fetched(lab):
     """The names of values, not functions, that holes and drivers define."""
     cells = [cell for cell in lab.cells if cell.tags & {"hole", "driver"}]
-    return frozenset(name for cell in cells for name in set(cell.names) - set(holes.callable_names(cell.source)))
+    return frozenset(
+        name for cell in cells for name in set(cell.names) - set(holes.callable_names(cell.source))
+    )
 
 
 def _execute(check, session, names, seed):
@@ -215,18 +238,31 @@ def explain(problem, lab, exercise, tried, limit_s):
     if isinstance(problem, CheckTimeout):
         return "timeout", f"{exercise.name}: {problem}."
     if isinstance(problem, NotImplementedError):
-        other = next((e for e in lab.exercises if f"Exercise {e.number}:" in str(problem)), exercise)
+        other = next(
+            (e for e in lab.exercises if f"Exercise {e.number}:" in str(problem)), exercise
+        )
         if other != exercise:
-            return "failed", f"{tried} needs `{other.name}` (exercise {other.number}), which is not there yet."
+            return (
+                "failed",
+                f"{tried} needs `{other.name}` (exercise {other.number}), which is not there yet.",
+            )
         return "not attempted", f"{tried} is not there yet: {problem}."
     if told := getattr(problem, "remote", None):
         if told["text"].startswith(f"{tried}, line "):  # a simulator's own sentence
             return "failed", told["text"]
         line = f" (line {told['line']}: `{told['code']}`)" if told["line"] else ""
-        hint = " What should count stands in the hole's cell." if isinstance(problem, NameError) else ""
-        hint = f" {MEMORY_BYTES >> 30} GB are allowed." if isinstance(problem, MemoryError) else hint
+        hint = (
+            " What should count stands in the hole's cell."
+            if isinstance(problem, NameError)
+            else ""
+        )
+        hint = (
+            f" {MEMORY_BYTES >> 30} GB are allowed." if isinstance(problem, MemoryError) else hint
+        )
         text = f": {told['text']}" if told["text"] else ""
-        return "failed" if hasattr(problem, "tried") else "error", f"{tried} raised {told['type']}{text}{line}.{hint}"
+        return "failed" if hasattr(
+            problem, "tried"
+        ) else "error", f"{tried} raised {told['type']}{text}{line}.{hint}"
     if isinstance(problem, AssertionError):
         return "failed", str(problem) or f"{exercise.name}: this does not hold: `{_line(problem)}`."
     return (
@@ -237,11 +273,15 @@ def explain(problem, lab, exercise, tried, limit_s):
 
 def _line(problem):
     """The line of the check that a problem came from."""
-    lines = [frame.line for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == "<check>"]
+    lines = [
+        frame.line
+        for frame in traceback.extract_tb(problem.__traceback__)
+        if frame.filename == "<check>"
+    ]
     return lines[-1] if lines else "?"
 
 
-def score_together(lab, answers, nursery, only):
+def score_together(lab, answers, fork_server, only):
     """{exercise: what its check raised, as text, or None}, with checks and holes in one process as in a notebook.
 
     The gate wants the same verdict from both ways, of the same random cases.
@@ -250,13 +290,16 @@ def score_together(lab, answers, nursery, only):
     for exercise in lab.exercises:
         if exercise.name not in only:
             continue
-        session = Session(nursery, worker_cells(lab, answers))
+        session = Session(fork_server, worker_cells(lab, answers))
         try:
             problem = session.ready_problem(exercise.name)
             for check in exercise.checks:
                 session.allow(check.limit_s)
                 if problem is None:
-                    session.execute(f"rng = __import__('numpy').random.default_rng({_drawn_from(check, 0)})", "rng")
+                    session.execute(
+                        f"rng = __import__('numpy').random.default_rng({_drawn_from(check, 0)})",
+                        "rng",
+                    )
                     session.execute(check.source, "check")
         except (Exception, WorkerEnded) as raised:
             problem = raised

@@ -20,7 +20,9 @@ def secret(path):
     except UnicodeDecodeError:
         text = ""
     if not (text.isascii() and text.isdecimal()):
-        raise NoSecret(f"{path} holds no seed: one number of 0 or more, or no such file, and one is drawn")
+        raise NoSecret(
+            f"{path} holds no seed: one number of 0 or more, or no such file, and one is drawn"
+        )
     return int(text)
 
 

@@ -6,9 +6,10 @@ import functools
 import hashlib
 import json
 
-from grading.files import replace
-from grading.lab import ROOT, SOURCES
+from common.files import replace
+from common.paths import ROOT
 from grading.report import Result
+from grading.source.labs import SOURCES
 
 
 class Busy(Exception):
@@ -35,7 +36,12 @@ class Store:
         if self.fresh:
             return None
         try:
-            return [Result(**result) for result in json.loads((self.folder / "graded" / f"{key}.json").read_text("utf-8"))]
+            return [
+                Result(**result)
+                for result in json.loads(
+                    (self.folder / "graded" / f"{key}.json").read_text("utf-8")
+                )
+            ]
         except (OSError, ValueError, TypeError):
             return None
 
@@ -57,5 +63,7 @@ class Store:
 def code():
     """A hash of the grader's and the labs' code."""
     files = [path for folder in ("grading", "common") for path in (ROOT / folder).rglob("*.py")]
-    text = "\0".join(f"{path.relative_to(ROOT)}\0{path.read_text('utf-8')}" for path in sorted(files))
+    text = "\0".join(
+        f"{path.relative_to(ROOT)}\0{path.read_text('utf-8')}" for path in sorted(files)
+    )
     return hashlib.sha256(text.encode()).hexdigest()

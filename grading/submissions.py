@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from grading import lab as labs
+from grading.source import labs
 
 TIME = re.compile(r"(20\d\d)-?(\d\d)-?(\d\d)[T_ -]?(\d\d)[:.h-]?(\d\d)(?:[:.m-]?(\d\d))?(Z?)")
 NUMBER = re.compile(r"[-_ ]\(?(\d{1,3})\)?$")
@@ -34,7 +34,9 @@ def find(folder, deadlines=None, count="last"):
     count: which attempt counts, "first", "last" or (each of them, for the points to decide) "best".
     """
     found, strays = {}, []
-    for student in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
+    for student in sorted(
+        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+    ):
         for path in sorted(_notebooks(student)):
             name = None if path.is_symlink() else _lab_of(path)
             if name is None:
@@ -48,7 +50,9 @@ def find(folder, deadlines=None, count="last"):
         for attempt, path in enumerate(paths, 1):
             time_s = handed_in_s(path, student)
             late_s = max(0, round(time_s - deadlines[name])) if name in (deadlines or {}) else None
-            ordered.append(Submission(student.name, name, path, time_s, attempt, late_s, path in counting))
+            ordered.append(
+                Submission(student.name, name, path, time_s, attempt, late_s, path in counting)
+            )
     return ordered, strays
 
 
@@ -57,10 +61,16 @@ def _notebooks(student):
     folders = [student]
     with contextlib.suppress(FileNotFoundError):
         inside = (path for path in student.iterdir() if path.is_dir())
-        folders += [path for path in inside if not path.name.startswith(".") and not path.is_symlink()]
+        folders += [
+            path for path in inside if not path.name.startswith(".") and not path.is_symlink()
+        ]
     for folder in folders:
         with contextlib.suppress(PermissionError, FileNotFoundError):
-            yield from (path for path in folder.iterdir() if path.suffix == ".ipynb" and not path.name.startswith("."))
+            yield from (
+                path
+                for path in folder.iterdir()
+                if path.suffix == ".ipynb" and not path.name.startswith(".")
+            )
 
 
 def _lab_of(path):
@@ -74,7 +84,12 @@ def _place(path, name, student):
     """What attempts are ordered by: copies that Jupyter made first, then numbers, then the time."""
     rest = path.stem.removeprefix(name)
     number = NUMBER.search(rest)
-    return "-Copy" not in rest, int(number[1]) if number and not TIME.search(rest) else 0, handed_in_s(path, student), path.name
+    return (
+        "-Copy" not in rest,
+        int(number[1]) if number and not TIME.search(rest) else 0,
+        handed_in_s(path, student),
+        path.name,
+    )
 
 
 def handed_in_s(path, student):
@@ -82,7 +97,9 @@ def handed_in_s(path, student):
     timestamp.txt beside it, else by the file's own time. A time with no zone is this machine's. student: their folder."""
     beside = path.parent / "timestamp.txt"
     with contextlib.suppress(OSError, ValueError):
-        return datetime.fromisoformat(beside.read_text(encoding="utf-8")[:40].strip().replace(" UTC", "+00:00")).timestamp()
+        return datetime.fromisoformat(
+            beside.read_text(encoding="utf-8")[:40].strip().replace(" UTC", "+00:00")
+        ).timestamp()
     if told := TIME.search(str(path.relative_to(student))):
         *numbers, zone = told.groups(default="0")
         with contextlib.suppress(ValueError):  # no time after all

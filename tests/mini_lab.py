@@ -1,5 +1,6 @@
 """A small lab for the tests of the grader: one hole of each kind."""
-from grading.lab import parse
+
+from grading.source.labs import parse
 
 SOURCE = '''\
 # %% [markdown]

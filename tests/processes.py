@@ -1,4 +1,5 @@
 """What tests that start processes ask about them."""
+
 import contextlib
 import os
 import time

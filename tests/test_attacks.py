@@ -1,4 +1,5 @@
 """The attack catalogue (tests/attacks): each gets its honest score, harms nothing, and the next submission is graded right."""
+
 import contextlib
 import functools
 import os
@@ -11,22 +12,28 @@ import numpy as np
 import pytest
 import torch
 
-import grading.wire
-from grading import confinement, jail, score
-from grading.holes import Answer
-from grading.lab import ROOT
-from grading.run import Nursery
+import grading.worker.wire
+from common.paths import ROOT
+from grading import score
+from grading.jail import choice as jail
+from grading.jail import confinement
+from grading.source.holes import Answer
+from grading.worker.client import ForkServer
 from tests.mini_lab import mini_lab
 
-LIMITS_S = {"memory": 3.0}  # of the check of an attack that may last until it is stopped, other than 1 s
+LIMITS_S = {
+    "memory": 3.0
+}  # of the check of an attack that may last until it is stopped, other than 1 s
 PATIENCE_S = 60.0  # for any other, on a machine that other tests keep busy
 LAB = mini_lab()
-LAB = replace(LAB, cells=tuple(cell for cell in LAB.cells if "held-out" not in cell.tags))  # one check an exercise
+LAB = replace(
+    LAB, cells=tuple(cell for cell in LAB.cells if "held-out" not in cell.tags)
+)  # one check an exercise
 SOLUTION = {name: Answer(text) for name, text in LAB.solution.items()}
 ASKED = {"double", "scale_", "predicted"}
 MEMORY_BYTES = 1 << 29
 FAMILIES = ("processes", "memory", "files", "network", "python", "wire")
-WIRE = '''\
+WIRE = """\
 import json, struct, sys, time
 def wire():
     frame = sys._getframe()
@@ -42,7 +49,7 @@ def answer(value, kind="value", containers=None, storages=None):
 def told(kind, text):
     exception = {"type": kind, "text": text, "line": None, "code": None}
     return answer(["ref", 0], kind="error", containers=[["dict", [[key, value] for key, value in exception.items()]]])
-'''
+"""
 
 
 def cases(family):
@@ -50,21 +57,34 @@ def cases(family):
     text = (ROOT / "tests" / "attacks" / f"{family}.txt").read_text()
     for case in re.split(r"^%% ", text, flags=re.MULTILINE)[1:]:
         title, rest = case.split("\n", 1)
-        promises, rest = re.match(r"((?:(?:gets|says|others): [^\n]*\n)+)(.*)", rest, re.DOTALL).groups()
-        yield pytest.param(family, dict(line.split(": ", 1) for line in promises.splitlines()), rest, id=f"{family}: {title}")
+        promises, rest = re.match(
+            r"((?:(?:gets|says|others): [^\n]*\n)+)(.*)", rest, re.DOTALL
+        ).groups()
+        yield pytest.param(
+            family,
+            dict(line.split(": ", 1) for line in promises.splitlines()),
+            rest,
+            id=f"{family}: {title}",
+        )
 
 
 ATTACKS = [case for family in FAMILIES for case in cases(family)]
-BACKENDS = [name for name in ("bubblewrap", "landlock") if jail.JAILS[name].problem() is None] or ["bubblewrap"]
-CASES = [pytest.param(backend, *case.values, id=f"{backend}-{case.id}") for backend in BACKENDS for case in ATTACKS
-         if backend == BACKENDS[0] or case.values[0] in FAMILIES[:4]]  # what is within Python is the same in each jail
+BACKENDS = [name for name in ("bubblewrap", "landlock") if jail.JAILS[name].problem() is None] or [
+    "bubblewrap"
+]
+CASES = [
+    pytest.param(backend, *case.values, id=f"{backend}-{case.id}")
+    for backend in BACKENDS
+    for case in ATTACKS
+    if backend == BACKENDS[0] or case.values[0] in FAMILIES[:4]
+]  # what is within Python is the same in each jail
 
 
 class Arena:
-    """A nursery in a jail, and what an attack could reach for: sockets that listen, files of others."""
+    """A fork_server in a jail, and what an attack could reach for: sockets that listen, files of others."""
 
     def __init__(self, jail, folder):
-        self.nursery, self.outside = Nursery(jail=jail, bare=True), folder
+        self.fork_server, self.outside = ForkServer(jail=jail, bare=True), folder
         self.tcp, self.udp = self.of_one_port()
         self.unix, self.abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
         self.unix.bind(str(folder / "socket"))
@@ -80,13 +100,16 @@ class Arena:
         for path in (folder, *folder.iterdir()):
             path.chmod(0o777)
         self.before = self.state()
-        self.nursery.fork().end()
+        self.fork_server.fork().end()
         self.family = self.processes()
 
     @staticmethod
     def of_one_port():
         while True:
-            tcp, udp = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            tcp, udp = (
+                socket.create_server(("127.0.0.1", 0)),
+                socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+            )
             try:
                 udp.bind(tcp.getsockname())
                 return tcp, udp
@@ -96,27 +119,41 @@ class Arena:
 
     def fill_in(self, text):
         """An attack's text, with the names of what it reaches for."""
-        names = {"OUTSIDE": self.outside, "ROOT": ROOT, "PORT": self.tcp.getsockname()[1], "GRADER": os.getpid(),
-                 "UNIX": self.outside / "socket", "MAILBOX": self.outside / "mailbox"}
+        names = {
+            "OUTSIDE": self.outside,
+            "ROOT": ROOT,
+            "PORT": self.tcp.getsockname()[1],
+            "GRADER": os.getpid(),
+            "UNIX": self.outside / "socket",
+            "MAILBOX": self.outside / "mailbox",
+        }
         return re.sub("|".join(names), lambda match: str(names[match[0]]), text)
 
     def state(self):
         """What an attack must leave as it is."""
-        files = [*self.outside.iterdir(), *map(Path, (grading.wire.__file__, torch.__file__, np.__file__))]
-        return {path: (path.stat().st_mode, path.stat().st_mtime_ns, path.stat().st_size) for path in files}
+        files = [
+            *self.outside.iterdir(),
+            *map(Path, (grading.worker.wire.__file__, torch.__file__, np.__file__)),
+        ]
+        return {
+            path: (path.stat().st_mode, path.stat().st_mtime_ns, path.stat().st_size)
+            for path in files
+        }
 
     def processes(self):
-        return set(confinement.tree(self.nursery.process.pid))
+        return set(confinement.tree(self.fork_server.process.pid))
 
     def insist_on_no_harm(self):
         assert self.state() == self.before
         for each in self.listening:
             with pytest.raises(BlockingIOError):
                 each.accept() if each.type == socket.SOCK_STREAM else each.recv(1)
-        assert self.processes() == self.family  # the warm process is the same one, and nothing else runs
+        assert (
+            self.processes() == self.family
+        )  # the warm process is the same one, and nothing else runs
 
     def close(self):
-        self.nursery.close()
+        self.fork_server.close()
         for each in self.listening:
             each.close()
 
@@ -142,20 +179,37 @@ def arenas(tmp_path_factory):
             if problem := jail.JAILS[backend].problem():
                 pytest.skip(f"there is no {backend} here: {problem}")
             small = type("Small", (Less, type(jail.JAILS[backend])), {})()
-            return stack.enter_context(contextlib.closing(Arena(small, tmp_path_factory.mktemp("outside"))))
+            return stack.enter_context(
+                contextlib.closing(Arena(small, tmp_path_factory.mktemp("outside")))
+            )
+
         yield arena
 
 
-def results(nursery, text=None, limit_s=PATIENCE_S):
+def results(fork_server, text=None, limit_s=PATIENCE_S):
     answers = SOLUTION | ({"double": Answer(text)} if text else {})
-    lab = replace(LAB, cells=tuple(replace(cell, limit_s=limit_s if "double(" in cell.source else PATIENCE_S) for cell in LAB.cells))
-    return {result.exercise.split()[1]: result for result in score.score(lab, answers, nursery, only=ASKED)}
+    lab = replace(
+        LAB,
+        cells=tuple(
+            replace(cell, limit_s=limit_s if "double(" in cell.source else PATIENCE_S)
+            for cell in LAB.cells
+        ),
+    )
+    return {
+        result.exercise.split()[1]: result
+        for result in score.score(lab, answers, fork_server, only=ASKED)
+    }
 
 
 @pytest.mark.parametrize("backend, family, promises, text", CASES)
 def test_an_attack_gets_its_honest_score_and_harms_nothing(arenas, backend, family, promises, text):
-    arena, limit_s = arenas(backend), LIMITS_S.get(family, 1.0) if "timeout" in promises["gets"] else PATIENCE_S
-    found = results(arena.nursery, arena.fill_in(WIRE + text if family == "wire" else text), limit_s)
+    arena, limit_s = (
+        arenas(backend),
+        LIMITS_S.get(family, 1.0) if "timeout" in promises["gets"] else PATIENCE_S,
+    )
+    found = results(
+        arena.fork_server, arena.fill_in(WIRE + text if family == "wire" else text), limit_s
+    )
     got = found["double"]
     assert f"{got.status} {got.points}" in promises["gets"].split(" or "), got
     assert promises.get("says", "") in got.message
@@ -163,7 +217,7 @@ def test_an_attack_gets_its_honest_score_and_harms_nothing(arenas, backend, fami
     assert len(got.message) < 5000
     assert found["scale_"].status == found["predicted"].status == "passed" or "others" in promises
     arena.insist_on_no_harm()
-    assert {result.status for result in results(arena.nursery).values()} == {"passed"}
+    assert {result.status for result in results(arena.fork_server).values()} == {"passed"}
 
 
 def test_the_catalogue_is_long():

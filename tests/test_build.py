@@ -1,9 +1,9 @@
 """Building labs: deterministic, and no work is ever lost."""
+
 import nbformat
 import pytest
 
-from grading import build
-from grading import lab as labs
+from grading.source import build, labs
 from tests.mini_lab import SOURCE, mini_lab
 
 
@@ -23,15 +23,26 @@ def edit(path, text):
 def test_a_lab_has_stubs_tags_points_and_no_held_out_check():
     notebook = build.lab_notebook(mini_lab())
     text = "\n".join(cell.source for cell in notebook.cells)
-    assert "SOLUTION" not in text and "double(21)" not in text and "### Exercise 1.1 · double · 3 points" in text
+    assert (
+        "SOLUTION" not in text
+        and "double(21)" not in text
+        and "### Exercise 1.1 · double · 3 points" in text
+    )
     assert "1 point\n" in text and len({cell.id for cell in notebook.cells}) == len(notebook.cells)
-    assert build.GO_ON in next(cell for cell in notebook.cells if "check" in cell.metadata.get("tags", [])).metadata["tags"]
+    assert (
+        build.GO_ON
+        in next(
+            cell for cell in notebook.cells if "check" in cell.metadata.get("tags", [])
+        ).metadata["tags"]
+    )
     nbformat.validate(notebook)
 
 
 def test_an_edit_changes_one_cell_id():
     before = build.lab_notebook(mini_lab())
-    after = build.lab_notebook(labs.parse(SOURCE.replace("Twice x.\n\n", "Two times x.\n\n"), "99_mini"))
+    after = build.lab_notebook(
+        labs.parse(SOURCE.replace("Twice x.\n\n", "Two times x.\n\n"), "99_mini")
+    )
     assert sum(a.id != b.id for a, b in zip(before.cells, after.cells, strict=True)) == 1
 
 
@@ -82,23 +93,33 @@ def test_a_write_that_fails_leaves_the_old_file(folder, monkeypatch):
     def full(notebook, new):
         new.write_text("half")
         raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(nbformat, "write", full)
     with pytest.raises(OSError, match="No space"):
         build.write(build.solution_notebook(mini_lab()), path)
     assert path.read_bytes() == old and list(folder.iterdir()) == [path]
 
 
-def test_solutions_are_executed_once_and_new_prose_costs_no_run(folder, tmp_path, monkeypatch, capsys):
+def test_solutions_are_executed_once_and_new_prose_costs_no_run(
+    folder, tmp_path, monkeypatch, capsys
+):
     build.build_solutions(folder=tmp_path)
     path = tmp_path / "99_mini.ipynb"
     executed = nbformat.read(path, as_version=4)
     assert any("double: 3 sizes" in str(cell.get("outputs")) for cell in executed.cells)
-    assert "execution" not in str([cell.metadata for cell in executed.cells]) and executed.metadata["executed_on"]
+    assert (
+        "execution" not in str([cell.metadata for cell in executed.cells])
+        and executed.metadata["executed_on"]
+    )
     before = path.read_bytes()
     monkeypatch.setattr(build, "execute", lambda *_: pytest.fail("executed again"))
     build.build_solutions(folder=tmp_path)
     assert path.read_bytes() == before
-    monkeypatch.setattr(labs, "read", lambda name: labs.parse(SOURCE.replace("Twice x.\n\n", "Two times x.\n\n"), "99_mini"))
+    monkeypatch.setattr(
+        labs,
+        "read",
+        lambda name: labs.parse(SOURCE.replace("Twice x.\n\n", "Two times x.\n\n"), "99_mini"),
+    )
     build.build_solutions(folder=tmp_path)
     assert "Two times x." in path.read_text() and "double: 3 sizes" in path.read_text()
 
@@ -108,14 +129,32 @@ def test_where_checks_alone_changed_other_outputs_stay(folder, tmp_path, monkeyp
     path = tmp_path / "99_mini.ipynb"
     executed = nbformat.read(path, as_version=4)
     drawn = nbformat.v4.new_output("stream", text="drawn on a GPU")
-    plain = next(cell for cell in executed.cells if cell.cell_type == "code" and "check" not in cell.metadata.get("tags", []))
+    plain = next(
+        cell
+        for cell in executed.cells
+        if cell.cell_type == "code" and "check" not in cell.metadata.get("tags", [])
+    )
     plain.outputs, executed.metadata["executed_on"] = [drawn], "a GPU"
     nbformat.write(executed, path)
-    monkeypatch.setattr(labs, "read", lambda name: labs.parse(SOURCE.replace("double: 3 sizes", "double: many sizes"), "99_mini"))
+    monkeypatch.setattr(
+        labs,
+        "read",
+        lambda name: labs.parse(SOURCE.replace("double: 3 sizes", "double: many sizes"), "99_mini"),
+    )
     build.build_solutions(folder=tmp_path)
     text, after = path.read_text(), nbformat.read(path, as_version=4)
     assert "drawn on a GPU" in text and after.metadata["executed_on"] == "a GPU"
-    assert any("double: many sizes" in str(cell.get("outputs")) for cell in after.cells) and "double: 3 sizes" not in text
-    monkeypatch.setattr(labs, "read", lambda name: labs.parse(SOURCE.replace("return 2 * x", "return x * 2"), "99_mini"))
+    assert (
+        any("double: many sizes" in str(cell.get("outputs")) for cell in after.cells)
+        and "double: 3 sizes" not in text
+    )
+    monkeypatch.setattr(
+        labs,
+        "read",
+        lambda name: labs.parse(SOURCE.replace("return 2 * x", "return x * 2"), "99_mini"),
+    )
     build.build_solutions(folder=tmp_path)
-    assert "drawn on a GPU" not in path.read_text() and "a GPU" != nbformat.read(path, as_version=4).metadata["executed_on"]
+    assert (
+        "drawn on a GPU" not in path.read_text()
+        and "a GPU" != nbformat.read(path, as_version=4).metadata["executed_on"]
+    )

@@ -1,9 +1,11 @@
 """Canvas: its zip of submissions laid out, and the CSV that its gradebook imports."""
+
 import csv
 import json
 import zipfile
 
-from grading import canvas, report, submissions
+from grading import report, submissions
+from grading.lms import canvas
 from grading.report import Result
 
 EXPORT = """\
@@ -16,8 +18,12 @@ Student,ID,SIS User ID,SIS Login ID,Section,01_strides (1234),02_arithmetic_inte
 
 
 def results(tmp_path, *students):
-    rows = [row for student in students for name, most in (("01_strides", 21), ("02_arithmetic_intensity", 19))
-            for row in report.rows(student, name, [Result("1.1 x", most - 3, most, "partly passed")])]
+    rows = [
+        row
+        for student in students
+        for name, most in (("01_strides", 21), ("02_arithmetic_intensity", 19))
+        for row in report.rows(student, name, [Result("1.1 x", most - 3, most, "partly passed")])
+    ]
     report.write(rows, tmp_path)
 
 
@@ -32,9 +38,20 @@ def test_with_a_roster_each_gets_their_own_row_and_column(tmp_path, capsys):
     roster.write_text("\ufeff" + EXPORT, encoding="utf-8")
     results(tmp_path, "ada", "Charles Babbage", "eve")
     header, possible, *people = table(tmp_path, "--roster", roster)
-    assert header == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "01_strides (1234)", "02_arithmetic_intensity (1235)"]
+    assert header == [
+        "Student",
+        "ID",
+        "SIS User ID",
+        "SIS Login ID",
+        "Section",
+        "01_strides (1234)",
+        "02_arithmetic_intensity (1235)",
+    ]
     assert possible == ["    Points Possible", "", "", "", "", "21", "19"]
-    assert people == [["Babbage, Charles", "12", "s12", "cb", "A", "18", "16"], ["Lovelace, Ada", "11", "s11", "ada", "A", "18", "16"]]
+    assert people == [
+        ["Babbage, Charles", "12", "s12", "cb", "A", "18", "16"],
+        ["Lovelace, Ada", "11", "s11", "ada", "A", "18", "16"],
+    ]
     assert "left out: eve" in capsys.readouterr().out
 
 
@@ -59,13 +76,21 @@ def test_bad_input_gets_one_sentence(tmp_path, capsys):
 def test_what_canvas_collected_is_laid_out_for_the_grader(tmp_path, capsys):
     archive, folder = tmp_path / "submissions.zip", tmp_path / "class"
     with zipfile.ZipFile(archive, "w") as files:
-        for name in ("lovelaceada_11_345678_01_strides.ipynb", "o_neillzofia_LATE_12_345679_01_strides-2 (1).ipynb",
-                     "lovelaceada_11_345680_02_arithmetic_intensity.ipynb", "babbagecharles_13_345681_essay.pdf",
-                     "x_14_1_../01_strides.ipynb", "01_strides.ipynb"):
+        for name in (
+            "lovelaceada_11_345678_01_strides.ipynb",
+            "o_neillzofia_LATE_12_345679_01_strides-2 (1).ipynb",
+            "lovelaceada_11_345680_02_arithmetic_intensity.ipynb",
+            "babbagecharles_13_345681_essay.pdf",
+            "x_14_1_../01_strides.ipynb",
+            "01_strides.ipynb",
+        ):
             files.writestr(name, "{}")
     assert canvas.main(["unpack", str(archive), str(folder)]) == 0
     assert {(one.student, one.lab) for one in submissions.find(folder)[0]} == {
-        ("11", "01_strides"), ("11", "02_arithmetic_intensity"), ("12", "01_strides")}
+        ("11", "01_strides"),
+        ("11", "02_arithmetic_intensity"),
+        ("12", "01_strides"),
+    }
     said = capsys.readouterr().out
     assert said.count("left out: ") == 3 and said.endswith(f"2 students: {folder}\n")
 

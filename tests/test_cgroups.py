@@ -2,6 +2,7 @@
 
 Where none can be made, the tests of its limits are skipped. On version 2 they were run as root and as the user of a delegated group.
 """
+
 import contextlib
 import os
 import signal
@@ -12,14 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from grading import cgroups, confinement, jail
-from grading.run import Nursery
+from grading.jail import cgroups, confinement
+from grading.jail import choice as jail
+from grading.worker.client import ForkServer
 from tests.processes import SLEEP, sleeping, until
 
 
 @pytest.fixture
 def hierarchy(tmp_path, monkeypatch):
     """Folders that stand for mounted hierarchies, as (own, made) say."""
+
     def make(own, made):
         for folder, handed_on in made.items():
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
@@ -28,17 +31,45 @@ def hierarchy(tmp_path, monkeypatch):
         monkeypatch.setattr(cgroups, "MOUNT", tmp_path)
         monkeypatch.setattr(cgroups, "OWN", tmp_path / "own")
         return tmp_path
+
     return make
 
 
-@pytest.mark.parametrize("own, made, found", [
-    ("5:memory:/a\n4:pids:/a/b\n0::/x", {"memory/a": "", "pids/a/b": ""}, {"memory/a": {"memory"}, "pids/a/b": {"pids"}}),
-    ("5:memory:/a\n0::/user/shell", {"memory/a": "", "user": "pids"}, {"memory/a": {"memory"}, "user": {"pids"}}),
-    ("0::/user/shell", {"user/shell": "", "user": "cpu memory pids"}, {"user": {"memory", "pids"}}),
-    ("0::/user/app/shell", {"user/app/shell": "", "user/app": "memory", "user": "memory pids"}, {"user": {"memory", "pids"}}),
-    ("0::/user/shell", {"user/shell": "", "user": ""}, None),
-    ("0::/../shell", {"user": ""}, None),
-], ids=["version 1", "both versions", "version 2", "controllers of one group", "nothing delegated", "outside of this namespace"])
+@pytest.mark.parametrize(
+    "own, made, found",
+    [
+        (
+            "5:memory:/a\n4:pids:/a/b\n0::/x",
+            {"memory/a": "", "pids/a/b": ""},
+            {"memory/a": {"memory"}, "pids/a/b": {"pids"}},
+        ),
+        (
+            "5:memory:/a\n0::/user/shell",
+            {"memory/a": "", "user": "pids"},
+            {"memory/a": {"memory"}, "user": {"pids"}},
+        ),
+        (
+            "0::/user/shell",
+            {"user/shell": "", "user": "cpu memory pids"},
+            {"user": {"memory", "pids"}},
+        ),
+        (
+            "0::/user/app/shell",
+            {"user/app/shell": "", "user/app": "memory", "user": "memory pids"},
+            {"user": {"memory", "pids"}},
+        ),
+        ("0::/user/shell", {"user/shell": "", "user": ""}, None),
+        ("0::/../shell", {"user": ""}, None),
+    ],
+    ids=[
+        "version 1",
+        "both versions",
+        "version 2",
+        "controllers of one group",
+        "nothing delegated",
+        "outside of this namespace",
+    ],
+)
 def test_the_nearest_group_that_hands_over_is_found(hierarchy, own, made, found):
     folder = hierarchy(own, made)
     if found is None:
@@ -47,7 +78,9 @@ def test_the_nearest_group_that_hands_over_is_found(hierarchy, own, made, found)
         with cgroups.group(1 << 30, 100) as prefix:
             assert not prefix
     else:
-        assert {str(path.relative_to(folder)): set(names) for path, names in cgroups.parents().items()} == found
+        assert {
+            str(path.relative_to(folder)): set(names) for path, names in cgroups.parents().items()
+        } == found
 
 
 def test_a_group_that_can_t_be_joined_is_none(hierarchy, monkeypatch):
@@ -55,25 +88,32 @@ def test_a_group_that_can_t_be_joined_is_none(hierarchy, monkeypatch):
     monkeypatch.setattr(cgroups, "JOIN", "exit 1")
     monkeypatch.setattr(cgroups, "ENDING_S", 0.1)
     with cgroups.group(1 << 30, 100) as prefix:
-        assert not prefix and [path.name for path in (folder / "user").glob("grading-*")]  # files that no kernel takes away
+        assert not prefix and [
+            path.name for path in (folder / "user").glob("grading-*")
+        ]  # files that no kernel takes away
 
 
 # What a kernel does
 
+
 @pytest.fixture
 def limited():
     """group(...) here, and the folders that it makes; what it says of a kernel is only true of one."""
+
     @contextlib.contextmanager
     def make(memory_bytes, processes):
         with cgroups.group(memory_bytes, processes) as prefix:
             if not prefix:
                 pytest.skip("this user can't make a control group here")
             yield prefix, [Path(word) for word in prefix if "/grading-" in word]
+
     return make
 
 
 def run(prefix, text):
-    return subprocess.run([*prefix, sys.executable, "-S", "-c", text], stdout=subprocess.PIPE, text=True, timeout=600)
+    return subprocess.run(
+        [*prefix, sys.executable, "-S", "-c", text], stdout=subprocess.PIPE, text=True, timeout=600
+    )
 
 
 def test_processes_are_counted_together(limited):
@@ -102,7 +142,12 @@ os.killpg(0, 9)
     limit = 1 << 30
     with limited(limit, 100) as (prefix, folders):
         done = run(["setsid", *prefix], spread)
-        peak = next(path for folder in folders for name in ("memory.peak", "memory.max_usage_in_bytes") for path in folder.glob(name))
+        peak = next(
+            path
+            for folder in folders
+            for name in ("memory.peak", "memory.max_usage_in_bytes")
+            for path in folder.glob(name)
+        )
         assert limit // 2 < int(peak.read_text()) <= limit
         assert done.returncode == -signal.SIGKILL
 
@@ -134,7 +179,9 @@ with cgroups.group(1 << 30, 20) as prefix:
 """
     with limited(1 << 30, 20):
         pass
-    grader = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    grader = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     left = [Path(word) for word in grader.stdout.readline().split() if "/grading-" in word]
     until(sleeping, within_s=120)
     grader.kill()
@@ -150,24 +197,29 @@ def test_what_a_jail_s_warm_process_leaves_ends(limited, name):
         pytest.skip(f"there is no {name} here: {problem}")
     with limited(1 << 30, 20):
         pass
-    with contextlib.closing(Nursery(jail=jail.JAILS[name], bare=True)) as nursery:
-        worker = nursery.fork()
+    with contextlib.closing(ForkServer(jail=jail.JAILS[name], bare=True)) as fork_server:
+        worker = fork_server.fork()
         text = f"import subprocess\nfor _ in range(3):\n    subprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)"
         worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
         until(lambda: len(sleeping()) == 3, within_s=120)
-        for pid in confinement.tree(nursery.process.pid):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it may end with the one before
+        for pid in confinement.tree(fork_server.process.pid):
+            with contextlib.suppress(
+                FileNotFoundError, ProcessLookupError
+            ):  # it may end with the one before
                 if "sleep" not in Path(f"/proc/{pid}/comm").read_text():
                     os.kill(pid, signal.SIGKILL)
     assert not sleeping()
 
 
 def test_another_user_s_group_is_not_waited_for(hierarchy, monkeypatch):
-    folder = hierarchy("0::/user", {"user": "memory pids"}) / "user" / f"{cgroups._prefix()}4194305-1"  # of no process
+    folder = (
+        hierarchy("0::/user", {"user": "memory pids"}) / "user" / f"{cgroups._prefix()}4194305-1"
+    )  # of no process
     folder.mkdir()
 
     def refuse(folder):
         raise PermissionError
+
     monkeypatch.setattr(cgroups, "_end", refuse)
     monkeypatch.setattr(cgroups.time, "sleep", lambda seconds: pytest.fail("waited"))
     cgroups.remove([folder])

@@ -9,18 +9,30 @@ from common.checks import agree, show
 
 def test_arrays_in_a_list_are_shown_by_shape_and_small_ones_whole():
     shown = show([torch.ones(2, 3), torch.zeros(2), (np.float64(1.5), np.arange(9))])
-    assert shown == ("[float32 tensor of shape (2, 3), float32 tensor of shape (2,) [0., 0.], (1.5, int64 array of shape (9,))]")
+    assert shown == (
+        "[float32 tensor of shape (2, 3), float32 tensor of shape (2,) [0., 0.], (1.5, int64 array of shape (9,))]"
+    )
 
 
 def test_the_first_difference_in_a_list_of_tensors_is_told():
-    with pytest.raises(AssertionError, match=r"at \[1\]: 9 of 9 elements differ, first at \[0\] 0\.0, want 1\.0") as failed:
+    with pytest.raises(
+        AssertionError, match=r"at \[1\]: 9 of 9 elements differ, first at \[0\] 0\.0, want 1\.0"
+    ) as failed:
         agree([torch.ones(8, 3), torch.zeros(9)], [torch.ones(8, 3), torch.ones(9)], "f(x)")
     assert len(str(failed.value)) < 250
 
 
-@pytest.mark.parametrize("got, want, told", [
-    (None, 1.0, "None, not a number"), (None, (1,), "None, not a tuple"), (1, True, "an int, not a bool"),
-    (2.0, 2, "a float, not an int"), ([1], (1,), "a list, not a tuple"), (None, torch.ones(1), "None, not a tensor")])
+@pytest.mark.parametrize(
+    "got, want, told",
+    [
+        (None, 1.0, "None, not a number"),
+        (None, (1,), "None, not a tuple"),
+        (1, True, "an int, not a bool"),
+        (2.0, 2, "a float, not an int"),
+        ([1], (1,), "a list, not a tuple"),
+        (None, torch.ones(1), "None, not a tensor"),
+    ],
+)
 def test_another_type_is_named_with_its_article(got, want, told):
     with pytest.raises(AssertionError, match=rf"\({told}\)\.$"):
         agree(got, want, "f(x)")

@@ -1,4 +1,5 @@
 """A class: attempts and deadlines, what a second run keeps, what is gathered for reading."""
+
 import json
 import os
 import signal
@@ -12,11 +13,13 @@ import nbformat
 import psutil
 import pytest
 
+from common.paths import ROOT
 from grading import __main__ as command
-from grading import build, classroom, lab, report, similar, store, submissions
-from grading.holes import BLANK, Answer
-from grading.lab import ROOT
+from grading import classroom, report, similar, store, submissions
 from grading.report import Result
+from grading.source import build
+from grading.source import labs as lab
+from grading.source.holes import BLANK, Answer
 from grading.submissions import Submission
 from tests.processes import alive, until
 
@@ -45,17 +48,29 @@ def seconds(text):
     return datetime.fromisoformat(text).timestamp()
 
 
-@pytest.mark.parametrize("names", [
-    [f"{FIRST}-Copy1.ipynb", f"{FIRST}.ipynb"], [f"{FIRST}.ipynb", f"{FIRST}_1.ipynb", f"{FIRST}-2.ipynb", f"{FIRST} (10).ipynb"],
-    [f"{FIRST}_2026-11-01T09-30-00.ipynb", f"{FIRST}_2026-11-02T08-00.ipynb", f"{FIRST}_2026-11-02 18:00:00.ipynb"],
-    [f"20261101-093000/{FIRST}.ipynb", f"20261102-080000/{FIRST}.ipynb"]], ids=["copies", "numbers", "times", "folders"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"{FIRST}-Copy1.ipynb", f"{FIRST}.ipynb"],
+        [f"{FIRST}.ipynb", f"{FIRST}_1.ipynb", f"{FIRST}-2.ipynb", f"{FIRST} (10).ipynb"],
+        [
+            f"{FIRST}_2026-11-01T09-30-00.ipynb",
+            f"{FIRST}_2026-11-02T08-00.ipynb",
+            f"{FIRST}_2026-11-02 18:00:00.ipynb",
+        ],
+        [f"20261101-093000/{FIRST}.ipynb", f"20261102-080000/{FIRST}.ipynb"],
+    ],
+    ids=["copies", "numbers", "times", "folders"],
+)
 def test_attempts_are_told_apart(tmp_path, names):
     touch(tmp_path / "ada", *reversed(names))
     found, strays = submissions.find(tmp_path)
     assert [str(one.path.relative_to(tmp_path / "ada")) for one in found] == names and not strays
     assert [one.attempt for one in found] == list(range(1, len(names) + 1))
     assert [one.counts for one in found] == [False] * (len(names) - 1) + [True]
-    assert [one.counts for one in submissions.find(tmp_path, count="first")[0]] == [True] + [False] * (len(names) - 1)
+    assert [one.counts for one in submissions.find(tmp_path, count="first")[0]] == [True] + [
+        False
+    ] * (len(names) - 1)
     assert all(one.counts for one in submissions.find(tmp_path, count="best")[0])
 
 
@@ -71,13 +86,17 @@ def test_late_is_after_the_deadline(tmp_path):
     due = {FIRST: seconds("2026-11-01T12:00")}
     late = {(one.student, one.attempt): one.late_s for one in submissions.find(tmp_path, due)[0]}
     assert late["ada", 1] == 0 and late["ada", 2] == 1800
-    assert late["bob", 1] == max(0, round(seconds("2026-11-01T13:00+00:00") - due[FIRST]))  # by this machine's zone
+    assert late["bob", 1] == max(
+        0, round(seconds("2026-11-01T13:00+00:00") - due[FIRST])
+    )  # by this machine's zone
     assert submissions.find(tmp_path)[0][0].late_s is None
 
 
 def test_deadlines_are_read(monkeypatch):
     found = command.deadlines([f"{FIRST[:2]}=2026-11-02T12:00", "2026-11-01"])
-    assert found[FIRST] == seconds("2026-11-02T12:00") and found[lab.names()[1]] == seconds("2026-11-01")
+    assert found[FIRST] == seconds("2026-11-02T12:00") and found[lab.names()[1]] == seconds(
+        "2026-11-01"
+    )
     for word in ("tomorrow", "99=2026-11-01"):
         with pytest.raises(command.BadInput, match="--deadline"):
             command.deadlines([word])
@@ -85,24 +104,43 @@ def test_deadlines_are_read(monkeypatch):
 
 def test_of_several_attempts_the_best_counts():
     def one(attempt, points):
-        return classroom.Graded(Submission("ada", FIRST, None, attempt=attempt), LAB, [Result("1.1 x", points, 3, "passed")])
-    assert [graded.submission.attempt for graded in classroom.counting([one(1, 1), one(2, 3), one(3, 3)])] == [2]
+        return classroom.Graded(
+            Submission("ada", FIRST, None, attempt=attempt),
+            LAB,
+            [Result("1.1 x", points, 3, "passed")],
+        )
+
+    assert [
+        graded.submission.attempt
+        for graded in classroom.counting([one(1, 1), one(2, 3), one(3, 3)])
+    ] == [2]
 
 
 def grade(folder, out, *more):
-    return subprocess.run([sys.executable, "-m", "grading", str(folder), "--out", str(out), "--unsafe", *more], cwd=ROOT, capture_output=True,
-                          text=True, timeout=600)
+    return subprocess.run(
+        [sys.executable, "-m", "grading", str(folder), "--out", str(out), "--unsafe", *more],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
 
 
 def test_a_second_run_grades_what_is_new_and_equal_answers_once(tmp_path):
     for student in ("ada", "bob"):
         hand_in(tmp_path / "class" / student / f"{FIRST}.ipynb")
-    hand_in(tmp_path / "class" / "cyd" / f"{FIRST}.ipynb", {"predicted_fetches": "predicted_fetches = 3"})
+    hand_in(
+        tmp_path / "class" / "cyd" / f"{FIRST}.ipynb",
+        {"predicted_fetches": "predicted_fetches = 3"},
+    )
     first = grade(tmp_path / "class", tmp_path / "out")
     assert first.returncode == 0, first.stderr
     kept = set((tmp_path / "out" / "graded").glob("*.json"))
     assert len(kept) == 2 and "3 submissions of 3 students:" in first.stdout
-    hand_in(tmp_path / "class" / "cyd" / f"{FIRST}.ipynb", {"predicted_fetches": "predicted_fetches = 115_008"})
+    hand_in(
+        tmp_path / "class" / "cyd" / f"{FIRST}.ipynb",
+        {"predicted_fetches": "predicted_fetches = 115_008"},
+    )
     second = grade(tmp_path / "class", tmp_path / "out")
     assert "3 submissions of 3 students, 2 of them kept from before" in second.stdout
     assert len(set((tmp_path / "out" / "graded").glob("*.json")) - kept) == 1
@@ -113,11 +151,26 @@ def test_a_second_run_grades_what_is_new_and_equal_answers_once(tmp_path):
 def test_a_grader_that_is_killed_goes_on_where_it_was(tmp_path):
     """kill -9: no mark lost, none counted twice."""
     for i in range(7):
-        hand_in(tmp_path / "class" / f"student{i}" / f"{FIRST}.ipynb", {"predicted_fetches": f"predicted_fetches = {i}"})
+        hand_in(
+            tmp_path / "class" / f"student{i}" / f"{FIRST}.ipynb",
+            {"predicted_fetches": f"predicted_fetches = {i}"},
+        )
     waits = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\npredicted_fetches = 7"
     hand_in(tmp_path / "class" / "student7" / f"{FIRST}.ipynb", {"predicted_fetches": waits})
-    arguments = [sys.executable, "-m", "grading", str(tmp_path / "class"), "--out", str(tmp_path / "out"), "--unsafe", "--jobs", "2"]
-    run = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    arguments = [
+        sys.executable,
+        "-m",
+        "grading",
+        str(tmp_path / "class"),
+        "--out",
+        str(tmp_path / "out"),
+        "--unsafe",
+        "--jobs",
+        "2",
+    ]
+    run = subprocess.Popen(
+        arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     children = set()
     while run.poll() is None and len(list((tmp_path / "out").glob("graded/*.json"))) < 2:
         children |= set(psutil.Process(run.pid).children(recursive=True))
@@ -129,10 +182,18 @@ def test_a_grader_that_is_killed_goes_on_where_it_was(tmp_path):
     until(lambda: not any(map(alive, children)))  # no process is left
     (tmp_path / "go").touch()
     again = grade(tmp_path / "class", tmp_path / "out")
-    assert f"8 submissions of 8 students, {before} of them kept from before" in again.stdout, again.stderr
+    assert f"8 submissions of 8 students, {before} of them kept from before" in again.stdout, (
+        again.stderr
+    )
     rows = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert len(rows) == len({(row["student"], row["exercise"]) for row in rows}) == 8 * len(LAB.exercises)
-    others = [row for row in rows if row["student"] != "student7"]  # whose cell may have had its time, on a busy machine
+    assert (
+        len(rows)
+        == len({(row["student"], row["exercise"]) for row in rows})
+        == 8 * len(LAB.exercises)
+    )
+    others = [
+        row for row in rows if row["student"] != "student7"
+    ]  # whose cell may have had its time, on a busy machine
     assert sum(row["points"] for row in others) == 7 * sum(e.points for e in LAB.exercises) - 7
 
 
@@ -161,6 +222,7 @@ def test_a_folder_that_is_gone_by_now_holds_nothing(tmp_path, monkeypatch):
         if path.name in ("bob", "deeper"):
             raise FileNotFoundError(path)
         return listed(path)
+
     monkeypatch.setattr(type(tmp_path), "iterdir", without)
     assert [one.student for one in submissions.find(tmp_path)[0]] == ["ada"]
 
@@ -170,8 +232,11 @@ def test_a_disk_that_is_full_at_the_end_is_told(tmp_path, monkeypatch, capsys):
 
     def full(*_):
         raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(command.feedback, "write_students", full)
-    monkeypatch.setattr(classroom, "each", lambda function, items, *_: ((item, function(item)) for item in items))
+    monkeypatch.setattr(
+        classroom, "each", lambda function, items, *_: ((item, function(item)) for item in items)
+    )
     assert command.main([str(tmp_path / "class"), "--out", str(tmp_path / "out"), "--unsafe"]) == 2
     assert "can't be written" in capsys.readouterr().err
 
@@ -180,9 +245,16 @@ def test_the_process_of_a_class_needs_no_pytorch(tmp_path):
     """It would hold 150 MB as long as the class is graded."""
     hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb")
     code = "import sys; from grading.__main__ import main; main(sys.argv[1:]); print(sorted({'torch', 'matplotlib'} & set(sys.modules)))"
-    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "class"), "--out", str(tmp_path / "out")], cwd=ROOT,
-                         capture_output=True, text=True, timeout=600)
-    assert "1 submissions of 1 students" in run.stdout and run.stdout.endswith("[]\n"), run.stdout + run.stderr
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "class"), "--out", str(tmp_path / "out")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert "1 submissions of 1 students" in run.stdout and run.stdout.endswith("[]\n"), (
+        run.stdout + run.stderr
+    )
 
 
 def test_what_pytorch_imports_late_is_imported_where_a_lab_uses_it(monkeypatch):
@@ -200,9 +272,14 @@ with FlopCounterMode(display=False):
     f(1)
 """
     monkeypatch.setattr(classroom, "lab", lambda name: lab.parse(source, name))
-    worker, grader = (set(classroom.modules(["99_late"], tags)) for tags in (classroom.IN_WORKER, classroom.IN_GRADER))
+    worker, grader = (
+        set(classroom.modules(["99_late"], tags))
+        for tags in (classroom.IN_WORKER, classroom.IN_GRADER)
+    )
     assert worker & grader >= {"math", "torch.utils.flop_counter"}
-    assert worker - grader == {"torch.fx.experimental.symbolic_shapes"} and grader - worker == {"torch._dynamo"}
+    assert worker - grader == {"torch.fx.experimental.symbolic_shapes"} and grader - worker == {
+        "torch._dynamo"
+    }
 
 
 def test_one_grader_at_a_time(tmp_path):
@@ -216,6 +293,7 @@ def test_one_grader_at_a_time(tmp_path):
 def test_a_disk_without_locks_is_no_other_grader(tmp_path, monkeypatch):
     def none(*_):
         raise OSError(37, "No locks available")
+
     monkeypatch.setattr("fcntl.flock", none)
     with pytest.raises(OSError, match="No locks available"):
         store.Store(tmp_path)
@@ -223,7 +301,11 @@ def test_a_disk_without_locks_is_no_other_grader(tmp_path, monkeypatch):
 
 def test_a_key_changes_with_all_that_the_points_follow_from():
     job = classroom.Job(FIRST, {"x": Answer("1")}, 0)
-    others = [classroom.Job(FIRST, {"x": Answer("2")}, 0), classroom.Job(FIRST, {"x": Answer("1")}, 1), classroom.Job(lab.names()[1], job.answers, 0)]
+    others = [
+        classroom.Job(FIRST, {"x": Answer("2")}, 0),
+        classroom.Job(FIRST, {"x": Answer("1")}, 1),
+        classroom.Job(lab.names()[1], job.answers, 0),
+    ]
     assert store.Store.key(job) == store.Store.key(classroom.Job(FIRST, {"x": Answer("1")}, 0))
     assert len({store.Store.key(one) for one in (job, *others)}) == 4
 
@@ -237,7 +319,7 @@ def test_what_is_damaged_is_graded_again(tmp_path):
 
 
 def test_written_answers_are_gathered(tmp_path):
-    from grading import notebook
+    from grading.source import notebook
 
     question = next(cell for cell in LAB.cells if "answer" in cell.tags).source.splitlines()[0]
 
@@ -248,18 +330,34 @@ def test_written_answers_are_gathered(tmp_path):
     def below(built):
         place = next(i for i, cell in enumerate(built.cells) if BLANK in cell.source)
         built.cells.insert(place + 1, nbformat.v4.new_markdown_cell("`two` is wrong."))
-    for edit, want in ((in_place, "`one` is wrong.\n<b>So.</b>"), (below, "`two` is wrong."), (None, ""), (lambda built: built.cells.clear(), "")):
+
+    for edit, want in (
+        (in_place, "`one` is wrong.\n<b>So.</b>"),
+        (below, "`two` is wrong."),
+        (None, ""),
+        (lambda built: built.cells.clear(), ""),
+    ):
         (asked, text), *_ = notebook.written_answers(LAB, hand_in(tmp_path / "x.ipynb", edit=edit))
         assert question in asked and text == want
 
 
 def test_the_screen_says_what_was_hard_and_who_needs_a_look():
     def one(student, *statuses, **more):
-        results = [Result(f"{e.number} {e.name}", e.points * (s == "passed"), e.points, s, "") for e, s in zip(LAB.exercises, statuses, strict=True)]
+        results = [
+            Result(f"{e.number} {e.name}", e.points * (s == "passed"), e.points, s, "")
+            for e, s in zip(LAB.exercises, statuses, strict=True)
+        ]
         return classroom.Graded(Submission(student, FIRST, None, **more), LAB, results, {})
+
     count = len(LAB.exercises)
-    graded = [one("ada", *["passed"] * count, late_s=7200), one("bob", "died", *["passed"] * (count - 1))]
-    assert report.to_look_at(graded) == [("ada", FIRST[:2], "2.0 h late"), ("bob", FIRST[:2], "1 died")]
+    graded = [
+        one("ada", *["passed"] * count, late_s=7200),
+        one("bob", "died", *["passed"] * (count - 1)),
+    ]
+    assert report.to_look_at(graded) == [
+        ("ada", FIRST[:2], "2.0 h late"),
+        ("bob", FIRST[:2], "1 died"),
+    ]
     rows = [row for one in graded for row in one.rows]
     assert rows[0]["late_s"] == 7200 and set(rows[0]) == set(report.FIELDS)
     assert report.class_table(rows).row_count == count and report.distribution(rows).row_count == 10
@@ -271,10 +369,22 @@ def test_similar_submissions_are_found_past_renaming():
     own = "def reshaped(view, shape):\n    import torch\n    try:\n        x = torch.empty(99).as_strided(*view).view(shape)\n    except RuntimeError:\n        return None\n    return tuple(x.shape), x.stride(), view[2]"
 
     def one(student, text):
-        answers = {e.name: Answer(e.stub, False) for e in LAB.exercises} | {"reshaped": Answer(text)}
+        answers = {e.name: Answer(e.stub, False) for e in LAB.exercises} | {
+            "reshaped": Answer(text)
+        }
         return classroom.Graded(Submission(student, FIRST, None), LAB, [], answers)
-    copied = solution.replace("runs", "pieces").replace("stride", "jump").replace("elements", "many")
-    pair, = similar.pairs([one("ada", solution), one("bob", copied), one("cyd", own), one("dan", LAB.exercise("reshaped").stub)])
+
+    copied = (
+        solution.replace("runs", "pieces").replace("stride", "jump").replace("elements", "many")
+    )
+    (pair,) = similar.pairs(
+        [
+            one("ada", solution),
+            one("bob", copied),
+            one("cyd", own),
+            one("dan", LAB.exercise("reshaped").stub),
+        ]
+    )
     assert pair.students == ("ada", "bob") and pair.share > 0.9 and len(pair.lines[0]) > 10
     everybody = [one(f"student{i}", solution) for i in range(10)]
     assert not similar.pairs(everybody), "what all wrote says nothing"
@@ -284,6 +394,11 @@ def test_a_scheduler_that_is_not_there_is_told(tmp_path):
     hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
-        run = grade(tmp_path / "class", tmp_path / "out", "--scheduler", f"tcp://127.0.0.1:{taken.getsockname()[1]}")
+        run = grade(
+            tmp_path / "class",
+            tmp_path / "out",
+            "--scheduler",
+            f"tcp://127.0.0.1:{taken.getsockname()[1]}",
+        )
     assert run.returncode == 2 and "Traceback" not in run.stderr
     assert "no Dask scheduler answers" in run.stderr or "pip install distributed" in run.stderr

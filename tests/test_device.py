@@ -1,4 +1,5 @@
 """What this machine is, and Triton made ready before its import."""
+
 import os
 import subprocess
 import sys
@@ -17,17 +18,31 @@ def test_this_machine_is_described():
     assert ("no GPU" in device.describe()) == (not device.has_gpu())
 
 
-@pytest.mark.parametrize("setting, want", [(None, False), ("", False), ("0", False), ("1", True), ("true", True), ("ON", True)])
+@pytest.mark.parametrize(
+    "setting, want",
+    [(None, False), ("", False), ("0", False), ("1", True), ("true", True), ("ON", True)],
+)
 def test_interprets_is_tritons_own_rule(setting, want):
     assert device.interprets(setting) == want
 
 
-@pytest.mark.parametrize("gpu, setting, capability, want", [
-    (True, None, (9, 0), True), (True, None, (10, 0), True), (True, None, (8, 9), False), (True, "1", (9, 0), False),
-    (False, None, (9, 0), False)])
-def test_kernels_start_early_where_they_are_compiled_for_a_gpu_that_can(monkeypatch, gpu, setting, capability, want):
+@pytest.mark.parametrize(
+    "gpu, setting, capability, want",
+    [
+        (True, None, (9, 0), True),
+        (True, None, (10, 0), True),
+        (True, None, (8, 9), False),
+        (True, "1", (9, 0), False),
+        (False, None, (9, 0), False),
+    ],
+)
+def test_kernels_start_early_where_they_are_compiled_for_a_gpu_that_can(
+    monkeypatch, gpu, setting, capability, want
+):
     monkeypatch.setattr(device, "has_gpu", lambda: gpu)
-    monkeypatch.setattr(device.os, "environ", {} if setting is None else {"TRITON_INTERPRET": setting})
+    monkeypatch.setattr(
+        device.os, "environ", {} if setting is None else {"TRITON_INTERPRET": setting}
+    )
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: capability)
     assert device.starts_early() is want
 

@@ -1,62 +1,200 @@
 """The doctor: what it says of made-up machines."""
+
 import sys
 
 import pytest
 
-from common import doctor
+from common.setup import doctor
 
 LAPTOP = doctor.Facts(
-    system="linux", interpreter=".venv/bin/python", in_venv=True, python=(3, 11), lacking=(), torch_error=None, torch_cuda=None,
-    has_gpu=False, gpu_in_machine=False, driver=None, toolkit=(13, 0), linker=(13, 5), triton="3.7.1", triton_interpret=None,
-    compiler="/usr/bin/g++", python_headers=True)
+    system="linux",
+    interpreter=".venv/bin/python",
+    in_venv=True,
+    python=(3, 11),
+    lacking=(),
+    torch_error=None,
+    torch_cuda=None,
+    has_gpu=False,
+    gpu_in_machine=False,
+    driver=None,
+    toolkit=(13, 0),
+    linker=(13, 5),
+    triton="3.7.1",
+    triton_interpret=None,
+    compiler="/usr/bin/g++",
+    python_headers=True,
+)
 SERVER = LAPTOP._replace(torch_cuda=(13, 0), has_gpu=True, gpu_in_machine=True, driver=(13, 0))
 NUMPY = ("numpy", "numpy>=2.4,<2.5", "2.5.2")
 
 
-@pytest.mark.parametrize("facts", [LAPTOP, SERVER, LAPTOP._replace(triton_interpret="1"),
-                                   SERVER._replace(driver=(13, 2)),
-                                   SERVER._replace(toolkit=(13, 4), linker=(13, 5)),  # links machine code for the driver
-                                   LAPTOP._replace(driver=(12, 4)),  # a container with the driver's library and no GPU
-                                   LAPTOP._replace(compiler=None, python_headers=False, toolkit=None)])  # nothing to compile for
+@pytest.mark.parametrize(
+    "facts",
+    [
+        LAPTOP,
+        SERVER,
+        LAPTOP._replace(triton_interpret="1"),
+        SERVER._replace(driver=(13, 2)),
+        SERVER._replace(toolkit=(13, 4), linker=(13, 5)),  # links machine code for the driver
+        LAPTOP._replace(driver=(12, 4)),  # a container with the driver's library and no GPU
+        LAPTOP._replace(compiler=None, python_headers=False, toolkit=None),
+    ],
+)  # nothing to compile for
 def test_a_machine_that_has_all_is_well(facts):
     assert all(line.state == doctor.WELL and not line.mend for line in doctor.diagnose(facts))
 
 
-@pytest.mark.parametrize("facts, subject, state, found, mend", [
-    (LAPTOP._replace(lacking=(("rich", "rich>=13", None),)), "packages", doctor.NEEDED, "rich is missing",
-     ".venv/bin/python -m pip install 'rich>=13'"),
-    (LAPTOP._replace(lacking=(("torch", "torch>=2.11", "2.9.0"),)), "packages", doctor.NEEDED, "torch 2.9.0", "'torch>=2.11'"),
-    (LAPTOP._replace(lacking=5 * (("rich", "rich>=13", None),)), "packages", doctor.NEEDED, "and 1 more", "-r requirements.lock"),
-    (LAPTOP._replace(lacking=5 * (("rich", "rich>=13", None),), in_venv=False), "packages", doctor.NEEDED, "and 1 more",
-     "make doctor"),
-    (LAPTOP._replace(lacking=(NUMPY,)), "NumPy", doctor.NEEDED, "2.5.2 is too new for numba.cuda",
-     ".venv/bin/python -m pip install 'numpy>=2.4,<2.5'"),
-    (LAPTOP._replace(torch_error="libcudart.so.13: cannot open"), "PyTorch", doctor.NEEDED, "libcudart.so.13", "--force-reinstall"),
-    (LAPTOP._replace(gpu_in_machine=True), "GPU", doctor.OPTIONAL, "without NVIDIA's driver", "ubuntu-drivers install"),
-    (SERVER._replace(has_gpu=False, torch_cuda=None), "GPU", doctor.OPTIONAL, "CPU build", "--torch-backend=auto torch"),
-    (SERVER._replace(has_gpu=False, driver=(12, 4)), "GPU", doctor.OPTIONAL, "built for CUDA 13.0, the driver takes up to 12.4",
-     "--torch-backend=auto torch"),
-    (SERVER._replace(has_gpu=False), "GPU", doctor.OPTIONAL, "does not see it", "unset CUDA_VISIBLE_DEVICES"),
-    (SERVER._replace(toolkit=None), "CUDA compiler", doctor.NEEDED, "finds none", "'numba-cuda[cu13]'"),
-    (SERVER._replace(driver=(12, 4)), "CUDA compiler", doctor.NEEDED, "PTX of CUDA 13.0, newer than the driver takes (12.4)",
-     "'numba-cuda[cu12]' 'cuda-toolkit==12.4.*'"),
-    (SERVER._replace(toolkit=(13, 4), linker=None), "CUDA compiler", doctor.NEEDED, "PTX of CUDA 13.4", "'cuda-toolkit==13.0.*'"),
-    (LAPTOP._replace(system="darwin", triton=None, toolkit=None), "Triton", doctor.OPTIONAL, "none for this operating system",
-     "on Linux"),
-    (SERVER._replace(triton_interpret="1"), "Triton", doctor.OPTIONAL, "though there is a GPU", "unset TRITON_INTERPRET"),
-    (LAPTOP._replace(triton_interpret="0"), "Triton", doctor.OPTIONAL, "it must interpret", "unset TRITON_INTERPRET"),
-    (SERVER._replace(compiler=None), "C++ compiler", doctor.NEEDED, "there is none", "apt-get install g++"),
-    (SERVER._replace(python_headers=False), "C++ compiler", doctor.NEEDED, "not Python.h", "apt-get install python3.11-dev"),
-])
+@pytest.mark.parametrize(
+    "facts, subject, state, found, mend",
+    [
+        (
+            LAPTOP._replace(lacking=(("rich", "rich>=13", None),)),
+            "packages",
+            doctor.NEEDED,
+            "rich is missing",
+            ".venv/bin/python -m pip install 'rich>=13'",
+        ),
+        (
+            LAPTOP._replace(lacking=(("torch", "torch>=2.11", "2.9.0"),)),
+            "packages",
+            doctor.NEEDED,
+            "torch 2.9.0",
+            "'torch>=2.11'",
+        ),
+        (
+            LAPTOP._replace(lacking=5 * (("rich", "rich>=13", None),)),
+            "packages",
+            doctor.NEEDED,
+            "and 1 more",
+            "-r requirements.lock",
+        ),
+        (
+            LAPTOP._replace(lacking=5 * (("rich", "rich>=13", None),), in_venv=False),
+            "packages",
+            doctor.NEEDED,
+            "and 1 more",
+            "make doctor",
+        ),
+        (
+            LAPTOP._replace(lacking=(NUMPY,)),
+            "NumPy",
+            doctor.NEEDED,
+            "2.5.2 is too new for numba.cuda",
+            ".venv/bin/python -m pip install 'numpy>=2.4,<2.5'",
+        ),
+        (
+            LAPTOP._replace(torch_error="libcudart.so.13: cannot open"),
+            "PyTorch",
+            doctor.NEEDED,
+            "libcudart.so.13",
+            "--force-reinstall",
+        ),
+        (
+            LAPTOP._replace(gpu_in_machine=True),
+            "GPU",
+            doctor.OPTIONAL,
+            "without NVIDIA's driver",
+            "ubuntu-drivers install",
+        ),
+        (
+            SERVER._replace(has_gpu=False, torch_cuda=None),
+            "GPU",
+            doctor.OPTIONAL,
+            "CPU build",
+            "--torch-backend=auto torch",
+        ),
+        (
+            SERVER._replace(has_gpu=False, driver=(12, 4)),
+            "GPU",
+            doctor.OPTIONAL,
+            "built for CUDA 13.0, the driver takes up to 12.4",
+            "--torch-backend=auto torch",
+        ),
+        (
+            SERVER._replace(has_gpu=False),
+            "GPU",
+            doctor.OPTIONAL,
+            "does not see it",
+            "unset CUDA_VISIBLE_DEVICES",
+        ),
+        (
+            SERVER._replace(toolkit=None),
+            "CUDA compiler",
+            doctor.NEEDED,
+            "finds none",
+            "'numba-cuda[cu13]'",
+        ),
+        (
+            SERVER._replace(driver=(12, 4)),
+            "CUDA compiler",
+            doctor.NEEDED,
+            "PTX of CUDA 13.0, newer than the driver takes (12.4)",
+            "'numba-cuda[cu12]' 'cuda-toolkit==12.4.*'",
+        ),
+        (
+            SERVER._replace(toolkit=(13, 4), linker=None),
+            "CUDA compiler",
+            doctor.NEEDED,
+            "PTX of CUDA 13.4",
+            "'cuda-toolkit==13.0.*'",
+        ),
+        (
+            LAPTOP._replace(system="darwin", triton=None, toolkit=None),
+            "Triton",
+            doctor.OPTIONAL,
+            "none for this operating system",
+            "on Linux",
+        ),
+        (
+            SERVER._replace(triton_interpret="1"),
+            "Triton",
+            doctor.OPTIONAL,
+            "though there is a GPU",
+            "unset TRITON_INTERPRET",
+        ),
+        (
+            LAPTOP._replace(triton_interpret="0"),
+            "Triton",
+            doctor.OPTIONAL,
+            "it must interpret",
+            "unset TRITON_INTERPRET",
+        ),
+        (
+            SERVER._replace(compiler=None),
+            "C++ compiler",
+            doctor.NEEDED,
+            "there is none",
+            "apt-get install g++",
+        ),
+        (
+            SERVER._replace(python_headers=False),
+            "C++ compiler",
+            doctor.NEEDED,
+            "not Python.h",
+            "apt-get install python3.11-dev",
+        ),
+    ],
+)
 def test_what_is_wrong_is_named_with_the_line_that_mends_it(facts, subject, state, found, mend):
     (line,) = [line for line in doctor.diagnose(facts) if line.subject == subject]
-    assert line.state == state and found in line.found and mend in line.mend and "\n" not in line.mend
+    assert (
+        line.state == state and found in line.found and mend in line.mend and "\n" not in line.mend
+    )
     ill = {line.subject for line in doctor.diagnose(facts) if line.state != doctor.WELL}
-    assert ill <= {subject, "GPU", "CUDA compiler", "Triton"}  # an old driver ails both, a missing GPU Triton
+    assert ill <= {
+        subject,
+        "GPU",
+        "CUDA compiler",
+        "Triton",
+    }  # an old driver ails both, a missing GPU Triton
 
 
 def test_a_need_makes_the_exit_code_1_and_an_option_does_not(monkeypatch, capsys):
-    for facts, code in [(LAPTOP, 0), (LAPTOP._replace(gpu_in_machine=True), 0), (SERVER._replace(compiler=None), 1)]:
+    for facts, code in [
+        (LAPTOP, 0),
+        (LAPTOP._replace(gpu_in_machine=True), 0),
+        (SERVER._replace(compiler=None), 1),
+    ]:
         monkeypatch.setattr(doctor, "gather", lambda facts=facts: facts)
         monkeypatch.setattr(doctor.device, "describe", lambda: "a machine")
         assert doctor.main() == code

@@ -1,4 +1,5 @@
 """Drawings show what PyTorch reads; widgets only choose their arguments."""
+
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -36,8 +37,17 @@ def test_cells_that_no_view_reads_are_grey():
     assert [tuple(colour) == drawings.UNREAD for colour in strip] == [False, True, False, True]
 
 
-@pytest.mark.parametrize("view", [((), (), 3), ((2, 0), (1, 1), 0), ((3,), (0,), 0), ((2, 2, 3, 3), (4, 1, 4, 1), 0),
-                                  ((100,), (1,), 0), ((2, 3, 4), (12, 4, 1), 0)])
+@pytest.mark.parametrize(
+    "view",
+    [
+        ((), (), 3),
+        ((2, 0), (1, 1), 0),
+        ((3,), (0,), 0),
+        ((2, 2, 3, 3), (4, 1, 4, 1), 0),
+        ((100,), (1,), 0),
+        ((2, 3, 4), (12, 4, 1), 0),
+    ],
+)
 def test_any_view_up_to_four_axes_fits_the_page(view):
     ax = drawings.buffer({"view": view})
     width_in, height_in = ax.figure.get_size_inches()
@@ -54,13 +64,15 @@ def test_what_is_no_view_is_refused(view, says):
 
 
 def test_a_walk_goes_from_line_to_line():
-    rows, columns = drawings.walk({"by rows": ((4, 16), (16, 1), 0), "by columns": ((16, 4), (1, 16), 0)})
+    rows, columns = drawings.walk(
+        {"by rows": ((4, 16), (16, 1), 0), "by columns": ((16, 4), (1, 16), 0)}
+    )
     assert rows.lines[0].get_ydata().tolist() == [step // 16 for step in range(64)]
     assert columns.lines[0].get_ydata().tolist() == [step % 4 for step in range(64)]
 
 
 def test_a_walk_counts_bytes():
-    ax, = drawings.walk({"float64": ((16,), (1,), 0)}, itemsize=8)
+    (ax,) = drawings.walk({"float64": ((16,), (1,), 0)}, itemsize=8)
     assert ax.lines[0].get_ydata().tolist() == [0] * 8 + [1] * 8
 
 
@@ -86,4 +98,6 @@ def test_the_widget_draws_whatever_is_chosen(monkeypatch):
     shape.value = (2, 3, 4)
     order.value = (0, 2, 1)
     assert drawn[-1] == ((2, 3, 4), (0, 2, 1), 1, 2)
-    assert all(len(shape) == len(order) for shape, order, *_ in drawn), "an order of another shape was drawn"
+    assert all(len(shape) == len(order) for shape, order, *_ in drawn), (
+        "an order of another shape was drawn"
+    )

@@ -1,11 +1,13 @@
 """The pages that students and instructors read: what stands in them, and that student text is never HTML."""
+
 import re
 
 import pytest
 
-from grading import classroom, feedback, lab, mistakes, similar
-from grading.holes import Answer
+from grading import classroom, feedback, mistakes, similar
 from grading.report import Result
+from grading.source import labs as lab
+from grading.source.holes import Answer
 from grading.submissions import Submission
 
 LAB = lab.read(lab.names()[0])
@@ -17,7 +19,9 @@ def graded(student, *, status="failed", message="", text="", written=(), **more)
     results = [Result(f"{e.number} {e.name}", e.points, e.points, "passed") for e in LAB.exercises]
     results[0] = Result(results[0].exercise, 0, first.points, status, message)
     answers = {e.name: Answer(e.stub, False) for e in LAB.exercises} | {first.name: Answer(text)}
-    return classroom.Graded(Submission(student, LAB.name, None, time_s=1.8e9, **more), LAB, results, answers, written)
+    return classroom.Graded(
+        Submission(student, LAB.name, None, time_s=1.8e9, **more), LAB, results, answers, written
+    )
 
 
 def page(folder, *all_graded):
@@ -31,23 +35,54 @@ def sentence():
 
 
 def test_a_page_says_what_failed_and_what_it_looks_like(tmp_path):
-    text = page(tmp_path, graded("ada", message=f"f(2) gave 3, want 4.\n{sentence()}", text="def f(x):\n    return x + 1", late_s=5400))
-    assert "f(2) gave 3, want 4." in text and f"<b>It looks like a known mistake.</b> {sentence()}" in text
+    text = page(
+        tmp_path,
+        graded(
+            "ada",
+            message=f"f(2) gave 3, want 4.\n{sentence()}",
+            text="def f(x):\n    return x + 1",
+            late_s=5400,
+        ),
+    )
+    assert (
+        "f(2) gave 3, want 4." in text
+        and f"<b>It looks like a known mistake.</b> {sentence()}" in text
+    )
     assert "return x + 1" in text and "20 of 21" in text and "1 h 30 min late" in text
     assert "src=" not in text and "href=" not in text, "a page needs nothing but itself"
 
 
 def test_the_line_that_raised_is_marked(tmp_path):
-    text = page(tmp_path, graded("ada", message="f(2) raised ZeroDivisionError (line 2: `return 1 / 0`).", text="def f(x):\n    return 1 / 0"))
-    assert "<pre>def f(x):\n<mark>    return 1 / 0</mark>\n</pre>" in text, "line by line, as it was written"
+    text = page(
+        tmp_path,
+        graded(
+            "ada",
+            message="f(2) raised ZeroDivisionError (line 2: `return 1 / 0`).",
+            text="def f(x):\n    return 1 / 0",
+        ),
+    )
+    assert "<pre>def f(x):\n<mark>    return 1 / 0</mark>\n</pre>" in text, (
+        "line by line, as it was written"
+    )
 
 
 def test_student_text_is_never_html(tmp_path):
-    one = graded(f"ada {EVIL[6:14]}".replace("/", ""), message=EVIL, text=f"# {EVIL}", written=[(question(), EVIL)])
+    one = graded(
+        f"ada {EVIL[6:14]}".replace("/", ""),
+        message=EVIL,
+        text=f"# {EVIL}",
+        written=[(question(), EVIL)],
+    )
     text = page(tmp_path, one)
     feedback.write_answers([one], tmp_path / "answers")
-    similar.write([similar.Pair(LAB.name, (EVIL, "bob"), 0.9, (((1, EVIL),), ((1, EVIL),)))], tmp_path)
-    for html in (text, (tmp_path / "answers" / f"{LAB.name}.html").read_text(), (tmp_path / "similar.html").read_text()):
+    similar.write(
+        [similar.Pair(LAB.name, (EVIL, "bob"), 0.9, (((1, EVIL),), ((1, EVIL),)))], tmp_path
+    )
+    for html in (
+        text,
+        (tmp_path / "answers" / f"{LAB.name}.html").read_text(),
+        (tmp_path / "similar.html").read_text(),
+    ):
         assert "<script" not in html and "&lt;script&gt;" in html
         assert "default-src 'none'" in html
 
@@ -57,13 +92,23 @@ def question():
 
 
 def test_written_answers_stand_by_question(tmp_path):
-    feedback.write_answers([graded("ada", written=[(question(), "Both.")]), graded("bob", written=[(question(), "")])], tmp_path)
+    feedback.write_answers(
+        [graded("ada", written=[(question(), "Both.")]), graded("bob", written=[(question(), "")])],
+        tmp_path,
+    )
     text = (tmp_path / f"{LAB.name}.html").read_text()
     assert "<dt>ada</dt><dd>Both.</dd>" in text and "No answer: bob" in text
 
 
-@pytest.mark.parametrize("message, known", [
-    ("f gave 1, want 2.\nToo few by one.", ""), ("f gave 1.\n{sentence}", "{sentence}"), ("{sentence}", "{sentence}"), ("", "")])
+@pytest.mark.parametrize(
+    "message, known",
+    [
+        ("f gave 1, want 2.\nToo few by one.", ""),
+        ("f gave 1.\n{sentence}", "{sentence}"),
+        ("{sentence}", "{sentence}"),
+        ("", ""),
+    ],
+)
 def test_a_known_mistake_is_one_of_the_checks_sentences(message, known):
     message, known = message.format(sentence=sentence()), known.format(sentence=sentence())
     assert mistakes.known(LAB.exercises[0], message) == known

@@ -1,4 +1,5 @@
 """common.figures: a prediction is a line, a measurement is dots, whatever the form they come in."""
+
 import matplotlib
 import numpy as np
 import pytest
@@ -26,7 +27,9 @@ def marks(ax):
 
 
 def test_a_function_is_the_line_and_values_are_dots():
-    ax = figures.predicted_and_measured([1, 10, 100], lambda n: 2 * n, [2, 21, 190], log="xy", yunit="s", **LABELS)
+    ax = figures.predicted_and_measured(
+        [1, 10, 100], lambda n: 2 * n, [2, 21, 190], log="xy", yunit="s", **LABELS
+    )
     (line,), (dots,) = marks(ax)
     assert np.allclose(line.get_ydata(), 2 * line.get_xdata()) and len(line.get_xdata()) > 100
     assert list(dots.get_ydata()) == [2, 21, 190]
@@ -47,7 +50,9 @@ def test_before_the_measurement_there_is_only_a_line():
 
 
 def test_what_has_one_label_has_one_colour():
-    ax = figures.predicted_and_measured([1, 2], {"a": [1, 2], "b": lambda n: n}, {"b": [1, 2], "c": [2, 2]}, **LABELS)
+    ax = figures.predicted_and_measured(
+        [1, 2], {"a": [1, 2], "b": lambda n: n}, {"b": [1, 2], "c": [2, 2]}, **LABELS
+    )
     (a, b_line), (b_dots, c) = marks(ax)
     assert b_line.get_color() == b_dots.get_color()
     assert len({a.get_color(), b_line.get_color(), c.get_color()}) == 3
@@ -60,13 +65,21 @@ def test_ticks_are_written_as_people_say_them():
     assert ax.yaxis.get_major_formatter()(1e-5, 0) == "10 µs"
     assert ax.xaxis.get_major_formatter()(0.1, 0) == "0.1"
     assert ax.xaxis.get_major_formatter()(1000, 0) == "1 k"
-    assert [ax.xaxis.get_major_formatter()(value, 0) for value in (0.001, 1e-5, 2e-12)] == ["0.001", "10⁻⁵", "2·10⁻¹²"]
+    assert [ax.xaxis.get_major_formatter()(value, 0) for value in (0.001, 1e-5, 2e-12)] == [
+        "0.001",
+        "10⁻⁵",
+        "2·10⁻¹²",
+    ]
 
 
 def test_text_can_be_read_on_every_colour():
     def light(colour):  # WCAG 2.2, relative luminance
         parts = np.array(matplotlib.colors.to_rgb(colour))
-        return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ (0.2126, 0.7152, 0.0722) + 0.05
+        return (
+            np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+            @ (0.2126, 0.7152, 0.0722)
+            + 0.05
+        )
 
     for colour in [*(f"C{i}" for i in range(6)), *plt.get_cmap("viridis")(np.linspace(0, 1, 32))]:
         dark, bright = sorted([light(colour), light(figures.ink(colour))])
@@ -74,7 +87,9 @@ def test_text_can_be_read_on_every_colour():
 
 
 def test_a_roofline_numbers_its_points_and_parts_them_at_the_ridge():
-    ax = figures.roofline(lambda i: min(100, 10 * i), {"add": (0.1, 0.9), "matmul": (50, 95)}, ridge=10, title="R")
+    ax = figures.roofline(
+        lambda i: min(100, 10 * i), {"add": (0.1, 0.9), "matmul": (50, 95)}, ridge=10, title="R"
+    )
     lines, dots = marks(ax)
     assert {float(dot.get_xdata()[0]) for dot in dots} == {0.1, 50}
     texts = [text.get_text() for text in ax.texts]
@@ -96,7 +111,9 @@ def test_in_a_roofline_no_number_covers_another():
 
 def test_many_series_are_named_beside_the_figure():
     for count, beside in [(3, False), (5, True)]:
-        ax = figures.predicted_and_measured([1, 2], {str(i): [i, i] for i in range(count)}, **LABELS)
+        ax = figures.predicted_and_measured(
+            [1, 2], {str(i): [i, i] for i in range(count)}, **LABELS
+        )
         ax.figure.draw_without_rendering()
         assert (ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1) == beside
 
@@ -107,14 +124,25 @@ def test_the_style_is_set_and_needs_no_font_that_is_not_there():
 
 
 def test_a_ladder_has_a_bar_a_rung_from_the_top_and_the_ceiling_as_a_line():
-    ax = figures.ladder({"naive": 1.4, "tiled": 8.1, "best": 48.0}, ceiling=("cuBLAS", 51.0), xlabel="TFLOP/s", title="T")
+    ax = figures.ladder(
+        {"naive": 1.4, "tiled": 8.1, "best": 48.0},
+        ceiling=("cuBLAS", 51.0),
+        xlabel="TFLOP/s",
+        title="T",
+    )
     assert [bar.get_width() for bar in ax.patches] == [1.4, 8.1, 48.0]
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["naive", "tiled", "best"] and ax.yaxis_inverted()
+    assert [text.get_text() for text in ax.get_yticklabels()] == [
+        "naive",
+        "tiled",
+        "best",
+    ] and ax.yaxis_inverted()
     (line,), _ = marks(ax)
     assert list(line.get_xdata()) == [51, 51]
     texts = {text.get_text(): text for text in ax.texts}
     assert list(texts) == ["1.4 (3%)", "8.1 (16%)", "48 (94%)", "cuBLAS: 51"]
-    assert texts["8.1 (16%)"].get_ha() == "left" and texts["48 (94%)"].get_ha() == "right"  # inside its bar
+    assert (
+        texts["8.1 (16%)"].get_ha() == "left" and texts["48 (94%)"].get_ha() == "right"
+    )  # inside its bar
 
 
 def test_a_ladder_of_counts_needs_no_ceiling():
@@ -124,7 +152,9 @@ def test_a_ladder_of_counts_needs_no_ceiling():
 
 
 def test_the_ceiling_crosses_no_label():
-    ax = figures.ladder({"one ring": 311, "eight rings": 336}, ceiling=("NCCL", 327), xlabel="GB/s", title="T")
+    ax = figures.ladder(
+        {"one ring": 311, "eight rings": 336}, ceiling=("NCCL", 327), xlabel="GB/s", title="T"
+    )
     ax.figure.draw_without_rendering()
     ceiling = ax.transData.transform((327, 0))[0]
     assert all(text.get_window_extent().x1 < ceiling for text in ax.texts[:2])

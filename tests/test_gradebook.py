@@ -1,12 +1,16 @@
 """nbgrader's gradebook, read back through its own API. Needs nbgrader, which students don't."""
+
 import subprocess
 import sys
 
 import nbformat
 import pytest
 
-from grading import build, gradebook, lab, report
+from grading import report
+from grading.lms import nbgrader as gradebook
 from grading.report import Result
+from grading.source import build
+from grading.source import labs as lab
 from grading.submissions import Submission
 
 FIRST = lab.names()[0]
@@ -23,8 +27,16 @@ c.AssignLatePenalties.plugin_class = Tenth
 
 
 def rows(student, **failed):
-    results = [Result(f"{e.number} {e.name}", 0 if e.name in failed else e.points, e.points, "failed" if e.name in failed else "passed",
-                      failed.get(e.name, "")) for e in LAB.exercises]
+    results = [
+        Result(
+            f"{e.number} {e.name}",
+            0 if e.name in failed else e.points,
+            e.points,
+            "failed" if e.name in failed else "passed",
+            failed.get(e.name, ""),
+        )
+        for e in LAB.exercises
+    ]
     return report.rows(student, FIRST, results)
 
 
@@ -40,25 +52,46 @@ def test_the_notebook_that_nbgrader_shows_is_ours_with_their_answers(tmp_path):
     assert len({mark["grade_id"] for mark in marked}) == 2 * len(LAB.exercises)
     assert sum(mark.get("points", 0) for mark in marked) == sum(e.points for e in LAB.exercises)
     assert LAB.solution["permuted"] in [cell.source for cell in shown.cells]
-    assert "failed: gave 1" in [output.text for cell in shown.cells for output in cell.get("outputs", [])]
+    assert "failed: gave 1" in [
+        output.text for cell in shown.cells for output in cell.get("outputs", [])
+    ]
 
 
 def test_the_rows_are_right_in_nbgrader_s_own_eyes(tmp_path):
     api = pytest.importorskip("nbgrader.api")
     (tmp_path / "nbgrader_config.py").write_text(CONFIG)
-    handed_in = {(student, FIRST, 1): Submission(student, FIRST, tmp_path / "none.ipynb", time_s=time_s) for student, time_s in (("ada", 1.8e9), ("bob", 1.8e9 + 60))}
+    handed_in = {
+        (student, FIRST, 1): Submission(student, FIRST, tmp_path / "none.ipynb", time_s=time_s)
+        for student, time_s in (("ada", 1.8e9), ("bob", 1.8e9 + 60))
+    }
     all_rows = rows("ada") + rows("bob", permuted=EVIL) + rows("Lovelace, Ada")
     for _ in range(2):  # a second time changes nothing
         assert gradebook.write(all_rows, handed_in, tmp_path, {FIRST: 1.8e9}) == 3
-    listed = nbformat.read(tmp_path / "source" / FIRST / f"{FIRST}.ipynb", as_version=4)  # the formgrader lists what lies there
-    assert [cell.source for cell in listed.cells] == [cell.source for cell in build.lab_notebook(LAB).cells]
+    listed = nbformat.read(
+        tmp_path / "source" / FIRST / f"{FIRST}.ipynb", as_version=4
+    )  # the formgrader lists what lies there
+    assert [cell.source for cell in listed.cells] == [
+        cell.source for cell in build.lab_notebook(LAB).cells
+    ]
     most = sum(e.points for e in LAB.exercises)
     with api.Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}") as book:
         ada, bob = (book.find_submission(FIRST, student) for student in ("ada", "bob"))
-        assert (ada.score, ada.max_score, ada.total_seconds_late, ada.late_submission_penalty) == (most, most, 0, 0)
-        assert bob.score == most - 1 and bob.total_seconds_late == 60 and bob.late_submission_penalty == pytest.approx(bob.score / 10)
+        assert (ada.score, ada.max_score, ada.total_seconds_late, ada.late_submission_penalty) == (
+            most,
+            most,
+            0,
+            0,
+        )
+        assert (
+            bob.score == most - 1
+            and bob.total_seconds_late == 60
+            and bob.late_submission_penalty == pytest.approx(bob.score / 10)
+        )
         assert not ada.needs_manual_grade
-        assert (book.find_student("Lovelace, Ada").last_name, book.find_student("Lovelace, Ada").first_name) == ("Lovelace", "Ada")
+        assert (
+            book.find_student("Lovelace, Ada").last_name,
+            book.find_student("Lovelace, Ada").first_name,
+        ) == ("Lovelace", "Ada")
         book.find_student("bob").first_name = "Robert"
         grade = book.find_grade("check-2-1-permuted", FIRST, FIRST, "bob")
         grade.manual_score = 1
@@ -67,7 +100,12 @@ def test_the_rows_are_right_in_nbgrader_s_own_eyes(tmp_path):
     with api.Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}") as book:
         assert book.find_submission(FIRST, "bob").score == most, "a grader's own mark stays"
         assert book.find_student("bob").first_name == "Robert"
-    done = subprocess.run([sys.executable, "-m", "nbgrader", "generate_feedback", FIRST, "--course", "x"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "nbgrader", "generate_feedback", FIRST, "--course", "x"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "feedback" / "bob" / FIRST / f"{FIRST}.html").read_text()
     assert EVIL not in page and "&lt;script&gt;alert(1)" in page

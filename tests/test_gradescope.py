@@ -1,4 +1,5 @@
 """Gradescope: its results.json, and the zip that its autograder is made of, run as it runs there but for the container."""
+
 import json
 import os
 import shutil
@@ -9,8 +10,11 @@ import zipfile
 import nbformat
 import pytest
 
-from grading import build, classroom, gradescope, lab, notebook, seeds
+from grading import classroom, seeds
+from grading.lms import gradescope
 from grading.report import Result
+from grading.source import build, notebook
+from grading.source import labs as lab
 from grading.submissions import Submission
 
 FIRST = lab.names()[0]
@@ -37,8 +41,14 @@ def run(home, **notebooks):
         edit(built)
         nbformat.write(built, home / "submission" / f"{name}.ipynb")
     environment = {**os.environ, "PYTHONPATH": ""}
-    done = subprocess.run([sys.executable, "-m", "grading.gradescope", "grade", "--home", str(home)], cwd=home / "source", env=environment,
-                          capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-m", "grading.lms.gradescope", "grade", "--home", str(home)],
+        cwd=home / "source",
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads((home / "results" / "results.json").read_text())
 
@@ -46,8 +56,17 @@ def run(home, **notebooks):
 def test_the_zip_holds_what_it_takes_and_no_other_lab(home):
     with zipfile.ZipFile(home / "autograder.zip") as archive:
         names = archive.namelist()
-        modes = {name: archive.getinfo(name).external_attr >> 16 for name in ("setup.sh", "run_autograder")}
-    assert {"setup.sh", "run_autograder", "requirements.lock", f"solutions/{FIRST}.py", "grading/__main__.py"} <= set(names)
+        modes = {
+            name: archive.getinfo(name).external_attr >> 16
+            for name in ("setup.sh", "run_autograder")
+        }
+    assert {
+        "setup.sh",
+        "run_autograder",
+        "requirements.lock",
+        f"solutions/{FIRST}.py",
+        "grading/__main__.py",
+    } <= set(names)
     assert [name for name in names if name.startswith("solutions/")] == [f"solutions/{FIRST}.py"]
     assert set(modes.values()) == {0o755}
     for name in modes:
@@ -58,18 +77,28 @@ def test_a_submission_by_any_name_is_graded(home):
     def wrong(built):
         cell = next(cell for cell in built.cells if "predicted_fetches =" in cell.source)
         cell.source = "predicted_fetches = 1797"
+
     found = run(home, my_homework=wrong)
     assert found["score"] == sum(e.points for e in LAB.exercises) - 1
     assert [test["max_score"] for test in found["tests"]] == [e.points for e in LAB.exercises]
     last = found["tests"][-1]
-    assert (last["number"], last["name"], last["status"]) == ("4.2", "predicted_fetches", "failed") and "1797" in last["output"]
-    assert all(test["output_format"] == "text" and test["visibility"] == "visible" for test in found["tests"])
+    assert (last["number"], last["name"], last["status"]) == (
+        "4.2",
+        "predicted_fetches",
+        "failed",
+    ) and "1797" in last["output"]
+    assert all(
+        test["output_format"] == "text" and test["visibility"] == "visible"
+        for test in found["tests"]
+    )
 
 
 def test_a_byte_order_mark_costs_nothing(tmp_path):
     text = nbformat.writes(build.lab_notebook(LAB.filled(LAB.solution)))
     (tmp_path / "a.ipynb").write_text(text, encoding="utf-8-sig")
-    assert all(answer.attempted for answer in notebook.read_answers(LAB, tmp_path / "a.ipynb").values())
+    assert all(
+        answer.attempted for answer in notebook.read_answers(LAB, tmp_path / "a.ipynb").values()
+    )
 
 
 def test_what_is_missing_is_told(home):
@@ -82,14 +111,30 @@ def test_results_are_in_gradescope_s_form():
     results = [Result("1.1 x", 1, 2, "partly passed", "<b>no</b>")]
     found = gradescope.results(classroom.Graded(Submission("ada", FIRST, None), LAB, results))
     assert found["score"] == 1 and found["output_format"] == "text"
-    test, = found["tests"]
-    assert test == {"number": "1.1", "name": "x", "score": 1, "max_score": 2, "status": "failed", "output": "partly passed: <b>no</b>",
-                    "output_format": "text", "name_format": "text", "visibility": "visible"}
+    (test,) = found["tests"]
+    assert test == {
+        "number": "1.1",
+        "name": "x",
+        "score": 1,
+        "max_score": 2,
+        "status": "failed",
+        "output": "partly passed: <b>no</b>",
+        "output_format": "text",
+        "name_format": "text",
+        "visibility": "visible",
+    }
 
 
 def test_the_cases_there_are_those_of_the_class(tmp_path, capsys):
     """A zip made of the course's seed file has the seed of its lab that grading a class with that file has, and no more."""
-    command = ["zip", FIRST, "--out", str(tmp_path / "a.zip"), "--seed-file", str(tmp_path / "course.seed")]
+    command = [
+        "zip",
+        FIRST,
+        "--out",
+        str(tmp_path / "a.zip"),
+        "--seed-file",
+        str(tmp_path / "course.seed"),
+    ]
     assert gradescope.main(command) == 0
     secret = seeds.secret(tmp_path / "course.seed")
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:

@@ -1,4 +1,5 @@
 """The command line of the grader, as an instructor and a student meet it."""
+
 import csv
 import json
 import shutil
@@ -8,10 +9,13 @@ import sys
 import nbformat
 import pytest
 
+from common import files
+from common.paths import ROOT
 from grading import __main__ as command
-from grading import build, classroom, files, lab, report
-from grading.lab import ROOT
+from grading import classroom, report
 from grading.score import Result
+from grading.source import build
+from grading.source import labs as lab
 
 FIRST = lab.names()[0]
 
@@ -31,7 +35,13 @@ def grade(*arguments):
     """The command; of a class with no jail, which tests/test_jail.py looks at."""
     if "--out" in arguments:
         arguments = (*arguments, "--unsafe")
-    return subprocess.run([sys.executable, "-m", "grading", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    return subprocess.run(
+        [sys.executable, "-m", "grading", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +53,7 @@ def a_class(tmp_path_factory):
     def loop(built):
         cell = next(cell for cell in built.cells if f"def {first}(" in cell.source)
         cell.source = f"def {first}(*args):\n    import os; os._exit(1)"
+
     notebook(folder / "ada" / f"{FIRST}.ipynb")
     notebook(folder / "bob" / f"{FIRST}.ipynb", fill=False)
     notebook(folder / "cyd" / f"{FIRST}-Copy1.ipynb", edit=loop)
@@ -92,28 +103,40 @@ def test_one_s_own_lab_is_a_line_an_exercise(tmp_path):
     assert "not attempted" in run.stdout
 
 
-@pytest.mark.parametrize("arguments, says", [
-    (["99"], "there is no lab '99': the labs are 01_strides"),
-    ([""], "there is no lab ''"),
-    (["nowhere/"], "no such folder or notebook"),
-    (["nowhere/01_strides.ipynb"], "there is no notebook nowhere/01_strides.ipynb: give its path, or a lab (01)"),
-    (["nowhere.ipynb"], "there is no lab"),
-    (["{empty}", "--out", "{out}"], "holds no submission: they are"),
-    (["{empty}"], "say where the results go (--out RESULTS)"),
-    (["{empty}", "--out", "{file}"], "is a file: give a folder"),
-    (["01", "--jobs", "0"], "--jobs takes 1 or more")])
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["99"], "there is no lab '99': the labs are 01_strides"),
+        ([""], "there is no lab ''"),
+        (["nowhere/"], "no such folder or notebook"),
+        (
+            ["nowhere/01_strides.ipynb"],
+            "there is no notebook nowhere/01_strides.ipynb: give its path, or a lab (01)",
+        ),
+        (["nowhere.ipynb"], "there is no lab"),
+        (["{empty}", "--out", "{out}"], "holds no submission: they are"),
+        (["{empty}"], "say where the results go (--out RESULTS)"),
+        (["{empty}", "--out", "{file}"], "is a file: give a folder"),
+        (["01", "--jobs", "0"], "--jobs takes 1 or more"),
+    ],
+)
 def test_bad_input_gets_one_sentence(tmp_path, arguments, says):
     places = {"empty": tmp_path / "empty", "out": tmp_path / "out", "file": tmp_path / "file"}
     places["empty"].mkdir()
     places["file"].write_text("")
     run = grade(*[argument.format(**places) for argument in arguments])
     assert run.returncode == 2
-    assert says in run.stderr and len(run.stderr.strip().splitlines()) == 1 and "Traceback" not in run.stderr
+    assert (
+        says in run.stderr
+        and len(run.stderr.strip().splitlines()) == 1
+        and "Traceback" not in run.stderr
+    )
 
 
 def test_results_that_can_not_be_written_are_told(tmp_path, monkeypatch, capsys):
     def full(rows, out):
         raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(report, "write", full)
     path = notebook(tmp_path / f"{FIRST}.ipynb", fill=False)
     assert command.main([str(path), "--out", str(tmp_path)]) == 2
@@ -127,6 +150,7 @@ def test_a_process_that_dies_does_not_stop_the_class():
 
 def dies_on_bob(name):
     import os
+
     if name == "bob":
         os._exit(1)
     return name.upper()
@@ -136,7 +160,9 @@ def test_a_write_that_fails_keeps_the_old_results(tmp_path, monkeypatch):
     rows = report.rows("ada", FIRST, [Result("1.1 x", 1, 1, "passed")])
     report.write(rows, tmp_path)
     old = (tmp_path / "results.json").read_text()
-    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        "os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(OSError):
         report.write(rows * 2, tmp_path)
     assert (tmp_path / "results.json").read_text() == old and len(list(tmp_path.iterdir())) == 2

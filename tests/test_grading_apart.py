@@ -1,13 +1,15 @@
 """Kernels in the grader: counted from their text, where the student's Python can't reach; the same verdicts as in a notebook."""
+
 import pytest
 
 from grading import score
-from grading.apart import kernel_text
-from grading.holes import Answer
-from grading.lab import parse
-from grading.run import Nursery
+from grading.source.holes import Answer
+from grading.source.labs import parse
+from grading.worker.client import ForkServer
+from grading.worker.counting import kernel_text
 
-LAB = parse('''\
+LAB = parse(
+    """\
 # %% tags=["setup"]
 import numpy as np
 
@@ -59,50 +61,88 @@ report = simt.count(add, 4, 32, x, y, out)
 agree(out, want, "add", rtol=1e-6)
 agree(report.global_loads.sectors, 26, "sectors that add loads")
 assert not report.races, report.races[0]
-''', "98_kernels")
+""",
+    "98_kernels",
+)
 SOLUTION = {name: Answer(text) for name, text in LAB.solution.items()}
 START = "@cuda.jit\ndef add(x, y, out):\n    i = cuda.grid(1)\n"
 
 
 @pytest.fixture(scope="module")
-def nursery():
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def fork_server():
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
-def test_the_solution_scores_everything_both_ways(nursery):
-    assert [result.status for result in score.score(LAB, SOLUTION, nursery)] == ["passed", "passed"]
-    assert not any(score.score_together(LAB, SOLUTION, nursery, ["twice", "add"]).values())
+def test_the_solution_scores_everything_both_ways(fork_server):
+    assert [result.status for result in score.score(LAB, SOLUTION, fork_server)] == [
+        "passed",
+        "passed",
+    ]
+    assert not any(score.score_together(LAB, SOLUTION, fork_server, ["twice", "add"]).values())
 
 
-@pytest.mark.parametrize("text, status, says", [
-    (START + "    out[i] = x[i] + twice(y[i])", "failed", "reaches x[100], outside of its shape"),
-    (START + "    if i < out.size:\n        out[i] = x[i] + twice(y[99 - i])", "failed", "differ"),
-    (START + "    if i < out.size:\n        out[i] = x[i] + x[i] - x[i] + twice(y[i])", "failed", "gave 52, want 26"),
-    (START + "    while True:\n        i += 1", "failed", "does a loop of this kernel never end?"),
-    (START + "    open('/etc/passwd')", "failed", "open"),
-    ("import os\nos.environ['A'] = '1'\n" + START + "    if i < out.size:\n        out[i] = x[i] + twice(y[i])", "failed", "a kernel's cell"),
-    ("def add(x, y, out):\n    out[:] = x + 2 * y", "failed", "add"),
-])
-def test_a_wrong_kernel_gets_its_reason(nursery, text, status, says):
-    results = score.score(LAB, SOLUTION | {"add": Answer(text)}, nursery)
+@pytest.mark.parametrize(
+    "text, status, says",
+    [
+        (
+            START + "    out[i] = x[i] + twice(y[i])",
+            "failed",
+            "reaches x[100], outside of its shape",
+        ),
+        (
+            START + "    if i < out.size:\n        out[i] = x[i] + twice(y[99 - i])",
+            "failed",
+            "differ",
+        ),
+        (
+            START + "    if i < out.size:\n        out[i] = x[i] + x[i] - x[i] + twice(y[i])",
+            "failed",
+            "gave 52, want 26",
+        ),
+        (
+            START + "    while True:\n        i += 1",
+            "failed",
+            "does a loop of this kernel never end?",
+        ),
+        (START + "    open('/etc/passwd')", "failed", "open"),
+        (
+            "import os\nos.environ['A'] = '1'\n"
+            + START
+            + "    if i < out.size:\n        out[i] = x[i] + twice(y[i])",
+            "failed",
+            "a kernel's cell",
+        ),
+        ("def add(x, y, out):\n    out[:] = x + 2 * y", "failed", "add"),
+    ],
+)
+def test_a_wrong_kernel_gets_its_reason(fork_server, text, status, says):
+    results = score.score(LAB, SOLUTION | {"add": Answer(text)}, fork_server)
     assert results[0].status == "passed"
     assert (results[1].status, results[1].points) == (status, 0), results[1]
     assert says in results[1].message.lower(), results[1]
 
 
-def test_patched_counters_change_nothing(nursery):
-    forger = ("from common.simt import report\nreport.Report.as_dict = lambda self: {}\nimport common.simt\n"
-              "common.simt.count = lambda *a, **k: None\nfrom common.device import cuda\n"
-              "@cuda.jit(device=True)\ndef twice(x):\n    return STEP * x")
-    results = score.score(LAB, SOLUTION | {"twice": Answer(forger)}, nursery)
+def test_patched_counters_change_nothing(fork_server):
+    forger = (
+        "from common.simt import report\nreport.Report.as_dict = lambda self: {}\nimport common.simt\n"
+        "common.simt.count = lambda *a, **k: None\nfrom common.device import cuda\n"
+        "@cuda.jit(device=True)\ndef twice(x):\n    return STEP * x"
+    )
+    results = score.score(LAB, SOLUTION | {"twice": Answer(forger)}, fork_server)
     assert results[1].status == "passed", results[1]
 
 
 def test_other_cells_give_their_kernels_and_constants():
-    cells = (("setup 0", "A = 3\nB = (1, 2)\nC = 'no'\nE = tl.constexpr(6)\nF = f(1)\nimport math"), ("f", "@cuda.jit\ndef f(x): pass\nD = 4"),
-             ("g", "A = 5\n@cuda.jit\ndef g(x): f(x)"), ("h", "def h(: broken"), ("i", None), ("j", "def j(x): pass"))
+    cells = (
+        ("setup 0", "A = 3\nB = (1, 2)\nC = 'no'\nE = tl.constexpr(6)\nF = f(1)\nimport math"),
+        ("f", "@cuda.jit\ndef f(x): pass\nD = 4"),
+        ("g", "A = 5\n@cuda.jit\ndef g(x): f(x)"),
+        ("h", "def h(: broken"),
+        ("i", None),
+        ("j", "def j(x): pass"),
+    )
     text, constants = kernel_text(cells, "g", "@cuda.jit")
     assert constants == {"B": (1, 2), "D": 4, "E": 6}
     assert text.startswith("A = 5\n@cuda.jit\ndef g(x): f(x)\n\n@cuda.jit\ndef f(x):")

@@ -1,4 +1,5 @@
 """Graphs as data: what they compute, what is refused, and that a drawing can be read."""
+
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -9,8 +10,16 @@ from common import graphs
 
 matplotlib.use("agg")
 
-SWITCH = [("placeholder", "x"), ("constant", 0.0), ("greater", (0, 1)), ("switch_true", (2, 0)), ("switch_false", (2, 0)),
-          ("multiply", (3, 3)), ("sin", (4,)), ("merge", (2, 5, 6))]
+SWITCH = [
+    ("placeholder", "x"),
+    ("constant", 0.0),
+    ("greater", (0, 1)),
+    ("switch_true", (2, 0)),
+    ("switch_false", (2, 0)),
+    ("multiply", (3, 3)),
+    ("sin", (4,)),
+    ("merge", (2, 5, 6)),
+]
 
 
 @pytest.fixture
@@ -24,7 +33,13 @@ def random_graphs(rng, count=20):
 
 
 def test_values_are_computed_row_by_row():
-    rows = [("placeholder", "x"), ("constant", 2.0), ("multiply", (0, 1)), ("sum", (2,)), ("sum_like", (0, 3))]
+    rows = [
+        ("placeholder", "x"),
+        ("constant", 2.0),
+        ("multiply", (0, 1)),
+        ("sum", (2,)),
+        ("sum_like", (0, 3)),
+    ]
     found = graphs.values(rows, {"x": torch.tensor([1.0, 2.0])})
     assert [value.tolist() for value in found] == [[1, 2], 2, [2, 4], 6, 3]
     assert found[2].dtype == torch.float32, "a number takes the dtype of what it meets"
@@ -37,9 +52,16 @@ def test_a_branch_that_is_not_taken_is_dead(x, want):
     assert [value is None for value in found] == [False] * 3 + [x < 0, x > 0] * 2 + [False]
 
 
-@pytest.mark.parametrize("row, says", [
-    (("sqrt", (0,)), "no operator 'sqrt'"), (("sin", (1,)), "earlier rows"), (("sin", (-1,)), "earlier rows"),
-    (("sin", (0.0,)), "earlier rows"), (("constant", None), "detached")])
+@pytest.mark.parametrize(
+    "row, says",
+    [
+        (("sqrt", (0,)), "no operator 'sqrt'"),
+        (("sin", (1,)), "earlier rows"),
+        (("sin", (-1,)), "earlier rows"),
+        (("sin", (0.0,)), "earlier rows"),
+        (("constant", None), "detached"),
+    ],
+)
 def test_a_row_that_is_none_is_refused(row, says):
     with pytest.raises(ValueError, match=says):
         graphs.values([("placeholder", "x"), row], {"x": torch.zeros(1)})
@@ -75,16 +97,29 @@ def test_an_oracle_that_differences_do_not_confirm_is_refused():
 
 
 def test_adjoints_have_their_inputs_shapes():
-    rows = [("placeholder", "x0"), ("placeholder", "x1"), ("placeholder", "g"), ("multiply", (2, 1)), ("multiply", (2, 0))]
+    rows = [
+        ("placeholder", "x0"),
+        ("placeholder", "x1"),
+        ("placeholder", "g"),
+        ("multiply", (2, 1)),
+        ("multiply", (2, 0)),
+    ]
     x = [torch.ones(2, 3), torch.ones(3)]
-    assert [value.shape for value in graphs.adjoints(rows, [3, 4], x, torch.ones(2, 3))] == [(2, 3), (3,)]
+    assert [value.shape for value in graphs.adjoints(rows, [3, 4], x, torch.ones(2, 3))] == [
+        (2, 3),
+        (3,),
+    ]
     assert graphs.adjoints(rows, [None, 4], x, torch.ones(2, 3))[0] is None
 
 
 def test_in_a_drawing_rows_follow_their_inputs_and_no_two_overlap(rng):
     for _, rows in random_graphs(rng):
         middle = len(rows) // 2
-        place = graphs._places({i: graphs.inputs(row) for i, row in enumerate(rows)}, graphs.ancestors(rows, [middle]), [middle])
+        place = graphs._places(
+            {i: graphs.inputs(row) for i, row in enumerate(rows)},
+            graphs.ancestors(rows, [middle]),
+            [middle],
+        )
         points = np.array([place[i] for i in range(len(rows))])
         distances = np.linalg.norm(points[:, None] - points, axis=-1)[np.triu_indices(len(rows), 1)]
         assert distances.min() > 2 * 0.31
@@ -95,8 +130,11 @@ def test_in_a_drawing_rows_follow_their_inputs_and_no_two_overlap(rng):
 
 def test_every_graph_can_be_drawn(rng):
     values = graphs.values(SWITCH, {"x": torch.tensor(3.0)})
-    for rows, outputs, options in [([("placeholder", "x")], [0], {}), (SWITCH, [7], {"values": values, "names": {7: "f"}}),
-                                   (SWITCH, [2, 7], {"title": "two outputs", "values": [float("nan")] * 8})]:
+    for rows, outputs, options in [
+        ([("placeholder", "x")], [0], {}),
+        (SWITCH, [7], {"values": values, "names": {7: "f"}}),
+        (SWITCH, [2, 7], {"title": "two outputs", "values": [float("nan")] * 8}),
+    ]:
         ax = graphs.draw(rows, outputs, **options)
         ax.figure.canvas.draw()
         plt.close(ax.figure)

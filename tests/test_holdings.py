@@ -1,4 +1,5 @@
 """What collectives leave, and the picture of it."""
+
 import matplotlib
 import matplotlib.pyplot as plt
 import torch
@@ -10,8 +11,10 @@ matplotlib.use("agg")
 
 def test_after_is_what_the_words_say():
     x = torch.tensor([[1, 2, 3], [10, 20, 30], [100, 200, 300]])
-    left = {name: [None if pieces is None else pieces.tolist() for pieces in by_rank]
-            for name, by_rank in holdings.after(x, 1).items()}
+    left = {
+        name: [None if pieces is None else pieces.tolist() for pieces in by_rank]
+        for name, by_rank in holdings.after(x, 1).items()
+    }
     total = [111, 222, 333]
     assert tuple(left) == holdings.COLLECTIVES
     assert left["broadcast"] == [[10, 20, 30]] * 3 and left["scatter"] == [[10], [20], [30]]
@@ -24,8 +27,21 @@ def test_after_is_what_the_words_say():
 def test_the_picture_has_a_stripe_for_each_rank_whose_numbers_are_in_a_chunk():
     x = holdings.marked(4)
     ax = holdings.draw({"before": list(x), **holdings.after(x, 0)})
-    stripes = [patch for patch in ax.patches if patch.get_facecolor() != matplotlib.colors.to_rgba(holdings.NOTHING)]
-    one_each, sums = 16 + 16 + 4 + 4 + 16 + 16, 4 * (4 + 4 + 16)  # chunks of one rank's numbers, and of four ranks'
+    stripes = [
+        patch
+        for patch in ax.patches
+        if patch.get_facecolor() != matplotlib.colors.to_rgba(holdings.NOTHING)
+    ]
+    one_each, sums = (
+        16 + 16 + 4 + 4 + 16 + 16,
+        4 * (4 + 4 + 16),
+    )  # chunks of one rank's numbers, and of four ranks'
     assert len(stripes) == one_each + sums
-    assert {text.get_text() for text in ax.texts} >= {"before", "reduce_scatter", "rank 3", "a", "d"}
+    assert {text.get_text() for text in ax.texts} >= {
+        "before",
+        "reduce_scatter",
+        "rank 3",
+        "a",
+        "d",
+    }
     plt.close(ax.figure)

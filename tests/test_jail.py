@@ -1,4 +1,5 @@
 """The jail: chosen, proved before it grades, with nothing left behind; tests/test_attacks.py tries to get out of it."""
+
 import contextlib
 import os
 import signal
@@ -13,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from grading import confinement, jail, syscalls
-from grading.lab import ROOT
-from grading.run import Nursery, Session, WorkerEnded
+from common.paths import ROOT
+from grading import proof
+from grading.jail import choice as jail
+from grading.jail import confinement, syscalls
+from grading.worker.client import ForkServer, WorkerEnded
+from grading.worker.session import Session
 from tests.processes import SLEEP, sleeping, until
 
 BACKENDS = ("bubblewrap", "landlock")
@@ -41,14 +45,20 @@ def test_two_containers_whose_processes_have_the_same_numbers_take_different_use
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "getpid", lambda: 7)
         for number in (inside, inside + 1):
-            patch.setattr(os, "stat", lambda path, number=number: os.stat_result([0, number, *[0] * 8]))
+            patch.setattr(
+                os, "stat", lambda path, number=number: os.stat_result([0, number, *[0] * 8])
+            )
             found.append(jail.free_uid())
     assert found[0] != found[1]
 
 
 def test_a_thread_that_ends_while_children_are_listed_hides_none(monkeypatch):
     child, listed = subprocess.Popen(["sleep", SLEEP]), os.listdir
-    monkeypatch.setattr(confinement.os, "listdir", lambda path: [*["4194305"] * str(path).endswith("/task"), *listed(path)])
+    monkeypatch.setattr(
+        confinement.os,
+        "listdir",
+        lambda path: [*["4194305"] * str(path).endswith("/task"), *listed(path)],
+    )
     try:
         assert child.pid in confinement.children(os.getpid())
     finally:
@@ -59,6 +69,7 @@ def test_a_thread_that_ends_while_children_are_listed_hides_none(monkeypatch):
 def test_a_number_that_is_another_user_s_process_by_now_is_left_alone(monkeypatch):
     def refuse(pid, number):
         raise PermissionError
+
     monkeypatch.setattr(confinement.os, "kill", refuse)
     confinement.kill([os.getpid()])
 
@@ -72,20 +83,21 @@ def test_a_folder_that_is_a_file_by_now_is_none_to_count(monkeypatch, tmp_path):
         if str(path).endswith("folder"):
             raise NotADirectoryError
         return listed(path)
+
     before = confinement.folder_bytes(tmp_path)
     monkeypatch.setattr(confinement.os, "scandir", swapped)
     assert confinement.folder_bytes(tmp_path) == before > 0
 
 
 @pytest.fixture(scope="module")
-def nursery(backend):
-    with contextlib.closing(Nursery(jail=backend, bare=True)) as nursery:
-        yield nursery
+def fork_server(backend):
+    with contextlib.closing(ForkServer(jail=backend, bare=True)) as fork_server:
+        yield fork_server
 
 
-def call(nursery, text, name="f"):
+def call(fork_server, text, name="f"):
     """What a function of a cell returns, in a fresh worker."""
-    worker = nursery.fork()
+    worker = fork_server.fork()
     try:
         worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
         return worker.request("call", name, (), (), deadline=time.monotonic() + 60)
@@ -99,7 +111,10 @@ def test_the_best_jail_is_chosen_or_a_sentence_says_why_there_is_none(monkeypatc
     assert jail.choose("none").name == "none"
     for each in BACKENDS:
         monkeypatch.setattr(type(jail.JAILS[each]), "problem", lambda self: "it is not there")
-    with pytest.raises(jail.JailError, match=r"no jail.*\(bubblewrap: it is not there; landlock: it is not there\).*--unsafe"):
+    with pytest.raises(
+        jail.JailError,
+        match=r"no jail.*\(bubblewrap: it is not there; landlock: it is not there\).*--unsafe",
+    ):
         jail.choose()
     with pytest.raises(jail.JailError, match="the jail landlock can't be had here"):
         jail.choose("landlock")
@@ -115,7 +130,7 @@ def test_other_systems_have_none(monkeypatch):
 
 def test_the_jail_is_proved(backend, tmp_path):
     (tmp_path / "ada").mkdir()
-    jail.prove(backend, [tmp_path])
+    proof.prove(backend, [tmp_path])
 
 
 @dataclass(frozen=True)
@@ -128,17 +143,26 @@ class Paper(jail.Jail):
 def test_a_jail_that_does_not_hold_grades_nothing(tmp_path):
     (tmp_path / "ada").mkdir()
     with pytest.raises(jail.JailError, match="does not hold") as caught:
-        jail.prove(Paper(), [tmp_path])
-    for escape in (f"read {tmp_path}", f"read {ROOT}/solutions", "reach the network", f"start {confinement.PROCESSES + 8} processes", "write outside",
-                   "signal the grader", "end the warm process"):
+        proof.prove(Paper(), [tmp_path])
+    for escape in (
+        f"read {tmp_path}",
+        f"read {ROOT}/solutions",
+        "reach the network",
+        f"start {confinement.PROCESSES + 8} processes",
+        "write outside",
+        "signal the grader",
+        "end the warm process",
+    ):
         assert escape in str(caught.value)
 
 
 def test_a_jail_with_one_hole_is_found_out(backend, monkeypatch):
     readable = jail.readable()
     monkeypatch.setattr(jail, "readable", lambda: [*readable, str(ROOT / "solutions")])
-    with pytest.raises(jail.JailError, match=f"a worker could read {ROOT}/solutions; nothing is graded"):
-        jail.prove(backend)
+    with pytest.raises(
+        jail.JailError, match=f"a worker could read {ROOT}/solutions; nothing is graded"
+    ):
+        proof.prove(backend)
 
 
 def test_a_jail_that_does_not_start_is_no_jail(backend, monkeypatch):
@@ -152,11 +176,15 @@ def test_what_a_worker_sees_holds_nothing_of_the_class(monkeypatch):
     monkeypatch.setenv("CANVAS_TOKEN", "secret")
     monkeypatch.setattr(sys, "path", [str(ROOT), "/", *sys.path])
     for path in map(Path, jail.readable()):
-        assert not ROOT.is_relative_to(path) and "tests" not in path.parts and "solutions" not in path.parts
+        assert (
+            not ROOT.is_relative_to(path)
+            and "tests" not in path.parts
+            and "solutions" not in path.parts
+        )
     assert "secret" not in str(jail.JAILS["bubblewrap"].environment())
 
 
-def test_what_labs_do_works_inside(nursery):
+def test_what_labs_do_works_inside(fork_server):
     text = """
 import multiprocessing, os, subprocess, sys, tempfile, threading
 import matplotlib.pyplot as plt, numba, numpy as np, torch
@@ -177,15 +205,21 @@ def f():
     told = subprocess.run([sys.executable, "-c", "import numpy; print(numpy.ones(3).sum())"], capture_output=True, text=True)
     return twice(21), os.path.getsize("figure.png") > 0, child.exitcode, told.stdout.strip(), float(torch.ones(2) @ torch.ones(2))
 """
-    assert call(nursery, text) == (42, True, 0, "3.0", 2.0)
+    assert call(fork_server, text) == (42, True, 0, "3.0", 2.0)
 
 
-def test_workers_see_nothing_of_one_another(nursery):
-    first = nursery.fork()
-    first.request("execute", "open('mine', 'w').close()\ndef where():\n    import os; return os.getcwd(), os.getpid()", "cell",
-                  deadline=time.monotonic() + 60)
+def test_workers_see_nothing_of_one_another(fork_server):
+    first = fork_server.fork()
+    first.request(
+        "execute",
+        "open('mine', 'w').close()\ndef where():\n    import os; return os.getcwd(), os.getpid()",
+        "cell",
+        deadline=time.monotonic() + 60,
+    )
     folder, pid = first.request("call", "where", (), (), deadline=time.monotonic() + 60)
-    assert call(nursery, f"""
+    assert call(
+        fork_server,
+        f"""
 import os
 def f():
     try:
@@ -193,19 +227,24 @@ def f():
             each for each in os.listdir("/proc") if each.isdecimal() and int(each) > 10 and each != str(os.getpid())]
     except OSError:
         return False, []
-""") == (False, [])
+""",
+    ) == (False, [])
     first.end()
 
 
-def test_a_warm_process_that_came_to_harm_is_replaced(nursery):
-    worker = nursery.fork()
-    before, lost = nursery.process, nursery.lost
-    warm = next(pid for pid in confinement.tree(before.pid) if "bwrap" not in Path(f"/proc/{pid}/comm").read_text())
+def test_a_warm_process_that_came_to_harm_is_replaced(fork_server):
+    worker = fork_server.fork()
+    before, lost = fork_server.process, fork_server.lost
+    warm = next(
+        pid
+        for pid in confinement.tree(before.pid)
+        if "bwrap" not in Path(f"/proc/{pid}/comm").read_text()
+    )
     os.kill(warm, signal.SIGKILL)
     before.wait()
-    assert worker.end() is not None and nursery.lost == lost + 1
-    assert call(nursery, "def f():\n    return 1") == 1
-    assert nursery.process is not before
+    assert worker.end() is not None and fork_server.lost == lost + 1
+    assert call(fork_server, "def f():\n    return 1") == 1
+    assert fork_server.process is not before
 
 
 def test_nothing_outlives_a_grader_that_is_killed(backend):
@@ -213,8 +252,8 @@ def test_nothing_outlives_a_grader_that_is_killed(backend):
 import sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from grading import jail
-from grading.run import Nursery
-worker = Nursery(jail=jail.JAILS[{backend.name!r}], bare=True).fork()
+from grading.worker.client import ForkServer
+worker = ForkServer(jail=jail.JAILS[{backend.name!r}], bare=True).fork()
 text = "import subprocess\\nsubprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)"
 worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
 print("ready", flush=True)
@@ -234,46 +273,61 @@ def test_nothing_is_left_on_the_disk(backend, monkeypatch, tmp_path):
     os.chmod(tmp_path, 0o711)
     os.chmod(tmp_path.parent, 0o711)
     os.chmod(tmp_path.parent.parent, 0o711)
-    with contextlib.closing(Nursery(jail=backend, bare=True)) as nursery:
-        call(nursery, "import os\ndef f():\n    os.makedirs('a/b')\n    open('a/c', 'w').close()\n    os.mkdir('locked', 0)")
+    with contextlib.closing(ForkServer(jail=backend, bare=True)) as fork_server:
+        call(
+            fork_server,
+            "import os\ndef f():\n    os.makedirs('a/b')\n    open('a/c', 'w').close()\n    os.mkdir('locked', 0)",
+        )
         left = list(tmp_path.glob("*/tmp*"))
     assert not left and not list(tmp_path.iterdir())
 
 
-def test_an_alarm_in_the_middle_of_a_word_to_the_warm_process_comes_after_it(nursery, monkeypatch):
+def test_an_alarm_in_the_middle_of_a_word_to_the_warm_process_comes_after_it(
+    fork_server, monkeypatch
+):
     def ring(*_):
         raise TimeoutError
-    nursery.fork().end()
+
+    fork_server.fork().end()
     send = socket.send_fds
 
     def send_and_ring(*arguments):
         send(*arguments)
         os.kill(os.getpid(), signal.SIGPROF)  # to any thread, as the system does
+
     monkeypatch.setattr(socket, "send_fds", send_and_ring)
     old = signal.signal(signal.SIGPROF, ring)
-    warm, other = nursery.process, threading.Thread(target=time.sleep, args=(0.5,))
+    warm, other = fork_server.process, threading.Thread(target=time.sleep, args=(0.5,))
     other.start()
     try:
         with pytest.raises(TimeoutError):
-            nursery.fork()
+            fork_server.fork()
     finally:
         signal.signal(signal.SIGPROF, old)
         monkeypatch.undo()
         other.join()
-    assert call(nursery, "def f():\n    return 1") == 1 and nursery.process is warm
+    assert call(fork_server, "def f():\n    return 1") == 1 and fork_server.process is warm
 
 
-def test_where_memory_is_short_a_worker_ends_before_the_user_s_programs(nursery):
-    assert call(nursery, "def f():\n    return open('/proc/self/oom_score_adj').read()") == "1000\n"
+def test_where_memory_is_short_a_worker_ends_before_the_user_s_programs(fork_server):
+    assert (
+        call(fork_server, "def f():\n    return open('/proc/self/oom_score_adj').read()")
+        == "1000\n"
+    )
     assert Path("/proc/self/oom_score_adj").read_text() != "1000\n"
 
 
 @pytest.fixture(scope="module")
 def with_gpu(backend):
-    with pytest.MonkeyPatch.context() as patch, contextlib.closing(Nursery(jail=backend, bare=True)) as nursery:
-        patch.setattr(jail, "devices", lambda: ["/dev/zero"])  # stands for a GPU; tests/test_jail_gpu.py has one
-        nursery.fork().end()
-        yield nursery
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.closing(ForkServer(jail=backend, bare=True)) as fork_server,
+    ):
+        patch.setattr(
+            jail, "devices", lambda: ["/dev/zero"]
+        )  # stands for a GPU; tests/test_jail_gpu.py has one
+        fork_server.fork().end()
+        yield fork_server
 
 
 def test_with_a_gpu_the_devices_are_there_and_addresses_have_no_limit(with_gpu):
@@ -310,7 +364,11 @@ def f():
 
 
 def test_with_a_gpu_its_driver_can_start_and_nobody_is_reached(with_gpu):
-    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as abstract, tempfile.TemporaryDirectory() as folder:
+    with (
+        socket.socket(socket.AF_UNIX) as listening,
+        socket.socket(socket.AF_UNIX) as abstract,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         os.chmod(folder, 0o755)
         listening.bind(path := f"{folder}/socket")
         os.chmod(path, 0o777)
@@ -328,9 +386,9 @@ def test_with_a_gpu_files_without_a_name_count(with_gpu):
     assert call(with_gpu, zombies) == 1  # of which nothing may be read
 
 
-def test_several_workers_at_once_and_one_that_bombs(nursery):
+def test_several_workers_at_once_and_one_that_bombs(fork_server):
     source = "import os\ndef bomb():\n    while True:\n        try:\n            os.fork()\n        except OSError:\n            pass\ndef f():\n    return 1"
-    sessions = [Session(nursery, [("cell", source)]) for _ in range(3)]
+    sessions = [Session(fork_server, [("cell", source)]) for _ in range(3)]
     sessions[0].allow(1)
     with pytest.raises(WorkerEnded):
         sessions[0].call("bomb")

@@ -4,6 +4,7 @@ that it takes to mend it: what of the jail is to blame, and which system calls a
 A machine without bubblewrap and packages takes another's: its bwrap on the PATH (it needs libselinux, libpcre2 and libcap). What lies
 on PYTHONPATH must be readable for all.
 """
+
 import contextlib
 import functools
 import glob
@@ -18,9 +19,11 @@ import time
 
 import pytest
 
-from grading import jail, syscalls
-from grading.run import Nursery, WorkerEnded
-from grading.worker import WARM
+from grading import proof
+from grading.jail import choice as jail
+from grading.jail import syscalls
+from grading.worker.client import ForkServer, WorkerEnded
+from grading.worker.process import WARM
 
 LIMIT_S = 120
 STEPS = {
@@ -85,7 +88,7 @@ LOOSER = {  # what the warm process does before anything else
     "nothing has a limit": "import resource; resource.setrlimit = lambda *limit: None",
 }
 # A process outside the filter that answers for the kernel, and notes in a file what it refuses: system calls, and files to open.
-WATCHED = '''
+WATCHED = """
 import ctypes, fcntl, os, socket, struct
 prctl, names = syscalls.prctl, {}
 for name, numbers in syscalls.NUMBERS.items():
@@ -146,7 +149,7 @@ def watched(option, *arguments):
 
 seccomp, syscalls.prctl, syscalls.ERROR = syscalls.seccomp, watched, 0x7FC00000
 syscalls.seccomp = lambda rules: seccomp([*rules, syscalls.filter_rule("openat")])
-'''
+"""
 
 
 @pytest.fixture(scope="module", params=("bubblewrap", "landlock"))
@@ -159,30 +162,37 @@ def backend(request):
 
 
 @pytest.fixture(scope="module")
-def nursery(backend):
-    with contextlib.closing(Nursery(bare=True)) as free:
-        attempt(free, "the driver starts")  # the first to call CUDA makes its devices, which takes root
-    with warm(backend) as nursery:
-        yield nursery
+def fork_server(backend):
+    with contextlib.closing(ForkServer(bare=True)) as free:
+        attempt(
+            free, "the driver starts"
+        )  # the first to call CUDA makes its devices, which takes root
+    with warm(backend) as fork_server:
+        yield fork_server
 
 
 def warm(backend):
-    """A nursery, to be closed, that has imported what labs import, as far as this machine has it."""
-    nursery = Nursery(jail=backend)
-    nursery.modules = tuple(filter(imports, WARM))
-    return contextlib.closing(nursery)
+    """A fork_server, to be closed, that has imported what labs import, as far as this machine has it."""
+    fork_server = ForkServer(jail=backend)
+    fork_server.modules = tuple(filter(imports, WARM))
+    return contextlib.closing(fork_server)
 
 
 @functools.cache
 def imports(name):
-    return subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True).returncode == 0
+    return (
+        subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True).returncode
+        == 0
+    )
 
 
-def attempt(nursery, step):
+def attempt(fork_server, step):
     """(what went wrong, "" for nothing; what was refused, if that was watched) with a step in a fresh worker."""
     try:
-        worker = nursery.fork()
-        worker.request("execute", STEP.format(text=STEPS[step]), "step", deadline=time.monotonic() + LIMIT_S)
+        worker = fork_server.fork()
+        worker.request(
+            "execute", STEP.format(text=STEPS[step]), "step", deadline=time.monotonic() + LIMIT_S
+        )
         found = worker.request("call", "f", (), (), deadline=time.monotonic() + LIMIT_S)
         worker.end()
         return found
@@ -192,15 +202,17 @@ def attempt(nursery, step):
 
 @contextlib.contextmanager
 def altered(backend, text):
-    """A nursery whose processes do this first."""
+    """A fork_server whose processes do this first."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         os.chmod(folder, 0o755)
         with open(os.path.join(folder, "sitecustomize.py"), "w") as file:
             file.write("import sys\nfrom grading import syscalls\n" + text)
         patch.syspath_prepend(folder)  # so that the jail lets it be read
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")])))
-        with warm(backend) as nursery:
-            yield nursery
+        patch.setenv(
+            "PYTHONPATH", os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+        )
+        with warm(backend) as fork_server:
+            yield fork_server
 
 
 def diagnosis(backend, step, problem):
@@ -209,11 +221,15 @@ def diagnosis(backend, step, problem):
     with warm(jail.Jail()) as free:
         lines.append(f"- outside of the jail: {last(attempt(free, step)[0])}")
     for what, text in LOOSER.items():
-        with altered(backend, text) as nursery:
-            lines.append(f"- where {what}: {last(attempt(nursery, step)[0])}")
-    with altered(backend, WATCHED) as nursery:
-        problem, refused = attempt(nursery, step)
-    lines += [f"- watched: {last(problem)}; refused were, the failure's reason perhaps among them:", refused or "(nothing)", machine()]
+        with altered(backend, text) as fork_server:
+            lines.append(f"- where {what}: {last(attempt(fork_server, step)[0])}")
+    with altered(backend, WATCHED) as fork_server:
+        problem, refused = attempt(fork_server, step)
+    lines += [
+        f"- watched: {last(problem)}; refused were, the failure's reason perhaps among them:",
+        refused or "(nothing)",
+        machine(),
+    ]
     return "\n".join(lines)
 
 
@@ -223,46 +239,72 @@ def last(problem):
 
 def machine():
     """What of this machine matters here, as text."""
+
     def told(*command):
         try:
-            return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=20
+            ).stdout.strip()
         except (OSError, subprocess.TimeoutExpired) as problem:
             return str(problem)
-    return "\n".join([
-        f"Linux {platform.release()}, Landlock {syscalls.landlock_version()}, user {os.geteuid()}, Python {sys.version.split()[0]} in {sys.prefix} of {sys.base_prefix}",
-        *(f"{name}={os.environ[name]}" for name in jail.ENVIRONMENT if name in os.environ),
-        f"readable: {' '.join(jail.readable())}",
-        f"compiler: {shutil.which('gcc') or shutil.which('clang')}, Python.h: {os.path.exists(sysconfig.get_path('include') + '/Python.h')}, {told('bwrap', '--version')}",
-        told("ls", "-ld", *glob.glob("/dev/nvidia*"), *glob.glob("/dev/nvidia-caps/*"), "/usr/local/nvidia", "/usr/local/cuda"),
-        told("sh", "-c", "ldconfig -p | grep -E 'libcuda.so|libnvidia-ml|libnvidia-ptxjit'; cat /proc/driver/nvidia/version"),
-    ])
+
+    return "\n".join(
+        [
+            f"Linux {platform.release()}, Landlock {syscalls.landlock_version()}, user {os.geteuid()}, Python {sys.version.split()[0]} in {sys.prefix} of {sys.base_prefix}",
+            *(f"{name}={os.environ[name]}" for name in jail.ENVIRONMENT if name in os.environ),
+            f"readable: {' '.join(jail.readable())}",
+            f"compiler: {shutil.which('gcc') or shutil.which('clang')}, Python.h: {os.path.exists(sysconfig.get_path('include') + '/Python.h')}, {told('bwrap', '--version')}",
+            told(
+                "ls",
+                "-ld",
+                *glob.glob("/dev/nvidia*"),
+                *glob.glob("/dev/nvidia-caps/*"),
+                "/usr/local/nvidia",
+                "/usr/local/cuda",
+            ),
+            told(
+                "sh",
+                "-c",
+                "ldconfig -p | grep -E 'libcuda.so|libnvidia-ml|libnvidia-ptxjit'; cat /proc/driver/nvidia/version",
+            ),
+        ]
+    )
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_gpu_works_in_the_jail(backend, nursery, step):
-    problem, _ = attempt(nursery, step)
+def test_a_gpu_works_in_the_jail(backend, fork_server, step):
+    problem, _ = attempt(fork_server, step)
     assert not problem, diagnosis(backend, step, problem)
 
 
-def test_a_kernel_is_counted_apart_though_there_is_a_gpu(nursery):
+def test_a_kernel_is_counted_apart_though_there_is_a_gpu(fork_server):
     text = "@triton.jit\ndef doubled(x, out, BLOCK: tl.constexpr):\n    i = tl.arange(0, BLOCK)\n    tl.store(out + i, 2 * tl.load(x + i))"
     np = pytest.importorskip("numpy")
     x, out = np.ones(64, np.float32), np.zeros(64, np.float32)
-    worker = nursery.fork()
-    worker.request("apart", "tiles", text, "doubled", {}, [1, x, out], {"BLOCK": 64}, deadline=time.monotonic() + LIMIT_S)
+    worker = fork_server.fork()
+    worker.request(
+        "apart",
+        "tiles",
+        text,
+        "doubled",
+        {},
+        [1, x, out],
+        {"BLOCK": 64},
+        deadline=time.monotonic() + LIMIT_S,
+    )
     worker.end()
     assert out.sum() == 128
 
 
 def test_the_jail_is_proved_with_a_gpu(backend, tmp_path):
     (tmp_path / "ada").mkdir()
-    jail.prove(backend, [tmp_path])
+    proof.prove(backend, [tmp_path])
 
 
 def test_what_the_driver_is_refused(backend):
     """Printed (pytest -rP): what works without it needs no right to it."""
-    with altered(backend, WATCHED) as nursery:
+    with altered(backend, WATCHED) as fork_server:
         for step in STEPS:
-            problem, refused = attempt(nursery, step)
+            problem, refused = attempt(fork_server, step)
             print(f"--- {backend.name}: {step}\n{refused}{problem}")
             assert refused or not problem, problem

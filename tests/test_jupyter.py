@@ -1,4 +1,5 @@
 """make lab: the lab that is opened, the port, and a machine without a screen."""
+
 import os
 import re
 import socket
@@ -7,7 +8,7 @@ import sys
 
 import pytest
 
-from common import jupyter
+from common.setup import jupyter
 
 
 @pytest.fixture
@@ -25,7 +26,10 @@ def test_a_lab_is_known_by_number_and_name(labs, wanted):
 
 @pytest.mark.parametrize("wanted", ["13", "stride", "", "../01_strides"])
 def test_an_unknown_lab_is_refused_with_those_that_are_there(labs, wanted):
-    with pytest.raises(SystemExit, match=r"There is no lab '.*': LAB is one of 01 \(strides\), 12 \(data_parallel\)\.$"):
+    with pytest.raises(
+        SystemExit,
+        match=r"There is no lab '.*': LAB is one of 01 \(strides\), 12 \(data_parallel\)\.$",
+    ):
         jupyter.find_lab(wanted)
 
 
@@ -45,9 +49,13 @@ def test_a_port_in_use_is_told_with_the_mend(host):
             pytest.skip(f"this machine has no {host}")
         server.listen()
         port = server.getsockname()[1]
-        if (host, port) not in {address[:2] for *_, address in socket.getaddrinfo("localhost", port)}:
+        if (host, port) not in {
+            address[:2] for *_, address in socket.getaddrinfo("localhost", port)
+        }:
             pytest.skip(f"localhost is not {host} here")
-        with pytest.raises(SystemExit, match=f"^Port {port} is in use: run the same command with PORT={port + 1}$"):
+        with pytest.raises(
+            SystemExit, match=f"^Port {port} is in use: run the same command with PORT={port + 1}$"
+        ):
             jupyter.free_port(str(port))
 
 
@@ -68,28 +76,48 @@ def test_the_kernel_is_this_python_s_also_where_the_student_has_another(tmp_path
     """As python -m ipykernel install --user leaves it; on a machine whose environment is not the student's own."""
     own = tmp_path / "kernels" / "python3"
     own.mkdir(parents=True)
-    (own / "kernel.json").write_text('{"argv": ["/other/python"], "display_name": "other", "language": "python"}')
+    (own / "kernel.json").write_text(
+        '{"argv": ["/other/python"], "display_name": "other", "language": "python"}'
+    )
     script = "from jupyter_client.kernelspec import get_kernel_spec; print(get_kernel_spec('python3').argv[0])"
     variables = jupyter.environment() | {"JUPYTER_DATA_DIR": str(tmp_path)}
-    assert subprocess.check_output([sys.executable, "-c", script], env=variables, text=True) != "/other/python\n"
+    assert (
+        subprocess.check_output([sys.executable, "-c", script], env=variables, text=True)
+        != "/other/python\n"
+    )
     variables["JUPYTER_PREFER_ENV_PATH"] = "0"
-    assert subprocess.check_output([sys.executable, "-c", script], env=variables, text=True) == "/other/python\n"
+    assert (
+        subprocess.check_output([sys.executable, "-c", script], env=variables, text=True)
+        == "/other/python\n"
+    )
 
 
 def test_flags_are_given_only_where_they_are_needed():
-    assert {"--no-browser", "--allow-root"} <= set(jupyter.jupyter_command("01_strides.ipynb", 8888, browser=False, root=True))
-    assert not {"--no-browser", "--allow-root"} & set(jupyter.jupyter_command("01_strides.ipynb", 8888, browser=True, root=False))
+    assert {"--no-browser", "--allow-root"} <= set(
+        jupyter.jupyter_command("01_strides.ipynb", 8888, browser=False, root=True)
+    )
+    assert not {"--no-browser", "--allow-root"} & set(
+        jupyter.jupyter_command("01_strides.ipynb", 8888, browser=True, root=False)
+    )
 
 
 def test_jupyterlab_starts_and_shows_the_address_with_its_token(tmp_path):
     pytest.importorskip("jupyterlab")
-    shown = dict(os.environ, HOME=str(tmp_path), JUPYTER_RUNTIME_DIR=str(tmp_path), PYTHONUNBUFFERED="1")
-    command = jupyter.jupyter_command("01_strides.ipynb", 0, browser=False, root=True)  # 0: any free port
-    with subprocess.Popen([sys.executable, *command], env=shown, stderr=subprocess.PIPE, text=True) as process:
+    shown = dict(
+        os.environ, HOME=str(tmp_path), JUPYTER_RUNTIME_DIR=str(tmp_path), PYTHONUNBUFFERED="1"
+    )
+    command = jupyter.jupyter_command(
+        "01_strides.ipynb", 0, browser=False, root=True
+    )  # 0: any free port
+    with subprocess.Popen(
+        [sys.executable, *command], env=shown, stderr=subprocess.PIPE, text=True
+    ) as process:
         lines = []
         for line in process.stderr:
             lines.append(line)
             if "token=" in line and "http://" in line:
                 break
         process.kill()
-    assert re.search(r":[1-9]\d+/lab/tree/01_strides\.ipynb\?token=", "".join(lines[-1:])), "".join(lines)
+    assert re.search(r":[1-9]\d+/lab/tree/01_strides\.ipynb\?token=", "".join(lines[-1:])), "".join(
+        lines
+    )

@@ -1,4 +1,5 @@
 """common.ledger: nothing that was written down is lost, and only a prediction made before the outcome counts."""
+
 import json
 import os
 import subprocess
@@ -64,22 +65,40 @@ def test_constants_have_a_source():
     assert "3.1 TB/s" in shown(ledger.constants()) and "measured" in shown(ledger.constants())
 
 
-@pytest.mark.parametrize("value, unit, text", [
-    (1.2e-5, "s", "12 µs"), (3.35e12, "B/s", "3.35 TB/s"), (52_000, "elements", "52,000 elements"),
-    (115_008, "lines", "115,008 lines"), (67_108_864, "B", "67,108,864 B"), (1.15008e5, "lines", "115,000 lines"),
-    (0.0123456, "of peak", "0.0123 of peak"), (4.2e9, "elements", "4.2 G elements"), (None, "s", "")])
+@pytest.mark.parametrize(
+    "value, unit, text",
+    [
+        (1.2e-5, "s", "12 µs"),
+        (3.35e12, "B/s", "3.35 TB/s"),
+        (52_000, "elements", "52,000 elements"),
+        (115_008, "lines", "115,008 lines"),
+        (67_108_864, "B", "67,108,864 B"),
+        (1.15008e5, "lines", "115,000 lines"),
+        (0.0123456, "of peak", "0.0123 of peak"),
+        (4.2e9, "elements", "4.2 G elements"),
+        (None, "s", ""),
+    ],
+)
 def test_numbers_are_shown_with_their_unit(value, unit, text):
     assert ledger.show(value, unit) == text
 
 
 def test_the_tables_fit_80_columns_and_lose_nothing():
-    names = ["by columns / by rows, n = 4096", "elements for which mul_ takes twice as long as for one"]
+    names = [
+        "by columns / by rows, n = 4096",
+        "elements for which mul_ takes twice as long as for one",
+    ]
     for name in names:
         ledger.predict(name, 115_008, "elements")
         ledger.counted(name, 115_008, "elements")
         ledger.measured(name, 123_456.0, "elements")
-        ledger.constant(name, 115_008, "lines", "data sheet of the machine that this was measured on, page 12")
-    for table, words in (ledger.table(), ["ratio", "1.07", "115,008", "123,000"]), (ledger.constants(), ["page 12"]):
+        ledger.constant(
+            name, 115_008, "lines", "data sheet of the machine that this was measured on, page 12"
+        )
+    for table, words in (
+        (ledger.table(), ["ratio", "1.07", "115,008", "123,000"]),
+        (ledger.constants(), ["page 12"]),
+    ):
         lines = shown(table).splitlines()
         assert max(map(len, lines)) <= 80
         text = " ".join(lines)
@@ -104,10 +123,15 @@ def test_a_second_unit_for_one_number_is_refused():
         ledger.measured("x", 1000, "ms")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"numbers": 3}', '{"numbers": {"x": {}}, "constants": {}}', "\xff"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", '{"numbers": 3}', '{"numbers": {"x": {}}, "constants": {}}', "\xff"],
+)
 def test_a_corrupt_file_is_kept_aside(text, folder):
     (folder / "ledger.json").write_bytes(text.encode("latin-1"))
-    with pytest.warns(UserWarning, match="ledger.json can't be read .*; it is kept as ledger.json.unreadable-1"):
+    with pytest.warns(
+        UserWarning, match="ledger.json can't be read .*; it is kept as ledger.json.unreadable-1"
+    ):
         ledger.predict("x", 1, "s")
     assert (folder / "ledger.json.unreadable-1").read_bytes() == text.encode("latin-1")
     assert outcome("x") == (1, None, None)
@@ -129,7 +153,10 @@ def test_a_folder_that_cannot_be_written_is_one_warning_and_no_loss(tmp_path, mo
 def test_the_file_is_plain_json_and_no_partial_file_stays(folder):
     ledger.predict("größe", 1, "s")
     assert [path.name for path in folder.iterdir()] == ["ledger.json"]
-    assert json.loads((folder / "ledger.json").read_text(encoding="utf-8"))["numbers"]["größe"]["unit"] == "s"
+    assert (
+        json.loads((folder / "ledger.json").read_text(encoding="utf-8"))["numbers"]["größe"]["unit"]
+        == "s"
+    )
 
 
 def test_the_figure_has_a_dot_for_each_outcome_in_multiples_of_its_prediction():
@@ -153,7 +180,11 @@ def test_without_the_environment_variable_it_lies_in_labs(monkeypatch):
 
 def test_importing_it_is_fast_and_takes_neither_torch_nor_matplotlib():
     code = "import sys; from common import ledger, timing, records; assert not {'torch', 'matplotlib'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
+    )
 
 
 def test_reading_warns_of_nothing(folder):

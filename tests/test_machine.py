@@ -1,4 +1,5 @@
 """common.machine: the ceilings are measured once a machine, and the data sheets are dense."""
+
 import json
 
 import pytest
@@ -64,14 +65,18 @@ def test_a_folder_that_cannot_be_written_still_gives_a_profile(measured, tmp_pat
 
 def test_the_ceilings_are_in_base_units(monkeypatch):
     measure = timing.measure
-    monkeypatch.setattr(timing, "measure", lambda *args, **options: measure(*args, **options | {"min_time_s": 0.01}))
+    monkeypatch.setattr(
+        timing, "measure", lambda *args, **options: measure(*args, **options | {"min_time_s": 0.01})
+    )
     assert 1e7 < machine._bandwidth_bytes_per_s(torch.ones(2**16)) < 1e14
     assert 1e7 < machine._matmul_flops_per_s(torch.rand(128, 128)) < 1e16
 
 
 def test_the_data_sheets_are_dense_and_have_a_source():
     assert machine.DATA_SHEETS["A100"].flops_per_s["bf16"] == 312e12
-    assert machine.DATA_SHEETS["H100"].flops_per_s["bf16"] == 1979e12 / 2  # the sheet's figure is with sparsity
+    assert (
+        machine.DATA_SHEETS["H100"].flops_per_s["bf16"] == 1979e12 / 2
+    )  # the sheet's figure is with sparsity
     assert machine.DATA_SHEETS["H200"].bandwidth_bytes_per_s == 4.8e12
     assert all("data sheet" in peaks.source for peaks in machine.DATA_SHEETS.values())
 

@@ -1,4 +1,5 @@
 """Lab 05's matmul, which chooses tiles and programs, in Triton's interpreter; on a GPU benchmarks/kernels.py compares it."""
+
 import json
 import math
 import os
@@ -33,10 +34,15 @@ def test_rows_that_are_alike_begin_at_the_same_place_of_a_line_and_make_no_more_
 
 
 def test_rows_of_the_last_shape_are_alike_eight_apart(lab):
-    assert [lab["rows_alike"](m, k) for m, k in [(1000, 3000), (1000, 3008), (1000, 3040), (4096, 4096), (1001, 3000)]] == [8, 1, 2, 1, 1]
+    assert [
+        lab["rows_alike"](m, k)
+        for m, k in [(1000, 3000), (1000, 3008), (1000, 3040), (4096, 4096), (1001, 3000)]
+    ] == [8, 1, 2, 1, 1]
 
 
-@pytest.mark.parametrize("tiles", [1, 100, 128, 129, 132, 133, 160, 256, 260, 264, 512, 528, 1376, 2048])
+@pytest.mark.parametrize(
+    "tiles", [1, 100, 128, 129, 132, 133, 160, 256, 260, 264, 512, 528, 1376, 2048]
+)
 def test_programs_are_as_many_as_need_the_fewest_waves(lab, tiles):
     programs = lab["persistent_programs"](tiles)
     assert programs in (128, 132)
@@ -44,16 +50,26 @@ def test_programs_are_as_many_as_need_the_fewest_waves(lab, tiles):
     assert programs == 128 or math.ceil(tiles / 128) > math.ceil(tiles / 132)
 
 
-@pytest.mark.skipif(device.has_gpu(), reason="there is a GPU: benchmarks/kernels.py compares the product there")
-@pytest.mark.parametrize("shape", [(130, 264, 72), (1, 8, 8), (24, 41_000, 72), (1000, 5000, 40)])  # the last two in tiles of 320
+@pytest.mark.skipif(
+    device.has_gpu(), reason="there is a GPU: benchmarks/kernels.py compares the product there"
+)
+@pytest.mark.parametrize(
+    "shape", [(130, 264, 72), (1, 8, 8), (24, 41_000, 72), (1000, 5000, 40)]
+)  # the last two in tiles of 320
 def test_it_is_the_product_with_either_width(lab, shape):
     m, n, k = shape
     torch.manual_seed(m)
-    a, b, bias = torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16(), torch.randn(n).bfloat16()
+    a, b, bias = (
+        torch.randn(m, k).bfloat16(),
+        torch.randn(k, n).bfloat16(),
+        torch.randn(n).bfloat16(),
+    )
     want = a.float() @ b.float()
     torch.testing.assert_close(lab["matmul"](a, b).float(), want, rtol=0.01, atol=0.02)
     fused = torch.nn.functional.gelu(want + bias.float(), approximate="tanh")
-    torch.testing.assert_close(lab["matmul_bias_gelu"](a, b, bias).float(), fused, rtol=0.01, atol=0.02)
+    torch.testing.assert_close(
+        lab["matmul_bias_gelu"](a, b, bias).float(), fused, rtol=0.01, atol=0.02
+    )
 
 
 COMPILED = """
@@ -88,11 +104,19 @@ print(json.dumps([made.instructions("wgmma.mma_async"), made.shared_bytes, made.
 @pytest.mark.parametrize("bias", ["None", "bias"])
 def test_the_kernel_in_gluon_compiles_for_an_h100_and_spills_nothing(bias):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    child = subprocess.run([sys.executable, "-c", COMPILED.replace("BIAS", bias)], env=environment,
-                           cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=300)
+    child = subprocess.run(
+        [sys.executable, "-c", COMPILED.replace("BIAS", bias)],
+        env=environment,
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert child.returncode == 0, child.stderr
     products, shared_bytes, registers, spilled_bytes = json.loads(child.stdout)
     assert products == 4 * 2, "64 numbers of K, 16 at a time, for two sums"
     assert 4 * 2 * 64 * (128 + 256 + 64) <= shared_bytes <= 227 * 1024
     assert spilled_bytes == 0
-    assert registers == 168, "65,536 registers of a multiprocessor, for 12 warps: nine that work, and three idle"
+    assert registers == 168, (
+        "65,536 registers of a multiprocessor, for 12 warps: nine that work, and three idle"
+    )

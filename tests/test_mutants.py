@@ -1,7 +1,9 @@
 """What is a mutant of a solution, and what is none."""
+
 import pytest
 
-from grading import holes, mutants
+from grading import mutants
+from grading.source import holes
 
 HOLE = '''def time_s(flops, peak=2.0):
     """Seconds, 3 or more. About five lines."""
@@ -22,10 +24,19 @@ def texts():
     return [text.rstrip() for text in mutants.mutants(HOLE)]
 
 
-@pytest.mark.parametrize("old, new", [
-    ("< 7", "<= 7"), ("flops / 1979e12", "flops * 1979e12"), ("flops = 3", "flops = 4"), ("if flops < 7", "if not flops < 7"),
-    ("flops = 3", "pass"), ("flops = 8", "pass"), ("return flops / 1979e12", "pass"),
-    ("elif flops > 9:\n        flops = 5\n    else:\n        flops = 8", "pass")])
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("< 7", "<= 7"),
+        ("flops / 1979e12", "flops * 1979e12"),
+        ("flops = 3", "flops = 4"),
+        ("if flops < 7", "if not flops < 7"),
+        ("flops = 3", "pass"),
+        ("flops = 8", "pass"),
+        ("return flops / 1979e12", "pass"),
+        ("elif flops > 9:\n        flops = 5\n    else:\n        flops = 8", "pass"),
+    ],
+)
 def test_an_operator_a_number_a_condition_or_a_statement_is_changed(texts, old, new):
     assert SOLVED.replace(old, new) in texts
 

@@ -1,4 +1,5 @@
 """Ranks that are processes: gloo does what the simulated machine does, and whatever happens, the run ends."""
+
 import datetime
 import os
 import re
@@ -18,7 +19,7 @@ import pytest
 import torch
 
 from common import ranks
-from grading.lab import ROOT
+from common.paths import ROOT
 from tests import test_ranks as simulated
 from tests.processes import alive, until
 
@@ -38,28 +39,47 @@ def same(got, want):
 
 @pytest.mark.parametrize("p, n", [(3, 5), (4, 0), (1, 3)])
 def test_gloo_returns_and_counts_the_same(p, n):
-    virtual, real = (ranks.run(simulated.every_function, n, world_size=p, machine=machine) for machine in ("simulated", "gloo"))
+    virtual, real = (
+        ranks.run(simulated.every_function, n, world_size=p, machine=machine)
+        for machine in ("simulated", "gloo")
+    )
     assert same(real.returns, virtual.returns)
     assert real.trace.machine == "gloo" and real.trace.bytes_sent == virtual.trace.bytes_sent
     assert real.trace.rounds == virtual.trace.rounds
-    assert sorted(call.name for call in real.trace.collectives) == sorted(call.name for call in virtual.trace.collectives)
-    assert all(0 <= message.start_s <= message.end_s <= real.time_s for message in real.trace.messages)
+    assert sorted(call.name for call in real.trace.collectives) == sorted(
+        call.name for call in virtual.trace.collectives
+    )
+    assert all(
+        0 <= message.start_s <= message.end_s <= real.time_s for message in real.trace.messages
+    )
     assert ranks.Trace.from_dict(real.trace.as_dict()) == real.trace
 
 
 def test_an_all_to_all_that_the_backend_does_not_have():
     def refuses(*_):
         raise RuntimeError("Backend gloo does not support alltoall")  # as with PyTorch 2.11
+
     def exchange(dist):
         torch.distributed.all_to_all = refuses
         me, pair, got = dist.get_rank(), dist.new_group([0, 2]), []
-        for group, members in [(None, [0, 1, 2]), (pair, [0, 2])] if me != 1 else [(None, [0, 1, 2])]:
+        for group, members in (
+            [(None, [0, 1, 2]), (pair, [0, 2])] if me != 1 else [(None, [0, 1, 2])]
+        ):
             for asynchronous in (False, True):
                 out = [torch.zeros(me + r, 2) for r in members]
-                work = dist.all_to_all(out, [torch.full((me + r, 2), 10.0 * me + r) for r in members], group, asynchronous)
+                work = dist.all_to_all(
+                    out,
+                    [torch.full((me + r, 2), 10.0 * me + r) for r in members],
+                    group,
+                    asynchronous,
+                )
                 assert work.wait() if asynchronous else work is None
-                got += [torch.equal(tensor, torch.full((me + r, 2), 10.0 * r + me)) for r, tensor in zip(members, out, strict=True)]
+                got += [
+                    torch.equal(tensor, torch.full((me + r, 2), 10.0 * r + me))
+                    for r, tensor in zip(members, out, strict=True)
+                ]
         return got
+
     result = ranks.run(exchange, world_size=3, machine="gloo")
     assert result.returns == [[True] * count for count in (10, 6, 10)]
     assert [call.name for call in result.trace.collectives] == ["all_to_all"] * 10
@@ -72,6 +92,7 @@ def test_pytorch_s_renamed_functions_do_not_warn():
             dist.all_gather_into_tensor(x := torch.empty(2), torch.ones(1))
             dist.reduce_scatter_tensor(y := torch.empty(1), x)
         return y.item()
+
     assert ranks.run(gather, world_size=2, machine="gloo").returns == [2.0, 2.0]
 
 
@@ -83,18 +104,28 @@ def test_a_message_has_the_name_that_it_was_called_by():
         else:
             dist.recv(x := torch.empty(1), src=0)
             dist.irecv(x, group_src=0).wait()
-    virtual, real = (ranks.run(pair, world_size=2, machine=machine) for machine in ("simulated", "gloo"))
-    assert [m.what for m in real.trace.messages] == [m.what for m in virtual.trace.messages] == ["send", "isend"]
+
+    virtual, real = (
+        ranks.run(pair, world_size=2, machine=machine) for machine in ("simulated", "gloo")
+    )
+    assert (
+        [m.what for m in real.trace.messages]
+        == [m.what for m in virtual.trace.messages]
+        == ["send", "isend"]
+    )
     assert [m.line for m in real.trace.messages] == [m.line for m in virtual.trace.messages]
 
 
 WRONG_CALLS = {  # what it says, on both machines
     "send: rank 5 is none of [0, 1]": lambda dist: dist.send(torch.ones(1), 5),
     "send: rank 1.0; it is a whole number": lambda dist: dist.send(torch.ones(1), 1.0),
-    "recv: tag -1; it is a number from 0 on": lambda dist: dist.recv(torch.ones(1), 1 - dist.get_rank(), tag=-1),
+    "recv: tag -1; it is a number from 0 on": lambda dist: dist.recv(
+        torch.ones(1), 1 - dist.get_rank(), tag=-1
+    ),
     "ranks: []; they are different numbers": lambda dist: dist.new_group([]),
     "p2p_op_list: it is a list of dist.P2POp": lambda dist: dist.batch_isend_irecv([dist.isend]),
-    "all_reduce: a list where a tensor belongs": lambda dist: dist.all_reduce([1.0])}
+    "all_reduce: a list where a tensor belongs": lambda dist: dist.all_reduce([1.0]),
+}
 
 
 @pytest.mark.parametrize("says", WRONG_CALLS)
@@ -107,6 +138,7 @@ def test_a_wrong_call_is_told_in_the_same_words(says):
 def test_a_process_of_a_rank_starts_no_others():
     def nested(dist, machine):
         return ranks.run(lambda dist: dist.get_rank(), world_size=2, machine=machine).returns
+
     assert ranks.run(nested, "simulated", world_size=2, machine="gloo").returns == [[0, 1], [0, 1]]
     with pytest.raises(ValueError, match="machine='gloo': this is a rank's process already"):
         ranks.run(nested, "gloo", world_size=2, machine="gloo")
@@ -114,9 +146,14 @@ def test_a_process_of_a_rank_starts_no_others():
 
 def test_programs_drawn_at_random_agree():
     for seed in range(3):
-        virtual, real = (ranks.run(simulated.random_program, seed, 20, world_size=3, machine=machine)
-                         for machine in ("simulated", "gloo"))
-        assert same(real.returns, virtual.returns) and real.trace.bytes_sent == virtual.trace.bytes_sent
+        virtual, real = (
+            ranks.run(simulated.random_program, seed, 20, world_size=3, machine=machine)
+            for machine in ("simulated", "gloo")
+        )
+        assert (
+            same(real.returns, virtual.returns)
+            and real.trace.bytes_sent == virtual.trace.bytes_sent
+        )
 
 
 def test_computing_takes_time_and_is_measured():
@@ -125,9 +162,12 @@ def test_computing_takes_time_and_is_measured():
             ranks.compute(0.02)
         dist.barrier()
         ranks.compute(0.03, "B")
+
     trace = ranks.run(step, world_size=2, machine="gloo").trace
     assert all(busy_s >= 0.05 for busy_s in trace.compute_s)
-    assert [span.name for span in trace.compute if span.rank == 1] == ["F", "B"] and len(trace.spans_named("F")) == 2
+    assert [span.name for span in trace.compute if span.rank == 1] == ["F", "B"] and len(
+        trace.spans_named("F")
+    ) == 2
 
 
 def test_autograd_s_hooks_and_live_bytes():
@@ -136,14 +176,19 @@ def test_autograd_s_hooks_and_live_bytes():
         w.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))
         (torch.ones(2, 10) @ w).sum().backward()
         return w.grad
+
     result = ranks.run(step, world_size=2, machine="gloo", live_bytes=True)
-    assert torch.equal(result.returns[1], torch.full((10, 10), 4.0)) and min(result.trace.peak_live_bytes) >= 800
+    assert (
+        torch.equal(result.returns[1], torch.full((10, 10), 4.0))
+        and min(result.trace.peak_live_bytes) >= 800
+    )
 
 
 def test_few_names_and_none_noted():
     def step(dist):
         dist.all_reduce(x := torch.ones(1))
         return x.item(), dist is torch.distributed
+
     with pytest.raises(AttributeError, match="this dist has no all_reduce: it has only send"):
         ranks.run(step, world_size=2, machine="gloo", only=["send"])
     result = ranks.run(step, world_size=2, machine="gloo", noted=False)
@@ -154,9 +199,14 @@ def test_what_a_rank_prints_says_who(capsys):
     def speak(dist):
         print("I am", dist.get_rank())
         print("careful", file=sys.stderr, end="")
+
     ranks.run(speak, world_size=2, machine="gloo")
-    assert sorted(capsys.readouterr().out.splitlines()) == ["[rank 0] I am 0", "[rank 0] careful", "[rank 1] I am 1",
-                                                            "[rank 1] careful"]
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        "[rank 0] I am 0",
+        "[rank 0] careful",
+        "[rank 1] I am 1",
+        "[rank 1] careful",
+    ]
 
 
 def test_a_rank_that_raises_is_shown_and_the_others_end():
@@ -164,10 +214,15 @@ def test_a_rank_that_raises_is_shown_and_the_others_end():
         if dist.get_rank() == 1:
             raise ValueError("no such layer")
         dist.barrier()
+
     with pytest.raises(ValueError, match="no such layer") as raised:
         ranks.run(fail, world_size=3, machine="gloo")
     shown = str(raised.value.__cause__)
-    assert shown.startswith("rank 1:\nTraceback") and 'raise ValueError("no such layer")' in shown and "process.py" not in shown
+    assert (
+        shown.startswith("rank 1:\nTraceback")
+        and 'raise ValueError("no such layer")' in shown
+        and "process.py" not in shown
+    )
 
 
 def test_an_exception_that_can_not_cross_is_told_as_text():
@@ -175,18 +230,27 @@ def test_an_exception_that_can_not_cross_is_told_as_text():
         class Odd(Exception):
             def __reduce__(self):
                 raise TypeError
+
         raise Odd("strange")
+
     with pytest.raises(ranks.RankFailed, match="rank [01]: .*Odd: strange"):
         ranks.run(fail, world_size=2, machine="gloo")
 
 
-@pytest.mark.parametrize("how, says", [("os._exit(7)", "exit code 7"), ("os.kill(os.getpid(), 11)", "signal 11"),
-                                       ("sys.exit(3)", "SystemExit: 3")])
+@pytest.mark.parametrize(
+    "how, says",
+    [
+        ("os._exit(7)", "exit code 7"),
+        ("os.kill(os.getpid(), 11)", "signal 11"),
+        ("sys.exit(3)", "SystemExit: 3"),
+    ],
+)
 def test_a_rank_that_ends_its_process_is_named(how, says):
     def leave(dist):
         if dist.get_rank() == 2:
             exec(how, {"os": os, "sys": sys})
         dist.barrier()
+
     with pytest.raises(ranks.RankFailed, match=f"rank 2.*{says}"):
         ranks.run(leave, world_size=3, machine="gloo")
 
@@ -198,20 +262,27 @@ def test_a_run_that_hangs_says_where_each_rank_is():
             dist.recv(x, 1)
         while dist.get_rank() == 1:
             pass
+
     with pytest.raises(ranks.RankFailed) as raised:
         ranks.run(hang, world_size=3, machine="gloo", timeout_s=2)
     lines = str(raised.value).splitlines()
-    assert lines[0] == "not over after 2 s:" and lines[1].endswith("dist.recv(x, 1)") and lines[3] == "  rank 2 has returned"
+    assert (
+        lines[0] == "not over after 2 s:"
+        and lines[1].endswith("dist.recv(x, 1)")
+        and lines[3] == "  rank 2 has returned"
+    )
 
 
 def test_an_interrupt_ends_the_ranks():
     def sleep(dist, folder):
         (folder / str(os.getpid())).touch()
         time.sleep(1000)
+
     def interrupt():
         while len(list(folder.iterdir())) < 2:
             time.sleep(0.02)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         waiting = threading.Thread(target=interrupt)
@@ -234,12 +305,18 @@ ranks.run(sleep, world_size=2, machine="gloo", timeout_s=900)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="what a killed process leaves is ended by Linux")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="what a killed process leaves is ended by Linux"
+)
 def test_a_program_that_is_killed_leaves_no_orphan():
-    program = subprocess.Popen([sys.executable, "-uc", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    program = subprocess.Popen(
+        [sys.executable, "-uc", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     told = [program.stdout.readline().split() for _ in range(3)]
     assert told[0] == ["once"] and {line[1] for line in told[1:]} == {"0]", "1]"}
-    pids = {pid for line in told[1:] for pid in line[2:]}  # of the ranks, and of the process that they were forked from
+    pids = {
+        pid for line in told[1:] for pid in line[2:]
+    }  # of the ranks, and of the process that they were forked from
     started = [psutil.Process(int(pid)) for pid in pids]
     assert len(started) == 3 and all(map(alive, started))
     program.kill()
@@ -249,7 +326,8 @@ def test_a_program_that_is_killed_leaves_no_orphan():
 
 def test_torchrun_starts_the_same_function(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent("""
+    program.write_text(
+        textwrap.dedent("""
         import os
         import torch
         from common import ranks
@@ -259,15 +337,25 @@ def test_torchrun_starts_the_same_function(tmp_path):
         result = ranks.run(total, ranks.each([torch.tensor([1.0]), torch.tensor([2.0])]), world_size=2, machine="gloo")
         line = f"{os.environ['RANK']} {result.returns} {result.trace.rounds}"
         os.write(1, line.encode() + bytes([10]))  # at once: two processes write
-        """))
-    run = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(program)], cwd=ROOT, text=True,
-                         capture_output=True, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
+        """)
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(program)],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
     assert sorted(run.stdout.splitlines()) == ["0 [3.0, 3.0] 2", "1 [3.0, 3.0] 2"], run.stderr
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_nccl_returns_the_same():
-    virtual, real = (ranks.run(simulated.random_program, 1, 20, world_size=2, machine=machine) for machine in ("simulated", "nccl"))
+    virtual, real = (
+        ranks.run(simulated.random_program, 1, 20, world_size=2, machine=machine)
+        for machine in ("simulated", "nccl")
+    )
     assert same(real.returns, virtual.returns)
 
 

@@ -1,4 +1,5 @@
 """What the README claims is what is there."""
+
 import base64
 import re
 import subprocess
@@ -6,9 +7,8 @@ import sys
 
 import nbformat
 
-from grading import build
-from grading import lab as labs
-from grading.lab import ROOT
+from common.paths import ROOT
+from grading.source import build, labs
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -22,12 +22,18 @@ def test_the_table_of_labs_is_that_of_the_title_cells():
     for name in labs.names():
         title = labs.read(name).cells[0].source
         number, noun = re.match(r"# (\d\d) · (.+)", title).groups()
-        rows.append(f"| [{number} · {noun}](solutions/{name}.ipynb) | {re.search(r'[*][*](.+?)[*][*]', title, re.DOTALL)[1]} |")
+        rows.append(
+            f"| [{number} · {noun}](solutions/{name}.ipynb) | {re.search(r'[*][*](.+?)[*][*]', title, re.DOTALL)[1]} |"
+        )
     assert section("labs") == "\n".join(rows) + "\n"
 
 
 def test_the_tree_is_that_of_the_disk():
-    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith((".", "_"))}
+    folders = {
+        path.name
+        for path in ROOT.iterdir()
+        if path.is_dir() and not path.name.startswith((".", "_"))
+    }
     ignored = {line.strip("/\n") for line in (ROOT / ".gitignore").read_text().splitlines()}
     told = re.findall(r"^(\w+)/", section("tree"), re.MULTILINE)
     assert set(told) == {name for name in folders - ignored if not name.endswith(".egg-info")}
@@ -41,8 +47,14 @@ def test_the_commands_are_targets_of_make():
 
 def test_the_table_of_points_is_what_the_grader_says(tmp_path):
     lab, notebook = labs.read("01"), tmp_path / "01_strides.ipynb"
-    right, wrong = lab.solution["row_major_strides"], lab.solution["element_offset"].replace("offset + ", "")
-    build.write(build.lab_notebook(lab.filled({"row_major_strides": right, "element_offset": wrong})), notebook)
+    right, wrong = (
+        lab.solution["row_major_strides"],
+        lab.solution["element_offset"].replace("offset + ", ""),
+    )
+    build.write(
+        build.lab_notebook(lab.filled({"row_major_strides": right, "element_offset": wrong})),
+        notebook,
+    )
     said = subprocess.check_output([sys.executable, "-m", "grading", notebook], cwd=ROOT, text=True)
     told = re.search(r"^ exercise .*?\n(?=```)", README, re.MULTILINE | re.DOTALL)[0]
     assert " ".join(told.split()) in " ".join(said.replace("─", "").split())
@@ -50,17 +62,28 @@ def test_the_table_of_points_is_what_the_grader_says(tmp_path):
 
 def test_the_figure_is_one_of_an_executed_solution():
     figure = (ROOT / "README.png").read_bytes()
-    notebooks = [nbformat.read(ROOT / "solutions" / f"{name}.ipynb", as_version=4) for name in labs.names()]
-    images = [base64.b64decode(output.data["image/png"]) for notebook in notebooks for cell in notebook.cells
-              for output in cell.get("outputs", []) if "image/png" in output.get("data", {})]
+    notebooks = [
+        nbformat.read(ROOT / "solutions" / f"{name}.ipynb", as_version=4) for name in labs.names()
+    ]
+    images = [
+        base64.b64decode(output.data["image/png"])
+        for notebook in notebooks
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if "image/png" in output.get("data", {})
+    ]
     assert figure in images
 
 
 def test_the_table_of_gpus_is_the_benchmarks():
-    machine, table, *_ = (ROOT / "benchmarks" / "multi_gpu.md").read_text(encoding="utf-8").strip().split("\n\n")
+    machine, table, *_ = (
+        (ROOT / "benchmarks" / "multi_gpu.md").read_text(encoding="utf-8").strip().split("\n\n")
+    )
     assert section("gpus").strip() == f"{table}\n\n{machine}"
 
 
 def test_the_table_of_kernels_is_the_benchmarks():
-    machine, summary, *_ = (ROOT / "benchmarks" / "kernels.md").read_text(encoding="utf-8").split("\n\n")
+    machine, summary, *_ = (
+        (ROOT / "benchmarks" / "kernels.md").read_text(encoding="utf-8").split("\n\n")
+    )
     assert section("kernels").strip() == f"{summary}\n\n{machine}"

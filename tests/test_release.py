@@ -1,4 +1,5 @@
 """What students get: built, proved, and refused where a solution slips in."""
+
 import os
 import re
 import shutil
@@ -9,7 +10,8 @@ import zipfile
 import nbformat
 import pytest
 
-from grading import holes, lab, release
+from grading.source import holes, release
+from grading.source import labs as lab
 from tests.mini_lab import mini_lab
 
 FIRST = lab.names()[0]
@@ -28,7 +30,11 @@ def test_a_release_holds_no_solution_and_no_history(released):
     with zipfile.ZipFile(released) as archive:
         names = [name.partition("/")[2] for name in archive.namelist()]
     assert f"labs/{FIRST}.ipynb" in names and "grading/__main__.py" in names and "Makefile" in names
-    assert not [name for name in names if name.startswith(("solutions", "tests", ".git/")) or name.endswith(".pyc")]
+    assert not [
+        name
+        for name in names
+        if name.startswith(("solutions", "tests", ".git/")) or name.endswith(".pyc")
+    ]
     assert [name for name in names if name.startswith("benchmarks")] == release.SHOWN
     assert not set(names) & {f"grading/{name}" for name in release.INSTRUCTOR}
 
@@ -41,9 +47,17 @@ def test_a_student_grades_a_lab_in_it(released, tmp_path):
             if cell.source == exercise.stub:
                 cell.source = source.solution[exercise.name]
     nbformat.write(notebook, tmp_path / f"{FIRST}.ipynb")
-    run = subprocess.run([sys.executable, "-m", "grading", str(tmp_path / f"{FIRST}.ipynb")], cwd=home, env={**os.environ, "PYTHONPATH": str(home)},
-                         capture_output=True, text=True, timeout=600)
-    held_out = sum(check.points for e in source.exercises for check in e.checks if "held-out" in check.tags)
+    run = subprocess.run(
+        [sys.executable, "-m", "grading", str(tmp_path / f"{FIRST}.ipynb")],
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    held_out = sum(
+        check.points for e in source.exercises for check in e.checks if "held-out" in check.tags
+    )
     most = sum(e.points for e in source.exercises)
     assert f"{most - held_out}/{most}" in run.stdout, run.stdout + run.stderr
     assert "your instructor runs it" in " ".join(run.stdout.split())
@@ -51,7 +65,12 @@ def test_a_student_grades_a_lab_in_it(released, tmp_path):
 
 def test_the_make_targets_in_it_are_the_students(released):
     text = (released.parent / release.NAME / "Makefile").read_text()
-    run = subprocess.run(["make", "-n", "grade", "LAB=01"], cwd=released.parent / release.NAME, capture_output=True, text=True)
+    run = subprocess.run(
+        ["make", "-n", "grade", "LAB=01"],
+        cwd=released.parent / release.NAME,
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 0 and "-m grading '01'" in run.stdout
     assert "solutions" not in text and "mutants" not in text
 
@@ -60,9 +79,17 @@ def test_a_stripped_source_has_stubs_and_the_same_points():
     mini = mini_lab()
     text = release.stripped(mini)
     again = lab.parse(text, mini.name)
-    assert [(e.name, e.points, e.stub) for e in again.exercises] == [(e.name, e.points, e.stub) for e in mini.exercises]
-    assert [check.limit_s for e in again.exercises for check in e.checks] == [check.limit_s for e in mini.exercises for check in e.checks]
-    assert "SOLUTION" not in text and "double(21)" not in text and "self.count += double(1)" not in text
+    assert [(e.name, e.points, e.stub) for e in again.exercises] == [
+        (e.name, e.points, e.stub) for e in mini.exercises
+    ]
+    assert [check.limit_s for e in again.exercises for check in e.checks] == [
+        check.limit_s for e in mini.exercises for check in e.checks
+    ]
+    assert (
+        "SOLUTION" not in text
+        and "double(21)" not in text
+        and "self.count += double(1)" not in text
+    )
 
 
 @pytest.mark.parametrize("name", ["labs/notes.txt", "labs/{first}.ipynb", "common/answers.py"])
@@ -71,7 +98,9 @@ def test_an_answer_that_slips_in_is_found(released, tmp_path, monkeypatch, name)
     copy, source = tmp_path / release.NAME, lab.read(FIRST)
     shutil.copytree(released.parent / release.NAME, copy)
     path = copy / name.format(first=FIRST)
-    answer = "\n".join(match[2] for match in holes.ANSWER.finditer(source.exercise("reshaped").hole.source))
+    answer = "\n".join(
+        match[2] for match in holes.ANSWER.finditer(source.exercise("reshaped").hole.source)
+    )
     if path.suffix == ".ipynb":
         notebook = nbformat.read(path, as_version=4)
         notebook.cells.append(nbformat.v4.new_code_cell(answer))
@@ -89,22 +118,33 @@ def test_no_lab_of_the_course_gives_away_an_answer(tmp_path, monkeypatch):
 
 def test_what_the_labs_read_and_the_readme_names_is_in_it(released):
     home = released.parent / release.NAME
-    read = re.findall(r'"benchmarks" / "(.+?)"', "".join(path.read_text(encoding="utf-8") for path in lab.SOURCES.glob("*.py")))
+    read = re.findall(
+        r'"benchmarks" / "(.+?)"',
+        "".join(path.read_text(encoding="utf-8") for path in lab.SOURCES.glob("*.py")),
+    )
     assert [f"benchmarks/{name}" for name in read] == release.SHOWN
     readme = (home / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", readme, re.MULTILINE)) <= set(release.TARGETS)
-    assert "unzip ml-systems-labs.zip" in readme and "git clone" not in readme and "solutions/" not in readme
+    assert (
+        "unzip ml-systems-labs.zip" in readme
+        and "git clone" not in readme
+        and "solutions/" not in readme
+    )
 
 
 def test_strangers_points_and_seeds_are_leaks(released, tmp_path, monkeypatch):
     monkeypatch.setattr(lab, "names", lambda: [FIRST])
     copy = tmp_path / release.NAME
     shutil.copytree(released.parent / release.NAME, copy)
-    monkeypatch.setattr(release, "_graded", lambda *_: [{"exercise": "1.1 x", "points": 1, "status": "passed"}])
+    monkeypatch.setattr(
+        release, "_graded", lambda *_: [{"exercise": "1.1 x", "points": 1, "status": "passed"}]
+    )
     with pytest.raises(release.Leak, match="an untouched lab got 1 points"):
         release.prove(copy)
     (copy / "common" / "course.seed").write_text("1\n")
-    with pytest.raises(release.Leak, match="common/course.seed: a course's seed is nobody's but the instructor's"):
+    with pytest.raises(
+        release.Leak, match="common/course.seed: a course's seed is nobody's but the instructor's"
+    ):
         release.prove(copy)
     (copy / "solutions").mkdir()
     with pytest.raises(release.Leak, match="solutions: nothing of that belongs"):
@@ -112,5 +152,7 @@ def test_strangers_points_and_seeds_are_leaks(released, tmp_path, monkeypatch):
 
 
 def test_the_readme_of_a_release_has_no_instructor_s_part():
-    text = release.readme("# A\n\n[01](solutions/01.ipynb)\n\n## For instructors\n\nsecret\n\n## License\n\nMIT\n")
+    text = release.readme(
+        "# A\n\n[01](solutions/01.ipynb)\n\n## For instructors\n\nsecret\n\n## License\n\nMIT\n"
+    )
     assert text == "# A\n\n[01](labs/01.ipynb)\n\n## License\n\nMIT\n"

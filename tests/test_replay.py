@@ -1,15 +1,17 @@
 """A replayed check gives the verdict and the message of one that is run, and calls the answer no more often."""
+
 import socket
 
 import numpy as np
 import pytest
 
-from grading import replay, score
-from grading.holes import Answer
-from grading.lab import parse
-from grading.run import Nursery
+from grading import score
+from grading.source.holes import Answer
+from grading.source.labs import parse
+from grading.worker import replay
+from grading.worker.client import ForkServer
 
-SOURCE = '''\
+SOURCE = """\
 # %% tags=["setup"]
 import random
 import numpy as np
@@ -44,17 +46,17 @@ number = 3
 
 # %% tags=["check"]
 agree(number, 3, "number")
-'''
+"""
 LAB = parse(SOURCE, "99_replay")
 SOLUTION = {name: Answer(text) for name, text in LAB.solution.items()}
 AT = "count = 0\ndef add_one(x):\n    global count\n    count += 1\n    if count == {at}:\n        {does}\n    return x + 1"
 
 
 @pytest.fixture(scope="module")
-def nursery():
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def fork_server():
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
 @pytest.fixture
@@ -62,70 +64,118 @@ def executed(monkeypatch):
     """The sources of the checks that were executed and not replayed, with fresh tapes."""
     monkeypatch.setattr(score, "TAPES", replay.Tapes())
     sources, plain = [], score._execute
-    monkeypatch.setattr(score, "_execute", lambda check, *more: sources.append(check.source) or plain(check, *more))
+    monkeypatch.setattr(
+        score, "_execute", lambda check, *more: sources.append(check.source) or plain(check, *more)
+    )
     return sources
 
 
-def run(nursery, text=None, number=None, seed=0, lab=LAB):
-    answers = SOLUTION | ({"add_one": Answer(text)} if text else {}) | ({"number": Answer(f"number = {number}")} if number else {})
-    return score.score(lab, answers, nursery, seed)
+def run(fork_server, text=None, number=None, seed=0, lab=LAB):
+    answers = (
+        SOLUTION
+        | ({"add_one": Answer(text)} if text else {})
+        | ({"number": Answer(f"number = {number}")} if number else {})
+    )
+    return score.score(lab, answers, fork_server, seed)
 
 
-def test_a_right_answer_is_replayed(nursery, executed):
-    first = run(nursery)
+def test_a_right_answer_is_replayed(fork_server, executed):
+    first = run(fork_server)
     assert len(executed) == 3 and all(result.status == "passed" for result in first)
-    assert run(nursery, "def add_one(x):\n    return 1 + x") == first and len(executed) == 3
-    run(nursery, seed=1)
+    assert run(fork_server, "def add_one(x):\n    return 1 + x") == first and len(executed) == 3
+    run(fork_server, seed=1)
     assert len(executed) == 6, "another seed is another check"
 
 
 @pytest.mark.parametrize("at", [1, 2, 7, 11, 12])
-@pytest.mark.parametrize("does", ["return x", "return 1 / 0", "import os; os._exit(3)", "return object()", "return np.zeros(100_000)", "return np.int64(x + 1)",
-                                  "count += 1"])
-def test_what_goes_wrong_in_the_middle_is_told_alike(nursery, executed, at, does):
+@pytest.mark.parametrize(
+    "does",
+    [
+        "return x",
+        "return 1 / 0",
+        "import os; os._exit(3)",
+        "return object()",
+        "return np.zeros(100_000)",
+        "return np.int64(x + 1)",
+        "count += 1",
+    ],
+)
+def test_what_goes_wrong_in_the_middle_is_told_alike(fork_server, executed, at, does):
     text = AT.format(at=at, does=does)
-    plain = run(nursery, text)
-    run(nursery)
-    again = run(nursery, text)
-    assert [(result.points, result.status, result.message) for result in again] == [(result.points, result.status, result.message) for result in plain]
+    plain = run(fork_server, text)
+    run(fork_server)
+    again = run(fork_server, text)
+    assert [(result.points, result.status, result.message) for result in again] == [
+        (result.points, result.status, result.message) for result in plain
+    ]
 
 
-def test_an_endless_loop_is_one_in_a_replay(nursery, executed, tmp_path):
-    run(nursery)
-    result = run(nursery, AT.format(at=5, does=f"print('begun', file=open({str(tmp_path / 'loops')!r}, 'a'), flush=True)\n        while True: pass"))[0]
-    assert (result.points, result.status) == (1, "partly passed") and "add_one(4) took too long" in result.message
+def test_an_endless_loop_is_one_in_a_replay(fork_server, executed, tmp_path):
+    run(fork_server)
+    result = run(
+        fork_server,
+        AT.format(
+            at=5,
+            does=f"print('begun', file=open({str(tmp_path / 'loops')!r}, 'a'), flush=True)\n        while True: pass",
+        ),
+    )[0]
+    assert (result.points, result.status) == (
+        1,
+        "partly passed",
+    ) and "add_one(4) took too long" in result.message
     assert (tmp_path / "loops").read_text() == "begun\n", "the limit of 2 s is waited for once"
 
 
-def test_the_answer_is_called_as_often_as_without(nursery, executed):
+def test_the_answer_is_called_as_often_as_without(fork_server, executed):
     """The call that is another is not made again."""
-    run(nursery)
+    run(fork_server)
     text = "calls = []\ndef add_one(x):\n    calls.append(x)\n    if len(calls) in (3, 4):\n        return 'call %d' % len(calls)\n    return x + 1"
-    assert "add_one(2) gave 'call 3'" in run(nursery, text)[0].message
+    assert "add_one(2) gave 'call 3'" in run(fork_server, text)[0].message
 
 
-def test_a_value_is_part_of_what_is_compared(nursery, executed):
-    run(nursery)
-    assert run(nursery, number=4)[1].status == "failed"
-    assert run(nursery, number=3.0)[1] == run(nursery, number="int('3') + 0.0")[1]
+def test_a_value_is_part_of_what_is_compared(fork_server, executed):
+    run(fork_server)
+    assert run(fork_server, number=4)[1].status == "failed"
+    assert run(fork_server, number=3.0)[1] == run(fork_server, number="int('3') + 0.0")[1]
 
 
-def test_a_check_that_draws_from_elsewhere_is_run(nursery, executed):
+def test_a_check_that_draws_from_elsewhere_is_run(fork_server, executed):
     lab = parse(SOURCE.replace("rng.standard_normal(3)", "random.random()"), "99_replay")
-    run(nursery, lab=lab)
-    result = run(nursery, "def add_one(x):\n    return x + 1 if type(x) is int or type(x) is np.ndarray else x", lab=lab)[0]
+    run(fork_server, lab=lab)
+    result = run(
+        fork_server,
+        "def add_one(x):\n    return x + 1 if type(x) is int or type(x) is np.ndarray else x",
+        lab=lab,
+    )[0]
     assert result.status == "partly passed" and "That is x itself." in result.message
-    assert run(nursery, lab=lab)[0].status == "passed"
+    assert run(fork_server, lab=lab)[0].status == "passed"
 
 
-@pytest.mark.parametrize("first, later, apart", [
-    ("x = 1", "print(x)", False), ("x = 1", "x = 2\nprint(x)", True), ("x = 1", "x = x + 1", False), ("x = 1", "x += 1", False),
-    ("x = 1", "print([x for x in range(3)])", True), ("x = 1", "print([y for y in x])", False), ("print([x for x in 'a'])", "print(x)", True),
-    ("def f(): x = 1", "print(x)", True), ("def f(): pass", "f()", False), ("import math", "math.pi", False), ("for i in 'a': pass", "for i in i: pass", False),
-    ("def f():\n    global x\n    x = 1", "print(x)", False), ("x = 1", "def f():\n    return x", False), ("x = 1", "(lambda x: x)(2)", True),
-    ("with open('a') as x: pass", "print(x)", False), ("x = 1", "f(x := 2)", True)])
+@pytest.mark.parametrize(
+    "first, later, apart",
+    [
+        ("x = 1", "print(x)", False),
+        ("x = 1", "x = 2\nprint(x)", True),
+        ("x = 1", "x = x + 1", False),
+        ("x = 1", "x += 1", False),
+        ("x = 1", "print([x for x in range(3)])", True),
+        ("x = 1", "print([y for y in x])", False),
+        ("print([x for x in 'a'])", "print(x)", True),
+        ("def f(): x = 1", "print(x)", True),
+        ("def f(): pass", "f()", False),
+        ("import math", "math.pi", False),
+        ("for i in 'a': pass", "for i in i: pass", False),
+        ("def f():\n    global x\n    x = 1", "print(x)", False),
+        ("x = 1", "def f():\n    return x", False),
+        ("x = 1", "(lambda x: x)(2)", True),
+        ("with open('a') as x: pass", "print(x)", False),
+        ("x = 1", "f(x := 2)", True),
+    ],
+)
 def test_checks_that_share_names_are_not_replayed(first, later, apart):
-    assert replay.repeatable([first, later]) == (frozenset([first, later]) if apart else frozenset())
+    assert replay.repeatable([first, later]) == (
+        frozenset([first, later]) if apart else frozenset()
+    )
     assert replay.repeatable([later, "unlike = 1"])
 
 

@@ -1,4 +1,5 @@
 """The data that comes with the course is whole, is what it says, and says where it is from."""
+
 import hashlib
 
 import numpy as np
@@ -18,16 +19,34 @@ def test_a_sample_has_its_hash_its_source_and_its_licence(sample):
 
 
 def test_every_file_in_the_folder_is_a_sample():
-    files = {path.name for path in samples.FOLDER.iterdir() if path.is_file() and path.suffix != ".py"}
+    files = {
+        path.name for path in samples.FOLDER.iterdir() if path.is_file() and path.suffix != ".py"
+    }
     assert files == {sample.file for sample in SAMPLES}
 
 
 def test_digits():
     images, labels = samples.digits()
-    assert (images.shape, images.dtype, labels.shape, labels.dtype) == ((1797, 8, 8), np.float32, (1797,), np.int64)
+    assert (images.shape, images.dtype, labels.shape, labels.dtype) == (
+        (1797, 8, 8),
+        np.float32,
+        (1797,),
+        np.int64,
+    )
     assert images.flags.c_contiguous and (images.min(), images.max()) == (0, 16)
     assert labels[:10].tolist() == list(range(10))
-    assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # UCI's table of the test set
+    assert np.bincount(labels).tolist() == [
+        178,
+        182,
+        177,
+        183,
+        181,
+        182,
+        181,
+        179,
+        174,
+        180,
+    ]  # UCI's table of the test set
     images[0] = labels[0] = 5  # the arrays are the caller's own
     assert samples.digits()[0][0].max() > 5 and samples.digits()[1][0] == 0
 
@@ -46,5 +65,7 @@ def test_novel():
 
 def test_a_damaged_sample_is_refused_with_the_line_that_mends_it(tmp_path):
     (tmp_path / samples.DIGITS.file).write_bytes(b"not the digits")
-    with pytest.raises(ValueError, match=r"digits\.csv\.gz .*14 bytes.*git checkout common/samples"):
+    with pytest.raises(
+        ValueError, match=r"digits\.csv\.gz .*14 bytes.*git checkout common/samples"
+    ):
         samples._read(samples.DIGITS, tmp_path)

@@ -1,4 +1,5 @@
 """Scoring in two processes: each kind of answer gets its points or its reason, and the rest goes on."""
+
 import contextlib
 import json
 import signal
@@ -10,9 +11,10 @@ import pytest
 import torch
 
 from grading import score
-from grading.holes import Answer
-from grading.lab import parse
-from grading.run import Nursery, Session, WorkerEnded
+from grading.source.holes import Answer
+from grading.source.labs import parse
+from grading.worker.client import ForkServer, WorkerEnded
+from grading.worker.session import Session
 from tests.mini_lab import SOURCE, mini_lab
 
 LAB = mini_lab()
@@ -20,85 +22,136 @@ SOLUTION = {name: Answer(text) for name, text in LAB.solution.items()}
 
 
 @pytest.fixture(scope="module")
-def nursery():
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def fork_server():
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
-def results(nursery, **texts):
+def results(fork_server, **texts):
     answers = SOLUTION | {name: Answer(text) for name, text in texts.items()}
-    return {result.exercise.split()[1]: result for result in score.score(LAB, answers, nursery)}
+    return {result.exercise.split()[1]: result for result in score.score(LAB, answers, fork_server)}
 
 
-def test_the_solution_scores_everything(nursery):
-    assert all(result.status == "passed" and result.points == result.max_points for result in results(nursery).values())
+def test_the_solution_scores_everything(fork_server):
+    assert all(
+        result.status == "passed" and result.points == result.max_points
+        for result in results(fork_server).values()
+    )
 
 
-@pytest.mark.parametrize("text, status, says", [
-    ("def double(x):\n    return x * x", "failed", "That is the square."),
-    ("def double(x):\n    while True: pass", "timeout", "took too long and was stopped (the limit is 3 s)"),
-    ("import os\ndef double(x):\n    os._exit(3)", "died", "ended its process (exit code 3)"),
-    ("import os, signal\ndef double(x):\n    os.kill(os.getpid(), signal.SIGSEGV)", "died", "segmentation fault"),
-    ("def double(x):\n    return [0] * 10**10", "failed", "raised MemoryError (line 2: `return [0] * 10**10`). 4 GB are allowed"),
-    ("def double(x):\n    return torch.empty(10**10)", "failed", "raised RuntimeError"),
-    ("def double(x):\n    return object()", "failed", "an object can't cross: return plain data"),
-    ("def double(x):\n    return torch.zeros(1).expand(10**9)", "failed", "too large to cross"),
-    ("def double(x):\n    return helper(x)", "failed", "name 'helper' is not defined (line 2: `return helper(x)`). What should count stands in the hole's cell."),
-    ("def double(x):\n    raise SystemExit(0)", "failed", "raised SystemExit"),
-    ("def double(x):\n    raise KeyboardInterrupt", "failed", "raised KeyboardInterrupt"),
-    ("class Odd(Exception):\n    def __str__(self): raise ValueError\ndef double(x):\n    raise Odd", "failed", "raised Exception"),
-    ("def double(x):\n    raise NotImplementedError", "not attempted", "double"),
-    ("def double(x):\n    return double(x)", "failed", "RecursionError"),
-    ("1 / 0\ndef double(x):\n    return 2 * x", "error", "The cell of `double` raised ZeroDivisionError: division by zero (line 1: `1 / 0`)"),
-    ("def double(x):\n    print('x' * 10**7)\n    return 2 * x", "passed", ""),
-    ("import warnings\nwarnings.warn('careful')\ndef double(x):\n    return 2 * x", "passed", ""),
-    ("def double(x):\n    x *= 2\n    return x", "passed", ""),
-    ("def double(x):\n    x *= 0\n    return x", "failed", "want"),
-    ("double = 3", "failed", "not callable"),
-])
-def test_an_answer_gets_its_points_or_its_reason(nursery, text, status, says):
-    found = results(nursery, double=text)
+@pytest.mark.parametrize(
+    "text, status, says",
+    [
+        ("def double(x):\n    return x * x", "failed", "That is the square."),
+        (
+            "def double(x):\n    while True: pass",
+            "timeout",
+            "took too long and was stopped (the limit is 3 s)",
+        ),
+        ("import os\ndef double(x):\n    os._exit(3)", "died", "ended its process (exit code 3)"),
+        (
+            "import os, signal\ndef double(x):\n    os.kill(os.getpid(), signal.SIGSEGV)",
+            "died",
+            "segmentation fault",
+        ),
+        (
+            "def double(x):\n    return [0] * 10**10",
+            "failed",
+            "raised MemoryError (line 2: `return [0] * 10**10`). 4 GB are allowed",
+        ),
+        ("def double(x):\n    return torch.empty(10**10)", "failed", "raised RuntimeError"),
+        (
+            "def double(x):\n    return object()",
+            "failed",
+            "an object can't cross: return plain data",
+        ),
+        ("def double(x):\n    return torch.zeros(1).expand(10**9)", "failed", "too large to cross"),
+        (
+            "def double(x):\n    return helper(x)",
+            "failed",
+            "name 'helper' is not defined (line 2: `return helper(x)`). What should count stands in the hole's cell.",
+        ),
+        ("def double(x):\n    raise SystemExit(0)", "failed", "raised SystemExit"),
+        ("def double(x):\n    raise KeyboardInterrupt", "failed", "raised KeyboardInterrupt"),
+        (
+            "class Odd(Exception):\n    def __str__(self): raise ValueError\ndef double(x):\n    raise Odd",
+            "failed",
+            "raised Exception",
+        ),
+        ("def double(x):\n    raise NotImplementedError", "not attempted", "double"),
+        ("def double(x):\n    return double(x)", "failed", "RecursionError"),
+        (
+            "1 / 0\ndef double(x):\n    return 2 * x",
+            "error",
+            "The cell of `double` raised ZeroDivisionError: division by zero (line 1: `1 / 0`)",
+        ),
+        ("def double(x):\n    print('x' * 10**7)\n    return 2 * x", "passed", ""),
+        (
+            "import warnings\nwarnings.warn('careful')\ndef double(x):\n    return 2 * x",
+            "passed",
+            "",
+        ),
+        ("def double(x):\n    x *= 2\n    return x", "passed", ""),
+        ("def double(x):\n    x *= 0\n    return x", "failed", "want"),
+        ("double = 3", "failed", "not callable"),
+    ],
+)
+def test_an_answer_gets_its_points_or_its_reason(fork_server, text, status, says):
+    found = results(fork_server, double=text)
     assert found["double"].status == status, found["double"]
     assert says in found["double"].message
     assert found["scale_"].status == found["predicted"].status == "passed"
 
 
-def test_an_exercise_that_needs_one_that_is_missing_says_so(nursery):
-    found = results(nursery, double=LAB.exercise("double").stub)
-    assert found["Counter"].message == "count(3) needs `double` (exercise 1.1), which is not there yet."
+def test_an_exercise_that_needs_one_that_is_missing_says_so(fork_server):
+    found = results(fork_server, double=LAB.exercise("double").stub)
+    assert (
+        found["Counter"].message
+        == "count(3) needs `double` (exercise 1.1), which is not there yet."
+    )
 
 
-def test_points_are_partial_where_there_are_several_checks(nursery):
-    result = results(nursery, double="def double(x):\n    return 2 * x if isinstance(x, torch.Tensor) else 41")["double"]
+def test_points_are_partial_where_there_are_several_checks(fork_server):
+    result = results(
+        fork_server,
+        double="def double(x):\n    return 2 * x if isinstance(x, torch.Tensor) else 41",
+    )["double"]
     assert (result.points, result.max_points, result.status) == (2, 3, "partly passed")
 
 
-def test_an_endless_loop_at_the_top_of_a_cell_costs_that_cell(nursery, monkeypatch):
-    monkeypatch.setattr("grading.run.CELL_S", 1.0)
-    found = results(nursery, scale_="while True: pass\ndef scale_(x, f): ...")
+def test_an_endless_loop_at_the_top_of_a_cell_costs_that_cell(fork_server, monkeypatch):
+    monkeypatch.setattr("grading.worker.session.CELL_S", 1.0)
+    found = results(fork_server, scale_="while True: pass\ndef scale_(x, f): ...")
     assert found["scale_"].status == "timeout" and "The cell of `scale_`" in found["scale_"].message
     assert found["double"].status == found["Counter"].status == "passed"
 
 
-def test_counts_can_not_be_patched_in_the_worker(nursery):
+def test_counts_can_not_be_patched_in_the_worker(fork_server):
     """The checks run elsewhere: what a student does to agree or to builtins there changes nothing."""
-    text = ("import common.checks, builtins\ncommon.checks.agree = lambda *a, **k: None\nbuiltins.AssertionError = ValueError\n"
-            "agree = lambda *a, **k: None\ndef double(x):\n    return 0 * x")
-    assert results(nursery, double=text)["double"].points == 0
+    text = (
+        "import common.checks, builtins\ncommon.checks.agree = lambda *a, **k: None\nbuiltins.AssertionError = ValueError\n"
+        "agree = lambda *a, **k: None\ndef double(x):\n    return 0 * x"
+    )
+    assert results(fork_server, double=text)["double"].points == 0
 
 
-def test_random_cases_follow_the_seed(nursery):
+def test_random_cases_follow_the_seed(fork_server):
     text = "def double(x):\n    if len(x) > 1: raise ValueError(x.tolist())\n    return 2 * x"
-    messages = [score.score(LAB, SOLUTION | {"double": Answer(text)}, nursery, seed=seed)[0].message for seed in (1, 1, 2)]
+    messages = [
+        score.score(LAB, SOLUTION | {"double": Answer(text)}, fork_server, seed=seed)[0].message
+        for seed in (1, 1, 2)
+    ]
     assert messages[0] == messages[1] != messages[2]
 
 
-def test_workers_leave_nothing_running(nursery, tmp_path):
+def test_workers_leave_nothing_running(fork_server, tmp_path):
     place = tmp_path / "pid"
-    text = (f"import subprocess\nopen({str(place)!r}, 'w').write(str(subprocess.Popen(['sleep', '12345']).pid))\n"
-            "def double(x):\n    return 2 * x")
-    assert results(nursery, double=text)["double"].status == "passed"
+    text = (
+        f"import subprocess\nopen({str(place)!r}, 'w').write(str(subprocess.Popen(['sleep', '12345']).pid))\n"
+        "def double(x):\n    return 2 * x"
+    )
+    assert results(fork_server, double=text)["double"].status == "passed"
     deadline = time.monotonic() + 60
     with contextlib.suppress(psutil.NoSuchProcess):
         left = psutil.Process(int(place.read_text()))
@@ -107,7 +160,7 @@ def test_workers_leave_nothing_running(nursery, tmp_path):
             time.sleep(0.02)
 
 
-def test_a_worker_asks_and_several_work_at_once(nursery):
+def test_a_worker_asks_and_several_work_at_once(fork_server):
     """What the ranks of later labs need: p workers, each asking the grader in the middle of a call."""
     source = "def rank(me, n):\n    __ask__('put', me, np.full(2, me))\n    return sum(__ask__('get', other).sum() for other in range(n))"
     box, ready = {}, threading.Barrier(3)
@@ -118,12 +171,16 @@ def test_a_worker_asks_and_several_work_at_once(nursery):
             ready.wait(timeout=60)
             return None
         return box[args[0]]
-    sessions = [Session(nursery, [("setup", "import numpy as np"), ("rank", source)]) for _ in range(3)]
+
+    sessions = [
+        Session(fork_server, [("setup", "import numpy as np"), ("rank", source)]) for _ in range(3)
+    ]
     got = [None] * 3
 
     def run(me):
         sessions[me].allow(60)
         got[me] = sessions[me].call("rank", (me, 3), serve=serve)
+
     threads = [threading.Thread(target=run, args=(me,)) for me in range(3)]
     for thread in threads:
         thread.start()
@@ -134,20 +191,31 @@ def test_a_worker_asks_and_several_work_at_once(nursery):
     assert got == [6, 6, 6]
 
 
-def test_what_is_asked_in_vain_raises_in_the_worker(nursery):
-    session = Session(nursery, [("f", "def f():\n    try:\n        __ask__('time')\n    except ValueError as e:\n        return str(e)")])
+def test_what_is_asked_in_vain_raises_in_the_worker(fork_server):
+    session = Session(
+        fork_server,
+        [
+            (
+                "f",
+                "def f():\n    try:\n        __ask__('time')\n    except ValueError as e:\n        return str(e)",
+            )
+        ],
+    )
     session.allow(60)
     assert session.call("f") == "nothing answers 'time' here"
     session.close()
 
 
-def test_a_kernel_can_run_in_a_worker_that_executes_no_cell_of_the_student(nursery):
+def test_a_kernel_can_run_in_a_worker_that_executes_no_cell_of_the_student(fork_server):
     """What counted kernels need: the text of the student's cell, in a worker of ours."""
-    session = Session(nursery, score.worker_cells(LAB, SOLUTION))
+    session = Session(fork_server, score.worker_cells(LAB, SOLUTION))
     names = score.check_names(LAB, session)
     assert names["double"].source == SOLUTION["double"].text
-    worker = nursery.fork()
-    assert worker.request("execute", names["double"].source, "kernel", deadline=time.monotonic() + 60) is None
+    worker = fork_server.fork()
+    assert (
+        worker.request("execute", names["double"].source, "kernel", deadline=time.monotonic() + 60)
+        is None
+    )
     assert worker.request("call", "double", [4], {}, deadline=time.monotonic() + 60) == 8
     worker.end()
     session.close()
@@ -157,17 +225,31 @@ def test_a_dead_worker_is_no_exception_that_a_check_could_catch():
     assert not issubclass(WorkerEnded, Exception)
 
 
-def test_a_flood_of_answers_on_the_wire_ends_that_worker_only(nursery):
-    text = ("import socket, os\ndef double(x):\n    for fd in range(3, 64):\n        try: os.write(fd, b'\\xff' * 64)\n"
-            "        except OSError: pass\n    return 2 * x")
-    found = results(nursery, double=text)
+def test_a_flood_of_answers_on_the_wire_ends_that_worker_only(fork_server):
+    text = (
+        "import socket, os\ndef double(x):\n    for fd in range(3, 64):\n        try: os.write(fd, b'\\xff' * 64)\n"
+        "        except OSError: pass\n    return 2 * x"
+    )
+    found = results(fork_server, double=text)
     assert found["double"].status == "died" and found["scale_"].status == "passed"
 
 
-@pytest.mark.parametrize("content, says", [
-    (b"", "is empty"), (b"  \n", "is empty"), (b"{", "is no notebook"), (b"\x89PNG\r\n", "is no notebook"), (b"[]", "is no notebook"),
-    (b'{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "is no notebook"), (b"{}", "is no notebook"),
-    (b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code", "source": {"a": 1}}]}', None)])
+@pytest.mark.parametrize(
+    "content, says",
+    [
+        (b"", "is empty"),
+        (b"  \n", "is empty"),
+        (b"{", "is no notebook"),
+        (b"\x89PNG\r\n", "is no notebook"),
+        (b"[]", "is no notebook"),
+        (b'{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "is no notebook"),
+        (b"{}", "is no notebook"),
+        (
+            b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code", "source": {"a": 1}}]}',
+            None,
+        ),
+    ],
+)
 def test_a_file_that_is_no_notebook_has_a_reason(tmp_path, content, says):
     path = tmp_path / "99_mini.ipynb"
     path.write_bytes(content)
@@ -180,18 +262,55 @@ def test_a_file_that_is_no_notebook_has_a_reason(tmp_path, content, says):
 
 def test_odd_notebooks_are_read(tmp_path):
     path = tmp_path / "99_mini.ipynb"
-    cell = {"cell_type": "code", "source": ["def double(x):\n", "    return 2 * x"], "metadata": {"tags": 3}, "id": "same", "outputs": "none"}
-    path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell, cell, {"cell_type": "raw"}, {}, 7]}))
+    cell = {
+        "cell_type": "code",
+        "source": ["def double(x):\n", "    return 2 * x"],
+        "metadata": {"tags": 3},
+        "id": "same",
+        "outputs": "none",
+    }
+    path.write_text(
+        json.dumps(
+            {
+                "nbformat": 4,
+                "nbformat_minor": 5,
+                "metadata": {},
+                "cells": [cell, cell, {"cell_type": "raw"}, {}, 7],
+            }
+        )
+    )
     assert score.read_answers(LAB, path)["double"].text == "def double(x):\n    return 2 * x"
-    path.write_text(json.dumps({"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": [
-        {"cell_type": "code", "input": "def double(x): return 2 * x", "language": "python", "outputs": []}]}]}))
+    path.write_text(
+        json.dumps(
+            {
+                "nbformat": 3,
+                "nbformat_minor": 0,
+                "metadata": {},
+                "worksheets": [
+                    {
+                        "cells": [
+                            {
+                                "cell_type": "code",
+                                "input": "def double(x): return 2 * x",
+                                "language": "python",
+                                "outputs": [],
+                            }
+                        ]
+                    }
+                ],
+            }
+        )
+    )
     assert score.read_answers(LAB, path)["double"].text == "def double(x): return 2 * x"
 
 
-def test_a_default_dtype_is_that_of_one_lab(nursery):
-    other = parse(SOURCE.replace("rng = np", "torch.set_default_dtype(torch.float64)\nrng = np", 1), "97_double")
+def test_a_default_dtype_is_that_of_one_lab(fork_server):
+    other = parse(
+        SOURCE.replace("rng = np", "torch.set_default_dtype(torch.float64)\nrng = np", 1),
+        "97_double",
+    )
     answers = {name: Answer(text) for name, text in other.solution.items()}
-    assert all(result.status == "passed" for result in score.score(other, answers, nursery))
+    assert all(result.status == "passed" for result in score.score(other, answers, fork_server))
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -216,10 +335,13 @@ while time.process_time() >= 0:
 """
 
 
-def test_a_check_that_chokes_is_ended_by_its_own_time(nursery):
+def test_a_check_that_chokes_is_ended_by_its_own_time(fork_server):
     choking = parse(SOURCE.split("# %% [markdown]\n# ### Exercise 1.2")[0] + CHOKES, "99_chokes")
-    result, = score.score(choking, {"double": SOLUTION["double"]}, nursery)
-    assert result.status == "partly passed" and "double: the check was still busy with what came after 0 s" in result.message
+    (result,) = score.score(choking, {"double": SOLUTION["double"]}, fork_server)
+    assert (
+        result.status == "partly passed"
+        and "double: the check was still busy with what came after 0 s" in result.message
+    )
 
 
 def test_a_check_that_only_waits_is_not_ended_by_its_alarm():
@@ -227,11 +349,13 @@ def test_a_check_that_only_waits_is_not_ended_by_its_alarm():
         time.sleep(0.2)
 
 
-def test_an_answer_that_nobody_waited_for_is_not_the_next_one_s(nursery, monkeypatch):
+def test_an_answer_that_nobody_waited_for_is_not_the_next_one_s(fork_server, monkeypatch):
     """The alarm rings in the middle of a call."""
+
     def ring(*_):
         raise score.CheckTimeout("the check was still busy")
-    session = Session(nursery, [("f", "def f(x):\n    return __ask__('what') or x")])
+
+    session = Session(fork_server, [("f", "def f(x):\n    return __ask__('what') or x")])
     session.allow(60)
     old = signal.signal(signal.SIGPROF, ring)
     try:
@@ -243,8 +367,10 @@ def test_an_answer_that_nobody_waited_for_is_not_the_next_one_s(nursery, monkeyp
     session.close()
 
 
-def test_both_ways_draw_the_same_cases(nursery):
+def test_both_ways_draw_the_same_cases(fork_server):
     text = "def double(x):\n    if len(x) > 1: raise ValueError(x.tolist())\n    return 2 * x"
     answers = SOLUTION | {"double": Answer(text)}
-    told = score.score_together(LAB, answers, nursery, ["double"])["double"].removeprefix("ValueError: ")
-    assert told in score.score(LAB, answers, nursery)[0].message
+    told = score.score_together(LAB, answers, fork_server, ["double"])["double"].removeprefix(
+        "ValueError: "
+    )
+    assert told in score.score(LAB, answers, fork_server)[0].message

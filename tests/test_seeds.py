@@ -1,15 +1,19 @@
 """The course's secret seed: what is drawn from it can't be foretold, is the same again, and comes out nowhere."""
+
 import json
 import re
 
 import pytest
 
 from grading import __main__ as command
-from grading import lab, seeds
+from grading import seeds
+from grading.source import labs as lab
 from tests.test_classroom import hand_in
 
 FIRST = lab.names()[0]
-TOLD = lab.read(FIRST).solution["reshaped"] + """
+TOLD = (
+    lab.read(FIRST).solution["reshaped"]
+    + """
 import zlib
 right, seen = reshaped, []
 def reshaped(*case):
@@ -17,6 +21,7 @@ def reshaped(*case):
     if len(seen) > 30:  # one case, of few that there are, may be equal for two seeds
         raise ValueError(f"cases {zlib.crc32(str(seen).encode())}")
     return right(*case)"""
+)
 
 
 def test_a_secret_is_drawn_once_and_for_its_owner(tmp_path):
@@ -32,6 +37,7 @@ def test_of_two_graders_that_draw_at_once_both_take_the_same(tmp_path, monkeypat
     def later(new, path):
         path.write_text("77\n")  # the other's, in the meantime
         link(new, path)
+
     monkeypatch.setattr(seeds.os, "link", later)
     assert seeds.secret(path) == 77 and list(tmp_path.iterdir()) == [path]
 
@@ -39,6 +45,7 @@ def test_of_two_graders_that_draw_at_once_both_take_the_same(tmp_path, monkeypat
 def test_a_file_system_without_links_keeps_a_secret_too(tmp_path, monkeypatch):
     def none(new, path):
         raise PermissionError
+
     monkeypatch.setattr(seeds.os, "link", none)
     assert seeds.secret(tmp_path / "seed") == int((tmp_path / "seed").read_text())
 
@@ -58,8 +65,17 @@ def test_each_lab_has_a_seed_of_its_own():
 
 def graded(submissions, out, *options):
     """What an exercise's random cases were, as told by an answer that was given them."""
-    assert command.main([str(submissions), "--out", str(out), "--unsafe", "--jobs", "1", *map(str, options)]) == 0
-    told = next(row["message"] for row in json.loads((out / "results.json").read_text()) if "reshaped" in row["exercise"])
+    assert (
+        command.main(
+            [str(submissions), "--out", str(out), "--unsafe", "--jobs", "1", *map(str, options)]
+        )
+        == 0
+    )
+    told = next(
+        row["message"]
+        for row in json.loads((out / "results.json").read_text())
+        if "reshaped" in row["exercise"]
+    )
     return re.search(r"cases \d+", told)[0]
 
 
@@ -68,15 +84,30 @@ def test_cases_follow_from_the_seed_file_alone(tmp_path):
     secret = tmp_path / "course.seed"
     first = graded(tmp_path / "class", tmp_path / "one", "--seed-file", secret)
     assert graded(tmp_path / "class", tmp_path / "two", "--seed-file", secret) == first
-    others = {graded(tmp_path / "class", tmp_path / "three"), graded(tmp_path / "class", tmp_path / "four", "--seed", 0)}
+    others = {
+        graded(tmp_path / "class", tmp_path / "three"),
+        graded(tmp_path / "class", tmp_path / "four", "--seed", 0),
+    }
     assert len(others - {first}) == 2
     told = "".join(path.read_text() for path in (tmp_path / "one").rglob("*") if path.is_file())
-    assert str(seeds.secret(secret)) not in told and str(seeds.of(seeds.secret(secret), FIRST)) not in told
+    assert (
+        str(seeds.secret(secret)) not in told
+        and str(seeds.of(seeds.secret(secret), FIRST)) not in told
+    )
 
 
 def test_bad_input_gets_one_sentence(tmp_path, capsys):
     hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb")
     (tmp_path / "soon").write_text("soon")
-    for options in (["--seed", "1", "--seed-file", "x"], ["--seed-file", str(tmp_path / "soon")], ["--seed-file", str(tmp_path / "no" / "x")]):
-        assert command.main([str(tmp_path / "class"), "--out", str(tmp_path / "out"), "--unsafe", *options]) == 2
+    for options in (
+        ["--seed", "1", "--seed-file", "x"],
+        ["--seed-file", str(tmp_path / "soon")],
+        ["--seed-file", str(tmp_path / "no" / "x")],
+    ):
+        assert (
+            command.main(
+                [str(tmp_path / "class"), "--out", str(tmp_path / "out"), "--unsafe", *options]
+            )
+            == 2
+        )
     assert len(capsys.readouterr().err.strip().splitlines()) == 3

@@ -1,4 +1,5 @@
 """Kernels in the simulator: what they compute, and what they cost, against NumPy and figures known from hardware."""
+
 import json
 import math
 from itertools import product
@@ -30,7 +31,9 @@ def random(*shape, dtype=np.float32):
 
 def run(kernel, grid, block, *arguments, **options):
     """Runs a kernel plainly, then counted, on fresh copies; both must leave the same arrays. The report."""
-    plain = [argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments]
+    plain = [
+        argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments
+    ]
     kernel.launch(grid, block, *plain, seed=3, **options)
     report = simt.count(kernel, grid, block, *arguments, seed=3, **options)
     for one, other in zip(plain, arguments, strict=True):
@@ -41,6 +44,7 @@ def run(kernel, grid, block, *arguments, **options):
 
 
 # --- the kernels of lab 03
+
 
 @cuda.jit
 def vector_add(x, y, out):
@@ -183,14 +187,19 @@ def matmul_swapped(a, b, c):
 
 @cuda.jit
 def matmul_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
+    a_tile, b_tile = (
+        cuda.shared.array((TILE, TILE), float32),
+        cuda.shared.array((TILE, TILE), float32),
+    )
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     column, row = cuda.grid(2)
     total = float32(0)
     for tile in range((a.shape[1] + TILE - 1) // TILE):
         k = tile * TILE
         a_tile[ty, tx] = a[row, k + tx] if row < a.shape[0] and k + tx < a.shape[1] else float32(0)
-        b_tile[ty, tx] = b[k + ty, column] if k + ty < b.shape[0] and column < b.shape[1] else float32(0)
+        b_tile[ty, tx] = (
+            b[k + ty, column] if k + ty < b.shape[0] and column < b.shape[1] else float32(0)
+        )
         cuda.syncthreads()
         for k in range(TILE):
             total += a_tile[ty, k] * b_tile[k, tx]
@@ -226,43 +235,68 @@ def test_window_average_from_56_sectors_to_17():
     shared = run(window_average_shared, 8, THREADS, x, out)
     np.testing.assert_array_equal(out, want)
     assert naive.global_loads.sectors == 8 * 56 and shared.global_loads.sectors == 8 * 17
-    assert not shared.races and shared.shared_loads.wavefronts == shared.shared_loads.requests == 8 * 12
+    assert (
+        not shared.races
+        and shared.shared_loads.wavefronts == shared.shared_loads.requests == 8 * 12
+    )
 
 
 def test_block_sum_diverges_in_47_5_and_no_steps():
     x = random(1024)
-    for kernel, branch, divergent in ((block_sum_interleaved, "# interleaved", 47), (block_sum_sequential, "# sequential", 5),
-                                      (block_sum_shuffled, "while step > 0", 0)):
+    for kernel, branch, divergent in (
+        (block_sum_interleaved, "# interleaved", 47),
+        (block_sum_sequential, "# sequential", 5),
+        (block_sum_shuffled, "while step > 0", 0),
+    ):
         out = np.zeros(1, np.float32)
         report = run(kernel, 4, 256, x, out)
         np.testing.assert_allclose(out[0], x.sum(), rtol=1e-5)
-        assert sum(line.divergent_branches for line in report.lines if branch in line.text) == 4 * divergent
+        assert (
+            sum(line.divergent_branches for line in report.lines if branch in line.text)
+            == 4 * divergent
+        )
         assert report.atomics == report.global_atomics.requests == 4 and not report.races
         assert report.shared_loads.wavefronts == report.shared_loads.requests
 
 
 def test_transposes_of_64_by_64():
     x, out = random(64, 64), np.zeros((64, 64), np.float32)
-    for kernel, store_sectors, load_wavefronts in ((transpose, 4096, 0), (transpose_shared, 512, 4096), (transpose_padded, 512, 128)):
+    for kernel, store_sectors, load_wavefronts in (
+        (transpose, 4096, 0),
+        (transpose_shared, 512, 4096),
+        (transpose_padded, 512, 128),
+    ):
         report = run(kernel, (2, 2), (32, 32), x, out)
         np.testing.assert_array_equal(out, x.T)
-        assert report.global_stores.sectors == store_sectors and report.shared_loads.wavefronts == load_wavefronts
+        assert (
+            report.global_stores.sectors == store_sectors
+            and report.shared_loads.wavefronts == load_wavefronts
+        )
         assert report.global_loads.sectors == 512 and not report.races
 
 
 def test_matmuls_of_64_by_64():
     a, b, c = random(64, 64), random(64, 64), np.zeros((64, 64), np.float32)
-    reports = [run(kernel, (4, 4), (16, 16), a, b, c) for kernel in (matmul_naive, matmul_swapped, matmul_tiled)]
+    reports = [
+        run(kernel, (4, 4), (16, 16), a, b, c)
+        for kernel in (matmul_naive, matmul_swapped, matmul_tiled)
+    ]
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
     assert [report.global_loads.requests for report in reports] == [16384, 16384, 1024]
     assert [report.global_loads.sectors for report in reports] == [32768, 139264, 4096]
-    assert [report.global_loads.bytes for report in reports] == [2 * 64**3 * 4, 2 * 64**3 * 4, 2 * 64**3 // TILE * 4]
+    assert [report.global_loads.bytes for report in reports] == [
+        2 * 64**3 * 4,
+        2 * 64**3 * 4,
+        2 * 64**3 // TILE * 4,
+    ]
     assert all(report.flops == 2 * 64**3 and not report.races for report in reports)
 
 
 def test_swapped_indices_cost_6_6_times_in_blocks_of_32():
     a, b, c = random(64, 64), random(64, 64), np.zeros((64, 64), np.float32)
-    naive, swapped = (run(kernel, (2, 2), (32, 32), a, b, c) for kernel in (matmul_naive, matmul_swapped))
+    naive, swapped = (
+        run(kernel, (2, 2), (32, 32), a, b, c) for kernel in (matmul_naive, matmul_swapped)
+    )
     assert swapped.global_loads.sectors / naive.global_loads.sectors == 6.6
 
 
@@ -278,6 +312,7 @@ def test_matmul_of_odd_sizes(m, n, k):
 
 # --- indices, control flow, arrays
 
+
 def test_indices_in_three_dimensions():
     @cuda.jit
     def kernel(out, place):
@@ -285,7 +320,10 @@ def test_indices_in_three_dimensions():
         width, height, depth = cuda.gridsize(3)
         if x < out.shape[2] and y < out.shape[1] and z < out.shape[0]:
             out[z, y, x] = x + width * (y + height * z)
-            place[z, y, x] = (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * cuda.gridDim.x + cuda.blockIdx.x
+            place[z, y, x] = (
+                cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y
+            ) * cuda.gridDim.x + cuda.blockIdx.x
+
     out, place = np.zeros((2, 3, 4, 5), np.int32)[:, :, :, :]
     run(kernel, (3, 2, 2), (2, 2, 2), out, place)
     z, y, x = np.indices(out.shape)
@@ -298,6 +336,7 @@ def test_grid_stride_loop():
     def kernel(x, out):
         for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
             out[i] = 2 * x[i]
+
     x, out = np.arange(1000), np.zeros(1000, np.int64)
     report = run(kernel, 2, 64, x, out)
     np.testing.assert_array_equal(out, 2 * x)
@@ -309,6 +348,7 @@ def test_one_thread():
     def kernel(x, out):
         for i in range(x.size):
             out[0] += x[i]
+
     x, out = np.arange(10.0), np.zeros(1)
     report = run(kernel, 1, 1, x, out)
     assert out[0] == 45 and report.global_loads.requests == report.global_loads.sectors == 20
@@ -321,6 +361,7 @@ def test_work_on_one_thread_shows_in_the_steps_of_the_busiest_warp():
         if cuda.grid(1) == 0:
             for i in range(x.size):
                 out[i] = x[i]
+
     x, out = random(512), np.zeros(512, np.float32)
     assert run(serial, 4, 128, x, out).steps > 20 * run(vector_add, 4, 128, x, x, out).steps
 
@@ -340,9 +381,15 @@ def test_accesses_are_grouped_by_the_iterations_of_the_loops_around_them():
         while k < i % 4:
             k += 1
         out[i] = x[i]
+
     x, out = random(32), np.zeros(32, np.float32)
     report = run(one_by_one, 1, 32, x, out)
-    assert report.global_loads.requests == report.global_stores.sectors == report.divergent_branches == 32
+    assert (
+        report.global_loads.requests
+        == report.global_stores.sectors
+        == report.divergent_branches
+        == 32
+    )
     report = run(late, 1, 32, x, out)
     assert report.global_loads.requests == 1 and report.divergent_branches == 3
 
@@ -366,6 +413,7 @@ def test_loops_with_break_continue_and_early_return():
                 break
             total += j
         out[i] = total
+
     x = np.arange(20, dtype=np.int32)
     out = np.zeros(20, np.int64)
     report = run(kernel, 2, 16, x, out)
@@ -402,12 +450,15 @@ def test_loops_over_tuples():
             places = (0, 0, 0)
             total += x[k, 1]
         out[i] = total
+
     x, out = np.arange(128, dtype=np.float32), np.zeros(1, np.float32)
     run(warp_sum, 2, 64, x, out)
     assert out[0] == 127 * 64
     x, out = rng.standard_normal((5, 7)), np.zeros(4)
     report = run(kernel, 1, 4, x, out)
-    np.testing.assert_allclose(out, [12 + 0.75 * x[i, 0] + sum(x[k, 1] for k in (i, i + 1, 3) if k != 2) for i in range(4)])
+    np.testing.assert_allclose(
+        out, [12 + 0.75 * x[i, 0] + sum(x[k, 1] for k in (i, i + 1, 3) if k != 2) for i in range(4)]
+    )
     assert report.global_loads.requests == 2 + 3
 
 
@@ -417,6 +468,7 @@ def test_short_circuits_do_not_load():
         i = cuda.grid(1)
         if i < x.size and x[i] > 0 or i == 70:
             out[0 if i == 70 else i] = x[i] if i < x.size else 5
+
     x, out = np.arange(64.0) - 32, np.zeros(64)
     report = run(kernel, 1, 128, x, out)
     assert out[0] == 5 and (out[33:] == x[33:]).all() and not out[1:33].any()
@@ -431,6 +483,7 @@ def test_chained_comparison_and_boolean_arrays():
         flag = not inside[i]
         if flag & (i > 2) | False:
             cuda.atomic.add(count, 0, 1)
+
     x, inside, count = np.arange(10), np.zeros(10, bool), np.zeros(1, np.int32)
     run(kernel, 1, 10, x, inside, count)
     assert inside.tolist() == [3 <= i < 7 for i in range(10)] and count[0] == 3
@@ -445,6 +498,7 @@ def test_a_variable_set_on_one_path_only():
         cuda.syncthreads()
         if i < x.size:
             out[i] = value
+
     x, out = random(50), np.zeros(50, np.float32)
     run(kernel, 1, 64, x, out)
     np.testing.assert_array_equal(out, x)
@@ -469,6 +523,7 @@ def test_local_arrays_are_each_threads_own():
         reverse(mine, 4)
         for k in range(4):
             out[i, k] = mine[k] + other[1, 0]
+
     x, out = random(40, 4, dtype=float), np.zeros((40, 4))
     report = run(kernel, 2, 20, x, out)
     np.testing.assert_array_equal(out, x[:, ::-1] + np.arange(40)[:, None])
@@ -480,11 +535,12 @@ def test_dynamic_shared_memory_in_two_parts():
     def kernel(x, out):
         everything = cuda.shared.array(0, float32)
         n, t = cuda.blockDim.x, cuda.threadIdx.x
-        left, right = everything[:n], everything[n:2 * n]
+        left, right = everything[:n], everything[n : 2 * n]
         left[t] = x[t]
         right[n - 1 - t] = x[t]
         cuda.syncthreads()
         out[t] = left[t] - right[t] + len(right) - right.shape[0] + everything.size
+
     x, out = random(48), np.zeros(48, np.float32)
     run(kernel, 1, 48, x, out, shared_bytes=2 * 48 * 4)
     np.testing.assert_allclose(out, x - x[::-1] + 96)
@@ -506,6 +562,7 @@ def test_pointers_swap_and_rows_are_arrays():
             cuda.syncthreads()
             now, then = then, now
         out[t] = now[t]
+
     x = random(64)
     want = x.copy()
     for _ in range(5):
@@ -533,9 +590,13 @@ def test_device_functions_return_numbers_and_tuples():
         store(out, (i, 0), quotient)
         store(out, (i, 1), rest)
         out[i, 2] = divided(x[i], 7)[1]
+
     x, out = np.arange(100, 140), np.zeros((40, 3), np.int64)
     run(kernel, 1, 40, x, out)
-    assert out.tolist() == [[a // (i % 5) if i % 5 else 0, a % (i % 5) if i % 5 else a, a % 7] for i, a in enumerate(x.tolist())]
+    assert out.tolist() == [
+        [a // (i % 5) if i % 5 else 0, a % (i % 5) if i % 5 else a, a % 7]
+        for i, a in enumerate(x.tolist())
+    ]
 
 
 def test_constants_scalars_and_constant_arrays():
@@ -545,22 +606,49 @@ def test_constants_scalars_and_constant_arrays():
         grid = cuda.shared.array(SHAPE, int32)
         i = cuda.grid(1)
         grid[i // 8, i % 8] = i
-        out[i] = table[i % 4] * scale + shift + (1 if flag else 0) + grid[i // SHAPE[1], i % SHAPE[1]] + math.pi * 0
+        out[i] = (
+            table[i % 4] * scale
+            + shift
+            + (1 if flag else 0)
+            + grid[i // SHAPE[1], i % SHAPE[1]]
+            + math.pi * 0
+        )
+
     out = np.zeros(32)
     report = run(kernel, 1, 32, out, np.float32(0.5), 3, True)
     np.testing.assert_allclose(out, np.resize(TABLE, 32) * 0.5 + 4 + np.arange(32))
     assert report.constant_loads.requests == 1 and report.constant_loads.bytes == 128
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
-                                   "float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    ],
+)
 def test_arrays_of_every_dtype(dtype):
     @cuda.jit
     def copy(x, out):
         i = cuda.grid(1)
         if i < x.size:
             out[i] = x[i]
-    x = np.frombuffer(rng.bytes(8 * 100), dtype)[:100] if dtype[0] in "iu" else random(100).astype(dtype)
+
+    x = (
+        np.frombuffer(rng.bytes(8 * 100), dtype)[:100]
+        if dtype[0] in "iu"
+        else random(100).astype(dtype)
+    )
     out = np.zeros_like(x)
     report = run(copy, 1, 128, x, out)
     np.testing.assert_array_equal(out, x)
@@ -572,14 +660,17 @@ def test_torch_tensors_and_strides():
     def copy(x, out):
         column, row = cuda.grid(2)
         out[row, column] = x[row, column]
+
     x, out = torch.randn(32, 32), torch.zeros(32, 32)
     report = simt.count(copy, 1, (32, 32), x, out)
     assert torch.equal(x, out) and report.global_loads.sectors == 128
     report = simt.count(copy, 1, (32, 32), x.t(), out)
     assert torch.equal(x.t(), out) and report.global_loads.sectors == 1024
     longer = torch.randn(33 * 32 + 1)
-    report = simt.count(copy, 1, (32, 32), longer[1:1 + 32 * 32].view(32, 32), out)
-    assert report.global_loads.sectors == 32 * 5  # a view keeps its place in its allocation: each row straddles a sector
+    report = simt.count(copy, 1, (32, 32), longer[1 : 1 + 32 * 32].view(32, 32), out)
+    assert (
+        report.global_loads.sectors == 32 * 5
+    )  # a view keeps its place in its allocation: each row straddles a sector
     copy[1, (32, 32)](torch.ones(1, 32).expand(32, 32), out)
     assert (out == 1).all()
 
@@ -589,10 +680,14 @@ def test_a_part_of_a_device_array_keeps_its_place_and_a_part_of_a_numpy_array_be
     def copy(x, out):
         i = cuda.grid(1)
         out[i] = x[i]
+
     x, out = np.arange(33, dtype=np.float32), cuda.device_array(32, np.float32)
     assert simt.count(copy, 1, 32, x[1:], out).global_loads.sectors == 4
     assert simt.count(copy, 1, 32, cuda.to_device(x)[1:], out).global_loads.sectors == 5
-    assert out.copy_to_host().tolist() == x[1:].tolist() and np.isnan(cuda.device_array_like(out).copy_to_host()).all()
+    assert (
+        out.copy_to_host().tolist() == x[1:].tolist()
+        and np.isnan(cuda.device_array_like(out).copy_to_host()).all()
+    )
 
 
 def test_arrays_that_share_memory():
@@ -602,6 +697,7 @@ def test_arrays_that_share_memory():
         value = x[i]
         cuda.syncthreads()
         out[i] = value
+
     x = np.arange(33.0)
     report = simt.count(shift, 1, 32, x[:-1], x[1:])
     assert x.tolist() == [0, *range(32)] and not report.races
@@ -620,6 +716,7 @@ def test_numbas_own_dispatcher():
         i = numba_cuda.grid(1)
         if i < out.size:
             out[i] = twice(x[i]) * numba.float32(3)
+
     x, out = random(40), np.zeros(40, np.float32)
     report = simt.count(kernel, 2, 32, x, out)
     np.testing.assert_array_equal(out, 2 * x * 3)
@@ -628,6 +725,7 @@ def test_numbas_own_dispatcher():
 
 # --- barriers, warps, atomics
 
+
 def test_counting_barriers():
     @cuda.jit
     def kernel(x, out):
@@ -635,6 +733,7 @@ def test_counting_barriers():
         out[t, 0] = cuda.syncthreads_count(int(x[t] > 0))
         out[t, 1] = cuda.syncthreads_and(int(x[t] > -9))
         out[t, 2] = cuda.syncthreads_or(int(x[t] > 9))
+
     x, out = random(70), np.zeros((70, 3), np.int32)
     run(kernel, 1, 70, x, out)
     assert (out == [(x > 0).sum(), 1, 0]).all()
@@ -650,11 +749,19 @@ def test_shuffles():
         out[3, t] = cuda.shfl_xor_sync(-1, x[t], 1)
         if t % 32 < 8:
             out[4, t] = cuda.shfl_xor_sync(0xFF, x[t], 4)
+
     x, out = random(64), np.zeros((5, 64), np.float32)
     run(kernel, 1, 64, x, out)
     t = np.arange(64)
     lane, base = t % 32, t - t % 32
-    for row, source in enumerate((0 * lane + 5, np.where(lane < 2, lane, lane - 2), np.where(lane > 28, lane, lane + 3), lane ^ 1)):
+    for row, source in enumerate(
+        (
+            0 * lane + 5,
+            np.where(lane < 2, lane, lane - 2),
+            np.where(lane > 28, lane, lane + 3),
+            lane ^ 1,
+        )
+    ):
         np.testing.assert_array_equal(out[row], x[base + source])
     np.testing.assert_array_equal(out[4], np.where(lane < 8, x[base + (lane ^ 4)], 0))
 
@@ -671,14 +778,29 @@ def test_votes_matches_and_bits():
         mask, same = cuda.match_all_sync(0xFFFFFFFF, x[t])
         out[5, t] = mask + same
         cuda.syncwarp()
-        out[6, t] = cuda.popc(x[t]) + 10 * cuda.ffs(x[t]) + 100 * cuda.clz(x[t]) + cuda.laneid * 1000 + cuda.warpsize
+        out[6, t] = (
+            cuda.popc(x[t])
+            + 10 * cuda.ffs(x[t])
+            + 100 * cuda.clz(x[t])
+            + cuda.laneid * 1000
+            + cuda.warpsize
+        )
+
     x, out = np.resize(np.arange(5, dtype=np.int32), 32), np.zeros((7, 32), np.int64)
     run(kernel, 1, 32, x, out)
     ballot = sum(1 << i for i in range(32) if x[i] > 2)
-    assert (out[0].astype(np.uint32) == ballot).all() and (out[1:4] == [[1], [0], [1]]).all() and (out[5] == 0).all()
-    assert out[4].astype(np.uint32).tolist() == [sum(1 << j for j in range(32) if x[j] == x[i]) for i in range(32)]
-    assert out[6].tolist() == [v.bit_count() + 10 * (v & -v).bit_length() + 100 * (32 - v.bit_length()) + 1000 * i + 32
-                               for i, v in enumerate(x.tolist())]
+    assert (
+        (out[0].astype(np.uint32) == ballot).all()
+        and (out[1:4] == [[1], [0], [1]]).all()
+        and (out[5] == 0).all()
+    )
+    assert out[4].astype(np.uint32).tolist() == [
+        sum(1 << j for j in range(32) if x[j] == x[i]) for i in range(32)
+    ]
+    assert out[6].tolist() == [
+        v.bit_count() + 10 * (v & -v).bit_length() + 100 * (32 - v.bit_length()) + 1000 * i + 32
+        for i, v in enumerate(x.tolist())
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint64", "float32"])
@@ -690,6 +812,7 @@ def test_atomics(dtype):
         cuda.atomic.sub(out, 1, x[i])
         cuda.atomic.max(out, 2, x[i])
         cuda.atomic.min(out, (3,), x[i])
+
     x = rng.integers(1, 100, 96).astype(dtype)
     out = np.array([0, 50_000, 3, 40], dtype)
     report = run(kernel, 3, 32, x, out)
@@ -714,6 +837,7 @@ def test_atomics_on_bits_and_returned_values():
         cuda.atomic.exch(out, 5, t)
         cuda.atomic.cas(out, 6, 7, t + 100)
         cuda.atomic.compare_and_swap(swapped, 3, t)
+
     swapped = np.array([3], np.int32)
     out, tickets = np.array([0, 255, 0, 0, 3, 0, 7], np.uint32), np.zeros(64, np.int64)
     report = run(kernel, 1, 64, out, tickets, swapped)
@@ -728,6 +852,7 @@ def test_the_order_of_warps_is_drawn_from_a_seed(seed):
     def kernel(order, ticket):
         if cuda.threadIdx.x % 32 == 0:
             order[cuda.atomic.add(ticket, 0, 1)] = cuda.grid(1) // 32
+
     orders = []
     for _ in range(2):
         order, ticket = np.zeros(16, np.int64), np.zeros(1, np.int64)
@@ -737,6 +862,7 @@ def test_the_order_of_warps_is_drawn_from_a_seed(seed):
 
 
 # --- counts against a count by hand
+
 
 @cuda.jit
 def gather(index, x, out):
@@ -760,28 +886,43 @@ def gather_32_bits(index, x, out):
 
 def wavefronts_by_hand(places, words):
     """What one warp instruction takes whose thread i accesses the element places[i], of one or two words."""
+
     def passes(places):
         touched = {int(place) * words + half for place, half in product(places, range(words))}
         return max(sum(word % 32 == bank for word in touched) for bank in range(32))
-    paired = any(all(i ^ bit >= len(places) or places[i] == places[i ^ bit] for i in range(len(places))) for bit in (1, 2))
+
+    paired = any(
+        all(i ^ bit >= len(places) or places[i] == places[i ^ bit] for i in range(len(places)))
+        for bit in (1, 2)
+    )
     if words == 1 or paired or len(places) <= 16:
         return passes(places)
     return passes(places[:16]) + passes(places[16:])
 
 
-@given(st.lists(st.integers(0, 4095), min_size=1, max_size=100), st.sampled_from(["int16", "float32", "float64"]),
-       st.sampled_from([0, 1, 2]))
+@given(
+    st.lists(st.integers(0, 4095), min_size=1, max_size=100),
+    st.sampled_from(["int16", "float32", "float64"]),
+    st.sampled_from([0, 1, 2]),
+)
 @settings(max_examples=25)
 def test_sectors_and_wavefronts_of_any_pattern(index, dtype, shared_bit):
-    index = np.array(index)[np.arange(len(index)) & ~shared_bit]  # threads i and i ^ shared_bit want the same element
+    index = np.array(index)[
+        np.arange(len(index)) & ~shared_bit
+    ]  # threads i and i ^ shared_bit want the same element
     x, out = np.zeros(4096, dtype), np.zeros(len(index))
-    warps = [index[first:first + 32] for first in range(0, len(index), 32)]
+    warps = [index[first : first + 32] for first in range(0, len(index), 32)]
     sectors = sum(len({int(i) * x.itemsize // 32 for i in warp}) for warp in warps)
     for kernel, words in ((gather_32_bits, 1), (gather, 2)):
         report = simt.count(kernel, 1, len(index), index, x, out)
         line = report.lines[-1]
-        assert line.shared_loads.wavefronts == sum(wavefronts_by_hand(warp, words) for warp in warps)
-        assert line.global_loads.sectors - sum(-(-len(warp) * 8 // 32) for warp in warps) * 2 == sectors
+        assert line.shared_loads.wavefronts == sum(
+            wavefronts_by_hand(warp, words) for warp in warps
+        )
+        assert (
+            line.global_loads.sectors - sum(-(-len(warp) * 8 // 32) for warp in warps) * 2
+            == sectors
+        )
 
 
 def test_counts_do_not_depend_on_the_seed_nor_on_when_logs_are_counted(monkeypatch):
@@ -799,7 +940,10 @@ def test_the_report_is_a_table():
     assert "support[t] = x[i]" in text and "shared loads" in text and "2 divergent branches" in text
     report = simt.count(window_average_shared, 2, THREADS, x, out)
     number = report.lines[0].number
-    assert report.line(number).global_loads.sectors == 32 and report.line(number).shared_stores.requests == 8
+    assert (
+        report.line(number).global_loads.sectors == 32
+        and report.line(number).shared_stores.requests == 8
+    )
     with pytest.raises(ValueError, match="line 1 accesses no memory"):
         report.line(1)
 
@@ -857,9 +1001,14 @@ def test_a_report_crosses_to_another_process():
         s = cuda.shared.array(64, float32)
         s[cuda.threadIdx.x] = x[cuda.grid(1)]
         out[cuda.grid(1)] = s[63 - cuda.threadIdx.x]
+
     report = simt.count(kernel, 2, 64, random(128), np.zeros(128))
     other = simt.Report.from_dict(json.loads(json.dumps(report.as_dict())))
-    assert other.as_dict() == report.as_dict() and str(other) == str(report) and other.races == report.races
+    assert (
+        other.as_dict() == report.as_dict()
+        and str(other) == str(report)
+        and other.races == report.races
+    )
     assert other.lines == report.lines and other.global_loads == report.global_loads
 
 
@@ -872,8 +1021,13 @@ def test_figures_of_sectors_banks_and_addresses():
     assert "byte 8,320" in texts(sector_axes)  # block 3 begins at out[32, 32]
     assert "128 of 128 bytes used" in texts(sector_axes)
     naive = simt.count(transpose, (2, 2), (32, 32), x, out)
-    assert "touches 32 sectors" in texts(naive.draw()[1]) and "128 of 1024 bytes used" in texts(naive.draw()[1])
-    assert [ax.get_title() for ax in naive.draw(whole_block=True)] == ["x: loads of a block", "out: stores of a block"]
+    assert "touches 32 sectors" in texts(naive.draw()[1]) and "128 of 1024 bytes used" in texts(
+        naive.draw()[1]
+    )
+    assert [ax.get_title() for ax in naive.draw(whole_block=True)] == [
+        "x: loads of a block",
+        "out: stores of a block",
+    ]
     doubles = simt.count(gather, 1, 32, np.arange(32), random(64, dtype=float), np.zeros(32))
     assert any("takes 2 wavefronts" in texts(ax) for ax in doubles.draw(doubles.lines[-1].number))
     pairs = simt.count(gather, 1, 32, np.arange(32) // 2, random(64, dtype=float), np.zeros(32))
@@ -902,10 +1056,13 @@ def test_a_device_functions_accesses_belong_to_the_place_it_is_called_from():
         i = cuda.grid(1)
         for q in range(2):
             out[i] = total(x, i, 3) + total(x, q, 2)
+
     x, out = random(40), np.zeros(32, np.float32)
     report = run(kernel, 1, 32, x, out)
     np.testing.assert_allclose(out, x[:32] + x[1:33] + x[2:34] + x[1] + x[2], rtol=1e-5)
-    assert report.global_loads.requests == 2 * (3 + 2) and report.global_loads.sectors == 2 * (4 + 5 + 5 + 1 + 1)
+    assert report.global_loads.requests == 2 * (3 + 2) and report.global_loads.sectors == 2 * (
+        4 + 5 + 5 + 1 + 1
+    )
     assert report.lines[0].function == "kernel" and report.lines[-1].function == "total"
 
 
@@ -917,6 +1074,10 @@ def test_accesses_in_the_condition_of_a_loop():
         while k < x.size and x[k] < wanted[i]:
             k += 1
         out[i] = k
+
     x, wanted, out = np.arange(10.0), np.array([0.0, 3.5, 99.0]), np.zeros(3)
     report = run(lower_bound, 1, 3, x, wanted, out)
-    assert out.tolist() == [0, 4, 10] and report.line(report.lines[0].number).global_loads.requests == 2 * 10
+    assert (
+        out.tolist() == [0, 4, 10]
+        and report.line(report.lines[0].number).global_loads.requests == 2 * 10
+    )

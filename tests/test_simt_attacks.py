@@ -1,4 +1,5 @@
 """Attempts to forge counts or to escape from a kernel; tests/attacks/simt.txt holds them."""
+
 import ast
 import re
 import subprocess
@@ -45,11 +46,34 @@ def test_an_attack_is_refused_or_harmless(title, promise, text):
 
 
 def test_every_node_of_pythons_grammar_is_allowed_or_refused_with_advice():
-    nodes = [kind for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, (ast.expr, ast.stmt, ast.operator))
-             and kind.__subclasses__() == [] and kind.__module__ == "ast" and not kind.__name__.startswith(("Num", "Str", "Bytes"))]
+    nodes = [
+        kind
+        for kind in vars(ast).values()
+        if isinstance(kind, type)
+        and issubclass(kind, (ast.expr, ast.stmt, ast.operator))
+        and kind.__subclasses__() == []
+        and kind.__module__ == "ast"
+        and not kind.__name__.startswith(("Num", "Str", "Bytes"))
+    ]
     for kind in nodes:
-        if kind.__name__ in ("NameConstant", "Ellipsis", "Slice", "Suite", "TypeAlias", "TryStar", "FormattedValue", "AsyncFor",
-                             "AsyncWith", "Interpolation", "TemplateStr", "Index", "ExtSlice", "AugLoad", "AugStore", "Param"):
+        if kind.__name__ in (
+            "NameConstant",
+            "Ellipsis",
+            "Slice",
+            "Suite",
+            "TypeAlias",
+            "TryStar",
+            "FormattedValue",
+            "AsyncFor",
+            "AsyncWith",
+            "Interpolation",
+            "TemplateStr",
+            "Index",
+            "ExtSlice",
+            "AugLoad",
+            "AugStore",
+            "Param",
+        ):
             continue
         assert issubclass(kind, language.ALLOWED) or kind in language.REFUSED, kind
 
@@ -58,22 +82,32 @@ def test_a_translated_kernel_knows_no_builtins_but_three():
     assert set(FUNCTIONS_OF_THE_PROGRAM["__builtins__"]) == {"range", "float", "abs"}
 
 
-@pytest.mark.parametrize("text", [
-    "def kernel(x, out):\n    out[0] = " + "(" * 150 + "1" + ")" * 150,
-    "def kernel(x, out):\n    out[0] = " + "-" * 5000 + "1",
-    "def kernel(x, out):\n    out[0] = " + "+".join(["1"] * 5000),
-    "def kernel(x, out):\n" + "    out[0] = 1\n" * 20_000,
-    "def kernel(x, out):\n    out[0] = 1\0",
-    "def f0(a):\n    return a + 1\n" + "".join(f"def f{k}(a):\n    return f{k - 1}(a) + f{k - 1}(a * 1.0)\n" for k in range(1, 300))
-    + "def kernel(x, out):\n    out[0] = f299(1)\n",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def kernel(x, out):\n    out[0] = " + "(" * 150 + "1" + ")" * 150,
+        "def kernel(x, out):\n    out[0] = " + "-" * 5000 + "1",
+        "def kernel(x, out):\n    out[0] = " + "+".join(["1"] * 5000),
+        "def kernel(x, out):\n" + "    out[0] = 1\n" * 20_000,
+        "def kernel(x, out):\n    out[0] = 1\0",
+        "def f0(a):\n    return a + 1\n"
+        + "".join(
+            f"def f{k}(a):\n    return f{k - 1}(a) + f{k - 1}(a * 1.0)\n" for k in range(1, 300)
+        )
+        + "def kernel(x, out):\n    out[0] = f299(1)\n",
+    ],
+)
 def test_a_text_that_would_exhaust_the_compiler_is_refused_or_compiled_soon(text):
-    child = subprocess.run([sys.executable, "-c", COMPILE], input=text, capture_output=True, text=True, cwd=ROOT)
+    child = subprocess.run(
+        [sys.executable, "-c", COMPILE], input=text, capture_output=True, text=True, cwd=ROOT
+    )
     assert child.stdout in ("refused", "ran"), child.stderr[-500:]
 
 
 def test_an_endless_loop_is_noticed_while_counting(monkeypatch):
     monkeypatch.setattr("common.simt.counters.MAX_PATHS", 1000)
-    kernel = simt.compile_source("def kernel(out):\n    k = 0\n    while k >= 0:\n        k = k + 1\n", "kernel")
+    kernel = simt.compile_source(
+        "def kernel(out):\n    k = 0\n    while k >= 0:\n        k = k + 1\n", "kernel"
+    )
     with pytest.raises(simt.ThreadError, match="does a loop of this kernel never end"):
         simt.count(kernel, 1, 1, np.zeros(1))

@@ -1,4 +1,5 @@
 """benchmarks/simt_hardware.py without hardware: its kernels compile and run, and what ncu writes is read."""
+
 import csv
 import importlib.util
 import inspect
@@ -30,21 +31,36 @@ def written(benchmark, figures, wide):
     text = io.StringIO()
     rows = csv.writer(text, quoting=csv.QUOTE_ALL)
     text.write("==PROF== Connected to process 1\n")
-    rows.writerow(["ID", "Kernel Name", *benchmark.METRICS] if wide else ["ID", "Kernel Name", "Metric Name", "Metric Unit",
-                                                                          "Metric Value"])
+    rows.writerow(
+        ["ID", "Kernel Name", *benchmark.METRICS]
+        if wide
+        else ["ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"]
+    )
     if wide:
         rows.writerow([""] * (2 + len(benchmark.METRICS)))
     for number, (name, counted) in enumerate(figures):
-        values = {metric: f"{figure:,}" if metric == metrics[0] else "0"
-                  for figure, (_, metrics) in zip(counted.values(), benchmark.COUNTERS.values(), strict=True) for metric in metrics}
-        rows.writerows([[number, name, *values.values()]] if wide else [[number, name, metric, "", value]
-                                                                        for metric, value in values.items()])
+        values = {
+            metric: f"{figure:,}" if metric == metrics[0] else "0"
+            for figure, (_, metrics) in zip(
+                counted.values(), benchmark.COUNTERS.values(), strict=True
+            )
+            for metric in metrics
+        }
+        rows.writerows(
+            [[number, name, *values.values()]]
+            if wide
+            else [[number, name, metric, "", value] for metric, value in values.items()]
+        )
     return text.getvalue()
 
 
 def test_the_table_of_hardware_and_simulator(benchmark, figures, monkeypatch):
     for wide in (False, True):
-        monkeypatch.setattr(benchmark, "_profile", lambda metrics, wide=wide: (written(benchmark, figures, wide), ""))
+        monkeypatch.setattr(
+            benchmark,
+            "_profile",
+            lambda metrics, wide=wide: (written(benchmark, figures, wide), ""),
+        )
         lines, unexplained = benchmark.table(figures, benchmark.measured(len(figures)))
         assert unexplained == 0 and all(line.endswith("| equal |") for line in lines[2:])
     other = [{counter: figure + 1 for counter, figure in counted.items()} for _, counted in figures]
@@ -60,11 +76,19 @@ def test_a_counter_that_ncu_does_not_know_is_left_out(benchmark, figures, monkey
     def profile(metrics):
         asked.append(metrics)
         known = written(benchmark, figures, wide=False)
-        return (f"==ERROR== Failed to find metric {lost}\n", "") if lost in metrics else (
-            "\n".join(line for line in known.splitlines() if lost not in line), "")
+        return (
+            (f"==ERROR== Failed to find metric {lost}\n", "")
+            if lost in metrics
+            else ("\n".join(line for line in known.splitlines() if lost not in line), "")
+        )
+
     monkeypatch.setattr(benchmark, "_profile", profile)
     (row,) = benchmark.measured(1)
-    assert len(asked) == 2 and row["shared load requests"] is None and row["global load sectors"] == 250
+    assert (
+        len(asked) == 2
+        and row["shared load requests"] is None
+        and row["global load sectors"] == 250
+    )
 
 
 def test_numba_compiles_our_kernels_for_a_gpu(benchmark):

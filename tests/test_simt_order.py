@@ -1,4 +1,5 @@
 """What fences and atomic updates hand over, beside a plain reading of the definition (common/simt/order.py), on random kernels."""
+
 import itertools
 import random
 from dataclasses import dataclass
@@ -8,7 +9,9 @@ import pytest
 
 from common import simt
 
-THREADS = [(block, thread) for block in (0, 1) for thread in (0, 1, 32)]  # two lanes of a warp, and another warp
+THREADS = [
+    (block, thread) for block in (0, 1) for thread in (0, 1, 32)
+]  # two lanes of a warp, and another warp
 STAGES, DATA, WORDS = 2, 6, 2
 
 
@@ -29,7 +32,9 @@ def random_steps(rng):
     steps = []
     for (block, thread), stage in itertools.product(THREADS, range(STAGES)):
         for place in range(rng.choice([0, 2, 5, 9])):
-            kind = rng.choices(["write", "read", "update", "fence", "block fence"], [2, 2, 4, 4, 1])[0]
+            kind = rng.choices(
+                ["write", "read", "update", "fence", "block fence"], [2, 2, 4, 4, 1]
+            )[0]
             of_words = kind == "update" or kind == "read" and rng.random() < 0.1
             array = f"w{rng.randrange(WORDS)}" if of_words else f"d{rng.randrange(DATA)}"
             steps.append(Step(block, thread, stage, place, kind, array, len(steps)))
@@ -37,15 +42,26 @@ def random_steps(rng):
 
 
 def text_of(steps):
-    written = {"write": "{array}[0] = 1", "read": "out[{number}] = {array}[0]", "fence": "cuda.threadfence()",
-               "update": "seen[{number}] = cuda.atomic.add({array}, 0, 1)", "block fence": "cuda.threadfence_block()"}
+    written = {
+        "write": "{array}[0] = 1",
+        "read": "out[{number}] = {array}[0]",
+        "fence": "cuda.threadfence()",
+        "update": "seen[{number}] = cuda.atomic.add({array}, 0, 1)",
+        "block fence": "cuda.threadfence_block()",
+    }
     arrays = [f"d{i}" for i in range(DATA)] + [f"w{i}" for i in range(WORDS)]
-    lines = [f"def kernel({', '.join(arrays)}, seen, out):", "    b, t = cuda.blockIdx.x, cuda.threadIdx.x"]
+    lines = [
+        f"def kernel({', '.join(arrays)}, seen, out):",
+        "    b, t = cuda.blockIdx.x, cuda.threadIdx.x",
+    ]
     for stage in range(STAGES):
         for block, thread in THREADS:
             lines.append(f"    if b == {block} and t == {thread}:\n        pass")
-            lines += ["        " + written[step.kind].format(**vars(step)) for step in steps
-                      if (step.block, step.thread, step.stage) == (block, thread, stage)]
+            lines += [
+                "        " + written[step.kind].format(**vars(step))
+                for step in steps
+                if (step.block, step.thread, step.stage) == (block, thread, stage)
+            ]
         lines.append("    cuda.syncthreads()")
     return "\n".join(lines)
 
@@ -58,16 +74,27 @@ def follows(one, other):
 
 def handed_over(one, other, steps, seen):
     updates = [step for step in steps if step.kind == "update"]
-    fences = [step for step in steps if step.kind == "fence" or step.kind == "block fence" and one.block == other.block]
-    return any(first.array == second.array and seen[first.number] < seen[second.number]
-               and (second == other or follows(second, other))
-               and any(follows(fence, first) and (first == one or follows(one, fence)) for fence in fences)
-               for first, second in itertools.product(updates, updates))
+    fences = [
+        step
+        for step in steps
+        if step.kind == "fence" or step.kind == "block fence" and one.block == other.block
+    ]
+    return any(
+        first.array == second.array
+        and seen[first.number] < seen[second.number]
+        and (second == other or follows(second, other))
+        and any(follows(fence, first) and (first == one or follows(one, fence)) for fence in fences)
+        for first, second in itertools.product(updates, updates)
+    )
 
 
 def conflict(one, other):
     kinds = {one.kind, other.kind}
-    return one.array == other.array and kinds <= {"read", "write", "update"} and ("write" in kinds or kinds == {"read", "update"})
+    return (
+        one.array == other.array
+        and kinds <= {"read", "write", "update"}
+        and ("write" in kinds or kinds == {"read", "update"})
+    )
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -75,8 +102,23 @@ def test_races_are_those_of_the_definition(seed):
     steps = random_steps(random.Random(seed))
     seen = np.full(len(steps), -1)
     arrays = [np.zeros(1, np.int64) for _ in range(DATA + WORDS)]
-    races = simt.count(simt.compile_source(text_of(steps), "kernel"), 2, 64, *arrays, seen, np.zeros(len(steps)), seed=seed).races
-    ordered = lambda *pair: any(follows(x, y) or handed_over(x, y, steps, seen) for x, y in (pair, pair[::-1]))  # noqa: E731
-    wanted = {(one.array, one.block == other.block) for one, other in itertools.combinations(steps, 2)
-              if (one.block, one.thread) != (other.block, other.thread) and conflict(one, other) and not ordered(one, other)}
+    races = simt.count(
+        simt.compile_source(text_of(steps), "kernel"),
+        2,
+        64,
+        *arrays,
+        seen,
+        np.zeros(len(steps)),
+        seed=seed,
+    ).races
+    ordered = lambda *pair: any(
+        follows(x, y) or handed_over(x, y, steps, seen) for x, y in (pair, pair[::-1])
+    )  # noqa: E731
+    wanted = {
+        (one.array, one.block == other.block)
+        for one, other in itertools.combinations(steps, 2)
+        if (one.block, one.thread) != (other.block, other.thread)
+        and conflict(one, other)
+        and not ordered(one, other)
+    }
     assert {(race.array, race.blocks[0] == race.blocks[1]) for race in races} == wanted

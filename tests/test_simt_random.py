@@ -1,4 +1,5 @@
 """Random kernels: the simulator computes what Numba's own simulator computes, and none of them is refused."""
+
 import importlib.util
 import json
 import os
@@ -33,21 +34,52 @@ class Writer(random.Random):
         if depth == 0 or self.random() < 0.2:
             return self.choice(["i", "q", "3", "-2", "7", "n", "u"])
         a, b = self.whole(depth - 1), self.whole(depth - 1)
-        return self.choice([
-            f"({a} + {b})", f"({a} - {b})", f"({a} * {b} % 1000)", f"({a} // {self.choice([2, 3, -3, 5])})", f"(-{a})", f"(~{a})",
-            f"({a} % {self.choice([2, 7, -3])})", f"({a} & {b})", f"({a} | {b})", f"({a} ^ {b})", f"({a} << 3) % 5003",
-            f"({a} >> {self.choice([0, 1, 2])})", f"min({a}, {b})", f"max({a}, {b}, 2)", f"abs({a})",
-            f"({a} if {self.condition(depth - 1)} else {b})", f"int({self.real(depth - 1)})"])
+        return self.choice(
+            [
+                f"({a} + {b})",
+                f"({a} - {b})",
+                f"({a} * {b} % 1000)",
+                f"({a} // {self.choice([2, 3, -3, 5])})",
+                f"(-{a})",
+                f"(~{a})",
+                f"({a} % {self.choice([2, 7, -3])})",
+                f"({a} & {b})",
+                f"({a} | {b})",
+                f"({a} ^ {b})",
+                f"({a} << 3) % 5003",
+                f"({a} >> {self.choice([0, 1, 2])})",
+                f"min({a}, {b})",
+                f"max({a}, {b}, 2)",
+                f"abs({a})",
+                f"({a} if {self.condition(depth - 1)} else {b})",
+                f"int({self.real(depth - 1)})",
+            ]
+        )
 
     def real(self, depth):
         """An expression that is a floating-point number."""
         if depth == 0 or self.random() < 0.2:
             return self.choice(["x[i]", "v", "s", "0.5", "-1.25", "x[(i + q) % 32]", "w"])
         a, b = self.real(depth - 1), self.real(depth - 1)
-        return self.choice([
-            f"({a} + {b})", f"({a} - {b})", f"({a} * {b})", f"({a} / ({b} * {b} + 1.0))", f"min({a}, {b})", f"max({a}, {b})",
-            f"(-{a})", f"math.sqrt(abs({a}))", f"math.floor({a})", f"({a} // 0.75)", f"({a} % 0.75)", f"({a}) ** 2",
-            f"({a} if {self.condition(depth - 1)} else {b})", f"({a} + {self.whole(depth - 1)})", f"distance({a}, {b})"])
+        return self.choice(
+            [
+                f"({a} + {b})",
+                f"({a} - {b})",
+                f"({a} * {b})",
+                f"({a} / ({b} * {b} + 1.0))",
+                f"min({a}, {b})",
+                f"max({a}, {b})",
+                f"(-{a})",
+                f"math.sqrt(abs({a}))",
+                f"math.floor({a})",
+                f"({a} // 0.75)",
+                f"({a} % 0.75)",
+                f"({a}) ** 2",
+                f"({a} if {self.condition(depth - 1)} else {b})",
+                f"({a} + {self.whole(depth - 1)})",
+                f"distance({a}, {b})",
+            ]
+        )
 
     def condition(self, depth):
         """A comparison, or several."""
@@ -65,33 +97,69 @@ class Writer(random.Random):
             if kind < 0.7 or not depth:
                 lines.append(space + self.simple())
             elif kind < 0.85:
-                lines += [f"{space}if {self.condition(1)}:", *self.statements(depth - 1, indent + 1)]
+                lines += [
+                    f"{space}if {self.condition(1)}:",
+                    *self.statements(depth - 1, indent + 1),
+                ]
                 if self.random() < 0.3:
-                    lines += [f"{space}elif {self.condition(1)}:", *self.statements(depth - 1, indent + 1)]
+                    lines += [
+                        f"{space}elif {self.condition(1)}:",
+                        *self.statements(depth - 1, indent + 1),
+                    ]
                 if self.random() < 0.6:
                     lines += [f"{space}else:", *self.statements(depth - 1, indent + 1)]
             else:
-                numbers = self.choice(["range(4)", "range(1, 6, 2)", "range(5, 0, -2)", "range(i % 5)", "range(u % 4)", "range(-3, 3)",
-                                       "(4, 1, -2)", "(i % 5, u % 4, q)"])
+                numbers = self.choice(
+                    [
+                        "range(4)",
+                        "range(1, 6, 2)",
+                        "range(5, 0, -2)",
+                        "range(i % 5)",
+                        "range(u % 4)",
+                        "range(-3, 3)",
+                        "(4, 1, -2)",
+                        "(i % 5, u % 4, q)",
+                    ]
+                )
                 lines += [f"{space}for q in {numbers}:", *self.statements(depth - 1, indent + 1)]
                 if self.random() < 0.4:
-                    lines += [f"{space}    if {self.condition(1)}:", f"{space}        {self.choice(['break', 'continue'])}"]
+                    lines += [
+                        f"{space}    if {self.condition(1)}:",
+                        f"{space}        {self.choice(['break', 'continue'])}",
+                    ]
                 lines += self.statements(0, indent + 1)
         return lines
 
     def simple(self):
         """An assignment or a store."""
-        return self.choice([f"u = {self.whole(2)} % 1009", f"v = {self.real(2)}", f"w, v = v, {self.real(1)}",
-                            f"v {self.choice(['+=', '-=', '*='])} {self.real(1)}", f"out[i] += {self.real(2)}",
-                            f"u {self.choice(['+=', '-=', '^=', '|=', '&=', '%='])} {self.choice([3, 5, 7])}"])
+        return self.choice(
+            [
+                f"u = {self.whole(2)} % 1009",
+                f"v = {self.real(2)}",
+                f"w, v = v, {self.real(1)}",
+                f"v {self.choice(['+=', '-=', '*='])} {self.real(1)}",
+                f"out[i] += {self.real(2)}",
+                f"u {self.choice(['+=', '-=', '^=', '|=', '&=', '%='])} {self.choice([3, 5, 7])}",
+            ]
+        )
 
     def kernel(self):
         """The text of a kernel with a barrier in it."""
         place = self.choice(["15 - t", "(t + 3) % 16", "t ^ 1", "t // 2"])
-        lines = ["@cuda.jit", "def kernel(x, out, n, s):", "    i = cuda.grid(1)", "    t = cuda.threadIdx.x",
-                 "    q, u, v, w = 1, i, x[i], s", "    shared = cuda.shared.array(16, float64)", *self.statements(2, 1),
-                 "    shared[t] = v", "    cuda.syncthreads()", f"    v = shared[{place}]", *self.statements(2, 1),
-                 "    out[i] += v + u + w + q"]
+        lines = [
+            "@cuda.jit",
+            "def kernel(x, out, n, s):",
+            "    i = cuda.grid(1)",
+            "    t = cuda.threadIdx.x",
+            "    q, u, v, w = 1, i, x[i], s",
+            "    shared = cuda.shared.array(16, float64)",
+            *self.statements(2, 1),
+            "    shared[t] = v",
+            "    cuda.syncthreads()",
+            f"    v = shared[{place}]",
+            *self.statements(2, 1),
+            "    out[i] += v + u + w + q",
+        ]
         return "\n".join(lines) + "\n"
 
 
@@ -114,8 +182,13 @@ def results(module, folder):
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     """The results by Numba's simulator, which is chosen before Numba is imported: in another process."""
-    run = subprocess.run([sys.executable, __file__, tmp_path_factory.mktemp("numba")], capture_output=True, text=True, timeout=600,
-                         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"})
+    run = subprocess.run(
+        [sys.executable, __file__, tmp_path_factory.mktemp("numba")],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+    )
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(run.stdout)
 
@@ -123,7 +196,9 @@ def expected(tmp_path_factory):
 def test_random_kernels_compute_what_numbas_simulator_computes(expected, tmp_path):
     found = results("common.simt", tmp_path)
     for seed, ours, theirs in zip(SEEDS, found, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9, err_msg=f"seed {seed}:\n{Writer(seed).kernel()}")
+        np.testing.assert_allclose(
+            ours, theirs, rtol=1e-9, err_msg=f"seed {seed}:\n{Writer(seed).kernel()}"
+        )
 
 
 if __name__ == "__main__":

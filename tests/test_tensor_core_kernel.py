@@ -1,4 +1,5 @@
 """Lab 10's last step, ours, in Triton's interpreter against float64; on a GPU benchmarks/quantization.py compares it."""
+
 import pytest
 import torch
 
@@ -7,7 +8,9 @@ from common import device
 
 device.prepare_triton()
 
-pytestmark = pytest.mark.skipif(device.has_gpu(), reason="there is a GPU: benchmarks/quantization.py compares the product there")
+pytestmark = pytest.mark.skipif(
+    device.has_gpu(), reason="there is a GPU: benchmarks/quantization.py compares the product there"
+)
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +18,9 @@ def lab():
     return solved("10")
 
 
-@pytest.mark.parametrize("rows, columns, group", [(16, 1024, 128), (32, 2048, 256), (16, 3072, 128), (48, 4096, 512)])
+@pytest.mark.parametrize(
+    "rows, columns, group", [(16, 1024, 128), (32, 2048, 256), (16, 3072, 128), (48, 4096, 512)]
+)
 def test_it_is_the_product(lab, rows, columns, group):
     torch.manual_seed(rows * group)
     codes = torch.randint(-8, 8, (rows, columns), dtype=torch.int8)
@@ -24,4 +29,6 @@ def test_it_is_the_product(lab, rows, columns, group):
     want = (codes * scales.bfloat16().double().repeat_interleave(group, 1)) @ x.double()
     y = torch.full((rows,), torch.nan)
     lab["launch_tiles"](*lab["pack_tiles"](codes, scales), x, y)
-    torch.testing.assert_close(y.double(), want, rtol=0, atol=1e-6 * float(want.square().mean().sqrt()))
+    torch.testing.assert_close(
+        y.double(), want, rtol=0, atol=1e-6 * float(want.square().mean().sqrt())
+    )

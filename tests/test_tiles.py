@@ -1,4 +1,5 @@
 """Counts of Triton kernels against counts by hand; races, errors, the mended interpreter, and the processes beside this one."""
+
 import json
 import os
 import subprocess
@@ -23,7 +24,9 @@ from common.tiles import attach, report  # noqa: E402
 
 matplotlib.use("Agg")
 ROOT = Path(__file__).parents[1]
-INTERPRETED = pytest.mark.skipif(not attach.interprets(), reason="Triton compiles here, and takes no tensor of the CPU")
+INTERPRETED = pytest.mark.skipif(
+    not attach.interprets(), reason="Triton compiles here, and takes no tensor of the CPU"
+)
 TWO = tl.constexpr(2.0)
 PLAIN = 2.0
 
@@ -57,18 +60,37 @@ def swish(x):
 
 
 @triton.jit
-def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SWISH: tl.constexpr = False):
+def matmul(
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    SWISH: tl.constexpr = False,
+):
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     total = tl.zeros((BM, BN), dtype=tl.float32)
     for step in range(0, tl.cdiv(K, BK)):
         k = step * BK + tl.arange(0, BK)
-        left = tl.load(a + m[:, None] * K + k[None, :], mask=(m[:, None] < M) & (k[None, :] < K), other=0.0)
-        right = tl.load(b + k[:, None] * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N), other=0.0)
+        left = tl.load(
+            a + m[:, None] * K + k[None, :], mask=(m[:, None] < M) & (k[None, :] < K), other=0.0
+        )
+        right = tl.load(
+            b + k[:, None] * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N), other=0.0
+        )
         total = tl.dot(left, right, total)
     if SWISH:
         total = swish(total)
-    tl.store(c + m[:, None] * N + n[None, :], total.to(c.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N))
+    tl.store(
+        c + m[:, None] * N + n[None, :],
+        total.to(c.dtype.element_ty),
+        mask=(m[:, None] < M) & (n[None, :] < N),
+    )
 
 
 def traffic(requests, elements, masked, bytes, sectors):
@@ -77,13 +99,20 @@ def traffic(requests, elements, masked, bytes, sectors):
 
 # --- counts by hand
 
-@pytest.mark.parametrize("n, programs, sectors", [(1000, 8, 125), (1, 1, 1), (0, 1, 0), (128, 1, 16), (129, 2, 17)])
+
+@pytest.mark.parametrize(
+    "n, programs, sectors", [(1000, 8, 125), (1, 1, 1), (0, 1, 0), (128, 1, 16), (129, 2, 17)]
+)
 def test_a_vector_is_moved_once(n, programs, sectors):
     x, y, out = torch.randn(n), torch.randn(n), torch.zeros(n)
-    counted = tiles.count(add, lambda meta: (programs,), x, y, out, n, BLOCK=128, num_warps=4, num_stages=2)
+    counted = tiles.count(
+        add, lambda meta: (programs,), x, y, out, n, BLOCK=128, num_warps=4, num_stages=2
+    )
     assert torch.equal(out, x + y)
     want = traffic(programs, n, 128 * programs - n, 4 * n, sectors)
-    assert [counted.array(name).loads for name in "xy"] == [want, want] and counted.array("out").stores == want
+    assert [counted.array(name).loads for name in "xy"] == [want, want] and counted.array(
+        "out"
+    ).stores == want
     assert counted.loads == traffic(2 * programs, 2 * n, 2 * want.masked, 8 * n, 2 * sectors)
     assert (counted.programs, counted.atomics.requests, counted.races) == (programs, 0, [])
 
@@ -94,9 +123,19 @@ def test_a_grid_of_no_programs_costs_nothing():
     assert counted.programs == 0 and counted.loads == traffic(0, 0, 0, 0, 0)
 
 
-@pytest.mark.parametrize("step, dtype, sectors", [(1, torch.float32, 8), (2, torch.float32, 16), (8, torch.float32, 64),
-                                                  (9, torch.float32, 64), (1, torch.bfloat16, 4), (1, torch.float64, 16),
-                                                  (1, torch.int8, 2), (0, torch.float32, 1)])
+@pytest.mark.parametrize(
+    "step, dtype, sectors",
+    [
+        (1, torch.float32, 8),
+        (2, torch.float32, 16),
+        (8, torch.float32, 64),
+        (9, torch.float32, 64),
+        (1, torch.bfloat16, 4),
+        (1, torch.float64, 16),
+        (1, torch.int8, 2),
+        (0, torch.float32, 1),
+    ],
+)
 def test_sectors_are_the_distinct_pieces_of_32_bytes(step, dtype, sectors):
     x, out = torch.arange(64 * max(step, 1)).to(dtype), torch.zeros(64, dtype=dtype)
     counted = tiles.count(copy, (1,), x, out, step, BLOCK=64)
@@ -121,21 +160,34 @@ def test_a_softmax_reads_once_and_writes_once():
     x, out = torch.randn(33, 100), torch.empty(33, 100)
     counted = tiles.count(softmax, (33,), x, out, 100, 100, BLOCK=128)
     torch.testing.assert_close(out, x.softmax(1))
-    rows_within = sum((100 * row % 8 != 0) for row in range(33))  # 100 floats are 12.5 sectors: 13 either way
+    rows_within = sum(
+        (100 * row % 8 != 0) for row in range(33)
+    )  # 100 floats are 12.5 sectors: 13 either way
     assert rows_within == 16 and counted.loads == traffic(33, 3300, 33 * 28, 13200, 33 * 13)
 
 
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0), (torch.float16, 0)])
+@pytest.mark.parametrize(
+    "dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0), (torch.float16, 0)]
+)
 def test_a_matmul_loads_each_tile_once_a_tile_of_the_result(dtype, tolerance):
     M, N, K, B = 70, 50, 90, 32
-    a, b, c = torch.randn(M, K).to(dtype), torch.randn(K, N).to(dtype), torch.zeros(M, N, dtype=dtype)
+    a, b, c = (
+        torch.randn(M, K).to(dtype),
+        torch.randn(K, N).to(dtype),
+        torch.zeros(M, N, dtype=dtype),
+    )
     counted = tiles.count(matmul, (3, 2), a, b, c, M, N, K, B, B, B)
     want = a.double() @ b.double()
-    spacing = want.abs().clamp_min(2 ** -6) * torch.finfo(dtype).eps  # half of it at most is lost by rounding the result
+    spacing = (
+        want.abs().clamp_min(2**-6) * torch.finfo(dtype).eps
+    )  # half of it at most is lost by rounding the result
     assert ((c.double() - want).abs() <= 0.51 * spacing + 1e-4).all()
-    assert counted.array("a").loads.elements == 2 * M * K and counted.array("b").loads.elements == 3 * K * N
+    assert (
+        counted.array("a").loads.elements == 2 * M * K
+        and counted.array("b").loads.elements == 3 * K * N
+    )
     assert counted.array("a").loads.requests == 3 * 2 * 3 and counted.stores.elements == M * N
-    assert (counted.dots, counted.dot_flops) == (18, 18 * 2 * B ** 3)
+    assert (counted.dots, counted.dot_flops) == (18, 18 * 2 * B**3)
     line = next(access.line for access in counted.accesses if access.array == "a")
     assert counted.line(line).loads == counted.array("a").loads
     assert "left = tl.load" in str(counted) and "18 tl.dot" in str(counted)
@@ -187,8 +239,14 @@ def doubled_by_block_pointer(x, out, M, N, BM: tl.constexpr, BN: tl.constexpr):
 
 
 @pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
-@pytest.mark.parametrize("kernel, grid", [(doubled_by_descriptor, (2, 2)), (doubled_by_host_descriptor, (2, 2)),
-                                          (doubled_by_block_pointer, (2,))])
+@pytest.mark.parametrize(
+    "kernel, grid",
+    [
+        (doubled_by_descriptor, (2, 2)),
+        (doubled_by_host_descriptor, (2, 2)),
+        (doubled_by_block_pointer, (2,)),
+    ],
+)
 def test_descriptors_and_block_pointers_count_what_is_inside(kernel, grid):
     x, out = torch.randn(20, 24), torch.zeros(20, 24)
     arrays = (x, out, 20, 24)
@@ -202,7 +260,9 @@ def test_descriptors_and_block_pointers_count_what_is_inside(kernel, grid):
 
 def test_what_a_descriptor_is_made_of_stands_for_it():
     x, out = torch.arange(120.0).view(6, 20), torch.zeros(6, 20)
-    apart = [(each, [2, 3, 20], [20, 40, 1], [1, 4, 16]) for each in (x, out)]  # rows 0, 2, 4 and rows 1, 3, 5
+    apart = [
+        (each, [2, 3, 20], [20, 40, 1], [1, 4, 16]) for each in (x, out)
+    ]  # rows 0, 2, 4 and rows 1, 3, 5
     counted = tiles.count(doubled_apart, (2,), *apart, BM=4, BN=16)
     assert torch.equal(out, 2 * x)
     assert counted.loads.bytes == counted.stores.bytes == x.nbytes
@@ -214,14 +274,27 @@ def doubled_apart(source, target, BM: tl.constexpr, BN: tl.constexpr):
         target.store([tl.program_id(0), 0, column], source.load([tl.program_id(0), 0, column]) * 2)
 
 
-@pytest.mark.parametrize("parts", [(), (torch.zeros(4, 4),), (torch.zeros(4, 4), [4, 4], [4, 1], [16]), (3, [4], [1], [4]),
-                                   (torch.zeros(4, 4), [4, 4], [1, 4], [4, 4]), (torch.zeros(4, 4), [4, 4], [4, 1], [4, 3])])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (),
+        (torch.zeros(4, 4),),
+        (torch.zeros(4, 4), [4, 4], [4, 1], [16]),
+        (3, [4], [1], [4]),
+        (torch.zeros(4, 4), [4, 4], [1, 4], [4, 4]),
+        (torch.zeros(4, 4), [4, 4], [4, 1], [4, 3]),
+    ],
+)
 def test_a_tuple_that_makes_no_descriptor_is_told_what_does(parts):
-    with pytest.raises(tiles.KernelError, match=r"source is a tuple, and no tensor descriptor, \(tensor, shape, strides, block"):
+    with pytest.raises(
+        tiles.KernelError,
+        match=r"source is a tuple, and no tensor descriptor, \(tensor, shape, strides, block",
+    ):
         tiles.count(doubled_apart, (1,), parts, torch.zeros(4, 4), BM=4, BN=16)
 
 
 # --- what a kernel may be written in
+
 
 @triton.jit
 def language(x, out, n, scale, nothing, N: tl.constexpr):
@@ -262,8 +335,8 @@ def takes_numbers(out, yes, no, large, small, fraction, nothing):
 
 def test_numbers_of_every_kind_are_taken():
     out = torch.zeros(2, dtype=torch.float64)
-    tiles.count(takes_numbers, (1,), out, True, np.bool_(False), 2 ** 40, np.int32(-3), 0.5, None)
-    assert out.tolist() == [2.0 ** 40, -2.5]
+    tiles.count(takes_numbers, (1,), out, True, np.bool_(False), 2**40, np.int32(-3), 0.5, None)
+    assert out.tolist() == [2.0**40, -2.5]
 
 
 @triton.jit
@@ -282,22 +355,67 @@ def tuned(x, BLOCK: tl.constexpr):
     tl.store(x, 1)
 
 
-@pytest.mark.parametrize("kernel, arguments, options, error, words", [
-    (not_written, [torch.zeros(1)], {}, NotImplementedError, "not_written is not written yet"),
-    (uses_plain, [torch.zeros(1)], {}, tiles.KernelError, "write PLAIN = tl.constexpr(2.0)"),
-    (tuned, [torch.zeros(1)], {}, tiles.KernelError, "wrapped by Autotuner; give the @triton.jit function itself"),
-    (len, [], {}, tiles.KernelError, "is no @triton.jit function"),
-    (copy, [torch.zeros(8)], {}, tiles.LaunchError, "copy needs out, step, BLOCK"),
-    (copy, [torch.zeros(8)] * 5, {}, tiles.LaunchError, "takes 4 arguments"),
-    (copy, [torch.zeros(8)] * 2, {"step": 1, "BLOCKS": 8}, tiles.LaunchError, "has no parameter BLOCKS"),
-    (copy, ["text", torch.zeros(8), 1, 8], {}, tiles.KernelError, "x is a str"),
-    (copy, [torch.zeros(8, dtype=torch.complex64), torch.zeros(8), 1, 8], {}, tiles.KernelError, "x has dtype complex64"),
-    (copy, [torch.zeros(8), torch.zeros(8), 1, 6], {}, tiles.KernelError, "power of 2"),
-    (copy, [torch.zeros(8), torch.zeros(8), 2 ** 64, 8], {}, tiles.KernelError, "64 bits at most"),
-    (copy, [torch.zeros(8, device="meta"), torch.zeros(8), 1, 8], {}, tiles.KernelError, "do not lie in memory as they are (meta"),
-    (copy, [torch.zeros(2, 4).to_sparse(), torch.zeros(8), 1, 8], {}, tiles.KernelError, "do not lie in memory as they are (cpu"),
-    (copy, [torch._neg_view(torch.zeros(8)), torch.zeros(8), 1, 8], {}, tiles.KernelError, "resolve_neg"),
-])
+@pytest.mark.parametrize(
+    "kernel, arguments, options, error, words",
+    [
+        (not_written, [torch.zeros(1)], {}, NotImplementedError, "not_written is not written yet"),
+        (uses_plain, [torch.zeros(1)], {}, tiles.KernelError, "write PLAIN = tl.constexpr(2.0)"),
+        (
+            tuned,
+            [torch.zeros(1)],
+            {},
+            tiles.KernelError,
+            "wrapped by Autotuner; give the @triton.jit function itself",
+        ),
+        (len, [], {}, tiles.KernelError, "is no @triton.jit function"),
+        (copy, [torch.zeros(8)], {}, tiles.LaunchError, "copy needs out, step, BLOCK"),
+        (copy, [torch.zeros(8)] * 5, {}, tiles.LaunchError, "takes 4 arguments"),
+        (
+            copy,
+            [torch.zeros(8)] * 2,
+            {"step": 1, "BLOCKS": 8},
+            tiles.LaunchError,
+            "has no parameter BLOCKS",
+        ),
+        (copy, ["text", torch.zeros(8), 1, 8], {}, tiles.KernelError, "x is a str"),
+        (
+            copy,
+            [torch.zeros(8, dtype=torch.complex64), torch.zeros(8), 1, 8],
+            {},
+            tiles.KernelError,
+            "x has dtype complex64",
+        ),
+        (copy, [torch.zeros(8), torch.zeros(8), 1, 6], {}, tiles.KernelError, "power of 2"),
+        (
+            copy,
+            [torch.zeros(8), torch.zeros(8), 2**64, 8],
+            {},
+            tiles.KernelError,
+            "64 bits at most",
+        ),
+        (
+            copy,
+            [torch.zeros(8, device="meta"), torch.zeros(8), 1, 8],
+            {},
+            tiles.KernelError,
+            "do not lie in memory as they are (meta",
+        ),
+        (
+            copy,
+            [torch.zeros(2, 4).to_sparse(), torch.zeros(8), 1, 8],
+            {},
+            tiles.KernelError,
+            "do not lie in memory as they are (cpu",
+        ),
+        (
+            copy,
+            [torch._neg_view(torch.zeros(8)), torch.zeros(8), 1, 8],
+            {},
+            tiles.KernelError,
+            "resolve_neg",
+        ),
+    ],
+)
 def test_what_cannot_be_launched_is_told(kernel, arguments, options, error, words):
     with pytest.raises(error, match=words.replace("(", r"\(").replace(")", r"\)")):
         tiles.count(kernel, (1,), *arguments, **options)
@@ -310,6 +428,7 @@ def test_a_grid_that_a_gpu_would_refuse_is_refused(grid):
 
 
 # --- out of bounds
+
 
 def test_a_load_beyond_the_end_is_named_before_it_happens():
     x, out = torch.zeros(100), torch.full((128,), 7.0)
@@ -331,15 +450,22 @@ def test_a_store_beyond_the_end_writes_nothing():
 def test_an_address_from_one_array_within_another_is_out_of_bounds():
     x, out = np.zeros(8, np.float32), np.zeros(8, np.float32)
     step = (out.ctypes.data - x.ctypes.data) // 4
-    with pytest.raises(tiles.OutOfBoundsError, match="of x, which has 8 elements|computed from no argument"):
+    with pytest.raises(
+        tiles.OutOfBoundsError, match="of x, which has 8 elements|computed from no argument"
+    ):
         tiles.count(copy, (2,), x, out, step, BLOCK=4, seed=1)
 
 
-@pytest.mark.parametrize("x, step, want", [
-    (np.arange(32, dtype=np.float32)[::-1], -1, np.arange(32)[::-1]), (np.arange(64, dtype=np.float32)[::-2], -2, np.arange(64)[::-2]),
-    (np.broadcast_to(np.float32(3), (32,)), 0, np.full(32, 3)), (torch.tensor(3.0).expand(32), 0, np.full(32, 3)),
-    (torch.arange(40.0)[8:], 1, np.arange(8, 40)),
-])
+@pytest.mark.parametrize(
+    "x, step, want",
+    [
+        (np.arange(32, dtype=np.float32)[::-1], -1, np.arange(32)[::-1]),
+        (np.arange(64, dtype=np.float32)[::-2], -2, np.arange(64)[::-2]),
+        (np.broadcast_to(np.float32(3), (32,)), 0, np.full(32, 3)),
+        (torch.tensor(3.0).expand(32), 0, np.full(32, 3)),
+        (torch.arange(40.0)[8:], 1, np.arange(8, 40)),
+    ],
+)
 def test_an_element_is_found_by_its_stride_and_no_other_way(x, step, want):
     out = torch.zeros(32)
     tiles.count(copy, (2,), x, out, step, BLOCK=16)
@@ -356,6 +482,7 @@ def test_arrays_without_elements_are_not_touched():
 
 
 # --- races and the order of programs
+
 
 @triton.jit
 def neighbour(x, BLOCK: tl.constexpr):
@@ -381,7 +508,9 @@ def test_a_kernel_that_relies_on_the_order_of_programs_is_caught():
         counted = tiles.count(neighbour, (8,), x, BLOCK=1, seed=seed)
         results.add(tuple(x.tolist()))
         assert len(counted.races) in (1, 2) and counted.seed == seed
-        assert all({"load", "store"} == set(race.kinds) and race.array == "x" for race in counted.races)
+        assert all(
+            {"load", "store"} == set(race.kinds) and race.array == "x" for race in counted.races
+        )
         assert sum(race.elements for race in counted.races) == 7
     assert len(results) > 1
 
@@ -393,8 +522,13 @@ def test_one_seed_gives_one_report():
 
 
 def test_two_programs_that_store_one_element_race():
-    race, = tiles.count(same_place, (4,), torch.zeros(1), seed=0).races
-    assert race.array == "out" and race.element == 0 and race.elements == 1 and race.kinds == ("store", "store")
+    (race,) = tiles.count(same_place, (4,), torch.zeros(1), seed=0).races
+    assert (
+        race.array == "out"
+        and race.element == 0
+        and race.elements == 1
+        and race.kinds == ("store", "store")
+    )
     assert "race on element 0 of out" in str(race) and "programs run in any order" in str(race)
 
 
@@ -464,15 +598,30 @@ USED = [  # (what the message says that they do, statement)
     ("what goes to memory here", "tl.store(out + i, tl.gather(v, i, 0))"),
     ("what goes to memory here", "tl.store(out + tl.arange(0, 16), tl.histogram(place, 16))"),
     ("what goes to memory here", "tl.store(out + i, tl.load(x + i, mask=inside, other=v))"),
-    ("what goes to memory here", "tl.store(out + i, tl.reshape(tl.dot(tl.reshape(v, (16, 16)), tl.zeros((16, 16), tl.float32)), (N,)))"),
+    (
+        "what goes to memory here",
+        "tl.store(out + i, tl.reshape(tl.dot(tl.reshape(v, (16, 16)), tl.zeros((16, 16), tl.float32)), (N,)))",
+    ),
     ("what goes to memory here", "tl.atomic_add(out + i, v)"),
     ("what goes to memory here", "tl.atomic_cas(out, tl.sum(v, 0), 1.0)"),
     ("the address of this store", "tl.store(out + place, 1.0)"),
     ("the address of this load", "tl.load(x + tl.max(place, 0))"),
-    ("the address of this load", "tl.load(tl.advance(tl.make_block_ptr(x, (256,), (1,), (0,), (16,), (0,)), (tl.max(place, 0),)))"),
-    ("the address of this load", "tl.load(tl.make_block_ptr(x, (256,), (1,), (tl.max(place, 0),), (16,), (0,)))"),
-    ("what goes to memory here", "tl.store(out + i, tl.join(v, v).sum(1) + tl.interleave(v, v).reshape((2, N)).sum(0))"),
-    ("what goes to memory here", "tl.store(out + i, tl.softmax(v) + tl.umulhi(place, place), mask=inside)"),
+    (
+        "the address of this load",
+        "tl.load(tl.advance(tl.make_block_ptr(x, (256,), (1,), (0,), (16,), (0,)), (tl.max(place, 0),)))",
+    ),
+    (
+        "the address of this load",
+        "tl.load(tl.make_block_ptr(x, (256,), (1,), (tl.max(place, 0),), (16,), (0,)))",
+    ),
+    (
+        "what goes to memory here",
+        "tl.store(out + i, tl.join(v, v).sum(1) + tl.interleave(v, v).reshape((2, N)).sum(0))",
+    ),
+    (
+        "what goes to memory here",
+        "tl.store(out + i, tl.softmax(v) + tl.umulhi(place, place), mask=inside)",
+    ),
     ("the mask of this store", "tl.store(out + i, 1.0, mask=v > 0)"),
     ("a branch, a loop or an assertion", "if tl.sum(place, 0) > 3: tl.store(out, 1)"),
     ("a branch, a loop or an assertion", "for k in range(tl.max(place, 0)): tl.store(out, k)"),
@@ -496,18 +645,28 @@ def test_a_kernel_that_does_not_use_what_is_undefined_passes(statement):
 @pytest.mark.filterwarnings("error", "ignore:tl.make_block_ptr is deprecated")
 @pytest.mark.parametrize("what, statement", USED)
 def test_what_is_undefined_does_not_reach_memory(what, statement):
-    with pytest.raises(tiles.KernelError, match=f"line 15 .*{what} depends on undefined elements: line 1[34] ") as caught:
+    with pytest.raises(
+        tiles.KernelError, match=f"line 15 .*{what} depends on undefined elements: line 1[34] "
+    ) as caught:
         count_undefined(statement)
-    assert "loads masked-off elements without other=; their value is undefined, on a GPU it can be anything" in str(caught.value)
+    assert (
+        "loads masked-off elements without other=; their value is undefined, on a GPU it can be anything"
+        in str(caught.value)
+    )
 
 
 def test_what_a_masked_off_update_gives_is_undefined():
-    with pytest.raises(tiles.KernelError, match="line 15 .* updates no masked-off element, and gives nothing for it"):
+    with pytest.raises(
+        tiles.KernelError,
+        match="line 15 .* updates no masked-off element, and gives nothing for it",
+    ):
         count_undefined("tl.store(out + i, tl.atomic_add(out + i, 1.0, mask=inside))")
 
 
 def test_what_a_kernels_own_function_reduces_is_not_followed_but_shows():
-    x, out = count_undefined("tl.store(out, tl.reduce(v, 0, plus))\n\n@triton.jit\ndef plus(a, b):\n    return a + b")
+    x, out = count_undefined(
+        "tl.store(out, tl.reduce(v, 0, plus))\n\n@triton.jit\ndef plus(a, b):\n    return a + b"
+    )
     assert out[0].isnan()
 
 
@@ -517,7 +676,7 @@ def total_of_int32(x, out, N: tl.constexpr):
 
 
 def test_a_sum_wraps_as_on_a_gpu():
-    x, out = torch.full((4,), 2 ** 30, dtype=torch.int32), torch.ones(1, dtype=torch.int32)
+    x, out = torch.full((4,), 2**30, dtype=torch.int32), torch.ones(1, dtype=torch.int32)
     tiles.count(total_of_int32, (1,), x, out, N=4)
     assert out.item() == 0
 
@@ -539,20 +698,38 @@ def kernel(x, out, n, N: tl.constexpr):
 """
 
 
-@pytest.mark.parametrize("begin, loop, turn, words", [
-    ("0", "for k in range(n)", "total + 1.5", "total is int32 before this loop and fp32 after a turn of it"),
-    ("0", "for k in tl.range(n)", "total + tl.sum(v, 0)", "begin with fp32"),
-    ("0", "while tl.sum(v, 0) > total", "total + 1.5", "line 10 (`while tl.sum"),
-    ("tl.zeros((N,), tl.float16)", "for k in range(n)", "total + v", "total is a block of fp16 of shape [64] before this loop"),
-    ("tl.zeros((N,), tl.float32)", "for k in range(n)", "tl.sum(v, 0)", "and fp32 after a turn"),
-    ("tl.program_id(0)", "for k in range(n)", "total + k.to(tl.int64)", "begin with int64"),
-    ("0.0", "for k in range(n)", "total + k", None),
-    ("0.0", "for k in range(n)", "tl.maximum(total, tl.max(v, 0)) * 2 + 1", None),
-    ("tl.zeros((N,), tl.float16)", "for k in range(n)", "total * 0.5 + 1", None),
-    ("tl.zeros((N,), tl.bfloat16)", "for k in range(n)", "total + v.to(tl.bfloat16)", None),
-    ("0", "for k in tl.static_range(3)", "total + 1.5", None),
-    ("x", "for k in range(n)", "total + 1", None),
-])
+@pytest.mark.parametrize(
+    "begin, loop, turn, words",
+    [
+        (
+            "0",
+            "for k in range(n)",
+            "total + 1.5",
+            "total is int32 before this loop and fp32 after a turn of it",
+        ),
+        ("0", "for k in tl.range(n)", "total + tl.sum(v, 0)", "begin with fp32"),
+        ("0", "while tl.sum(v, 0) > total", "total + 1.5", "line 10 (`while tl.sum"),
+        (
+            "tl.zeros((N,), tl.float16)",
+            "for k in range(n)",
+            "total + v",
+            "total is a block of fp16 of shape [64] before this loop",
+        ),
+        (
+            "tl.zeros((N,), tl.float32)",
+            "for k in range(n)",
+            "tl.sum(v, 0)",
+            "and fp32 after a turn",
+        ),
+        ("tl.program_id(0)", "for k in range(n)", "total + k.to(tl.int64)", "begin with int64"),
+        ("0.0", "for k in range(n)", "total + k", None),
+        ("0.0", "for k in range(n)", "tl.maximum(total, tl.max(v, 0)) * 2 + 1", None),
+        ("tl.zeros((N,), tl.float16)", "for k in range(n)", "total * 0.5 + 1", None),
+        ("tl.zeros((N,), tl.bfloat16)", "for k in range(n)", "total + v.to(tl.bfloat16)", None),
+        ("0", "for k in tl.static_range(3)", "total + 1.5", None),
+        ("x", "for k in range(n)", "total + 1", None),
+    ],
+)
 def test_a_loop_keeps_the_types_of_what_it_changes_as_triton_demands(begin, loop, turn, words):
     text = CARRIED.replace("BEGIN", begin).replace("LOOP", loop).replace("TURN", turn)
     kernel = tiles.compile_source(text, "kernel")
@@ -567,24 +744,43 @@ def test_a_loop_keeps_the_types_of_what_it_changes_as_triton_demands(begin, loop
     assert words is None or words in str(caught.value)
 
 
-@pytest.mark.parametrize("line, words", [
-    ("y = tl.tanh(x)", "write 2 * tl.sigmoid(2 * x) - 1"), ("y = tl.math.pow(v, 2.0)", "write x * x, or tl.exp2"),
-    ("y = abs(v)", "abs, which is not defined; write tl.abs(x)"), ("y = v ** 2", "a power is x * x"),
-    ("y = x[0]", "an element of an array is tl.load(x + i)"), ("y = v // 2", "tl.floor(x / y)"),
-    ("y = tl.float32(n)", "write x.to(tl.float32)"), ("y = float(n)", "x.to(tl.float32)"), ("y = len(v)", "x.shape[0]"),
-    ("y = tl.zeros((n,), tl.float32)", "NAME: tl.constexpr = ..."), ("y = triton.cdiv(n, 3)", "tl.cdiv(x, y)"),
-    ("if not n: pass", "compare with 0"), ("y = math.exp(1.0)", "of what is imported a kernel has tl alone"),
-    ("y = tl.any(v > 0)", "tl.max(mask.to(tl.int32), axis)"), ("if v.dtype.is_fp32(): pass", "x.dtype == tl.float32"),
-])
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("y = tl.tanh(x)", "write 2 * tl.sigmoid(2 * x) - 1"),
+        ("y = tl.math.pow(v, 2.0)", "write x * x, or tl.exp2"),
+        ("y = abs(v)", "abs, which is not defined; write tl.abs(x)"),
+        ("y = v ** 2", "a power is x * x"),
+        ("y = x[0]", "an element of an array is tl.load(x + i)"),
+        ("y = v // 2", "tl.floor(x / y)"),
+        ("y = tl.float32(n)", "write x.to(tl.float32)"),
+        ("y = float(n)", "x.to(tl.float32)"),
+        ("y = len(v)", "x.shape[0]"),
+        ("y = tl.zeros((n,), tl.float32)", "NAME: tl.constexpr = ..."),
+        ("y = triton.cdiv(n, 3)", "tl.cdiv(x, y)"),
+        ("if not n: pass", "compare with 0"),
+        ("y = math.exp(1.0)", "of what is imported a kernel has tl alone"),
+        ("y = tl.any(v > 0)", "tl.max(mask.to(tl.int32), axis)"),
+        ("if v.dtype.is_fp32(): pass", "x.dtype == tl.float32"),
+    ],
+)
 def test_what_is_refused_is_told_with_what_to_write(line, words):
-    text = f"import math\n{CARRIED}".replace("BEGIN", "0").replace("LOOP:", line).replace("        total = TURN\n", "")
+    text = (
+        f"import math\n{CARRIED}".replace("BEGIN", "0")
+        .replace("LOOP:", line)
+        .replace("        total = TURN\n", "")
+    )
     with pytest.raises(tiles.KernelError) as caught:
-        tiles.count(tiles.compile_source(text, "kernel"), (1,), torch.ones(64), torch.zeros(1), 4, N=64)
+        tiles.count(
+            tiles.compile_source(text, "kernel"), (1,), torch.ones(64), torch.zeros(1), 4, N=64
+        )
     assert words in str(caught.value)
 
 
 def test_many_elifs_are_no_deep_nesting():
-    arms = "".join(f"    elif p == {k}:\n        tl.store(out + p, {k * k})\n" for k in range(1, 32))
+    arms = "".join(
+        f"    elif p == {k}:\n        tl.store(out + p, {k * k})\n" for k in range(1, 32)
+    )
     text = f"@triton.jit\ndef kernel(out):\n    p = tl.program_id(0)\n    if p == 0:\n        tl.store(out, 0)\n{arms}"
     out = torch.ones(32)
     tiles.count(tiles.compile_source(text, "kernel"), (32,), out)
@@ -592,14 +788,17 @@ def test_many_elifs_are_no_deep_nesting():
 
 
 def test_constants_are_computed_from_powers_and_shifts():
-    text = ("A = tl.constexpr(2 ** 10)\nB = tl.constexpr(1 << 4)\nC = tl.constexpr(2.0 ** -1)\n@triton.jit\n"
-            "def kernel(out):\n    tl.store(out, A + B + C)\n")
+    text = (
+        "A = tl.constexpr(2 ** 10)\nB = tl.constexpr(1 << 4)\nC = tl.constexpr(2.0 ** -1)\n@triton.jit\n"
+        "def kernel(out):\n    tl.store(out, A + B + C)\n"
+    )
     out = torch.zeros(1, dtype=torch.float64)
     tiles.count(tiles.compile_source(text, "kernel"), (1,), out)
     assert out.item() == 1024 + 16 + 0.5
 
 
 # --- load imbalance
+
 
 @triton.jit
 def in_shares(x, out, n, FIRST: tl.constexpr, BLOCK: tl.constexpr):
@@ -619,7 +818,10 @@ def test_the_busiest_program_is_told(seed):
     assert torch.equal(x, out) and counted.busiest.program == (0, 0, 0)
     assert counted.busiest.loads == traffic(5, 80, 0, 320, 10) and counted.busiest.bytes == 640
     assert counted.imbalance == 5 / 2
-    assert "load imbalance 2.5: program (0, 0, 0) moves 640 bytes, 2.5 times the mean of the 4" in str(counted)
+    assert (
+        "load imbalance 2.5: program (0, 0, 0) moves 640 bytes, 2.5 times the mean of the 4"
+        in str(counted)
+    )
     back = tiles.Report.from_dict(json.loads(json.dumps(counted.as_dict())))
     assert back.busiest == counted.busiest and back.imbalance == 2.5 and back == counted
 
@@ -627,13 +829,18 @@ def test_the_busiest_program_is_told(seed):
 def test_even_work_is_balanced():
     x, out = torch.rand(100), torch.zeros(100)
     counted = tiles.count(in_shares, (4,), x[:96], out[:96], 96, FIRST=1, BLOCK=32)
-    assert counted.imbalance == 4 / 3 and counted.busiest.program == (0, 0, 0) and "imbalance" not in str(counted)
+    assert (
+        counted.imbalance == 4 / 3
+        and counted.busiest.program == (0, 0, 0)
+        and "imbalance" not in str(counted)
+    )
     assert tiles.count(in_shares, (3,), x[:96], out[:96], 96, FIRST=1, BLOCK=32).imbalance == 1
     assert tiles.count(in_shares, (4,), x, out, 0, FIRST=1, BLOCK=32).imbalance == 1
     assert tiles.count(in_shares, (0,), x, out, 100, FIRST=1, BLOCK=32).imbalance == 1
 
 
 # --- the report
+
 
 def test_a_report_crosses_as_data():
     x = torch.zeros(9)
@@ -695,7 +902,9 @@ def test_a_kernel_from_text_alone():
     x, out = torch.arange(64.0), torch.zeros(64)
     counted = tiles.count(kernel, (2,), x, out, N=32)
     assert torch.equal(out, 6 * x) and counted.line(17).loads == counted.line(17).stores
-    with pytest.raises(tiles.KernelError, match="other is not defined; the text defines host, scaled, kernel"):
+    with pytest.raises(
+        tiles.KernelError, match="other is not defined; the text defines host, scaled, kernel"
+    ):
         tiles.compile_source(TEXT, "other")
     with pytest.raises(tiles.KernelError, match="scaled uses GIVEN, which is not defined"):
         tiles.compile_source(TEXT, "kernel")
@@ -704,6 +913,7 @@ def test_a_kernel_from_text_alone():
 
 
 # --- the interpreter, mended
+
 
 @triton.jit
 def in_bf16(x, out, N: tl.constexpr):
@@ -718,19 +928,37 @@ def in_bf16(x, out, N: tl.constexpr):
     tl.store(out + 6 * N + i, a.to(tl.int16, bitcast=True).to(tl.bfloat16, bitcast=True))
     tl.store(out + 7 * N + i, tl.zeros((N,), tl.bfloat16) + tl.sum(a, axis=0))
     tl.store(out + 8 * N + i, tl.full((N,), 1.5, tl.bfloat16) + tl.max(a, axis=0).to(tl.bfloat16))
-    tl.store(out + 9 * N + i, tl.argmax(a, axis=0).to(tl.bfloat16) + tl.min(a, axis=0).to(tl.bfloat16) * 0)
+    tl.store(
+        out + 9 * N + i,
+        tl.argmax(a, axis=0).to(tl.bfloat16) + tl.min(a, axis=0).to(tl.bfloat16) * 0,
+    )
 
 
 def in_bf16_by_torch(x):
     one = torch.ones_like(x)
-    return torch.cat([x * x, x.abs(), x + 1, x.float().exp().bfloat16(), x.int().bfloat16(), x, x, x.float().sum().bfloat16() * one,
-                      (x.max() + 1.5) * one, x.argmax().bfloat16() * one])
+    return torch.cat(
+        [
+            x * x,
+            x.abs(),
+            x + 1,
+            x.float().exp().bfloat16(),
+            x.int().bfloat16(),
+            x,
+            x,
+            x.float().sum().bfloat16() * one,
+            (x.max() + 1.5) * one,
+            x.argmax().bfloat16() * one,
+        ]
+    )
 
 
 @INTERPRETED
 @pytest.mark.parametrize("launch", ["count", "plain"])
 def test_bf16_is_computed_with_as_such(launch):
-    x, out = ((torch.randperm(64) - 30) / 8).bfloat16(), torch.zeros(640, dtype=torch.bfloat16)  # whose sum is exact
+    x, out = (
+        ((torch.randperm(64) - 30) / 8).bfloat16(),
+        torch.zeros(640, dtype=torch.bfloat16),
+    )  # whose sum is exact
     if launch == "count":
         tiles.count(in_bf16, (1,), x, out, 64)
     else:
@@ -738,12 +966,19 @@ def test_bf16_is_computed_with_as_such(launch):
         in_bf16[(1,)](x, out, N=64)
     want, is_exp = in_bf16_by_torch(x), torch.arange(640) // 64 == 3
     assert torch.equal(out[~is_exp], want[~is_exp])
-    torch.testing.assert_close(out[is_exp], want[is_exp], rtol=2 ** -7, atol=0)  # exp differs by one float32, and its bf16 may
+    torch.testing.assert_close(
+        out[is_exp], want[is_exp], rtol=2**-7, atol=0
+    )  # exp differs by one float32, and its bf16 may
 
 
 def test_every_float32_rounds_to_bf16_as_torch_rounds_it():
-    bits = torch.randint(-2 ** 31, 2 ** 31, (100_000,), dtype=torch.int32)
-    numbers = torch.cat([bits.view(torch.float32), torch.tensor([float("inf"), -float("inf"), 0.0, -0.0, 3.4e38, 1e-45])])
+    bits = torch.randint(-(2**31), 2**31, (100_000,), dtype=torch.int32)
+    numbers = torch.cat(
+        [
+            bits.view(torch.float32),
+            torch.tensor([float("inf"), -float("inf"), 0.0, -0.0, 3.4e38, 1e-45]),
+        ]
+    )
     numbers = numbers[~numbers.isnan()]
     got = torch.from_numpy(attach.to_bf16(numbers.numpy()).view(np.int16)).view(torch.bfloat16)
     assert torch.equal(got, numbers.bfloat16())
@@ -770,6 +1005,7 @@ def test_what_the_interpreter_cannot_do_is_told():
 
 def test_another_interpreter_is_refused_in_one_sentence(monkeypatch):
     from triton.runtime import interpreter
+
     monkeypatch.delattr(interpreter, "_implicit_cvt")
     with pytest.raises(RuntimeError, match="cannot attach to Triton .*: it has no _implicit_cvt"):
         tiles.count(same_place, (1,), torch.zeros(1))
@@ -817,8 +1053,13 @@ def test_where_triton_compiles_another_process_counts(tmp_path):
     script = tmp_path / "compiling.py"
     script.write_text(COMPILING.format(tests=str(tmp_path)))
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=600,
-                         env={**environment, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"})
+    run = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**environment, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"},
+    )
     assert run.returncode == 0, run.stderr[-2000:]
     assert run.stdout.splitlines()[-2:] == ["True True", "JITFunction"]
     assert "block" in run.stdout
@@ -828,13 +1069,22 @@ def test_a_kernel_is_compiled_with_no_gpu():
     a, b, c = (torch.zeros(256, 256, dtype=torch.bfloat16) for _ in range(3))
     made = tiles.compiled(matmul, a, b, c, 256, 256, 256, 64, 64, 64)
     assert made.instructions("wgmma.mma_async") > 0 and made.instructions("mma.sync") == 0
-    assert made.shared_bytes >= 2 * 2 * 64 * 64 and made.spilled_bytes == 0 and 32 < made.registers <= 255
+    assert (
+        made.shared_bytes >= 2 * 2 * 64 * 64
+        and made.spilled_bytes == 0
+        and 32 < made.registers <= 255
+    )
     assert ".target sm_90a" in made.ptx and "tt.dot" in made.ttir
     with_a_call = tiles.compiled(matmul, a, b, c, 256, 256, 256, 64, 64, 64, SWISH=True)
     assert with_a_call.instructions("ex2") > made.instructions("ex2") == 0
     older = tiles.compiled(matmul, a, b, c, 256, 256, 256, 64, 64, 64, capability=80)
     assert older.instructions("mma.sync") > 0 and older.instructions("wgmma") == 0
-    by_descriptor = tiles.compiled(doubled_by_host_descriptor, *(TensorDescriptor.from_tensor(each, [64, 64]) for each in (a, b)), 64, 64)
+    by_descriptor = tiles.compiled(
+        doubled_by_host_descriptor,
+        *(TensorDescriptor.from_tensor(each, [64, 64]) for each in (a, b)),
+        64,
+        64,
+    )
     assert by_descriptor.instructions("cp.async.bulk.tensor") > 0
     with pytest.raises(tiles.KernelError, match=r"(?s)matmul does not compile: .*K >= 16"):
         tiles.compiled(matmul, a, b, c, 256, 256, 256, 64, 64, 8)

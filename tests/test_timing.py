@@ -1,4 +1,5 @@
 """common.timing: the median is of real calls, warmed up and spread over blocks."""
+
 import time
 
 import pytest
@@ -23,6 +24,7 @@ def test_a_call_that_sleeps_takes_as_long_as_it_sleeps(cold_cache, monkeypatch):
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that stands still but for its own sleep, and that timing reads: another program's load is none of it."""
+
     class Clock:
         now_s = 0.0
 
@@ -47,7 +49,9 @@ def test_the_first_call_is_a_warm_up(clock, cold_cache, monkeypatch):
         calls.append(None)
         clock.sleep(0.2 if len(calls) == 1 else 0.001)
 
-    assert max(timing.measure(compiles_first, min_time_s=0.01, cold_cache=cold_cache).times_s) == pytest.approx(0.001)
+    assert max(
+        timing.measure(compiles_first, min_time_s=0.01, cold_cache=cold_cache).times_s
+    ) == pytest.approx(0.001)
 
 
 def test_a_fast_function_is_called_many_times_a_block(clock):

@@ -1,4 +1,5 @@
 """Views: what they read, and that the random ones are what the checks of lab 01 need."""
+
 import math
 
 import numpy as np
@@ -8,8 +9,16 @@ import torch
 from common import views
 
 
-@pytest.mark.parametrize("x", [torch.arange(12).view(3, 4).T, torch.arange(30).view(5, 6)[1::2, 2:], torch.tensor(7),
-                               torch.arange(3).expand(2, 3), torch.empty(2, 0, 3, dtype=torch.int64)])
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.arange(12).view(3, 4).T,
+        torch.arange(30).view(5, 6)[1::2, 2:],
+        torch.tensor(7),
+        torch.arange(3).expand(2, 3),
+        torch.empty(2, 0, 3, dtype=torch.int64),
+    ],
+)
 def test_positions_are_what_pytorch_reads_from_a_storage_of_addresses(x):
     got = views.positions(views.of(x))
     assert got.shape == x.shape
@@ -35,13 +44,27 @@ def test_none_reads_nothing():
     assert views.positions(None) is None
 
 
-@pytest.mark.parametrize("view", [[], 3, "abc", float("nan"), ((2,), (1, 1), 0), ((2,), (1.0,), 0), ((2,), (1,), None), ((-1,), (1,), 0)])
+@pytest.mark.parametrize(
+    "view",
+    [
+        [],
+        3,
+        "abc",
+        float("nan"),
+        ((2,), (1, 1), 0),
+        ((2,), (1.0,), 0),
+        ((2,), (1,), None),
+        ((-1,), (1,), 0),
+    ],
+)
 def test_what_is_no_view_is_named(view):
     with pytest.raises(ValueError, match="a view is .shape, strides, offset."):
         views.positions(view)
 
 
-@pytest.mark.parametrize("view", [((2,), (-1,), 3), ((1 << 14, 2), (1, 1), 0), ((2,), (1,), -1), ((2,), (1,), 1 << 60)])
+@pytest.mark.parametrize(
+    "view", [((2,), (-1,), 3), ((1 << 14, 2), (1, 1), 0), ((2,), (1,), -1), ((2,), (1,), 1 << 60)]
+)
 def test_a_view_that_leaves_the_storage_is_refused(view):
     with pytest.raises(ValueError, match="positions 0 to 16,383"):
         views.positions(view)
@@ -64,7 +87,9 @@ def test_random_slices_lie_in_their_axis():
     rng = np.random.default_rng(0)
     for smallest in (0, 1):
         for _ in range(300):
-            axis, start, stop, step = views.random_slice(rng, ((3, 5), (5, 1), 0), smallest=smallest)
+            axis, start, stop, step = views.random_slice(
+                rng, ((3, 5), (5, 1), 0), smallest=smallest
+            )
             assert 0 <= start <= stop - smallest <= (3, 5)[axis] - smallest and 1 <= step <= 3
 
 

@@ -1,4 +1,5 @@
 """The wire: what crosses arrives alike, with its aliasing; what is off is refused."""
+
 import json
 import math
 import socket
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.checks import agree
-from grading.wire import (
+from grading.worker.wire import (
     MAX_ARRAY_BYTES,
     MAX_FRAME_BYTES,
     MAX_HEADER_BYTES,
@@ -37,9 +38,24 @@ def back(value, there, here):
     return here.unpack(json.loads(json.dumps(header)), [np.array(b) for b in buffers])
 
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers()
-data = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.tuples(inner, inner) |
-                    st.dictionaries(st.integers() | st.text(), inner, max_size=4), max_leaves=20)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.binary()
+    | st.complex_numbers()
+)
+data = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.integers() | st.text(), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
 
 
 @given(data)
@@ -48,17 +64,44 @@ def test_plain_data_arrives_alike(value):
     agree(arrived, value, "crossing")
 
 
-@pytest.mark.parametrize("value", [
-    ..., slice(1, None, 2), range(3, 9, 2), {1, 2}, frozenset({"a"}), torch.float32, np.dtype("int16"), np.float32, torch.Size([2, 3]),
-    np.float32(1.5), np.int64(-3), np.bool_(True), bytearray(b"ab"), -0.0, math.inf], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [
+        ...,
+        slice(1, None, 2),
+        range(3, 9, 2),
+        {1, 2},
+        frozenset({"a"}),
+        torch.float32,
+        np.dtype("int16"),
+        np.float32,
+        torch.Size([2, 3]),
+        np.float32(1.5),
+        np.int64(-3),
+        np.bool_(True),
+        bytearray(b"ab"),
+        -0.0,
+        math.inf,
+    ],
+    ids=repr,
+)
 def test_kinds_are_kept(value):
     arrived, _, _ = cross(value)
     assert type(arrived) is type(value) and arrived == value
 
 
-@pytest.mark.parametrize("value", [
-    np.zeros((0, 3), np.float32), np.float64(3) * np.ones(()), np.arange(24).reshape(2, 3, 4)[:, ::-1, ::2].T, np.broadcast_to(np.arange(3), (4, 3)),
-    np.asfortranarray(np.ones((3, 4))), np.arange(6, dtype=np.complex64)], ids=lambda a: str(a.shape))
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.zeros((0, 3), np.float32),
+        np.float64(3) * np.ones(()),
+        np.arange(24).reshape(2, 3, 4)[:, ::-1, ::2].T,
+        np.broadcast_to(np.arange(3), (4, 3)),
+        np.asfortranarray(np.ones((3, 4))),
+        np.arange(6, dtype=np.complex64),
+    ],
+    ids=lambda a: str(a.shape),
+)
 def test_arrays_keep_shape_strides_and_values(value):
     arrived, _, _ = cross(value)
     agree(arrived, value, "crossing")
@@ -66,15 +109,29 @@ def test_arrays_keep_shape_strides_and_values(value):
     assert arrived.flags.writeable == value.flags.writeable
 
 
-@pytest.mark.parametrize("value", [
-    torch.zeros(0, 3), torch.tensor(3.0), torch.arange(24).view(2, 3, 4).permute(2, 0, 1)[1:], torch.arange(3.0).expand(4, 3),
-    torch.randn(3, 4).to(torch.bfloat16)[:, 1:], torch.randn(5).to(torch.float8_e4m3fn), torch.ones(2, dtype=torch.complex64).conj()],
-    ids=lambda t: f"{t.dtype}{tuple(t.shape)}")
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.zeros(0, 3),
+        torch.tensor(3.0),
+        torch.arange(24).view(2, 3, 4).permute(2, 0, 1)[1:],
+        torch.arange(3.0).expand(4, 3),
+        torch.randn(3, 4).to(torch.bfloat16)[:, 1:],
+        torch.randn(5).to(torch.float8_e4m3fn),
+        torch.ones(2, dtype=torch.complex64).conj(),
+    ],
+    ids=lambda t: f"{t.dtype}{tuple(t.shape)}",
+)
 def test_tensors_keep_shape_strides_and_values(value):
     arrived, _, _ = cross(value)
-    agree(arrived.to(torch.complex64) if value.is_complex() else arrived.float(), value.to(torch.complex64).resolve_conj()
-          if value.is_complex() else value.float(), "crossing")
-    assert arrived.dtype == value.dtype and (value.numel() == 0 or arrived.stride() == value.stride())
+    agree(
+        arrived.to(torch.complex64) if value.is_complex() else arrived.float(),
+        value.to(torch.complex64).resolve_conj() if value.is_complex() else value.float(),
+        "crossing",
+    )
+    assert arrived.dtype == value.dtype and (
+        value.numel() == 0 or arrived.stride() == value.stride()
+    )
 
 
 def test_aliasing_is_the_same_on_both_sides():
@@ -116,8 +173,20 @@ def test_what_came_outlives_its_table():
     assert array.sum() == 499500 == int(tensor.sum()) and len(junk) == 50
 
 
-@pytest.mark.parametrize("value", [object(), lambda: 0, np.array(["a", None]), torch.zeros(2).to_sparse(), np.frombuffer(b"ab", np.uint8),
-                                   (i for i in "a"), type("Point", (tuple,), {})((1, 2)), torch.zeros(1, device="meta")], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        lambda: 0,
+        np.array(["a", None]),
+        torch.zeros(2).to_sparse(),
+        np.frombuffer(b"ab", np.uint8),
+        (i for i in "a"),
+        type("Point", (tuple,), {})((1, 2)),
+        torch.zeros(1, device="meta"),
+    ],
+    ids=lambda v: type(v).__name__,
+)
 def test_what_is_no_data_is_refused_by_name(value):
     with pytest.raises(TypeError, match="can't cross"):
         Table().pack(value)
@@ -128,8 +197,14 @@ def test_size_is_that_of_the_dense_array():
     with pytest.raises(WireError, match="too large"):
         Table().pack(huge)
     with pytest.raises(WireError, match="too large"):
-        Table().unpack({"value": ["tensor", [0, "float32", [1 << 30, 1 << 30], [0, 0], 0, False]], "containers": [], "storages": [4]},
-                       [np.zeros(4, np.uint8)])
+        Table().unpack(
+            {
+                "value": ["tensor", [0, "float32", [1 << 30, 1 << 30], [0, 0], 0, False]],
+                "containers": [],
+                "storages": [4],
+            },
+            [np.zeros(4, np.uint8)],
+        )
 
 
 def deep(depth):
@@ -139,19 +214,52 @@ def deep(depth):
     return value
 
 
-@pytest.mark.parametrize("value", [
-    ["tensor", [0, "float32", [9], [1], 0, False]], ["tensor", [0, "float32", [2], [-1], 0, False]], ["tensor", [0, "float32", [1], [1], 1.0, False]],
-    ["tensor", [0, "float32", [-1], [1], 0, False]], ["tensor", [0, "object", [1], [1], 0, False]], ["tensor", [3, "float32", [1], [1], 0, False]],
-    ["tensor", [True, "float32", [1], [1], 0, False]], ["array", [0, "O", [1], [8], 0, True]], ["array", [0, "<f8", [2], [8], 1, True]],
-    ["array", [0, "<f8", [2], [-8], 0, True]], ["array", [0, "<f8", [1] * 40, [8] * 40, 0, True]], ["ref", 0], ["ref", -1], ["eval", "1"], ["tuple", 3], [],
-    {"a": 1}, ["scalar", ["<f8", "00"]], ["range", [1, 2, 0]], ["torch.dtype", "qint8"], ["frozenset", [["ref", 0]]], deep(5000)], ids=range(22))
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["tensor", [0, "float32", [9], [1], 0, False]],
+        ["tensor", [0, "float32", [2], [-1], 0, False]],
+        ["tensor", [0, "float32", [1], [1], 1.0, False]],
+        ["tensor", [0, "float32", [-1], [1], 0, False]],
+        ["tensor", [0, "object", [1], [1], 0, False]],
+        ["tensor", [3, "float32", [1], [1], 0, False]],
+        ["tensor", [True, "float32", [1], [1], 0, False]],
+        ["array", [0, "O", [1], [8], 0, True]],
+        ["array", [0, "<f8", [2], [8], 1, True]],
+        ["array", [0, "<f8", [2], [-8], 0, True]],
+        ["array", [0, "<f8", [1] * 40, [8] * 40, 0, True]],
+        ["ref", 0],
+        ["ref", -1],
+        ["eval", "1"],
+        ["tuple", 3],
+        [],
+        {"a": 1},
+        ["scalar", ["<f8", "00"]],
+        ["range", [1, 2, 0]],
+        ["torch.dtype", "qint8"],
+        ["frozenset", [["ref", 0]]],
+        deep(5000),
+    ],
+    ids=range(22),
+)
 def test_forged_answers_are_refused(value):
     with pytest.raises(WireError):
-        Table().unpack({"value": value, "containers": [], "storages": [16]}, [np.zeros(16, np.uint8)])
+        Table().unpack(
+            {"value": value, "containers": [], "storages": [16]}, [np.zeros(16, np.uint8)]
+        )
 
 
-@pytest.mark.parametrize("header", [{}, {"value": 1}, {"value": 1, "containers": [["list", []]] * 2, "storages": [None]},
-                                    {"value": 1, "containers": [["object", []]], "storages": []}, {"value": 1, "containers": [], "storages": [8, 8]}], ids=str)
+@pytest.mark.parametrize(
+    "header",
+    [
+        {},
+        {"value": 1},
+        {"value": 1, "containers": [["list", []]] * 2, "storages": [None]},
+        {"value": 1, "containers": [["object", []]], "storages": []},
+        {"value": 1, "containers": [], "storages": [8, 8]},
+    ],
+    ids=str,
+)
 def test_forged_headers_are_refused(header):
     with pytest.raises(WireError):
         Table().unpack(header, [np.zeros(8, np.uint8)])
@@ -164,7 +272,14 @@ def test_a_forged_write_back_stays_inside_its_storage():
     with pytest.raises(WireError):
         table.unpack({**header, "storages": [32]}, [np.ones(32, np.uint8)])
     with pytest.raises(WireError):
-        table.unpack({"value": ["tensor", [0, "float32", [5], [1], 0, False]], "containers": [], "storages": [None]}, [])
+        table.unpack(
+            {
+                "value": ["tensor", [0, "float32", [5], [1], 0, False]],
+                "containers": [],
+                "storages": [None],
+            },
+            [],
+        )
     assert x.tolist() == [0, 0, 0, 0]
 
 
@@ -182,7 +297,11 @@ def test_who_does_not_read_blocks_nobody(wires):
         wire.send("call", Table().pack(np.zeros(50 << 20, np.uint8)), time.monotonic() + 0.3)
 
 
-@pytest.mark.parametrize("come", [b"", b"\x01", struct.pack("<IQ", 1, 100) + b"{"], ids=["nothing", "a byte", "half a frame"])
+@pytest.mark.parametrize(
+    "come",
+    [b"", b"\x01", struct.pack("<IQ", 1, 100) + b"{"],
+    ids=["nothing", "a byte", "half a frame"],
+)
 def test_who_does_not_write_blocks_nobody(wires, come):
     wire, theirs = wires
     theirs.sendall(come)
@@ -193,7 +312,11 @@ def test_who_does_not_write_blocks_nobody(wires, come):
         wire.receive(time.monotonic() + 60)
 
 
-@pytest.mark.parametrize("parts", [(0,), (MAX_STORAGES + 1, 1), (1, MAX_HEADER_BYTES + 1), (2, 2, MAX_FRAME_BYTES), (1, 2**63)], ids=str)
+@pytest.mark.parametrize(
+    "parts",
+    [(0,), (MAX_STORAGES + 1, 1), (1, MAX_HEADER_BYTES + 1), (2, 2, MAX_FRAME_BYTES), (1, 2**63)],
+    ids=str,
+)
 def test_a_frame_of_impossible_size_is_refused_before_it_comes(wires, parts):
     wire, theirs = wires
     theirs.sendall(struct.pack(f"<I{len(parts) - 1}Q", *parts) + bytes(16))

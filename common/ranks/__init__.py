@@ -82,12 +82,36 @@ import math
 import numbers
 from dataclasses import dataclass
 
-from common.ranks.errors import DeadlockError, MismatchError, RaceError, RankFailed, RanksError, UnfinishedError
+from common.ranks.errors import (
+    DeadlockError,
+    MismatchError,
+    RaceError,
+    RankFailed,
+    RanksError,
+    UnfinishedError,
+)
 from common.ranks.recorder import compute, span
 from common.ranks.trace import Collective, Message, Span, Trace
 
-__all__ = ["Collective", "DeadlockError", "Each", "Message", "MismatchError", "RaceError", "RankFailed", "RanksError", "Result",
-           "Span", "Trace", "UnfinishedError", "compute", "each", "nodes", "run", "span"]
+__all__ = [
+    "Collective",
+    "DeadlockError",
+    "Each",
+    "Message",
+    "MismatchError",
+    "RaceError",
+    "RankFailed",
+    "RanksError",
+    "Result",
+    "Span",
+    "Trace",
+    "UnfinishedError",
+    "compute",
+    "each",
+    "nodes",
+    "run",
+    "span",
+]
 
 MACHINES = ("simulated", "gloo", "nccl")
 
@@ -125,12 +149,30 @@ def nodes(world_size, per_node, *, inside=(5e-6, 5e-12), between=(1e-5, 5e-11)):
     if per_node < 1:
         raise ValueError(f"per_node: {per_node}; it is a whole number from 1 on")
     ranks = range(world_size)
-    links = [[inside if src // per_node == dst // per_node else between for dst in ranks] for src in ranks]
-    return {name: [[link[i] for link in row] for row in links] for i, name in enumerate(("alpha_s", "beta_s_per_byte"))}
+    links = [
+        [inside if src // per_node == dst // per_node else between for dst in ranks]
+        for src in ranks
+    ]
+    return {
+        name: [[link[i] for link in row] for row in links]
+        for i, name in enumerate(("alpha_s", "beta_s_per_byte"))
+    }
 
 
-def run(function, *args, world_size=4, machine="simulated", seed=None, only=None, alpha_s=1e-5, beta_s_per_byte=1e-10,
-        flops_per_s=None, live_bytes=None, noted=True, timeout_s=60.0):
+def run(
+    function,
+    *args,
+    world_size=4,
+    machine="simulated",
+    seed=None,
+    only=None,
+    alpha_s=1e-5,
+    beta_s_per_byte=1e-10,
+    flops_per_s=None,
+    live_bytes=None,
+    noted=True,
+    timeout_s=60.0,
+):
     """The Result of function(dist, *args) on each of world_size ranks.
 
     args: what `each` made differs by rank. machine: "simulated", "gloo" or "nccl". seed: of the order in which simulated ranks
@@ -154,17 +196,33 @@ def run(function, *args, world_size=4, machine="simulated", seed=None, only=None
     for arg in args:
         if isinstance(arg, Each) and len(arg.values) != world_size:
             raise ValueError(f"each: {len(arg.values)} values for {world_size} ranks")
-    options = {"only": only, "live_bytes": machine == "simulated" if live_bytes is None else live_bytes, "timeout_s": timeout_s}
-    simulation = {"seed": seed, "alpha_s": alpha_s, "beta_s_per_byte": beta_s_per_byte, "flops_per_s": flops_per_s}
-    if hasattr(function, "run_apart"):  # a grader's stand-in for a function that it must not run in this process
+    options = {
+        "only": only,
+        "live_bytes": machine == "simulated" if live_bytes is None else live_bytes,
+        "timeout_s": timeout_s,
+    }
+    simulation = {
+        "seed": seed,
+        "alpha_s": alpha_s,
+        "beta_s_per_byte": beta_s_per_byte,
+        "flops_per_s": flops_per_s,
+    }
+    if hasattr(
+        function, "run_apart"
+    ):  # a grader's stand-in for a function that it must not run in this process
         if machine != "simulated":
             raise ValueError(f"machine: {machine!r}; a grader has simulated ranks only")
         return function.run_apart("ranks", *args, world_size=world_size, **options, **simulation)
-    args_by_rank = [[arg.values[rank] if isinstance(arg, Each) else arg for arg in args] for rank in range(world_size)]
+    args_by_rank = [
+        [arg.values[rank] if isinstance(arg, Each) else arg for arg in args]
+        for rank in range(world_size)
+    ]
     if machine == "simulated":
         from common.ranks import simulated
+
         return Result(*simulated.run(function, args_by_rank, **options, **simulation))
     from common.ranks import processes
+
     return Result(*processes.run(function, args_by_rank, backend=machine, noted=noted, **options))
 
 

@@ -15,8 +15,13 @@ n: bytes of the whole vector; p: ranks of the group.
 import torch
 
 REDUCTIONS = {
-    "sum": torch.add, "product": torch.mul, "min": torch.minimum, "max": torch.maximum,
-    "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor,
+    "sum": torch.add,
+    "product": torch.mul,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "band": torch.bitwise_and,
+    "bor": torch.bitwise_or,
+    "bxor": torch.bitwise_xor,
 }
 
 
@@ -36,7 +41,10 @@ def plan(operation, members, rank):
         rounds = ([(kind, (peer + root) % p, size) for kind, peer, size in each] for each in rounds)
         if name in ("reduce", "gather"):
             swap = {"send": "recv", "recv": "send"}
-            rounds = [[(swap[kind], peer, size) for kind, peer, size in each] for each in reversed(list(rounds))]
+            rounds = [
+                [(swap[kind], peer, size) for kind, peer, size in each]
+                for each in reversed(list(rounds))
+            ]
     elif name in ("all_gather", "reduce_scatter"):
         rounds = _round_a_ring(p, me, [count] * p, {"all_gather": 0, "reduce_scatter": -1}[name])
     elif name == "all_reduce":
@@ -45,9 +53,15 @@ def plan(operation, members, rank):
         rounds = [*_round_a_ring(p, me, chunks, 0), *_round_a_ring(p, me, chunks, 1)]
     elif name == "all_to_all":
         ins, outs = operation["in_splits"], operation["out_splits"]
-        rounds = ([("send", (me + k) % p, ins[(me + k) % p]), ("recv", (me - k) % p, outs[(me - k) % p])] for k in range(1, p))
+        rounds = (
+            [("send", (me + k) % p, ins[(me + k) % p]), ("recv", (me - k) % p, outs[(me - k) % p])]
+            for k in range(1, p)
+        )
     else:
-        rounds = ([("send", (me + (1 << k)) % p, 0), ("recv", (me - (1 << k)) % p, 0)] for k in range((p - 1).bit_length()))
+        rounds = (
+            [("send", (me + (1 << k)) % p, 0), ("recv", (me - (1 << k)) % p, 0)]
+            for k in range((p - 1).bit_length())
+        )
     return ([(kind, members[peer], size) for kind, peer, size in each] for each in rounds)
 
 
@@ -61,7 +75,13 @@ def _down_a_tree(p, me, count, halves):
         yield [("recv", me - span, count * (min(me + span, p) - me) if halves else count)]
     while span := span >> 1:
         if me + span < p:
-            yield [("send", me + span, count * (min(me + 2 * span, p) - me - span) if halves else count)]
+            yield [
+                (
+                    "send",
+                    me + span,
+                    count * (min(me + 2 * span, p) - me - span) if halves else count,
+                )
+            ]
 
 
 def _round_a_ring(p, me, chunks, shift):
@@ -110,15 +130,21 @@ def disagreement(call, first, other):
     mine, theirs = call.operations[first], call.operations[other]
     for what in SIGNATURE:
         if mine.get(what) != theirs.get(what):
-            sides = [f"rank {rank} calls {_told(call.operations[rank], what)} ({call.requests[rank].place})"
-                     for rank in (first, other)]
+            sides = [
+                f"rank {rank} calls {_told(call.operations[rank], what)} ({call.requests[rank].place})"
+                for rank in (first, other)
+            ]
             return f"{_ordinal(call.number + 1)} collective of the group: {sides[0]}, {sides[1]}"
     return None
 
 
 def _told(operation, what):
     name = operation["name"]
-    return name if what == "name" else f"{name} with {what} {str(operation.get(what)).removeprefix('torch.')}"
+    return (
+        name
+        if what == "name"
+        else f"{name} with {what} {str(operation.get(what)).removeprefix('torch.')}"
+    )
 
 
 def _ordinal(number):

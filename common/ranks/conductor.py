@@ -150,7 +150,9 @@ class Conductor:
     def _advance(self):
         """All ranks are blocked or have returned: something comes of it."""
         if self.failures:
-            return self.stop(min(self.failures.items(), key=lambda item: (item[1][0], item[0]))[1][1])
+            return self.stop(
+                min(self.failures.items(), key=lambda item: (item[1][0], item[0]))[1][1]
+            )
         problem = self.network.check()
         while problem is None and not self._wake():
             polls = self._polls()
@@ -165,23 +167,37 @@ class Conductor:
 
     def _end(self):
         """Nothing moves any more: the run is over, or stuck."""
-        waiting = {rank: self.awaited[rank] for rank, state in enumerate(self.state) if state is BLOCKED}
+        waiting = {
+            rank: self.awaited[rank] for rank, state in enumerate(self.state) if state is BLOCKED
+        }
         if waiting:
-            return self.stop(deadlock(self.network, waiting, [r for r, s in enumerate(self.state) if s is RETURNED]))
+            return self.stop(
+                deadlock(
+                    self.network, waiting, [r for r, s in enumerate(self.state) if s is RETURNED]
+                )
+            )
         if problem := unfinished(self.network):
             return self.stop(problem)
         return self.over.set()
 
     def _polls(self):
         """{rank: time} of those that ask whether something is done by now."""
-        return {rank: self.awaited[rank][0] for rank, state in enumerate(self.state)
-                if state is BLOCKED and type(self.awaited[rank][0]) is float}
+        return {
+            rank: self.awaited[rank][0]
+            for rank, state in enumerate(self.state)
+            if state is BLOCKED and type(self.awaited[rank][0]) is float
+        }
 
     def _wake(self):
         """Makes ready those whose requests are done; whether there were any."""
         polls = self._polls()
-        woken = [rank for rank, state in enumerate(self.state) if state is BLOCKED and rank not in polls
-                 and self.network.finished(rank, self.awaited[rank])]
+        woken = [
+            rank
+            for rank, state in enumerate(self.state)
+            if state is BLOCKED
+            and rank not in polls
+            and self.network.finished(rank, self.awaited[rank])
+        ]
         for rank in woken:
             self.state[rank] = READY
         return bool(woken)
@@ -189,7 +205,9 @@ class Conductor:
 
 def told(rank, error):
     """The exception of a rank with a note that says which rank it was."""
-    if not isinstance(error, RanksError) and f"on rank {rank}" not in getattr(error, "__notes__", ()):
+    if not isinstance(error, RanksError) and f"on rank {rank}" not in getattr(
+        error, "__notes__", ()
+    ):
         error.add_note(f"on rank {rank}")
     why = ": ".join(filter(None, [type(error).__name__, str(error)]))
     return error if isinstance(error, Exception) else RankFailed(f"rank {rank} ended by {why}")

@@ -7,12 +7,18 @@ def deadlock(network, waiting, returned):
     """The DeadlockError of ranks that wait. waiting: {rank: numbers of requests}; returned: ranks that are over."""
     lines, edges = {}, {}
     for rank, numbers in sorted(waiting.items()):
-        request = next(network.requests[number] for number in numbers if not network.requests[number].done)
+        request = next(
+            network.requests[number] for number in numbers if not network.requests[number].done
+        )
         edges[rank], words = _wants(network, request)
         lines[rank] = f"rank {rank} waits {words} ({request.place})"
     cycle = _cycle(edges)
     if cycle:
-        title = "deadlock: " + " → ".join(f"rank {rank}" for rank in [*cycle, cycle[0]]) + ", each waits for the next"
+        title = (
+            "deadlock: "
+            + " → ".join(f"rank {rank}" for rank in [*cycle, cycle[0]])
+            + ", each waits for the next"
+        )
     else:
         title = "deadlock: what these ranks wait for never comes"
     order = cycle + [rank for rank in lines if rank not in cycle]
@@ -31,14 +37,18 @@ def unfinished(network):
             return UnfinishedError(f"{begun} is never waited for: call wait() on its handle")
         if request.kind == "collective":
             missing = network.missing(request)
-            return UnfinishedError(f"{begun}: {_ranks(missing)} never {'calls' if len(missing) == 1 else 'call'} it")
+            return UnfinishedError(
+                f"{begun}: {_ranks(missing)} never {'calls' if len(missing) == 1 else 'call'} it"
+            )
         verb = "receives" if request.kind == "send" else "sends"
         return UnfinishedError(f"{begun}: {_peer(request.peer)} never {verb} that message")
     counts = [len(calls) for calls in network.group_calls]
     if len(set(counts)) > 1:
         most, least = max(counts), min(counts)
-        return UnfinishedError(f"calls of new_group: {most} by rank {counts.index(most)}, {least} by rank "
-                               f"{counts.index(least)}; every rank calls it for every group")
+        return UnfinishedError(
+            f"calls of new_group: {most} by rank {counts.index(most)}, {least} by rank "
+            f"{counts.index(least)}; every rank calls it for every group"
+        )
     return None
 
 
@@ -50,7 +60,11 @@ def _wants(network, request):
     tag = f" with tag {request.tag}" if request.tag else ""
     if request.kind == "send":
         return [request.peer], f"for rank {request.peer} to receive its message{tag}"
-    peers = [request.peer] if request.peer is not None else [r for r in network.groups[request.group] if r != request.rank]
+    peers = (
+        [request.peer]
+        if request.peer is not None
+        else [r for r in network.groups[request.group] if r != request.rank]
+    )
     return peers, f"for a message{tag} from {_peer(request.peer)}"
 
 
@@ -59,7 +73,11 @@ def _peer(peer):
 
 
 def _ranks(ranks):
-    return f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks[:-1])) + f" and {ranks[-1]}"
+    return (
+        f"rank {ranks[0]}"
+        if len(ranks) == 1
+        else "ranks " + ", ".join(map(str, ranks[:-1])) + f" and {ranks[-1]}"
+    )
 
 
 def _cycle(edges):

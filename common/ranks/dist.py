@@ -14,10 +14,27 @@ from torch.distributed import ReduceOp
 from common.ranks.network import WORLD
 from common.ranks.place import here, in_words
 
-OPS = {ReduceOp.SUM: "sum", ReduceOp.PRODUCT: "product", ReduceOp.MIN: "min", ReduceOp.MAX: "max", ReduceOp.AVG: "avg",
-       ReduceOp.BAND: "band", ReduceOp.BOR: "bor", ReduceOp.BXOR: "bxor"}
-ALWAYS = {"get_rank", "get_world_size", "get_backend", "is_initialized", "is_available", "ReduceOp", "P2POp", "group",
-          "GroupMember"}
+OPS = {
+    ReduceOp.SUM: "sum",
+    ReduceOp.PRODUCT: "product",
+    ReduceOp.MIN: "min",
+    ReduceOp.MAX: "max",
+    ReduceOp.AVG: "avg",
+    ReduceOp.BAND: "band",
+    ReduceOp.BOR: "bor",
+    ReduceOp.BXOR: "bxor",
+}
+ALWAYS = {
+    "get_rank",
+    "get_world_size",
+    "get_backend",
+    "is_initialized",
+    "is_available",
+    "ReduceOp",
+    "P2POp",
+    "group",
+    "GroupMember",
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +68,14 @@ class P2POp:
         self.kind = getattr(op, "__name__", "")
         if self.kind not in ("isend", "irecv"):
             raise ValueError(f"op: {op!r}; it is dist.isend or dist.irecv")
-        self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = op, tensor, peer, group, tag, group_peer
+        self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = (
+            op,
+            tensor,
+            peer,
+            group,
+            tag,
+            group_peer,
+        )
 
 
 class Work:
@@ -79,8 +103,10 @@ class Work:
         self._over = True
         for tensor, before in self._sent:
             if not _same(tensor, before):
-                self._dist._link.race(f"rank {self._dist._rank}: the tensor of {self._what} ({in_words(*self._place)}) was "
-                                      "changed before its wait()")
+                self._dist._link.race(
+                    f"rank {self._dist._rank}: the tensor of {self._what} ({in_words(*self._place)}) was "
+                    "changed before its wait()"
+                )
         if self._write:
             self._write(value)
         self._sent, self._write = (), None
@@ -113,7 +139,9 @@ class Dist:
 
     def _insist_on(self, name):
         if self._only is not None and name not in self._only:
-            raise AttributeError(f"this dist has no {name}: it has only {', '.join(sorted(self._only - ALWAYS))}")
+            raise AttributeError(
+                f"this dist has no {name}: it has only {', '.join(sorted(self._only - ALWAYS))}"
+            )
 
     # ------------------------------------------------------------------ who is there
 
@@ -152,10 +180,20 @@ class Dist:
     def new_group(self, ranks=None, **_):
         """The Group of these ranks; NON_GROUP_MEMBER on a rank outside. Every rank calls it, for every group."""
         ranks = sorted(range(self._world_size) if ranks is None else ranks)
-        if not ranks or len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(self._world_size)):
-            raise ValueError(f"ranks: {ranks}; they are different numbers from 0 to {self._world_size - 1}, one at least")
+        if (
+            not ranks
+            or len(set(ranks)) < len(ranks)
+            or not set(ranks) <= set(range(self._world_size))
+        ):
+            raise ValueError(
+                f"ranks: {ranks}; they are different numbers from 0 to {self._world_size - 1}, one at least"
+            )
         number = self._link.new_group(ranks)
-        return Group(number, tuple(ranks), self._rank) if self._rank in ranks else GroupMember.NON_GROUP_MEMBER
+        return (
+            Group(number, tuple(ranks), self._rank)
+            if self._rank in ranks
+            else GroupMember.NON_GROUP_MEMBER
+        )
 
     # ------------------------------------------------------------------ messages
 
@@ -182,12 +220,17 @@ class Dist:
         if not p2p_op_list or any(type(op) is not P2POp for op in p2p_op_list):
             raise ValueError("p2p_op_list: it is a list of dist.P2POp, one at least")
         place = here()
-        made = [self._operation(op.kind, op.tensor, op.peer, op.group, op.tag, op.group_peer, place) for op in p2p_op_list]
+        made = [
+            self._operation(op.kind, op.tensor, op.peer, op.group, op.tag, op.group_peer, place)
+            for op in p2p_op_list
+        ]
         return self._works(made, place)
 
     def _message(self, what, tensor, peer=None, group=None, tag=0, group_peer=None):
         place = here()
-        return self._works([self._operation(what, tensor, peer, group, tag, group_peer, place)], place)[0]
+        return self._works(
+            [self._operation(what, tensor, peer, group, tag, group_peer, place)], place
+        )[0]
 
     def _operation(self, what, tensor, peer, group, tag, group_peer, place):
         """(operation, what Work needs) of one message."""
@@ -200,8 +243,17 @@ class Dist:
         if tag < 0:
             raise ValueError(f"{what}: tag {tag}; it is a number from 0 on")
         _insist(what, tensor)
-        operation = {"kind": kind, "what": what, "where": place, "peer": peer, "tag": tag, "group": group.number,
-                     "elements": tensor.numel(), "itemsize": tensor.element_size(), "dtype": tensor.dtype}
+        operation = {
+            "kind": kind,
+            "what": what,
+            "where": place,
+            "peer": peer,
+            "tag": tag,
+            "group": group.number,
+            "elements": tensor.numel(),
+            "itemsize": tensor.element_size(),
+            "dtype": tensor.dtype,
+        }
         if kind == "recv":
             return operation, what, (), lambda value: tensor.data.copy_(value.view(tensor.shape))
         if not self._carries:
@@ -222,7 +274,9 @@ class Dist:
 
     def reduce(self, tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_dst=None):
         """Leaves the sum (or op) over ranks in dst's tensor; what the others hold afterwards is not defined."""
-        return self._collective("reduce", tensor, tensor, group, async_op, root=(dst, group_dst), op=op)
+        return self._collective(
+            "reduce", tensor, tensor, group, async_op, root=(dst, group_dst), op=op
+        )
 
     def all_reduce(self, tensor, op=ReduceOp.SUM, group=None, async_op=False):
         """Leaves the sum (or op) over ranks in every rank's tensor."""
@@ -234,51 +288,97 @@ class Dist:
 
     def all_gather_into_tensor(self, output_tensor, input_tensor, group=None, async_op=False):
         """Leaves every rank's tensor in output_tensor, one after the other along its first dimension."""
-        return self._collective("all_gather", input_tensor, output_tensor, group, async_op, "all_gather_into_tensor")
+        return self._collective(
+            "all_gather", input_tensor, output_tensor, group, async_op, "all_gather_into_tensor"
+        )
 
     all_gather_single = all_gather_into_tensor  # its name from PyTorch 2.13 on
 
-    def gather(self, tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
+    def gather(
+        self, tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None
+    ):
         """Leaves every rank's tensor in dst's gather_list, by rank."""
         out = list(gather_list) if gather_list else None
         return self._collective("gather", tensor, out, group, async_op, root=(dst, group_dst))
 
-    def scatter(self, tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
+    def scatter(
+        self, tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None
+    ):
         """Leaves entry r of src's scatter_list in rank r's tensor."""
-        return self._collective("scatter", tensor, tensor, group, async_op, root=(src, group_src), parts=scatter_list)
+        return self._collective(
+            "scatter", tensor, tensor, group, async_op, root=(src, group_src), parts=scatter_list
+        )
 
     def reduce_scatter(self, output, input_list, op=ReduceOp.SUM, group=None, async_op=False):
         """Leaves the sum (or op) over ranks of entry r of their lists in rank r's output."""
-        return self._collective("reduce_scatter", output, output, group, async_op, op=op, parts=input_list)
+        return self._collective(
+            "reduce_scatter", output, output, group, async_op, op=op, parts=input_list
+        )
 
     def reduce_scatter_tensor(self, output, input, op=ReduceOp.SUM, group=None, async_op=False):
         """Leaves in rank r's output the sum (or op) over ranks of piece r of their inputs, cut along the first dimension."""
         _insist("reduce_scatter_tensor", input)
         parts = _pieces("input", input, self._in(group).size(), output)
-        return self._collective("reduce_scatter", output, output, group, async_op, "reduce_scatter_tensor", op=op, parts=parts)
+        return self._collective(
+            "reduce_scatter",
+            output,
+            output,
+            group,
+            async_op,
+            "reduce_scatter_tensor",
+            op=op,
+            parts=parts,
+        )
 
     reduce_scatter_single = reduce_scatter_tensor  # its name from PyTorch 2.13 on
 
     def all_to_all(self, output_tensor_list, input_tensor_list, group=None, async_op=False):
         """Leaves entry r of rank q's input list in entry q of rank r's output list."""
-        return self._collective("all_to_all", None, list(output_tensor_list), group, async_op, parts=input_tensor_list)
+        return self._collective(
+            "all_to_all", None, list(output_tensor_list), group, async_op, parts=input_tensor_list
+        )
 
-    def all_to_all_single(self, output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
+    def all_to_all_single(
+        self,
+        output,
+        input,
+        output_split_sizes=None,
+        input_split_sizes=None,
+        group=None,
+        async_op=False,
+    ):
         """Leaves piece r of rank q's input in piece q of rank r's output; equal pieces unless sizes are given."""
         p = self._in(group).size()
-        pieces = [_split(tensor, sizes, p) for tensor, sizes in ((output, output_split_sizes), (input, input_split_sizes))]
-        return self._collective("all_to_all", None, pieces[0], group, async_op, "all_to_all_single", parts=pieces[1])
+        pieces = [
+            _split(tensor, sizes, p)
+            for tensor, sizes in ((output, output_split_sizes), (input, input_split_sizes))
+        ]
+        return self._collective(
+            "all_to_all", None, pieces[0], group, async_op, "all_to_all_single", parts=pieces[1]
+        )
 
-    def _collective(self, name, tensor, out, group, async_op, what=None, root=None, op=None, parts=None):
+    def _collective(
+        self, name, tensor, out, group, async_op, what=None, root=None, op=None, parts=None
+    ):
         """Posts a collective. tensor: whose shape all ranks must share; out: where the result goes; parts: a list brought."""
         what, place, group = what or name, here(), self._in(group)
         outs = out if type(out) is list else [] if out is None else [out]
-        for each in itertools.chain([] if tensor is None else [tensor], [] if parts is None else parts, outs):
+        for each in itertools.chain(
+            [] if tensor is None else [tensor], [] if parts is None else parts, outs
+        ):
             _insist(what, each)
-        operation = {"kind": "collective", "what": what, "name": name, "where": place, "group": group.number}
+        operation = {
+            "kind": "collective",
+            "what": what,
+            "name": name,
+            "where": place,
+            "group": group.number,
+        }
         if op is not None:
             if op not in OPS:
-                raise ValueError(f"{what}: there is no op {op} here; there are {', '.join(OPS.values()).upper()}")
+                raise ValueError(
+                    f"{what}: there is no op {op} here; there are {', '.join(OPS.values()).upper()}"
+                )
             operation["op"] = OPS[op]
         if root is not None:
             if root == (None, None) and name in ("broadcast", "reduce"):
@@ -287,19 +387,35 @@ class Dist:
         parts = _checked_parts(what, name, parts, group, operation.get("root"), self._rank, tensor)
         if type(out) is list:
             _checked_outputs(what, out, group, tensor)
-        elif name == "all_gather" and (out.numel() != group.size() * tensor.numel() or out.dtype != tensor.dtype):
-            raise ValueError(f"{what}: the output has {out.numel()} elements of {out.dtype}, the {group.size()} inputs "
-                             f"{tensor.numel()} of {tensor.dtype} each")
+        elif name == "all_gather" and (
+            out.numel() != group.size() * tensor.numel() or out.dtype != tensor.dtype
+        ):
+            raise ValueError(
+                f"{what}: the output has {out.numel()} elements of {out.dtype}, the {group.size()} inputs "
+                f"{tensor.numel()} of {tensor.dtype} each"
+            )
         first = tensor if tensor is not None else parts[0] if parts else None
-        operation |= {"shape": None if tensor is None else tuple(tensor.shape), "dtype": None if first is None else first.dtype,
-                      "elements": 0 if tensor is None else tensor.numel(),
-                      "itemsize": 0 if first is None else first.element_size()}
+        operation |= {
+            "shape": None if tensor is None else tuple(tensor.shape),
+            "dtype": None if first is None else first.dtype,
+            "elements": 0 if tensor is None else tensor.numel(),
+            "itemsize": 0 if first is None else first.element_size(),
+        }
         operation["bytes"] = operation["elements"] * operation["itemsize"]
         if name == "all_to_all":
-            operation |= {"in_splits": [part.nbytes for part in parts], "out_splits": [part.nbytes for part in out]}
+            operation |= {
+                "in_splits": [part.nbytes for part in parts],
+                "out_splits": [part.nbytes for part in out],
+            }
             operation["bytes"] = sum(operation["in_splits"])
-        brings = tensor is not None and operation.get("root", self._rank) == self._rank or name in ("reduce", "gather")
-        sources = [] if not self._carries else parts if parts is not None else [tensor] if brings else []
+        brings = (
+            tensor is not None
+            and operation.get("root", self._rank) == self._rank
+            or name in ("reduce", "gather")
+        )
+        sources = (
+            [] if not self._carries else parts if parts is not None else [tensor] if brings else []
+        )
         with self._recorder.pause():
             copies = [source.detach().clone() for source in sources]
         if copies:
@@ -318,8 +434,11 @@ class Dist:
         if group is None:
             return self._world
         if type(group) is not Group:
-            raise ValueError(f"group: {group!r}; this rank is not in it" if group == GroupMember.NON_GROUP_MEMBER
-                             else f"group: {group!r}; it is what new_group returned")
+            raise ValueError(
+                f"group: {group!r}; this rank is not in it"
+                if group == GroupMember.NON_GROUP_MEMBER
+                else f"group: {group!r}; it is what new_group returned"
+            )
         return group
 
     def _tick(self):
@@ -330,8 +449,10 @@ class Dist:
         self._recorder.look()
         with self._recorder.pause():
             numbers = self._link.post(self._recorder.clock_s, [operation for operation, *_ in made])
-        return [Work(self, number, what, place, sent, write) for number, (_, what, sent, write)
-                in zip(numbers, made, strict=True)]
+        return [
+            Work(self, number, what, place, sent, write)
+            for number, (_, what, sent, write) in zip(numbers, made, strict=True)
+        ]
 
     def _wait(self, numbers):
         with self._recorder.pause():
@@ -342,7 +463,9 @@ class Dist:
 def _member(what, group, rank, group_rank):
     """The rank that is meant by a number among all, or by one in the group; None if neither is given."""
     if rank is not None and group_rank is not None:
-        raise ValueError(f"{what}: a rank among all, {rank}, and one in the group, {group_rank}; give one of them")
+        raise ValueError(
+            f"{what}: a rank among all, {rank}, and one in the group, {group_rank}; give one of them"
+        )
     if rank is None and group_rank is None:
         return None
     number = _whole(f"{what}: rank", rank if group_rank is None else group_rank)
@@ -363,34 +486,51 @@ def _insist(what, tensor):
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{what}: a {type(tensor).__name__} where a tensor belongs")
     if tensor.layout is not torch.strided:
-        raise ValueError(f"{what}: the tensor must be dense; this one is {str(tensor.layout).removeprefix('torch.')}")
+        raise ValueError(
+            f"{what}: the tensor must be dense; this one is {str(tensor.layout).removeprefix('torch.')}"
+        )
     if not tensor.is_contiguous():
-        raise ValueError(f"{what}: the tensor must be contiguous; this one has shape {tuple(tensor.shape)} and strides "
-                         f"{tensor.stride()}")
+        raise ValueError(
+            f"{what}: the tensor must be contiguous; this one has shape {tuple(tensor.shape)} and strides "
+            f"{tensor.stride()}"
+        )
 
 
 def _same(tensor, before):
     """Whether every bit is as it was."""
-    if tensor.numel() == before.numel() == 0:  # an empty tensor from NumPy has strides of 0, and no view as bytes
+    if (
+        tensor.numel() == before.numel() == 0
+    ):  # an empty tensor from NumPy has strides of 0, and no view as bytes
         return True
-    now, before = (each.detach().reshape(-1).contiguous().view(torch.uint8) for each in (tensor, before))
+    now, before = (
+        each.detach().reshape(-1).contiguous().view(torch.uint8) for each in (tensor, before)
+    )
     return torch.equal(now, before)
 
 
 def _pieces(name, tensor, count, like):
     if tensor.numel() != count * like.numel():
-        raise ValueError(f"{name}: {tensor.numel()} elements; they are {count} times output's {like.numel()}")
-    return [piece.view(like.shape) for piece in tensor.reshape(-1).split(max(1, like.numel()))] if like.numel() else [
-        torch.empty_like(like) for _ in range(count)]
+        raise ValueError(
+            f"{name}: {tensor.numel()} elements; they are {count} times output's {like.numel()}"
+        )
+    return (
+        [piece.view(like.shape) for piece in tensor.reshape(-1).split(max(1, like.numel()))]
+        if like.numel()
+        else [torch.empty_like(like) for _ in range(count)]
+    )
 
 
 def _split(tensor, sizes, count):
     if sizes is None or len(sizes) == 0:
         if tensor.shape[0] % count:
-            raise ValueError(f"all_to_all_single: {tensor.shape[0]} rows don't divide by {count} ranks; give split sizes")
+            raise ValueError(
+                f"all_to_all_single: {tensor.shape[0]} rows don't divide by {count} ranks; give split sizes"
+            )
         sizes = [tensor.shape[0] // count] * count
     if len(sizes) != count or sum(sizes) != tensor.shape[0]:
-        raise ValueError(f"all_to_all_single: split sizes {list(sizes)} for {tensor.shape[0]} rows and {count} ranks")
+        raise ValueError(
+            f"all_to_all_single: split sizes {list(sizes)} for {tensor.shape[0]} rows and {count} ranks"
+        )
     return list(tensor.split(list(sizes)))
 
 
@@ -403,8 +543,12 @@ def _checked_parts(what, name, parts, group, root, me, tensor):
     if name not in ("scatter", "reduce_scatter", "all_to_all"):
         return None
     if parts is None or len(parts) != group.size():
-        raise ValueError(f"{what}: a list of {0 if parts is None else len(parts)} tensors for {group.size()} ranks")
-    if name != "all_to_all" and any(part.shape != tensor.shape or part.dtype != tensor.dtype for part in parts):
+        raise ValueError(
+            f"{what}: a list of {0 if parts is None else len(parts)} tensors for {group.size()} ranks"
+        )
+    if name != "all_to_all" and any(
+        part.shape != tensor.shape or part.dtype != tensor.dtype for part in parts
+    ):
         shapes = [tuple(part.shape) for part in parts]
         raise ValueError(f"{what}: the list has shapes {shapes}, the output {tuple(tensor.shape)}")
     return list(parts)
@@ -413,8 +557,12 @@ def _checked_parts(what, name, parts, group, root, me, tensor):
 def _checked_outputs(what, out, group, tensor):
     if len(out) != group.size():
         raise ValueError(f"{what}: a list of {len(out)} tensors for {group.size()} ranks")
-    if tensor is not None and any(each.numel() != tensor.numel() or each.dtype != tensor.dtype for each in out):
-        raise ValueError(f"{what}: the list has shapes {[tuple(each.shape) for each in out]}, the tensor {tuple(tensor.shape)}")
+    if tensor is not None and any(
+        each.numel() != tensor.numel() or each.dtype != tensor.dtype for each in out
+    ):
+        raise ValueError(
+            f"{what}: the list has shapes {[tuple(each.shape) for each in out]}, the tensor {tuple(tensor.shape)}"
+        )
 
 
 def _write(out, value):

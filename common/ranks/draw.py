@@ -36,8 +36,16 @@ def timeline(trace, *, predicted=None, title=None, arrows=None, until_s=None, ax
         _line(ax, predicted, colours)
     if arrows if arrows is not None else not trace.compute and len(trace.messages) <= MOST_ARROWS:
         _arrows(ax, trace)
-    ax.set(xlim=(0, end_s), ylim=(p - 0.4, -0.6), yticks=range(p), yticklabels=[f"rank {rank}" for rank in range(p)],
-           xlabel="virtual time" if trace.machine == "simulated" else f"time, measured on {trace.machine}", title=title or "")
+    ax.set(
+        xlim=(0, end_s),
+        ylim=(p - 0.4, -0.6),
+        yticks=range(p),
+        yticklabels=[f"rank {rank}" for rank in range(p)],
+        xlabel="virtual time"
+        if trace.machine == "simulated"
+        else f"time, measured on {trace.machine}",
+        title=title or "",
+    )
     ax.xaxis.set_major_formatter(EngFormatter("s"))
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False)
@@ -54,18 +62,38 @@ def _compute(ax, trace, colours, place, height):
     """A trace's computation as bars around this place of each rank's row."""
     for rank in range(trace.world_size):
         for kind, colour in colours.items():
-            bars = [(span.start_s, span.duration_s) for span in trace.compute if span.rank == rank and _kind(span) == kind]
-            ax.broken_barh(bars, (rank + place - height / 2, height), facecolor=colour, edgecolor="white", linewidth=0.5,
-                           zorder=3)
+            bars = [
+                (span.start_s, span.duration_s)
+                for span in trace.compute
+                if span.rank == rank and _kind(span) == kind
+            ]
+            ax.broken_barh(
+                bars,
+                (rank + place - height / 2, height),
+                facecolor=colour,
+                edgecolor="white",
+                linewidth=0.5,
+                zorder=3,
+            )
 
 
 def _messages(ax, trace, top, bottom, thick):
     """A trace's sends as bars from this place of each row down, its receives from that one up."""
     for rank in range(trace.world_size):
         for side, place, colour in (("src", top, SEND), ("dst", bottom - thick, RECEIVE)):
-            bars = [(message.start_s, message.end_s - message.start_s) for message in trace.messages
-                    if getattr(message, side) == rank]
-            ax.broken_barh(bars, (rank + place, thick), facecolor=colour, edgecolor="white", linewidth=0.4, zorder=4)
+            bars = [
+                (message.start_s, message.end_s - message.start_s)
+                for message in trace.messages
+                if getattr(message, side) == rank
+            ]
+            ax.broken_barh(
+                bars,
+                (rank + place, thick),
+                facecolor=colour,
+                edgecolor="white",
+                linewidth=0.4,
+                zorder=4,
+            )
 
 
 def _labels(ax, trace, colours, end_s):
@@ -75,8 +103,16 @@ def _labels(ax, trace, colours, end_s):
         spans = [span for span in trace.compute if _kind(span) == kind]
         room = points_a_second * sorted(span.duration_s for span in spans)[len(spans) // 2]
         for span in spans if room > 4.7 * len(spans[-1].name) + 1 else ():
-            ax.text((span.start_s + span.end_s) / 2, span.rank, span.name, size=7.5, color=ink(colours[kind]), ha="center",
-                    va="center", zorder=5)
+            ax.text(
+                (span.start_s + span.end_s) / 2,
+                span.rank,
+                span.name,
+                size=7.5,
+                color=ink(colours[kind]),
+                ha="center",
+                va="center",
+                zorder=5,
+            )
 
 
 def _line(ax, predicted, colours):
@@ -91,15 +127,40 @@ def _line(ax, predicted, colours):
 
 def _arrows(ax, trace):
     for message in trace.messages:
-        ax.annotate("", (message.end_s, message.dst + 0.26), (message.start_s, message.src - 0.26), zorder=7,
-                    arrowprops={"arrowstyle": "-|>", "color": "#333333", "linewidth": 0.7, "mutation_scale": 7, "shrinkA": 0,
-                                "shrinkB": 0})
+        ax.annotate(
+            "",
+            (message.end_s, message.dst + 0.26),
+            (message.start_s, message.src - 0.26),
+            zorder=7,
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": "#333333",
+                "linewidth": 0.7,
+                "mutation_scale": 7,
+                "shrinkA": 0,
+                "shrinkB": 0,
+            },
+        )
 
 
 def _legend(ax, colours, trace, predicted):
     marks = [Patch(color=colour, label=kind) for kind, colour in colours.items()]
-    visible = any(message.end_s - message.start_s > 1e-3 * trace.time_s for message in trace.messages)
-    marks += [Patch(color=SEND, label="sends"), Patch(color=RECEIVE, label="receives")] if visible else []
+    visible = any(
+        message.end_s - message.start_s > 1e-3 * trace.time_s for message in trace.messages
+    )
+    marks += (
+        [Patch(color=SEND, label="sends"), Patch(color=RECEIVE, label="receives")]
+        if visible
+        else []
+    )
     marks += [Patch(color=IDLE, label="idle" if trace.compute else "neither")]
-    ax.legend(handles=marks, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=1.0, handleheight=1.0,
-              title="bar: measured\nline: predicted" if predicted is not None else None, title_fontsize=9, alignment="left")
+    ax.legend(
+        handles=marks,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        handlelength=1.0,
+        handleheight=1.0,
+        title="bar: measured\nline: predicted" if predicted is not None else None,
+        title_fontsize=9,
+        alignment="left",
+    )

@@ -92,11 +92,18 @@ class Network:
         self.alpha_s = _matrix("alpha_s", alpha_s, world_size)
         self.beta_s_per_byte = _matrix("beta_s_per_byte", beta_s_per_byte, world_size)
         self.requests = []
-        self.sends, self.receives = defaultdict(deque), defaultdict(deque)  # (src, dst, channel, tag): posts
+        self.sends, self.receives = (
+            defaultdict(deque),
+            defaultdict(deque),
+        )  # (src, dst, channel, tag): posts
         self.anyone = defaultdict(deque)  # (dst, channel, tag): receives from whoever comes first
         self.out_free_s, self.in_free_s = [0.0] * world_size, [0.0] * world_size
         self.out_depth, self.in_depth = [0] * world_size, [0] * world_size
-        self.depth, self.time_s, self.orders = [0] * world_size, [0.0] * world_size, [0] * world_size
+        self.depth, self.time_s, self.orders = (
+            [0] * world_size,
+            [0.0] * world_size,
+            [0] * world_size,
+        )
         self.groups = {WORLD: list(range(world_size))}
         self.group_calls = [[] for _ in range(world_size)]  # of each rank: the ranks it gave
         self.counts = defaultdict(int)  # (group, rank): collectives called
@@ -140,7 +147,9 @@ class Network:
         for request in requests:
             request.waited = True
             self.depth[rank] = max(self.depth[rank], request.depth)
-        self.time_s[rank] = max([self.time_s[rank], time_s, *(request.end_s for request in requests)])
+        self.time_s[rank] = max(
+            [self.time_s[rank], time_s, *(request.end_s for request in requests)]
+        )
         values = [request.value for request in requests]
         for request in requests:
             request.value = None
@@ -148,7 +157,7 @@ class Network:
 
     def done_at(self, rank, time_s, number):
         """Whether this request is done at this time, so far as messages are committed."""
-        request, = self._of(rank, [number])
+        (request,) = self._of(rank, [number])
         return request.done and request.end_s <= time_s
 
     def sender(self, rank, number):
@@ -177,17 +186,36 @@ class Network:
 
     def _post(self, rank, time_s, operation):
         kind = operation["kind"]
-        request = Request(rank, kind, operation["what"], tuple(operation["where"]), operation.get("peer"),
-                          operation.get("tag", 0), operation.get("group", WORLD))
+        request = Request(
+            rank,
+            kind,
+            operation["what"],
+            tuple(operation["where"]),
+            operation.get("peer"),
+            operation.get("tag", 0),
+            operation.get("group", WORLD),
+        )
         self.requests.append(request)
         if kind == "collective":
             self._call(rank, time_s, operation, request)
         else:
-            if request.peer == rank or request.peer is not None and request.peer not in range(self.world_size):
+            if (
+                request.peer == rank
+                or request.peer is not None
+                and request.peer not in range(self.world_size)
+            ):
                 raise ValueError(f"rank {rank} can't exchange a message with rank {request.peer}")
             elements, itemsize = operation["elements"], operation["itemsize"]
-            side = Post(rank, elements * itemsize, time_s, self.depth[rank], self._order(rank), request,
-                        operation.get("payload"), (elements, operation["dtype"]))
+            side = Post(
+                rank,
+                elements * itemsize,
+                time_s,
+                self.depth[rank],
+                self._order(rank),
+                request,
+                operation.get("payload"),
+                (elements, operation["dtype"]),
+            )
             self._queue(kind, request.peer, ("messages", request.group), request.tag, side)
         return len(self.requests) - 1
 
@@ -227,7 +255,20 @@ class Network:
         self.out_free_s[src] = self.in_free_s[dst] = end_s
         self.out_depth[src] = self.in_depth[dst] = depth
         line = send.request.where[0]
-        self.messages.append(Message(src, dst, send.bytes, start_s, end_s, send.request.what, tag, line, depth, channel[1]))
+        self.messages.append(
+            Message(
+                src,
+                dst,
+                send.bytes,
+                start_s,
+                end_s,
+                send.request.what,
+                tag,
+                line,
+                depth,
+                channel[1],
+            )
+        )
         for side in (send, receive):
             if side.agent:
                 self._advance(side.agent, end_s, depth)
@@ -252,8 +293,16 @@ class Network:
         call.operations[rank], call.requests[rank] = operation, request
         plan = collectives.plan(operation, self.groups[group], rank)
         agent = Agent(request, plan, call, time_s, self.depth[rank])
-        agent.record = Collective(operation["name"], rank, group, request.number, operation["bytes"], time_s, math.inf,
-                                  request.where[0])
+        agent.record = Collective(
+            operation["name"],
+            rank,
+            group,
+            request.number,
+            operation["bytes"],
+            time_s,
+            math.inf,
+            request.where[0],
+        )
         self.collectives.append(agent.record)
         self.collective_requests.append(request)
         queue = self.agents[group, rank]
@@ -275,7 +324,15 @@ class Network:
                 continue
             agent.pending = len(exchange)
             for kind, peer, count in exchange:
-                side = Post(request.rank, count, agent.time_s, agent.depth, self._order(request.rank), request, agent=agent)
+                side = Post(
+                    request.rank,
+                    count,
+                    agent.time_s,
+                    agent.depth,
+                    self._order(request.rank),
+                    request,
+                    agent=agent,
+                )
                 self._queue(kind, peer, ("collective", call.group, call.number), 0, side)
             return
         try:
@@ -310,17 +367,27 @@ class Network:
         for number, calls in enumerate(zip(*self.group_calls, strict=False), 1):
             rank = next((rank for rank, given in enumerate(calls) if given != calls[0]), None)
             if rank is not None:
-                return MismatchError(f"call {number} of new_group: rank 0 gives {calls[0]}, rank {rank} {calls[rank]}; every "
-                                     "rank calls new_group for every group, in the same order")
-        self.calls = {key: call for key, call in self.calls.items() if len(call.operations) < len(self.groups[key[0]])}
+                return MismatchError(
+                    f"call {number} of new_group: rank 0 gives {calls[0]}, rank {rank} {calls[rank]}; every "
+                    "rank calls new_group for every group, in the same order"
+                )
+        self.calls = {
+            key: call
+            for key, call in self.calls.items()
+            if len(call.operations) < len(self.groups[key[0]])
+        }
         return min(self.problems, key=str, default=None)
 
 
 def _matrix(name, value, world_size):
     """A cost for each pair of ranks, from one number or a matrix."""
     try:
-        rows = [[float(cell) for cell in row] for row in
-                ([[value] * world_size] * world_size if isinstance(value, numbers.Real) else value)]
+        rows = [
+            [float(cell) for cell in row]
+            for row in (
+                [[value] * world_size] * world_size if isinstance(value, numbers.Real) else value
+            )
+        ]
     except (TypeError, ValueError):
         rows = []
     if len(rows) != world_size or any(len(row) != world_size for row in rows):
@@ -331,7 +398,13 @@ def _matrix(name, value, world_size):
 
 
 def _size_mismatch(send, receive):
-    sent, wanted = (f"{form[0]:,} elements of {str(form[1]).removeprefix('torch.')}" if form else f"{side.bytes:,} bytes"
-                    for form, side in ((send.form, send), (receive.form, receive)))
-    return MismatchError(f"rank {send.rank} sends {sent} ({send.request.place}), "
-                         f"rank {receive.rank} receives {wanted} ({receive.request.place})")
+    sent, wanted = (
+        f"{form[0]:,} elements of {str(form[1]).removeprefix('torch.')}"
+        if form
+        else f"{side.bytes:,} bytes"
+        for form, side in ((send.form, send), (receive.form, receive))
+    )
+    return MismatchError(
+        f"rank {send.rank} sends {sent} ({send.request.place}), "
+        f"rank {receive.rank} receives {wanted} ({receive.request.place})"
+    )

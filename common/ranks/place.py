@@ -32,5 +32,9 @@ def in_words(line, text):
 
 
 def _theirs(name):
-    return not (name.startswith(OURS) or "/torch/" in name or name.endswith(("/contextlib.py", "/threading.py"))
-                or name.startswith("<frozen"))
+    return not (
+        name.startswith(OURS)
+        or "/torch/" in name
+        or name.endswith(("/contextlib.py", "/threading.py"))
+        or name.startswith("<frozen")
+    )

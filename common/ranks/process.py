@@ -28,7 +28,9 @@ KILL_ON_PARENT_DEATH = 1  # PR_SET_PDEATHSIG
 
 def main(rank, connection, job):
     """The life of a rank's process. connection: to the one that started it; job: see processes.run."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that started us, which ends us
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the one that started us, which ends us
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(KILL_ON_PARENT_DEATH, signal.SIGKILL)
     faulthandler.enable()
@@ -39,7 +41,9 @@ def main(rank, connection, job):
         linecache.cache.update(job["sources"])
         torch.set_num_threads(1)
         torch.set_default_dtype(job["dtype"])
-        join(rank, job["world_size"], job["backend"], job["timeout_s"], init_method=job["rendezvous"])
+        join(
+            rank, job["world_size"], job["backend"], job["timeout_s"], init_method=job["rendezvous"]
+        )
         function, args = cloudpickle.loads(job["packed"])
         report("ready")
         answer = run(rank, job["world_size"], job["backend"], function, args, job["options"])
@@ -57,12 +61,21 @@ def join(rank, world_size, backend, timeout_s, **where):
     if sys.platform in ("linux", "darwin") and "init_method" in where:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", {"linux": "lo", "darwin": "lo0"}[sys.platform])
     if backend == "nccl":
-        os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # a host that is shared may not have NVLink's multicast to spare
-        os.environ.setdefault("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false")  # ten lines a rank, each time
+        os.environ.setdefault(
+            "NCCL_NVLS_ENABLE", "0"
+        )  # a host that is shared may not have NVLink's multicast to spare
+        os.environ.setdefault(
+            "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false"
+        )  # ten lines a rank, each time
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
         where["device_id"] = torch.device("cuda", torch.cuda.current_device())
-    torch.distributed.init_process_group(backend, rank=rank, world_size=world_size,
-                                         timeout=datetime.timedelta(seconds=timeout_s + 60), **where)
+    torch.distributed.init_process_group(
+        backend,
+        rank=rank,
+        world_size=world_size,
+        timeout=datetime.timedelta(seconds=timeout_s + 60),
+        **where,
+    )
 
 
 def run(rank, world_size, backend, function, args, options):
@@ -75,7 +88,10 @@ def run(rank, world_size, backend, function, args, options):
     torch.manual_seed(0)
     torch.distributed.barrier()
     clock.start(_same_instant(on_gpu))
-    with clock.watching(args), torch.device("cuda", torch.cuda.current_device()) if on_gpu else contextlib.nullcontext():
+    with (
+        clock.watching(args),
+        torch.device("cuda", torch.cuda.current_device()) if on_gpu else contextlib.nullcontext(),
+    ):
         value = function(dist, *args)
     if on_gpu:
         torch.cuda.synchronize()
@@ -145,7 +161,9 @@ class Reporter:
 
     def _where(self):
         frame = outer(sys._current_frames()[self.main])
-        return "has not begun or has returned" if frame is None else f"is in {in_words(*place(frame))}"
+        return (
+            "has not begun or has returned" if frame is None else f"is in {in_words(*place(frame))}"
+        )
 
 
 class Lines(io.TextIOBase):

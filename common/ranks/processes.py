@@ -18,7 +18,14 @@ from common.ranks.copies import Returns
 from common.ranks.errors import RankFailed
 
 START_S = 120.0  # for PyTorch's import on a busy machine
-PRELOADED = ["numpy", "cloudpickle", "torch", "torch.distributed", "torch._dynamo", "common.ranks.process"]
+PRELOADED = [
+    "numpy",
+    "cloudpickle",
+    "torch",
+    "torch.distributed",
+    "torch._dynamo",
+    "common.ranks.process",
+]
 GRACE_S = 0.3  # in which the failure that came first may still be on its way
 
 
@@ -28,14 +35,25 @@ def run(function, args_by_rank, *, backend, timeout_s, **options):
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return _under_torchrun(function, args_by_rank, backend, timeout_s, options)
     if multiprocessing.current_process().daemon:
-        raise ValueError(f"machine={backend!r}: this is a rank's process already, which starts no others")
+        raise ValueError(
+            f"machine={backend!r}: this is a rank's process already, which starts no others"
+        )
     world_size = len(args_by_rank)
     if backend == "nccl" and torch.cuda.device_count() < world_size:
-        raise ValueError(f"machine='nccl': there are {torch.cuda.device_count()} GPUs for {world_size} ranks, one each")
+        raise ValueError(
+            f"machine='nccl': there are {torch.cuda.device_count()} GPUs for {world_size} ranks, one each"
+        )
     with tempfile.TemporaryDirectory() as folder:
-        job = {"world_size": world_size, "backend": backend, "timeout_s": timeout_s, "options": options,
-               "rendezvous": f"file://{folder}/rendezvous", "dtype": torch.get_default_dtype(), "sources": _sources(),
-               "environment": {"OMP_NUM_THREADS": "1"}}
+        job = {
+            "world_size": world_size,
+            "backend": backend,
+            "timeout_s": timeout_s,
+            "options": options,
+            "rendezvous": f"file://{folder}/rendezvous",
+            "dtype": torch.get_default_dtype(),
+            "sources": _sources(),
+            "environment": {"OMP_NUM_THREADS": "1"},
+        }
         jobs = [{**job, "packed": cloudpickle.dumps((function, args))} for args in args_by_rank]
         with _started(jobs) as ranks:
             answers = Watch(ranks, timeout_s).answers()
@@ -83,7 +101,11 @@ def _no_main():
 
 def _sources():
     """The texts of cells, which no file holds: for tracebacks there."""
-    return {name: entry for name, entry in linecache.cache.items() if len(entry) == 4 and not os.path.exists(name)}
+    return {
+        name: entry
+        for name, entry in linecache.cache.items()
+        if len(entry) == 4 and not os.path.exists(name)
+    }
 
 
 class RankTraceback(Exception):
@@ -122,8 +144,14 @@ class Watch:
     def _listen(self, deadline, until_silence=False):
         """Takes what the ranks tell; returns after the first message, or at the deadline."""
         while True:
-            waited_for = [self.connections[rank] for rank in range(len(self.children)) if rank not in self.gone]
-            heard = multiprocessing.connection.wait(waited_for, max(0.0, deadline - time.monotonic()))
+            waited_for = [
+                self.connections[rank]
+                for rank in range(len(self.children))
+                if rank not in self.gone
+            ]
+            heard = multiprocessing.connection.wait(
+                waited_for, max(0.0, deadline - time.monotonic())
+            )
             for connection in heard:
                 rank = self.connections.index(connection)
                 try:
@@ -151,7 +179,9 @@ class Watch:
         if self.gone:
             rank = min(self.gone)
             self.children[rank].join(10.0)
-            raise RankFailed(f"rank {rank} ended its process ({_ending(self.children[rank].exitcode)})")
+            raise RankFailed(
+                f"rank {rank} ended its process ({_ending(self.children[rank].exitcode)})"
+            )
         rank, (packed, text) = next(iter(self.failed.items()))
         try:
             error = Returns(packed).load()
@@ -169,8 +199,12 @@ class Watch:
         deadline = time.monotonic() + 2.0
         while len(self.places) < len(self.children) and time.monotonic() < deadline:
             self._listen(deadline)
-        told = ("has returned" if rank in self.done else self.places.get(rank, "is busy outside of Python")
-                for rank in range(len(self.children)))
+        told = (
+            "has returned"
+            if rank in self.done
+            else self.places.get(rank, "is busy outside of Python")
+            for rank in range(len(self.children))
+        )
         return "".join(f"\n  rank {rank} {place}" for rank, place in enumerate(told))
 
 
@@ -182,10 +216,14 @@ def _under_torchrun(function, args_by_rank, backend, timeout_s, options):
     """The run on the processes that torchrun has started, of which this is one; each of them returns the whole result."""
     rank, world_size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
     if len(args_by_rank) != world_size:
-        raise ValueError(f"world_size: {len(args_by_rank)}; torchrun has started {world_size} processes")
+        raise ValueError(
+            f"world_size: {len(args_by_rank)}; torchrun has started {world_size} processes"
+        )
     if not torch.distributed.is_initialized():
         process.join(rank, world_size, backend, timeout_s)
     function, args = cloudpickle.loads(cloudpickle.dumps((function, args_by_rank[rank])))
     answers = [None] * world_size
-    torch.distributed.all_gather_object(answers, process.run(rank, world_size, backend, function, args, options))
+    torch.distributed.all_gather_object(
+        answers, process.run(rank, world_size, backend, function, args, options)
+    )
     return _result(answers, backend)

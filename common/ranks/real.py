@@ -5,10 +5,26 @@ import torch.distributed
 from common.ranks.dist import Dist, GroupMember, P2POp
 
 MESSAGES = ("send", "recv", "isend", "irecv")
-COLLECTIVES = ("barrier", "broadcast", "reduce", "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_single",
-               "gather", "scatter", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single", "all_to_all",
-               "all_to_all_single")
-RENAMED = {"all_gather_into_tensor": "all_gather_single", "reduce_scatter_tensor": "reduce_scatter_single"}  # by PyTorch 2.13
+COLLECTIVES = (
+    "barrier",
+    "broadcast",
+    "reduce",
+    "all_reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_single",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "reduce_scatter_single",
+    "all_to_all",
+    "all_to_all_single",
+)
+RENAMED = {
+    "all_gather_into_tensor": "all_gather_single",
+    "reduce_scatter_tensor": "reduce_scatter_single",
+}  # by PyTorch 2.13
 
 
 class Notes:
@@ -64,7 +80,9 @@ class Real:
 
     def __init__(self, rank, world_size, clock, only=None):
         self._notes, self._groups = Notes(clock), {}
-        self._like = Dist(rank, world_size, self._notes, clock, carries=False)  # describes what is called
+        self._like = Dist(
+            rank, world_size, self._notes, clock, carries=False
+        )  # describes what is called
         self._allowed = Dist(rank, world_size, self._notes, clock, only)
         for name in MESSAGES:
             setattr(self, name, self._message(name))
@@ -92,14 +110,32 @@ class Real:
     def batch_isend_irecv(self, p2p_op_list):
         """As torch.distributed's."""
         like = self._like.batch_isend_irecv(
-            [P2POp(op.op, op.tensor, op.peer, self._told(op.group), op.tag, op.group_peer) if type(op) is P2POp else op
-             for op in p2p_op_list])
+            [
+                P2POp(op.op, op.tensor, op.peer, self._told(op.group), op.tag, op.group_peer)
+                if type(op) is P2POp
+                else op
+                for op in p2p_op_list
+            ]
+        )
         works = torch.distributed.batch_isend_irecv(
-            [torch.distributed.P2POp(getattr(torch.distributed, op.kind), op.tensor, op.peer, op.group, op.tag, op.group_peer)
-             for op in p2p_op_list])
+            [
+                torch.distributed.P2POp(
+                    getattr(torch.distributed, op.kind),
+                    op.tensor,
+                    op.peer,
+                    op.group,
+                    op.tag,
+                    op.group_peer,
+                )
+                for op in p2p_op_list
+            ]
+        )
         numbers = [work._number for work in like]
         if len(works) == len(numbers):
-            return [Handle(work, [number], self._notes) for work, number in zip(works, numbers, strict=True)]
+            return [
+                Handle(work, [number], self._notes)
+                for work, number in zip(works, numbers, strict=True)
+            ]
         return [Handle(work, numbers, self._notes) for work in works]  # NCCL has one handle for all
 
     def _message(self, name):
@@ -142,7 +178,11 @@ class Real:
             return None
         if value is torch.distributed.GroupMember.NON_GROUP_MEMBER:
             return GroupMember.NON_GROUP_MEMBER
-        return self._groups.get(value, value) if isinstance(value, torch.distributed.ProcessGroup) else value
+        return (
+            self._groups.get(value, value)
+            if isinstance(value, torch.distributed.ProcessGroup)
+            else value
+        )
 
 
 class Packed:
@@ -154,7 +194,11 @@ class Packed:
     def wait(self, *args, **kwargs):
         """As torch.distributed's."""
         self._work.wait(*args, **kwargs)
-        for tensor, piece in zip(self._tensors, self._received.split([each.numel() for each in self._tensors]), strict=True):
+        for tensor, piece in zip(
+            self._tensors,
+            self._received.split([each.numel() for each in self._tensors]),
+            strict=True,
+        ):
             tensor.detach().copy_(piece.view(tensor.shape))
         return True
 
@@ -173,7 +217,11 @@ def _all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=Fals
     sizes = [[tensor.numel() for tensor in each] for each in lists]
     sent = torch.cat([tensor.detach().flatten() for tensor in input_tensor_list])
     received = sent.new_empty(sum(sizes[0]))
-    work = Packed(dist.all_to_all_single(received, sent, *sizes, group, async_op=True), received, output_tensor_list)
+    work = Packed(
+        dist.all_to_all_single(received, sent, *sizes, group, async_op=True),
+        received,
+        output_tensor_list,
+    )
     if async_op:
         return work
     work.wait()

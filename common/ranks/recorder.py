@@ -129,7 +129,9 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         out = function(*args, **(kwargs or {}))
-        if len(sys.modules) != self.modules:  # what is imported on the way leaves cycles behind that hold the callers' frames
+        if (
+            len(sys.modules) != self.modules
+        ):  # what is imported on the way leaves cycles behind that hold the callers' frames
             gc.collect()
             self.modules = len(sys.modules)
         if not self.paused:
@@ -143,11 +145,16 @@ class Recorder(TorchDispatchMode):
 
     def _count_flops(self, function, args, kwargs, out):
         from torch.utils.flop_counter import flop_registry
+
         if count := flop_registry.get(function._overloadpacket):
             self.compute(count(*args, **kwargs, out_val=out) / self.flops_per_s)
 
     def _hold(self, tensor):
-        if not self.counts_live or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
+        if (
+            not self.counts_live
+            or type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+            or tensor.layout is not torch.strided
+        ):
             return  # a sparse tensor has no storage of its own
         storage = tensor.untyped_storage()
         key, count = storage._cdata, storage.nbytes()
@@ -169,7 +176,9 @@ class Recorder(TorchDispatchMode):
 
     def _note(self):
         now_s, points = self.now_s(), self.points
-        if len(points) > 1 and points[-2][0] == points[-1][0] == now_s:  # of one time the most and the last are kept
+        if (
+            len(points) > 1 and points[-2][0] == points[-1][0] == now_s
+        ):  # of one time the most and the last are kept
             points[-2:] = [(now_s, max(points[-2][1], points[-1][1])), (now_s, self.total)]
         elif points[-1] != (now_s, self.total):
             points.append((now_s, self.total))

@@ -71,7 +71,13 @@ class Rank(threading.Thread):
 
     def __init__(self, rank, world_size, conductor, packed, options):
         super().__init__(name=f"rank {rank}", daemon=True)
-        self.rank, self.world_size, self.conductor, self.packed, self.options = rank, world_size, conductor, packed, options
+        self.rank, self.world_size, self.conductor, self.packed, self.options = (
+            rank,
+            world_size,
+            conductor,
+            packed,
+            options,
+        )
         self.recorder = Recorder(options["flops_per_s"], options["live_bytes"])
         self.value = None
 
@@ -141,14 +147,25 @@ def run(function, args_by_rank, *, seed, alpha_s, beta_s_per_byte, timeout_s, **
             output.end()
     if conductor.problem is not None:
         raise conductor.problem
-    return [rank.value for rank in ranks], trace(network, [rank.recorder.report() for rank in ranks], "simulated")
+    return [rank.value for rank in ranks], trace(
+        network, [rank.recorder.report() for rank in ranks], "simulated"
+    )
 
 
 def trace(network, reports, machine):
     """The Trace of a run that is over."""
-    made = Trace(len(reports), machine, [max(clock_s, *_ends(report)) for clock_s, report in
-                                         zip(network.time_s, reports, strict=True)], network.messages,
-                 sorted(network.collectives, key=lambda call: (call.start_s, call.rank, call.group, call.number)))
+    made = Trace(
+        len(reports),
+        machine,
+        [
+            max(clock_s, *_ends(report))
+            for clock_s, report in zip(network.time_s, reports, strict=True)
+        ],
+        network.messages,
+        sorted(
+            network.collectives, key=lambda call: (call.start_s, call.rank, call.group, call.number)
+        ),
+    )
     made.add_reports(reports)
     return made
 
@@ -179,7 +196,9 @@ def _end(ranks):
             rank.join(max(0.0, deadline - time.monotonic()))
         for rank in ranks:
             if rank.is_alive():
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(rank.ident), ctypes.py_object(Stopped))
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(rank.ident), ctypes.py_object(Stopped)
+                )
 
 
 def _places(ranks):
@@ -187,6 +206,9 @@ def _places(ranks):
     frames, lines = sys._current_frames(), []
     for rank in ranks:
         frame = outer(frames.get(rank.ident))
-        lines.append(f"\n  rank {rank.rank} is not running" if frame is None else
-                     f"\n  rank {rank.rank} is in {in_words(*place(frame))}")
+        lines.append(
+            f"\n  rank {rank.rank} is not running"
+            if frame is None
+            else f"\n  rank {rank.rank} is in {in_words(*place(frame))}"
+        )
     return "".join(lines)

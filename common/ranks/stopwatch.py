@@ -37,7 +37,9 @@ class Stopwatch(Recorder):
         """Takes this long."""
         start = self.mark()
         self.sleep(seconds)
-        self.computed.append((name if name is not None else self.names[-1] if self.names else "", start, self.mark()))
+        self.computed.append(
+            (name if name is not None else self.names[-1] if self.names else "", start, self.mark())
+        )
 
     def sleep(self, seconds):
         """Keeps what computes busy."""
@@ -55,8 +57,10 @@ class Stopwatch(Recorder):
 
     def report(self):
         """What the rank noted, as plain data."""
-        return {name: [(label, self.read(start), self.read(end)) for label, start, end in spans]
-                for name, spans in (("compute", self.computed), ("spans", self.spans))} | {"live_bytes": self.points}
+        return {
+            name: [(label, self.read(start), self.read(end)) for label, start, end in spans]
+            for name, spans in (("compute", self.computed), ("spans", self.spans))
+        } | {"live_bytes": self.points}
 
 
 class CudaStopwatch(Stopwatch):

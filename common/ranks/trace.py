@@ -99,7 +99,10 @@ class Trace:
     @property
     def compute_s(self):
         """Seconds that each rank computed: a list by rank."""
-        return [sum(span.duration_s for span in self.compute if span.rank == rank) for rank in range(self.world_size)]
+        return [
+            sum(span.duration_s for span in self.compute if span.rank == rank)
+            for rank in range(self.world_size)
+        ]
 
     @property
     def idle_share(self):
@@ -134,8 +137,10 @@ class Trace:
         counts = [0.0] * self.world_size
         for message in self.messages:
             length_s = message.end_s - message.start_s
-            within_s = sum(max(0.0, min(end_s, message.end_s) - max(start_s, message.start_s))
-                           for start_s, end_s in busy[message.src])
+            within_s = sum(
+                max(0.0, min(end_s, message.end_s) - max(start_s, message.start_s))
+                for start_s, end_s in busy[message.src]
+            )
             counts[message.src] += message.bytes * within_s / length_s if length_s else 0.0
         return counts
 
@@ -154,13 +159,18 @@ class Trace:
     def from_dict(cls, data):
         """The trace that as_dict made this of."""
         kinds = {"messages": Message, "collectives": Collective, "compute": Span, "spans": Span}
-        made = {name: [kinds[name](**item) for item in items] for name, items in data.items() if name in kinds}
+        made = {
+            name: [kinds[name](**item) for item in items]
+            for name, items in data.items()
+            if name in kinds
+        }
         points = [[tuple(point) for point in rank] for rank in data["live_bytes"]]
         return cls(**{**data, **made, "live_bytes": points})
 
     def draw(self, **options):
         """Axes with a line a rank: what it computes, sends and receives, and when it idles; see `draw.timeline`."""
         from common.ranks import draw
+
         return draw.timeline(self, **options)
 
     def _by_rank(self, side):
@@ -174,4 +184,5 @@ def _named(spans, name, rank):
     def fits(span):
         same = span.name.startswith(name[:-1]) if name.endswith("*") else span.name == name
         return same and rank in (None, span.rank)
+
     return sorted(filter(fits, spans), key=lambda span: (span.start_s, span.rank))

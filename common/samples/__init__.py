@@ -2,6 +2,7 @@
 
 A damaged or changed file is refused: every number that a lab quotes belongs to exactly this data.
 """
+
 import gzip
 import hashlib
 import io
@@ -18,6 +19,7 @@ FOLDER = Path(__file__).parent
 @dataclass(frozen=True)
 class Sample:
     """A file of this folder: where it is from, under which licence, and its hash."""
+
     file: str
     source: str
     licence: str
@@ -29,26 +31,30 @@ DIGITS = Sample(
     "E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits (1998), the test set; UCI Machine Learning "
     "Repository, https://doi.org/10.24432/C50P49; this file: sklearn/datasets/data/digits.csv.gz of scikit-learn 1.9.1",
     "CC BY 4.0",
-    "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22")
+    "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
+)
 
 PHOTOGRAPH = Sample(
     "camera.png",
     "Lav Varshney, the image `camera` of scikit-image 0.26.0 (skimage/data/camera.png), each 2×2 pixels averaged",
     "CC0",
-    "60f5b56f4528d9853efe8ee4dc42ef32f48463e656fd3b8bb7f902a9a60c1fce")
+    "60f5b56f4528d9853efe8ee4dc42ef32f48463e656fd3b8bb7f902a9a60c1fce",
+)
 
 NOVEL = Sample(
     "pride_and_prejudice.txt.xz",
     "Jane Austen, Pride and Prejudice (1813); the lines of Project Gutenberg's text in the R package janeaustenr 1.0.0 "
     "(cran.r-project.org/package=janeaustenr)",
     "public domain; the collection is MIT, © 2016-2017 Julia Silge",
-    "b1bb98fb36a1bdf4086d4a5aab7822017a9be9b63a761264ea99ec746fd98ab2")
+    "b1bb98fb36a1bdf4086d4a5aab7822017a9be9b63a761264ea99ec746fd98ab2",
+)
 
 MATMULS = Sample(
     "matmul_configurations.json",
     "measured on an NVIDIA H200 by benchmarks/matmul_configurations.py of this repository",
     "MIT, as the course",
-    "2253fc2373a33b318123734e3241bef5429807e3333b73c37665cbb3bebbf5b0")
+    "2253fc2373a33b318123734e3241bef5429807e3333b73c37665cbb3bebbf5b0",
+)
 
 
 def digits():
@@ -86,6 +92,8 @@ def _read(sample, folder=FOLDER):
     """The bytes of a sample's file; ValueError unless they are the ones that the hash was taken from."""
     data = (folder / sample.file).read_bytes()
     if hashlib.sha256(data).hexdigest() != sample.sha256:
-        raise ValueError(f"{folder / sample.file} ({len(data):,} bytes) is not the file that came with the course: "
-                         "restore it with `git checkout common/samples`")
+        raise ValueError(
+            f"{folder / sample.file} ({len(data):,} bytes) is not the file that came with the course: "
+            "restore it with `git checkout common/samples`"
+        )
     return data

@@ -27,7 +27,7 @@ move them out of a loop, or leave out those whose values are not used. Two threa
 between them, or both are atomic, or a fence and an atomic update hand over the one to the other.
 """
 
-from common.simt.errors import (
+from common.kernels.errors import (
     BarrierError,
     KernelError,
     LaunchError,
@@ -39,8 +39,19 @@ from common.simt.kernel import Kernel, as_kernel, jit
 from common.simt.report import Report
 from common.simt.text import compile_source
 
-__all__ = ["BarrierError", "Kernel", "KernelError", "LaunchError", "OutOfBoundsError", "Report", "ThreadError",
-           "UnwrittenError", "compile_source", "count", "jit"]
+__all__ = [
+    "BarrierError",
+    "Kernel",
+    "KernelError",
+    "LaunchError",
+    "OutOfBoundsError",
+    "Report",
+    "ThreadError",
+    "UnwrittenError",
+    "compile_source",
+    "count",
+    "jit",
+]
 
 
 def count(kernel, grid, block, *arguments, shared_bytes=0, seed=None, traced_block=0):
@@ -50,6 +61,12 @@ def count(kernel, grid, block, *arguments, shared_bytes=0, seed=None, traced_blo
     seed: of the order in which blocks and warps run, another one each time if None. traced_block: number of the block whose
     accesses report.draw() can show.
     """
-    if hasattr(kernel, "run_apart"):  # a grader's stand-in for a kernel that it must not run in this process
-        return Report.from_dict(kernel.run_apart("simt", grid, block, *arguments, shared_bytes=shared_bytes, seed=seed))
-    return as_kernel(kernel).count(grid, block, *arguments, shared_bytes=shared_bytes, seed=seed, traced_block=traced_block)
+    if hasattr(
+        kernel, "run_apart"
+    ):  # a grader's stand-in for a kernel that it must not run in this process
+        return Report.from_dict(
+            kernel.run_apart("simt", grid, block, *arguments, shared_bytes=shared_bytes, seed=seed)
+        )
+    return as_kernel(kernel).count(
+        grid, block, *arguments, shared_bytes=shared_bytes, seed=seed, traced_block=traced_block
+    )

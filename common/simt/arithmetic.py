@@ -9,15 +9,19 @@ import math
 
 import numpy as np
 
-LOW, HIGH, SPAN = -2**63, 2**63, 2**64
+LOW, HIGH, SPAN = -(2**63), 2**63, 2**64
 
-FLOAT32 = memoryview(bytearray(4)).cast("f")  # a number written here and read back is rounded to float32
+FLOAT32 = memoryview(bytearray(4)).cast(
+    "f"
+)  # a number written here and read back is rounded to float32
 
 
 def to_float32(x):
     """The nearest float32; from a whole number directly, not by way of float64, which would round twice."""
-    if isinstance(x, int) and not -2**53 <= x <= 2**53:
-        return float(np.int64(x).astype(np.float32) if x < HIGH else np.uint64(x).astype(np.float32))
+    if isinstance(x, int) and not -(2**53) <= x <= 2**53:
+        return float(
+            np.int64(x).astype(np.float32) if x < HIGH else np.uint64(x).astype(np.float32)
+        )
     FLOAT32[0] = x
     return FLOAT32[0]
 
@@ -117,12 +121,14 @@ def maximum(x, y):
 
 def _total(function, numpy_function):
     """function without its exceptions: where Python raises, the infinity or NaN that NumPy gives."""
+
     def total(*numbers):
         try:
             return function(*numbers)
         except (ValueError, OverflowError, ZeroDivisionError):
             with np.errstate(all="ignore"):
                 return float(numpy_function(*(np.float64(x) for x in numbers)))
+
     return total
 
 
@@ -130,11 +136,37 @@ def _whole(function):
     return _total(lambda x: float(function(x)), lambda x: x)  # of an infinity or NaN: itself
 
 
-FUNCTIONS = {name: _total(getattr(math, name), getattr(np, numpy_name)) for name, numpy_name in dict(
-    sqrt="sqrt", exp="exp", exp2="exp2", expm1="expm1", log="log", log2="log2", log10="log10", log1p="log1p", sin="sin",
-    cos="cos", tan="tan", asin="arcsin", acos="arccos", atan="arctan", sinh="sinh", cosh="cosh", tanh="tanh",
-    asinh="arcsinh", acosh="arccosh", atanh="arctanh", fabs="abs", pow="power", fmod="fmod", atan2="arctan2",
-    hypot="hypot", copysign="copysign").items()}
+FUNCTIONS = {
+    name: _total(getattr(math, name), getattr(np, numpy_name))
+    for name, numpy_name in dict(
+        sqrt="sqrt",
+        exp="exp",
+        exp2="exp2",
+        expm1="expm1",
+        log="log",
+        log2="log2",
+        log10="log10",
+        log1p="log1p",
+        sin="sin",
+        cos="cos",
+        tan="tan",
+        asin="arcsin",
+        acos="arccos",
+        atan="arctan",
+        sinh="sinh",
+        cosh="cosh",
+        tanh="tanh",
+        asinh="arcsinh",
+        acosh="arccosh",
+        atanh="arctanh",
+        fabs="abs",
+        pow="power",
+        fmod="fmod",
+        atan2="arctan2",
+        hypot="hypot",
+        copysign="copysign",
+    ).items()
+}
 FUNCTIONS |= {name: _whole(getattr(math, name)) for name in ("floor", "ceil", "trunc")}
 FUNCTIONS |= {"erf": math.erf, "erfc": math.erfc, "cbrt": math.cbrt}
 OF_TWO = ("pow", "fmod", "atan2", "hypot", "copysign")
@@ -162,4 +194,3 @@ def first_one(x, bits):
 
 def reversed_bits(x, bits):
     return int(f"{x & ((1 << bits) - 1):0{bits}b}"[::-1], 2)
-

@@ -5,19 +5,32 @@ import math
 
 from common.simt import arithmetic, dtypes
 from common.simt.dtypes import Array, Tuple
-from common.simt.expressions import Expressions, Static, Value, constant, dtype_name, either, held, integer
+from common.simt.expressions import (
+    Expressions,
+    Static,
+    Value,
+    constant,
+    dtype_name,
+    either,
+    held,
+    integer,
+)
 
 AXES = "xyz"
 VOTES = {"all_sync": "bool", "any_sync": "bool", "eq_sync": "bool", "ballot_sync": "int32"}
 SHUFFLES = ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
 WHOLE = ("int32", "int64", "uint32", "uint64")
 ATOMIC_TYPES = {
-    **dict.fromkeys(("add", "sub", "max", "min", "nanmax", "nanmin"), (*WHOLE, "float32", "float64")),
+    **dict.fromkeys(
+        ("add", "sub", "max", "min", "nanmax", "nanmin"), (*WHOLE, "float32", "float64")
+    ),
     **dict.fromkeys(("and_", "or_", "xor", "exch", "cas", "compare_and_swap"), WHOLE),
     **dict.fromkeys(("inc", "dec"), ("uint32", "uint64")),
 }
-KNOWN_OF_CUDA = ("grid, gridsize, the indices, shared, local, const, atomic, syncthreads and its kin, syncwarp, shfl_*_sync, "
-                 "the votes, popc, clz, ffs and brev")
+KNOWN_OF_CUDA = (
+    "grid, gridsize, the indices, shared, local, const, atomic, syncthreads and its kin, syncwarp, shfl_*_sync, "
+    "the votes, popc, clz, ffs and brev"
+)
 FENCES = ("threadfence", "threadfence_block", "threadfence_system")
 BITS = {"popc": "count_ones", "clz": "leading_zeros", "ffs": "first_one", "brev": "reversed_bits"}
 OF_NUMPY = {"minimum": "min", "maximum": "max", "abs": "abs", "power": "pow"}
@@ -41,8 +54,12 @@ class Calls(Expressions):
         if len(axis) != 1 or axis not in AXES:
             return None
         block, grid = program.block[AXES.index(axis)], program.grid[AXES.index(axis)]
-        code, low, high = {"threadIdx": (f"t{axis}", 0, block - 1), "blockIdx": (f"b{axis}", 0, grid - 1),
-                           "blockDim": (str(block), block, block), "gridDim": (str(grid), grid, grid)}.get(name, (None, 0, 0))
+        code, low, high = {
+            "threadIdx": (f"t{axis}", 0, block - 1),
+            "blockIdx": (f"b{axis}", 0, grid - 1),
+            "blockDim": (str(block), block, block),
+            "gridDim": (str(grid), grid, grid),
+        }.get(name, (None, 0, 0))
         return code and integer(code, "int32", (low, high))
 
     def _Call(self, node):
@@ -66,9 +83,15 @@ class Calls(Expressions):
             return self._atomic(node, name)
         instead = OF_NUMPY.get(name, f"math.{name}" if name in arithmetic.FUNCTIONS else "")
         if module == "numpy" and instead:
-            self.refuse(node, f"{callee.name} is not known to the simulator; a thread has single numbers: {instead}(...)")
-        self.refuse(node, f"{callee.name} is not known to the simulator; it knows the thread's indices, shared, local and "
-                          "constant arrays, barriers, atomics, warp shuffles and votes, and the functions of math")
+            self.refuse(
+                node,
+                f"{callee.name} is not known to the simulator; a thread has single numbers: {instead}(...)",
+            )
+        self.refuse(
+            node,
+            f"{callee.name} is not known to the simulator; it knows the thread's indices, shared, local and "
+            "constant arrays, barriers, atomics, warp shuffles and votes, and the functions of math",
+        )
 
     def arguments(self, node, names):
         """The nodes of a call's arguments by name; all are wanted."""
@@ -78,20 +101,29 @@ class Calls(Expressions):
                 self.refuse(node, f"`{ast.unparse(node.func)}` takes ({', '.join(names)})")
             given[keyword.arg] = keyword.value
         if len(node.args) > len(names) or len(given) != len(names):
-            self.refuse(node, f"`{ast.unparse(node.func)}` takes ({', '.join(names)}), and "
-                              f"{len(node.args) + len(node.keywords)} arguments were given")
+            self.refuse(
+                node,
+                f"`{ast.unparse(node.func)}` takes ({', '.join(names)}), and "
+                f"{len(node.args) + len(node.keywords)} arguments were given",
+            )
         return [given[name] for name in names]
 
     def numbers(self, node, *counts):
         """The values of a call's arguments, all numbers, of one of these counts."""
         if node.keywords or len(node.args) not in counts:
-            self.refuse(node, f"`{ast.unparse(node.func)}` takes {' or '.join(map(str, counts))} arguments, without names")
+            self.refuse(
+                node,
+                f"`{ast.unparse(node.func)}` takes {' or '.join(map(str, counts))} arguments, without names",
+            )
         return [self.number(argument) for argument in node.args]
 
     def whole(self, node, value, what):
         """Code of a value that must be a whole number."""
         if not dtypes.is_integer(value.type) or value.type == "bool":
-            self.refuse(node, f"{what} is a whole number, and this is {value.type}; convert it with int(...)")
+            self.refuse(
+                node,
+                f"{what} is a whole number, and this is {value.type}; convert it with int(...)",
+            )
         return self.exact(value).code
 
     # --- built-in functions and math
@@ -127,7 +159,9 @@ class Calls(Expressions):
             return Value(value.type, (f"abs({value.code})",))
         kind = "int64" if value.type == "bool" else value.type
         value = self.exact(value)
-        return self.cast(integer(f"abs({value.code})", "int64", (0, max(map(abs, value.span)))), kind)
+        return self.cast(
+            integer(f"abs({value.code})", "int64", (0, max(map(abs, value.span)))), kind
+        )
 
     def _call_round(self, node):
         (value,) = self.numbers(node, 1)
@@ -146,7 +180,9 @@ class Calls(Expressions):
 
     def _extreme(self, node, name):
         if len(node.args) < 2:
-            self.refuse(node, f"{node.func.id} takes two numbers or more; over an array, write a loop")
+            self.refuse(
+                node, f"{node.func.id} takes two numbers or more; over an array, write a loop"
+            )
         result, *others = self.numbers(node, len(node.args))
         for other in others:
             self.steps += 1
@@ -166,7 +202,10 @@ class Calls(Expressions):
             return integer(f"{name}({self.cast(values[0], 'float64').code})", "bool")
         self.count_flop()
         if len(values) == 1 and values[0].type == "float16":
-            self.refuse(node, f"math.{name} does not take a float16; convert it, float32({ast.unparse(node.args[0])})")
+            self.refuse(
+                node,
+                f"math.{name} does not take a float16; convert it, float32({ast.unparse(node.args[0])})",
+            )
         kind = values[0].type if values[0].type == "float32" else "float64"
         if len(values) == 2:
             kind = dtypes.of_function(name, values[0].type, values[1].type)
@@ -177,31 +216,48 @@ class Calls(Expressions):
 
     def _call_cuda_grid(self, node):
         grid, block = self.program.grid, self.program.block
-        return self._over_axes(node, lambda axis, i: integer(
-            f"(b{axis} * {block[i]} + t{axis})", span=(0, grid[i] * block[i] - 1)))
+        return self._over_axes(
+            node,
+            lambda axis, i: integer(
+                f"(b{axis} * {block[i]} + t{axis})", span=(0, grid[i] * block[i] - 1)
+            ),
+        )
 
     def _call_cuda_gridsize(self, node):
-        sizes = [grid * block for grid, block in zip(self.program.grid, self.program.block, strict=True)]
-        return self._over_axes(node, lambda axis, i: integer(str(sizes[i]), span=(sizes[i], sizes[i])))
+        sizes = [
+            grid * block for grid, block in zip(self.program.grid, self.program.block, strict=True)
+        ]
+        return self._over_axes(
+            node, lambda axis, i: integer(str(sizes[i]), span=(sizes[i], sizes[i]))
+        )
 
     def _over_axes(self, node, value):
         (count,) = self.numbers(node, 1)
         if type(count.constant) is not int or not 1 <= count.constant <= 3:
             self.refuse(node, f"`{ast.unparse(node.func)}` takes 1, 2 or 3, written as a number")
-        values = [value(axis, i) for i, axis in enumerate(AXES[:count.constant])]
+        values = [value(axis, i) for i, axis in enumerate(AXES[: count.constant])]
         return values[0] if len(values) == 1 else self._tuple(values)
 
     def _cuda(self, node, name):
         if name in VOTES:
             mask, predicate = self.numbers(node, 2)
             if not dtypes.is_integer(predicate.type):
-                self.refuse(node, f"the predicate of cuda.{name} is a whole number or a bool, and this is {predicate.type}")
+                self.refuse(
+                    node,
+                    f"the predicate of cuda.{name} is a whole number or a bool, and this is {predicate.type}",
+                )
             return self._exchange(node, name, mask, predicate, VOTES[name])
         if name in SHUFFLES:
             return self._shuffle(node, name)
         if name in ("match_any_sync", "match_all_sync"):
             mask, value = self.numbers(node, 2)
-            return self._exchange(node, name, mask, value, "int32" if name == "match_any_sync" else Tuple(("int32", "bool")))
+            return self._exchange(
+                node,
+                name,
+                mask,
+                value,
+                "int32" if name == "match_any_sync" else Tuple(("int32", "bool")),
+            )
         if name in BITS:
             return self._bits(node, name)
         if name in FENCES:
@@ -222,7 +278,10 @@ class Calls(Expressions):
         if name == "brev":  # Numba's takes a uint64, or what is left of anything else in 32 bits
             width = 64 if value.type == "uint64" else 32
         result = self.temporary(f"{BITS[name]}({code}, {width})")
-        return integer(result, {"brev": "uint64" if width == 64 else "uint32", "ffs": "uint32"}.get(name, value.type))
+        return integer(
+            result,
+            {"brev": "uint64" if width == 64 else "uint32", "ffs": "uint32"}.get(name, value.type),
+        )
 
     # --- waiting for each other
 
@@ -241,9 +300,14 @@ class Calls(Expressions):
     def _counting_barrier(self, node):
         (predicate,) = self.numbers(node, 1)
         name = node.func.attr
-        return integer(self.suspend(node, name, self.whole(node, predicate, f"the predicate of cuda.{name}")), "int32")
+        return integer(
+            self.suspend(node, name, self.whole(node, predicate, f"the predicate of cuda.{name}")),
+            "int32",
+        )
 
-    _call_cuda_syncthreads_count = _call_cuda_syncthreads_and = _call_cuda_syncthreads_or = _counting_barrier
+    _call_cuda_syncthreads_count = _call_cuda_syncthreads_and = _call_cuda_syncthreads_or = (
+        _counting_barrier
+    )
 
     def _call_cuda_syncwarp(self, node):
         mask = self.numbers(node, 0, 1)
@@ -265,7 +329,10 @@ class Calls(Expressions):
     def _shuffle(self, node, name):
         mask, value, other = self.numbers(node, 3)
         if value.type not in ("int32", "int64", "float32", "float64"):
-            self.refuse(node, f"cuda.{name} moves int32, int64, float32 and float64, and this is {value.type}; convert it")
+            self.refuse(
+                node,
+                f"cuda.{name} moves int32, int64, float32 and float64, and this is {value.type}; convert it",
+            )
         source = self.whole(node, other, f"the third argument of cuda.{name}")
         return self._exchange(node, name, mask, value, value.type, source)
 
@@ -277,16 +344,31 @@ class Calls(Expressions):
             names = ["ary", "idx", "old", "val"] if name == "cas" else ["ary", "old", "val"]
         given = dict(zip(names, self.arguments(node, names), strict=True))
         base = self.expression(given["ary"])
-        if not isinstance(base.type, Array) or base.type.space not in ("global", "shared") or not base.type.writable:
+        if (
+            not isinstance(base.type, Array)
+            or base.type.space not in ("global", "shared")
+            or not base.type.writable
+        ):
             self.refuse(node, f"cuda.atomic.{name} works on an array in global or shared memory")
         if base.type.dtype not in ATOMIC_TYPES[name]:
-            self.refuse(node, f"cuda.atomic.{name} works on {', '.join(ATOMIC_TYPES[name])}, and this array holds "
-                              f"{base.type.dtype}")
+            self.refuse(
+                node,
+                f"cuda.atomic.{name} works on {', '.join(ATOMIC_TYPES[name])}, and this array holds "
+                f"{base.type.dtype}",
+            )
         indices = self.indices(node, base, given.get("idx", ast.Constant(0, lineno=node.lineno)))
         if len(indices) != len(base.type.shape):
-            self.refuse(node, f"cuda.atomic.{name} needs {len(base.type.shape)} indices here, as a tuple")
-        operands = [self.cast(self.number(given[key]), base.type.dtype) for key in ("old", "val") if key in given]
-        access = self.program.kept(node, ast.copy_location(ast.Subscript(given["ary"], given.get("idx")), node))
+            self.refuse(
+                node, f"cuda.atomic.{name} needs {len(base.type.shape)} indices here, as a tuple"
+            )
+        operands = [
+            self.cast(self.number(given[key]), base.type.dtype)
+            for key in ("old", "val")
+            if key in given
+        ]
+        access = self.program.kept(
+            node, ast.copy_location(ast.Subscript(given["ary"], given.get("idx")), node)
+        )
         place = self.place(access, base, indices, "atomic")
         cells = f"{base.type.space}_cells"
         old = self.temporary(f"{cells}[{place}]")
@@ -303,13 +385,27 @@ class Calls(Expressions):
         if operator:
             return self.operate(operator, old, value, node)
         if name in ("max", "min", "nanmax", "nanmin"):
-            return Value(kind, (f"{name.removeprefix('nan')}imum({old.code}, {value.code})",), None, old.span)
+            return Value(
+                kind, (f"{name.removeprefix('nan')}imum({old.code}, {value.code})",), None, old.span
+            )
         if name in ("cas", "compare_and_swap"):
-            return Value(kind, (f"({value.code} if {old.code} == {operands[0].code} else {old.code})",), None, old.span)
+            return Value(
+                kind,
+                (f"({value.code} if {old.code} == {operands[0].code} else {old.code})",),
+                None,
+                old.span,
+            )
         if name == "inc":
-            return Value(kind, (f"(0 if {old.code} >= {value.code} else {old.code} + 1)",), None, old.span)
+            return Value(
+                kind, (f"(0 if {old.code} >= {value.code} else {old.code} + 1)",), None, old.span
+            )
         if name == "dec":
-            return Value(kind, (f"({value.code} if not 0 < {old.code} <= {value.code} else {old.code} - 1)",), None, old.span)
+            return Value(
+                kind,
+                (f"({value.code} if not 0 < {old.code} <= {value.code} else {old.code} - 1)",),
+                None,
+                old.span,
+            )
         return value  # exch
 
     # --- memory
@@ -317,14 +413,21 @@ class Calls(Expressions):
     def _array_call(self, node):
         shape_node, dtype_node = self.arguments(node, ["shape", "dtype"])
         dtype = self.meaning(dtype_node)
-        name = dtype.name if isinstance(dtype, Static) and dtype.kind == "dtype" else dtype_name(getattr(dtype, "name", ""))
+        name = (
+            dtype.name
+            if isinstance(dtype, Static) and dtype.kind == "dtype"
+            else dtype_name(getattr(dtype, "name", ""))
+        )
         if not name:
             self.refuse(node, f"`{ast.unparse(dtype_node)}` is no dtype; name one, such as float32")
         shape = self.expression(shape_node).constant
         shape = shape if type(shape) is tuple else (shape,)
         if not all(type(length) is int and length >= 0 for length in shape):
-            self.refuse(node, f"the shape `{ast.unparse(shape_node)}` must be numbers known before the run, each written out "
-                              "or a constant's name; Numba computes nothing here, so write PITCH = TILE + 1 before the kernel")
+            self.refuse(
+                node,
+                f"the shape `{ast.unparse(shape_node)}` must be numbers known before the run, each written out "
+                "or a constant's name; Numba computes nothing here, so write PITCH = TILE + 1 before the kernel",
+            )
         return shape, name
 
     def _call_cuda_shared_array(self, node):
@@ -339,13 +442,21 @@ class Calls(Expressions):
 
     def _call_cuda_local_array(self, node):
         shape, dtype = self._array_call(node)
-        return self._fresh_array(dtype, "local", shape, self.program.reserve_local(self, node, dtype, math.prod(shape)))
+        return self._fresh_array(
+            dtype, "local", shape, self.program.reserve_local(self, node, dtype, math.prod(shape))
+        )
 
     def _call_cuda_const_array_like(self, node):
         (argument,) = self.arguments(node, ["ary"])
         table = self.meaning(argument)
-        if not isinstance(table, Static) or table.kind != "table" or table.thing.dtype.name not in dtypes.SCALARS:
-            self.refuse(node, "cuda.const.array_like takes a NumPy array that stands outside of the kernel")
+        if (
+            not isinstance(table, Static)
+            or table.kind != "table"
+            or table.thing.dtype.name not in dtypes.SCALARS
+        ):
+            self.refuse(
+                node, "cuda.const.array_like takes a NumPy array that stands outside of the kernel"
+            )
         place = self.program.reserve_constant(self, node, table.name, table.thing)
         return self._fresh_array(table.thing.dtype.name, "constant", table.thing.shape, place)
 
@@ -359,9 +470,14 @@ class Calls(Expressions):
 
     def call_device_function(self, node, function):
         """The value that a device function returns, called here with arguments of these types."""
-        values = [self.exact(self.expression(argument)) for argument in self.arguments(node, function.parameters)]
+        values = [
+            self.exact(self.expression(argument))
+            for argument in self.arguments(node, function.parameters)
+        ]
         self.steps += 1
-        number, kind = self.program.specialise(function, tuple(value.type for value in values), node, self)
+        number, kind = self.program.specialise(
+            function, tuple(value.type for value in values), node, self
+        )
         codes = [code for value in values for code in value.codes]
         if self.program.counting:
             site = self.program.site(self, node, "call")

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common.kernels.errors import ThreadError
 from common.simt import dtypes
-from common.simt.errors import ThreadError
 from common.simt.order import Fence, HandOvers
 
 SECTOR_BYTES, WORD_BYTES, BANKS, WARP = 32, 4, 32, 32
@@ -49,7 +49,9 @@ class Iterations(dict):
 
     def __missing__(self, iteration):
         if self.paths.count >= MAX_PATHS:
-            raise ThreadError(f"more than {MAX_PATHS:,} different iterations of loops: does a loop of this kernel never end?")
+            raise ThreadError(
+                f"more than {MAX_PATHS:,} different iterations of loops: does a loop of this kernel never end?"
+            )
         self[iteration] = self.paths.count * THREADS
         self.paths.count += 1
         return self[iteration]
@@ -66,7 +68,9 @@ class Counts:
     divergent: int = 0  # of a branch: warp instructions whose lanes went both ways
 
 
-Accesses = namedtuple("Accesses", "place thread block epoch time kind site key")  # equally long arrays
+Accesses = namedtuple(
+    "Accesses", "place thread block epoch time kind site key"
+)  # equally long arrays
 
 
 class Marked(array):
@@ -86,16 +90,27 @@ class Recorder:
     def __init__(self, program, traced_block=0):
         self.program, self.paths, self.traced_block = program, Paths(), traced_block
         self.warps = -(-(program.block[0] * program.block[1] * program.block[2]) // WARP)
-        self.keys, self.places = ([self._log(site, before) for site in program.sites] for before in (True, False))
+        self.keys, self.places = (
+            [self._log(site, before) for site in program.sites] for before in (True, False)
+        )
         self.counts = [Counts() for _ in program.sites]
-        self.steps = np.zeros(program.grid[0] * program.grid[1] * program.grid[2] * self.warps, np.int64)
+        self.steps = np.zeros(
+            program.grid[0] * program.grid[1] * program.grid[2] * self.warps, np.int64
+        )
         self.races = {}  # (between blocks, pair of sites): (an example's two accesses, the words' places)
         self.global_accesses, self.trace, self.unwritten = [], [], {}
         self.epoch = self.phase = self.time = 0  # time: how many marks were counted
-        self.marks, self.ends = [], []  # (epoch, phase) of each stretch between two marks; how long each log was at its end
+        self.marks, self.ends = (
+            [],
+            [],
+        )  # (epoch, phase) of each stretch between two marks; how long each log was at its end
         self.fences = []
         self.blocks = []  # (block, number of marks at its end)
-        self.logging = [site.number for site in program.sites if site.kind in ("run", "after", "stay", "leave", *KINDS)]
+        self.logging = [
+            site.number
+            for site in program.sites
+            if site.kind in ("run", "after", "stay", "leave", *KINDS)
+        ]
 
     def _log(self, site, before):
         if not self.program.fences or site.kind != "atomic":
@@ -129,7 +144,9 @@ class Recorder:
 
     def fence(self, block, thread, reaches_all):
         """A thread has called a fence; for its block alone, or reaches_all."""
-        self.fences.append(Fence(block, thread, self.epoch, self.time + len(self.marks), reaches_all))
+        self.fences.append(
+            Fence(block, thread, self.epoch, self.time + len(self.marks), reaches_all)
+        )
         self._mark()
 
     def end_of_block(self, block):
@@ -156,14 +173,26 @@ class Recorder:
             site, stretch = self.program.sites[number], stretches[:, column]
             keys = np.array(self.keys[number], np.int64)
             del self.keys[number][:]
-            instructions = np.repeat(block_of_mark, stretch) * (self.paths.count * WARP) + (keys >> 5)
+            instructions = np.repeat(block_of_mark, stretch) * (self.paths.count * WARP) + (
+                keys >> 5
+            )
             if site.kind in KINDS:
                 places = np.array(self.places[number], np.int64)
                 del self.places[number][:]
                 self._count_accesses(site, instructions, keys % WARP, places)
-                accesses.append(Accesses(places, keys % THREADS, *(np.repeat(of_mark, stretch) for of_mark in (
-                    block_of_mark, epoch_of_mark, time_of_mark)), np.full(len(keys), KINDS[site.kind]),
-                    np.full(len(keys), number), keys))
+                accesses.append(
+                    Accesses(
+                        places,
+                        keys % THREADS,
+                        *(
+                            np.repeat(of_mark, stretch)
+                            for of_mark in (block_of_mark, epoch_of_mark, time_of_mark)
+                        ),
+                        np.full(len(keys), KINDS[site.kind]),
+                        np.full(len(keys), number),
+                        keys,
+                    )
+                )
             else:
                 branches[number] = self._count_run(site, instructions, len(keys))
         self._count_divergence(branches)
@@ -181,7 +210,9 @@ class Recorder:
             counts.sectors += len(groups)
             counts.requests += changes(groups)
         else:
-            groups, words = distinct(halves(instructions, lanes, places, size), places * size // WORD_BYTES)
+            groups, words = distinct(
+                halves(instructions, lanes, places, size), places * size // WORD_BYTES
+            )
             counts.requests += changes(groups // 2)
             if size > WORD_BYTES:  # an element of 8 bytes is two words, in neighbouring banks
                 groups, words = np.repeat(groups, 2), np.repeat(words, 2)
@@ -208,9 +239,15 @@ class Recorder:
     # --- races
 
     def _find_races(self, accesses, phase_of_mark):
-        hand_overs = self._hand_overs([fence for fence in self.fences if fence.time >= self.time], accesses)
+        hand_overs = self._hand_overs(
+            [fence for fence in self.fences if fence.time >= self.time], accesses
+        )
         for space in ("shared", "global"):
-            chosen = [each for each in accesses if len(each.site) and self.program.sites[each.site[0]].space == space]
+            chosen = [
+                each
+                for each in accesses
+                if len(each.site) and self.program.sites[each.site[0]].space == space
+            ]
             if not chosen:
                 continue
             table = joined(chosen)
@@ -229,7 +266,9 @@ class Recorder:
         warp, phase = table.thread // WARP, phase_of_mark[table.time - self.time]
         same_word = (table.epoch, table.place)
         self._add_races(table, conflicts(table, same_word, warp, hand_overs))
-        self._add_races(table, conflicts(table, (*same_word, warp, phase), table.thread, hand_overs))
+        self._add_races(
+            table, conflicts(table, (*same_word, warp, phase), table.thread, hand_overs)
+        )
 
     def _hand_overs(self, fences, tables):
         """What these fences and the atomic ones of these accesses hand over; None where there are none."""
@@ -237,7 +276,11 @@ class Recorder:
             return None
         updates = joined([select(table, table.kind == ATOMIC) for table in tables])
         shared = np.array([site.space == "shared" for site in self.program.sites])[updates.site]
-        return HandOvers(fences, updates, 2 * updates.place.astype(np.int64) + shared) if len(updates.place) else None
+        return (
+            HandOvers(fences, updates, 2 * updates.place.astype(np.int64) + shared)
+            if len(updates.place)
+            else None
+        )
 
     def _only_written(self, table):
         written = np.zeros(1 + int(table.place.max(initial=0)), bool)
@@ -249,8 +292,12 @@ class Recorder:
         if not self.global_accesses or len(self.steps) == self.warps:
             return
         table = self._only_written(joined(self.global_accesses))
-        hand_overs = self._hand_overs([fence for fence in self.fences if fence.reaches_all], [table])
-        self._add_races(table, conflicts(table, (table.place,), table.block, hand_overs), between_blocks=True)
+        hand_overs = self._hand_overs(
+            [fence for fence in self.fences if fence.reaches_all], [table]
+        )
+        self._add_races(
+            table, conflicts(table, (table.place,), table.block, hand_overs), between_blocks=True
+        )
 
     def _add_races(self, table, found, between_blocks=False):
         """Keeps one example for each pair of lines among the conflicts found: (first, second) row numbers."""
@@ -342,7 +389,9 @@ def conflicts(table, word, actor, hand_overs=None):
         rows = np.arange(low, high)
         if hand_overs:
             rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MAX_ACCESSES)).astype(int)]
-        pair = _pair(kind[rows], actor[rows], hand_overs and hand_overs.among(select(table, order[rows])))
+        pair = _pair(
+            kind[rows], actor[rows], hand_overs and hand_overs.among(select(table, order[rows]))
+        )
         if pair:
             first.append(order[rows[pair[0]]])
             second.append(order[rows[pair[1]]])

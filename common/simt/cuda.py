@@ -9,8 +9,20 @@ import numpy as np
 from common.simt.kernel import jit
 from common.simt.memory import DeviceArray
 
-IN_KERNELS = {"grid", "gridsize", "threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize", "shared", "local",
-              "const", "atomic"}
+IN_KERNELS = {
+    "grid",
+    "gridsize",
+    "threadIdx",
+    "blockIdx",
+    "blockDim",
+    "gridDim",
+    "laneid",
+    "warpsize",
+    "shared",
+    "local",
+    "const",
+    "atomic",
+}
 __all__ = ["device_array", "device_array_like", "is_available", "jit", "synchronize", "to_device"]
 
 
@@ -41,6 +53,10 @@ def synchronize():
 
 
 def __getattr__(name):
-    if name in IN_KERNELS or name.startswith(("sync", "shfl_", "threadfence")) or name.endswith("_sync"):
+    if (
+        name in IN_KERNELS
+        or name.startswith(("sync", "shfl_", "threadfence"))
+        or name.endswith("_sync")
+    ):
         raise AttributeError(f"cuda.{name} has a meaning only inside a kernel")
     raise AttributeError(f"cuda.{name} is not known to the simulator")

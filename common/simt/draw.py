@@ -24,32 +24,45 @@ def report(report, line=None, *, warp=0, request=0, whole_block=False):
     """
     sites = _sites(report, line)
     if whole_block:
-        figure, axes = plt.subplots(1, len(sites), figsize=(max(4.2, 3.6 * len(sites)), 3.6), squeeze=False)
+        figure, axes = plt.subplots(
+            1, len(sites), figsize=(max(4.2, 3.6 * len(sites)), 3.6), squeeze=False
+        )
         for ax, site in zip(axes[0], sites, strict=True):
             addresses(report, site, ax)
         return axes[0]
-    return [(sectors if site.space == "global" else banks)(report, site, warp=warp, request=request) for site in sites]
+    return [
+        (sectors if site.space == "global" else banks)(report, site, warp=warp, request=request)
+        for site in sites
+    ]
 
 
 def _sites(report, line):
     """The places in the kernel where this line accesses memory, in the order of the source."""
     if not len(report.trace):
-        raise ValueError("the traced block accessed no memory; count(..., traced_block=number) chooses another one")
+        raise ValueError(
+            "the traced block accessed no memory; count(..., traced_block=number) chooses another one"
+        )
     logged = [report.program.sites[number] for number in np.unique(report.trace.site)]
     line = logged[0].line if line is None else line
     sites = [site for site in logged if site.line == line]
     if not sites:
-        raise ValueError(f"line {line} accesses no memory in the traced block; the lines that do are "
-                         f"{', '.join(str(number) for number in sorted({site.line for site in logged}))}")
+        raise ValueError(
+            f"line {line} accesses no memory in the traced block; the lines that do are "
+            f"{', '.join(str(number) for number in sorted({site.line for site in logged}))}"
+        )
     return sites
 
 
 def _instruction(report, site, warp, request):
     """(lanes, places) of one warp instruction."""
-    rows = select(report.trace, (report.trace.site == site.number) & (report.trace.thread // WARP == warp))
+    rows = select(
+        report.trace, (report.trace.site == site.number) & (report.trace.thread // WARP == warp)
+    )
     keys = np.unique(rows.key // WARP)
     if request >= len(keys):
-        raise ValueError(f"warp {warp} executes this access {len(keys)} times; there is no request {request}")
+        raise ValueError(
+            f"warp {warp} executes this access {len(keys)} times; there is no request {request}"
+        )
     rows = select(rows, rows.key // WARP == keys[request])
     return rows.thread % WARP, rows.place
 
@@ -70,10 +83,22 @@ def sectors(report, site, *, warp=0, request=0):
     _lanes(ax, lanes, places % across, row, shown, width)
     origin = report.origins.get(site.array, 0) * size
     for y, sector in enumerate(touched[:shown]):
-        ax.text(-0.3, shown - 0.5 - y, f"byte {sector * SECTOR_BYTES - origin:,}", size=8, ha="right", va="center", color=QUIET)
+        ax.text(
+            -0.3,
+            shown - 0.5 - y,
+            f"byte {sector * SECTOR_BYTES - origin:,}",
+            size=8,
+            ha="right",
+            va="center",
+            color=QUIET,
+        )
     plural, more = "s" * (len(touched) > 1), f" ({shown} shown)" if shown < len(touched) else ""
-    _caption(ax, shown, f"{site.array}: one {VERBS[site.kind]} of a warp touches {len(touched)} sector{plural}{more}",
-             f"{np.count_nonzero(used) * size} of {len(touched) * SECTOR_BYTES} bytes used; numbers are lanes")
+    _caption(
+        ax,
+        shown,
+        f"{site.array}: one {VERBS[site.kind]} of a warp touches {len(touched)} sector{plural}{more}",
+        f"{np.count_nonzero(used) * size} of {len(touched) * SECTOR_BYTES} bytes used; numbers are lanes",
+    )
     return ax
 
 
@@ -99,9 +124,13 @@ def banks(report, site, *, warp=0, request=0):
     _lanes(ax, lanes, words % BANKS, rows - 1 - height[which], rows, 1, lift=1)
     for bank in range(BANKS):
         _cell(ax, bank, 0, "white", bank)
-    _caption(ax, rows + 1, f"{site.array}: one {VERBS[site.kind]} of a warp takes {rows} wavefront{'s' * (rows > 1)}",
-             "bottom row: the banks; above each the lanes whose words it delivers, "
-             + ("lanes 16 to 31 after the others" if half.any() else "one word after another"))
+    _caption(
+        ax,
+        rows + 1,
+        f"{site.array}: one {VERBS[site.kind]} of a warp takes {rows} wavefront{'s' * (rows > 1)}",
+        "bottom row: the banks; above each the lanes whose words it delivers, "
+        + ("lanes 16 to 31 after the others" if half.any() else "one word after another"),
+    )
     return ax
 
 
@@ -109,8 +138,14 @@ def addresses(report, site, ax):
     """Axes with every access of the block at one place in the kernel: which thread touched which element."""
     rows = select(report.trace, report.trace.site == site.number)
     origin = report.origins.get(site.array, 0) if site.space == "global" else int(rows.place.min())
-    ax.scatter(rows.thread, rows.place - origin, c=LANE_COLOURS[rows.thread % WARP], s=7, linewidths=0)
-    ax.set(title=f"{site.array}: {VERBS[site.kind]}s of a block", xlabel="thread (colour: its lane)", ylabel="element")
+    ax.scatter(
+        rows.thread, rows.place - origin, c=LANE_COLOURS[rows.thread % WARP], s=7, linewidths=0
+    )
+    ax.set(
+        title=f"{site.array}: {VERBS[site.kind]}s of a block",
+        xlabel="thread (colour: its lane)",
+        ylabel="element",
+    )
     threads = int(rows.thread.max()) + 1
     ax.set_xticks(range(0, threads + 1, WARP * -(-threads // (6 * WARP))))
     return ax
@@ -122,15 +157,29 @@ def _canvas(columns, rows, labelled):
     figure = plt.figure(figsize=(width_in, height_in))
     figure.set_layout_engine("none")
     ax = figure.add_axes((0, 0, 1, 1))
-    ax.set(xlim=(-left / CELL_IN, (width_in - left) / CELL_IN), ylim=(-0.1, height_in / CELL_IN - 0.1))
+    ax.set(
+        xlim=(-left / CELL_IN, (width_in - left) / CELL_IN), ylim=(-0.1, height_in / CELL_IN - 0.1)
+    )
     ax.axis("off")
     return ax
 
 
 def _cell(ax, x, y, colour, text, width=1):
-    ax.add_collection(PatchCollection([Rectangle((x, y), width, 1)], facecolors=[colour], edgecolors="#bbbbbb", linewidths=0.5))
+    ax.add_collection(
+        PatchCollection(
+            [Rectangle((x, y), width, 1)], facecolors=[colour], edgecolors="#bbbbbb", linewidths=0.5
+        )
+    )
     if text != "":
-        ax.text(x + width / 2, y + 0.47, str(text), size=6.5, ha="center", va="center", color=ink(colour))
+        ax.text(
+            x + width / 2,
+            y + 0.47,
+            str(text),
+            size=6.5,
+            ha="center",
+            va="center",
+            color=ink(colour),
+        )
 
 
 def _lanes(ax, lanes, columns, rows, shown, width, lift=0):

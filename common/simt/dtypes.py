@@ -71,7 +71,9 @@ def limits(name):
     if name == "bool":
         return 0, 1
     width = itemsize(name) * 8
-    return (0, 2**width - 1) if name.startswith("u") else (-2**(width - 1), 2**(width - 1) - 1)
+    return (
+        (0, 2**width - 1) if name.startswith("u") else (-(2 ** (width - 1)), 2 ** (width - 1) - 1)
+    )
 
 
 def span(operator, left, right):
@@ -92,7 +94,7 @@ def span(operator, left, right):
         return 0, min(high for low, high in (left, right) if low >= 0)
     if operator in ("&", "|", "^"):
         width = max(bound.bit_length() for bound in (a, b, c, d))
-        return (0 if min(a, c) >= 0 else -2**width), 2**width - 1
+        return (0 if min(a, c) >= 0 else -(2**width)), 2**width - 1
     if operator == "<<" and c == d and 0 <= c < 64:
         return a << c, b << c
     if operator == ">>" and c == d and 0 <= c < 64:
@@ -126,7 +128,11 @@ def _beside(name, other):
         return name
     if other == "float16" and name in ("bool", "int8"):
         return "float16"
-    return "float32" if name in ("bool", "int8", "int16", "uint8") and other != "float64" else "float64"
+    return (
+        "float32"
+        if name in ("bool", "int8", "int16", "uint8") and other != "float64"
+        else "float64"
+    )
 
 
 def bitwise(first, second, shift=False):
@@ -145,6 +151,10 @@ def of_function(name, first, second):
     small = ("bool", "int8", "int16", "uint8", "float16", "float32")
     if name in ("atan2", "hypot") and is_integer(first) and is_integer(second):
         return "float64"
-    if name == "pow" and first in small and (second == "int32" or (first, second) == ("float32", "uint16")):
+    if (
+        name == "pow"
+        and first in small
+        and (second == "int32" or (first, second) == ("float32", "uint16"))
+    ):
         return "float32"
     return "float32" if first in small and second in small else "float64"

@@ -19,13 +19,38 @@ from common.simt.code import Writer
 from common.simt.dtypes import Array, Tuple
 from common.simt.language import BUILTINS, DTYPES
 
-OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
-             ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>"}
-COMPARISONS = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+OPERATORS = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+}
+COMPARISONS = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
 CUDA_MODULES = ("numba.cuda", "numba_cuda.numba.cuda", "common.simt.cuda")
 MAX_TUPLE = 8
-ADVICE = {"print": "; what you want to see, write into an array", "divmod": "; write a // b and a % b",
-          **dict.fromkeys(("sum", "any", "all", "sorted", "map", "zip", "enumerate", "reversed"), "; write a loop over range")}
+ADVICE = {
+    "print": "; what you want to see, write into an array",
+    "divmod": "; write a // b and a % b",
+    **dict.fromkeys(
+        ("sum", "any", "all", "sorted", "map", "zip", "enumerate", "reversed"),
+        "; write a loop over range",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +82,9 @@ def constant(number, kind):
     code = repr(number)
     if kind in dtypes.FLOATS and not math.isfinite(number):
         code = "nan" if number != number else "inf" if number > 0 else "(-inf)"
-    return Value(kind, (code,), number, (int(number), int(number)) if dtypes.is_integer(kind) else None)
+    return Value(
+        kind, (code,), number, (int(number), int(number)) if dtypes.is_integer(kind) else None
+    )
 
 
 def held(kind, *codes):
@@ -90,8 +117,11 @@ class Expressions(Writer):
         """The value of an expression."""
         value = self.meaning(node)
         if isinstance(value, Static) and value.kind == "table":
-            self.refuse(node, f"{value.name} is an array from outside: give it as an argument, or read it through "
-                              f"cuda.const.array_like({value.name})")
+            self.refuse(
+                node,
+                f"{value.name} is an array from outside: give it as an argument, or read it through "
+                f"cuda.const.array_like({value.name})",
+            )
         if isinstance(value, Static):
             self.refuse(node, f"{value.name} is no number here; call it, or take a part of it")
         return value
@@ -100,7 +130,10 @@ class Expressions(Writer):
         """The value of an expression that must be one number."""
         value = self.expression(node)
         if not isinstance(value.type, str):
-            self.refuse(node, f"`{ast.unparse(node)}` is {dtypes.describe(value.type)} where one number is needed")
+            self.refuse(
+                node,
+                f"`{ast.unparse(node)}` is {dtypes.describe(value.type)} where one number is needed",
+            )
         return value
 
     def meaning(self, node):
@@ -112,7 +145,11 @@ class Expressions(Writer):
 
     def exact(self, value):
         """The same value in the range of its type: a whole number that outgrew its register wraps."""
-        if not isinstance(value.type, str) or value.span is None or within(value.span, limits(value.type)):
+        if (
+            not isinstance(value.type, str)
+            or value.span is None
+            or within(value.span, limits(value.type))
+        ):
             return value
         name = self.temporary(value.code)
         if value.type == "uint64":
@@ -160,14 +197,17 @@ class Expressions(Writer):
             return Value(kind, value.codes)
         if kind == "float64":
             return Value(kind, (f"float({value.code})",))
-        if kind == "float32" and value.span and not within(value.span, (-2**53, 2**53)):
+        if kind == "float32" and value.span and not within(value.span, (-(2**53), 2**53)):
             return Value(kind, (self.temporary(f"to_float32({value.code})"),))
         return self.rounded(value.code, kind)
 
     def truth(self, value, node):
         """Code that is true where the value is."""
         if not isinstance(value.type, str):
-            self.refuse(node, f"`{ast.unparse(node)}` is {dtypes.describe(value.type)}; a condition is a number")
+            self.refuse(
+                node,
+                f"`{ast.unparse(node)}` is {dtypes.describe(value.type)}; a condition is a number",
+            )
         return self.exact(value).code
 
     # --- names and constants
@@ -193,8 +233,11 @@ class Expressions(Writer):
         try:
             thing = self.function.lookup(name)
         except KeyError:
-            self.refuse(node, f"{name} is not defined; a kernel knows its parameters, its variables, constants, device "
-                              "functions, cuda and math")
+            self.refuse(
+                node,
+                f"{name} is not defined; a kernel knows its parameters, its variables, constants, device "
+                "functions, cuda and math",
+            )
         self.program.used.append((self.function, name, thing))
         return self._outside(node, name, thing)
 
@@ -204,11 +247,15 @@ class Expressions(Writer):
             return constant(bool(thing), "bool")
         if isinstance(thing, (np.integer, np.floating)) and thing.dtype.name in dtypes.SCALARS:
             return constant(thing.item(), thing.dtype.name)
-        if type(thing) is int and -2**63 <= thing < 2**64:
+        if type(thing) is int and -(2**63) <= thing < 2**64:
             return constant(thing, "int64" if thing < 2**63 else "uint64")
         if type(thing) is float:
             return constant(thing, "float64")
-        if type(thing) is tuple and len(thing) <= MAX_TUPLE and all(type(item) in (int, float, bool) for item in thing):
+        if (
+            type(thing) is tuple
+            and len(thing) <= MAX_TUPLE
+            and all(type(item) in (int, float, bool) for item in thing)
+        ):
             return self._tuple([self._outside(node, name, item) for item in thing])
         if isinstance(thing, ModuleType):
             return self._module(node, name, thing.__name__)
@@ -222,18 +269,26 @@ class Expressions(Writer):
         if own_name in BUILTINS and getattr(builtins, own_name) is thing:
             return Static("name", own_name)
         if own_name and getattr(builtins, own_name, None) is thing:
-            self.refuse(node, f"{name} is Python's own; a kernel has {', '.join(BUILTINS)}{ADVICE.get(name, '')}")
+            self.refuse(
+                node,
+                f"{name} is Python's own; a kernel has {', '.join(BUILTINS)}{ADVICE.get(name, '')}",
+            )
         function = self.program.device_function(thing)
         if function is None:
-            self.refuse(node, f"{name} is a {type(thing).__name__}; from outside a kernel may use numbers of 64 bits, "
-                              "dtypes, device functions decorated with @cuda.jit(device=True), cuda and math")
+            self.refuse(
+                node,
+                f"{name} is a {type(thing).__name__}; from outside a kernel may use numbers of 64 bits, "
+                "dtypes, device functions decorated with @cuda.jit(device=True), cuda and math",
+            )
         return Static("function", name, function)
 
     def _module(self, node, name, module):
         if module in CUDA_MODULES:
             return Static("module", "cuda")
         if module in ("math", "numpy", "numba", "numba.types", "numba.core.types"):
-            return Static("module", {"numba.types": "numba", "numba.core.types": "numba"}.get(module, module))
+            return Static(
+                "module", {"numba.types": "numba", "numba.core.types": "numba"}.get(module, module)
+            )
         self.refuse(node, f"a kernel cannot use the module {name}; it has cuda and math")
 
     def _Attribute(self, node):
@@ -242,7 +297,10 @@ class Expressions(Writer):
             return self._attribute_of_static(node, base)
         if isinstance(base.type, Array):
             return self._attribute_of_array(node, base)
-        self.refuse(node, f"`{ast.unparse(node.value)}` is {dtypes.describe(base.type)} and has no .{node.attr}")
+        self.refuse(
+            node,
+            f"`{ast.unparse(node.value)}` is {dtypes.describe(base.type)} and has no .{node.attr}",
+        )
 
     def _attribute_of_static(self, node, base):
         dotted = f"{base.name}.{node.attr}"
@@ -268,30 +326,51 @@ class Expressions(Writer):
             return constant(len(array.shape), "int64")
         if node.attr == "dtype":
             return Static("dtype", array.dtype)
-        self.refuse(node, f"an array in a kernel has .shape, .size, .ndim and .dtype, and no .{node.attr}")
+        self.refuse(
+            node, f"an array in a kernel has .shape, .size, .ndim and .dtype, and no .{node.attr}"
+        )
 
     def lengths(self, base):
         """The values of an array's shape."""
         loose = iter(base.codes[1:])
-        return [integer(next(loose), span=(0, 2**63 - 1)) if length is None else integer(str(length), span=(length, length))
-                for length in base.type.shape]
+        return [
+            integer(next(loose), span=(0, 2**63 - 1))
+            if length is None
+            else integer(str(length), span=(length, length))
+            for length in base.type.shape
+        ]
 
     def _Tuple(self, node):
         items = [self.number(item) for item in node.elts]
         if not 1 <= len(items) <= MAX_TUPLE:
-            self.refuse(node, f"a tuple in a kernel has 1 to {MAX_TUPLE} numbers; for more, cuda.local.array(size, dtype)")
+            self.refuse(
+                node,
+                f"a tuple in a kernel has 1 to {MAX_TUPLE} numbers; for more, cuda.local.array(size, dtype)",
+            )
         return self._tuple([self.exact(item) for item in items])
 
     def _tuple(self, items):
         constants = tuple(item.constant for item in items)
-        return Value(Tuple(tuple(item.type for item in items)), tuple(item.code for item in items),
-                     None if None in constants else constants, tuple(item.span for item in items))
+        return Value(
+            Tuple(tuple(item.type for item in items)),
+            tuple(item.code for item in items),
+            None if None in constants else constants,
+            tuple(item.span for item in items),
+        )
 
     def items(self, value):
         """The values in a tuple."""
         constants = value.constant or (None,) * len(value.codes)
-        return [Value(*each) for each in zip(value.type.items, ((code,) for code in value.codes), constants, value.span,
-                                             strict=True)]
+        return [
+            Value(*each)
+            for each in zip(
+                value.type.items,
+                ((code,) for code in value.codes),
+                constants,
+                value.span,
+                strict=True,
+            )
+        ]
 
     # --- operators
 
@@ -310,9 +389,14 @@ class Expressions(Writer):
         self.count_flop()
         if operator == "**" and isinstance(right.constant, int) and abs(right.constant) <= 0x10000:
             base = self.cast(left, kind)
-            return Value(kind, (self.temporary(f"power_by_squaring({base.code}, {right.constant}, {kind!r})"),))
+            return Value(
+                kind,
+                (self.temporary(f"power_by_squaring({base.code}, {right.constant}, {kind!r})"),),
+            )
         if kind != "float16":  # float16 is computed in float64 too, and rounded once
-            left, right = (side if side.type == "float16" else self.cast(side, kind) for side in (left, right))
+            left, right = (
+                side if side.type == "float16" else self.cast(side, kind) for side in (left, right)
+            )
         left, right = self.exact(left), self.exact(right)
         if operator in "+-*":
             return self.rounded(f"{left.code} {operator} {right.code}", kind)
@@ -326,10 +410,16 @@ class Expressions(Writer):
 
     def _integer_operation(self, operator, kind, left, right):
         if operator in "+-*":
-            return integer(f"({left.code} {operator} {right.code})", kind, dtypes.span(operator, left.span, right.span))
+            return integer(
+                f"({left.code} {operator} {right.code})",
+                kind,
+                dtypes.span(operator, left.span, right.span),
+            )
         left, right = self.cast(left, kind), self.cast(right, kind)
         if operator == "**":
-            return integer(self.temporary(f"power_of_integers({left.code}, {right.code})"), kind, (0, 2**64))
+            return integer(
+                self.temporary(f"power_of_integers({left.code}, {right.code})"), kind, (0, 2**64)
+            )
         # Python's own rounding, toward minus infinity, is Numba's; a zero below is an error of the thread, told by explain
         name = self.temporary(f"{left.code} {operator} {right.code}")
         return integer(name, kind, dtypes.span(operator, left.span, right.span))
@@ -338,14 +428,26 @@ class Expressions(Writer):
         shift = operator in ("<<", ">>")
         kind = dtypes.bitwise(left.type, right.type, shift)
         if kind is None:
-            self.refuse(node, f"{operator} works on whole numbers; these are {left.type} and {right.type}")
+            self.refuse(
+                node, f"{operator} works on whole numbers; these are {left.type} and {right.type}"
+            )
         if not shift:
-            return integer(f"({left.code} {operator} {right.code})", kind, dtypes.span(operator, left.span, right.span))
+            return integer(
+                f"({left.code} {operator} {right.code})",
+                kind,
+                dtypes.span(operator, left.span, right.span),
+            )
         left, right = self.cast(left, kind), self.exact(right)
         if right.constant is not None and 0 <= right.constant < 64:
-            return integer(f"({left.code} {operator} {right.constant})", kind, dtypes.span(operator, left.span, right.span))
+            return integer(
+                f"({left.code} {operator} {right.constant})",
+                kind,
+                dtypes.span(operator, left.span, right.span),
+            )
         name = "shift_left" if operator == "<<" else "shift_right"
-        return integer(self.temporary(f"{name}({left.code}, {right.code})"), kind, (-2**128, 2**128))
+        return integer(
+            self.temporary(f"{name}({left.code}, {right.code})"), kind, (-(2**128), 2**128)
+        )
 
     def _UnaryOp(self, node):
         value = self.number(node.operand)
@@ -366,10 +468,14 @@ class Expressions(Writer):
         if isinstance(node.op, ast.Invert) and value.type == "bool":
             return integer(f"(not {value.code})", "bool")
         sign, shift = ("-", 0) if isinstance(node.op, ast.USub) else ("~", 1)
-        result = integer(f"({sign}{value.code})", kind, (-value.span[1] - shift, -value.span[0] - shift))
+        result = integer(
+            f"({sign}{value.code})", kind, (-value.span[1] - shift, -value.span[0] - shift)
+        )
         if value.type in ("bool", kind):
             return result
-        return replace(self.cast(result, value.type), type=kind)  # Numba does this before it widens: -uint8(1) is 255
+        return replace(
+            self.cast(result, value.type), type=kind
+        )  # Numba does this before it widens: -uint8(1) is 255
 
     def _Compare(self, node):
         self.steps += len(node.ops)
@@ -382,10 +488,15 @@ class Expressions(Writer):
             else:
                 blocks.append(block)  # computed only if the comparisons before it hold
         if any(dtypes.is_float(side.type) for side in sides):
-            sides = [self.cast(side, "float64") if dtypes.is_integer(side.type) else side for side in sides]
+            sides = [
+                self.cast(side, "float64") if dtypes.is_integer(side.type) else side
+                for side in sides
+            ]
         operators = [COMPARISONS[type(operator)] for operator in node.ops]
         if not any(blocks):
-            code = sides[0].code + "".join(f" {each} {side.code}" for each, side in zip(operators, sides[1:], strict=True))
+            code = sides[0].code + "".join(
+                f" {each} {side.code}" for each, side in zip(operators, sides[1:], strict=True)
+            )
             return integer(f"({code})", "bool")
         return self._comparison_in_steps(sides, operators, blocks)
 
@@ -418,7 +529,12 @@ class Expressions(Writer):
         kind = dtypes.common(first.type, second.type)
         first = self.exact(first)
         if not block and kind == first.type == second.type:
-            return Value(kind, (f"({first.code} {'and' if is_and else 'or'} {second.code})",), None, either(first, second))
+            return Value(
+                kind,
+                (f"({first.code} {'and' if is_and else 'or'} {second.code})",),
+                None,
+                either(first, second),
+            )
         result = self.temporary(self._joined(first, kind))
         block.append((f"{result} = {self._joined(second, kind)}", self.line))
         self.emit(f"if {result}:" if is_and else f"if not {result}:")
@@ -456,7 +572,10 @@ class Expressions(Writer):
         if isinstance(base.type, Tuple):
             return self._item(node, base)
         if not isinstance(base.type, Array):
-            self.refuse(node, f"`{ast.unparse(node.value)}` is {dtypes.describe(base.type)} and cannot be indexed")
+            self.refuse(
+                node,
+                f"`{ast.unparse(node.value)}` is {dtypes.describe(base.type)} and cannot be indexed",
+            )
         if isinstance(node.slice, ast.Slice):
             return self._slice(node, base)
         indices = self.indices(node, base, node.slice)
@@ -465,13 +584,18 @@ class Expressions(Writer):
         return self.load(node, base, indices)
 
     def _Slice(self, node):
-        self.refuse(node, "a slice stands alone: a[first:last] of an array of one dimension; a row is a[i], an element a[i, j]")
+        self.refuse(
+            node,
+            "a slice stands alone: a[first:last] of an array of one dimension; a row is a[i], an element a[i, j]",
+        )
 
     def _item(self, node, base):
         index = self.number(node.slice).constant
         items = self.items(base)
         if type(index) is not int or not -len(items) <= index < len(items):
-            self.refuse(node, f"a tuple of {len(items)} is indexed by a constant from 0 to {len(items) - 1}")
+            self.refuse(
+                node, f"a tuple of {len(items)} is indexed by a constant from 0 to {len(items) - 1}"
+            )
         return items[index]
 
     def indices(self, node, base, index):
@@ -479,41 +603,68 @@ class Expressions(Writer):
         value = self.expression(index)
         values = self.items(value) if isinstance(value.type, Tuple) else [value]
         for item in values:
-            if not isinstance(item.type, str) or not dtypes.is_integer(item.type) or item.type == "bool":
-                self.refuse(node, f"an index is a whole number, and `{ast.unparse(index)}` is {dtypes.describe(item.type)}")
+            if (
+                not isinstance(item.type, str)
+                or not dtypes.is_integer(item.type)
+                or item.type == "bool"
+            ):
+                self.refuse(
+                    node,
+                    f"an index is a whole number, and `{ast.unparse(index)}` is {dtypes.describe(item.type)}",
+                )
         if len(values) > len(base.type.shape):
-            self.refuse(node, f"`{ast.unparse(node)}` has {len(values)} indices for {dtypes.describe(base.type)}")
+            self.refuse(
+                node,
+                f"`{ast.unparse(node)}` has {len(values)} indices for {dtypes.describe(base.type)}",
+            )
         return [self.atom(item) for item in values]
 
     def position(self, node, base, indices):
         """Code of the place in its memory that these indices lead to, after a check that they are inside."""
         lengths = [length.code for length in self.lengths(base)]
-        checks = [check for each in zip(indices, self.lengths(base), strict=False) if (check := _inside(*each))]
+        checks = [
+            check
+            for each in zip(indices, self.lengths(base), strict=False)
+            if (check := _inside(*each))
+        ]
         if checks:
             numbers = ", ".join(i.code for i in indices)
-            self.emit(f"if not ({' and '.join(checks)}): "
-                      f"raise Outside({ast.unparse(node.value)!r}, ({numbers},), ({', '.join(lengths)},))")
-        terms = [base.code] + [index.code if stride == 1 else f"{index.code} * {stride}"
-                               for index, stride in zip(indices, base.type.strides, strict=False)
-                               if stride and index.constant != 0]
+            self.emit(
+                f"if not ({' and '.join(checks)}): "
+                f"raise Outside({ast.unparse(node.value)!r}, ({numbers},), ({', '.join(lengths)},))"
+            )
+        terms = [base.code] + [
+            index.code if stride == 1 else f"{index.code} * {stride}"
+            for index, stride in zip(indices, base.type.strides, strict=False)
+            if stride and index.constant != 0
+        ]
         return " + ".join(terms)
 
     def _row(self, node, base, indices):
         """a[i] of an array of two dimensions: an array of one, at a place further on."""
         array, count = base.type, len(indices)
         place = self.temporary(self.position(node, base, indices))
-        row = Array(array.dtype, array.space, array.shape[count:], array.strides[count:], array.writable)
+        row = Array(
+            array.dtype, array.space, array.shape[count:], array.strides[count:], array.writable
+        )
         return Value(row, (place, *base.codes[1:]))
 
     def _slice(self, node, base):
         array, cut = base.type, node.slice
         if len(array.shape) != 1 or cut.step is not None:
-            self.refuse(node, "a slice in a kernel is a[first:last] of an array of one dimension; else use indices")
+            self.refuse(
+                node,
+                "a slice in a kernel is a[first:last] of an array of one dimension; else use indices",
+            )
         length = self.lengths(base)[0].code
-        low, high = (default if part is None else self._bound(node, part)
-                     for part, default in ((cut.lower, "0"), (cut.upper, length)))
-        self.emit(f"if not 0 <= {low} <= {high} <= {length}: "
-                  f"raise Outside({ast.unparse(node.value)!r}, (({low}, {high}),), ({length},))")
+        low, high = (
+            default if part is None else self._bound(node, part)
+            for part, default in ((cut.lower, "0"), (cut.upper, length))
+        )
+        self.emit(
+            f"if not 0 <= {low} <= {high} <= {length}: "
+            f"raise Outside({ast.unparse(node.value)!r}, (({low}, {high}),), ({length},))"
+        )
         place = self.temporary(f"{base.code} + {low} * {array.strides[0]}")
         view = Array(array.dtype, array.space, (None,), array.strides, array.writable)
         return Value(view, (place, self.temporary(f"{high} - {low}")))
@@ -521,7 +672,10 @@ class Expressions(Writer):
     def _bound(self, node, part):
         value = self.number(part)
         if not dtypes.is_integer(value.type):
-            self.refuse(node, f"a slice is bounded by whole numbers, and `{ast.unparse(part)}` is {value.type}")
+            self.refuse(
+                node,
+                f"a slice is bounded by whole numbers, and `{ast.unparse(part)}` is {value.type}",
+            )
         return self.atom(value).code
 
     def load(self, node, base, indices):
@@ -539,7 +693,9 @@ class Expressions(Writer):
         if isinstance(value.type, str):
             code = self.cast(value, array.dtype).code
         else:
-            self.refuse(node, f"an element is one number, and this is {dtypes.describe(value.type)}")
+            self.refuse(
+                node, f"an element is one number, and this is {dtypes.describe(value.type)}"
+            )
         place = self.place(node, base, indices, "store")
         self.emit(f"{array.space}_cells[{place}] = {code}")
 
@@ -549,7 +705,9 @@ class Expressions(Writer):
         array, place = base.type, self.position(node, base, indices)
         if not self.program.counting or array.space == "local":
             return place if kind != "atomic" else self.simple(place)
-        site = self.program.site(self, node, kind, space=array.space, dtype=array.dtype, array=ast.unparse(node.value))
+        site = self.program.site(
+            self, node, kind, space=array.space, dtype=array.dtype, array=ast.unparse(node.value)
+        )
         place = self.simple(place)
         self.emit(f"keys{site.number}.append({self.key})")
         self.emit(f"places{site.number}.append({place})")
@@ -558,12 +716,25 @@ class Expressions(Writer):
     def check_written(self, node, base, place, name):
         """Shared and local memory holds nothing until something is written: reading that is a mistake."""
         if base.type.space in ("shared", "local"):
-            site = self.program.site(self, node, "check", space=base.type.space, dtype=base.type.dtype,
-                                     array=ast.unparse(node.value))
+            site = self.program.site(
+                self,
+                node,
+                "check",
+                space=base.type.space,
+                dtype=base.type.dtype,
+                array=ast.unparse(node.value),
+            )
             self.emit(f"if {name} is None: {name} = unwritten({site.number}, {place})")
 
 
-ALIASES = {"bool": "bool", "bool_": "bool", "boolean": "bool", "intp": "int64", "uintp": "uint64", "byte": "int8"}
+ALIASES = {
+    "bool": "bool",
+    "bool_": "bool",
+    "boolean": "bool",
+    "intp": "int64",
+    "uintp": "uint64",
+    "byte": "int8",
+}
 
 
 def dtype_name(thing):
@@ -573,7 +744,11 @@ def dtype_name(thing):
     if isinstance(thing, np.dtype) or (isinstance(thing, type) and issubclass(thing, np.generic)):
         name = np.dtype(thing).name
         return name if name in dtypes.SCALARS else ""
-    return dtype_name(str(thing)) if type(thing).__module__.startswith(("numba.", "numba_cuda.")) else ""
+    return (
+        dtype_name(str(thing))
+        if type(thing).__module__.startswith(("numba.", "numba_cuda."))
+        else ""
+    )
 
 
 def within(span, limits):
@@ -584,7 +759,11 @@ def within(span, limits):
 def _inside(index, length):
     """Code that is true where an index is inside of a length, or "" where that is known before the run."""
     low, high = index.span[0] < 0, index.span[1] >= length.span[0]
-    return f"{'0 <= ' if low else ''}{index.code}{f' < {length.code}' if high else ''}" if low or high else ""
+    return (
+        f"{'0 <= ' if low else ''}{index.code}{f' < {length.code}' if high else ''}"
+        if low or high
+        else ""
+    )
 
 
 def variable(name, leaf=0):

@@ -10,18 +10,28 @@ import textwrap
 import numpy as np
 from greenlet import getcurrent
 
+from common.kernels.errors import ERRORS, KernelError, LaunchError
+from common.kernels.source import Source, parsed
 from common.simt import arithmetic, report
 from common.simt.counters import Recorder
-from common.simt.errors import ERRORS, KernelError, LaunchError
-from common.simt.language import Source
 from common.simt.memory import Argument, GlobalMemory, argument_of
 from common.simt.program import Function, Program
 from common.simt.schedule import Outside, Schedule, Unwritten
 
 MAX_THREADS, MAX_BLOCK, MAX_GRID = 1024, (1024, 1024, 64), (2**31 - 1, 65535, 65535)
 POISON = 0xCDCDCDCD  # what a read of unwritten memory gives while counting; NaN for floating-point numbers
-HARMLESS = {"device", "fastmath", "opt", "lineinfo", "debug", "inline", "forceinline", "cache", "max_registers",
-            "launch_bounds"}
+HARMLESS = {
+    "device",
+    "fastmath",
+    "opt",
+    "lineinfo",
+    "debug",
+    "inline",
+    "forceinline",
+    "cache",
+    "max_registers",
+    "launch_bounds",
+}
 
 
 class Kernel:
@@ -48,9 +58,11 @@ class Kernel:
     def __getitem__(self, configuration):
         """The kernel with a launch configuration: [grid, block], [grid, block, stream, shared_bytes]."""
         if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
-            raise LaunchError(f"a launch configuration is [grid, block] or [grid, block, stream, shared_bytes], and "
-                              f"{configuration!r} is not")
-        grid, block, _, shared_bytes = (*configuration, *(0, 0)[len(configuration) - 2:])
+            raise LaunchError(
+                f"a launch configuration is [grid, block] or [grid, block, stream, shared_bytes], and "
+                f"{configuration!r} is not"
+            )
+        grid, block, _, shared_bytes = (*configuration, *(0, 0)[len(configuration) - 2 :])
         return functools.partial(self.launch, grid, block, shared_bytes=shared_bytes)
 
     def launch(self, grid, block, *arguments, shared_bytes=0, seed=None):
@@ -64,7 +76,9 @@ class Kernel:
     def translated(self, grid, block, *arguments, shared_bytes=0, counting=True):
         """The Python text that the simulator runs for these arguments."""
         types, _ = self._arguments(arguments)
-        return self._program(_size("grid", grid), _size("block", block), types, shared_bytes, counting).text
+        return self._program(
+            _size("grid", grid), _size("block", block), types, shared_bytes, counting
+        ).text
 
     def _run_or_say(self, *options, **more):
         """Runs the kernel; an error of the kernel comes without the simulator's own frames, which say nothing to a reader."""
@@ -81,15 +95,23 @@ class Kernel:
         seed = random.randrange(2**32) if seed is None else seed
         recorder = Recorder(program, traced_block) if counting else None
         shared_cells = []
-        names = {"global_cells": memory.cells, "shared_cells": shared_cells, "constant_cells": program.constants,
-                 "suspend": getcurrent().switch, "Outside": Outside, "unwritten": _unwritten_refused(program),
-                 **(recorder.namespace() if counting else {})}
+        names = {
+            "global_cells": memory.cells,
+            "shared_cells": shared_cells,
+            "constant_cells": program.constants,
+            "suspend": getcurrent().switch,
+            "Outside": Outside,
+            "unwritten": _unwritten_refused(program),
+            **(recorder.namespace() if counting else {}),
+        }
         kernel = program.compiled(names)
         numbers = [value.pointer if isinstance(value, Argument) else value for value in values]
         schedule = Schedule(program, kernel, numbers, shared_cells, seed, recorder)
         if counting:
             kernel.__globals__["unwritten"] = _unwritten_noted(program, recorder, schedule)
-            kernel.__globals__["fence"] = lambda all_: recorder.fence(schedule.block_number, schedule.thread, all_)
+            kernel.__globals__["fence"] = lambda all_: recorder.fence(
+                schedule.block_number, schedule.thread, all_
+            )
         try:
             schedule.run()
         finally:
@@ -99,16 +121,22 @@ class Kernel:
     def _arguments(self, arguments):
         parameters = self.function.parameters
         if len(parameters) != len(arguments):
-            raise LaunchError(f"{self.__name__} takes {len(parameters)} arguments ({', '.join(parameters)}), and "
-                              f"{len(arguments)} were given")
-        pairs = [argument_of(name, thing) for name, thing in zip(parameters, arguments, strict=True)]
+            raise LaunchError(
+                f"{self.__name__} takes {len(parameters)} arguments ({', '.join(parameters)}), and "
+                f"{len(arguments)} were given"
+            )
+        pairs = [
+            argument_of(name, thing) for name, thing in zip(parameters, arguments, strict=True)
+        ]
         return tuple(kind for kind, _ in pairs), [value for _, value in pairs]
 
     def _program(self, grid, block, types, shared_bytes, counting):
         """The translated kernel, from the last time if nothing that it depends on has changed."""
         key = grid, block, types, shared_bytes, counting
         program = self._programs.get(key)
-        if program is None or any(_looked_up(function, name) is not thing for function, name, thing in program.used):
+        if program is None or any(
+            _looked_up(function, name) is not thing for function, name, thing in program.used
+        ):
             program = Program(grid, block, counting, shared_bytes, as_function)
             program.translate(self.function, types)
             self._programs[key] = program
@@ -126,18 +154,25 @@ def _unwritten_refused(program):
     def unwritten(number, place):
         site = program.sites[number]
         shared = site.space == "shared"
-        raise Unwritten(report.element(*program.shared_element(place)) if shared else site.array, site.space)
+        raise Unwritten(
+            report.element(*program.shared_element(place)) if shared else site.array, site.space
+        )
+
     return unwritten
 
 
 def _unwritten_noted(program, recorder, schedule):
     """While counting, a read of what nothing wrote is noted, and the thread goes on with a number that shows."""
+
     def unwritten(number, place):
         site = program.sites[number]
         here = site, place, schedule.block_number, schedule.thread, 0
         _, first_place, first_block, thread, times = recorder.unwritten.get(number, here)
         recorder.unwritten[number] = site, first_place, first_block, thread, times + 1
-        return float("nan") if site.dtype.startswith("float") else arithmetic.cast(POISON, site.dtype)
+        return (
+            float("nan") if site.dtype.startswith("float") else arithmetic.cast(POISON, site.dtype)
+        )
+
     return unwritten
 
 
@@ -145,18 +180,27 @@ def _size(name, lengths):
     """A grid or block as three whole numbers, within what a GPU takes."""
     given = lengths if isinstance(lengths, (tuple, list)) else (lengths,)
     most = MAX_GRID if name == "grid" else MAX_BLOCK
-    whole = all(isinstance(length, (int, np.integer)) and not isinstance(length, bool) for length in given)
+    whole = all(
+        isinstance(length, (int, np.integer)) and not isinstance(length, bool) for length in given
+    )
     if not 1 <= len(given) <= 3 or not whole:
-        raise LaunchError(f"{name} is a whole number or a tuple of up to three, and {lengths!r} is not")
+        raise LaunchError(
+            f"{name} is a whole number or a tuple of up to three, and {lengths!r} is not"
+        )
     size = tuple(int(length) for length in given) + (1,) * (3 - len(given))
     if not all(1 <= length <= limit for length, limit in zip(size, most, strict=True)):
-        raise LaunchError(f"{name} {size} is not possible: each length is at least 1, and at most {most}")
+        raise LaunchError(
+            f"{name} {size} is not possible: each length is at least 1, and at most {most}"
+        )
     if name == "block" and size[0] * size[1] * size[2] > MAX_THREADS:
-        raise LaunchError(f"block {size} has {size[0] * size[1] * size[2]:,} threads; a block has {MAX_THREADS:,} at most")
+        raise LaunchError(
+            f"block {size} has {size[0] * size[1] * size[2]:,} threads; a block has {MAX_THREADS:,} at most"
+        )
     return size
 
 
 # --- from Python functions
+
 
 def jit(function=None, **options):
     """The decorator @jit, @jit() or @jit(device=True): a kernel for the simulator.
@@ -166,7 +210,9 @@ def jit(function=None, **options):
     unknown = options.keys() - HARMLESS
     if unknown or isinstance(function, (str, tuple, list)):
         what = f"the option {sorted(unknown)[0]}" if unknown else "a signature"
-        raise KernelError(f"the simulator does not know {what} of jit; write @cuda.jit or @cuda.jit(device=True)")
+        raise KernelError(
+            f"the simulator does not know {what} of jit; write @cuda.jit or @cuda.jit(device=True)"
+        )
     if function is None:
         return lambda function: jit(function, **options)
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
@@ -211,8 +257,10 @@ def _from_python(function):
     try:
         lines, first_line = inspect.getsourcelines(function)
     except (OSError, TypeError) as error:
-        raise KernelError(f"the source of {function.__name__} cannot be found; define it in a notebook's cell or in a file, or "
-                          "use simt.compile_source") from error
+        raise KernelError(
+            f"the source of {function.__name__} cannot be found; define it in a notebook's cell or in a file, or "
+            "use simt.compile_source"
+        ) from error
     text = textwrap.dedent("".join(lines))
     first_line = max(first_line, 1)
     tree = parsed(text, function.__name__)
@@ -228,13 +276,5 @@ def _from_python(function):
         if name in closure:
             return closure[name].cell_contents
         return function.__globals__[name] if name in function.__globals__ else vars(builtins)[name]
+
     return Function(function.__name__, node, source, lookup)
-
-
-def parsed(text, name):
-    """The syntax tree of a text; KernelError where it is not Python."""
-    try:
-        return ast.parse(text)
-    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        raise KernelError(f"{name}" + (f", line {line}" if line else "") + f": this is not Python: {error.args[0]}") from None

@@ -6,20 +6,61 @@ names the line. What passes here is given types, and meaning, by `translate`: no
 """
 
 import ast
-from dataclasses import dataclass
 
-from common.simt.errors import KernelError
+from common.kernels.source import MAX_DEPTH, MAX_NESTED, MAX_NODES, is_elif
 
 MODULES = {"cuda": "numba.cuda", "math": "math", "np": "numpy", "numpy": "numpy", "numba": "numba"}
 BUILTINS = ("range", "len", "min", "max", "abs", "round", "pow", "int", "float", "bool")
-DTYPES = ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+DTYPES = (
+    "bool_",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+)
 RESERVED = {*MODULES, *BUILTINS, *DTYPES}
 
 ALLOWED = (
-    ast.FunctionDef, ast.arguments, ast.arg, ast.Return, ast.Assign, ast.AugAssign, ast.For, ast.While, ast.If, ast.Expr,
-    ast.Pass, ast.Break, ast.Continue, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Compare, ast.Call, ast.keyword,
-    ast.Constant, ast.Attribute, ast.Subscript, ast.Slice, ast.Name, ast.Tuple, ast.Load, ast.Store, ast.And, ast.Or,
-    ast.operator, ast.unaryop, ast.cmpop,
+    ast.FunctionDef,
+    ast.arguments,
+    ast.arg,
+    ast.Return,
+    ast.Assign,
+    ast.AugAssign,
+    ast.For,
+    ast.While,
+    ast.If,
+    ast.Expr,
+    ast.Pass,
+    ast.Break,
+    ast.Continue,
+    ast.BoolOp,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.IfExp,
+    ast.Compare,
+    ast.Call,
+    ast.keyword,
+    ast.Constant,
+    ast.Attribute,
+    ast.Subscript,
+    ast.Slice,
+    ast.Name,
+    ast.Tuple,
+    ast.Load,
+    ast.Store,
+    ast.And,
+    ast.Or,
+    ast.operator,
+    ast.unaryop,
+    ast.cmpop,
 )
 REFUSED = {
     ast.List: "a list; for memory of a thread's own use cuda.local.array(size, dtype)",
@@ -55,31 +96,6 @@ REFUSED = {
     ast.In: "in; compare numbers with ==",
     ast.NotIn: "not in; compare numbers with !=",
 }
-MAX_NODES, MAX_DEPTH, MAX_NESTED = 20_000, 60, 12
-
-
-@dataclass(frozen=True)
-class Source:
-    """The text of a function and where it stands, for messages."""
-
-    name: str
-    text: str
-    first_line: int = 1
-
-    def line(self, number):
-        """The text of one line, without its indentation."""
-        lines = self.text.splitlines()
-        index = number - self.first_line
-        return lines[index].strip() if 0 <= index < len(lines) else ""
-
-    def where(self, number):
-        """'window_average, line 7 (`x = [1, 2]`)'."""
-        text = self.line(number)
-        return f"{self.name}, line {number}" + (f" (`{text}`)" if text else "")
-
-    def refuse(self, node, sentence):
-        """Raise KernelError with this sentence about the line of this node."""
-        raise KernelError(f"{self.where(getattr(node, 'lineno', self.first_line))}: {sentence}")
 
 
 def check(function, source):
@@ -88,33 +104,52 @@ def check(function, source):
     A function that still raises NotImplementedError, as an exercise does before it is solved, raises that.
     """
     for statement in function.body:
-        if isinstance(statement, ast.Raise) and statement.exc and "NotImplementedError" in ast.unparse(statement.exc):
+        if (
+            isinstance(statement, ast.Raise)
+            and statement.exc
+            and "NotImplementedError" in ast.unparse(statement.exc)
+        ):
             raise NotImplementedError(f"{source.name} is not written yet")
     arguments = function.args
-    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs or arguments.defaults:
-        source.refuse(function, "a kernel's parameters are plain names, with no defaults and no stars")
+    if (
+        arguments.vararg
+        or arguments.kwarg
+        or arguments.kwonlyargs
+        or arguments.posonlyargs
+        or arguments.defaults
+    ):
+        source.refuse(
+            function, "a kernel's parameters are plain names, with no defaults and no stars"
+        )
     for name in [function.name, *(argument.arg for argument in arguments.args)]:
         _check_name(name, function, source)
     body = function.body
-    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
+    if (
+        isinstance(body[0], ast.Expr)
+        and isinstance(body[0].value, ast.Constant)
+        and isinstance(body[0].value.value, str)
+    ):
         body = body[1:]
     nodes = 0
     pending = [(statement, statement, 1, 0) for statement in body]
-    while pending:  # not recursive: a deeply nested expression must not end this walk, but be refused by it
+    while (
+        pending
+    ):  # not recursive: a deeply nested expression must not end this walk, but be refused by it
         node, line, depth, nested = pending.pop()
         nodes += 1
         line = node if hasattr(node, "lineno") else line
         nested += isinstance(node, (ast.For, ast.While, ast.If))
         if depth > MAX_DEPTH or nested > MAX_NESTED or nodes > MAX_NODES:
-            source.refuse(line, f"this is nested too deeply or too long (at most {MAX_NESTED} blocks, {MAX_DEPTH} levels of an "
-                                f"expression, {MAX_NODES:,} parts)")
+            source.refuse(
+                line,
+                f"this is nested too deeply or too long (at most {MAX_NESTED} blocks, {MAX_DEPTH} levels of an "
+                f"expression, {MAX_NODES:,} parts)",
+            )
         _check_node(node, line, source)
-        pending += [(child, line, depth + 1, nested - is_elif(child, node)) for child in ast.iter_child_nodes(node)]
-
-
-def is_elif(node, parent):
-    """Whether a node is an elif of its parent, which stands in the tree a level below it, and in the text beside it."""
-    return isinstance(node, ast.If) and isinstance(parent, ast.If) and parent.orelse == [node]
+        pending += [
+            (child, line, depth + 1, nested - is_elif(child, node))
+            for child in ast.iter_child_nodes(node)
+        ]
 
 
 def _check_node(node, line, source):
@@ -122,23 +157,41 @@ def _check_node(node, line, source):
         if isinstance(node, kind):
             source.refuse(line, f"a kernel cannot contain {sentence}")
     if not isinstance(node, ALLOWED):
-        source.refuse(line, f"a kernel cannot contain {type(node).__name__}; it has numbers, arrays, arithmetic, if, for over "
-                            "range or a tuple, while, cuda.*, math.* and device functions")
+        source.refuse(
+            line,
+            f"a kernel cannot contain {type(node).__name__}; it has numbers, arrays, arithmetic, if, for over "
+            "range or a tuple, while, cuda.*, math.* and device functions",
+        )
     if isinstance(node, ast.FunctionDef):
-        source.refuse(line, f"a kernel cannot define a function; write {node.name} before it, decorated with "
-                            "@cuda.jit(device=True)")
+        source.refuse(
+            line,
+            f"a kernel cannot define a function; write {node.name} before it, decorated with "
+            "@cuda.jit(device=True)",
+        )
     if isinstance(node, ast.Constant):
         _check_constant(node, source)
     elif isinstance(node, ast.Attribute) and node.attr.startswith("_"):
-        source.refuse(line, f"a kernel cannot reach {node.attr}; it has cuda.*, math.*, and .shape, .size and .ndim of arrays")
+        source.refuse(
+            line,
+            f"a kernel cannot reach {node.attr}; it has cuda.*, math.*, and .shape, .size and .ndim of arrays",
+        )
     elif isinstance(node, ast.Name):
         _check_name(node.id, node, source, stored=isinstance(node.ctx, ast.Store))
     elif isinstance(node, (ast.For, ast.While)) and node.orelse:
-        source.refuse(line, "a loop with else is outside of the kernel language; set a variable before break")
-    elif isinstance(node, ast.For) and not (isinstance(node.target, ast.Name) and _is_counted(node.iter)):
-        source.refuse(line, "a kernel's for loop is `for name in range(...)`, or over a tuple of numbers")
+        source.refuse(
+            line, "a loop with else is outside of the kernel language; set a variable before break"
+        )
+    elif isinstance(node, ast.For) and not (
+        isinstance(node.target, ast.Name) and _is_counted(node.iter)
+    ):
+        source.refuse(
+            line, "a kernel's for loop is `for name in range(...)`, or over a tuple of numbers"
+        )
     elif isinstance(node, ast.Expr) and not isinstance(node.value, (ast.Call, *REFUSED)):
-        source.refuse(line, "this line computes what nothing uses; a statement assigns, stores, calls or controls")
+        source.refuse(
+            line,
+            "this line computes what nothing uses; a statement assigns, stores, calls or controls",
+        )
 
 
 def _is_counted(node):
@@ -150,15 +203,25 @@ def _is_counted(node):
 
 def _check_constant(node, source):
     value = node.value
-    if isinstance(value, int) and not -2**63 <= value < 2**64:
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
         source.refuse(node, "an integer has 64 bits at most")
     if not (value is None or isinstance(value, (bool, int, float))):
-        kind = {str: "text", bytes: "bytes", complex: "complex numbers"}.get(type(value), "this constant")
-        source.refuse(node, f"a kernel cannot hold {kind}; its constants are whole and floating-point numbers, True and False")
+        kind = {str: "text", bytes: "bytes", complex: "complex numbers"}.get(
+            type(value), "this constant"
+        )
+        source.refuse(
+            node,
+            f"a kernel cannot hold {kind}; its constants are whole and floating-point numbers, True and False",
+        )
 
 
 def _check_name(name, node, source, stored=True):
     if name.startswith("__"):
-        source.refuse(node, f"a name in a kernel does not begin with two underscores, as {name} does")
+        source.refuse(
+            node, f"a name in a kernel does not begin with two underscores, as {name} does"
+        )
     if stored and name in RESERVED:
-        source.refuse(node, f"{name} is taken (it is {MODULES.get(name, 'a built-in name')}); choose another name")
+        source.refuse(
+            node,
+            f"{name} is taken (it is {MODULES.get(name, 'a built-in name')}); choose another name",
+        )

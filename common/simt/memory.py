@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common.kernels.errors import KernelError
 from common.simt import dtypes
 from common.simt.dtypes import Array
-from common.simt.errors import KernelError
 from common.simt.program import ALIGNMENT
 
 
@@ -54,7 +54,11 @@ class Argument:
             stride = self.strides[axis]
             index[axis] = min(max(rest // stride, 0), self.array.shape[axis] - 1) if stride else 0
             rest -= index[axis] * stride
-        return tuple(index[axis] for axis in range(self.array.ndim)) if rest == 0 and self.array.size else None
+        return (
+            tuple(index[axis] for axis in range(self.array.ndim))
+            if rest == 0 and self.array.size
+            else None
+        )
 
 
 class GlobalMemory:
@@ -72,14 +76,20 @@ class GlobalMemory:
         dtype = first.array.dtype
         for argument in group:
             if argument.array.dtype != dtype or (argument.low - first.low) % dtype.itemsize:
-                raise KernelError(f"{first.name} and {argument.name} share memory, but not their dtype: {dtype} and "
-                                  f"{argument.array.dtype}")
+                raise KernelError(
+                    f"{first.name} and {argument.name} share memory, but not their dtype: {dtype} and "
+                    f"{argument.array.dtype}"
+                )
         pad = -len(self.cells) % ALIGNMENT + first.offset_bytes // dtype.itemsize
         self.cells += [0] * pad
         start, count = len(self.cells), (last - first.low) // dtype.itemsize
-        memory = np.frombuffer((ctypes.c_char * (count * dtype.itemsize)).from_address(first.low), dtype)
+        memory = np.frombuffer(
+            (ctypes.c_char * (count * dtype.itemsize)).from_address(first.low), dtype
+        )
         self.cells += memory.tolist()
-        self._regions.append((start, memory, any(argument.array.flags.writeable for argument in group)))
+        self._regions.append(
+            (start, memory, any(argument.array.flags.writeable for argument in group))
+        )
         for argument in group:
             origin = argument.array.__array_interface__["data"][0]
             argument.pointer = start + (origin - first.low) // dtype.itemsize
@@ -88,7 +98,7 @@ class GlobalMemory:
         """Copies what the kernel left in memory into the arrays."""
         for start, memory, writable in self._regions:
             if writable:
-                memory[:] = np.array(self.cells[start:start + len(memory)], memory.dtype)
+                memory[:] = np.array(self.cells[start : start + len(memory)], memory.dtype)
 
     def name_of(self, place):
         """(array's name, index) of a place."""
@@ -122,20 +132,29 @@ def argument_of(name, thing):
         return "bool", bool(thing)
     if isinstance(thing, (np.integer, np.floating)) and thing.dtype.name in dtypes.SCALARS:
         return thing.dtype.name, thing.item()
-    if isinstance(thing, int) and -2**63 <= thing < 2**64:
+    if isinstance(thing, int) and -(2**63) <= thing < 2**64:
         return ("int64" if thing < 2**63 else "uint64"), int(thing)
     if isinstance(thing, float):
         return "float64", float(thing)
-    raise KernelError(f"{name} is a {type(thing).__name__}; a kernel takes NumPy arrays, PyTorch tensors and 64-bit numbers")
+    raise KernelError(
+        f"{name} is a {type(thing).__name__}; a kernel takes NumPy arrays, PyTorch tensors and 64-bit numbers"
+    )
 
 
 def _tensor(name, tensor):
     if tensor.device.type != "cpu":
-        raise KernelError(f"{name} is on {tensor.device}; the simulator works on the CPU's memory, call {name}.cpu()")
+        raise KernelError(
+            f"{name} is on {tensor.device}; the simulator works on the CPU's memory, call {name}.cpu()"
+        )
     try:
         array = tensor.detach().numpy()
-    except (TypeError, RuntimeError) as error:  # bfloat16; a sparse tensor, or one whose sign is kept aside
-        raise KernelError(f"{name} is a tensor of {tensor.dtype}, which NumPy (and Numba) cannot hold: {error}") from error
+    except (
+        TypeError,
+        RuntimeError,
+    ) as error:  # bfloat16; a sparse tensor, or one whose sign is kept aside
+        raise KernelError(
+            f"{name} is a tensor of {tensor.dtype}, which NumPy (and Numba) cannot hold: {error}"
+        ) from error
     return _array(name, array, tensor.data_ptr() - tensor.untyped_storage().data_ptr())
 
 
@@ -146,10 +165,14 @@ def _array(name, array, offset_bytes):
     if array.ndim == 0:
         raise KernelError(f"{name} has no dimension; give an array of shape (1,), or a number")
     if any(stride % dtype.itemsize for stride in array.strides) or not array.flags.aligned:
-        raise KernelError(f"{name} does not lie on multiples of its element's {dtype.itemsize} bytes; copy it first")
+        raise KernelError(
+            f"{name} does not lie on multiples of its element's {dtype.itemsize} bytes; copy it first"
+        )
     low, high = np.lib.array_utils.byte_bounds(array)
     argument = Argument(name, array, offset_bytes % ALIGNMENT, low, high)
-    return Array(dtype.name, "global", array.shape, argument.strides, array.flags.writeable), argument
+    return Array(
+        dtype.name, "global", array.shape, argument.strides, array.flags.writeable
+    ), argument
 
 
 def _offset_in_allocation(array):

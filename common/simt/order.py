@@ -13,7 +13,9 @@ from collections import defaultdict, namedtuple
 
 import numpy as np
 
-Fence = namedtuple("Fence", "block thread epoch time reaches_all")  # reaches_all: not its block alone
+Fence = namedtuple(
+    "Fence", "block thread epoch time reaches_all"
+)  # reaches_all: not its block alone
 
 
 class HandOvers:
@@ -23,21 +25,38 @@ class HandOvers:
     """
 
     def __init__(self, fences, updates, words):
-        self.fences, self.updates = defaultdict(list), defaultdict(list)  # by block, fences also by block and thread
+        self.fences, self.updates = (
+            defaultdict(list),
+            defaultdict(list),
+        )  # by block, fences also by block and thread
         for fence in fences:  # in the order of time
             self.fences[fence.block].append(fence)
             self.fences[fence.block, fence.thread].append(fence)
-        for block, *update in zip(*map(np.ndarray.tolist, (*_who_and_when(updates), words)), strict=True):
+        for block, *update in zip(
+            *map(np.ndarray.tolist, (*_who_and_when(updates), words)), strict=True
+        ):
             self.updates[block].append(update)
-        self.known, self.in_later_epochs = functools.cache(self._known), functools.cache(self._in_later_epochs)
+        self.known, self.in_later_epochs = (
+            functools.cache(self._known),
+            functools.cache(self._in_later_epochs),
+        )
 
     def among(self, rows):
         """A function of one row of a table of accesses: whether it and each of them are handed over, either to the other."""
-        known = [self.known(*access) for access in zip(*map(np.ndarray.tolist, _who_and_when(rows)), strict=True)]
+        known = [
+            self.known(*access)
+            for access in zip(*map(np.ndarray.tolist, _who_and_when(rows)), strict=True)
+        ]
 
         def ordered(one):
             given, had = known[one]
-            return np.array([_before(given, other_had) or _before(other_given, had) for other_given, other_had in known])
+            return np.array(
+                [
+                    _before(given, other_had) or _before(other_given, had)
+                    for other_given, other_had in known
+                ]
+            )
+
         return ordered
 
     def _known(self, block, thread, epoch, time):
@@ -46,8 +65,15 @@ class HandOvers:
         given, had = {}, {}
         for updater, update_epoch, at, word in self.updates[block]:
             itself = at == time
-            covered_by = [self.in_later_epochs(block, -1)] if itself else [own, self.in_later_epochs(block, epoch)]
-            if any(first_epoch < update_epoch or times.get(updater, at) < at for times, first_epoch in covered_by):
+            covered_by = (
+                [self.in_later_epochs(block, -1)]
+                if itself
+                else [own, self.in_later_epochs(block, epoch)]
+            )
+            if any(
+                first_epoch < update_epoch or times.get(updater, at) < at
+                for times, first_epoch in covered_by
+            ):
                 given[word] = min(at, given.get(word, at))
             if update_epoch < epoch or updater == thread and at <= time:
                 had[word] = max(at, had.get(word, at))
@@ -63,7 +89,9 @@ def _who_and_when(table):
 
 def _first(fences):
     """({thread: time of its first one}, epoch of the first of all) of Fence rows in the order of time."""
-    return {fence.thread: fence.time for fence in reversed(fences)}, min((fence.epoch for fence in fences), default=math.inf)
+    return {fence.thread: fence.time for fence in reversed(fences)}, min(
+        (fence.epoch for fence in fences), default=math.inf
+    )
 
 
 def _before(given, had):

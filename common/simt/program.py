@@ -5,12 +5,14 @@ import functools
 import math
 from dataclasses import dataclass, field
 
+from common.kernels.errors import KernelError, LaunchError
+from common.kernels.source import Source
 from common.simt import arithmetic, dtypes, language
 from common.simt.code import layout
-from common.simt.errors import KernelError, LaunchError
-from common.simt.language import Source
 
-SHARED_LIMIT_BYTES = 48 * 1024  # of a block, without asking for more: CUDA C++ Programming Guide, compute capabilities
+SHARED_LIMIT_BYTES = (
+    48 * 1024
+)  # of a block, without asking for more: CUDA C++ Programming Guide, compute capabilities
 LOCAL_LIMIT_BYTES = 512 * 1024  # of a thread: the same
 ALIGNMENT = 256  # elements; an allocation on a GPU begins at a multiple of 256 bytes
 MAX_SPECIALISATIONS, MAX_CALLS = 200, 40
@@ -45,7 +47,9 @@ class Site:
     dtype: str = ""
     array: str = ""
     steps: int = 0  # of a run: how many instructions it has, as written
-    flops: dict = field(default_factory=dict)  # of a run: how many floating-point operations by line
+    flops: dict = field(
+        default_factory=dict
+    )  # of a run: how many floating-point operations by line
     partner: "Site" = None  # of a stay: the leave
 
 
@@ -69,7 +73,9 @@ class Program:
     device_function: object = None  # a function from an object to a Function, or None
     sites: list = field(default_factory=list)
     texts: list = field(default_factory=list)  # a Block of lines for each function
-    used: list = field(default_factory=list)  # (function, name, object): what the translation took from outside
+    used: list = field(
+        default_factory=list
+    )  # (function, name, object): what the translation took from outside
     shared: list = field(default_factory=list)
     shared_size: int = 0
     shared_bytes: int = 0
@@ -88,7 +94,9 @@ class Program:
         """Translates the kernel and everything that it calls."""
         _, kind = self.specialise(function, types)
         if kind is not None:
-            function.source.refuse(function.node, "a kernel returns nothing; it writes its results into an array")
+            function.source.refuse(
+                function.node, "a kernel returns nothing; it writes its results into an array"
+            )
         lines = []
         for function, block in self.texts:
             for text, line in layout(block):
@@ -99,14 +107,20 @@ class Program:
     def specialise(self, function, types, node=None, caller=None):
         """The number of a function translated for these types, and the type that it returns."""
         if function in self._stack:
-            caller.refuse(node, f"{function.name} calls itself; a kernel has no recursion, write a loop")
+            caller.refuse(
+                node, f"{function.name} calls itself; a kernel has no recursion, write a loop"
+            )
         from common.simt.translate import Translator  # which needs this module first
+
         if len(self._stack) >= MAX_CALLS:
             caller.refuse(node, f"functions call each other more than {MAX_CALLS} deep")
         key = function, types
         if key not in self._known:
             if len(self._known) >= MAX_SPECIALISATIONS:
-                function.source.refuse(function.node, f"the kernel needs more than {MAX_SPECIALISATIONS} versions of functions")
+                function.source.refuse(
+                    function.node,
+                    f"the kernel needs more than {MAX_SPECIALISATIONS} versions of functions",
+                )
             self._stack.append(function)
             translator = Translator(self, function, len(self.texts))
             self.texts.append((function, translator.block))
@@ -118,7 +132,9 @@ class Program:
         """The counted place of this kind at this node: the same one, however often the node is translated."""
         key = translator.version, id(node), kind
         if key not in self._sites:
-            self._sites[key] = Site(len(self.sites), kind, translator.function.source, node.lineno, **attributes)
+            self._sites[key] = Site(
+                len(self.sites), kind, translator.function.source, node.lineno, **attributes
+            )
             self.sites.append(self._sites[key])
         return self._sites[key]
 
@@ -133,9 +149,11 @@ class Program:
             self._places[key] = self._shared_region(translator.target or "shared", shape, size)
             self.shared_bytes += size * dtypes.itemsize(dtype)
             if self.shared_bytes + self.dynamic_bytes > SHARED_LIMIT_BYTES:
-                raise LaunchError(f"{translator.function.source.where(node.lineno)}: with this array a block uses "
-                                  f"{self.shared_bytes + self.dynamic_bytes:,} bytes of shared memory; it may have "
-                                  f"{SHARED_LIMIT_BYTES:,}")
+                raise LaunchError(
+                    f"{translator.function.source.where(node.lineno)}: with this array a block uses "
+                    f"{self.shared_bytes + self.dynamic_bytes:,} bytes of shared memory; it may have "
+                    f"{SHARED_LIMIT_BYTES:,}"
+                )
         return self._places[key]
 
     def _shared_region(self, name, shape, size):
@@ -157,10 +175,15 @@ class Program:
         """Where dynamic shared memory begins: the same place for all arrays of size 0, as on a GPU."""
         taken = self._places.setdefault("dynamic", dtype)
         if taken != dtype:
-            translator.refuse(node, f"the dynamic shared memory already holds {taken}; the simulator keeps one dtype in it")
+            translator.refuse(
+                node,
+                f"the dynamic shared memory already holds {taken}; the simulator keeps one dtype in it",
+            )
         if "place" not in self._places:
             count = self.dynamic_bytes // dtypes.itemsize(dtype)
-            self._places["place"] = self._shared_region(translator.target or "shared", (count,), count)
+            self._places["place"] = self._shared_region(
+                translator.target or "shared", (count,), count
+            )
         return self._places["place"]
 
     def reserve_local(self, translator, node, dtype, size):
@@ -171,8 +194,10 @@ class Program:
             self.local_size += size
             self.local_bytes += size * dtypes.itemsize(dtype)
             if self.local_bytes > LOCAL_LIMIT_BYTES:
-                raise LaunchError(f"{translator.function.source.where(node.lineno)}: a thread's local arrays hold "
-                                  f"{self.local_bytes:,} bytes with this one; they may hold {LOCAL_LIMIT_BYTES:,}")
+                raise LaunchError(
+                    f"{translator.function.source.where(node.lineno)}: a thread's local arrays hold "
+                    f"{self.local_bytes:,} bytes with this one; they may hold {LOCAL_LIMIT_BYTES:,}"
+                )
         return self._places[key]
 
     def reserve_constant(self, translator, node, name, table):
@@ -193,17 +218,44 @@ class Program:
     def _code(self):
         try:
             return compile(self.text, FILENAME, "exec")
-        except (SyntaxError, RecursionError, MemoryError) as error:  # of a hundred conditions in one, say
-            raise KernelError(f"an expression of this kernel is too long ({error.args[0]}); assign parts of it first") from None
+        except (
+            SyntaxError,
+            RecursionError,
+            MemoryError,
+        ) as error:  # of a hundred conditions in one, say
+            raise KernelError(
+                f"an expression of this kernel is too long ({error.args[0]}); assign parts of it first"
+            ) from None
 
 
 FUNCTIONS_OF_THE_PROGRAM = {
     "__builtins__": {"range": range, "float": float, "abs": abs},
-    "inf": math.inf, "nan": math.nan, "f32": arithmetic.FLOAT32,
-    **{name: getattr(arithmetic, name) for name in (
-        "to_float16", "to_float32", "wrap", "truncated", "shift_left", "shift_right", "divide", "floor_divide", "modulo",
-        "power_of_integers", "power_by_squaring", "minimum", "maximum", "rounded", "count_ones", "leading_zeros", "first_one",
-        "reversed_bits")},
+    "inf": math.inf,
+    "nan": math.nan,
+    "f32": arithmetic.FLOAT32,
+    **{
+        name: getattr(arithmetic, name)
+        for name in (
+            "to_float16",
+            "to_float32",
+            "wrap",
+            "truncated",
+            "shift_left",
+            "shift_right",
+            "divide",
+            "floor_divide",
+            "modulo",
+            "power_of_integers",
+            "power_by_squaring",
+            "minimum",
+            "maximum",
+            "rounded",
+            "count_ones",
+            "leading_zeros",
+            "first_one",
+            "reversed_bits",
+        )
+    },
     **{f"math_{name}": function for name, function in arithmetic.FUNCTIONS.items()},
     **arithmetic.TESTS,
 }

@@ -1,8 +1,8 @@
 """What a launch cost: counts by memory space and by line, races, and a table of it all."""
 
-import io
 from dataclasses import asdict, dataclass, field, fields, replace
 
+from common.kernels.table import plain_text, size_text, tuples
 from common.simt import dtypes
 from common.simt.counters import joined
 
@@ -64,8 +64,11 @@ class Costs:
         if site.kind in ("load", "store", "atomic"):
             traffic = getattr(self, f"{site.space}_{site.kind}s")
             moved = counts.threads * dtypes.itemsize(site.dtype)
-            traffic += type(traffic)(counts.requests, moved, *{"global": [counts.sectors], "shared": [counts.wavefronts]}.get(
-                site.space, []))
+            traffic += type(traffic)(
+                counts.requests,
+                moved,
+                *{"global": [counts.sectors], "shared": [counts.wavefronts]}.get(site.space, []),
+            )
             self.atomics += counts.threads if site.kind == "atomic" else 0
         self.divergent_branches += counts.divergent
 
@@ -102,9 +105,17 @@ class Race:
 
     def __str__(self):
         same_block = self.blocks[0] == self.blocks[1]
-        sides = [f"thread {thread}{'' if same_block else f' of block {block}'} {verb} it in line {line}"
-                 for thread, block, verb, line in zip(self.threads, self.blocks, self.verbs, self.lines, strict=True)]
-        why = f"no barrier between them (block {self.blocks[0]})" if same_block else "and blocks run in any order"
+        sides = [
+            f"thread {thread}{'' if same_block else f' of block {block}'} {verb} it in line {line}"
+            for thread, block, verb, line in zip(
+                self.threads, self.blocks, self.verbs, self.lines, strict=True
+            )
+        ]
+        why = (
+            f"no barrier between them (block {self.blocks[0]})"
+            if same_block
+            else "and blocks run in any order"
+        )
         more = f"; {self.words:,} words in all" if self.words > 1 else ""
         return f"race on {element(self.array, self.index)} in {self.space} memory: {sides[0]}, {sides[1]}, {why}{more}"
 
@@ -121,8 +132,11 @@ class UnwrittenRead:
     times: int
 
     def __str__(self):
-        return (f"thread {self.thread} of block {self.block} reads {element(self.array, self.index)} in line "
-                f"{self.line}, which nothing has written" + (f"; {self.times:,} such reads in all" if self.times > 1 else ""))
+        return (
+            f"thread {self.thread} of block {self.block} reads {element(self.array, self.index)} in line "
+            f"{self.line}, which nothing has written"
+            + (f"; {self.times:,} such reads in all" if self.times > 1 else "")
+        )
 
 
 @dataclass
@@ -139,11 +153,17 @@ class Report(Costs):
     seed: int = 0
     steps: int = 0
     all_steps: int = 0
-    lines: list = field(default_factory=list)  # a LineCosts for each line that accesses memory or branches
+    lines: list = field(
+        default_factory=list
+    )  # a LineCosts for each line that accesses memory or branches
     races: list = field(default_factory=list)
     unwritten: list = field(default_factory=list)
-    trace: list = field(default_factory=list)  # an Accesses (see counters) of one block, for drawing
-    origins: dict = field(default_factory=dict)  # of each array in global memory: the place where it begins
+    trace: list = field(
+        default_factory=list
+    )  # an Accesses (see counters) of one block, for drawing
+    origins: dict = field(
+        default_factory=dict
+    )  # of each array in global memory: the place where it begins
     program: object = field(default=None, repr=False)
 
     def line(self, number):
@@ -151,24 +171,40 @@ class Report(Costs):
         for line in self.lines:
             if line.number == number:
                 return line
-        raise ValueError(f"line {number} accesses no memory and does not branch; those that do are "
-                         f"{', '.join(str(line.number) for line in self.lines)}")
+        raise ValueError(
+            f"line {number} accesses no memory and does not branch; those that do are "
+            f"{', '.join(str(line.number) for line in self.lines)}"
+        )
 
     def as_dict(self):
         """The report as numbers, strings, lists and dicts, without what only drawing needs: it can cross to another process."""
-        return {name: value for name, value in asdict(replace(self, trace=[], program=None)).items()
-                if name not in ("trace", "program", "origins")}
+        return {
+            name: value
+            for name, value in asdict(replace(self, trace=[], program=None)).items()
+            if name not in ("trace", "program", "origins")
+        }
 
     @classmethod
     def from_dict(cls, data):
         """The report that as_dict made this of (lists in place of tuples, as JSON has them, are taken too)."""
         numbers = {name: _traffic(name, value) for name, value in data.items()}
-        numbers["lines"] = [LineCosts(**{name: _traffic(name, value) for name, value in line.items()})
-                            for line in data["lines"]]
-        numbers["races"] = [Race(**{name: tuples(value) for name, value in race.items()}) for race in data["races"]]
-        numbers["unwritten"] = [UnwrittenRead(**{name: tuples(value) for name, value in read.items()})
-                                for read in data["unwritten"]]
-        return cls(**{name: tuples(value) if name in ("grid", "block") else value for name, value in numbers.items()})
+        numbers["lines"] = [
+            LineCosts(**{name: _traffic(name, value) for name, value in line.items()})
+            for line in data["lines"]
+        ]
+        numbers["races"] = [
+            Race(**{name: tuples(value) for name, value in race.items()}) for race in data["races"]
+        ]
+        numbers["unwritten"] = [
+            UnwrittenRead(**{name: tuples(value) for name, value in read.items()})
+            for read in data["unwritten"]
+        ]
+        return cls(
+            **{
+                name: tuples(value) if name in ("grid", "block") else value
+                for name, value in numbers.items()
+            }
+        )
 
     def __str__(self):
         return table_text(self)
@@ -178,17 +214,13 @@ class Report(Costs):
     def draw(self, line=None, **options):
         """Axes with the sectors or banks of a warp instruction in this line, or a whole block's accesses: see draw.report."""
         from common.simt import draw
+
         return draw.report(self, line, **options)
 
 
 def _traffic(name, value):
     kinds = {"global": GlobalTraffic, "shared": SharedTraffic, "constant": ConstantTraffic}
     return kinds[name.partition("_")[0]](**value) if name in TRAFFIC else value
-
-
-def tuples(value):
-    """A value with tuples in place of lists, as they were before it crossed to another process."""
-    return tuple(tuples(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
 def make(recorder, name, memory, seed, schedule):
@@ -202,7 +234,10 @@ def make(recorder, name, memory, seed, schedule):
 
     def line_of(site, number):
         key = site.source.name, number
-        return lines.setdefault(key, LineCosts(function=key[0], number=number, text=site.source.line(number)))
+        return lines.setdefault(
+            key, LineCosts(function=key[0], number=number, text=site.source.line(number))
+        )
+
     for site, counts in zip(program.sites, recorder.counts, strict=True):
         report.add(site, counts)
         line_of(site, site.line).add(site, counts)
@@ -213,17 +248,30 @@ def make(recorder, name, memory, seed, schedule):
     report.origins = {argument.name: argument.pointer for argument in memory.arguments}
     names = Names(program, memory)
     blocks = _blocks(program.grid)
-    report.races = [_race(names, schedule, blocks, rows, words) for rows, words in recorder.races.values()]
+    report.races = [
+        _race(names, schedule, blocks, rows, words) for rows, words in recorder.races.values()
+    ]
     report.unwritten = [
-        UnwrittenRead(*names.of(site.space, place, site.array), blocks[block], schedule.threads[thread], site.line, times)
-        for site, place, block, thread, times in recorder.unwritten.values()]
+        UnwrittenRead(
+            *names.of(site.space, place, site.array),
+            blocks[block],
+            schedule.threads[thread],
+            site.line,
+            times,
+        )
+        for site, place, block, thread, times in recorder.unwritten.values()
+    ]
     if recorder.trace:
         report.trace = joined(recorder.trace)
     return report
 
 
 def _interesting(line):
-    return [line.divergent_branches, line.flops, *(getattr(line, name).requests for name in TRAFFIC)]
+    return [
+        line.divergent_branches,
+        line.flops,
+        *(getattr(line, name).requests for name in TRAFFIC),
+    ]
 
 
 class Names:
@@ -242,9 +290,16 @@ class Names:
 def _race(names, schedule, blocks, rows, words):
     sites = [names.program.sites[number] for number in rows.site]
     array, index = names.of(sites[0].space, int(rows.place[0]), sites[0].array)
-    return Race(sites[0].space, array, index, tuple(blocks[block] for block in rows.block),
-                tuple(schedule.threads[thread] for thread in rows.thread), tuple(VERBS[kind] for kind in rows.kind),
-                tuple(site.line for site in sites), len(words))
+    return Race(
+        sites[0].space,
+        array,
+        index,
+        tuple(blocks[block] for block in rows.block),
+        tuple(schedule.threads[thread] for thread in rows.thread),
+        tuple(VERBS[kind] for kind in rows.kind),
+        tuple(site.line for site in sites),
+        len(words),
+    )
 
 
 def _blocks(grid):
@@ -253,24 +308,57 @@ def _blocks(grid):
 
 # --- the table
 
+
 def table_text(report):
     """The report as a table in plain text."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
-                  title=f"{report.kernel}: grid {size_text(report.grid)}, blocks of {size_text(report.block)} threads")
-    for column, justify in (("line", "right"), ("", "left"), ("", "left"), ("requests", "right"), ("bytes", "right"),
-                            ("sectors", "right"), ("wavefronts", "right"), ("a request", "right")):
-        table.add_column(column, justify=justify, no_wrap=True, max_width=40 if not column else None, overflow="ellipsis")
+
+    table = Table(
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        title_justify="left",
+        title_style="bold",
+        title=f"{report.kernel}: grid {size_text(report.grid)}, blocks of {size_text(report.block)} threads",
+    )
+    for column, justify in (
+        ("line", "right"),
+        ("", "left"),
+        ("", "left"),
+        ("requests", "right"),
+        ("bytes", "right"),
+        ("sectors", "right"),
+        ("wavefronts", "right"),
+        ("a request", "right"),
+    ):
+        table.add_column(
+            column,
+            justify=justify,
+            no_wrap=True,
+            max_width=40 if not column else None,
+            overflow="ellipsis",
+        )
     for line in report.lines:
         first = True
         for name in TRAFFIC:
             if getattr(line, name).requests:
-                table.add_row(str(line.number) if first else "", line.text if first else "", *_cells(name, getattr(line, name)))
+                table.add_row(
+                    str(line.number) if first else "",
+                    line.text if first else "",
+                    *_cells(name, getattr(line, name)),
+                )
                 first = False
         if line.divergent_branches:
-            table.add_row(str(line.number) if first else "", line.text if first else "", "divergent",
-                          f"{line.divergent_branches:,}", "", "", "", "")
+            table.add_row(
+                str(line.number) if first else "",
+                line.text if first else "",
+                "divergent",
+                f"{line.divergent_branches:,}",
+                "",
+                "",
+                "",
+                "",
+            )
     table.add_section()
     for name in TRAFFIC:
         if getattr(report, name).requests:
@@ -278,32 +366,26 @@ def table_text(report):
     return "\n".join([plain_text(table), *_summary(report)])
 
 
-def plain_text(table):
-    """A rich table as text without colours."""
-    from rich.console import Console
-    console = Console(file=io.StringIO(), width=200, highlight=False, markup=False, color_system=None, force_jupyter=False)
-    console.print(table)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()).rstrip("\n")
-
-
-def size_text(lengths):
-    """A grid or block as people write it: lengths of 1 at its end are left out."""
-    while len(lengths) > 1 and lengths[-1] == 1:
-        lengths = lengths[:-1]
-    return " × ".join(map(str, lengths))
-
-
 def _cells(name, traffic):
     sectors, wavefronts = getattr(traffic, "sectors", None), getattr(traffic, "wavefronts", None)
     passes = sectors if sectors is not None else wavefronts
-    return (name.replace("_", " "), f"{traffic.requests:,}", f"{traffic.bytes:,}", "" if sectors is None else f"{sectors:,}",
-            "" if wavefronts is None else f"{wavefronts:,}", "" if passes is None else f"{passes / traffic.requests:.4g}")
+    return (
+        name.replace("_", " "),
+        f"{traffic.requests:,}",
+        f"{traffic.bytes:,}",
+        "" if sectors is None else f"{sectors:,}",
+        "" if wavefronts is None else f"{wavefronts:,}",
+        "" if passes is None else f"{passes / traffic.requests:.4g}",
+    )
 
 
 def _summary(report):
-    parts = [_several(report.divergent_branches, "divergent branch", "es"), _several(report.atomics, "atomic update", "s"),
-             _several(report.flops, "floating-point operation", "s"),
-             f"busiest warp: {report.steps:,} steps of {report.all_steps:,}"]
+    parts = [
+        _several(report.divergent_branches, "divergent branch", "es"),
+        _several(report.atomics, "atomic update", "s"),
+        _several(report.flops, "floating-point operation", "s"),
+        f"busiest warp: {report.steps:,} steps of {report.all_steps:,}",
+    ]
     yield "; ".join(parts)
     findings = [*report.races, *report.unwritten]
     yield from (str(finding) for finding in findings) if findings else ["no races"]

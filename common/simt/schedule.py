@@ -8,8 +8,8 @@ import random
 
 from greenlet import getcurrent, greenlet
 
+from common.kernels.errors import BarrierError, OutOfBoundsError, ThreadError, UnwrittenError
 from common.simt import arithmetic
-from common.simt.errors import BarrierError, OutOfBoundsError, ThreadError, UnwrittenError
 from common.simt.program import FILENAME
 
 WARP = 32
@@ -28,11 +28,18 @@ class Schedule:
     """Runs a translated kernel over a grid."""
 
     def __init__(self, program, kernel, arguments, shared_cells, seed, recorder=None):
-        self.program, self.kernel, self.arguments, self.recorder = program, kernel, arguments, recorder
+        self.program, self.kernel, self.arguments, self.recorder = (
+            program,
+            kernel,
+            arguments,
+            recorder,
+        )
         self.shared_cells, self.blank = shared_cells, [None] * program.shared_size
         self.random = random.Random(seed)
         width, height, depth = program.block
-        self.threads = [(x, y, z) for z in range(depth) for y in range(height) for x in range(width)]
+        self.threads = [
+            (x, y, z) for z in range(depth) for y in range(height) for x in range(width)
+        ]
         count = len(self.threads)
         self.warps = [range(first, min(first + WARP, count)) for first in range(0, count, WARP)]
         self.block = self.thread = None
@@ -88,6 +95,7 @@ class Schedule:
             while True:
                 self.kernel(context, 0, *self.arguments)
                 context = hub.switch(None)
+
         self.workers = [greenlet(work, hub) for _ in self.threads]
 
     def _run_together(self):
@@ -121,7 +129,11 @@ class Schedule:
             result = None
         else:
             votes = [token[2] != 0 for token in self.tokens]
-            result = sum(votes) if name == "syncthreads_count" else int((all if name == "syncthreads_and" else any)(votes))
+            result = (
+                sum(votes)
+                if name == "syncthreads_count"
+                else int((all if name == "syncthreads_and" else any)(votes))
+            )
         self.results = [result] * len(self.tokens)
         if self.recorder:
             self.recorder.end_of_epoch()
@@ -138,9 +150,11 @@ class Schedule:
             fate = "waits there in another iteration of the loop"
         else:
             fate = "waits there with another mask"
-        return BarrierError(f"{site.source.where(site.line)}: thread {self.threads[waiting]} of block {self.block} waits at "
-                            f"this {what}, and thread {self.threads[absent]} {fate}; every thread of the {group} must come to "
-                            f"the same {what}")
+        return BarrierError(
+            f"{site.source.where(site.line)}: thread {self.threads[waiting]} of block {self.block} waits at "
+            f"this {what}, and thread {self.threads[absent]} {fate}; every thread of the {group} must come to "
+            f"the same {what}"
+        )
 
     def _exchange(self, warp):
         """Completes what lanes of this warp do together, where all lanes of its mask have come; the lanes that go on."""
@@ -151,11 +165,17 @@ class Schedule:
             if token and not sites[token[0]].array.startswith("syncthreads"):
                 groups.setdefault(token[:3], []).append(thread)
         for (number, _, mask), lanes in groups.items():
-            wanted = [thread for thread in warp if mask >> (thread - warp[0]) & 1 and tokens[thread] is not None]
+            wanted = [
+                thread
+                for thread in warp
+                if mask >> (thread - warp[0]) & 1 and tokens[thread] is not None
+            ]
             if any(thread not in wanted for thread in lanes):
                 thread = next(thread for thread in lanes if thread not in wanted)
-                raise ThreadError(f"{sites[number].source.where(sites[number].line)}: thread {self.threads[thread]} of block "
-                                  f"{self.block} is not in its own mask {mask:#010x}")
+                raise ThreadError(
+                    f"{sites[number].source.where(sites[number].line)}: thread {self.threads[thread]} of block "
+                    f"{self.block} is not in its own mask {mask:#010x}"
+                )
             if lanes == wanted:
                 self._complete(sites[number], mask, warp[0], lanes)
                 if mask == ALL_LANES and sites[number].array == "syncwarp" and self.recorder:
@@ -163,8 +183,13 @@ class Schedule:
                 ready += lanes
         if groups and not ready:
             (_, _, mask), lanes = next(iter(groups.items()))
-            absent = next(thread for thread in warp
-                          if mask >> (thread - warp[0]) & 1 and tokens[thread] is not None and thread not in lanes)
+            absent = next(
+                thread
+                for thread in warp
+                if mask >> (thread - warp[0]) & 1
+                and tokens[thread] is not None
+                and thread not in lanes
+            )
             raise self._missing(lanes[0], absent, "exchange", "mask")
         return ready
 
@@ -187,12 +212,22 @@ class Schedule:
         who = f"{where}: thread {self.threads[self.thread]} of block {self.block}"
         if isinstance(error, Outside):
             name, index, shape = error.args
-            shown = ", ".join(f"{i[0]}:{i[1]}" if isinstance(i, tuple) else str(arithmetic.wrap(i)) for i in index)
-            silent = "; Numba counts a negative index from the end, without a word" if "-" in shown else ""
-            return OutOfBoundsError(f"{who} reaches {name}[{shown}], outside of its shape {_shape(shape)}{silent}")
+            shown = ", ".join(
+                f"{i[0]}:{i[1]}" if isinstance(i, tuple) else str(arithmetic.wrap(i)) for i in index
+            )
+            silent = (
+                "; Numba counts a negative index from the end, without a word"
+                if "-" in shown
+                else ""
+            )
+            return OutOfBoundsError(
+                f"{who} reaches {name}[{shown}], outside of its shape {_shape(shape)}{silent}"
+            )
         if isinstance(error, Unwritten):
-            return UnwrittenError(f"{who} reads {error.args[0]} in {error.args[1]} memory, which nothing has written; is "
-                                  "a barrier or a store missing?")
+            return UnwrittenError(
+                f"{who} reads {error.args[0]} in {error.args[1]} memory, which nothing has written; is "
+                "a barrier or a store missing?"
+            )
         if isinstance(error, ZeroDivisionError):
             return ThreadError(f"{who} divides a whole number by zero")
         if isinstance(error, ValueError) and "range()" in str(error):
@@ -200,7 +235,9 @@ class Schedule:
         if isinstance(error, UnboundLocalError):
             return ThreadError(f"{who} uses {_variable(error)} before it has a value")
         if isinstance(error, NoSource):
-            return ThreadError(f"{who} asks lane {error.args[0]} for a value, and that lane takes no part")
+            return ThreadError(
+                f"{who} asks lane {error.args[0]} for a value, and that lane takes no part"
+            )
         return error
 
     def _where(self, error):
@@ -237,7 +274,9 @@ def together(name, lane, values):
     if name == "eq_sync":
         return len({bool(value) for value, *_ in values.values()}) == 1
     mine = values[lane][0]
-    same = arithmetic.wrap(sum(1 << other for other, (value, *_) in values.items() if value == mine), 32)
+    same = arithmetic.wrap(
+        sum(1 << other for other, (value, *_) in values.items() if value == mine), 32
+    )
     if name == "match_any_sync":
         return same
     everyone = arithmetic.wrap(sum(1 << other for other in values), 32)
@@ -246,8 +285,12 @@ def together(name, lane, values):
 
 def _shuffled(name, lane, values):
     value, other = values[lane]
-    source = {"shfl_sync": other % WARP, "shfl_up_sync": lane - other, "shfl_down_sync": lane + other,
-              "shfl_xor_sync": lane ^ (other % WARP)}[name]
+    source = {
+        "shfl_sync": other % WARP,
+        "shfl_up_sync": lane - other,
+        "shfl_down_sync": lane + other,
+        "shfl_xor_sync": lane ^ (other % WARP),
+    }[name]
     if not 0 <= source < WARP:
         return value  # past the end of the warp a lane keeps its own value
     if source not in values:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from common.kernels.constants import value_of
+from common.kernels.errors import KernelError
+from common.kernels.source import Source, parsed
 from common.simt import cuda, language
-from common.simt.constants import value_of
-from common.simt.errors import KernelError
-from common.simt.kernel import Kernel, parsed
-from common.simt.language import Source
+from common.simt.kernel import Kernel
 from common.simt.program import Function
 
 
@@ -32,9 +32,14 @@ class Module:
         return PREDEFINED[name]
 
 
-PREDEFINED = {"cuda": cuda, "math": math, "np": np, "numpy": np,
-              **{name: getattr(builtins, name) for name in language.BUILTINS},
-              **{name: np.dtype(name.rstrip("_")) for name in language.DTYPES}}
+PREDEFINED = {
+    "cuda": cuda,
+    "math": math,
+    "np": np,
+    "numpy": np,
+    **{name: getattr(builtins, name) for name in language.BUILTINS},
+    **{name: np.dtype(name.rstrip("_")) for name in language.DTYPES},
+}
 IMPORTS = {"math", "numpy", "numba", "numba.cuda", "common.device", "common.simt", "common"}
 
 
@@ -54,7 +59,9 @@ def compile_source(source, name, constants=None):
     for node in parsed(text, name).body:
         _take(node, module, whole, text)
     if name not in module.functions:
-        raise KernelError(f"{name} is not defined; the text defines {', '.join(module.functions) or 'no function'}")
+        raise KernelError(
+            f"{name} is not defined; the text defines {', '.join(module.functions) or 'no function'}"
+        )
     function = module.functions[name]
     _ = function.parameters  # refuses what is not in the kernel language, at once
     return Kernel(name, function)
@@ -66,19 +73,33 @@ def _take(node, module, whole, text):
         for decorator in node.decorator_list:
             called = decorator.func if isinstance(decorator, ast.Call) else decorator
             if ast.unparse(called) not in ("cuda.jit", "simt.jit", "jit"):
-                whole.refuse(node, f"the decorator {ast.unparse(called)} is not known; a kernel has @cuda.jit")
+                whole.refuse(
+                    node,
+                    f"the decorator {ast.unparse(called)} is not known; a kernel has @cuda.jit",
+                )
         source = Source(node.name, text)
         _new_name(node, node.name, module, whole)
         module.functions[node.name] = Function(node.name, node, source, module.lookup)
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+        names = (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+        )
         for imported in names:
             if imported not in IMPORTS:
-                whole.refuse(node, f"{imported} cannot be used in a kernel's cell; it has cuda, math, numpy and numba's dtypes")
+                whole.refuse(
+                    node,
+                    f"{imported} cannot be used in a kernel's cell; it has cuda, math, numpy and numba's dtypes",
+                )
         for name in (alias.asname or alias.name for alias in node.names):
             if name not in language.RESERVED:
-                whole.refuse(node, f"{name} cannot be imported here; cuda, math, np and the dtypes are there")
-    elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                whole.refuse(
+                    node, f"{name} cannot be imported here; cuda, math, np and the dtypes are there"
+                )
+    elif (
+        isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(node.targets[0], ast.Name)
+    ):
         _new_name(node, node.targets[0].id, module, whole)
         other = functools.partial(_other_constant, module=module)
         module.constants[node.targets[0].id] = value_of(node.value, whole, other)
@@ -99,6 +120,8 @@ def _other_constant(node, module):
         return (module.constants[node.id],)
     if isinstance(node, (ast.Name, ast.Attribute)):
         name = node.id if isinstance(node, ast.Name) else node.attr
-        if name in language.DTYPES and (isinstance(node, ast.Name) or ast.unparse(node.value) in ("np", "numpy", "numba")):
+        if name in language.DTYPES and (
+            isinstance(node, ast.Name) or ast.unparse(node.value) in ("np", "numpy", "numba")
+        ):
             return (np.dtype(name.rstrip("_")),)
     return None

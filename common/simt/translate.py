@@ -46,13 +46,18 @@ class Translator(Calls):
         self.env = {}  # the type of each variable at this point; None where no path leads here
         self.known = {}  # (number known before the run, span) of variables that are assigned in one place only
         self.loops = []  # of each loop around this point: (environments at continue, environments at break)
-        self.returns, self.returns_nothing = [], False  # (type, codes, node, slot) of each return of a value
+        self.returns, self.returns_nothing = (
+            [],
+            False,
+        )  # (type, codes, node, slot) of each return of a value
         self.target = ""  # the name that this statement assigns to
         self.path, self.key = "p0", "k0"
         self.run = None
 
     # steps count into the stretch of instructions that is being written
-    steps = property(lambda self: self.run.steps, lambda self, value: setattr(self.run, "steps", value))
+    steps = property(
+        lambda self: self.run.steps, lambda self, value: setattr(self.run, "steps", value)
+    )
 
     def count_flop(self):
         """One more floating-point operation in this line of the stretch that is being written."""
@@ -62,11 +67,21 @@ class Translator(Calls):
         """Writes the function; the type that it returns."""
         node = self.function.node
         parameters = self.function.parameters
-        stored = Counter(name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store))
+        stored = Counter(
+            name.id
+            for name in ast.walk(node)
+            if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+        )
         self.locals = {*parameters, *stored}
-        self.single = {name for name, count in stored.items() if count == 1 and name not in parameters}
+        self.single = {
+            name for name, count in stored.items() if count == 1 and name not in parameters
+        }
         self.env = dict(zip(parameters, types, strict=True))
-        names = [variable(name, i) for name, kind in self.env.items() for i in range(len(dtypes.leaves(kind)))]
+        names = [
+            variable(name, i)
+            for name, kind in self.env.items()
+            for i in range(len(dtypes.leaves(kind)))
+        ]
         self.line = node.lineno
         self.emit(f"def call{self.version}({', '.join(['c', 'p0', *names])}):")
         with self.indented():
@@ -81,13 +96,24 @@ class Translator(Calls):
         if not self.returns:
             return None
         if self.env is not None or self.returns_nothing:
-            self.refuse(self.function.node, "every path through a device function that returns a value must return one")
+            self.refuse(
+                self.function.node,
+                "every path through a device function that returns a value must return one",
+            )
         kind = self.returns[0][0]
         for other, _, node, _ in self.returns[1:]:
             kind = self._joined_type(kind, other, "what is returned", node)
         for have, codes, node, slot in self.returns:
-            codes = [converted(*each) for each in zip(codes, dtypes.leaves(have), dtypes.leaves(kind), strict=True)]
-            slot.append((f"return {codes[0] if len(codes) == 1 else '(' + ', '.join(codes) + ')'}", node.lineno))
+            codes = [
+                converted(*each)
+                for each in zip(codes, dtypes.leaves(have), dtypes.leaves(kind), strict=True)
+            ]
+            slot.append(
+                (
+                    f"return {codes[0] if len(codes) == 1 else '(' + ', '.join(codes) + ')'}",
+                    node.lineno,
+                )
+            )
         return kind
 
     def statements(self, nodes):
@@ -145,7 +171,9 @@ class Translator(Calls):
             if len(values) == 1 and isinstance(values[0].type, Tuple):
                 values = self.items(values[0])
             if len(values) != len(target.elts):
-                self.refuse(node, f"{len(target.elts)} names on the left, {len(values)} values on the right")
+                self.refuse(
+                    node, f"{len(target.elts)} names on the left, {len(values)} values on the right"
+                )
             for part, value in zip(target.elts, values, strict=True):
                 self._assign(part, [value], node)
         elif isinstance(target, ast.Name):
@@ -156,7 +184,9 @@ class Translator(Calls):
                 self.emit(f"{variable(target.id, i)} = {code}")
             self.env[target.id] = value.type
             if target.id in self.single:
-                always = self.depth == 1  # in a branch it may never be assigned, and using it is then an error
+                always = (
+                    self.depth == 1
+                )  # in a branch it may never be assigned, and using it is then an error
                 self.known[target.id] = value.constant if always else None, value.span
         elif isinstance(target, ast.Subscript):
             self._store(target, values[0], node)
@@ -190,7 +220,9 @@ class Translator(Calls):
         self.store(node.target, base, indices, value)
 
     def _Return(self, node):
-        if node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None):
+        if node.value is None or (
+            isinstance(node.value, ast.Constant) and node.value.value is None
+        ):
             self.returns_nothing = True
             self.emit("return")
         else:
@@ -240,10 +272,13 @@ class Translator(Calls):
                 stay.partner = None if endless else leave
                 self.steps += endless
                 self._body(node, loop)
+
         self._loop(node, write)
 
     def _For(self, node):
-        kind, counted, span = (self._over_range if isinstance(node.iter, ast.Call) else self._over_tuple)(node.iter)
+        kind, counted, span = (
+            self._over_range if isinstance(node.iter, ast.Call) else self._over_tuple
+        )(node.iter)
         name = node.target.id
         if name in self.single:
             self.known[name] = None, span
@@ -261,6 +296,7 @@ class Translator(Calls):
                 self.env = dict(loop.head)
                 key = f"d{loop.number}[n{loop.number} + 1] + t" if self.program.counting else ""
                 stay.partner = self._leave(node, loop, key)
+
         self._loop(node, write)
 
     def _over_range(self, node):
@@ -269,8 +305,11 @@ class Translator(Calls):
         if not 1 <= len(values) <= 3 or node.keywords:
             self.refuse(node, "range takes 1 to 3 numbers")
         if not all(dtypes.is_integer(value.type) for value in values):
-            self.refuse(node, f"range takes whole numbers, and `{ast.unparse(node)}` has "
-                              f"{next(value.type for value in values if not dtypes.is_integer(value.type))}")
+            self.refuse(
+                node,
+                f"range takes whole numbers, and `{ast.unparse(node)}` has "
+                f"{next(value.type for value in values if not dtypes.is_integer(value.type))}",
+            )
         kind = _range_type([value.type for value in values])
         values = [self.atom(self.cast(value, kind)) for value in values]
         return kind, f"range({', '.join(value.code for value in values)})", _range_span(values)
@@ -279,13 +318,23 @@ class Translator(Calls):
         """The same of a tuple, whose numbers have one type, as Numba wants it."""
         value = self.expression(node)
         if not isinstance(value.type, Tuple):
-            self.refuse(node, "a loop is over range(...) or a tuple, and "
-                              f"`{ast.unparse(node)}` is {dtypes.describe(value.type)}")
+            self.refuse(
+                node,
+                "a loop is over range(...) or a tuple, and "
+                f"`{ast.unparse(node)}` is {dtypes.describe(value.type)}",
+            )
         items = [self.atom(item) for item in self.items(value)]
         kind, *others = dict.fromkeys(item.type for item in items)
         if others:
-            self.refuse(node, f"a loop is over numbers of one type, and `{ast.unparse(node)}` has {kind} and {others[0]}")
-        span = (min(item.span[0] for item in items), max(item.span[1] for item in items)) if dtypes.is_integer(kind) else None
+            self.refuse(
+                node,
+                f"a loop is over numbers of one type, and `{ast.unparse(node)}` has {kind} and {others[0]}",
+            )
+        span = (
+            (min(item.span[0] for item in items), max(item.span[1] for item in items))
+            if dtypes.is_integer(kind)
+            else None
+        )
         return kind, f"({', '.join(item.code for item in items)},)", span
 
     def _loop(self, node, write):
@@ -321,7 +370,9 @@ class Translator(Calls):
         """At the top of each iteration: its number, and with it the key of what this thread does in it."""
         if self.program.counting:
             number = loop.number
-            self.emit(f"n{number} += 1; p{number} = d{number}[n{number}]; k{number} = p{number} + t")
+            self.emit(
+                f"n{number} += 1; p{number} = d{number}[n{number}]; k{number} = p{number} + t"
+            )
             self.path, self.key = f"p{number}", f"k{number}"
 
     def _body(self, node, loop):
@@ -369,7 +420,9 @@ class Translator(Calls):
         joined = {}
         for env in environments:
             for name, kind in env.items():
-                joined[name] = self._joined_type(joined[name], kind, name, node) if name in joined else kind
+                joined[name] = (
+                    self._joined_type(joined[name], kind, name, node) if name in joined else kind
+                )
         return joined
 
     def _joined_type(self, first, second, name, node):
@@ -377,16 +430,30 @@ class Translator(Calls):
             return first
         if isinstance(first, str) and isinstance(second, str):
             return dtypes.common(first, second)
-        if isinstance(first, Tuple) and isinstance(second, Tuple) and len(first.items) == len(second.items):
-            return Tuple(tuple(dtypes.common(*pair) for pair in zip(first.items, second.items, strict=True)))
+        if (
+            isinstance(first, Tuple)
+            and isinstance(second, Tuple)
+            and len(first.items) == len(second.items)
+        ):
+            return Tuple(
+                tuple(dtypes.common(*pair) for pair in zip(first.items, second.items, strict=True))
+            )
         if isinstance(first, Array) and isinstance(second, Array):
-            self.refuse(node, f"{name} is another kind of array on each path that meets here; dtype, memory and shape must "
-                              "agree")
-        self.refuse(node, f"{name} is {dtypes.describe(first)} on one path and {dtypes.describe(second)} on another")
+            self.refuse(
+                node,
+                f"{name} is another kind of array on each path that meets here; dtype, memory and shape must "
+                "agree",
+            )
+        self.refuse(
+            node,
+            f"{name} is {dtypes.describe(first)} on one path and {dtypes.describe(second)} on another",
+        )
 
     def _convert(self, have, want, slot):
         for name, kind in have.items():
-            for i, (old, new) in enumerate(zip(dtypes.leaves(kind), dtypes.leaves(want[name]), strict=True)):
+            for i, (old, new) in enumerate(
+                zip(dtypes.leaves(kind), dtypes.leaves(want[name]), strict=True)
+            ):
                 code = variable(name, i)
                 if converted(code, old, new) != code:
                     slot.append((f"{code} = {converted(code, old, new)}", self.line))

@@ -17,10 +17,18 @@ Triton's interpreter runs) and `attach` (all that we use of what is private to i
 `kernel` (how it all comes together), `child` (the same where Triton compiles), `compiler` (PTX with no GPU).
 """
 
-from common.simt.errors import KernelError, LaunchError, OutOfBoundsError
+from common.kernels.errors import KernelError, LaunchError, OutOfBoundsError
 from common.tiles.report import Report
 
-__all__ = ["KernelError", "LaunchError", "OutOfBoundsError", "Report", "compile_source", "compiled", "count"]
+__all__ = [
+    "KernelError",
+    "LaunchError",
+    "OutOfBoundsError",
+    "Report",
+    "compile_source",
+    "compiled",
+    "count",
+]
 
 
 def count(kernel, grid, *arguments, seed=None, **constants):
@@ -31,10 +39,13 @@ def count(kernel, grid, *arguments, seed=None, **constants):
     seed: of the order in which programs run, another one each time if None; a kernel's own parameter of that name is given by
     position.
     """
-    if hasattr(kernel, "run_apart"):  # a grader's stand-in for a kernel that it must not run in this process
+    if hasattr(
+        kernel, "run_apart"
+    ):  # a grader's stand-in for a kernel that it must not run in this process
         grid = grid(constants) if callable(grid) else grid
         return Report.from_dict(kernel.run_apart("tiles", grid, *arguments, seed=seed, **constants))
     from common.tiles import kernel as kernels
+
     return kernels.count(kernel, grid, arguments, constants, seed)
 
 
@@ -47,6 +58,7 @@ def compile_source(text, name, constants=None):
     """
     from common.tiles import functions
     from common.tiles.kernel import Kernel
+
     try:
         return Kernel(functions.of_text(text, name, constants))
     except RecursionError:
@@ -60,7 +72,14 @@ def compiled(kernel, *arguments, num_warps=4, num_stages=3, capability=90, **con
     """
     from common.tiles import child, compiler
     from common.tiles.kernel import as_kernel
+
     function = as_kernel(kernel).function
     options = {"num_warps": num_warps, "num_stages": num_stages}
-    return child.child(interpret=False).call("common.tiles.compiler", "compile_here", function,
-                                             *compiler.signature(function, arguments, constants), options, capability)
+    return child.child(interpret=False).call(
+        "common.tiles.compiler",
+        "compile_here",
+        function,
+        *compiler.signature(function, arguments, constants),
+        options,
+        capability,
+    )

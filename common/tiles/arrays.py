@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.simt.errors import KernelError
+from common.kernels.errors import KernelError
 from common.tiles.memory import Argument
 
 
@@ -31,8 +31,13 @@ class Arrays:
         """What stands for an array, a tensor or a tensor descriptor; None for another thing."""
         if type(thing).__name__ == "TensorDescriptor":
             self._arguments.append(self._argument(name, thing.base))
-            return Placed(len(self._arguments) - 1, [int(size) for size in thing.shape], [int(step) for step in thing.strides],
-                          [int(size) for size in thing.block_shape], thing.padding)
+            return Placed(
+                len(self._arguments) - 1,
+                [int(size) for size in thing.shape],
+                [int(step) for step in thing.strides],
+                [int(size) for size in thing.block_shape],
+                thing.padding,
+            )
         if not isinstance(thing, np.ndarray) and not hasattr(thing, "untyped_storage"):
             return None
         self._arguments.append(self._argument(name, thing))
@@ -44,12 +49,23 @@ class Arrays:
             start = thing.ctypes.data
             low, high = np.lib.array_utils.byte_bounds(thing) if thing.size else (start, start)
             strides = tuple(step // max(1, thing.itemsize) for step in thing.strides)
-            return Argument(name, str(thing.dtype), thing.shape, thing.itemsize, low, high - low, start, strides,
-                            thing.flags.writeable)
+            return Argument(
+                name,
+                str(thing.dtype),
+                thing.shape,
+                thing.itemsize,
+                low,
+                high - low,
+                start,
+                strides,
+                thing.flags.writeable,
+            )
         plain = str(thing.layout) == "torch.strided" and not thing.is_neg() and not thing.is_conj()
         if not plain or thing.device.type not in ("cpu", "cuda"):
-            raise KernelError(f"{name} is a tensor whose elements do not lie in memory as they are ({thing.device.type}, "
-                              f"{thing.layout}); give a copy: {name}.to_dense(), .resolve_neg(), .cpu()")
+            raise KernelError(
+                f"{name} is a tensor whose elements do not lie in memory as they are ({thing.device.type}, "
+                f"{thing.layout}); give a copy: {name}.to_dense(), .resolve_neg(), .cpu()"
+            )
         storage = thing.untyped_storage()
         begin = storage.data_ptr()
         if thing.is_cuda:
@@ -58,8 +74,16 @@ class Arrays:
             low = self._copies[begin][1].data_ptr()
         else:
             low = begin
-        return Argument(name, str(thing.dtype).removeprefix("torch."), tuple(thing.shape), thing.element_size(), low,
-                        storage.nbytes(), low + thing.data_ptr() - begin, thing.stride())
+        return Argument(
+            name,
+            str(thing.dtype).removeprefix("torch."),
+            tuple(thing.shape),
+            thing.element_size(),
+            low,
+            storage.nbytes(),
+            low + thing.data_ptr() - begin,
+            thing.stride(),
+        )
 
     def arguments(self):
         """The Arguments, in the order of their numbers."""

@@ -10,18 +10,62 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from common.simt.errors import KernelError
+from common.kernels.errors import KernelError
 from common.tiles import undefined
 from common.tiles.undefined import Undefined, values_of
 
-NEEDED = ("InterpreterBuilder", "InterpretedFunction", "TensorHandle", "ReduceScanOpInterface", "ReduceOps",
-          "interpreter_builder", "interpreter_semantic", "_implicit_cvt", "_patch_lang", "_patch_lang_tensor", "_get_np_dtype")
-ELEMENTWISE = "create_splat", "create_unsplat", "create_erf", "create_umulhi", "create_fp_to_fp"  # none of NumPy's functions
-OPERATIONS = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas", "create_dot", "create_fma",
-              "binary_op", "unary_op", "ternary_op", "cast_impl", "set_grid_idx", "set_grid_dim", *ELEMENTWISE)
-DTYPES = {"float16": "float16", "bfloat16": "bfloat16", "float32": "float32", "float64": "float64", "int8": "int8",
-          "int16": "int16", "int32": "int32", "int64": "int64", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32",
-          "uint64": "uint64", "bool": "int1", "float8_e5m2": "float8e5", "float8_e4m3fn": "float8e4nv"}
+NEEDED = (
+    "InterpreterBuilder",
+    "InterpretedFunction",
+    "TensorHandle",
+    "ReduceScanOpInterface",
+    "ReduceOps",
+    "interpreter_builder",
+    "interpreter_semantic",
+    "_implicit_cvt",
+    "_patch_lang",
+    "_patch_lang_tensor",
+    "_get_np_dtype",
+)
+ELEMENTWISE = (
+    "create_splat",
+    "create_unsplat",
+    "create_erf",
+    "create_umulhi",
+    "create_fp_to_fp",
+)  # none of NumPy's functions
+OPERATIONS = (
+    "create_masked_load",
+    "create_masked_store",
+    "create_atomic_rmw",
+    "create_atomic_cas",
+    "create_dot",
+    "create_fma",
+    "binary_op",
+    "unary_op",
+    "ternary_op",
+    "cast_impl",
+    "set_grid_idx",
+    "set_grid_dim",
+    *ELEMENTWISE,
+)
+DTYPES = {
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float32": "float32",
+    "float64": "float64",
+    "int8": "int8",
+    "int16": "int16",
+    "int32": "int32",
+    "int64": "int64",
+    "uint8": "uint8",
+    "uint16": "uint16",
+    "uint32": "uint32",
+    "uint64": "uint64",
+    "bool": "int1",
+    "float8_e5m2": "float8e5",
+    "float8_e4m3fn": "float8e4nv",
+}
 KERNEL_FILE = "<kernel "  # what the name of the file of a kernel's code begins with
 
 
@@ -30,19 +74,24 @@ def interprets():
     try:
         import triton
     except ImportError as error:
-        raise RuntimeError(f"Triton cannot be imported ({error}); it is made for Linux: pip install triton") from error
+        raise RuntimeError(
+            f"Triton cannot be imported ({error}); it is made for Linux: pip install triton"
+        ) from error
     return bool(triton.knobs.runtime.interpret)
 
 
 def interpreter():
     """Triton's interpreter module, mended; RuntimeError where it is not one that we know."""
     import triton
+
     try:
         from triton.runtime import interpreter as module
     except ImportError as error:
         raise RuntimeError(_unknown(triton, str(error))) from error
     missing = [name for name in NEEDED if not hasattr(module, name)]
-    missing += [name for name in OPERATIONS if not missing and not hasattr(module.InterpreterBuilder, name)]
+    missing += [
+        name for name in OPERATIONS if not missing and not hasattr(module.InterpreterBuilder, name)
+    ]
     if missing:
         raise RuntimeError(_unknown(triton, f"it has no {', '.join(missing)}"))
     if not hasattr(module, "_mended_for_the_course"):
@@ -57,20 +106,31 @@ def _unknown(triton, why):
 
 # --- a launch
 
+
 def pointer(argument):
     """The tl.tensor that stands for an array's address in a kernel."""
     import triton.language as tl
+
     if argument.dtype not in DTYPES:
-        raise KernelError(f"{argument.name} has dtype {argument.dtype}; Triton takes {', '.join(DTYPES)}")
+        raise KernelError(
+            f"{argument.name} has dtype {argument.dtype}; Triton takes {', '.join(DTYPES)}"
+        )
     kind = tl.pointer_type(getattr(tl, DTYPES[argument.dtype]))
-    return tl.tensor(interpreter().TensorHandle(np.array([argument.address], np.uint64), kind), kind)
+    return tl.tensor(
+        interpreter().TensorHandle(np.array([argument.address], np.uint64), kind), kind
+    )
 
 
 def descriptor(base, shape, strides, block_shape, padding):
     """The tensor descriptor that stands in a kernel for one made by the host. base: as pointer returns it."""
     from triton.tools.tensor_descriptor import TensorDescriptor
-    host = TensorDescriptor.__new__(TensorDescriptor)  # its checks, of a tensor, were made by the caller
-    vars(host).update(base=base, shape=shape, strides=strides, block_shape=block_shape, padding=padding)
+
+    host = TensorDescriptor.__new__(
+        TensorDescriptor
+    )  # its checks, of a tensor, were made by the caller
+    vars(host).update(
+        base=base, shape=shape, strides=strides, block_shape=block_shape, padding=padding
+    )
     return interpreter()._implicit_cvt(host)
 
 
@@ -98,6 +158,7 @@ def attached(module, built, recorder):
     import triton.language as tl
     from triton.backends.compiler import GPUTarget
     from triton.backends.nvidia.compiler import min_dot_size
+
     builder = module.interpreter_builder
     scopes = [module._patch_lang(built.kernel.fn), module._patch_lang(tl.sum.fn)]
     scopes[0].set_attr(tl.tensor, "__bool__", _truth)
@@ -127,14 +188,22 @@ def _truth(self):
     if data.size == 1:
         return bool(data.item())
     if sys._getframe(1).f_code.co_filename.startswith(KERNEL_FILE):
-        raise KernelError(f"a block of shape {tuple(data.shape)} is neither true nor false: use tl.where, or a mask")
+        raise KernelError(
+            f"a block of shape {tuple(data.shape)} is neither true nor false: use tl.where, or a mask"
+        )
     return True
 
 
 class Hooks:
     """The builder's operations that touch memory, and tl.dot: recorded, then done as the builder does them."""
 
-    NAMES = "create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas", "create_dot"
+    NAMES = (
+        "create_masked_load",
+        "create_masked_store",
+        "create_atomic_rmw",
+        "create_atomic_cas",
+        "create_dot",
+    )
 
     def __init__(self, module, recorder, sources):
         self._handle, self._builder = module.TensorHandle, module.InterpreterBuilder
@@ -147,20 +216,32 @@ class Hooks:
         if held is not None:
             if other is None:
                 loaded.data[~held] = undefined.poison(loaded.data.dtype)
-                loaded.data = Undefined(loaded.data, ~held, self._cause("loads masked-off elements without other="))
+                loaded.data = Undefined(
+                    loaded.data, ~held, self._cause("loads masked-off elements without other=")
+                )
             elif isinstance(other.data, Undefined):
-                loaded.data = undefined.defined_or_not(loaded.data, ~held & other.data.marks, other.data.cause)
+                loaded.data = undefined.defined_or_not(
+                    loaded.data, ~held & other.data.marks, other.data.cause
+                )
         return loaded
 
     def create_masked_store(self, pointers, value, mask, *options, **more):
         places, held = self._places("store", pointers, mask)
-        return self._builder.create_masked_store(self._self, places, self._stored(value, held), mask, *options, **more)
+        return self._builder.create_masked_store(
+            self._self, places, self._stored(value, held), mask, *options, **more
+        )
 
     def create_atomic_rmw(self, operation, pointers, value, mask, *options):
         places, held = self._places("atomic", pointers, mask)
-        old = self._builder.create_atomic_rmw(self._self, operation, places, self._stored(value, held), mask, *options)
+        old = self._builder.create_atomic_rmw(
+            self._self, operation, places, self._stored(value, held), mask, *options
+        )
         if held is not None:
-            old.data = Undefined(old.data, ~held, self._cause("updates no masked-off element, and gives nothing for it"))
+            old.data = Undefined(
+                old.data,
+                ~held,
+                self._cause("updates no masked-off element, and gives nothing for it"),
+            )
         return old
 
     def create_atomic_cas(self, pointers, *values_and_options):
@@ -170,21 +251,29 @@ class Hooks:
 
     def create_dot(self, a, b, *options):
         *batch, rows, depth = a.data.shape
-        self._recorder.dot(2 * int(np.prod(batch, initial=1)) * rows * depth * b.data.shape[-1], self._where())
+        self._recorder.dot(
+            2 * int(np.prod(batch, initial=1)) * rows * depth * b.data.shape[-1], self._where()
+        )
         return self._builder.create_dot(self._self, a, b, *options)
 
     def _places(self, kind, pointers, mask=None):
         """(The pointers as addresses in this process, the mask as an array or None where nothing is masked off)."""
         if mask is not None:
-            mask = mask.data if isinstance(mask, self._handle) else mask  # of descriptors and block pointers an array
+            mask = (
+                mask.data if isinstance(mask, self._handle) else mask
+            )  # of descriptors and block pointers an array
             if isinstance(mask, Undefined):
                 mask.refuse(f"the mask of this {kind} depends on undefined elements")
             mask = np.broadcast_to(mask.astype(bool, copy=False), pointers.data.shape)
             mask = None if mask.all() else mask
-        undefined.check(pointers.data, mask, f"the address of this {kind} depends on undefined elements")
+        undefined.check(
+            pointers.data, mask, f"the address of this {kind} depends on undefined elements"
+        )
         addresses = np.asarray(values_of(pointers.data))
         itemsize = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-        return self._handle(self._recorder.access(kind, addresses, mask, itemsize, self._where()), pointers.dtype), mask
+        return self._handle(
+            self._recorder.access(kind, addresses, mask, itemsize, self._where()), pointers.dtype
+        ), mask
 
     def _stored(self, value, mask):
         """A value on its way to memory."""
@@ -204,12 +293,19 @@ class Hooks:
 
 # --- what the interpreter gets wrong
 
+
 def mend(module):
     """Puts the interpreter right where it computes something else than a GPU does, in this process and from now on."""
     import triton.language as tl
+
     builder, handle = module.InterpreterBuilder, module.TensorHandle
     bf16 = tl.bfloat16
-    binary, unary, ternary, cast = builder.binary_op, builder.unary_op, builder.ternary_op, builder.cast_impl
+    binary, unary, ternary, cast = (
+        builder.binary_op,
+        builder.unary_op,
+        builder.ternary_op,
+        builder.cast_impl,
+    )
     fma, dot, rmw = builder.create_fma, builder.create_dot, builder.create_atomic_rmw
     patch_tensor = module._patch_lang_tensor
 
@@ -228,7 +324,11 @@ def mend(module):
         return binary(self, left, right, operation)
 
     def unary_op(self, argument, operation):
-        return narrow(operation(from_bf16(argument.data))) if is_bf16(argument) else unary(self, argument, operation)
+        return (
+            narrow(operation(from_bf16(argument.data)))
+            if is_bf16(argument)
+            else unary(self, argument, operation)
+        )
 
     def ternary_op(self, first, second, third, operation):
         if is_bf16(third) and operation is not np.where:
@@ -236,7 +336,9 @@ def mend(module):
         return ternary(self, first, second, third, operation)
 
     def create_fma(self, x, y, z):
-        return narrow(fma(self, wide(x), wide(y), wide(z)).data) if is_bf16(z) else fma(self, x, y, z)
+        return (
+            narrow(fma(self, wide(x), wide(y), wide(z)).data) if is_bf16(z) else fma(self, x, y, z)
+        )
 
     def create_dot(self, a, b, *options):
         return dot(self, wide(a), wide(b), *options)
@@ -244,7 +346,11 @@ def mend(module):
     def cast_impl(self, source, kind):
         if kind.scalar == bf16 and not is_bf16(source):
             return handle(to_bf16(source.data.astype(np.float32)), bf16)
-        return cast(self, wide(source), kind) if kind.scalar != tl.float32 or not is_bf16(source) else wide(source)
+        return (
+            cast(self, wide(source), kind)
+            if kind.scalar != tl.float32 or not is_bf16(source)
+            else wide(source)
+        )
 
     def create_atomic_rmw(self, operation, pointers, value, *options):
         if is_bf16(value):
@@ -254,27 +360,45 @@ def mend(module):
     def apply(self, values):
         """A reduction or scan: of bf16 in float32; undefined where an element that it takes in is."""
         given = values if isinstance(values, tuple) else (values,)
-        if not any(is_bf16(each.handle) or isinstance(each.handle.data, Undefined) for each in given):
+        if not any(
+            is_bf16(each.handle) or isinstance(each.handle.data, Undefined) for each in given
+        ):
             return reduced(self, values)
         semantic = module.interpreter_semantic
-        plain = (tl.tensor(handle(values_of(each.handle.data), each.handle.dtype), each.type) for each in given)
-        plain = tuple(semantic.cast(each, tl.float32) if is_bf16(each.handle) else each for each in plain)
+        plain = (
+            tl.tensor(handle(values_of(each.handle.data), each.handle.dtype), each.type)
+            for each in given
+        )
+        plain = tuple(
+            semantic.cast(each, tl.float32) if is_bf16(each.handle) else each for each in plain
+        )
         done = reduced(self, plain)
-        done = tuple(semantic.cast(each, bf16) if is_bf16(was.handle) else each for each, was in zip(done, given, strict=True))
-        own = self.combine_fn.fn.__code__.co_filename.startswith(KERNEL_FILE)  # which may well choose what is defined
+        done = tuple(
+            semantic.cast(each, bf16) if is_bf16(was.handle) else each
+            for each, was in zip(done, given, strict=True)
+        )
+        own = self.combine_fn.fn.__code__.co_filename.startswith(
+            KERNEL_FILE
+        )  # which may well choose what is defined
         if not own and any(isinstance(each.handle.data, Undefined) for each in given):
             marks, cause = undefined.either([each.handle.data for each in given])
-            marks = (undefined.reduced(marks, self.axis, self.keep_dims) if hasattr(self, "keep_dims") else
-                     undefined.scanned(marks, self.axis, self.reverse))
+            marks = (
+                undefined.reduced(marks, self.axis, self.keep_dims)
+                if hasattr(self, "keep_dims")
+                else undefined.scanned(marks, self.axis, self.reverse)
+            )
             for each in done:
                 each.handle.data = undefined.defined_or_not(each.handle.data, marks, cause)
         return done if isinstance(values, tuple) else done[0]
+
     reduced = module.ReduceScanOpInterface.apply
 
     def sum_(self, block):
         """A sum that wraps, as on a GPU; to_tensor refuses a whole number that outgrew its dtype."""
         data = block.handle.data
-        return self.to_tensor(np.sum(data, axis=self.axis, keepdims=self.keep_dims, dtype=data.dtype), block.dtype)
+        return self.to_tensor(
+            np.sum(data, axis=self.axis, keepdims=self.keep_dims, dtype=data.dtype), block.dtype
+        )
 
     def patch_lang_tensor(tensor, scope):
         patch_tensor(tensor, scope)
@@ -282,19 +406,31 @@ def mend(module):
 
     def followed(method):
         """A method of the builder, element by element, whose result is undefined where an argument is."""
+
         def follow(self, *arguments):
             given = [getattr(each, "data", None) for each in arguments]
             if not any(isinstance(each, Undefined) for each in given):
                 return method(self, *arguments)
-            plain = (handle(each.data.values, each.dtype) if isinstance(data, Undefined) else each
-                     for each, data in zip(arguments, given, strict=True))
+            plain = (
+                handle(each.data.values, each.dtype) if isinstance(data, Undefined) else each
+                for each, data in zip(arguments, given, strict=True)
+            )
             result = method(self, *plain)
             return handle(Undefined(result.data, *undefined.either(given)), result.dtype)
+
         return follow
 
     for name in ELEMENTWISE:
         setattr(builder, name, followed(getattr(builder, name)))
-    for method in (binary_op, unary_op, ternary_op, create_fma, create_dot, cast_impl, create_atomic_rmw):
+    for method in (
+        binary_op,
+        unary_op,
+        ternary_op,
+        create_fma,
+        create_dot,
+        cast_impl,
+        create_atomic_rmw,
+    ):
         setattr(builder, method.__name__, method)
     builder.get_bf16 = lambda self, value: handle(to_bf16(np.array([value], np.float32)), bf16)
     module.ReduceScanOpInterface.apply, module.ReduceOps.sum = apply, sum_
@@ -313,4 +449,6 @@ def to_bf16(numbers):
     """The bits of the bf16 numbers that are nearest, the even one of two, as a GPU rounds."""
     bits = numbers.astype(np.float32, order="C").view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    return np.where(np.isnan(numbers), (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)
+    return np.where(np.isnan(numbers), (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(
+        np.uint16
+    )

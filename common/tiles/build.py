@@ -12,13 +12,20 @@ import itertools
 import operator
 from types import SimpleNamespace
 
-from common.simt.errors import KernelError
+from common.kernels.errors import KernelError
 from common.tiles import attach
 from common.tiles.functions import resolved
 
-MAX_TURNS = 100_000  # of loops, in one program; an interpreted turn that loads something takes 0.1 ms
+MAX_TURNS = (
+    100_000  # of loops, in one program; an interpreted turn that loads something takes 0.1 ms
+)
 MAX_ITEMS = 64  # of a tuple
-BOUNDED = {ast.Mult: operator.mul, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift}  # may grow huge
+BOUNDED = {
+    ast.Mult: operator.mul,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+}  # may grow huge
 numbers = itertools.count()
 
 
@@ -27,13 +34,17 @@ class Built:
 
     def __init__(self, function):
         import triton.language as tl
+
         self.sources, made = {}, {}
         module = attach.interpreter()
         self.loops = Loops(tl, module.interpreter_semantic)
         for each in function.closure():
-            namespace = {**_namespace(module, tl), **self.loops.names(),
-                         **{name: resolved(value, tl) for name, value in each.constants.items()},
-                         **{name: made[id(called)] for name, called in each.functions.items()}}
+            namespace = {
+                **_namespace(module, tl),
+                **self.loops.names(),
+                **{name: resolved(value, tl) for name, value in each.constants.items()},
+                **{name: made[id(called)] for name, called in each.functions.items()},
+            }
             file = f"{attach.KERNEL_FILE}{next(numbers)}>"
             self.sources[file] = each.source
             made[id(each)] = _interpreted(module, _compiled(each, file, namespace))
@@ -72,7 +83,9 @@ class _Rewriter(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_For(self, node):
-        unrolled = ast.unparse(node.iter.func) == "tl.static_range"  # its turns follow each other as text: types may change
+        unrolled = (
+            ast.unparse(node.iter.func) == "tl.static_range"
+        )  # its turns follow each other as text: types may change
         return self.generic_visit(node) if unrolled else self._keeping_types(node)
 
     def visit_While(self, node):
@@ -80,14 +93,22 @@ class _Rewriter(ast.NodeTransformer):
 
     def _keeping_types(self, node):
         """The loop, and after each turn of it a look at the types that its variables had before."""
-        names = sorted({each.id for statement in node.body for each in ast.walk(statement)
-                        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)})
+        names = sorted(
+            {
+                each.id
+                for statement in node.body
+                for each in ast.walk(statement)
+                if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+            }
+        )
         kinds = f"__kinds{next(self.loops)}"
         self.generic_visit(node)
         looks = [_later(node, ast.Name(name, ast.Load())) for name in names]
         before = ast.Assign([ast.Name(kinds, ast.Store())], _call(node, "__kinds", *looks))
         turn = ast.copy_location(ast.Expr(_call(node, "__turn")), node)
-        after = _call(node, "__kept", ast.Constant(tuple(names)), ast.Name(kinds, ast.Load()), *looks)
+        after = _call(
+            node, "__kept", ast.Constant(tuple(names)), ast.Name(kinds, ast.Load()), *looks
+        )
         node.body = [turn, *node.body, ast.copy_location(ast.Expr(after), node)]
         return [ast.copy_location(before, node), node]
 
@@ -113,7 +134,11 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_BinOp(self, node):
         node = self.generic_visit(node)
-        return _call(node, f"__{type(node.op).__name__}", node.left, node.right) if type(node.op) in BOUNDED else node
+        return (
+            _call(node, f"__{type(node.op).__name__}", node.left, node.right)
+            if type(node.op) in BOUNDED
+            else node
+        )
 
     def visit_UnaryOp(self, node):
         node = self.generic_visit(node)
@@ -121,7 +146,10 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Call(self, node):
         node = self.generic_visit(node)
-        if isinstance(node.func, ast.Attribute) and ast.unparse(node.func) in ("tl.range", "tl.static_range"):
+        if isinstance(node.func, ast.Attribute) and ast.unparse(node.func) in (
+            "tl.range",
+            "tl.static_range",
+        ):
             name = "range" if node.func.attr == "range" else "__static_range"
             node.func = ast.copy_location(ast.Name(name, ast.Load()), node)
         return node
@@ -135,7 +163,9 @@ def _later(node, expression):
 
 
 def _call(node, name, *arguments):
-    return ast.copy_location(ast.Call(ast.copy_location(ast.Name(name, ast.Load()), node), list(arguments), []), node)
+    return ast.copy_location(
+        ast.Call(ast.copy_location(ast.Name(name, ast.Load()), node), list(arguments), []), node
+    )
 
 
 def _namespace(module, tl):
@@ -177,12 +207,17 @@ def _namespace(module, tl):
         def apply(left, right):
             if isinstance(left, (str, tuple, list)) or isinstance(right, (str, tuple, list)):
                 raise KernelError("*, %, ** and << are for numbers and blocks")
-            if operate in (operator.pow, operator.lshift) and isinstance(right, int) and not -64 <= right <= 64:
+            if (
+                operate in (operator.pow, operator.lshift)
+                and isinstance(right, int)
+                and not -64 <= right <= 64
+            ):
                 raise KernelError("a power or a shift is by 64 at most")
             result = operate(left, right)
-            if isinstance(result, int) and not -2**63 <= result < 2**64:
+            if isinstance(result, int) and not -(2**63) <= result < 2**64:
                 raise KernelError("an integer has 64 bits at most")
             return result
+
         return apply
 
     def smallest_or_largest(builtin, block):
@@ -191,15 +226,29 @@ def _namespace(module, tl):
             if any(map(is_tensor, things)):
                 return functools.reduce(lambda left, right: getattr(tl, block)(left, right), things)
             return builtin(things)
+
         return choose
 
-    return {"__builtins__": {}, "tl": tl, "__value": value, "__small": small, "__and": both, "__or": either, "__not": opposite,
-            **{f"__{kind.__name__}": bounded(operate) for kind, operate in BOUNDED.items()},
-            "min": smallest_or_largest(min, "minimum"), "max": smallest_or_largest(max, "maximum"),
-            "float": lambda thing: float(constant(thing)), "int": lambda thing: int(constant(thing)), "len": len,
-            "print": lambda *things: tl.device_print(*things),
-            "triton": SimpleNamespace(cdiv=lambda x, y: -(-constant(x) // constant(y)),
-                                      next_power_of_2=lambda n: 1 << (constant(n) - 1).bit_length())}
+    return {
+        "__builtins__": {},
+        "tl": tl,
+        "__value": value,
+        "__small": small,
+        "__and": both,
+        "__or": either,
+        "__not": opposite,
+        **{f"__{kind.__name__}": bounded(operate) for kind, operate in BOUNDED.items()},
+        "min": smallest_or_largest(min, "minimum"),
+        "max": smallest_or_largest(max, "maximum"),
+        "float": lambda thing: float(constant(thing)),
+        "int": lambda thing: int(constant(thing)),
+        "len": len,
+        "print": lambda *things: tl.device_print(*things),
+        "triton": SimpleNamespace(
+            cdiv=lambda x, y: -(-constant(x) // constant(y)),
+            next_power_of_2=lambda n: 1 << (constant(n) - 1).bit_length(),
+        ),
+    }
 
 
 class Loops:
@@ -210,11 +259,18 @@ class Loops:
 
     def names(self):
         """The names under which a rewritten kernel finds it."""
-        return {"range": self.range, "__static_range": self.static_range, "__turn": self.turn, "__kinds": self.kinds,
-                "__kept": self.kept}
+        return {
+            "range": self.range,
+            "__static_range": self.static_range,
+            "__turn": self.turn,
+            "__kinds": self.kinds,
+            "__kept": self.kept,
+        }
 
     def range(self, *bounds, **options):
-        return (self.semantic.to_tensor(number, False) for number in builtins.range(*map(whole, bounds)))
+        return (
+            self.semantic.to_tensor(number, False) for number in builtins.range(*map(whole, bounds))
+        )
 
     def static_range(self, *bounds, step=1):
         start, end, step = {1: (0, *bounds, step), 2: (*bounds, step)}.get(len(bounds), bounds)
@@ -226,8 +282,10 @@ class Loops:
         """Counts a turn."""
         self.turns += 1
         if self.turns > MAX_TURNS:
-            raise KernelError(f"more than {MAX_TURNS:,} turns of loops in one program: does a loop never end, or wait for "
-                              "another program? Here programs run one after the other")
+            raise KernelError(
+                f"more than {MAX_TURNS:,} turns of loops in one program: does a loop never end, or wait for "
+                "another program? Here programs run one after the other"
+            )
 
     def kinds(self, *looks):
         """The types of variables; None where one has no value yet, or is no tl.tensor."""
@@ -244,28 +302,38 @@ class Loops:
         """KernelError where a turn has changed a variable's type, which Triton's compiler refuses."""
         for name, was, now in zip(names, before, self.kinds(*looks), strict=True):
             if was is not None and now is not None and was != now:
-                raise KernelError(f"{name} is {described(was)} before this loop and {described(now)} after a turn of it; on a "
-                                  f"GPU a loop keeps types: begin with {described(now)}, or convert with .to(...)")
+                raise KernelError(
+                    f"{name} is {described(was)} before this loop and {described(now)} after a turn of it; on a "
+                    f"GPU a loop keeps types: begin with {described(now)}, or convert with .to(...)"
+                )
 
 
 def constant(thing):
     """A number that is known when a kernel is compiled."""
     if hasattr(thing, "handle"):
-        raise KernelError("a number known only at run time stands where Triton needs a tl.constexpr; what it takes is "
-                          "tl.cdiv(x, y), x.to(tl.float32), x.to(tl.int32)")
+        raise KernelError(
+            "a number known only at run time stands where Triton needs a tl.constexpr; what it takes is "
+            "tl.cdiv(x, y), x.to(tl.float32), x.to(tl.int32)"
+        )
     return thing
 
 
 def described(kind):
     """A Triton type in words: "fp32", "a block of fp32 of shape [16, 16]"."""
-    return f"a block of {kind.element_ty} of shape {[int(size) for size in kind.shape]}" if kind.is_block() else str(kind)
+    return (
+        f"a block of {kind.element_ty} of shape {[int(size) for size in kind.shape]}"
+        if kind.is_block()
+        else str(kind)
+    )
 
 
 def whole(bound):
     """A loop's bound as an int."""
     if hasattr(bound, "handle"):
         if bound.handle.data.size != 1 or not bound.dtype.is_int():
-            raise KernelError("a loop's bound is one whole number, and this is a block or no whole number")
+            raise KernelError(
+                "a loop's bound is one whole number, and this is a block or no whole number"
+            )
         return int(bound.handle.data.item())
     if not isinstance(bound, int):
         raise KernelError(f"a loop's bound is a whole number, and {bound!r} is not")

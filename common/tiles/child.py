@@ -10,9 +10,9 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from common.paths import ROOT
+
 ALIGNED = 256  # bytes; what a GPU's memory comes in, at least
 
 
@@ -20,13 +20,22 @@ class Child:
     """A Python process that answers calls. interpret: whether Triton interprets kernels there, or compiles them."""
 
     def __init__(self, interpret):
-        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
+        environment = {
+            name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"
+        }
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [str(ROOT), environment.get("PYTHONPATH")])
+        )
         if interpret:
             environment["TRITON_INTERPRET"] = "1"
         self.parent = os.getpid()
-        self.process = subprocess.Popen([sys.executable, "-m", "common.tiles.child"], env=environment, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, start_new_session=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "common.tiles.child"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
         atexit.register(self.end)
 
     @property
@@ -71,13 +80,26 @@ def child(interpret):
 def count(launch, arrays):
     """The Report of a launch, run by a process where Triton interprets; the arrays are changed here."""
     from common.tiles.memory import Memory
+
     arguments = Memory(arrays.arguments()).arguments
     buffers = list({id(argument.buffer): argument.buffer for argument in arguments}.values())
     contents = [ctypes.string_at(buffer.low, buffer.high - buffer.low) for buffer in buffers]
     # Addresses there: from the beginning of each argument's buffer, whose number goes with it.
-    sent = [(replace(argument, storage=argument.storage - argument.buffer.low, start=argument.start - argument.buffer.low,
-                     buffer=None), buffers.index(argument.buffer)) for argument in arguments]
-    report, changed = child(interpret=True).call("common.tiles.child", "counted", launch, sent, contents)
+    sent = [
+        (
+            replace(
+                argument,
+                storage=argument.storage - argument.buffer.low,
+                start=argument.start - argument.buffer.low,
+                buffer=None,
+            ),
+            buffers.index(argument.buffer),
+        )
+        for argument in arguments
+    ]
+    report, changed = child(interpret=True).call(
+        "common.tiles.child", "counted", launch, sent, contents
+    )
     for buffer, content in zip(buffers, changed, strict=True):
         if content is not None:
             ctypes.memmove(buffer.low, content, len(content))
@@ -88,13 +110,27 @@ def count(launch, arrays):
 def counted(launch, sent, contents):
     """(the Report of a launch, of each buffer its contents or None where nothing changed), in the process that interprets."""
     from common.tiles import kernel
+
     room = [ctypes.create_string_buffer(len(content) + ALIGNED) for content in contents]
     lows = [-(-ctypes.addressof(each) // ALIGNED) * ALIGNED for each in room]
     for low, content in zip(lows, contents, strict=True):
         ctypes.memmove(low, content, len(content))
-    report = kernel.run(launch, Received([replace(argument, storage=argument.storage + lows[number],
-                                                  start=argument.start + lows[number]) for argument, number in sent]))
-    after = [ctypes.string_at(low, len(content)) for low, content in zip(lows, contents, strict=True)]
+    report = kernel.run(
+        launch,
+        Received(
+            [
+                replace(
+                    argument,
+                    storage=argument.storage + lows[number],
+                    start=argument.start + lows[number],
+                )
+                for argument, number in sent
+            ]
+        ),
+    )
+    after = [
+        ctypes.string_at(low, len(content)) for low, content in zip(lows, contents, strict=True)
+    ]
     return report, [new if new != old else None for new, old in zip(after, contents, strict=True)]
 
 
@@ -131,7 +167,7 @@ def serve(questions, answers):
 
 def _plain(error):
     """An error as one that can be sent: of a class that the other process knows, without what caused it."""
-    if type(error).__module__ in ("builtins", "common.simt.errors"):
+    if type(error).__module__ in ("builtins", "common.kernels.errors"):
         return type(error)(*map(str, error.args))
     return RuntimeError(f"{type(error).__name__}: {error}")
 

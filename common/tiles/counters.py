@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.simt.errors import KernelError
+from common.kernels.errors import KernelError
 from common.tiles.memory import sector_count
 from common.tiles.report import Access, Dots, Race, Report, Request, Share, Trace, Traffic
 
@@ -16,7 +16,9 @@ class Recorder:
         self.memory, self.grid = memory, grid
         self.program = (0, 0, 0)
         self.number = 0  # of the program, x fastest
-        self.share = self.busiest = None  # of this program; of the one that moved most bytes, and its number
+        self.share = self.busiest = (
+            None  # of this program; of the one that moved most bytes, and its number
+        )
         self.accesses = {}
         self.sites = []
         self.dots = {}
@@ -34,7 +36,10 @@ class Recorder:
         """Keeps the share of the program that has just run, if it is the largest so far."""
         if self.share is None:
             return
-        rank = sum(traffic.bytes for traffic in self.share.values()), -self.number  # the first, whatever the order they ran in
+        rank = (
+            sum(traffic.bytes for traffic in self.share.values()),
+            -self.number,
+        )  # the first, whatever the order they ran in
         if self.busiest is None or rank > self.busiest[0]:
             self.busiest = rank, Share(self.program, *self.share.values())
 
@@ -53,8 +58,16 @@ class Recorder:
             for argument, offsets, indices in self.memory.resolve(kind, wanted, itemsize):
                 if kind != "load" and not argument.writable:
                     raise KernelError(f"stores to {argument.name}, which is read-only")
-                site = self._add(kind, argument.name, where, 1, offsets.size, masked, offsets.size * itemsize,
-                                 sector_count(offsets))
+                site = self._add(
+                    kind,
+                    argument.name,
+                    where,
+                    1,
+                    offsets.size,
+                    masked,
+                    offsets.size * itemsize,
+                    sector_count(offsets),
+                )
                 self._touch(kind, argument, offsets, itemsize, site)
                 self._trace(kind, argument, offsets)
                 here[indices] = offsets.view(np.uint64) + np.uint64(argument.storage)
@@ -95,13 +108,26 @@ class Recorder:
     def report(self, kernel, seed):
         """The Report of the launch."""
         self._weigh()
-        accesses = [Access(*_line(where), array, kind, traffic) for (kind, array, where), (_, traffic) in self.accesses.items()]
+        accesses = [
+            Access(*_line(where), array, kind, traffic)
+            for (kind, array, where), (_, traffic) in self.accesses.items()
+        ]
         races = [self._race(*key, found) for key, found in self.races.items()]
-        return Report(accesses=accesses, dots_by_line=list(self.dots.values()), kernel=kernel, grid=self.grid, seed=seed,
-                      arrays={argument.name: argument.shape for argument in self.memory.arguments}, races=races,
-                      busiest=self.busiest[1] if self.busiest else Share(),
-                      trace=Trace({argument.name: argument.strides for argument in self.memory.arguments}, self.trace,
-                                  self.traced <= MOST_TRACED))
+        return Report(
+            accesses=accesses,
+            dots_by_line=list(self.dots.values()),
+            kernel=kernel,
+            grid=self.grid,
+            seed=seed,
+            arrays={argument.name: argument.shape for argument in self.memory.arguments},
+            races=races,
+            busiest=self.busiest[1] if self.busiest else Share(),
+            trace=Trace(
+                {argument.name: argument.strides for argument in self.memory.arguments},
+                self.trace,
+                self.traced <= MOST_TRACED,
+            ),
+        )
 
     def _trace(self, kind, argument, offsets):
         """Keeps which elements a request touched, for drawing, while they are not too many."""
@@ -114,13 +140,25 @@ class Recorder:
         """The Race of one array between two lines. found: [(elements, as indices in their buffer; numbers of the programs)]."""
         index, programs = found[0]
         buffer = argument.buffer
-        element = (int(index[0]) * buffer.itemsize + buffer.low - argument.start) // argument.itemsize
+        element = (
+            int(index[0]) * buffer.itemsize + buffer.low - argument.start
+        ) // argument.itemsize
         count = len(np.unique(np.concatenate([each for each, _ in found])))
-        return Race(argument.name, element, tuple(self._program(number) for number in programs), kinds,
-                    tuple(self.sites[site][2][1] for site in sites), count)
+        return Race(
+            argument.name,
+            element,
+            tuple(self._program(number) for number in programs),
+            kinds,
+            tuple(self.sites[site][2][1] for site in sites),
+            count,
+        )
 
     def _program(self, number):
-        return number % self.grid[0], number // self.grid[0] % self.grid[1], number // (self.grid[0] * self.grid[1])
+        return (
+            number % self.grid[0],
+            number // self.grid[0] % self.grid[1],
+            number // (self.grid[0] * self.grid[1]),
+        )
 
 
 def _line(where):

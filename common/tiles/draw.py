@@ -22,7 +22,9 @@ def array(report, name, kind="load", program=None):
     report.array(name)  # refuses another name
     shape = report.arrays[name]
     if not report.trace.complete:
-        raise ValueError("there is no trace to draw: the launch touches too many elements, or the report came from elsewhere")
+        raise ValueError(
+            "there is no trace to draw: the launch touches too many elements, or the report came from elsewhere"
+        )
     if kind not in DONE:
         raise ValueError(f"kind is one of {', '.join(DONE)}, and {kind!r} is not")
     requests = [each for each in report.trace.requests if each.array == name and each.kind == kind]
@@ -30,20 +32,36 @@ def array(report, name, kind="load", program=None):
         program = (*np.atleast_1d(program).tolist(), 0, 0)[:3]
         requests = [each for each in requests if each.program == program]
     if not requests:
-        raise ValueError(f"no element of {name} is {DONE[kind]}" + ("" if program is None else f" by program {program}"))
+        raise ValueError(
+            f"no element of {name} is {DONE[kind]}"
+            + ("" if program is None else f" by program {program}")
+        )
     places = _places(shape, report.trace.strides[name])
     if program is not None:
         values = _last(requests, range(1, len(requests) + 1), places)
-        return _picture(values, f"{name}: {DONE[kind]} by program {_short(program, report.grid)}", "request", _steps(values))
+        return _picture(
+            values,
+            f"{name}: {DONE[kind]} by program {_short(program, report.grid)}",
+            "request",
+            _steps(values),
+        )
     programs = sorted({each.program for each in requests}, key=lambda each: each[::-1])
     if len(shape) == 1:
         return _rows(report, name, kind, requests, programs, places)
     numbers = {each: number for number, each in enumerate(programs)}
     times = _times(requests, places)
     if times.max() > 1:
-        return _picture(times, f"{name}: how many programs {kind} each element", "programs", _steps(times))
+        return _picture(
+            times, f"{name}: how many programs {kind} each element", "programs", _steps(times)
+        )
     values = _last(requests, [1 + numbers[each.program] for each in requests], places)
-    return _picture(values, f"{name}: {DONE[kind]} by which program", "program, in the grid's order", _steps(values), first=1)
+    return _picture(
+        values,
+        f"{name}: {DONE[kind]} by which program",
+        "program, in the grid's order",
+        _steps(values),
+        first=1,
+    )
 
 
 def _places(shape, strides):
@@ -75,9 +93,17 @@ def _times(requests, places):
 def _rows(report, name, kind, requests, programs, places):
     """Axes with a row a program, and in it the elements that it touches; colour tells in how many requests."""
     shown = programs[:MOST_ROWS]
-    rows = np.concatenate([sum(_last([each], [1], places) for each in requests if each.program == program)
-                           for program in shown])
-    left = "" if len(shown) == len(programs) else f", the first {MOST_ROWS} of {len(programs):,} programs"
+    rows = np.concatenate(
+        [
+            sum(_last([each], [1], places) for each in requests if each.program == program)
+            for program in shown
+        ]
+    )
+    left = (
+        ""
+        if len(shown) == len(programs)
+        else f", the first {MOST_ROWS} of {len(programs):,} programs"
+    )
     ax = _picture(rows, f"{name}: {DONE[kind]} by which program{left}", "requests", _steps(rows))
     ax.set(xlabel="element", ylabel="program")
     ax.set_yticks(*_ticks([_short(program, report.grid) for program in shown]))
@@ -101,11 +127,23 @@ def _steps(values):
 
 def _picture(values, title, meaning, most, first=None):
     """Axes with a cell an element, coloured by its value from 1 to `most`; 0 is untouched."""
-    height = min(5.0, max(1.2, 5.0 * values.shape[0] / values.shape[1])) if values.shape[0] > 1 else 0.9
+    height = (
+        min(5.0, max(1.2, 5.0 * values.shape[0] / values.shape[1])) if values.shape[0] > 1 else 0.9
+    )
     figure, ax = plt.subplots(figsize=(6.2, height + 0.9))
-    colours = plt.get_cmap(COLOURS)(np.linspace(0.15, 0.95, most)) if most > 1 else [plt.get_cmap(COLOURS)(0.35)]
+    colours = (
+        plt.get_cmap(COLOURS)(np.linspace(0.15, 0.95, most))
+        if most > 1
+        else [plt.get_cmap(COLOURS)(0.35)]
+    )
     norm = BoundaryNorm(np.arange(-0.5, most + 1), most + 1)
-    cells = ax.imshow(values, cmap=ListedColormap([UNTOUCHED, *colours]), norm=norm, aspect="auto", interpolation="nearest")
+    cells = ax.imshow(
+        values,
+        cmap=ListedColormap([UNTOUCHED, *colours]),
+        norm=norm,
+        aspect="auto",
+        interpolation="nearest",
+    )
     ax.set_title(title)
     ax.set(xlabel="column", ylabel="row")
     ax.grid(visible=False)

@@ -6,10 +6,9 @@ import inspect
 import textwrap
 from dataclasses import dataclass, field
 
-from common.simt.constants import value_of
-from common.simt.errors import KernelError
-from common.simt.kernel import parsed
-from common.simt.language import Source
+from common.kernels.constants import value_of
+from common.kernels.errors import KernelError
+from common.kernels.source import Source, parsed
 from common.tiles import language
 
 MAX_FUNCTIONS = 50
@@ -48,8 +47,11 @@ class Function:
 
     def parameters(self):
         """{parameter: whether it is a tl.constexpr}."""
-        return {argument.arg: argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
-                for argument in self.definition().args.args}
+        return {
+            argument.arg: argument.annotation is not None
+            and "constexpr" in ast.unparse(argument.annotation)
+            for argument in self.definition().args.args
+        }
 
     def closure(self):
         """This function and all that it calls, each once, what is called before what calls it."""
@@ -60,6 +62,7 @@ class Function:
                 if id(each) not in found:
                     collect(each)
             found[id(function)] = function
+
         collect(self)
         return list(found.values())
 
@@ -67,7 +70,9 @@ class Function:
 def _definition(source):
     tree = parsed(source.text, source.name)
     ast.increment_lineno(tree, source.first_line - 1)
-    nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == source.name]
+    nodes = [
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == source.name
+    ]
     if not nodes:
         raise KernelError(f"{source.name} is not written with def")
     nodes[-1].decorator_list = []
@@ -109,6 +114,7 @@ class Resolver:
 
 # --- from Python functions
 
+
 def of_python(jitted):
     """The Function of a @triton.jit function."""
     return _resolver(jitted.fn, {}).function(_source(jitted.fn))
@@ -125,25 +131,32 @@ def _resolver(function, known):
         elif name in namespace:
             value = namespace[name]
         else:
-            raise KernelError(f"{source.name} uses {name}, which is not defined{language.advice(name)}")
+            raise KernelError(
+                f"{source.name} uses {name}, which is not defined{language.advice(name)}"
+            )
         if is_jitted(value):
             return _resolver(value.fn, known), _source(value.fn)
         return checked_constant(name, value, source)
+
     key = id(namespace), tuple(closure)
     return known.setdefault(key, Resolver(look_up))
 
 
 def is_jitted(thing):
     """Whether this is a @triton.jit function, compiled or interpreted."""
-    return type(thing).__name__ in ("JITFunction", "InterpretedFunction") and inspect.isfunction(thing.fn)
+    return type(thing).__name__ in ("JITFunction", "InterpretedFunction") and inspect.isfunction(
+        thing.fn
+    )
 
 
 def _source(function):
     try:
         lines, first_line = inspect.getsourcelines(function)
     except (OSError, TypeError) as error:
-        raise KernelError(f"the source of {function.__name__} cannot be found; define it in a notebook's cell or in a file, or "
-                          "use tiles.compile_source") from error
+        raise KernelError(
+            f"the source of {function.__name__} cannot be found; define it in a notebook's cell or in a file, or "
+            "use tiles.compile_source"
+        ) from error
     return Source(function.__name__, textwrap.dedent("".join(lines)), max(first_line, 1))
 
 
@@ -156,12 +169,16 @@ def checked_constant(name, value, source):
         return plain(name, value)
     if isinstance(value, (bool, int, float, tuple)):
         raise KernelError(PLAIN.format(function=source.name, name=name, value=value))
-    raise KernelError(f"{source.name} uses {name}, a {kind.__name__}; a kernel has tl.*, its parameters, @triton.jit functions "
-                      "and constants made by tl.constexpr")
+    raise KernelError(
+        f"{source.name} uses {name}, a {kind.__name__}; a kernel has tl.*, its parameters, @triton.jit functions "
+        "and constants made by tl.constexpr"
+    )
 
 
-PLAIN = ("{function} uses {name}, which is no constant for Triton: write {name} = tl.constexpr({value!r}), "
-         "or give it to the kernel as a parameter")
+PLAIN = (
+    "{function} uses {name}, which is no constant for Triton: write {name} = tl.constexpr({value!r}), "
+    "or give it to the kernel as a parameter"
+)
 
 
 def plain(name, value):
@@ -176,13 +193,22 @@ def plain(name, value):
     text = SHORT.get(text, text)
     if text in language.DTYPES:
         return Dtype(text)
-    raise ValueError(f"{name} is {value!r}; a kernel's constant is a number, a dtype, or a tuple of them")
+    raise ValueError(
+        f"{name} is {value!r}; a kernel's constant is a number, a dtype, or a tuple of them"
+    )
 
 
-SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "bool": "int1"}
+SHORT = {
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "fp64": "float64",
+    "bool": "int1",
+}
 
 
 # --- from text alone
+
 
 def of_text(text, name, constants):
     """The Function called name in a text; nothing in the text is run as Python."""
@@ -198,17 +224,24 @@ def of_text(text, name, constants):
         if wanted not in bound:
             if wanted in given:
                 return given[wanted]
-            raise KernelError(f"{source.name} uses {wanted}, which is not defined{language.advice(wanted)}")
+            raise KernelError(
+                f"{source.name} uses {wanted}, which is not defined{language.advice(wanted)}"
+            )
         node = bound[wanted][-1]
         if len(bound[wanted]) > 1:
             whole.refuse(node, f"{wanted} is defined twice; a kernel uses what is defined once")
         if isinstance(node, ast.FunctionDef):
             return resolver, _decorated(node, whole)
         return _constant(wanted, node, source, whole, lambda each: look_up(each, source, False))
+
     resolver = Resolver(look_up)
     if not isinstance(bound.get(name, [None])[-1], ast.FunctionDef):
-        functions = [each for each, nodes in bound.items() if isinstance(nodes[-1], ast.FunctionDef)]
-        raise KernelError(f"{name} is not defined; the text defines {', '.join(functions) or 'no function'}")
+        functions = [
+            each for each, nodes in bound.items() if isinstance(nodes[-1], ast.FunctionDef)
+        ]
+        raise KernelError(
+            f"{name} is not defined; the text defines {', '.join(functions) or 'no function'}"
+        )
     function, source = look_up(name, whole, True)
     return function.function(source)
 
@@ -219,7 +252,11 @@ def _names_bound(node):
         return [node.name]
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, (ast.Store, ast.Del))]
+    return [
+        each.id
+        for each in ast.walk(node)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, (ast.Store, ast.Del))
+    ]
 
 
 def _decorated(node, whole):
@@ -233,21 +270,43 @@ def _decorated(node, whole):
 
 def _constant(name, node, source, whole, look_up):
     """The value of `name = tl.constexpr(...)` or of a dtype's other name."""
-    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+    if (
+        isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(node.targets[0], ast.Name)
+    ):
         value = node.value
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "tl.constexpr" and len(value.args) == 1:
+        if (
+            isinstance(value, ast.Call)
+            and ast.unparse(value.func) == "tl.constexpr"
+            and len(value.args) == 1
+        ):
             return _value(value.args[0], whole, look_up)
-        if isinstance(value, ast.Attribute) and ast.unparse(value.value) == "tl" and value.attr in language.DTYPES:
+        if (
+            isinstance(value, ast.Attribute)
+            and ast.unparse(value.value) == "tl"
+            and value.attr in language.DTYPES
+        ):
             return Dtype(value.attr)
         if isinstance(value, (ast.Constant, ast.UnaryOp, ast.BinOp, ast.Tuple)):
-            raise KernelError(f"{whole.where(node.lineno)}: "
-                              + PLAIN.format(function=source.name, name=name, value=Written(ast.unparse(value))))
+            raise KernelError(
+                f"{whole.where(node.lineno)}: "
+                + PLAIN.format(function=source.name, name=name, value=Written(ast.unparse(value)))
+            )
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        whole.refuse(node, f"{source.name} uses {name}, and of what is imported a kernel has tl alone: tl.exp(x), tl.sqrt(x); "
-                           "what Python computes comes as NAME = tl.constexpr(a number)")
+        whole.refuse(
+            node,
+            f"{source.name} uses {name}, and of what is imported a kernel has tl alone: tl.exp(x), tl.sqrt(x); "
+            "what Python computes comes as NAME = tl.constexpr(a number)",
+        )
     elif isinstance(node, ast.AnnAssign):
-        whole.refuse(node, f"Triton does not take an annotated constant: write {name} = tl.constexpr(...)")
-    whole.refuse(node, f"{name} is no constant that a kernel can use; one is {name} = tl.constexpr(a number), or a dtype")
+        whole.refuse(
+            node, f"Triton does not take an annotated constant: write {name} = tl.constexpr(...)"
+        )
+    whole.refuse(
+        node,
+        f"{name} is no constant that a kernel can use; one is {name} = tl.constexpr(a number), or a dtype",
+    )
 
 
 class Written(str):
@@ -265,10 +324,18 @@ def _other_value(node, look_up):
     """(value,) of what is a constant for Triton alone; None for anything else."""
     if isinstance(node, ast.Constant) and node.value is None:
         return (None,)
-    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "tl" and node.attr in language.DTYPES:
+    if (
+        isinstance(node, ast.Attribute)
+        and ast.unparse(node.value) == "tl"
+        and node.attr in language.DTYPES
+    ):
         return (Dtype(node.attr),)
     if isinstance(node, ast.Name):
         return (look_up(node.id),)
-    if isinstance(node, ast.Call) and ast.unparse(node) in ("float('inf')", "float('-inf')", "float('nan')"):
+    if isinstance(node, ast.Call) and ast.unparse(node) in (
+        "float('inf')",
+        "float('-inf')",
+        "float('nan')",
+    ):
         return (float(node.args[0].value),)
     return None

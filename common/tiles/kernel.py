@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.simt.errors import KernelError, LaunchError, OutOfBoundsError
+from common.kernels.errors import KernelError, LaunchError, OutOfBoundsError
 from common.tiles import attach, build, functions
 from common.tiles.arrays import Arrays, Placed
 from common.tiles.counters import Recorder
@@ -17,7 +17,7 @@ LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
 ADVICE = {  # what Triton's interpreter says: what to write
     "for ** or pow()": "a power is x * x, or tl.exp2(y * tl.log2(x))",
     "'int' object is not iterable": "an element of an array is tl.load(x + i); a block is indexed by None and : alone, "
-                                    "x[:, None], and its elements have no numbers",
+    "x[:, None], and its elements have no numbers",
     "data-type of size 32 to data-type of size 1": "`not` is for bools; compare with 0",
     "unexpected type fp": "// and the operators of bits are for whole numbers; tl.floor(x / y)",
     "has no len()": "x.shape[0]",
@@ -55,8 +55,10 @@ def as_kernel(kernel):
         return Kernel(functions.of_python(kernel))
     inner = getattr(kernel, "fn", None)
     if functions.is_jitted(inner):
-        raise KernelError(f"the kernel is wrapped by {type(kernel).__name__}; give the @triton.jit function itself (.fn) and "
-                          "the constants of one configuration")
+        raise KernelError(
+            f"the kernel is wrapped by {type(kernel).__name__}; give the @triton.jit function itself (.fn) and "
+            "the constants of one configuration"
+        )
     raise KernelError(f"{kernel!r} is no @triton.jit function")
 
 
@@ -66,11 +68,16 @@ def count(kernel, grid, arguments, constants, seed):
         function = as_kernel(kernel).function
         arrays = Arrays()
         values = bound(function, arguments, constants, arrays.place)
-        launch = Launch(function, values, _grid(grid, function, arguments, constants),
-                        random.randrange(2**32) if seed is None else seed)
+        launch = Launch(
+            function,
+            values,
+            _grid(grid, function, arguments, constants),
+            random.randrange(2**32) if seed is None else seed,
+        )
         if attach.interprets():
             return run(launch, arrays)
         from common.tiles import child
+
         return child.count(launch, arrays)
     except (KernelError, LaunchError, OutOfBoundsError, NotImplementedError) as error:
         raise error.with_traceback(None) from None
@@ -79,15 +86,24 @@ def count(kernel, grid, arguments, constants, seed):
 def bound(function, arguments, constants, place):
     """{parameter: value} of a launch, where place makes a value of what is an array. Options of the launch are left out."""
     parameters, name = function.parameters(), function.name
-    named = {key: value for key, value in constants.items() if key not in LAUNCH_OPTIONS or key in parameters}
+    named = {
+        key: value
+        for key, value in constants.items()
+        if key not in LAUNCH_OPTIONS or key in parameters
+    }
     if len(arguments) > len(parameters):
-        raise LaunchError(f"{name} takes {len(parameters)} arguments ({', '.join(parameters)}), and {len(arguments)} were "
-                          "given")
+        raise LaunchError(
+            f"{name} takes {len(parameters)} arguments ({', '.join(parameters)}), and {len(arguments)} were "
+            "given"
+        )
     given = dict(zip(parameters, arguments, strict=False))
     for key, value in named.items():
         if key in given or key not in parameters:
-            raise LaunchError(f"{name} is given {key} twice" if key in given else
-                              f"{name} has no parameter {key}; its parameters are {', '.join(parameters)}")
+            raise LaunchError(
+                f"{name} is given {key} twice"
+                if key in given
+                else f"{name} has no parameter {key}; its parameters are {', '.join(parameters)}"
+            )
         given[key] = value
     given = defaults(function) | given
     if missing := [key for key in parameters if key not in given]:
@@ -100,7 +116,7 @@ def defaults(function):
     arguments = function.definition().args
     names = [argument.arg for argument in arguments.args]
     values = [ast.literal_eval(each) for each in arguments.defaults]
-    return dict(zip(names[len(names) - len(values):], values, strict=True))
+    return dict(zip(names[len(names) - len(values) :], values, strict=True))
 
 
 def _value(name, value, constant, place):
@@ -108,19 +124,22 @@ def _value(name, value, constant, place):
         return value if isinstance(value, str) else functions.plain(name, value)
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, int) and not -2**63 <= value < 2**64:
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise KernelError(f"{name} is {value}; an integer has 64 bits at most")
     if value is None or isinstance(value, (bool, int, float)):
         return value
     placed = place(name, _described(name, value) if isinstance(value, tuple) else value)
     if placed is None:
-        raise KernelError(f"{name} is a {type(value).__name__}; a kernel takes arrays, tensors, tensor descriptors and numbers")
+        raise KernelError(
+            f"{name} is a {type(value).__name__}; a kernel takes arrays, tensors, tensor descriptors and numbers"
+        )
     return placed
 
 
 def _described(name, parts):
     """The tensor descriptor made of (tensor, shape, strides, block_shape): a check has no other, as it runs without Triton."""
     from triton.tools.tensor_descriptor import TensorDescriptor
+
     try:
         return TensorDescriptor(*parts)
     except (AssertionError, AttributeError, TypeError, ValueError) as error:
@@ -131,17 +150,31 @@ def _described(name, parts):
 def _grid(grid, function, arguments, constants):
     """A grid as three whole numbers, within what a GPU takes."""
     if callable(grid):
-        grid = grid({**defaults(function), **dict(zip(function.parameters(), arguments, strict=False)), **constants})
+        grid = grid(
+            {
+                **defaults(function),
+                **dict(zip(function.parameters(), arguments, strict=False)),
+                **constants,
+            }
+        )
     given = grid if isinstance(grid, (tuple, list)) else (grid,)
-    whole = all(isinstance(length, (int, np.integer)) and not isinstance(length, bool) for length in given)
+    whole = all(
+        isinstance(length, (int, np.integer)) and not isinstance(length, bool) for length in given
+    )
     if not 1 <= len(given) <= 3 or not whole:
-        raise LaunchError(f"grid is a tuple of one to three whole numbers, or a function that returns it, and {grid!r} is not")
+        raise LaunchError(
+            f"grid is a tuple of one to three whole numbers, or a function that returns it, and {grid!r} is not"
+        )
     size = tuple(int(length) for length in given) + (1,) * (3 - len(given))
     if not all(0 <= length <= limit for length, limit in zip(size, MAX_GRID, strict=True)):
-        raise LaunchError(f"grid {size} is not possible: each length is at least 0, and at most {MAX_GRID}")
+        raise LaunchError(
+            f"grid {size} is not possible: each length is at least 0, and at most {MAX_GRID}"
+        )
     if size[0] * size[1] * size[2] > MOST_PROGRAMS:
-        raise LaunchError(f"grid {size} has {size[0] * size[1] * size[2]:,} programs; the interpreter, which runs about a "
-                          f"thousand a second, is given {MOST_PROGRAMS:,} at most")
+        raise LaunchError(
+            f"grid {size} has {size[0] * size[1] * size[2]:,} programs; the interpreter, which runs about a "
+            f"thousand a second, is given {MOST_PROGRAMS:,} at most"
+        )
     return size
 
 
@@ -166,6 +199,7 @@ def run(launch, arrays):
 def _values(launch, memory):
     """{parameter: what Triton's interpreter takes}."""
     import triton.language as tl
+
     values = {}
     for name, constant in launch.function.parameters().items():
         value = launch.values[name]
@@ -173,8 +207,13 @@ def _values(launch, memory):
             values[name] = functions.resolved(value, tl)
         elif isinstance(value, Placed):
             pointer = attach.pointer(memory.arguments[value.number])
-            values[name] = pointer if value.shape is None else attach.descriptor(
-                pointer, value.shape, value.strides, value.block_shape, value.padding)
+            values[name] = (
+                pointer
+                if value.shape is None
+                else attach.descriptor(
+                    pointer, value.shape, value.strides, value.block_shape, value.padding
+                )
+            )
         else:
             values[name] = attach.number(value)
     return values
@@ -183,8 +222,16 @@ def _values(launch, memory):
 def _told(error, built, recorder):
     """The error that tells where in the kernel another one happened, and in which program."""
     place = built.place(error.__traceback__)
-    where = f"{place[0].where(place[1])}, program {recorder.program}: " if place else f"program {recorder.program}: "
-    text = str(error.args[0]) if isinstance(error, (KernelError, OutOfBoundsError)) else _sentence(error)
+    where = (
+        f"{place[0].where(place[1])}, program {recorder.program}: "
+        if place
+        else f"program {recorder.program}: "
+    )
+    text = (
+        str(error.args[0])
+        if isinstance(error, (KernelError, OutOfBoundsError))
+        else _sentence(error)
+    )
     return (OutOfBoundsError if isinstance(error, OutOfBoundsError) else KernelError)(where + text)
 
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.simt.errors import KernelError, OutOfBoundsError
+from common.kernels.errors import KernelError, OutOfBoundsError
 
 SECTOR_BYTES = 32
 SPACE_BITS = 44
-MIDDLE = 1 << (SPACE_BITS - 1)  # where an argument's storage begins in its space: negative offsets stay in it, too
+MIDDLE = 1 << (
+    SPACE_BITS - 1
+)  # where an argument's storage begins in its space: negative offsets stay in it, too
 VERBS = {"load": "loads", "store": "stores", "atomic": "updates"}
 
 
@@ -93,7 +95,9 @@ class Memory:
     def _find_overlaps(self):
         groups = []
         for argument in sorted(self.arguments, key=lambda each: each.storage):
-            if groups and argument.storage < max(each.storage + each.storage_bytes for each in groups[-1]):
+            if groups and argument.storage < max(
+                each.storage + each.storage_bytes for each in groups[-1]
+            ):
                 groups[-1].append(argument)
             else:
                 groups.append([argument])
@@ -112,17 +116,23 @@ class Memory:
         if high >> SPACE_BITS != space:
             spaces = addresses >> np.uint64(SPACE_BITS)
             groups = [np.flatnonzero(spaces == number) for number in np.unique(spaces)]
-            return [(*self.resolve(kind, addresses[group], itemsize)[0][:2], group) for group in groups]
+            return [
+                (*self.resolve(kind, addresses[group], itemsize)[0][:2], group) for group in groups
+            ]
         argument = self.owner(low)
         if argument is None:
-            raise OutOfBoundsError(f"{VERBS[kind]} what an address points to that was computed from no argument")
+            raise OutOfBoundsError(
+                f"{VERBS[kind]} what an address points to that was computed from no argument"
+            )
         begin = (space << SPACE_BITS) + MIDDLE
         if low < begin or high + itemsize > begin + argument.storage_bytes:
             self._refuse(kind, argument, addresses, begin, itemsize)
         offsets = (addresses - np.uint64(begin)).view(np.int64)
         if itemsize > 1 and (offsets & (itemsize - 1)).any():
-            raise KernelError(f"{VERBS[kind]} elements of {itemsize} bytes of {argument.name} at an address that is no "
-                              f"multiple of {itemsize}: a GPU refuses that")
+            raise KernelError(
+                f"{VERBS[kind]} elements of {itemsize} bytes of {argument.name} at an address that is no "
+                f"multiple of {itemsize}: a GPU refuses that"
+            )
         return [(argument, offsets, slice(None))]
 
     def owner(self, address):
@@ -133,12 +143,15 @@ class Memory:
     def _refuse(self, kind, argument, addresses, begin, itemsize):
         places = addresses.astype(np.int64) - begin
         outside = (places < 0) | (places + itemsize > argument.storage_bytes)
-        element = (int(places[outside][0]) - (argument.start - argument.storage)) // argument.itemsize
+        element = (
+            int(places[outside][0]) - (argument.start - argument.storage)
+        ) // argument.itemsize
         shape = "" if len(argument.shape) == 1 else f" (shape {argument.shape})"
         raise OutOfBoundsError(
             f"{VERBS[kind]} element {element:,} of {argument.name}, which has {argument.elements:,} elements{shape}; "
             f"{int(outside.sum()):,} of the {outside.size:,} elements that this request asks for are outside. "
-            "None was read or written; mask them off")
+            "None was read or written; mask them off"
+        )
 
 
 def sector_count(offsets):

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, astuple, dataclass, field, replace
 
-from common.simt.report import plain_text, size_text, tuples
+from common.kernels.table import plain_text, size_text, tuples
 
 KINDS = {"loads": "load", "stores": "store", "atomics": "atomic"}
 NOTABLE = 1.5  # a load imbalance that the table tells; a last block that is not full, of a few, makes less
@@ -79,8 +79,10 @@ class Race:
     elements: int  # how many elements have this race
 
     def __str__(self):
-        sides = [f"program {program} {DONE[kind]} it in line {line}"
-                 for program, kind, line in zip(self.programs, self.kinds, self.lines, strict=True)]
+        sides = [
+            f"program {program} {DONE[kind]} it in line {line}"
+            for program, kind, line in zip(self.programs, self.kinds, self.lines, strict=True)
+        ]
         more = f"; {self.elements:,} elements in all" if self.elements > 1 else ""
         return f"race on element {self.element:,} of {self.array}: {sides[0]}, {sides[1]}, and programs run in any order{more}"
 
@@ -153,7 +155,9 @@ class Report(Costs):
     seed: int = 0
     arrays: dict = field(default_factory=dict)  # of each array: its shape
     races: list = field(default_factory=list)
-    busiest: Share = field(default_factory=Share)  # the program that moves most bytes, the first of several
+    busiest: Share = field(
+        default_factory=Share
+    )  # the program that moves most bytes, the first of several
     trace: Trace = field(default_factory=Trace, repr=False, compare=False)
 
     @property
@@ -171,16 +175,24 @@ class Report(Costs):
     def array(self, name):
         """The Costs of one array, by the name of the kernel's parameter."""
         if name not in self.arrays:
-            raise ValueError(f"{name} is no array of {self.kernel}; those are {', '.join(self.arrays)}")
+            raise ValueError(
+                f"{name} is no array of {self.kernel}; those are {', '.join(self.arrays)}"
+            )
         return Costs([access for access in self.accesses if access.array == name])
 
     def line(self, number):
         """The Costs of the line with this number."""
-        costs = Costs([access for access in self.accesses if access.line == number],
-                      [dots for dots in self.dots_by_line if dots.line == number])
+        costs = Costs(
+            [access for access in self.accesses if access.line == number],
+            [dots for dots in self.dots_by_line if dots.line == number],
+        )
         if not costs.accesses and not costs.dots_by_line:
-            known = ", ".join(map(str, sorted({each.line for each in [*self.accesses, *self.dots_by_line]})))
-            raise ValueError(f"line {number} accesses no memory and has no tl.dot; those that do are {known}")
+            known = ", ".join(
+                map(str, sorted({each.line for each in [*self.accesses, *self.dots_by_line]}))
+            )
+            raise ValueError(
+                f"line {number} accesses no memory and has no tl.dot; those that do are {known}"
+            )
         return costs
 
     def as_dict(self):
@@ -193,11 +205,24 @@ class Report(Costs):
     def from_dict(cls, data):
         """The report that as_dict made this of (lists in place of tuples, as JSON has them, are taken too)."""
         return cls(
-            accesses=[Access(**{**access, "traffic": Traffic(**access["traffic"])}) for access in data["accesses"]],
-            dots_by_line=[Dots(**dots) for dots in data["dots_by_line"]], kernel=data["kernel"], grid=tuple(data["grid"]),
-            seed=data["seed"], arrays={name: tuple(shape) for name, shape in data["arrays"].items()},
-            races=[Race(**{name: tuples(value) for name, value in race.items()}) for race in data["races"]],
-            busiest=Share(tuple(data["busiest"]["program"]), *(Traffic(**data["busiest"][kind]) for kind in KINDS)))
+            accesses=[
+                Access(**{**access, "traffic": Traffic(**access["traffic"])})
+                for access in data["accesses"]
+            ],
+            dots_by_line=[Dots(**dots) for dots in data["dots_by_line"]],
+            kernel=data["kernel"],
+            grid=tuple(data["grid"]),
+            seed=data["seed"],
+            arrays={name: tuple(shape) for name, shape in data["arrays"].items()},
+            races=[
+                Race(**{name: tuples(value) for name, value in race.items()})
+                for race in data["races"]
+            ],
+            busiest=Share(
+                tuple(data["busiest"]["program"]),
+                *(Traffic(**data["busiest"][kind]) for kind in KINDS),
+            ),
+        )
 
     def __str__(self):
         return table_text(self)
@@ -207,23 +232,48 @@ class Report(Costs):
     def draw(self, array, kind="load", program=None):
         """Axes with the elements of an array, and which program touches which: see draw.array."""
         from common.tiles import draw
+
         return draw.array(self, array, kind, program)
 
 
 # --- the table
 
+
 def table_text(report):
     """The report as a table in plain text."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
-                  title=f"{report.kernel}: {report.programs:,} programs, grid {size_text(report.grid)}")
-    for column, justify in (("line", "right"), ("", "left"), ("", "left"), ("requests", "right"), ("elements", "right"),
-                            ("masked", "right"), ("bytes", "right"), ("sectors", "right"), ("a request", "right")):
-        table.add_column(column, justify=justify, no_wrap=True, max_width=44 if not column else None, overflow="ellipsis")
+
+    table = Table(
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        title_justify="left",
+        title_style="bold",
+        title=f"{report.kernel}: {report.programs:,} programs, grid {size_text(report.grid)}",
+    )
+    for column, justify in (
+        ("line", "right"),
+        ("", "left"),
+        ("", "left"),
+        ("requests", "right"),
+        ("elements", "right"),
+        ("masked", "right"),
+        ("bytes", "right"),
+        ("sectors", "right"),
+        ("a request", "right"),
+    ):
+        table.add_column(
+            column,
+            justify=justify,
+            no_wrap=True,
+            max_width=44 if not column else None,
+            overflow="ellipsis",
+        )
     shown = None
     for access in sorted(report.accesses, key=lambda each: (each.function, each.line)):
-        where = [str(access.line), access.text] if (access.function, access.line) != shown else ["", ""]
+        where = (
+            [str(access.line), access.text] if (access.function, access.line) != shown else ["", ""]
+        )
         shown = access.function, access.line
         table.add_row(*where, f"{access.kind}s {access.array}", *_cells(access.traffic))
     table.add_section()
@@ -240,8 +290,10 @@ def _cells(traffic):
 
 def _summary(report):
     if report.imbalance >= NOTABLE:
-        yield (f"load imbalance {report.imbalance:.3g}: program {report.busiest.program} moves {report.busiest.bytes:,} bytes, "
-               f"{report.imbalance:.3g} times the mean of the {report.programs:,}")
+        yield (
+            f"load imbalance {report.imbalance:.3g}: program {report.busiest.program} moves {report.busiest.bytes:,} bytes, "
+            f"{report.imbalance:.3g} times the mean of the {report.programs:,}"
+        )
     if report.dots:
         yield f"{report.dots:,} tl.dot, {report.dot_flops:,} floating-point operations"
     yield from (str(race) for race in report.races) if report.races else ["no races"]

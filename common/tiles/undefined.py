@@ -10,7 +10,7 @@ import functools
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from common.simt.errors import KernelError
+from common.kernels.errors import KernelError
 
 SHAPING = {np.broadcast_to, np.transpose, np.expand_dims, np.concatenate, np.stack, np.flip}
 ALIKE = {np.zeros_like, np.ones_like, np.full_like, np.empty_like}
@@ -30,7 +30,9 @@ class Undefined(NDArrayOperatorsMixin):
 
     def refuse(self, what):
         """Raises KernelError: what the kernel does with undefined elements."""
-        raise KernelError(f"{what}: {self.cause}; their value is undefined, on a GPU it can be anything")
+        raise KernelError(
+            f"{what}: {self.cause}; their value is undefined, on a GPU it can be anything"
+        )
 
     def item(self):
         """Nothing: a number is wanted here, which decides what happens next."""
@@ -65,14 +67,18 @@ class Undefined(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
         if method != "__call__":
             return NotImplemented
-        return defined_or_not(ufunc(*map(values_of, inputs), **options), _marks_after(ufunc, inputs), _cause(inputs))
+        return defined_or_not(
+            ufunc(*map(values_of, inputs), **options), _marks_after(ufunc, inputs), _cause(inputs)
+        )
 
     def __array_function__(self, function, types, arguments, options):
         if function in ALIKE:
             return function(*map(values_of, arguments), **options)
         if function is np.where:
             condition, yes, no = arguments
-            marks = marks_of(condition) | np.where(values_of(condition), marks_of(yes), marks_of(no))
+            marks = marks_of(condition) | np.where(
+                values_of(condition), marks_of(yes), marks_of(no)
+            )
             return defined_or_not(np.where(*map(values_of, arguments)), marks, _cause(arguments))
         if function is np.clip:
             return defined_or_not(np.clip(*map(values_of, arguments)), *either(arguments))
@@ -82,8 +88,14 @@ class Undefined(NDArrayOperatorsMixin):
             first, *others = arguments
             several = isinstance(first, list)
             given = first if several else [first]
-            values, marks = [values_of(each) for each in given], [np.broadcast_to(marks_of(each), each.shape) for each in given]
-            values, marks = (function(each if several else each[0], *others, **options) for each in (values, marks))
+            values, marks = (
+                [values_of(each) for each in given],
+                [np.broadcast_to(marks_of(each), each.shape) for each in given],
+            )
+            values, marks = (
+                function(each if several else each[0], *others, **options)
+                for each in (values, marks)
+            )
             return defined_or_not(values, marks, _cause(given))
         return everywhere(function(*map(values_of, arguments), **options), arguments)
 
@@ -95,7 +107,10 @@ def defined_or_not(values, marks, cause):
 
 def check(values, mask, what):
     """Raises KernelError where the mask (None: everywhere) lets an undefined element through. what: the kernel does with it."""
-    if isinstance(values, Undefined) and (values.marks if mask is None else values.marks & mask).any():
+    if (
+        isinstance(values, Undefined)
+        and (values.marks if mask is None else values.marks & mask).any()
+    ):
         values.refuse(what)
 
 
@@ -141,8 +156,12 @@ def scanned(marks, axis, reverse):
 def _taken(source, indices, axis):
     """np.take_along_axis: what is taken may be undefined, or from where."""
     places = np.where(marks_of(indices), 0, values_of(indices))
-    marks = np.take_along_axis(np.broadcast_to(marks_of(source), source.shape), places, axis) | marks_of(indices)
-    return defined_or_not(np.take_along_axis(values_of(source), places, axis), marks, _cause((source, indices)))
+    marks = np.take_along_axis(
+        np.broadcast_to(marks_of(source), source.shape), places, axis
+    ) | marks_of(indices)
+    return defined_or_not(
+        np.take_along_axis(values_of(source), places, axis), marks, _cause((source, indices))
+    )
 
 
 def _cause(things):

@@ -1,4 +1,5 @@
 """A lab as a student meets it: JupyterLab in a browser, from the first look to the points of the first exercise."""
+
 import contextlib
 import json
 import os
@@ -10,15 +11,21 @@ import time
 
 import pytest
 
-from common import jupyter
-from grading import build, holes
-from grading import lab as labs
+from common.paths import ROOT
+from common.setup import jupyter
+from grading.source import build, holes, labs
 
-playwright = pytest.importorskip("playwright.sync_api", reason="there is no Playwright here: pip install playwright")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="there is no Playwright here: pip install playwright"
+)
 expect = playwright.expect
 
-CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here (Debian: apt-get install chromium)")
+CHROMIUM = next(
+    filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None
+)
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM, reason="there is no Chromium here (Debian: apt-get install chromium)"
+)
 
 LAB = labs.read("01")
 EXERCISE = LAB.exercises[0]
@@ -52,7 +59,9 @@ def test_a_student_solves_an_exercise(tmp_path, monkeypatch):
         open_lab(page, address)
         run_all(page)
         check = output(page, EXERCISE.checks[0].source)
-        expect(check).to_contain_text(f"NotImplementedError: Exercise {EXERCISE.number}: put your answer")
+        expect(check).to_contain_text(
+            f"NotImplementedError: Exercise {EXERCISE.number}: put your answer"
+        )
         move_the_widget(page)
         solve(page)
         expect(check).to_have_text(re.compile(rf"^\s*{EXERCISE.name} agrees with PyTorch.*\s*$"))
@@ -60,7 +69,9 @@ def test_a_student_solves_an_exercise(tmp_path, monkeypatch):
 
     rows = graded(notebook, tmp_path / "results")
     assert [row["points"] for row in rows] == [EXERCISE.points] + [0] * (len(LAB.exercises) - 1)
-    assert [row["status"] for row in rows] == ["passed"] + ["not attempted"] * (len(LAB.exercises) - 1)
+    assert [row["status"] for row in rows] == ["passed"] + ["not attempted"] * (
+        len(LAB.exercises) - 1
+    )
 
 
 # What the student does
@@ -108,7 +119,9 @@ def save(page):
 
 def graded(notebook, results):
     """An exercise a dict, as `python -m grading` writes them."""
-    subprocess.run([sys.executable, "-m", "grading", notebook, "--out", results], env=environment(), check=True)
+    subprocess.run(
+        [sys.executable, "-m", "grading", notebook, "--out", results], env=environment(), check=True
+    )
     return json.loads((results / "results.json").read_text(encoding="utf-8"))
 
 
@@ -130,13 +143,24 @@ def output(page, text):
 @contextlib.contextmanager
 def jupyterlab(notebook, scratch):
     """JupyterLab as `make lab` starts it, for a student with no settings yet; gives the address that it shows."""
-    own = {f"JUPYTER_{kind.upper()}_DIR": str(scratch / kind) for kind in ("config", "data", "runtime")}
-    own |= {"PYTHONPATH": str(labs.ROOT), "IPYTHONDIR": str(scratch / "ipython"), "COURSE_FOLDER": str(notebook.parent)}
-    command = jupyter.jupyter_command(notebook.name, 0, browser=False, root=os.geteuid() == 0)  # 0: any free port
+    own = {
+        f"JUPYTER_{kind.upper()}_DIR": str(scratch / kind) for kind in ("config", "data", "runtime")
+    }
+    own |= {
+        "PYTHONPATH": str(ROOT),
+        "IPYTHONDIR": str(scratch / "ipython"),
+        "COURSE_FOLDER": str(notebook.parent),
+    }
+    command = jupyter.jupyter_command(
+        notebook.name, 0, browser=False, root=os.geteuid() == 0
+    )  # 0: any free port
     log = scratch / "jupyterlab.log"
     with log.open("w") as stream:
-        process = subprocess.Popen([sys.executable, *command, "--LabApp.expose_app_in_browser=True"], stderr=stream,
-                                   env=jupyter.environment() | own)
+        process = subprocess.Popen(
+            [sys.executable, *command, "--LabApp.expose_app_in_browser=True"],
+            stderr=stream,
+            env=jupyter.environment() | own,
+        )
     try:
         yield address_in(log, process)
     finally:
@@ -152,7 +176,9 @@ def address_in(log, process):
     """The address with its token, as soon as JupyterLab has written it into its log."""
     deadline = time.monotonic() + PATIENCE_S
     while not (address := re.search(r"http://\S+\?token=\S+(?=\n)", log.read_text())):
-        assert process.poll() is None and time.monotonic() < deadline, f"JupyterLab did not start:\n{log.read_text()}"
+        assert process.poll() is None and time.monotonic() < deadline, (
+            f"JupyterLab did not start:\n{log.read_text()}"
+        )
         time.sleep(0.1)
     return address[0]
 
@@ -162,7 +188,9 @@ def browser_page(scratch):
     """An empty page in Chromium with a fresh profile; if the test fails, its message names a screenshot."""
     expect.set_options(timeout=PATIENCE_S * 1000)
     with playwright.sync_playwright() as driver:
-        with contextlib.closing(driver.chromium.launch(executable_path=CHROMIUM, args=["--disable-gpu"])) as browser:
+        with contextlib.closing(
+            driver.chromium.launch(executable_path=CHROMIUM, args=["--disable-gpu"])
+        ) as browser:
             page = browser.new_page(viewport={"width": 1280, "height": 800})
             page.set_default_timeout(PATIENCE_S * 1000)
             try:
@@ -175,5 +203,5 @@ def browser_page(scratch):
 
 
 def environment():
-    """The variables that common/environment.py sets for `make lab`."""
-    return dict(os.environ, PYTHONPATH=str(labs.ROOT))
+    """The variables that common/setup/environment.py sets for `make lab`."""
+    return dict(os.environ, PYTHONPATH=str(ROOT))

@@ -39,7 +39,10 @@ NUMBERS = {
     "landlock_add_rule": (445, 445), "landlock_restrict_self": (446, 446), "memfd_secret": (447, 447),
     "fchmodat2": (452, 452), "setxattrat": (463, 463), "removexattrat": (466, 466),
 }  # fmt: skip
-MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # a column of NUMBERS, AUDIT_ARCH
+MACHINES = {
+    "x86_64": (0, 0xC000003E),
+    "aarch64": (1, 0xC00000B7),
+}  # a column of NUMBERS, AUDIT_ARCH
 
 
 def known_machine():
@@ -57,12 +60,18 @@ def call(function, *arguments):
 def syscall(name, *arguments):
     """A system call by its name in NUMBERS; OSError where it returns -1."""
     number = NUMBERS[name][MACHINES[platform.machine()][0]]
-    return call("syscall", number, *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments))
+    return call(
+        "syscall", number, *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments)
+    )
 
 
 def prctl(option, *arguments):
     """Sets an attribute of this process."""
-    return call("prctl", option, *(ctypes.c_ulong(a) if isinstance(a, int) else a for a in (*arguments, 0, 0, 0)[:4]))
+    return call(
+        "prctl",
+        option,
+        *(ctypes.c_ulong(a) if isinstance(a, int) else a for a in (*arguments, 0, 0, 0)[:4]),
+    )
 
 
 def mount(source, target, kind=None, flags=0, data=None):
@@ -101,7 +110,13 @@ EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 IOCTL_DEV = 1 << 15
 ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | 1 << 14 | IOCTL_DEV  # 1 << 14: truncate
 READ = EXECUTE | READ_FILE | READ_DIR
-RIGHTS_BY_VERSION = {1: 1 << 13, 2: 1 << 14, 3: 1 << 15, 4: 1 << 15, 5: 1 << 16}  # one more than the highest right
+RIGHTS_BY_VERSION = {
+    1: 1 << 13,
+    2: 1 << 14,
+    3: 1 << 15,
+    4: 1 << 15,
+    5: 1 << 16,
+}  # one more than the highest right
 
 
 def landlock_version():
@@ -168,9 +183,18 @@ def filter_rule(name, error=EPERM, argument=None, unless=(), equal=(), bits=None
         if bits and bits[1] is None:
             body = load + instruction(ANY_BIT, bits[0], 0, 1) + refuse + load_number
         elif bits:
-            body = load + instruction(AND, bits[0]) + instruction(EQUAL, bits[1], 0, 1) + refuse + load_number
+            body = (
+                load
+                + instruction(AND, bits[0])
+                + instruction(EQUAL, bits[1], 0, 1)
+                + refuse
+                + load_number
+            )
         elif unless:
-            tests = [instruction(EQUAL, value & 0xFFFFFFFF, len(unless) - i, 0) for i, value in enumerate(unless)]
+            tests = [
+                instruction(EQUAL, value & 0xFFFFFFFF, len(unless) - i, 0)
+                for i, value in enumerate(unless)
+            ]
             body = load + b"".join(tests) + refuse + load_number
         else:
             tests = [
@@ -184,7 +208,12 @@ def filter_rule(name, error=EPERM, argument=None, unless=(), equal=(), bits=None
 def seccomp(rules):
     """Refuses these system calls (filter_rule) to this process and its children, for good, and those of foreign machines."""
     _, machine = MACHINES[platform.machine()]
-    program = instruction(LOAD, 4) + instruction(EQUAL, machine, 1, 0) + instruction(RETURN, KILL) + instruction(LOAD, 0)
+    program = (
+        instruction(LOAD, 4)
+        + instruction(EQUAL, machine, 1, 0)
+        + instruction(RETURN, KILL)
+        + instruction(LOAD, 0)
+    )
     if platform.machine() == "x86_64":  # the calls of the x32 interface
         program += instruction(AT_LEAST, 0x40000000, 0, 1) + instruction(RETURN, ERROR | ENOSYS)
     program += b"".join(rules) + instruction(RETURN, ALLOW)

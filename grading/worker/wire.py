@@ -29,7 +29,11 @@ READ_AHEAD_BYTES = 64 << 10  # a smaller frame goes and comes by one call of the
 PLAIN = {type(None), bool, int, float, str}  # what JSON keeps as it is
 encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 decode = json.JSONDecoder().decode
-SEQUENCES = {"tuple": tuple, "size": torch.Size, "frozenset": frozenset}  # that don't change: they cross with what holds them
+SEQUENCES = {
+    "tuple": tuple,
+    "size": torch.Size,
+    "frozenset": frozenset,
+}  # that don't change: they cross with what holds them
 SEQUENCE_NAMES = {kind: name for name, kind in SEQUENCES.items()}
 
 TORCH_DTYPES = {
@@ -67,8 +71,14 @@ class Wire:
         header, buffers = packed
         text = encode({"kind": kind, **header}).encode()
         lengths = [len(text), *map(len, buffers)]
-        if lengths[0] > MAX_HEADER_BYTES or sum(lengths) > MAX_FRAME_BYTES or len(lengths) > MAX_STORAGES:
-            raise WireError(f"{sum(lengths):,} bytes are too many to send (the limit is {MAX_FRAME_BYTES:,})")
+        if (
+            lengths[0] > MAX_HEADER_BYTES
+            or sum(lengths) > MAX_FRAME_BYTES
+            or len(lengths) > MAX_STORAGES
+        ):
+            raise WireError(
+                f"{sum(lengths):,} bytes are too many to send (the limit is {MAX_FRAME_BYTES:,})"
+            )
         parts = [struct.pack(f"<I{len(lengths)}Q", len(lengths), *lengths) + text, *buffers]
         if buffers and sum(lengths) < READ_AHEAD_BYTES:
             parts = [b"".join(parts)]
@@ -80,7 +90,12 @@ class Wire:
         count, first = struct.unpack("<IQ", self._bytes(12, deadline))
         if not 1 <= count <= MAX_STORAGES:
             raise WireError(f"a frame of {count} parts")
-        lengths = (first, *struct.unpack(f"<{count - 1}Q", self._bytes(8 * (count - 1), deadline) if count > 1 else b""))
+        lengths = (
+            first,
+            *struct.unpack(
+                f"<{count - 1}Q", self._bytes(8 * (count - 1), deadline) if count > 1 else b""
+            ),
+        )
         if lengths[0] > MAX_HEADER_BYTES or sum(lengths) > MAX_FRAME_BYTES:
             raise WireError(f"a frame of {sum(lengths):,} bytes (the limit is {MAX_FRAME_BYTES:,})")
         try:
@@ -174,7 +189,10 @@ class Storage:
         if isinstance(owner.base, torch.Tensor):
             return cls.of(owner.base)
         low, high = np.lib.array_utils.byte_bounds(owner)
-        return cls(np.asarray(_Memory(low, high - low if owner.size else 0, owner)), writeable=owner.flags.writeable)
+        return cls(
+            np.asarray(_Memory(low, high - low if owner.size else 0, owner)),
+            writeable=owner.flags.writeable,
+        )
 
     def array(self, dtype, shape, strides, offset):
         """A NumPy view; strides and offset in bytes."""
@@ -194,7 +212,12 @@ class _Memory:
 
     def __init__(self, address, size, owner):
         self.owner = owner
-        self.__array_interface__ = {"data": (address, False), "shape": (size,), "typestr": "|u1", "version": 3}
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
 
 
 class Table:
@@ -236,7 +259,10 @@ class Table:
         if kind in SEQUENCE_NAMES:
             return [SEQUENCE_NAMES[kind], self._out_items(value, depth + 1)]
         if kind in (slice, range):
-            return [kind.__name__, [self._out(item, depth + 1) for item in (value.start, value.stop, value.step)]]
+            return [
+                kind.__name__,
+                [self._out(item, depth + 1) for item in (value.start, value.stop, value.step)],
+            ]
         if kind is complex:
             return ["complex", [value.real, value.imag]]
         if kind in (bytes, bytearray):
@@ -247,7 +273,11 @@ class Table:
             return ["torch.dtype", TORCH_NAMES[value]]
         if isinstance(value, np.dtype) and value.kind in "biufc":
             return ["np.dtype", value.str]
-        if isinstance(value, type) and issubclass(value, np.generic) and np.dtype(value).kind in "biufc":
+        if (
+            isinstance(value, type)
+            and issubclass(value, np.generic)
+            and np.dtype(value).kind in "biufc"
+        ):
             return ["np.type", np.dtype(value).str]
         if isinstance(value, np.generic) and value.dtype.kind in "biufc":
             return ["scalar", [value.dtype.str, value.tobytes().hex()]]
@@ -262,7 +292,10 @@ class Table:
 
     def _out_contents(self, container):
         if type(container) is dict:
-            return ["dict", [[self._out(key, 1), self._out(item, 1)] for key, item in container.items()]]
+            return [
+                "dict",
+                [[self._out(key, 1), self._out(item, 1)] for key, item in container.items()],
+            ]
         return [type(container).__name__, self._out_items(container, 1)]
 
     def _out_items(self, items, depth):
@@ -272,7 +305,9 @@ class Table:
 
     def _out_array(self, array):
         if array.dtype.kind not in "biufc" or not array.dtype.isnative:
-            raise TypeError(f"an array of {array.dtype} can't cross: only native numbers and bools do")
+            raise TypeError(
+                f"an array of {array.dtype} can't cross: only native numbers and bools do"
+            )
         storage = Storage.of(array)
         if array.size and not storage.writeable:
             raise TypeError("an array whose owner is read-only can't cross: pass a copy")
@@ -281,16 +316,31 @@ class Table:
         offset = array.__array_interface__["data"][0] - storage.address if array.size else 0
         return [
             "array",
-            [number, array.dtype.str, list(array.shape), list(array.strides), offset, array.flags.writeable],
+            [
+                number,
+                array.dtype.str,
+                list(array.shape),
+                list(array.strides),
+                offset,
+                array.flags.writeable,
+            ],
         ]
 
     def _out_tensor(self, tensor):
-        if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.dtype not in TORCH_NAMES:
+        if (
+            tensor.layout is not torch.strided
+            or tensor.device.type != "cpu"
+            or tensor.dtype not in TORCH_NAMES
+        ):
             raise TypeError(
                 f"a tensor with {tensor.layout}, {tensor.dtype} on {tensor.device} can't cross: "
                 "only strided tensors of plain numbers on the CPU do (.cpu())"
             )
-        tensor = tensor.resolve_conj().resolve_neg() if tensor.is_complex() or tensor.is_neg() else tensor
+        tensor = (
+            tensor.resolve_conj().resolve_neg()
+            if tensor.is_complex() or tensor.is_neg()
+            else tensor
+        )
         self._count_dense(tensor.numel() * tensor.element_size())
         number = self._number_of_storage(Storage.of(tensor.detach()))
         return [
@@ -329,8 +379,15 @@ class Table:
             known = len(self.containers)
             kinds = {"list": list, "dict": dict, "set": set}
             for kind, _ in header["containers"][known:]:
-                self._number(container := kinds[kind](), self.containers, self._container_number, id(container))
-            for container, (kind, contents) in zip(self.containers, header["containers"], strict=True):
+                self._number(
+                    container := kinds[kind](),
+                    self.containers,
+                    self._container_number,
+                    id(container),
+                )
+            for container, (kind, contents) in zip(
+                self.containers, header["containers"], strict=True
+            ):
                 if type(container).__name__ != kind:
                     raise WireError(f"a {kind} for a {type(container).__name__}")
                 self._in_contents(container, contents)
@@ -379,7 +436,9 @@ class Table:
             container[:] = self._in_items(contents)
 
     def _in_items(self, packed):
-        return packed if PLAIN.issuperset(map(type, packed)) else [self._in(item) for item in packed]
+        return (
+            packed if PLAIN.issuperset(map(type, packed)) else [self._in(item) for item in packed]
+        )
 
     def _in(self, packed):
         if type(packed) in PLAIN:
@@ -429,7 +488,9 @@ class Table:
         size = dtype.itemsize
         self._check_view(storage, size, shape, [stride * size for stride in strides], offset * size)
         tensor = storage.tensor(dtype, shape, strides, offset)
-        return tensor.requires_grad_(requires_grad is True and (dtype.is_floating_point or dtype.is_complex))
+        return tensor.requires_grad_(
+            requires_grad is True and (dtype.is_floating_point or dtype.is_complex)
+        )
 
     def _check_view(self, storage, itemsize, shape, strides, offset, signed=False):
         """A view must lie within its storage; set_ would enlarge the storage without a word."""
@@ -440,14 +501,19 @@ class Table:
         elements = math.prod(shape)
         self._count_dense(elements * itemsize)
         reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
-        low, high = offset + sum(min(r, 0) for r in reach), offset + sum(max(r, 0) for r in reach) + itemsize
+        low, high = (
+            offset + sum(min(r, 0) for r in reach),
+            offset + sum(max(r, 0) for r in reach) + itemsize,
+        )
         if elements and not 0 <= low <= high <= storage.bytes.size:
             raise WireError(f"a view of bytes {low} to {high} of a storage of {storage.bytes.size}")
 
     def _count_dense(self, count):
         self._dense_bytes += count
         if count > MAX_ARRAY_BYTES or self._dense_bytes > MAX_FRAME_DENSE_BYTES:
-            raise WireError(f"an array of {count:,} bytes is too large to cross (the limit is {MAX_ARRAY_BYTES:,})")
+            raise WireError(
+                f"an array of {count:,} bytes is too large to cross (the limit is {MAX_ARRAY_BYTES:,})"
+            )
 
 
 def count_items(value, containers):
@@ -465,7 +531,9 @@ def count_items(value, containers):
         if content not in counts:
             counts[content] = 0
             of_kind, inner = containers[content]
-            counts[content] = 1 + sum(sum_of(part, depth) for part in (inner if of_kind == "dict" else [inner]))
+            counts[content] = 1 + sum(
+                sum_of(part, depth) for part in (inner if of_kind == "dict" else [inner])
+            )
         elif not counts[content]:
             raise WireError("data that holds itself can't cross")
         return counts[content]

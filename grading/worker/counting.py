@@ -8,7 +8,7 @@ counts.
 import ast
 import functools
 
-from grading import holes
+from grading.source import holes
 
 DECORATORS = {"simt": "@cuda.jit", "tiles": "@triton.jit"}
 
@@ -20,7 +20,8 @@ def run(session, machine, name, arguments, options):
     launch, or of the function; a kernel's arrays are changed as by a launch.
     """
     if machine == "ranks":
-        from grading import ranks
+        from grading.worker import ranks
+
         with session.waiting():
             return ranks.run(session, name, arguments, **options)
     text, constants = kernel_text(tuple(session.cells), name, DECORATORS[machine])
@@ -40,30 +41,55 @@ def kernel_text(cells, name, decorator):
     others, constants = {}, {}
     for _, text in cells:
         if text is not None and text is not own:
-            others |= {function: source for function, source in _functions(text).items() if source.startswith(decorator)}
+            others |= {
+                function: source
+                for function, source in _functions(text).items()
+                if source.startswith(decorator)
+            }
             constants |= _constants(text)
-    defined = {node.id for node in ast.walk(ast.parse(own)) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    defined = {
+        node.id
+        for node in ast.walk(ast.parse(own))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     for function in _functions(own):
         others.pop(function, None)
-    constants = {key: value for key, value in constants.items() if key not in defined | others.keys()}
+    constants = {
+        key: value for key, value in constants.items() if key not in defined | others.keys()
+    }
     return "\n\n".join([own, *others.values()]), constants
 
 
 def _functions(text):
     """{name: source with its decorators} of the functions at the top level of a cell."""
-    return {node.name: ast.unparse(node) for node in holes.statements(text) if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name: ast.unparse(node)
+        for node in holes.statements(text)
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 def _constants(text):
     """{NAME: number or tuple of numbers} that a cell assigns as literals, tl.constexpr(literal) among them."""
     found = {}
     for node in holes.statements(text):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            wrapped = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "tl.constexpr" and node.value.args
+        if (
+            isinstance(node, ast.Assign)
+            and len(node.targets) == 1
+            and isinstance(node.targets[0], ast.Name)
+        ):
+            wrapped = (
+                isinstance(node.value, ast.Call)
+                and ast.unparse(node.value.func) == "tl.constexpr"
+                and node.value.args
+            )
             try:
                 value = ast.literal_eval(node.value.args[0] if wrapped else node.value)
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 continue
-            if all(type(item) in (int, float, bool) for item in (value if isinstance(value, tuple) else (value,))):
+            if all(
+                type(item) in (int, float, bool)
+                for item in (value if isinstance(value, tuple) else (value,))
+            ):
                 found[node.targets[0].id] = value
     return found

@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grading import holes
+from common.paths import LABS, ROOT
+from grading.source import holes
 
-ROOT = Path(__file__).resolve().parent.parent
-STRIPPED = ROOT / "labs" / ".source"  # in a release: the sources without answers and held-out checks
+STRIPPED = LABS / ".source"  # in a release: the sources without answers and held-out checks
 SOURCES = STRIPPED if STRIPPED.is_dir() else ROOT / "solutions"
 HEADING = re.compile(r"^### Exercise (\d+\.\d+) · `?(\w+)`?(?: .*)?$", re.MULTILINE)
 TAGS = {"setup", "hole", "driver", "check", "held-out", "answer"}
@@ -51,7 +51,9 @@ class Exercise:
     @property
     def stub(self):
         """The hole as the student gets it."""
-        return holes.stub(self.hole.source, f"Exercise {self.number}: put your answer in place of this line")
+        return holes.stub(
+            self.hole.source, f"Exercise {self.number}: put your answer in place of this line"
+        )
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,16 @@ class Lab:
         """The same lab with other text in some holes. answers: {name of the hole: text of its cell}."""
         for name in answers:
             self.exercise(name)
-        swap = {exercise.hole: answers[exercise.name] for exercise in self.exercises if exercise.name in answers}
+        swap = {
+            exercise.hole: answers[exercise.name]
+            for exercise in self.exercises
+            if exercise.name in answers
+        }
         return replace(
-            self, cells=tuple(replace(cell, source=swap[cell]) if cell in swap else cell for cell in self.cells)
+            self,
+            cells=tuple(
+                replace(cell, source=swap[cell]) if cell in swap else cell for cell in self.cells
+            ),
         )
 
 
@@ -99,7 +108,9 @@ def resolve(word):
     stem = Path(str(word)).stem
     number = stem.zfill(2) if stem.isdecimal() else stem[:2] if re.match(r"\d\d_", stem) else None
     for name in names():
-        if stem in (name, name[3:]) or (number == name[:2] and (stem.isdecimal() or stem.startswith(name))):
+        if stem in (name, name[3:]) or (
+            number == name[:2] and (stem.isdecimal() or stem.startswith(name))
+        ):
             return name
     raise ValueError(f"there is no lab {str(word)!r}: the labs are {', '.join(names())}")
 
@@ -152,7 +163,9 @@ def _insist(lab):
         if "hole" not in exercise.hole.tags:
             raise ValueError(f"{where}: the cell after the heading is no hole")
         if exercise.name not in exercise.hole.names:
-            raise ValueError(f"{where}: its hole defines {exercise.hole.names}, not {exercise.name}")
+            raise ValueError(
+                f"{where}: its hole defines {exercise.hole.names}, not {exercise.name}"
+            )
         if not exercise.checks:
             raise ValueError(f"{where}: no check follows the hole")
     twice = [e.name for e in exercises if sum(e.name == other.name for other in exercises) > 1]
@@ -160,4 +173,6 @@ def _insist(lab):
         raise ValueError(f"{lab.name}: two exercises named {twice[0]}")
     orphans = {c for c in lab.cells if "hole" in c.tags} - {e.hole for e in exercises}
     if orphans:
-        raise ValueError(f"{lab.name}: a hole without a heading: {orphans.pop().source.splitlines()[0]!r}")
+        raise ValueError(
+            f"{lab.name}: a hole without a heading: {orphans.pop().source.splitlines()[0]!r}"
+        )

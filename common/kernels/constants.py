@@ -3,8 +3,15 @@
 import ast
 import operator
 
-ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-              ast.Div: operator.truediv, ast.Pow: operator.pow, ast.LShift: operator.lshift}
+ARITHMETIC = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+}
 
 
 def value_of(node, source, other):
@@ -22,7 +29,9 @@ def value_of(node, source, other):
         return _bounded(-_number(node.operand, source, other), node, source)
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
         left, right = (_number(side, source, other) for side in (node.left, node.right))
-        if isinstance(node.op, (ast.Pow, ast.LShift)) and abs(right) > 64:  # a number of a billion digits is never computed
+        if (
+            isinstance(node.op, (ast.Pow, ast.LShift)) and abs(right) > 64
+        ):  # a number of a billion digits is never computed
             source.refuse(node, "a constant's exponent is at most 64")
         try:
             number = ARITHMETIC[type(node.op)](left, right)
@@ -30,7 +39,10 @@ def value_of(node, source, other):
             number = None
         if isinstance(number, (int, float)):  # and not complex, as (-1) ** 0.5 is
             return _bounded(number, node, source)
-    source.refuse(node, f"`{ast.unparse(node)}` is no constant; one is a number, a dtype, or + - * // / ** << of numbers")
+    source.refuse(
+        node,
+        f"`{ast.unparse(node)}` is no constant; one is a number, a dtype, or + - * // / ** << of numbers",
+    )
 
 
 def _number(node, source, other):
@@ -41,6 +53,6 @@ def _number(node, source, other):
 
 
 def _bounded(number, node, source):
-    if isinstance(number, int) and not -2**63 <= number < 2**64:
+    if isinstance(number, int) and not -(2**63) <= number < 2**64:
         source.refuse(node, "an integer has 64 bits at most")
     return number

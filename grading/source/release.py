@@ -1,6 +1,6 @@
 """What students get: the labs and what they need, with no solution, no held-out check, no history; and the proof of it.
 
-python -m grading.release [--out FOLDER]    FOLDER/ml-systems-labs and FOLDER/ml-systems-labs.zip (build/release)
+python -m grading.source.release [--out FOLDER]    FOLDER/ml-systems-labs and FOLDER/ml-systems-labs.zip (build/release)
 """
 
 import argparse
@@ -17,17 +17,37 @@ from pathlib import Path
 import jupytext
 import nbformat
 
-from grading import build, holes
-from grading import lab as labs
-from grading.files import replace
-from grading.lab import ROOT
+from common.files import replace
+from common.paths import ROOT
+from grading.source import build, holes, labs
 
 NAME = "ml-systems-labs"
-FILES = ["LICENSE", "README.png", "environment.yml", "pyproject.toml", "requirements.lock", ".gitignore"]
+FILES = [
+    "LICENSE",
+    "README.png",
+    "environment.yml",
+    "pyproject.toml",
+    "requirements.lock",
+    ".gitignore",
+]
 SHOWN = ["benchmarks/simt_hardware.md"]  # what a lab reads and draws
 FOLDERS = ["common", "grading"]
-KNOWN = {*FILES, *FOLDERS, *(name.partition("/")[0] for name in SHOWN), "labs", "Makefile", "README.md"}
-INSTRUCTOR = {"build.py", "canvas.py", "gradebook.py", "gradescope.py", "mutants.py", "release.py"}  # of grading/
+KNOWN = {
+    *FILES,
+    *FOLDERS,
+    *(name.partition("/")[0] for name in SHOWN),
+    "labs",
+    "Makefile",
+    "README.md",
+}
+INSTRUCTOR = {
+    "build.py",
+    "canvas.py",
+    "gradebook.py",
+    "gradescope.py",
+    "mutants.py",
+    "release.py",
+}  # of grading/
 TARGETS = ("help", "lab", "grade", "doctor")  # of the Makefile
 SHORT = 20  # an answer's line of fewer characters may stand anywhere
 IDIOMS = 1  # as many of an answer's longer lines may stand in any file but its own lab
@@ -60,7 +80,9 @@ def _fill(new):
         (new / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, new / name)
     for name in FOLDERS:
-        left_out = shutil.ignore_patterns("__pycache__", "*.pyc", *(INSTRUCTOR if name == "grading" else ()))
+        left_out = shutil.ignore_patterns(
+            "__pycache__", "*.pyc", *(INSTRUCTOR if name == "grading" else ())
+        )
         shutil.copytree(ROOT / name, new / name, ignore=left_out)
     (new / "labs" / ".source").mkdir(parents=True)
     for name in labs.names():
@@ -77,9 +99,15 @@ def stripped(lab):
     notebook = nbformat.v4.new_notebook()
     for cell in lab.cells:
         source = HELD_OUT if "held-out" in cell.tags else stubs.get(cell) or holes.stub(cell.source)
-        new = nbformat.v4.new_code_cell(source) if cell.kind == "code" else nbformat.v4.new_markdown_cell(source)
+        new = (
+            nbformat.v4.new_code_cell(source)
+            if cell.kind == "code"
+            else nbformat.v4.new_markdown_cell(source)
+        )
         new.metadata |= {"tags": sorted(cell.tags)} if cell.tags else {}
-        new.metadata |= {"points": cell.points, "limit_s": cell.limit_s} if "check" in cell.tags else {}
+        new.metadata |= (
+            {"points": cell.points, "limit_s": cell.limit_s} if "check" in cell.tags else {}
+        )
         notebook.cells.append(new)
     text = jupytext.writes(notebook, fmt="py:percent")
     return re.sub(r"\A# ---\n.*?\n# ---\n+", "", text, flags=re.DOTALL)  # jupytext's own header
@@ -95,10 +123,17 @@ def _makefile(text):
 
 def readme(text):
     """The README of an unpacked zip: without the sections on what is not in it and the links to solutions."""
-    text = re.sub(r"\n## (?:Measured|For instructors|Layout)\n.*?(?=\n## )", "", text, flags=re.DOTALL)
-    for old, new in {"](solutions/": "](labs/", f"git clone <address of this repository> {NAME}": f"unzip {NAME}.zip"}.items():
+    text = re.sub(
+        r"\n## (?:Measured|For instructors|Layout)\n.*?(?=\n## )", "", text, flags=re.DOTALL
+    )
+    for old, new in {
+        "](solutions/": "](labs/",
+        f"git clone <address of this repository> {NAME}": f"unzip {NAME}.zip",
+    }.items():
         text = text.replace(old, new)
-    return "\n\n".join(part for part in text.split("\n\n") if "solutions/" not in part and "make labs" not in part)
+    return "\n\n".join(
+        part for part in text.split("\n\n") if "solutions/" not in part and "make labs" not in part
+    )
 
 
 # The proof
@@ -109,18 +144,26 @@ def prove(release):
     strangers = {path.name for path in release.iterdir()} - KNOWN
     if strangers:
         raise Leak(f"{', '.join(sorted(strangers))}: nothing of that belongs into a release")
-    if told := [path for path in release.rglob("*") if path.name == "seed" or path.suffix == ".seed"]:
-        raise Leak(f"{told[0].relative_to(release)}: a course's seed is nobody's but the instructor's")
+    if told := [
+        path for path in release.rglob("*") if path.name == "seed" or path.suffix == ".seed"
+    ]:
+        raise Leak(
+            f"{told[0].relative_to(release)}: a course's seed is nobody's but the instructor's"
+        )
     texts = {path: _text(path) for path in sorted(release.rglob("*")) if path.is_file()}
     for name in labs.names():
         for exercise, lines in _secret_lines(labs.read(name)).items():
             for path, text in texts.items():
                 if len(found := sorted(lines & text)) > (0 if path.stem == name else IDIOMS):
-                    raise Leak(f"{path.relative_to(release)} holds of the answer to {name}, {exercise}: {found[0]!r}")
+                    raise Leak(
+                        f"{path.relative_to(release)} holds of the answer to {name}, {exercise}: {found[0]!r}"
+                    )
     for name in labs.names():
         for row in _graded(release, name):
             if row["points"] or row["status"] != "not attempted":
-                raise Leak(f"{name}, {row['exercise']}: an untouched lab got {row['points']} points ({row['status']})")
+                raise Leak(
+                    f"{name}, {row['exercise']}: an untouched lab got {row['points']} points ({row['status']})"
+                )
 
 
 def _text(path):
@@ -136,13 +179,22 @@ def _text(path):
 
 def _secret_lines(lab):
     """{exercise: the lines that stand in its answer or held-out checks, and nowhere in what the lab shows}."""
-    shown = {line.strip() for cell in lab.cells if "held-out" not in cell.tags for line in holes.stub(cell.source).splitlines()}
+    shown = {
+        line.strip()
+        for cell in lab.cells
+        if "held-out" not in cell.tags
+        for line in holes.stub(cell.source).splitlines()
+    }
     found = {}
     for exercise in lab.exercises:
         answers = [match[2] for match in holes.ANSWER.finditer(exercise.hole.source)]
         held_out = [check.source for check in exercise.checks if "held-out" in check.tags]
-        lines = {line.strip() for text in [*answers, *held_out] for line in text.splitlines()} - shown
-        found[exercise.name] = {line for line in lines if len(line) >= SHORT and not line.startswith("#")}
+        lines = {
+            line.strip() for text in [*answers, *held_out] for line in text.splitlines()
+        } - shown
+        found[exercise.name] = {
+            line for line in lines if len(line) >= SHORT and not line.startswith("#")
+        }
     return found
 
 
@@ -153,7 +205,9 @@ def _graded(release, name):
         command = [sys.executable, "-m", "grading", name[:2], "--out", out]
         run = subprocess.run(command, cwd=release, env=environment, capture_output=True, text=True)
         if run.returncode:
-            raise Leak(f"{name} can't be graded in the release: {(run.stderr.strip() or '?').splitlines()[-1]}")
+            raise Leak(
+                f"{name} can't be graded in the release: {(run.stderr.strip() or '?').splitlines()[-1]}"
+            )
         return json.loads((Path(out) / "results.json").read_text(encoding="utf-8"))
 
 
@@ -168,7 +222,9 @@ def _zip(folder, path):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m grading.release", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m grading.source.release",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "release")
     options = parser.parse_args(arguments)
@@ -181,7 +237,9 @@ def main(arguments=None):
         print(f"release: {problem.filename} can't be written: {problem.strerror}", file=sys.stderr)
         return 2
     size_mb = path.stat().st_size / 1e6
-    print(f"{path}: {size_mb:.1f} MB, {len(labs.names())} labs; untouched they score 0, and no answer is in it")
+    print(
+        f"{path}: {size_mb:.1f} MB, {len(labs.names())} labs; untouched they score 0, and no answer is in it"
+    )
     return 0
 
 

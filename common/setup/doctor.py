@@ -1,7 +1,8 @@
-"""Says what the labs lack on this machine, and the one line that mends it: python -m common.device.
+"""Says what the labs lack on this machine, and the one line that mends it: python -m common.setup.doctor.
 
 Each diagnosis is a function of Facts, which are gathered in one place; it works where no package is installed.
 """
+
 import ctypes
 import importlib
 import os
@@ -15,7 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from common import device, environment
+from common import device
+from common.setup import environment
 
 WELL, OPTIONAL, NEEDED = "ok", "could be better", "needed"
 
@@ -34,7 +36,9 @@ class Facts(NamedTuple):
     gpu_in_machine: bool
     driver: tuple | None  # the newest CUDA version that NVIDIA's driver takes
     toolkit: tuple | None  # the CUDA version of the compiler that numba.cuda uses
-    linker: tuple | None  # the version of nvJitLink, with which numba.cuda makes machine code instead of PTX
+    linker: (
+        tuple | None
+    )  # the version of nvJitLink, with which numba.cuda makes machine code instead of PTX
     triton: str | None
     triton_interpret: str | None  # the environment variable
     compiler: str | None
@@ -57,12 +61,20 @@ def packages(facts):
     lacking = [need for need in facts.lacking if not too_new_for_numba(need)]
     if not lacking:
         which = "all others" if facts.lacking else "all"
-        return Diagnosis("packages", WELL, f"Python {dotted(facts.python)}; {which} are within pyproject.toml's ranges")
+        return Diagnosis(
+            "packages",
+            WELL,
+            f"Python {dotted(facts.python)}; {which} are within pyproject.toml's ranges",
+        )
     found = ", ".join(f"{name} {version or 'is missing'}" for name, _, version in lacking[:4])
     found += f" and {len(lacking) - 4} more" if len(lacking) > 4 else ""
     mend = f"{pip(facts)} " + " ".join(f"'{need}'" for _, need, _ in lacking)
     if len(lacking) > 4:
-        mend = f"{pip(facts)} -r requirements.lock" if facts.in_venv else "make doctor (makes .venv with all of them)"
+        mend = (
+            f"{pip(facts)} -r requirements.lock"
+            if facts.in_venv
+            else "make doctor (makes .venv with all of them)"
+        )
     return Diagnosis("packages", NEEDED, f"{found}, outside pyproject.toml's ranges", mend)
 
 
@@ -84,16 +96,22 @@ def torch(facts):
 
 
 def gpu(facts):
-    reinstall = (f"{pip(facts)} uv && {facts.interpreter} -m uv pip install --python {facts.interpreter} "
-                 "--reinstall-package torch --torch-backend=auto torch")  # uv takes the build that the driver takes
+    reinstall = (
+        f"{pip(facts)} uv && {facts.interpreter} -m uv pip install --python {facts.interpreter} "
+        "--reinstall-package torch --torch-backend=auto torch"
+    )  # uv takes the build that the driver takes
     driver, build = dotted(facts.driver), dotted(facts.torch_cuda)
     if facts.has_gpu:
         return Diagnosis("GPU", WELL, f"driver for CUDA {driver}, PyTorch for CUDA {build}")
     if not facts.gpu_in_machine:
         return Diagnosis("GPU", WELL, "none from NVIDIA; the labs run on the CPU")
     if facts.driver is None:
-        return Diagnosis("GPU", OPTIONAL, "there is one without NVIDIA's driver",
-                         "install the driver (Ubuntu: sudo ubuntu-drivers install) and restart the machine")
+        return Diagnosis(
+            "GPU",
+            OPTIONAL,
+            "there is one without NVIDIA's driver",
+            "install the driver (Ubuntu: sudo ubuntu-drivers install) and restart the machine",
+        )
     if facts.torch_error:
         return None
     if facts.torch_cuda is None:
@@ -101,7 +119,9 @@ def gpu(facts):
     if facts.torch_cuda[0] > facts.driver[0]:
         found = f"PyTorch is built for CUDA {build}, the driver takes up to {driver}"
         return Diagnosis("GPU", OPTIONAL, found, reinstall)
-    return Diagnosis("GPU", OPTIONAL, "PyTorch does not see it", "unset CUDA_VISIBLE_DEVICES; nvidia-smi")
+    return Diagnosis(
+        "GPU", OPTIONAL, "PyTorch does not see it", "unset CUDA_VISIBLE_DEVICES; nvidia-smi"
+    )
 
 
 def toolkit(facts):
@@ -110,12 +130,16 @@ def toolkit(facts):
     if facts.toolkit is None and not facts.gpu_in_machine:
         return None  # the simulator takes its place
     if facts.toolkit is None:
-        return Diagnosis("CUDA compiler", NEEDED, "numba.cuda finds none", f"{pip(facts)} 'numba-cuda[cu13]'")
+        return Diagnosis(
+            "CUDA compiler", NEEDED, "numba.cuda finds none", f"{pip(facts)} 'numba-cuda[cu13]'"
+        )
     version, driver = dotted(facts.toolkit), dotted(facts.driver)
     if facts.driver is None or not facts.gpu_in_machine or facts.toolkit <= facts.driver:
         return Diagnosis("CUDA compiler", WELL, f"CUDA {version}")
     if facts.linker and facts.linker[0] == facts.driver[0] == facts.toolkit[0]:
-        return Diagnosis("CUDA compiler", WELL, f"CUDA {version}, linked for a driver of CUDA {driver}")
+        return Diagnosis(
+            "CUDA compiler", WELL, f"CUDA {version}, linked for a driver of CUDA {driver}"
+        )
     found = f"it writes PTX of CUDA {version}, newer than the driver takes ({driver})"
     mend = f"{pip(facts)} 'numba-cuda[cu{facts.driver[0]}]' 'cuda-toolkit=={driver}.*'"
     return Diagnosis("CUDA compiler", NEEDED, found, mend)
@@ -125,16 +149,27 @@ def triton(facts):
     unset = "unset TRITON_INTERPRET"
     interprets = device.interprets(facts.triton_interpret)
     if facts.system != "linux":
-        return Diagnosis("Triton", OPTIONAL, "there is none for this operating system; the labs without Triton run",
-                         "do the Triton labs on Linux (a container, a virtual machine or a server)")
+        return Diagnosis(
+            "Triton",
+            OPTIONAL,
+            "there is none for this operating system; the labs without Triton run",
+            "do the Triton labs on Linux (a container, a virtual machine or a server)",
+        )
     if facts.triton is None:
         return None  # told under packages
     if facts.has_gpu and interprets:
-        return Diagnosis("Triton", OPTIONAL, "TRITON_INTERPRET has it interpret kernels, though there is a GPU", unset)
+        return Diagnosis(
+            "Triton",
+            OPTIONAL,
+            "TRITON_INTERPRET has it interpret kernels, though there is a GPU",
+            unset,
+        )
     if not facts.has_gpu and facts.triton_interpret and not interprets:
         found = f"TRITON_INTERPRET={facts.triton_interpret}, but with no GPU it must interpret; the labs overrule it"
         return Diagnosis("Triton", OPTIONAL, found, unset)
-    return Diagnosis("Triton", WELL, f"{facts.triton}, {'compiles' if facts.has_gpu else 'interprets'} kernels")
+    return Diagnosis(
+        "Triton", WELL, f"{facts.triton}, {'compiles' if facts.has_gpu else 'interprets'} kernels"
+    )
 
 
 def compiler(facts):
@@ -142,10 +177,16 @@ def compiler(facts):
         return None  # the labs have torch.compile and Triton compile for a GPU alone
     users = "torch.compile and Triton call it"
     if facts.compiler is None:
-        return Diagnosis("C++ compiler", NEEDED, f"there is none; {users}", "sudo apt-get install g++")
+        return Diagnosis(
+            "C++ compiler", NEEDED, f"there is none; {users}", "sudo apt-get install g++"
+        )
     if not facts.python_headers:
-        return Diagnosis("C++ compiler", NEEDED, f"there is one, but not Python.h; {users}",
-                         f"sudo apt-get install python{dotted(facts.python)}-dev")
+        return Diagnosis(
+            "C++ compiler",
+            NEEDED,
+            f"there is one, but not Python.h; {users}",
+            f"sudo apt-get install python{dotted(facts.python)}-dev",
+        )
     return Diagnosis("C++ compiler", WELL, facts.compiler)
 
 
@@ -213,7 +254,9 @@ def import_torch():
 def gpu_in_machine():
     """Whether an NVIDIA GPU is in the machine, with its driver or without."""
     for card in Path("/sys/bus/pci/devices").glob("*"):
-        if (card / "vendor").read_text() == "0x10de\n" and (card / "class").read_text().startswith("0x03"):  # display
+        if (card / "vendor").read_text() == "0x10de\n" and (card / "class").read_text().startswith(
+            "0x03"
+        ):  # display
             return True
     smi = shutil.which("nvidia-smi")  # no PCI bus is seen in some containers and in WSL
     return bool(smi) and subprocess.run([smi, "-L"], capture_output=True).returncode == 0
@@ -263,7 +306,11 @@ def main():
         if line.mend:
             print(f"{line.subject}: {line.mend}")
     needed = sum(line.state == NEEDED for line in diagnoses)
-    print("All that the labs need is here." if not needed else f"To mend before the labs run: {needed}.")
+    print(
+        "All that the labs need is here."
+        if not needed
+        else f"To mend before the labs run: {needed}."
+    )
     return int(needed > 0)
 
 
@@ -277,7 +324,15 @@ def print_table(title, rows):
         print("\n".join([title, *("  ".join(row) for row in rows)]))
         return
     styles = {WELL: "green", OPTIONAL: "yellow", NEEDED: "bold red"}
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=box.SIMPLE)
+    table = Table(
+        title=title, title_justify="left", title_style="bold", show_header=False, box=box.SIMPLE
+    )
     for subject, state, found in rows:
         table.add_row(Text(subject), Text(state, styles[state]), Text(found, overflow="fold"))
     Console().print(table)
+
+
+if __name__ == "__main__":
+    if refusal := environment.version_refusal(sys.version_info[:3]):
+        sys.exit(refusal)
+    sys.exit(main())

@@ -37,7 +37,9 @@ def defined_names(source):
             names.append(node.name)
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names += [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+            names += [
+                n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)
+            ]
     return tuple(dict.fromkeys(names))
 
 
@@ -62,7 +64,9 @@ def stub(source, label=""):
             return f"{BLANK}\n"
         if indent:
             return (
-                f'{indent}raise NotImplementedError("{label}")\n' if label else f"{indent}raise NotImplementedError\n"
+                f'{indent}raise NotImplementedError("{label}")\n'
+                if label
+                else f"{indent}raise NotImplementedError\n"
             )
         return "".join(f"{name} = ...\n" for name in defined_names(answer))
 
@@ -91,7 +95,8 @@ def find(cells, exercise):
     only where there is nothing else; a cell that does not parse counts where its text says that it was meant.
     """
     meant = re.compile(
-        rf"^(?:(?:async\s+)?def|class)\s+{exercise.name}\b|^{exercise.name}\s*(?::[^=\n]*)?=(?!=)", re.MULTILINE
+        rf"^(?:(?:async\s+)?def|class)\s+{exercise.name}\b|^{exercise.name}\s*(?::[^=\n]*)?=(?!=)",
+        re.MULTILINE,
     )
     stubs, broken, answers = [], [], []
     for text in map(without_magics, cells):

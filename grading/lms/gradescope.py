@@ -1,7 +1,7 @@
 """Gradescope: the zip that its autograder is made of, and what runs in it.
 
-python -m grading.gradescope zip 01 --out autograder.zip [--seed N]   for the assignment of lab 01
-python -m grading.gradescope grade                                    there: /autograder/submission to /autograder/results
+python -m grading.lms.gradescope zip 01 --out autograder.zip [--seed N]   for the assignment of lab 01
+python -m grading.lms.gradescope grade                                    there: /autograder/submission to /autograder/results
 """
 
 import argparse
@@ -13,10 +13,11 @@ import zipfile
 from datetime import datetime
 from pathlib import Path
 
-from grading import classroom, jail, seeds, submissions
-from grading import lab as labs
-from grading.files import replace, whole
-from grading.lab import ROOT
+from common.files import replace, whole
+from common.paths import ROOT
+from grading import classroom, proof, seeds, submissions
+from grading.jail import choice as jail
+from grading.source import labs
 
 SETTINGS = "gradescope.json"  # in the zip: which lab, which seed
 CODE = ("common", "grading", "solutions")
@@ -42,7 +43,7 @@ python3 -m venv /opt/uv
 RUN = """\
 #!/usr/bin/env bash
 # Gradescope runs it for each submission, in the folder /autograder.
-cd "$(dirname "$0")/source" && exec .venv/bin/python -m grading.gradescope grade
+cd "$(dirname "$0")/source" && exec .venv/bin/python -m grading.lms.gradescope grade
 """
 
 
@@ -64,7 +65,12 @@ def _files(name):
     for folder in CODE:
         for path in (ROOT / folder).rglob("*"):
             ours = folder != "solutions" or path.stem == name
-            if ours and path.is_file() and path.suffix not in LEFT_OUT and "__pycache__" not in path.parts:
+            if (
+                ours
+                and path.is_file()
+                and path.suffix not in LEFT_OUT
+                and "__pycache__" not in path.parts
+            ):
                 yield path
 
 
@@ -76,9 +82,15 @@ def grade(home):
         outcome = {"score": 0, "output": problem, "tests": []}
     else:
         chosen = jail.choose("none" if settings["unsafe"] else None)
-        hidden = [path for path in (home / "results", home / "submission", home / "source" / SETTINGS) if path.exists()]
-        jail.prove(chosen, hidden)
-        one = classroom.grade_one(submissions.Submission("student", name, path), settings["seed"], chosen.name)
+        hidden = [
+            path
+            for path in (home / "results", home / "submission", home / "source" / SETTINGS)
+            if path.exists()
+        ]
+        proof.prove(chosen, hidden)
+        one = classroom.grade_one(
+            submissions.Submission("student", name, path), settings["seed"], chosen.name
+        )
         outcome = results(one)
     (home / "results").mkdir(exist_ok=True)
     replace(home / "results" / "results.json", json.dumps(outcome, indent=1) + "\n")
@@ -86,7 +98,11 @@ def grade(home):
 
 def _submitted(folder, name):
     """(path, "") of the notebook that was handed in, or (None, why there is none)."""
-    found = sorted(path for path in folder.rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts and not path.is_symlink())
+    found = sorted(
+        path
+        for path in folder.rglob("*.ipynb")
+        if ".ipynb_checkpoints" not in path.parts and not path.is_symlink()
+    )
     named = []
     for path in found:
         with contextlib.suppress(ValueError):
@@ -126,27 +142,46 @@ def results(one):
 def _seed(name, options):
     if options.seed is not None:
         return options.seed
-    return seeds.of(seeds.secret(options.seed_file) if options.seed_file else secrets.randbits(127), name)
+    return seeds.of(
+        seeds.secret(options.seed_file) if options.seed_file else secrets.randbits(127), name
+    )
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m grading.gradescope", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m grading.lms.gradescope",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     zipping = verbs.add_parser("zip", help="make the zip for one lab")
     zipping.add_argument("lab")
     zipping.add_argument("--out", type=Path, default=Path("autograder.zip"))
-    zipping.add_argument("--seed", type=int, help="of the checks' random cases (one that only the zip has)")
-    zipping.add_argument("--seed-file", type=Path, metavar="FILE", help="as for a class: the same cases there and here")
-    zipping.add_argument("--unsafe", action="store_true", help="no jail but Gradescope's container, which holds the solution")
-    verbs.add_parser("grade", help="grade what was handed in").add_argument("--home", type=Path, default=Path("/autograder"))
+    zipping.add_argument(
+        "--seed", type=int, help="of the checks' random cases (one that only the zip has)"
+    )
+    zipping.add_argument(
+        "--seed-file",
+        type=Path,
+        metavar="FILE",
+        help="as for a class: the same cases there and here",
+    )
+    zipping.add_argument(
+        "--unsafe",
+        action="store_true",
+        help="no jail but Gradescope's container, which holds the solution",
+    )
+    verbs.add_parser("grade", help="grade what was handed in").add_argument(
+        "--home", type=Path, default=Path("/autograder")
+    )
     options = parser.parse_args(arguments)
     try:
         if options.verb == "zip":
             name = labs.resolve(options.lab)
             write_zip(name, options.out, _seed(name, options), options.unsafe)
-            print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB, for lab {name}; it holds the solution")
+            print(
+                f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB, for lab {name}; it holds the solution"
+            )
         else:
             grade(options.home)
     except (ValueError, jail.JailError) as problem:

@@ -9,7 +9,7 @@ import ast
 import functools
 import socket
 
-from grading.wire import READ_AHEAD_BYTES, Table, WireClosed, WireTimeout
+from grading.worker.wire import READ_AHEAD_BYTES, Table, WireClosed, WireTimeout
 
 MAX_TAPE_BYTES = 4 << 20
 MAX_BYTES = 64 << 20  # of all tapes
@@ -129,7 +129,9 @@ def replay(wire, tape, deadline):
         try:
             wire._on_time(deadline, wire.socket.sendall, sent)
             while len(got) < len(came):
-                got += wire._on_time(deadline, wire.socket.recv, min(len(came) - len(got), READ_AHEAD_BYTES))
+                got += wire._on_time(
+                    deadline, wire.socket.recv, min(len(came) - len(got), READ_AHEAD_BYTES)
+                )
                 if not came.startswith(got):
                     break
         except WireClosed:
@@ -176,7 +178,11 @@ def _reads(source):
 
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-LATE = ("targets", "target", "optional_vars")  # of a statement: what is set after the rest was computed
+LATE = (
+    "targets",
+    "target",
+    "optional_vars",
+)  # of a statement: what is set after the rest was computed
 
 
 def _names(node, own):
@@ -189,12 +195,19 @@ def _names(node, own):
         yield from (((alias.asname or alias.name).partition(".")[0], True) for alias in node.names)
     if isinstance(node, COMPREHENSIONS):
         yield from _names(node.generators[0].iter, own)
-        own = own | {n.id for part in node.generators for n in ast.walk(part.target) if isinstance(n, ast.Name)}
+        own = own | {
+            n.id
+            for part in node.generators
+            for n in ast.walk(part.target)
+            if isinstance(n, ast.Name)
+        }
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         yield node.name, True
     if isinstance(node, (ast.FunctionDef, ast.Lambda)):
         shared = {name for n in ast.walk(node) if isinstance(n, ast.Global) for name in n.names}
-        inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        inside = {
+            n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
         own = own | {n.arg for n in ast.walk(node.args) if isinstance(n, ast.arg)} | inside - shared
     if isinstance(node, ast.For):
         yield from _names(node.iter, own)  # before its target

@@ -1,4 +1,4 @@
-"""The grader's side of the worker: starting, calling and ending it; the names that a check sees."""
+"""The grader's side of the workers: the fork server that they come from, and the client that asks one of them."""
 
 import builtins
 import contextlib
@@ -8,18 +8,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
-from common.checks import show
-from grading import apart, holes
-from grading.jail import Jail
-from grading.lab import ROOT
-from grading.wire import MAX_TEXT, Table, Wire, WireClosed, WireError, WireTimeout
-from grading.worker import WARM
+from common.paths import ROOT
+from grading.jail.choice import Jail
+from grading.worker.process import WARM
+from grading.worker.wire import MAX_TEXT, Table, Wire, WireClosed, WireError, WireTimeout
 
 WARM_UP_S = 120
 ENDING_S = 10  # for the warm process to end by itself
-CELL_S = 30.0
 
 
 class WorkerEnded(BaseException):
@@ -30,11 +26,11 @@ class WorkerEnded(BaseException):
         self.status = status
 
 
-class Nursery:
+class ForkServer:
     """The warm process, which starts with the first worker, and the workers forked from it.
 
     also: names of modules to import there besides what labs import, which are left out where it is bare.
-    jail: what both run in (grading.jail).
+    jail: what both run in (grading.jail.choice).
     """
 
     def __init__(self, *also, jail=None, bare=False):
@@ -46,13 +42,24 @@ class Nursery:
     def _start(self):
         confinement = self.inside.enter_context(self.jail.confinement())
         ours, theirs = socket.socketpair()
-        environment = self.jail.environment() | ({"HOME": confinement.scratch} if confinement.scratch else {}) | {
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-            "PYTHONSAFEPATH": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_NUM_THREADS": "1",  # the arrays are small, and on a busy machine threads mostly wait for each other
-        }
-        command = [sys.executable, "-m", "grading.worker", str(theirs.fileno()), confinement.as_json(), *self.modules]
+        environment = (
+            self.jail.environment()
+            | ({"HOME": confinement.scratch} if confinement.scratch else {})
+            | {
+                "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+                "PYTHONSAFEPATH": "1",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "OMP_NUM_THREADS": "1",  # the arrays are small, and on a busy machine threads mostly wait for each other
+            }
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "grading.worker.process",
+            str(theirs.fileno()),
+            confinement.as_json(),
+            *self.modules,
+        ]
         self.process = subprocess.Popen(
             [*self.inside.enter_context(self.jail.group()), *self.jail.command(command)],
             pass_fds=[theirs.fileno()],
@@ -136,9 +143,9 @@ def _undisturbed():
 class Worker:
     """A process that holds cells: execute them, call what they define."""
 
-    def __init__(self, nursery, pid, wire):
-        self.nursery, self.pid, self.wire = nursery, pid, wire
-        self.parent = nursery.process
+    def __init__(self, fork_server, pid, wire):
+        self.fork_server, self.pid, self.wire = fork_server, pid, wire
+        self.parent = fork_server.process
 
     def request(self, kind, *request, deadline, serve=None):
         """What the worker answers; it raises what the worker raised, as a builtin with the attribute `remote`.
@@ -147,7 +154,9 @@ class Worker:
         serve: a function that answers what the worker asks in the middle of it, serve(what, *args).
         """
         table = Table()
-        frame = table.pack(request)  # an argument that can't cross is the check's mistake, and raises here
+        frame = table.pack(
+            request
+        )  # an argument that can't cross is the check's mistake, and raises here
         try:
             self.wire.send(kind, frame, deadline)
             answer, frame = self.wire.receive(deadline)
@@ -180,7 +189,7 @@ class Worker:
             return None
         self.wire.close()
         pid, self.pid = self.pid, None
-        return self.nursery.end(pid, self.parent)
+        return self.fork_server.end(pid, self.parent)
 
 
 def _served(serve, what, args):
@@ -191,7 +200,12 @@ def _served(serve, what, args):
         return "value", Table().pack(serve(what, *args))
     except Exception as error:
         return "error", Table().pack(
-            {"type": type(error).__name__ if type(error).__module__ == "builtins" else "ValueError", "text": str(error)}
+            {
+                "type": type(error).__name__
+                if type(error).__module__ == "builtins"
+                else "ValueError",
+                "text": str(error),
+            }
         )
 
 
@@ -199,7 +213,9 @@ def _error(told):
     """The exception that a worker told of; what is none is a malformed answer."""
     told = {key: told[key] for key in ("type", "text", "line", "code")}
     texts = (told["type"], told["text"], told["code"] or "")
-    if not all(type(text) is str and len(text) <= MAX_TEXT for text in texts) or type(told["line"]) not in (int, type(None)):
+    if not all(type(text) is str and len(text) <= MAX_TEXT for text in texts) or type(
+        told["line"]
+    ) not in (int, type(None)):
         raise WireError("an exception that is none")
     kind = getattr(builtins, told["type"], None)
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
@@ -224,130 +240,3 @@ def _ending(code):
             "SIGABRT": "aborted: a corrupted heap?",
         }.get(name, name)
     return f"exit code {code}"
-
-
-class Session:
-    """A student's cells in workers, one after another: a worker that ends is replaced at the next call.
-
-    cells: our setup and drivers and the student's holes, in the lab's order, as (name, text); a text of None is left out.
-    """
-
-    def __init__(self, nursery, cells):
-        self.nursery, self.cells = nursery, cells
-        self.problems = {}  # name of the cell: the exception it raised, or the WorkerEnded it caused
-        self.worker = None
-        self.kernels = None  # a worker for kernels' texts, which executes no cell
-        self.ranks = []  # sessions of the same cells, one a rank
-        self.deadline = None  # of the check that runs now
-        self.answered = None  # when its last call was, or when it began
-
-    def call(self, name, args=(), kwargs=None, serve=None):
-        """Calls a function of the student's, or a driver."""
-        return self._request("call", name, tuple(args), tuple((kwargs or {}).items()), serve=serve)
-
-    def fetch(self, name):
-        """The value that a cell assigned."""
-        return self._request("fetch", name)
-
-    def execute(self, source, name):
-        """Executes one more cell."""
-        self._request("execute", source, name)
-
-    def ready_problem(self, name):
-        """What the cell of this name raised when it was executed; None if it is there."""
-        self._start_if_needed()
-        return self.problems.get(name)
-
-    def allow(self, seconds):
-        """Sets how long the calls from now on may take together."""
-        self.answered = time.monotonic()
-        self.deadline = self.answered + seconds
-
-    @contextlib.contextmanager
-    def waiting(self):
-        """Gives the time by which what is asked now must be answered: what passed since the last answer was the check's own."""
-        if self.deadline is not None:
-            self.deadline += time.monotonic() - self.answered
-        try:
-            yield self.deadline
-        finally:
-            self.answered = time.monotonic()
-
-    def apart(self):
-        """The worker that runs kernels apart from the student's Python."""
-        if self.kernels is None or self.kernels.pid is None:
-            self.kernels = self.nursery.fork()
-        return self.kernels
-
-    def close(self):
-        for worker in (self.worker, self.kernels):
-            if worker:
-                worker.end()
-        for session in self.ranks:
-            session.close()
-
-    def _request(self, *request, serve=None):
-        self._start_if_needed()
-        with self.waiting() as deadline:
-            return self.worker.request(*request, deadline=deadline, serve=serve)
-
-    def _start_if_needed(self):
-        if self.worker is not None and self.worker.pid is not None and self.worker.wire.has_unread():
-            self.worker.end()  # what it says unasked would stand for its next answer
-        if self.worker is None or self.worker.pid is None:
-            self._start()
-
-    def _start(self):
-        """A fresh worker with all cells executed; a cell that ends its worker is left out of the next one."""
-        self.worker = self.nursery.fork()
-        for name, text in self.cells:
-            ended = isinstance(self.problems.get(name), WorkerEnded)
-            if text is None or ended:
-                continue
-            try:
-                self.worker.request("execute", text, name, deadline=time.monotonic() + CELL_S)
-            except WorkerEnded as problem:
-                self.problems[name] = problem
-                return self._start()
-            except Exception as problem:
-                self.problems[name] = problem
-
-
-class Remote:
-    """A student's function, as a check sees it: it is called in the worker."""
-
-    def __init__(self, session, name, source):
-        self.__name__, self.source = name, source
-        self._session = session
-
-    def __call__(self, *args, **kwargs):
-        try:
-            return self._session.call(self.__name__, args, kwargs)
-        except (Exception, WorkerEnded) as error:
-            error.tried = (
-                f"{self.__name__}({', '.join([*map(show, args), *(f'{k}={show(v)}' for k, v in kwargs.items())])})"
-            )
-            raise
-
-    def run_apart(self, machine, *args, **options):
-        """What it costs or gives on the machine of this name, whose module calls this in place of running it here."""
-        try:
-            return apart.run(self._session, machine, self.__name__, args, options)
-        except (Exception, WorkerEnded) as error:
-            error.tried = self.__name__
-            raise
-
-    def __repr__(self):
-        return f"<{self.__name__}, in the worker>"
-
-
-def names_in(session, name, cell):
-    """{name: Remote or value} of what a hole or driver of ours defines; values are fetched now, missing ones left out."""
-    functions = holes.callable_names(cell.source)
-    found = {function: Remote(session, function, dict(session.cells)[name]) for function in functions}
-    for value in set(cell.names) - set(functions):
-        try:
-            found[value] = session.fetch(value)
-        except (Exception, WorkerEnded):
-            pass  # the check that reads it meets a NameError, and the score knows why
-    return found

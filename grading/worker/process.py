@@ -1,6 +1,6 @@
 """The process that holds the student's work, and the warm one that it is forked from.
 
-python -m grading.worker FD JAIL [MODULE ...]    the warm process: it goes to jail (a confinement, as JSON), imports modules,
+python -m grading.worker.process FD JAIL [MODULE ...]    the warm process: it goes to jail (a confinement, as JSON), imports modules,
                                                  and on a control socket is told to fork workers and to end them
 
 A worker executes cells in one namespace and calls what they define, as it is told over its wire. It knows no check, no
@@ -20,10 +20,12 @@ import time
 import traceback
 
 from common import device, sources
-from grading import confinement, syscalls
-from grading.wire import MAX_TEXT, Table, Wire, WireClosed
+from grading.jail import confinement, syscalls
+from grading.worker.wire import MAX_TEXT, Table, Wire, WireClosed
 
-WARM = "numpy torch numba matplotlib.pyplot ipywidgets common.checks common.simt".split()  # what labs import
+WARM = (
+    "numpy torch numba matplotlib.pyplot ipywidgets common.checks common.simt".split()
+)  # what labs import
 
 
 def main():
@@ -55,17 +57,25 @@ def serve(control, jail, workers):
         if not request:
             return
         verb, *number = request.decode().split()
-        answer = fork(descriptors[0], control, jail, workers) if verb == "fork" else end(int(number[0]), jail, workers)
+        answer = (
+            fork(descriptors[0], control, jail, workers)
+            if verb == "fork"
+            else end(int(number[0]), jail, workers)
+        )
         control.sendall(f"{answer}\n".encode())
 
 
 def warm_up(names):
     """Imports these modules, without running any of it: a process with threads can't be forked."""
     os.environ.setdefault("MPLBACKEND", "agg")
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # to look for a GPU without starting CUDA, which no fork survives
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = (
+        "1"  # to look for a GPU without starting CUDA, which no fork survives
+    )
     device.prepare_triton()  # on a GPU it stays out: workers that count have it interpret, the others compile
     for name in names:
-        with contextlib.suppress(ModuleNotFoundError):  # a lab's `from a import b` may name what is no module
+        with contextlib.suppress(
+            ModuleNotFoundError
+        ):  # a lab's `from a import b` may name what is no module
             importlib.import_module(name)
 
 
@@ -118,7 +128,9 @@ class Worker:
                 reply = failure(error, table)
             try:
                 self.wire.send(*reply)
-            except ValueError as problem:  # too large, or a number of too many digits: nothing has been sent
+            except (
+                ValueError
+            ) as problem:  # too large, or a number of too many digits: nothing has been sent
                 self.wire.send(*failure(problem))
 
     def execute(self, source, name):
@@ -139,7 +151,9 @@ class Worker:
         """The report, as data, of a kernel in common.simt or common.tiles; nothing of its text is run as Python."""
         os.environ["TRITON_INTERPRET"] = "1"
         simulator = importlib.import_module(f"common.{machine}")
-        return simulator.count(simulator.compile_source(text, name, constants), *args, **options).as_dict()
+        return simulator.count(
+            simulator.compile_source(text, name, constants), *args, **options
+        ).as_dict()
 
     def ask(self, what, *args):
         """Asks the grader something in the middle of a call (a rank's messages go this way) and returns its answer."""

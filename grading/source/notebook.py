@@ -2,7 +2,7 @@
 
 import json
 
-from grading import holes
+from grading.source import holes
 
 MAX_NOTEBOOK_BYTES = 50 << 20
 
@@ -16,14 +16,26 @@ def read_answers(lab, path):
 def written_answers(lab, path):
     """[(question, the student's text)] of the answers in prose, "" where there is none; ValueError as read_answers."""
     texts = [_text(cell) for cell in _cells(path) if _kind(cell) == "markdown"]
-    ours = {line.strip() for cell in lab.cells if cell.kind == "markdown" for line in holes.stub(cell.source).splitlines()}
+    ours = {
+        line.strip()
+        for cell in lab.cells
+        if cell.kind == "markdown"
+        for line in holes.stub(cell.source).splitlines()
+    }
     found = []
     for cell in lab.cells:
         if "answer" not in cell.tags:
             continue
         question = holes.stub(cell.source).replace(holes.BLANK, "").strip()
-        place = next((i for i, text in enumerate(texts) if question.splitlines()[0].strip() in text), len(texts))
-        own = [line for line in "\n".join(texts[place : place + 1]).splitlines() if line.strip() not in ours]
+        place = next(
+            (i for i, text in enumerate(texts) if question.splitlines()[0].strip() in text),
+            len(texts),
+        )
+        own = [
+            line
+            for line in "\n".join(texts[place : place + 1]).splitlines()
+            if line.strip() not in ours
+        ]
         for text in texts[place + 1 :]:  # some write into a new cell below
             if ours & {line.strip() for line in text.splitlines() if line.strip()}:
                 break
@@ -56,7 +68,7 @@ def _cells(path):
 
 
 def _kind(cell):
-    """"code", "markdown" or another: one odd cell must not cost the notebook."""
+    """ "code", "markdown" or another: one odd cell must not cost the notebook."""
     kind = cell.get("cell_type") if isinstance(cell, dict) else None
     return kind if isinstance(kind, str) else None
 

@@ -1,10 +1,11 @@
 """Runs a command in the Python that the labs need: the one given if it has all of it, else .venv, made from it once.
 
-    python3 common/environment.py -m common.jupyter 01
-    python3 common/environment.py --test -m pytest           (--test: with what the tests need)
+    python3 common/setup/environment.py -m common.setup.jupyter 01
+    python3 common/setup/environment.py --test -m pytest           (--test: with what the tests need)
 
 Standard library only and no syntax newer than Python 3.6, so that an old Python can say that it is too old.
 """
+
 import hashlib
 import importlib.util
 import os
@@ -15,12 +16,15 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 STAMP = VENV / "ml-systems-labs.stamp"
 UNFINISHED = "installing"  # what the stamp says meanwhile; else it is empty or wanted_stamp()
 OLDEST, NEWEST = (3, 11), (3, 14)  # as pyproject's requires-python
-SIZE_GB, CPU_SIZE_GB = 6, 3  # of .venv on Linux, measured: 5.6 with PyTorch's CUDA build, 2.8 with its CPU build
+SIZE_GB, CPU_SIZE_GB = (
+    6,
+    3,
+)  # of .venv on Linux, measured: 5.6 with PyTorch's CUDA build, 2.8 with its CPU build
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
@@ -29,8 +33,12 @@ def main(arguments):
     test = arguments[:1] == ["--test"]
     lacking = unmet(requirements(test))
     python = environment(lacking) if lacking else sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    os.environ["PATH"] = os.path.dirname(python) + os.pathsep + os.environ.get("PATH", "")  # for JupyterLab's terminals
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    )
+    os.environ["PATH"] = (
+        os.path.dirname(python) + os.pathsep + os.environ.get("PATH", "")
+    )  # for JupyterLab's terminals
     os.execv(python, [python] + arguments[test:])
 
 
@@ -44,7 +52,9 @@ def say(sentence):
 def use_supported_python(arguments):
     """Starts this program again under a Python on PATH that can run the labs if this one cannot, or refuses."""
     if os.name == "nt":
-        raise SystemExit("The labs run on Linux and macOS; on Windows, run them in WSL (wsl --install).")
+        raise SystemExit(
+            "The labs run on Linux and macOS; on Windows, run them in WSL (wsl --install)."
+        )
     refusal = version_refusal(sys.version_info[:3])
     if not refusal:
         require_complete_python()
@@ -60,10 +70,16 @@ def use_supported_python(arguments):
 
 def require_complete_python():
     """Refuses a Python that was built without a module that the labs or JupyterLab need, as pyenv's can be."""
-    absent = [name for name in ("ctypes", "lzma", "sqlite3", "ssl") if not importlib.util.find_spec("_" + name)]
+    absent = [
+        name
+        for name in ("ctypes", "lzma", "sqlite3", "ssl")
+        if not importlib.util.find_spec("_" + name)
+    ]
     if absent:
-        raise SystemExit(f"{sys.executable} was built without {', '.join(absent)}: install those libraries and build "
-                         "it again, or name another Python with make PYTHON=/path/to/python3")
+        raise SystemExit(
+            f"{sys.executable} was built without {', '.join(absent)}: install those libraries and build "
+            "it again, or name another Python with make PYTHON=/path/to/python3"
+        )
 
 
 def version_refusal(version):
@@ -71,16 +87,26 @@ def version_refusal(version):
     if OLDEST <= tuple(version[:2]) <= NEWEST:
         return None
     age = "old" if tuple(version) < OLDEST else "new"
-    return (f"Python {dotted(version)} is too {age}: the labs need Python {dotted(OLDEST)} or newer, up to "
-            f"{dotted(NEWEST)}; name one with make PYTHON=/path/to/python3")
+    return (
+        f"Python {dotted(version)} is too {age}: the labs need Python {dotted(OLDEST)} or newer, up to "
+        f"{dotted(NEWEST)}; name one with make PYTHON=/path/to/python3"
+    )
 
 
 def version_of(python):
     """The version of this interpreter, a tuple of three ints; None if it does not start."""
     script = "import sys; print(*sys.version_info[:3])"
     try:
-        return tuple(map(int, subprocess.check_output([python, "-c", script], stderr=subprocess.DEVNULL).split()))
-    except (OSError, subprocess.CalledProcessError):  # a shim of pyenv stands on PATH and may refuse to start
+        return tuple(
+            map(
+                int,
+                subprocess.check_output([python, "-c", script], stderr=subprocess.DEVNULL).split(),
+            )
+        )
+    except (
+        OSError,
+        subprocess.CalledProcessError,
+    ):  # a shim of pyenv stands on PATH and may refuse to start
         return None
 
 
@@ -94,6 +120,7 @@ def dotted(version):
 def requirements(test):
     """pyproject.toml's requirements, as strings: the labs', with the tests' if test."""
     import tomllib
+
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return project["dependencies"] + (project["optional-dependencies"]["test"] if test else [])
 
@@ -101,6 +128,7 @@ def requirements(test):
 def unmet(needs):
     """Those of the needs that this Python does not meet: a list of (name, need, version that is there or None)."""
     from importlib import metadata
+
     try:
         from packaging.requirements import Requirement
     except ImportError:
@@ -153,6 +181,7 @@ def wanted_stamp():
 def wait_for(stamp):
     """Locks the open stamp, so that two makes do not install at once."""
     import fcntl
+
     try:
         fcntl.flock(stamp, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -164,11 +193,15 @@ def install(python, lacking):
     """Fills .venv and stamps it."""
     before, started = STAMP.read_text(), time.time()
     if before == UNFINISHED or (before and not version_of(python)):
-        say("The environment in .venv was left unfinished or has lost its Python: making it afresh.")
+        say(
+            "The environment in .venv was left unfinished or has lost its Python: making it afresh."
+        )
         empty()
     version = version_of(python)
     if version and version_refusal(version):
-        raise SystemExit(f"The folder .venv is not of use here: {version_refusal(version)}, or move .venv away.")
+        raise SystemExit(
+            f"The folder .venv is not of use here: {version_refusal(version)}, or move .venv away."
+        )
     announce(lacking, update=bool(version))
     STAMP.write_text(UNFINISHED)
     make_venv(python, version)
@@ -200,19 +233,27 @@ def announce(lacking, update):
         raise SystemExit(reason("No space left on device"))
     names = [name for name, _, _ in lacking]
     others = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    say(f"Python {dotted(sys.version_info[:3])} ({sys.executable}) lacks {', '.join(names[:3])}{others}.\n"
-        f"Making the environment in .venv, once: {CPU_SIZE_GB} to {SIZE_GB} GB, a minute or two on a fast line.")
+    say(
+        f"Python {dotted(sys.version_info[:3])} ({sys.executable}) lacks {', '.join(names[:3])}{others}.\n"
+        f"Making the environment in .venv, once: {CPU_SIZE_GB} to {SIZE_GB} GB, a minute or two on a fast line."
+    )
     if sys.platform == "linux" and not shutil.which("nvidia-smi"):
-        say(f"(No GPU here: with PIP_EXTRA_INDEX_URL={CPU_INDEX} before make, it is {CPU_SIZE_GB} GB.)")
+        say(
+            f"(No GPU here: with PIP_EXTRA_INDEX_URL={CPU_INDEX} before make, it is {CPU_SIZE_GB} GB.)"
+        )
 
 
 def make_venv(python, version):
     """Makes .venv if its Python has no version yet, and sees to it that pip is in it."""
-    base = getattr(sys, "_base_executable", sys.executable)  # .venv's own Python may be the one that is running
+    base = getattr(
+        sys, "_base_executable", sys.executable
+    )  # .venv's own Python may be the one that is running
     if not importlib.util.find_spec("venv") or not importlib.util.find_spec("ensurepip"):
         package = f"python{dotted(sys.version_info[:2])}-venv"
-        raise SystemExit(f"{base} cannot make environments: install its venv module (Debian, Ubuntu: apt-get install "
-                         f"{package}), then run the same command again.")
+        raise SystemExit(
+            f"{base} cannot make environments: install its venv module (Debian, Ubuntu: apt-get install "
+            f"{package}), then run the same command again."
+        )
     command = [python, "-m", "ensurepip"] if version else [base, "-m", "venv", str(VENV)]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if result.returncode:
@@ -228,10 +269,25 @@ class NothingInstalled(SystemExit):
 
 def pip_install(python, *arguments):
     """Runs pip install and tells how far it is; raises SystemExit with a sentence that says why it failed."""
-    command = [python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
+    command = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--progress-bar",
+        "off",
+    ]
     lines = []
-    with subprocess.Popen(command + list(arguments), env=dict(os.environ, PIP_USER="0"), text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace") as process:
+    with subprocess.Popen(
+        command + list(arguments),
+        env=dict(os.environ, PIP_USER="0"),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        errors="replace",
+    ) as process:
         for line in process.stdout:
             lines.append(line)
             show_progress(lines)
@@ -255,7 +311,11 @@ def show_progress(lines):
     else:
         return
     if sys.stderr.isatty():
-        print(end=f"\r\033[K{step[:shutil.get_terminal_size().columns - 1]}", file=sys.stderr, flush=True)
+        print(
+            end=f"\r\033[K{step[: shutil.get_terminal_size().columns - 1]}",
+            file=sys.stderr,
+            flush=True,
+        )
     elif word == ["Installing"] and len(lines) > 20:
         say(step)
 
@@ -265,16 +325,12 @@ def reason(output):
     free_gb = shutil.disk_usage(str(ROOT)).free / 1e9
     again = "then run the same command again; what was downloaded is kept."
     sentences = {
-        "No space left on device|Disk quota exceeded":
-            f"The disk is full: .venv needs {CPU_SIZE_GB} to {SIZE_GB} GB, and {ROOT} has {free_gb:.1f} GB free; "
-            f"make room, {again}",
-        "Permission denied|Read-only file system|Operation not permitted":
-            f"There is no permission to write in {ROOT}: copy the course to a folder of your own.",
-        "CERTIFICATE_VERIFY_FAILED|SSLError":
-            f"The package index's certificate is not accepted: give pip your network's own (PIP_CERT=/path/to/it.pem), "
-            f"{again}",
-        "NewConnectionError|[Cc]onnection|ProxyError|name resolution|timed out|unreachable":
-            f"The package index cannot be reached: connect to the network (pip's settings: pip config list), {again}",
+        "No space left on device|Disk quota exceeded": f"The disk is full: .venv needs {CPU_SIZE_GB} to {SIZE_GB} GB, and {ROOT} has {free_gb:.1f} GB free; "
+        f"make room, {again}",
+        "Permission denied|Read-only file system|Operation not permitted": f"There is no permission to write in {ROOT}: copy the course to a folder of your own.",
+        "CERTIFICATE_VERIFY_FAILED|SSLError": f"The package index's certificate is not accepted: give pip your network's own (PIP_CERT=/path/to/it.pem), "
+        f"{again}",
+        "NewConnectionError|[Cc]onnection|ProxyError|name resolution|timed out|unreachable": f"The package index cannot be reached: connect to the network (pip's settings: pip config list), {again}",
     }
     for pattern, sentence in sentences.items():
         if re.search(pattern, output):
@@ -282,8 +338,10 @@ def reason(output):
     absent = re.search("No matching distribution found for (\\S+)", output)
     if absent:
         python = f"Python {dotted(sys.version_info[:2])} on {sys.platform} {os.uname().machine}"
-        return (f"The package index has no {absent.group(1)} for {python}, or cannot be reached "
-                "(pip's settings: pip config list).")
+        return (
+            f"The package index has no {absent.group(1)} for {python}, or cannot be reached "
+            "(pip's settings: pip config list)."
+        )
     last = output.strip().splitlines()[-1:] or ["it said nothing"]
     return f"The installation failed: {last[0].strip()} (all that pip said is in .venv/pip.log)"
 

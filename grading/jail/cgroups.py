@@ -16,8 +16,12 @@ LIMITS = {  # the files of version 2 and of version 1
     "memory": ("memory.max", "memory.limit_in_bytes"),
     "pids": ("pids.max", "pids.max"),
 }
-SWAP = "memory.swap.max"  # of version 2, where there is swap: what memory.max forbids would go there
-JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 1; shift; done; shift; exec "$@"'
+SWAP = (
+    "memory.swap.max"  # of version 2, where there is swap: what memory.max forbids would go there
+)
+JOIN = (
+    'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 1; shift; done; shift; exec "$@"'
+)
 ENDING_S = 20.0
 
 
@@ -32,7 +36,9 @@ def group(memory_bytes, processes):
         limits = {"memory": memory_bytes, "pids": processes}
         for parent, names in parents().items():
             old = parent.glob(f"{_prefix()}*")
-            remove([each for each in old if not Path("/proc", each.name.split("-")[2]).exists()])  # of a grader that was killed
+            remove(
+                [each for each in old if not Path("/proc", each.name.split("-")[2]).exists()]
+            )  # of a grader that was killed
             folder = parent / f"{_prefix()}{os.getpid()}-{time.monotonic_ns()}"
             folder.mkdir()
             made.append(folder)
@@ -41,7 +47,9 @@ def group(memory_bytes, processes):
             if (folder / SWAP).exists():
                 (folder / SWAP).write_text("0")
         command = ["sh", "-c", JOIN, "sh", *map(str, made), "--"] if made else []
-        subprocess.run([*command, "true"], check=True, stderr=subprocess.DEVNULL)  # who may make a group may not always join it
+        subprocess.run(
+            [*command, "true"], check=True, stderr=subprocess.DEVNULL
+        )  # who may make a group may not always join it
     except (OSError, subprocess.CalledProcessError):
         remove(made)
         made, command = [], []
@@ -58,7 +66,9 @@ def _prefix():
 
 def parents():
     """{folder to make a group in: {limit: its file}}; OSError where some limit can't be had."""
-    own = dict(line.split(":", 2)[1:] for line in OWN.read_text().splitlines())  # {controllers: path}
+    own = dict(
+        line.split(":", 2)[1:] for line in OWN.read_text().splitlines()
+    )  # {controllers: path}
     found, together = {}, {}
     for name, (unified, separate) in LIMITS.items():
         path = next((path for names, path in own.items() if name in names.split(",")), None)
@@ -79,7 +89,11 @@ def _delegating(folder, names):
     """
     for each in (folder, *folder.parents):
         control = each / "cgroup.subtree_control"
-        if control.exists() and names <= set(control.read_text().split()) and os.access(each, os.W_OK):
+        if (
+            control.exists()
+            and names <= set(control.read_text().split())
+            and os.access(each, os.W_OK)
+        ):
             return each
     raise OSError(f"no control group for {', '.join(names)}")
 

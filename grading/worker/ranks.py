@@ -15,7 +15,8 @@ from common import ranks
 from common.ranks import simulated
 from common.ranks.conductor import Conductor, Stopped
 from common.ranks.network import Network
-from grading.run import Session, WorkerEnded
+from grading.worker.client import WorkerEnded
+from grading.worker.session import Session
 
 CELL = """
 def __rank__(name, *arguments):
@@ -26,19 +27,34 @@ SELF_REPORTED = ["compute", "spans", "live_bytes"]
 MAX_POINTS = 1_000_000  # spans or changes of live bytes that a rank may tell of
 
 
-def run(session, name, args, *, world_size, seed, only, alpha_s, beta_s_per_byte, flops_per_s, live_bytes, timeout_s):
+def run(
+    session,
+    name,
+    args,
+    *,
+    world_size,
+    seed,
+    only,
+    alpha_s,
+    beta_s_per_byte,
+    flops_per_s,
+    live_bytes,
+    timeout_s,
+):
     """The ranks.Result of the student's function of this name on world_size workers.
 
     session: of the student's cells; the ranks' workers stay with it for its next run. The other arguments: of ranks.run.
     """
     while len(session.ranks) < world_size:
-        session.ranks.append(Session(session.nursery, [*session.cells, ("ranks", CELL)]))
+        session.ranks.append(Session(session.fork_server, [*session.cells, ("ranks", CELL)]))
     network = Network(world_size, alpha_s, beta_s_per_byte)
     conductor = Conductor(network, one_at_a_time=False)
     options = {"flops_per_s": flops_per_s, "live_bytes": live_bytes, "only": only}
     members = []
     for rank in range(world_size):
-        own = copy.deepcopy([arg.values[rank] if isinstance(arg, ranks.Each) else arg for arg in args])
+        own = copy.deepcopy(
+            [arg.values[rank] if isinstance(arg, ranks.Each) else arg for arg in args]
+        )
         members.append(Member(rank, session, conductor, name, (rank, world_size, own, options)))
     for member in members:
         member.start()
@@ -65,8 +81,12 @@ class Member(threading.Thread):
     def run(self):
         try:
             self.conductor.begin(self.rank)
-            self._take(self.session.call("__rank__", (self.name_, *self.arguments), serve=self.serve))
-        except Stopped:  # another rank's doing: the worker, which still waited for an answer, has ended
+            self._take(
+                self.session.call("__rank__", (self.name_, *self.arguments), serve=self.serve)
+            )
+        except (
+            Stopped
+        ):  # another rank's doing: the worker, which still waited for an answer, has ended
             pass
         except (Exception, WorkerEnded) as error:
             self.conductor.finish(self.rank, failure=_on(self.rank, error))
@@ -81,9 +101,16 @@ class Member(threading.Thread):
 
     def _take(self, answer):
         """What came back: a student's process sent it, whatever it is."""
-        report = {key: [(str(name), float(start_s), float(end_s)) for name, start_s, end_s in answer["report"][key]]
-                  for key in ("compute", "spans")}
-        report["live_bytes"] = [(float(time_s), int(count)) for time_s, count in answer["report"]["live_bytes"]]
+        report = {
+            key: [
+                (str(name), float(start_s), float(end_s))
+                for name, start_s, end_s in answer["report"][key]
+            ]
+            for key in ("compute", "spans")
+        }
+        report["live_bytes"] = [
+            (float(time_s), int(count)) for time_s, count in answer["report"]["live_bytes"]
+        ]
         times_s = [time_s for rows in report.values() for row in rows for time_s in row[-2:]]
         if len(times_s) > MAX_POINTS or not all(map(math.isfinite, times_s)):
             raise ValueError(f"rank {self.rank} tells of times that are none")
@@ -98,7 +125,10 @@ def _checked(operation):
         _check_collective(operation, payload)
     elif operation["kind"] == "send":
         operation["elements"], operation["itemsize"], operation["dtype"] = (
-            payload.numel(), payload.element_size(), payload.dtype)
+            payload.numel(),
+            payload.element_size(),
+            payload.dtype,
+        )
     operation["payload"] = payload
     return operation
 
@@ -108,14 +138,24 @@ def _check_collective(operation, payload):
     parts = payload if type(payload) is list else [] if payload is None else [payload]
     if operation["name"] == "all_to_all":
         sizes = [part.numel() * part.element_size() for part in parts]
-        same = sizes == operation["in_splits"] and all(part.dtype == operation["dtype"] for part in parts)
+        same = sizes == operation["in_splits"] and all(
+            part.dtype == operation["dtype"] for part in parts
+        )
     else:
-        same = all(part.shape == torch.Size(operation["shape"]) and part.dtype == operation["dtype"] for part in parts)
+        same = all(
+            part.shape == torch.Size(operation["shape"]) and part.dtype == operation["dtype"]
+            for part in parts
+        )
         count = math.prod(operation["shape"] or ())
         itemsize = operation["dtype"].itemsize if operation["dtype"] else 0
-        same &= operation["name"] == "barrier" or (operation["elements"], operation["bytes"]) == (count, count * itemsize)
+        same &= operation["name"] == "barrier" or (operation["elements"], operation["bytes"]) == (
+            count,
+            count * itemsize,
+        )
     if not same:
-        raise ValueError(f"{operation['name']}: what came is not of the shape and dtype that were told")
+        raise ValueError(
+            f"{operation['name']}: what came is not of the shape and dtype that were told"
+        )
 
 
 def _on(rank, error):
@@ -128,5 +168,10 @@ def _on(rank, error):
 def _told(problem):
     """What ended the run, as a check's message tells it."""
     if isinstance(problem, ranks.RanksError):
-        problem.remote = {"type": type(problem).__name__, "text": str(problem), "line": None, "code": None}
+        problem.remote = {
+            "type": type(problem).__name__,
+            "text": str(problem),
+            "line": None,
+            "code": None,
+        }
     return problem

@@ -1,6 +1,6 @@
 """What a worker may use: limits, and a jail of namespaces or of Landlock, as the warm process and its workers take them on.
 
-The grader chooses (grading.jail), and the warm process is told by JSON on its command line.
+The grader chooses (grading.jail.choice), and the warm process is told by JSON on its command line.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 
-from grading import syscalls
+from grading.jail import syscalls
 
 MEMORY_BYTES = 4 << 30  # of a worker and its children, beyond what the warm process has mapped
 FILE_BYTES = 64 << 20  # of one file
@@ -43,15 +43,24 @@ ON_ONESELF = (
 # What CUDA's driver does at its start, or fails: it maps files without a name, and listens on a socket for processes that share
 # its memory. With a GPU a worker may do so, but nobody is reached from there, nor let in.
 OF_CUDA = ("memfd_create", "socket")
-CUDA_SOCKETS = [kind | flags for kind in (1, 5) for flags in (0, 1 << 11, 1 << 19, 1 << 11 | 1 << 19)]  # of streams, of packets
+CUDA_SOCKETS = [
+    kind | flags for kind in (1, 5) for flags in (0, 1 << 11, 1 << 19, 1 << 11 | 1 << 19)
+]  # of streams, of packets
 AF_UNIX, SOCK_DGRAM, SOCK_RAW, SOCK_TYPE = 1, 2, 3, 0xF
-F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP = 8, 15, 0x8901, 0x8902  # whom the kernel sends a signal on input
+F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP = (
+    8,
+    15,
+    0x8901,
+    0x8902,
+)  # whom the kernel sends a signal on input
 
 
 def from_json(text):
     """The confinement that as_json wrote."""
     settings = json.loads(text)
-    kind = {"none": Confinement, "bubblewrap": Namespaces, "landlock": Landlocked}[settings.pop("kind")]
+    kind = {"none": Confinement, "bubblewrap": Namespaces, "landlock": Landlocked}[
+        settings.pop("kind")
+    ]
     return kind(**settings)
 
 
@@ -89,12 +98,17 @@ class Confinement:
         os.close(null)
         with contextlib.suppress(OSError):  # Linux alone
             with open("/proc/self/oom_score_adj", "w") as file:
-                file.write("1000")  # where memory is short, the largest worker goes before any other program
+                file.write(
+                    "1000"
+                )  # where memory is short, the largest worker goes before any other program
         mapped = None
         if os.path.exists("/proc/self/statm"):
             mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         for what, limit in (
-            (resource.RLIMIT_AS, mapped + self.memory_bytes if mapped and not self.has_gpu else None),
+            (
+                resource.RLIMIT_AS,
+                mapped + self.memory_bytes if mapped and not self.has_gpu else None,
+            ),
             (resource.RLIMIT_NPROC, self.processes),
             (resource.RLIMIT_NOFILE, OPEN_FILES if self.kind != "none" else None),
             (resource.RLIMIT_CORE, 0),
@@ -175,14 +189,21 @@ class Namespaces(Jailed):
     def enter(self):
         super().enter()
         self.own_processes = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        for covered in ("sys", "sysrq-trigger", "irq", "bus"):  # by bubblewrap; a /proc in parts can't be mounted anew
+        for covered in (
+            "sys",
+            "sysrq-trigger",
+            "irq",
+            "bus",
+        ):  # by bubblewrap; a /proc in parts can't be mounted anew
             try:
                 syscalls.call("umount2", f"/proc/{covered}".encode(), syscalls.MNT_DETACH)
             except OSError:
                 pass
 
     def fork(self):
-        syscalls.call("unshare", syscalls.CLONE_NEWPID)  # of the children: the worker is the first, and all die with it
+        syscalls.call(
+            "unshare", syscalls.CLONE_NEWPID
+        )  # of the children: the worker is the first, and all die with it
         pid = None
         try:
             pid = os.fork()
@@ -197,7 +218,13 @@ class Namespaces(Jailed):
         safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
         syscalls.mount("proc", "/proc", "proc", safe | syscalls.MS_NOEXEC)
         for folder in (self.scratch, "/dev/shm"):
-            syscalls.mount("tmpfs", folder, "tmpfs", safe, f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode=700")
+            syscalls.mount(
+                "tmpfs",
+                folder,
+                "tmpfs",
+                safe,
+                f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode=700",
+            )
         super().shut_in()
         syscalls.keep_capabilities()
         syscalls.seccomp(rules(has_gpu=self.has_gpu))
@@ -245,11 +272,19 @@ def rules(alone=None, has_gpu=False):
     """The seccomp rules of a worker. alone: its process id, where it shares processes and files with the user."""
     rule = syscalls.filter_rule
     found = [rule(name) for name in REFUSED if not (has_gpu and name in OF_CUDA)]
-    found += [rule("socketpair", argument=1, bits=(SOCK_TYPE, kind)) for kind in (SOCK_DGRAM, SOCK_RAW)]  # send anywhere
+    found += [
+        rule("socketpair", argument=1, bits=(SOCK_TYPE, kind)) for kind in (SOCK_DGRAM, SOCK_RAW)
+    ]  # send anywhere
     if has_gpu:
-        found += [rule("socket", argument=0, unless=(AF_UNIX,)), rule("socket", argument=1, unless=CUDA_SOCKETS)]
+        found += [
+            rule("socket", argument=0, unless=(AF_UNIX,)),
+            rule("socket", argument=1, unless=CUDA_SOCKETS),
+        ]
         found += [rule(name) for name in ("connect", "accept", "accept4")]
-    found += [rule("clone3", syscalls.ENOSYS), rule("clone", argument=0, bits=(syscalls.CLONE_NEW_ANY, None))]
+    found += [
+        rule("clone3", syscalls.ENOSYS),
+        rule("clone", argument=0, bits=(syscalls.CLONE_NEW_ANY, None)),
+    ]
     if alone:
         empties = (os.O_TRUNC | os.O_ACCMODE, os.O_TRUNC)  # Landlock sees that from version 3 on
         found += [rule(name) for name in REFUSED_WITHOUT_NAMESPACES]
@@ -272,7 +307,10 @@ def children(pid):
     found, gone = [], contextlib.suppress(FileNotFoundError, ProcessLookupError)
     with gone:
         for task in os.listdir(f"/proc/{pid}/task"):
-            with gone, open(f"/proc/{pid}/task/{task}/children") as file:  # a thread may end while others go on
+            with (
+                gone,
+                open(f"/proc/{pid}/task/{task}/children") as file,
+            ):  # a thread may end while others go on
                 found += map(int, file.read().split())
     return found
 
@@ -297,14 +335,20 @@ def kill(roots):
 
 
 def _signal(pid, number):
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended; its number may be another user's by now
+    with contextlib.suppress(
+        ProcessLookupError, PermissionError
+    ):  # it has ended; its number may be another user's by now
         os.kill(pid, number)
 
 
 def memory_bytes(pids, limit):
     """What processes hold beyond what they were forked with; beyond the limit, a page that several share counts once."""
     forked_with = _resident_bytes("self")
-    upper = sum(max(0, own - before) for pid in pids for own, before in zip(_resident_bytes(pid), forked_with, strict=True))
+    upper = sum(
+        max(0, own - before)
+        for pid in pids
+        for own, before in zip(_resident_bytes(pid), forked_with, strict=True)
+    )
     return upper if upper <= limit else min(upper, sum(map(_proportional_bytes, pids)))
 
 
@@ -312,10 +356,16 @@ def _resident_bytes(pid):
     """What a process holds without a file, of files, and of shared memory."""
     try:
         with open(f"/proc/{pid}/status") as file:
-            found = {line.split()[0]: int(line.split()[1]) << 10 for line in file if line.startswith("Rss")}
+            found = {
+                line.split()[0]: int(line.split()[1]) << 10
+                for line in file
+                if line.startswith("Rss")
+            }
     except (FileNotFoundError, ProcessLookupError):
         found = {}
-    return [found.get(name, 0) for name in ("RssAnon:", "RssFile:", "RssShmem:")]  # a zombie has none
+    return [
+        found.get(name, 0) for name in ("RssAnon:", "RssFile:", "RssShmem:")
+    ]  # a zombie has none
 
 
 def _proportional_bytes(pid):
@@ -351,11 +401,15 @@ def unlinked_bytes(pids):
     for pid in pids:
         try:
             numbers = os.listdir(f"/proc/{pid}/fd")
-            total += sum(_blocks_bytes(f"/proc/{pid}/fd/{number}", unlinked=True) for number in numbers)
+            total += sum(
+                _blocks_bytes(f"/proc/{pid}/fd/{number}", unlinked=True) for number in numbers
+            )
         except (FileNotFoundError, ProcessLookupError):
             continue
         except PermissionError:
-            if any(_resident_bytes(pid)):  # it hides what it has; a zombie, which is root's, has nothing
+            if any(
+                _resident_bytes(pid)
+            ):  # it hides what it has; a zombie, which is root's, has nothing
                 raise
     return total
 
@@ -365,7 +419,11 @@ def _blocks_bytes(path, follow_symlinks=True, unlinked=False):
         file = os.stat(path, follow_symlinks=follow_symlinks)
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return 0 if unlinked and (file.st_nlink or not stat.S_ISREG(file.st_mode)) else file.st_blocks * 512
+    return (
+        0
+        if unlinked and (file.st_nlink or not stat.S_ISREG(file.st_mode))
+        else file.st_blocks * 512
+    )
 
 
 def remove(folder):

@@ -1,7 +1,7 @@
 """Canvas: what it collected laid out for the grader, and the class's points as the CSV that its gradebook imports.
 
-python -m grading.canvas unpack SUBMISSIONS.zip FOLDER        "Download Submissions" as FOLDER/<Canvas id>/NN_noun.ipynb
-python -m grading.canvas marks RESULTS --roster EXPORT.csv    RESULTS/canvas.csv; EXPORT.csv is what Canvas' gradebook exports
+python -m grading.lms.canvas unpack SUBMISSIONS.zip FOLDER        "Download Submissions" as FOLDER/<Canvas id>/NN_noun.ipynb
+python -m grading.lms.canvas marks RESULTS --roster EXPORT.csv    RESULTS/canvas.csv; EXPORT.csv is what Canvas' gradebook exports
 """
 
 import argparse
@@ -13,12 +13,14 @@ import sys
 import zipfile
 from pathlib import Path
 
-from grading.files import replace
+from common.files import replace
 from grading.report import plain
 
 WHO = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
 POSSIBLE = "Points Possible"
-DOWNLOADED = re.compile(r"[^/]+?_(\d+)_\d+_([^/]+\.ipynb)")  # lovelaceada_LATE_11_345678_01_strides-2.ipynb: 11 is her id
+DOWNLOADED = re.compile(
+    r"[^/]+?_(\d+)_\d+_([^/]+\.ipynb)"
+)  # lovelaceada_LATE_11_345678_01_strides-2.ipynb: 11 is her id
 
 
 def unpack(archive, folder):
@@ -43,14 +45,23 @@ def table(rows, roster):
     """
     names = sorted({row["lab"] for row in rows})
     there = list(roster[0]) if roster else []
-    columns = {name: next((column for column in there if re.match(rf"{name}( \(\d+\))?$", column)), name) for name in names}
+    columns = {
+        name: next((column for column in there if re.match(rf"{name}( \(\d+\))?$", column)), name)
+        for name in names
+    }
     points, most = {}, {}
     for row in rows:
         mine = points.setdefault(row["student"], {})
         mine[row["lab"]] = mine.get(row["lab"], 0) + row["points"]
         most.setdefault(row["lab"], {})[row["exercise"]] = row["max_points"]
-    people = [person for person in roster if person.get("Student", "").strip() not in ("", POSSIBLE, "Student, Test")]
-    known = {person[key]: person for key in reversed(WHO[:4]) for person in people if person.get(key)}
+    people = [
+        person
+        for person in roster
+        if person.get("Student", "").strip() not in ("", POSSIBLE, "Student, Test")
+    ]
+    known = {
+        person[key]: person for key in reversed(WHO[:4]) for person in people if person.get(key)
+    }
     known |= {_folded(key): person for key, person in known.items()}
     lines, unknown = [], []
     for student, mine in sorted(points.items()):
@@ -71,20 +82,29 @@ def _folded(name):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m grading.canvas", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m grading.lms.canvas",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     unpacking = verbs.add_parser("unpack", help="lay out what Canvas collected")
     unpacking.add_argument("archive", type=Path, metavar="SUBMISSIONS.zip")
     unpacking.add_argument("folder", type=Path, metavar="FOLDER")
     marking = verbs.add_parser("marks", help="write the points as Canvas imports them")
-    marking.add_argument("results", type=Path, metavar="RESULTS", help="the folder that the grader wrote")
-    marking.add_argument("--roster", type=Path, help="the gradebook as Canvas exports it: who is who")
+    marking.add_argument(
+        "results", type=Path, metavar="RESULTS", help="the folder that the grader wrote"
+    )
+    marking.add_argument(
+        "--roster", type=Path, help="the gradebook as Canvas exports it: who is who"
+    )
     options = parser.parse_args(arguments)
     try:
         _unpack(options) if options.verb == "unpack" else _mark(options)
     except OSError as problem:
-        print(f"grading: {problem.filename} can't be read or written: {problem.strerror}", file=sys.stderr)
+        print(
+            f"grading: {problem.filename} can't be read or written: {problem.strerror}",
+            file=sys.stderr,
+        )
         return 2
     except zipfile.BadZipFile:
         print(f"grading: {options.archive} is no zip file", file=sys.stderr)
@@ -112,7 +132,9 @@ def _mark(options):
     for student in unknown:
         print(f"left out: {student} (nobody in {options.roster} has that login, id or name)")
     if not roster:
-        print("Without --roster the folders' names stand for logins: Canvas matches them by SIS Login ID.")
+        print(
+            "Without --roster the folders' names stand for logins: Canvas matches them by SIS Login ID."
+        )
     print(f"{len(lines) - 1} students: {options.results / 'canvas.csv'}")
 
 
@@ -120,7 +142,9 @@ def _roster(path):
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     people = list(csv.DictReader(io.StringIO(text, newline="")))
     if not people or "Student" not in people[0] or "ID" not in people[0]:
-        raise ValueError(f"{path} is no gradebook that Canvas exported: it has no columns Student and ID")
+        raise ValueError(
+            f"{path} is no gradebook that Canvas exported: it has no columns Student and ID"
+        )
     return people
 
 

@@ -1,4 +1,5 @@
-"""Opens JupyterLab on one lab: python -m common.jupyter 01 --port 8888."""
+"""Opens JupyterLab on one lab: python -m common.setup.jupyter 01 --port 8888."""
+
 import argparse
 import errno
 import os
@@ -7,16 +8,21 @@ import sys
 import webbrowser
 from pathlib import Path
 
-LABS = Path(__file__).resolve().parent.parent / "labs"
-SETTINGS = Path(__file__).resolve().parent / "jupyterlab"  # no news, no look for updates: nothing covers a lab
+from common.paths import LABS
+
+SETTINGS = (
+    Path(__file__).resolve().parent / "jupyterlab"
+)  # no news, no look for updates: nothing covers a lab
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m common.jupyter", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m common.setup.jupyter", description=__doc__)
     parser.add_argument("lab", help="number or name of the lab")
     parser.add_argument("--port", default="8888")
     options = parser.parse_args(arguments)
-    command = jupyter_command(find_lab(options.lab), free_port(options.port), has_browser(), os.geteuid() == 0)
+    command = jupyter_command(
+        find_lab(options.lab), free_port(options.port), has_browser(), os.geteuid() == 0
+    )
     print("JupyterLab starts; Control-C, twice, ends it.", flush=True)
     os.execve(sys.executable, [sys.executable, *command], environment())
 
@@ -27,7 +33,11 @@ def environment():
     The kernel is this Python's, also where the student has installed another as python3 for all their notebooks.
     """
     paths = [os.environ.get("JUPYTER_CONFIG_PATH"), str(SETTINGS)]
-    return {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, paths)), "JUPYTER_PREFER_ENV_PATH": "1"}
+    return {
+        **os.environ,
+        "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, paths)),
+        "JUPYTER_PREFER_ENV_PATH": "1",
+    }
 
 
 def find_lab(wanted):
@@ -45,24 +55,34 @@ def find_lab(wanted):
 def free_port(text):
     """The port as an int; exits with the mend if it is no port or is in use."""
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
-        raise SystemExit(f"{text!r} is no port: PORT is a number from 1 to 65535, as in make lab PORT=8889")
+        raise SystemExit(
+            f"{text!r} is no port: PORT is a number from 1 to 65535, as in make lab PORT=8889"
+        )
     port = int(text)
-    for family, kind, _, _, address in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM):
+    for family, kind, _, _, address in socket.getaddrinfo(
+        "localhost", port, type=socket.SOCK_STREAM
+    ):
         with socket.socket(family, kind) as server:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 server.bind(address)
             except OSError as error:  # any other error is JupyterLab's to tell: it tries all addresses of localhost
                 if error.errno == errno.EADDRINUSE:
-                    raise SystemExit(f"Port {port} is in use: run the same command with PORT={port % 65535 + 1}") from None
+                    raise SystemExit(
+                        f"Port {port} is in use: run the same command with PORT={port % 65535 + 1}"
+                    ) from None
                 if error.errno == errno.EACCES:
-                    raise SystemExit(f"Port {port} belongs to the system: run the same command with PORT=8889") from None
+                    raise SystemExit(
+                        f"Port {port} belongs to the system: run the same command with PORT=8889"
+                    ) from None
     return port
 
 
 def has_browser():
     """Whether a browser can open a window here."""
-    if sys.platform == "linux" and not any(map(os.environ.get, ["BROWSER", "DISPLAY", "WAYLAND_DISPLAY"])):
+    if sys.platform == "linux" and not any(
+        map(os.environ.get, ["BROWSER", "DISPLAY", "WAYLAND_DISPLAY"])
+    ):
         return False
     try:
         return bool(webbrowser.get())
@@ -73,11 +93,16 @@ def has_browser():
 def jupyter_command(notebook, port, browser, root):
     """The arguments with which Python starts JupyterLab in labs/ with this notebook open."""
     return [
-        "-m", "jupyterlab", f"--ServerApp.root_dir={LABS}", f"--LabApp.default_url=/lab/tree/{notebook}",
-        f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
+        "-m",
+        "jupyterlab",
+        f"--ServerApp.root_dir={LABS}",
+        f"--LabApp.default_url=/lab/tree/{notebook}",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
         "--Application.log_level=ERROR",  # the address is still shown
         "--KernelManager.transport_encryption=auto",
-        *([] if browser else ["--no-browser"]), *(["--allow-root"] if root else []),
+        *([] if browser else ["--no-browser"]),
+        *(["--allow-root"] if root else []),
     ]
 
 

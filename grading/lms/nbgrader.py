@@ -1,6 +1,6 @@
 """nbgrader's gradebook: our points in it, so that its formgrader, feedback, export and late penalties go on from there.
 
-python -m grading.gradebook SUBMISSIONS RESULTS COURSE    into COURSE/gradebook.db and COURSE/autograded; needs nbgrader
+python -m grading.lms.nbgrader SUBMISSIONS RESULTS COURSE    into COURSE/gradebook.db and COURSE/autograded; needs nbgrader
 """
 
 import argparse
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import nbformat
 
-from grading import build, notebook, submissions
-from grading import lab as labs
+from grading import submissions
+from grading.source import build, labs, notebook
 
 SCHEMA = 3  # of nbgrader's metadata
 
@@ -27,7 +27,9 @@ def write(rows, handed_in, course, deadlines=None):
     """
     from nbgrader.api import Gradebook
 
-    beside = os.path.dirname(sys.executable)  # nbgrader calls alembic by its name, whether or not the environment is active
+    beside = os.path.dirname(
+        sys.executable
+    )  # nbgrader calls alembic by its name, whether or not the environment is active
     if beside not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join([beside, os.environ.get("PATH", "")])
     course.mkdir(parents=True, exist_ok=True)
@@ -58,10 +60,17 @@ def _assignment(book, lab, deadline, course):
     book.update_or_create_notebook(lab.name, lab.name)
     for exercise in lab.exercises:
         hole, check = _ids(exercise)
-        book.update_or_create_grade_cell(check, lab.name, lab.name, max_score=exercise.points, cell_type="code")
+        book.update_or_create_grade_cell(
+            check, lab.name, lab.name, max_score=exercise.points, cell_type="code"
+        )
         book.update_or_create_solution_cell(hole, lab.name, lab.name)
-        for cell, locked, source in ((hole, False, exercise.stub), (check, True, exercise.checks[0].source)):
-            book.update_or_create_source_cell(cell, lab.name, lab.name, cell_type="code", locked=locked, source=source)
+        for cell, locked, source in (
+            (hole, False, exercise.stub),
+            (check, True, exercise.checks[0].source),
+        ):
+            book.update_or_create_source_cell(
+                cell, lab.name, lab.name, cell_type="code", locked=locked, source=source
+            )
     if not (course / "source" / lab.name).exists():  # else it is the instructor's own
         _write(_marked_up(lab, {}), course / "source" / lab.name)
 
@@ -90,7 +99,9 @@ def _submission(book, lab, rows, submission, course):
         grade.auto_score = row["points"]
         grade.needs_manual_grade = grade.manual_score is not None
         comment = book.find_comment(hole, lab.name, lab.name, student)
-        comment.auto_comment = None if row["status"] == "passed" else as_code(f"{row['status']}: {row['message']}")
+        comment.auto_comment = (
+            None if row["status"] == "passed" else as_code(f"{row['status']}: {row['message']}")
+        )
     book.db.commit()
     _write(_shown(lab, rows, submission), course / "autograded" / student / lab.name)
 
@@ -107,7 +118,12 @@ def _shown(lab, rows, submission):
     except (ValueError, OSError):
         answers = {}
     texts = {name: answer.text for name, answer in answers.items() if answer.text is not None}
-    told = {row["exercise"]: "passed" if row["status"] == "passed" else f"{row['status']}: {row['message']}" for row in rows}
+    told = {
+        row["exercise"]: "passed"
+        if row["status"] == "passed"
+        else f"{row['status']}: {row['message']}"
+        for row in rows
+    }
     return _marked_up(lab, texts, told)
 
 
@@ -122,12 +138,21 @@ def _marked_up(lab, texts, told=None):
         hole.metadata["nbgrader"] = _marks(names[0], solution=True, locked=False)
         check.metadata["nbgrader"] = _marks(names[1], grade=True, points=exercise.points)
         if told:
-            check.outputs = [nbformat.v4.new_output("stream", text=told[f"{exercise.number} {exercise.name}"])]
+            check.outputs = [
+                nbformat.v4.new_output("stream", text=told[f"{exercise.number} {exercise.name}"])
+            ]
     return shown
 
 
 def _marks(name, *, grade=False, solution=False, locked=True, **points):
-    marks = {"grade_id": name, "grade": grade, "solution": solution, "locked": locked, "task": False, "schema_version": SCHEMA}
+    marks = {
+        "grade_id": name,
+        "grade": grade,
+        "solution": solution,
+        "locked": locked,
+        "task": False,
+        "schema_version": SCHEMA,
+    }
     return {**marks, "cell_type": "code", **points}
 
 
@@ -137,7 +162,9 @@ def _penalty(student, name, course, url):
     from traitlets.config import Config, PyFileConfigLoader
 
     own = course / "nbgrader_config.py"
-    config = PyFileConfigLoader(own.name, path=str(course)).load_config() if own.exists() else Config()
+    config = (
+        PyFileConfigLoader(own.name, path=str(course)).load_config() if own.exists() else Config()
+    )
     told = {"nbgrader": {"notebook": name, "assignment": name, "student": student, "db_url": url}}
     AssignLatePenalties(config=config).preprocess(nbformat.v4.new_notebook(), told)
 
@@ -150,23 +177,40 @@ def main(arguments=None):
     from grading.__main__ import BadInput, deadlines
 
     parser = argparse.ArgumentParser(
-        prog="python -m grading.gradebook", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m grading.lms.nbgrader",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("submissions", type=Path, help="the folder that was graded")
     parser.add_argument("results", type=Path, help="what came of it")
     parser.add_argument("course", type=Path, help="nbgrader's folder")
-    parser.add_argument("--deadline", action="append", default=[], metavar="[LAB=]TIME", help="as for grading")
+    parser.add_argument(
+        "--deadline", action="append", default=[], metavar="[LAB=]TIME", help="as for grading"
+    )
     options = parser.parse_args(arguments)
-    warnings.filterwarnings("ignore", module="nbgrader")  # its own queries, of which SQLAlchemy warns
+    warnings.filterwarnings(
+        "ignore", module="nbgrader"
+    )  # its own queries, of which SQLAlchemy warns
     try:
         rows = json.loads((options.results / "results.json").read_text(encoding="utf-8"))
         handed_in, _ = submissions.find(options.submissions, due := deadlines(options.deadline))
-        count = write(rows, {(one.student, one.lab, one.attempt): one for one in handed_in}, options.course, due)
+        count = write(
+            rows,
+            {(one.student, one.lab, one.attempt): one for one in handed_in},
+            options.course,
+            due,
+        )
     except ModuleNotFoundError as problem:
-        print(f"grading: this needs {problem.name}, which is not installed: pip install nbgrader", file=sys.stderr)
+        print(
+            f"grading: this needs {problem.name}, which is not installed: pip install nbgrader",
+            file=sys.stderr,
+        )
         return 2
     except OSError as problem:
-        print(f"grading: {problem.filename} can't be read or written: {problem.strerror}", file=sys.stderr)
+        print(
+            f"grading: {problem.filename} can't be read or written: {problem.strerror}",
+            file=sys.stderr,
+        )
         return 2
     except (BadInput, ValueError) as problem:
         print(f"grading: {problem}", file=sys.stderr)

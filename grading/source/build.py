@@ -1,7 +1,7 @@
 """Notebooks from sources: the student's labs, and the executed solutions.
 
-python -m grading.build labs [--force]        labs/*.ipynb; a lab with work in it is left alone, or with --force kept aside
-python -m grading.build solutions [LAB ...] [--force]   solutions/*.ipynb, executed where the code changed (--force: all)
+python -m grading.source.build labs [--force]        labs/*.ipynb; a lab with work in it is left alone, or with --force kept aside
+python -m grading.source.build solutions [LAB ...] [--force]   solutions/*.ipynb, executed where the code changed (--force: all)
 """
 
 import argparse
@@ -17,10 +17,9 @@ import time
 
 import nbformat
 
-from grading import holes
-from grading import lab as labs
-from grading.files import whole
-from grading.lab import ROOT
+from common.files import whole
+from common.paths import LABS, ROOT
+from grading.source import holes, labs
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 GO_ON = "raises-exception"  # JupyterLab's Run All goes on after such a cell fails: a fresh lab shows all that is to do
@@ -34,7 +33,9 @@ def lab_notebook(lab):
         lambda cell, exercise: exercise.stub if exercise else holes.stub(cell.source),
         [cell for cell in lab.cells if "held-out" not in cell.tags],
     )
-    first_hole = next((i for i, cell in enumerate(notebook.cells) if "hole" in cell.metadata.get("tags", [])), 0)
+    first_hole = next(
+        (i for i, cell in enumerate(notebook.cells) if "hole" in cell.metadata.get("tags", [])), 0
+    )
     for cell in notebook.cells[first_hole:]:
         if cell.cell_type == "code":
             cell.metadata["tags"] = [*cell.metadata.get("tags", []), GO_ON]
@@ -54,11 +55,15 @@ def solution_notebook(lab):
 def _notebook(lab, text, cells):
     exercises = {exercise.hole: exercise for exercise in lab.exercises}
     points = {exercise.number: exercise.points for exercise in lab.exercises}
-    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": KERNEL, "language_info": {"name": "python"}})
+    notebook = nbformat.v4.new_notebook(
+        metadata={"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    )
     for cell in cells:
         source = text(cell, exercises.get(cell))
         if cell.kind == "markdown":
-            source = labs.HEADING.sub(lambda heading: f"{heading[0]} · {_plural(points[heading[1]], 'point')}", source)
+            source = labs.HEADING.sub(
+                lambda heading: f"{heading[0]} · {_plural(points[heading[1]], 'point')}", source
+            )
             notebook.cells.append(nbformat.v4.new_markdown_cell(source))
         else:
             notebook.cells.append(nbformat.v4.new_code_cell(source))
@@ -106,14 +111,17 @@ def keep_aside(path):
     return path.rename(copy)
 
 
-def build_labs(force=False, folder=ROOT / "labs"):
+def build_labs(force=False, folder=LABS):
     """Builds every lab; returns the paths left alone because there is work in them."""
     left = []
     folder.mkdir(exist_ok=True)
     for name in labs.names():
         path = folder / f"{name}.ipynb"
         notebook = lab_notebook(labs.read(name))
-        if path.exists() and nbformat.writes(notebook).strip() == path.read_text(encoding="utf-8").strip():
+        if (
+            path.exists()
+            and nbformat.writes(notebook).strip() == path.read_text(encoding="utf-8").strip()
+        ):
             print(f"{path.name}: up to date")
             continue
         if path.exists() and has_work(path):
@@ -170,7 +178,9 @@ def execute(notebook, folder):
             record_timing=False,
             resources={"metadata": {"path": str(folder)}},
         )
-        client.create_kernel_manager().transport_encryption = "auto"  # without it the kernel warns of its ports
+        client.create_kernel_manager().transport_encryption = (
+            "auto"  # without it the kernel warns of its ports
+        )
         client.on_notebook_start = lambda notebook: _look_often(client)
         client.execute(env=environment)
     for cell in notebook.cells:
@@ -216,7 +226,11 @@ def _changed(notebook, old):
     if len(cells) != len(before):
         return None
     changed = [number for number, cell in enumerate(cells) if cell.source != before[number].source]
-    return changed if all("check" in cells[number].metadata.get("tags", []) for number in changed) else None
+    return (
+        changed
+        if all("check" in cells[number].metadata.get("tags", []) for number in changed)
+        else None
+    )
 
 
 def _take_outputs(notebook, old, but):
@@ -244,12 +258,20 @@ def _plural(count, noun):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m grading.build", description=re.sub(r"\n.*", "", __doc__, flags=re.DOTALL)
+        prog="python -m grading.source.build",
+        description=re.sub(r"\n.*", "", __doc__, flags=re.DOTALL),
     )
     parser.add_argument("what", choices=["labs", "solutions"])
-    parser.add_argument("only", nargs="*", metavar="LAB", help="the solutions to execute, as in 01 02; all if none is given")
     parser.add_argument(
-        "--force", action="store_true", help="build also what has work in it (a copy is kept) or is up to date"
+        "only",
+        nargs="*",
+        metavar="LAB",
+        help="the solutions to execute, as in 01 02; all if none is given",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="build also what has work in it (a copy is kept) or is up to date",
     )
     options = parser.parse_args(arguments)
     if options.only and options.what == "labs":
@@ -263,7 +285,10 @@ def main(arguments=None):
         print(problem, file=sys.stderr)
         return 2
     except OSError as problem:  # a full disk, no permission: the old files are still there
-        print(f"{options.what} can't be written: {problem.strerror} ({problem.filename})", file=sys.stderr)
+        print(
+            f"{options.what} can't be written: {problem.strerror} ({problem.filename})",
+            file=sys.stderr,
+        )
         return 2
 
 

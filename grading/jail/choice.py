@@ -1,28 +1,23 @@
-"""The jail of a class's submissions: bubblewrap, or Landlock and seccomp; and the proof that it holds, before it grades.
-
-    jail.choose()        the best that this machine has; JailError says why there is none
-    jail.prove(jail)     JailError names what a worker in it could do after all
-"""
+"""The sandbox of a class's submissions: bubblewrap, or Landlock and seccomp. choose() gives the best that this machine has."""
 
 import contextlib
 import glob
 import os
 import pwd
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from grading import cgroups, confinement, syscalls
-from grading.lab import ROOT
+from common.paths import ROOT
+from grading.jail import cgroups, confinement, syscalls
 
 TRIAL_S = 60.0
-GROUP_BYTES = 3 * confinement.MEMORY_BYTES  # of the warm process and all its workers, of which a check of ranks has several
+GROUP_BYTES = (
+    3 * confinement.MEMORY_BYTES
+)  # of the warm process and all its workers, of which a check of ranks has several
 GROUP_PROCESSES = 1024
 SYSTEM = (
     "/usr /bin /sbin /lib /lib32 /lib64 /etc/ld.so.cache /etc/alternatives /etc/localtime /etc/nsswitch.conf /etc/passwd "
@@ -78,7 +73,11 @@ class _Tried(Jail):
             with self.confinement() as inside:
                 command = [sys.executable, "-I", "-S", "-c", _TRIAL, str(ROOT), inside.as_json()]
                 trial = subprocess.run(
-                    self.command(command), env=self.environment(), capture_output=True, text=True, timeout=TRIAL_S
+                    self.command(command),
+                    env=self.environment(),
+                    capture_output=True,
+                    text=True,
+                    timeout=TRIAL_S,
                 )
         except subprocess.TimeoutExpired:
             return "it did not start in time"
@@ -95,7 +94,7 @@ class _Tried(Jail):
         return cgroups.group(GROUP_BYTES, GROUP_PROCESSES)
 
 
-_TRIAL = "import sys; sys.path.insert(0, sys.argv.pop(1)); from grading import confinement; sys.exit(confinement.main())"
+_TRIAL = "import sys; sys.path.insert(0, sys.argv.pop(1)); from grading.jail import confinement; sys.exit(confinement.main())"
 
 
 @dataclass(frozen=True)
@@ -109,20 +108,45 @@ class Bubblewrap(_Tried):
 
     def command(self, command):
         root = os.geteuid() == 0
-        options = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+        options = [
+            "--unshare-pid",
+            "--unshare-net",
+            "--unshare-ipc",
+            "--unshare-uts",
+            "--unshare-cgroup-try",
+        ]
         options += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]
-        options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else ["--unshare-user"]
+        options += (
+            ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else ["--unshare-user"]
+        )
         paths = [path for path in readable() if os.path.exists(path)]
-        for parent in sorted({str(parent) for path in paths for parent in Path(path).parents} - {"/"}):
+        for parent in sorted(
+            {str(parent) for path in paths for parent in Path(path).parents} - {"/"}
+        ):
             options += ["--perms", "0755", "--dir", parent]  # bubblewrap's own choice is 0700
         for path in paths:
-            if os.path.islink(path) and Path(path).parent == Path("/"):  # /lib, where it is a part of /usr
+            if os.path.islink(path) and Path(path).parent == Path(
+                "/"
+            ):  # /lib, where it is a part of /usr
                 options += ["--symlink", os.readlink(path), path]
             else:
                 options += ["--ro-bind", path, path]
-        options += ["--proc", "/proc", "--perms", "1777", "--tmpfs", scratch(), "--chdir", scratch()]
+        options += [
+            "--proc",
+            "/proc",
+            "--perms",
+            "1777",
+            "--tmpfs",
+            scratch(),
+            "--chdir",
+            scratch(),
+        ]
         options += ["--perms", "0755", "--tmpfs", "/dev", "--perms", "1777", "--dir", "/dev/shm"]
-        options += ["--symlink", "/proc/self/fd", "/dev/fd"]  # --dev would bring terminals, and a user namespace for them
+        options += [
+            "--symlink",
+            "/proc/self/fd",
+            "/dev/fd",
+        ]  # --dev would bring terminals, and a user namespace for them
         for name in ("null", "zero", "full", "random", "urandom"):
             options += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
         for path in devices():
@@ -166,7 +190,12 @@ class Landlock(_Tried):
                 processes=process_limit(namespaced=False),
                 has_gpu=has_gpu(),
                 scratch=scratch,
-                readable=(*readable(), "/dev/urandom", "/dev/random", *(f"/proc/{name}" for name in PROC)),
+                readable=(
+                    *readable(),
+                    "/dev/urandom",
+                    "/dev/random",
+                    *(f"/proc/{name}" for name in PROC),
+                ),
                 devices=tuple(devices()),
                 capabilities=_to_read_python(uid),
             )
@@ -201,8 +230,16 @@ def readable():
     """The files and folders that a worker may read: the system's, Python's, and of this project what the worker needs."""
     of_python = {sys.prefix, sys.base_prefix, *filter(_is_packages, sys.path)}
     of_python |= {os.path.realpath(path) for path in of_python}
-    outside = {path for path in of_python if not Path(path).is_relative_to(ROOT) and not ROOT.is_relative_to(path)}
-    outside = {path for path in outside if not any(Path(path).is_relative_to(folder) for folder in ("/usr", "/lib"))}
+    outside = {
+        path
+        for path in of_python
+        if not Path(path).is_relative_to(ROOT) and not ROOT.is_relative_to(path)
+    }
+    outside = {
+        path
+        for path in outside
+        if not any(Path(path).is_relative_to(folder) for folder in ("/usr", "/lib"))
+    }
     inside = {path for path in of_python if Path(path).is_relative_to(ROOT) and Path(path) != ROOT}
     return [*SYSTEM, *sorted(outside), *sorted(inside), str(ROOT / "common"), str(ROOT / "grading")]
 
@@ -215,12 +252,16 @@ def scratch():
 def _is_packages(path):
     """Whether an entry of sys.path is a folder of packages; the project's own and the present folder are none."""
     named = path in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.path.isdir(path) and (named or os.path.basename(path) in ("site-packages", "dist-packages"))
+    return os.path.isdir(path) and (
+        named or os.path.basename(path) in ("site-packages", "dist-packages")
+    )
 
 
 def devices():
     """The device files of GPUs."""
-    return sorted(path for pattern in DEVICES for path in glob.glob(pattern) if not os.path.isdir(path))
+    return sorted(
+        path for pattern in DEVICES for path in glob.glob(pattern) if not os.path.isdir(path)
+    )
 
 
 def has_gpu():
@@ -230,15 +271,21 @@ def has_gpu():
 def free_uid():
     """A user id that no account and no process has, so that limits a user count for one warm process alone."""
     taken = {account.pw_uid for account in pwd.getpwall()} | {uid for _, uid in _processes()}
-    apart = os.getpid() + 64 * os.stat("/proc/self/ns/pid").st_ino  # two containers don't see each other's processes
+    apart = (
+        os.getpid() + 64 * os.stat("/proc/self/ns/pid").st_ino
+    )  # two containers don't see each other's processes
     first = 61184 + apart % 4096  # systemd's range for users of one run
     return next(uid for uid in (*range(first, 65280), *range(61184, first)) if uid not in taken)
 
 
 def process_limit(namespaced):
     """The most processes and threads that the workers' user may have, counting those it has already where the kernel does."""
-    release = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in os.uname().release.split(".")[:2])
-    if os.geteuid() == 0 or (namespaced and release >= (5, 14)):  # then a user namespace has its own count
+    release = tuple(
+        int("".join(filter(str.isdigit, part)) or 0) for part in os.uname().release.split(".")[:2]
+    )
+    if os.geteuid() == 0 or (
+        namespaced and release >= (5, 14)
+    ):  # then a user namespace has its own count
         return confinement.PROCESSES
     own = 0
     for path, uid in _processes():
@@ -260,7 +307,7 @@ def _to_read_python(uid):
         return ()
     try:
         trial = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", f"open({str(ROOT / 'grading' / 'worker.py')!r})"],
+            [sys.executable, "-I", "-S", "-c", f"open({str(ROOT / 'grading' / 'worker' / 'process.py')!r})"],
             user=uid, group=uid, extra_groups=[], capture_output=True,
         )  # fmt: skip
         if trial.returncode == 0:
@@ -271,65 +318,3 @@ def _to_read_python(uid):
     has = int(status["CapEff"], 16)
     wanted = (syscalls.CAP_DAC_READ_SEARCH, syscalls.CAP_DAC_OVERRIDE)
     return tuple(capability for capability in wanted if has >> capability & 1)[:1]
-
-
-# The proof
-
-
-def prove(jail, hidden=()):
-    """Has a worker try to get out: to read, to write, to reach the network and the grader, to multiply.
-
-    hidden: paths besides this project's that no worker may read: the submissions, the results. JailError names what worked.
-    """
-    from grading.run import Nursery, WorkerEnded
-
-    if jail.name == "none":
-        return
-    nursery, caught = Nursery(jail=jail, bare=True), []
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mailbox,
-        tempfile.TemporaryDirectory() as outside,
-        _heard(signal.SIGUSR1, caught),
-        contextlib.closing(nursery),
-    ):
-        secret = Path(outside) / "secret"
-        secret.write_text("secret")
-        mailbox.bind(f"{outside}/mailbox")
-        mailbox.setblocking(False)
-        for path in (outside, secret, f"{outside}/mailbox"):
-            os.chmod(path, 0o777)  # so that nothing but the jail stands before it
-        paths = [*map(str, hidden), str(secret), outside, str(ROOT / "solutions"), str(ROOT / "tests")]
-        try:
-            worker = nursery.fork()
-            warm, deadline = nursery.process, time.monotonic() + TRIAL_S
-            worker.request("execute", Path(__file__).with_name("escape.py").read_text(), "escape", deadline=deadline)
-            arguments = (paths, outside, server.getsockname()[1], confinement.PROCESSES)
-            escaped = worker.request("call", "escapes", arguments, (), deadline=deadline)
-            try:
-                worker.request("call", "call_out", (os.getpid(),), (), deadline=deadline)
-            except WorkerEnded:  # as the warm process did, if it ended that
-                nursery.fork().end()
-                if nursery.process is warm:
-                    raise
-            worker.end()
-            nursery.fork().end()
-        except (WorkerEnded, RuntimeError) as problem:
-            raise JailError(f"the jail {jail.name} could not be proved ({problem}); nothing is graded") from None
-        escaped += ["end the warm process"] if nursery.process is not warm else []
-        escaped += ["signal the grader"] if caught else []
-        escaped += ["write outside"] if Path(outside, "written").exists() or secret.read_text() != "secret" else []
-        with contextlib.suppress(BlockingIOError):
-            escaped += ["reach a socket"] if mailbox.recv(1) else []
-    if escaped:
-        raise JailError(f"the jail {jail.name} does not hold: a worker could {', '.join(escaped)}; nothing is graded")
-
-
-@contextlib.contextmanager
-def _heard(number, caught):
-    """Notes a signal that comes in the meantime instead of dying of it."""
-    old = signal.signal(number, lambda *_: caught.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(number, old)

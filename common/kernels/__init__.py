@@ -1,0 +1,1 @@
+"""The ground under both kernel languages, simt and tiles: errors, source, constants, table."""

@@ -1,0 +1,6 @@
+"""Where the course lies."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LABS = ROOT / "labs"

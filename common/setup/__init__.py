@@ -1,0 +1,1 @@
+"""What runs before anything is installed, and what starts the course: environment, doctor, jupyter."""

@@ -1,0 +1,1 @@
+"""Security code: choice, confinement, cgroups, syscalls, escape."""

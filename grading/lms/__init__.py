@@ -1,0 +1,1 @@
+"""Where marks go: canvas, gradescope, nbgrader."""

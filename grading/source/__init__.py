@@ -1,0 +1,1 @@
+"""Text to notebooks to students: holes, labs, notebook, build, release."""

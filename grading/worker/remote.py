@@ -1,0 +1,46 @@
+"""The names that a check sees: what a student's cells define, called in the worker."""
+
+from common.checks import show
+from grading.source import holes
+from grading.worker import counting
+from grading.worker.client import WorkerEnded
+
+
+class Remote:
+    """A student's function, as a check sees it: it is called in the worker."""
+
+    def __init__(self, session, name, source):
+        self.__name__, self.source = name, source
+        self._session = session
+
+    def __call__(self, *args, **kwargs):
+        try:
+            return self._session.call(self.__name__, args, kwargs)
+        except (Exception, WorkerEnded) as error:
+            error.tried = f"{self.__name__}({', '.join([*map(show, args), *(f'{k}={show(v)}' for k, v in kwargs.items())])})"
+            raise
+
+    def run_apart(self, machine, *args, **options):
+        """What it costs or gives on the machine of this name, whose module calls this in place of running it here."""
+        try:
+            return counting.run(self._session, machine, self.__name__, args, options)
+        except (Exception, WorkerEnded) as error:
+            error.tried = self.__name__
+            raise
+
+    def __repr__(self):
+        return f"<{self.__name__}, in the worker>"
+
+
+def names_in(session, name, cell):
+    """{name: Remote or value} of what a hole or driver of ours defines; values are fetched now, missing ones left out."""
+    functions = holes.callable_names(cell.source)
+    found = {
+        function: Remote(session, function, dict(session.cells)[name]) for function in functions
+    }
+    for value in set(cell.names) - set(functions):
+        try:
+            found[value] = session.fetch(value)
+        except (Exception, WorkerEnded):
+            pass  # the check that reads it meets a NameError, and the score knows why
+    return found

@@ -251,7 +251,7 @@ def test_nothing_outlives_a_grader_that_is_killed(backend):
     script = f"""
 import sys, time
 sys.path.insert(0, {str(ROOT)!r})
-from grading import jail
+from grading.jail import choice as jail
 from grading.worker.client import ForkServer
 worker = ForkServer(jail=jail.JAILS[{backend.name!r}], bare=True).fork()
 text = "import subprocess\\nsubprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)"

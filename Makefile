@@ -20,6 +20,15 @@ doctor:  ## what this machine has and lacks, and the line that mends it
 test:  ## run all the tests, the solutions' notebooks among them
 	$(RUN_TEST) $(PYTEST) tests solutions
 
+lint:  ## the form of the code: ruff, its formatter, types
+	$(RUN_TEST) -m ruff check .
+	$(RUN_TEST) -m ruff format --check .
+	$(RUN_TEST) -m pyrefly check
+
+format:  ## lay out the code as the gate wants it
+	$(RUN_TEST) -m ruff check --fix .
+	$(RUN_TEST) -m ruff format .
+
 labs:  ## build labs/*.ipynb from solutions/*.py (FORCE=1: also over work, which is kept aside)
 	$(RUN_TEST) -m grading.source.build labs $(if $(FORCE),--force)
 
@@ -48,4 +57,4 @@ lock:  ## pin anew what pyproject.toml admits (needs uv; keeps the pins that sti
 	uv pip compile -q --universal --python-version 3.11 --extra test --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: help lab grade doctor test labs solutions release mutants bench bench-gpus bench-labs bench-grading lock
+.PHONY: help lab grade doctor test lint format labs solutions release mutants bench bench-gpus bench-labs bench-grading lock

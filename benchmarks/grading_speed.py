@@ -90,7 +90,7 @@ def after_warm_start_s(results, processes):
     return (times[-1] - times[0]) / max(1, len(times) - processes)
 
 
-def hand_in(lab, answers, path):
+def hand_in(lab, answers, path) -> None:
     """The lab as a student hands it in. answers: {name: text}; no two students' are equal."""
     mark = f"\n# {path.parent.name}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +181,7 @@ def nbgrader_course(lab, folder, students, command):
     return [command, "autograde", lab.name, "--force", "--log-level=WARN"], run
 
 
-def check_marks(course, lab, students):
+def check_marks(course, lab, students) -> None:
     """nbgrader must have given full marks: else the two did not do the same."""
     import sqlite3
 
@@ -197,7 +197,7 @@ def check_marks(course, lab, students):
         raise SystemExit(f"nbgrader gave {sum(scores)} of {want} points")
 
 
-def beside_nbgrader(lab, count, runs):
+def beside_nbgrader(lab, count, runs) -> None:
     """Prints what a submission of one lab costs, and costs nbgrader, each run."""
     students = [f"student{i:02}" for i in range(count)]
     command, processes = nbgrader_command(), len(os.sched_getaffinity(0))
@@ -225,7 +225,7 @@ def beside_nbgrader(lab, count, runs):
         check_marks(where["cwd"], lab, students)
 
 
-def a_class(names, count):
+def a_class(names, count) -> None:
     """Prints what a class costs. count: submissions of all the labs together."""
     choose = random.Random(0)
     with tempfile.TemporaryDirectory() as scratch:
@@ -253,7 +253,7 @@ def a_class(names, count):
             )
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="?", default="01", help="a lab, or class")
     parser.add_argument("--labs", nargs="+", default=["01", "02", "07", "10"], help="of the class")

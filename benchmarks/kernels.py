@@ -39,7 +39,7 @@ def in_a_row_s(call, calls=8):
     return 1e-3 / calls * triton.testing.do_bench(several, warmup=5, rep=40, return_mode="median")
 
 
-def insist(got, want, tolerance, what):
+def insist(got, want, tolerance, what) -> None:
     """Ends the run where ours is wrong."""
     error = float((got.double() - want).norm() / want.norm())
     if not error < tolerance:
@@ -54,7 +54,7 @@ def fp32_matmul(peaks):
     a, b, c = torch.randn(3, n, n, device="cuda")
     arrays = [cuda.as_cuda_array(matrix) for matrix in (a, b, c)]
 
-    def ours():
+    def ours() -> None:
         kernel[(n // 128, n // 128), 256](*arrays)
 
     ours()
@@ -193,7 +193,7 @@ def table(rows):
     return "\n".join(lines)
 
 
-def main():
+def main() -> None:
     if not device.has_gpu():
         sys.exit(
             "benchmarks/kernels.py measures on a GPU, and there is none here; benchmarks/kernels.md has an H200's."

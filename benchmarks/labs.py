@@ -41,7 +41,7 @@ def slowest_check(lab):
     return max(times)
 
 
-def main():
+def main() -> None:
     table = Table(
         "lab",
         "solved, s (goal 60)",

@@ -202,7 +202,7 @@ def cublas_us(shape):
     )
 
 
-def main():
+def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("benchmarks/matmul_configurations.py needs a GPU")
     torch.manual_seed(0)

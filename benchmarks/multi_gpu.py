@@ -331,7 +331,7 @@ def measured(run, parts, sizes):
     return rows, below, failed
 
 
-def line(row, world_size):
+def line(row, world_size) -> str:
     return (
         f"| {row.what} | {world_size} | {row.ours:,.4g} | {row.unit} | {row.peer} | {row.its:,.4g} | {row.ratio:.3f} | "
         f"{row.goal} |"
@@ -349,7 +349,7 @@ def table(rows, world_size):
     )
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(
         description="The multi-GPU labs beside NCCL and PyTorch's own parallelism."
     )

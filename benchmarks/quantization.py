@@ -66,7 +66,7 @@ def usual_kernel(
     WORDS: tl.constexpr,
     ROWS: tl.constexpr,
     STEP: tl.constexpr,
-):
+) -> None:
     """The same product, unpacked the usual way: shift, mask, subtract 8, convert."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, STEP), tl.float32)
@@ -95,7 +95,7 @@ def lab_names(old="", new=""):
 class Product:
     """Copies of one int4 matrix with its scales, and the vector that it is multiplied by."""
 
-    def __init__(self, rows, columns, group):
+    def __init__(self, rows, columns, group) -> None:
         self.rows, self.groups, self.words = rows, columns // group, group // 8
         codes = torch.randint(-8, 8, (rows, columns), device="cuda", dtype=torch.int8)
         scales = torch.rand(rows, self.groups, device="cuda").add_(0.5).bfloat16()
@@ -219,7 +219,7 @@ def pytorch_int4_us(rows, columns, group):
     )
 
 
-def report(name, us, size_bytes, bf16, bandwidth):
+def report(name, us, size_bytes, bf16, bandwidth) -> None:
     """Prints one line of the table: microseconds, GB/s, speed beside bf16 and beside the limit that bandwidth sets."""
     gb_s = size_bytes / us / 1e3
     print(
@@ -257,7 +257,7 @@ def compare_variants(product, bf16, bandwidth):
     return found
 
 
-def main():
+def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("benchmarks/quantization.py needs a GPU")
     torch.manual_seed(0)

@@ -48,7 +48,7 @@ def now_s():
     return time.perf_counter()
 
 
-def insist(got, want, what):
+def insist(got, want, what) -> None:
     """Raises AssertionError where tensors are not those wanted, to the rounding of their dtype: what is wrong gets no time."""
     for number, (mine, right) in enumerate(zip(got, want, strict=True)):
         error = float((mine.float() - right.float()).norm() / right.float().norm())
@@ -126,7 +126,7 @@ def ddp_step(model, rate, **options):
         torch.optim.SGD(model.parameters(), lr=rate),
     )
 
-    def step(x, y):
+    def step(x, y) -> None:
         F.mse_loss(whole(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -188,7 +188,7 @@ def tensor_parallel(dist, lab, rounds, width, heads, tokens, dtype):
 class Block(nn.Module):
     """A transformer's block (T, D) for parallelize_module; qkv's rows are (heads, 3, d), so that a rank's are whole heads."""
 
-    def __init__(self, width, heads, dtype):
+    def __init__(self, width, heads, dtype) -> None:
         super().__init__()
         self.head = width // heads
         sizes = (width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)
@@ -241,7 +241,7 @@ def pipeline(dist, lab, rounds, width, blocks, rows, dtype, peer=True):
 class Pipe:
     """This rank's layers, data and links in 1F1B."""
 
-    def __init__(self, dist, lab, width, blocks, rows, dtype):
+    def __init__(self, dist, lab, width, blocks, rows, dtype) -> None:
         rank, p = dist.get_rank(), dist.get_world_size()
         self.dist, self.lab, self.last, self.loss = (
             dist,
@@ -266,7 +266,7 @@ class Pipe:
         """The inputs, which require gradients: a first stage that leaves them out has less work than the others."""
         return [x.detach().requires_grad_() for x in self.xs]
 
-    def alone(self):
+    def alone(self) -> None:
         """Each microbatch forward and backward, with no messages."""
         stage = watched(self.lab.Stage, "alone ")(self.layers, MICROBATCHES, self.loss)
         for i, x in enumerate(self.with_gradients()):
@@ -299,7 +299,7 @@ def against_schedule(dist, own, rounds):
     return race(dist, {"ours": ours, "peer": peer}, rounds)
 
 
-def there_and_back(dist, links, tensor):
+def there_and_back(dist, links, tensor) -> None:
     """A message from the first rank to the last and back, by the calls of the lab's stages: 2(p − 1) hops."""
     me, works = dist.get_rank(), []
     down = [(rank, rank + 1) for rank in range(dist.get_world_size() - 1)]
@@ -315,7 +315,7 @@ def there_and_back(dist, links, tensor):
 class Perceptron(nn.Module):
     """x + MLP(x), (rows, width)."""
 
-    def __init__(self, width, dtype):
+    def __init__(self, width, dtype) -> None:
         super().__init__()
         self.up, self.down = (
             nn.Linear(*size, bias=False, dtype=dtype)
@@ -341,7 +341,7 @@ def watched(stage, before=""):
     return Watched
 
 
-def timed_pipeline(dist, lab, seconds):
+def timed_pipeline(dist, lab, seconds) -> None:
     """A step of 1F1B whose tasks do nothing but take these seconds, {"F0": s, ...}: for the simulated machine."""
     rank, p, nothing = dist.get_rank(), dist.get_world_size(), [None] * len(seconds)
     lab.run_stage(
@@ -358,7 +358,7 @@ def timed_pipeline(dist, lab, seconds):
 class Timed:
     """A Stage without layers."""
 
-    def __init__(self, seconds):
+    def __init__(self, seconds) -> None:
         self.seconds = seconds
 
     def forward(self, i, *_):
@@ -367,7 +367,7 @@ class Timed:
     def backward(self, i, *_):
         return self._take(f"B{i}")
 
-    def weight_gradients(self, i):
+    def weight_gradients(self, i) -> None:
         pass
 
     def _take(self, task):

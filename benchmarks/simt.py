@@ -20,7 +20,7 @@ SIZE, TILE = 64, 16
 cuda = float32 = None  # Numba's simulator or ours: set by time_s()
 
 
-def matmul_tiled(a, b, c):
+def matmul_tiled(a, b, c) -> None:
     """c = a @ b, a tile of each operand at a time in shared memory."""
     a_tile = cuda.shared.array((TILE, TILE), float32)
     b_tile = cuda.shared.array((TILE, TILE), float32)
@@ -63,7 +63,7 @@ def time_s(what):
     return min(times)
 
 
-def main():
+def main() -> None:
     root = Path(__file__).parents[1]
     seconds = {}
     for what in LAUNCHES:

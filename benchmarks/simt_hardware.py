@@ -107,41 +107,41 @@ def lab_kernels(cuda_module):
 # --- others, that the simulator was not made for
 
 
-def strided(x, out):
+def strided(x, out) -> None:
     i = cuda.grid(1)
     out[i] = x[i * STRIDE]
 
 
-def shifted(x, out):
+def shifted(x, out) -> None:
     i = cuda.grid(1)
     out[i + 1] = x[i + 5]
 
 
-def gather(x, index, out):
+def gather(x, index, out) -> None:
     i = cuda.grid(1)
     out[i] = x[index[i]]
 
 
-def volume(x, out):
+def volume(x, out) -> None:
     i, j, k = cuda.grid(3)
     if i < x.shape[2] and j < x.shape[1] and k < x.shape[0]:
         out[k, j, i] = x[k, i, j]
 
 
-def every_fourth_thread(x, out):
+def every_fourth_thread(x, out) -> None:
     i = cuda.grid(1)
     if i % 4 == 1:
         out[i] = x[i]
 
 
-def one_by_one(x, out):
+def one_by_one(x, out) -> None:
     i = cuda.grid(1)
     for q in range(32):
         if q == i % 32:
             out[i] = x[i]
 
 
-def shared_64_bits(x, index, out):
+def shared_64_bits(x, index, out) -> None:
     s = cuda.shared.array(1024, float64)
     t = cuda.threadIdx.x
     for k in range(t, 1024, cuda.blockDim.x):
@@ -150,7 +150,7 @@ def shared_64_bits(x, index, out):
     out[t] = s[index[t]]
 
 
-def shared_32_bits(x, index, out):
+def shared_32_bits(x, index, out) -> None:
     s = cuda.shared.array(1024, float32)
     t = cuda.threadIdx.x
     for k in range(t, 1024, cuda.blockDim.x):
@@ -159,7 +159,7 @@ def shared_32_bits(x, index, out):
     out[t] = s[index[t]]
 
 
-def shared_16_bits(x, index, out):
+def shared_16_bits(x, index, out) -> None:
     s = cuda.shared.array(1024, int16)
     t = cuda.threadIdx.x
     for k in range(t, 1024, cuda.blockDim.x):
@@ -168,7 +168,7 @@ def shared_16_bits(x, index, out):
     out[t] = s[index[t]]
 
 
-def shared_64_bits_alternate(x, index, out):
+def shared_64_bits_alternate(x, index, out) -> None:
     s = cuda.shared.array(1024, float64)
     t = cuda.threadIdx.x
     for k in range(t, 1024, cuda.blockDim.x):
@@ -178,7 +178,7 @@ def shared_64_bits_alternate(x, index, out):
         out[t] = s[index[t]]
 
 
-def histogram(x, out):
+def histogram(x, out) -> None:
     i = cuda.grid(1)
     if i < x.size:
         cuda.atomic.add(out, x[i], 1)
@@ -270,7 +270,7 @@ def launches(lab):
     yield "histogram", histogram, 4, 100, (rng.integers(0, 40, 390), zeros(40, dtype=np.int32))
 
 
-def use(cuda_module):
+def use(cuda_module) -> None:
     """Makes the names that the kernels use."""
     import numba
 
@@ -279,7 +279,7 @@ def use(cuda_module):
     )
 
 
-def launch_on_the_gpu():
+def launch_on_the_gpu() -> None:
     """The process that ncu watches: each launch once, on device arrays."""
     from numba import cuda as numba_cuda
 
@@ -418,7 +418,7 @@ def table(ours, theirs):
     return lines, unexplained
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(".md"))
     parser.add_argument(

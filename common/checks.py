@@ -23,7 +23,7 @@ SHORT.maxtuple = SHORT.maxlist = SHORT.maxdict = SHORT.maxset = 12
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 120
 
 
-def agree(got, want, case, *, rtol=0.0, atol=0.0, mistakes=None):
+def agree(got, want, case, *, rtol=0.0, atol=0.0, mistakes=None) -> None:
     """Raises AssertionError unless got has want's type, shape, dtype and values.
 
     case: what was tried, as the student would type it. rtol, atol: |got - want| <= atol + rtol |want|, so without them
@@ -57,7 +57,7 @@ def show(value):
     return SHORT.repr(value)
 
 
-def _kind(array):
+def _kind(array) -> str:
     kind = "tensor" if _is_tensor(array) else "array"
     return f"{str(array.dtype).removeprefix('torch.')} {kind} of shape {tuple(array.shape)}"
 
@@ -105,7 +105,7 @@ def _sequence_difference(got, want, rtol, atol):
     return _first(got, want, range(len(want)), rtol, atol)
 
 
-def _first(got, want, keys, rtol, atol):
+def _first(got, want, keys, rtol, atol) -> str | None:
     for key in keys:
         difference = _difference(got[key], want[key], rtol, atol)
         if difference is not None:
@@ -113,7 +113,7 @@ def _first(got, want, keys, rtol, atol):
     return None
 
 
-def _number_difference(got, want, rtol, atol):
+def _number_difference(got, want, rtol, atol) -> str | None:
     whole = isinstance(want, (int, np.integer))
     accepted = (int,) if whole else (int, float)
     if isinstance(want, (complex, np.complexfloating)):
@@ -167,11 +167,11 @@ def _is_tensor(value):
     return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
-def _other_type(got, wanted, accepted):
+def _other_type(got, wanted, accepted) -> str:
     return "" if type(got) in accepted else f"{_a(got)}, not {wanted}"
 
 
-def _a(value):
+def _a(value) -> str:
     """A value's type with its article, "an int"; None, which a function without a return gives, is just that."""
     name = type(value).__name__
     return "None" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"

@@ -48,7 +48,7 @@ def memory_bytes():
     return machine if text == "max" else min(machine, int(text))
 
 
-def describe():
+def describe() -> str:
     """One line on this machine: cores, memory, GPU."""
     line = f"{cores()} cores ({cpu_name()}), {memory_bytes() / 1e9:.0f} GB of memory"
     if not has_gpu():
@@ -59,7 +59,7 @@ def describe():
     return f"{line}; {gpus} × {gpu.name}, {gpu.total_memory / 1e9:.0f} GB"
 
 
-def prepare_triton():
+def prepare_triton() -> None:
     """Has Triton interpret kernels where there is no GPU to compile them for. Call it before triton is imported."""
     if not importlib.util.find_spec("triton"):
         return  # there is none but for Linux; what else is in a lab runs without it

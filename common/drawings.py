@@ -168,7 +168,7 @@ def _last(places):
     return float(places.max()) if places.size else 0.0
 
 
-def _caption(view):
+def _caption(view) -> str:
     shape, strides, offset = view
     return f"shape {shape}\nstrides {strides}" + (f", offset {offset}" if offset else "")
 
@@ -192,7 +192,7 @@ def _canvas(width_in, height_in):
     return ax
 
 
-def _cells(ax, xs, ys, cell_in, colours, text):
+def _cells(ax, xs, ys, cell_in, colours, text) -> None:
     """Draws squares, each with its text in black or white, whichever can be read on its colour."""
     squares = [Rectangle((x, y), cell_in, cell_in) for x, y in zip(xs, ys, strict=True)]
     ax.add_collection(

@@ -16,12 +16,12 @@ MARKS = "osD^vP"  # one a series: on grey paper two colours are one
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def use_style():
+def use_style() -> None:
     """Applies the course's style to every figure that follows."""
     plt.style.use(STYLE)
 
 
-def ink(colour):
+def ink(colour) -> str:
     """The colour of text that can be read on this one: white or almost black."""
     return "white" if np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) < 0.48 else "#333333"
 
@@ -108,7 +108,7 @@ def roofline(attainable, points=None, *, title, ridge=None, intensities=(0.05, 5
     return ax
 
 
-def _number(ax, points):
+def _number(ax, points) -> None:
     """Puts each point's number on its dot or, where it would cover an earlier number, below, with a line to its dot."""
     ax.figure.draw_without_rendering()  # the layout decides what lies on what
     taken = []
@@ -205,7 +205,7 @@ def _line(x, predicted, log):
     return grid, [predicted(value) for value in grid.tolist()]
 
 
-def _scale(ax, name, is_log, unit):
+def _scale(ax, name, is_log, unit) -> None:
     """Makes the axis called "x" or "y" logarithmic where wanted, with ticks as people say them: 0.1, 20, 5 k, 10 µs."""
     axis = getattr(ax, f"{name}axis")
     if is_log:
@@ -231,7 +231,7 @@ def _fraction(value):
     return ("" if digits == "1" else f"{digits}·") + "10" + f"{int(power)}".translate(SUPERSCRIPTS)
 
 
-def _legend(ax, lines, dots, dots_are):
+def _legend(ax, lines, dots, dots_are) -> None:
     """One series: which mark is which. Several: their colours, and what lines and dots are."""
     if set(lines) | set(dots) == {""}:
         marks = [Line2D([], [], color="C0", label="predicted")]

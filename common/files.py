@@ -18,7 +18,7 @@ def whole(path):
         new.unlink(missing_ok=True)
 
 
-def replace(path, text):
+def replace(path, text) -> None:
     """Writes a file whole or not at all."""
     with whole(path) as new, open(new, "w", encoding="utf-8", errors="replace", newline="") as file:
         file.write(text)

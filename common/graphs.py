@@ -357,13 +357,13 @@ def _stretched(place, start, end, rise):
     return {i: (start + (end - start) * x / depth, y + rise) for i, (x, y) in place.items()}
 
 
-def _radius(row):
+def _radius(row) -> float:
     return (
         0.14 if row[0] == "sum_like" else 0.31
     )  # most of these only pass on what has its shape already
 
 
-def _edge(ax, route, start_radius, end_radius, color):
+def _edge(ax, route, start_radius, end_radius, color) -> None:
     """An arrow along a route of points, level where it passes one."""
     side = math.copysign(1, route[-1][0] - route[0][0])
     (x, y), (u, v) = route[0], route[-1]
@@ -374,7 +374,7 @@ def _edge(ax, route, start_radius, end_radius, color):
     _arrow(ax, points, color, linewidth=1.4, zorder=1.5 if color == DEAD else 2)
 
 
-def _kept_edge(ax, start, end, end_radius):
+def _kept_edge(ax, start, end, end_radius) -> None:
     """A thin arrow that comes down from the forward graph and arrives from the side, where no node can hide it."""
     (x, y), (u, v) = start, end
     side = math.copysign(math.sqrt(0.5), x - u)
@@ -387,7 +387,7 @@ def _kept_edge(ax, start, end, end_radius):
     _arrow(ax, points, KEPT, linewidth=0.9, zorder=1)
 
 
-def _arrow(ax, points, color, **style):
+def _arrow(ax, points, color, **style) -> None:
     from matplotlib.patches import FancyArrowPatch
     from matplotlib.path import Path
 
@@ -397,7 +397,7 @@ def _arrow(ax, points, color, **style):
     )
 
 
-def _node(ax, point, row, color, scale):
+def _node(ax, point, row, color, scale) -> None:
     """A circle with the operator's sign, filled where it is a leaf."""
     from matplotlib.patches import Circle
 
@@ -421,7 +421,7 @@ def _node(ax, point, row, color, scale):
     )
 
 
-def _texts(ax, point, radius, value, name, side, color, scale):
+def _texts(ax, point, radius, value, name, side, color, scale) -> None:
     """A node's value beneath it and its name on one side."""
     x, y = point
     if value:

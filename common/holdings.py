@@ -90,7 +90,7 @@ def draw(held, *, columns=3):
     return ax
 
 
-def _row(ax, left, y, p, pieces):
+def _row(ax, left, y, p, pieces) -> None:
     """One rank's chunks: all p of them in their order, a single one in its own place."""
     for place, bits in enumerate(pieces):
         parts = [divmod(bit, p) for bit in range(p * p) if bits >> bit & 1]  # (chunk, rank)

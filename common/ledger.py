@@ -16,22 +16,22 @@ WIDTH = 80  # characters: what a notebook shows without cutting
 PREFIXED_UNITS = ("s", "B", "B/s", "FLOP", "FLOP/s")  # shown as 12 µs, 3.35 TB/s
 
 
-def predict(name, value, unit):
+def predict(name, value, unit) -> None:
     """Writes down a prediction. The last one before the first measurement is the one that counts."""
     _add(name, "predicted", value, unit)
 
 
-def counted(name, value, unit):
+def counted(name, value, unit) -> None:
     """Writes down what was counted: exact, and the same on every machine."""
     _add(name, "counted", value, unit)
 
 
-def measured(name, value, unit):
+def measured(name, value, unit) -> None:
     """Writes down what was measured. The latest is shown; all are kept."""
     _add(name, "measured", value, unit)
 
 
-def constant(name, value, unit, source):
+def constant(name, value, unit, source) -> None:
     """Writes down a number to plan with (a bandwidth, a peak, a latency) and where it is from."""
     sheet = read()
     sheet["constants"][name] = {
@@ -127,7 +127,7 @@ def show(value, unit):
     return f"{value:,g} {unit}" if abs(value) < 1e6 else f"{EngFormatter()(value)} {unit}"
 
 
-def _add(name, kind, value, unit):
+def _add(name, kind, value, unit) -> None:
     value, sheet = _number(name, value), read()
     number = sheet["numbers"].setdefault(name, {"unit": unit, "entries": []})
     if number["unit"] != unit:
@@ -140,7 +140,7 @@ def _add(name, kind, value, unit):
     records.save(FILE, sheet)
 
 
-def _is_sheet(record):
+def _is_sheet(record) -> bool:
     try:
         for number in record["numbers"].values():
             show(

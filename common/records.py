@@ -39,7 +39,7 @@ def load(name, is_valid):
     return None
 
 
-def save(name, record):
+def save(name, record) -> None:
     """Writes the dict; if the folder can't be written, warns once and keeps it for this session."""
     path = folder() / name
     partial = path.with_name(f"{name}.{os.getpid()}")
@@ -60,7 +60,7 @@ def save(name, record):
             partial.unlink()
 
 
-def _put_aside(path):
+def _put_aside(path) -> str:
     """Renames the file to the first free name.unreadable-1, -2, ...; says what happened."""
     number = 1
     while (aside := path.with_name(f"{path.name}.unreadable-{number}")).exists():

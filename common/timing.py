@@ -29,7 +29,7 @@ class Measurement:
         low, high = np.percentile(self.times_s, [25, 75])
         return float(high - low)
 
-    def __str__(self):
+    def __str__(self) -> str:
         from matplotlib.ticker import EngFormatter
 
         seconds = EngFormatter("s", places=2)

@@ -50,7 +50,7 @@ def viewed(x, shape):
         return None
 
 
-def case(call, got, want):
+def case(call, got, want) -> str:
     """What `agree` calls the reading of a view: the call, the view that it gave, and PyTorch's.
 
     want: what PyTorch reads, one of STORAGE's tensors, or None.

@@ -17,11 +17,11 @@ def permuted_and_sliced():
     start = ipywidgets.IntSlider(value=0, min=0, max=2, description="start")
     step = ipywidgets.IntSlider(value=1, min=1, max=3, description="step")
 
-    def offer_orders(_=None):
+    def offer_orders(_=None) -> None:
         orders = list(itertools.permutations(range(len(shape.value))))
         order.options, order.value = [(str(o).replace(",)", ")"), o) for o in orders], orders[-1]
 
-    def draw(order, start, step):
+    def draw(order, start, step) -> None:
         import matplotlib.pyplot as plt
 
         drawings.permuted_and_sliced(shape.value, order, start, step)

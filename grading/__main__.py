@@ -26,7 +26,7 @@ class BadInput(Exception):
     """What the caller gave can't be used; the text says what was given and what is allowed."""
 
 
-def main(arguments=None):
+def main(arguments=None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.jobs < 1 or (options.seed or 0) < 0:
@@ -108,7 +108,7 @@ def _parser():
 # -------------------------------------------------------------------- one's own
 
 
-def grade_own(word, options):
+def grade_own(word, options) -> None:
     """Grades one notebook and shows an exercise a line."""
     path = Path(word)
     try:
@@ -160,7 +160,7 @@ def _jail(options):
 # --------------------------------------------------------------------- a class
 
 
-def grade_class(folder, options):
+def grade_class(folder, options) -> None:
     """Grades every submission of a folder and writes all that is made of it."""
     out = options.out
     if out is None:
@@ -253,7 +253,7 @@ def _graded(handed_in, kept, seeds, jail, options):
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("reading", total=len(handed_in))
 
-        def progress(done, of):
+        def progress(done, of) -> None:
             bar.update(task, description="grading", completed=done, total=of)
 
         try:
@@ -283,7 +283,7 @@ def _graded(handed_in, kept, seeds, jail, options):
             ) from None
 
 
-def _summarise(screen, graded, rows):
+def _summarise(screen, graded, rows) -> None:
     """The class at a glance: how the points fell, what was hard, which mistakes, who needs a look."""
     screen.print(report.distribution(rows))
     screen.print(
@@ -304,7 +304,7 @@ def _place(exercise):
     return [int(number) for number in exercise.split()[0].split(".")]
 
 
-def _look_for_similar(graded, out):
+def _look_for_similar(graded, out) -> None:
     try:
         pairs = similar.pairs(graded)
     except ImportError:
@@ -319,7 +319,7 @@ def _look_for_similar(graded, out):
     )
 
 
-def _ending(graded, counting, out):
+def _ending(graded, counting, out) -> str:
     students, before = (
         len({one.submission.student for one in counting}),
         sum(one.kept for one in graded),

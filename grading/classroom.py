@@ -272,7 +272,7 @@ def grade_on(scheduler, jobs, jail):
                 yield futures[future], None
 
 
-def _prove_apart(jail, hidden, names):
+def _prove_apart(jail, hidden, names) -> None:
     """Proves the jail in a process like those that will grade: this one needs neither PyTorch nor the signals."""
     with _pool(_prove, 1, names) as pool:
         try:
@@ -283,7 +283,7 @@ def _prove_apart(jail, hidden, names):
             ) from None
 
 
-def _prove(jail, hidden):
+def _prove(jail, hidden) -> None:
     from grading.proof import (
         prove,
     )  # and with it PyTorch, which the process of a class does without
@@ -305,7 +305,7 @@ def _pool(function, processes, names):
     )
 
 
-def _prepare(names):
+def _prepare(names) -> None:
     """Starts the process that the grading ones are forked from."""
     if "forkserver" in get_all_start_methods():
         forkserver.set_forkserver_preload(["grading.score", "jupytext", *modules(names, IN_GRADER)])
@@ -321,7 +321,7 @@ def _proved(jail):
     return tried.stderr.strip().splitlines()[-1].partition(": ")[2] if tried.returncode else ""
 
 
-def _begin(count, processes, names):
+def _begin(count, processes, names) -> None:
     """A grading process: it ends with the class's, keeps to a core with its workers, and is quiet."""
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (the checks' own warnings are not the instructor's)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -335,7 +335,7 @@ def _begin(count, processes, names):
         lab(name)
 
 
-def _end_with_parent():
+def _end_with_parent() -> None:
     parent_process().join()  # however it ends
     os._exit(1)
 

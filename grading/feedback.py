@@ -27,7 +27,7 @@ def template(name):
     return environment.get_template(name)
 
 
-def write_students(graded, folder):
+def write_students(graded, folder) -> None:
     """One page a student: exercise, points, message, their code where it failed, the mistake it looks like, the hint.
 
     graded: [classroom.Graded]. The pages need no server and nothing but themselves.
@@ -42,7 +42,7 @@ def write_students(graded, folder):
         replace(folder / f"{student}.html", page)
 
 
-def write_answers(graded, folder):
+def write_answers(graded, folder) -> None:
     """One page a lab that asks for prose: each question with what each student wrote."""
     for lab in {one.lab.name: one.lab for one in graded}.values():
         written = {one.submission.student: one.written for one in graded if one.lab is lab}
@@ -92,7 +92,7 @@ def _handed_in(submission):
     return when + (f", {_duration(submission.late_s)} late" if submission.late_s else "")
 
 
-def _duration(seconds):
+def _duration(seconds) -> str:
     hours, minutes = divmod(-(-seconds // 60), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 

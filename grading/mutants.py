@@ -89,7 +89,7 @@ def _dropped(solution):
                 )
 
 
-def _compiles(text):
+def _compiles(text) -> bool:
     try:
         compile(text, "<mutant>", "exec")
     except SyntaxError:
@@ -110,7 +110,7 @@ def survives(job):
     return result.status == "passed"
 
 
-def main(arguments=None):
+def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m grading.mutants", description=__doc__.splitlines()[0]
     )

@@ -14,7 +14,7 @@ from grading.jail.choice import TRIAL_S, JailError
 from grading.worker.client import ForkServer, WorkerEnded
 
 
-def prove(jail, hidden=()):
+def prove(jail, hidden=()) -> None:
     """Has a worker try to get out: to read, to write, to reach the network and the grader, to multiply.
 
     hidden: paths besides this project's that no worker may read: the submissions, the results. JailError names what worked.

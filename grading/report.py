@@ -194,7 +194,7 @@ def look_table(found):
     return table
 
 
-def write(all_rows, folder):
+def write(all_rows, folder) -> None:
     """results.json and results.csv, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     replace(folder / "results.json", json.dumps(all_rows, indent=1, ensure_ascii=False) + "\n")

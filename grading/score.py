@@ -7,6 +7,7 @@ import signal
 import threading
 import traceback
 import zlib
+from typing import Never
 
 import numpy as np
 import torch
@@ -91,7 +92,7 @@ def _compiled(source, filename):
     return compile(source, filename, "exec")
 
 
-def _name(cell, place):
+def _name(cell, place) -> str:
     return f"{'setup' if 'setup' in cell.tags else 'driver'} {place}"
 
 
@@ -218,7 +219,7 @@ def _alarm(seconds):
         yield
         return
 
-    def ring(*_):
+    def ring(*_) -> Never:
         raise CheckTimeout(f"the check was still busy with what came after {seconds:.0f} s")
 
     old = signal.signal(signal.SIGPROF, ring)

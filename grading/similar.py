@@ -59,7 +59,7 @@ def pairs(graded):
     )
 
 
-def write(found, folder):
+def write(found, folder) -> None:
     """The table as a page, with the lines side by side."""
     from grading.feedback import template
 

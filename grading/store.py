@@ -19,7 +19,7 @@ class Busy(Exception):
 class Store:
     """The folder of results, for one grader at a time. Its files are whole or not there, whenever the grader is ended."""
 
-    def __init__(self, folder, fresh=False):
+    def __init__(self, folder, fresh=False) -> None:
         self.folder, self.fresh = folder, fresh
         (folder / "graded").mkdir(parents=True, exist_ok=True)
         self._lock = open(folder / "graded" / ".lock", "w")  # noqa: SIM115  (held as long as this process lives)
@@ -45,7 +45,7 @@ class Store:
         except (OSError, ValueError, TypeError):
             return None
 
-    def put(self, key, results):
+    def put(self, key, results) -> None:
         """Keeps results."""
         text = json.dumps([dataclasses.asdict(result) for result in results], ensure_ascii=False)
         replace(self.folder / "graded" / f"{key}.json", text)

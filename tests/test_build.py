@@ -156,5 +156,5 @@ def test_where_checks_alone_changed_other_outputs_stay(folder, tmp_path, monkeyp
     build.build_solutions(folder=tmp_path)
     assert (
         "drawn on a GPU" not in path.read_text()
-        and "a GPU" != nbformat.read(path, as_version=4).metadata["executed_on"]
+        and nbformat.read(path, as_version=4).metadata["executed_on"] != "a GPU"
     )

@@ -2,6 +2,7 @@
 
 import ast
 from dataclasses import dataclass
+from typing import Never
 
 from common.kernels.errors import KernelError
 
@@ -22,12 +23,12 @@ class Source:
         index = number - self.first_line
         return lines[index].strip() if 0 <= index < len(lines) else ""
 
-    def where(self, number):
+    def where(self, number) -> str:
         """'window_average, line 7 (`x = [1, 2]`)'."""
         text = self.line(number)
         return f"{self.name}, line {number}" + (f" (`{text}`)" if text else "")
 
-    def refuse(self, node, sentence):
+    def refuse(self, node, sentence) -> Never:
         """Raise KernelError with this sentence about the line of this node."""
         raise KernelError(f"{self.where(getattr(node, 'lineno', self.first_line))}: {sentence}")
 

@@ -125,7 +125,7 @@ def _reduced(op, parts):
 SIGNATURE = ("name", "shape", "dtype", "op", "root")
 
 
-def disagreement(call, first, other):
+def disagreement(call, first, other) -> str | None:
     """A sentence on how two ranks differ about what the group's next collective is; None if they agree."""
     mine, theirs = call.operations[first], call.operations[other]
     for what in SIGNATURE:
@@ -147,5 +147,5 @@ def _told(operation, what):
     )
 
 
-def _ordinal(number):
+def _ordinal(number) -> str:
     return f"{number}{'th' if number % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

@@ -22,7 +22,7 @@ class Stopped(BaseException):
 class Conductor:
     """Runs the ranks of a network until all have returned, or one fails, or none can go on."""
 
-    def __init__(self, network, *, one_at_a_time=True, seed=None):
+    def __init__(self, network, *, one_at_a_time=True, seed=None) -> None:
         self.network, self.one_at_a_time = network, one_at_a_time
         self.random = None if seed is None else random.Random(seed)
         self.lock = threading.RLock()
@@ -37,12 +37,12 @@ class Conductor:
 
     # ------------------------------------------------------------------ from outside
 
-    def start(self):
+    def start(self) -> None:
         """Lets the ranks' threads, which wait in `begin`, go."""
         with self.lock:
             self._go_on()
 
-    def stop(self, problem):
+    def stop(self, problem) -> None:
         """Ends the run: every rank's thread gets Stopped at its next call."""
         with self.lock:
             if not self.over.is_set():
@@ -54,7 +54,7 @@ class Conductor:
 
     # ------------------------------------------------------------------ from a rank's thread
 
-    def begin(self, rank):
+    def begin(self, rank) -> None:
         """Returns when it is this rank's turn to start."""
         self._take(rank)
 
@@ -89,7 +89,7 @@ class Conductor:
             self.awaited[rank] = ()
             return self.network.collect(rank, time_s, numbers)
 
-    def race(self, rank, text):
+    def race(self, rank, text) -> None:
         """Ends the run: this rank changed a tensor that was on its way."""
         with self.lock:
             self._check_over()
@@ -109,7 +109,7 @@ class Conductor:
             self.awaited[rank] = ()
             return self.network.done_at(rank, time_s, number)
 
-    def finish(self, rank, time_s=0.0, failure=None):
+    def finish(self, rank, time_s=0.0, failure=None) -> None:
         """The rank has returned, or failed."""
         with self.lock:
             if failure is not None:
@@ -119,15 +119,15 @@ class Conductor:
 
     # ------------------------------------------------------------------ turns
 
-    def _take(self, rank):
+    def _take(self, rank) -> None:
         self.batons[rank].acquire()
         self._check_over()
 
-    def _check_over(self):
+    def _check_over(self) -> None:
         if self.problem is not None:
             raise Stopped
 
-    def _go_on(self):
+    def _go_on(self) -> None:
         """Hands out turns after a rank has stopped running; looks for what ends the run when none is left to hand out."""
         while not self.over.is_set():
             running = RUNNING in self.state

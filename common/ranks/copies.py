@@ -14,7 +14,7 @@ from cloudpickle import cloudpickle
 class Copies(pickle.Unpickler):
     """For a rank: all classes are new. originals: {new class: the one in this process that it is a copy of}."""
 
-    def __init__(self, packed):
+    def __init__(self, packed) -> None:
         super().__init__(io.BytesIO(packed))
         self.originals = {}
 
@@ -33,7 +33,7 @@ class Copies(pickle.Unpickler):
 class Returns(pickle.Unpickler):
     """For the notebook: its own classes are found, and stay as they are."""
 
-    def __init__(self, packed):
+    def __init__(self, packed) -> None:
         super().__init__(io.BytesIO(packed))
         self.known = set()
 

@@ -68,7 +68,7 @@ def _wants(network, request):
     return peers, f"for a message{tag} from {_peer(request.peer)}"
 
 
-def _peer(peer):
+def _peer(peer) -> str:
     return "any rank" if peer is None else f"rank {peer}"
 
 

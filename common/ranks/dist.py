@@ -64,7 +64,7 @@ class GroupMember:
 class P2POp:
     """One entry of batch_isend_irecv: P2POp(dist.isend, tensor, peer)."""
 
-    def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
+    def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None) -> None:
         self.kind = getattr(op, "__name__", "")
         if self.kind not in ("isend", "irecv"):
             raise ValueError(f"op: {op!r}; it is dist.isend or dist.irecv")
@@ -81,11 +81,11 @@ class P2POp:
 class Work:
     """The handle of what goes on in the background: wait() for it before its tensor is used."""
 
-    def __init__(self, dist, number, what, place, sent=(), write=None):
+    def __init__(self, dist, number, what, place, sent=(), write=None) -> None:
         self._dist, self._number, self._what, self._place = dist, number, what, place
         self._sent, self._write, self._over = sent, write, False
 
-    def wait(self, timeout=None):
+    def wait(self, timeout=None) -> bool:
         """Blocks until it is done; then the tensor may be used. Returns True."""
         _wait(self._dist, [self])
         return True
@@ -97,7 +97,7 @@ class Work:
         with self._dist._recorder.pause():
             return self._dist._link.test(self._dist._tick(), self._number)
 
-    def _finish(self, value):
+    def _finish(self, value) -> None:
         if self._over:
             return
         self._over = True
@@ -112,7 +112,7 @@ class Work:
         self._sent, self._write = (), None
 
 
-def _wait(dist, works):
+def _wait(dist, works) -> None:
     """Waits for several handles at once."""
     waited = [work for work in works if not work._over]
     values = dist._wait([work._number for work in waited])
@@ -126,7 +126,7 @@ class Dist:
 
     ReduceOp, P2POp, GroupMember, group = ReduceOp, P2POp, GroupMember, GroupMember
 
-    def __init__(self, rank, world_size, link, recorder, only=None, carries=True):
+    def __init__(self, rank, world_size, link, recorder, only=None, carries=True) -> None:
         self._carries = carries  # else it only describes what is called
         self._rank, self._world_size, self._link, self._recorder = rank, world_size, link, recorder
         self._only = None if only is None else ALWAYS | set(only)
@@ -137,7 +137,7 @@ class Dist:
             self._insist_on(name)
         return object.__getattribute__(self, name)
 
-    def _insist_on(self, name):
+    def _insist_on(self, name) -> None:
         if self._only is not None and name not in self._only:
             raise AttributeError(
                 f"this dist has no {name}: it has only {', '.join(sorted(self._only - ALWAYS))}"
@@ -145,15 +145,15 @@ class Dist:
 
     # ------------------------------------------------------------------ who is there
 
-    def is_available(self):
+    def is_available(self) -> bool:
         """True."""
         return True
 
-    def is_initialized(self):
+    def is_initialized(self) -> bool:
         """True."""
         return True
 
-    def get_backend(self, group=None):
+    def get_backend(self, group=None) -> str:
         """The name of what carries the messages."""
         return "simulated"
 
@@ -197,7 +197,7 @@ class Dist:
 
     # ------------------------------------------------------------------ messages
 
-    def send(self, tensor, dst=None, group=None, tag=0, group_dst=None):
+    def send(self, tensor, dst=None, group=None, tag=0, group_dst=None) -> None:
         """Sends the tensor; returns when its receiver has it."""
         self._message("send", tensor, dst, group, tag, group_dst).wait()
 
@@ -482,7 +482,7 @@ def _whole(what, number):
         raise TypeError(f"{what} {number!r}; it is a whole number") from None
 
 
-def _insist(what, tensor):
+def _insist(what, tensor) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{what}: a {type(tensor).__name__} where a tensor belongs")
     if tensor.layout is not torch.strided:
@@ -554,7 +554,7 @@ def _checked_parts(what, name, parts, group, root, me, tensor):
     return list(parts)
 
 
-def _checked_outputs(what, out, group, tensor):
+def _checked_outputs(what, out, group, tensor) -> None:
     if len(out) != group.size():
         raise ValueError(f"{what}: a list of {len(out)} tensors for {group.size()} ranks")
     if tensor is not None and any(
@@ -565,7 +565,7 @@ def _checked_outputs(what, out, group, tensor):
         )
 
 
-def _write(out, value):
+def _write(out, value) -> None:
     """Puts a collective's result where the caller wants it."""
     if value is None or out is None:
         return

@@ -58,7 +58,7 @@ def _kind(span):
     return re.sub(r"[\d.,: ]+$", "", span.name) or "compute"
 
 
-def _compute(ax, trace, colours, place, height):
+def _compute(ax, trace, colours, place, height) -> None:
     """A trace's computation as bars around this place of each rank's row."""
     for rank in range(trace.world_size):
         for kind, colour in colours.items():
@@ -77,7 +77,7 @@ def _compute(ax, trace, colours, place, height):
             )
 
 
-def _messages(ax, trace, top, bottom, thick):
+def _messages(ax, trace, top, bottom, thick) -> None:
     """A trace's sends as bars from this place of each row down, its receives from that one up."""
     for rank in range(trace.world_size):
         for side, place, colour in (("src", top, SEND), ("dst", bottom - thick, RECEIVE)):
@@ -96,7 +96,7 @@ def _messages(ax, trace, top, bottom, thick):
             )
 
 
-def _labels(ax, trace, colours, end_s):
+def _labels(ax, trace, colours, end_s) -> None:
     """The names of computations within their bars, for the kinds that have room for them."""
     points_a_second = ax.get_position().width * ax.figure.get_figwidth() * 72 / end_s
     for kind in set(map(_kind, trace.compute)):
@@ -115,7 +115,7 @@ def _labels(ax, trace, colours, end_s):
             )
 
 
-def _line(ax, predicted, colours):
+def _line(ax, predicted, colours) -> None:
     """What was predicted, as a line below each row."""
     for rank in range(predicted.world_size):
         ax.barh(rank + PREDICTED, predicted.time_s, 0.1, color=IDLE, zorder=1)
@@ -125,7 +125,7 @@ def _line(ax, predicted, colours):
         _messages(ax, predicted, PREDICTED - 0.06, PREDICTED + 0.06, 0.06)
 
 
-def _arrows(ax, trace):
+def _arrows(ax, trace) -> None:
     for message in trace.messages:
         ax.annotate(
             "",
@@ -143,7 +143,7 @@ def _arrows(ax, trace):
         )
 
 
-def _legend(ax, colours, trace, predicted):
+def _legend(ax, colours, trace, predicted) -> None:
     marks = [Patch(color=colour, label=kind) for kind, colour in colours.items()]
     visible = any(
         message.end_s - message.start_s > 1e-3 * trace.time_s for message in trace.messages

@@ -87,7 +87,7 @@ class Call:
 class Network:
     """p ports, and the messages between them. Its caller sees to it that one thread at a time is in it."""
 
-    def __init__(self, world_size, alpha_s, beta_s_per_byte):
+    def __init__(self, world_size, alpha_s, beta_s_per_byte) -> None:
         self.world_size = world_size
         self.alpha_s = _matrix("alpha_s", alpha_s, world_size)
         self.beta_s_per_byte = _matrix("beta_s_per_byte", beta_s_per_byte, world_size)
@@ -121,7 +121,7 @@ class Network:
         self.time_s[rank] = time_s
         return [self._post(rank, time_s, operation) for operation in operations]
 
-    def poll(self, rank, time_s):
+    def poll(self, rank, time_s) -> None:
         """The rank's clock has come to this time."""
         self.post(rank, time_s, ())
 
@@ -173,7 +173,7 @@ class Network:
 
     # ------------------------------------------------------------------ what the machine asks when all ranks are blocked
 
-    def step(self, before_s=math.inf):
+    def step(self, before_s=math.inf) -> bool:
         """Commits the message that can start first, and before this time; False if none can."""
         best = min(self._candidates(), key=lambda candidate: candidate[0], default=None)
         if best is None or best[0][0] >= before_s:
@@ -223,7 +223,7 @@ class Network:
         self.orders[rank] += 1
         return self.orders[rank]
 
-    def _queue(self, kind, peer, channel, tag, side):
+    def _queue(self, kind, peer, channel, tag, side) -> None:
         if kind == "send":
             self.sends[side.rank, peer, channel, tag].append(side)
         elif peer is None:
@@ -246,7 +246,7 @@ class Network:
             start_s = max(ready_s, self.out_free_s[src], self.in_free_s[dst])
             yield (start_s, ready_s, sends[0].order, receives[0].order, src, dst), key, receives
 
-    def _commit(self, start_s, key, send, receive):
+    def _commit(self, start_s, key, send, receive) -> None:
         src, dst, channel, tag = key
         if send.form and send.form != receive.form or send.bytes != receive.bytes:
             self.problems.append(_size_mismatch(send, receive))
@@ -278,12 +278,12 @@ class Network:
             receive.request.peer = src
 
     @staticmethod
-    def _done(request, end_s, depth, value):
+    def _done(request, end_s, depth, value) -> None:
         request.done, request.end_s, request.depth, request.value = True, end_s, depth, value
 
     # ------------------------------------------------------------------ collectives
 
-    def _call(self, rank, time_s, operation, request):
+    def _call(self, rank, time_s, operation, request) -> None:
         group = operation["group"]
         if rank not in self.groups[group]:
             raise ValueError(f"rank {rank} is not in the group {self.groups[group]}")
@@ -310,13 +310,13 @@ class Network:
         if len(queue) == 1:
             self._go_on(agent)
 
-    def _advance(self, agent, end_s, depth):
+    def _advance(self, agent, end_s, depth) -> None:
         agent.pending -= 1
         agent.time_s, agent.depth = max(agent.time_s, end_s), max(agent.depth, depth)
         if not agent.pending:
             self._go_on(agent)
 
-    def _go_on(self, agent):
+    def _go_on(self, agent) -> None:
         """Posts the agent's next round of messages, or ends its collective."""
         request, call = agent.request, agent.collective
         for exchange in agent.plan:

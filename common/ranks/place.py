@@ -26,12 +26,12 @@ def place(frame):
     return line, linecache.getline(name, line, frame.f_globals).strip()
 
 
-def in_words(line, text):
+def in_words(line, text) -> str:
     """A place in words."""
     return f"line {line}: {text}" if text else f"line {line}"
 
 
-def _theirs(name):
+def _theirs(name) -> bool:
     return not (
         name.startswith(OURS)
         or "/torch/" in name

@@ -26,7 +26,7 @@ from common.ranks.stopwatch import CudaStopwatch, Stopwatch
 KILL_ON_PARENT_DEATH = 1  # PR_SET_PDEATHSIG
 
 
-def main(rank, connection, job):
+def main(rank, connection, job) -> None:
     """The life of a rank's process. connection: to the one that started it; job: see processes.run."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
@@ -56,7 +56,7 @@ def main(rank, connection, job):
     report.until_told_to_end()
 
 
-def join(rank, world_size, backend, timeout_s, **where):
+def join(rank, world_size, backend, timeout_s, **where) -> None:
     """Starts torch.distributed on this process."""
     if sys.platform in ("linux", "darwin") and "init_method" in where:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", {"linux": "lo", "darwin": "lo0"}[sys.platform])
@@ -137,7 +137,7 @@ def failure(error):
 class Reporter:
     """The way to the process that started this one: told anything, asked where this one is."""
 
-    def __init__(self, connection):
+    def __init__(self, connection) -> None:
         self.connection, self.lock = connection, threading.Lock()
         self.main = threading.main_thread().ident
         self.thread = threading.Thread(target=self._listen, daemon=True)
@@ -147,11 +147,11 @@ class Reporter:
         with self.lock:
             self.connection.send(told)
 
-    def until_told_to_end(self):
+    def until_told_to_end(self) -> None:
         """Stays, so that the others' connections do: what they then see broken is their own."""
         self.thread.join()
 
-    def _listen(self):
+    def _listen(self) -> None:
         try:
             while self.connection.recv() == "where":
                 self("where", self._where())
@@ -159,7 +159,7 @@ class Reporter:
             pass
         os._exit(0)
 
-    def _where(self):
+    def _where(self) -> str:
         frame = outer(sys._current_frames()[self.main])
         return (
             "has not begun or has returned" if frame is None else f"is in {in_words(*place(frame))}"
@@ -169,7 +169,7 @@ class Reporter:
 class Lines(io.TextIOBase):
     """A standard output whose lines go to the process that started this one."""
 
-    def __init__(self, report):
+    def __init__(self, report) -> None:
         self.report, self.rest, self.lock = report, "", threading.Lock()
 
     def write(self, text):
@@ -180,7 +180,7 @@ class Lines(io.TextIOBase):
                 self.report("output", line)
         return len(text)
 
-    def flush(self):
+    def flush(self) -> None:
         """Sends the line that has been begun."""
         with self.lock:
             if self.rest:

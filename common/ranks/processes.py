@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import types
+from typing import Never
 
 import cloudpickle
 import torch
@@ -111,14 +112,14 @@ def _sources():
 class RankTraceback(Exception):
     """The traceback of a rank, as text: the cause of what is raised here."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.args[0]
 
 
 class Watch:
     """What the ranks of one run tell, until all are done or one has failed."""
 
-    def __init__(self, ranks, timeout_s):
+    def __init__(self, ranks, timeout_s) -> None:
         self.children = [child for child, _ in ranks]
         self.connections = [connection for _, connection in ranks]
         self.timeout_s = timeout_s
@@ -141,7 +142,7 @@ class Watch:
                 raise RankFailed(f"not over after {limit_s:g} s:{self._places()}")
         return [Returns(self.done[rank]).load() for rank in range(len(self.children))]
 
-    def _listen(self, deadline, until_silence=False):
+    def _listen(self, deadline, until_silence=False) -> None:
         """Takes what the ranks tell; returns after the first message, or at the deadline."""
         while True:
             waited_for = [
@@ -161,7 +162,7 @@ class Watch:
             if not heard or not until_silence:
                 return
 
-    def _take(self, rank, kind, *content):
+    def _take(self, rank, kind, *content) -> None:
         if kind == "output":
             print(f"[rank {rank}] {content[0]}")
         elif kind == "done":
@@ -173,7 +174,7 @@ class Watch:
         else:
             self.places[rank] = content[0]
 
-    def _fail(self):
+    def _fail(self) -> Never:
         """Raises for the rank that ended by itself, if one did: the others then only saw it go; else for the first to fail."""
         __tracebackhide__ = True
         if self.gone:
@@ -208,7 +209,7 @@ class Watch:
         return "".join(f"\n  rank {rank} {place}" for rank, place in enumerate(told))
 
 
-def _ending(code):
+def _ending(code) -> str:
     return f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
 
 

@@ -30,7 +30,7 @@ RENAMED = {
 class Notes:
     """The link of a Dist that carries nothing: it keeps what was called, with the time."""
 
-    def __init__(self, clock):
+    def __init__(self, clock) -> None:
         self.clock, self.events, self.count, self.groups = clock, [], 0, 0
 
     def post(self, _, operations):
@@ -40,7 +40,7 @@ class Notes:
         self.events.append(("post", self.clock.mark(), operations))
         return numbers
 
-    def waited(self, numbers):
+    def waited(self, numbers) -> None:
         """These operations are over."""
         self.events.append(("wait", self.clock.mark(), numbers))
 
@@ -58,10 +58,10 @@ class Notes:
 class Handle:
     """torch.distributed's handle; when its wait() is over is noted."""
 
-    def __init__(self, work, numbers, notes):
+    def __init__(self, work, numbers, notes) -> None:
         self._work, self._numbers, self._notes = work, numbers, notes
 
-    def wait(self, *args, **kwargs):
+    def wait(self, *args, **kwargs) -> bool:
         """As torch.distributed's."""
         if self._numbers:  # gloo would wait a second time for ever
             self._work.wait(*args, **kwargs)
@@ -78,7 +78,7 @@ class Real:
 
     P2POp = P2POp
 
-    def __init__(self, rank, world_size, clock, only=None):
+    def __init__(self, rank, world_size, clock, only=None) -> None:
         self._notes, self._groups = Notes(clock), {}
         self._like = Dist(
             rank, world_size, self._notes, clock, carries=False
@@ -188,10 +188,10 @@ class Real:
 class Packed:
     """The handle of an all_to_all whose tensors cross as one."""
 
-    def __init__(self, work, received, tensors):
+    def __init__(self, work, received, tensors) -> None:
         self._work, self._received, self._tensors = work, received, tensors
 
-    def wait(self, *args, **kwargs):
+    def wait(self, *args, **kwargs) -> bool:
         """As torch.distributed's."""
         self._work.wait(*args, **kwargs)
         for tensor, piece in zip(

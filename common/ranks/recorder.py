@@ -19,7 +19,7 @@ def current():
     return getattr(_of_thread, "recorder", None) or _of_process
 
 
-def compute(seconds, name=None):
+def compute(seconds, name=None) -> None:
     """Takes this much time of the rank, as computation: virtual time if it is simulated, a sleep on real processes.
 
     name: what the timeline calls it; that of the enclosing `span` if None. Outside of a run it does nothing.
@@ -50,7 +50,7 @@ def span(name):
 class Recorder(TorchDispatchMode):
     """Sees each operation of PyTorch on its rank: its FLOPs move the clock, its results are live until they are freed."""
 
-    def __init__(self, flops_per_s=None, live_bytes=True):
+    def __init__(self, flops_per_s=None, live_bytes=True) -> None:
         super().__init__()
         self.flops_per_s, self.counts_live = flops_per_s, live_bytes
         self.clock_s, self.names = 0.0, []
@@ -67,7 +67,7 @@ class Recorder(TorchDispatchMode):
         """Now, as `report` reads it."""
         return self.now_s()
 
-    def compute(self, seconds, name=None):
+    def compute(self, seconds, name=None) -> None:
         """Moves the clock over a piece of computation; pieces of one name that follow each other are one."""
         name = name if name is not None else self.names[-1] if self.names else ""
         start_s, self.clock_s = self.clock_s, self.clock_s + seconds
@@ -101,7 +101,7 @@ class Recorder(TorchDispatchMode):
             self.closed = self.paused = True
             _of_thread.recorder = None
 
-    def hold(self, values):
+    def hold(self, values) -> None:
         """Counts the tensors among these values, and those of modules, as live."""
         for leaf in tree_leaves(values):
             if isinstance(leaf, torch.nn.Module):
@@ -111,7 +111,7 @@ class Recorder(TorchDispatchMode):
             for tensor in tensors:
                 self._hold(tensor)
 
-    def look(self):
+    def look(self) -> None:
         """Takes note of storages that were resized, which no operation of PyTorch's tells."""
         for key, (reference, count) in list(self.live.items()) if self.counts_live else ():
             storage = reference()
@@ -123,7 +123,7 @@ class Recorder(TorchDispatchMode):
         return {"compute": self.computed, "spans": self.spans, "live_bytes": self.points}
 
     @classmethod
-    def _should_skip_dynamo(cls):
+    def _should_skip_dynamo(cls) -> bool:
         """No: PyTorch would import its compiler for this."""
         return False
 
@@ -143,13 +143,13 @@ class Recorder(TorchDispatchMode):
                         self._hold(value)
         return out
 
-    def _count_flops(self, function, args, kwargs, out):
+    def _count_flops(self, function, args, kwargs, out) -> None:
         from torch.utils.flop_counter import flop_registry
 
         if count := flop_registry.get(function._overloadpacket):
             self.compute(count(*args, **kwargs, out_val=out) / self.flops_per_s)
 
-    def _hold(self, tensor):
+    def _hold(self, tensor) -> None:
         if (
             not self.counts_live
             or type(tensor) not in (torch.Tensor, torch.nn.Parameter)
@@ -164,17 +164,17 @@ class Recorder(TorchDispatchMode):
         elif known[1] != count:
             self._change(key, known[0], count)
 
-    def _change(self, key, reference, count):
+    def _change(self, key, reference, count) -> None:
         self.total += count - (self.live[key][1] if key in self.live else 0)
         self.live[key] = reference, count
         self._note()
 
-    def _free(self, key):
+    def _free(self, key) -> None:
         if not self.closed and key in self.live:
             self.total -= self.live.pop(key)[1]
             self._note()
 
-    def _note(self):
+    def _note(self) -> None:
         now_s, points = self.now_s(), self.points
         if (
             len(points) > 1 and points[-2][0] == points[-1][0] == now_s

@@ -11,7 +11,7 @@ from common.ranks.recorder import Recorder
 class Link:
     """The grader's conductor, asked over the wire. ask(what, *args) returns its answer."""
 
-    def __init__(self, ask):
+    def __init__(self, ask) -> None:
         self.ask = ask
 
     def post(self, time_s, operations):
@@ -26,7 +26,7 @@ class Link:
         """Whether this request is done at this time."""
         return self.ask("test", time_s, number)
 
-    def race(self, text):
+    def race(self, text) -> None:
         """Ends the run: a tensor was changed on its way."""
         self.ask("race", text)
 

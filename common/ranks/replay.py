@@ -12,14 +12,14 @@ from common.ranks.trace import Trace
 class Replay(Network):
     """A network without payloads, whose requests know when they began and were over."""
 
-    def __init__(self, world_size):
+    def __init__(self, world_size) -> None:
         super().__init__(world_size, 1.0, 0.0)
         self.sides = []  # of each message: the sender's and the receiver's request
 
-    def _result(self, call, rank):
+    def _result(self, call, rank) -> None:
         return None
 
-    def _commit(self, start_s, key, send, receive):
+    def _commit(self, start_s, key, send, receive) -> None:
         self.sides.append((send.request, receive.request))
         super()._commit(start_s, key, send, receive)
 

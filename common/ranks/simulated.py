@@ -24,11 +24,11 @@ from common.ranks.trace import Trace
 class Link:
     """The conductor as one rank reaches it."""
 
-    def __init__(self, conductor, rank):
+    def __init__(self, conductor, rank) -> None:
         self.conductor, self.rank = conductor, rank
         self.state = None  # of PyTorch's generator, which all threads share, while others run
 
-    def begin(self):
+    def begin(self) -> None:
         """Returns when it is this rank's turn to start."""
         self.conductor.begin(self.rank)
         torch.manual_seed(0)  # as each process of a real run begins
@@ -47,7 +47,7 @@ class Link:
         with self._generator_kept():
             return self.conductor.test(self.rank, time_s, number)
 
-    def race(self, text):
+    def race(self, text) -> None:
         """Ends the run: a tensor was changed on its way."""
         self.conductor.race(self.rank, text)
 
@@ -69,7 +69,7 @@ class Link:
 class Rank(threading.Thread):
     """One rank: calls the function with its own copies of everything, as a process would."""
 
-    def __init__(self, rank, world_size, conductor, packed, options):
+    def __init__(self, rank, world_size, conductor, packed, options) -> None:
         super().__init__(name=f"rank {rank}", daemon=True)
         self.rank, self.world_size, self.conductor, self.packed, self.options = (
             rank,
@@ -81,7 +81,7 @@ class Rank(threading.Thread):
         self.recorder = Recorder(options["flops_per_s"], options["live_bytes"])
         self.value = None
 
-    def run(self):
+    def run(self) -> None:
         __tracebackhide__ = True
         link, copies, failure = Link(self.conductor, self.rank), Copies(self.packed), None
         try:
@@ -100,7 +100,7 @@ class Rank(threading.Thread):
 class ByRank(io.TextIOBase):
     """A standard output that says which rank a line is from."""
 
-    def __init__(self, stream):
+    def __init__(self, stream) -> None:
         self.stream, self.rests = stream, {}
 
     def write(self, text):
@@ -113,11 +113,11 @@ class ByRank(io.TextIOBase):
             self.stream.write(f"[rank {thread.rank}] {line}\n")
         return len(text)
 
-    def flush(self):
+    def flush(self) -> None:
         """Nothing: a line that has been begun waits for its end."""
         self.stream.flush()
 
-    def end(self):
+    def end(self) -> None:
         """Writes the lines that have no end, by rank."""
         for thread, rest in sorted(self.rests.items(), key=lambda item: item[0].rank):
             if rest:
@@ -188,7 +188,7 @@ def _quiet():
             gc.enable()
 
 
-def _end(ranks):
+def _end(ranks) -> None:
     """Ends the threads; one that is still busy gets Stopped where it is."""
     for patience_s in (0.2, 1.0, 1.0, 1.0):
         deadline = time.monotonic() + patience_s

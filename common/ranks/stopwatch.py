@@ -13,11 +13,11 @@ from common.ranks.recorder import Recorder
 class Stopwatch(Recorder):
     """The Recorder of a process."""
 
-    def __init__(self, live_bytes=False):
+    def __init__(self, live_bytes=False) -> None:
         super().__init__(None, live_bytes)
         self.started_s = time.time()
 
-    def start(self, started_s):
+    def start(self, started_s) -> None:
         """Counts from started_s, on time.time's clock, which the processes of a host share."""
         self.started_s = started_s
 
@@ -33,7 +33,7 @@ class Stopwatch(Recorder):
         """Seconds from the start to a mark."""
         return mark
 
-    def compute(self, seconds, name=None):
+    def compute(self, seconds, name=None) -> None:
         """Takes this long."""
         start = self.mark()
         self.sleep(seconds)
@@ -41,7 +41,7 @@ class Stopwatch(Recorder):
             (name if name is not None else self.names[-1] if self.names else "", start, self.mark())
         )
 
-    def sleep(self, seconds):
+    def sleep(self, seconds) -> None:
         """Keeps what computes busy."""
         time.sleep(seconds)
 
@@ -66,7 +66,7 @@ class Stopwatch(Recorder):
 class CudaStopwatch(Stopwatch):
     """The Recorder of a process with a GPU: times are those at which the GPU's stream comes to a point."""
 
-    def start(self, started_s):
+    def start(self, started_s) -> None:
         """Counts from now, with the GPU idle; started_s is the same instant on the host."""
         torch.cuda.synchronize()
         super().start(started_s)
@@ -85,7 +85,7 @@ class CudaStopwatch(Stopwatch):
         """Seconds from the start until the stream came to a mark."""
         return self.late_s + 1e-3 * self.zero.elapsed_time(mark)
 
-    def sleep(self, seconds):
+    def sleep(self, seconds) -> None:
         """Keeps the GPU busy."""
         torch.cuda._sleep(int(seconds * cycles_per_s()))
 

@@ -144,7 +144,7 @@ class Trace:
             counts[message.src] += message.bytes * within_s / length_s if length_s else 0.0
         return counts
 
-    def add_reports(self, reports):
+    def add_reports(self, reports) -> None:
         """Adds what each rank noted about itself, by rank: {"compute", "spans", "live_bytes"}."""
         for rank, report in enumerate(reports):
             self.compute += [Span(rank, *each) for each in report["compute"]]

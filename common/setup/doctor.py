@@ -198,7 +198,7 @@ def diagnose(facts):
     return [diagnosis for diagnosis in (function(facts) for function in DIAGNOSES) if diagnosis]
 
 
-def pip(facts):
+def pip(facts) -> str:
     return f"{facts.interpreter} -m pip install"
 
 
@@ -314,7 +314,7 @@ def main():
     return int(needed > 0)
 
 
-def print_table(title, rows):
+def print_table(title, rows) -> None:
     try:
         from rich import box
         from rich.console import Console

@@ -15,7 +15,7 @@ SETTINGS = (
 )  # no news, no look for updates: nothing covers a lab
 
 
-def main(arguments=None):
+def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(prog="python -m common.setup.jupyter", description=__doc__)
     parser.add_argument("lab", help="number or name of the lab")
     parser.add_argument("--port", default="8888")

@@ -137,7 +137,7 @@ class Calls(Expressions):
             self.refuse(node, "len is for arrays")
         return self.lengths(value)[0]
 
-    def _call_range(self, node):
+    def _call_range(self, node) -> None:
         self.refuse(node, "range belongs into `for name in range(...)`")
 
     def _call_int(self, node):
@@ -315,7 +315,7 @@ class Calls(Expressions):
         self.suspend(node, "syncwarp", self._mask(node, *mask) if mask else str(2**32 - 1))
         return Value(None, ())
 
-    def _mask(self, node, mask):
+    def _mask(self, node, mask) -> str:
         return f"{self.whole(node, mask, 'the mask of lanes')} & 4294967295"
 
     def _exchange(self, node, name, mask, value, kind, *codes):

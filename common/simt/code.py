@@ -17,10 +17,10 @@ class Slot(list):
 class Writer:
     """Writes one function of the simulated program."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.block, self.line, self.names, self.depth = Block(), 0, 0, 0
 
-    def emit(self, text):
+    def emit(self, text) -> None:
         self.block.append((text, self.line))
 
     def slot(self):

@@ -33,7 +33,7 @@ KINDS = {"load": READ, "store": WRITE, "atomic": ATOMIC}
 class Paths(dict):
     """A number for each vector of iteration numbers: paths[7][2] is iteration 2 of a loop entered on path 7."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.count = 1
 
     def __missing__(self, path):
@@ -44,7 +44,7 @@ class Paths(dict):
 class Iterations(dict):
     """The paths of the iterations of loops that were entered on one path."""
 
-    def __init__(self, paths):
+    def __init__(self, paths) -> None:
         self.paths = paths
 
     def __missing__(self, iteration):
@@ -76,7 +76,7 @@ Accesses = namedtuple(
 class Marked(array):
     """A log of atomic updates, of a kernel with fences: it calls `mark` at each entry, before or after it is made."""
 
-    def append(self, number):
+    def append(self, number) -> None:
         if self.before:
             self.mark()
         super().append(number)
@@ -87,7 +87,7 @@ class Marked(array):
 class Recorder:
     """The logs of one launch, and what has been counted from them so far."""
 
-    def __init__(self, program, traced_block=0):
+    def __init__(self, program, traced_block=0) -> None:
         self.program, self.paths, self.traced_block = program, Paths(), traced_block
         self.warps = -(-(program.block[0] * program.block[1] * program.block[2]) // WARP)
         self.keys, self.places = (
@@ -128,28 +128,28 @@ class Recorder:
 
     # --- told by the schedule
 
-    def _mark(self):
+    def _mark(self) -> None:
         self.marks.append((self.epoch, self.phase))
         self.ends.append([len(self.keys[number]) for number in self.logging])
 
-    def end_of_phase(self):
+    def end_of_phase(self) -> None:
         """The lanes of a warp have waited for each other."""
         self._mark()
         self.phase += 1
 
-    def end_of_epoch(self):
+    def end_of_epoch(self) -> None:
         """The threads of a block have waited for each other."""
         self.end_of_phase()
         self.epoch += 1
 
-    def fence(self, block, thread, reaches_all):
+    def fence(self, block, thread, reaches_all) -> None:
         """A thread has called a fence; for its block alone, or reaches_all."""
         self.fences.append(
             Fence(block, thread, self.epoch, self.time + len(self.marks), reaches_all)
         )
         self._mark()
 
-    def end_of_block(self, block):
+    def end_of_block(self, block) -> None:
         """A block has ended."""
         self.end_of_epoch()
         self.blocks.append((block, len(self.marks)))
@@ -158,7 +158,7 @@ class Recorder:
 
     # --- counting
 
-    def flush(self):
+    def flush(self) -> None:
         """Counts what is in the logs, and empties them."""
         if not self.marks:
             return
@@ -200,7 +200,7 @@ class Recorder:
         self.time += len(self.marks)
         self.marks, self.ends, self.blocks = [], [], []
 
-    def _count_accesses(self, site, instructions, lanes, places):
+    def _count_accesses(self, site, instructions, lanes, places) -> None:
         counts, size = self.counts[site.number], dtypes.itemsize(site.dtype)
         counts.threads += len(places)
         if not len(places):
@@ -229,7 +229,7 @@ class Recorder:
         np.add.at(self.steps, warp, site.steps)
         return unique
 
-    def _count_divergence(self, branches):
+    def _count_divergence(self, branches) -> None:
         for number, stay in branches.items():
             partner = self.program.sites[number].partner
             if partner is not None:
@@ -238,7 +238,7 @@ class Recorder:
 
     # --- races
 
-    def _find_races(self, accesses, phase_of_mark):
+    def _find_races(self, accesses, phase_of_mark) -> None:
         hand_overs = self._hand_overs(
             [fence for fence in self.fences if fence.time >= self.time], accesses
         )
@@ -256,7 +256,7 @@ class Recorder:
             if space == "global" and len(self.steps) > self.warps:
                 self.global_accesses.append(Accesses(*(_narrow(column) for column in table)))
 
-    def _races_in_blocks(self, space, table, phase_of_mark, hand_overs):
+    def _races_in_blocks(self, space, table, phase_of_mark, hand_overs) -> None:
         """Two threads of a block, with no barrier between them: of two warps, or of one without a syncwarp between."""
         written = np.zeros(self.epoch + 1, bool)
         written[table.epoch[table.kind != READ]] = True
@@ -287,7 +287,7 @@ class Recorder:
         written[table.place[table.kind != READ]] = True
         return select(table, written[table.place])
 
-    def races_between_blocks(self):
+    def races_between_blocks(self) -> None:
         """Two threads of different blocks, at any time."""
         if not self.global_accesses or len(self.steps) == self.warps:
             return
@@ -299,7 +299,7 @@ class Recorder:
             table, conflicts(table, (table.place,), table.block, hand_overs), between_blocks=True
         )
 
-    def _add_races(self, table, found, between_blocks=False):
+    def _add_races(self, table, found, between_blocks=False) -> None:
         """Keeps one example for each pair of lines among the conflicts found: (first, second) row numbers."""
         first, second = found
         pairs = table.site[first].astype(np.int64) * len(self.keys) + table.site[second]
@@ -308,7 +308,7 @@ class Recorder:
             _, words = self.races.setdefault((between_blocks, int(pair)), (rows, set()))
             words.update(table.place[first[pairs == pair]].tolist())
 
-    def _keep_trace(self, table):
+    def _keep_trace(self, table) -> None:
         """Keeps the accesses of one block, for drawing."""
         mine = table.block == self.traced_block
         if mine.any():

@@ -4,6 +4,8 @@ In a kernel cuda.grid, cuda.shared.array and all the others are known by name an
 they say so.
 """
 
+from typing import Never
+
 import numpy as np
 
 from common.simt.kernel import jit
@@ -26,7 +28,7 @@ IN_KERNELS = {
 __all__ = ["device_array", "device_array_like", "is_available", "jit", "synchronize", "to_device"]
 
 
-def is_available():
+def is_available() -> bool:
     """True: kernels can be launched."""
     return True
 
@@ -48,11 +50,11 @@ def device_array_like(array):
     return device_array(array.shape, array.dtype)
 
 
-def synchronize():
+def synchronize() -> None:
     """Nothing: a launch in the simulator ends before it returns."""
 
 
-def __getattr__(name):
+def __getattr__(name) -> Never:
     if (
         name in IN_KERNELS
         or name.startswith(("sync", "shfl_", "threadfence"))

@@ -164,7 +164,7 @@ def _canvas(columns, rows, labelled):
     return ax
 
 
-def _cell(ax, x, y, colour, text, width=1):
+def _cell(ax, x, y, colour, text, width=1) -> None:
     ax.add_collection(
         PatchCollection(
             [Rectangle((x, y), width, 1)], facecolors=[colour], edgecolors="#bbbbbb", linewidths=0.5
@@ -182,7 +182,7 @@ def _cell(ax, x, y, colour, text, width=1):
         )
 
 
-def _lanes(ax, lanes, columns, rows, shown, width, lift=0):
+def _lanes(ax, lanes, columns, rows, shown, width, lift=0) -> None:
     """Cells with the lanes that want them: one number, or the first and how many more."""
     wanted = {}
     for lane, column, row in zip(lanes.tolist(), columns.tolist(), rows.tolist(), strict=True):
@@ -193,7 +193,7 @@ def _lanes(ax, lanes, columns, rows, shown, width, lift=0):
             _cell(ax, column * width, shown - 1 - row + lift, LANE_COLOURS[who[0]], label, width)
 
 
-def _caption(ax, rows, title, text):
+def _caption(ax, rows, title, text) -> None:
     left = ax.get_xlim()[0] + 0.3
     ax.text(left, rows + 1.65, title, size=10, weight="bold", va="center")
     ax.text(left, rows + 0.7, text, size=8, va="center", color=QUIET)

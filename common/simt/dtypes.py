@@ -108,7 +108,7 @@ def common(first, second):
     return np.promote_types(first, second).name
 
 
-def arithmetic(operator, first, second):
+def arithmetic(operator, first, second) -> str:
     """The type of `first operator second`, for + - * / // % and **."""
     if is_integer(first) and is_integer(second):
         if operator == "/":
@@ -146,7 +146,7 @@ def bitwise(first, second, shift=False):
     return arithmetic("+", first, second)
 
 
-def of_function(name, first, second):
+def of_function(name, first, second) -> str:
     """The type of a function of two numbers in math: pow, atan2, fmod, hypot or copysign."""
     small = ("bool", "int8", "int16", "uint8", "float16", "float32")
     if name in ("atan2", "hypot") and is_integer(first) and is_integer(second):

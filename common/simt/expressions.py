@@ -140,7 +140,7 @@ class Expressions(Writer):
         """What an expression stands for: a Value or a Static."""
         return getattr(self, f"_{type(node).__name__}")(node)
 
-    def refuse(self, node, sentence):
+    def refuse(self, node, sentence) -> None:
         self.function.source.refuse(node, sentence)
 
     def exact(self, value):
@@ -583,7 +583,7 @@ class Expressions(Writer):
             return self._row(node, base, indices)
         return self.load(node, base, indices)
 
-    def _Slice(self, node):
+    def _Slice(self, node) -> None:
         self.refuse(
             node,
             "a slice stands alone: a[first:last] of an array of one dimension; a row is a[i], an element a[i, j]",
@@ -685,7 +685,7 @@ class Expressions(Writer):
         self.check_written(node, base, place, name)
         return held(array.dtype, name)
 
-    def store(self, node, base, indices, value):
+    def store(self, node, base, indices, value) -> None:
         """Writes one element, converted to the array's type."""
         array = base.type
         if not array.writable or array.space == "constant":
@@ -713,7 +713,7 @@ class Expressions(Writer):
         self.emit(f"places{site.number}.append({place})")
         return place
 
-    def check_written(self, node, base, place, name):
+    def check_written(self, node, base, place, name) -> None:
         """Shared and local memory holds nothing until something is written: reading that is a mistake."""
         if base.type.space in ("shared", "local"):
             site = self.program.site(
@@ -756,7 +756,7 @@ def within(span, limits):
     return span is not None and limits[0] <= span[0] and span[1] <= limits[1]
 
 
-def _inside(index, length):
+def _inside(index, length) -> str:
     """Code that is true where an index is inside of a length, or "" where that is known before the run."""
     low, high = index.span[0] < 0, index.span[1] >= length.span[0]
     return (
@@ -766,7 +766,7 @@ def _inside(index, length):
     )
 
 
-def variable(name, leaf=0):
+def variable(name, leaf=0) -> str:
     """The name, in the program that runs, of a kernel's variable (of one of its numbers, where it has several)."""
     return f"v{leaf or ''}_{name}"
 

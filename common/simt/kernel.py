@@ -6,6 +6,7 @@ import functools
 import inspect
 import random
 import textwrap
+from typing import Never
 
 import numpy as np
 from greenlet import getcurrent
@@ -37,7 +38,7 @@ HARMLESS = {
 class Kernel:
     """A kernel (or device function) that runs in the simulator: kernel[grid, block](*arguments)."""
 
-    def __init__(self, name, function=None, problem=None):
+    def __init__(self, name, function=None, problem=None) -> None:
         self.__name__ = self.__qualname__ = name
         self._function, self._problem = function, problem
         self._programs = {}
@@ -49,7 +50,7 @@ class Kernel:
             raise self._problem
         return self._function
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<kernel {self.__name__}>"
 
     def __call__(self, *arguments):
@@ -65,7 +66,7 @@ class Kernel:
         grid, block, _, shared_bytes = (*configuration, *(0, 0)[len(configuration) - 2 :])
         return functools.partial(self.launch, grid, block, shared_bytes=shared_bytes)
 
-    def launch(self, grid, block, *arguments, shared_bytes=0, seed=None):
+    def launch(self, grid, block, *arguments, shared_bytes=0, seed=None) -> None:
         """Runs the kernel. seed: of the order in which blocks and warps run; another one each time if None."""
         self._run_or_say(grid, block, arguments, shared_bytes, seed, counting=False)
 
@@ -151,7 +152,7 @@ def _looked_up(function, name):
 
 
 def _unwritten_refused(program):
-    def unwritten(number, place):
+    def unwritten(number, place) -> Never:
         site = program.sites[number]
         shared = site.space == "shared"
         raise Unwritten(

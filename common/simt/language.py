@@ -98,7 +98,7 @@ REFUSED = {
 }
 
 
-def check(function, source):
+def check(function, source) -> None:
     """Raise KernelError unless this function (an ast.FunctionDef) is written in the kernel language.
 
     A function that still raises NotImplementedError, as an exercise does before it is solved, raises that.
@@ -152,7 +152,7 @@ def check(function, source):
         ]
 
 
-def _check_node(node, line, source):
+def _check_node(node, line, source) -> None:
     for kind, sentence in REFUSED.items():
         if isinstance(node, kind):
             source.refuse(line, f"a kernel cannot contain {sentence}")
@@ -201,7 +201,7 @@ def _is_counted(node):
     return isinstance(node, (ast.Tuple, ast.Name, ast.Attribute))
 
 
-def _check_constant(node, source):
+def _check_constant(node, source) -> None:
     value = node.value
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         source.refuse(node, "an integer has 64 bits at most")
@@ -215,7 +215,7 @@ def _check_constant(node, source):
         )
 
 
-def _check_name(name, node, source, stored=True):
+def _check_name(name, node, source, stored=True) -> None:
     if name.startswith("__"):
         source.refuse(
             node, f"a name in a kernel does not begin with two underscores, as {name} does"

@@ -26,7 +26,7 @@ class DeviceArray(np.ndarray):
         ary[...] = self
         return ary
 
-    def copy_to_device(self, ary):
+    def copy_to_device(self, ary) -> None:
         """Copies ary into this array."""
         self[...] = ary
 
@@ -64,14 +64,14 @@ class Argument:
 class GlobalMemory:
     """The numbers of all arrays of one launch, and where each array begins."""
 
-    def __init__(self, arguments):
+    def __init__(self, arguments) -> None:
         self.arguments = arguments
         self.cells = []
         self._regions = []  # (first place, memory as a flat array, writable)
         for group in _overlapping(arguments):
             self._allocate(group)
 
-    def _allocate(self, group):
+    def _allocate(self, group) -> None:
         first, last = group[0], max(argument.high for argument in group)
         dtype = first.array.dtype
         for argument in group:
@@ -94,7 +94,7 @@ class GlobalMemory:
             origin = argument.array.__array_interface__["data"][0]
             argument.pointer = start + (origin - first.low) // dtype.itemsize
 
-    def write_back(self):
+    def write_back(self) -> None:
         """Copies what the kernel left in memory into the arrays."""
         for start, memory, writable in self._regions:
             if writable:

@@ -24,7 +24,7 @@ class HandOvers:
     Time is counters.Recorder's: accesses before a fence have at most its time, and an atomic update is alone in its own.
     """
 
-    def __init__(self, fences, updates, words):
+    def __init__(self, fences, updates, words) -> None:
         self.fences, self.updates = (
             defaultdict(list),
             defaultdict(list),

@@ -90,7 +90,7 @@ class Program:
         self._known, self._stack, self._sites, self._places, self._kept = {}, [], {}, {}, {}
         self.lines = []  # (function, kernel's line) of each line of text
 
-    def translate(self, function, types):
+    def translate(self, function, types) -> None:
         """Translates the kernel and everything that it calls."""
         _, kind = self.specialise(function, types)
         if kind is not None:

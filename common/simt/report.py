@@ -59,7 +59,7 @@ class Costs:
     divergent_branches: int = 0  # times that the lanes of a warp went both ways
     flops: int = 0  # floating-point operations of all threads; a function of math counts as one
 
-    def add(self, site, counts):
+    def add(self, site, counts) -> None:
         """Adds what was counted at one site."""
         if site.kind in ("load", "store", "atomic"):
             traffic = getattr(self, f"{site.space}_{site.kind}s")
@@ -103,7 +103,7 @@ class Race:
     lines: tuple
     words: int  # how many words have this race, of those that were looked at
 
-    def __str__(self):
+    def __str__(self) -> str:
         same_block = self.blocks[0] == self.blocks[1]
         sides = [
             f"thread {thread}{'' if same_block else f' of block {block}'} {verb} it in line {line}"
@@ -131,7 +131,7 @@ class UnwrittenRead:
     line: int
     times: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (
             f"thread {self.thread} of block {self.block} reads {element(self.array, self.index)} in line "
             f"{self.line}, which nothing has written"
@@ -206,7 +206,7 @@ class Report(Costs):
             }
         )
 
-    def __str__(self):
+    def __str__(self) -> str:
         return table_text(self)
 
     __repr__ = __str__
@@ -277,7 +277,7 @@ def _interesting(line):
 class Names:
     """The names of places in memory."""
 
-    def __init__(self, program, memory):
+    def __init__(self, program, memory) -> None:
         self.program, self.memory = program, memory
 
     def of(self, space, place, otherwise):
@@ -391,5 +391,5 @@ def _summary(report):
     yield from (str(finding) for finding in findings) if findings else ["no races"]
 
 
-def _several(count, noun, ending):
+def _several(count, noun, ending) -> str:
     return f"{count:,} {noun}{'' if count == 1 else ending}"

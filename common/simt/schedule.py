@@ -27,7 +27,7 @@ class Unwritten(Exception):
 class Schedule:
     """Runs a translated kernel over a grid."""
 
-    def __init__(self, program, kernel, arguments, shared_cells, seed, recorder=None):
+    def __init__(self, program, kernel, arguments, shared_cells, seed, recorder=None) -> None:
         self.program, self.kernel, self.arguments, self.recorder = (
             program,
             kernel,
@@ -44,7 +44,7 @@ class Schedule:
         self.warps = [range(first, min(first + WARP, count)) for first in range(0, count, WARP)]
         self.block = self.thread = None
 
-    def run(self):
+    def run(self) -> None:
         """Runs all blocks, in a random order."""
         width, height, depth = self.program.grid
         blocks = [(x, y, z) for z in range(depth) for y in range(height) for x in range(width)]
@@ -78,7 +78,7 @@ class Schedule:
             self.random.shuffle(warps)
         return warps
 
-    def _run_straight(self):
+    def _run_straight(self) -> None:
         """A block whose threads never wait: each runs from beginning to end."""
         kernel, arguments = self.kernel, self.arguments
         for warp in self._shuffled(self.warps):
@@ -87,18 +87,18 @@ class Schedule:
 
     # --- threads that wait for each other
 
-    def _start_workers(self):
+    def _start_workers(self) -> None:
         """A greenlet for each thread of a block; it serves the same thread of every block."""
         hub = getcurrent()
 
-        def work(context):
+        def work(context) -> None:
             while True:
                 self.kernel(context, 0, *self.arguments)
                 context = hub.switch(None)
 
         self.workers = [greenlet(work, hub) for _ in self.threads]
 
-    def _run_together(self):
+    def _run_together(self) -> None:
         """A block with barriers. tokens: where each thread waits, as (site, path, ...); None once it has returned."""
         self.tokens = [None] * len(self.threads)
         self.results = [self._context(thread) for thread in range(len(self.threads))]
@@ -109,7 +109,7 @@ class Schedule:
                 return
             self._pass_barrier()
 
-    def _run_warp(self, warp):
+    def _run_warp(self, warp) -> None:
         """Runs the lanes of a warp until each one has returned or waits at a barrier of the block."""
         ready, workers, tokens, results = warp, self.workers, self.tokens, self.results
         while ready:
@@ -117,7 +117,7 @@ class Schedule:
                 tokens[self.thread] = workers[self.thread].switch(results[self.thread])
             ready = self._exchange(warp) if self.program.exchanges else ()
 
-    def _pass_barrier(self):
+    def _pass_barrier(self) -> None:
         """Lets the block go on if all of its threads wait at the same barrier."""
         waiting = next(thread for thread, token in enumerate(self.tokens) if token)
         place = self.tokens[waiting][:2]
@@ -193,7 +193,7 @@ class Schedule:
             raise self._missing(lanes[0], absent, "exchange", "mask")
         return ready
 
-    def _complete(self, site, mask, first, lanes):
+    def _complete(self, site, mask, first, lanes) -> None:
         """What each lane gets from a shuffle, a vote, a match or syncwarp."""
         values = {thread - first: self.tokens[thread][3:] for thread in lanes}
         for thread in lanes:
@@ -298,7 +298,7 @@ def _shuffled(name, lane, values):
     return values[source][0]
 
 
-def _shape(lengths):
+def _shape(lengths) -> str:
     return f"({lengths[0]},)" if len(lengths) == 1 else f"({', '.join(map(str, lengths))})"
 
 

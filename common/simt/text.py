@@ -67,7 +67,7 @@ def compile_source(source, name, constants=None):
     return Kernel(name, function)
 
 
-def _take(node, module, whole, text):
+def _take(node, module, whole, text) -> None:
     """Takes one statement of a module into it."""
     if isinstance(node, ast.FunctionDef):
         for decorator in node.decorator_list:
@@ -107,7 +107,7 @@ def _take(node, module, whole, text):
         whole.refuse(node, "a kernel's cell holds functions, constants (NAME = number) and imports")
 
 
-def _new_name(node, name, module, whole):
+def _new_name(node, name, module, whole) -> None:
     if name in language.RESERVED or name in module.constants:
         whole.refuse(node, f"{name} is taken; choose another name")
     if name.startswith("__"):

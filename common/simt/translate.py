@@ -40,7 +40,7 @@ JUMPS = (ast.Return, ast.Break, ast.Continue)
 class Translator(Calls):
     """Translates the statements of one function for one set of argument types."""
 
-    def __init__(self, program, function, version):
+    def __init__(self, program, function, version) -> None:
         super().__init__()
         self.program, self.function, self.version = program, function, version
         self.env = {}  # the type of each variable at this point; None where no path leads here
@@ -59,7 +59,7 @@ class Translator(Calls):
         lambda self: self.run.steps, lambda self, value: setattr(self.run, "steps", value)
     )
 
-    def count_flop(self):
+    def count_flop(self) -> None:
         """One more floating-point operation in this line of the stretch that is being written."""
         self.run.flops[self.line] = self.run.flops.get(self.line, 0) + 1
 
@@ -116,7 +116,7 @@ class Translator(Calls):
             )
         return kind
 
-    def statements(self, nodes):
+    def statements(self, nodes) -> None:
         for node in nodes:
             if self.env is None:
                 return
@@ -135,14 +135,14 @@ class Translator(Calls):
 
     # --- statements
 
-    def _Pass(self, node):
+    def _Pass(self, node) -> None:
         pass
 
-    def _Expr(self, node):
+    def _Expr(self, node) -> None:
         if isinstance(node.value, ast.Call):
             self.meaning(node.value)
 
-    def _Assign(self, node):
+    def _Assign(self, node) -> None:
         self.target = node.targets[0].id if isinstance(node.targets[0], ast.Name) else ""
         if isinstance(node.value, ast.Tuple) and isinstance(node.targets[0], ast.Tuple):
             values = self._separate_values(node)
@@ -166,7 +166,7 @@ class Translator(Calls):
             values.append(self._steady(node, self.exact(self.expression(item))))
         return values
 
-    def _assign(self, target, values, node):
+    def _assign(self, target, values, node) -> None:
         if isinstance(target, ast.Tuple):
             if len(values) == 1 and isinstance(values[0].type, Tuple):
                 values = self.items(values[0])
@@ -193,7 +193,7 @@ class Translator(Calls):
         else:
             self.refuse(node, "a kernel assigns to names and to elements of arrays")
 
-    def _store(self, target, value, node):
+    def _store(self, target, value, node) -> None:
         base = self.expression(target.value)
         if not isinstance(base.type, Array) or isinstance(target.slice, ast.Slice):
             self.refuse(node, f"`{ast.unparse(target)}` is no element of an array")
@@ -202,7 +202,7 @@ class Translator(Calls):
             self.refuse(node, f"`{ast.unparse(target)}` needs {len(base.type.shape)} indices")
         self.store(target, base, indices, value)
 
-    def _AugAssign(self, node):
+    def _AugAssign(self, node) -> None:
         operator = OPERATORS[type(node.op)]
         if isinstance(node.target, ast.Name):
             name = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
@@ -219,7 +219,7 @@ class Translator(Calls):
         value = self.operate(operator, old, self.number(node.value), node)
         self.store(node.target, base, indices, value)
 
-    def _Return(self, node):
+    def _Return(self, node) -> None:
         if node.value is None or (
             isinstance(node.value, ast.Constant) and node.value.value is None
         ):
@@ -230,7 +230,7 @@ class Translator(Calls):
             self.returns.append((value.type, value.codes, node, self.slot()))
         self.env = None
 
-    def _If(self, node):
+    def _If(self, node) -> None:
         test = self.truth(self.number(node.test), node.test)
         self.steps += 1
         before, run = dict(self.env), self.run
@@ -253,10 +253,10 @@ class Translator(Calls):
         self.last_slot = self.slot()
         return run
 
-    def _While(self, node):
+    def _While(self, node) -> None:
         endless = isinstance(node.test, ast.Constant) and bool(node.test.value)
 
-        def write(loop):
+        def write(loop) -> None:
             self.emit("while True:")
             with self.indented():
                 self._iteration(loop)
@@ -275,7 +275,7 @@ class Translator(Calls):
 
         self._loop(node, write)
 
-    def _For(self, node):
+    def _For(self, node) -> None:
         kind, counted, span = (
             self._over_range if isinstance(node.iter, ast.Call) else self._over_tuple
         )(node.iter)
@@ -283,7 +283,7 @@ class Translator(Calls):
         if name in self.single:
             self.known[name] = None, span
 
-        def write(loop):
+        def write(loop) -> None:
             self.emit(f"for {variable(name)} in {counted}:")
             with self.indented():
                 self._iteration(loop)
@@ -337,7 +337,7 @@ class Translator(Calls):
         )
         return kind, f"({', '.join(item.code for item in items)},)", span
 
-    def _loop(self, node, write):
+    def _loop(self, node, write) -> None:
         """Writes a loop, again and again until the types of its variables at its head no longer change."""
         before, outer = dict(self.env), (self.path, self.key, self.run)
         entry = self.slot()
@@ -366,7 +366,7 @@ class Translator(Calls):
         if self.env is not None and any(isinstance(part, ast.Return) for part in ast.walk(node)):
             self.open_run(node, "after")
 
-    def _iteration(self, loop):
+    def _iteration(self, loop) -> None:
         """At the top of each iteration: its number, and with it the key of what this thread does in it."""
         if self.program.counting:
             number = loop.number
@@ -375,7 +375,7 @@ class Translator(Calls):
             )
             self.path, self.key = f"p{number}", f"k{number}"
 
-    def _body(self, node, loop):
+    def _body(self, node, loop) -> None:
         self.statements(node.body)
         if self.env is not None:
             loop.back.append((self.env, self.slot()))
@@ -388,17 +388,17 @@ class Translator(Calls):
         loop.out.append((dict(self.env), self.slot()))
         return run
 
-    def _Break(self, node):
+    def _Break(self, node) -> None:
         self._in_loop(node)
         self.loops[-1].out.append((self.env, self.slot()))
         self.emit("break")
         self.env = None
 
-    def _in_loop(self, node):
+    def _in_loop(self, node) -> None:
         if not self.loops:
             self.refuse(node, f"{ast.unparse(node)} stands outside of a loop")
 
-    def _Continue(self, node):
+    def _Continue(self, node) -> None:
         self._in_loop(node)
         self.loops[-1].back.append((self.env, self.slot()))
         self.emit("continue")
@@ -449,7 +449,7 @@ class Translator(Calls):
             f"{name} is {dtypes.describe(first)} on one path and {dtypes.describe(second)} on another",
         )
 
-    def _convert(self, have, want, slot):
+    def _convert(self, have, want, slot) -> None:
         for name, kind in have.items():
             for i, (old, new) in enumerate(
                 zip(dtypes.leaves(kind), dtypes.leaves(want[name]), strict=True)
@@ -462,7 +462,7 @@ class Translator(Calls):
 class Loop:
     """A loop that is being written: the types at its head, and the paths back to it and out of it."""
 
-    def __init__(self, number, head):
+    def __init__(self, number, head) -> None:
         self.number, self.head, self.back, self.out = number, head, [], []
 
 
@@ -477,7 +477,7 @@ def _range_span(values):
     return min(low, rest[0][0]), max(high, rest[0][1])
 
 
-def _range_type(kinds):
+def _range_type(kinds) -> str:
     if all(kind in ("bool", "int8", "int16", "int32", "uint8", "uint16") for kind in kinds):
         return "int32"
     return "uint64" if all(kind.startswith("u") for kind in kinds) else "int64"

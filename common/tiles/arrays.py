@@ -22,7 +22,7 @@ class Placed:
 class Arrays:
     """The arrays of a launch. Tensors on a GPU are copied here, and copied back by write_back."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._arguments = []
         self._copies = {}  # address of a storage on a GPU: that storage, and its copy here
         self._kept = []
@@ -89,7 +89,7 @@ class Arrays:
         """The Arguments, in the order of their numbers."""
         return self._arguments
 
-    def write_back(self):
+    def write_back(self) -> None:
         """Copies what the kernel did to copies back to a GPU."""
         for storage, copy in self._copies.values():
             storage.copy_(copy)

@@ -100,7 +100,7 @@ def interpreter():
     return module
 
 
-def _unknown(triton, why):
+def _unknown(triton, why) -> str:
     return f"the counters know the interpreters of Triton 3.6 and 3.7, and cannot attach to Triton {triton.__version__}: {why}"
 
 
@@ -139,7 +139,7 @@ def number(value):
     return interpreter().interpreter_semantic.to_tensor(value, False)
 
 
-def run(built, values, grid, programs, recorder):
+def run(built, values, grid, programs, recorder) -> None:
     """Runs these programs of a Built kernel, in this order. values: {parameter: tl.tensor or constant}."""
     module = interpreter()
     builder = module.interpreter_builder
@@ -205,7 +205,7 @@ class Hooks:
         "create_dot",
     )
 
-    def __init__(self, module, recorder, sources):
+    def __init__(self, module, recorder, sources) -> None:
         self._handle, self._builder = module.TensorHandle, module.InterpreterBuilder
         self._self, self._recorder, self._sources = module.interpreter_builder, recorder, sources
 
@@ -280,7 +280,7 @@ class Hooks:
         undefined.check(value.data, mask, "what goes to memory here depends on undefined elements")
         return self._handle(values_of(value.data), value.dtype)
 
-    def _cause(self, what):
+    def _cause(self, what) -> str:
         source, line = self._where()
         return f"line {line} (`{source.line(line)}`) {what}"
 
@@ -294,7 +294,7 @@ class Hooks:
 # --- what the interpreter gets wrong
 
 
-def mend(module):
+def mend(module) -> None:
     """Puts the interpreter right where it computes something else than a GPU does, in this process and from now on."""
     import triton.language as tl
 
@@ -400,7 +400,7 @@ def mend(module):
             np.sum(data, axis=self.axis, keepdims=self.keep_dims, dtype=data.dtype), block.dtype
         )
 
-    def patch_lang_tensor(tensor, scope):
+    def patch_lang_tensor(tensor, scope) -> None:
         patch_tensor(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 

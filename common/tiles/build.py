@@ -32,7 +32,7 @@ numbers = itertools.count()
 class Built:
     """An interpreted kernel, and the Source of each function in it by the name of its code's file."""
 
-    def __init__(self, function):
+    def __init__(self, function) -> None:
         import triton.language as tl
 
         self.sources, made = {}, {}
@@ -254,7 +254,7 @@ def _namespace(module, tl):
 class Loops:
     """What the loops of an interpreted kernel are made of, and how many turns they have made in this program."""
 
-    def __init__(self, tl, semantic):
+    def __init__(self, tl, semantic) -> None:
         self.tl, self.semantic, self.turns = tl, semantic, 0
 
     def names(self):
@@ -278,7 +278,7 @@ class Loops:
             self.turn()
             yield number
 
-    def turn(self):
+    def turn(self) -> None:
         """Counts a turn."""
         self.turns += 1
         if self.turns > MAX_TURNS:
@@ -298,7 +298,7 @@ class Loops:
             return None
         return thing.type if isinstance(thing, self.tl.tensor) else None
 
-    def kept(self, names, before, *looks):
+    def kept(self, names, before, *looks) -> None:
         """KernelError where a turn has changed a variable's type, which Triton's compiler refuses."""
         for name, was, now in zip(names, before, self.kinds(*looks), strict=True):
             if was is not None and now is not None and was != now:

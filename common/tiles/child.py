@@ -19,7 +19,7 @@ ALIGNED = 256  # bytes; what a GPU's memory comes in, at least
 class Child:
     """A Python process that answers calls. interpret: whether Triton interprets kernels there, or compiles them."""
 
-    def __init__(self, interpret):
+    def __init__(self, interpret) -> None:
         environment = {
             name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"
         }
@@ -60,7 +60,7 @@ class Child:
             raise error
         return answer
 
-    def end(self):
+    def end(self) -> None:
         """Ends the process."""
         if self.alive:
             self.process.kill()
@@ -137,18 +137,18 @@ def counted(launch, sent, contents):
 class Received:
     """Arrays that came from another process; they are sent back whole."""
 
-    def __init__(self, arguments):
+    def __init__(self, arguments) -> None:
         self._arguments = arguments
 
     def arguments(self):
         """The Arguments, in the order of their numbers."""
         return self._arguments
 
-    def write_back(self):
+    def write_back(self) -> None:
         """Nothing: the other process does that."""
 
 
-def serve(questions, answers):
+def serve(questions, answers) -> None:
     """Answers calls until there are no more."""
     while True:
         try:

@@ -89,7 +89,7 @@ def signature(function, arguments, constants):
     return types, fixed, aligned
 
 
-def _whole(value):
+def _whole(value) -> str:
     return "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
 
 

@@ -12,7 +12,7 @@ MOST_TRACED = 4_000_000  # elements; 16 MB
 class Recorder:
     """Counts what the programs of one launch ask for."""
 
-    def __init__(self, memory, grid):
+    def __init__(self, memory, grid) -> None:
         self.memory, self.grid = memory, grid
         self.program = (0, 0, 0)
         self.number = 0  # of the program, x fastest
@@ -25,14 +25,14 @@ class Recorder:
         self.races = {}
         self.trace, self.traced = [], 0
 
-    def begin(self, program):
+    def begin(self, program) -> None:
         """Says which program runs from now on."""
         self._weigh()
         x, y, z = self.program = program
         self.number = x + self.grid[0] * (y + self.grid[1] * z)
         self.share = {"load": Traffic(), "store": Traffic(), "atomic": Traffic()}
 
-    def _weigh(self):
+    def _weigh(self) -> None:
         """Keeps the share of the program that has just run, if it is the largest so far."""
         if self.share is None:
             return
@@ -78,7 +78,7 @@ class Recorder:
         everywhere[mask] = here
         return everywhere
 
-    def dot(self, flops, where):
+    def dot(self, flops, where) -> None:
         """Counts one tl.dot."""
         dots = self.dots.setdefault(where, Dots(*_line(where)))
         dots.calls += 1
@@ -95,7 +95,7 @@ class Recorder:
         self.share[kind].add(*numbers)
         return site
 
-    def _touch(self, kind, argument, offsets, itemsize, site):
+    def _touch(self, kind, argument, offsets, itemsize, site) -> None:
         buffer = argument.buffer
         index = (offsets + (argument.storage - buffer.low)) // buffer.itemsize
         if itemsize > buffer.itemsize:
@@ -129,7 +129,7 @@ class Recorder:
             ),
         )
 
-    def _trace(self, kind, argument, offsets):
+    def _trace(self, kind, argument, offsets) -> None:
         """Keeps which elements a request touched, for drawing, while they are not too many."""
         self.traced += offsets.size
         if self.traced <= MOST_TRACED:

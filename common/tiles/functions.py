@@ -57,7 +57,7 @@ class Function:
         """This function and all that it calls, each once, what is called before what calls it."""
         found = {}
 
-        def collect(function):
+        def collect(function) -> None:
             for each in function.functions.values():
                 if id(each) not in found:
                     collect(each)
@@ -82,7 +82,7 @@ def _definition(source):
 class Resolver:
     """From a function's name to a checked Function with all that it uses."""
 
-    def __init__(self, look_up):
+    def __init__(self, look_up) -> None:
         self.look_up = look_up  # (name, Source that uses it, whether it is called) -> a Source with its Resolver, or a constant
         self.found = {}
 

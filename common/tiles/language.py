@@ -309,7 +309,7 @@ REFUSED = {
 }
 
 
-def advice(name):
+def advice(name) -> str:
     """'; write ...' for a name that Triton's language lacks, or nothing."""
     return f"; write {ADVICE[name]}" if name in ADVICE else ""
 
@@ -332,7 +332,7 @@ def check(function, source):
 class _Checker:
     """A walk over one function."""
 
-    def __init__(self, function, source):
+    def __init__(self, function, source) -> None:
         self.source = source
         self.free = {}  # name: whether it is called, or given to tl.reduce
         self._check_parameters(function)
@@ -350,10 +350,10 @@ class _Checker:
         for statement in function.body:
             self._visit(statement, loops=0)
 
-    def refuse(self, node, sentence):
+    def refuse(self, node, sentence) -> None:
         self.source.refuse(node, sentence)
 
-    def _check_parameters(self, function):
+    def _check_parameters(self, function) -> None:
         arguments = function.args
         if function.returns or getattr(function, "type_params", None):
             self.refuse(
@@ -373,7 +373,7 @@ class _Checker:
                     "Triton knows is tl.constexpr",
                 )
 
-    def _check_size(self, function):
+    def _check_size(self, function) -> None:
         nodes, pending = 0, [(statement, statement, 1, 0) for statement in function.body]
         while (
             pending
@@ -393,7 +393,7 @@ class _Checker:
                 for child in ast.iter_child_nodes(node)
             ]
 
-    def _check_new_name(self, name, node):
+    def _check_new_name(self, name, node) -> None:
         if name.startswith("__"):
             self.refuse(
                 node, f"a name in a kernel does not begin with two underscores, as {name} does"
@@ -401,7 +401,7 @@ class _Checker:
         if name in RESERVED:
             self.refuse(node, f"{name} is taken; choose another name")
 
-    def _check_default(self, node):
+    def _check_default(self, node) -> None:
         inner = (
             node.operand
             if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
@@ -413,7 +413,7 @@ class _Checker:
             self.refuse(node, "a parameter's default is a number, a text, True, False or None")
         self._visit_Constant(inner, 0)
 
-    def _visit(self, node, loops):
+    def _visit(self, node, loops) -> None:
         """Checks a statement or an expression, and what is in it."""
         for kind, sentence in REFUSED.items():
             if isinstance(node, kind):
@@ -429,43 +429,43 @@ class _Checker:
         else:
             self._visit_children(node, loops)
 
-    def _visit_children(self, node, loops):
+    def _visit_children(self, node, loops) -> None:
         for child in ast.iter_child_nodes(node):
             if not isinstance(child, ast.expr_context):
                 self._visit_operator(child, node) if isinstance(child, OPERATORS) else self._visit(
                     child, loops
                 )
 
-    def _visit_operator(self, operator, node):
+    def _visit_operator(self, operator, node) -> None:
         for kind, sentence in REFUSED.items():
             if isinstance(operator, kind):
                 self.refuse(node, f"a kernel cannot contain {sentence}")
 
     # --- statements
 
-    def _visit_FunctionDef(self, node, loops):
+    def _visit_FunctionDef(self, node, loops) -> None:
         self.refuse(
             node,
             f"a kernel cannot define a function; write {node.name} before it, decorated with @triton.jit",
         )
 
-    def _visit_Return(self, node, loops):
+    def _visit_Return(self, node, loops) -> None:
         if loops:
             self.refuse(node, "a kernel cannot return from within a loop")
         self._visit_children(node, loops)
 
-    def _visit_Assign(self, node, loops):
+    def _visit_Assign(self, node, loops) -> None:
         if len(node.targets) > 1:
             self.refuse(node, "a kernel assigns to one name at a time")
         self._check_target(node.targets[0], node)
         self._visit(node.value, loops)
 
-    def _visit_AugAssign(self, node, loops):
+    def _visit_AugAssign(self, node, loops) -> None:
         self._check_target(node.target, node)
         self._visit_operator(node.op, node)
         self._visit(node.value, loops)
 
-    def _visit_AnnAssign(self, node, loops):
+    def _visit_AnnAssign(self, node, loops) -> None:
         if ast.unparse(node.annotation) not in ("tl.constexpr", "constexpr") or node.value is None:
             self.refuse(
                 node, "the annotation that Triton knows is tl.constexpr: name: tl.constexpr = value"
@@ -473,7 +473,7 @@ class _Checker:
         self._check_target(node.target, node)
         self._visit(node.value, loops)
 
-    def _check_target(self, target, node):
+    def _check_target(self, target, node) -> None:
         targets = target.elts if isinstance(target, ast.Tuple) else [target]
         for each in targets:
             if isinstance(each, ast.Starred):
@@ -484,7 +484,7 @@ class _Checker:
                     "a kernel assigns to names; what goes to memory goes by tl.store(pointer, value)",
                 )
 
-    def _visit_For(self, node, loops):
+    def _visit_For(self, node, loops) -> None:
         call = node.iter
         known = isinstance(call, ast.Call) and ast.unparse(call.func) in (
             "range",
@@ -500,14 +500,14 @@ class _Checker:
         for statement in node.body:
             self._visit(statement, loops + 1)
 
-    def _visit_While(self, node, loops):
+    def _visit_While(self, node, loops) -> None:
         if node.orelse:
             self.refuse(node, "a loop with else is outside of the kernel language")
         self._visit(node.test, loops)
         for statement in node.body:
             self._visit(statement, loops + 1)
 
-    def _visit_Expr(self, node, loops):
+    def _visit_Expr(self, node, loops) -> None:
         if _is_text(node):
             return
         if not isinstance(node.value, (ast.Call, *REFUSED)):
@@ -517,7 +517,7 @@ class _Checker:
             )
         self._visit(node.value, loops)
 
-    def _visit_Assert(self, node, loops):
+    def _visit_Assert(self, node, loops) -> None:
         self._visit(node.test, loops)
         if node.msg and not (
             isinstance(node.msg, ast.Constant) and isinstance(node.msg.value, str)
@@ -526,7 +526,7 @@ class _Checker:
 
     # --- expressions
 
-    def _visit_Constant(self, node, loops):
+    def _visit_Constant(self, node, loops) -> None:
         if isinstance(node.value, int) and not -(2**63) <= node.value < 2**64:
             self.refuse(node, "an integer has 64 bits at most")
         if not isinstance(node.value, (int, float, str, type(None))):
@@ -535,12 +535,12 @@ class _Checker:
                 f"a kernel cannot hold {ast.unparse(node)}; its constants are numbers, True, False and None",
             )
 
-    def _visit_Compare(self, node, loops):
+    def _visit_Compare(self, node, loops) -> None:
         if len(node.ops) > 1:
             self.refuse(node, "a kernel compares two things at a time: (a <= b) & (b < c)")
         self._visit_children(node, loops)
 
-    def _visit_Name(self, node, loops):
+    def _visit_Name(self, node, loops) -> None:
         if node.id in RESERVED:
             self.refuse(
                 node,
@@ -549,7 +549,7 @@ class _Checker:
             )
         self._use(node.id, node, called=False)
 
-    def _use(self, name, node, called):
+    def _use(self, name, node, called) -> None:
         if name.startswith("__"):
             self.refuse(
                 node, f"a name in a kernel does not begin with two underscores, as {name} does"
@@ -557,7 +557,7 @@ class _Checker:
         if name not in self.local:
             self.free[name] = self.free.get(name, called) and called
 
-    def _visit_Attribute(self, node, loops):
+    def _visit_Attribute(self, node, loops) -> None:
         base, name = _base(node), node.attr
         if base == "tl":
             if name in FUNCTIONS:
@@ -580,14 +580,14 @@ class _Checker:
         else:
             self._visit(node.value, loops)
 
-    def _refuse_unknown(self, node, name):
+    def _refuse_unknown(self, node, name) -> None:
         self.refuse(
             node,
             f"tl.{name} is not known here: it is none of Triton's functions for kernels, or none that its "
             f"interpreter can run{advice(name)}",
         )
 
-    def _visit_Call(self, node, loops):
+    def _visit_Call(self, node, loops) -> None:
         function = node.func
         name = (
             function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
@@ -619,7 +619,7 @@ class _Checker:
             else:
                 self._visit(value, loops)
 
-    def _check_method(self, node, base, name, loops):
+    def _check_method(self, node, base, name, loops) -> None:
         known = {"tl": FUNCTIONS, "tl.math": MATH, "triton": HOST}.get(base)
         if known is not None:
             if name not in known:

@@ -6,6 +6,7 @@ been found to be inside.
 """
 
 from dataclasses import dataclass
+from typing import Never
 
 import numpy as np
 
@@ -49,7 +50,7 @@ class Argument:
 class Buffer:
     """The elements of arguments that overlap: which program last loaded, stored or updated each."""
 
-    def __init__(self, arguments):
+    def __init__(self, arguments) -> None:
         self.low = min(argument.storage for argument in arguments)
         self.high = max(argument.storage + argument.storage_bytes for argument in arguments)
         self.itemsize = min(argument.itemsize for argument in arguments)
@@ -86,13 +87,13 @@ HARMLESS = {("load", "load"), ("atomic", "atomic")}
 class Memory:
     """The arguments of one launch."""
 
-    def __init__(self, arguments):
+    def __init__(self, arguments) -> None:
         self.arguments = arguments
         for number, argument in enumerate(arguments):
             argument.space = number + 1
         self._find_overlaps()
 
-    def _find_overlaps(self):
+    def _find_overlaps(self) -> None:
         groups = []
         for argument in sorted(self.arguments, key=lambda each: each.storage):
             if groups and argument.storage < max(
@@ -140,7 +141,7 @@ class Memory:
         number = int(address) >> SPACE_BITS
         return self.arguments[number - 1] if 1 <= number <= len(self.arguments) else None
 
-    def _refuse(self, kind, argument, addresses, begin, itemsize):
+    def _refuse(self, kind, argument, addresses, begin, itemsize) -> Never:
         places = addresses.astype(np.int64) - begin
         outside = (places < 0) | (places + itemsize > argument.storage_bytes)
         element = (

@@ -20,7 +20,7 @@ class Traffic:
     bytes: int = 0
     sectors: int = 0
 
-    def add(self, requests, elements, masked, bytes, sectors):
+    def add(self, requests, elements, masked, bytes, sectors) -> None:
         """Adds these numbers."""
         self.requests += requests
         self.elements += elements
@@ -78,7 +78,7 @@ class Race:
     lines: tuple
     elements: int  # how many elements have this race
 
-    def __str__(self):
+    def __str__(self) -> str:
         sides = [
             f"program {program} {DONE[kind]} it in line {line}"
             for program, kind, line in zip(self.programs, self.kinds, self.lines, strict=True)
@@ -224,7 +224,7 @@ class Report(Costs):
             ),
         )
 
-    def __str__(self):
+    def __str__(self) -> str:
         return table_text(self)
 
     __repr__ = __str__

@@ -6,6 +6,7 @@ element that reaches memory, an address, a mask or a branch is an error that nam
 """
 
 import functools
+from typing import Never
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -19,7 +20,7 @@ ALIKE = {np.zeros_like, np.ones_like, np.full_like, np.empty_like}
 class Undefined(NDArrayOperatorsMixin):
     """An array of which some elements are undefined. marks: of each, whether it is; cause: what left it so, for a message."""
 
-    def __init__(self, values, marks, cause):
+    def __init__(self, values, marks, cause) -> None:
         self.values, self.marks, self.cause = values, np.broadcast_to(marks, values.shape), cause
 
     dtype = property(lambda self: self.values.dtype)
@@ -28,13 +29,13 @@ class Undefined(NDArrayOperatorsMixin):
     size = property(lambda self: self.values.size)
     ndim = property(lambda self: self.values.ndim)
 
-    def refuse(self, what):
+    def refuse(self, what) -> Never:
         """Raises KernelError: what the kernel does with undefined elements."""
         raise KernelError(
             f"{what}: {self.cause}; their value is undefined, on a GPU it can be anything"
         )
 
-    def item(self):
+    def item(self) -> None:
         """Nothing: a number is wanted here, which decides what happens next."""
         self.refuse("a branch, a loop or an assertion depends on undefined elements")
 
@@ -43,13 +44,13 @@ class Undefined(NDArrayOperatorsMixin):
     def __array__(self, dtype=None, copy=None):
         return np.asarray(self.values, dtype)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return str(self.values)
 
     def __getitem__(self, index):
         return defined_or_not(np.asarray(self.values[index]), self.marks[index], self.cause)
 
-    def __setitem__(self, index, value):
+    def __setitem__(self, index, value) -> None:
         self.values[index] = values_of(value)
 
     def copy(self):
@@ -105,7 +106,7 @@ def defined_or_not(values, marks, cause):
     return Undefined(values, marks, cause) if np.any(marks) else values
 
 
-def check(values, mask, what):
+def check(values, mask, what) -> None:
     """Raises KernelError where the mask (None: everywhere) lets an undefined element through. what: the kernel does with it."""
     if (
         isinstance(values, Undefined)

@@ -59,7 +59,7 @@ def group(memory_bytes, processes):
         remove(made)
 
 
-def _prefix():
+def _prefix() -> str:
     """What the names of these groups begin with, in which the number of a process means what it means here."""
     return f"grading-{os.stat('/proc/self/ns/pid').st_ino}-"
 
@@ -98,7 +98,7 @@ def _delegating(folder, names):
     raise OSError(f"no control group for {', '.join(names)}")
 
 
-def remove(folders):
+def remove(folders) -> None:
     """Ends what runs in groups, and removes them, which takes a moment after the last process has ended."""
     for folder in folders:
         deadline = time.monotonic() + ENDING_S
@@ -112,7 +112,7 @@ def remove(folders):
                 time.sleep(0.02)
 
 
-def _end(folder):
+def _end(folder) -> None:
     """Kills all processes of a group."""
     if (folder / "cgroup.kill").exists():  # version 2, Linux 5.14 or newer
         (folder / "cgroup.kill").write_text("1")

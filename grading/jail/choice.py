@@ -19,17 +19,53 @@ GROUP_BYTES = (
     3 * confinement.MEMORY_BYTES
 )  # of the warm process and all its workers, of which a check of ranks has several
 GROUP_PROCESSES = 1024
-SYSTEM = (
-    "/usr /bin /sbin /lib /lib32 /lib64 /etc/ld.so.cache /etc/alternatives /etc/localtime /etc/nsswitch.conf /etc/passwd "
-    "/etc/group /etc/mime.types /etc/fonts /sys"
-).split()
+SYSTEM = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/mime.types",
+    "/etc/fonts",
+    "/sys",
+]
 # Of /proc, where it can't be mounted anew: nothing of other processes.
-PROC = "cpuinfo meminfo stat filesystems version loadavg uptime sys driver devices modules".split()
-DEVICES = "/dev/nvidia* /dev/nvidia-caps/* /dev/dxg".split()
-ENVIRONMENT = (
-    "PATH LANG LC_ALL LC_CTYPE TZ LD_LIBRARY_PATH CUDA_HOME CUDA_PATH CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER "
-    "TRITON_LIBCUDA_PATH NUMBA_CUDA_USE_NVIDIA_BINDING VIRTUAL_ENV"
-).split()  # no token or key of the user's
+PROC = [
+    "cpuinfo",
+    "meminfo",
+    "stat",
+    "filesystems",
+    "version",
+    "loadavg",
+    "uptime",
+    "sys",
+    "driver",
+    "devices",
+    "modules",
+]
+DEVICES = ["/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/dxg"]
+ENVIRONMENT = [
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "TRITON_LIBCUDA_PATH",
+    "NUMBA_CUDA_USE_NVIDIA_BINDING",
+    "VIRTUAL_ENV",
+]  # no token or key of the user's
 
 
 class JailError(Exception):
@@ -42,7 +78,7 @@ class Jail:
 
     name = "none"
 
-    def problem(self):
+    def problem(self) -> None:
         """Why this machine can't have it, in a few words; None where it can."""
 
     def command(self, command):
@@ -244,7 +280,7 @@ def readable():
     return [*SYSTEM, *sorted(outside), *sorted(inside), str(ROOT / "common"), str(ROOT / "grading")]
 
 
-def scratch():
+def scratch() -> str:
     """The folder that a worker writes to, in a file system of its own: /tmp, unless the course or its Python lies there."""
     return "/scratch" if any(Path(path).is_relative_to("/tmp") for path in readable()) else "/tmp"
 

@@ -25,21 +25,77 @@ PROCESSES = 64 + (os.cpu_count() or 1)  # of a worker, threads included: Numba s
 WATCH_S = 0.1  # between two looks at what the workers take
 
 # Refused in each jail: a way to other processes, to the network, to what nothing counts, or to the kernel's back rooms.
-REFUSED = (
-    "socket io_uring_setup ptrace process_vm_readv process_vm_writev process_madvise pidfd_getfd kcmp "
-    "shmget semget msgget mq_open memfd_create memfd_secret add_key request_key keyctl bpf perf_event_open userfaultfd "
-    "unshare setns mount umount2 open_tree move_mount fsopen mount_setattr open_by_handle_at name_to_handle_at"
-).split()
+REFUSED = [
+    "socket",
+    "io_uring_setup",
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "process_madvise",
+    "pidfd_getfd",
+    "kcmp",
+    "shmget",
+    "semget",
+    "msgget",
+    "mq_open",
+    "memfd_create",
+    "memfd_secret",
+    "add_key",
+    "request_key",
+    "keyctl",
+    "bpf",
+    "perf_event_open",
+    "userfaultfd",
+    "unshare",
+    "setns",
+    "mount",
+    "umount2",
+    "open_tree",
+    "move_mount",
+    "fsopen",
+    "mount_setattr",
+    "open_by_handle_at",
+    "name_to_handle_at",
+]
 # Where Landlock alone stands between a worker and the user's files and processes, it does not see these.
-REFUSED_WITHOUT_NAMESPACES = (
-    "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat truncate utime utimes futimesat utimensat "
-    "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat "
-    "pidfd_send_signal setpriority ioprio_set"
-).split()
-ON_ONESELF = (
-    "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo prlimit64 "
-    "sched_setaffinity sched_setattr sched_setparam sched_setscheduler"
-).split()
+REFUSED_WITHOUT_NAMESPACES = [
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "fchmodat2",
+    "chown",
+    "fchown",
+    "lchown",
+    "fchownat",
+    "truncate",
+    "utime",
+    "utimes",
+    "futimesat",
+    "utimensat",
+    "setxattr",
+    "lsetxattr",
+    "fsetxattr",
+    "setxattrat",
+    "removexattr",
+    "lremovexattr",
+    "fremovexattr",
+    "removexattrat",
+    "pidfd_send_signal",
+    "setpriority",
+    "ioprio_set",
+]
+ON_ONESELF = [
+    "kill",
+    "tkill",
+    "tgkill",
+    "rt_sigqueueinfo",
+    "rt_tgsigqueueinfo",
+    "prlimit64",
+    "sched_setaffinity",
+    "sched_setattr",
+    "sched_setparam",
+    "sched_setscheduler",
+]
 # What CUDA's driver does at its start, or fails: it maps files without a name, and listens on a socket for processes that share
 # its memory. With a GPU a worker may do so, but nobody is reached from there, nor let in.
 OF_CUDA = ("memfd_create", "socket")
@@ -82,14 +138,14 @@ class Confinement:
     def as_json(self):
         return json.dumps({"kind": self.kind, **asdict(self)})
 
-    def enter(self):
+    def enter(self) -> None:
         """What the warm process does first."""
 
     def fork(self):
         """Forks a worker: its process id, and 0 in the worker."""
         return os.fork()
 
-    def shut_in(self):
+    def shut_in(self) -> None:
         """What a worker does before it takes any request."""
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
@@ -117,10 +173,10 @@ class Confinement:
             if limit is not None:
                 resource.setrlimit(what, (limit, limit))
 
-    def watch(self, workers):
+    def watch(self, workers) -> None:
         """Looks at what the workers take together with their children."""
 
-    def leave(self):
+    def leave(self) -> None:
         """What the warm process does last."""
 
     def end(self, pid, workers):
@@ -141,17 +197,17 @@ class Confinement:
 class Jailed(Confinement):
     """What both jails share: a worker's children and what escapes from it end with it, and count with it."""
 
-    def enter(self):
+    def enter(self) -> None:
         if self.uid is not None:
             syscalls.become(self.uid, *self.capabilities, children=self.kind == "landlock")
 
-    def shut_in(self):
+    def shut_in(self) -> None:
         super().shut_in()
         os.environ.update(HOME=self.scratch, TMPDIR=self.scratch, COURSE_FOLDER=self.scratch)
         tempfile.tempdir = None  # is found again, in TMPDIR
         os.chdir(self.scratch)
 
-    def watch(self, workers):
+    def watch(self, workers) -> None:
         for pid in workers:
             family = tree(pid)
             try:
@@ -173,7 +229,7 @@ class Jailed(Confinement):
         self.clear(workers)
         return os.waitstatus_to_exitcode(status)
 
-    def clear(self, workers):
+    def clear(self, workers) -> None:
         """Kills the children of the warm process that are no workers: a worker's, whose own parents have ended."""
         while escaped := set(children(os.getpid())) - set(workers):
             kill(escaped)
@@ -186,7 +242,7 @@ class Namespaces(Jailed):
 
     kind = "bubblewrap"
 
-    def enter(self):
+    def enter(self) -> None:
         super().enter()
         self.own_processes = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         for covered in (
@@ -212,7 +268,7 @@ class Namespaces(Jailed):
             if pid != 0:
                 syscalls.call("setns", self.own_processes, syscalls.CLONE_NEWPID)
 
-    def shut_in(self):
+    def shut_in(self) -> None:
         syscalls.call("unshare", syscalls.CLONE_NEWNS)
         syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
         safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
@@ -235,7 +291,7 @@ class Landlocked(Jailed):
 
     kind = "landlock"
 
-    def enter(self):
+    def enter(self) -> None:
         super().enter()
         self.folders = {}  # of a worker, by its process id
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
@@ -248,7 +304,7 @@ class Landlocked(Jailed):
             self.scratch = folder
         return pid
 
-    def shut_in(self):
+    def shut_in(self) -> None:
         super().shut_in()
         own = f"/proc/{os.getpid()}"
         threads = [f"{own}/task"] if self.has_gpu else []  # CUDA's driver names its own, or fails
@@ -264,7 +320,7 @@ class Landlocked(Jailed):
         remove(self.folders.pop(pid))
         return code
 
-    def leave(self):
+    def leave(self) -> None:
         remove(self.scratch)  # a grader that was killed can't
 
 
@@ -323,7 +379,7 @@ def tree(pid):
     return found
 
 
-def kill(roots):
+def kill(roots) -> None:
     """Kills processes and their descendants. All are stopped first: what forks faster than it is found would go on."""
     stopped = set()
     while fresh := {pid for root in roots for pid in tree(root)} - stopped:
@@ -334,7 +390,7 @@ def kill(roots):
         _signal(pid, signal.SIGKILL)
 
 
-def _signal(pid, number):
+def _signal(pid, number) -> None:
     with contextlib.suppress(
         ProcessLookupError, PermissionError
     ):  # it has ended; its number may be another user's by now
@@ -426,7 +482,7 @@ def _blocks_bytes(path, follow_symlinks=True, unlinked=False):
     )
 
 
-def remove(folder):
+def remove(folder) -> None:
     """Removes what a worker left, however deep and whatever its modes."""
     try:
         os.rmdir(folder)

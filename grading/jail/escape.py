@@ -22,7 +22,7 @@ def escapes(hidden, outside, port, processes):
     return found
 
 
-def call_out(grader):
+def call_out(grader) -> None:
     """Sends a signal to the grader, by its process id, which listens; then to the process that this one is forked from."""
     for pid in (grader, os.getppid()):
         if pid not in (os.getpid(), 0):
@@ -37,7 +37,7 @@ def read(path):
         return False
 
 
-def write(path):
+def write(path) -> None:
     try:
         with open(path, "w") as file:
             file.write("written")
@@ -45,7 +45,7 @@ def write(path):
         pass
 
 
-def reach(port):
+def reach(port) -> bool | None:
     """Whether anything can be reached."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2):
@@ -54,7 +54,7 @@ def reach(port):
         return False
 
 
-def post(path):
+def post(path) -> None:
     """Sends a datagram to a socket of the file system: from a new socket, and from one of a pair."""
     for make in (socket.socket, lambda *kind: socket.socketpair(*kind)[0]):
         try:
@@ -63,7 +63,7 @@ def post(path):
             pass
 
 
-def hail(pid):
+def hail(pid) -> None:
     try:
         os.kill(pid, signal.SIGUSR1)
     except OSError:

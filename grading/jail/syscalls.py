@@ -83,7 +83,7 @@ def mount(source, target, kind=None, flags=0, data=None):
 # Capabilities
 
 
-def keep_capabilities(*kept, children=False):
+def keep_capabilities(*kept, children=False) -> None:
     """Drops all capabilities but these; children: what this process executes has them, too."""
     mask = sum(1 << capability for capability in kept)
     header = struct.pack("=Ii", 0x20080522, 0)  # version 3, this process
@@ -94,7 +94,7 @@ def keep_capabilities(*kept, children=False):
             prctl(PR_CAP_AMBIENT, 2, capability)  # 2: raise
 
 
-def become(uid, *kept, children=False):
+def become(uid, *kept, children=False) -> None:
     """From root: becomes this user and group for good, with these capabilities alone."""
     os.setgroups([])
     prctl(PR_SET_KEEPCAPS, 1)
@@ -127,7 +127,7 @@ def landlock_version():
         return 0
 
 
-def landlock(readable, writable, devices):
+def landlock(readable, writable, devices) -> None:
     """Takes from this process, and its children, for good, all of the file system but these paths.
 
     readable: files and folders to read and execute. writable: folders to do anything in. devices: files to read, write and
@@ -205,7 +205,7 @@ def filter_rule(name, error=EPERM, argument=None, unless=(), equal=(), bits=None
     return instruction(EQUAL, number, 0, len(body) // 8) + body
 
 
-def seccomp(rules):
+def seccomp(rules) -> None:
     """Refuses these system calls (filter_rule) to this process and its children, for good, and those of foreign machines."""
     _, machine = MACHINES[platform.machine()]
     program = (

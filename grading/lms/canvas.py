@@ -80,7 +80,7 @@ def _folded(name):
     return " ".join(sorted(re.findall(r"\w+", str(name).lower())))
 
 
-def main(arguments=None):
+def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m grading.lms.canvas",
         description=__doc__,
@@ -115,14 +115,14 @@ def main(arguments=None):
     return 0
 
 
-def _unpack(options):
+def _unpack(options) -> None:
     students, strays = unpack(options.archive, options.folder)
     for name in strays:
         print(f"left out: {name} (no notebook that Canvas named)")
     print(f"{len(students)} students: {options.folder}")
 
 
-def _mark(options):
+def _mark(options) -> None:
     rows = json.loads((options.results / "results.json").read_text(encoding="utf-8"))
     roster = _roster(options.roster) if options.roster else []
     header, lines, unknown = table(rows, roster)

@@ -47,7 +47,7 @@ cd "$(dirname "$0")/source" && exec .venv/bin/python -m grading.lms.gradescope g
 """
 
 
-def write_zip(name, path, seed, unsafe=False):
+def write_zip(name, path, seed, unsafe=False) -> None:
     """The zip for one lab: set-up, the course's code, the lab's source, the seed. It holds the solution: it is no student's."""
     settings = {"lab": name, "seed": seed, "unsafe": unsafe}
     files = {"setup.sh": SETUP, "run_autograder": RUN, SETTINGS: json.dumps(settings) + "\n"}
@@ -74,7 +74,7 @@ def _files(name):
                 yield path
 
 
-def grade(home):
+def grade(home) -> None:
     """Grades the submission under home (/autograder) and writes results/results.json, whatever was handed in."""
     settings = json.loads((home / "source" / SETTINGS).read_text(encoding="utf-8"))
     name, (path, problem) = settings["lab"], _submitted(home / "submission", settings["lab"])
@@ -147,7 +147,7 @@ def _seed(name, options):
     )
 
 
-def main(arguments=None):
+def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m grading.lms.gradescope",
         description=__doc__,

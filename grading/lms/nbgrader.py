@@ -53,7 +53,7 @@ def _ids(exercise):
     return f"hole-{name}", f"check-{name}"
 
 
-def _assignment(book, lab, deadline, course):
+def _assignment(book, lab, deadline, course) -> None:
     """The lab's rows: its points an exercise; and the lab itself, without which nbgrader lists no assignment."""
     more = {} if deadline is None else {"duedate": _utc(deadline)}
     book.update_or_create_assignment(lab.name, **more)
@@ -75,19 +75,19 @@ def _assignment(book, lab, deadline, course):
         _write(_marked_up(lab, {}), course / "source" / lab.name)
 
 
-def _write(shown, folder):
+def _write(shown, folder) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     nbformat.write(shown, folder / f"{folder.name}.ipynb")
 
 
-def _student(book, name):
+def _student(book, name) -> None:
     """The student's row; their folder's name stands where nobody gave a name: "Lovelace, Ada", or all of it."""
     student = book.update_or_create_student(name)
     if student.last_name is None and student.first_name is None:
         student.last_name, _, student.first_name = (part.strip() for part in name.partition(","))
 
 
-def _submission(book, lab, rows, submission, course):
+def _submission(book, lab, rows, submission, course) -> None:
     """One student's rows, and the notebook."""
     student, exercises = rows[0]["student"], {f"{e.number} {e.name}": e for e in lab.exercises}
     _student(book, student)
@@ -156,7 +156,7 @@ def _marks(name, *, grade=False, solution=False, locked=True, **points):
     return {**marks, "cell_type": "code", **points}
 
 
-def _penalty(student, name, course, url):
+def _penalty(student, name, course, url) -> None:
     """What the course's own plugin takes off for a late submission (nbgrader_config.py; none by default)."""
     from nbgrader.preprocessors import AssignLatePenalties
     from traitlets.config import Config, PyFileConfigLoader
@@ -173,7 +173,7 @@ def _utc(seconds):
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
 
 
-def main(arguments=None):
+def main(arguments=None) -> int:
     from grading.__main__ import BadInput, deadlines
 
     parser = argparse.ArgumentParser(

@@ -73,7 +73,7 @@ def _notebook(lab, text, cells):
     return notebook
 
 
-def _set_ids(notebook):
+def _set_ids(notebook) -> None:
     """Cell ids that depend on nothing but the text, so that a build is the same twice and an edit changes one id."""
     seen = {}
     for cell in notebook.cells:
@@ -97,7 +97,7 @@ def has_work(path):
     return notebook.metadata.get("built_sha256") != content_hash(notebook)
 
 
-def write(notebook, path):
+def write(notebook, path) -> None:
     """Writes the notebook whole or not at all."""
     with whole(path) as new:
         nbformat.write(notebook, new)
@@ -137,7 +137,7 @@ def build_labs(force=False, folder=LABS):
     return left
 
 
-def build_solutions(force=False, folder=ROOT / "solutions", names=None):
+def build_solutions(force=False, folder=ROOT / "solutions", names=None) -> None:
     """Executes every solution, or these, whose code changed since it was executed; new prose is taken over without a run.
 
     Where checks alone changed, what other cells printed and drew stays: a check's line is the same on a laptop and on a GPU.
@@ -157,7 +157,7 @@ def build_solutions(force=False, folder=ROOT / "solutions", names=None):
         print(f"{path.name}: {path.stat().st_size / 1024:.0f} KB")
 
 
-def execute(notebook, folder):
+def execute(notebook, folder) -> None:
     """Runs the notebook in place, in a kernel whose profile and ledger are not the student's; keeps no time stamps."""
     import tempfile
 
@@ -191,7 +191,7 @@ def execute(notebook, folder):
     notebook.metadata["executed_on"] = device.name()
 
 
-def _look_often(client):
+def _look_often(client) -> None:
     """nbclient misses a reply that comes while it sends a widget's state on the same socket: look again each second."""
     channel = client.kc.shell_channel
     wait = channel.get_msg
@@ -233,7 +233,7 @@ def _changed(notebook, old):
     )
 
 
-def _take_outputs(notebook, old, but):
+def _take_outputs(notebook, old, but) -> None:
     """The old outputs go to the new notebook, which has as many code cells, but those of these numbers."""
     for number, (cell, before) in enumerate(zip(_code(notebook), _code(old), strict=True)):
         cell.execution_count = before.execution_count
@@ -244,7 +244,7 @@ def _take_outputs(notebook, old, but):
             notebook.metadata[key] = old.metadata[key]
 
 
-def _name_widgets(notebook):
+def _name_widgets(notebook) -> None:
     """Where no kernel runs, a page shows a widget's text, a dump of its parts: one sentence takes its place."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
@@ -252,11 +252,11 @@ def _name_widgets(notebook):
                 output.data["text/plain"] = "A widget: it shows where the notebook runs."
 
 
-def _plural(count, noun):
+def _plural(count, noun) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def main(arguments=None):
+def main(arguments=None) -> int | None:
     parser = argparse.ArgumentParser(
         prog="python -m grading.source.build",
         description=re.sub(r"\n.*", "", __doc__, flags=re.DOTALL),

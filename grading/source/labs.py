@@ -155,7 +155,7 @@ def _exercises(lab):
         yield Exercise(heading[1], heading[2], lab.cells[i + 1], tuple(checks))
 
 
-def _insist(lab):
+def _insist(lab) -> None:
     """A source keeps the form that everything else relies on."""
     exercises = lab.exercises
     for exercise in exercises:

@@ -74,7 +74,7 @@ def write(folder):
     return folder / f"{NAME}.zip"
 
 
-def _fill(new):
+def _fill(new) -> None:
     new.mkdir()
     for name in [*FILES, *SHOWN]:
         (new / name).parent.mkdir(exist_ok=True)
@@ -139,7 +139,7 @@ def readme(text):
 # The proof
 
 
-def prove(release):
+def prove(release) -> None:
     """Raises Leak unless an untouched release scores 0 and holds no line of an answer or of a held-out check."""
     strangers = {path.name for path in release.iterdir()} - KNOWN
     if strangers:
@@ -211,7 +211,7 @@ def _graded(release, name):
         return json.loads((Path(out) / "results.json").read_text(encoding="utf-8"))
 
 
-def _zip(folder, path):
+def _zip(folder, path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(folder.rglob("*")):
             if file.is_file():
@@ -220,7 +220,7 @@ def _zip(folder, path):
                 archive.writestr(about, file.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
-def main(arguments=None):
+def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m grading.source.release",
         description=__doc__,

@@ -21,7 +21,7 @@ ENDING_S = 10  # for the warm process to end by itself
 class WorkerEnded(BaseException):
     """The worker is gone or was ended; no check may catch this as an Exception. status says how: "timeout" or "died"."""
 
-    def __init__(self, status, message):
+    def __init__(self, status, message) -> None:
         super().__init__(message)
         self.status = status
 
@@ -33,13 +33,13 @@ class ForkServer:
     jail: what both run in (grading.jail.choice).
     """
 
-    def __init__(self, *also, jail=None, bare=False):
+    def __init__(self, *also, jail=None, bare=False) -> None:
         self.modules, self.jail = (also if bare else (*WARM, *also)), jail or Jail()
         self.process, self.control, self.lock = None, None, threading.Lock()
         self.lost = 0  # how many warm processes came to harm
         self.inside = contextlib.ExitStack()
 
-    def _start(self):
+    def _start(self) -> None:
         confinement = self.inside.enter_context(self.jail.confinement())
         ours, theirs = socket.socketpair()
         environment = (
@@ -90,7 +90,7 @@ class ForkServer:
             code = self._ask(f"end {pid}".encode()) if parent is self.process else None
         return -signal.SIGKILL if code is None else code
 
-    def close(self):
+    def close(self) -> None:
         """Ends the warm process; its workers end with it."""
         if self.process:
             self.control.close()
@@ -143,7 +143,7 @@ def _undisturbed():
 class Worker:
     """A process that holds cells: execute them, call what they define."""
 
-    def __init__(self, fork_server, pid, wire):
+    def __init__(self, fork_server, pid, wire) -> None:
         self.fork_server, self.pid, self.wire = fork_server, pid, wire
         self.parent = fork_server.process
 

@@ -23,12 +23,18 @@ from common import device, sources
 from grading.jail import confinement, syscalls
 from grading.worker.wire import MAX_TEXT, Table, Wire, WireClosed
 
-WARM = (
-    "numpy torch numba matplotlib.pyplot ipywidgets common.checks common.simt".split()
-)  # what labs import
+WARM = [
+    "numpy",
+    "torch",
+    "numba",
+    "matplotlib.pyplot",
+    "ipywidgets",
+    "common.checks",
+    "common.simt",
+]  # what labs import
 
 
-def main():
+def main() -> None:
     control, jail = socket.socket(fileno=int(sys.argv[1])), confinement.from_json(sys.argv[2])
     jail.enter()
     warm_up(sys.argv[3:])
@@ -43,7 +49,7 @@ def main():
     os._exit(0)
 
 
-def serve(control, jail, workers):
+def serve(control, jail, workers) -> None:
     """Forks and ends workers as the grader asks, and looks after them, until the grader is gone."""
     seen_s = time.monotonic()
     while True:
@@ -65,7 +71,7 @@ def serve(control, jail, workers):
         control.sendall(f"{answer}\n".encode())
 
 
-def warm_up(names):
+def warm_up(names) -> None:
     """Imports these modules, without running any of it: a process with threads can't be forked."""
     os.environ.setdefault("MPLBACKEND", "agg")
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = (
@@ -107,11 +113,11 @@ def end(pid, jail, workers):
 class Worker:
     """One namespace, and the requests that come in for it."""
 
-    def __init__(self, wire):
+    def __init__(self, wire) -> None:
         self.wire = wire
         self.namespace = {"__name__": "__main__", "__ask__": self.ask}
 
-    def serve(self):
+    def serve(self) -> None:
         """Answers until the grader closes the wire."""
         while True:
             try:
@@ -133,7 +139,7 @@ class Worker:
             ) as problem:  # too large, or a number of too many digits: nothing has been sent
                 self.wire.send(*failure(problem))
 
-    def execute(self, source, name):
+    def execute(self, source, name) -> None:
         """Executes a cell. name stands in tracebacks; its text is there for Triton and inspect."""
         filename = f"<{name}>"
         sources.remember(filename, source)

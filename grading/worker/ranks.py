@@ -71,14 +71,14 @@ def run(
 class Member(threading.Thread):
     """One rank: calls the function in its worker, and answers what it asks on the way."""
 
-    def __init__(self, rank, session, conductor, name, arguments):
+    def __init__(self, rank, session, conductor, name, arguments) -> None:
         super().__init__(daemon=True)
         self.rank, self.conductor, self.name_, self.arguments = rank, conductor, name, arguments
         self.session = session.ranks[rank]
         self.session.deadline, self.session.answered = session.deadline, time.monotonic()
         self.value = self.report = None
 
-    def run(self):
+    def run(self) -> None:
         try:
             self.conductor.begin(self.rank)
             self._take(
@@ -99,7 +99,7 @@ class Member(threading.Thread):
             args = args[0], [_checked(operation) for operation in args[1]]
         return getattr(self.conductor, what)(self.rank, *args)
 
-    def _take(self, answer):
+    def _take(self, answer) -> None:
         """What came back: a student's process sent it, whatever it is."""
         report = {
             key: [
@@ -133,7 +133,7 @@ def _checked(operation):
     return operation
 
 
-def _check_collective(operation, payload):
+def _check_collective(operation, payload) -> None:
     """What a collective brings has the shape and dtype that it says."""
     parts = payload if type(payload) is list else [] if payload is None else [payload]
     if operation["name"] == "all_to_all":

@@ -9,7 +9,7 @@ from grading.worker.client import WorkerEnded
 class Remote:
     """A student's function, as a check sees it: it is called in the worker."""
 
-    def __init__(self, session, name, source):
+    def __init__(self, session, name, source) -> None:
         self.__name__, self.source = name, source
         self._session = session
 
@@ -28,7 +28,7 @@ class Remote:
             error.tried = self.__name__
             raise
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.__name__}, in the worker>"
 
 

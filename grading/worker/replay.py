@@ -22,10 +22,10 @@ class Diverged(BaseException):
 class Tapes:
     """What passed, by check and seed: [(bytes sent, bytes that came)]. None for a check that can't be repeated."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.tapes, self.bytes = {}, 0
 
-    def keep(self, key, tape):
+    def keep(self, key, tape) -> None:
         """Keeps the calls of a check that passed, while there is room."""
         size = sum(len(sent) + len(came) for sent, came in tape)
         if size <= MAX_TAPE_BYTES and self.bytes + size <= MAX_BYTES:
@@ -35,7 +35,7 @@ class Tapes:
     def get(self, key):
         return self.tapes.get(key)
 
-    def spoil(self, key):
+    def spoil(self, key) -> None:
         """Marks a check that can't be repeated."""
         self.tapes[key] = None
 
@@ -43,7 +43,7 @@ class Tapes:
 class Recorder:
     """Stands for a wire's socket and notes what goes and comes."""
 
-    def __init__(self, sock):
+    def __init__(self, sock) -> None:
         self.socket, self.sent, self.came = sock, [], []
 
     def __getattr__(self, name):
@@ -66,7 +66,7 @@ class Recorder:
         self._note(view[:count])
         return count
 
-    def _note(self, data):
+    def _note(self, data) -> None:
         if len(self.came) < len(self.sent):
             self.came.append(bytearray())
         self.came[-1] += memoryview(data)
@@ -79,7 +79,7 @@ class Recorder:
 class Prompter:
     """Stands for a wire's socket while a check runs that was replayed in part: it answers what has been answered already."""
 
-    def __init__(self, sock, tape):
+    def __init__(self, sock, tape) -> None:
         self.socket, self.tape, self.idle = sock, tape, socket.socketpair()
         self.sent = self.place = 0
 
@@ -113,7 +113,7 @@ class Prompter:
         view[: len(data)] = data
         return len(data)
 
-    def _go_on(self, count):
+    def _go_on(self, count) -> None:
         self.place += count
         if self.place == len(self.tape[0][1]):
             del self.tape[0]

@@ -14,7 +14,7 @@ class Session:
     cells: our setup and drivers and the student's holes, in the lab's order, as (name, text); a text of None is left out.
     """
 
-    def __init__(self, fork_server, cells):
+    def __init__(self, fork_server, cells) -> None:
         self.fork_server, self.cells = fork_server, cells
         self.problems = {}  # name of the cell: the exception it raised, or the WorkerEnded it caused
         self.worker = None
@@ -31,7 +31,7 @@ class Session:
         """The value that a cell assigned."""
         return self._request("fetch", name)
 
-    def execute(self, source, name):
+    def execute(self, source, name) -> None:
         """Executes one more cell."""
         self._request("execute", source, name)
 
@@ -40,7 +40,7 @@ class Session:
         self._start_if_needed()
         return self.problems.get(name)
 
-    def allow(self, seconds):
+    def allow(self, seconds) -> None:
         """Sets how long the calls from now on may take together."""
         self.answered = time.monotonic()
         self.deadline = self.answered + seconds
@@ -61,7 +61,7 @@ class Session:
             self.kernels = self.fork_server.fork()
         return self.kernels
 
-    def close(self):
+    def close(self) -> None:
         for worker in (self.worker, self.kernels):
             if worker:
                 worker.end()
@@ -73,7 +73,7 @@ class Session:
         with self.waiting() as deadline:
             return self.worker.request(*request, deadline=deadline, serve=serve)
 
-    def _start_if_needed(self):
+    def _start_if_needed(self) -> None:
         if (
             self.worker is not None
             and self.worker.pid is not None

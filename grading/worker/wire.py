@@ -38,10 +38,25 @@ SEQUENCE_NAMES = {kind: name for name, kind in SEQUENCES.items()}
 
 TORCH_DTYPES = {
     name: getattr(torch, name)
-    for name in (
-        "bool uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex64 complex128 "
-        "float8_e4m3fn float8_e5m2"
-    ).split()
+    for name in [
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+        "float8_e4m3fn",
+        "float8_e5m2",
+    ]
     if hasattr(torch, name)
 }
 TORCH_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
@@ -62,11 +77,11 @@ class WireTimeout(Exception):
 class Wire:
     """Frames over a connected socket: a kind ("call", "value", ...), a packed value (Table.pack) and its buffers."""
 
-    def __init__(self, sock):
+    def __init__(self, sock) -> None:
         self.socket = sock
         self._unread = b""
 
-    def send(self, kind, packed, deadline=None):
+    def send(self, kind, packed, deadline=None) -> None:
         """Sends one frame. deadline: on time.monotonic's clock, None for no limit."""
         header, buffers = packed
         text = encode({"kind": kind, **header}).encode()
@@ -119,7 +134,7 @@ class Wire:
         except OSError:
             return False
 
-    def close(self):
+    def close(self) -> None:
         self.socket.close()
 
     def _bytes(self, count, deadline):
@@ -172,7 +187,7 @@ def _read(text):
 class Storage:
     """A piece of memory that arrays and tensors are views of, as bytes."""
 
-    def __init__(self, memory, torch_storage=None, writeable=True):
+    def __init__(self, memory, torch_storage=None, writeable=True) -> None:
         self.bytes, self.torch_storage, self.writeable = memory, torch_storage, writeable
         self.address = memory.ctypes.data
         self.sent = None  # the bytes as the other side last saw them
@@ -210,7 +225,7 @@ class Storage:
 class _Memory:
     """Lets NumPy see an owner's memory as bytes, and keeps the owner alive."""
 
-    def __init__(self, address, size, owner):
+    def __init__(self, address, size, owner) -> None:
         self.owner = owner
         self.__array_interface__ = {
             "data": (address, False),
@@ -223,7 +238,7 @@ class _Memory:
 class Table:
     """The storages, lists, dicts and sets of one call, numbered the same on both sides."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.storages, self.containers = [], []
         self._storage_number, self._container_number = {}, {}
         self._dense_bytes = 0
@@ -405,7 +420,7 @@ class Table:
         ) as error:
             raise WireError(f"{type(error).__name__}: {error}") from None
 
-    def _in_storages(self, sizes, buffers):
+    def _in_storages(self, sizes, buffers) -> None:
         for number, size in enumerate(sizes):
             if size is None:
                 self.storages[number]  # noqa: B018  (must be known: IndexError)
@@ -423,7 +438,7 @@ class Table:
                     self._storage_number[storage.address] = number
             storage.sent = buffer.copy()
 
-    def _in_contents(self, container, contents):
+    def _in_contents(self, container, contents) -> None:
         if type(container) is dict:
             new = {self._in(key): self._in(item) for key, item in contents}
             container.clear()
@@ -492,7 +507,7 @@ class Table:
             requires_grad is True and (dtype.is_floating_point or dtype.is_complex)
         )
 
-    def _check_view(self, storage, itemsize, shape, strides, offset, signed=False):
+    def _check_view(self, storage, itemsize, shape, strides, offset, signed=False) -> None:
         """A view must lie within its storage; set_ would enlarge the storage without a word."""
         if len(shape) > 32 or len(shape) != len(strides):
             raise WireError(f"{len(shape)} sizes with {len(strides)} strides")
@@ -508,7 +523,7 @@ class Table:
         if elements and not 0 <= low <= high <= storage.bytes.size:
             raise WireError(f"a view of bytes {low} to {high} of a storage of {storage.bytes.size}")
 
-    def _count_dense(self, count):
+    def _count_dense(self, count) -> None:
         self._dense_bytes += count
         if count > MAX_ARRAY_BYTES or self._dense_bytes > MAX_FRAME_DENSE_BYTES:
             raise WireError(
@@ -516,7 +531,7 @@ class Table:
             )
 
 
-def count_items(value, containers):
+def count_items(value, containers) -> None:
     """Refuses packed data that holds itself, or is small only because it holds the same list many times over."""
     counts = {}  # of a container's items, by its number; 0 while it is being counted
 
@@ -568,5 +583,5 @@ def _numpy_dtype(text):
     return dtype
 
 
-def _article(noun):
+def _article(noun) -> str:
     return f"an {noun}" if noun[0].lower() in "aeio" else f"a {noun}"

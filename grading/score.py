@@ -16,7 +16,6 @@ from common import sources
 from grading.jail.confinement import MEMORY_BYTES
 from grading.report import Result
 from grading.source import holes
-from grading.source.notebook import read_answers as read_answers
 from grading.worker import replay
 from grading.worker.client import WorkerEnded
 from grading.worker.remote import names_in
@@ -193,7 +192,7 @@ def _fetched(lab):
 
 def _execute(check, session, names, seed):
     """Runs one check; returns what it raised, or None."""
-    names["rng"] = np.random.default_rng(_drawn_from(check, seed))
+    names["rng"] = np.random.default_rng(check_seed(check, seed))
     session.allow(check.limit_s)
     sources.remember("<check>", check.source)
     try:
@@ -204,7 +203,7 @@ def _execute(check, session, names, seed):
     return None
 
 
-def _drawn_from(check, seed):
+def check_seed(check, seed):
     """What a check's generator is seeded with."""
     return [seed, zlib.crc32(check.source.encode())]
 
@@ -280,31 +279,3 @@ def _line(problem):
         if frame.filename == "<check>"
     ]
     return lines[-1] if lines else "?"
-
-
-def score_together(lab, answers, fork_server, only):
-    """{exercise: what its check raised, as text, or None}, with checks and holes in one process as in a notebook.
-
-    The gate wants the same verdict from both ways, of the same random cases.
-    """
-    problems = {}
-    for exercise in lab.exercises:
-        if exercise.name not in only:
-            continue
-        session = Session(fork_server, worker_cells(lab, answers))
-        try:
-            problem = session.ready_problem(exercise.name)
-            for check in exercise.checks:
-                session.allow(check.limit_s)
-                if problem is None:
-                    session.execute(
-                        f"rng = __import__('numpy').random.default_rng({_drawn_from(check, 0)})",
-                        "rng",
-                    )
-                    session.execute(check.source, "check")
-        except (Exception, WorkerEnded) as raised:
-            problem = raised
-        finally:
-            session.close()
-        problems[exercise.name] = problem and f"{type(problem).__name__}: {problem}"
-    return problems

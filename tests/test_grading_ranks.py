@@ -13,6 +13,7 @@ from grading.worker.client import ForkServer, WorkerEnded
 from grading.worker.remote import Remote
 from grading.worker.session import Session
 from tests import test_ranks
+from tests.in_one_process import score_together
 from tests.test_ranks_errors import DEADLOCKS, cell
 
 SETUP = "import torch\nfrom common import ranks\n"
@@ -256,5 +257,5 @@ for p in (1, 2, 4):
 def test_a_lab_s_check_scores_ranks(fork_server, text, status, says):
     result = score.score(LAB, {"total": Answer(text)}, fork_server)[0]
     assert result.status == status and says in result.message
-    together = score.score_together(LAB, {"total": Answer(text)}, fork_server, ["total"])["total"]
+    together = score_together(LAB, {"total": Answer(text)}, fork_server, ["total"])["total"]
     assert (together is None) == (status == "passed")

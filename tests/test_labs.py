@@ -9,9 +9,10 @@ import pytest
 
 from common.paths import ROOT
 from grading import score
-from grading.source import build, holes, labs
+from grading.source import build, holes, labs, notebook
 from grading.source.holes import Answer
 from grading.worker.client import ForkServer
+from tests.in_one_process import score_together
 
 NAMES = labs.names()
 HOSTILE = {  # what every check must refuse, whatever it asks for
@@ -153,14 +154,14 @@ def test_the_executed_solution_is_of_this_source(lab):
 def test_an_untouched_lab_scores_nothing_and_says_so_kindly(lab, fork_server, tmp_path):
     path = tmp_path / f"{lab.name}.ipynb"
     build.write(build.lab_notebook(lab), path)
-    for result in score.score(lab, score.read_answers(lab, path), fork_server):
+    for result in score.score(lab, notebook.read_answers(lab, path), fork_server):
         assert (result.points, result.status) == (0, "not attempted"), result
         assert "Not attempted yet" in result.message
 
 
 def test_an_untouched_hole_fails_its_check_in_the_notebook(lab, fork_server):
     stubs = {exercise.name: Answer(exercise.stub) for exercise in lab.exercises}
-    problems = score.score_together(lab, stubs, fork_server, [e.name for e in lab.exercises])
+    problems = score_together(lab, stubs, fork_server, [e.name for e in lab.exercises])
     assert all(problem.startswith("NotImplementedError") for problem in problems.values()), problems
 
 
@@ -168,9 +169,7 @@ def test_the_solution_scores_everything_both_ways(lab, fork_server):
     for seed in range(3):
         for result in score.score(lab, solution(lab), fork_server, seed=seed):
             assert result.points == result.max_points, result
-    problems = score.score_together(
-        lab, solution(lab), fork_server, [e.name for e in lab.exercises]
-    )
+    problems = score_together(lab, solution(lab), fork_server, [e.name for e in lab.exercises])
     assert not any(problems.values()), problems
 
 
@@ -186,7 +185,7 @@ def test_a_known_wrong_answer_is_refused_with_its_message_both_ways(
     assert says.lower() in result.message.lower(), (
         f"{title}: promised {says!r}, got {result.message!r}"
     )
-    together = score.score_together(lab, answers, fork_server, only=[exercise])[exercise]
+    together = score_together(lab, answers, fork_server, only=[exercise])[exercise]
     assert together, f"{title}: passed in the notebook"
     assert says.lower() in together.lower(), (
         f"{title}: promised {says!r}, in the notebook got {together!r}"

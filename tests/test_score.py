@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from grading import score
+from grading.source import notebook
 from grading.source.holes import Answer
 from grading.source.labs import parse
 from grading.worker.client import ForkServer, WorkerEnded
 from grading.worker.session import Session
+from tests.in_one_process import score_together
 from tests.mini_lab import SOURCE, mini_lab
 
 LAB = mini_lab()
@@ -254,10 +256,12 @@ def test_a_file_that_is_no_notebook_has_a_reason(tmp_path, content, says):
     path = tmp_path / "99_mini.ipynb"
     path.write_bytes(content)
     if says is None:
-        assert {answer.status for answer in score.read_answers(LAB, path).values()} == {"missing"}
+        assert {answer.status for answer in notebook.read_answers(LAB, path).values()} == {
+            "missing"
+        }
     else:
         with pytest.raises(ValueError, match=says):
-            score.read_answers(LAB, path)
+            notebook.read_answers(LAB, path)
 
 
 def test_odd_notebooks_are_read(tmp_path):
@@ -279,7 +283,7 @@ def test_odd_notebooks_are_read(tmp_path):
             }
         )
     )
-    assert score.read_answers(LAB, path)["double"].text == "def double(x):\n    return 2 * x"
+    assert notebook.read_answers(LAB, path)["double"].text == "def double(x):\n    return 2 * x"
     path.write_text(
         json.dumps(
             {
@@ -301,7 +305,7 @@ def test_odd_notebooks_are_read(tmp_path):
             }
         )
     )
-    assert score.read_answers(LAB, path)["double"].text == "def double(x): return 2 * x"
+    assert notebook.read_answers(LAB, path)["double"].text == "def double(x): return 2 * x"
 
 
 def test_a_default_dtype_is_that_of_one_lab(fork_server):
@@ -370,7 +374,7 @@ def test_an_answer_that_nobody_waited_for_is_not_the_next_one_s(fork_server, mon
 def test_both_ways_draw_the_same_cases(fork_server):
     text = "def double(x):\n    if len(x) > 1: raise ValueError(x.tolist())\n    return 2 * x"
     answers = SOLUTION | {"double": Answer(text)}
-    told = score.score_together(LAB, answers, fork_server, ["double"])["double"].removeprefix(
+    told = score_together(LAB, answers, fork_server, ["double"])["double"].removeprefix(
         "ValueError: "
     )
     assert told in score.score(LAB, answers, fork_server)[0].message

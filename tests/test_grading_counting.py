@@ -7,6 +7,7 @@ from grading.source.holes import Answer
 from grading.source.labs import parse
 from grading.worker.client import ForkServer
 from grading.worker.counting import kernel_text
+from tests.in_one_process import score_together
 
 LAB = parse(
     """\
@@ -80,7 +81,7 @@ def test_the_solution_scores_everything_both_ways(fork_server):
         "passed",
         "passed",
     ]
-    assert not any(score.score_together(LAB, SOLUTION, fork_server, ["twice", "add"]).values())
+    assert not any(score_together(LAB, SOLUTION, fork_server, ["twice", "add"]).values())
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ Triton's interpreter runs) and `attach` (all that we use of what is private to i
 """
 
 from common.kernels.errors import KernelError, LaunchError, OutOfBoundsError
+from common.remote import CountedRemotely
 from common.tiles.report import Report
 
 __all__ = [
@@ -39,11 +40,11 @@ def count(kernel, grid, *arguments, seed=None, **constants):
     seed: of the order in which programs run, another one each time if None; a kernel's own parameter of that name is given by
     position.
     """
-    if hasattr(
-        kernel, "run_apart"
-    ):  # a grader's stand-in for a kernel that it must not run in this process
+    if isinstance(kernel, CountedRemotely):
         grid = grid(constants) if callable(grid) else grid
-        return Report.from_dict(kernel.run_apart("tiles", grid, *arguments, seed=seed, **constants))
+        return Report.from_dict(
+            kernel.count_remotely("tiles", grid, *arguments, seed=seed, **constants)
+        )
     from common.tiles import kernel as kernels
 
     return kernels.count(kernel, grid, arguments, constants, seed)

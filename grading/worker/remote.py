@@ -20,10 +20,10 @@ class Remote:
             error.tried = f"{self.__name__}({', '.join([*map(show, args), *(f'{k}={show(v)}' for k, v in kwargs.items())])})"
             raise
 
-    def run_apart(self, machine, *args, **options):
-        """What it costs or gives on the machine of this name, whose module calls this in place of running it here."""
+    def count_remotely(self, package, /, *args, **options):
+        """What simt, tiles or ranks gives for it (see common.remote)."""
         try:
-            return counting.run(self._session, machine, self.__name__, args, options)
+            return counting.run(self._session, package, self.__name__, args, options)
         except (Exception, WorkerEnded) as error:
             error.tried = self.__name__
             raise

@@ -11,7 +11,8 @@ from pathlib import Path
 from common.paths import ROOT
 from grading.jail import confinement, escape
 from grading.jail.choice import TRIAL_S, JailError
-from grading.worker.client import ForkServer, WorkerEnded
+from grading.worker.client import ForkServer
+from grading.worker.errors import WorkerEnded
 
 
 def prove(jail, hidden=()) -> None:

@@ -17,7 +17,7 @@ from grading.jail.confinement import MEMORY_BYTES
 from grading.report import Result
 from grading.source import holes
 from grading.worker import replay
-from grading.worker.client import WorkerEnded
+from grading.worker.errors import WorkerEnded, student_error, tried_by
 from grading.worker.remote import names_in
 from grading.worker.session import CELL_S, Session
 
@@ -125,9 +125,7 @@ def _checked(lab, exercise, session, names, seed):
                 if not_there
                 else (check.limit_s, exercise.name)
             )
-            status, message = explain(
-                problem, lab, exercise, getattr(problem, "tried", tried), limit_s
-            )
+            status, message = explain(problem, lab, exercise, tried_by(problem) or tried, limit_s)
     if message is None:
         status, message = "passed", ""
     elif points:
@@ -247,10 +245,10 @@ def explain(problem, lab, exercise, tried, limit_s):
                 f"{tried} needs `{other.name}` (exercise {other.number}), which is not there yet.",
             )
         return "not attempted", f"{tried} is not there yet: {problem}."
-    if told := getattr(problem, "remote", None):
-        if told["text"].startswith(f"{tried}, line "):  # a simulator's own sentence
-            return "failed", told["text"]
-        line = f" (line {told['line']}: `{told['code']}`)" if told["line"] else ""
+    if report := student_error(problem):
+        if report.text.startswith(f"{tried}, line "):  # a simulator's own sentence
+            return "failed", report.text
+        line = f" (line {report.line}: `{report.code}`)" if report.line else ""
         hint = (
             " What should count stands in the hole's cell."
             if isinstance(problem, NameError)
@@ -259,10 +257,9 @@ def explain(problem, lab, exercise, tried, limit_s):
         hint = (
             f" {MEMORY_BYTES >> 30} GB are allowed." if isinstance(problem, MemoryError) else hint
         )
-        text = f": {told['text']}" if told["text"] else ""
-        return "failed" if hasattr(
-            problem, "tried"
-        ) else "error", f"{tried} raised {told['type']}{text}{line}.{hint}"
+        text = f": {report.text}" if report.text else ""
+        status = "failed" if report.tried else "error"
+        return status, f"{tried} raised {report.kind}{text}{line}.{hint}"
     if isinstance(problem, AssertionError):
         return "failed", str(problem) or f"{exercise.name}: this does not hold: `{_line(problem)}`."
     return (

@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping
 from grading.score import check_seed, worker_cells
 from grading.source.holes import Answer
 from grading.source.labs import Lab
-from grading.worker.client import ForkServer, WorkerEnded
+from grading.worker.client import ForkServer
+from grading.worker.errors import WorkerEnded
 from grading.worker.session import Session
 
 

@@ -9,7 +9,8 @@ from common import ranks
 from grading import score
 from grading.source.holes import Answer
 from grading.source.labs import parse
-from grading.worker.client import ForkServer, WorkerEnded
+from grading.worker.client import ForkServer
+from grading.worker.errors import WorkerEnded, student_error
 from grading.worker.remote import Remote
 from grading.worker.session import Session
 from tests import test_ranks
@@ -112,7 +113,9 @@ def test_what_goes_wrong_is_told_in_the_same_words(remote, title):
         ranks.run(cell(title), world_size=3)
     with pytest.raises(DEADLOCKS[title][1]) as there:
         ranks.run(remote("".join(linecache.getlines(f"<{title}>"))), world_size=3)
-    assert str(here.value) == str(there.value) and there.value.remote["text"] == str(there.value)
+    assert str(here.value) == str(there.value) and student_error(there.value).text == str(
+        there.value
+    )
 
 
 def test_ranks_of_one_run_share_nothing_and_arguments_stay(remote):
@@ -156,7 +159,7 @@ def test_what_one_rank_does_wrong_ends_the_run(remote, body, kind, says):
     )
     with pytest.raises(kind) as raised:
         ranks.run(f, world_size=2)
-    assert says in raised.value.remote["text"]
+    assert says in student_error(raised.value).text
 
 
 @pytest.mark.parametrize(

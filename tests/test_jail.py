@@ -18,7 +18,8 @@ from common.paths import ROOT
 from grading import proof
 from grading.jail import choice as jail
 from grading.jail import confinement, syscalls
-from grading.worker.client import ForkServer, WorkerEnded
+from grading.worker.client import ForkServer
+from grading.worker.errors import WorkerEnded
 from grading.worker.session import Session
 from tests.processes import SLEEP, sleeping, until
 

@@ -22,7 +22,8 @@ import pytest
 from grading import proof
 from grading.jail import choice as jail
 from grading.jail import syscalls
-from grading.worker.client import ForkServer, WorkerEnded
+from grading.worker.client import ForkServer
+from grading.worker.errors import WorkerEnded
 from grading.worker.process import WARM
 
 LIMIT_S = 120

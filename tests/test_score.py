@@ -14,7 +14,8 @@ from grading import score
 from grading.source import notebook
 from grading.source.holes import Answer
 from grading.source.labs import parse
-from grading.worker.client import ForkServer, WorkerEnded
+from grading.worker.client import ForkServer
+from grading.worker.errors import WorkerEnded
 from grading.worker.session import Session
 from tests.in_one_process import score_together
 from tests.mini_lab import SOURCE, mini_lab

@@ -11,19 +11,12 @@ import threading
 
 from common.paths import ROOT
 from grading.jail.choice import Jail
+from grading.worker.errors import StudentError, WorkerEnded
 from grading.worker.process import WARM
 from grading.worker.wire import MAX_TEXT, Table, Wire, WireClosed, WireError, WireTimeout
 
 WARM_UP_S = 120
 ENDING_S = 10  # for the warm process to end by itself
-
-
-class WorkerEnded(BaseException):
-    """The worker is gone or was ended; no check may catch this as an Exception. status says how: "timeout" or "died"."""
-
-    def __init__(self, status, message) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class ForkServer:
@@ -148,7 +141,7 @@ class Worker:
         self.parent = fork_server.process
 
     def request(self, kind, *request, deadline, serve=None):
-        """What the worker answers; it raises what the worker raised, as a builtin with the attribute `remote`.
+        """What the worker answers; it raises what the worker raised, as a builtin (see StudentError).
 
         kind: "execute" (source, name), "call" (name, args, kwargs as pairs) or "fetch" (name).
         serve: a function that answers what the worker asks in the middle of it, serve(what, *args).
@@ -167,7 +160,7 @@ class Worker:
             if answer not in ("value", "error", "refused"):
                 raise WireError(f"an answer of kind {answer!r}")
             value = (table if answer != "refused" else Table()).unpack(*frame)
-            error = _error(value) if answer != "value" else None
+            error = _rebuilt(value) if answer != "value" else None
         except WireTimeout:
             self.end()
             raise WorkerEnded("timeout", "took too long and was stopped") from None
@@ -209,25 +202,25 @@ def _served(serve, what, args):
         )
 
 
-def _error(told):
-    """The exception that a worker told of; what is none is a malformed answer."""
-    told = {key: told[key] for key in ("type", "text", "line", "code")}
-    texts = (told["type"], told["text"], told["code"] or "")
+def _rebuilt(report: dict) -> Exception:
+    """The exception that a worker reported; WireError if the report is malformed."""
+    error = StudentError(report["type"], report["text"], report["line"], report["code"])
+    texts = (error.kind, error.text, error.code or "")
     if not all(type(text) is str and len(text) <= MAX_TEXT for text in texts) or type(
-        told["line"]
+        error.line
     ) not in (int, type(None)):
-        raise WireError("an exception that is none")
-    kind = getattr(builtins, told["type"], None)
+        raise WireError("a malformed report of an exception")
+    kind = getattr(builtins, error.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-        raise WireError(f"an exception {told['type']!r}")
+        raise WireError(f"an exception {error.kind!r}")
     if not issubclass(kind, Exception) or issubclass(kind, (StopIteration, StopAsyncIteration)):
         kind = RuntimeError  # sys.exit() must not end the grader, nor StopIteration a check's loop
     try:
-        error = kind(told["text"])
-    except TypeError:  # UnicodeDecodeError and its kin take more than a text
-        error = ValueError(told["text"])
-    error.remote = told
-    return error
+        raised = kind(error.text)
+    except TypeError:  # UnicodeDecodeError, for one, takes more than a text
+        raised = ValueError(error.text)
+    raised.__cause__ = error
+    return raised
 
 
 def _ending(code):

@@ -15,7 +15,7 @@ from common import ranks
 from common.ranks import simulated
 from common.ranks.conductor import Conductor, Stopped
 from common.ranks.network import Network
-from grading.worker.client import WorkerEnded
+from grading.worker.errors import StudentError, WorkerEnded, student_error
 from grading.worker.session import Session
 
 CELL = """
@@ -160,18 +160,13 @@ def _check_collective(operation, payload) -> None:
 
 def _on(rank, error):
     """The exception of a rank, which says which rank it was."""
-    if told := getattr(error, "remote", None):
-        error.remote = {**told, "text": f"{told['text']} (on rank {rank})"}
+    if report := student_error(error):
+        report.text += f" (on rank {rank})"
     return error
 
 
 def _told(problem):
     """What ended the run, as a check's message tells it."""
     if isinstance(problem, ranks.RanksError):
-        problem.remote = {
-            "type": type(problem).__name__,
-            "text": str(problem),
-            "line": None,
-            "code": None,
-        }
+        problem.__cause__ = StudentError(type(problem).__name__, str(problem))
     return problem

@@ -3,7 +3,7 @@
 from common.checks import show
 from grading.source import holes
 from grading.worker import counting
-from grading.worker.client import WorkerEnded
+from grading.worker.errors import WorkerEnded, set_tried
 
 
 class Remote:
@@ -17,7 +17,8 @@ class Remote:
         try:
             return self._session.call(self.__name__, args, kwargs)
         except (Exception, WorkerEnded) as error:
-            error.tried = f"{self.__name__}({', '.join([*map(show, args), *(f'{k}={show(v)}' for k, v in kwargs.items())])})"
+            shown = [*map(show, args), *(f"{key}={show(value)}" for key, value in kwargs.items())]
+            set_tried(error, f"{self.__name__}({', '.join(shown)})")
             raise
 
     def count_remotely(self, package, /, *args, **options):
@@ -25,7 +26,7 @@ class Remote:
         try:
             return counting.run(self._session, package, self.__name__, args, options)
         except (Exception, WorkerEnded) as error:
-            error.tried = self.__name__
+            set_tried(error, self.__name__)
             raise
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 import contextlib
 import time
 
-from grading.worker.client import WorkerEnded
+from grading.worker.errors import WorkerEnded
 
 CELL_S = 30.0
 

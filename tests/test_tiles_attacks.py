@@ -148,11 +148,11 @@ REFUSED = [  # (title, words of the refusal, text)
         "no decorator",
         "def helper():\n    return open('counts')\n" + body("y = helper()"),
     ),
-    ("a class called", "is no constant", "class Helper:\n    pass\n" + body("y = Helper()")),
-    ("a constant made by a call", "is no constant", "C = open('counts')\n" + body("y = C")),
+    ("a class called", "is not a constant", "class Helper:\n    pass\n" + body("y = Helper()")),
+    ("a constant made by a call", "is not a constant", "C = open('counts')\n" + body("y = C")),
     (
         "a constant in a tl.constexpr made by a call",
-        "is no constant",
+        "is not a constant",
         "C = tl.constexpr(open('counts'))\n" + body("y = C"),
     ),
     ("a constant made of itself", "nested too deeply", "C = tl.constexpr(C + 1)\n" + body("y = C")),
@@ -291,7 +291,7 @@ REFUSED = [  # (title, words of the refusal, text)
     ),
     (
         "an outer constant that is complex",
-        "is no constant",
+        "is not a constant",
         "C = tl.constexpr((-1) ** 0.5)\n" + body("y = C"),
     ),
     ("an endless loop", "does a loop never end", body("while n > 0:", "    pass")),

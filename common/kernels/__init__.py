@@ -1,1 +1,6 @@
-"""The ground under both kernel languages, simt and tiles: errors, source, constants, table."""
+"""What both kernel languages, simt and tiles, are built on.
+
+Read it in this order: `errors` (what can go wrong), `source` (a kernel's text and syntax tree),
+`language` (which Python both languages allow and refuse), `constants` (values of a cell's
+constants), `launch` (grids and blocks), `memory` (arrays that overlap), `table` (reports as text).
+"""

@@ -1,9 +1,14 @@
-"""Constants of a kernel's cell: what their expressions come to, from the syntax tree alone."""
+"""The values of a cell's constants, from their syntax trees alone."""
 
 import ast
 import operator
+from collections.abc import Callable
+from typing import Any
 
-ARITHMETIC = {
+from common.kernels.language import check_bits
+from common.kernels.source import Source
+
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -12,47 +17,51 @@ ARITHMETIC = {
     ast.Pow: operator.pow,
     ast.LShift: operator.lshift,
 }
+MAX_EXPONENT = 64  # a number of a billion digits is never computed
+
+OtherConstant = Callable[[ast.expr], tuple[Any] | None]
 
 
-def value_of(node, source, other):
-    """The value of a constant's expression: a number, + - * // / ** << of numbers, tuples of them; else KernelError.
+def value_of(node: ast.expr, source: Source, other: OtherConstant) -> Any:
+    """The value of a constant's expression; KernelError if it is not one.
 
-    source: whose refuse() says where. other(node): (value,) of what else a constant may be, a dtype or another's name, or None.
+    It is made of numbers, + - * // / ** <<, and tuples. other: gives (value,) of what else
+    a language takes for a constant, such as a dtype or another constant's name, or None.
     """
     if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
-        return _bounded(node.value, node, source)
+        check_bits(node.value, node, source)
+        return node.value
     if isinstance(node, ast.Tuple):
         return tuple(value_of(item, source, other) for item in node.elts)
-    if found := other(node):
-        return found[0]
+    if known := other(node):
+        return known[0]
+    number = None
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return _bounded(-_number(node.operand, source, other), node, source)
-    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
-        left, right = (_number(side, source, other) for side in (node.left, node.right))
-        if (
-            isinstance(node.op, (ast.Pow, ast.LShift)) and abs(right) > 64
-        ):  # a number of a billion digits is never computed
-            source.refuse(node, "a constant's exponent is at most 64")
-        try:
-            number = ARITHMETIC[type(node.op)](left, right)
-        except (ArithmeticError, TypeError, ValueError):  # 1 / 0, 1e300 ** 2, 1.5 << 1, 1 << -1
-            number = None
-        if isinstance(number, (int, float)):  # and not complex, as (-1) ** 0.5 is
-            return _bounded(number, node, source)
+        number = -_number(node.operand, source, other)
+    elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        number = _operation(node, source, other)
+    if isinstance(number, (int, float)):  # and not complex, as (-1) ** 0.5 is
+        check_bits(number, node, source)
+        return number
     source.refuse(
         node,
-        f"`{ast.unparse(node)}` is no constant; one is a number, a dtype, or + - * // / ** << of numbers",
+        f"`{ast.unparse(node)}` is not a constant; a constant is a number, a dtype, or "
+        "+ - * // / ** << of numbers",
     )
 
 
-def _number(node, source, other):
+def _operation(node: ast.BinOp, source: Source, other: OtherConstant) -> Any:
+    left, right = (_number(side, source, other) for side in (node.left, node.right))
+    if isinstance(node.op, (ast.Pow, ast.LShift)) and abs(right) > MAX_EXPONENT:
+        source.refuse(node, f"a constant's exponent is at most {MAX_EXPONENT}")
+    try:
+        return ARITHMETIC[type(node.op)](left, right)
+    except (ArithmeticError, TypeError, ValueError):  # 1 / 0, 1e300 ** 2, 1.5 << 1, 1 << -1
+        return None
+
+
+def _number(node: ast.expr, source: Source, other: OtherConstant) -> Any:
     number = value_of(node, source, other)
     if type(number) not in (int, float, bool):
-        source.refuse(node, f"`{ast.unparse(node)}` is no number")
-    return number
-
-
-def _bounded(number, node, source):
-    if isinstance(number, int) and not -(2**63) <= number < 2**64:
-        source.refuse(node, "an integer has 64 bits at most")
+        source.refuse(node, f"`{ast.unparse(node)}` is not a number")
     return number

@@ -1,36 +1,36 @@
-"""What the simulator says when a kernel cannot be run, or goes wrong while it runs."""
+"""What goes wrong in a kernel: before it runs, or while it runs."""
 
 
-class Told(Exception):
+class SourceError(Exception):
     """An error whose text names the kernel and its line."""
 
-    def _render_traceback_(self):
-        """What IPython shows of it: the text without thirty lines of our own frames."""
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the text, without thirty lines of our own frames."""
         return [f"\033[31m{type(self).__name__}\033[0m: {self}"]
 
 
-class KernelError(Told, TypeError):
-    """The kernel, or an argument of it, is outside of what the simulator knows."""
+class KernelError(SourceError, TypeError):
+    """The kernel, or one of its arguments, is outside of the kernel language."""
 
 
-class LaunchError(Told, ValueError):
-    """The grid, the block, the shared memory or the number of arguments is not one that a GPU would take."""
+class LaunchError(SourceError, ValueError):
+    """A GPU would refuse the grid, the block, the shared memory or the number of arguments."""
 
 
-class OutOfBoundsError(Told, IndexError):
+class OutOfBoundsError(SourceError, IndexError):
     """A thread reached outside of an array."""
 
 
-class BarrierError(Told, RuntimeError):
+class BarrierError(SourceError, RuntimeError):
     """Some threads wait where others never arrive."""
 
 
-class UnwrittenError(Told, RuntimeError):
+class UnwrittenError(SourceError, RuntimeError):
     """A thread read memory that nothing had written."""
 
 
-class ThreadError(Told, ArithmeticError):
-    """A thread did what has no result: an integer divided by zero, a variable used before it had a value."""
+class ThreadError(SourceError, ArithmeticError):
+    """A thread did something that has no result, such as dividing an integer by zero."""
 
 
 ERRORS = KernelError, LaunchError, OutOfBoundsError, BarrierError, UnwrittenError, ThreadError

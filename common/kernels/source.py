@@ -1,51 +1,57 @@
-"""The text of a kernel: where it stands, for messages; and its syntax tree, within limits."""
+"""The text of a kernel, with the line where it begins, and its syntax tree."""
 
 import ast
+import inspect
+import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Never
+from typing import Any, Never
 
 from common.kernels.errors import KernelError
-
-MAX_NODES, MAX_DEPTH, MAX_NESTED = 20_000, 60, 12
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a function and where it stands, for messages."""
+    """The text of a function and the line where it begins, for messages."""
 
     name: str
     text: str
     first_line: int = 1
 
-    def line(self, number):
+    def line(self, number: int) -> str:
         """The text of one line, without its indentation."""
         lines = self.text.splitlines()
         index = number - self.first_line
         return lines[index].strip() if 0 <= index < len(lines) else ""
 
-    def where(self, number) -> str:
+    def where(self, number: int) -> str:
         """'window_average, line 7 (`x = [1, 2]`)'."""
         text = self.line(number)
         return f"{self.name}, line {number}" + (f" (`{text}`)" if text else "")
 
-    def refuse(self, node, sentence) -> Never:
+    def refuse(self, node: ast.AST, sentence: str) -> Never:
         """Raise KernelError with this sentence about the line of this node."""
         raise KernelError(f"{self.where(getattr(node, 'lineno', self.first_line))}: {sentence}")
 
+    def tree(self) -> ast.Module:
+        """The syntax tree, with the line numbers of the source; KernelError if it is not Python."""
+        try:
+            tree = ast.parse(self.text)
+        except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
+            line = getattr(error, "lineno", None)
+            where = f"{self.name}, line {line}" if line else self.name
+            raise KernelError(f"{where}: this is not Python: {error.args[0]}") from None
+        ast.increment_lineno(tree, self.first_line - 1)
+        return tree
 
-def parsed(text, name):
-    """The syntax tree of a text; KernelError where it is not Python."""
+
+def source_of(function: Callable[..., Any], package: str) -> Source:
+    """The Source of a Python function. package: simt or tiles, to name its compile_source."""
     try:
-        return ast.parse(text)
-    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
-        line = getattr(error, "lineno", None)
+        lines, first_line = inspect.getsourcelines(function)
+    except (OSError, TypeError) as error:
         raise KernelError(
-            f"{name}"
-            + (f", line {line}" if line else "")
-            + f": this is not Python: {error.args[0]}"
-        ) from None
-
-
-def is_elif(node, parent):
-    """Whether a node is an elif of its parent, which stands in the tree a level below it, and in the text beside it."""
-    return isinstance(node, ast.If) and isinstance(parent, ast.If) and parent.orelse == [node]
+            f"the source of {function.__name__} cannot be found; define it in a notebook's cell "
+            f"or in a file, or use {package}.compile_source"
+        ) from error
+    return Source(function.__name__, textwrap.dedent("".join(lines)), max(first_line, 1))

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.kernels.errors import ThreadError
+from common.kernels.memory import SECTOR_BYTES
 from common.simt import dtypes
 from common.simt.order import Fence, HandOvers
 
-SECTOR_BYTES, WORD_BYTES, BANKS, WARP = 32, 4, 32, 32
+WORD_BYTES, BANKS, WARP = 4, 32, 32
 THREADS = 1024  # the most that a block has; a key is path * THREADS + thread
 MAX_PATHS = 2_000_000
 FLUSH_AT = 1 << 20  # log entries

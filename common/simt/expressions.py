@@ -123,7 +123,7 @@ class Expressions(Writer):
                 f"cuda.const.array_like({value.name})",
             )
         if isinstance(value, Static):
-            self.refuse(node, f"{value.name} is no number here; call it, or take a part of it")
+            self.refuse(node, f"{value.name} is not a number here; call it, or take a part of it")
         return value
 
     def number(self, node):
@@ -215,7 +215,7 @@ class Expressions(Writer):
     def _Constant(self, node):
         number = node.value
         if number is None:
-            self.refuse(node, "None is no number; a kernel's values are numbers")
+            self.refuse(node, "None is not a number; a kernel's values are numbers")
         if isinstance(number, bool):
             return constant(number, "bool")
         if isinstance(number, int):

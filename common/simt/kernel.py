@@ -5,21 +5,20 @@ import builtins
 import functools
 import inspect
 import random
-import textwrap
 from typing import Never
 
-import numpy as np
 from greenlet import getcurrent
 
 from common.kernels.errors import ERRORS, KernelError, LaunchError
-from common.kernels.source import Source, parsed
+from common.kernels.launch import MAX_GRID, three_lengths
+from common.kernels.source import source_of
 from common.simt import arithmetic, report
 from common.simt.counters import Recorder
 from common.simt.memory import Argument, GlobalMemory, argument_of
 from common.simt.program import Function, Program
 from common.simt.schedule import Outside, Schedule, Unwritten
 
-MAX_THREADS, MAX_BLOCK, MAX_GRID = 1024, (1024, 1024, 64), (2**31 - 1, 65535, 65535)
+MAX_THREADS, MAX_BLOCK = 1024, (1024, 1024, 64)
 POISON = 0xCDCDCDCD  # what a read of unwritten memory gives while counting; NaN for floating-point numbers
 HARMLESS = {
     "device",
@@ -178,21 +177,7 @@ def _unwritten_noted(program, recorder, schedule):
 
 
 def _size(name, lengths):
-    """A grid or block as three whole numbers, within what a GPU takes."""
-    given = lengths if isinstance(lengths, (tuple, list)) else (lengths,)
-    most = MAX_GRID if name == "grid" else MAX_BLOCK
-    whole = all(
-        isinstance(length, (int, np.integer)) and not isinstance(length, bool) for length in given
-    )
-    if not 1 <= len(given) <= 3 or not whole:
-        raise LaunchError(
-            f"{name} is a whole number or a tuple of up to three, and {lengths!r} is not"
-        )
-    size = tuple(int(length) for length in given) + (1,) * (3 - len(given))
-    if not all(1 <= length <= limit for length, limit in zip(size, most, strict=True)):
-        raise LaunchError(
-            f"{name} {size} is not possible: each length is at least 1, and at most {most}"
-        )
+    size = three_lengths(name, lengths, 1, MAX_GRID if name == "grid" else MAX_BLOCK)
     if name == "block" and size[0] * size[1] * size[2] > MAX_THREADS:
         raise LaunchError(
             f"block {size} has {size[0] * size[1] * size[2]:,} threads; a block has {MAX_THREADS:,} at most"
@@ -255,19 +240,8 @@ def as_function(thing):
 
 def _from_python(function):
     """The Function of a Python function, from its source."""
-    try:
-        lines, first_line = inspect.getsourcelines(function)
-    except (OSError, TypeError) as error:
-        raise KernelError(
-            f"the source of {function.__name__} cannot be found; define it in a notebook's cell or in a file, or "
-            "use simt.compile_source"
-        ) from error
-    text = textwrap.dedent("".join(lines))
-    first_line = max(first_line, 1)
-    tree = parsed(text, function.__name__)
-    ast.increment_lineno(tree, first_line - 1)
-    source = Source(function.__name__, text, first_line)
-    node = tree.body[0]
+    source = source_of(function, "simt")
+    node = source.tree().body[0]
     if not isinstance(node, ast.FunctionDef):
         source.refuse(node, "a kernel is written with def")
 

@@ -7,7 +7,8 @@ names the line. What passes here is given types, and meaning, by `translate`: no
 
 import ast
 
-from common.kernels.source import MAX_DEPTH, MAX_NESTED, MAX_NODES, is_elif
+from common.kernels import language
+from common.kernels.language import check_underscores, is_text
 
 MODULES = {"cuda": "numba.cuda", "math": "math", "np": "numpy", "numpy": "numpy", "numba": "numba"}
 BUILTINS = ("range", "len", "min", "max", "abs", "round", "pow", "int", "float", "bool")
@@ -27,74 +28,19 @@ DTYPES = (
 )
 RESERVED = {*MODULES, *BUILTINS, *DTYPES}
 
-ALLOWED = (
-    ast.FunctionDef,
-    ast.arguments,
-    ast.arg,
-    ast.Return,
-    ast.Assign,
-    ast.AugAssign,
-    ast.For,
-    ast.While,
-    ast.If,
-    ast.Expr,
-    ast.Pass,
-    ast.Break,
-    ast.Continue,
-    ast.BoolOp,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.IfExp,
-    ast.Compare,
-    ast.Call,
-    ast.keyword,
-    ast.Constant,
-    ast.Attribute,
-    ast.Subscript,
-    ast.Slice,
-    ast.Name,
-    ast.Tuple,
-    ast.Load,
-    ast.Store,
-    ast.And,
-    ast.Or,
-    ast.operator,
-    ast.unaryop,
-    ast.cmpop,
-)
+ALLOWED = (*language.ALLOWED, ast.Break, ast.Continue)
 REFUSED = {
+    **language.refused(
+        values="numbers and arrays",
+        results="into an array",
+        function="a device function, decorated with @cuda.jit(device=True)",
+    ),
     ast.List: "a list; for memory of a thread's own use cuda.local.array(size, dtype)",
-    ast.Dict: "a dictionary; a kernel has numbers and arrays",
-    ast.Set: "a set; a kernel has numbers and arrays",
-    ast.ListComp: "a comprehension; write a for loop over range",
-    ast.SetComp: "a comprehension; write a for loop over range",
-    ast.DictComp: "a comprehension; write a for loop over range",
-    ast.GeneratorExp: "a generator; write a for loop over range",
-    ast.JoinedStr: "an f-string; a kernel has numbers and arrays",
-    ast.Lambda: "a lambda; write a device function, decorated with @cuda.jit(device=True)",
-    ast.NamedExpr: "the walrus :=; assign in a line of its own",
-    ast.Import: "an import; import before the kernel",
-    ast.ImportFrom: "an import; import before the kernel",
-    ast.Try: "try; a GPU has no exceptions",
-    ast.Raise: "raise; a GPU has no exceptions",
     ast.Assert: "assert; a GPU has no exceptions",
-    ast.With: "with; a kernel has if, for and while",
-    ast.ClassDef: "a class; a kernel has numbers and arrays",
-    ast.AsyncFunctionDef: "async; a kernel waits by cuda.syncthreads()",
-    ast.Await: "await; a kernel waits by cuda.syncthreads()",
-    ast.Yield: "yield; a kernel writes its results into an array",
-    ast.YieldFrom: "yield; a kernel writes its results into an array",
-    ast.Global: "global; a kernel reads constants and writes its results into an array",
-    ast.Nonlocal: "nonlocal; a kernel reads constants and writes its results into an array",
-    ast.Delete: "del; a variable simply goes out of use",
-    ast.Starred: "a starred expression; write the items out",
     ast.AnnAssign: "an annotation; a variable's type follows from its value",
-    ast.Match: "match; write if and elif",
     ast.MatMult: "the operator @; write the loops",
     ast.Is: "is; compare numbers with ==",
     ast.IsNot: "is not; compare numbers with !=",
-    ast.In: "in; compare numbers with ==",
-    ast.NotIn: "not in; compare numbers with !=",
 }
 
 
@@ -103,13 +49,7 @@ def check(function, source) -> None:
 
     A function that still raises NotImplementedError, as an exercise does before it is solved, raises that.
     """
-    for statement in function.body:
-        if (
-            isinstance(statement, ast.Raise)
-            and statement.exc
-            and "NotImplementedError" in ast.unparse(statement.exc)
-        ):
-            raise NotImplementedError(f"{source.name} is not written yet")
+    language.check_written(function)
     arguments = function.args
     if (
         arguments.vararg
@@ -123,33 +63,9 @@ def check(function, source) -> None:
         )
     for name in [function.name, *(argument.arg for argument in arguments.args)]:
         _check_name(name, function, source)
-    body = function.body
-    if (
-        isinstance(body[0], ast.Expr)
-        and isinstance(body[0].value, ast.Constant)
-        and isinstance(body[0].value.value, str)
-    ):
-        body = body[1:]
-    nodes = 0
-    pending = [(statement, statement, 1, 0) for statement in body]
-    while (
-        pending
-    ):  # not recursive: a deeply nested expression must not end this walk, but be refused by it
-        node, line, depth, nested = pending.pop()
-        nodes += 1
-        line = node if hasattr(node, "lineno") else line
-        nested += isinstance(node, (ast.For, ast.While, ast.If))
-        if depth > MAX_DEPTH or nested > MAX_NESTED or nodes > MAX_NODES:
-            source.refuse(
-                line,
-                f"this is nested too deeply or too long (at most {MAX_NESTED} blocks, {MAX_DEPTH} levels of an "
-                f"expression, {MAX_NODES:,} parts)",
-            )
+    body = function.body[is_text(function.body[0]) :]
+    for node, line in language.nodes_of(body, source):
         _check_node(node, line, source)
-        pending += [
-            (child, line, depth + 1, nested - is_elif(child, node))
-            for child in ast.iter_child_nodes(node)
-        ]
 
 
 def _check_node(node, line, source) -> None:
@@ -203,8 +119,7 @@ def _is_counted(node):
 
 def _check_constant(node, source) -> None:
     value = node.value
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        source.refuse(node, "an integer has 64 bits at most")
+    language.check_bits(value, node, source)
     if not (value is None or isinstance(value, (bool, int, float))):
         kind = {str: "text", bytes: "bytes", complex: "complex numbers"}.get(
             type(value), "this constant"
@@ -216,10 +131,7 @@ def _check_constant(node, source) -> None:
 
 
 def _check_name(name, node, source, stored=True) -> None:
-    if name.startswith("__"):
-        source.refuse(
-            node, f"a name in a kernel does not begin with two underscores, as {name} does"
-        )
+    check_underscores(name, node, source)
     if stored and name in RESERVED:
         source.refuse(
             node,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.kernels.errors import KernelError
+from common.kernels.memory import overlapping
 from common.simt import dtypes
 from common.simt.dtypes import Array
 from common.simt.program import ALIGNMENT
@@ -68,7 +69,8 @@ class GlobalMemory:
         self.arguments = arguments
         self.cells = []
         self._regions = []  # (first place, memory as a flat array, writable)
-        for group in _overlapping(arguments):
+        stored = [argument for argument in arguments if argument.array.size]
+        for group in overlapping(stored, lambda argument: (argument.low, argument.high)):
             self._allocate(group)
 
     def _allocate(self, group) -> None:
@@ -107,19 +109,6 @@ class GlobalMemory:
             if index is not None:
                 return argument.name, index
         return "memory", (place,)
-
-
-def _overlapping(arguments):
-    """The arguments in groups that share memory, each sorted by address; empty arrays have none."""
-    groups, end = [], 0
-    for argument in sorted((a for a in arguments if a.array.size), key=lambda a: a.low):
-        if groups and argument.low < end:
-            groups[-1].append(argument)
-        else:
-            groups.append([argument])
-            end = 0
-        end = max(end, argument.high)
-    return groups
 
 
 def argument_of(name, thing):

@@ -11,7 +11,7 @@ import numpy as np
 
 from common.kernels.constants import value_of
 from common.kernels.errors import KernelError
-from common.kernels.source import Source, parsed
+from common.kernels.source import Source
 from common.simt import cuda, language
 from common.simt.kernel import Kernel
 from common.simt.program import Function
@@ -56,7 +56,7 @@ def compile_source(source, name, constants=None):
     module = Module(dict(constants or {}))
     for reserved in language.RESERVED & module.constants.keys():
         raise ValueError(f"constants has {reserved}, a name that is taken")
-    for node in parsed(text, name).body:
+    for node in whole.tree().body:
         _take(node, module, whole, text)
     if name not in module.functions:
         raise KernelError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from common.kernels.constants import value_of
 from common.kernels.errors import KernelError
-from common.kernels.source import Source, parsed
+from common.kernels.source import Source, source_of
 from common.tiles import language
 
 MAX_FUNCTIONS = 50
@@ -68,10 +68,10 @@ class Function:
 
 
 def _definition(source):
-    tree = parsed(source.text, source.name)
-    ast.increment_lineno(tree, source.first_line - 1)
     nodes = [
-        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == source.name
+        node
+        for node in source.tree().body
+        if isinstance(node, ast.FunctionDef) and node.name == source.name
     ]
     if not nodes:
         raise KernelError(f"{source.name} is not written with def")
@@ -117,7 +117,7 @@ class Resolver:
 
 def of_python(jitted):
     """The Function of a @triton.jit function."""
-    return _resolver(jitted.fn, {}).function(_source(jitted.fn))
+    return _resolver(jitted.fn, {}).function(source_of(jitted.fn, "tiles"))
 
 
 def _resolver(function, known):
@@ -135,7 +135,7 @@ def _resolver(function, known):
                 f"{source.name} uses {name}, which is not defined{language.advice(name)}"
             )
         if is_jitted(value):
-            return _resolver(value.fn, known), _source(value.fn)
+            return _resolver(value.fn, known), source_of(value.fn, "tiles")
         return checked_constant(name, value, source)
 
     key = id(namespace), tuple(closure)
@@ -147,17 +147,6 @@ def is_jitted(thing):
     return type(thing).__name__ in ("JITFunction", "InterpretedFunction") and inspect.isfunction(
         thing.fn
     )
-
-
-def _source(function):
-    try:
-        lines, first_line = inspect.getsourcelines(function)
-    except (OSError, TypeError) as error:
-        raise KernelError(
-            f"the source of {function.__name__} cannot be found; define it in a notebook's cell or in a file, or "
-            "use tiles.compile_source"
-        ) from error
-    return Source(function.__name__, textwrap.dedent("".join(lines)), max(first_line, 1))
 
 
 def checked_constant(name, value, source):
@@ -176,7 +165,7 @@ def checked_constant(name, value, source):
 
 
 PLAIN = (
-    "{function} uses {name}, which is no constant for Triton: write {name} = tl.constexpr({value!r}), "
+    "{function} uses {name}, which is not a constant for Triton: write {name} = tl.constexpr({value!r}), "
     "or give it to the kernel as a parameter"
 )
 
@@ -215,7 +204,7 @@ def of_text(text, name, constants):
     text = textwrap.dedent(text)
     whole = Source(name, text)
     bound = {}
-    for node in parsed(text, name).body:
+    for node in whole.tree().body:
         for each in _names_bound(node):
             bound.setdefault(each, []).append(node)
     given = {each: plain(each, value) for each, value in (constants or {}).items()}
@@ -305,7 +294,7 @@ def _constant(name, node, source, whole, look_up):
         )
     whole.refuse(
         node,
-        f"{name} is no constant that a kernel can use; one is {name} = tl.constexpr(a number), or a dtype",
+        f"{name} is not a constant that a kernel can use; one is {name} = tl.constexpr(a number), or a dtype",
     )
 
 

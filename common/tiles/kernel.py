@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.kernels.errors import KernelError, LaunchError, OutOfBoundsError
+from common.kernels.launch import MAX_GRID, three_lengths
 from common.tiles import attach, build, functions
 from common.tiles.arrays import Arrays, Placed
 from common.tiles.counters import Recorder
@@ -23,7 +24,7 @@ ADVICE = {  # what Triton's interpreter says: what to write
     "has no len()": "x.shape[0]",
     "must have type `constexpr": "a block's shape is made of constants: NAME: tl.constexpr = ...",
 }
-MAX_GRID, MOST_PROGRAMS = (2**31 - 1, 65535, 65535), 1_000_000
+MAX_PROGRAMS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -157,23 +158,11 @@ def _grid(grid, function, arguments, constants):
                 **constants,
             }
         )
-    given = grid if isinstance(grid, (tuple, list)) else (grid,)
-    whole = all(
-        isinstance(length, (int, np.integer)) and not isinstance(length, bool) for length in given
-    )
-    if not 1 <= len(given) <= 3 or not whole:
-        raise LaunchError(
-            f"grid is a tuple of one to three whole numbers, or a function that returns it, and {grid!r} is not"
-        )
-    size = tuple(int(length) for length in given) + (1,) * (3 - len(given))
-    if not all(0 <= length <= limit for length, limit in zip(size, MAX_GRID, strict=True)):
-        raise LaunchError(
-            f"grid {size} is not possible: each length is at least 0, and at most {MAX_GRID}"
-        )
-    if size[0] * size[1] * size[2] > MOST_PROGRAMS:
+    size = three_lengths("grid", grid, 0, MAX_GRID)
+    if size[0] * size[1] * size[2] > MAX_PROGRAMS:
         raise LaunchError(
             f"grid {size} has {size[0] * size[1] * size[2]:,} programs; the interpreter, which runs about a "
-            f"thousand a second, is given {MOST_PROGRAMS:,} at most"
+            f"thousand a second, is given {MAX_PROGRAMS:,} at most"
         )
     return size
 

@@ -8,7 +8,7 @@ another such function.
 
 import ast
 
-from common.kernels.source import MAX_DEPTH, MAX_NESTED, MAX_NODES, is_elif
+from common.kernels import language
 
 BUILTINS = ("range", "min", "max", "float", "int", "len", "print")
 RESERVED = {"tl", "triton", *BUILTINS}
@@ -240,72 +240,16 @@ ADVICE = {  # names that Triton's language lacks, and what to write
 }
 TAKES_FUNCTION = {"reduce", "associative_scan"}
 
-ALLOWED = (
-    ast.FunctionDef,
-    ast.arguments,
-    ast.arg,
-    ast.Return,
-    ast.Assign,
-    ast.AugAssign,
-    ast.AnnAssign,
-    ast.For,
-    ast.While,
-    ast.If,
-    ast.Expr,
-    ast.Pass,
-    ast.Assert,
-    ast.BoolOp,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.IfExp,
-    ast.Compare,
-    ast.Call,
-    ast.keyword,
-    ast.Constant,
-    ast.Attribute,
-    ast.Subscript,
-    ast.Slice,
-    ast.Name,
-    ast.Tuple,
-    ast.List,
-    ast.Load,
-    ast.Store,
-    ast.And,
-    ast.Or,
-    ast.operator,
-    ast.unaryop,
-    ast.cmpop,
-)
+ALLOWED = (*language.ALLOWED, ast.AnnAssign, ast.Assert, ast.List)
 REFUSED = {
+    **language.refused(
+        values="blocks and numbers",
+        results="by tl.store",
+        function="a function of its own, decorated with @triton.jit",
+    ),
     ast.Break: "break; a block's loop runs to its end, or is a while loop",
     ast.Continue: "continue; mask the elements off, or use if",
-    ast.Dict: "a dictionary; a kernel has blocks and numbers",
-    ast.Set: "a set; a kernel has blocks and numbers",
-    ast.ListComp: "a comprehension; write a for loop over range",
-    ast.SetComp: "a comprehension; write a for loop over range",
-    ast.DictComp: "a comprehension; write a for loop over range",
-    ast.GeneratorExp: "a generator; write a for loop over range",
-    ast.JoinedStr: "an f-string; a kernel has blocks and numbers",
-    ast.Lambda: "a lambda; write a function of its own, decorated with @triton.jit",
-    ast.NamedExpr: "the walrus :=; assign in a line of its own",
-    ast.Import: "an import; import before the kernel",
-    ast.ImportFrom: "an import; import before the kernel",
-    ast.Try: "try; a GPU has no exceptions",
-    ast.Raise: "raise; a GPU has no exceptions",
-    ast.With: "with; a kernel has if, for and while",
-    ast.ClassDef: "a class; a kernel has blocks and numbers",
-    ast.AsyncFunctionDef: "async",
-    ast.Await: "await",
-    ast.Yield: "yield; a kernel writes its results by tl.store",
-    ast.YieldFrom: "yield; a kernel writes its results by tl.store",
-    ast.Global: "global; a kernel has its arguments and constants",
-    ast.Nonlocal: "nonlocal; a kernel has its arguments and constants",
-    ast.Delete: "del; a variable simply goes out of use",
-    ast.Starred: "a starred expression; write the items out",
-    ast.Match: "match; write if and elif",
     ast.MatMult: "the operator @; a product of blocks is tl.dot(a, b)",
-    ast.In: "in; compare with ==",
-    ast.NotIn: "not in; compare with !=",
 }
 
 
@@ -319,13 +263,7 @@ def check(function, source):
 
     A function that still raises NotImplementedError, as an exercise does before it is solved, raises that.
     """
-    for statement in function.body:
-        if (
-            isinstance(statement, ast.Raise)
-            and statement.exc
-            and "NotImplementedError" in ast.unparse(statement.exc)
-        ):
-            raise NotImplementedError(f"{source.name} is not written yet")
+    language.check_written(function)
     return _Checker(function, source).free
 
 
@@ -336,7 +274,7 @@ class _Checker:
         self.source = source
         self.free = {}  # name: whether it is called, or given to tl.reduce
         self._check_parameters(function)
-        self._check_size(function)
+        language.nodes_of(function.body, source)
         self.local = {argument.arg for argument in function.args.args}
         self.local |= {
             node.id
@@ -373,31 +311,8 @@ class _Checker:
                     "Triton knows is tl.constexpr",
                 )
 
-    def _check_size(self, function) -> None:
-        nodes, pending = 0, [(statement, statement, 1, 0) for statement in function.body]
-        while (
-            pending
-        ):  # not recursive: a deeply nested expression must be refused, not end this walk
-            node, line, depth, nested = pending.pop()
-            nodes += 1
-            line = node if hasattr(node, "lineno") else line
-            nested += isinstance(node, (ast.For, ast.While, ast.If))
-            if depth > MAX_DEPTH or nested > MAX_NESTED or nodes > MAX_NODES:
-                self.refuse(
-                    line,
-                    f"this is nested too deeply or too long (at most {MAX_NESTED} blocks, {MAX_DEPTH} levels of "
-                    f"an expression, {MAX_NODES:,} parts)",
-                )
-            pending += [
-                (child, line, depth + 1, nested - is_elif(child, node))
-                for child in ast.iter_child_nodes(node)
-            ]
-
     def _check_new_name(self, name, node) -> None:
-        if name.startswith("__"):
-            self.refuse(
-                node, f"a name in a kernel does not begin with two underscores, as {name} does"
-            )
+        language.check_underscores(name, node, self.source)
         if name in RESERVED:
             self.refuse(node, f"{name} is taken; choose another name")
 
@@ -508,7 +423,7 @@ class _Checker:
             self._visit(statement, loops + 1)
 
     def _visit_Expr(self, node, loops) -> None:
-        if _is_text(node):
+        if language.is_text(node):
             return
         if not isinstance(node.value, (ast.Call, *REFUSED)):
             self.refuse(
@@ -527,8 +442,7 @@ class _Checker:
     # --- expressions
 
     def _visit_Constant(self, node, loops) -> None:
-        if isinstance(node.value, int) and not -(2**63) <= node.value < 2**64:
-            self.refuse(node, "an integer has 64 bits at most")
+        language.check_bits(node.value, node, self.source)
         if not isinstance(node.value, (int, float, str, type(None))):
             self.refuse(
                 node,
@@ -550,10 +464,7 @@ class _Checker:
         self._use(node.id, node, called=False)
 
     def _use(self, name, node, called) -> None:
-        if name.startswith("__"):
-            self.refuse(
-                node, f"a name in a kernel does not begin with two underscores, as {name} does"
-            )
+        language.check_underscores(name, node, self.source)
         if name not in self.local:
             self.free[name] = self.free.get(name, called) and called
 
@@ -647,9 +558,3 @@ def _base(node):
     """'tl', 'tl.math', 'tl.PropagateNan' or 'triton' where the attribute is one of theirs, else None."""
     text = ast.unparse(node.value) if isinstance(node.value, (ast.Name, ast.Attribute)) else ""
     return text if text in ("tl", "tl.math", "tl.PropagateNan", "triton") else None
-
-
-def _is_text(statement):
-    """Whether a statement is a text alone: a docstring."""
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)

@@ -11,8 +11,8 @@ from typing import Never
 import numpy as np
 
 from common.kernels.errors import KernelError, OutOfBoundsError
+from common.kernels.memory import SECTOR_BYTES, overlapping
 
-SECTOR_BYTES = 32
 SPACE_BITS = 44
 MIDDLE = 1 << (
     SPACE_BITS - 1
@@ -42,6 +42,11 @@ class Argument:
         return (self.space << SPACE_BITS) + MIDDLE + self.start - self.storage
 
     @property
+    def storage_end(self):
+        """The address after the storage's last byte."""
+        return self.storage + self.storage_bytes
+
+    @property
     def elements(self):
         """The number of elements of the array."""
         return int(np.prod(self.shape, dtype=np.int64))
@@ -52,7 +57,7 @@ class Buffer:
 
     def __init__(self, arguments) -> None:
         self.low = min(argument.storage for argument in arguments)
-        self.high = max(argument.storage + argument.storage_bytes for argument in arguments)
+        self.high = max(argument.storage_end for argument in arguments)
         self.itemsize = min(argument.itemsize for argument in arguments)
         self.touched = {}  # kind of access: two arrays of marks, of the first program and of another one
 
@@ -91,18 +96,7 @@ class Memory:
         self.arguments = arguments
         for number, argument in enumerate(arguments):
             argument.space = number + 1
-        self._find_overlaps()
-
-    def _find_overlaps(self) -> None:
-        groups = []
-        for argument in sorted(self.arguments, key=lambda each: each.storage):
-            if groups and argument.storage < max(
-                each.storage + each.storage_bytes for each in groups[-1]
-            ):
-                groups[-1].append(argument)
-            else:
-                groups.append([argument])
-        for group in groups:
+        for group in overlapping(arguments, lambda each: (each.storage, each.storage_end)):
             buffer = Buffer(group)
             for argument in group:
                 argument.buffer = buffer
@@ -157,7 +151,7 @@ class Memory:
 
 def sector_count(offsets):
     """The number of distinct 32-byte sectors that these offsets, in bytes, are in."""
-    sectors = offsets >> 5
+    sectors = offsets // SECTOR_BYTES
     steps = np.diff(sectors)
     if (steps >= 0).all():
         return 1 + int(np.count_nonzero(steps))

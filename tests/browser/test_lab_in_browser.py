@@ -102,12 +102,15 @@ def move_the_widget(page):
 
 
 def solve(page):
-    """Writes the answer in the hole's cell; runs that and, with the same keys, the next: its check."""
-    answer = holes.solved(EXERCISE.hole.source)
+    answer(page, holes.solved(EXERCISE.hole.source))
+
+
+def answer(page, text):
+    """Writes the text in the hole's cell; runs that and, with the same keys, the next: its check."""
     cell(page, EXERCISE.stub).locator(".cm-content").click()
     page.keyboard.press("ControlOrMeta+a")
-    page.keyboard.insert_text(answer)  # as if pasted: typed, each line would be indented twice
-    page.wait_for_function(ACTIVE_CELL_IS, arg=answer)
+    page.keyboard.insert_text(text)  # as if pasted: typed, each line would be indented twice
+    page.wait_for_function(ACTIVE_CELL_IS, arg=text)
     page.keyboard.press("Shift+Enter")
     page.keyboard.press("Shift+Enter")
 
@@ -184,14 +187,16 @@ def address_in(log, process):
 
 
 @contextlib.contextmanager
-def browser_page(scratch):
+def browser_page(scratch, scale=1):
     """An empty page in Chromium with a fresh profile; if the test fails, its message names a screenshot."""
     expect.set_options(timeout=PATIENCE_S * 1000)
     with playwright.sync_playwright() as driver:
         with contextlib.closing(
             driver.chromium.launch(executable_path=CHROMIUM, args=["--disable-gpu"])
         ) as browser:
-            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            page = browser.new_page(
+                viewport={"width": 1280, "height": 800}, device_scale_factor=scale
+            )
             page.set_default_timeout(PATIENCE_S * 1000)
             try:
                 yield page

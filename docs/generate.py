@@ -1,0 +1,161 @@
+"""make docs: writes what the documentation says about the code, from the code itself.
+
+Each block lies between `<!-- NAME: made by make docs -->` and `<!-- end -->`. The gate fails where a
+block on disk differs from what is made here, so that no table or map goes stale.
+"""
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import grimp
+
+from common.paths import ROOT
+from grading.source import labs
+
+DOCUMENTS = ("README.md", "docs/architecture.md", "docs/measured.md")
+BLOCK = re.compile(r"(<!-- (\w+): made by make docs -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+PACKAGES = {  # in the order of the map: a package and the label that it has there
+    "grading": "grading<br>score, report, classroom",
+    "grading.lms": "grading/lms<br>Canvas, Gradescope, nbgrader",
+    "grading.source": "grading/source<br>text to notebooks",
+    "grading.worker": "grading/worker<br>the student's process",
+    "grading.jail": "grading/jail<br>the sandbox",
+    "common.setup": "common/setup<br>before anything is installed",
+    "common": "common<br>figures, ledger, timing, ...",
+    "common.simt": "common/simt<br>CUDA kernels, counted",
+    "common.tiles": "common/tiles<br>Triton kernels, counted",
+    "common.ranks": "common/ranks<br>p ranks, counted",
+    "common.kernels": "common/kernels<br>shared by both",
+}
+
+
+def main() -> int:
+    for name in DOCUMENTS:
+        path = ROOT / name
+        text = path.read_text(encoding="utf-8")
+        path.write_text(renewed(text), encoding="utf-8")
+    return 0
+
+
+def renewed(text: str) -> str:
+    """The document with every block made anew."""
+    return BLOCK.sub(lambda block: f"{block[1]}{BLOCKS[block[2]]()}\n{block[4]}", text)
+
+
+def table(head: str, rows: Iterable[Iterable[str]]) -> str:
+    lines = [head, "|" + " --- |" * head.count(" | ") + " --- |"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+# The labs
+
+
+def lab_table() -> str:
+    """Question, minutes, system and number of known wrong answers of each lab."""
+    rows = []
+    for name in labs.names():
+        title = labs.read(name).cells[0].source
+        number, noun = re.match(r"# (\d\d) · (.+)", title).groups()
+        question = re.search(r"[*][*](.+?)[*][*]", title, re.DOTALL)[1]
+        minutes = re.search(r"bout (\d+) minutes", title)[1]
+        link = f"[{number} · {noun}](solutions/{name}.ipynb)"
+        rows.append((link, question, minutes, _system(name), str(known_mistakes(name))))
+    return table("| lab | the question it answers | minutes | system | checked mistakes |", rows)
+
+
+def _system(name: str) -> str:
+    """Triton exists only for Linux."""
+    code = "\n".join(cell.source for cell in labs.read(name).cells if cell.kind == "code")
+    return "Linux" if "import triton" in code or "tiles.count" in code else "any"
+
+
+def known_mistakes(name: str) -> int:
+    """How many known wrong answers the checks of a lab are held to."""
+    text = (ROOT / "tests" / "wrong" / f"{name}.py").read_text(encoding="utf-8")
+    return len(re.findall(r"^# %% \w+: ", text, re.MULTILINE))
+
+
+# The map
+
+
+def import_map() -> str:
+    """A Mermaid chart of the packages; an arrow's number says how many imports it stands for."""
+    arrows = Counter(
+        (_package(importer), _package(imported)) for importer, imported in _imports()
+    )
+    lines = ["```mermaid", "flowchart TD"]
+    lines += [f'    {_node(name)}["{label}"]' for name, label in PACKAGES.items()]
+    for importer in PACKAGES:
+        for imported in PACKAGES:
+            if importer != imported and (count := arrows[importer, imported]):
+                lines.append(f"    {_node(importer)} -->|{count}| {_node(imported)}")
+    return "\n".join([*lines, "```"])
+
+
+def _imports() -> Iterable[tuple[str, str]]:
+    graph = grimp.build_graph("common", "grading")
+    for module in sorted(graph.modules):
+        for imported in sorted(graph.find_modules_directly_imported_by(module)):
+            yield module, imported
+
+
+def _package(module: str) -> str:
+    """The package of the map that a module belongs to."""
+    while module not in PACKAGES:
+        module = module.rpartition(".")[0]
+    return module
+
+
+def _node(package: str) -> str:
+    return package.replace(".", "_")
+
+
+def module_table() -> str:
+    """Every module of common/ and grading/ with the first line of its docstring, by folder."""
+    parts = []
+    for package in sorted(PACKAGES):
+        folder = ROOT / package.replace(".", "/")
+        rows = [(f"`{path.name}`", _summary(path)) for path in sorted(folder.glob("*.py"))]
+        link = f"[{folder.relative_to(ROOT)}/](../{folder.relative_to(ROOT)})"
+        parts.append(f"**{link}**\n\n" + table("| file | what it is |", rows))
+    return "\n\n".join(parts)
+
+
+def _summary(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+
+
+# What was measured
+
+
+def _parts(name: str) -> list[str]:
+    """The paragraphs and tables of a benchmark's report, benchmarks/NAME.md."""
+    text = (ROOT / "benchmarks" / f"{name}.md").read_text(encoding="utf-8")
+    return text.strip().split("\n\n")
+
+
+def kernels() -> str:
+    machine, *tables = _parts("kernels")
+    return "\n\n".join([*tables, machine])
+
+
+def gpus() -> str:
+    machine, *tables = _parts("multi_gpu")
+    return "\n\n".join([*tables, machine])
+
+
+BLOCKS = {
+    "labs": lab_table,
+    "map": import_map,
+    "modules": module_table,
+    "kernels": kernels,
+    "gpus": gpus,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

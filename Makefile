@@ -41,6 +41,12 @@ release:  ## build what students get, in build/release: no solutions, proved
 mutants:  ## mutate a solution: how many mutants do the checks catch? make mutants LAB=02
 	$(RUN_TEST) -m grading.mutants '$(LAB)'
 
+docs:  ## renew the tables and the map in README.md and docs/
+	$(RUN_TEST) docs/generate.py
+
+picture:  ## renew the README's picture of an exercise (needs Chromium)
+	$(RUN_TEST) docs/exercise.py
+
 bench:  ## on a GPU: the labs' kernels against cuBLAS, PyTorch and torch.compile
 	$(RUN_TEST) benchmarks/kernels.py
 
@@ -57,4 +63,4 @@ lock:  ## pin anew what pyproject.toml admits (needs uv; keeps the pins that sti
 	uv pip compile -q --universal --python-version 3.11 --extra test --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: help lab grade doctor test lint format labs solutions release mutants bench bench-gpus bench-labs bench-grading lock
+.PHONY: help lab grade doctor test lint format docs picture labs solutions release mutants bench bench-gpus bench-labs bench-grading lock

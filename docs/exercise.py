@@ -1,7 +1,7 @@
-"""make picture: docs/exercise.png, the README's picture of one exercise: prose, hole, check, message.
+"""make picture: docs/exercise.png, the README's picture of an exercise and its message.
 
 A browser opens lab 01 as a student does, writes a wrong answer into the first hole and runs it.
-The picture remembers a hash of the exercise's text, so that the gate notices when it is out of date.
+The picture holds a hash of the exercise's text, so that the gate notices when it is out of date.
 """
 
 import hashlib

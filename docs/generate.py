@@ -1,7 +1,7 @@
 """make docs: writes what the documentation says about the code, from the code itself.
 
-Each block lies between `<!-- NAME: made by make docs -->` and `<!-- end -->`. The gate fails where a
-block on disk differs from what is made here, so that no table or map goes stale.
+Each block lies between `<!-- NAME: made by make docs -->` and `<!-- end -->`. The gate fails where
+a block on disk differs from what is made here, so that no table or map goes stale.
 """
 
 import ast
@@ -18,6 +18,7 @@ from grading.source import labs
 
 DOCUMENTS = ("README.md", "docs/architecture.md", "docs/measured.md")
 BLOCK = re.compile(r"(<!-- (\w+): made by make docs -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+UPPER = "common/above"  # the modules of common/ that build on simt, tiles and ranks
 PACKAGES = {  # in the order of the map: a package and the label that it has there
     "grading": "grading<br>score, report, classroom",
     "grading.lms": "grading/lms<br>Canvas, Gradescope, nbgrader",
@@ -59,12 +60,19 @@ def lab_table() -> str:
     rows = []
     for name in labs.names():
         title = labs.read(name).cells[0].source
-        number, noun = re.match(r"# (\d\d) · (.+)", title).groups()
-        question = re.search(r"[*][*](.+?)[*][*]", title, re.DOTALL)[1]
-        minutes = re.search(r"bout (\d+) minutes", title)[1]
-        link = f"[{number} · {noun}](solutions/{name}.ipynb)"
+        noun = _first(r"# (\d\d · .+)", title)
+        question = _first(r"[*][*](.+?)[*][*]", title)
+        minutes = _first(r"bout (\d+) minutes", title)
+        link = f"[{noun}](solutions/{name}.ipynb)"
         rows.append((link, question, minutes, _system(name), str(known_mistakes(name))))
     return table("| lab | the question it answers | minutes | system | checked mistakes |", rows)
+
+
+def _first(pattern: str, title: str) -> str:
+    match = re.search(pattern, title)
+    if match is None:
+        raise ValueError(f"the title cell of a lab has nothing like {pattern!r}: {title!r}")
+    return match[1]
 
 
 def _system(name: str) -> str:
@@ -83,24 +91,39 @@ def known_mistakes(name: str) -> int:
 
 
 def import_map() -> str:
-    """A Mermaid chart of the packages; an arrow's number says how many imports it stands for."""
+    """A Mermaid chart of the packages; an arrow's number says how many imports it stands for.
+
+    Arrows to the modules of common/ on the ground are left out: every package has some.
+    """
+    graph = grimp.build_graph("common", "grading")
+    imports = [
+        (module, imported)
+        for module in sorted(graph.modules)
+        for imported in sorted(graph.find_modules_directly_imported_by(module))
+    ]
+    upper = {name for name in graph.find_children("common") if _is_above_packages(name, graph)}
     arrows = Counter(
-        (_package(importer), _package(imported)) for importer, imported in _imports()
+        (_place(importer, upper), _place(imported, upper)) for importer, imported in imports
     )
+    labels = PACKAGES | {UPPER: _names(upper), "common": "common<br>figures, ledger, paths, ..."}
     lines = ["```mermaid", "flowchart TD"]
-    lines += [f'    {_node(name)}["{label}"]' for name, label in PACKAGES.items()]
-    for importer in PACKAGES:
-        for imported in PACKAGES:
-            if importer != imported and (count := arrows[importer, imported]):
-                lines.append(f"    {_node(importer)} -->|{count}| {_node(imported)}")
+    lines += [f'    {_node(place)}["{label}"]' for place, label in labels.items()]
+    for (importer, imported), count in sorted(arrows.items()):
+        if importer != imported and imported != "common":
+            lines.append(f"    {_node(importer)} -->|{count}| {_node(imported)}")
     return "\n".join([*lines, "```"])
 
 
-def _imports() -> Iterable[tuple[str, str]]:
-    graph = grimp.build_graph("common", "grading")
-    for module in sorted(graph.modules):
-        for imported in sorted(graph.find_modules_directly_imported_by(module)):
-            yield module, imported
+def _is_above_packages(module: str, graph: grimp.ImportGraph) -> bool:
+    """Whether a module of common/ itself imports simt, tiles or ranks, directly or not."""
+    return module not in PACKAGES and any(
+        graph.chain_exists(importer=module, imported=package, as_packages=True)
+        for package in ("common.simt", "common.tiles", "common.ranks")
+    )
+
+
+def _place(module: str, upper: set[str]) -> str:
+    return UPPER if module in upper else _package(module)
 
 
 def _package(module: str) -> str:
@@ -110,8 +133,12 @@ def _package(module: str) -> str:
     return module
 
 
-def _node(package: str) -> str:
-    return package.replace(".", "_")
+def _names(modules: set[str]) -> str:
+    return "common<br>" + ", ".join(sorted(module.partition(".")[2] for module in modules))
+
+
+def _node(place: str) -> str:
+    return place.replace(".", "_").replace("/", "_")
 
 
 def module_table() -> str:

@@ -1,4 +1,4 @@
-"""What the README claims is what is there."""
+"""What the README and the documents claim is what is there; test_style.py has their tables."""
 
 import base64
 import re
@@ -13,21 +13,6 @@ from grading.source import build, labs
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def section(name):
-    return re.search(rf"<!-- {name}:.*?-->\n(.*?)<!-- end -->", README, re.DOTALL)[1]
-
-
-def test_the_table_of_labs_is_that_of_the_title_cells():
-    rows = ["| lab | the question it answers |", "| --- | --- |"]
-    for name in labs.names():
-        title = labs.read(name).cells[0].source
-        number, noun = re.match(r"# (\d\d) · (.+)", title).groups()
-        rows.append(
-            f"| [{number} · {noun}](solutions/{name}.ipynb) | {re.search(r'[*][*](.+?)[*][*]', title, re.DOTALL)[1]} |"
-        )
-    assert section("labs") == "\n".join(rows) + "\n"
-
-
 def test_the_tree_is_that_of_the_disk():
     folders = {
         path.name
@@ -35,13 +20,17 @@ def test_the_tree_is_that_of_the_disk():
         if path.is_dir() and not path.name.startswith((".", "_"))
     }
     ignored = {line.strip("/\n") for line in (ROOT / ".gitignore").read_text().splitlines()}
-    told = re.findall(r"^(\w+)/", section("tree"), re.MULTILINE)
-    assert set(told) == {name for name in folders - ignored if not name.endswith(".egg-info")}
+    architecture = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = re.search(r"<!-- tree:.*?-->\n(.*?)<!-- end -->", architecture, re.DOTALL)[1]
+    named = re.findall(r"^(\w+)/", tree, re.MULTILINE)
+    assert set(named) == {name for name in folders - ignored if not name.endswith(".egg-info")}
 
 
 def test_the_commands_are_targets_of_make():
     makefile = (ROOT / "Makefile").read_text()
-    for target in set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE)):
+    texts = [README, *(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))]
+    named = {name for text in texts for name in re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)}
+    for target in named:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
@@ -73,17 +62,3 @@ def test_the_figure_is_one_of_an_executed_solution():
         if "image/png" in output.get("data", {})
     ]
     assert figure in images
-
-
-def test_the_table_of_gpus_is_the_benchmarks():
-    machine, table, *_ = (
-        (ROOT / "benchmarks" / "multi_gpu.md").read_text(encoding="utf-8").strip().split("\n\n")
-    )
-    assert section("gpus").strip() == f"{table}\n\n{machine}"
-
-
-def test_the_table_of_kernels_is_the_benchmarks():
-    machine, summary, *_ = (
-        (ROOT / "benchmarks" / "kernels.md").read_text(encoding="utf-8").split("\n\n")
-    )
-    assert section("kernels").strip() == f"{summary}\n\n{machine}"

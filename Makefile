@@ -3,6 +3,7 @@ LAB ?= 01
 PORT ?= 8888
 RUN = @$(PYTHON) common/setup/environment.py
 RUN_TEST = $(RUN) --test
+TESTS = tests solutions
 PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-current-env --nbval-cell-timeout=120
 
 help:  ## this list
@@ -18,7 +19,7 @@ doctor:  ## what this machine has and lacks, and the line that mends it
 	$(RUN) -m common.setup.doctor
 
 test:  ## run all the tests, the solutions' notebooks among them
-	$(RUN_TEST) $(PYTEST) tests solutions
+	$(RUN_TEST) $(PYTEST) $(TESTS)
 
 lint:  ## the form of the code: ruff, its formatter, types
 	$(RUN_TEST) -m ruff check .

@@ -171,7 +171,7 @@ def test_what_is_left_ends_with_the_group(limited):
 def test_a_killed_grader_s_group_is_cleared_by_the_next(limited):
     script = f"""
 import subprocess, sys
-from grading import cgroups
+from grading.jail import cgroups
 with cgroups.group(1 << 30, 20) as prefix:
     subprocess.Popen([*prefix, "sleep", "{SLEEP}"], stdout=subprocess.DEVNULL)
     print(*prefix, flush=True)

@@ -16,6 +16,7 @@ import pytest
 from common.paths import ROOT
 from grading import __main__ as command
 from grading import classroom, report, similar, store, submissions
+from grading.jail import choice
 from grading.report import Result
 from grading.source import build
 from grading.source import labs as lab
@@ -245,8 +246,10 @@ def test_the_process_of_a_class_needs_no_pytorch(tmp_path):
     """It would hold 150 MB as long as the class is graded."""
     hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb")
     code = "import sys; from grading.__main__ import main; main(sys.argv[1:]); print(sorted({'torch', 'matplotlib'} & set(sys.modules)))"
+    works = any(choice.JAILS[name].problem() is None for name in ("bubblewrap", "landlock"))
+    sandbox = [] if works else ["--unsafe"]
     run = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "class"), "--out", str(tmp_path / "out")],
+        [sys.executable, "-c", code, tmp_path / "class", "--out", tmp_path / "out", *sandbox],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -207,7 +207,7 @@ def altered(backend, text):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         os.chmod(folder, 0o755)
         with open(os.path.join(folder, "sitecustomize.py"), "w") as file:
-            file.write("import sys\nfrom grading import syscalls\n" + text)
+            file.write("import sys\nfrom grading.jail import syscalls\n" + text)
         patch.syspath_prepend(folder)  # so that the jail lets it be read
         patch.setenv(
             "PYTHONPATH", os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))

@@ -250,6 +250,11 @@ def choose(word=None):
         if problem := JAILS[word].problem():
             raise JailError(f"the jail {word} can't be had here ({problem})")
         return JAILS[word]
+    if not syscalls.known_machine():
+        raise JailError(
+            "No sandbox is available on this machine: only Linux on x86-64 or arm64 has one. Grade "
+            "there, or without a sandbox where nothing can be harmed (--unsafe)."
+        )
     problems = {}
     for name in ("bubblewrap", "landlock"):
         problems[name] = JAILS[name].problem()

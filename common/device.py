@@ -72,9 +72,9 @@ def prepare_triton() -> None:
                 "restart the kernel and run the setup cell first"
             )
         os.environ["TRITON_INTERPRET"] = "1"
-    from common.tiles import attach
+    from common.tiles import triton_interpreter
 
-    attach.interpreter()  # mends what it gets wrong: bf16
+    triton_interpreter.interpreter()  # with our fixes: bf16
 
 
 def interprets(setting):

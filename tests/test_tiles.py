@@ -20,12 +20,13 @@ import triton.language as tl  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from common import tiles  # noqa: E402
-from common.tiles import attach, report  # noqa: E402
+from common.tiles import dtypes, report, triton_interpreter  # noqa: E402
 
 matplotlib.use("Agg")
 ROOT = Path(__file__).parents[1]
 INTERPRETED = pytest.mark.skipif(
-    not attach.interprets(), reason="Triton compiles here, and takes no tensor of the CPU"
+    not triton_interpreter.interprets(),
+    reason="Triton compiles here, and takes no tensor of the CPU",
 )
 TWO = tl.constexpr(2.0)
 PLAIN = 2.0
@@ -962,7 +963,7 @@ def test_bf16_is_computed_with_as_such(launch):
     if launch == "count":
         tiles.count(in_bf16, (1,), x, out, 64)
     else:
-        attach.interpreter()
+        triton_interpreter.interpreter()
         in_bf16[(1,)](x, out, N=64)
     want, is_exp = in_bf16_by_torch(x), torch.arange(640) // 64 == 3
     assert torch.equal(out[~is_exp], want[~is_exp])
@@ -980,14 +981,14 @@ def test_every_float32_rounds_to_bf16_as_torch_rounds_it():
         ]
     )
     numbers = numbers[~numbers.isnan()]
-    got = torch.from_numpy(attach.to_bf16(numbers.numpy()).view(np.int16)).view(torch.bfloat16)
+    got = torch.from_numpy(dtypes.to_bf16(numbers.numpy()).view(np.int16)).view(torch.bfloat16)
     assert torch.equal(got, numbers.bfloat16())
-    assert np.isnan(attach.from_bf16(attach.to_bf16(np.array([np.nan], np.float32)))).all()
+    assert np.isnan(dtypes.from_bf16(dtypes.to_bf16(np.array([np.nan], np.float32)))).all()
 
 
 @INTERPRETED
 def test_a_plain_launch_of_a_bf16_matmul_is_right():
-    attach.interpreter()
+    triton_interpreter.interpreter()
     a, b, c = torch.randn(32, 32).bfloat16(), torch.randn(32, 32).bfloat16(), torch.zeros(32, 32)
     matmul[(2, 2)](a, b, c, 32, 32, 32, BM=16, BN=16, BK=16)
     torch.testing.assert_close(c, a.float() @ b.float())
@@ -1012,7 +1013,7 @@ def test_another_interpreter_is_refused_in_one_sentence(monkeypatch):
 
 
 def test_the_language_is_left_as_it_was():
-    builder = attach.interpreter().interpreter_builder
+    builder = triton_interpreter.interpreter().interpreter_builder
     before = tl.load, tl.sum, dict(vars(tl.tensor)), builder.codegen_fns["min_dot_size"]
     tiles.count(softmax, (1,), torch.zeros(8), torch.zeros(8), 8, 8, BLOCK=8)
     with pytest.raises(tiles.OutOfBoundsError):

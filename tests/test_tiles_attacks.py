@@ -371,7 +371,7 @@ def launch(text):
 
 @pytest.mark.parametrize("title, words, text", REFUSED, ids=[case[0] for case in REFUSED])
 def test_an_attack_is_refused(title, words, text, monkeypatch):
-    monkeypatch.setattr("common.tiles.build.MAX_TURNS", 1000)
+    monkeypatch.setattr("common.tiles.runtime.MAX_TURNS", 1000)
     with pytest.raises((tiles.KernelError, tiles.OutOfBoundsError)) as caught:
         launch(text)
     assert words in str(caught.value)

@@ -71,14 +71,13 @@ def compiled(kernel, *arguments, num_warps=4, num_stages=3, capability=90, **con
 
     No GPU is needed: it is compiled for one of this compute capability (90: Hopper). .instructions("wgmma") counts in the PTX.
     """
-    from common.tiles import child, compiler
+    from common.tiles import compiler, process
     from common.tiles.kernel import as_kernel
 
     function = as_kernel(kernel).function
     options = {"num_warps": num_warps, "num_stages": num_stages}
-    return child.child(interpret=False).call(
-        "common.tiles.compiler",
-        "compile_here",
+    return process.process_for(interpret=False).call(
+        compiler.compile_here,
         function,
         *compiler.signature(function, arguments, constants),
         options,

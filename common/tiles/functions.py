@@ -5,6 +5,7 @@ import functools
 import inspect
 import textwrap
 from dataclasses import dataclass, field
+from types import CodeType
 
 from common.kernels.constants import value_of
 from common.kernels.errors import KernelError
@@ -12,6 +13,12 @@ from common.kernels.source import Source, source_of
 from common.tiles import language
 
 MAX_FUNCTIONS = 50
+KERNEL_FILE = "<kernel "  # the name of the file of an interpreted kernel's code begins so
+
+
+def is_kernel_code(code: CodeType) -> bool:
+    """Whether this is the code of an interpreted kernel, not Triton's own."""
+    return code.co_filename.startswith(KERNEL_FILE)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,177 @@
+"""What Triton's interpreter gets wrong, put right for every launch in this process.
+
+- It holds bf16 numbers as 16-bit integers, and computes with them as integers.
+- A sum of whole numbers that outgrows its dtype is an error; on a GPU it wraps.
+- Under NumPy 2.4 a loop's bound cannot be a number that is known only at run time.
+
+Only `triton_interpreter.interpreter()` imports this module, once it knows the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.interpreter import InterpreterBuilder, ReduceScanOpInterface, TensorHandle
+
+from common.kernels.errors import KernelError
+from common.tiles import undefined
+from common.tiles.dtypes import from_bf16, to_bf16
+from common.tiles.functions import is_kernel_code
+from common.tiles.undefined import Marks, Undefined, values_of
+
+BITWISE = {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.left_shift, np.right_shift}
+_patch_lang_tensor = interpreter._patch_lang_tensor
+Operation = Callable[..., Any]  # one of NumPy's functions
+
+
+def install() -> None:
+    """Put the classes below where Triton's interpreter looks for its own."""
+    use(CourseBuilder())
+    interpreter.ReduceOps = CourseReduceOps
+    interpreter.ScanOps = CourseScanOps
+    interpreter._patch_lang_tensor = patch_tensor
+
+
+def use(builder: CourseBuilder) -> None:
+    """Make this the builder that carries out a kernel's operations."""
+    interpreter.interpreter_builder = builder
+    interpreter.interpreter_semantic.builder = builder
+
+
+def is_bf16(handle: TensorHandle) -> bool:
+    """Whether the numbers are bf16."""
+    return handle.dtype.scalar == tl.bfloat16
+
+
+def in_float32(handle: TensorHandle) -> TensorHandle:
+    """Numbers of bf16 as float32; others as they are."""
+    return TensorHandle(from_bf16(handle.data), tl.float32) if is_bf16(handle) else handle
+
+
+def in_bf16(numbers: np.ndarray) -> TensorHandle:
+    """Numbers rounded to bf16; the results of a comparison stay booleans."""
+    return TensorHandle(numbers if numbers.dtype == bool else to_bf16(numbers), tl.bfloat16)
+
+
+class CourseBuilder(InterpreterBuilder):
+    """Triton's builder, whose methods compute what a kernel's operations give; with bf16 right."""
+
+    def get_bf16(self, value: float) -> TensorHandle:
+        return in_bf16(np.array([value], np.float32))
+
+    def cast_impl(self, src: TensorHandle, dst_type: tl.dtype) -> TensorHandle:
+        numbers = in_float32(src)
+        if dst_type.scalar == tl.bfloat16:
+            return in_bf16(numbers.data.astype(np.float32))
+        return super().cast_impl(numbers, dst_type)
+
+    def unary_op(self, arg: TensorHandle, op: Operation) -> TensorHandle:
+        if is_bf16(arg):
+            return in_bf16(op(from_bf16(arg.data)))
+        return super().unary_op(arg, op)
+
+    def binary_op(self, lhs: TensorHandle, rhs: TensorHandle, op: Operation) -> TensorHandle:
+        if is_bf16(lhs) and op not in BITWISE:
+            return in_bf16(op(from_bf16(lhs.data), from_bf16(rhs.data)))
+        return super().binary_op(lhs, rhs, op)
+
+    def ternary_op(
+        self, lhs: TensorHandle, rhs: TensorHandle, other: TensorHandle, op: Operation
+    ) -> TensorHandle:
+        if is_bf16(other) and op is not np.where:
+            return in_bf16(op(*(from_bf16(handle.data) for handle in (lhs, rhs, other))))
+        return super().ternary_op(lhs, rhs, other, op)
+
+    def create_fma(self, x: TensorHandle, y: TensorHandle, z: TensorHandle) -> TensorHandle:
+        result = super().create_fma(in_float32(x), in_float32(y), in_float32(z))
+        return in_bf16(result.data) if is_bf16(z) else result
+
+    def create_dot(
+        self,
+        a: TensorHandle,
+        b: TensorHandle,
+        d: TensorHandle,
+        input_precision: Any,
+        max_num_imprecise_acc: Any,
+    ) -> TensorHandle:
+        return super().create_dot(
+            in_float32(a), in_float32(b), d, input_precision, max_num_imprecise_acc
+        )
+
+    def create_atomic_rmw(
+        self,
+        rmwOp: Any,
+        ptr: TensorHandle,
+        val: TensorHandle,
+        mask: TensorHandle,
+        sem: Any,
+        scope: Any,
+    ) -> TensorHandle:
+        if is_bf16(val):
+            raise KernelError("the interpreter has no atomic operations on bf16; a GPU has")
+        return super().create_atomic_rmw(rmwOp, ptr, val, mask, sem, scope)
+
+
+class _CourseOps(ReduceScanOpInterface):
+    """A reduction or scan: of bf16 in float32; undefined where an element that goes into it is."""
+
+    def marks_after(self, marks: Marks) -> Marks:
+        """Which results are undefined, if these elements are."""
+        raise NotImplementedError
+
+    def apply(self, input: Any) -> Any:
+        if not isinstance(input, tuple):
+            return self.apply((input,))[0]
+        handles = [block.handle for block in input]
+        arrays = [handle.data for handle in handles]
+        some_undefined = any(isinstance(array, Undefined) for array in arrays)
+        if not some_undefined and not any(map(is_bf16, handles)):
+            return super().apply(input)
+        results = super().apply(tuple(map(_plain, input)))
+        results = tuple(
+            interpreter.interpreter_semantic.cast(result, tl.bfloat16)
+            if is_bf16(handle)
+            else result
+            for result, handle in zip(results, handles, strict=True)
+        )
+        # A function of the kernel's own may well choose the elements that are defined.
+        if some_undefined and not is_kernel_code(self.combine_fn.fn.__code__):
+            marks, cause = undefined.either(arrays)
+            for result in results:
+                result.handle.data = undefined.defined_or_not(
+                    result.handle.data, self.marks_after(marks), cause
+                )
+        return results
+
+
+def _plain(block: Any) -> tl.tensor:
+    """A block in float32 if it is of bf16, and without marks."""
+    block = tl.tensor(TensorHandle(values_of(block.handle.data), block.handle.dtype), block.type)
+    semantic = interpreter.interpreter_semantic
+    return semantic.cast(block, tl.float32) if is_bf16(block.handle) else block
+
+
+class CourseReduceOps(_CourseOps, interpreter.ReduceOps):
+    def marks_after(self, marks: Marks) -> Marks:
+        return undefined.reduced(marks, self.axis, self.keep_dims)
+
+    def sum(self, input: tl.tensor) -> tl.tensor:
+        """A sum that wraps, as on a GPU."""
+        data = input.handle.data
+        total = np.sum(data, axis=self.axis, keepdims=self.keep_dims, dtype=data.dtype)
+        return self.to_tensor(total, input.dtype)
+
+
+class CourseScanOps(_CourseOps, interpreter.ScanOps):
+    def marks_after(self, marks: Marks) -> Marks:
+        return undefined.scanned(marks, self.axis, self.reverse)
+
+
+def patch_tensor(tensor: type[tl.tensor], scope: Any) -> None:
+    """Patch tl.tensor as Triton does, so that a tensor can also be a loop's bound."""
+    _patch_lang_tensor(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))

@@ -1,4 +1,4 @@
-"""Counts of Triton kernels against counts by hand; races, errors, the mended interpreter, and the processes beside this one."""
+"""Counts of Triton kernels against counts by hand; races, errors, bf16, and the other processes."""
 
 import json
 import os
@@ -913,7 +913,7 @@ def test_a_kernel_from_text_alone():
         tiles.compile_source(TEXT, "kernel", {"GIVEN": [1], "KIND": torch.float32})
 
 
-# --- the interpreter, mended
+# --- bf16, in the fixed interpreter
 
 
 @triton.jit
@@ -1020,6 +1020,8 @@ def test_the_language_is_left_as_it_was():
         tiles.count(softmax, (2,), torch.zeros(8), torch.zeros(8), 8, 8, BLOCK=8)
     assert before == (tl.load, tl.sum, dict(vars(tl.tensor)), builder.codegen_fns["min_dot_size"])
     assert not any(name.startswith("create") for name in vars(builder))
+    module = triton_interpreter.interpreter()
+    assert module.interpreter_builder is module.interpreter_semantic.builder is builder
 
 
 # --- processes beside this one

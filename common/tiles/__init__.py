@@ -1,25 +1,38 @@
-"""Counters over Triton's interpreter: what a kernel's programs load and store, where they race, where they go out of bounds.
+"""Counters over Triton's interpreter: what programs load and store, and where they race.
 
     from common import tiles
-    report = tiles.count(kernel, grid, x, out, n, BLOCK=1024)     # as kernel[grid](x, out, n, BLOCK=1024)
-    report.loads.sectors                  # 32 bytes each, requested of the first-level cache: not DRAM traffic
+    report = tiles.count(kernel, grid, x, out, n, BLOCK=1024)   # kernel[grid](x, out, n, BLOCK=1024)
+    report.loads.sectors            # of 32 bytes, requested of the L1 cache: not DRAM traffic
     report.array("x").loads.bytes
-    report.busiest.loads.requests         # of the program that moves most; report.imbalance: its bytes over the mean's
-    print(report)                         # by line of the kernel
-    report.draw("x")                      # which program loads what
+    report.busiest.loads.requests   # of the program that moves most bytes
+    report.imbalance                # that program's bytes over the mean of all programs
+    print(report)                   # by line of the kernel
+    report.draw("x")                # which program loads what
 
-Programs run in another order each time, so that a kernel which relies on their order is caught; report.races tells where.
-What a masked-off load without other= leaves undefined may not reach memory: the error names both lines.
+Programs run in another order each time, so that a kernel which relies on their order is caught;
+report.races says where. An access out of bounds is an error that names the line. What a masked-off
+load without other= leaves undefined may not reach memory: the error names both lines.
 
-Read it in this order: `language` (what a kernel may be written in) and `functions` (what one is made of), `build` (what
-Triton's interpreter runs) and `attach` (all that we use of what is private to it), `undefined` (elements that hold no value),
-`arrays` and `memory` (which element of which array an address is, and who touched it), `counters`, `report` and `draw`,
-`kernel` (how it all comes together), `child` (the same where Triton compiles), `compiler` (PTX with no GPU).
+Read it in this order:
+- `dtypes`, `language` (what a kernel may be written in) and `functions` (what it is made of);
+- `build` (what Triton's interpreter runs) and `runtime` (what that calls);
+- `arrays` and `memory` (which element of which array an address is, and who touched it), `counters`,
+  `report` and `draw`;
+- `triton_interpreter` with `fixes` (what the interpreter gets wrong), `undefined` (elements that
+  hold no value) and `counting_builder` (what is counted);
+- `launch` and `kernel` (how it all comes together);
+- `process` and `remote_launch` (the same where Triton compiles), `compiler` (PTX without a GPU).
 """
+
+from typing import TYPE_CHECKING, Any
 
 from common.kernels.errors import KernelError, LaunchError, OutOfBoundsError
 from common.remote import CountedRemotely
 from common.tiles.report import Report
+
+if TYPE_CHECKING:
+    from common.tiles.compiler import Compiled
+    from common.tiles.kernel import Kernel
 
 __all__ = [
     "KernelError",
@@ -32,13 +45,16 @@ __all__ = [
 ]
 
 
-def count(kernel, grid, *arguments, seed=None, **constants):
-    """The Report of a launch: what its programs load and store, by array and line, and where they race.
+def count(
+    kernel: Any, grid: Any, *arguments: Any, seed: int | None = None, **constants: Any
+) -> Report:
+    """The Report of a launch: what its programs load and store, and where they race.
 
-    kernel, grid, arguments, constants: as in kernel[grid](*arguments, **constants); a tensor descriptor may be what it
-    is made of, the tuple (tensor, shape, strides, block_shape). The arrays are changed as by a launch.
-    seed: of the order in which programs run, another one each time if None; a kernel's own parameter of that name is given by
-    position.
+    kernel, grid, arguments, constants: as in kernel[grid](*arguments, **constants). In place of a
+    tensor descriptor, the tuple (tensor, shape, strides, block_shape) is taken, too. The arrays are
+    changed as by a launch.
+    seed: of the order in which programs run; None: another one each time. A kernel's own parameter
+    of that name is given by position.
     """
     if isinstance(kernel, CountedRemotely):
         grid = grid(constants) if callable(grid) else grid
@@ -50,12 +66,12 @@ def count(kernel, grid, *arguments, seed=None, **constants):
     return kernels.count(kernel, grid, arguments, constants, seed)
 
 
-def compile_source(text, name, constants=None):
-    """The kernel called name in a text of functions and constants, for tiles.count; nothing in the text is run as Python.
+def compile_source(text: str, name: str, constants: dict[str, Any] | None = None) -> "Kernel":
+    """The kernel called name in a text, for tiles.count; nothing in the text is run as Python.
 
-    text: what a student's cell holds: @triton.jit functions, and constants that they use, NAME = tl.constexpr(a number).
-    constants: {name: number, tuple or dtype} that the text may use, beside tl. What the kernel does not use may be any Python:
-    it is never run.
+    text: what a student's cell holds: @triton.jit functions, and constants that they use,
+    NAME = tl.constexpr(a number). What the kernel does not use may be any Python: it is never run.
+    constants: {name: number, tuple or dtype} that the text may use, beside tl.
     """
     from common.tiles import functions
     from common.tiles.kernel import Kernel
@@ -66,20 +82,25 @@ def compile_source(text, name, constants=None):
         raise KernelError(f"{name}: this is nested too deeply") from None
 
 
-def compiled(kernel, *arguments, num_warps=4, num_stages=3, capability=90, **constants):
-    """What Triton's compiler makes of a kernel for these arguments: .ptx, .ttir, .registers, .spilled_bytes, .shared_bytes.
+def compiled(
+    kernel: Any,
+    *arguments: Any,
+    num_warps: int = 4,
+    num_stages: int = 3,
+    capability: int = 90,
+    **constants: Any,
+) -> "Compiled":
+    """What Triton's compiler makes of a kernel for these arguments, without a GPU.
 
-    No GPU is needed: it is compiled for one of this compute capability (90: Hopper). .instructions("wgmma") counts in the PTX.
+    It has .ptx, .ttir, .registers, .spilled_bytes, .shared_bytes, and .instructions("wgmma") counts
+    in the PTX. capability: the compute capability to compile for (90: Hopper).
     """
     from common.tiles import compiler, process
     from common.tiles.kernel import as_kernel
 
     function = as_kernel(kernel).function
     options = {"num_warps": num_warps, "num_stages": num_stages}
+    types, fixed, aligned = compiler.signature(function, arguments, constants)
     return process.process_for(interpret=False).call(
-        compiler.compile_here,
-        function,
-        *compiler.signature(function, arguments, constants),
-        options,
-        capability,
+        compiler.compile_here, function, types, fixed, aligned, options, capability
     )

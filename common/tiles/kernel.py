@@ -10,7 +10,7 @@ import numpy as np
 
 from common.kernels.errors import KernelError, LaunchError, OutOfBoundsError
 from common.kernels.launch import MAX_GRID, Size, three_lengths
-from common.tiles import functions, launch, remote
+from common.tiles import functions, launch, remote_launch
 from common.tiles.arrays import Arrays
 from common.tiles.functions import Function
 from common.tiles.launch import Launch
@@ -60,7 +60,7 @@ def count(
             _grid(grid, function, arguments, constants),
             random.randrange(2**32) if seed is None else seed,  # noqa: S311 - an order, not a secret
         )
-        return launch.run(request, arrays) if interprets() else remote.count(request, arrays)
+        return launch.run(request, arrays) if interprets() else remote_launch.count(request, arrays)
     except (KernelError, LaunchError, OutOfBoundsError, NotImplementedError) as error:
         raise error.with_traceback(None) from None
 

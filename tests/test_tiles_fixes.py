@@ -1,0 +1,141 @@
+"""What Triton's interpreter gets wrong, fix by fix: bf16, sums that wrap, bounds of loops."""
+
+import numpy as np
+import pytest
+import torch
+
+from common import device
+
+device.prepare_triton()
+
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+
+from common import tiles  # noqa: E402
+from common.tiles import dtypes, triton_interpreter  # noqa: E402
+
+interpreter = triton_interpreter.interpreter()
+builder = interpreter.interpreter_builder
+INTERPRETED = pytest.mark.skipif(
+    not triton_interpreter.interprets(), reason="Triton compiles here, and takes no CPU tensor"
+)
+
+
+def handle(numbers, kind):
+    """Numbers as the interpreter holds them."""
+    numbers = np.array(numbers, np.float32)
+    data = dtypes.to_bf16(numbers) if kind == tl.bfloat16 else numbers
+    return interpreter.TensorHandle(data, kind)
+
+
+def bf16(*numbers):
+    return handle(numbers, tl.bfloat16)
+
+
+def numbers_of(result):
+    """The numbers of a bf16 result."""
+    assert result.dtype == tl.bfloat16 and result.data.dtype == np.uint16
+    return dtypes.from_bf16(result.data).tolist()
+
+
+def test_a_constant_of_bf16():
+    assert numbers_of(builder.get_bf16(-1.5)) == [-1.5]
+
+
+def test_an_operation_of_one_number():
+    assert numbers_of(builder.unary_op(bf16(4, 9), np.sqrt)) == [2, 3]
+
+
+def test_an_operation_of_two_numbers_rounds_to_bf16():
+    assert numbers_of(builder.binary_op(bf16(1.5, 256), bf16(2, 1), np.add)) == [3.5, 256]
+
+
+def test_a_comparison_gives_booleans():
+    assert builder.binary_op(bf16(-2, 3), bf16(1, 1), np.less).data.tolist() == [True, False]
+
+
+def test_operations_of_bits_work_on_the_bits():
+    bits = builder.binary_op(bf16(-2), bf16(-2), np.bitwise_xor)
+    assert bits.data.tolist() == [0]
+
+
+def test_an_operation_of_three_numbers():
+    assert numbers_of(builder.ternary_op(bf16(-5, 5), bf16(-1, -1), bf16(2, 2), np.clip)) == [-1, 2]
+
+
+def test_where_chooses_bits():
+    condition = interpreter.TensorHandle(np.array([True, False]), tl.int1)
+    chosen = builder.ternary_op(condition, bf16(-5, 5), bf16(1, 2), np.where)
+    assert numbers_of(chosen) == [-5, 2]
+
+
+def test_fma_rounds_once():
+    """255 * 255 = 65025, and bf16's nearest number is 65024."""
+    assert numbers_of(builder.create_fma(bf16(255), bf16(255), bf16(-65024))) == [1]
+    wide = builder.create_fma(bf16(2), bf16(3), handle([0.125], tl.float32))
+    assert wide.dtype == tl.float32 and wide.data.tolist() == [6.125]
+
+
+def test_a_dot_of_bf16_adds_in_float32():
+    sums = handle([[0.25]], tl.float32)
+    product = builder.create_dot(
+        handle([[256, 1]], tl.bfloat16), handle([[1], [1]], tl.bfloat16), sums, None, 0
+    )
+    assert product.dtype == tl.float32 and product.data.tolist() == [[257.25]]
+
+
+@pytest.mark.parametrize("kind, want", [(tl.float32, 2.5), (tl.float16, 2.5), (tl.int32, 2)])
+def test_a_cast_from_bf16(kind, want):
+    cast = builder.cast_impl(bf16(2.5), kind)
+    assert cast.dtype == kind and cast.data.tolist() == [want]
+
+
+def test_a_cast_to_bf16_rounds_to_the_nearest():
+    assert numbers_of(builder.cast_impl(handle([1.0078125, 257], tl.float32), tl.bfloat16)) == [
+        1.0078125,
+        256,
+    ]
+    assert numbers_of(builder.cast_impl(bf16(2.5), tl.bfloat16)) == [2.5]
+
+
+def test_atomic_operations_on_bf16_are_refused():
+    with pytest.raises(tiles.KernelError, match="no atomic operations on bf16"):
+        builder.create_atomic_rmw(None, None, bf16(1), None, None, None)
+
+
+@triton.jit
+def sums(x, out, counts, totals, N: tl.constexpr):
+    i = tl.arange(0, N)
+    block = tl.load(x + i)
+    tl.store(out + i, tl.cumsum(block, axis=0))
+    tl.store(out + N, tl.sum(block, axis=0))
+    tl.store(totals, tl.sum(tl.load(counts + i), axis=0))
+
+
+@INTERPRETED
+def test_sums_are_of_float32_and_whole_ones_wrap():
+    x, out = torch.full((64,), 1.0).bfloat16(), torch.zeros(65, dtype=torch.bfloat16)
+    counts, totals = torch.full((64,), 2**31 - 1, dtype=torch.int32), torch.zeros(1).int()
+    x[0] = 256
+    sums[(1,)](x, out, counts, totals, N=64)
+    assert out[-1] == torch.tensor(256.0 + 63).bfloat16()
+    assert torch.equal(out[:-1], (256.0 + torch.arange(64)).bfloat16())
+    assert totals.item() == -64
+
+
+@triton.jit
+def turns(out, n):
+    for i in range(n):
+        tl.store(out + i, i)
+
+
+@INTERPRETED
+def test_a_number_known_at_run_time_bounds_a_loop():
+    out = torch.zeros(4)
+    turns[(1,)](out, 3)
+    assert out.tolist() == [0, 1, 2, 0]
+
+
+def test_the_fixed_builder_is_installed_once():
+    assert triton_interpreter.interpreter().interpreter_builder is builder
+    assert interpreter.interpreter_semantic.builder is builder

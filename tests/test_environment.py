@@ -1,4 +1,4 @@
-"""The environment: which Python is taken, when .venv is made, and what is said when it cannot be."""
+"""The environment: which Python is used, when .venv is made, and what is said when that fails."""
 
 import errno
 import fcntl
@@ -101,10 +101,10 @@ def test_environment_yml_installs_the_lock():
 
 
 def test_an_old_python_is_refused_in_one_sentence():
-    assert environment.version_refusal((3, 8, 18)).startswith(
+    assert str(environment.version_refusal((3, 8, 18))).startswith(
         "Python 3.8.18 is too old: the labs need Python 3.11 or newer"
     )
-    assert environment.version_refusal((3, 99, 0)).startswith("Python 3.99.0 is too new")
+    assert str(environment.version_refusal((3, 99, 0))).startswith("Python 3.99.0 is too new")
     assert environment.version_refusal((3, 11, 0)) is None
 
 
@@ -193,12 +193,12 @@ def test_a_python_that_has_all_is_used_as_it_is():
     assert output.split() == [sys.executable, os.path.dirname(sys.executable)]
 
 
-# .venv: when it is made. Here pip only notes that it was called.
+# .venv: when it is made. Here uv only notes that it was called.
 
 
 @pytest.fixture
 def course(tmp_path, monkeypatch):
-    """A course whose installations are noted, not made: .runs are pip's arguments, .fail what pip raises."""
+    """A course that notes installations: .runs has the Python of each, .fail is what uv raises."""
     for name in ("requirements.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     monkeypatch.setattr(environment, "ROOT", tmp_path)
@@ -206,40 +206,34 @@ def course(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "STAMP", tmp_path / ".venv" / "stamp")
 
     class Course:
-        root, venv, stamp, runs, fail = (
-            tmp_path,
-            tmp_path / ".venv",
-            tmp_path / ".venv" / "stamp",
-            [],
-            None,
-        )
+        root, venv, stamp = tmp_path, tmp_path / ".venv", tmp_path / ".venv" / "stamp"
+        packages = venv / "lib" / "python3.11" / "site-packages"
+        runs, fail = [], None
 
         def make(self):
             return environment.environment([("torch", "torch>=2", None)])
 
-    def make_venv(python, version):
+    def make_venv(python, has_python):
+        course.packages.mkdir(parents=True, exist_ok=True)
         Path(python).parent.mkdir(exist_ok=True)
-        if not version:
+        if not has_python:
             Path(python).symlink_to(sys.executable)
 
-    def pip_install(python, *arguments):
+    def uv_install(python):
         if course.fail:
             raise course.fail
-        course.runs.append(arguments[0])
+        course.runs.append(python)
 
     course = Course()
     course.runs.clear()
     monkeypatch.setattr(environment, "make_venv", make_venv)
-    monkeypatch.setattr(environment, "pip_install", pip_install)
+    monkeypatch.setattr(environment, "uv_install", uv_install)
     return course
-
-
-COMPLETE = ["-r", "--no-deps"]
 
 
 def test_the_environment_is_made_once(course, capsys):
     assert course.make() == course.make() == str(course.venv / "bin" / "python")
-    assert course.runs == COMPLETE
+    assert len(course.runs) == 1
     assert "Making the environment in .venv, once" in capsys.readouterr().err
 
 
@@ -249,7 +243,7 @@ def test_a_new_lock_updates_the_environment_and_keeps_what_is_in_it(course):
     with open(course.root / "requirements.lock", "a") as file:
         file.write("# changed\n")
     course.make()
-    assert course.runs == 2 * COMPLETE and (course.venv / "mine.txt").exists()
+    assert len(course.runs) == 2 and (course.venv / "mine.txt").exists()
 
 
 def test_an_interrupted_installation_is_made_afresh(course):
@@ -259,7 +253,7 @@ def test_an_interrupted_installation_is_made_afresh(course):
     (course.venv / "half-a-package").mkdir()
     course.fail = None
     course.make()
-    assert course.runs == COMPLETE and not (course.venv / "half-a-package").exists()
+    assert len(course.runs) == 1 and not (course.venv / "half-a-package").exists()
 
 
 def test_a_failure_before_anything_changed_leaves_the_environment_as_it_was(course):
@@ -268,10 +262,21 @@ def test_a_failure_before_anything_changed_leaves_the_environment_as_it_was(cour
     (course.root / "requirements.lock").write_text(
         "# the student pulled a new lock, and is on a train\n"
     )
-    course.fail = environment.NothingInstalled("no network")
+    course.fail = SystemExit("no network")
     with pytest.raises(SystemExit, match="no network"):
         course.make()
     assert course.stamp.read_text() == before
+
+
+def test_a_failure_that_changed_something_leaves_the_environment_unfinished(course, monkeypatch):
+    def uv_install(python):
+        (course.packages / "half-a-package").mkdir()
+        raise SystemExit("the disk is full")
+
+    monkeypatch.setattr(environment, "uv_install", uv_install)
+    with pytest.raises(SystemExit, match="the disk is full"):
+        course.make()
+    assert course.stamp.read_text() == environment.UNFINISHED
 
 
 def test_an_environment_whose_python_is_gone_is_made_afresh(course):
@@ -279,14 +284,14 @@ def test_an_environment_whose_python_is_gone_is_made_afresh(course):
     (course.venv / "bin/python").unlink()
     (course.venv / "bin/python").symlink_to("/nowhere/python3")
     course.make()
-    assert course.runs == 2 * COMPLETE
+    assert len(course.runs) == 2
 
 
 def test_a_venv_of_ones_own_is_filled_not_emptied(course):
     course.venv.mkdir()
     (course.venv / "mine.txt").write_text("")
     course.make()
-    assert course.runs == COMPLETE and (course.venv / "mine.txt").exists()
+    assert len(course.runs) == 1 and (course.venv / "mine.txt").exists()
 
 
 def test_a_venv_of_an_old_python_is_left_alone(course, monkeypatch):
@@ -312,8 +317,63 @@ def test_two_makes_do_not_install_at_once(course, monkeypatch):
         course.make()
     assert (
         said[0] == ("Another make is installing into .venv: waiting for it.", [])
-        and course.runs == COMPLETE
+        and len(course.runs) == 1
     )
+
+
+# uv: the settings that it gets, what it shows, and what is said when it fails
+
+
+@pytest.fixture
+def pip_config(tmp_path, monkeypatch):
+    """Where to write pip's settings; no others hold."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    return tmp_path / "pip.conf"
+
+
+def uv_variables():
+    """The variables that differ from this process's."""
+    variables = environment.uv_variables(sys.executable)
+    return {name: value for name, value in variables.items() if value != os.environ.get(name)}
+
+
+def test_uv_gets_pips_settings(pip_config, monkeypatch):
+    pip_config.write_text(
+        "[global]\nindex-url = https://own.example/simple\nfind-links = /wheels\n    /more\n"
+        "cert = /own.pem\nproxy = http://global:3128\n[install]\nproxy = http://install:3128\n"
+    )
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", f"{environment.CPU_INDEX} file:///simple")
+    monkeypatch.setenv("PIP_TRUSTED_HOST", "own.example")
+    monkeypatch.setenv("PIP_CERT", "/newer.pem")
+    got = uv_variables()
+    assert {name: got[name] for name in environment.UV_VARIABLES.values() if name in got} == {
+        "UV_DEFAULT_INDEX": "https://own.example/simple",
+        "UV_INDEX": f"{environment.CPU_INDEX} file:///simple",
+        "UV_FIND_LINKS": "/wheels,/more",
+        "UV_INSECURE_HOST": "own.example",
+        "ALL_PROXY": "http://install:3128",
+        "SSL_CERT_FILE": "/newer.pem",
+    }
+
+
+def test_without_settings_of_pip_uv_gets_only_pips_ways(pip_config, tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # not even the machine's own holds
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert set(uv_variables()) == {"UV_COMPILE_BYTECODE", "UV_INDEX_STRATEGY", "UV_SYSTEM_CERTS"}
+
+
+def test_uv_keeps_nothing_where_it_cannot_write(pip_config, monkeypatch):
+    monkeypatch.setattr(environment.os, "access", lambda path, mode: False)
+    assert uv_variables()["UV_NO_CACHE"] == "1"
+
+
+def test_uvs_lines_are_shown_without_the_list_of_packages(capsys):
+    script = "print('Downloading torch (842.0MiB)\\n - pip==1\\n + pip==2\\n ~ six==1')"
+    environment.run([sys.executable, "-c", script], dict(os.environ))
+    environment.run([sys.executable, "-c", "print('what pip and venv say is not shown')"])
+    assert capsys.readouterr().err == "Downloading torch (842.0MiB)\n"
 
 
 # What is said when it cannot be made
@@ -347,37 +407,38 @@ def test_a_python_without_venv_is_told(monkeypatch):
     with pytest.raises(
         SystemExit, match=r"cannot make environments: .*apt-get install python3\.\d+-venv"
     ):
-        environment.make_venv("python", None)
+        environment.make_venv("python", has_python=False)
 
 
-def test_a_missing_network_is_told_in_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(environment, "VENV", tmp_path)
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+def test_a_missing_network_is_told_in_one_sentence(tmp_path, pip_config, monkeypatch):
     monkeypatch.setenv("PIP_RETRIES", "1")
+    pip_install = [sys.executable, "-m", "pip", "install", "--target", str(tmp_path / "there")]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{taken.getsockname()[1]}/simple")
         with pytest.raises(
-            environment.NothingInstalled,
-            match="The package index cannot be reached: connect to the network",
+            SystemExit, match="The package index cannot be reached: connect to the network"
         ):
-            environment.pip_install(
-                sys.executable, "--target", str(tmp_path / "there"), "greenlet==3.5.6"
-            )
+            environment.run([*pip_install, environment.UV])
 
 
 @pytest.mark.parametrize(
     "output, sentence",
     [
         (
-            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+            "ERROR: Could not install: OSError: [Errno 28] No space left on device",
             "The disk is full",
         ),
+        ("  cause: failed to write: No space left on device (os error 28)", "The disk is full"),
         ("OSError: [Errno 13] Permission denied: '/opt/x'", "no permission to write"),
         (
-            "WARNING: Retrying ... NewConnectionError(...)\nERROR: No matching distribution found for torch==2.13.0",
+            "WARNING: Retrying ... NewConnectionError(...)\n"
+            "ERROR: No matching distribution found for uv==0.13.9",
+            "cannot be reached",
+        ),
+        (
+            "  cause: client error (Connect)\n  cause: dns error\n"
+            "  cause: failed to lookup address information: Name or service not known",
             "cannot be reached",
         ),
         (
@@ -385,11 +446,16 @@ def test_a_missing_network_is_told_in_one_sentence(tmp_path, monkeypatch):
             "certificate is not accepted",
         ),
         (
-            "ERROR: No matching distribution found for torch==2.13.0",
-            "has no torch==2.13.0 for Python 3",
+            "  cause: client error (Connect)\n  cause: invalid peer certificate: UnknownIssuer",
+            "certificate is not accepted",
+        ),
+        (
+            "error: No solution found when resolving dependencies\n"
+            "  cause: Because there is no version of torch==99 and you require torch==99, ...",
+            "there is no version of torch==99",
         ),
         ("ERROR: something new", "The installation failed: ERROR: something new"),
-        ("", "it said nothing"),
+        ("", "there was no message"),
     ],
 )
 def test_what_failed_is_one_sentence(output, sentence):

@@ -1,11 +1,13 @@
-"""Runs a command in the Python that the labs need: the one given if it has all of it, else .venv, made from it once.
+"""Runs a command in a Python that has what the labs need: the given one, or .venv, made once.
 
     python3 common/setup/environment.py -m common.setup.jupyter 01
-    python3 common/setup/environment.py --test -m pytest           (--test: with what the tests need)
+    python3 common/setup/environment.py --test -m pytest        (--test: also what the tests need)
 
-Standard library only and no syntax newer than Python 3.6, so that an old Python can say that it is too old.
+pip installs uv, and uv installs the packages. This file uses only the standard library and syntax
+of Python 3.6 (hence the quoted annotations), so that an old Python can say that it is too old.
 """
 
+import ast
 import hashlib
 import importlib.util
 import os
@@ -19,123 +21,112 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 STAMP = VENV / "ml-systems-labs.stamp"
-UNFINISHED = "installing"  # what the stamp says meanwhile; else it is empty or wanted_stamp()
+UNFINISHED = "installing"  # what the stamp says during an installation
 OLDEST, NEWEST = (3, 11), (3, 14)  # as pyproject's requires-python
-SIZE_GB, CPU_SIZE_GB = (
-    6,
-    3,
-)  # of .venv on Linux, measured: 5.6 with PyTorch's CUDA build, 2.8 with its CPU build
+SIZE_GB, CPU_SIZE_GB = 6, 3  # .venv on Linux: 5.6 with PyTorch's CUDA build, 2.8 with its CPU build
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+UV = "uv==0.13.9"
+UV_VARIABLES = {  # of pip's settings
+    "cert": "SSL_CERT_FILE",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "index-url": "UV_DEFAULT_INDEX",
+    "no-index": "UV_NO_INDEX",
+    "proxy": "ALL_PROXY",
+    "trusted-host": "UV_INSECURE_HOST",
+}
 
 
-def main(arguments):
+def main(arguments: "list[str]") -> None:
     use_supported_python(arguments)
     test = arguments[:1] == ["--test"]
     lacking = unmet(requirements(test))
     python = environment(lacking) if lacking else sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
-    )
-    os.environ["PATH"] = (
-        os.path.dirname(python) + os.pathsep + os.environ.get("PATH", "")
-    )  # for JupyterLab's terminals
-    os.execv(python, [python] + arguments[test:])
+    for variable, folder in (("PYTHONPATH", str(ROOT)), ("PATH", os.path.dirname(python))):
+        folders = [folder, os.environ.get(variable)]  # PATH is for JupyterLab's terminals
+        os.environ[variable] = os.pathsep.join(filter(None, folders))
+    os.execv(python, [python] + arguments[test:])  # noqa: S606  (the user's own command)
 
 
-def say(sentence):
+def say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
 # The Python that was given
 
 
-def use_supported_python(arguments):
-    """Starts this program again under a Python on PATH that can run the labs if this one cannot, or refuses."""
+def use_supported_python(arguments: "list[str]") -> None:
+    """If this Python cannot run the labs, starts this program with one that can, or exits."""
     if os.name == "nt":
-        raise SystemExit(
-            "The labs run on Linux and macOS; on Windows, run them in WSL (wsl --install)."
-        )
+        sys.exit("The labs run on Linux and macOS; on Windows, run them in WSL (wsl --install).")
     refusal = version_refusal(sys.version_info[:3])
     if not refusal:
         require_complete_python()
         return
     for name in ["python3.13", "python3.12", "python3.11", "python3.14"]:
         other = shutil.which(name)
-        version = other and version_of(other)
-        if version and not version_refusal(version):
+        version = version_of(other) if other else None
+        if other and version and not version_refusal(version):
             say(f"{refusal.split(';')[0]}; using {other} ({dotted(version)}).")
-            os.execv(other, [other, __file__] + arguments)
-    raise SystemExit(refusal)
+            os.execv(other, [other, __file__] + arguments)  # noqa: S606  (found on PATH)
+    sys.exit(refusal)
 
 
-def require_complete_python():
-    """Refuses a Python that was built without a module that the labs or JupyterLab need, as pyenv's can be."""
-    absent = [
-        name
-        for name in ("ctypes", "lzma", "sqlite3", "ssl")
-        if not importlib.util.find_spec("_" + name)
-    ]
+def require_complete_python() -> None:
+    """Exits if this Python was built without a module that JupyterLab needs, as pyenv's can be."""
+    names = ("ctypes", "lzma", "sqlite3", "ssl")
+    absent = [name for name in names if not importlib.util.find_spec("_" + name)]
     if absent:
-        raise SystemExit(
-            f"{sys.executable} was built without {', '.join(absent)}: install those libraries and build "
-            "it again, or name another Python with make PYTHON=/path/to/python3"
+        sys.exit(
+            f"{sys.executable} was built without {', '.join(absent)}: install those libraries and "
+            "build it again, or name another Python with make PYTHON=/path/to/python3"
         )
 
 
-def version_refusal(version):
-    """A sentence that says why a Python of this version (a tuple of ints) cannot run the labs; None if it can."""
-    if OLDEST <= tuple(version[:2]) <= NEWEST:
+def version_refusal(version: "tuple[int, ...]") -> "str | None":
+    """A sentence that says why a Python of this version cannot run the labs; None if it can."""
+    if OLDEST <= version[:2] <= NEWEST:
         return None
-    age = "old" if tuple(version) < OLDEST else "new"
     return (
-        f"Python {dotted(version)} is too {age}: the labs need Python {dotted(OLDEST)} or newer, up to "
-        f"{dotted(NEWEST)}; name one with make PYTHON=/path/to/python3"
+        f"Python {dotted(version)} is too {'old' if version < OLDEST else 'new'}: the labs need "
+        f"Python {dotted(OLDEST)} or newer, up to {dotted(NEWEST)}; "
+        "name one with make PYTHON=/path/to/python3"
     )
 
 
-def version_of(python):
-    """The version of this interpreter, a tuple of three ints; None if it does not start."""
-    script = "import sys; print(*sys.version_info[:3])"
+def version_of(python: str) -> "tuple[int, ...] | None":
+    """The version of this interpreter; None if it does not start, as pyenv's shims may not."""
+    command = [python, "-c", "import sys; print(*sys.version_info[:3])"]
     try:
-        return tuple(
-            map(
-                int,
-                subprocess.check_output([python, "-c", script], stderr=subprocess.DEVNULL).split(),
-            )
-        )
-    except (
-        OSError,
-        subprocess.CalledProcessError,
-    ):  # a shim of pyenv stands on PATH and may refuse to start
+        output = subprocess.check_output(command, stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError):
         return None
+    return tuple(map(int, output.split()))
 
 
-def dotted(version):
+def dotted(version: "tuple[int, ...]") -> str:
     return ".".join(map(str, version))
 
 
-# What is needed and what is there
+# What is needed and what is installed
 
 
-def requirements(test):
-    """pyproject.toml's requirements, as strings: the labs', with the tests' if test."""
+def requirements(test: bool) -> "list[str]":
+    """pyproject.toml's requirements for the labs; with test, also those for the tests."""
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return project["dependencies"] + (project["optional-dependencies"]["test"] if test else [])
 
 
-def unmet(needs):
-    """Those of the needs that this Python does not meet: a list of (name, need, version that is there or None)."""
+def unmet(needs: "list[str]") -> "list[tuple[str, str, str | None]]":
+    """The needs that this Python does not meet: (name, need, installed version or None)."""
     from importlib import metadata
 
     try:
         from packaging.requirements import Requirement
-    except ImportError:
-        try:
-            from pip._vendor.packaging.requirements import Requirement
-        except ImportError:  # no packages at all
-            return [(re.match(r"[\w-]+", need).group(), need, None) for need in needs]
+    except ImportError:  # it is missing, so .venv will be made
+        return [(re.split(r"[^\w-]", need)[0], need, None) for need in needs]
     lacking = []
     for need in map(Requirement, needs):
         if need.marker and not need.marker.evaluate():
@@ -152,202 +143,159 @@ def unmet(needs):
 # .venv
 
 
-def environment(lacking):
-    """The path of .venv's Python, which is made or brought up to date first, where needed."""
+def environment(lacking: "list[tuple[str, str, str | None]]") -> str:
+    """The path of .venv's Python. Makes .venv first, or brings it up to date, where needed."""
     python = str(VENV / "bin" / "python")
     if is_current(python):
         return python
+    import fcntl
+
     try:
         VENV.mkdir(exist_ok=True)
-        with open(str(STAMP), "a") as stamp:
-            wait_for(stamp)
+        with open(str(STAMP), "a") as stamp:  # locked, so that two makes do not install at once
+            try:
+                fcntl.flock(stamp, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say("Another make is installing into .venv: waiting for it.")
+                fcntl.flock(stamp, fcntl.LOCK_EX)
             if not is_current(python):
                 install(python, lacking)
     except OSError as error:
-        raise SystemExit(reason(str(error))) from None
+        sys.exit(reason(str(error)))
     return python
 
 
-def is_current(python):
+def is_current(python: str) -> bool:
     return STAMP.is_file() and STAMP.read_text() == wanted_stamp() and os.access(python, os.X_OK)
 
 
-def wanted_stamp():
-    """What the stamp of a complete environment says; another lock, other ranges or a moved folder change it."""
+def wanted_stamp() -> str:
+    """The stamp of a complete environment. A new lock, new ranges or a moved folder change it."""
     contents = [(ROOT / name).read_bytes() for name in ("requirements.lock", "pyproject.toml")]
     return hashlib.sha256(b"\0".join(contents + [str(ROOT).encode()])).hexdigest()
 
 
-def wait_for(stamp):
-    """Locks the open stamp, so that two makes do not install at once."""
-    import fcntl
-
-    try:
-        fcntl.flock(stamp, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        say("Another make is installing into .venv: waiting for it.")
-        fcntl.flock(stamp, fcntl.LOCK_EX)
-
-
-def install(python, lacking):
-    """Fills .venv and stamps it."""
+def install(python: str, lacking: "list[tuple[str, str, str | None]]") -> None:
+    """Fills .venv and stamps it. If no package could be installed, the stamp stays as it was."""
     before, started = STAMP.read_text(), time.time()
     if before == UNFINISHED or (before and not version_of(python)):
-        say(
-            "The environment in .venv was left unfinished or has lost its Python: making it afresh."
-        )
-        empty()
+        say("The environment in .venv is unfinished or has lost its Python: making a new one.")
+        run(["rm", "-rf"] + [str(path) for path in VENV.iterdir() if path != STAMP])
     version = version_of(python)
-    if version and version_refusal(version):
-        raise SystemExit(
-            f"The folder .venv is not of use here: {version_refusal(version)}, or move .venv away."
-        )
+    refusal = version and version_refusal(version)
+    if refusal:
+        sys.exit(f"The labs cannot use the Python in .venv: {refusal}, or move .venv away.")
     announce(lacking, update=bool(version))
+    make_venv(python, has_python=bool(version))
+    packages = next((VENV / "lib").glob("python3*/site-packages"))
+    changed = packages.stat().st_mtime
     STAMP.write_text(UNFINISHED)
-    make_venv(python, version)
     try:
-        pip_install(python, "-r", str(ROOT / "requirements.lock"))
-    except NothingInstalled:
-        STAMP.write_text(before)
+        uv_install(python)
+    except SystemExit:
+        if packages.stat().st_mtime == changed:  # uv failed before it installed anything
+            STAMP.write_text(before)
         raise
-    pip_install(python, "--no-deps", "--no-build-isolation", "-e", str(ROOT))
     STAMP.write_text(wanted_stamp())
     say(f"The environment is ready: {time.time() - started:.0f} s.")
 
 
-def empty():
-    """Removes all that is in .venv but the stamp, which holds the lock."""
-    for path in VENV.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(str(path))
-        elif path != STAMP:
-            path.unlink()
-
-
-def announce(lacking, update):
-    """Says what is about to happen, and what it takes."""
+def announce(lacking: "list[tuple[str, str, str | None]]", update: bool) -> None:
+    """Says what is about to happen, and how much space and time it takes."""
     if update:
-        say("Installing what requirements.lock names into .venv: a minute or two on a fast line.")
+        say("Installing what requirements.lock names into .venv: a minute on a fast line.")
         return
     if shutil.disk_usage(str(VENV)).free < CPU_SIZE_GB * 1e9:
-        raise SystemExit(reason("No space left on device"))
+        sys.exit(reason("No space left on device"))
     names = [name for name, _, _ in lacking]
     others = f" and {len(names) - 3} more" if len(names) > 3 else ""
     say(
-        f"Python {dotted(sys.version_info[:3])} ({sys.executable}) lacks {', '.join(names[:3])}{others}.\n"
-        f"Making the environment in .venv, once: {CPU_SIZE_GB} to {SIZE_GB} GB, a minute or two on a fast line."
+        f"Python {dotted(sys.version_info[:3])} ({sys.executable}) lacks {', '.join(names[:3])}"
+        f"{others}.\nMaking the environment in .venv, once: {CPU_SIZE_GB} to {SIZE_GB} GB, "
+        "a minute or two on a fast line."
     )
     if sys.platform == "linux" and not shutil.which("nvidia-smi"):
         say(
-            f"(No GPU here: with PIP_EXTRA_INDEX_URL={CPU_INDEX} before make, it is {CPU_SIZE_GB} GB.)"
+            f"(There is no GPU here: with PIP_EXTRA_INDEX_URL={CPU_INDEX} before make, "
+            f"it takes {CPU_SIZE_GB} GB.)"
         )
 
 
-def make_venv(python, version):
-    """Makes .venv if its Python has no version yet, and sees to it that pip is in it."""
-    base = getattr(
-        sys, "_base_executable", sys.executable
-    )  # .venv's own Python may be the one that is running
-    if not importlib.util.find_spec("venv") or not importlib.util.find_spec("ensurepip"):
+def make_venv(python: str, has_python: bool) -> None:
+    """Makes .venv, unless its Python is there already, with pip and uv in it."""
+    if not importlib.util.find_spec("ensurepip"):
         package = f"python{dotted(sys.version_info[:2])}-venv"
-        raise SystemExit(
-            f"{base} cannot make environments: install its venv module (Debian, Ubuntu: apt-get install "
-            f"{package}), then run the same command again."
+        sys.exit(
+            f"{sys.executable} cannot make environments: install its venv module (on Debian and "
+            f"Ubuntu: sudo apt-get install {package}), then run the same command again."
         )
-    command = [python, "-m", "ensurepip"] if version else [base, "-m", "venv", str(VENV)]
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if result.returncode:
-        raise SystemExit(reason(result.stdout))
+    # This program may run in the very .venv that was just emptied.
+    base = getattr(sys, "_base_executable", sys.executable)
+    run([python, "-m", "ensurepip"] if has_python else [base, "-m", "venv", str(VENV)])
+    pip_install = [python, "-m", "pip", "install", "-q", "--no-input", "--no-user"]
+    run(pip_install + ["--disable-pip-version-check", UV])
 
 
-# pip
+def uv_install(python: str) -> None:
+    # Without --no-config, uv would read pyproject.toml, where torch's CUDA libraries are left out.
+    uv = [python, "-m", "uv", "--no-config", "pip", "install", "--python", python]
+    run(uv + ["-r", str(ROOT / "requirements.lock"), "-e", str(ROOT)], uv_variables(python))
 
 
-class NothingInstalled(SystemExit):
-    """pip failed before it changed anything."""
+def uv_variables(python: str) -> "dict[str, str]":
+    """The environment variables for uv, with pip's settings, which uv does not read by itself."""
+    command, quiet = [python, "-m", "pip", "config", "list"], subprocess.DEVNULL
+    output = subprocess.check_output(command, stderr=quiet, errors="replace")
+    pip = dict(re.findall("^(.*)=(['\"].*)$", output, re.MULTILINE))
+    variables = {"UV_COMPILE_BYTECODE": "1", "UV_SYSTEM_CERTS": "1"}  # as pip does
+    variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # pip's: the newest of all indexes
+    for source in ("global.", "install.", ":env:."):  # the last one holds
+        for setting in [name for name in UV_VARIABLES if source + name in pip]:
+            words = ast.literal_eval(pip[source + setting]).split()
+            separator = "," if setting == "find-links" else " "
+            variables[UV_VARIABLES[setting]] = separator.join(words)
+    cache = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+    if not os.access(cache if os.path.isdir(cache) else os.path.dirname(cache), os.W_OK):
+        variables["UV_NO_CACHE"] = "1"
+    return dict(os.environ, **variables)
 
 
-def pip_install(python, *arguments):
-    """Runs pip install and tells how far it is; raises SystemExit with a sentence that says why it failed."""
-    command = [
-        python,
-        "-m",
-        "pip",
-        "install",
-        "--no-input",
-        "--disable-pip-version-check",
-        "--progress-bar",
-        "off",
-    ]
-    lines = []
+def run(command: "list[str]", env: "dict[str, str] | None" = None) -> None:
+    """Runs a command, showing how far uv is; exits with the reason if it fails."""
+    pipe, lines = subprocess.PIPE, []
     with subprocess.Popen(
-        command + list(arguments),
-        env=dict(os.environ, PIP_USER="0"),
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        errors="replace",
+        command, env=env, stdout=pipe, stderr=subprocess.STDOUT, errors="replace"
     ) as process:
-        for line in process.stdout:
+        for line in process.stdout or ():
             lines.append(line)
-            show_progress(lines)
-    if sys.stderr.isatty():
-        print(end="\r\033[K", file=sys.stderr)
+            if env and not re.match(" [+~-] ", line):  # of uv, all but the list of 160 packages
+                print(line, end="", file=sys.stderr, flush=True)
     if process.returncode:
-        output = "".join(lines)
-        (VENV / "pip.log").write_text(output)
-        failure = SystemExit if "Installing collected packages" in output else NothingInstalled
-        raise failure(reason(output))
+        sys.exit(reason("".join(lines)))
 
 
-def show_progress(lines):
-    """Writes what pip does over the line before it, on a terminal; a log gets the one step that takes a minute."""
-    word = lines[-1].split()[:1]
-    if word == ["Installing"]:
-        step = "Unpacking the packages: half a minute or so."
-    elif word and word[0] in ("Collecting", "Downloading", "Using"):
-        count = sum(line.startswith(("Collecting", "Processing")) for line in lines)
-        step = f"{count} packages: {lines[-1].split(' (from')[0].strip()}"
-    else:
-        return
-    if sys.stderr.isatty():
-        print(
-            end=f"\r\033[K{step[: shutil.get_terminal_size().columns - 1]}",
-            file=sys.stderr,
-            flush=True,
-        )
-    elif word == ["Installing"] and len(lines) > 20:
-        say(step)
-
-
-def reason(output):
-    """One sentence that says why an installation failed, from what pip, venv or the operating system said."""
+def reason(output: str) -> str:
+    """One sentence that says why an installation failed, from what the failed program printed."""
     free_gb = shutil.disk_usage(str(ROOT)).free / 1e9
-    again = "then run the same command again; what was downloaded is kept."
     sentences = {
-        "No space left on device|Disk quota exceeded": f"The disk is full: .venv needs {CPU_SIZE_GB} to {SIZE_GB} GB, and {ROOT} has {free_gb:.1f} GB free; "
-        f"make room, {again}",
-        "Permission denied|Read-only file system|Operation not permitted": f"There is no permission to write in {ROOT}: copy the course to a folder of your own.",
-        "CERTIFICATE_VERIFY_FAILED|SSLError": f"The package index's certificate is not accepted: give pip your network's own (PIP_CERT=/path/to/it.pem), "
-        f"{again}",
-        "NewConnectionError|[Cc]onnection|ProxyError|name resolution|timed out|unreachable": f"The package index cannot be reached: connect to the network (pip's settings: pip config list), {again}",
+        "No space left on device|Disk quota exceeded": f"The disk is full: .venv needs "
+        f"{CPU_SIZE_GB} to {SIZE_GB} GB, and {ROOT} has {free_gb:.1f} GB free; make room",
+        "Permission denied|Read-only file system|Operation not permitted": "There is no permission "
+        f"to write in {ROOT}: copy the course to a folder of your own",
+        "CERTIFICATE_VERIFY_FAILED|SSLError|invalid peer certificate": "The package index's "
+        "certificate is not accepted: give pip your network's own (PIP_CERT=/path/to/it.pem)",
+        "[Cc]onnection|client error|ProxyError|name resolution|timed out|unreachable": "The package "
+        "index cannot be reached: connect to the network (pip's settings: pip config list)",
     }
     for pattern, sentence in sentences.items():
         if re.search(pattern, output):
-            return sentence
-    absent = re.search("No matching distribution found for (\\S+)", output)
-    if absent:
-        python = f"Python {dotted(sys.version_info[:2])} on {sys.platform} {os.uname().machine}"
-        return (
-            f"The package index has no {absent.group(1)} for {python}, or cannot be reached "
-            "(pip's settings: pip config list)."
-        )
-    last = output.strip().splitlines()[-1:] or ["it said nothing"]
-    return f"The installation failed: {last[0].strip()} (all that pip said is in .venv/pip.log)"
+            return f"{sentence}, then run the same command again; what was downloaded is kept."
+    last = output.strip().splitlines()[-1:] or ["there was no message"]
+    return f"The installation failed: {last[0].strip()}"
 
 
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except KeyboardInterrupt:
-        raise SystemExit("\nInterrupted; the same command goes on from here.") from None
+        sys.exit("\nInterrupted; the same command goes on from here.")

@@ -284,8 +284,8 @@ def reason(output: str) -> str:
         f"to write in {ROOT}: copy the course to a folder of your own",
         "CERTIFICATE_VERIFY_FAILED|SSLError|invalid peer certificate": "The package index's "
         "certificate is not accepted: give pip your network's own (PIP_CERT=/path/to/it.pem)",
-        "[Cc]onnection|client error|ProxyError|name resolution|timed out|unreachable": "The package "
-        "index cannot be reached: connect to the network (pip's settings: pip config list)",
+        "[Cc]onnection|client error|ProxyError|name resolution|timed out|unreachable": "The "
+        "package index cannot be reached: connect to the network (pip's settings: pip config list)",
     }
     for pattern, sentence in sentences.items():
         if re.search(pattern, output):

@@ -1,0 +1,185 @@
+"""A graph on paper: the forward graph above, from left to right; the backward graph below it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from common.graphs import layout
+from common.graphs.layout import Point
+from common.graphs.rows import LEAVES, Row, ancestors, inputs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SIGNS = {
+    "add": "+",
+    "subtract": "−",
+    "multiply": "×",
+    "divide": "÷",
+    "negative": "neg",
+    "matmul": "@",
+    "transpose": "T",
+    "sum": "Σ",
+    "row_sum": "row\nsum",
+    "row_max": "row\nmax",
+    "sum_like": "Σ",
+    "broadcast_like": "copy",
+    "greater": ">",
+    "ones_like": "1",
+    "zeros_like": "0",
+    "switch_true": "switch\ntrue",
+    "switch_false": "switch\nfalse",
+}
+# Operators that read only the shape of their last input.
+SHAPES_ONLY = ("sum_like", "broadcast_like", "ones_like", "zeros_like", "size")
+PAGE_IN, LAYER_IN = 10, 0.62  # a graph that is wider than the page is drawn smaller
+TEXT_SIZES = {1: 11, 2: 11, 3: 9, 4: 8, 5: 7.5}  # by the length of a node's sign
+FORWARD, BACKWARD, KEPT, WRONG, DEAD = "C0", "C1", "#b5b5b5", "#c8102e", "#cfcfcf"
+
+
+def draw(
+    rows: Sequence[Row],
+    outputs: Sequence[int],
+    *,
+    names: Mapping[int, str] | None = None,
+    values: Sequence[Any] | None = None,
+    title: str = "",
+) -> Axes:
+    """Axes with the graph in layers: what the first output needs above, what the others add below.
+
+    outputs: numbers of rows. names: {row: what to write beside it}. values: one for each row; a
+    number or a shape is written under the node, what is not finite is drawn in red, what did not
+    run (None, "DEAD") is faded. Grey edges carry values of the forward graph to the backward graph.
+    Edges that carry only a shape are left out.
+    """
+    edges = {
+        i: inputs(row)[:-1] if row[0] in SHAPES_ONLY else inputs(row) for i, row in enumerate(rows)
+    }
+    forward = ancestors(rows, outputs[:1])
+    place = layout.places(edges, forward, outputs)
+    labels = [("", None)] * len(rows) if values is None else [_label(value) for value in values]
+    ax, scale = _canvas(list(place.values()), title)
+    for i, row in enumerate(rows):
+        text, special = labels[i]
+        color = special or (FORWARD if i in forward else BACKWARD)
+        for j in edges[i]:
+            if j in forward and i not in forward:
+                _kept_edge(ax, place[j], place[i], _radius(row))
+                continue
+            passed = [
+                point
+                for node, point in place.items()
+                if isinstance(node, tuple) and node[:2] == (j, i)
+            ]
+            edge_color = DEAD if labels[j][1] == DEAD else color
+            _edge(ax, [place[j], *passed, place[i]], _radius(rows[j]), _radius(row), edge_color)
+        _node(ax, place[i], row, color, scale)
+        _value(ax, place[i], _radius(row), text, color, scale)
+        _name(ax, place[i], (names or {}).get(i, ""), 1 if i in forward else -1, scale)
+    return ax
+
+
+def _canvas(points: Sequence[Point], title: str) -> tuple[Axes, float]:
+    """Axes for these points, and how large to draw a node: 1 where the graph fits the page."""
+    import matplotlib.pyplot as plt
+
+    right = max(x for x, _ in points)
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    layer_in = min(LAYER_IN, PAGE_IN / (right + 2))
+    size_in = layer_in * max(right + 2, 3), layer_in * (high - low + 1.3) + 0.4
+    _, ax = plt.subplots(figsize=size_in)
+    ax.set(xlim=(-1, right + 1), ylim=(low - 0.7, high + 0.6), aspect="equal", title=title)
+    ax.axis("off")
+    return ax, layer_in / LAYER_IN
+
+
+def _label(value: Any) -> tuple[str, str | None]:
+    """What is written under a node of this value, and the colour that the value gives the node."""
+    import numpy as np
+
+    if value is None or isinstance(value, str):
+        return "", DEAD
+    array = np.asarray(value)
+    number = array.size == 1
+    text = f"{array.item():.3g}".replace("-", "−") if number else "×".join(map(str, array.shape))
+    return text, None if np.isfinite(array).all() else WRONG
+
+
+def _radius(row: Row) -> float:
+    return 0.14 if row[0] == "sum_like" else 0.31  # most sum_like only pass their input on
+
+
+def _edge(
+    ax: Axes, route: Sequence[Point], start_radius: float, end_radius: float, color: str
+) -> None:
+    """An arrow along a route of points, level where it passes one."""
+    side = math.copysign(1, route[-1][0] - route[0][0])
+    (x, y), (u, v) = route[0], route[-1]
+    route = [(x + side * start_radius, y), *route[1:-1], (u - side * end_radius, v)]
+    points = [route[0]]
+    for (x, y), (u, v) in itertools.pairwise(route):
+        points += [((x + u) / 2, y), ((x + u) / 2, v), (u, v)]
+    _arrow(ax, points, color, linewidth=1.4, zorder=1.5 if color == DEAD else 2)
+
+
+def _kept_edge(ax: Axes, start: Point, end: Point, end_radius: float) -> None:
+    """A thin arrow down from the forward graph. It arrives from the side, so no node hides it."""
+    (x, y), (u, v) = start, end
+    side = math.copysign(math.sqrt(0.5), x - u)
+    points = [
+        (x, y),
+        (x, y - 0.4 * (y - v)),
+        (u + side, v + 1),
+        (u + side * end_radius, v + abs(side) * end_radius),
+    ]
+    _arrow(ax, points, KEPT, linewidth=0.9, zorder=1)
+
+
+def _arrow(ax: Axes, points: Iterable[Point], color: str, **style: Any) -> None:
+    from matplotlib.patches import FancyArrowPatch
+    from matplotlib.path import Path
+
+    points = list(points)
+    path = Path(points, [Path.MOVETO, *[Path.CURVE4] * (len(points) - 1)])
+    arrow = FancyArrowPatch(path=path, arrowstyle="-|>", mutation_scale=8, color=color, **style)
+    ax.add_patch(arrow)
+
+
+def _node(ax: Axes, point: Point, row: Row, color: str, scale: float) -> None:
+    """A circle with the operator's sign, filled if it is a leaf."""
+    from matplotlib.patches import Circle
+
+    op, content = row
+    leaf = op in LEAVES
+    text = f"{content:g}" if op == "constant" else content if leaf else SIGNS.get(op, op)
+    size = 7 if op == "sum_like" else TEXT_SIZES.get(len(text), 6.5)
+    fill = color if leaf else "white"
+    circle = Circle(point, _radius(row), facecolor=fill, edgecolor=color, linewidth=1.4, zorder=3)
+    ax.add_patch(circle)
+    ink = "white" if leaf else DEAD if color == DEAD else "black"
+    style: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 0.9, "zorder": 4}
+    ax.annotate(text, point, size=size * scale, color=ink, **style)
+
+
+def _value(ax: Axes, point: Point, radius: float, text: str, color: str, scale: float) -> None:
+    """A node's value, beneath it."""
+    if text:
+        ax.annotate(
+            text,
+            (point[0], point[1] - radius - 0.05),
+            ha="center",
+            va="top",
+            size=7.5 * scale,
+            zorder=4,
+            color=WRONG if color == WRONG else "#444444",
+            bbox=dict(boxstyle="square,pad=0.05", facecolor="white", edgecolor="none", alpha=0.8),
+        )
+
+
+def _name(ax: Axes, point: Point, name: str, side: int, scale: float) -> None:
+    """A node's name, on one side of it."""
+    place = point[0] + side * 0.45, point[1]
+    ax.annotate(name, place, ha="left" if side > 0 else "right", va="center", size=10 * scale)

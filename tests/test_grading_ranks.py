@@ -1,11 +1,18 @@
 """Ranks in the grader: a worker each, the grader the network; the same verdict, counts and messages as in the notebook."""
 
 import linecache
+import re
+from dataclasses import replace
 
 import pytest
 import torch
 
 from common import ranks
+from common.ranks import operations
+from common.ranks.call_site import CallSite
+from common.ranks.conductor import ConductorLink
+from common.ranks.link import QUESTIONS
+from common.ranks.remote import WireLink
 from grading import score
 from grading.source.holes import Answer
 from grading.source.labs import parse
@@ -13,6 +20,7 @@ from grading.worker.client import ForkServer
 from grading.worker.errors import WorkerEnded, student_error
 from grading.worker.remote import Remote
 from grading.worker.session import Session
+from grading.worker.wire import Table
 from tests import test_ranks
 from tests.in_one_process import score_together
 from tests.test_ranks_errors import DEADLOCKS, cell
@@ -136,19 +144,18 @@ def test_ranks_of_one_run_share_nothing_and_arguments_stay(remote):
     [
         ("raise KeyError('w')", KeyError, "'w' (on rank 1)"),
         ("raise NotImplementedError", NotImplementedError, "(on rank 1)"),
-        ("__ask__('post', 1.0, [{}])", KeyError, "kind"),
+        ("__ask__('post', 1.0, [{}])", ValueError, "kind is not one of Send, Receive, Collective"),
         ("__ask__('close')", ValueError, "asks nothing called 'close'"),
         (
             "__ask__('wait', 1.0, [0, 1, 2, 3])",
             ValueError,
-            "rank 1 asks for what is another rank's",
+            "rank 1 asks for another rank's request",
         ),
         ("__ask__('post', -1.0, [])", ValueError, "to -1.0"),
-        (
-            "__ask__('post', 1.0, [{'kind': 'send', 'what': 's', 'where': (1, ''), 'peer': 9, 'payload': x}])",
-            ValueError,
-            "with rank 9",
-        ),
+        ("__ask__('wait', 1.0, [99])", ValueError, "asks for a request that does not exist"),
+        ("__ask__('wait', 'soon', [0])", ValueError, "malformed question: wait"),
+        ("__ask__('new_group', [0, 9])", ValueError, "ranks: [0, 9]; they are different numbers"),
+        ("__ask__('race')", ValueError, "malformed question: race"),
         ("return object()", TypeError, "can't cross"),
     ],
 )
@@ -179,30 +186,130 @@ def test_a_rank_that_dies_or_loops_ends_the_run_and_the_next_one_works(
     assert ranks.run(f, False, world_size=2).returns == [None, None]
 
 
-def test_bytes_are_those_that_were_sent(remote):
-    """What a rank says of an operation counts for nothing where the tensor says otherwise."""
-    f = remote("""
+@pytest.mark.parametrize(
+    "call, field, value",
+    [
+        ("send(x, 1)", "elements", 1),
+        ("isend(x, 1).wait()", "dtype", torch.uint8),
+        ("all_reduce(x)", "shape", (1,)),
+        ("all_to_all_single(x, x + 0)", "in_bytes", [1, 1]),
+    ],
+)
+def test_bytes_are_those_of_the_tensors(remote, call, field, value):
+    """A rank whose operation states other sizes than its tensors have is refused."""
+    f = remote(f"""
 import torch
 def f(dist):
-    real = dist._link.post
-    def lie(time_s, operations):
-        for operation in operations:
-            operation["elements"] = operation["itemsize"] = operation["bytes"] = 1
-        return real(time_s, operations)
-    dist._link.post = lie
+    real = dist._link.ask
+    def lie(question, *arguments):
+        if question == "post":
+            arguments[1][0]["{field}"] = {value}
+        return real(question, *arguments)
     x = torch.zeros(100)
     if dist.get_rank() == 0:
-        dist.isend(x, 1).wait()
+        dist._link.ask = lie
+        dist.{call}
     else:
-        dist._link.post = real
         dist.recv(x, 0)
-        dist._link.post = lie
-    dist.all_reduce(x)
 """)
-    with pytest.raises(
-        ValueError, match="all_reduce: what came is not of the shape and dtype that were told"
-    ):
+    with pytest.raises(ValueError, match="malformed operation: "):
         ranks.run(f, world_size=2)
+
+
+X = torch.zeros(2)
+SEND = operations.Send("isend", CallSite(1, ""), 0, 0, 0, 2, torch.float32, X)
+RECEIVE = operations.Receive("irecv", CallSite(1, ""), 0, None, 0, 2, torch.float32)
+REDUCE = operations.Collective(
+    "all_reduce", CallSite(1, ""), 0, "all_reduce", "sum", None, (2,), torch.float32, [], [], X
+)
+SCATTER = replace(REDUCE, what="scatter", name="scatter", op=None, root=1, payload=[X, X])
+EXCHANGE = replace(
+    REDUCE,
+    what="all_to_all_single",
+    name="all_to_all",
+    op=None,
+    shape=None,
+    in_bytes=[8, 8],
+    out_bytes=[8, 8],
+    payload=[X, X],
+)
+GROUPS = {0: [0, 1], 1: [0]}
+
+
+@pytest.mark.parametrize("operation", [SEND, RECEIVE, REDUCE, SCATTER, EXCHANGE])
+def test_an_operation_crosses_as_data(operation):
+    table = Table()
+    data = Table().unpack(*table.pack(operations.as_data(operation)))
+    again = operations.from_data(data, 1, GROUPS)
+    assert type(again) is type(operation) and str(again) == str(operation)
+
+
+MALFORMED = [
+    (SEND, {"kind": "Request"}, "its kind is not one of"),
+    (SEND, {"kind": ["Send"]}, "its kind is not one of"),
+    (SEND, {"bytes": 0}, "a Send has what, call_site, group, peer"),
+    (SEND, {"what": "irecv"}, "what is not one of send, isend"),
+    (SEND, {"call_site": (1,)}, "call_site"),
+    (SEND, {"call_site": (-1, "")}, "call_site"),
+    (SEND, {"call_site": (1, X)}, "call_site"),
+    (SEND, {"group": 2}, "group is not the number of a group"),
+    (SEND, {"group": [0]}, "group is not the number of a group"),
+    (SEND, {"group": 1}, "rank 1 is not in group 1"),
+    (SEND, {"peer": 9}, "rank 1 can't exchange a message with rank 9"),
+    (SEND, {"peer": 1}, "rank 1 can't exchange a message with rank 1"),
+    (SEND, {"peer": True}, "peer is not a rank"),
+    (SEND, {"peer": None}, "peer is not a rank"),
+    (SEND, {"tag": -1}, "tag is not"),
+    (SEND, {"elements": 1}, "the tensor does not have the elements and dtype"),
+    (SEND, {"elements": 2.0}, "elements is not"),
+    (SEND, {"dtype": torch.float64}, "the tensor does not have the elements and dtype"),
+    (SEND, {"dtype": "float32"}, "dtype is not a dtype"),
+    (SEND, {"payload": None}, "the tensor does not have the elements and dtype"),
+    (RECEIVE, {"what": "recv_any"}, "what is not one of recv, irecv"),
+    (RECEIVE, {"peer": X}, "peer is not a rank"),
+    (RECEIVE, {"elements": -1}, "elements is not"),
+    (RECEIVE, {"payload": X}, "a Receive has what, call_site"),
+    (REDUCE, {"name": "all_gossip"}, "name is not one of barrier, broadcast"),
+    (REDUCE, {"name": X}, "name is not one of barrier, broadcast"),
+    (REDUCE, {"what": "reduce"}, "what is not one of all_reduce"),
+    (REDUCE, {"op": None}, "op is not one of sum"),
+    (REDUCE, {"op": "mean"}, "op is not one of sum"),
+    (REDUCE, {"root": 0}, "all_reduce has no root"),
+    (REDUCE, {"dtype": None}, "dtype is not a dtype"),
+    (REDUCE, {"dtype": torch.int32}, "the tensors do not have the shape and dtype"),
+    (REDUCE, {"shape": [2]}, "shape is not a tensor's shape"),
+    (REDUCE, {"shape": (-2,)}, "shape is not a tensor's shape"),
+    (REDUCE, {"shape": (1,)}, "the tensors do not have the shape and dtype"),
+    (REDUCE, {"in_bytes": [8, 8]}, "lists of 0 sizes"),
+    (REDUCE, {"payload": None}, "the tensors do not have the shape and dtype"),
+    (REDUCE, {"payload": [X]}, "the tensors do not have the shape and dtype"),
+    (SCATTER, {"root": 2}, "root is not a rank of the group"),
+    (SCATTER, {"root": 0}, "the tensors do not have the shape and dtype"),
+    (SCATTER, {"payload": [X]}, "the tensors do not have the shape and dtype"),
+    (SCATTER, {"payload": [X, torch.zeros(3)]}, "the tensors do not have the shape and dtype"),
+    (EXCHANGE, {"shape": (2,)}, "shape is not a tensor's shape"),
+    (EXCHANGE, {"out_bytes": [8]}, "lists of 2 sizes"),
+    (EXCHANGE, {"in_bytes": [8, 4]}, "the tensors do not have the shape and dtype"),
+    (EXCHANGE, {"payload": [X, X.int()]}, "the tensors do not have the shape and dtype"),
+]
+
+
+@pytest.mark.parametrize("operation, change, says", MALFORMED)
+def test_a_malformed_operation_is_refused(operation, change, says):
+    with pytest.raises(ValueError, match=f"^malformed operation: .*{re.escape(says)}"):
+        operations.from_data({**operations.as_data(operation), **change}, 1, GROUPS)
+
+
+@pytest.mark.parametrize("data", [None, [], "Send", {}, {"kind": "Send"}])
+def test_what_is_no_operation_is_refused(data):
+    with pytest.raises(ValueError, match="^malformed operation: "):
+        operations.from_data(data, 0, GROUPS)
+
+
+def test_a_rank_asks_what_a_link_answers():
+    assert {"post", "wait", "test", "sender", "new_group", "race"} == QUESTIONS
+    for link in (ConductorLink, WireLink):
+        assert all(callable(getattr(link, question)) for question in QUESTIONS)
 
 
 LAB = parse(

@@ -224,7 +224,7 @@ DEADLOCKS = {
                 raise SystemExit(3)
             dist.barrier()
         """,
-        ranks.RankFailed,
+        ranks.RankFailedError,
         "rank 1 ended by SystemExit: 3",
     ),
     "a receive in a group from whoever comes first": (
@@ -257,7 +257,7 @@ DEADLOCKS = {
             dist.send(torch.zeros(1), 3)
         """,
         ValueError,
-        "send: rank 3 is none of [0, 1, 2]",
+        "send: rank 3 is not one of [0, 1, 2]",
     ),
     "a negative rank": (
         """
@@ -265,7 +265,7 @@ DEADLOCKS = {
             dist.recv(torch.zeros(1), -1)
         """,
         ValueError,
-        "recv: rank -1 is none of [0, 1, 2]",
+        "recv: rank -1 is not one of [0, 1, 2]",
     ),
     "a rank that is no whole number": (
         """
@@ -281,7 +281,7 @@ DEADLOCKS = {
             dist.isend(torch.zeros(1), group_dst=-1)
         """,
         ValueError,
-        "isend: rank -1 is none of [0, 1, 2]",
+        "isend: rank -1 is not one of [0, 1, 2]",
     ),
     "a place that the group does not have": (
         """
@@ -289,7 +289,7 @@ DEADLOCKS = {
             dist.broadcast(torch.zeros(1), group_src=3)
         """,
         ValueError,
-        "broadcast: rank 3 is none of [0, 1, 2]",
+        "broadcast: rank 3 is not one of [0, 1, 2]",
     ),
     "a rank and a place in the group": (
         """
@@ -321,7 +321,7 @@ DEADLOCKS = {
             dist.new_group([])
         """,
         ValueError,
-        "ranks: []; they are different numbers from 0 to 2, one at least",
+        "ranks: []; they are different numbers from 0 to 2, at least one",
     ),
     "a list in place of a tensor": (
         """
@@ -416,7 +416,7 @@ def test_a_rank_that_never_ends_is_stopped():
             pass
 
     with pytest.raises(
-        ranks.RankFailed,
+        ranks.RankFailedError,
         match=r"not over after 0.3 s:\n(.*\n)*  rank 1 is in line \d+: (while|pass)",
     ):
         ranks.run(loop, world_size=2, timeout_s=0.3)
@@ -440,7 +440,7 @@ def test_a_rank_that_ends_by_an_interrupt_of_its_own():
             raise KeyboardInterrupt
         dist.barrier()
 
-    with pytest.raises(ranks.RankFailed, match="^rank 1 ended by KeyboardInterrupt$"):
+    with pytest.raises(ranks.RankFailedError, match="^rank 1 ended by KeyboardInterrupt$"):
         ranks.run(leave, world_size=2)
 
 

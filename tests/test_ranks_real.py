@@ -117,7 +117,7 @@ def test_a_message_has_the_name_that_it_was_called_by():
 
 
 WRONG_CALLS = {  # what it says, on both machines
-    "send: rank 5 is none of [0, 1]": lambda dist: dist.send(torch.ones(1), 5),
+    "send: rank 5 is not one of [0, 1]": lambda dist: dist.send(torch.ones(1), 5),
     "send: rank 1.0; it is a whole number": lambda dist: dist.send(torch.ones(1), 1.0),
     "recv: tag -1; it is a number from 0 on": lambda dist: dist.recv(
         torch.ones(1), 1 - dist.get_rank(), tag=-1
@@ -233,7 +233,7 @@ def test_an_exception_that_can_not_cross_is_told_as_text():
 
         raise Odd("strange")
 
-    with pytest.raises(ranks.RankFailed, match="rank [01]: .*Odd: strange"):
+    with pytest.raises(ranks.RankFailedError, match="rank [01]: .*Odd: strange"):
         ranks.run(fail, world_size=2, machine="gloo")
 
 
@@ -251,7 +251,7 @@ def test_a_rank_that_ends_its_process_is_named(how, says):
             exec(how, {"os": os, "sys": sys})
         dist.barrier()
 
-    with pytest.raises(ranks.RankFailed, match=f"rank 2.*{says}"):
+    with pytest.raises(ranks.RankFailedError, match=f"rank 2.*{says}"):
         ranks.run(leave, world_size=3, machine="gloo")
 
 
@@ -263,7 +263,7 @@ def test_a_run_that_hangs_says_where_each_rank_is():
         while dist.get_rank() == 1:
             pass
 
-    with pytest.raises(ranks.RankFailed) as raised:
+    with pytest.raises(ranks.RankFailedError) as raised:
         ranks.run(hang, world_size=3, machine="gloo", timeout_s=2)
     lines = str(raised.value).splitlines()
     assert (

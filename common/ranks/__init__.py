@@ -48,7 +48,7 @@ that have no name are not a rank's own: make one, np.random.default_rng(rank).
 **What goes wrong is told at once.** A rank's exception is raised here. DeadlockError: who waits for whom, in which line; also a
 collective that some ranks never call. MismatchError: another size, dtype, shape, op, root, or another collective.
 UnfinishedError: a message that nobody receives, a handle that nobody waits for. RaceError: a tensor changed between isend and
-wait(). RankFailed: not over after timeout_s (60), or a process that ended.
+wait(). RankFailedError: not over after timeout_s (60), or a process that ended.
 
 **Autograd** works as ever: hooks (`register_post_accumulate_grad_hook`, autograd.Function) may call dist, in backward too.
 
@@ -86,7 +86,7 @@ from common.ranks.errors import (
     DeadlockError,
     MismatchError,
     RaceError,
-    RankFailed,
+    RankFailedError,
     RanksError,
     UnfinishedError,
 )
@@ -101,7 +101,7 @@ __all__ = [
     "Message",
     "MismatchError",
     "RaceError",
-    "RankFailed",
+    "RankFailedError",
     "RanksError",
     "Result",
     "Span",

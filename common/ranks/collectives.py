@@ -2,8 +2,8 @@
 
 | collective | messages | rounds | bytes that a rank sends |
 | --- | --- | --- | --- |
-| broadcast, reduce | binomial tree | ⌈log₂ p⌉ | n a child (reduce: n to the parent) |
-| scatter, gather | binomial tree, halving | ⌈log₂ p⌉ | the shards of the subtree: n/p·(p−1) at most |
+| broadcast, reduce | binomial tree | ⌈log₂ p⌉ | n per child (reduce: n to the parent) |
+| scatter, gather | binomial tree, halving | ⌈log₂ p⌉ | the shards of the subtree: at most n/p·(p−1) |
 | all_gather, reduce_scatter | ring | p − 1 | (p − 1)·n/p |
 | all_reduce | ring: reduce-scatter, then all-gather | 2(p − 1) | 2(p − 1)·n/p |
 | all_to_all | pairwise | p − 1 | (p − 1)·n/p |
@@ -12,7 +12,12 @@
 n: bytes of the whole vector; p: ranks of the group.
 """
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
 import torch
+
+from common.ranks.operations import Collective
 
 REDUCTIONS = {
     "sum": torch.add,
@@ -25,127 +30,141 @@ REDUCTIONS = {
 }
 
 
-def plan(operation, members, rank):
-    """Rounds of messages, each a list of ("send" | "recv", rank, bytes) that go at once.
+class Transfer(NamedTuple):
+    """One side of one message of a collective, as a rank sees it."""
 
-    operation: name, shape and itemsize of the tensor that the collective is about, root (a rank), for all_to_all in_splits
-    and out_splits (bytes). members: the group's ranks in order.
-    """
+    kind: Literal["send", "recv"]
+    peer: int
+    bytes: int
+
+
+Round = list[Transfer]  # what a rank sends and receives at once
+Result = torch.Tensor | list[torch.Tensor] | None
+
+
+def plan(call: Collective, members: Sequence[int], rank: int) -> Iterator[Round]:
+    """The rounds of messages that a rank takes part in. members: the group's ranks, in order."""
     p, me = len(members), members.index(rank)
-    if p == 1:
-        return iter(())
-    name, count = operation["name"], operation["bytes"]
-    root = members.index(operation["root"]) if operation.get("root") is not None else 0
+    rounds = () if p == 1 else _rounds(call, p, me, members)
+    return (
+        [Transfer(kind, members[peer], size) for kind, peer, size in transfers]
+        for transfers in rounds
+    )
+
+
+def _rounds(call: Collective, p: int, me: int, members: Sequence[int]) -> Iterable[Round]:
+    """The same, with a rank's place in the group in place of the rank."""
+    name = call.name
     if name in ("broadcast", "reduce", "scatter", "gather"):
-        rounds = _down_a_tree(p, (me - root) % p, count, name in ("scatter", "gather"))
-        rounds = ([(kind, (peer + root) % p, size) for kind, peer, size in each] for each in rounds)
-        if name in ("reduce", "gather"):
-            swap = {"send": "recv", "recv": "send"}
-            rounds = [
-                [(swap[kind], peer, size) for kind, peer, size in each]
-                for each in reversed(list(rounds))
-            ]
-    elif name in ("all_gather", "reduce_scatter"):
-        rounds = _round_a_ring(p, me, [count] * p, {"all_gather": 0, "reduce_scatter": -1}[name])
-    elif name == "all_reduce":
-        elements, size = operation["elements"], operation["itemsize"]
-        chunks = [(elements // p + (i < elements % p)) * size for i in range(p)]
-        rounds = [*_round_a_ring(p, me, chunks, 0), *_round_a_ring(p, me, chunks, 1)]
-    elif name == "all_to_all":
-        ins, outs = operation["in_splits"], operation["out_splits"]
-        rounds = (
-            [("send", (me + k) % p, ins[(me + k) % p]), ("recv", (me - k) % p, outs[(me - k) % p])]
-            for k in range(1, p)
-        )
-    else:
-        rounds = (
-            [("send", (me + (1 << k)) % p, 0), ("recv", (me - (1 << k)) % p, 0)]
-            for k in range((p - 1).bit_length())
-        )
-    return ([(kind, members[peer], size) for kind, peer, size in each] for each in rounds)
+        return _tree_from_root(call, p, me, members.index(call.root))
+    if name in ("all_gather", "reduce_scatter"):
+        return _ring(p, me, [call.bytes] * p, 0 if name == "all_gather" else -1)
+    if name == "all_reduce":
+        size = call.dtype.itemsize
+        chunks = [(call.elements // p + (i < call.elements % p)) * size for i in range(p)]
+        return [*_ring(p, me, chunks, 0), *_ring(p, me, chunks, 1)]
+    if name == "all_to_all":
+        return _pairs(p, me, call.in_bytes, call.out_bytes)
+    return (
+        [Transfer("send", (me + (1 << k)) % p, 0), Transfer("recv", (me - (1 << k)) % p, 0)]
+        for k in range((p - 1).bit_length())
+    )
 
 
-def _down_a_tree(p, me, count, halves):
-    """Rounds of a binomial tree from index 0: each that has it passes it on, half as far each time.
+def _tree_from_root(call: Collective, p: int, me: int, root: int) -> Iterable[Round]:
+    """A binomial tree from the root to all, or back to the root for reduce and gather."""
+    rounds = (
+        [Transfer(kind, (peer + root) % p, size) for kind, peer, size in transfers]
+        for transfers in _tree(p, (me - root) % p, call.bytes, call.name in ("scatter", "gather"))
+    )
+    if call.name in ("broadcast", "scatter"):
+        return rounds
+    return [
+        [
+            Transfer("send" if kind == "recv" else "recv", peer, size)
+            for kind, peer, size in transfers
+        ]
+        for transfers in reversed(list(rounds))
+    ]
 
-    halves: what is passed on are the shards (of count bytes) of the receiver's subtree, not the whole.
+
+def _tree(p: int, me: int, count: int, halves: bool) -> Iterator[Round]:
+    """Rounds of a binomial tree from place 0: who has the data sends it on, half as far each time.
+
+    halves: a message carries the shards (of count bytes each) of the receiver's subtree only.
     """
-    span = me & -me or 1 << (p - 1).bit_length()  # indices me .. me + span - 1 are below me
+    span = me & -me or 1 << (p - 1).bit_length()  # places me to me + span - 1 are below me
     if me:
-        yield [("recv", me - span, count * (min(me + span, p) - me) if halves else count)]
+        yield [Transfer("recv", me - span, count * (min(me + span, p) - me) if halves else count)]
     while span := span >> 1:
         if me + span < p:
-            yield [
-                (
-                    "send",
-                    me + span,
-                    count * (min(me + 2 * span, p) - me - span) if halves else count,
-                )
-            ]
+            shards = min(me + 2 * span, p) - me - span if halves else 1
+            yield [Transfer("send", me + span, count * shards)]
 
 
-def _round_a_ring(p, me, chunks, shift):
-    """Rounds of a ring: chunk me + shift goes first, then each that came."""
+def _ring(p: int, me: int, chunks: Sequence[int], shift: int) -> Iterator[Round]:
+    """Rounds of a ring: chunk me + shift goes first, then the chunk that arrived last."""
     for k in range(p - 1):
-        sent, came = (me + shift - k) % p, (me + shift - k - 1) % p
-        yield [("send", (me + 1) % p, chunks[sent]), ("recv", (me - 1) % p, chunks[came])]
+        sent, arrives = (me + shift - k) % p, (me + shift - k - 1) % p
+        yield [
+            Transfer("send", (me + 1) % p, chunks[sent]),
+            Transfer("recv", (me - 1) % p, chunks[arrives]),
+        ]
 
 
-def result(call, members, rank):
-    """What the rank holds afterwards: a tensor, a list of tensors, or None where it gets nothing."""
-    operation = call.operations[rank]
-    name, me = operation["name"], members.index(rank)
-    if name == "barrier":
+def _pairs(p: int, me: int, sent: Sequence[int], received: Sequence[int]) -> Iterator[Round]:
+    """Rounds in which each rank sends k places ahead and receives from k places behind."""
+    for k in range(1, p):
+        ahead, behind = (me + k) % p, (me - k) % p
+        yield [Transfer("send", ahead, sent[ahead]), Transfer("recv", behind, received[behind])]
+
+
+def result(
+    calls: Mapping[int, Collective],
+    members: Sequence[int],
+    rank: int,
+    reduced: dict[int | None, torch.Tensor],
+) -> Result:
+    """What the rank holds afterwards; None where it gets nothing.
+
+    calls: of each member. reduced: what was reduced before for other ranks, by their place or, if it is the same for all, None.
+    """
+    name, op, root = calls[rank].name, calls[rank].op, calls[rank].root
+    me = members.index(rank)
+    if name == "barrier" or name in ("reduce", "gather") and root != rank:
         return None
     if name in ("broadcast", "scatter"):
-        root = call.operations[operation["root"]]["payload"]
-        return root if name == "broadcast" else root[me]
-    if name in ("reduce", "gather") and operation["root"] != rank:
-        return None
-    payloads = [call.operations[member]["payload"] for member in members]
+        payload = calls[root].payload
+        return payload if name == "broadcast" else payload[me]
+    payloads = [calls[member].payload for member in members]
     if name in ("all_gather", "gather"):
         return payloads
     if name == "all_to_all":
         return [payload[me] for payload in payloads]
-    key = me if name == "reduce_scatter" else "all"
-    if key not in call.results:
-        parts = [payload[me] for payload in payloads] if name == "reduce_scatter" else payloads
-        call.results[key] = _reduced(operation["op"], parts)
-    return call.results[key]
+    key = me if name == "reduce_scatter" else None
+    if key not in reduced:
+        parts = payloads if key is None else [payload[me] for payload in payloads]
+        reduced[key] = _reduced(op, parts)
+    return reduced[key]
 
 
-def _reduced(op, parts):
-    """Sum, or another op, of tensors, from the first rank's on."""
+def _reduced(op: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The sum (or op) of tensors, the first rank's first."""
     total = parts[0].clone()
     for part in parts[1:]:
         REDUCTIONS["sum" if op == "avg" else op](total, part, out=total)
     return total.div_(len(parts)) if op == "avg" else total
 
 
-SIGNATURE = ("name", "shape", "dtype", "op", "root")
-
-
-def disagreement(call, first, other) -> str | None:
-    """A sentence on how two ranks differ about what the group's next collective is; None if they agree."""
-    mine, theirs = call.operations[first], call.operations[other]
-    for what in SIGNATURE:
-        if mine.get(what) != theirs.get(what):
-            sides = [
-                f"rank {rank} calls {_told(call.operations[rank], what)} ({call.requests[rank].place})"
-                for rank in (first, other)
-            ]
-            return f"{_ordinal(call.number + 1)} collective of the group: {sides[0]}, {sides[1]}"
+def disagreement(first: Collective, other: Collective) -> tuple[str, str] | None:
+    """How two ranks differ about a group's next collective, in each one's words; None if they agree."""
+    for field in ("name", "shape", "dtype", "op", "root"):
+        if getattr(first, field) != getattr(other, field):
+            return _with(first, field), _with(other, field)
     return None
 
 
-def _told(operation, what):
-    name = operation["name"]
-    return (
-        name
-        if what == "name"
-        else f"{name} with {what} {str(operation.get(what)).removeprefix('torch.')}"
-    )
-
-
-def _ordinal(number) -> str:
-    return f"{number}{'th' if number % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+def _with(call: Collective, field: str) -> str:
+    if field == "name":
+        return call.name
+    return f"{call.name} with {field} {str(getattr(call, field)).removeprefix('torch.')}"

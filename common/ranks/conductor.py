@@ -1,213 +1,219 @@
-"""Who runs when: ranks that are threads or workers, over one network.
+"""Who runs when: ranks that are threads, each with a link to the conductor of one network.
 
-The ranks' links (see `dist`) lead to the `Conductor`, each from a thread of its own. With one_at_a_time a baton goes from rank
-to rank, the lowest first or in an order drawn from a seed; without, all that can go on do. When none can, the network commits
-its next message; when it has none, that is a deadlock.
+With one_at_a_time one rank runs at a time: the lowest that can, or one drawn from a seed. Without, all that can run do. When
+no rank can go on, the network moves its next message. When it has none, that is a deadlock.
 """
 
 import math
 import random
 import threading
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Any
 
 from common.ranks.deadlock import deadlock, unfinished
-from common.ranks.errors import RaceError, RankFailed, RanksError
+from common.ranks.errors import RaceError, RankFailedError, RanksError
+from common.ranks.network import Network
+from common.ranks.operations import Operation
 
-READY, RUNNING, BLOCKED, RETURNED = "ready", "running", "blocked", "returned"
+
+class State(Enum):
+    """What a rank does."""
+
+    READY = auto()
+    RUNNING = auto()
+    BLOCKED = auto()  # until its requests are done
+    POLLING = auto()  # until it is known whether a request is done at a given time
+    RETURNED = auto()
 
 
-class Stopped(BaseException):
-    """Ends a rank's thread because the run is over; the student's `except Exception` does not catch it."""
+class StoppedError(BaseException):
+    """Ends a rank's thread because the run is over; a student's `except Exception` does not catch it."""
+
+
+class ConductorLink:
+    """One rank's link, and its turn to run."""
+
+    def __init__(self, conductor: "Conductor", rank: int) -> None:
+        self.conductor, self.network, self.rank = conductor, conductor.network, rank
+        self.state = State.READY
+        self.awaited: tuple[int, ...] = ()  # requests, while BLOCKED
+        self.poll_at_s = math.inf  # while POLLING
+        self.turn = threading.Lock()  # free while the rank may take its turn
+        self.turn.acquire()
+
+    def begin(self) -> None:
+        """Return when it is this rank's turn to start."""
+        self._take_turn()
+
+    def finish(self, time_s: float = 0.0, failure: BaseException | None = None) -> None:
+        """Note that the rank has returned, or failed."""
+        with self.conductor.lock:
+            if failure is not None:
+                self.conductor.failures[self.rank] = time_s, failure
+            self._pass_turn(State.RETURNED)
+
+    def post(self, time_s: float, operations: Sequence[Operation]) -> list[int]:
+        with self.conductor.lock:
+            self.conductor.check_running()
+            return self.network.post(self.rank, time_s, operations)
+
+    def wait(self, time_s: float, numbers: Sequence[int]) -> tuple[float, list[Any]]:
+        with self.conductor.lock:
+            self.conductor.check_running()
+            blocked = not self.network.finished(self.rank, numbers)
+            if blocked:
+                self.awaited = tuple(numbers)
+                self._pass_turn(State.BLOCKED)
+        if blocked:
+            self._take_turn()
+        with self.conductor.lock:
+            self.conductor.check_running()
+            return self.network.collect(self.rank, time_s, numbers)
+
+    def test(self, time_s: float, number: int) -> bool:
+        with self.conductor.lock:
+            self.conductor.check_running()
+            self.network.advance(self.rank, time_s)
+            self.poll_at_s = time_s
+            self._pass_turn(State.POLLING)
+        self._take_turn()
+        with self.conductor.lock:
+            self.conductor.check_running()
+            return self.network.done_at(self.rank, time_s, number)
+
+    def sender(self, number: int) -> int | None:
+        with self.conductor.lock:
+            self.conductor.check_running()
+            return self.network.sender(self.rank, number)
+
+    def new_group(self, ranks: list[int]) -> int:
+        with self.conductor.lock:
+            self.conductor.check_running()
+            return self.network.new_group(self.rank, ranks)
+
+    def race(self, text: str) -> None:
+        with self.conductor.lock:
+            self.conductor.check_running()
+            self.network.problems.append(RaceError(text))
+            self._pass_turn(State.RETURNED)
+        self._take_turn()  # raises, once the others have stopped too
+
+    def _pass_turn(self, state: State) -> None:
+        self.state = state
+        self.conductor.go_on()
+
+    def _take_turn(self) -> None:
+        self.turn.acquire()
+        self.conductor.check_running()
 
 
 class Conductor:
     """Runs the ranks of a network until all have returned, or one fails, or none can go on."""
 
-    def __init__(self, network, *, one_at_a_time=True, seed=None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        *,
+        one_at_a_time: bool = True,
+        seed: int | None = None,
+        link: type[ConductorLink] = ConductorLink,
+    ) -> None:
         self.network, self.one_at_a_time = network, one_at_a_time
         self.random = None if seed is None else random.Random(seed)
         self.lock = threading.RLock()
         self.over = threading.Event()
-        self.problem = None  # what ended the run early
-        p = network.world_size
-        self.state, self.batons = [READY] * p, [threading.Lock() for _ in range(p)]
-        for baton in self.batons:
-            baton.acquire()
-        self.awaited = [()] * p
-        self.failures = {}  # rank: (its clock, exception)
-
-    # ------------------------------------------------------------------ from outside
+        self.problem: BaseException | None = None  # what ended the run early
+        self.failures: dict[int, tuple[float, BaseException]] = {}  # of each rank, its clock then
+        self.links = [link(self, rank) for rank in range(network.world_size)]
 
     def start(self) -> None:
-        """Lets the ranks' threads, which wait in `begin`, go."""
+        """Let the ranks' threads go, which wait in `begin`."""
         with self.lock:
-            self._go_on()
+            self.go_on()
 
-    def stop(self, problem) -> None:
-        """Ends the run: every rank's thread gets Stopped at its next call."""
+    def stop(self, problem: BaseException) -> None:
+        """End the run: every rank's thread gets StoppedError at its next call."""
         with self.lock:
             if not self.over.is_set():
                 self.problem = problem
                 self.over.set()
-                for baton in self.batons:
-                    if baton.locked():
-                        baton.release()
+                for link in self.links:
+                    if link.turn.locked():
+                        link.turn.release()
 
-    # ------------------------------------------------------------------ from a rank's thread
-
-    def begin(self, rank) -> None:
-        """Returns when it is this rank's turn to start."""
-        self._take(rank)
-
-    def post(self, rank, time_s, operations):
-        """The numbers of new requests."""
-        with self.lock:
-            self._check_over()
-            return self.network.post(rank, time_s, operations)
-
-    def new_group(self, rank, ranks):
-        """The number of a group."""
-        with self.lock:
-            self._check_over()
-            return self.network.new_group(rank, ranks)
-
-    def sender(self, rank, number):
-        """Who sent the message that this request received."""
-        with self.lock:
-            return self.network.sender(rank, number)
-
-    def wait(self, rank, time_s, numbers):
-        """(the rank's clock, values) when these requests are done."""
-        with self.lock:
-            self._check_over()
-            if not self.network.finished(rank, numbers):
-                self.state[rank], self.awaited[rank] = BLOCKED, tuple(numbers)
-                self._go_on()
-        if self.awaited[rank]:
-            self._take(rank)
-        with self.lock:
-            self._check_over()
-            self.awaited[rank] = ()
-            return self.network.collect(rank, time_s, numbers)
-
-    def race(self, rank, text) -> None:
-        """Ends the run: this rank changed a tensor that was on its way."""
-        with self.lock:
-            self._check_over()
-            self.network.problems.append(RaceError(text))
-        self.wait(rank, self.network.time_s[rank], self.network.never(rank))
-
-    def test(self, rank, time_s, number):
-        """Whether this request is done at this time."""
-        with self.lock:
-            self._check_over()
-            self.network.poll(rank, time_s)
-            self.state[rank], self.awaited[rank] = BLOCKED, (time_s,)
-            self._go_on()
-        self._take(rank)
-        with self.lock:
-            self._check_over()
-            self.awaited[rank] = ()
-            return self.network.done_at(rank, time_s, number)
-
-    def finish(self, rank, time_s=0.0, failure=None) -> None:
-        """The rank has returned, or failed."""
-        with self.lock:
-            if failure is not None:
-                self.failures[rank] = time_s, failure
-            self.state[rank] = RETURNED
-            self._go_on()
-
-    # ------------------------------------------------------------------ turns
-
-    def _take(self, rank) -> None:
-        self.batons[rank].acquire()
-        self._check_over()
-
-    def _check_over(self) -> None:
+    def check_running(self) -> None:
+        """Raise StoppedError if the run was ended."""
         if self.problem is not None:
-            raise Stopped
+            raise StoppedError
 
-    def _go_on(self) -> None:
-        """Hands out turns after a rank has stopped running; looks for what ends the run when none is left to hand out."""
+    def go_on(self) -> None:
+        """Give turns to ranks that can run, after one has stopped running; if none can, find out what follows."""
         while not self.over.is_set():
-            running = RUNNING in self.state
+            running = any(link.state is State.RUNNING for link in self.links)
             if running and self.one_at_a_time:
                 return
-            if ready := [rank for rank, state in enumerate(self.state) if state is READY]:
+            if ready := [link for link in self.links if link.state is State.READY]:
                 if self.one_at_a_time:
                     ready = [self.random.choice(ready) if self.random else ready[0]]
-                for rank in ready:
-                    self.state[rank] = RUNNING
-                    self.batons[rank].release()
+                for link in ready:
+                    link.state = State.RUNNING
+                    link.turn.release()
                 return
             if running:
                 return
             try:
                 self._advance()
-            except Exception as error:  # what a rank posted was none: no other may be left waiting
+            except Exception as error:  # a rank posted nonsense: the others must not wait for ever
                 self.stop(error)
 
-    def _advance(self):
-        """All ranks are blocked or have returned: something comes of it."""
+    def _advance(self) -> None:
+        """No rank runs or can run: move messages until one can, or end the run."""
         if self.failures:
-            return self.stop(
-                min(self.failures.items(), key=lambda item: (item[1][0], item[0]))[1][1]
-            )
+            first_failed = min(self.failures, key=lambda rank: (self.failures[rank][0], rank))
+            return self.stop(self.failures[first_failed][1])
         problem = self.network.check()
         while problem is None and not self._wake():
-            polls = self._polls()
-            if self.network.step(before_s=min(polls.values(), default=math.inf)):
+            polling = [link for link in self.links if link.state is State.POLLING]
+            first = min(polling, key=lambda link: link.poll_at_s, default=None)
+            if self.network.step(before_s=first.poll_at_s if first else math.inf):
                 problem = self.network.check() if self.network.problems else None
-            elif polls:
-                self.state[min(polls, key=lambda rank: (polls[rank], rank))] = READY
+            elif first:
+                first.state = State.READY
                 return None
             else:
                 return self._end()
         return self.stop(problem) if problem else None
 
-    def _end(self):
-        """Nothing moves any more: the run is over, or stuck."""
-        waiting = {
-            rank: self.awaited[rank] for rank, state in enumerate(self.state) if state is BLOCKED
-        }
-        if waiting:
-            return self.stop(
-                deadlock(
-                    self.network, waiting, [r for r, s in enumerate(self.state) if s is RETURNED]
-                )
-            )
-        if problem := unfinished(self.network):
-            return self.stop(problem)
-        return self.over.set()
-
-    def _polls(self):
-        """{rank: time} of those that ask whether something is done by now."""
-        return {
-            rank: self.awaited[rank][0]
-            for rank, state in enumerate(self.state)
-            if state is BLOCKED and type(self.awaited[rank][0]) is float
-        }
-
-    def _wake(self):
-        """Makes ready those whose requests are done; whether there were any."""
-        polls = self._polls()
+    def _wake(self) -> bool:
+        """Make ready the ranks whose requests are done; return whether there were any."""
         woken = [
-            rank
-            for rank, state in enumerate(self.state)
-            if state is BLOCKED
-            and rank not in polls
-            and self.network.finished(rank, self.awaited[rank])
+            link
+            for link in self.links
+            if link.state is State.BLOCKED and self.network.finished(link.rank, link.awaited)
         ]
-        for rank in woken:
-            self.state[rank] = READY
+        for link in woken:
+            link.state = State.READY
         return bool(woken)
 
+    def _end(self) -> None:
+        """No message can move any more: the run is over, or stuck."""
+        waiting = {link.rank: link.awaited for link in self.links if link.state is State.BLOCKED}
+        returned = [link.rank for link in self.links if link.state is State.RETURNED]
+        if waiting:
+            self.stop(deadlock(self.network, waiting, returned))
+        elif problem := unfinished(self.network):
+            self.stop(problem)
+        else:
+            self.over.set()
 
-def told(rank, error):
-    """The exception of a rank with a note that says which rank it was."""
-    if not isinstance(error, RanksError) and f"on rank {rank}" not in getattr(
-        error, "__notes__", ()
-    ):
-        error.add_note(f"on rank {rank}")
-    why = ": ".join(filter(None, [type(error).__name__, str(error)]))
-    return error if isinstance(error, Exception) else RankFailed(f"rank {rank} ended by {why}")
+
+def with_rank(rank: int, error: BaseException) -> Exception:
+    """The exception of a rank, with a note that says which rank it was."""
+    note = f"on rank {rank}"
+    if not isinstance(error, RanksError) and note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+    if isinstance(error, Exception):
+        return error
+    reason = ": ".join(filter(None, [type(error).__name__, str(error)]))
+    return RankFailedError(f"rank {rank} ended by {reason}")

@@ -1,12 +1,14 @@
 """What crosses between a notebook and its ranks: copies of objects, and of the classes that the notebook defines.
 
-cloudpickle has one copy of such a class in a process, and sets its attributes anew whenever the class comes by: ranks of one
-process would share what a class holds, and what a process returns would change the notebook's class.
+cloudpickle keeps one copy of such a class per process, and sets its attributes again whenever it unpickles the class. Ranks of
+one process would then share what a class holds, and what a process returns would change the notebook's class.
 """
 
 import contextlib
 import io
 import pickle
+from collections.abc import Mapping
+from typing import Any
 
 from cloudpickle import cloudpickle
 
@@ -14,16 +16,16 @@ from cloudpickle import cloudpickle
 class Copies(pickle.Unpickler):
     """For a rank: all classes are new. originals: {new class: the one in this process that it is a copy of}."""
 
-    def __init__(self, packed) -> None:
+    def __init__(self, packed: bytes) -> None:
         super().__init__(io.BytesIO(packed))
-        self.originals = {}
+        self.originals: dict[type, type] = {}
 
-    def find_class(self, module, name):
+    def find_class(self, module: str, name: str) -> Any:
         """As pickle's."""
-        found = super().find_class(module, name)
-        return self._new_class if found is cloudpickle._make_skeleton_class else found
+        value = super().find_class(module, name)
+        return self._new_class if value is cloudpickle._make_skeleton_class else value
 
-    def _new_class(self, *arguments):
+    def _new_class(self, *arguments: Any) -> type:
         *others, number, extra = arguments
         made = cloudpickle._make_skeleton_class(*others, None, extra)
         self.originals[made] = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number, made)
@@ -33,44 +35,44 @@ class Copies(pickle.Unpickler):
 class Returns(pickle.Unpickler):
     """For the notebook: its own classes are found, and stay as they are."""
 
-    def __init__(self, packed) -> None:
+    def __init__(self, packed: bytes) -> None:
         super().__init__(io.BytesIO(packed))
-        self.known = set()
+        self.known: set[type] = set()
 
-    def find_class(self, module, name):
+    def find_class(self, module: str, name: str) -> Any:
         """As pickle's."""
-        found = super().find_class(module, name)
-        if found is cloudpickle._make_skeleton_class:
+        value = super().find_class(module, name)
+        if value is cloudpickle._make_skeleton_class:
             return self._class
-        return self._set if found is cloudpickle._class_setstate else found
+        return self._set if value is cloudpickle._class_setstate else value
 
-    def _class(self, *arguments):
+    def _class(self, *arguments: Any) -> type:
         own = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(arguments[-2])
         if own is None:
             return cloudpickle._make_skeleton_class(*arguments)
         self.known.add(own)
         return own
 
-    def _set(self, made, state):
+    def _set(self, made: type, state: Any) -> type:
         return made if made in self.known else cloudpickle._class_setstate(made, state)
 
 
-def returned(value, originals):
+def returned(value: Any, originals: Mapping[type, type]) -> Any:
     """The value, in which instances of copied classes have become the originals'."""
     seen, left = set(), [value] if originals else []
     while left:
-        each = left.pop()
-        if id(each) in seen:
+        item = left.pop()
+        if id(item) in seen:
             continue
-        seen.add(id(each))
-        if type(each) in originals:
+        seen.add(id(item))
+        if type(item) in originals:
             with contextlib.suppress(TypeError):  # some classes don't allow it
-                object.__setattr__(each, "__class__", originals[type(each)])
-            left += getattr(each, "__dict__", {}).values()
-        if isinstance(each, BaseException):
-            left += each.args
-        elif isinstance(each, dict):
-            left += [*each.keys(), *each.values()]
-        elif isinstance(each, (list, tuple, set, frozenset)):
-            left += each
+                object.__setattr__(item, "__class__", originals[type(item)])
+            left += getattr(item, "__dict__", {}).values()
+        if isinstance(item, BaseException):
+            left += item.args
+        elif isinstance(item, dict):
+            left += [*item.keys(), *item.values()]
+        elif isinstance(item, (list, tuple, set, frozenset)):
+            left += item
     return value

@@ -13,60 +13,87 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, TypedDict
 
 import cloudpickle
 import torch
 import torch.distributed
 from torch.utils._pytree import tree_map
 
-from common.ranks.place import in_words, outer, place
+from common.ranks.call_site import CallSite, user_frame
+from common.ranks.dist import restricted
 from common.ranks.real import Real
+from common.ranks.recorder import Report
+from common.ranks.replay import Note
 from common.ranks.stopwatch import CudaStopwatch, Stopwatch
 
 KILL_ON_PARENT_DEATH = 1  # PR_SET_PDEATHSIG
 
 
-def main(rank, connection, job) -> None:
-    """The life of a rank's process. connection: to the one that started it; job: see processes.run."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the one that started us, which ends us
+class Answer(TypedDict):
+    """What a rank's process gives back."""
+
+    value: Any
+    notes: list[Note]
+    report: Report
+    end_s: float
+
+
+class Job(TypedDict):
+    """What a rank's process needs to know."""
+
+    world_size: int
+    backend: str
+    timeout_s: float
+    options: dict[str, Any]
+    rendezvous: str
+    dtype: torch.dtype
+    sources: dict[str, Any]
+    environment: dict[str, str]
+    packed: bytes  # the function and this rank's arguments
+
+
+def main(rank: int, connection: Connection, job: Job) -> None:
+    """The life of a rank's process. connection: to the process that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us handles Ctrl-C, and ends us
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(KILL_ON_PARENT_DEATH, signal.SIGKILL)
     faulthandler.enable()
-    report = Reporter(connection)
-    sys.stdout = sys.stderr = Lines(report)
+    reporter = Reporter(connection)
+    sys.stdout = sys.stderr = Lines(reporter)
     try:
-        os.environ |= job["environment"]
-        linecache.cache.update(job["sources"])
-        torch.set_num_threads(1)
-        torch.set_default_dtype(job["dtype"])
-        join(
-            rank, job["world_size"], job["backend"], job["timeout_s"], init_method=job["rendezvous"]
-        )
-        function, args = cloudpickle.loads(job["packed"])
-        report("ready")
-        answer = run(rank, job["world_size"], job["backend"], function, args, job["options"])
-        answer = cloudpickle.dumps(answer)
+        answer = _do(rank, job, reporter)
     except BaseException as error:
-        report("failed", *failure(error))
+        reporter("failed", *failure(error))
     else:
         sys.stdout.flush()
-        report("done", answer)
-    report.until_told_to_end()
+        reporter("done", answer)
+    reporter.stay()
 
 
-def join(rank, world_size, backend, timeout_s, **where) -> None:
-    """Starts torch.distributed on this process."""
+def _do(rank: int, job: Job, reporter: "Reporter") -> bytes:
+    """The rank's Answer, pickled."""
+    os.environ |= job["environment"]
+    linecache.cache.update(job["sources"])
+    torch.set_num_threads(1)
+    torch.set_default_dtype(job["dtype"])
+    world_size, backend = job["world_size"], job["backend"]
+    join(rank, world_size, backend, job["timeout_s"], init_method=job["rendezvous"])
+    function, args = cloudpickle.loads(job["packed"])
+    reporter("ready")
+    return cloudpickle.dumps(run(rank, world_size, backend, function, args, job["options"]))
+
+
+def join(rank: int, world_size: int, backend: str, timeout_s: float, **where: Any) -> None:
+    """Starts torch.distributed in this process."""
     if sys.platform in ("linux", "darwin") and "init_method" in where:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", {"linux": "lo", "darwin": "lo0"}[sys.platform])
     if backend == "nccl":
-        os.environ.setdefault(
-            "NCCL_NVLS_ENABLE", "0"
-        )  # a host that is shared may not have NVLink's multicast to spare
-        os.environ.setdefault(
-            "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false"
-        )  # ten lines a rank, each time
+        # A shared host may have no NVLink multicast left; the other would print ten lines per rank.
+        os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+        os.environ.setdefault("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false")
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
         where["device_id"] = torch.device("cuda", torch.cuda.current_device())
     torch.distributed.init_process_group(
@@ -78,11 +105,19 @@ def join(rank, world_size, backend, timeout_s, **where) -> None:
     )
 
 
-def run(rank, world_size, backend, function, args, options):
-    """{"value", "notes", "report", "end_s"} of function(dist, *args) on this rank, which has joined."""
+def run(
+    rank: int,
+    world_size: int,
+    backend: str,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    options: dict[str, Any],
+) -> Answer:
+    """The Answer of function(dist, *args) on this rank, which has joined."""
     on_gpu = backend == "nccl"
     clock = (CudaStopwatch if on_gpu else Stopwatch)(options["live_bytes"])
-    dist = Real(rank, world_size, clock, options["only"]) if options["noted"] else torch.distributed
+    real = Real(rank, world_size, clock) if options["noted"] else None
+    dist = restricted(real, options["only"]) if real else torch.distributed
     if on_gpu:
         args = tree_map(_to_gpu, args)
     torch.manual_seed(0)
@@ -97,18 +132,18 @@ def run(rank, world_size, backend, function, args, options):
         torch.cuda.synchronize()
     end_s = clock.now_s()
     report = clock.report()
-    notes = dist._notes.report() if options["noted"] else []
+    notes = real._notes.report() if real else []
     return {"value": tree_map(_to_host, value), "notes": notes, "report": report, "end_s": end_s}
 
 
-def _same_instant(on_gpu):
-    """An instant, on the host's clock, that all ranks agree on: the last one's arrival here."""
+def _same_instant(on_gpu: bool) -> float:
+    """An instant on the host's clock that all ranks agree on: when the last one arrived here."""
     now_s = torch.tensor([time.time()], dtype=torch.float64, device="cuda" if on_gpu else "cpu")
     torch.distributed.all_reduce(now_s, torch.distributed.ReduceOp.MAX)
     return now_s.item()
 
 
-def _to_gpu(value):
+def _to_gpu(value: Any) -> Any:
     if isinstance(value, torch.nn.Parameter):
         return torch.nn.Parameter(value.detach().cuda(), value.requires_grad)
     if isinstance(value, torch.Tensor):
@@ -116,14 +151,14 @@ def _to_gpu(value):
     return value.cuda() if isinstance(value, torch.nn.Module) else value
 
 
-def _to_host(value):
+def _to_host(value: Any) -> Any:
     return value.detach().cpu() if isinstance(value, torch.Tensor) else value
 
 
-def failure(error):
-    """(exception, pickled, or None; its traceback from the student's own code on)."""
+def failure(error: BaseException) -> tuple[bytes | None, str]:
+    """The exception, pickled if it can be; and its traceback from the student's own code on."""
     tb = error.__traceback__
-    while tb is not None and outer(tb.tb_frame) is not tb.tb_frame:
+    while tb is not None and user_frame(tb.tb_frame) is not tb.tb_frame:
         tb = tb.tb_next
     text = "".join(traceback.format_exception(type(error), error, tb or error.__traceback__))
     text = re.sub(r'File "[^"]*ipykernel_[^"]*"', "In a cell", text)
@@ -135,20 +170,20 @@ def failure(error):
 
 
 class Reporter:
-    """The way to the process that started this one: told anything, asked where this one is."""
+    """Sends reports to the process that started this one, and answers where this one is."""
 
-    def __init__(self, connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection, self.lock = connection, threading.Lock()
         self.main = threading.main_thread().ident
         self.thread = threading.Thread(target=self._listen, daemon=True)
         self.thread.start()
 
-    def __call__(self, *told):
+    def __call__(self, kind: str, *content: Any) -> None:
         with self.lock:
-            self.connection.send(told)
+            self.connection.send((kind, *content))
 
-    def until_told_to_end(self) -> None:
-        """Stays, so that the others' connections do: what they then see broken is their own."""
+    def stay(self) -> None:
+        """Keeps this process, until it is ended: its connections to other ranks must not break before."""
         self.thread.join()
 
     def _listen(self) -> None:
@@ -160,29 +195,27 @@ class Reporter:
         os._exit(0)
 
     def _where(self) -> str:
-        frame = outer(sys._current_frames()[self.main])
-        return (
-            "has not begun or has returned" if frame is None else f"is in {in_words(*place(frame))}"
-        )
+        frame = user_frame(sys._current_frames()[self.main])
+        return "has not begun or has returned" if frame is None else f"is in {CallSite.of(frame)}"
 
 
 class Lines(io.TextIOBase):
     """A standard output whose lines go to the process that started this one."""
 
-    def __init__(self, report) -> None:
-        self.report, self.rest, self.lock = report, "", threading.Lock()
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter, self.rest, self.lock = reporter, "", threading.Lock()
 
-    def write(self, text):
-        """The number of characters, all of them taken."""
+    def write(self, text: str) -> int:
+        """The number of characters: all are taken."""
         with self.lock:
             *lines, self.rest = (self.rest + text).split("\n")
             for line in lines:
-                self.report("output", line)
+                self.reporter("output", line)
         return len(text)
 
     def flush(self) -> None:
-        """Sends the line that has been begun."""
+        """Sends the line that has not ended."""
         with self.lock:
             if self.rest:
-                self.report("output", self.rest)
+                self.reporter("output", self.rest)
                 self.rest = ""

@@ -1,4 +1,4 @@
-"""Real machines: a process a rank, on gloo or NCCL, started here or by torchrun."""
+"""Real machines: one process per rank, on gloo or NCCL, started here or by torchrun."""
 
 import contextlib
 import linecache
@@ -9,14 +9,18 @@ import sys
 import tempfile
 import time
 import types
-from typing import Never
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, Never
 
 import cloudpickle
 import torch
 
 from common.ranks import process, replay
 from common.ranks.copies import Returns
-from common.ranks.errors import RankFailed
+from common.ranks.errors import RankFailedError
+from common.ranks.trace import Trace
 
 START_S = 120.0  # for PyTorch's import on a busy machine
 PRELOADED = [
@@ -30,8 +34,15 @@ PRELOADED = [
 GRACE_S = 0.3  # in which the failure that came first may still be on its way
 
 
-def run(function, args_by_rank, *, backend, timeout_s, **options):
-    """(returns by rank, Trace) of a run on processes; raises what a rank raised, or RankFailed."""
+def run(
+    function: Callable[..., Any],
+    args_by_rank: Sequence[Sequence[Any]],
+    *,
+    backend: str,
+    timeout_s: float,
+    **options: Any,
+) -> tuple[list[Any], Trace]:
+    """What each rank returned, and the Trace; raises what a rank raised, or RankFailedError."""
     __tracebackhide__ = True
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return _under_torchrun(function, args_by_rank, backend, timeout_s, options)
@@ -41,11 +52,10 @@ def run(function, args_by_rank, *, backend, timeout_s, **options):
         )
     world_size = len(args_by_rank)
     if backend == "nccl" and torch.cuda.device_count() < world_size:
-        raise ValueError(
-            f"machine='nccl': there are {torch.cuda.device_count()} GPUs for {world_size} ranks, one each"
-        )
+        gpus = torch.cuda.device_count()
+        raise ValueError(f"machine='nccl': there are {gpus} GPUs for {world_size} ranks, one each")
     with tempfile.TemporaryDirectory() as folder:
-        job = {
+        job = {  # all but what differs by rank
             "world_size": world_size,
             "backend": backend,
             "timeout_s": timeout_s,
@@ -61,14 +71,15 @@ def run(function, args_by_rank, *, backend, timeout_s, **options):
     return _result(answers, backend)
 
 
-def _result(answers, backend):
-    columns = ([answer[key] for answer in answers] for key in ("notes", "report", "end_s"))
-    return [answer["value"] for answer in answers], replay.trace(*columns, backend)
+def _result(answers: Sequence[process.Answer], backend: str) -> tuple[list[Any], Trace]:
+    notes, reports = ([answer[key] for answer in answers] for key in ("notes", "report"))
+    ends_s = [answer["end_s"] for answer in answers]
+    return [answer["value"] for answer in answers], replay.trace(notes, reports, ends_s, backend)
 
 
 @contextlib.contextmanager
-def _started(jobs):
-    """[(process, connection)] of the ranks; whatever happens, they are ended."""
+def _started(jobs: Sequence[process.Job]) -> Iterator[list[tuple[BaseProcess, Connection]]]:
+    """The ranks' processes, and connections to them; whatever happens, they are ended."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     ranks = []
@@ -90,8 +101,8 @@ def _started(jobs):
 
 
 @contextlib.contextmanager
-def _no_main():
-    """Children would import the program that is run here once more; what they need of it comes with the function."""
+def _no_main() -> Iterator[None]:
+    """Keep children from importing the program that runs here; what they need of it comes with the function."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
@@ -100,8 +111,8 @@ def _no_main():
         sys.modules["__main__"] = main
 
 
-def _sources():
-    """The texts of cells, which no file holds: for tracebacks there."""
+def _sources() -> dict[str, Any]:
+    """The texts of cells, which are in no file, for tracebacks there."""
     return {
         name: entry
         for name, entry in linecache.cache.items()
@@ -109,7 +120,7 @@ def _sources():
     }
 
 
-class RankTraceback(Exception):
+class RankTracebackError(Exception):
     """The traceback of a rank, as text: the cause of what is raised here."""
 
     def __str__(self) -> str:
@@ -117,42 +128,48 @@ class RankTraceback(Exception):
 
 
 class Watch:
-    """What the ranks of one run tell, until all are done or one has failed."""
+    """What the ranks of one run report, until all are done or one has failed."""
 
-    def __init__(self, ranks, timeout_s) -> None:
+    def __init__(self, ranks: Sequence[tuple[BaseProcess, Connection]], timeout_s: float) -> None:
         self.children = [child for child, _ in ranks]
         self.connections = [connection for _, connection in ranks]
         self.timeout_s = timeout_s
-        self.done, self.failed, self.places, self.ready, self.gone = {}, {}, {}, set(), set()
+        self.ready: set[int] = set()
+        self.done: dict[int, bytes] = {}  # the answer, pickled
+        self.failed: dict[int, tuple[bytes | None, str]] = {}  # as process.failure gives it
+        self.gone: set[int] = set()  # their processes have ended
+        self.where: dict[int, str] = {}
 
-    def answers(self):
+    def answers(self) -> list[process.Answer]:
         """What each rank came back with; raises the failure that came first."""
         __tracebackhide__ = True
         deadline = time.monotonic() + START_S
         while len(self.done) < len(self.children):
-            everyone = len(self.ready) == len(self.children)
+            started = self._all_ready()
             self._listen(deadline)
-            if not everyone and len(self.ready) == len(self.children):
+            if not started and self._all_ready():
                 deadline = time.monotonic() + self.timeout_s
             if self.failed or self.gone:
                 self._listen(time.monotonic() + GRACE_S, until_silence=True)
                 self._fail()
             if time.monotonic() > deadline:
-                limit_s = self.timeout_s if len(self.ready) == len(self.children) else START_S
-                raise RankFailed(f"not over after {limit_s:g} s:{self._places()}")
+                limit_s = self.timeout_s if self._all_ready() else START_S
+                raise RankFailedError(f"not over after {limit_s:g} s:{self._all_where()}")
         return [Returns(self.done[rank]).load() for rank in range(len(self.children))]
 
-    def _listen(self, deadline, until_silence=False) -> None:
-        """Takes what the ranks tell; returns after the first message, or at the deadline."""
+    def _all_ready(self) -> bool:
+        return len(self.ready) == len(self.children)
+
+    def _listen(self, deadline: float, until_silence: bool = False) -> None:
+        """Takes what the ranks report; returns after the first message, or at the deadline."""
         while True:
-            waited_for = [
-                self.connections[rank]
-                for rank in range(len(self.children))
+            left = [
+                connection
+                for rank, connection in enumerate(self.connections)
                 if rank not in self.gone
             ]
-            heard = multiprocessing.connection.wait(
-                waited_for, max(0.0, deadline - time.monotonic())
-            )
+            wait_s = max(0.0, deadline - time.monotonic())
+            heard = multiprocessing.connection.wait(left, wait_s)
             for connection in heard:
                 rank = self.connections.index(connection)
                 try:
@@ -162,7 +179,7 @@ class Watch:
             if not heard or not until_silence:
                 return
 
-    def _take(self, rank, kind, *content) -> None:
+    def _take(self, rank: int, kind: str, *content: Any) -> None:
         if kind == "output":
             print(f"[rank {rank}] {content[0]}")
         elif kind == "done":
@@ -172,48 +189,51 @@ class Watch:
         elif kind == "ready":
             self.ready.add(rank)
         else:
-            self.places[rank] = content[0]
+            self.where[rank] = content[0]
 
     def _fail(self) -> Never:
-        """Raises for the rank that ended by itself, if one did: the others then only saw it go; else for the first to fail."""
+        """Raises for the rank that ended by itself, which the others only noticed; else for the first to fail."""
         __tracebackhide__ = True
         if self.gone:
             rank = min(self.gone)
             self.children[rank].join(10.0)
-            raise RankFailed(
-                f"rank {rank} ended its process ({_ending(self.children[rank].exitcode)})"
-            )
+            ending = _ending(self.children[rank].exitcode)
+            raise RankFailedError(f"rank {rank} ended its process ({ending})")
         rank, (packed, text) = next(iter(self.failed.items()))
         try:
             error = Returns(packed).load()
         except Exception:
             error = None
         if not isinstance(error, Exception):
-            raise RankFailed(f"rank {rank}: {text.strip().splitlines()[-1]}\n\n{text}")
-        raise error from RankTraceback(f"rank {rank}:\n{text}")
+            raise RankFailedError(f"rank {rank}: {text.strip().splitlines()[-1]}\n\n{text}")
+        raise error from RankTracebackError(f"rank {rank}:\n{text}")
 
-    def _places(self):
-        """A line a rank: where it is."""
+    def _all_where(self) -> str:
+        """One line per rank: where it is."""
         for connection in self.connections:
             with contextlib.suppress(OSError):
                 connection.send("where")
         deadline = time.monotonic() + 2.0
-        while len(self.places) < len(self.children) and time.monotonic() < deadline:
+        while len(self.where) < len(self.children) and time.monotonic() < deadline:
             self._listen(deadline)
-        told = (
-            "has returned"
-            if rank in self.done
-            else self.places.get(rank, "is busy outside of Python")
-            for rank in range(len(self.children))
-        )
-        return "".join(f"\n  rank {rank} {place}" for rank, place in enumerate(told))
+        lines = []
+        for rank in range(len(self.children)):
+            where = self.where.get(rank, "is busy outside of Python")
+            lines.append(f"\n  rank {rank} {'has returned' if rank in self.done else where}")
+        return "".join(lines)
 
 
-def _ending(code) -> str:
+def _ending(code: int | None) -> str:
     return f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
 
 
-def _under_torchrun(function, args_by_rank, backend, timeout_s, options):
+def _under_torchrun(
+    function: Callable[..., Any],
+    args_by_rank: Sequence[Sequence[Any]],
+    backend: str,
+    timeout_s: float,
+    options: dict[str, Any],
+) -> tuple[list[Any], Trace]:
     """The run on the processes that torchrun has started, of which this is one; each of them returns the whole result."""
     rank, world_size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
     if len(args_by_rank) != world_size:
@@ -223,8 +243,7 @@ def _under_torchrun(function, args_by_rank, backend, timeout_s, options):
     if not torch.distributed.is_initialized():
         process.join(rank, world_size, backend, timeout_s)
     function, args = cloudpickle.loads(cloudpickle.dumps((function, args_by_rank[rank])))
-    answers = [None] * world_size
-    torch.distributed.all_gather_object(
-        answers, process.run(rank, world_size, backend, function, args, options)
-    )
+    answers: list[Any] = [None] * world_size
+    own = process.run(rank, world_size, backend, function, args, options)
+    torch.distributed.all_gather_object(answers, own)
     return _result(answers, backend)

@@ -1,11 +1,24 @@
-"""torch.distributed itself, with a note of each call: which message or collective, and when it began and was over."""
+"""torch.distributed itself, which notes each call: the operation, and when it began and was over."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
 import torch.distributed
 
-from common.ranks.dist import Dist, GroupMember, P2POp
+from common.ranks.arguments import Tensors
+from common.ranks.calls import Call, Calls, Copy, P2POp
+from common.ranks.groups import GroupMember
+from common.ranks.operations import Operation
+from common.ranks.replay import Note
+from common.ranks.stopwatch import Stopwatch
 
-MESSAGES = ("send", "recv", "isend", "irecv")
-COLLECTIVES = (
+NOTED = (
+    "send",
+    "recv",
+    "isend",
+    "irecv",
     "barrier",
     "broadcast",
     "reduce",
@@ -28,40 +41,71 @@ RENAMED = {
 
 
 class Notes:
-    """The link of a Dist that carries nothing: it keeps what was called, with the time."""
+    """What a rank called, with the time."""
 
-    def __init__(self, clock) -> None:
-        self.clock, self.events, self.count, self.groups = clock, [], 0, 0
+    def __init__(self, clock: Stopwatch) -> None:
+        self.clock = clock
+        self.notes: list[tuple[str, Any, Sequence]] = []
+        self.operations = self.groups = 0
 
-    def post(self, _, operations):
-        """The numbers of these operations."""
-        numbers = list(range(self.count, self.count + len(operations)))
-        self.count += len(operations)
-        self.events.append(("post", self.clock.mark(), operations))
+    def post(self, operations: list[Operation]) -> list[int]:
+        """Note that these operations begin; return their numbers."""
+        numbers = list(range(self.operations, self.operations + len(operations)))
+        self.operations += len(operations)
+        self._note("post", operations)
         return numbers
 
-    def waited(self, numbers) -> None:
-        """These operations are over."""
-        self.events.append(("wait", self.clock.mark(), numbers))
+    def received_from(self, sender: int) -> None:
+        """Note who sent the message of the receive that was posted last."""
+        kind, mark, (receive,) = self.notes[-1]
+        self.notes[-1] = kind, mark, [replace(receive, peer=sender)]
 
-    def new_group(self, ranks):
-        """The number of a new group."""
+    def waited(self, numbers: Sequence[int]) -> None:
+        """Note that these operations are over."""
+        self._note("wait", numbers)
+
+    def new_group(self, ranks: list[int]) -> int:
+        """Note a new group; return its number."""
         self.groups += 1
-        self.events.append(("group", self.clock.mark(), ranks))
+        self._note("group", ranks)
         return self.groups
 
-    def report(self):
-        """The events as plain data: (kind, time_s, operations or numbers or ranks)."""
-        return [(kind, self.clock.read(mark), what) for kind, mark, what in self.events]
+    def report(self) -> list[Note]:
+        """All notes, with their times in seconds."""
+        return [(kind, self.clock.read(mark), content) for kind, mark, content in self.notes]
+
+    def _note(self, kind: str, content: Sequence) -> None:
+        self.notes.append((kind, self.clock.mark(), content))
+
+
+class Described(Calls):
+    """Describes each call in the notes, and returns its number."""
+
+    def __init__(self, rank: int, world_size: int, notes: Notes) -> None:
+        super().__init__(rank, world_size)
+        self._notes = notes
+
+    def _begin(self, calls: list[Call]) -> list[int]:
+        self._notes.clock.look()
+        return self._notes.post([call.operation for call in calls])
+
+    def _complete(self, call: Call, async_op: bool) -> int:
+        return self._begin([call])[0]
+
+    def _copies(self, tensors: Tensors) -> list[Copy]:
+        return []
+
+    def _number_of_new_group(self, ranks: list[int]) -> int:
+        return self._notes.new_group(ranks)
 
 
 class Handle:
-    """torch.distributed's handle; when its wait() is over is noted."""
+    """torch.distributed's handle; it notes when its wait() is over."""
 
-    def __init__(self, work, numbers, notes) -> None:
+    def __init__(self, work: Any, numbers: Sequence[int], notes: Notes) -> None:
         self._work, self._numbers, self._notes = work, numbers, notes
 
-    def wait(self, *args, **kwargs) -> bool:
+    def wait(self, *args: Any, **kwargs: Any) -> bool:
         """As torch.distributed's."""
         if self._numbers:  # gloo would wait a second time for ever
             self._work.wait(*args, **kwargs)
@@ -69,51 +113,39 @@ class Handle:
             self._numbers = ()
         return True
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._work, name)
 
 
 class Real:
-    """torch.distributed with each call noted; what is not noted is torch.distributed's own."""
+    """torch.distributed, which notes each call that moves data; its other functions are as they are."""
 
     P2POp = P2POp
 
-    def __init__(self, rank, world_size, clock, only=None) -> None:
-        self._notes, self._groups = Notes(clock), {}
-        self._like = Dist(
-            rank, world_size, self._notes, clock, carries=False
-        )  # describes what is called
-        self._allowed = Dist(rank, world_size, self._notes, clock, only)
-        for name in MESSAGES:
-            setattr(self, name, self._message(name))
-        for name in COLLECTIVES:
-            setattr(self, name, self._collective(name))
+    def __init__(self, rank: int, world_size: int, clock: Stopwatch) -> None:
+        self._notes = Notes(clock)
+        self._described = Described(rank, world_size, self._notes)
+        self._groups: dict[Any, Any] = {}  # our Group of each of torch.distributed's
+        for name in NOTED:
+            setattr(self, name, self._noted(name))
 
-    def __getattribute__(self, name):
-        if not name.startswith("_"):
-            self._allowed._insist_on(name)
-        return object.__getattribute__(self, name)
-
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        self._allowed._insist_on(name)  # Python comes here, too, when __getattribute__ has refused
         return getattr(torch.distributed, name)
 
-    def new_group(self, ranks=None, **options):
+    def new_group(self, ranks: Sequence[int] | None = None, **options: Any) -> Any:
         """As torch.distributed's."""
-        like = self._like.new_group(ranks)
+        ours = self._described.new_group(ranks)
         group = torch.distributed.new_group(ranks, **options)
-        self._groups[group] = like
+        self._groups[group] = ours
         return group
 
-    def batch_isend_irecv(self, p2p_op_list):
+    def batch_isend_irecv(self, p2p_op_list: Sequence[P2POp]) -> list[Handle]:
         """As torch.distributed's."""
-        like = self._like.batch_isend_irecv(
+        numbers = self._described.batch_isend_irecv(
             [
-                P2POp(op.op, op.tensor, op.peer, self._told(op.group), op.tag, op.group_peer)
-                if type(op) is P2POp
-                else op
+                replace(op, group=self._ours(op.group)) if type(op) is P2POp else op
                 for op in p2p_op_list
             ]
         )
@@ -130,109 +162,88 @@ class Real:
                 for op in p2p_op_list
             ]
         )
-        numbers = [work._number for work in like]
-        if len(works) == len(numbers):
-            return [
-                Handle(work, [number], self._notes)
-                for work, number in zip(works, numbers, strict=True)
-            ]
-        return [Handle(work, numbers, self._notes) for work in works]  # NCCL has one handle for all
+        if len(works) < len(numbers):  # NCCL has one handle for all
+            return [Handle(work, numbers, self._notes) for work in works]
+        return [
+            Handle(work, [number], self._notes) for work, number in zip(works, numbers, strict=True)
+        ]
 
-    def _message(self, name):
-        real = getattr(torch.distributed, name)
-        peer = "dst" if name.endswith("send") else "src"
-        names = {peer: "peer", f"group_{peer}": "group_peer"}
+    def _noted(self, name: str) -> Callable[..., Any]:
+        """torch.distributed's function of this name, which notes its calls."""
+        function, describe = _of_torch(name), getattr(self._described, name)
 
-        def call(tensor, *args, **kwargs):
-            told = {names.get(key, key): self._told(value) for key, value in kwargs.items()}
-            number = self._like._message(name, tensor, *map(self._told, args), **told)._number
-            returned = real(tensor, *args, **kwargs)
-            if name.startswith("i"):
-                return Handle(returned, [number], self._notes)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            ours = {key: self._ours(value) for key, value in kwargs.items()}
+            number = describe(*map(self._ours, args), **ours)
+            returned = function(*args, **kwargs)
             if name == "recv":
-                self._notes.events[-1][2][0]["peer"] = returned
+                self._notes.received_from(returned)
+            elif returned is not None:
+                return Handle(returned, [number], self._notes)
             self._notes.waited([number])
             return returned
 
         call.__name__ = name
         return call
 
-    def _collective(self, name):
-        real, describe = _of_torch(name), getattr(self._like, name)
-
-        def call(*args, **kwargs):
-            told = {key: self._told(value) for key, value in kwargs.items()}
-            number = describe(*map(self._told, args), **told)._number
-            returned = real(*args, **kwargs)
-            if returned is not None:  # asked for with async_op=True
-                return Handle(returned, [number], self._notes)
-            self._notes.waited([number])
-            return None
-
-        call.__name__ = name
-        return call
-
-    def _told(self, value):
-        """Our description in place of a group of torch.distributed's."""
+    def _ours(self, value: Any) -> Any:
+        """Our Group in place of one of torch.distributed's; any other argument as it is."""
         if value is torch.distributed.group.WORLD:
             return None
         if value is torch.distributed.GroupMember.NON_GROUP_MEMBER:
             return GroupMember.NON_GROUP_MEMBER
-        return (
-            self._groups.get(value, value)
-            if isinstance(value, torch.distributed.ProcessGroup)
-            else value
-        )
+        is_group = isinstance(value, torch.distributed.ProcessGroup)
+        return self._groups.get(value, value) if is_group else value
 
 
 class Packed:
     """The handle of an all_to_all whose tensors cross as one."""
 
-    def __init__(self, work, received, tensors) -> None:
-        self._work, self._received, self._tensors = work, received, tensors
+    def __init__(self, work: Any, received: torch.Tensor, outputs: Tensors) -> None:
+        self._work, self._received, self._outputs = work, received, outputs
 
-    def wait(self, *args, **kwargs) -> bool:
+    def wait(self, *args: Any, **kwargs: Any) -> bool:
         """As torch.distributed's."""
         self._work.wait(*args, **kwargs)
-        for tensor, piece in zip(
-            self._tensors,
-            self._received.split([each.numel() for each in self._tensors]),
-            strict=True,
-        ):
-            tensor.detach().copy_(piece.view(tensor.shape))
+        pieces = self._received.split([output.numel() for output in self._outputs])
+        for output, piece in zip(self._outputs, pieces, strict=True):
+            output.detach().copy_(piece.view(output.shape))
         return True
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._work, name)
 
 
-def _all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False):
+def _all_to_all(
+    output_tensor_list: Tensors,
+    input_tensor_list: Tensors,
+    group: Any = None,
+    async_op: bool = False,
+) -> Any:
     """torch.distributed's; by all_to_all_single where the backend has only that: gloo, with PyTorch 2.11."""
-    dist, lists = torch.distributed, (output_tensor_list, input_tensor_list)
+    dist = torch.distributed
     try:
-        return dist.all_to_all(*lists, group, async_op)
+        return dist.all_to_all(output_tensor_list, input_tensor_list, group, async_op)
     except RuntimeError as error:
         if "does not support alltoall" not in str(error):
             raise
-    sizes = [[tensor.numel() for tensor in each] for each in lists]
+    out_sizes = [tensor.numel() for tensor in output_tensor_list]
+    in_sizes = [tensor.numel() for tensor in input_tensor_list]
     sent = torch.cat([tensor.detach().flatten() for tensor in input_tensor_list])
-    received = sent.new_empty(sum(sizes[0]))
-    work = Packed(
-        dist.all_to_all_single(received, sent, *sizes, group, async_op=True),
-        received,
-        output_tensor_list,
-    )
+    received = sent.new_empty(sum(out_sizes))
+    work = dist.all_to_all_single(received, sent, out_sizes, in_sizes, group, async_op=True)
+    packed = Packed(work, received, output_tensor_list)
     if async_op:
-        return work
-    work.wait()
+        return packed
+    packed.wait()
     return None
 
 
-def _of_torch(name):
-    """torch.distributed's function, by the name that this PyTorch wants it called."""
+def _of_torch(name: str) -> Callable[..., Any]:
+    """torch.distributed's function, by the name that this PyTorch has for it."""
     if name == "all_to_all":
         return _all_to_all
-    for pair in RENAMED.items():
-        if name in pair:
-            name = next(each for each in reversed(pair) if hasattr(torch.distributed, each))
+    for names in RENAMED.items():
+        if name in names:
+            name = next(known for known in reversed(names) if hasattr(torch.distributed, known))
     return getattr(torch.distributed, name)

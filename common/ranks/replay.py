@@ -1,66 +1,90 @@
 """The trace of a measured run, from what its processes noted.
 
-The notes are replayed through the network: so messages are matched, and rounds counted, as in the simulated machine. Then
-each gets its measured times: a message, from when both its sides had posted it until its receiver had waited for it; the
-messages of a collective (those that the simulated machine makes it of) the time of the collective itself.
+The notes are replayed through a network, which matches messages and counts rounds as in the simulated machine. Then the
+messages get their measured times: a message lasts from when both its sides had posted it until its receiver had waited for it.
+The messages of a collective are the simulated machine's, and last as long as the collective.
 """
 
+from collections.abc import Sequence
+
 from common.ranks.network import Network
+from common.ranks.operations import Operation
+from common.ranks.ports import Moved, Request
+from common.ranks.recorder import Report
 from common.ranks.trace import Trace
 
-
-class Replay(Network):
-    """A network without payloads, whose requests know when they began and were over."""
-
-    def __init__(self, world_size) -> None:
-        super().__init__(world_size, 1.0, 0.0)
-        self.sides = []  # of each message: the sender's and the receiver's request
-
-    def _result(self, call, rank) -> None:
-        return None
-
-    def _commit(self, start_s, key, send, receive) -> None:
-        self.sides.append((send.request, receive.request))
-        super()._commit(start_s, key, send, receive)
+Note = tuple[str, float, Sequence]  # what was done, when, and the operations, numbers or ranks
 
 
-def trace(notes, reports, end_s, machine):
-    """The Trace of a measured run.
+class ReplayedNetwork(Network):
+    """A network without tensors that remembers both sides of each message."""
 
-    notes: by rank, [(kind, time_s, what)] as real.Notes has them. reports: by rank, as Stopwatch.report has them.
-    """
-    network = Replay(len(notes))
-    mine = [_replayed(network, rank, events) for rank, events in enumerate(notes)]
-    while any([next(each, True) is None for each in mine]) or network.step():
+    def __init__(self, world_size: int) -> None:
+        super().__init__(world_size, 1.0, 0.0, has_data=False)
+        self.sides: list[tuple[Request, Request]] = []
+
+    def _deliver(self, moved: Moved) -> None:
+        self.sides.append((moved.send.request, moved.receive.request))
+        super()._deliver(moved)
+
+
+class ReplayedRank:
+    """One rank's notes, posted to the network again."""
+
+    def __init__(self, network: Network, rank: int, notes: Sequence[Note]) -> None:
+        self.network, self.rank, self.notes = network, rank, list(notes)
+        self.next = 0  # which note
+        self.requests: list[int] = []  # by the operations' numbers in the notes
+
+    def advance(self) -> bool:
+        """Replay the next note; return False if there is none, or if it waits for what is not done."""
+        if self.next == len(self.notes):
+            return False
+        kind, time_s, content = self.notes[self.next]
+        if kind == "group":
+            self.network.new_group(self.rank, list(content))
+        elif kind == "post":
+            self._post(time_s, content)
+        elif not self._wait(time_s, content):
+            return False
+        self.next += 1
+        return True
+
+    def _post(self, time_s: float, operations: Sequence[Operation]) -> None:
+        numbers = self.network.post(self.rank, self.network.time_s[self.rank], operations)
+        self.requests += numbers
+        for number in numbers:
+            request = self.network.requests[number]
+            request.began_s = request.over_s = time_s
+
+    def _wait(self, time_s: float, operations: Sequence[int]) -> bool:
+        numbers = [self.requests[operation] for operation in operations]
+        if not self.network.finished(self.rank, numbers):
+            return False
+        self.network.collect(self.rank, self.network.time_s[self.rank], numbers)
+        for number in numbers:
+            self.network.requests[number].over_s = time_s
+        return True
+
+
+def trace(
+    notes: Sequence[Sequence[Note]],
+    reports: Sequence[Report],
+    ends_s: Sequence[float],
+    machine: str,
+) -> Trace:
+    """The Trace of a measured run. notes, reports (of the stopwatches) and ends_s are by rank."""
+    network = ReplayedNetwork(len(notes))
+    ranks = [ReplayedRank(network, rank, own) for rank, own in enumerate(notes)]
+    while any([rank.advance() for rank in ranks]) or network.step():
         pass
-    made = Trace(len(notes), machine, list(end_s), network.messages)
     for message, (sent, received) in zip(network.messages, network.sides, strict=True):
         message.start_s = max(sent.began_s, received.began_s)
         message.end_s = max(message.start_s, received.over_s)
-    made.messages.sort(key=lambda message: (message.start_s, message.src, message.dst))
-    for call, request in zip(network.collectives, network.collective_requests, strict=True):
+    for call, request in network.progress.records:
         call.start_s, call.end_s = request.began_s, max(request.began_s, request.over_s)
-        made.collectives.append(call)
-    made.collectives.sort(key=lambda call: (call.start_s, call.rank))
+    messages = sorted(network.messages, key=lambda each: (each.start_s, each.src, each.dst))
+    collectives = sorted(network.collectives, key=lambda call: (call.start_s, call.rank))
+    made = Trace(len(notes), machine, list(ends_s), messages, collectives)
     made.add_reports(reports)
     return made
-
-
-def _replayed(network, rank, events):
-    """Goes through a rank's events; yields None at each step forward, True while it waits."""
-    numbers = []
-    for kind, time_s, what in events:
-        if kind == "group":
-            network.new_group(rank, sorted(range(network.world_size)) if what is None else what)
-        elif kind == "post":
-            for number in network.post(rank, network.time_s[rank], what):
-                numbers.append(number)
-                network.requests[number].began_s = network.requests[number].over_s = time_s
-        else:
-            awaited = [numbers[each] for each in what]
-            while not network.finished(rank, awaited):
-                yield True
-            network.collect(rank, network.time_s[rank], awaited)
-            for number in awaited:
-                network.requests[number].over_s = time_s
-        yield None

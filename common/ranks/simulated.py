@@ -1,4 +1,4 @@
-"""The simulated machine: a thread a rank, one of them running at a time, and virtual time."""
+"""The simulated machine: one thread per rank, one of them running at a time, and virtual time."""
 
 import contextlib
 import ctypes
@@ -7,104 +7,75 @@ import io
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import cloudpickle
 import torch
 
-from common.ranks.conductor import Conductor, Stopped, told
+from common.ranks.call_site import CallSite, user_frame
+from common.ranks.conductor import Conductor, ConductorLink, StoppedError, with_rank
 from common.ranks.copies import Copies, returned
-from common.ranks.dist import Dist
-from common.ranks.errors import RankFailed
+from common.ranks.dist import Dist, restricted
+from common.ranks.errors import RankFailedError
 from common.ranks.network import Network
-from common.ranks.place import in_words, outer, place
-from common.ranks.recorder import Recorder
+from common.ranks.ports import Cost
+from common.ranks.recorder import Recorder, Report
 from common.ranks.trace import Trace
 
 
-class Link:
-    """The conductor as one rank reaches it."""
-
-    def __init__(self, conductor, rank) -> None:
-        self.conductor, self.rank = conductor, rank
-        self.state = None  # of PyTorch's generator, which all threads share, while others run
+class ThreadLink(ConductorLink):
+    """The link of a rank that is a thread: it keeps PyTorch's generator, which all threads share, while others run."""
 
     def begin(self) -> None:
-        """Returns when it is this rank's turn to start."""
-        self.conductor.begin(self.rank)
+        super().begin()
         torch.manual_seed(0)  # as each process of a real run begins
 
-    def post(self, time_s, operations):
-        """The numbers of new requests."""
-        return self.conductor.post(self.rank, time_s, operations)
+    def wait(self, time_s: float, numbers: Sequence[int]) -> tuple[float, list[Any]]:
+        with _generator_kept():
+            return super().wait(time_s, numbers)
 
-    def wait(self, time_s, numbers):
-        """(time, values) when these requests are done."""
-        with self._generator_kept():
-            return self.conductor.wait(self.rank, time_s, numbers)
-
-    def test(self, time_s, number):
-        """Whether this request is done at this time."""
-        with self._generator_kept():
-            return self.conductor.test(self.rank, time_s, number)
-
-    def race(self, text) -> None:
-        """Ends the run: a tensor was changed on its way."""
-        self.conductor.race(self.rank, text)
-
-    def new_group(self, ranks):
-        """The number of a new group."""
-        return self.conductor.new_group(self.rank, ranks)
-
-    def sender(self, number):
-        """Who sent the message that this request received."""
-        return self.conductor.sender(self.rank, number)
-
-    @contextlib.contextmanager
-    def _generator_kept(self):
-        state = torch.get_rng_state()
-        yield
-        torch.set_rng_state(state)
+    def test(self, time_s: float, number: int) -> bool:
+        with _generator_kept():
+            return super().test(time_s, number)
 
 
 class Rank(threading.Thread):
     """One rank: calls the function with its own copies of everything, as a process would."""
 
-    def __init__(self, rank, world_size, conductor, packed, options) -> None:
-        super().__init__(name=f"rank {rank}", daemon=True)
-        self.rank, self.world_size, self.conductor, self.packed, self.options = (
-            rank,
-            world_size,
-            conductor,
-            packed,
-            options,
-        )
+    def __init__(self, link: ConductorLink, world_size: int, packed: bytes, options: dict) -> None:
+        super().__init__(name=f"rank {link.rank}", daemon=True)
+        self.link, self.rank, self.world_size = link, link.rank, world_size
+        self.packed, self.only = packed, options["only"]
         self.recorder = Recorder(options["flops_per_s"], options["live_bytes"])
-        self.value = None
+        self.value: Any = None
 
     def run(self) -> None:
         __tracebackhide__ = True
-        link, copies, failure = Link(self.conductor, self.rank), Copies(self.packed), None
+        copies, failure = Copies(self.packed), None
         try:
-            link.begin()
+            self.link.begin()
             function, args = copies.load()
-            dist = Dist(self.rank, self.world_size, link, self.recorder, self.options["only"])
+            dist = Dist(self.rank, self.world_size, self.link, self.recorder)
             with self.recorder.watching(args):
-                self.value = returned(function(dist, *args), copies.originals)
-        except Stopped:
+                value = function(restricted(dist, self.only), *args)
+                self.value = returned(value, copies.originals)
+        except StoppedError:
             return
         except BaseException as error:
-            failure = told(self.rank, returned(error, copies.originals))
-        self.conductor.finish(self.rank, self.recorder.clock_s, failure)
+            failure = with_rank(self.rank, returned(error, copies.originals))
+        self.link.finish(self.recorder.clock_s, failure)
 
 
 class ByRank(io.TextIOBase):
     """A standard output that says which rank a line is from."""
 
-    def __init__(self, stream) -> None:
-        self.stream, self.rests = stream, {}
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.rests: dict[Rank, str] = {}  # of lines that have not ended
 
-    def write(self, text):
-        """The number of characters, all of them taken."""
+    def write(self, text: str) -> int:
+        """The number of characters: all are taken."""
         thread = threading.current_thread()
         if not isinstance(thread, Rank):
             return self.stream.write(text)
@@ -114,31 +85,44 @@ class ByRank(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Nothing: a line that has been begun waits for its end."""
+        """Flush the lines that have ended."""
         self.stream.flush()
 
     def end(self) -> None:
-        """Writes the lines that have no end, by rank."""
+        """Write the lines that have not ended, by rank."""
         for thread, rest in sorted(self.rests.items(), key=lambda item: item[0].rank):
             if rest:
                 self.stream.write(f"[rank {thread.rank}] {rest}\n")
 
 
-def run(function, args_by_rank, *, seed, alpha_s, beta_s_per_byte, timeout_s, **options):
-    """(returns by rank, Trace) of a simulated run; raises what a rank raised, or what the network found."""
+def run(
+    function: Callable[..., Any],
+    args_by_rank: Sequence[Sequence[Any]],
+    *,
+    seed: int | None,
+    alpha_s: Cost,
+    beta_s_per_byte: Cost,
+    timeout_s: float,
+    **options: Any,
+) -> tuple[list[Any], Trace]:
+    """What each rank returned, and the Trace; raises what a rank raised, or what did not fit together."""
     __tracebackhide__ = True
     world_size = len(args_by_rank)
     network = Network(world_size, alpha_s, beta_s_per_byte)
-    conductor = Conductor(network, seed=seed)
+    conductor = Conductor(network, seed=seed, link=ThreadLink)
     packed = [cloudpickle.dumps((function, args)) for args in args_by_rank]
-    ranks = [Rank(rank, world_size, conductor, packed[rank], options) for rank in range(world_size)]
-    with _quiet(), contextlib.redirect_stdout(ByRank(sys.stdout)) as output:
+    ranks = [
+        Rank(link, world_size, own, options)
+        for link, own in zip(conductor.links, packed, strict=True)
+    ]
+    with _surroundings_kept(), contextlib.redirect_stdout(ByRank(sys.stdout)) as output:
         try:
             for rank in ranks:
                 rank.start()
             conductor.start()
             if not conductor.over.wait(timeout_s):
-                conductor.stop(RankFailed(f"not over after {timeout_s:g} s:{_places(ranks)}"))
+                problem = f"not over after {timeout_s:g} s:{_where(ranks)}"
+                conductor.stop(RankFailedError(problem))
         except BaseException as interrupt:
             conductor.stop(interrupt)
             raise
@@ -147,36 +131,34 @@ def run(function, args_by_rank, *, seed, alpha_s, beta_s_per_byte, timeout_s, **
             output.end()
     if conductor.problem is not None:
         raise conductor.problem
-    return [rank.value for rank in ranks], trace(
-        network, [rank.recorder.report() for rank in ranks], "simulated"
-    )
+    reports = [rank.recorder.report() for rank in ranks]
+    return [rank.value for rank in ranks], trace(network, reports)
 
 
-def trace(network, reports, machine):
+def trace(network: Network, reports: Sequence[Report]) -> Trace:
     """The Trace of a run that is over."""
-    made = Trace(
-        len(reports),
-        machine,
-        [
-            max(clock_s, *_ends(report))
-            for clock_s, report in zip(network.time_s, reports, strict=True)
-        ],
-        network.messages,
-        sorted(
-            network.collectives, key=lambda call: (call.start_s, call.rank, call.group, call.number)
-        ),
+    ends_s = [
+        max([clock_s, *(end_s for _, _, end_s in report["compute"])])
+        for clock_s, report in zip(network.time_s, reports, strict=True)
+    ]
+    collectives = sorted(
+        network.collectives, key=lambda call: (call.start_s, call.rank, call.group, call.number)
     )
+    made = Trace(len(reports), "simulated", ends_s, network.messages, collectives)
     made.add_reports(reports)
     return made
 
 
-def _ends(report):
-    return [0.0, *(end_s for _, _, end_s in report["compute"])]
+@contextlib.contextmanager
+def _generator_kept() -> Iterator[None]:
+    state = torch.get_rng_state()
+    yield
+    torch.set_rng_state(state)
 
 
 @contextlib.contextmanager
-def _quiet():
-    """PyTorch's generator and default dtype as they were, and no collection of cycles: when memory is freed is no chance."""
+def _surroundings_kept() -> Iterator[None]:
+    """Restore PyTorch's generator and default dtype; collect no cycles, so that memory is freed at the same points in every run."""
     state, dtype, collects = torch.get_rng_state(), torch.get_default_dtype(), gc.isenabled()
     gc.disable()
     try:
@@ -188,8 +170,8 @@ def _quiet():
             gc.enable()
 
 
-def _end(ranks) -> None:
-    """Ends the threads; one that is still busy gets Stopped where it is."""
+def _end(ranks: Sequence[Rank]) -> None:
+    """End the threads; one that is still busy gets a StoppedError where it is."""
     for patience_s in (0.2, 1.0, 1.0, 1.0):
         deadline = time.monotonic() + patience_s
         for rank in ranks:
@@ -197,18 +179,15 @@ def _end(ranks) -> None:
         for rank in ranks:
             if rank.is_alive():
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(rank.ident), ctypes.py_object(Stopped)
+                    ctypes.c_ulong(rank.ident), ctypes.py_object(StoppedError)
                 )
 
 
-def _places(ranks):
-    """A line a rank: where it is."""
+def _where(ranks: Sequence[Rank]) -> str:
+    """One line per rank: where it is."""
     frames, lines = sys._current_frames(), []
     for rank in ranks:
-        frame = outer(frames.get(rank.ident))
-        lines.append(
-            f"\n  rank {rank.rank} is not running"
-            if frame is None
-            else f"\n  rank {rank.rank} is in {in_words(*place(frame))}"
-        )
+        frame = user_frame(frames.get(rank.ident))
+        where = "is not running" if frame is None else f"is in {CallSite.of(frame)}"
+        lines.append(f"\n  rank {rank.rank} {where}")
     return "".join(lines)

@@ -1,20 +1,23 @@
 """The ranks of a check, each a worker of its own; the grader is the network between them.
 
-It carries the messages, keeps clocks and bytes and tells a deadlock by the code of the simulated machine. A rank reaches
-nothing of another but by messages. What it tells of itself (compute, spans, live bytes) is marked so in the trace.
+The grader carries the messages, keeps clocks and bytes, and reports a deadlock, with the code of the simulated machine. A rank
+reaches another rank only by messages. What it reports of itself (compute, spans, live bytes) is marked so in the trace.
 """
 
 import copy
 import math
 import threading
 import time
-
-import torch
+from collections.abc import Sequence
+from typing import Any
 
 from common import ranks
-from common.ranks import simulated
-from common.ranks.conductor import Conductor, Stopped
+from common.ranks import groups, operations, simulated
+from common.ranks.conductor import Conductor, ConductorLink, StoppedError
+from common.ranks.link import QUESTIONS
 from common.ranks.network import Network
+from common.ranks.ports import Cost
+from common.ranks.recorder import Report
 from grading.worker.errors import StudentError, WorkerEnded, student_error
 from grading.worker.session import Session
 
@@ -24,24 +27,24 @@ def __rank__(name, *arguments):
     return remote.call(globals()[name], __ask__, *arguments)
 """
 SELF_REPORTED = ["compute", "spans", "live_bytes"]
-MAX_POINTS = 1_000_000  # spans or changes of live bytes that a rank may tell of
+MAX_TIMES = 1_000_000  # that a rank may report
 
 
 def run(
-    session,
-    name,
-    args,
+    session: Session,
+    name: str,
+    args: Sequence[Any],
     *,
-    world_size,
-    seed,
-    only,
-    alpha_s,
-    beta_s_per_byte,
-    flops_per_s,
-    live_bytes,
-    timeout_s,
-):
-    """The ranks.Result of the student's function of this name on world_size workers.
+    world_size: int,
+    seed: int | None,
+    only: Sequence[str] | None,
+    alpha_s: Cost,
+    beta_s_per_byte: Cost,
+    flops_per_s: float | None,
+    live_bytes: bool,
+    timeout_s: float,
+) -> ranks.Result:
+    """The Result of the student's function of this name on world_size workers.
 
     session: of the student's cells; the ranks' workers stay with it for its next run. The other arguments: of ranks.run.
     """
@@ -51,19 +54,18 @@ def run(
     conductor = Conductor(network, one_at_a_time=False)
     options = {"flops_per_s": flops_per_s, "live_bytes": live_bytes, "only": only}
     members = []
-    for rank in range(world_size):
-        own = copy.deepcopy(
-            [arg.values[rank] if isinstance(arg, ranks.Each) else arg for arg in args]
-        )
-        members.append(Member(rank, session, conductor, name, (rank, world_size, own, options)))
+    for link in conductor.links:
+        own = [arg.values[link.rank] if isinstance(arg, ranks.Each) else arg for arg in args]
+        arguments = name, link.rank, world_size, copy.deepcopy(own), options
+        members.append(Member(link, session, arguments))
     for member in members:
         member.start()
     conductor.start()
     for member in members:
         member.join()
     if conductor.problem is not None:
-        raise _told(conductor.problem)
-    trace = simulated.trace(network, [member.report for member in members], "simulated")
+        raise _as_student_error(conductor.problem)
+    trace = simulated.trace(network, [member.report for member in members])
     trace.self_reported = list(SELF_REPORTED)
     return ranks.Result([member.value for member in members], trace)
 
@@ -71,102 +73,65 @@ def run(
 class Member(threading.Thread):
     """One rank: calls the function in its worker, and answers what it asks on the way."""
 
-    def __init__(self, rank, session, conductor, name, arguments) -> None:
+    def __init__(self, link: ConductorLink, session: Session, arguments: tuple[Any, ...]) -> None:
         super().__init__(daemon=True)
-        self.rank, self.conductor, self.name_, self.arguments = rank, conductor, name, arguments
-        self.session = session.ranks[rank]
+        self.link, self.arguments = link, arguments
+        self.session = session.ranks[link.rank]
         self.session.deadline, self.session.answered = session.deadline, time.monotonic()
-        self.value = self.report = None
+        self.value: Any = None
+        self.report: Report = {"compute": [], "spans": [], "live_bytes": []}
 
     def run(self) -> None:
         try:
-            self.conductor.begin(self.rank)
-            self._take(
-                self.session.call("__rank__", (self.name_, *self.arguments), serve=self.serve)
-            )
-        except (
-            Stopped
-        ):  # another rank's doing: the worker, which still waited for an answer, has ended
-            pass
+            self.link.begin()
+            answer = self.session.call("__rank__", self.arguments, serve=self.serve)
+            self.value, self.report = answer["value"], _validated_report(answer["report"])
+            self.link.finish()
+        except StoppedError:
+            pass  # another rank ended the run; this one's worker, still waiting for an answer, was ended
         except (Exception, WorkerEnded) as error:
-            self.conductor.finish(self.rank, failure=_on(self.rank, error))
+            if reported := student_error(error):
+                reported.text += f" (on rank {self.link.rank})"
+            self.link.finish(failure=error)
 
-    def serve(self, what, *args):
-        """What the conductor answers."""
-        if what not in ("post", "wait", "test", "race", "new_group", "sender"):
-            raise ValueError(f"a rank asks nothing called {what!r}")
-        if what == "post":
-            args = args[0], [_checked(operation) for operation in args[1]]
-        return getattr(self.conductor, what)(self.rank, *args)
+    def serve(self, question: str, *arguments: Any) -> Any:
+        """What the conductor answers to the worker's question."""
+        if question not in QUESTIONS:
+            raise ValueError(f"a rank asks nothing called {question!r}")
+        return getattr(self.link, question)(*self._validated(question, arguments))
 
-    def _take(self, answer) -> None:
-        """What came back: a student's process sent it, whatever it is."""
-        report = {
-            key: [
-                (str(name), float(start_s), float(end_s))
-                for name, start_s, end_s in answer["report"][key]
-            ]
-            for key in ("compute", "spans")
-        }
-        report["live_bytes"] = [
-            (float(time_s), int(count)) for time_s, count in answer["report"]["live_bytes"]
-        ]
-        times_s = [time_s for rows in report.values() for row in rows for time_s in row[-2:]]
-        if len(times_s) > MAX_POINTS or not all(map(math.isfinite, times_s)):
-            raise ValueError(f"rank {self.rank} tells of times that are none")
-        self.value, self.report = answer["value"], report
-        self.conductor.finish(self.rank, float(answer["clock_s"]))
+    def _validated(self, question: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The question's arguments. Numbers of requests and clocks are checked by the network."""
+        network = self.link.network
+        match question, arguments:
+            case "post", (float(time_s), list(posted)):
+                groups_now, rank = dict(network.groups), self.link.rank
+                return time_s, [operations.from_data(data, rank, groups_now) for data in posted]
+            case "new_group", (list(members),):
+                return (groups.sorted_members(members, network.world_size),)
+            case "wait", (float(), list(numbers)) if all(type(each) is int for each in numbers):
+                return arguments
+            case ("test", (float(), int())) | ("sender", (int(),)) | ("race", (str(),)):
+                return arguments
+        raise ValueError(f"malformed question: {question} with other arguments than the link's")
 
 
-def _checked(operation):
-    """An operation whose bytes are those of the tensors that it brings."""
-    payload = operation.get("payload")
-    if operation["kind"] == "collective":
-        _check_collective(operation, payload)
-    elif operation["kind"] == "send":
-        operation["elements"], operation["itemsize"], operation["dtype"] = (
-            payload.numel(),
-            payload.element_size(),
-            payload.dtype,
-        )
-    operation["payload"] = payload
-    return operation
+def _validated_report(report: Any) -> Report:
+    """What a worker reported of itself, as the plain data that it has to be."""
+    compute, spans = (
+        [(str(name), float(start_s), float(end_s)) for name, start_s, end_s in report[key]]
+        for key in ("compute", "spans")
+    )
+    live_bytes = [(float(time_s), int(count)) for time_s, count in report["live_bytes"]]
+    times_s = [time_s for _, *both in compute + spans for time_s in both]
+    times_s += [time_s for time_s, _ in live_bytes]
+    if len(times_s) > MAX_TIMES or not all(map(math.isfinite, times_s)):
+        raise ValueError(f"a rank reports more than {MAX_TIMES:,} times, or one that is not finite")
+    return {"compute": compute, "spans": spans, "live_bytes": live_bytes}
 
 
-def _check_collective(operation, payload) -> None:
-    """What a collective brings has the shape and dtype that it says."""
-    parts = payload if type(payload) is list else [] if payload is None else [payload]
-    if operation["name"] == "all_to_all":
-        sizes = [part.numel() * part.element_size() for part in parts]
-        same = sizes == operation["in_splits"] and all(
-            part.dtype == operation["dtype"] for part in parts
-        )
-    else:
-        same = all(
-            part.shape == torch.Size(operation["shape"]) and part.dtype == operation["dtype"]
-            for part in parts
-        )
-        count = math.prod(operation["shape"] or ())
-        itemsize = operation["dtype"].itemsize if operation["dtype"] else 0
-        same &= operation["name"] == "barrier" or (operation["elements"], operation["bytes"]) == (
-            count,
-            count * itemsize,
-        )
-    if not same:
-        raise ValueError(
-            f"{operation['name']}: what came is not of the shape and dtype that were told"
-        )
-
-
-def _on(rank, error):
-    """The exception of a rank, which says which rank it was."""
-    if report := student_error(error):
-        report.text += f" (on rank {rank})"
-    return error
-
-
-def _told(problem):
-    """What ended the run, as a check's message tells it."""
+def _as_student_error(problem: BaseException) -> BaseException:
+    """What ended the run, as a check's message shows it."""
     if isinstance(problem, ranks.RanksError):
         problem.__cause__ = StudentError(type(problem).__name__, str(problem))
     return problem

@@ -15,6 +15,8 @@ from numba.cuda.types import float16
 from common import simt
 from common.simt import arithmetic, dtypes
 from common.simt import cuda as simt_cuda
+from common.simt.program import Program
+from common.simt.translate import Compiler
 
 OPERATORS = {
     "+": operator.add,
@@ -161,9 +163,9 @@ def test_expressions_have_numbas_types(dtype):
 def returned_type(text, dtype):
     """The type that the simulator infers for a device function's result."""
     function = simt.compile_source(text, "f").function
-    program = simt.kernel.Program((1, 1, 1), (1, 1, 1))
+    compiler = Compiler(Program((1, 1, 1), (1, 1, 1)), lambda thing: None)
     kind = dtypes.Array(dtype, "global", (4,), (1,))
-    return program.specialise(function, (kind, "int64", "float64"))[1]
+    return compiler.specialise(function, (kind, "int64", "float64"), pytest.fail)[1]
 
 
 # --- numbers, bit for bit against Numba's compiled code

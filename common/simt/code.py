@@ -1,36 +1,40 @@
 """Python being written: lines that remember which line of the kernel they came from."""
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 SIMPLE = re.compile(r"-?\w+(\.\d+)?")
 
 
 class Block(list):
-    """Lines one step further to the right: (text, line number), Blocks and Slots."""
+    """Lines that are indented once more: (text, line number), Blocks and Slots."""
 
 
 class Slot(list):
-    """Lines at the place where it stands, filled in later: what a branch must convert is known only after the other one."""
+    """Lines that are filled in later: what a branch must convert is known only after the other."""
 
 
 class Writer:
     """Writes one function of the simulated program."""
 
     def __init__(self) -> None:
-        self.block, self.line, self.names, self.depth = Block(), 0, 0, 0
+        self.block = Block()
+        self.line = 0  # of the kernel
+        self.depth = 0
+        self._names = 0
 
-    def emit(self, text) -> None:
+    def emit(self, text: str) -> None:
         self.block.append((text, self.line))
 
-    def slot(self):
+    def slot(self) -> Slot:
         """A place here for lines to come."""
         slot = Slot()
         self.block.append(slot)
         return slot
 
     @contextmanager
-    def captured(self):
+    def captured(self) -> Iterator[Block]:
         """What is written meanwhile goes into a block of its own, for the caller to place."""
         outer, self.block = self.block, Block()
         try:
@@ -39,8 +43,8 @@ class Writer:
             self.block = outer
 
     @contextmanager
-    def indented(self):
-        """What is written meanwhile stands one step further to the right."""
+    def indented(self) -> Iterator[Block]:
+        """What is written meanwhile is indented once more."""
         self.depth += 1
         with self.captured() as block:
             yield block
@@ -49,23 +53,23 @@ class Writer:
             block.append(("pass", self.line))
         self.block.append(block)
 
-    def unique(self):
+    def unique(self) -> int:
         """A number that no other name of this function has."""
-        self.names += 1
-        return self.names
+        self._names += 1
+        return self._names
 
-    def temporary(self, code):
+    def temporary(self, code: str) -> str:
         """A name that holds what this code computes here."""
         name = f"t{self.unique()}"
         self.emit(f"{name} = {code}")
         return name
 
-    def simple(self, code):
+    def simple(self, code: str) -> str:
         """The code itself where it is a name or a number, else a temporary for it."""
         return code if SIMPLE.fullmatch(code) else self.temporary(code)
 
 
-def layout(block, depth=0):
+def layout(block: list, depth: int = 0) -> Iterator[tuple[str, int]]:
     """The lines of a block in order, as (text with its indentation, line number)."""
     for entry in block:
         if isinstance(entry, Block):

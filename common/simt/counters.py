@@ -19,6 +19,7 @@ import numpy as np
 from common.kernels.errors import ThreadError
 from common.kernels.memory import SECTOR_BYTES
 from common.simt import dtypes
+from common.simt.program import STRETCHES, Kind
 from common.simt.order import Fence, HandOvers
 
 WORD_BYTES, BANKS, WARP = 4, 32, 32
@@ -28,7 +29,7 @@ FLUSH_AT = 1 << 20  # log entries
 MAX_EXAMPLES = 5000  # words in conflict that are looked at one by one
 MAX_ACCESSES = 500  # of a word, where fences are there, which are compared each with each
 READ, WRITE, ATOMIC = 0, 1, 2
-KINDS = {"load": READ, "store": WRITE, "atomic": ATOMIC}
+KINDS = {Kind.LOAD: READ, Kind.STORE: WRITE, Kind.ATOMIC: ATOMIC}
 
 
 class Paths(dict):
@@ -107,14 +108,10 @@ class Recorder:
         )  # (epoch, phase) of each stretch between two marks; how long each log was at its end
         self.fences = []
         self.blocks = []  # (block, number of marks at its end)
-        self.logging = [
-            site.number
-            for site in program.sites
-            if site.kind in ("run", "after", "stay", "leave", *KINDS)
-        ]
+        self.logging = [site.number for site in program.sites if site.kind in (*STRETCHES, *KINDS)]
 
     def _log(self, site, before):
-        if not self.program.fences or site.kind != "atomic":
+        if not self.program.fences or site.kind is not Kind.ATOMIC:
             return array("q")
         log = Marked("q")
         log.before, log.mark = before, self._mark

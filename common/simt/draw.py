@@ -96,7 +96,7 @@ def sectors(report, site, *, warp=0, request=0):
     _caption(
         ax,
         shown,
-        f"{site.array}: one {VERBS[site.kind]} of a warp touches {len(touched)} sector{plural}{more}",
+        f"{site.array}: one {VERBS[site.kind.value]} of a warp touches {len(touched)} sector{plural}{more}",
         f"{np.count_nonzero(used) * size} of {len(touched) * SECTOR_BYTES} bytes used; numbers are lanes",
     )
     return ax
@@ -127,7 +127,7 @@ def banks(report, site, *, warp=0, request=0):
     _caption(
         ax,
         rows + 1,
-        f"{site.array}: one {VERBS[site.kind]} of a warp takes {rows} wavefront{'s' * (rows > 1)}",
+        f"{site.array}: one {VERBS[site.kind.value]} of a warp takes {rows} wavefront{'s' * (rows > 1)}",
         "bottom row: the banks; above each the lanes whose words it delivers, "
         + ("lanes 16 to 31 after the others" if half.any() else "one word after another"),
     )
@@ -142,7 +142,7 @@ def addresses(report, site, ax):
         rows.thread, rows.place - origin, c=LANE_COLOURS[rows.thread % WARP], s=7, linewidths=0
     )
     ax.set(
-        title=f"{site.array}: {VERBS[site.kind]}s of a block",
+        title=f"{site.array}: {VERBS[site.kind.value]}s of a block",
         xlabel="thread (colour: its lane)",
         ylabel="element",
     )

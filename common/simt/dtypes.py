@@ -1,8 +1,9 @@
-"""The types of a kernel's values, and what an operator makes of two of them: Numba's rules for CUDA.
+"""The types of a kernel's values, and the type of an operator's result: Numba's rules for CUDA.
 
-A float32 times a float32 is a float32; a float32 times the literal 2.0 is a float64, since a literal is one, and on a GPU
-that is a slow instruction. Whole numbers of any width become 64 bits wide when they are added, as in Numba.
-The tests compare every rule here with what Numba infers when it compiles for a GPU.
+A float32 times a float32 is a float32. A float32 times the literal 2.0 is a float64, because the
+literal is a float64, and on a GPU that is a slow instruction. Whole numbers of any width become
+64 bits wide when they are added, as in Numba. The tests compare every rule here with what Numba
+infers when it compiles for a GPU.
 """
 
 import functools
@@ -14,18 +15,21 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 FLOATS = ("float16", "float32", "float64")
 SCALARS = ("bool", *INTEGERS, *FLOATS)
 
+Span = tuple[int, int]  # the smallest and the largest value of a whole number
+
 
 @dataclass(frozen=True)
 class Array:
-    """An array's type: what its elements are and where they lie; strides count elements.
+    """An array's type: what its elements are and where they lie. Strides count elements.
 
-    A length in shape is None where only the run knows it (a slice), and then travels beside the pointer.
+    A length in shape is None where only the run knows it (a slice). It then travels beside the
+    pointer.
     """
 
     dtype: str
     space: str  # global, shared, local or constant
-    shape: tuple
-    strides: tuple
+    shape: tuple[int | None, ...]
+    strides: tuple[int, ...]
     writable: bool = True
 
 
@@ -33,11 +37,14 @@ class Array:
 class Tuple:
     """The type of a few numbers that travel together, such as cuda.grid(2) or a shape."""
 
-    items: tuple
+    items: tuple[str, ...]
 
 
-def leaves(kind):
-    """The types of the plain numbers that a value of this type is made of: itself; an array's pointer and open lengths."""
+Type = str | Array | Tuple | None  # a scalar's name; None: of no value
+
+
+def leaves(kind: Type) -> tuple[str, ...]:
+    """The types of the numbers that hold a value: of an array, its pointer and open lengths."""
     if isinstance(kind, Array):
         return ("int64",) * (1 + kind.shape.count(None))
     if isinstance(kind, Tuple):
@@ -45,28 +52,28 @@ def leaves(kind):
     return () if kind is None else (kind,)
 
 
-def describe(kind):
+def describe(kind: Type) -> str:
     """A type as a message names it."""
     if isinstance(kind, Array):
         return f"a {len(kind.shape)}-dimensional {kind.dtype} array in {kind.space} memory"
     return "a tuple" if isinstance(kind, Tuple) else "nothing" if kind is None else kind
 
 
-def is_integer(name):
+def is_integer(name: str) -> bool:
     """True for the types that count as whole numbers in arithmetic, bool among them."""
     return name in INTEGERS or name == "bool"
 
 
-def is_float(name):
+def is_float(name: str) -> bool:
     return name in FLOATS
 
 
-def itemsize(name):
+def itemsize(name: str) -> int:
     """Size of one element, in bytes."""
     return np.dtype(name).itemsize
 
 
-def limits(name):
+def limits(name: str) -> Span:
     """(smallest, largest) value of an integer type."""
     if name == "bool":
         return 0, 1
@@ -76,8 +83,8 @@ def limits(name):
     )
 
 
-def span(operator, left, right):
-    """(smallest, largest) result of a whole-number operation on operands in these spans; None where it is not followed."""
+def span(operator: str, left: Span, right: Span) -> Span | None:
+    """The span of a whole-number operation's result, or None where it is not followed."""
     (a, b), (c, d) = left, right
     if operator == "+":
         return a + c, b + d
@@ -92,6 +99,11 @@ def span(operator, left, right):
         return 0, min(b, c - 1) if a >= 0 else c - 1
     if operator == "&" and max(a, c) >= 0:
         return 0, min(high for low, high in (left, right) if low >= 0)
+    return _span_of_bits(operator, left, right)
+
+
+def _span_of_bits(operator: str, left: Span, right: Span) -> Span | None:
+    (a, b), (c, d) = left, right
     if operator in ("&", "|", "^"):
         width = max(bound.bit_length() for bound in (a, b, c, d))
         return (0 if min(a, c) >= 0 else -(2**width)), 2**width - 1
@@ -103,12 +115,12 @@ def span(operator, left, right):
 
 
 @functools.cache
-def common(first, second):
-    """The type that holds both, when two branches give a variable different types: NumPy's promotion."""
+def common(first: str, second: str) -> str:
+    """The type that holds both where two branches meet: NumPy's promotion."""
     return np.promote_types(first, second).name
 
 
-def arithmetic(operator, first, second) -> str:
+def arithmetic(operator: str, first: str, second: str) -> str:
     """The type of `first operator second`, for + - * / // % and **."""
     if is_integer(first) and is_integer(second):
         if operator == "/":
@@ -122,7 +134,7 @@ def arithmetic(operator, first, second) -> str:
     return "float16" if floats == {"float16"} and operator in ("+", "-", "*", "/") else "float32"
 
 
-def _beside(name, other):
+def _beside(name: str, other: str) -> str:
     """The floating-point type that an operand is converted to, beside another one."""
     if is_float(name):
         return name
@@ -135,8 +147,8 @@ def _beside(name, other):
     )
 
 
-def bitwise(first, second, shift=False):
-    """The type of `first & second` and its kin, or None where there is none."""
+def bitwise(first: str, second: str, shift: bool = False) -> str | None:
+    """The type of `first & second`, |, ^, << or >>; None if one of them is no whole number."""
     if not (is_integer(first) and is_integer(second)):
         return None
     if first == second == "bool" and not shift:
@@ -146,7 +158,7 @@ def bitwise(first, second, shift=False):
     return arithmetic("+", first, second)
 
 
-def of_function(name, first, second) -> str:
+def of_function(name: str, first: str, second: str) -> str:
     """The type of a function of two numbers in math: pow, atan2, fmod, hypot or copysign."""
     small = ("bool", "int8", "int16", "uint8", "float16", "float32")
     if name in ("atan2", "hypot") and is_integer(first) and is_integer(second):
@@ -158,3 +170,10 @@ def of_function(name, first, second) -> str:
     ):
         return "float32"
     return "float32" if first in small and second in small else "float64"
+
+
+def of_range(kinds: list[str]) -> str:
+    """The type of a loop's variable, from the types of range's arguments."""
+    if all(kind in ("bool", "int8", "int16", "int32", "uint8", "uint16") for kind in kinds):
+        return "int32"
+    return "uint64" if all(kind.startswith("u") for kind in kinds) else "int64"

@@ -15,8 +15,10 @@ from common.kernels.source import source_of
 from common.simt import arithmetic, report
 from common.simt.counters import Recorder
 from common.simt.memory import Argument, GlobalMemory, argument_of
-from common.simt.program import Function, Program
-from common.simt.schedule import Outside, Schedule, Unwritten
+from common.simt.program import Function, Program, element
+from common.simt.schedule import OutsideError, Schedule, UnwrittenReadError
+from common.simt.spaces import Spaces
+from common.simt.translate import Compiler
 
 MAX_THREADS, MAX_BLOCK = 1024, (1024, 1024, 64)
 POISON = 0xCDCDCDCD  # what a read of unwritten memory gives while counting; NaN for floating-point numbers
@@ -98,9 +100,9 @@ class Kernel:
         names = {
             "global_cells": memory.cells,
             "shared_cells": shared_cells,
-            "constant_cells": program.constants,
+            "constant_cells": program.memory.constants,
             "suspend": getcurrent().switch,
-            "Outside": Outside,
+            "OutsideError": OutsideError,
             "unwritten": _unwritten_refused(program),
             **(recorder.namespace() if counting else {}),
         }
@@ -137,8 +139,8 @@ class Kernel:
         if program is None or any(
             _looked_up(function, name) is not thing for function, name, thing in program.used
         ):
-            program = Program(grid, block, counting, shared_bytes, as_function)
-            program.translate(self.function, types)
+            program = Program(grid, block, counting, Spaces(shared_bytes))
+            Compiler(program, as_function).compile(self.function, types)
             self._programs[key] = program
         return program
 
@@ -154,8 +156,8 @@ def _unwritten_refused(program):
     def unwritten(number, place) -> Never:
         site = program.sites[number]
         shared = site.space == "shared"
-        raise Unwritten(
-            report.element(*program.shared_element(place)) if shared else site.array, site.space
+        raise UnwrittenReadError(
+            element(*program.memory.shared_element(place)) if shared else site.array, site.space
         )
 
     return unwritten

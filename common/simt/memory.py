@@ -14,7 +14,7 @@ from common.kernels.errors import KernelError
 from common.kernels.memory import overlapping
 from common.simt import dtypes
 from common.simt.dtypes import Array
-from common.simt.program import ALIGNMENT
+from common.simt.spaces import ALIGNMENT
 
 
 class DeviceArray(np.ndarray):

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from common.kernels.table import plain_text, size_text, tuples
 from common.simt import dtypes
 from common.simt.counters import joined
+from common.simt.program import ACCESSES, Kind, element
 
 VERBS = ("reads", "writes", "updates atomically")
 
@@ -61,15 +62,15 @@ class Costs:
 
     def add(self, site, counts) -> None:
         """Adds what was counted at one site."""
-        if site.kind in ("load", "store", "atomic"):
-            traffic = getattr(self, f"{site.space}_{site.kind}s")
+        if site.kind in ACCESSES:
+            traffic = getattr(self, f"{site.space}_{site.kind.value}s")
             moved = counts.threads * dtypes.itemsize(site.dtype)
             traffic += type(traffic)(
                 counts.requests,
                 moved,
                 *{"global": [counts.sectors], "shared": [counts.wavefronts]}.get(site.space, []),
             )
-            self.atomics += counts.threads if site.kind == "atomic" else 0
+            self.atomics += counts.threads if site.kind is Kind.ATOMIC else 0
         self.divergent_branches += counts.divergent
 
 
@@ -83,11 +84,6 @@ class LineCosts(Costs):
     function: str = ""
     number: int = 0
     text: str = ""
-
-
-def element(array, index):
-    """'s[3, 4]', or 's' alone where the index is not known."""
-    return f"{array}[{', '.join(map(str, index))}]" if index else array
 
 
 @dataclass(frozen=True)
@@ -284,7 +280,7 @@ class Names:
         """(array's name, index) of a place in memory; a local array is known by its name alone."""
         if space == "global":
             return self.memory.name_of(place)
-        return self.program.shared_element(place) if space == "shared" else (otherwise, ())
+        return self.program.memory.shared_element(place) if space == "shared" else (otherwise, ())
 
 
 def _race(names, schedule, blocks, rows, words):

@@ -16,11 +16,11 @@ WARP = 32
 ALL_LANES = 2**32 - 1
 
 
-class Outside(Exception):
+class OutsideError(Exception):
     """An index outside of an array; `explain` turns it into a sentence that names the thread."""
 
 
-class Unwritten(Exception):
+class UnwrittenReadError(Exception):
     """A read of what nothing wrote."""
 
 
@@ -34,7 +34,7 @@ class Schedule:
             arguments,
             recorder,
         )
-        self.shared_cells, self.blank = shared_cells, [None] * program.shared_size
+        self.shared_cells, self.blank = shared_cells, [None] * program.memory.shared_size
         self.random = random.Random(seed)
         width, height, depth = program.block
         self.threads = [
@@ -70,7 +70,7 @@ class Schedule:
         return x + width * (y + height * z)
 
     def _context(self, thread):
-        return (thread, *self.threads[thread], *self.block, [None] * self.program.local_size)
+        return (thread, *self.threads[thread], *self.block, [None] * self.program.memory.local_size)
 
     def _shuffled(self, warps):
         warps = list(warps)
@@ -124,7 +124,7 @@ class Schedule:
         for thread, token in enumerate(self.tokens):
             if token is None or token[:2] != place:
                 raise self._missing(waiting, thread, "barrier", "block")
-        name = self.program.sites[place[0]].array
+        name = self.program.sites[place[0]].function
         if name == "syncthreads":
             result = None
         else:
@@ -162,7 +162,7 @@ class Schedule:
         groups = {}
         for thread in warp:
             token = tokens[thread]
-            if token and not sites[token[0]].array.startswith("syncthreads"):
+            if token and not sites[token[0]].function.startswith("syncthreads"):
                 groups.setdefault(token[:3], []).append(thread)
         for (number, _, mask), lanes in groups.items():
             wanted = [
@@ -178,7 +178,7 @@ class Schedule:
                 )
             if lanes == wanted:
                 self._complete(sites[number], mask, warp[0], lanes)
-                if mask == ALL_LANES and sites[number].array == "syncwarp" and self.recorder:
+                if mask == ALL_LANES and sites[number].function == "syncwarp" and self.recorder:
                     self.recorder.end_of_phase()
                 ready += lanes
         if groups and not ready:
@@ -198,7 +198,7 @@ class Schedule:
         values = {thread - first: self.tokens[thread][3:] for thread in lanes}
         for thread in lanes:
             self.thread = thread
-            self.results[thread] = together(site.array, thread - first, values)
+            self.results[thread] = together(site.function, thread - first, values)
 
     # --- errors
 
@@ -210,7 +210,7 @@ class Schedule:
         if where is None:
             return error
         who = f"{where}: thread {self.threads[self.thread]} of block {self.block}"
-        if isinstance(error, Outside):
+        if isinstance(error, OutsideError):
             name, index, shape = error.args
             shown = ", ".join(
                 f"{i[0]}:{i[1]}" if isinstance(i, tuple) else str(arithmetic.wrap(i)) for i in index
@@ -223,7 +223,7 @@ class Schedule:
             return OutOfBoundsError(
                 f"{who} reaches {name}[{shown}], outside of its shape {_shape(shape)}{silent}"
             )
-        if isinstance(error, Unwritten):
+        if isinstance(error, UnwrittenReadError):
             return UnwrittenError(
                 f"{who} reads {error.args[0]} in {error.args[1]} memory, which nothing has written; is "
                 "a barrier or a store missing?"
@@ -234,7 +234,7 @@ class Schedule:
             return ThreadError(f"{who} counts in steps of zero")
         if isinstance(error, UnboundLocalError):
             return ThreadError(f"{who} uses {_variable(error)} before it has a value")
-        if isinstance(error, NoSource):
+        if isinstance(error, NoSourceError):
             return ThreadError(
                 f"{who} asks lane {error.args[0]} for a value, and that lane takes no part"
             )
@@ -242,7 +242,7 @@ class Schedule:
 
     def _where(self, error):
         """The kernel's line in which the error arose."""
-        if isinstance(error, NoSource):
+        if isinstance(error, NoSourceError):
             site = self.program.sites[self.tokens[self.thread][0]]
             return site.source.where(site.line)
         traceback, where = error.__traceback__, None
@@ -254,7 +254,7 @@ class Schedule:
         return where
 
 
-class NoSource(Exception):
+class NoSourceError(Exception):
     """A lane asked for the value of a lane that takes no part."""
 
 
@@ -294,7 +294,7 @@ def _shuffled(name, lane, values):
     if not 0 <= source < WARP:
         return value  # past the end of the warp a lane keeps its own value
     if source not in values:
-        raise NoSource(source)
+        raise NoSourceError(source)
     return values[source][0]
 
 

@@ -1,0 +1,83 @@
+"""Arrays that a kernel makes: cuda.shared.array, cuda.local.array and cuda.const.array_like."""
+
+import ast
+from collections.abc import Sequence
+
+from common.simt import dtypes
+from common.simt.calls import Builtins, Call
+from common.simt.dtypes import Array
+from common.simt.names import dtype_name
+from common.simt.values import ArrayValue, Builtin, Dtype, Number, Table, TupleValue, Value
+
+builtin = Builtins()
+
+
+@builtin("cuda.shared.array")
+def shared(call: Call) -> Value:
+    shape, dtype = _shape_and_dtype(call)
+    frame = call.frame
+    memory, name = frame.program.memory, frame.target or "shared"
+    if shape == (0,):
+        place, length = memory.reserve_dynamic(_where(call), name, dtype)
+        return _fresh(dtype, "shared", (length,), place)
+    place = memory.reserve_shared(_key(call), _where(call), name, shape, dtype)
+    return _fresh(dtype, "shared", shape, place)
+
+
+@builtin("cuda.local.array")
+def local(call: Call) -> Value:
+    shape, dtype = _shape_and_dtype(call)
+    place = call.frame.program.memory.reserve_local(_key(call), _where(call), shape, dtype)
+    return _fresh(dtype, "local", shape, place)
+
+
+@builtin("cuda.const.array_like")
+def constant_like(call: Call) -> Value:
+    (argument,) = call.arguments(["ary"])
+    table = call.evaluator.meaning(argument)
+    if not isinstance(table, Table) or table.array.dtype.name not in dtypes.SCALARS:
+        call.refuse("cuda.const.array_like takes a NumPy array from outside of the kernel")
+    place = call.frame.program.memory.reserve_constant(table.name, table.array)
+    return _fresh(table.array.dtype.name, "constant", table.array.shape, place)
+
+
+def _shape_and_dtype(call: Call) -> tuple[tuple[int, ...], str]:
+    shape_node, dtype_node = call.arguments(["shape", "dtype"])
+    meaning = call.evaluator.meaning(dtype_node)
+    dtype = dtype_name(meaning.name) if isinstance(meaning, (Dtype, Builtin)) else ""
+    if not dtype:
+        call.refuse(f"`{ast.unparse(dtype_node)}` is not a dtype; name one, such as float32")
+    shape = _constants(call.evaluator.expression(shape_node))
+    if shape is None:
+        call.refuse(
+            f"the shape `{ast.unparse(shape_node)}` must be numbers known before the run, each "
+            "written out or a constant's name; Numba computes nothing here, so write "
+            "PITCH = TILE + 1 before the kernel"
+        )
+    return shape, dtype
+
+
+def _constants(value: Value) -> tuple[int, ...] | None:
+    items = value.items if isinstance(value, TupleValue) else (value,)
+    numbers: list[int] = []
+    for item in items:
+        number = item.constant if isinstance(item, Number) else None
+        if type(number) is not int or number < 0:
+            return None
+        numbers.append(number)
+    return tuple(numbers)
+
+
+def _fresh(dtype: str, space: str, shape: Sequence[int], place: int) -> ArrayValue:
+    strides = [1]
+    for length in reversed(shape[1:]):
+        strides.insert(0, strides[0] * length)
+    return ArrayValue(Array(dtype, space, tuple(shape), tuple(strides)), str(place))
+
+
+def _key(call: Call) -> tuple[int, int]:
+    return call.frame.version, id(call.node)
+
+
+def _where(call: Call) -> str:
+    return call.frame.function.source.where(call.node.lineno)

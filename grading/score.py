@@ -1,57 +1,66 @@
-"""Points: a lab's checks against a student's holes."""
+"""Points: a student's answers against a lab's checks.
+
+The checks run here, in the grader; what they call runs in a worker.
+"""
+
+from __future__ import annotations
 
 import contextlib
 import functools
 import io
 import signal
 import threading
-import traceback
 import zlib
-from typing import Never
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from types import CodeType
+from typing import Any, Never
 
 import numpy as np
 import torch
 
 from common import sources
-from grading.jail.confinement import MEMORY_BYTES
+from grading.explain import CheckTimeout, explain
 from grading.report import Result
 from grading.source import holes
-from grading.worker import replay
-from grading.worker.errors import WorkerEnded, student_error, tried_by
+from grading.source.holes import Answer
+from grading.source.labs import Cell, Exercise, Lab
+from grading.worker.client import ForkServer, WorkerClient
+from grading.worker.errors import WorkerEnded
+from grading.worker.packing import Packer
 from grading.worker.remote import names_in
+from grading.worker.repeatable import check_globals, repeatable
+from grading.worker.replay import Diverged, Prompting, Prompts, Recording, replay
 from grading.worker.session import CELL_S, Session
 
 
-class CheckTimeout(BaseException):
-    """A check went on in the grader itself for too long."""
-
-
-def score(lab, answers, fork_server, seed=0, only=None):
+def score(
+    lab: Lab,
+    answers: Mapping[str, Answer],
+    fork_server: ForkServer,
+    seed: int = 0,
+    only: Collection[str] | None = None,
+) -> list[Result]:
     """The results of a lab's exercises, in order.
 
-    answers: {name of the exercise: Answer}. seed: of the checks' generators. only: the names of the exercises to check.
+    answers: by the names of the exercises. seed: of the checks' generators. only: the names of the
+    exercises to check.
     """
+    exercises = [exercise for exercise in lab.exercises if only is None or exercise.name in only]
+    unchecked = [_unchecked(exercise, answers[exercise.name]) for exercise in exercises]
+    if all(unchecked):
+        return [result for result in unchecked if result]
     session = Session(fork_server, worker_cells(lab, answers))
-    try:
-        exercises = [
-            exercise for exercise in lab.exercises if only is None or exercise.name in only
-        ]
-        if not any(answers[exercise.name].attempted for exercise in exercises):
-            return [_unchecked(exercise, answers[exercise.name]) for exercise in exercises]
-        with own_default_dtype():
-            names = check_names(lab, session)
-            return [
-                _unchecked(exercise, answers[exercise.name])
-                or _checked(lab, exercise, session, names, seed)
-                for exercise in exercises
-            ]
-    finally:
-        session.close()
+    with contextlib.closing(session), own_default_dtype():
+        run = CheckRun(lab, session, seed)
+        pairs = zip(exercises, unchecked, strict=True)
+        return [result or run.result(exercise) for exercise, result in pairs]
 
 
 @contextlib.contextmanager
-def own_default_dtype():
-    """A lab's set-up may change PyTorch's default dtype: for its own checks, not for those of the next notebook."""
+def own_default_dtype() -> Iterator[None]:
+    """Undoes what a lab's set-up does to PyTorch's default dtype: other labs follow in this
+    process.
+    """
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -60,8 +69,8 @@ def own_default_dtype():
         torch.set_default_dtype(before)
 
 
-def worker_cells(lab, answers):
-    """[(name, text)] of what a worker executes: our setup and drivers, the student's holes."""
+def worker_cells(lab: Lab, answers: Mapping[str, Answer]) -> list[tuple[str, str | None]]:
+    """[(name, text)] of what a worker executes: our set-up and drivers, the student's holes."""
     exercises = {exercise.hole: exercise.name for exercise in lab.exercises}
     cells = []
     for i, cell in enumerate(lab.cells):
@@ -72,8 +81,8 @@ def worker_cells(lab, answers):
     return cells
 
 
-def check_names(lab, session):
-    """What a check sees: what our setup makes, here; what holes and drivers define, over there."""
+def check_names(lab: Lab, session: Session) -> dict[str, Any]:
+    """What a check sees: what our set-up makes here, and what holes and drivers define there."""
     exercises = {exercise.hole: exercise.name for exercise in lab.exercises}
     names = {"__name__": "__main__"}
     for cell in lab.cells:
@@ -85,138 +94,105 @@ def check_names(lab, session):
     return names
 
 
-@functools.cache
-def _compiled(source, filename):
-    """Our own cells, compiled once for all the submissions that this process grades."""
-    return compile(source, filename, "exec")
-
-
-def _name(cell, place) -> str:
-    return f"{'setup' if 'setup' in cell.tags else 'driver'} {place}"
-
-
-def _unchecked(exercise, answer):
-    """The result of a hole that there is nothing to check in; None for the others."""
-    label = f"{exercise.number} {exercise.name}"
-    if answer.text is None:
-        return Result(label, 0, exercise.points, answer.status, answer.problem)
-    if not answer.attempted:
-        return Result(
-            label,
-            0,
-            exercise.points,
-            "not attempted",
-            f"Not attempted yet: write your answer in the cell of `{exercise.name}`, then run its check.",
-        )
-    return None
-
-
-def _checked(lab, exercise, session, names, seed):
-    """Runs the checks of one exercise."""
-    points, status, message = 0, None, None
-    for check in exercise.checks:
-        not_there = session.ready_problem(exercise.name)
-        problem = not_there or _run(lab, check, session, names, seed)
-        if problem is None:
-            points += check.points
-        elif message is None:
-            limit_s, tried = (
-                (CELL_S, f"The cell of `{exercise.name}`")
-                if not_there
-                else (check.limit_s, exercise.name)
-            )
-            status, message = explain(problem, lab, exercise, tried_by(problem) or tried, limit_s)
-    if message is None:
-        status, message = "passed", ""
-    elif points:
-        status = "partly passed"
-    return Result(f"{exercise.number} {exercise.name}", points, exercise.points, status, message)
-
-
-def _run(lab, check, session, names, seed):
-    """Runs one check, or replays the calls of one that passed; returns what it raised, or None."""
-    if check.source not in _repeatable(lab):
-        return _execute(check, session, names, seed)
-    key = lab, check.source, seed, replay.values(check.source, names, _fetched(lab))
-    tape, before = TAPES.get(key), []
-    session.allow(check.limit_s)
-    if tape is not None:
-        before = replay.replay(session.worker.wire, tape, session.deadline)
-        if before is None:
-            return None
-    worker = session.worker
-    plain = worker.wire.socket
-    stand_in = worker.wire.socket = (
-        replay.Prompter(plain, before) if before else replay.Recorder(plain)
-    )
-    try:
-        problem = _execute(check, session, names, seed)
-    except replay.Diverged:
-        TAPES.spoil(key)
-        return _execute(check, session, names, seed)
-    finally:
-        worker.wire.socket = plain
-    if before:
-        if stand_in.tape and worker.pid is not None:  # an answer is left over
-            worker.end()
-    elif (
-        problem is None
-        and session.worker is worker
-        and session.kernels is None
-        and not session.ranks
-    ):
-        TAPES.keep(key, stand_in.tape)
-    return problem
-
-
-TAPES = replay.Tapes()
-
-
-@functools.cache
-def _repeatable(lab):
-    return replay.repeatable(
-        [check.source for exercise in lab.exercises for check in exercise.checks]
-    )
-
-
-@functools.cache
-def _fetched(lab):
-    """The names of values, not functions, that holes and drivers define."""
-    cells = [cell for cell in lab.cells if cell.tags & {"hole", "driver"}]
-    return frozenset(
-        name for cell in cells for name in set(cell.names) - set(holes.callable_names(cell.source))
-    )
-
-
-def _execute(check, session, names, seed):
-    """Runs one check; returns what it raised, or None."""
-    names["rng"] = np.random.default_rng(check_seed(check, seed))
-    session.allow(check.limit_s)
-    sources.remember("<check>", check.source)
-    try:
-        with _alarm(2 * check.limit_s), contextlib.redirect_stdout(io.StringIO()):
-            exec(_compiled(check.source, "<check>"), names)  # noqa: S102
-    except (Exception, WorkerEnded, CheckTimeout) as problem:
-        return problem
-    return None
-
-
-def check_seed(check, seed):
+def check_seed(check: Cell, seed: int) -> list[int]:
     """What a check's generator is seeded with."""
     return [seed, zlib.crc32(check.source.encode())]
 
 
-@contextlib.contextmanager
-def _alarm(seconds):
-    """Ends what computes in the grader itself for too long: a check that chokes on what came.
+class CheckRun:
+    """The checks of a lab on the answers of one student, which the session holds."""
 
-    By this process's own time: what it waits for has deadlines, and another program's load is nobody's fault.
+    def __init__(self, lab: Lab, session: Session, seed: int) -> None:
+        self.lab = lab
+        self.session = session
+        self.seed = seed
+        self.tapes = session.fork_server.tapes
+        self.names = check_names(lab, session)
+
+    def result(self, exercise: Exercise) -> Result:
+        """Runs the checks of one exercise, in the lab's order."""
+        points, explained = 0, None
+        for check in exercise.checks:
+            of_cell = self.session.ready_problem(exercise.name)
+            problem = of_cell or self._problem(check)
+            if problem is None:
+                points += check.points
+            elif explained is None:  # the first problem is the one that is reported
+                tried = f"The cell of `{exercise.name}`" if of_cell else exercise.name
+                limit_s = CELL_S if of_cell else check.limit_s
+                explained = explain(problem, self.lab, exercise, tried, limit_s)
+        status, message = explained or ("passed", "")
+        if explained and points:
+            status = "partly passed"
+        label = f"{exercise.number} {exercise.name}"
+        return Result(label, points, exercise.points, status, message)
+
+    def _problem(self, check: Cell) -> BaseException | None:
+        """What a check raised; None if it passed. It is replayed if an answer passed it before."""
+        if check.source not in _repeatable(self.lab):
+            return self._execute(check)
+        key = self.lab, check.source, self.seed, self._values(check)
+        worker, tape, prompts = self.session.running_worker(), self.tapes.get(key), ()
+        if tape is not None:
+            self.session.allow(check.limit_s)
+            prompts = replay(worker.wire.transport, tape, self.session.deadline)
+            if prompts is None:
+                return None
+        if prompts:
+            return self._prompted(check, key, worker, prompts)
+        recording = Recording(worker.wire.transport)
+        with worker.wire.over(recording):
+            problem = self._execute(check)
+        if problem is None and self.session.asked_only(worker):
+            self.tapes.keep(key, recording.tape)
+        return problem
+
+    def _prompted(
+        self, check: Cell, key: Hashable, worker: WorkerClient, prompts: Prompts
+    ) -> BaseException | None:
+        """Runs a check whose replay came to another answer, with the answers that it got so far."""
+        prompting = Prompting(worker.wire.transport, prompts)
+        try:
+            with worker.wire.over(prompting):
+                problem = self._execute(check)
+        except Diverged:  # it has ended the worker
+            self.tapes.spoil(key)
+            return self._execute(check)
+        if prompting.left:
+            worker.end()  # an answer is left over
+        return problem
+
+    def _execute(self, check: Cell) -> BaseException | None:
+        """Runs a check; returns what it raised, None if it passed."""
+        self.names["rng"] = np.random.default_rng(check_seed(check, self.seed))
+        self.session.allow(check.limit_s)
+        sources.remember("<check>", check.source)
+        try:
+            with alarm(2 * check.limit_s), contextlib.redirect_stdout(io.StringIO()):
+                exec(_compiled(check.source, "<check>"), self.names)  # noqa: S102
+        except (Exception, WorkerEnded, CheckTimeout) as problem:
+            return problem
+        return None
+
+    def _values(self, check: Cell) -> Hashable:
+        """What a check reads of the student's values, as bytes: its verdict depends on them."""
+        read = check_globals(check.source).read & _fetched(self.lab) & self.names.keys()
+        packed = [(name, *Packer().pack(self.names[name])) for name in sorted(read)]
+        return tuple((name, repr(header), *map(bytes, buffers)) for name, header, buffers in packed)
+
+
+@contextlib.contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    """Ends a check that computes in the grader for too long: what came may be too much for it.
+
+    It counts this process's own processor time. Waiting has deadlines, and the load of other
+    programs is nobody's fault.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def ring(*_) -> Never:
+    def ring(*_: object) -> Never:
         raise CheckTimeout(f"the check was still busy with what came after {seconds:.0f} s")
 
     old = signal.signal(signal.SIGPROF, ring)
@@ -228,51 +204,42 @@ def _alarm(seconds):
         signal.signal(signal.SIGPROF, old)
 
 
-def explain(problem, lab, exercise, tried, limit_s):
-    """(status, message) for what a check raised: what was tried, what came, what was wanted."""
-    if isinstance(problem, WorkerEnded):
-        limit = f" (the limit is {limit_s:g} s)" if problem.status == "timeout" else ""
-        return problem.status, f"{tried} {problem}{limit}."
-    if isinstance(problem, CheckTimeout):
-        return "timeout", f"{exercise.name}: {problem}."
-    if isinstance(problem, NotImplementedError):
-        other = next(
-            (e for e in lab.exercises if f"Exercise {e.number}:" in str(problem)), exercise
+def _unchecked(exercise: Exercise, answer: Answer) -> Result | None:
+    """The result of an answer that there is nothing to check in; None for the others."""
+    label = f"{exercise.number} {exercise.name}"
+    if answer.text is None:
+        return Result(label, 0, exercise.points, answer.status, answer.problem)
+    if not answer.attempted:
+        message = (
+            f"Not attempted yet: write your answer in the cell of `{exercise.name}`, "
+            "then run its check."
         )
-        if other != exercise:
-            return (
-                "failed",
-                f"{tried} needs `{other.name}` (exercise {other.number}), which is not there yet.",
-            )
-        return "not attempted", f"{tried} is not there yet: {problem}."
-    if report := student_error(problem):
-        if report.text.startswith(f"{tried}, line "):  # a simulator's own sentence
-            return "failed", report.text
-        line = f" (line {report.line}: `{report.code}`)" if report.line else ""
-        hint = (
-            " What should count stands in the hole's cell."
-            if isinstance(problem, NameError)
-            else ""
-        )
-        hint = (
-            f" {MEMORY_BYTES >> 30} GB are allowed." if isinstance(problem, MemoryError) else hint
-        )
-        text = f": {report.text}" if report.text else ""
-        status = "failed" if report.tried else "error"
-        return status, f"{tried} raised {report.kind}{text}{line}.{hint}"
-    if isinstance(problem, AssertionError):
-        return "failed", str(problem) or f"{exercise.name}: this does not hold: `{_line(problem)}`."
-    return (
-        "failed",
-        f"{exercise.name}: the check can't use what came: {type(problem).__name__}: {problem} (at `{_line(problem)}`).",
+        return Result(label, 0, exercise.points, "not attempted", message)
+    return None
+
+
+def _name(cell: Cell, place: int) -> str:
+    return f"{'setup' if 'setup' in cell.tags else 'driver'} {place}"
+
+
+# What follows from a lab alone is computed once per process: it grades many submissions.
+
+
+@functools.cache
+def _compiled(source: str, filename: str) -> CodeType:
+    return compile(source, filename, "exec")
+
+
+@functools.cache
+def _repeatable(lab: Lab) -> frozenset[str]:
+    """The sources of the checks that can be replayed."""
+    return repeatable([check.source for exercise in lab.exercises for check in exercise.checks])
+
+
+@functools.cache
+def _fetched(lab: Lab) -> frozenset[str]:
+    """The names of values, not functions, that holes and drivers define."""
+    cells = [cell for cell in lab.cells if cell.tags & {"hole", "driver"}]
+    return frozenset(
+        name for cell in cells for name in set(cell.names) - set(holes.callable_names(cell.source))
     )
-
-
-def _line(problem):
-    """The line of the check that a problem came from."""
-    lines = [
-        frame.line
-        for frame in traceback.extract_tb(problem.__traceback__)
-        if frame.filename == "<check>"
-    ]
-    return lines[-1] if lines else "?"

@@ -1,4 +1,7 @@
-"""A lab's checks in the process that holds the answers, as in a notebook: the gate wants the grader's verdict from both."""
+"""A lab's checks in the process that holds the answers, as in a notebook.
+
+The gate compares their verdict with the grader's.
+"""
 
 from collections.abc import Collection, Mapping
 
@@ -13,7 +16,7 @@ from grading.worker.session import Session
 def score_together(
     lab: Lab, answers: Mapping[str, Answer], fork_server: ForkServer, only: Collection[str]
 ) -> dict[str, str | None]:
-    """{exercise: what its check raised, as text, or None}, of the same random cases as the grader's seed 0."""
+    """{exercise: what its check raised, as text, or None}, on the cases of the grader's seed 0."""
     return {
         exercise.name: _problem(Session(fork_server, worker_cells(lab, answers)), exercise)
         for exercise in lab.exercises

@@ -39,7 +39,7 @@ def wire():
     frame = sys._getframe()
     while not hasattr(frame.f_locals.get("self"), "wire"):
         frame = frame.f_back
-    return frame.f_locals["self"].wire.socket
+    return frame.f_locals["self"].wire.transport.socket
 def frame(header, *buffers):
     text = (header if isinstance(header, str) else json.dumps(header)).encode()
     lengths = [len(text), *map(len, buffers)]

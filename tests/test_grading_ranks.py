@@ -18,9 +18,9 @@ from grading.source.holes import Answer
 from grading.source.labs import parse
 from grading.worker.client import ForkServer
 from grading.worker.errors import WorkerEnded, student_error
+from grading.worker.packing import Packer
 from grading.worker.remote import Remote
 from grading.worker.session import Session
-from grading.worker.wire import Table
 from tests import test_ranks
 from tests.in_one_process import score_together
 from tests.test_ranks_errors import DEADLOCKS, cell
@@ -238,8 +238,8 @@ GROUPS = {0: [0, 1], 1: [0]}
 
 @pytest.mark.parametrize("operation", [SEND, RECEIVE, REDUCE, SCATTER, EXCHANGE])
 def test_an_operation_crosses_as_data(operation):
-    table = Table()
-    data = Table().unpack(*table.pack(operations.as_data(operation)))
+    packer = Packer()
+    data = Packer().unpack(*packer.pack(operations.as_data(operation)))
     again = operations.from_data(data, 1, GROUPS)
     assert type(again) is type(operation) and str(again) == str(operation)
 

@@ -8,8 +8,11 @@ import pytest
 from grading import score
 from grading.source.holes import Answer
 from grading.source.labs import parse
-from grading.worker import replay
 from grading.worker.client import ForkServer
+from grading.worker.limits import MAX_TAPE_BYTES
+from grading.worker.repeatable import repeatable
+from grading.worker.replay import Recording, Tapes
+from grading.worker.transport import Frame, SocketTransport
 
 SOURCE = """\
 # %% tags=["setup"]
@@ -60,13 +63,16 @@ def fork_server():
 
 
 @pytest.fixture
-def executed(monkeypatch):
+def executed(monkeypatch, fork_server):
     """The sources of the checks that were executed and not replayed, with fresh tapes."""
-    monkeypatch.setattr(score, "TAPES", replay.Tapes())
-    sources, plain = [], score._execute
-    monkeypatch.setattr(
-        score, "_execute", lambda check, *more: sources.append(check.source) or plain(check, *more)
-    )
+    monkeypatch.setattr(fork_server, "tapes", Tapes())
+    sources, execute = [], score.CheckRun._execute
+
+    def noted(run, check):
+        sources.append(check.source)
+        return execute(run, check)
+
+    monkeypatch.setattr(score.CheckRun, "_execute", noted)
     return sources
 
 
@@ -173,28 +179,32 @@ def test_a_check_that_draws_from_elsewhere_is_run(fork_server, executed):
     ],
 )
 def test_checks_that_share_names_are_not_replayed(first, later, apart):
-    assert replay.repeatable([first, later]) == (
-        frozenset([first, later]) if apart else frozenset()
-    )
-    assert replay.repeatable([later, "unlike = 1"])
+    assert repeatable([first, later]) == (frozenset([first, later]) if apart else frozenset())
+    assert repeatable([later, "unlike = 1"])
 
 
 def test_tapes_have_an_end():
-    tapes = replay.Tapes()
-    tapes.keep("long", [(b"x" * replay.MAX_TAPE_BYTES, b"y")])
-    tapes.keep("short", [(b"x", b"y")])
-    assert tapes.get("long") is None and tapes.get("short") == [(b"x", b"y")]
+    tapes = Tapes()
+    long = [(Frame(b"x" * MAX_TAPE_BYTES, []), Frame(b"y", []))]
+    short = [(Frame(b"x", []), Frame(b"y", []))]
+    tapes.keep("long", long)
+    tapes.keep("short", short)
+    assert tapes.get("long") is None and tapes.get("short") is short
     tapes.spoil("short")
-    tapes.keep("short", [(b"x", b"y")])
+    tapes.keep("short", short)
     assert tapes.get("short") is None
 
 
 def test_what_goes_in_parts_is_noted_as_one():
     ours, theirs = socket.socketpair()
+    here, there = SocketTransport(ours), SocketTransport(theirs)
+    large = np.arange(100_000) % 251
     with ours, theirs:
-        recorder = replay.Recorder(ours)
-        recorder.sendall(b"header")
-        recorder.sendall(np.arange(3, dtype=np.uint8))  # as large buffers are sent
-        theirs.sendall(b"answer")
-        assert recorder.recv(6) == b"answer"
-        assert recorder.tape == [(b"header\0\1\2", b"answer")]
+        recording = Recording(here)
+        recording.send(Frame(b"request", [large.astype(np.uint8)]))  # a large buffer goes alone
+        there.receive()
+        there.send(Frame(b"answer", []))
+        came = recording.receive()
+    ((sent, kept),) = recording.tape
+    assert sent.header == b"request" and sent.buffers[0].tolist() == large.tolist()
+    assert kept.header == came.header == b"answer"

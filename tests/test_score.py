@@ -350,7 +350,7 @@ def test_a_check_that_chokes_is_ended_by_its_own_time(fork_server):
 
 
 def test_a_check_that_only_waits_is_not_ended_by_its_alarm():
-    with score._alarm(0.05):
+    with score.alarm(0.05):
         time.sleep(0.2)
 
 

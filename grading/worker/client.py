@@ -1,4 +1,6 @@
-"""The grader's side of the workers: the fork server that they come from, and the client that asks one of them."""
+"""The grader's side: the fork server that workers come from, and the client that asks a worker."""
+
+from __future__ import annotations
 
 import builtins
 import contextlib
@@ -8,78 +10,59 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 from common.paths import ROOT
 from grading.jail.choice import Jail
 from grading.worker.errors import StudentError, WorkerEnded
+from grading.worker.limits import MAX_TEXT
+from grading.worker.packing import Packed, Packer
 from grading.worker.process import WARM
-from grading.worker.wire import MAX_TEXT, Table, Wire, WireClosed, WireError, WireTimeout
+from grading.worker.replay import Tapes
+from grading.worker.transport import SocketTransport, WireClosed, WireError, WireTimeout
+from grading.worker.wire import Wire
 
 WARM_UP_S = 120
 ENDING_S = 10  # for the warm process to end by itself
+
+Request = Literal["execute", "call", "fetch", "count"]
+Serve = Callable[..., Any]  # answers what a worker asks: serve(what, *args)
 
 
 class ForkServer:
     """The warm process, which starts with the first worker, and the workers forked from it.
 
-    also: names of modules to import there besides what labs import, which are left out where it is bare.
-    jail: what both run in (grading.jail.choice).
+    also: names of modules to import there besides what labs import (WARM); if it is bare, only
+    these. jail: what both run in (grading.jail.choice).
     """
 
-    def __init__(self, *also, jail=None, bare=False) -> None:
-        self.modules, self.jail = (also if bare else (*WARM, *also)), jail or Jail()
-        self.process, self.control, self.lock = None, None, threading.Lock()
-        self.lost = 0  # how many warm processes came to harm
-        self.inside = contextlib.ExitStack()
+    control: socket.socket  # to the warm process, while there is one
 
-    def _start(self) -> None:
-        confinement = self.inside.enter_context(self.jail.confinement())
-        ours, theirs = socket.socketpair()
-        environment = (
-            self.jail.environment()
-            | ({"HOME": confinement.scratch} if confinement.scratch else {})
-            | {
-                "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-                "PYTHONSAFEPATH": "1",
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "OMP_NUM_THREADS": "1",  # the arrays are small, and on a busy machine threads mostly wait for each other
-            }
-        )
-        command = [
-            sys.executable,
-            "-m",
-            "grading.worker.process",
-            str(theirs.fileno()),
-            confinement.as_json(),
-            *self.modules,
-        ]
-        self.process = subprocess.Popen(
-            [*self.inside.enter_context(self.jail.group()), *self.jail.command(command)],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is the grader's to handle
-        )
-        theirs.close()
-        ours.settimeout(WARM_UP_S)
-        self.control = ours
+    def __init__(self, *also: str, jail: Jail | None = None, bare: bool = False) -> None:
+        self.modules = also if bare else (*WARM, *also)
+        self.jail = jail or Jail()
+        self.process: subprocess.Popen | None = None
+        self.lock = threading.Lock()
+        self.lost = 0  # how many warm processes died or hung
+        self.tapes = Tapes()  # of the checks that answers in these workers passed
+        self._inside = contextlib.ExitStack()
 
-    def fork(self):
+    def fork(self) -> WorkerClient:
         """A fresh worker that has executed nothing."""
         ours, theirs = socket.socketpair()
-        with self.lock, theirs, _undisturbed():
-            for _ in range(2):  # again where the warm process has come to harm
+        with self.lock, theirs, _alarm_postponed():
+            for _ in range(2):  # again if the warm process was lost
                 if self.process is None:
                     self._start()
                 pid = self._ask(b"fork", [theirs.fileno()])
                 if pid is not None:
-                    return Worker(self, pid, Wire(ours))
+                    return WorkerClient(self, pid, Wire(SocketTransport(ours)))
         raise RuntimeError("the grader's warm process ended; its reason stands above")
 
-    def end(self, pid, parent):
-        """Ends a worker of this warm process; returns its exit code, or minus the signal that ended it."""
-        with self.lock, _undisturbed():
+    def end(self, pid: int, parent: subprocess.Popen | None) -> int:
+        """Ends a worker; returns its exit code, or minus the signal that ended it."""
+        with self.lock, _alarm_postponed():
             code = self._ask(f"end {pid}".encode()) if parent is self.process else None
         return -signal.SIGKILL if code is None else code
 
@@ -93,10 +76,38 @@ class ForkServer:
                 self.process.kill()
                 self.process.wait()
             self.process = None
-        self.inside.close()
+        self._inside.close()
 
-    def _ask(self, request, descriptors=()):
-        """What the warm process answers; None where it is gone, or hangs and is ended."""
+    def _start(self) -> None:
+        confinement = self._inside.enter_context(self.jail.confinement())
+        ours, theirs = socket.socketpair()
+        module, descriptor = "grading.worker.process", str(theirs.fileno())
+        command = [sys.executable, "-m", module, descriptor, confinement.as_json(), *self.modules]
+        self.process = subprocess.Popen(
+            [*self._inside.enter_context(self.jail.group()), *self.jail.command(command)],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=self._environment(confinement.scratch),
+            start_new_session=True,  # Ctrl-C is the grader's to handle
+        )
+        theirs.close()
+        ours.settimeout(WARM_UP_S)
+        self.control = ours
+
+    def _environment(self, scratch: str | None) -> dict[str, str]:
+        return {
+            **self.jail.environment(),
+            **({"HOME": scratch} if scratch else {}),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONSAFEPATH": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            # The arrays are small, and on a busy machine threads mostly wait for each other.
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def _ask(self, request: bytes, descriptors: Sequence[int] = ()) -> int | None:
+        """What the warm process answers; None if it is gone, or hangs and is ended."""
         text = b""
         try:
             socket.send_fds(self.control, [request], descriptors)
@@ -115,10 +126,12 @@ class ForkServer:
 
 
 @contextlib.contextmanager
-def _undisturbed():
-    """Puts the alarm of a check off: half a word to the warm process would be taken for half of the next one.
+def _alarm_postponed() -> Iterator[None]:
+    """Lets a check's alarm ring only afterwards.
 
-    By its handler, which the main thread alone runs: a mask is one thread's, and the system gives a signal to any.
+    An interrupted request would leave a partial message that corrupts the next one. This exchanges
+    the handler, which only the main thread runs. A signal mask would not do: it belongs to one
+    thread, and the system may deliver the signal to any.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -133,82 +146,89 @@ def _undisturbed():
             signal.raise_signal(signal.SIGPROF)
 
 
-class Worker:
-    """A process that holds cells: execute them, call what they define."""
+class WorkerClient:
+    """The grader's end of a worker: a process that executes cells and calls what they define.
 
-    def __init__(self, fork_server, pid, wire) -> None:
-        self.fork_server, self.pid, self.wire = fork_server, pid, wire
+    pid: None when it has ended.
+    """
+
+    def __init__(self, fork_server: ForkServer, pid: int, wire: Wire) -> None:
+        self.fork_server = fork_server
+        self.pid: int | None = pid
+        self.wire = wire
         self.parent = fork_server.process
 
-    def request(self, kind, *request, deadline, serve=None):
-        """What the worker answers; it raises what the worker raised, as a builtin (see StudentError).
+    def request(
+        self, kind: Request, *request: Any, deadline: float | None, serve: Serve | None = None
+    ) -> Any:
+        """What the worker answers. What it raised there is raised here (see StudentError).
 
-        kind: "execute" (source, name), "call" (name, args, kwargs as pairs) or "fetch" (name).
-        serve: a function that answers what the worker asks in the middle of it, serve(what, *args).
+        kind: "execute" (source, name), "call" (name, args, kwargs as pairs), "fetch" (name) or
+        "count" (package, text, name, constants, args, options). serve: answers what the worker asks
+        in the middle of it.
         """
-        table = Table()
-        frame = table.pack(
-            request
-        )  # an argument that can't cross is the check's mistake, and raises here
+        packer = Packer()
+        packed = packer.pack(request)  # raises here if the check gives what can't cross
         try:
-            self.wire.send(kind, frame, deadline)
-            answer, frame = self.wire.receive(deadline)
-            while answer == "ask":
-                what, args = Table().unpack(*frame)
-                self.wire.send(*_served(serve, what, args), deadline)
-                answer, frame = self.wire.receive(deadline)
-            if answer not in ("value", "error", "refused"):
-                raise WireError(f"an answer of kind {answer!r}")
-            value = (table if answer != "refused" else Table()).unpack(*frame)
+            answer, packed = self._exchange(kind, packed, deadline, serve)
+            value = (packer if answer != "refused" else Packer()).unpack(*packed)
             error = _rebuilt(value) if answer != "value" else None
         except WireTimeout:
             self.end()
             raise WorkerEnded("timeout", "took too long and was stopped") from None
         except WireClosed:
-            raise WorkerEnded("died", f"ended its process ({_ending(self.end())})") from None
+            raise WorkerEnded("died", f"ended its process ({_in_words(self.end())})") from None
         except (ValueError, LookupError, TypeError) as problem:
             self.end()
             raise WorkerEnded("died", f"sent a malformed answer ({problem})") from None
-        except BaseException:  # the check was stopped: this answer would stand for the next one
+        except BaseException:  # the check was stopped: this answer would be taken for the next one
             self.end()
             raise
         if error:
             raise error
         return value
 
-    def end(self):
+    def end(self) -> int | None:
         """Ends the process; returns its exit code, or minus the signal that ended it."""
         if self.pid is None:
             return None
-        self.wire.close()
+        self.wire.transport.close()
         pid, self.pid = self.pid, None
         return self.fork_server.end(pid, self.parent)
 
+    def _exchange(
+        self, kind: str, packed: Packed, deadline: float | None, serve: Serve | None
+    ) -> tuple[str, Packed]:
+        """The kind and value of a request's answer; what the worker asks meanwhile is served."""
+        self.wire.send(kind, packed, deadline)
+        answer, packed = self.wire.receive(deadline)
+        while answer == "ask":
+            what, args = Packer().unpack(*packed)
+            self.wire.send(*_reply(serve, what, args), deadline)
+            answer, packed = self.wire.receive(deadline)
+        if answer not in ("value", "error", "refused"):
+            raise WireError(f"an answer of kind {answer!r}")
+        return answer, packed
 
-def _served(serve, what, args):
-    """The frame that answers a worker's question."""
+
+def _reply(serve: Serve | None, what: str, args: Sequence[Any]) -> tuple[str, Packed]:
+    """The kind and value that answer a worker's question."""
     try:
         if serve is None:
             raise ValueError(f"nothing answers {what!r} here")
-        return "value", Table().pack(serve(what, *args))
+        return "value", Packer().pack(serve(what, *args))
     except Exception as error:
-        return "error", Table().pack(
-            {
-                "type": type(error).__name__
-                if type(error).__module__ == "builtins"
-                else "ValueError",
-                "text": str(error),
-            }
-        )
+        kind = type(error)
+        name = kind.__name__ if kind.__module__ == "builtins" else "ValueError"
+        return "error", Packer().pack({"type": name, "text": str(error)})
 
 
-def _rebuilt(report: dict) -> Exception:
+def _rebuilt(report: Any) -> Exception:
     """The exception that a worker reported; WireError if the report is malformed."""
     error = StudentError(report["type"], report["text"], report["line"], report["code"])
     texts = (error.kind, error.text, error.code or "")
-    if not all(type(text) is str and len(text) <= MAX_TEXT for text in texts) or type(
-        error.line
-    ) not in (int, type(None)):
+    are_texts = all(type(text) is str and len(text) <= MAX_TEXT for text in texts)
+    if not are_texts or type(error.line) not in (int, type(None)):
         raise WireError("a malformed report of an exception")
     kind = getattr(builtins, error.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
@@ -223,8 +243,8 @@ def _rebuilt(report: dict) -> Exception:
     return raised
 
 
-def _ending(code):
-    """How a process ended, in words."""
+def _in_words(code: int | None) -> str:
+    """How a process ended."""
     if code is not None and code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         return {

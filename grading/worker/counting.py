@@ -1,66 +1,78 @@
-"""What runs apart from the student's Python: kernels, by their text alone, in a worker that executes no cell; and ranks.
+"""Counts what a student's work costs, where the student's Python can't change the counts.
 
-A check counts what a kernel costs with simt.count(kernel, ...) or tiles.count(kernel, ...), and runs a function on ranks with
-ranks.run(function, ...). In the grader these are Remotes, and it is done here, where nothing of the student's can reach the
-counts.
+A check counts a kernel with simt.count(kernel, ...) or tiles.count(kernel, ...), and runs a
+function on ranks with ranks.run(function, ...). In the grader these are Remotes, whose
+count_remotely comes here. A kernel is counted from its text alone, in a worker that executes no
+cell. For ranks the grader is the network (see grading.worker.ranks).
 """
+
+from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from grading.source import holes
+from grading.worker.session import Cells, Session
 
+Package = Literal["simt", "tiles", "ranks"]
+Constants = dict[str, int | float | bool | tuple[int | float | bool, ...]]
 DECORATORS = {"simt": "@cuda.jit", "tiles": "@triton.jit"}
 
 
-def run(session, machine, name, arguments, options):
-    """What a kernel of the student's costs, its report as data, or what a function of theirs gives on ranks.
+def run(
+    session: Session,
+    package: Package,
+    name: str,
+    arguments: Sequence[Any],
+    options: Mapping[str, Any],
+) -> Any:
+    """The report, as data, of a student's kernel (simt, tiles); the Result of a function (ranks).
 
-    session: of the student's cells. machine: "simt", "tiles" or "ranks". name: what a cell of theirs defines. arguments: of the
-    launch, or of the function; a kernel's arrays are changed as by a launch.
+    session: of the student's cells. name: what a cell of theirs defines. arguments: of the launch,
+    or of the function; a kernel's arrays are changed as by a launch.
     """
-    if machine == "ranks":
+    if package == "ranks":
         from grading.worker import ranks
 
         with session.waiting():
             return ranks.run(session, name, arguments, **options)
-    text, constants = kernel_text(tuple(session.cells), name, DECORATORS[machine])
-    request = machine, text, name, dict(constants), list(arguments), options
-    worker = session.apart()
+    text, constants = kernel_text(tuple(session.cells), name, DECORATORS[package])
+    worker = session.counting_worker()
     with session.waiting() as deadline:
-        return worker.request("apart", *request, deadline=deadline)
+        # A copy of the constants: an answer may change what the request holds.
+        request = package, text, name, dict(constants), list(arguments), dict(options)
+        return worker.request("count", *request, deadline=deadline)
 
 
 @functools.lru_cache(maxsize=100)  # a check launches its kernel many times
-def kernel_text(cells, name, decorator):
-    """(text, constants) that a kernel is made of: its own cell, and the kernels and constants of the others, which it may use.
+def kernel_text(cells: Cells, name: str, decorator: str) -> tuple[str, Constants]:
+    """(text, constants) of a kernel: its own cell, and the kernels and constants of other cells.
 
-    cells: ((name, text), ...), ours and the student's, in the lab's order. decorator: that kernels have.
+    cells: ours and the student's, in the lab's order. decorator: that kernels have.
     """
     own = next(text for _, text in reversed(cells) if text is not None and name in _functions(text))
-    others, constants = {}, {}
+    others: dict[str, str] = {}
+    constants: Constants = {}
     for _, text in cells:
         if text is not None and text is not own:
-            others |= {
-                function: source
-                for function, source in _functions(text).items()
-                if source.startswith(decorator)
-            }
+            functions = _functions(text).items()
+            others |= {key: source for key, source in functions if source.startswith(decorator)}
             constants |= _constants(text)
-    defined = {
+    stored = {
         node.id
         for node in ast.walk(ast.parse(own))
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
     for function in _functions(own):
         others.pop(function, None)
-    constants = {
-        key: value for key, value in constants.items() if key not in defined | others.keys()
-    }
+    hidden = stored | others.keys()
+    constants = {key: value for key, value in constants.items() if key not in hidden}
     return "\n\n".join([own, *others.values()]), constants
 
 
-def _functions(text):
+def _functions(text: str) -> dict[str, str]:
     """{name: source with its decorators} of the functions at the top level of a cell."""
     return {
         node.name: ast.unparse(node)
@@ -69,27 +81,25 @@ def _functions(text):
     }
 
 
-def _constants(text):
-    """{NAME: number or tuple of numbers} that a cell assigns as literals, tl.constexpr(literal) among them."""
-    found = {}
+def _constants(text: str) -> Constants:
+    """The numbers, and tuples of them, that a cell assigns as literals or tl.constexpr(literal)."""
+    constants: Constants = {}
     for node in holes.statements(text):
-        if (
-            isinstance(node, ast.Assign)
-            and len(node.targets) == 1
-            and isinstance(node.targets[0], ast.Name)
-        ):
-            wrapped = (
-                isinstance(node.value, ast.Call)
-                and ast.unparse(node.value.func) == "tl.constexpr"
-                and node.value.args
-            )
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target = node.targets[0]
+        if isinstance(target, ast.Name):
             try:
-                value = ast.literal_eval(node.value.args[0] if wrapped else node.value)
+                value = ast.literal_eval(_without_constexpr(node.value))
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 continue
-            if all(
-                type(item) in (int, float, bool)
-                for item in (value if isinstance(value, tuple) else (value,))
-            ):
-                found[node.targets[0].id] = value
-    return found
+            items = value if isinstance(value, tuple) else (value,)
+            if all(type(item) in (int, float, bool) for item in items):
+                constants[target.id] = value
+    return constants
+
+
+def _without_constexpr(node: ast.expr) -> ast.expr:
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.constexpr" and node.args:
+        return node.args[0]
+    return node

@@ -24,9 +24,9 @@ class WorkerEnded(BaseException):
 class StudentError(Exception):
     """What a student's code raised in a worker, as the worker reported it.
 
-    A check sees the builtin exception of that kind, as it would in a notebook (`except ValueError` works). This report
-    is that exception's `__cause__`, as `raise ValueError(text) from StudentError(...)` would set it, and `student_error`
-    gets it back.
+    A check sees the builtin exception of that kind, as it would in a notebook (`except ValueError`
+    works). This report is that exception's `__cause__`, as `raise ValueError(text) from
+    StudentError(...)` would set it, and `student_error` gets it back.
     """
 
     kind: str  # the name of its type

@@ -1,11 +1,16 @@
 """The process that holds the student's work, and the warm one that it is forked from.
 
-python -m grading.worker.process FD JAIL [MODULE ...]    the warm process: it goes to jail (a confinement, as JSON), imports modules,
-                                                 and on a control socket is told to fork workers and to end them
+python -m grading.worker.process FD JAIL [MODULE ...]
 
-A worker executes cells in one namespace and calls what they define, as it is told over its wire. It knows no check, no
-expected value and no solution. It is forked, not started, since importing torch takes over a second and a fork 10 ms.
+starts the warm process. It enters its jail (a confinement, as JSON) and imports modules. Then it
+forks workers and ends them, as the grader asks over the control socket FD. Workers are forked, not
+started: importing PyTorch takes over a second, and a fork takes 10 ms.
+
+A worker executes cells in one namespace and calls what they define, as its wire asks. It knows no
+check, no expected value and no solution.
 """
+
+from __future__ import annotations
 
 import builtins
 import contextlib
@@ -18,12 +23,18 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from common import device, sources
 from grading.jail import confinement, syscalls
-from grading.worker.wire import MAX_TEXT, Table, Wire, WireClosed
+from grading.jail.confinement import Confinement
+from grading.worker.limits import MAX_TEXT
+from grading.worker.packing import Packed, Packer
+from grading.worker.transport import SocketTransport, WireClosed
+from grading.worker.wire import Wire
 
-WARM = [
+WARM = [  # what labs import
     "numpy",
     "torch",
     "numba",
@@ -31,7 +42,7 @@ WARM = [
     "ipywidgets",
     "common.checks",
     "common.simt",
-]  # what labs import
+]
 
 
 def main() -> None:
@@ -39,7 +50,7 @@ def main() -> None:
     jail.enter()
     warm_up(sys.argv[3:])
     gc.freeze()  # a collection in a worker would copy every page that it looks at
-    workers = set()
+    workers: set[int] = set()
     try:
         serve(control, jail, workers)
     finally:
@@ -49,144 +60,163 @@ def main() -> None:
     os._exit(0)
 
 
-def serve(control, jail, workers) -> None:
-    """Forks and ends workers as the grader asks, and looks after them, until the grader is gone."""
-    seen_s = time.monotonic()
+def serve(control: socket.socket, jail: Confinement, workers: set[int]) -> None:
+    """Forks and ends workers as the grader asks, and watches them, until the grader is gone."""
+    watched_s = time.monotonic()
     while True:
         ready, _, _ = select.select([control], [], [], confinement.WATCH_S if workers else None)
-        if time.monotonic() > seen_s + confinement.WATCH_S:
+        if time.monotonic() > watched_s + confinement.WATCH_S:
             jail.watch(workers)
-            seen_s = time.monotonic()
+            watched_s = time.monotonic()
         if not ready:
             continue
         request, descriptors, _, _ = socket.recv_fds(control, 32, 1)
         if not request:
             return
         verb, *number = request.decode().split()
-        answer = (
-            fork(descriptors[0], control, jail, workers)
-            if verb == "fork"
-            else end(int(number[0]), jail, workers)
-        )
+        if verb == "fork":
+            answer = fork(descriptors[0], control, jail, workers)
+        else:
+            answer = end(int(number[0]), jail, workers)
         control.sendall(f"{answer}\n".encode())
 
 
-def warm_up(names) -> None:
-    """Imports these modules, without running any of it: a process with threads can't be forked."""
+def warm_up(names: Iterable[str]) -> None:
+    """Imports these modules and runs nothing of them: a process with threads can't be forked."""
     os.environ.setdefault("MPLBACKEND", "agg")
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = (
-        "1"  # to look for a GPU without starting CUDA, which no fork survives
-    )
-    device.prepare_triton()  # on a GPU it stays out: workers that count have it interpret, the others compile
+    # It looks for a GPU without starting CUDA, which does not survive a fork.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    # With a GPU, Triton is left out: workers that count interpret kernels, others compile them.
+    device.prepare_triton()
     for name in names:
-        with contextlib.suppress(
-            ModuleNotFoundError
-        ):  # a lab's `from a import b` may name what is no module
+        # A lab's `from a import b` may name what is not a module.
+        with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
 
 
-def fork(descriptor, control, jail, workers):
+def fork(descriptor: int, control: socket.socket, jail: Confinement, workers: set[int]) -> int:
     """A new worker that serves the socket of this descriptor; returns its process id."""
     parent, pid = os.getpid(), jail.fork()
-    if pid:
-        os.close(descriptor)
-        workers.add(pid)
-        return pid
+    if not pid:
+        _become_worker(descriptor, control, jail, parent)
+    os.close(descriptor)
+    workers.add(pid)
+    return pid
+
+
+def _become_worker(descriptor: int, control: socket.socket, jail: Confinement, parent: int) -> None:
+    """It never returns."""
     try:
         if sys.platform == "linux":
             syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() not in (parent, 0):  # 0: it has processes of its own
+        if os.getppid() not in (parent, 0):  # 0: in a process namespace of its own
             os._exit(0)
         control.close()
         jail.shut_in()
-        Worker(Wire(socket.socket(fileno=descriptor))).serve()
+        WorkerServer(Wire(SocketTransport(socket.socket(fileno=descriptor)))).serve()
     finally:
         os._exit(0)
 
 
-def end(pid, jail, workers):
-    """Kills a worker and all that it started; returns how it had ended: an exit code, or minus a signal."""
+def end(pid: int, jail: Confinement, workers: set[int]) -> int:
+    """Kills a worker and all that it started; returns its exit code, or minus the signal that ended
+    it.
+    """
     workers.discard(pid)
     return jail.end(pid, workers)
 
 
-class Worker:
-    """One namespace, and the requests that come in for it."""
+class WorkerServer:
+    """A worker's end of its wire: one namespace, and the requests that it answers."""
 
-    def __init__(self, wire) -> None:
+    def __init__(self, wire: Wire) -> None:
         self.wire = wire
-        self.namespace = {"__name__": "__main__", "__ask__": self.ask}
+        self.namespace: dict[str, Any] = {"__name__": "__main__", "__ask__": self.ask}
+        self.answers = {
+            "execute": self.execute,
+            "call": self.call,
+            "fetch": self.fetch,
+            "count": self.count,
+        }
 
     def serve(self) -> None:
         """Answers until the grader closes the wire."""
         while True:
             try:
-                kind, frame = self.wire.receive()
+                kind, packed = self.wire.receive()
             except WireClosed:
                 return
-            table = Table()
-            request = table.unpack(*frame)
+            packer = Packer()
+            request = packer.unpack(*packed)
             try:
-                if kind not in ("execute", "call", "fetch", "apart"):
+                if kind not in self.answers:
                     raise ValueError(f"no request {kind!r}")
-                reply = "value", table.pack(getattr(self, kind)(*request))
-            except BaseException as error:  # whatever it is, SystemExit too, it is the student's
-                reply = failure(error, table)
+                reply = "value", packer.pack(self.answers[kind](*request))
+            except BaseException as error:  # the student's, whatever it is: SystemExit, too
+                reply = failure(error, packer)
             try:
                 self.wire.send(*reply)
             except (
                 ValueError
-            ) as problem:  # too large, or a number of too many digits: nothing has been sent
+            ) as problem:  # too large, or an int of too many digits: nothing was sent
                 self.wire.send(*failure(problem))
 
-    def execute(self, source, name) -> None:
-        """Executes a cell. name stands in tracebacks; its text is there for Triton and inspect."""
+    def execute(self, source: str, name: str) -> None:
+        """Executes a cell. Its name is shown in tracebacks; Triton and inspect find its text."""
         filename = f"<{name}>"
         sources.remember(filename, source)
-        exec(compile(source, filename, "exec"), self.namespace)  # noqa: S102
+        exec(compile(source, filename, "exec"), self.namespace)  # noqa: S102  (what it is for)
 
-    def call(self, name, args, kwargs):
+    def call(self, name: str, args: Sequence[Any], kwargs: Sequence[tuple[str, Any]]) -> Any:
         """Calls what a cell defined."""
         return self.namespace[name](*args, **dict(kwargs))
 
-    def fetch(self, name):
+    def fetch(self, name: str) -> Any:
         """What a cell assigned."""
         return self.namespace[name]
 
-    def apart(self, machine, text, name, constants, args, options):
-        """The report, as data, of a kernel in common.simt or common.tiles; nothing of its text is run as Python."""
+    def count(
+        self,
+        package: str,
+        text: str,
+        name: str,
+        constants: dict[str, Any],
+        args: Sequence[Any],
+        options: dict[str, Any],
+    ) -> dict[str, Any]:
+        """The report, as data, of a kernel; nothing of its text is run as Python."""
         os.environ["TRITON_INTERPRET"] = "1"
-        simulator = importlib.import_module(f"common.{machine}")
-        return simulator.count(
-            simulator.compile_source(text, name, constants), *args, **options
-        ).as_dict()
+        simulator = importlib.import_module(f"common.{package}")
+        kernel = simulator.compile_source(text, name, constants)
+        return simulator.count(kernel, *args, **options).as_dict()
 
-    def ask(self, what, *args):
-        """Asks the grader something in the middle of a call (a rank's messages go this way) and returns its answer."""
-        self.wire.send("ask", Table().pack((what, args)))
-        kind, frame = self.wire.receive()
-        answer = Table().unpack(*frame)
+    def ask(self, what: str, *args: Any) -> Any:
+        """The grader's answer to a question in the middle of a call, such as a rank's message."""
+        self.wire.send("ask", Packer().pack((what, args)))
+        kind, packed = self.wire.receive()
+        answer = Packer().unpack(*packed)
         if kind == "error":
             raise getattr(builtins, answer["type"])(answer["text"])
         return answer
 
 
-def failure(error, table=None):
-    """The kind and frame that tell of an exception.
+def failure(error: BaseException, packer: Packer | None = None) -> tuple[str, Packed]:
+    """The kind and value that report an exception.
 
-    table: the call's, so that what changed in place is written back, unless it is what can't cross.
+    packer: the call's, so that what changed in place is written back, unless that is what can't
+    cross.
     """
-    told = description(error)
-    if table:
+    report = description(error)
+    if packer:
         try:
-            return "error", table.pack(told)
+            return "error", packer.pack(report)
         except (TypeError, ValueError):
             pass
-    return "refused", Table().pack(told)
+    return "refused", Packer().pack(report)
 
 
-def description(error):
-    """An exception as data: its nearest builtin, its text, and the line of the student's cell that it came from."""
+def description(error: BaseException) -> dict[str, str | int | None]:
+    """An exception as data: its nearest builtin, its text, and the line of the student's cell."""
     kind = next(base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins")
     try:
         text = str(error)[:MAX_TEXT].encode(errors="replace").decode()

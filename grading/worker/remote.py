@@ -1,19 +1,26 @@
 """The names that a check sees: what a student's cells define, called in the worker."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from common.checks import show
 from grading.source import holes
+from grading.source.labs import Cell
 from grading.worker import counting
 from grading.worker.errors import WorkerEnded, set_tried
+from grading.worker.session import Session
 
 
 class Remote:
     """A student's function, as a check sees it: it is called in the worker."""
 
-    def __init__(self, session, name, source) -> None:
-        self.__name__, self.source = name, source
+    def __init__(self, session: Session, name: str, source: str | None) -> None:
+        self.__name__ = name
+        self.source = source
         self._session = session
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return self._session.call(self.__name__, args, kwargs)
         except (Exception, WorkerEnded) as error:
@@ -21,7 +28,7 @@ class Remote:
             set_tried(error, f"{self.__name__}({', '.join(shown)})")
             raise
 
-    def count_remotely(self, package, /, *args, **options):
+    def count_remotely(self, package: counting.Package, /, *args: Any, **options: Any) -> Any:
         """What simt, tiles or ranks gives for it (see common.remote)."""
         try:
             return counting.run(self._session, package, self.__name__, args, options)
@@ -33,15 +40,17 @@ class Remote:
         return f"<{self.__name__}, in the worker>"
 
 
-def names_in(session, name, cell):
-    """{name: Remote or value} of what a hole or driver of ours defines; values are fetched now, missing ones left out."""
+def names_in(session: Session, name: str, cell: Cell) -> dict[str, Any]:
+    """{name: Remote or value} of what a hole or driver of ours defines. Values are fetched now.
+
+    A value that can't be fetched is left out: the check that reads it raises a NameError.
+    """
     functions = holes.callable_names(cell.source)
-    found = {
-        function: Remote(session, function, dict(session.cells)[name]) for function in functions
-    }
+    source = dict(session.cells)[name]
+    names: dict[str, Any] = {function: Remote(session, function, source) for function in functions}
     for value in set(cell.names) - set(functions):
         try:
-            found[value] = session.fetch(value)
-        except (Exception, WorkerEnded):
-            pass  # the check that reads it meets a NameError, and the score knows why
-    return found
+            names[value] = session.fetch(value)
+        except (Exception, WorkerEnded):  # noqa: S112
+            continue
+    return names

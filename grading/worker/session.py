@@ -1,53 +1,72 @@
 """A student's cells in workers: executed in order, called by name, replaced where they end."""
 
+from __future__ import annotations
+
 import contextlib
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from grading.worker.client import ForkServer, Request, Serve, WorkerClient
 from grading.worker.errors import WorkerEnded
 
 CELL_S = 30.0
 
+Cells = Sequence[tuple[str, str | None]]
+
 
 class Session:
-    """A student's cells in workers, one after another: a worker that ends is replaced at the next call.
+    """A student's cells in workers: one that ends is replaced at the next call.
 
-    cells: our setup and drivers and the student's holes, in the lab's order, as (name, text); a text of None is left out.
+    cells: our setup and drivers and the student's holes, in the lab's order, as (name, text); a
+    text of None is left out.
     """
 
-    def __init__(self, fork_server, cells) -> None:
-        self.fork_server, self.cells = fork_server, cells
-        self.problems = {}  # name of the cell: the exception it raised, or the WorkerEnded it caused
-        self.worker = None
-        self.kernels = None  # a worker for kernels' texts, which executes no cell
-        self.ranks = []  # sessions of the same cells, one a rank
-        self.deadline = None  # of the check that runs now
-        self.answered = None  # when its last call was, or when it began
+    def __init__(self, fork_server: ForkServer, cells: Cells) -> None:
+        self.fork_server = fork_server
+        self.cells = cells
+        self.problems: dict[
+            str, Exception | WorkerEnded
+        ] = {}  # by the cell that raised or caused it
+        self.worker: WorkerClient | None = None
+        self.ranks: list[Session] = []  # of the same cells, one per rank
+        self.deadline: float | None = None  # of the check that runs now
+        self.answered = 0.0  # when its last call was answered, or when it began
+        self._counting_worker: WorkerClient | None = None
 
-    def call(self, name, args=(), kwargs=None, serve=None):
+    def call(
+        self,
+        name: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        serve: Serve | None = None,
+    ) -> Any:
         """Calls a function of the student's, or a driver."""
         return self._request("call", name, tuple(args), tuple((kwargs or {}).items()), serve=serve)
 
-    def fetch(self, name):
+    def fetch(self, name: str) -> Any:
         """The value that a cell assigned."""
         return self._request("fetch", name)
 
-    def execute(self, source, name) -> None:
+    def execute(self, source: str, name: str) -> None:
         """Executes one more cell."""
         self._request("execute", source, name)
 
-    def ready_problem(self, name):
+    def ready_problem(self, name: str) -> Exception | WorkerEnded | None:
         """What the cell of this name raised when it was executed; None if it is there."""
-        self._start_if_needed()
+        self.running_worker()
         return self.problems.get(name)
 
-    def allow(self, seconds) -> None:
+    def allow(self, seconds: float) -> None:
         """Sets how long the calls from now on may take together."""
         self.answered = time.monotonic()
         self.deadline = self.answered + seconds
 
     @contextlib.contextmanager
-    def waiting(self):
-        """Gives the time by which what is asked now must be answered: what passed since the last answer was the check's own."""
+    def waiting(self) -> Iterator[float | None]:
+        """Gives the deadline of what is asked now. The time since the last answer was the check's
+        own.
+        """
         if self.deadline is not None:
             self.deadline += time.monotonic() - self.answered
         try:
@@ -55,45 +74,49 @@ class Session:
         finally:
             self.answered = time.monotonic()
 
-    def apart(self):
-        """The worker that runs kernels apart from the student's Python."""
-        if self.kernels is None or self.kernels.pid is None:
-            self.kernels = self.fork_server.fork()
-        return self.kernels
+    def running_worker(self) -> WorkerClient:
+        """The worker that has executed the cells: a fresh one if the last one ended."""
+        worker = self.worker
+        if worker is not None and worker.pid is not None and worker.wire.transport.has_unread():
+            worker.end()  # what it sent unasked would be taken for its next answer
+        if worker is None or worker.pid is None:
+            return self._start()
+        return worker
+
+    def counting_worker(self) -> WorkerClient:
+        """The worker that counts what kernels cost. It executes no cell."""
+        if self._counting_worker is None or self._counting_worker.pid is None:
+            self._counting_worker = self.fork_server.fork()
+        return self._counting_worker
+
+    def asked_only(self, worker: WorkerClient) -> bool:
+        """Whether this is the worker that runs, and no other one was started to count."""
+        return self.worker is worker and self._counting_worker is None and not self.ranks
 
     def close(self) -> None:
-        for worker in (self.worker, self.kernels):
+        for worker in (self.worker, self._counting_worker):
             if worker:
                 worker.end()
         for session in self.ranks:
             session.close()
 
-    def _request(self, *request, serve=None):
-        self._start_if_needed()
+    def _request(self, kind: Request, *request: Any, serve: Serve | None = None) -> Any:
+        worker = self.running_worker()
         with self.waiting() as deadline:
-            return self.worker.request(*request, deadline=deadline, serve=serve)
+            return worker.request(kind, *request, deadline=deadline, serve=serve)
 
-    def _start_if_needed(self) -> None:
-        if (
-            self.worker is not None
-            and self.worker.pid is not None
-            and self.worker.wire.has_unread()
-        ):
-            self.worker.end()  # what it says unasked would stand for its next answer
-        if self.worker is None or self.worker.pid is None:
-            self._start()
-
-    def _start(self):
-        """A fresh worker with all cells executed; a cell that ends its worker is left out of the next one."""
-        self.worker = self.fork_server.fork()
+    def _start(self) -> WorkerClient:
+        """A fresh worker with all cells executed, except those that ended a worker before it."""
+        self.worker = worker = self.fork_server.fork()
         for name, text in self.cells:
             ended = isinstance(self.problems.get(name), WorkerEnded)
             if text is None or ended:
                 continue
             try:
-                self.worker.request("execute", text, name, deadline=time.monotonic() + CELL_S)
+                worker.request("execute", text, name, deadline=time.monotonic() + CELL_S)
             except WorkerEnded as problem:
                 self.problems[name] = problem
                 return self._start()
             except Exception as problem:
                 self.problems[name] = problem
+        return worker

@@ -1,0 +1,70 @@
+"""Says in a sentence why a check did not pass: what was tried, what came, what was wanted."""
+
+from __future__ import annotations
+
+import traceback
+
+from grading.jail.confinement import MEMORY_BYTES
+from grading.source.labs import Exercise, Lab
+from grading.worker.errors import StudentError, WorkerEnded, student_error, tried_by
+
+
+class CheckTimeout(BaseException):
+    """A check computed in the grader itself for too long."""
+
+
+def explain(
+    problem: BaseException, lab: Lab, exercise: Exercise, tried: str, limit_s: float
+) -> tuple[str, str]:
+    """(status, message) for what a check raised.
+
+    tried: what was tried, unless the problem says which call it came from.
+    """
+    tried = tried_by(problem) or tried
+    if isinstance(problem, WorkerEnded):
+        limit = f" (the limit is {limit_s:g} s)" if problem.status == "timeout" else ""
+        return problem.status, f"{tried} {problem}{limit}."
+    if isinstance(problem, CheckTimeout):
+        return "timeout", f"{exercise.name}: {problem}."
+    if isinstance(problem, NotImplementedError):
+        return _missing(problem, lab, exercise, tried)
+    if report := student_error(problem):
+        return "failed" if report.tried else "error", _raised(problem, report, tried)
+    if isinstance(problem, AssertionError):
+        wrong = f"{exercise.name}: this does not hold: `{_line(problem)}`."
+        return "failed", str(problem) or wrong
+    came = f"{type(problem).__name__}: {problem} (at `{_line(problem)}`)"
+    return "failed", f"{exercise.name}: the check can't use what came: {came}."
+
+
+def _missing(
+    problem: NotImplementedError, lab: Lab, exercise: Exercise, tried: str
+) -> tuple[str, str]:
+    """For a hole that still has its stub: this exercise's, or one that it needs."""
+    named = (other for other in lab.exercises if f"Exercise {other.number}:" in str(problem))
+    needed = next(named, exercise)
+    if needed != exercise:
+        needs = f"`{needed.name}` (exercise {needed.number}), which is not there yet"
+        return "failed", f"{tried} needs {needs}."
+    return "not attempted", f"{tried} is not there yet: {problem}."
+
+
+def _raised(problem: BaseException, report: StudentError, tried: str) -> str:
+    """For what the student's code raised."""
+    if report.text.startswith(f"{tried}, line "):  # a simulator's own sentence
+        return report.text
+    text = f": {report.text}" if report.text else ""
+    line = f" (line {report.line}: `{report.code}`)" if report.line else ""
+    hint = ""
+    if isinstance(problem, NameError):
+        hint = " What should count stands in the hole's cell."
+    elif isinstance(problem, MemoryError):
+        hint = f" {MEMORY_BYTES >> 30} GB are allowed."
+    return f"{tried} raised {report.kind}{text}{line}.{hint}"
+
+
+def _line(problem: BaseException) -> str:
+    """The line of the check that a problem came from."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    lines = [frame.line for frame in frames if frame.filename == "<check>" and frame.line]
+    return lines[-1] if lines else "?"

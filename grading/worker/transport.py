@@ -1,0 +1,143 @@
+"""Frames between the grader and a worker: a header and buffers of raw bytes, over a socket."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from grading.worker.limits import (
+    MAX_FRAME_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_STORAGES,
+    READ_AHEAD_BYTES,
+)
+
+
+class WireError(ValueError):
+    """What came over the wire is malformed, or too large."""
+
+
+class WireClosed(Exception):
+    """The other side is gone."""
+
+
+class WireTimeout(Exception):
+    """The other side did not read or write in time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One message. buffers: arrays of uint8."""
+
+    header: bytes
+    buffers: Sequence[np.ndarray]
+
+    @property
+    def lengths(self) -> list[int]:
+        return [len(self.header), *map(len, self.buffers)]
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes on the socket."""
+        lengths = self.lengths
+        return 4 + 8 * len(lengths) + sum(lengths)
+
+
+class Transport(Protocol):
+    """Exchanges frames with the other process. Deadlines are times of time.monotonic()."""
+
+    def send(self, frame: Frame, deadline: float | None = None) -> None: ...
+
+    def receive(self, deadline: float | None = None) -> Frame: ...
+
+    def has_unread(self) -> bool:
+        """Whether something came that nothing has asked for."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SocketTransport:
+    """A transport over a connected stream socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self._unread = b""
+
+    def send(self, frame: Frame, deadline: float | None = None) -> None:
+        lengths = frame.lengths
+        total = sum(lengths)
+        if lengths[0] > MAX_HEADER_BYTES or total > MAX_FRAME_BYTES or len(lengths) > MAX_STORAGES:
+            raise WireError(
+                f"{total:,} bytes are too many to send (the limit is {MAX_FRAME_BYTES:,})"
+            )
+        start = struct.pack(f"<I{len(lengths)}Q", len(lengths), *lengths) + frame.header
+        if total < READ_AHEAD_BYTES:
+            parts = [start + b"".join(buffer.tobytes() for buffer in frame.buffers)]
+        else:
+            parts = [start, *frame.buffers]
+        for part in parts:
+            self._on_time(deadline, self.socket.sendall, part)
+
+    def receive(self, deadline: float | None = None) -> Frame:
+        count, first = struct.unpack("<IQ", self._bytes(12, deadline))
+        if not 1 <= count <= MAX_STORAGES:
+            raise WireError(f"a frame of {count} parts")
+        others = self._bytes(8 * (count - 1), deadline) if count > 1 else b""
+        lengths = (first, *struct.unpack(f"<{count - 1}Q", others))
+        if first > MAX_HEADER_BYTES or sum(lengths) > MAX_FRAME_BYTES:
+            raise WireError(f"a frame of {sum(lengths):,} bytes (the limit is {MAX_FRAME_BYTES:,})")
+        header = self._bytes(first, deadline)
+        return Frame(header, [self._array(length, deadline) for length in lengths[1:]])
+
+    def has_unread(self) -> bool:
+        if self._unread or not select.select([self.socket], [], [], 0)[0]:
+            return bool(self._unread)
+        try:
+            return bool(self.socket.recv(1, socket.MSG_PEEK))  # nothing: the other side is gone
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def _bytes(self, count: int, deadline: float | None) -> bytes:
+        """The next bytes; what else has come by then is kept for the next call."""
+        if not self._unread and count < READ_AHEAD_BYTES:
+            self._unread = self._on_time(deadline, self.socket.recv, READ_AHEAD_BYTES)
+        if len(self._unread) < count:
+            return self._array(count, deadline).tobytes()
+        taken, self._unread = self._unread[:count], self._unread[count:]
+        return taken
+
+    def _array(self, count: int, deadline: float | None) -> np.ndarray:
+        """The next bytes, in writable memory of their own."""
+        buffer = np.empty(count, np.uint8)
+        view, done = buffer.data, min(count, len(self._unread))
+        view[:done], self._unread = self._unread[:done], self._unread[done:]
+        while done < count:
+            done += self._on_time(deadline, self.socket.recv_into, view[done:])
+        return buffer
+
+    def _on_time(self, deadline: float | None, action: Callable[[Any], Any], argument: Any) -> Any:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise WireTimeout
+        if left != self.socket.gettimeout():  # setting it costs a system call
+            self.socket.settimeout(left)
+        try:
+            done = action(argument)
+        except TimeoutError:
+            raise WireTimeout from None
+        except OSError:
+            raise WireClosed from None
+        if not done and done is not None:  # an end: sendall returns None
+            raise WireClosed
+        return done

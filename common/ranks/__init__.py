@@ -5,82 +5,104 @@
     def shift(dist, x):                             # dist: torch.distributed's own names
         p, me = dist.get_world_size(), dist.get_rank()
         got = torch.empty_like(x)
-        works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, (me + 1) % p), dist.P2POp(dist.irecv, got, (me - 1) % p)])
+        works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, (me + 1) % p),
+                                        dist.P2POp(dist.irecv, got, (me - 1) % p)])
         for work in works:
             work.wait()
         return got
 
-    result = ranks.run(shift, ranks.each([torch.full((3,), float(r)) for r in range(4)]), world_size=4)
+    xs = ranks.each([torch.full((3,), float(r)) for r in range(4)])
+    result = ranks.run(shift, xs, world_size=4)
     result.returns        # what each rank returned, by rank
     result.trace          # what happened
     result.time_s         # virtual seconds here; measured with machine="gloo" or "nccl"
 
-**Arguments.** `run(function, *args, world_size=4, ...)` calls function(dist, *args) on every rank; `ranks.each([...])` is an
-argument that differs by rank. Every rank has its own copy of the arguments and of what the function uses from the notebook
-(cloudpickle), as processes have: nothing is shared, and what a rank changes is not changed here. Return what you want back.
+**Arguments.** `run(function, *args, world_size=4, ...)` calls function(dist, *args) on every rank.
+`ranks.each([...])` is an argument that differs by rank. Every rank has its own copy of the
+arguments and of what the function uses from the notebook (cloudpickle), as processes have. Nothing
+is shared, and what a rank changes is not changed here. Return what you want back.
 
-**dist** has get_rank, get_world_size, send, recv, isend, irecv, batch_isend_irecv with P2POp, barrier, broadcast, reduce,
-all_reduce, all_gather, all_gather_into_tensor, gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all,
-all_to_all_single, new_group with group=, ReduceOp; async_op=True returns a handle with wait() and is_completed().
-all_gather_single and reduce_scatter_single, PyTorch 2.13's names for two of them, work with any PyTorch.
-only=["send", "recv"] gives a dist that has nothing else but get_rank, get_world_size, P2POp, ReduceOp.
+**dist** has get_rank, get_world_size, send, recv, isend, irecv, batch_isend_irecv with P2POp,
+barrier, broadcast, reduce, all_reduce, all_gather, all_gather_into_tensor, gather, scatter,
+reduce_scatter, reduce_scatter_tensor, all_to_all, all_to_all_single, new_group with group=, and
+ReduceOp. async_op=True returns a handle with wait() and is_completed(). all_gather_single and
+reduce_scatter_single, PyTorch 2.13's names for two of them, work with any PyTorch.
+only=["send", "recv"] gives a dist that has only these, get_rank, get_world_size, P2POp, ReduceOp.
 
-**Machines.** "gloo" starts a process a rank (a first time in seconds, then in 0.2 s); ranks.compute sleeps. "nccl" does so with
-a GPU for each: arguments are moved there, new tensors are made there, results come back; messages that cross must go through
-batch_isend_irecv. Both give the same trace, measured: a message lasts from when both sides had posted it until its receiver
-had waited for it; those of a collective are the simulated machine's, and last as long as it does. noted=False leaves out the
-trace and hands over torch.distributed itself: for the stopwatch. Under torchrun, run uses the processes there are.
+**Machines.** "gloo" starts one process per rank (the first time in seconds, then in 0.2 s), where
+ranks.compute sleeps. "nccl" does the same with one GPU per rank: arguments are moved there, new
+tensors are made there, results come back. Messages that cross must go through batch_isend_irecv.
+Both give the same trace, measured: a message lasts from when both sides had posted it until its
+receiver had waited for it. The messages of a collective are the simulated machine's, and last as
+long as the collective. noted=False leaves out the trace and passes torch.distributed itself, so
+that a stopwatch measures nothing else. Under torchrun, run uses the processes that there are.
 
-**Time** (simulated) is virtual: a message takes alpha_s + beta_s_per_byte × bytes, each a number or a matrix [src][dst];
-`**ranks.nodes(8, 4)` gives matrices for nodes with fast links inside. One port, full duplex: a rank sends one message and
-receives one at a time, others queue. A message begins when both its send and its receive are posted; send returns when it
-has arrived. What is begun by isend, irecv or async_op=True goes on while the rank computes. Collectives are made of such
-messages (rings and trees: the table in `collectives`). Computing takes no time unless it is told:
-- flops_per_s=1e12: each matmul, convolution and attention takes its FLOPs over this, backward too (only these count);
+**Time** (simulated) is virtual: a message takes alpha_s + beta_s_per_byte × bytes, each a number or
+a matrix [src][dst]. `**ranks.nodes(8, 4)` gives matrices for nodes with fast links inside. Ports
+are full duplex: a rank sends one message and receives one at a time, and others queue. A message
+begins when both its send and its receive are posted; send returns when it has arrived. What isend,
+irecv or async_op=True begins goes on while the rank computes. Collectives are made of such messages
+(rings and trees: the table in `collectives`). Computing takes no time, except:
+- flops_per_s=1e12: each matmul, convolution and attention takes its FLOPs over this, backward too
+  (only these count);
 - `ranks.compute(1e-3, "F0")` in the function takes 1 ms (on real machines it sleeps).
 `with ranks.span("backward"):` names what happens within, and compute there takes that name.
 
-**The same in any order.** seed=7 draws an order in which ranks run, in place of the lowest first; returns, times and trace
-do not depend on it (only what they print does; it is shown as "[rank 2] ...", on all machines). Each rank
-begins with torch.manual_seed(0), so ranks draw the same numbers unless they seed by rank. The generators of Python and NumPy
-that have no name are not a rank's own: make one, np.random.default_rng(rank).
+**The order does not matter.** seed=7 draws the order in which ranks run; without a seed the lowest
+runs first. Returns, times and trace do not depend on it; only what ranks print does (shown as
+"[rank 2] ...", on all machines). Each rank begins with torch.manual_seed(0), so ranks draw the same
+numbers unless they seed by rank. Ranks share Python's and NumPy's global generators: make one per
+rank, np.random.default_rng(rank).
 
-**What goes wrong is told at once.** A rank's exception is raised here. DeadlockError: who waits for whom, in which line; also a
-collective that some ranks never call. MismatchError: another size, dtype, shape, op, root, or another collective.
-UnfinishedError: a message that nobody receives, a handle that nobody waits for. RaceError: a tensor changed between isend and
-wait(). RankFailedError: not over after timeout_s (60), or a process that ended.
+**What goes wrong is reported at once.** A rank's exception is raised here. DeadlockError: who waits
+for whom, in which line; also a collective that some ranks never call. MismatchError: another size,
+dtype, shape, op, root, or another collective. UnfinishedError: a message that nobody receives, a
+handle that nobody waits for. RaceError: a tensor changed between isend and wait().
+RankFailedError: not over after timeout_s (60), or a process that ended.
 
-**Autograd** works as ever: hooks (`register_post_accumulate_grad_hook`, autograd.Function) may call dist, in backward too.
+**Autograd** works as usual: hooks (`register_post_accumulate_grad_hook`, autograd.Function) may
+call dist, in backward too.
 
-**The trace** is plain data (as_dict, from_dict). Lists by rank unless said otherwise:
-- trace.messages: Message(src, dst, bytes, start_s, end_s, what, tag, line, depth, group); trace.bytes (of all),
-  trace.bytes_sent, trace.bytes_received; trace.rounds: messages in the longest chain, a rank's successive ones included;
-- trace.collectives: Collective(name, rank, group, number, bytes, start_s, end_s, line), one for each rank's call;
+**The trace** is plain data (as_dict, from_dict). Lists are by rank unless noted otherwise:
+- trace.messages: Message(src, dst, bytes, start_s, end_s, what, tag, line, depth, group);
+  trace.bytes (of all), trace.bytes_sent, trace.bytes_received; trace.rounds: messages in the
+  longest chain, in which one rank's successive messages follow each other too;
+- trace.collectives: Collective(name, rank, group, number, bytes, start_s, end_s, line), one for
+  each rank's call;
 - trace.compute, trace.spans: Span(rank, name, start_s, end_s); trace.spans_named("F*", rank=0),
-  trace.compute_named("F*"); trace.compute_s; trace.idle_share; trace.bubble: the share of all ranks' time without compute;
-- trace.bytes_during_compute("backward"): bytes sent while the rank computed what has this name (any name without one);
-- trace.live_bytes[rank]: [(time_s, bytes)] of live tensors at each change (of those at one time, the most and the last):
-  arguments, all results of PyTorch's operations, what autograd saves; a storage counts once, until it is freed.
-  trace.peak_live_bytes (0 where they were not followed), trace.live_bytes_at(rank, time_s).
-  Not counted: copies that messages make, sparse tensors; gradients that are views count as their storage. live_bytes=False
-  to leave it out;
-- trace.draw(predicted=another_trace, title=..., until_s=..., ax=...): the timeline, a row a rank.
+  trace.compute_named("F*"); trace.compute_s; trace.idle_share; trace.bubble: the share of all
+  ranks' time without compute;
+- trace.bytes_during_compute("backward"): bytes sent while the rank computed what has this name
+  (any name without one);
+- trace.live_bytes[rank]: [(time_s, bytes)] of live tensors at each change (of changes at one time,
+  the largest and the last): arguments, all results of PyTorch's operations, what autograd saves. A
+  storage counts once, until it is freed. trace.peak_live_bytes (0 where live tensors were not
+  followed), trace.live_bytes_at(rank, time_s). Not counted: copies that messages make, sparse
+  tensors. Gradients that are views count as their storage. live_bytes=False leaves all this out;
+- trace.draw(predicted=another_trace, title=..., until_s=..., ax=...): the timeline, one row per
+  rank.
 
-**In a check**, all this works alike in the grader: ranks.run(their_function, data, ..., options that are data). The function
-is the name of a hole or a driver; there each rank is a process of its own that holds only setup, holes and drivers, and
-messages, bytes, rounds and clocks are counted by the grader. What a rank tells of itself (compute, spans, live bytes: the
-trace's self_reported) is its word: assert compute_s as well where a bubble or an overlap decides a mark.
-Errors to expect in a check: ranks.DeadlockError and its kin, or builtin ones. A run of 4 ranks takes some 30 ms.
+**In a check**, all this works in the grader too: ranks.run(their_function, data, ..., options that
+are data). The function is the name of a hole or a driver. There each rank is a process of its own
+that holds only setup, holes and drivers, and the grader counts messages, bytes, rounds and clocks.
+What a rank reports of itself (compute, spans, live bytes: the trace's self_reported) may be wrong:
+assert compute_s as well where a bubble or an overlap decides a mark. Errors to expect in a check:
+ranks.DeadlockError and the other RanksErrors, or builtin ones. A run of 4 ranks takes some 30 ms.
 
-To read it: `network` with `collectives` (what messages there are and when they move) and `deadlock`; `conductor` (who runs
-when); `dist` (what a rank calls), `recorder` (what it notes about itself); `copies` (what crosses to a rank and back);
-`simulated`. Processes: `processes` starts them, `process` is one, `real` notes what it calls, `replay` makes the trace.
-`remote` is a rank in the grader.
+To read the code: `operations` (what a rank posts) and `link` (what it asks); `calls` and `dist`
+(what a rank calls), with `groups` and `arguments`; `network` with `ports`, `progress` and
+`collectives` (which messages there are, and when they move) and `deadlock`; `conductor` (who runs
+when); `recorder` (what a rank records of itself); `copies` (what crosses to a rank and back);
+`simulated`.
+Processes: `processes` starts them, `process` is one, `real` notes what it calls, `replay` makes the
+trace. `remote` is a rank in the grader.
 """
 
 import math
 import numbers
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 from common.ranks.errors import (
     DeadlockError,
@@ -90,6 +112,7 @@ from common.ranks.errors import (
     RanksError,
     UnfinishedError,
 )
+from common.ranks.ports import Cost
 from common.ranks.recorder import compute, span
 from common.ranks.trace import Collective, Message, Span, Trace
 from common.remote import CountedRemotely
@@ -114,38 +137,45 @@ __all__ = [
     "span",
 ]
 
-MACHINES = ("simulated", "gloo", "nccl")
+Machine = Literal["simulated", "gloo", "nccl"]
 
 
 @dataclass(frozen=True)
 class Each:
     """An argument that differs by rank."""
 
-    values: list
+    values: list[Any]
 
 
 @dataclass
 class Result:
-    """What a run gave: returns, a list by rank, and the trace."""
+    """What a run gave: what each rank returned, by rank, and the trace."""
 
-    returns: list
+    returns: list[Any]
     trace: Trace
 
     @property
-    def time_s(self):
+    def time_s(self) -> float:
         """Seconds until the last rank returned: virtual if simulated, measured otherwise."""
         return self.trace.time_s
 
 
-def each(values):
+def each(values: Iterable[Any]) -> Each:
     """An argument of `run` that differs by rank: rank r gets values[r]."""
     return Each(list(values))
 
 
-def nodes(world_size, per_node, *, inside=(5e-6, 5e-12), between=(1e-5, 5e-11)):
-    """{"alpha_s": matrix, "beta_s_per_byte": matrix} of nodes with per_node ranks each, for run(..., **nodes(8, 4)).
+def nodes(
+    world_size: int,
+    per_node: int,
+    *,
+    inside: tuple[float, float] = (5e-6, 5e-12),
+    between: tuple[float, float] = (1e-5, 5e-11),
+) -> dict[str, list[list[float]]]:
+    """alpha_s and beta_s_per_byte of nodes with per_node ranks each: run(f, x, **nodes(8, 4)).
 
-    inside, between: (α in seconds, β in seconds a byte) of two ranks of one node and of different nodes.
+    inside, between: (α in seconds, β in seconds per byte) of two ranks of one node, and of
+    different nodes.
     """
     if per_node < 1:
         raise ValueError(f"per_node: {per_node}; it is a whole number from 1 on")
@@ -161,71 +191,80 @@ def nodes(world_size, per_node, *, inside=(5e-6, 5e-12), between=(1e-5, 5e-11)):
 
 
 def run(
-    function,
-    *args,
-    world_size=4,
-    machine="simulated",
-    seed=None,
-    only=None,
-    alpha_s=1e-5,
-    beta_s_per_byte=1e-10,
-    flops_per_s=None,
-    live_bytes=None,
-    noted=True,
-    timeout_s=60.0,
-):
+    function: Callable[..., Any],
+    *args: Any,
+    world_size: int = 4,
+    machine: Machine = "simulated",
+    seed: int | None = None,
+    only: Sequence[str] | None = None,
+    alpha_s: Cost = 1e-5,
+    beta_s_per_byte: Cost = 1e-10,
+    flops_per_s: float | None = None,
+    live_bytes: bool | None = None,
+    noted: bool = True,
+    timeout_s: float = 60.0,
+) -> Result:
     """The Result of function(dist, *args) on each of world_size ranks.
 
-    args: what `each` made differs by rank. machine: "simulated", "gloo" or "nccl". seed: of the order in which simulated ranks
-    run, the lowest first if None. only: the names that dist has. alpha_s, beta_s_per_byte, flops_per_s: costs of the
-    simulated machine (10 µs, 0.1 ns, none). live_bytes: whether to follow live tensors (by default where ranks are simulated).
-    noted: whether calls of dist on real machines go into the trace; without, dist is torch.distributed itself. timeout_s: of
-    the run, on the clock on the wall.
+    args: those that `each` made differ by rank. machine: "simulated", "gloo" or "nccl". seed: of
+    the order in which simulated ranks run; None: the lowest first. only: the names that dist has.
+    alpha_s, beta_s_per_byte, flops_per_s: costs of the simulated machine. live_bytes: whether to
+    follow live tensors (by default if simulated). noted: whether calls of dist on real machines go
+    into the trace; if not, dist is torch.distributed itself. timeout_s: of the run, in real time.
     """
     __tracebackhide__ = True  # IPython and pytest then show the rank's frames, not ours
-    if machine not in MACHINES:
-        raise ValueError(f"machine: {machine!r}; there are {', '.join(MACHINES)}")
+    _validate(args, world_size, machine, only, flops_per_s, timeout_s)
+    live_bytes = machine == "simulated" if live_bytes is None else live_bytes
+    options = {"only": only, "live_bytes": live_bytes, "timeout_s": timeout_s}
+    if machine != "simulated":
+        return _run(function, args, int(world_size), **options, backend=machine, noted=noted)
+    costs = {"alpha_s": alpha_s, "beta_s_per_byte": beta_s_per_byte, "flops_per_s": flops_per_s}
+    return _run(function, args, int(world_size), **options, seed=seed, **costs)
+
+
+def _run(function: Callable[..., Any], args: tuple, world_size: int, **options: Any) -> Result:
+    __tracebackhide__ = True
+    backend = options.get("backend")
+    if isinstance(function, CountedRemotely):
+        if backend:
+            raise ValueError(f"machine: {backend!r}; a grader has simulated ranks only")
+        return function.count_remotely("ranks", *args, world_size=world_size, **options)
+    args_by_rank = [
+        [arg.values[rank] if isinstance(arg, Each) else arg for arg in args]
+        for rank in range(world_size)
+    ]
+    if backend:
+        from common.ranks import processes
+
+        return Result(*processes.run(function, args_by_rank, **options))
+    from common.ranks import simulated
+
+    return Result(*simulated.run(function, args_by_rank, **options))
+
+
+def _validate(
+    args: tuple,
+    world_size: Any,
+    machine: Any,
+    only: Any,
+    flops_per_s: Any,
+    timeout_s: Any,
+) -> None:
+    """Raise unless these arguments of `run` are possible."""
+    if machine not in get_args(Machine):
+        raise ValueError(f"machine: {machine!r}; there are {', '.join(get_args(Machine))}")
     if not isinstance(world_size, numbers.Integral) or world_size < 1:
         raise ValueError(f"world_size: {world_size!r}; it is a whole number from 1 on")
-    world_size = int(world_size)
-    if flops_per_s is not None and not _positive(flops_per_s):
+    if flops_per_s is not None and not _is_positive(flops_per_s):
         raise ValueError(f"flops_per_s: {flops_per_s!r}; it is a positive number, or None")
-    if not _positive(timeout_s):
+    if not _is_positive(timeout_s):
         raise ValueError(f"timeout_s: {timeout_s!r}; it is a positive number of seconds")
     if isinstance(only, str):
         raise ValueError(f"only: {only!r}; it is a list of names")
     for arg in args:
         if isinstance(arg, Each) and len(arg.values) != world_size:
             raise ValueError(f"each: {len(arg.values)} values for {world_size} ranks")
-    options = {
-        "only": only,
-        "live_bytes": machine == "simulated" if live_bytes is None else live_bytes,
-        "timeout_s": timeout_s,
-    }
-    simulation = {
-        "seed": seed,
-        "alpha_s": alpha_s,
-        "beta_s_per_byte": beta_s_per_byte,
-        "flops_per_s": flops_per_s,
-    }
-    if isinstance(function, CountedRemotely):
-        if machine != "simulated":
-            raise ValueError(f"machine: {machine!r}; a grader has simulated ranks only")
-        return function.count_remotely(
-            "ranks", *args, world_size=world_size, **options, **simulation
-        )
-    args_by_rank = [
-        [arg.values[rank] if isinstance(arg, Each) else arg for arg in args]
-        for rank in range(world_size)
-    ]
-    if machine == "simulated":
-        from common.ranks import simulated
-
-        return Result(*simulated.run(function, args_by_rank, **options, **simulation))
-    from common.ranks import processes
-
-    return Result(*processes.run(function, args_by_rank, backend=machine, noted=noted, **options))
 
 
-def _positive(number):
-    return isinstance(number, numbers.Real) and 0 < number < math.inf
+def _is_positive(number: Any) -> bool:
+    return isinstance(number, numbers.Real) and 0 < float(number) < math.inf

@@ -47,7 +47,7 @@ def validate_output_list(what: str, outputs: Tensors, p: int, like: torch.Tensor
         raise ValueError(f"{what}: the list has shapes {shapes}, the tensor {tuple(like.shape)}")
 
 
-def validate_gathered(what: str, output: torch.Tensor, p: int, tensor: torch.Tensor) -> None:
+def validate_gathered(what: str, output: Any, p: int, tensor: Any) -> None:
     """Raise unless the output has room for one such tensor per rank."""
     if output.numel() != p * tensor.numel() or output.dtype != tensor.dtype:
         raise ValueError(

@@ -20,7 +20,7 @@ class CallSite(NamedTuple):
 
     @classmethod
     def current(cls) -> Self:
-        """The line that called into this package; within a hook of PyTorch's, the hook's own line."""
+        """The line that called into this package; within a hook of PyTorch's, the hook's line."""
         frame = user_frame(sys._getframe(1))
         return cls(0, "") if frame is None else cls.of(frame)
 

@@ -1,6 +1,7 @@
-"""torch.distributed's functions: each checks its arguments and describes the call as an operation.
+"""torch.distributed's functions: each checks its arguments and describes its call as an operation.
 
-What becomes of the operation is for subclasses: `dist.Dist` posts it to the network, `real.Described` only notes it.
+Subclasses say what happens to the operation: `dist.Dist` posts it to the network, `real.Described`
+only notes it.
 """
 
 from abc import ABC, abstractmethod
@@ -17,19 +18,24 @@ from common.ranks.call_site import CallSite
 from common.ranks.groups import Group, GroupMember
 from common.ranks.operations import COLLECTIVES, OPS, Collective, Operation, Receive, Send
 
+NAMES = {what: name for name, whats in COLLECTIVES.items() for what in whats}
 TORCH_OPS = {getattr(ReduceOp, op.upper()): op for op in OPS}
 
 Rank = int | None
 OfGroup = Group | int | None  # an argument group=: what new_group returned, or None for all ranks
+Out = torch.Tensor | list[torch.Tensor] | None
 Copy = tuple[torch.Tensor, torch.Tensor]  # a tensor that is sent, and what it held at the call
 
 
 class Call(NamedTuple):
-    """An operation, and what its handle needs."""
+    """An operation, and what its handle needs.
+
+    sent: the tensors that are sent. write: puts what arrives where the caller wants it.
+    """
 
     operation: Operation
     sent: Sequence[Copy] = ()
-    write: Callable[[Any], object] | None = None  # puts what arrived where the caller wants it
+    write: Callable[[Any], object] | None = None
 
 
 @dataclass(eq=False)
@@ -95,7 +101,10 @@ class Calls(ABC):
         return -1 if group == GroupMember.NON_GROUP_MEMBER else self._group(group).size()
 
     def new_group(self, ranks: Sequence[int] | None = None, **_: Any) -> Group | int:
-        """The Group of these ranks; NON_GROUP_MEMBER on a rank outside. Every rank calls it, for every group."""
+        """The Group of these ranks; NON_GROUP_MEMBER on a rank outside.
+
+        Every rank calls it, for every group.
+        """
         members = groups.sorted_members(ranks, self._world_size)
         number = self._number_of_new_group(members)
         if self._rank not in members:
@@ -134,7 +143,7 @@ class Calls(ABC):
         tag: int = 0,
         group_dst: Rank = None,
     ) -> Any:
-        """Begins to send the tensor, which must stay as it is until wait() on the handle returned."""
+        """Begins to send the tensor, which must not change before wait() on the handle returns."""
         call = self._message("isend", tensor, dst, group, tag, group_dst, CallSite.current())
         return self._complete(call, True)
 
@@ -146,7 +155,7 @@ class Calls(ABC):
         tag: int = 0,
         group_src: Rank = None,
     ) -> Any:
-        """Begins to receive into the tensor, which holds what came after wait() on the handle returned."""
+        """Begins to receive into the tensor, to be used after wait() on the handle returns."""
         call = self._message("irecv", tensor, src, group, tag, group_src, CallSite.current())
         return self._complete(call, True)
 
@@ -189,7 +198,10 @@ class Calls(ABC):
         async_op: bool = False,
         group_dst: Rank = None,
     ) -> Any:
-        """Leaves the sum (or op) over ranks in dst's tensor; what the others hold afterwards is not defined."""
+        """Leaves the sum (or op) over ranks in dst's tensor.
+
+        What the other ranks' tensors hold afterwards is not defined.
+        """
         root = self._root("reduce", group, "dst", dst, group_dst)
         return self._collective("reduce", tensor, tensor, group, async_op, root=root, op=op)
 
@@ -220,7 +232,7 @@ class Calls(ABC):
         group: OfGroup = None,
         async_op: bool = False,
     ) -> Any:
-        """Leaves every rank's tensor in output_tensor, one after the other along its first dimension."""
+        """Leaves every rank's tensor in output_tensor, one after the other."""
         return self._collective(
             "all_gather_into_tensor", input_tensor, output_tensor, group, async_op
         )
@@ -277,7 +289,10 @@ class Calls(ABC):
         group: OfGroup = None,
         async_op: bool = False,
     ) -> Any:
-        """Leaves in rank r's output the sum (or op) over ranks of piece r of their inputs, cut along the first dimension."""
+        """Leaves in rank r's output the sum (or op) over ranks of piece r of their inputs.
+
+        The pieces are cut along the first dimension.
+        """
         what = "reduce_scatter_tensor"
         arguments.validate_tensor(what, input)
         parts = arguments.equal_pieces(input, self._group(group).size(), output)
@@ -307,7 +322,10 @@ class Calls(ABC):
         group: OfGroup = None,
         async_op: bool = False,
     ) -> Any:
-        """Leaves piece r of rank q's input in piece q of rank r's output; equal pieces unless sizes are given."""
+        """Leaves piece r of rank q's input in piece q of rank r's output.
+
+        The pieces are equal unless sizes are given.
+        """
         p = self._group(group).size()
         outputs = arguments.split_rows(output, output_split_sizes, p)
         parts = arguments.split_rows(input, input_split_sizes, p)
@@ -345,27 +363,28 @@ class Calls(ABC):
         if tag < 0:
             raise ValueError(f"{what}: tag {tag}; it is a number from 0 on")
         arguments.validate_tensor(what, tensor)
-        envelope = what, site, members.number, number, tag, tensor.numel(), tensor.dtype
-        if what.endswith("recv"):
-            return Call(
-                Receive(*envelope), write=lambda value: tensor.data.copy_(value.view(tensor.shape))
-            )
+        envelope = what, site, members.number
+        content = tag, tensor.numel(), tensor.dtype
+        if number is None or what.endswith("recv"):
+            receive = Receive(*envelope, number, *content)
+            return Call(receive, write=lambda value: tensor.data.copy_(value.view(tensor.shape)))
         sent = self._copies([tensor])
-        return Call(Send(*envelope, payload=sent[0][1] if sent else None), sent)
+        return Call(Send(*envelope, number, *content, sent[0][1] if sent else None), sent)
 
     def _root(self, what: str, group: Any, name: str | None, rank: Any, group_rank: Any) -> int:
         """The root of a collective. name: of the argument, where it must be given."""
-        if rank is None and group_rank is None:
-            if name is not None:
-                raise ValueError(f"{what}: it needs a {name}")
+        if name is None and rank is None and group_rank is None:
             rank = 0
-        return self._group(group).member(what, rank, group_rank)
+        root = self._group(group).member(what, rank, group_rank)
+        if root is None:
+            raise ValueError(f"{what}: it needs a {name}")
+        return root
 
     def _collective(
         self,
         what: str,
         tensor: torch.Tensor | None,
-        out: torch.Tensor | list[torch.Tensor] | None,
+        out: Out,
         group: Any,
         async_op: bool,
         root: int | None = None,
@@ -374,49 +393,36 @@ class Calls(ABC):
     ) -> Any:
         """Begin a collective.
 
-        tensor: whose shape all ranks share. out: where the result goes. parts: what this rank brings for each member.
+        tensor: whose shape all ranks share. out: where the result goes. parts: what this rank
+        brings for each member.
         """
         members, site = self._group(group), CallSite.current()
-        parts = self._validated(what, tensor, out, members, root, parts)
-        if op is not None and op not in TORCH_OPS:
-            raise ValueError(
-                f"{what}: there is no op {op} here; there are {', '.join(OPS).upper()}"
-            )
+        parts = self._validated(what, tensor, out, members.size(), root, parts)
         first = tensor if tensor is not None else parts[0] if parts else None
         sent = self._copies(parts if parts is not None else self._brought(what, tensor, root))
         copies = [copy for _, copy in sent]
-        exchange = what.startswith("all_to_all")
+        exchanges = NAMES[what] == "all_to_all"
         operation = Collective(
             what,
             site,
             members.number,
             NAMES[what],
-            None if op is None else TORCH_OPS[op],
+            _op(what, op),
             root,
             None if tensor is None else tuple(tensor.shape),
             None if first is None else first.dtype,
-            [part.nbytes for part in parts] if exchange else [],
-            [part.nbytes for part in out] if exchange else [],
+            [part.nbytes for part in parts or ()] if exchanges else [],
+            [part.nbytes for part in _as_list(out)] if exchanges else [],
             copies if copies and parts is not None else copies[0] if copies else None,
         )
         return self._complete(Call(operation, sent, lambda value: _write(out, value)), async_op)
 
     def _validated(
-        self,
-        what: str,
-        tensor: Any,
-        out: Any,
-        members: Group,
-        root: int | None,
-        parts: Any,
+        self, what: str, tensor: torch.Tensor | None, out: Out, p: int, root: int | None, parts: Any
     ) -> Tensors | None:
-        """The list that this rank brings; None where it brings none. Raises unless all tensors fit."""
-        p = members.size()
-        for each in (
-            *(() if tensor is None else (tensor,)),
-            *(() if parts is None else parts),
-            *(out if type(out) is list else () if out is None else (out,)),
-        ):
+        """The list that this rank brings, if it brings one; raises unless all tensors fit."""
+        given = [] if tensor is None else [tensor]
+        for each in (*given, *(() if parts is None else parts), *_as_list(out)):
             arguments.validate_tensor(what, each)
         if what == "scatter" and root != self._rank:
             if parts:
@@ -425,7 +431,7 @@ class Calls(ABC):
         elif NAMES[what] in ("scatter", "reduce_scatter", "all_to_all"):
             arguments.validate_input_list(what, parts, p, tensor)
             parts = list(parts)
-        if type(out) is list:
+        if isinstance(out, list):
             arguments.validate_output_list(what, out, p, tensor)
         elif what == "all_gather_into_tensor":
             arguments.validate_gathered(what, out, p, tensor)
@@ -433,23 +439,33 @@ class Calls(ABC):
 
     def _brought(self, what: str, tensor: torch.Tensor | None, root: int | None) -> Tensors:
         """The tensor that this rank brings, where it brings no list."""
-        gives = root in (None, self._rank) or what in ("reduce", "gather")
-        return [tensor] if gives and tensor is not None else []
+        brings = root in (None, self._rank) or what in ("reduce", "gather")
+        return _as_list(tensor) if brings else []
 
 
-NAMES = {what: name for name, whats in COLLECTIVES.items() for what in whats}
+def _op(what: str, op: Any) -> str | None:
+    """The name of a ReduceOp."""
+    if op is None:
+        return None
+    if op not in TORCH_OPS:
+        raise ValueError(f"{what}: there is no op {op} here; there are {', '.join(OPS).upper()}")
+    return TORCH_OPS[op]
 
 
-def _write(
-    out: torch.Tensor | list[torch.Tensor] | None, value: torch.Tensor | list[torch.Tensor] | None
-) -> None:
+def _as_list(value: Out) -> list[torch.Tensor]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _write(out: Out, value: Out) -> None:
     """Put a collective's result where the caller wants it."""
     if value is None or out is None:
         return
-    if type(out) is list:
-        for own, part in zip(out, value, strict=True):
+    if isinstance(out, list):
+        for own, part in zip(out, _as_list(value), strict=True):
             own.data.copy_(part.view(own.shape))
         return
-    if type(value) is list:
+    if isinstance(value, list):
         value = torch.cat([part.reshape(-1) for part in value])
     out.data.copy_(value.view(out.shape))

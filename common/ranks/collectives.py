@@ -1,9 +1,9 @@
-"""The collectives of the simulated machine: which messages each is made of, and what each rank holds afterwards.
+"""The collectives of the simulated machine: their messages, and what each rank holds afterwards.
 
 | collective | messages | rounds | bytes that a rank sends |
 | --- | --- | --- | --- |
 | broadcast, reduce | binomial tree | ⌈log₂ p⌉ | n per child (reduce: n to the parent) |
-| scatter, gather | binomial tree, halving | ⌈log₂ p⌉ | the shards of the subtree: at most n/p·(p−1) |
+| scatter, gather | binomial tree, halving | ⌈log₂ p⌉ | its subtree's shards: at most n/p·(p−1) |
 | all_gather, reduce_scatter | ring | p − 1 | (p − 1)·n/p |
 | all_reduce | ring: reduce-scatter, then all-gather | 2(p − 1) | 2(p − 1)·n/p |
 | all_to_all | pairwise | p − 1 | (p − 1)·n/p |
@@ -12,15 +12,16 @@
 n: bytes of the whole vector; p: ranks of the group.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from common.ranks.operations import Collective
 
-REDUCTIONS = {
+REDUCTIONS: dict[str | None, Callable[..., torch.Tensor]] = {
     "sum": torch.add,
+    "avg": torch.add,  # and divided in the end
     "product": torch.mul,
     "min": torch.minimum,
     "max": torch.maximum,
@@ -60,8 +61,7 @@ def _rounds(call: Collective, p: int, me: int, members: Sequence[int]) -> Iterab
     if name in ("all_gather", "reduce_scatter"):
         return _ring(p, me, [call.bytes] * p, 0 if name == "all_gather" else -1)
     if name == "all_reduce":
-        size = call.dtype.itemsize
-        chunks = [(call.elements // p + (i < call.elements % p)) * size for i in range(p)]
+        chunks = [(call.elements // p + (i < call.elements % p)) * call.itemsize for i in range(p)]
         return [*_ring(p, me, chunks, 0), *_ring(p, me, chunks, 1)]
     if name == "all_to_all":
         return _pairs(p, me, call.in_bytes, call.out_bytes)
@@ -127,16 +127,17 @@ def result(
 ) -> Result:
     """What the rank holds afterwards; None where it gets nothing.
 
-    calls: of each member. reduced: what was reduced before for other ranks, by their place or, if it is the same for all, None.
+    calls: of each member. reduced: what was reduced before for other ranks, by their place; by
+    None if all ranks get the same.
     """
     name, op, root = calls[rank].name, calls[rank].op, calls[rank].root
     me = members.index(rank)
+    payload_of: dict[Any, Any] = {member: call.payload for member, call in calls.items()}
     if name == "barrier" or name in ("reduce", "gather") and root != rank:
         return None
     if name in ("broadcast", "scatter"):
-        payload = calls[root].payload
-        return payload if name == "broadcast" else payload[me]
-    payloads = [calls[member].payload for member in members]
+        return payload_of[root] if name == "broadcast" else payload_of[root][me]
+    payloads = [payload_of[member] for member in members]
     if name in ("all_gather", "gather"):
         return payloads
     if name == "all_to_all":
@@ -148,16 +149,16 @@ def result(
     return reduced[key]
 
 
-def _reduced(op: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+def _reduced(op: str | None, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """The sum (or op) of tensors, the first rank's first."""
     total = parts[0].clone()
     for part in parts[1:]:
-        REDUCTIONS["sum" if op == "avg" else op](total, part, out=total)
+        REDUCTIONS[op](total, part, out=total)
     return total.div_(len(parts)) if op == "avg" else total
 
 
 def disagreement(first: Collective, other: Collective) -> tuple[str, str] | None:
-    """How two ranks differ about a group's next collective, in each one's words; None if they agree."""
+    """What two ranks call as a group's next collective, if they disagree; None if they agree."""
     for field in ("name", "shape", "dtype", "op", "root"):
         if getattr(first, field) != getattr(other, field):
             return _with(first, field), _with(other, field)

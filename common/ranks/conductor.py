@@ -1,7 +1,8 @@
 """Who runs when: ranks that are threads, each with a link to the conductor of one network.
 
-With one_at_a_time one rank runs at a time: the lowest that can, or one drawn from a seed. Without, all that can run do. When
-no rank can go on, the network moves its next message. When it has none, that is a deadlock.
+With one_at_a_time one rank runs at a time: the lowest that can, or one drawn from a seed. Without
+it, all that can run do. When no rank can go on, the network moves its next message. When it has
+none, that is a deadlock.
 """
 
 import math
@@ -28,7 +29,10 @@ class State(Enum):
 
 
 class StoppedError(BaseException):
-    """Ends a rank's thread because the run is over; a student's `except Exception` does not catch it."""
+    """Ends a rank's thread because the run is over.
+
+    A student's `except Exception` does not catch it.
+    """
 
 
 class ConductorLink:
@@ -82,7 +86,7 @@ class ConductorLink:
             self.conductor.check_running()
             return self.network.done_at(self.rank, time_s, number)
 
-    def sender(self, number: int) -> int | None:
+    def sender(self, number: int) -> int:
         with self.conductor.lock:
             self.conductor.check_running()
             return self.network.sender(self.rank, number)
@@ -120,7 +124,7 @@ class Conductor:
         link: type[ConductorLink] = ConductorLink,
     ) -> None:
         self.network, self.one_at_a_time = network, one_at_a_time
-        self.random = None if seed is None else random.Random(seed)
+        self.random = None if seed is None else random.Random(seed)  # noqa: S311 - an order, not a secret
         self.lock = threading.RLock()
         self.over = threading.Event()
         self.problem: BaseException | None = None  # what ended the run early
@@ -148,7 +152,10 @@ class Conductor:
             raise StoppedError
 
     def go_on(self) -> None:
-        """Give turns to ranks that can run, after one has stopped running; if none can, find out what follows."""
+        """Give turns to ranks that can run, after one has stopped running.
+
+        If none can, messages move, or the run ends.
+        """
         while not self.over.is_set():
             running = any(link.state is State.RUNNING for link in self.links)
             if running and self.one_at_a_time:

@@ -1,7 +1,8 @@
-"""What crosses between a notebook and its ranks: copies of objects, and of the classes that the notebook defines.
+"""What crosses between a notebook and its ranks: copies of objects, and of the notebook's classes.
 
-cloudpickle keeps one copy of such a class per process, and sets its attributes again whenever it unpickles the class. Ranks of
-one process would then share what a class holds, and what a process returns would change the notebook's class.
+cloudpickle keeps one copy of such a class per process, and sets its attributes again whenever it
+unpickles the class. Ranks of one process would then share what a class holds, and what a process
+returns would change the notebook's class.
 """
 
 import contextlib
@@ -14,7 +15,10 @@ from cloudpickle import cloudpickle
 
 
 class Copies(pickle.Unpickler):
-    """For a rank: all classes are new. originals: {new class: the one in this process that it is a copy of}."""
+    """For a rank: all classes are new.
+
+    originals: for each new class, the one in this process that it is a copy of.
+    """
 
     def __init__(self, packed: bytes) -> None:
         super().__init__(io.BytesIO(packed))
@@ -27,7 +31,8 @@ class Copies(pickle.Unpickler):
 
     def _new_class(self, *arguments: Any) -> type:
         *others, number, extra = arguments
-        made = cloudpickle._make_skeleton_class(*others, None, extra)
+        make: Any = cloudpickle._make_skeleton_class
+        made = make(*others, None, extra)
         self.originals[made] = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number, made)
         return made
 

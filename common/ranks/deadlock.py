@@ -84,13 +84,11 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _cycle(peers: Mapping[int, Sequence[int]]) -> list[int]:
-    """Ranks of which each waits for the next and the last for the first, the lowest first; [] if there are none."""
+    """Ranks that wait for each other in a circle, from the lowest on; [] if there are none."""
     try:
         graphlib.TopologicalSorter(peers).prepare()
     except graphlib.CycleError as error:
-        cycle = error.args[1][
-            :0:-1
-        ]  # there each rank is awaited by the next; the last is the first
+        cycle = error.args[1][:0:-1]  # there the next waits, and the last is the first
         start = cycle.index(min(cycle))
         return cycle[start:] + cycle[:start]
     return []

@@ -44,7 +44,10 @@ class Dist(Calls):
         if async_op:
             return work
         work.wait()
-        return work._sender() if isinstance(call.operation, Receive) else None
+        if not isinstance(call.operation, Receive):
+            return None
+        peer = call.operation.peer
+        return self._link.sender(work._number) if peer is None else peer
 
     def _copies(self, tensors: Tensors) -> list[Copy]:
         with self._recorder.pause():
@@ -94,10 +97,6 @@ class Work:
         if self._write:
             self._write(value)
         self._sent, self._write = (), None
-
-    def _sender(self) -> int:
-        peer = self._operation.peer
-        return self._dist._link.sender(self._number) if peer is None else peer
 
 
 class Restricted:

@@ -1,12 +1,14 @@
-"""The timeline of ranks: a row each, with what it computes, sends and receives."""
+"""The timeline of ranks: one row per rank, with what it computes, sends and receives."""
 
 import re
 
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from common.figures import ink
+from common.ranks.trace import Span, Trace
 
 COMPUTE = ("C0", "C2", "C4", "C5")
 SEND, RECEIVE, IDLE = "C1", "C3", "#ececec"
@@ -14,52 +16,62 @@ PREDICTED = 0.44  # where its line is, below the row
 MOST_ARROWS = 80
 
 
-def timeline(trace, *, predicted=None, title=None, arrows=None, until_s=None, ax=None):
-    """Axes with a row a rank: its computation as wide bars, its sends above and its receives below, the rest idle.
+def timeline(
+    trace: Trace,
+    *,
+    predicted: Trace | None = None,
+    title: str | None = None,
+    arrows: bool | None = None,
+    until_s: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Axes with one row per rank: computation as wide bars, sends above, receives below.
 
-    Equal colours are computation of one kind: names that differ in their numbers alone. predicted: another Trace, as
-    a line below each row. arrows: whether messages are drawn from rank to rank (by default where there are at most 80).
-    until_s: where the axis of time ends.
+    Computation of one kind has one colour: names that differ only in their numbers. predicted:
+    another Trace, as a line below each row. arrows: whether messages are drawn from rank to rank
+    (by default if there are at most 80). until_s: where the axis of time ends.
     """
-    p = trace.world_size
-    ax = ax or plt.subplots(figsize=(7.2, 0.9 + 0.42 * p))[1]
+    ax = ax or plt.subplots(figsize=(7.2, 0.9 + 0.42 * trace.world_size))[1]
     spans = [*trace.compute, *(predicted.compute if predicted else ())]
     kinds = list(dict.fromkeys(map(_kind, sorted(spans, key=lambda span: span.start_s))))
     colours = {kind: COMPUTE[i % len(COMPUTE)] for i, kind in enumerate(kinds)}
     end_s = until_s or max(trace.time_s, predicted.time_s if predicted else 0.0) or 1.0
-    for rank in range(p):
+    for rank in range(trace.world_size):
         ax.barh(rank, trace.time_s, 0.56, color=IDLE, zorder=1)
     _compute(ax, trace, colours, 0.0, 0.56)
     _messages(ax, trace, -0.4, 0.4, 0.2 if trace.compute else 0.28)
     _labels(ax, trace, colours, end_s)
     if predicted is not None:
-        _line(ax, predicted, colours)
+        _prediction(ax, predicted, colours)
     if arrows if arrows is not None else not trace.compute and len(trace.messages) <= MOST_ARROWS:
         _arrows(ax, trace)
+    _axes(ax, trace, title, end_s)
+    _legend(ax, colours, trace, predicted)
+    return ax
+
+
+def _axes(ax: Axes, trace: Trace, title: str | None, end_s: float) -> None:
+    p, simulated = trace.world_size, trace.machine == "simulated"
     ax.set(
         xlim=(0, end_s),
         ylim=(p - 0.4, -0.6),
         yticks=range(p),
         yticklabels=[f"rank {rank}" for rank in range(p)],
-        xlabel="virtual time"
-        if trace.machine == "simulated"
-        else f"time, measured on {trace.machine}",
+        xlabel="virtual time" if simulated else f"time, measured on {trace.machine}",
         title=title or "",
     )
     ax.xaxis.set_major_formatter(EngFormatter("s"))
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False)
     ax.spines["left"].set_visible(False)
-    _legend(ax, colours, trace, predicted)
-    return ax
 
 
-def _kind(span):
+def _kind(span: Span) -> str:
     return re.sub(r"[\d.,: ]+$", "", span.name) or "compute"
 
 
-def _compute(ax, trace, colours, place, height) -> None:
-    """A trace's computation as bars around this place of each rank's row."""
+def _compute(ax: Axes, trace: Trace, colours: dict[str, str], offset: float, height: float) -> None:
+    """A trace's computation as bars, this far below the middle of each rank's row."""
     for rank in range(trace.world_size):
         for kind, colour in colours.items():
             bars = [
@@ -69,7 +81,7 @@ def _compute(ax, trace, colours, place, height) -> None:
             ]
             ax.broken_barh(
                 bars,
-                (rank + place - height / 2, height),
+                (rank + offset - height / 2, height),
                 facecolor=colour,
                 edgecolor="white",
                 linewidth=0.5,
@@ -77,10 +89,10 @@ def _compute(ax, trace, colours, place, height) -> None:
             )
 
 
-def _messages(ax, trace, top, bottom, thick) -> None:
-    """A trace's sends as bars from this place of each row down, its receives from that one up."""
+def _messages(ax: Axes, trace: Trace, top: float, bottom: float, height: float) -> None:
+    """A trace's sends as bars at the top of each row, its receives at the bottom."""
     for rank in range(trace.world_size):
-        for side, place, colour in (("src", top, SEND), ("dst", bottom - thick, RECEIVE)):
+        for side, offset, colour in (("src", top, SEND), ("dst", bottom - height, RECEIVE)):
             bars = [
                 (message.start_s, message.end_s - message.start_s)
                 for message in trace.messages
@@ -88,7 +100,7 @@ def _messages(ax, trace, top, bottom, thick) -> None:
             ]
             ax.broken_barh(
                 bars,
-                (rank + place, thick),
+                (rank + offset, height),
                 facecolor=colour,
                 edgecolor="white",
                 linewidth=0.4,
@@ -96,12 +108,12 @@ def _messages(ax, trace, top, bottom, thick) -> None:
             )
 
 
-def _labels(ax, trace, colours, end_s) -> None:
+def _labels(ax: Axes, trace: Trace, colours: dict[str, str], end_s: float) -> None:
     """The names of computations within their bars, for the kinds that have room for them."""
-    points_a_second = ax.get_position().width * ax.figure.get_figwidth() * 72 / end_s
+    points_per_s = ax.bbox.width * 72 / ax.figure.dpi / end_s
     for kind in set(map(_kind, trace.compute)):
         spans = [span for span in trace.compute if _kind(span) == kind]
-        room = points_a_second * sorted(span.duration_s for span in spans)[len(spans) // 2]
+        room = points_per_s * sorted(span.duration_s for span in spans)[len(spans) // 2]
         for span in spans if room > 4.7 * len(spans[-1].name) + 1 else ():
             ax.text(
                 (span.start_s + span.end_s) / 2,
@@ -115,7 +127,7 @@ def _labels(ax, trace, colours, end_s) -> None:
             )
 
 
-def _line(ax, predicted, colours) -> None:
+def _prediction(ax: Axes, predicted: Trace, colours: dict[str, str]) -> None:
     """What was predicted, as a line below each row."""
     for rank in range(predicted.world_size):
         ax.barh(rank + PREDICTED, predicted.time_s, 0.1, color=IDLE, zorder=1)
@@ -125,7 +137,7 @@ def _line(ax, predicted, colours) -> None:
         _messages(ax, predicted, PREDICTED - 0.06, PREDICTED + 0.06, 0.06)
 
 
-def _arrows(ax, trace) -> None:
+def _arrows(ax: Axes, trace: Trace) -> None:
     for message in trace.messages:
         ax.annotate(
             "",
@@ -143,7 +155,7 @@ def _arrows(ax, trace) -> None:
         )
 
 
-def _legend(ax, colours, trace, predicted) -> None:
+def _legend(ax: Axes, colours: dict[str, str], trace: Trace, predicted: Trace | None) -> None:
     marks = [Patch(color=colour, label=kind) for kind, colour in colours.items()]
     visible = any(
         message.end_s - message.start_s > 1e-3 * trace.time_s for message in trace.messages

@@ -1,4 +1,4 @@
-"""What can go wrong between ranks. A mistake inside one rank raises that rank's own exception instead."""
+"""What can go wrong between ranks. A mistake inside one rank raises that rank's own exception."""
 
 
 class RanksError(Exception):
@@ -6,11 +6,14 @@ class RanksError(Exception):
 
 
 class DeadlockError(RanksError):
-    """Ranks wait for each other for ever. The message says who waits for whom, and in which line."""
+    """Ranks wait for ever. The message says who waits for whom, and in which line."""
 
 
 class MismatchError(RanksError):
-    """Two ranks disagree about a message (size, dtype) or a collective (name, shape, dtype, op, root)."""
+    """Two ranks disagree.
+
+    About a message: its size, its dtype. About a collective: its name, shape, dtype, op, root.
+    """
 
 
 class UnfinishedError(RanksError):

@@ -24,12 +24,16 @@ class Group:
         return len(self.ranks)
 
     def member(self, what: str, rank: Any, group_rank: Any) -> int | None:
-        """The rank that is meant by a number among all ranks, or by a place in the group; None if neither is given."""
+        """The rank meant by a number among all ranks, or by a place in the group.
+
+        None if neither is given.
+        """
         if rank is None and group_rank is None:
             return None
         if rank is not None and group_rank is not None:
             raise ValueError(
-                f"{what}: a rank among all, {rank}, and one in the group, {group_rank}; give one of them"
+                f"{what}: a rank among all, {rank}, and one in the group, {group_rank}; "
+                "give one of them"
             )
         number = whole_number(f"{what}: rank", rank if group_rank is None else group_rank)
         known = self.ranks if group_rank is None else range(self.size())

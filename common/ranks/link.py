@@ -1,4 +1,4 @@
-"""How a rank reaches the network: the six questions that it may ask, in this process or over the grader's wire."""
+"""How a rank reaches the network: the questions that it may ask, here or over the grader's wire."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol

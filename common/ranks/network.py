@@ -1,7 +1,8 @@
 """The network: groups, requests and clocks of the ranks. It knows nothing of threads or processes.
 
-A rank posts operations and waits for their requests. When no rank can go on by itself, `step` moves the message that can start
-first. No rank can then post one that starts earlier, so the outcome does not depend on the order in which ranks ran.
+A rank posts operations and waits for their requests. When no rank can go on by itself, `step` moves
+the message that can start first. No rank can then post one that starts earlier, so the outcome does
+not depend on the order in which ranks ran.
 """
 
 import math
@@ -80,9 +81,12 @@ class Network:
         (request,) = self._requests(rank, [number])
         return request.done and request.end_s <= time_s
 
-    def sender(self, rank: int, number: int) -> int | None:
+    def sender(self, rank: int, number: int) -> int:
         """The rank whose message this request received."""
-        return self._requests(rank, [number])[0].sender
+        (request,) = self._requests(rank, [number])
+        if request.sender is None:
+            raise ValueError(f"rank {rank} asks who sent what it has not received")
+        return request.sender
 
     def step(self, before_s: float = math.inf) -> bool:
         """Move the message that can start first, and before this time; False if none can."""
@@ -148,7 +152,8 @@ class Network:
             for rank, ranks in enumerate(calls):
                 if ranks != calls[0]:
                     return MismatchError(
-                        f"call {number} of new_group: rank 0 gives {calls[0]}, rank {rank} {ranks}; "
-                        "every rank calls new_group for every group, in the same order"
+                        f"call {number} of new_group: rank 0 gives {calls[0]}, "
+                        f"rank {rank} {ranks}; every rank calls new_group for every group, "
+                        "in the same order"
                     )
         return None

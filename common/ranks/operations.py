@@ -1,14 +1,14 @@
 """An operation: what a rank posts to the network. A send, a receive, or its part in a collective.
 
-`calls` makes them. Between a grader and its worker they cross as plain data: `as_data` there, and `from_data` here, which
-trusts nothing.
+`calls` makes them. From a worker to its grader they cross as plain data: the worker calls
+`as_data`, and the grader `from_data`, which trusts nothing.
 """
 
 import dataclasses
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 import torch
 
@@ -74,8 +74,8 @@ class Receive(_Posted):
 class Collective(_Posted):
     """One rank's part in a collective.
 
-    shape: of the tensor that the collective is about, the same on every rank. payload: what this rank brings, a list where
-    each member of the group gets its own tensor.
+    shape: of the tensor that the collective is about, the same on every rank. payload: what this
+    rank brings, a list where each member of the group gets its own tensor.
     """
 
     name: str
@@ -93,19 +93,27 @@ class Collective(_Posted):
         return 0 if self.shape is None else math.prod(self.shape)
 
     @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return 0 if self.dtype is None else self.dtype.itemsize
+
+    @property
     def bytes(self) -> int:
-        """Bytes of the tensor that the collective is about; of an all_to_all, of all that this rank brings."""
-        if self.name == "all_to_all":
-            return sum(self.in_bytes)
-        return 0 if self.dtype is None else self.elements * self.dtype.itemsize
+        """Bytes of that tensor; of an all_to_all, of all that this rank brings."""
+        return sum(self.in_bytes) if self.name == "all_to_all" else self.elements * self.itemsize
 
     def without_payload(self) -> Self:
         return dataclasses.replace(self, payload=None)
 
 
 Operation = Send | Receive | Collective
-KINDS: dict[str, type[Operation]] = {kind.__name__: kind for kind in (Send, Receive, Collective)}
-FIELDS = {name: [field.name for field in dataclasses.fields(kind)] for name, kind in KINDS.items()}
+KINDS: dict[str, Callable[..., Operation]] = {
+    kind.__name__: kind for kind in (Send, Receive, Collective)
+}
+FIELDS = {
+    kind.__name__: [field.name for field in dataclasses.fields(kind)]
+    for kind in (Send, Receive, Collective)
+}
 
 
 def as_data(operation: Operation) -> dict[str, Any]:
@@ -118,12 +126,13 @@ def as_data(operation: Operation) -> dict[str, Any]:
 def from_data(data: Any, rank: int, groups: Mapping[int, Sequence[int]]) -> Operation:
     """The operation that this rank's worker described; ValueError if it is malformed.
 
-    groups: the members of each group, by its number. A student's process may send anything: each field is checked.
+    groups: the members of each group, by its number. A student's process may send anything, so
+    each field is checked.
     """
-    kind = data.get("kind") if type(data) is dict else None
-    _require(type(kind) is str and kind in KINDS, f"its kind is not one of {', '.join(KINDS)}")
+    kind: Any = data.get("kind") if type(data) is dict else None
+    _require(_is_one_of(kind, KINDS) and kind, f"its kind is not one of {', '.join(KINDS)}")
     _require(data.keys() == {"kind", *FIELDS[kind]}, f"a {kind} has {', '.join(FIELDS[kind])}")
-    fields = {name: data[name] for name in FIELDS[kind]}
+    fields: dict[str, Any] = {name: data[name] for name in FIELDS[kind]}
     site, group = fields["call_site"], fields["group"]
     _require(
         type(site) is tuple and len(site) == 2 and _is_count(site[0]) and type(site[1]) is str,
@@ -208,7 +217,7 @@ def _brings_what_it_states(call: Collective, rank: int, p: int) -> bool:
     return all(part.shape == call.shape for part in payload)
 
 
-def _is_tensor(value: Any, dtype: torch.dtype | None) -> bool:
+def _is_tensor(value: Any, dtype: torch.dtype | None) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.dtype == dtype
 
 

@@ -1,7 +1,7 @@
 """The ports of the simulated machine: which send meets which receive, and when their message moves.
 
-A rank sends one message at a time and receives one at a time. A message starts when both its sides are posted and both ports
-are free; it takes α + β·bytes.
+A rank sends one message at a time and receives one at a time. A message starts when both its sides
+are posted and both ports are free; it takes α + β·bytes.
 """
 
 import math
@@ -95,7 +95,7 @@ class Ports:
     def __init__(self, world_size: int, alpha_s: Cost, beta_s_per_byte: Cost) -> None:
         self.alpha_s = _matrix("alpha_s", alpha_s, world_size)
         self.beta_s_per_byte = _matrix("beta_s_per_byte", beta_s_per_byte, world_size)
-        # Posts by (src, dst, channel, tag); those that receive from any rank by (dst, channel, tag).
+        # By (src, dst, channel, tag); receives from any rank by (dst, channel, tag).
         self.sends: defaultdict[tuple, deque[Post]] = defaultdict(deque)
         self.receives: defaultdict[tuple, deque[Post]] = defaultdict(deque)
         self.receives_from_any: defaultdict[tuple, deque[Post]] = defaultdict(deque)
@@ -196,10 +196,8 @@ def _content(post: Post) -> str:
 def _matrix(name: str, cost: Cost, world_size: int) -> list[list[float]]:
     """A cost for each pair of ranks, from one number or a matrix."""
     try:
-        if isinstance(cost, numbers.Real):
-            rows = [[float(cost)] * world_size] * world_size
-        else:
-            rows = [[float(cell) for cell in row] for row in cost]
+        matrix: Any = [[cost] * world_size] * world_size if isinstance(cost, numbers.Real) else cost
+        rows = [[float(cell) for cell in row] for row in matrix]
     except (TypeError, ValueError):
         rows = []
     if len(rows) != world_size or any(len(row) != world_size for row in rows):

@@ -91,7 +91,7 @@ def join(rank: int, world_size: int, backend: str, timeout_s: float, **where: An
     if sys.platform in ("linux", "darwin") and "init_method" in where:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", {"linux": "lo", "darwin": "lo0"}[sys.platform])
     if backend == "nccl":
-        # A shared host may have no NVLink multicast left; the other would print ten lines per rank.
+        # A shared host may have no NVLink multicast left; the warning has ten lines per rank.
         os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
         os.environ.setdefault("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false")
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
@@ -174,7 +174,6 @@ class Reporter:
 
     def __init__(self, connection: Connection) -> None:
         self.connection, self.lock = connection, threading.Lock()
-        self.main = threading.main_thread().ident
         self.thread = threading.Thread(target=self._listen, daemon=True)
         self.thread.start()
 
@@ -183,7 +182,7 @@ class Reporter:
             self.connection.send((kind, *content))
 
     def stay(self) -> None:
-        """Keeps this process, until it is ended: its connections to other ranks must not break before."""
+        """Keeps this process until it is ended: its connections to other ranks must not break."""
         self.thread.join()
 
     def _listen(self) -> None:
@@ -195,7 +194,7 @@ class Reporter:
         os._exit(0)
 
     def _where(self) -> str:
-        frame = user_frame(sys._current_frames()[self.main])
+        frame = user_frame(sys._current_frames()[threading.main_thread().ident or 0])
         return "has not begun or has returned" if frame is None else f"is in {CallSite.of(frame)}"
 
 

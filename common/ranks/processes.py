@@ -31,6 +31,7 @@ PRELOADED = [
     "torch._dynamo",
     "common.ranks.process",
 ]
+Children = Sequence[tuple[BaseProcess, Connection]]
 GRACE_S = 0.3  # in which the failure that came first may still be on its way
 
 
@@ -72,17 +73,21 @@ def run(
 
 
 def _result(answers: Sequence[process.Answer], backend: str) -> tuple[list[Any], Trace]:
-    notes, reports = ([answer[key] for answer in answers] for key in ("notes", "report"))
-    ends_s = [answer["end_s"] for answer in answers]
-    return [answer["value"] for answer in answers], replay.trace(notes, reports, ends_s, backend)
+    trace = replay.trace(
+        [answer["notes"] for answer in answers],
+        [answer["report"] for answer in answers],
+        [answer["end_s"] for answer in answers],
+        backend,
+    )
+    return [answer["value"] for answer in answers], trace
 
 
 @contextlib.contextmanager
-def _started(jobs: Sequence[process.Job]) -> Iterator[list[tuple[BaseProcess, Connection]]]:
+def _started(jobs: Sequence[process.Job]) -> Iterator[Children]:
     """The ranks' processes, and connections to them; whatever happens, they are ended."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    ranks = []
+    ranks: list[tuple[BaseProcess, Connection]] = []
     try:
         with _no_main():
             for rank, job in enumerate(jobs):
@@ -102,7 +107,10 @@ def _started(jobs: Sequence[process.Job]) -> Iterator[list[tuple[BaseProcess, Co
 
 @contextlib.contextmanager
 def _no_main() -> Iterator[None]:
-    """Keep children from importing the program that runs here; what they need of it comes with the function."""
+    """Keep children from importing the program that runs here.
+
+    What they need of it comes with the function.
+    """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
@@ -130,7 +138,7 @@ class RankTracebackError(Exception):
 class Watch:
     """What the ranks of one run report, until all are done or one has failed."""
 
-    def __init__(self, ranks: Sequence[tuple[BaseProcess, Connection]], timeout_s: float) -> None:
+    def __init__(self, ranks: Children, timeout_s: float) -> None:
         self.children = [child for child, _ in ranks]
         self.connections = [connection for _, connection in ranks]
         self.timeout_s = timeout_s
@@ -170,8 +178,9 @@ class Watch:
             ]
             wait_s = max(0.0, deadline - time.monotonic())
             heard = multiprocessing.connection.wait(left, wait_s)
-            for connection in heard:
-                rank = self.connections.index(connection)
+            for rank, connection in enumerate(self.connections):
+                if connection not in heard:
+                    continue
                 try:
                     self._take(rank, *connection.recv())
                 except (EOFError, OSError):
@@ -192,7 +201,7 @@ class Watch:
             self.where[rank] = content[0]
 
     def _fail(self) -> Never:
-        """Raises for the rank that ended by itself, which the others only noticed; else for the first to fail."""
+        """Raises for the rank that ended by itself, which made others fail; else for the first."""
         __tracebackhide__ = True
         if self.gone:
             rank = min(self.gone)
@@ -200,10 +209,9 @@ class Watch:
             ending = _ending(self.children[rank].exitcode)
             raise RankFailedError(f"rank {rank} ended its process ({ending})")
         rank, (packed, text) = next(iter(self.failed.items()))
-        try:
-            error = Returns(packed).load()
-        except Exception:
-            error = None
+        error = None
+        with contextlib.suppress(Exception):  # its class may not exist here
+            error = Returns(packed or b"").load()
         if not isinstance(error, Exception):
             raise RankFailedError(f"rank {rank}: {text.strip().splitlines()[-1]}\n\n{text}")
         raise error from RankTracebackError(f"rank {rank}:\n{text}")
@@ -234,7 +242,10 @@ def _under_torchrun(
     timeout_s: float,
     options: dict[str, Any],
 ) -> tuple[list[Any], Trace]:
-    """The run on the processes that torchrun has started, of which this is one; each of them returns the whole result."""
+    """The run on the processes that torchrun has started, of which this is one.
+
+    Each of them returns the whole result.
+    """
     rank, world_size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
     if len(args_by_rank) != world_size:
         raise ValueError(

@@ -1,6 +1,6 @@
-"""Collectives on their way: each rank's part posts its messages round by round, while the rank goes on.
+"""Collectives on their way: each rank's part posts its messages round by round.
 
-A group's collectives follow each other, as on one stream.
+The rank itself goes on meanwhile. A group's collectives follow each other, as on one stream.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""torch.distributed itself, which notes each call: the operation, and when it began and was over."""
+"""torch.distributed itself, with notes of each call: the operation, its beginning and its end."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -118,7 +118,7 @@ class Handle:
 
 
 class Real:
-    """torch.distributed, which notes each call that moves data; its other functions are as they are."""
+    """torch.distributed, with notes of each call that moves data."""
 
     P2POp = P2POp
 
@@ -220,7 +220,10 @@ def _all_to_all(
     group: Any = None,
     async_op: bool = False,
 ) -> Any:
-    """torch.distributed's; by all_to_all_single where the backend has only that: gloo, with PyTorch 2.11."""
+    """torch.distributed's.
+
+    By all_to_all_single where the backend has only that: gloo, with PyTorch 2.11.
+    """
     dist = torch.distributed
     try:
         return dist.all_to_all(output_tensor_list, input_tensor_list, group, async_op)

@@ -16,7 +16,7 @@ TimedName = tuple[str, float, float]  # a name, and when it started and ended
 
 
 class Report(TypedDict):
-    """What a rank recorded of itself, as plain data; live_bytes as (time_s, bytes) at each change."""
+    """What a rank recorded of itself, as plain data. live_bytes: (time_s, bytes) at each change."""
 
     compute: list[TimedName]
     spans: list[TimedName]
@@ -28,7 +28,7 @@ _of_process: "Recorder | None" = None
 
 
 def set_process(recorder: "Recorder | None") -> None:
-    """Make this the Recorder of the whole process, of autograd's threads too: a rank that has a process of its own."""
+    """Make this the Recorder of all threads, autograd's too, in a process that is a rank."""
     global _of_process
     _of_process = recorder
 
@@ -39,9 +39,10 @@ def current() -> "Recorder | None":
 
 
 def compute(seconds: float, name: str | None = None) -> None:
-    """Takes this much of the rank's time as computation: virtual time if it is simulated, a sleep in real processes.
+    """Takes this much of the rank's time as computation: virtual, or a sleep in real processes.
 
-    name: what the timeline calls it; the name of the enclosing `span` if None. Outside of a run it does nothing.
+    name: what the timeline calls it; the name of the enclosing `span` if None. Outside of a run it
+    does nothing.
     """
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"seconds: {seconds}; it is a number from 0 on")
@@ -51,7 +52,10 @@ def compute(seconds: float, name: str | None = None) -> None:
 
 @contextlib.contextmanager
 def span(name: str) -> Iterator[None]:
-    """Names what the rank does in the with-block: it goes into trace.spans, and compute within it takes its name."""
+    """Names what the rank does in the with-block.
+
+    It goes into trace.spans, and compute within it takes its name.
+    """
     recorder = current()
     if recorder is None:
         yield
@@ -67,7 +71,10 @@ def span(name: str) -> Iterator[None]:
 
 
 class Recorder(TorchDispatchMode):
-    """Sees each operation of PyTorch on its rank: its FLOPs move the clock, its results are live until they are freed."""
+    """Sees each operation of PyTorch on its rank.
+
+    Its FLOPs move the clock; its results are live until they are freed.
+    """
 
     def __init__(self, flops_per_s: float | None = None, live_bytes: bool = True) -> None:
         super().__init__()
@@ -91,7 +98,10 @@ class Recorder(TorchDispatchMode):
         return self.now_s()
 
     def compute(self, seconds: float, name: str | None = None) -> None:
-        """Moves the clock over a piece of computation; pieces of one name that follow each other are one."""
+        """Moves the clock over a piece of computation.
+
+        Pieces of one name that follow each other are one.
+        """
         name = self.label(name)
         start_s, self.clock_s = self.clock_s, self.clock_s + seconds
         last = self.computed[-1] if self.computed else None
@@ -108,7 +118,7 @@ class Recorder(TorchDispatchMode):
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Nothing in the with-block is the rank's own: copies that a message takes are not its memory."""
+        """Ignores what happens in the with-block: a message's copies are not the rank's memory."""
         old, self.paused = self.paused, True
         try:
             yield
@@ -157,16 +167,16 @@ class Recorder(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(
-        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        out = function(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
         if len(sys.modules) != self.modules:
-            # The operation imported modules, which leave cycles behind that hold the callers' frames.
+            # The imports of this operation left cycles behind that hold the callers' frames.
             gc.collect()
             self.modules = len(sys.modules)
         if not self.paused:
             if self.flops_per_s:
-                self._count_flops(function, args, kwargs or {}, out)
+                self._count_flops(func, args, kwargs or {}, out)
             if self.counts_live:
                 for value in (*args, *(out if isinstance(out, (tuple, list)) else (out,))):
                     if isinstance(value, torch.Tensor):
@@ -205,7 +215,7 @@ class Recorder(TorchDispatchMode):
             self._add_point()
 
     def _add_point(self) -> None:
-        """Records the total now; of several totals at one time, the largest and the last are kept."""
+        """Records the total now; of several at one time, the largest and the last are kept."""
         now_s, points = self.now_s(), self.points
         if len(points) > 1 and points[-2][0] == points[-1][0] == now_s:
             points[-2:] = [(now_s, max(points[-2][1], points[-1][1])), (now_s, self.total)]

@@ -1,4 +1,4 @@
-"""A rank that is a worker of the grader: its link leads over the wire, and the grader is the network."""
+"""A rank that is a worker of the grader: its link leads over the wire to the grader's network."""
 
 import gc
 from collections.abc import Callable, Sequence

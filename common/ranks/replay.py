@@ -1,8 +1,9 @@
 """The trace of a measured run, from what its processes noted.
 
-The notes are replayed through a network, which matches messages and counts rounds as in the simulated machine. Then the
-messages get their measured times: a message lasts from when both its sides had posted it until its receiver had waited for it.
-The messages of a collective are the simulated machine's, and last as long as the collective.
+The notes are replayed through a network, which matches messages and counts rounds as in the
+simulated machine. Then the messages get their measured times: a message lasts from when both its
+sides had posted it until its receiver had waited for it. The messages of a collective are the
+simulated machine's, and last as long as the collective.
 """
 
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ class ReplayedRank:
         self.requests: list[int] = []  # by the operations' numbers in the notes
 
     def advance(self) -> bool:
-        """Replay the next note; return False if there is none, or if it waits for what is not done."""
+        """Replay the next note; return False if there is none, or if it has to wait."""
         if self.next == len(self.notes):
             return False
         kind, time_s, content = self.notes[self.next]

@@ -25,7 +25,10 @@ from common.ranks.trace import Trace
 
 
 class ThreadLink(ConductorLink):
-    """The link of a rank that is a thread: it keeps PyTorch's generator, which all threads share, while others run."""
+    """The link of a rank that is a thread.
+
+    It restores the state of PyTorch's generator, which all threads share, after others have run.
+    """
 
     def begin(self) -> None:
         super().begin()
@@ -105,7 +108,7 @@ def run(
     timeout_s: float,
     **options: Any,
 ) -> tuple[list[Any], Trace]:
-    """What each rank returned, and the Trace; raises what a rank raised, or what did not fit together."""
+    """What each rank returned, and the Trace; raises what a rank raised, or a RanksError."""
     __tracebackhide__ = True
     world_size = len(args_by_rank)
     network = Network(world_size, alpha_s, beta_s_per_byte)
@@ -158,7 +161,10 @@ def _generator_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _surroundings_kept() -> Iterator[None]:
-    """Restore PyTorch's generator and default dtype; collect no cycles, so that memory is freed at the same points in every run."""
+    """Restore PyTorch's generator and default dtype.
+
+    No cycles are collected, so that memory is freed at the same points in every run.
+    """
     state, dtype, collects = torch.get_rng_state(), torch.get_default_dtype(), gc.isenabled()
     gc.disable()
     try:
@@ -179,7 +185,7 @@ def _end(ranks: Sequence[Rank]) -> None:
         for rank in ranks:
             if rank.is_alive():
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(rank.ident), ctypes.py_object(StoppedError)
+                    ctypes.c_ulong(rank.ident or 0), ctypes.py_object(StoppedError)
                 )
 
 
@@ -187,7 +193,7 @@ def _where(ranks: Sequence[Rank]) -> str:
     """One line per rank: where it is."""
     frames, lines = sys._current_frames(), []
     for rank in ranks:
-        frame = user_frame(frames.get(rank.ident))
+        frame = user_frame(frames.get(rank.ident or 0))
         where = "is not running" if frame is None else f"is in {CallSite.of(frame)}"
         lines.append(f"\n  rank {rank.rank} {where}")
     return "".join(lines)

@@ -61,7 +61,7 @@ class Stopwatch(Recorder):
 
 
 class CudaStopwatch(Stopwatch):
-    """The Recorder of a process with a GPU: times are those at which the GPU's stream comes to a point."""
+    """The Recorder of a process with a GPU: times are when the GPU's stream comes to a point."""
 
     def start(self, started_s: float) -> None:
         """Counts from now, with the GPU idle; started_s is the same instant on the host."""
@@ -87,7 +87,7 @@ class CudaStopwatch(Stopwatch):
         torch.cuda._sleep(int(seconds * cycles_per_s()))
 
     def report(self) -> Report:
-        """What the rank recorded; of its memory, what the allocator held at the start and at most."""
+        """What the rank recorded; its memory is what the allocator held at first and at most."""
         torch.cuda.synchronize()
         if not self.counts_live:
             self.points.append((self.now_s(), torch.cuda.max_memory_allocated()))

@@ -1,11 +1,23 @@
-"""What happened on p ranks: messages, collectives, compute, live bytes. Plain data, for checks and for drawing."""
+"""What happened on p ranks: messages, collectives, compute, live bytes. Plain data."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from common.ranks.recorder import Report
 
 
 @dataclass
 class Message:
-    """One message, from when it begins to move to when it has arrived. depth: messages in the longest chain ending here."""
+    """One message, from when it begins to move to when it has arrived.
+
+    depth: messages in the longest chain that ends here.
+    """
 
     src: int
     dst: int
@@ -21,7 +33,10 @@ class Message:
 
 @dataclass
 class Collective:
-    """One rank's call of a collective, from the call until its result is there. bytes: of the tensor it is about."""
+    """One rank's call of a collective, from the call until its result is there.
+
+    bytes: of the tensor that it is about.
+    """
 
     name: str
     rank: int
@@ -35,7 +50,7 @@ class Collective:
 
 @dataclass
 class Span:
-    """A time in which a rank computed, or what `ranks.span` named."""
+    """A time in which a rank computed, or that `ranks.span` named."""
 
     rank: int
     name: str
@@ -43,61 +58,61 @@ class Span:
     end_s: float
 
     @property
-    def duration_s(self):
+    def duration_s(self) -> float:
         """Seconds from start to end."""
         return self.end_s - self.start_s
 
 
 @dataclass
 class Trace:
-    """What happened on the ranks of one run; times in virtual seconds if it was simulated, measured otherwise.
+    """What happened on the ranks of one run. Times are virtual if it was simulated, else measured.
 
-    live_bytes: by rank, [(time_s, bytes)] at each change. self_reported: the names of what the ranks told of themselves,
-    which a grader can't vouch for.
+    end_s: when each rank returned. live_bytes: by rank, (time_s, bytes) at each change.
+    self_reported: the names of what the ranks themselves reported, which may be wrong.
     """
 
     world_size: int
     machine: str = "simulated"
-    end_s: list = field(default_factory=list)  # when each rank returned
-    messages: list = field(default_factory=list)
-    collectives: list = field(default_factory=list)
-    compute: list = field(default_factory=list)  # Span
-    spans: list = field(default_factory=list)  # Span
-    live_bytes: list = field(default_factory=list)
-    self_reported: list = field(default_factory=list)
+    end_s: list[float] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
+    compute: list[Span] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    live_bytes: list[list[tuple[float, int]]] = field(default_factory=list)
+    self_reported: list[str] = field(default_factory=list)
 
     @property
-    def time_s(self):
+    def time_s(self) -> float:
         """Seconds until the last rank returned."""
         return max(self.end_s, default=0.0)
 
     @property
-    def rounds(self):
-        """Messages in the longest chain; those that one rank sends, or receives, one after another make a chain too."""
+    def rounds(self) -> int:
+        """Messages in the longest chain; one rank's successive sends, or receives, are one too."""
         return max((message.depth for message in self.messages), default=0)
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """Bytes of all messages."""
         return sum(message.bytes for message in self.messages)
 
     @property
-    def bytes_sent(self):
+    def bytes_sent(self) -> list[int]:
         """Bytes that each rank sent: a list by rank."""
         return self._by_rank("src")
 
     @property
-    def bytes_received(self):
+    def bytes_received(self) -> list[int]:
         """Bytes that each rank received: a list by rank."""
         return self._by_rank("dst")
 
     @property
-    def peak_live_bytes(self):
+    def peak_live_bytes(self) -> list[int]:
         """The most bytes that live tensors had at once: a list by rank."""
         return [max((count for _, count in points), default=0) for points in self.live_bytes]
 
     @property
-    def compute_s(self):
+    def compute_s(self) -> list[float]:
         """Seconds that each rank computed: a list by rank."""
         return [
             sum(span.duration_s for span in self.compute if span.rank == rank)
@@ -105,33 +120,34 @@ class Trace:
         ]
 
     @property
-    def idle_share(self):
-        """The share of its time, until the last rank returns, in which a rank does not compute: a list by rank."""
+    def idle_share(self) -> list[float]:
+        """The share of the run's time in which a rank does not compute: a list by rank."""
         return [1 - busy_s / self.time_s if self.time_s else 0.0 for busy_s in self.compute_s]
 
     @property
-    def bubble(self):
+    def bubble(self) -> float:
         """The share of all ranks' time in which they do not compute, from 0 to 1."""
         return sum(self.idle_share) / self.world_size
 
-    def live_bytes_at(self, rank, time_s):
+    def live_bytes_at(self, rank: int, time_s: float) -> int:
         """Bytes of the rank's live tensors at this time, after all that happened at it."""
         return next((count for at_s, count in reversed(self.live_bytes[rank]) if at_s <= time_s), 0)
 
-    def spans_named(self, name, rank=None):
-        """The spans of this name ("F*": all that begin with F), of one rank or of all, in order of time."""
+    def spans_named(self, name: str, rank: int | None = None) -> list[Span]:
+        """The spans of this name ("F*": all that begin with F), of one rank or all, by time."""
         return _named(self.spans, name, rank)
 
-    def compute_named(self, name, rank=None):
-        """The computation of this name ("F*": all that begin with F), of one rank or of all, in order of time."""
+    def compute_named(self, name: str, rank: int | None = None) -> list[Span]:
+        """The compute of this name ("F*": all that begin with F), of one rank or all, by time."""
         return _named(self.compute, name, rank)
 
-    def bytes_during_compute(self, name=None):
+    def bytes_during_compute(self, name: str | None = None) -> list[float]:
         """Bytes that each rank sent while it computed: a list by rank.
 
-        A message counts by the share of its time that lies within the rank's compute. name: only compute of this name.
+        A message counts by the share of its time that lies within the rank's compute. name: of the
+        compute that counts; any if None.
         """
-        busy = [[] for _ in range(self.world_size)]
+        busy: list[list[tuple[float, float]]] = [[] for _ in range(self.world_size)]
         for span in self.compute if name is None else self.compute_named(name):
             busy[span.rank].append((span.start_s, span.end_s))
         counts = [0.0] * self.world_size
@@ -144,44 +160,45 @@ class Trace:
             counts[message.src] += message.bytes * within_s / length_s if length_s else 0.0
         return counts
 
-    def add_reports(self, reports) -> None:
-        """Adds what each rank noted about itself, by rank: {"compute", "spans", "live_bytes"}."""
+    def add_reports(self, reports: Sequence[Report]) -> None:
+        """Adds what each rank recorded of itself, by rank."""
         for rank, report in enumerate(reports):
-            self.compute += [Span(rank, *each) for each in report["compute"]]
-            self.spans += [Span(rank, *each) for each in report["spans"]]
+            self.compute += [Span(rank, *named) for named in report["compute"]]
+            self.spans += [Span(rank, *named) for named in report["spans"]]
             self.live_bytes.append(report["live_bytes"])
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         """The trace as numbers, strings, lists and dicts."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data):
+    def from_dict(cls, data: dict[str, Any]) -> Self:
         """The trace that as_dict made this of."""
-        kinds = {"messages": Message, "collectives": Collective, "compute": Span, "spans": Span}
-        made = {
-            name: [kinds[name](**item) for item in items]
-            for name, items in data.items()
-            if name in kinds
-        }
-        points = [[tuple(point) for point in rank] for rank in data["live_bytes"]]
-        return cls(**{**data, **made, "live_bytes": points})
+        trace = cls(**data)
+        trace.messages = [Message(**item) for item in data["messages"]]
+        trace.collectives = [Collective(**item) for item in data["collectives"]]
+        trace.compute = [Span(**item) for item in data["compute"]]
+        trace.spans = [Span(**item) for item in data["spans"]]
+        trace.live_bytes = [
+            [(time_s, count) for time_s, count in points] for points in data["live_bytes"]
+        ]
+        return trace
 
-    def draw(self, **options):
-        """Axes with a line a rank: what it computes, sends and receives, and when it idles; see `draw.timeline`."""
+    def draw(self, **options: Any) -> Axes:
+        """Axes with one row per rank: what it computes, sends and receives; see `draw.timeline`."""
         from common.ranks import draw
 
         return draw.timeline(self, **options)
 
-    def _by_rank(self, side):
+    def _by_rank(self, side: Literal["src", "dst"]) -> list[int]:
         counts = [0] * self.world_size
         for message in self.messages:
             counts[getattr(message, side)] += message.bytes
         return counts
 
 
-def _named(spans, name, rank):
-    def fits(span):
+def _named(spans: list[Span], name: str, rank: int | None) -> list[Span]:
+    def fits(span: Span) -> bool:
         same = span.name.startswith(name[:-1]) if name.endswith("*") else span.name == name
         return same and rank in (None, span.rank)
 

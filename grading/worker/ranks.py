@@ -1,7 +1,8 @@
 """The ranks of a check, each a worker of its own; the grader is the network between them.
 
-The grader carries the messages, keeps clocks and bytes, and reports a deadlock, with the code of the simulated machine. A rank
-reaches another rank only by messages. What it reports of itself (compute, spans, live bytes) is marked so in the trace.
+The grader carries the messages, keeps clocks and bytes, and reports a deadlock, with the code of
+the simulated machine. A rank reaches another rank only by messages. What it reports of itself
+(compute, spans, live bytes) is marked so in the trace.
 """
 
 import copy
@@ -46,7 +47,8 @@ def run(
 ) -> ranks.Result:
     """The Result of the student's function of this name on world_size workers.
 
-    session: of the student's cells; the ranks' workers stay with it for its next run. The other arguments: of ranks.run.
+    session: of the student's cells; the ranks' workers stay with it for its next run. The other
+    arguments: of ranks.run.
     """
     while len(session.ranks) < world_size:
         session.ranks.append(Session(session.fork_server, [*session.cells, ("ranks", CELL)]))
@@ -88,7 +90,7 @@ class Member(threading.Thread):
             self.value, self.report = answer["value"], _validated_report(answer["report"])
             self.link.finish()
         except StoppedError:
-            pass  # another rank ended the run; this one's worker, still waiting for an answer, was ended
+            pass  # another rank ended the run, and this one's worker was ended
         except (Exception, WorkerEnded) as error:
             if reported := student_error(error):
                 reported.text += f" (on rank {self.link.rank})"

@@ -88,6 +88,7 @@ def check_names(lab: Lab, session: Session) -> dict[str, Any]:
     for cell in lab.cells:
         if "setup" in cell.tags:
             exec(_compiled(cell.source, "<setup>"), names)  # noqa: S102
+    session.allow(CELL_S)  # for fetching values
     for i, cell in enumerate(lab.cells):
         if cell in exercises or "driver" in cell.tags:
             names |= names_in(session, exercises.get(cell) or _name(cell, i), cell)

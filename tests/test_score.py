@@ -130,6 +130,24 @@ def test_an_endless_loop_at_the_top_of_a_cell_costs_that_cell(fork_server, monke
     assert found["double"].status == found["Counter"].status == "passed"
 
 
+NEVER_FETCHED = """
+import sys, time
+frame = sys._getframe()
+while not hasattr(frame.f_locals.get("self"), "answers"):
+    frame = frame.f_back
+frame.f_locals["self"].answers["fetch"] = lambda name: time.sleep(1e6)
+def double(x):
+    return 2 * x
+"""
+
+
+def test_a_worker_that_never_gives_a_value_is_not_waited_for(fork_server, monkeypatch):
+    monkeypatch.setattr("grading.score.CELL_S", 1.0)
+    found = results(fork_server, double=NEVER_FETCHED)
+    assert found["double"].status == found["scale_"].status == "passed"
+    assert found["predicted"].points == 0 and "predicted" in found["predicted"].message
+
+
 def test_counts_can_not_be_patched_in_the_worker(fork_server):
     """The checks run elsewhere: what a student does to agree or to builtins there changes nothing."""
     text = (

@@ -1,4 +1,4 @@
-"""Where the course lies."""
+"""Where the course is on this machine."""
 
 from pathlib import Path
 

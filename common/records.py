@@ -1,23 +1,25 @@
 """JSON files in the student's own folder: never lost, never half-written."""
 
-import contextlib
 import json
 import os
 import pathlib
 import warnings
+from collections.abc import Callable
+from typing import Any
 
+from common import files
 from common.paths import LABS
 
-_unsaved = {}  # what a folder that refuses to be written would lose, for as long as this process lives
+_unsaved: dict[pathlib.Path, Any] = {}  # what could not be written, kept while this process lives
 
 
-def folder():
+def folder() -> pathlib.Path:
     """Folder of the student's own files: the environment variable COURSE_FOLDER, or labs/."""
     return pathlib.Path(os.environ.get("COURSE_FOLDER") or LABS)
 
 
-def load(name, is_valid):
-    """What the file holds, or None. A file that can't be read, or is not valid, is put aside with a warning."""
+def load(name: str, is_valid: Callable[[Any], bool]) -> Any:
+    """What the file holds, or None. An unreadable or invalid file is renamed, with a warning."""
     path = folder() / name
     if path in _unsaved:
         return _unsaved[path]
@@ -25,28 +27,26 @@ def load(name, is_valid):
         record = json.loads(path.read_text(encoding="utf-8"))
         if is_valid(record):
             return record
-        problem = "it is not laid out as the course writes it"
+        problem = "it does not have the form in which the course writes it"
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        problem = error.strerror
+        problem = error.strerror or str(error)
     except ValueError:
-        problem = "it is no JSON"
+        problem = "it is not JSON"
     warnings.warn(
-        f"{path} can't be read ({problem}); {_put_aside(path)}, and a new one is begun.",
+        f"{path} can't be read ({problem}); {_set_aside(path)}, and a new one is started.",
         stacklevel=3,
     )
     return None
 
 
-def save(name, record) -> None:
-    """Writes the dict; if the folder can't be written, warns once and keeps it for this session."""
+def save(name: str, record: Any) -> None:
+    """Write the record. If the folder can't be written, warn once and keep it for this session."""
     path = folder() / name
-    partial = path.with_name(f"{name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(record, indent=1), encoding="utf-8")
-        os.replace(partial, path)  # a reader, or a crash, finds the old file or the new one
+        files.replace(path, json.dumps(record, indent=1))
         _unsaved.pop(path, None)
     except OSError as error:
         if path not in _unsaved:
@@ -56,17 +56,11 @@ def save(name, record) -> None:
                 stacklevel=3,
             )
         _unsaved[path] = record
-        with contextlib.suppress(OSError):
-            partial.unlink()
 
 
-def _put_aside(path) -> str:
-    """Renames the file to the first free name.unreadable-1, -2, ...; says what happened."""
-    number = 1
-    while (aside := path.with_name(f"{path.name}.unreadable-{number}")).exists():
-        number += 1
+def _set_aside(path: pathlib.Path) -> str:
     try:
-        path.rename(aside)
+        aside = files.set_aside(path, f"{path.name}.unreadable")
     except OSError:
         return "it could not be renamed"
     return f"it is kept as {aside.name}"

@@ -1,341 +1,99 @@
-"""python -m grading 01                      grades your own labs/01_*.ipynb
-python -m grading FOLDER --out RESULTS    grades FOLDER/<student>/NN_noun.ipynb, all cores; what is graded already is kept
+"""Grade labs, and do what instructors and authors of labs do with them.
+
+python -m grading 01                       grade your own labs/01_*.ipynb
+python -m grading FOLDER --out RESULTS     grade a class, FOLDER/<student>/NN_noun.ipynb
+python -m grading COMMAND ...              run a command; COMMAND --help describes it
 """
 
 import argparse
-import contextlib
-import os
-import re
+import importlib
 import sys
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, cast
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-from common.paths import LABS
-from grading import classroom, feedback, report, seeds, similar, store, submissions
-from grading.jail.choice import JailError, choose
+from common.paths import ROOT
+from grading.errors import CommandError
+from grading.jail.choice import JailError
 from grading.source import labs
 
-MANY = 20  # lines that say the same
-console = Console(highlight=False)
+
+@dataclass(frozen=True)
+class Entry:
+    """A command of the command line: its module, and a line for the overview."""
+
+    module: str
+    summary: str
+
+    @property
+    def path(self) -> Path:
+        """The module's file, which a release for students may lack."""
+        return ROOT.joinpath(*self.module.split(".")).with_suffix(".py")
 
 
-class BadInput(Exception):
-    """What the caller gave can't be used; the text says what was given and what is allowed."""
+COMMANDS = {
+    "grade": Entry("grading.grade", "grade your own lab or a class (if no command is named)"),
+    "build": Entry("grading.source.build", "build labs/*.ipynb, or execute solutions/*.ipynb"),
+    "release": Entry("grading.source.release", "make the zip file that students get"),
+    "mutants": Entry(
+        "grading.mutants", "change a solution in many ways: which do the checks catch?"
+    ),
+    "canvas": Entry("grading.lms.canvas", "unpack Canvas's zip file, or write points for Canvas"),
+    "gradescope": Entry("grading.lms.gradescope", "make the zip file for Gradescope's autograder"),
+    "nbgrader": Entry("grading.lms.nbgrader", "write the points into nbgrader's gradebook"),
+}
 
 
-def main(arguments=None) -> int:
-    options = _parser().parse_args(arguments)
-    try:
-        if options.jobs < 1 or (options.seed or 0) < 0:
-            raise BadInput(
-                f"--jobs {options.jobs} --seed {options.seed or 0}: --jobs takes 1 or more, --seed 0 or more"
-            )
-        if options.seed is not None and options.seed_file:
-            raise BadInput(
-                f"--seed {options.seed} with --seed-file {options.seed_file}: give one of them"
-            )
-        if options.unsafe and options.jail:
-            raise BadInput(f"--jail {options.jail} with --unsafe: give one of them")
-        if options.what and Path(options.what).is_dir():
-            grade_class(Path(options.what), options)
-        else:
-            grade_own(options.what, options)
-    except BadInput as problem:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"grading: {problem}", markup=False
-        )
-        return 2
-    return 0
+class Command(Protocol):
+    """What the module of a command defines. Its docstring is the command's description."""
+
+    __doc__: str | None
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, options: argparse.Namespace) -> int: ...
 
 
-def _parser():
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code. Only that command's module is imported."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    commands = _available()
+    if not words or words[0] in ("-h", "--help"):
+        listed = "\n".join(f"  {name:<11} {entry.summary}" for name, entry in commands.items())
+        print(f"{__doc__}\ncommands:\n{listed}")
+        return 0 if words else 2
+    name = words.pop(0) if words[0] in commands else "grade"
+    command = cast("Command", importlib.import_module(COMMANDS[name].module))
     parser = argparse.ArgumentParser(
-        prog="python -m grading",
-        description=__doc__,
+        prog=f"python -m grading {name}",
+        description=command.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", help="a lab (01, strides), a notebook, or a folder of submissions")
-    parser.add_argument("--out", type=Path, metavar="RESULTS", help="the folder for the results")
-    parser.add_argument(
-        "--seed",
-        type=int,
-        help="of the checks' random cases (0; for a class one from RESULTS/seed)",
-    )
-    parser.add_argument(
-        "--seed-file",
-        type=Path,
-        metavar="FILE",
-        help="of the course's secret seed; drawn if it is not there",
-    )
-    parser.add_argument(
-        "--jail",
-        metavar="WORD",
-        help="which jail the students' code runs in (the best that is to be had)",
-    )
-    parser.add_argument(
-        "--unsafe", action="store_true", help="run the students' code with no jail at all"
-    )
-    several = parser.add_argument_group("for a class")
-    several.add_argument(
-        "--jobs", type=int, default=classroom.cores(), help="processes that grade (all cores)"
-    )
-    several.add_argument(
-        "--scheduler", metavar="ADDRESS", help="Dask's, tcp://host:8786: its workers grade instead"
-    )
-    several.add_argument(
-        "--deadline",
-        action="append",
-        default=[],
-        metavar="[LAB=]TIME",
-        help="2026-11-20T18:00, for one lab or for all",
-    )
-    several.add_argument(
-        "--count",
-        choices=["last", "first", "best"],
-        default="last",
-        help="which of several attempts counts (the last)",
-    )
-    several.add_argument("--fresh", action="store_true", help="grade also what was graded before")
-    several.add_argument(
-        "--similar", action="store_true", help="look for submissions alike, too (needs copydetect)"
-    )
-    return parser
-
-
-# -------------------------------------------------------------------- one's own
-
-
-def grade_own(word, options) -> None:
-    """Grades one notebook and shows an exercise a line."""
-    path = Path(word)
+    command.add_arguments(parser)
+    options = parser.parse_args(words)
     try:
-        name = labs.resolve(word)
-    except ValueError as problem:
-        kind = "no such folder or notebook, and " if os.sep in word or path.suffix else ""
-        raise BadInput(f"{kind}{problem}; or give a folder of submissions") from None
-    if path.suffix != ".ipynb":
-        path = LABS / f"{name}.ipynb"
-    if not path.is_file():
-        mend = (
-            f"give its path, or a lab ({name[:2]})"
-            if Path(word).suffix == ".ipynb"
-            else "make labs builds the labs"
-        )
-        raise BadInput(f"there is no notebook {os.path.relpath(path)}: {mend}")
-    jail = _jail(options) if options.jail else "none"  # one's own code may do what one may do
-    one = classroom.grade_one(
-        submissions.Submission("me", name, path), _seeds([name], options)[name], jail
-    )
-    console.print(report.lab_table(name, one.results))
-    if options.out:
-        with _writing(options.out):
-            report.write(one.rows, options.out)
-
-
-def _seeds(names, options, file=None):
-    """{lab: the seed of its checks}: --seed, or from the secret in --seed-file or in this file; 0 where there is none."""
-    file = options.seed_file or file
-    if options.seed is not None or file is None:
-        return dict.fromkeys(names, options.seed or 0)
-    try:
-        secret = seeds.secret(file)
-    except seeds.NoSecret as problem:
-        raise BadInput(str(problem)) from None
+        return command.run(options)
+    except (CommandError, JailError) as problem:
+        return _refuse(str(problem))
+    except ModuleNotFoundError as problem:
+        package = (problem.name or "?").partition(".")[0]
+        return _refuse(f"this needs {package}, which is not installed: pip install {package}")
     except OSError as problem:
-        raise BadInput(f"the seed can't be kept in {file}: {problem.strerror}") from None
-    return {name: seeds.of(secret, name) for name in names}
+        place = f"{problem.filename} can't be read or written: " if problem.filename else ""
+        return _refuse(f"{place}{problem.strerror or problem}")
 
 
-def _jail(options):
-    """The name of the jail to grade in."""
-    try:
-        return choose("none" if options.unsafe else options.jail).name
-    except JailError as problem:
-        raise BadInput(str(problem)) from None
+def _available() -> dict[str, Entry]:
+    """The commands that are here: a release for students has only `grade`."""
+    return {name: entry for name, entry in COMMANDS.items() if entry.path.is_file()}
 
 
-# --------------------------------------------------------------------- a class
-
-
-def grade_class(folder, options) -> None:
-    """Grades every submission of a folder and writes all that is made of it."""
-    out = options.out
-    if out is None:
-        raise BadInput(
-            f"{folder} is a folder of submissions: say where the results go (--out RESULTS)"
-        )
-    if out.exists() and not out.is_dir():
-        raise BadInput(f"--out {out} is a file: give a folder, which is made if it is not there")
-    handed_in, strays = _find(folder, options)
-    jail = _jail(options)
-    try:
-        with _writing(out):
-            kept = store.Store(out, fresh=options.fresh)
-    except store.Busy:
-        raise BadInput(
-            f"another grader works in {out}: let it end, or give another folder"
-        ) from None
-    graded = _graded(handed_in, kept, _seeds(labs.names(), options, out / "seed"), jail, options)
-    counting = classroom.counting(graded)
-    rows = [row for one in counting for row in one.rows]
-    with _writing(out):
-        report.write(rows, out)
-        feedback.write_students(counting, out / "feedback")
-        feedback.write_answers(counting, out / "answers")
-        with open(out / "summary.txt", "w", encoding="utf-8") as file:
-            for screen in (console, Console(file=file, width=120)):
-                _summarise(screen, counting, rows)
-        if options.similar:
-            _look_for_similar(counting, out)
-    for line in _left_out(folder, handed_in, strays):
-        console.print(line, markup=False, soft_wrap=True)
-    console.print(_ending(graded, counting, out), markup=False, soft_wrap=True)
-
-
-def _find(folder, options):
-    names = labs.names()
-    try:
-        handed_in, strays = submissions.find(folder, deadlines(options.deadline), options.count)
-    except PermissionError as problem:
-        raise BadInput(f"no permission to read {problem.filename}") from None
-    if not handed_in:
-        raise BadInput(
-            f"{folder} holds no submission: they are {folder}/<student>/NN_noun.ipynb, with NN_noun one of {', '.join(names)}"
-        )
-    return [one for one in handed_in if one.counts], strays
-
-
-def _left_out(folder, handed_in, strays):
-    """What lies in the folder and was not graded, in lines."""
-    for stray in strays:
-        why = "a link is not followed" if stray.is_symlink() else "no lab has that name"
-        yield f"left out: {stray} ({why})"
-    for loose in sorted(folder.glob("*.ipynb")):
-        yield f"left out: {loose} (it lies in no student's folder)"
-    there = {
-        path.name
-        for path in folder.iterdir()
-        if path.is_dir() and not path.name.startswith((".", "__MACOSX"))
-    }
-    if nothing := sorted(there - {one.student for one in handed_in}):
-        yield f"nothing to grade in {len(nothing)} folders: {', '.join(nothing)}"
-
-
-def deadlines(words):
-    """{lab: seconds since 1970} from ["TIME", "LAB=TIME", ...]; a time with no zone is this machine's."""
-    found = {}
-    for word in sorted(
-        words, key=lambda word: "=" in word
-    ):  # what is said of one lab goes before what is said of all
-        lab, _, time = word.rpartition("=")
-        try:
-            time_s = datetime.fromisoformat(time).timestamp()
-            found |= dict.fromkeys([labs.resolve(lab)] if lab else labs.names(), time_s)
-        except ValueError as problem:
-            reason = f": {problem}" if "no lab" in str(problem) else ""
-            raise BadInput(
-                f"--deadline {word}: give a time, 2026-11-20T18:00, or LAB=TIME{reason}"
-            ) from None
-    return found
-
-
-def _graded(handed_in, kept, seeds, jail, options):
-    """Grades with a bar that says how far it is."""
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    ]
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("reading", total=len(handed_in))
-
-        def progress(done, of) -> None:
-            bar.update(task, description="grading", completed=done, total=of)
-
-        try:
-            hidden, scheduler = (
-                [options.what, options.out, *filter(None, [options.seed_file])],
-                options.scheduler,
-            )
-            return classroom.grade_class(
-                handed_in,
-                kept,
-                seeds,
-                options.jobs,
-                jail,
-                hidden=hidden,
-                scheduler=scheduler,
-                progress=progress,
-            )
-        except ModuleNotFoundError as problem:
-            raise BadInput(
-                f"--scheduler needs {problem.name}, which is not installed: pip install distributed"
-            ) from None
-        except (classroom.NoWorkers, JailError) as problem:
-            raise BadInput(str(problem)) from None
-        except OSError as problem:
-            raise BadInput(
-                f"the results can't be written to {options.out}: {problem.strerror}"
-            ) from None
-
-
-def _summarise(screen, graded, rows) -> None:
-    """The class at a glance: how the points fell, what was hard, which mistakes, who needs a look."""
-    screen.print(report.distribution(rows))
-    screen.print(
-        report.class_table(sorted(rows, key=lambda row: (row["lab"], _place(row["exercise"]))))
-    )
-    looks = report.to_look_at(graded)
-    only_late = [look for look in looks if re.fullmatch(r"[\d.]+ h late", look[2])]
-    if len(only_late) > MANY:  # among them nobody would see the others
-        looks = [look for look in looks if look not in only_late]
-    for table in (report.mistakes_table(graded), report.look_table(looks)):
-        if table.row_count:
-            screen.print(table)
-    if len(only_late) > MANY:
-        screen.print(f"{len(only_late)} more were late: results.csv says by how much\n")
-
-
-def _place(exercise):
-    return [int(number) for number in exercise.split()[0].split(".")]
-
-
-def _look_for_similar(graded, out) -> None:
-    try:
-        pairs = similar.pairs(graded)
-    except ImportError:
-        raise BadInput(
-            "--similar needs copydetect, which is not installed: pip install copydetect"
-        ) from None
-    similar.write(pairs, out)
-    console.print(
-        f"{len(pairs)} pairs of submissions alike: {out / 'similar.html'}",
-        markup=False,
-        soft_wrap=True,
-    )
-
-
-def _ending(graded, counting, out) -> str:
-    students, before = (
-        len({one.submission.student for one in counting}),
-        sum(one.kept for one in graded),
-    )
-    kept = f", {before} of them kept from before" if before else ""
-    return f"{len(graded)} submissions of {students} students{kept}: {out / 'results.csv'}, {out / 'feedback'}"
-
-
-@contextlib.contextmanager
-def _writing(out):
-    """A full disk, or no permission, in a sentence."""
-    try:
-        yield
-    except OSError as problem:
-        raise BadInput(f"the results can't be written to {out}: {problem.strerror}") from None
+def _refuse(sentence: str) -> int:
+    print(f"grading: {sentence}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":
+    labs.light_jupytext()
     sys.exit(main())

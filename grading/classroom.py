@@ -1,4 +1,4 @@
-"""A class graded: in processes on all cores, or by the workers of a Dask scheduler."""
+"""Grading a class: in processes on all cores, or by the workers of a Dask scheduler."""
 
 import ast
 import atexit
@@ -10,137 +10,160 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import forkserver, get_all_start_methods, get_context, parent_process
+from multiprocessing.sharedctypes import Synchronized
+from typing import TYPE_CHECKING, TypeVar
 
 from common.paths import ROOT
 from grading import report
+from grading.errors import CommandError, InputError
 from grading.jail.choice import JAILS, JailError
+from grading.report import Result, Status
 from grading.source import labs, notebook
+from grading.source.holes import Answer
+from grading.source.labs import Lab
+from grading.store import Store, code
 from grading.submissions import Submission
 
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # before PyTorch is imported: the cores are for several notebooks at once
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from grading.worker.client import ForkServer
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
 
 READ_S = 20
-FIRST_USE = {  # modules, with hundreds more, that are imported when what these words name is first used
+FIRST_USE = {  # modules that a library imports late, with hundreds more, when these words are used
     "numpy.random": re.compile(r"\bnp\.random\b"),
     "torch.fx.experimental.symbolic_shapes": re.compile(r"\b(autograd|backward|requires_grad)\b"),
     "torch._dynamo": re.compile(r"\bFlopCounterMode\(|\bTorchDispatchMode\b"),
 }
-IN_WORKER, IN_GRADER = (
-    {"setup", "hole", "driver"},
-    {"setup", "check"},
-)  # the tags of the cells that run there
-UNPARSABLE = "Python gave up on the text of this notebook's cells: please look at it."
+IN_WORKER = {"setup", "hole", "driver"}  # the tags of the cells that run in a worker
+IN_GRADER = {"setup", "check"}  # the tags of the cells that run in the grader
+UNPARSABLE = "Python can't parse the text of this notebook's cells: please look at it."
 DIED = "The grading process itself died on this notebook: please look at it."
+PROVE = (
+    "import sys; from grading import proof; from grading.jail import choice; "
+    "proof.prove(choice.choose(sys.argv[1]))"
+)
 
 
-class NoWorkers(ValueError):
-    """A Dask scheduler can't be used; the text says why."""
+class SchedulerError(CommandError):
+    """A Dask scheduler can't be used."""
 
 
 @dataclass(frozen=True)
 class Graded:
-    """A submission with its results, one an exercise. answers: None where the notebook could not be read.
-    written: [(question, text)]. kept: whether an earlier run graded it."""
+    """A submission with its results."""
 
     submission: Submission
-    lab: labs.Lab
-    results: list
-    answers: dict | None = None
-    written: list = ()
-    kept: bool = False
+    lab: Lab
+    results: list[Result]  # one per exercise
+    answers: Mapping[str, Answer] | None = None  # None if the notebook could not be read
+    written: Sequence[tuple[str, str]] = ()  # (question, text)
+    kept: bool = False  # whether an earlier run graded it
 
     @property
-    def points(self):
+    def points(self) -> int:
         return sum(result.points for result in self.results)
 
     @property
-    def rows(self):
-        """One dict an exercise, with the fields of results.json."""
+    def rows(self) -> list[report.Row]:
+        """The results as rows of results.json."""
         one = self.submission
         return report.rows(one.student, one.lab, self.results, one.attempt, one.late_s)
+
+    @property
+    def order(self) -> tuple[str, str, int]:
+        return self.submission.student, self.submission.lab, self.submission.attempt
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What a grading process needs: no path, so that it may be on another machine.
-
-    jail: its name. modules: that the warm process imports for all the jobs of this run.
-    """
+    """What a grading process needs. It holds no path: the process may be on another machine."""
 
     lab: str
-    answers: dict
+    answers: dict[str, Answer]
     seed: int = 0
     jail: str = "none"
-    modules: tuple = ()
+    modules: tuple[str, ...] = ()  # what the fork server imports for all the jobs of this run
+
+
+Read = tuple[dict[str, Answer], list[tuple[str, str]]]  # the answers, and the written ones
+Outcome = list[Result] | str | None  # a sentence if the grader failed; None if its process died
 
 
 def grade_class(
-    handed_in,
-    kept,
-    seeds,
-    processes,
-    jail,
+    handed_in: Sequence[Submission],
+    kept: Store,
+    seeds: Mapping[str, int],
+    processes: int,
+    jail: str,
     *,
-    hidden=(),
-    scheduler=None,
-    progress=lambda done, of: None,
-):
-    """[Graded], one a submission. What an earlier run graded, or equal answers did in this one, is not graded again.
+    hidden: "Iterable[str | Path]" = (),
+    scheduler: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Graded]:
+    """One Graded per submission, sorted. Equal answers, and those of earlier runs, are reused.
 
-    handed_in: [Submission]. kept: a store.Store. seeds: {lab: of its checks' random cases}. jail: its name; it is proved before
-    anything is graded, also that what lies at the paths hidden is so (JailError). scheduler: a Dask scheduler's address,
-    instead of processes here (NoWorkers).
+    seeds: {lab: the seed of its checks}.
+    jail: its name. First it is proved that it holds, and hides the paths in hidden (JailError).
+    scheduler: the address of a Dask scheduler whose workers grade (SchedulerError).
     """
     names = {submission.lab for submission in handed_in}
     texts = dict(each(read, handed_in, processes, names))
-    warm, alike, graded = modules(names, IN_WORKER), {}, []
-    for submission, text in texts.items():
-        if isinstance(text, tuple):
-            job = Job(submission.lab, text[0], seeds[submission.lab], jail, warm)
-            alike.setdefault(kept.key(job), (job, []))[1].append(submission)
-        else:
-            graded.append(
-                Graded(
-                    submission,
-                    lab(submission.lab),
-                    _all_alike(submission, "error", text or UNPARSABLE),
-                )
-            )
-    results = {key: kept.get(key) for key in alike}
-    left = {job: key for key, (job, _) in alike.items() if results[key] is None}
-    progress(0, len(left))
+    warm = modules(names, IN_WORKER)
+    jobs = {
+        one: Job(one.lab, text[0], seeds[one.lab], jail, warm)
+        for one, text in texts.items()
+        if isinstance(text, tuple)
+    }
+    keys = {one: kept.key(job) for one, job in jobs.items()}
+    outcomes: dict[str, Outcome] = {key: kept.get(key) for key in set(keys.values())}
+    new = {key: jobs[one] for one, key in keys.items() if outcomes[key] is None}
+    key_of = {job: key for key, job in new.items()}
+    progress(0, len(new))
+    for done, (job, outcome) in enumerate(_run(key_of, processes, jail, hidden, scheduler), 1):
+        outcomes[key_of[job]] = outcome
+        if isinstance(outcome, list):
+            kept.put(key_of[job], outcome)
+        progress(done, len(new))
+    graded = []
+    for one, text in texts.items():
+        key = keys.get(one, "")
+        graded.append(_graded(one, text, outcomes.get(key), kept=key not in new))
+    return sorted(graded, key=lambda graded: graded.order)
+
+
+def _graded(one: Submission, text: Read | str | None, outcome: Outcome, kept: bool) -> Graded:
+    if isinstance(text, tuple):
+        return Graded(one, lab(one.lab), _results(one, outcome), *text, kept=kept)
+    return Graded(one, lab(one.lab), _all_alike(one, "error", text or UNPARSABLE))
+
+
+def _run(
+    jobs: Collection[Job],
+    processes: int,
+    jail: str,
+    hidden: "Iterable[str | Path]",
+    scheduler: str | None,
+) -> Iterator[tuple[Job, Outcome]]:
     if scheduler:
-        run = grade_on(scheduler, left, jail)
-    else:
-        if left and jail != "none":
-            _prove_apart(jail, hidden, names)
-        run = each(grade, left, processes, names)
-    for done, (job, found) in enumerate(run, 1):
-        results[left[job]] = found
-        if isinstance(found, list):
-            kept.put(left[job], found)
-        progress(done, len(left))
-    for key, (job, group) in alike.items():
-        for submission in group:
-            found = results[key] or DIED
-            found = _all_alike(submission, "died", found) if isinstance(found, str) else found
-            graded.append(
-                Graded(submission, lab(job.lab), found, *texts[submission], kept=job not in left)
-            )
-    return sorted(
-        graded, key=lambda one: (one.submission.student, one.submission.lab, one.submission.attempt)
-    )
+        return grade_on(scheduler, jobs, jail)
+    names = {job.lab for job in jobs}
+    if jobs and jail != "none":
+        _prove_in_process(jail, hidden, names)
+    return each(grade, jobs, processes, names)
 
 
-def counting(graded):
-    """Of these, those that count: of several attempts that may, the one with the most points, of equals the earliest."""
-    groups = {}
+def counting(graded: Iterable[Graded]) -> list[Graded]:
+    """The attempts that count: of several that may, the one with most points, then the earliest."""
+    groups: dict[tuple[str, str], list[Graded]] = {}
     for one in graded:
         if one.submission.counts:
             groups.setdefault((one.submission.student, one.submission.lab), []).append(one)
@@ -150,61 +173,58 @@ def counting(graded):
     ]
 
 
-def grade_one(submission, seed=0, jail="none"):
-    """A Graded, of a notebook graded in this process."""
+def grade_one(submission: Submission, seed: int = 0, jail: str = "none") -> Graded:
+    """Grade one notebook in this process."""
+    of = lab(submission.lab)
     try:
-        answers = notebook.read_answers(lab(submission.lab), submission.path)
-    except (ValueError, OSError) as problem:
-        return Graded(
-            submission,
-            lab(submission.lab),
-            _all_alike(submission, "error", _reason(problem, submission)),
-        )
-    results = grade(Job(submission.lab, answers, seed, jail, modules([submission.lab], IN_WORKER)))
-    results = _all_alike(submission, "died", results) if isinstance(results, str) else results
-    return Graded(submission, lab(submission.lab), results, answers)
+        answers = notebook.read_answers(of, submission.path)
+    except (InputError, OSError) as problem:
+        return Graded(submission, of, _all_alike(submission, "error", _reason(problem, submission)))
+    warm = modules([submission.lab], IN_WORKER)
+    outcome = grade(Job(submission.lab, answers, seed, jail, warm))
+    return Graded(submission, of, _results(submission, outcome), answers)
 
 
-def _reason(problem, submission):
-    return (
-        str(problem)
-        if isinstance(problem, ValueError)
-        else f"{submission.path.name} can't be read: {problem.strerror}"
-    )
+def _reason(problem: InputError | OSError, submission: Submission) -> str:
+    if isinstance(problem, InputError):
+        return str(problem)
+    return f"{submission.path.name} can't be read: {problem.strerror}"
 
 
-def _all_alike(submission, status, reason):
+def _results(submission: Submission, outcome: Outcome) -> list[Result]:
+    if isinstance(outcome, list):
+        return outcome
+    return _all_alike(submission, "died", outcome or DIED)
+
+
+def _all_alike(submission: Submission, status: Status, reason: str) -> list[Result]:
     exercises = lab(submission.lab).exercises
-    return [report.Result(f"{e.number} {e.name}", 0, e.points, status, reason) for e in exercises]
+    return [Result(exercise.label, 0, exercise.points, status, reason) for exercise in exercises]
 
 
-def cores():
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-
-
-def read(submission):
-    """({exercise: Answer}, written answers) of a submission, or a sentence that says why there is none."""
-    if hasattr(
-        signal, "setitimer"
-    ):  # it ends the process: what Python's own parser chokes on, no exception stops
-        signal.setitimer(
-            signal.ITIMER_PROF, READ_S
-        )  # of its own time: another program's load is nobody's fault
+def read(submission: Submission) -> Read | str:
+    """The answers of a submission, or a sentence that says why it can't be read."""
+    has_timer = hasattr(signal, "setitimer")  # Windows has none
+    if has_timer:
+        # It ends the process, as no exception stops Python's parser. It counts this process's own
+        # time, so that other programs' load is nobody's fault.
+        signal.setitimer(signal.ITIMER_PROF, READ_S)
     try:
         path, of = submission.path, lab(submission.lab)
         return notebook.read_answers(of, path), notebook.written_answers(of, path)
-    except (ValueError, OSError) as problem:
+    except (InputError, OSError) as problem:
         return _reason(problem, submission)
     finally:
-        if hasattr(signal, "setitimer"):
+        if has_timer:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def each(function, items, processes, names):
-    """Yields (item, function(item)) as each is done, in processes of their own; (item, None) for an item whose process died.
+def each(
+    function: Callable[[Item], Value], items: Iterable[Item], processes: int, names: Iterable[str]
+) -> Iterator[tuple[Item, Value | None]]:
+    """Yield (item, function(item)) as each is done, in other processes; None if the process died.
 
-    names: of the labs that the items belong to.
+    names: the labs that the items belong to.
     """
     left = list(items)
     while left:
@@ -218,177 +238,179 @@ def each(function, items, processes, names):
                 continue
             except BrokenProcessPool:
                 pass
-        for item in left[
-            :processes
-        ]:  # those that may have been in work go alone, so that the culprit is known
+        # Any of the first items may have ended its process: each goes alone, to find out which.
+        for item in left[:processes]:
             left.remove(item)
             yield item, _alone(function, item, names)
 
 
-def _alone(function, item, names):
+def _alone(function: Callable[[Item], Value], item: Item, names: Iterable[str]) -> Value | None:
     with _pool(function, 1, names) as pool:
-        pool.submit(
-            os.getpid
-        ).result()  # a process that can't even start is no student's fault, and raises here
+        pool.submit(os.getpid).result()  # raises if a process can't even start
         try:
             return pool.submit(function, item).result()
         except BrokenProcessPool:
             return None
 
 
-def grade_on(scheduler, jobs, jail):
-    """Yields (job, results) as each is done by the workers of a Dask scheduler; None for one that ends its worker each time.
+def grade_on(scheduler: str, jobs: Iterable[Job], jail: str) -> Iterator[tuple[Job, Outcome]]:
+    """Yield (job, outcome) as each is done by the workers of a Dask scheduler.
 
-    scheduler: its address, tcp://host:8786. NoWorkers where it does not answer, has no workers, or other code than here.
+    scheduler: its address, tcp://host:8786. SchedulerError if it does not answer, or if it has no
+    workers, or if their version of the course is not the one here.
     """
+    # pyrefly: ignore[missing-import]: distributed is optional
     from distributed import Client
-    from distributed import as_completed as completed
-    from distributed.scheduler import KilledWorker
 
-    from grading import store
+    # pyrefly: ignore[missing-import]: distributed is optional
+    from distributed import as_completed as completed
+
+    # pyrefly: ignore[missing-import]: distributed is optional
+    from distributed.scheduler import KilledWorker
 
     try:
         client = Client(scheduler, timeout="10s")
     except (OSError, ValueError) as problem:
-        raise NoWorkers(
-            f"no Dask scheduler answers at {scheduler} ({type(problem).__name__})"
-        ) from None
+        kind = type(problem).__name__
+        raise SchedulerError(f"no Dask scheduler answers at {scheduler} ({kind})") from None
     with client:
-        codes = set(client.run(store.code).values())
-        if codes != {store.code()}:
-            raise NoWorkers(
-                f"the workers at {scheduler} have another version of the course than this machine: update them"
-                if codes
-                else f"the scheduler at {scheduler} has no workers: start some with `dask worker {scheduler} --nthreads 1`"
+        codes = set(client.run(code).values())
+        if not codes:
+            raise SchedulerError(
+                f"the scheduler at {scheduler} has no workers: start some with "
+                f"`dask worker {scheduler} --nthreads 1`"
             )
-        for told in client.run(_proved, jail).values():
-            if told:
-                raise NoWorkers(told)
+        if codes != {code()}:
+            raise SchedulerError(
+                f"the workers at {scheduler} have another version of the course than this "
+                "machine: update them"
+            )
+        for problem in filter(None, client.run(_jail_problem, jail).values()):
+            raise SchedulerError(problem)
         futures = {client.submit(grade, job, pure=False): job for job in jobs}
         for future in completed(futures):
             try:
                 yield futures[future], future.result()
-            except KilledWorker:
+            except KilledWorker:  # the job ended its worker each time
                 yield futures[future], None
 
 
-def _prove_apart(jail, hidden, names) -> None:
-    """Proves the jail in a process like those that will grade: this one needs neither PyTorch nor the signals."""
+def _prove_in_process(jail: str, hidden: "Iterable[str | Path]", names: Iterable[str]) -> None:
+    """Prove the jail in a grading process: this one does without PyTorch and without signals."""
     with _pool(_prove, 1, names) as pool:
         try:
             pool.submit(_prove, jail, hidden).result()
         except BrokenProcessPool:
             raise JailError(
-                f"the jail {jail} does not hold: the process that tried it was ended; nothing is graded"
+                f"the jail {jail} does not hold: the process that tried it was ended; "
+                "nothing is graded"
             ) from None
 
 
-def _prove(jail, hidden) -> None:
-    from grading.proof import (
-        prove,
-    )  # and with it PyTorch, which the process of a class does without
+def _prove(jail: str, hidden: "Iterable[str | Path]") -> None:
+    from grading.proof import prove
 
     prove(JAILS[jail], hidden)
 
 
-def _pool(function, processes, names):
-    """Processes for a function: to grade, forked from one that has imported what grading takes, and nothing else."""
+def _jail_problem(jail: str) -> str:
+    """Why the jail does not hold on this machine, or "". It is tried in a process with signals."""
+    trial = subprocess.run(
+        [sys.executable, "-c", PROVE, jail], cwd=ROOT, capture_output=True, text=True
+    )
+    return trial.stderr.strip().splitlines()[-1].partition(": ")[2] if trial.returncode else ""
+
+
+def _pool(function: Callable, processes: int, names: Iterable[str]) -> ProcessPoolExecutor:
+    """Processes for a function. Those that grade are forked from one that has imported all."""
+    names = sorted(names)
     forked = function in (grade, _prove) and "forkserver" in get_all_start_methods()
     context = get_context("forkserver" if forked else "spawn")
     if forked:
-        _prepare(names)
+        imported = ["grading.preload", "grading.score", "jupytext", *modules(names, IN_GRADER)]
+        forkserver.set_forkserver_preload(imported)
+        forkserver.ensure_running()
     return ProcessPoolExecutor(
         processes,
         mp_context=context,
         initializer=_begin,
-        initargs=(context.Value("i", 0), processes, sorted(names)),
+        initargs=(context.Value("i", 0), processes, names),
     )
 
 
-def _prepare(names) -> None:
-    """Starts the process that the grading ones are forked from."""
-    if "forkserver" in get_all_start_methods():
-        forkserver.set_forkserver_preload(["grading.score", "jupytext", *modules(names, IN_GRADER)])
-        forkserver.ensure_running()
+def _begin(count: "Synchronized[int]", processes: int, names: Iterable[str]) -> None:
+    """Start a grading process: it is silent, stays on one core, and ends with its parent.
 
+    count: how many processes have started so far.
+    """
+    import grading.preload  # noqa: F401  (its import has the effect)
 
-def _proved(jail):
-    """What is wrong with the jail on this machine, in a sentence; "" if it holds. In a process of its own: it needs signals."""
-    command = "import sys; from grading import proof; from grading.jail import choice; proof.prove(choice.choose(sys.argv[1]))"
-    tried = subprocess.run(
-        [sys.executable, "-c", command, jail], cwd=ROOT, capture_output=True, text=True
-    )
-    return tried.stderr.strip().splitlines()[-1].partition(": ")[2] if tried.returncode else ""
-
-
-def _begin(count, processes, names) -> None:
-    """A grading process: it ends with the class's, keeps to a core with its workers, and is quiet."""
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (the checks' own warnings are not the instructor's)
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (open until this process ends)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         with count.get_lock():
             mine, count.value = count.value, count.value + 1
-        if processes <= len(cores):  # a call and its answer then take 20 µs, across cores 50
+        if processes <= len(cores):  # a call to a worker takes 20 µs on one core, 50 across cores
             os.sched_setaffinity(0, {cores[mine % len(cores)]})
     for name in names:
         lab(name)
 
 
 def _end_with_parent() -> None:
-    parent_process().join()  # however it ends
+    if parent := parent_process():
+        parent.join()
     os._exit(1)
 
 
-def grade(job):
-    """The results of one job, or a sentence where the grader itself failed."""
+def grade(job: Job) -> list[Result] | str:
+    """The results of one job, or a sentence if the grader itself failed."""
+    import grading.preload  # noqa: F401  (its import has the effect)
     from grading import score
 
     try:
         warm = fork_server(job.jail, job.modules)
-        for _ in range(
-            2
-        ):  # again where the warm process came to harm: a machine short of memory is no student's fault
+        for _ in range(2):
             lost = warm.lost
             results = score.score(lab(job.lab), job.answers, warm, job.seed)
             if warm.lost == lost:
-                break
+                break  # else again: if the machine lacked memory, it is not the student's fault
         return results
     except Exception as problem:  # one notebook never stops a class
-        return f"The grader itself failed on this notebook ({type(problem).__name__}: {problem}): please look at it."
+        kind = type(problem).__name__
+        return f"The grader itself failed on this notebook ({kind}: {problem}): please look at it."
 
 
 @functools.cache
-def lab(name):
-    """The lab of this name, read once a process."""
+def lab(name: str) -> Lab:
+    """The lab of this name, read once per process."""
     return labs.read(name)
 
 
 @functools.cache
-def fork_server(jail="none", modules=()):
-    """One warm process for all the notebooks that this process grades."""
+def fork_server(jail: str = "none", modules: tuple[str, ...] = ()) -> "ForkServer":
+    """The one fork server for all the notebooks that this process grades."""
     from grading.worker.client import ForkServer
 
     warm = ForkServer(*modules, jail=JAILS[jail], bare=True)
     atexit.register(warm.close)
-    gc.freeze()  # what is imported by now lives for ever: no collection needs to look at it
+    gc.freeze()  # what is imported by now is never freed, so no collection needs to look at it
     return warm
 
 
-def modules(names, tags):
-    """What these labs' cells of these tags import, or make PyTorch import: once for all the processes that are forked.
+def modules(names: Iterable[str], tags: set[str]) -> tuple[str, ...]:
+    """The modules that these labs' cells with these tags import, or make a library import.
 
-    Where a cell says `from a import b`, a.b is among them; it may be no module.
+    For `from a import b`, the result has a.b, even if it is not a module.
     """
-    found = set()
+    imported: set[str] = set()
     for name in names:
         cells = [cell.source for cell in lab(name).cells if cell.tags & tags]
-        found |= {module for module, words in FIRST_USE.items() if any(map(words.search, cells))}
-        for node in ast.walk(
-            ast.parse("\n".join(cell.source for cell in lab(name).cells if "setup" in cell.tags))
-        ):
+        imported |= {module for module, words in FIRST_USE.items() if any(map(words.search, cells))}
+        setup = "\n".join(cell.source for cell in lab(name).cells if "setup" in cell.tags)
+        for node in ast.walk(ast.parse(setup)):
             if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return tuple(sorted(found))
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return tuple(sorted(imported))

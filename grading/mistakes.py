@@ -1,32 +1,39 @@
-"""Known mistakes: the sentences of a lab's checks, and which of them a message ends in."""
+"""Known mistakes: which sentence of a check a message ends in.
+
+A check gives a sentence to agree(..., mistakes=...), or to its own `assert`; either may be an
+f-string. So the sentences are read from the text of the checks: this serves both kinds, and also
+messages that were kept from an earlier run.
+"""
 
 import ast
 import functools
 import re
 
+from grading.source.labs import Exercise
 
-def known(exercise, message):
-    """The sentence of the exercise's checks that a message is or ends in: the mistake that the answer looks like, or ""."""
+MIN_WORDS = 3  # shorter strings are names and formats
+
+
+def known(exercise: Exercise, message: str) -> str:
+    """The sentence of the exercise's checks that the message ends in, or ""."""
     last = message.rpartition("\n")[2]
     sentences = _sentences(tuple(check.source for check in exercise.checks))
     return last if any(sentence.fullmatch(last) for sentence in sentences) else ""
 
 
 @functools.cache
-def _sentences(sources):
-    """What the checks say in words of their own: strings of three words or more, as patterns."""
-    found = []
-    for node in (node for source in sources for node in ast.walk(ast.parse(source))):
-        if isinstance(node, ast.JoinedStr):
-            text = "".join(
-                re.escape(part.value) if isinstance(part, ast.Constant) else ".*"
-                for part in node.values
-            )
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            text = re.escape(node.value)
-        else:
-            continue
-        words = re.sub(r"\\.|\.\*", " ", text).split()
-        if len(words) >= 3:
-            found.append(re.compile(text))
-    return found
+def _sentences(sources: tuple[str, ...]) -> list[re.Pattern[str]]:
+    """The strings in the checks, as patterns that allow anything where a value is filled in."""
+    nodes = (node for source in sources for node in ast.walk(ast.parse(source)))
+    patterns = filter(None, map(_pattern, nodes))
+    return [
+        re.compile(p) for p in patterns if len(re.sub(r"\\.|\.\*", " ", p).split()) >= MIN_WORDS
+    ]
+
+
+def _pattern(node: ast.AST) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_pattern(part) or ".*" for part in node.values)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.escape(node.value)
+    return ""

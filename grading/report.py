@@ -1,11 +1,16 @@
 """Results on the screen and in files."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
 import statistics
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from rich import box
 from rich.markup import escape
@@ -14,48 +19,64 @@ from rich.table import Table
 from common.files import replace
 from grading import mistakes
 
-FIELDS = [
-    "student",
-    "lab",
-    "exercise",
-    "points",
-    "max_points",
-    "status",
-    "message",
-    "attempt",
-    "late_s",
+if TYPE_CHECKING:
+    from grading.classroom import Graded
+
+Status = Literal[
+    "passed",
+    "partly passed",
+    "failed",
+    "not attempted",
+    "missing",  # no cell of the notebook defines the name
+    "error",  # the cell can't be read or executed
+    "timeout",
+    "died",  # the process that executed the cell
 ]
 COLOURS = {"passed": "green", "not attempted": "dim", "partly passed": "yellow"}
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one exercise of one student got, and why. status: passed, partly passed, failed, not attempted, missing, error
-    (the cell can't be read or executed), timeout, died."""
+    """What a student got for one exercise, and why."""
 
     exercise: str  # "1.1 row_major_strides"
     points: int
     max_points: int
-    status: str
+    status: Status
     message: str = ""
 
 
-def rows(student, lab_name, results, attempt=1, late_s=None):
-    """One dict an exercise, with the fields of results.json. late_s: seconds after the deadline, None where there is none."""
-    return [
-        {
-            "student": student,
-            "lab": lab_name,
-            **asdict(result),
-            "attempt": attempt,
-            "late_s": late_s,
-        }
-        for result in results
-    ]
+class Row(TypedDict):
+    """A Result with its student: a line of results.csv, and an object of results.json."""
+
+    student: str
+    lab: str
+    exercise: str
+    points: int
+    max_points: int
+    status: Status
+    message: str
+    attempt: int
+    late_s: int | None  # seconds after the deadline; None without a deadline
 
 
-def lab_table(lab_name, results):
-    """A student's own lab: an exercise a line."""
+FIELDS = list(Row.__annotations__)
+
+
+def rows(
+    student: str,
+    lab_name: str,
+    results: Iterable[Result],
+    attempt: int = 1,
+    late_s: int | None = None,
+) -> list[Row]:
+    """One Row per exercise."""
+    more = {"attempt": attempt, "late_s": late_s}
+    return [Row(student=student, lab=lab_name, **asdict(result), **more) for result in results]
+
+
+def lab_table(lab_name: str, results: Sequence[Result]) -> Table:
+    """A student's own lab, one line per exercise."""
     table = Table(
         title=f"Lab {lab_name}", box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False
     )
@@ -64,151 +85,138 @@ def lab_table(lab_name, results):
     table.add_column("what the check says")
     for result in results:
         colour = COLOURS.get(result.status, "red")
-        message = (
-            "" if result.status in ("passed", "not attempted") else f"  {escape(result.message)}"
-        )
-        table.add_row(
-            result.exercise,
-            f"{result.points}/{result.max_points}",
-            f"[{colour}]{result.status}[/]{message}",
-        )
+        silent = result.status in ("passed", "not attempted")
+        message = "" if silent else f"  {escape(result.message)}"
+        points = f"{result.points}/{result.max_points}"
+        table.add_row(result.exercise, points, f"[{colour}]{result.status}[/]{message}")
     table.add_section()
-    table.add_row(
-        "all", f"{sum(r.points for r in results)}/{sum(r.max_points for r in results)}", ""
-    )
+    points, max_points = (sum(r.points for r in results), sum(r.max_points for r in results))
+    table.add_row("all", f"{points}/{max_points}", "")
     return table
 
 
-def class_table(all_rows):
-    """A class: an exercise a line, with how many passed and the mean of the points; the hardest of each lab is marked."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("lab", "exercise", "passed", "mean points", ""):
-        table.add_column(
-            heading,
-            justify="right" if heading in ("passed", "mean points") else "left",
-            no_wrap=True,
-        )
-    groups, shares = {}, {}
+def class_table(all_rows: Iterable[Row]) -> Table:
+    """A class, one line per exercise: how many passed, mean points, the hardest of each lab."""
+    table = _table(
+        ["lab", "exercise", "passed", "mean points", ""], right=["passed", "mean points"]
+    )
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in all_rows:
         groups.setdefault((row["lab"], row["exercise"]), []).append(row)
+    shares: dict[str, dict[str, float]] = {}
     for (lab_name, exercise), group in groups.items():
-        got, most = sum(row["points"] for row in group), sum(row["max_points"] for row in group)
-        shares.setdefault(lab_name, {})[exercise] = got / most if most else 1.0
+        shares.setdefault(lab_name, {})[exercise] = _share(group)
     for (lab_name, exercise), group in groups.items():
         passed = sum(row["status"] == "passed" for row in group)
         mean = sum(row["points"] for row in group) / len(group)
-        share = shares[lab_name][exercise]
-        hardest = (
-            "hardest"
-            if share == min(shares[lab_name].values()) < max(shares[lab_name].values())
-            else ""
+        of_lab = shares[lab_name]
+        is_hardest = of_lab[exercise] == min(of_lab.values()) < max(of_lab.values())
+        table.add_row(
+            lab_name[:2],
+            exercise,
+            f"{passed}/{len(group)}",
+            f"{mean:.1f}/{group[0]['max_points']}",
+            "hardest" if is_hardest else "",
         )
-        numbers = f"{passed}/{len(group)}", f"{mean:.1f}/{group[0]['max_points']}"
-        table.add_row(lab_name[:2], exercise, *numbers, hardest)
     return table
 
 
-def distribution(all_rows):
-    """How many students got how much of each lab's points, as bars, with the mean and the median."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("lab", "points", "students", ""):
-        table.add_column(
-            heading, justify="right" if heading == "students" else "left", no_wrap=True
-        )
-    totals = {}
+def _share(group: Sequence[Row]) -> float:
+    """The share of the possible points that these rows have."""
+    most = sum(row["max_points"] for row in group)
+    return sum(row["points"] for row in group) / most if most else 1.0
+
+
+def distribution(all_rows: Iterable[Row]) -> Table:
+    """How many students got which share of each lab's points, as bars, with mean and median."""
+    table = _table(["lab", "points", "students", ""], right=["students"])
+    totals: dict[str, dict[str, tuple[int, int]]] = {}
     for row in all_rows:
-        got, most = totals.setdefault(row["lab"], {}).get(row["student"], (0, 0))
-        totals[row["lab"]][row["student"]] = got + row["points"], most + row["max_points"]
+        points, most = totals.setdefault(row["lab"], {}).get(row["student"], (0, 0))
+        totals[row["lab"]][row["student"]] = points + row["points"], most + row["max_points"]
     for lab_name, students in totals.items():
-        shares = [got / most if most else 0.0 for got, most in students.values()]
-        counts = [
-            sum(min(int(10 * share), 9) == tenth for share in shares) for tenth in range(9, -1, -1)
-        ]
+        shares = [points / most if most else 0.0 for points, most in students.values()]
         mean, median = statistics.mean(shares), statistics.median(shares)
-        for tenth, count in zip(range(9, -1, -1), counts, strict=True):
-            name = (
-                [lab_name[:2], f"mean {mean:.0%}", f"median {median:.0%}"][9 - tenth]
-                if tenth > 6
-                else ""
-            )
-            bar = "█" * -(-36 * count // max(counts))  # fits 80 columns
-            table.add_row(
-                name,
-                f"{10 * tenth:3} to {10 * tenth + (9 if tenth < 9 else 10):3} %",
-                str(count),
-                bar,
-            )
+        headings = [lab_name[:2], f"mean {mean:.0%}", f"median {median:.0%}", *[""] * 7]
+        counts = Counter(min(int(10 * share), 9) for share in shares)
+        for heading, tenth in zip(headings, range(9, -1, -1), strict=True):
+            interval = f"{10 * tenth:3} to {10 * tenth + (9 if tenth < 9 else 10):3} %"
+            bar = "█" * -(-36 * counts[tenth] // max(counts.values()))  # fits 80 columns
+            table.add_row(heading, interval, str(counts[tenth]), bar)
         table.add_section()
     return table
 
 
-def mistakes_table(graded):
-    """Known mistakes, the most frequent first. graded: [classroom.Graded]."""
-    counts = Counter()
+def mistakes_table(graded: Iterable[Graded]) -> Table:
+    """How many students made which known mistake, the most frequent first."""
+    counts: Counter[tuple[str, str, str]] = Counter()
     for one in graded:
         for exercise, result in zip(one.lab.exercises, one.results, strict=True):
             if mistake := mistakes.known(exercise, result.message):
                 counts[one.lab.name[:2], result.exercise, mistake] += 1
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("students", "lab", "exercise", "known mistake"):
-        table.add_column(
-            heading,
-            justify="right" if heading == "students" else "left",
-            no_wrap=heading != "known mistake",
-        )
-    for (*place, mistake), count in counts.most_common():
-        table.add_row(str(count), *place, escape(mistake))
+    table = _table(
+        ["students", "lab", "exercise", "known mistake"], right=["students"], wrap="known mistake"
+    )
+    for (lab_name, exercise, mistake), count in counts.most_common():
+        table.add_row(str(count), lab_name, exercise, escape(mistake))
     return table
 
 
-def to_look_at(graded):
-    """Who needs a look, and why: [(student, the lab's number, reason)]."""
-    found = []
+def to_look_at(graded: Iterable[Graded]) -> list[tuple[str, str, str]]:
+    """Which submissions need a look, and why: [(student, the lab's number, reason)]."""
+    looks = []
     for one in graded:
         statuses = Counter(result.status for result in one.results)
-        odd = [
-            f"{statuses[status]} {status}"
-            for status in ("died", "timeout", "error", "missing")
-            if statuses[status]
-        ]
+        notable: tuple[Status, ...] = ("died", "timeout", "error", "missing")
+        reasons = [f"{statuses[status]} {status}" for status in notable if statuses[status]]
         if one.answers is None:
-            odd = [one.results[0].message]
-        elif one.points == 0 and any(
-            answer.attempted and answer.text for answer in one.answers.values()
-        ):
-            odd.append("attempted, and no point")
+            reasons = [one.results[0].message]
+        elif one.points == 0 and any(a.attempted and a.text for a in one.answers.values()):
+            reasons.append("attempted, but no points")
         if one.submission.late_s:
-            odd.append(f"{one.submission.late_s / 3600:.1f} h late")
-        if odd:
-            found.append((one.submission.student, one.submission.lab[:2], ", ".join(odd)))
-    return found
+            reasons.append(f"{one.submission.late_s / 3600:.1f} h late")
+        if reasons:
+            looks.append((one.submission.student, one.submission.lab[:2], ", ".join(reasons)))
+    return looks
 
 
-def look_table(found):
-    """What to_look_at found, as a table."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("student", "lab", "needs a look"):
-        table.add_column(heading, no_wrap=heading != "needs a look")
-    for row in found:
+def look_table(looks: Iterable[tuple[str, str, str]]) -> Table:
+    """What to_look_at returned, as a table."""
+    table = _table(["student", "lab", "needs a look"], wrap="needs a look")
+    for row in looks:
         table.add_row(*map(escape, row))
     return table
 
 
-def write(all_rows, folder) -> None:
+def _table(headings: Iterable[str], right: Iterable[str] = (), wrap: str | None = None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        justify = "right" if heading in right else "left"
+        table.add_column(heading, justify=justify, no_wrap=heading != wrap)
+    return table
+
+
+def write(all_rows: Sequence[Row], folder: Path) -> None:
     """results.json and results.csv, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     replace(folder / "results.json", json.dumps(all_rows, indent=1, ensure_ascii=False) + "\n")
     text = io.StringIO()
     writer = csv.DictWriter(text, FIELDS)
     writer.writeheader()
-    writer.writerows({key: plain(value) for key, value in row.items()} for row in all_rows)
+    writer.writerows(_plain_row(row) for row in all_rows)
     replace(folder / "results.csv", text.getvalue())
 
 
-def plain(value):
-    """Text that a spreadsheet does not take for a formula."""
-    return (
-        f"'{value}"
-        if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-        else value
-    )
+def read(folder: Path) -> list[Row]:
+    """The rows in results.json of a folder of results."""
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: plain(value) for key, value in row.items()}
+
+
+def plain(value: Any) -> Any:
+    """The value, as text that a spreadsheet does not take for a formula."""
+    is_formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{value}" if is_formula else value

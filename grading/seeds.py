@@ -1,46 +1,37 @@
-"""The secret that a course's random cases are drawn from: one file, which the instructor alone has, and a seed a lab."""
+"""The course's secret seed, in a file that only the instructor has, and a seed per lab from it."""
 
 import hashlib
-import os
 import secrets
-import tempfile
 from pathlib import Path
 
+from common import files
+from grading.errors import InputError
 
-class NoSecret(ValueError):
-    """A file holds no secret; the text says what it should hold."""
+
+class SeedError(InputError):
+    """A file holds no seed."""
 
 
-def secret(path):
-    """The number in a file, which is drawn and written, readable for its owner alone, where there is none yet."""
+def secret(path: Path) -> int:
+    """The number in a file. If there is no file, a number is drawn, and written for its owner only.
+
+    If two graders draw at once, both use the number that is written first.
+    """
     try:
         text = path.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
-        return _draw(path)
+        files.create(path, f"{secrets.randbits(127)}\n")
+        return secret(path)
     except UnicodeDecodeError:
         text = ""
     if not (text.isascii() and text.isdecimal()):
-        raise NoSecret(
-            f"{path} holds no seed: one number of 0 or more, or no such file, and one is drawn"
+        raise SeedError(
+            f"{path} holds no seed: it must hold one number of 0 or more (if there is no such "
+            "file, a seed is drawn)"
         )
     return int(text)
 
 
-def _draw(path):
-    """Of two graders that draw at once, both take the one that is written first."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
-        new = Path(folder) / path.name
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
-            file.write(f"{secrets.randbits(127)}\n")
-        try:
-            os.link(new, path)
-        except FileExistsError:
-            pass
-        except OSError:  # a file system without links
-            os.replace(new, path)
-    return secret(path)
-
-
-def of(number, lab):
-    """The seed of one lab's checks, from which neither the secret nor another lab's seed can be told."""
+def of(number: int, lab: str) -> int:
+    """The seed of one lab's checks. It reveals neither the secret nor another lab's seed."""
     return int.from_bytes(hashlib.sha256(f"{number} {lab}".encode()).digest()[:8], "big")

@@ -1,108 +1,101 @@
-"""Submissions alike: pairs of students whose answers share more than the lab and the class explain.
+"""Similar submissions: pairs of students whose answers share more than lab and class explain.
 
-By winnowed fingerprints of the code with its names levelled (copydetect, which finds a copy with renamed variables). What the
-lab gives, and what many students wrote, says nothing about two of them and is left out.
+copydetect compares fingerprints of the code with its names replaced, so it finds a copy with
+renamed variables. What the lab gives, or what many students wrote, is left out.
 """
 
 import io
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 from common.files import replace
+from grading.classroom import Graded
+from grading.feedback import template
+from grading.source.labs import Lab
 
-TOKENS = 25  # the shortest stretch of levelled code that counts
-SHARE = 0.5  # of the shorter one's code
-MANY = 0.1  # of the class, and at least 3 students: so many had the same idea
+TOKENS = 25  # the shortest run of tokens that counts
+SHARE = 0.5  # of the shorter submission's code
+MANY = 0.1  # of the class, and more than 3 students: so many had the same idea
+
+Lines = tuple[tuple[int, str], ...]  # (number, text)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two students' answers to a lab. share: of the shorter one's code; lines: [(number, text)] of each that are alike."""
+    """Two students' similar answers to a lab."""
 
     lab: str
-    students: tuple
-    share: float
-    lines: tuple
+    students: tuple[str, str]
+    share: float  # of the shorter one's code
+    lines: tuple[Lines, Lines]  # the similar ones of each student
 
 
-def pairs(graded):
-    """[Pair], those that share most first. graded: [classroom.Graded]. ImportError without copydetect."""
-    from copydetect import CodeFingerprint, compare_files
-
-    found = []
-    for lab in {one.lab.name: one.lab for one in graded}.values():
-        code = {one.submission.student: _code(one) for one in graded if one.lab is lab}
-        code = {student: text for student, text in code.items() if text}
-        common = _common(lab, code.values())
-        prints = {
-            student: CodeFingerprint(
-                "answers.py", TOKENS, 1, boilerplate=common, fp=io.StringIO(text)
-            )
-            for student, text in code.items()
-        }
-        students = [student for student in sorted(prints) if prints[student].hashes]
-        for i, first in enumerate(students):
-            for second in students[i + 1 :]:
-                if not prints[first].hashes & prints[second].hashes:
-                    continue
-                _, shares, slices = compare_files(prints[first], prints[second])
-                if max(shares) >= SHARE:
-                    lines = tuple(
-                        _lines(code[s], spans)
-                        for s, spans in zip((first, second), slices, strict=True)
-                    )
-                    found.append(
-                        Pair(lab.name, (first, second), min(1.0, float(max(shares))), lines)
-                    )
+def pairs(graded: Iterable[Graded]) -> list[Pair]:
+    """The pairs, those that share most first. It needs the package copydetect."""
+    by_lab: dict[str, list[Graded]] = {}
+    for one in graded:
+        by_lab.setdefault(one.lab.name, []).append(one)
+    similar = [pair for group in by_lab.values() for pair in _pairs(group[0].lab, group)]
     return sorted(
-        found, key=lambda pair: (-pair.share, -len(pair.lines[0]), pair.lab, pair.students)
+        similar, key=lambda pair: (-pair.share, -len(pair.lines[0]), pair.lab, pair.students)
     )
 
 
-def write(found, folder) -> None:
-    """The table as a page, with the lines side by side."""
-    from grading.feedback import template
+def _pairs(lab: Lab, group: Iterable[Graded]) -> Iterator[Pair]:
+    from copydetect import compare_files
 
-    replace(folder / "similar.html", template("similar.html").render(pairs=found))
+    code = {one.submission.student: _code(one) for one in group}
+    code = {student: text for student, text in code.items() if text}
+    common = _common(lab, code.values())
+    prints = {student: _fingerprint(text, common) for student, text in code.items()}
+    students = [student for student in sorted(prints) if prints[student].hashes]
+    for first, second in combinations(students, 2):
+        if prints[first].hashes & prints[second].hashes:
+            _, shares, slices = compare_files(prints[first], prints[second])
+            if max(shares) >= SHARE:
+                lines = _lines(code[first], slices[0]), _lines(code[second], slices[1])
+                yield Pair(lab.name, (first, second), min(1.0, float(max(shares))), lines)
 
 
-def _code(one):
+def write(similar: Iterable[Pair], folder: Path) -> None:
+    """The pairs as a page, similar.html, with the lines side by side."""
+    replace(folder / "similar.html", template("similar.html").render(pairs=list(similar)))
+
+
+def _code(one: Graded) -> str:
     """What a student wrote for a lab, in the lab's order."""
     answers = one.answers or {}
-    texts = [
-        answers[e.name].text
-        for e in one.lab.exercises
-        if e.name in answers and answers[e.name].attempted
-    ]
-    return "\n\n".join(text for text in texts if text)
+    cells = [answers[e.name] for e in one.lab.exercises if e.name in answers]
+    return "\n\n".join(cell.text for cell in cells if cell.attempted and cell.text)
 
 
-def _common(lab, texts):
-    """Fingerprints that tell nothing: those of the lab's own text, and those of many."""
+def _fingerprint(text: str, boilerplate: Collection[int] = ()) -> Any:
     from copydetect import CodeFingerprint
 
-    prints = [
-        set(CodeFingerprint("a.py", TOKENS, 1, fp=io.StringIO(text)).hashes) for text in texts
-    ]
-    counts = Counter(mark for marks in prints for mark in marks)
-    many = {mark for mark, count in counts.items() if count > max(3, MANY * len(prints))}
-    given = CodeFingerprint(
-        "a.py", TOKENS, 1, fp=io.StringIO("\n\n".join(e.stub for e in lab.exercises))
+    return CodeFingerprint(
+        "answers.py", TOKENS, 1, boilerplate=list(boilerplate), fp=io.StringIO(text)
     )
-    return sorted(many | set(given.hashes))
 
 
-def _lines(text, spans):
-    """(number, text) of the lines that spans of characters lie in. spans: (starts, ends)."""
-    numbers = set()
+def _common(lab: Lab, texts: Collection[str]) -> list[int]:
+    """The hashes that say nothing: those of the lab's own text, and those of many students."""
+    counts = Counter(mark for text in texts for mark in set(_fingerprint(text).hashes))
+    many = {mark for mark, count in counts.items() if count > max(3, MANY * len(texts))}
+    stubs = "\n\n".join(exercise.stub for exercise in lab.exercises)
+    return sorted(many | set(_fingerprint(stubs).hashes))
+
+
+def _lines(text: str, spans: Iterable[Iterable[int]]) -> Lines:
+    """The lines that these spans of characters touch. spans: (starts, ends)."""
+    numbers: set[int] = set()
     for start, end in zip(*spans, strict=True):
-        numbers.update(
-            range(
-                text.count("\n", 0, int(start)) + 1,
-                text.count("\n", 0, max(int(start), int(end) - 1)) + 2,
-            )
-        )
+        first = text.count("\n", 0, int(start)) + 1
+        last = text.count("\n", 0, max(int(start), int(end) - 1)) + 1
+        numbers.update(range(first, last + 1))
     lines = text.splitlines()
-    return tuple(
-        (n, lines[n - 1]) for n in sorted(numbers) if n <= len(lines) and lines[n - 1].strip()
-    )
+    found = [(n, lines[n - 1]) for n in sorted(numbers) if n <= len(lines)]
+    return tuple((n, line) for n, line in found if line.strip())

@@ -1,58 +1,70 @@
-"""What was graded, kept: a file a graded notebook, named by all that its points follow from."""
+"""Kept results: one file per graded notebook, named by all that its points follow from."""
 
 import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.files import replace
 from common.paths import ROOT
+from grading.errors import CommandError
 from grading.report import Result
 from grading.source.labs import SOURCES
 
+if TYPE_CHECKING:
+    from grading.classroom import Job
 
-class Busy(Exception):
+
+class BusyError(CommandError):
     """Another grader works in this folder."""
 
 
 class Store:
-    """The folder of results, for one grader at a time. Its files are whole or not there, whenever the grader is ended."""
+    """The folder of results, for one grader at a time.
 
-    def __init__(self, folder, fresh=False) -> None:
+    Its files are whole or absent, whenever the grader is ended.
+    """
+
+    def __init__(self, folder: Path, fresh: bool = False) -> None:
         self.folder, self.fresh = folder, fresh
         (folder / "graded").mkdir(parents=True, exist_ok=True)
-        self._lock = open(folder / "graded" / ".lock", "w")  # noqa: SIM115  (held as long as this process lives)
-        with contextlib.suppress(ImportError):  # not on Windows
+        # The file stays open, and so locked, as long as this object lives.
+        self._lock = open(folder / "graded" / ".lock", "w")  # noqa: SIM115
+        with contextlib.suppress(ImportError):  # Windows has no fcntl
             import fcntl
 
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Busy from None
+                raise BusyError(
+                    f"another grader works in {folder}: wait until it ends, or give another folder"
+                ) from None
 
-    def get(self, key):
-        """The results kept under a key, None if there are none or if all is to be fresh."""
+    def get(self, key: str) -> list[Result] | None:
+        """The results under a key; None if there are none, or if everything is to be fresh."""
         if self.fresh:
             return None
         try:
-            return [
-                Result(**result)
-                for result in json.loads(
-                    (self.folder / "graded" / f"{key}.json").read_text("utf-8")
-                )
-            ]
+            kept = json.loads(self._path(key).read_text("utf-8"))
+            return [Result(**result) for result in kept]
         except (OSError, ValueError, TypeError):
             return None
 
-    def put(self, key, results) -> None:
-        """Keeps results."""
+    def put(self, key: str, results: Iterable[Result]) -> None:
+        """Keep results under a key."""
         text = json.dumps([dataclasses.asdict(result) for result in results], ensure_ascii=False)
-        replace(self.folder / "graded" / f"{key}.json", text)
+        replace(self._path(key), text)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / "graded" / f"{key}.json"
 
     @staticmethod
-    def key(job):
-        """A name for all that the points of a job follow from: the answers, the lab, the grader's code, the seed."""
+    def key(job: "Job") -> str:
+        """A hash of all that a job's points follow from: answers, lab, code, seed, jail."""
         answers = {name: dataclasses.astuple(answer) for name, answer in job.answers.items()}
         source = hashlib.sha256((SOURCES / f"{job.lab}.py").read_bytes()).hexdigest()
         text = json.dumps([job.lab, source, answers, job.seed, job.jail, code()], sort_keys=True)
@@ -60,7 +72,7 @@ class Store:
 
 
 @functools.cache
-def code():
+def code() -> str:
     """A hash of the grader's and the labs' code."""
     files = [path for folder in ("grading", "common") for path in (ROOT / folder).rglob("*.py")]
     text = "\0".join(

@@ -1,11 +1,14 @@
-"""What a class handed in: the notebooks of a folder, whose they are, which attempt, how late."""
+"""What a class handed in: the notebooks of a folder, with student, attempt and lateness."""
 
 import contextlib
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
+from grading.errors import InputError
 from grading.source import labs
 
 TIME = re.compile(r"(20\d\d)-?(\d\d)-?(\d\d)[T_ -]?(\d\d)[:.h-]?(\d\d)(?:[:.m-]?(\d\d))?(Z?)")
@@ -14,55 +17,85 @@ NUMBER = re.compile(r"[-_ ]\(?(\d{1,3})\)?$")
 
 @dataclass(frozen=True)
 class Submission:
-    """One notebook of one student. attempt: 1 for the earliest of this lab. time_s: since 1970; late_s: after the deadline,
-    None where there is none. counts: whether it is the attempt that counts."""
+    """One notebook of one student."""
 
     student: str
     lab: str
     path: Path
-    time_s: float = 0.0
-    attempt: int = 1
-    late_s: int | None = None
-    counts: bool = True
+    time_s: float = 0.0  # when it was handed in, in seconds since 1970
+    attempt: int = 1  # 1 for the student's earliest at this lab
+    late_s: int | None = None  # seconds after the deadline; None without a deadline
+    counts: bool = True  # whether it is (or may be) the attempt that counts
 
 
-def find(folder, deadlines=None, count="last"):
-    """([Submission], notebooks of no lab) of a folder, the attempts at a lab from the earliest to the one that counts.
+def find(
+    folder: Path,
+    deadlines: Mapping[str, float] | None = None,
+    count: Literal["first", "last", "best"] = "last",
+) -> tuple[list[Submission], list[Path]]:
+    """(the submissions in a folder, the notebooks that belong to no lab).
 
-    folder: <student>/NN_noun.ipynb, or one folder deeper. Attempts are told apart by a number (NN_noun-2.ipynb), or a time in
-    the name or in the folder's name; Jupyter's own -Copy1 comes before them. deadlines: {lab: seconds since 1970}.
-    count: which attempt counts, "first", "last" or (each of them, for the points to decide) "best".
+    The attempts of a student at a lab are in order. They are told from each other by a number in
+    the name (NN_noun-2.ipynb), or by a time in the name or in the folder's name. Jupyter's own
+    copies (-Copy1) come first.
+
+    folder: has <student>/NN_noun.ipynb, or one folder deeper.
+    deadlines: {lab: seconds since 1970}.
+    count: which attempt counts. With "best", all of them may: their points decide.
     """
-    found, strays = {}, []
-    for student in sorted(
-        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
-    ):
+    attempts: dict[tuple[Path, str], list[Path]] = {}
+    strays = []
+    for student in sorted(path for path in folder.iterdir() if _is_folder(path)):
         for path in sorted(_notebooks(student)):
             name = None if path.is_symlink() else _lab_of(path)
             if name is None:
                 strays.append(path)
             else:
-                found.setdefault((student, name), []).append(path)
-    ordered = []
-    for (student, name), paths in found.items():
+                attempts.setdefault((student, name), []).append(path)
+    submissions = []
+    for (student, name), paths in attempts.items():
         paths.sort(key=lambda path: _place(path, name, student))
         counting = {"first": paths[:1], "last": paths[-1:], "best": paths}[count]
+        due_s = (deadlines or {}).get(name)
         for attempt, path in enumerate(paths, 1):
             time_s = handed_in_s(path, student)
-            late_s = max(0, round(time_s - deadlines[name])) if name in (deadlines or {}) else None
-            ordered.append(
+            late_s = None if due_s is None else max(0, round(time_s - due_s))
+            submissions.append(
                 Submission(student.name, name, path, time_s, attempt, late_s, path in counting)
             )
-    return ordered, strays
+    return submissions, strays
 
 
-def _notebooks(student):
-    """The notebooks in a student's folder and one folder deeper; what can't be read, or is gone by now, is left out."""
+def deadlines(words: Iterable[str]) -> dict[str, float]:
+    """{lab: seconds since 1970} from ["TIME", "LAB=TIME", ...], as --deadline takes them.
+
+    A time without a zone is in this machine's zone. The deadline of one lab overrides that of all.
+    """
+    due: dict[str, float] = {}
+    for word in sorted(words, key=lambda word: "=" in word):
+        lab, _, time = word.rpartition("=")
+        expected = f"--deadline {word}: give a time, 2026-11-20T18:00, or LAB=TIME"
+        try:
+            names = [labs.resolve(lab)] if lab else labs.names()
+        except InputError as problem:
+            raise InputError(f"{expected}: {problem}") from None
+        try:
+            due |= dict.fromkeys(names, datetime.fromisoformat(time).timestamp())
+        except ValueError:
+            raise InputError(expected) from None
+    return due
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.name.startswith(".")
+
+
+def _notebooks(student: Path) -> Iterator[Path]:
+    """The notebooks in a student's folder and one folder deeper, except what can't be read."""
     folders = [student]
     with contextlib.suppress(FileNotFoundError):
-        inside = (path for path in student.iterdir() if path.is_dir())
         folders += [
-            path for path in inside if not path.name.startswith(".") and not path.is_symlink()
+            path for path in student.iterdir() if _is_folder(path) and not path.is_symlink()
         ]
     for folder in folders:
         with contextlib.suppress(PermissionError, FileNotFoundError):
@@ -73,37 +106,38 @@ def _notebooks(student):
             )
 
 
-def _lab_of(path):
+def _lab_of(path: Path) -> str | None:
     try:
         return labs.resolve(path)
-    except ValueError:
+    except InputError:
         return None
 
 
-def _place(path, name, student):
-    """What attempts are ordered by: copies that Jupyter made first, then numbers, then the time."""
+def _place(path: Path, name: str, student: Path) -> tuple[bool, int, float, str]:
+    """What attempts are sorted by: first Jupyter's own copies, then by number, then by time."""
     rest = path.stem.removeprefix(name)
-    number = NUMBER.search(rest)
-    return (
-        "-Copy" not in rest,
-        int(number[1]) if number and not TIME.search(rest) else 0,
-        handed_in_s(path, student),
-        path.name,
-    )
+    number = None if TIME.search(rest) else NUMBER.search(rest)
+    is_original = "-Copy" not in rest
+    return is_original, int(number[1]) if number else 0, handed_in_s(path, student), path.name
 
 
-def handed_in_s(path, student):
-    """When a notebook was handed in, in seconds since 1970: by a time in its name or its folder's, by nbgrader's
-    timestamp.txt beside it, else by the file's own time. A time with no zone is this machine's. student: their folder."""
-    beside = path.parent / "timestamp.txt"
+def handed_in_s(path: Path, student: Path) -> float:
+    """When a notebook was handed in, in seconds since 1970.
+
+    It is the time in nbgrader's timestamp.txt next to it, else a time in its name or its folder's
+    name, else the time of the file. A time without a zone is in this machine's zone.
+
+    student: the student's folder.
+    """
     with contextlib.suppress(OSError, ValueError):
-        return datetime.fromisoformat(
-            beside.read_text(encoding="utf-8")[:40].strip().replace(" UTC", "+00:00")
-        ).timestamp()
-    if told := TIME.search(str(path.relative_to(student))):
-        *numbers, zone = told.groups(default="0")
-        with contextlib.suppress(ValueError):  # no time after all
-            return datetime(*map(int, numbers), tzinfo=UTC if zone == "Z" else None).timestamp()
+        text = (path.parent / "timestamp.txt").read_text(encoding="utf-8")[:40].strip()
+        return datetime.fromisoformat(text.replace(" UTC", "+00:00")).timestamp()
+    if match := TIME.search(str(path.relative_to(student))):
+        *numbers, zone = match.groups(default="0")
+        with contextlib.suppress(ValueError):  # digits, but not a time
+            year, month, day, hour, minute, second = map(int, numbers)
+            zone = UTC if zone == "Z" else None
+            return datetime(year, month, day, hour, minute, second, tzinfo=zone).timestamp()
     try:
         return path.stat().st_mtime
     except OSError:

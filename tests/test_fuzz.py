@@ -233,7 +233,7 @@ def cells_file(*cells, **more):
     ids=range(30),
 )
 def test_an_odd_notebook_has_its_honest_status(content, status, tmp_path):
-    """status: of the answer to `double`; "" where it is there, None where the file is no notebook."""
+    """status: of the answer to `double`; "" where it is there, None where the file is not a notebook."""
     path = tmp_path / "99_mini.ipynb"
     path.write_text(json.dumps(content))
     answers = read(MINI, path)

@@ -82,7 +82,7 @@ def test_a_class_is_graded_each_with_their_reason(a_class):
     assert {row["status"] for row in of(rows, "bob")} == {"not attempted"}
     assert of(rows, "cyd")[0]["status"] == "died" and of(rows, "cyd")[-1]["points"] > 0
     assert {row["status"] for row in of(rows, "dan")} == {"missing"}
-    assert all("is no notebook" in row["message"] for row in of(rows, "eve"))
+    assert all("is not a notebook" in row["message"] for row in of(rows, "eve"))
     assert "left out:" in screen and "notes.ipynb" in screen
 
 
@@ -111,7 +111,7 @@ def test_one_s_own_lab_is_a_line_an_exercise(tmp_path):
         (["nowhere/"], "no such folder or notebook"),
         (
             ["nowhere/01_strides.ipynb"],
-            "there is no notebook nowhere/01_strides.ipynb: give its path, or a lab (01)",
+            "there is not a notebook nowhere/01_strides.ipynb: give its path, or a lab (01)",
         ),
         (["nowhere.ipynb"], "there is no lab"),
         (["{empty}", "--out", "{out}"], "holds no submission: they are"),

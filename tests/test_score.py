@@ -260,11 +260,11 @@ def test_a_flood_of_answers_on_the_wire_ends_that_worker_only(fork_server):
     [
         (b"", "is empty"),
         (b"  \n", "is empty"),
-        (b"{", "is no notebook"),
-        (b"\x89PNG\r\n", "is no notebook"),
-        (b"[]", "is no notebook"),
-        (b'{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "is no notebook"),
-        (b"{}", "is no notebook"),
+        (b"{", "is not a notebook"),
+        (b"\x89PNG\r\n", "is not a notebook"),
+        (b"[]", "is not a notebook"),
+        (b'{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "is not a notebook"),
+        (b"{}", "is not a notebook"),
         (
             b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code", "source": {"a": 1}}]}',
             None,

@@ -1,30 +1,35 @@
-"""Gradescope: the zip that its autograder is made of, and what runs in it.
+"""Gradescope: make the zip file of an autograder, and grade in its container.
 
-python -m grading.lms.gradescope zip 01 --out autograder.zip [--seed N]   for the assignment of lab 01
-python -m grading.lms.gradescope grade                                    there: /autograder/submission to /autograder/results
+zip makes the file for the assignment of one lab. It holds the lab's solution.
+grade runs in Gradescope's container, on /autograder/submission.
 """
 
 import argparse
 import contextlib
 import json
 import secrets
-import sys
 import zipfile
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from common.files import replace, whole
 from common.paths import ROOT
-from grading import classroom, proof, seeds, submissions
+from grading import classroom, proof, seeds
+from grading.classroom import Graded
+from grading.errors import InputError
 from grading.jail import choice as jail
+from grading.report import Result
 from grading.source import labs
+from grading.submissions import Submission
 
 SETTINGS = "gradescope.json"  # in the zip: which lab, which seed
 CODE = ("common", "grading", "solutions")
 LEFT_OUT = {".ipynb", ".pyc"}
-PASSED = {True: "passed", False: "failed"}
+DATE = (1980, 1, 1, 0, 0, 0)
 
-# Gradescope runs it once, as root, when the image is built: Ubuntu with its own Python, which may be too old.
+# Gradescope runs it once, as root, when it builds the image: Ubuntu, whose Python may be too old.
 SETUP = """\
 #!/usr/bin/env bash
 set -euo pipefail
@@ -33,7 +38,7 @@ if command -v apt-get > /dev/null; then
     apt-get update
     apt-get install -y --no-install-recommends bubblewrap python3-venv
 fi
-export UV_PYTHON_INSTALL_DIR=/opt/python  # not root's own folder, which a jailed worker can't read
+export UV_PYTHON_INSTALL_DIR=/opt/python  # a sandboxed worker can't read root's own folder
 python3 -m venv /opt/uv
 /opt/uv/bin/pip install -q uv
 /opt/uv/bin/uv venv -q --python 3.11 .venv
@@ -43,155 +48,148 @@ python3 -m venv /opt/uv
 RUN = """\
 #!/usr/bin/env bash
 # Gradescope runs it for each submission, in the folder /autograder.
-cd "$(dirname "$0")/source" && exec .venv/bin/python -m grading.lms.gradescope grade
+cd "$(dirname "$0")/source" && exec .venv/bin/python -m grading gradescope grade
 """
 
 
-def write_zip(name, path, seed, unsafe=False) -> None:
-    """The zip for one lab: set-up, the course's code, the lab's source, the seed. It holds the solution: it is no student's."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command `gradescope` accepts."""
+    verbs = parser.add_subparsers(required=True, metavar="{zip,grade}")
+    zipping = verbs.add_parser("zip", help="make the zip file for the assignment of one lab")
+    add = zipping.add_argument
+    add("lab", help="the lab, for example 01")
+    add(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        default=Path("autograder.zip"),
+        help="the file to write (default: autograder.zip)",
+    )
+    add(
+        "--seed",
+        type=int,
+        help="the seed of the checks' random cases (default: one that only the zip file holds)",
+    )
+    add(
+        "--seed-file",
+        type=Path,
+        metavar="FILE",
+        help="the file with the course's secret seed, for the same cases as grading a class here",
+    )
+    add(
+        "--unsafe",
+        action="store_true",
+        help="run the students' code without a sandbox; it can then read the solution",
+    )
+    zipping.set_defaults(act=_zip)
+    grading = verbs.add_parser("grade", help="grade what was handed in; Gradescope runs it")
+    grading.add_argument(
+        "--home",
+        type=Path,
+        metavar="FOLDER",
+        default=Path("/autograder"),
+        help="the folder of the autograder (default: /autograder)",
+    )
+    grading.set_defaults(act=lambda options: grade(options.home))
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command `gradescope`."""
+    options.act(options)
+    return 0
+
+
+def _zip(options: argparse.Namespace) -> None:
+    name = labs.resolve(options.lab)
+    seed = options.seed
+    if seed is None:
+        secret = seeds.secret(options.seed_file) if options.seed_file else secrets.randbits(127)
+        seed = seeds.of(secret, name)
+    write_zip(name, options.out, seed, options.unsafe)
+    size_mb = options.out.stat().st_size / 1e6
+    print(f"{options.out}: {size_mb:.1f} MB, for lab {name}; it holds the solution")
+
+
+def write_zip(name: str, path: Path, seed: int, unsafe: bool = False) -> None:
+    """The zip file for one lab: set-up, the course's code, the lab's solved source, the seed."""
     settings = {"lab": name, "seed": seed, "unsafe": unsafe}
-    files = {"setup.sh": SETUP, "run_autograder": RUN, SETTINGS: json.dumps(settings) + "\n"}
+    texts = {"setup.sh": SETUP, "run_autograder": RUN, SETTINGS: json.dumps(settings) + "\n"}
     with whole(path) as new, zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as archive:
-        for inside, text in files.items():
-            about = zipfile.ZipInfo(inside, (1980, 1, 1, 0, 0, 0))
-            about.external_attr = (0o755 if inside != SETTINGS else 0o644) << 16
-            archive.writestr(about, text, zipfile.ZIP_DEFLATED)
+        for inside, text in texts.items():
+            info = zipfile.ZipInfo(inside, DATE)
+            info.external_attr = (0o755 if inside != SETTINGS else 0o644) << 16
+            archive.writestr(info, text, zipfile.ZIP_DEFLATED)
         for file in sorted(_files(name)):
             archive.write(file, file.relative_to(ROOT))
 
 
-def _files(name):
+def _files(name: str) -> Iterator[Path]:
     yield ROOT / "requirements.lock"
     for folder in CODE:
         for path in (ROOT / folder).rglob("*"):
-            ours = folder != "solutions" or path.stem == name
-            if (
-                ours
-                and path.is_file()
-                and path.suffix not in LEFT_OUT
-                and "__pycache__" not in path.parts
-            ):
+            if folder == "solutions" and path.stem != name:
+                continue
+            if path.is_file() and path.suffix not in LEFT_OUT and "__pycache__" not in path.parts:
                 yield path
 
 
-def grade(home) -> None:
-    """Grades the submission under home (/autograder) and writes results/results.json, whatever was handed in."""
+def grade(home: Path) -> None:
+    """Grade the submission and write results/results.json, whatever was handed in."""
     settings = json.loads((home / "source" / SETTINGS).read_text(encoding="utf-8"))
-    name, (path, problem) = settings["lab"], _submitted(home / "submission", settings["lab"])
-    if problem:
-        outcome = {"score": 0, "output": problem, "tests": []}
+    try:
+        path = _submitted(home / "submission", settings["lab"])
+    except InputError as problem:
+        outcome = {"score": 0, "output": str(problem), "tests": []}
     else:
         chosen = jail.choose("none" if settings["unsafe"] else None)
-        hidden = [
-            path
-            for path in (home / "results", home / "submission", home / "source" / SETTINGS)
-            if path.exists()
-        ]
-        proof.prove(chosen, hidden)
-        one = classroom.grade_one(
-            submissions.Submission("student", name, path), settings["seed"], chosen.name
-        )
-        outcome = results(one)
+        private = [home / "results", home / "submission", home / "source" / SETTINGS]
+        proof.prove(chosen, [path for path in private if path.exists()])
+        submission = Submission("student", settings["lab"], path)
+        outcome = results(classroom.grade_one(submission, settings["seed"], chosen.name))
     (home / "results").mkdir(exist_ok=True)
     replace(home / "results" / "results.json", json.dumps(outcome, indent=1) + "\n")
 
 
-def _submitted(folder, name):
-    """(path, "") of the notebook that was handed in, or (None, why there is none)."""
-    found = sorted(
+def _submitted(folder: Path, name: str) -> Path:
+    """The notebook that was handed in; InputError if there is none, or no single one."""
+    notebooks = sorted(
         path
         for path in folder.rglob("*.ipynb")
         if ".ipynb_checkpoints" not in path.parts and not path.is_symlink()
     )
     named = []
-    for path in found:
-        with contextlib.suppress(ValueError):
+    for path in notebooks:
+        with contextlib.suppress(InputError):
             named += [path] if labs.resolve(path) == name else []
-    if len(found) == 1 or named:
-        return min(named or found, key=lambda path: len(path.name)), ""
-    told = ", ".join(path.name for path in found[:5]) or "no notebook"
-    return None, f"Hand in {name}.ipynb: there is {told}."
+    if len(notebooks) == 1 or named:
+        return min(named or notebooks, key=lambda path: len(path.name))
+    there = ", ".join(path.name for path in notebooks[:5]) or "no notebook"
+    raise InputError(f"Hand in {name}.ipynb: there is {there}.")
 
 
-def results(one):
-    """A Graded in Gradescope's form: all that comes of the student's work is text, never HTML."""
-    tests = [
-        {
-            "number": result.exercise.partition(" ")[0],
-            "name": result.exercise.partition(" ")[2],
-            "score": result.points,
-            "max_score": result.max_points,
-            "status": PASSED[result.status == "passed"],
-            "output": "" if result.status == "passed" else f"{result.status}: {result.message}",
-            "output_format": "text",
-            "name_format": "text",
-            "visibility": "visible",
-        }
-        for result in one.results
-    ]
+def results(one: Graded) -> dict[str, Any]:
+    """A Graded in Gradescope's form. What comes from the student's work is text, never HTML."""
     return {
         "score": one.points,
         "output": f"Lab {one.lab.name}, graded {datetime.now():%Y-%m-%d %H:%M}",
         "output_format": "text",
         "visibility": "visible",
         "stdout_visibility": "hidden",
-        "tests": tests,
+        "tests": [_test(result) for result in one.results],
     }
 
 
-def _seed(name, options):
-    if options.seed is not None:
-        return options.seed
-    return seeds.of(
-        seeds.secret(options.seed_file) if options.seed_file else secrets.randbits(127), name
-    )
-
-
-def main(arguments=None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m grading.lms.gradescope",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    zipping = verbs.add_parser("zip", help="make the zip for one lab")
-    zipping.add_argument("lab")
-    zipping.add_argument("--out", type=Path, default=Path("autograder.zip"))
-    zipping.add_argument(
-        "--seed", type=int, help="of the checks' random cases (one that only the zip has)"
-    )
-    zipping.add_argument(
-        "--seed-file",
-        type=Path,
-        metavar="FILE",
-        help="as for a class: the same cases there and here",
-    )
-    zipping.add_argument(
-        "--unsafe",
-        action="store_true",
-        help="no jail but Gradescope's container, which holds the solution",
-    )
-    verbs.add_parser("grade", help="grade what was handed in").add_argument(
-        "--home", type=Path, default=Path("/autograder")
-    )
-    options = parser.parse_args(arguments)
-    try:
-        if options.verb == "zip":
-            name = labs.resolve(options.lab)
-            write_zip(name, options.out, _seed(name, options), options.unsafe)
-            print(
-                f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB, for lab {name}; it holds the solution"
-            )
-        else:
-            grade(options.home)
-    except (ValueError, jail.JailError) as problem:
-        print(f"grading: {problem}", file=sys.stderr)
-        return 2
-    except OSError as problem:
-        print(f"grading: {problem.filename}: {problem.strerror}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _test(result: Result) -> dict[str, Any]:
+    passed = result.status == "passed"
+    number, _, name = result.exercise.partition(" ")
+    return {
+        "number": number,
+        "name": name,
+        "score": result.points,
+        "max_score": result.max_points,
+        "status": "passed" if passed else "failed",
+        "output": "" if passed else f"{result.status}: {result.message}",
+        "output_format": "text",
+        "name_format": "text",
+        "visibility": "visible",
+    }

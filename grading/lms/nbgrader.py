@@ -1,40 +1,84 @@
-"""nbgrader's gradebook: our points in it, so that its formgrader, feedback, export and late penalties go on from there.
+"""nbgrader: write the points into its gradebook, for its formgrader, feedback and export.
 
-python -m grading.lms.nbgrader SUBMISSIONS RESULTS COURSE    into COURSE/gradebook.db and COURSE/autograded; needs nbgrader
+The points go into COURSE/gradebook.db, the students' notebooks into COURSE/autograded. Late
+penalties are nbgrader's, too.
 """
 
 import argparse
-import json
 import os
 import sys
 import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import nbformat
+from nbformat import NotebookNode
 
-from grading import submissions
+from grading import report, submissions
+from grading.errors import InputError
+from grading.report import Row
 from grading.source import build, labs, notebook
+from grading.source.labs import Exercise, Lab
+from grading.submissions import Submission
+
+Key = tuple[str, str, int]  # student, lab, attempt
+Gradebook = Any  # nbgrader.api.Gradebook; nbgrader is optional
 
 SCHEMA = 3  # of nbgrader's metadata
 
 
-def write(rows, handed_in, course, deadlines=None):
-    """Writes each submission's points into the gradebook, and the notebook that nbgrader shows and comments.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command `nbgrader` accepts."""
+    parser.add_argument(
+        "submissions", type=Path, metavar="SUBMISSIONS", help="the folder that was graded"
+    )
+    parser.add_argument(
+        "results", type=Path, metavar="RESULTS", help="the folder that the grader wrote"
+    )
+    parser.add_argument("course", type=Path, metavar="COURSE", help="nbgrader's folder")
+    parser.add_argument(
+        "--deadline",
+        action="append",
+        default=[],
+        metavar="[LAB=]TIME",
+        help="when a lab (or every lab) is due, for example 2026-11-20T18:00; may be repeated",
+    )
 
-    rows: of results.json. handed_in: {(student, lab, attempt): submissions.Submission}. course: nbgrader's folder.
-    deadlines: {lab: seconds since 1970}. What a grader gave or wrote by hand stays. Returns how many submissions.
+
+def run(options: argparse.Namespace) -> int:
+    """The command `nbgrader`."""
+    warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy warns about its queries
+    rows = report.read(options.results)
+    due = submissions.deadlines(options.deadline)
+    handed_in, _ = submissions.find(options.submissions, due)
+    by_key = {(one.student, one.lab, one.attempt): one for one in handed_in}
+    count = write(rows, by_key, options.course, due)
+    print(f"{count} submissions: {options.course / 'gradebook.db'}")
+    return 0
+
+
+def write(
+    rows: Iterable[Row],
+    handed_in: Mapping[Key, Submission],
+    course: Path,
+    deadlines: Mapping[str, float] | None = None,
+) -> int:
+    """Write each submission's points, and the notebook that nbgrader shows and comments.
+
+    Marks and comments that were given by hand stay. Returns the number of submissions.
+
+    course: nbgrader's folder.
+    deadlines: {lab: seconds since 1970}.
     """
+    # pyrefly: ignore[missing-import]: nbgrader is optional
     from nbgrader.api import Gradebook
 
-    beside = os.path.dirname(
-        sys.executable
-    )  # nbgrader calls alembic by its name, whether or not the environment is active
-    if beside not in os.environ.get("PATH", "").split(os.pathsep):
-        os.environ["PATH"] = os.pathsep.join([beside, os.environ.get("PATH", "")])
+    _put_on_path(os.path.dirname(sys.executable))  # nbgrader calls alembic by its name
     course.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{(course / 'gradebook.db').resolve()}"
-    groups = {}
+    groups: dict[Key, list[Row]] = {}
     for row in rows:
         groups.setdefault((row["student"], row["lab"], row["attempt"]), []).append(row)
     with Gradebook(url) as book:
@@ -47,14 +91,20 @@ def write(rows, handed_in, course, deadlines=None):
     return len(groups)
 
 
-def _ids(exercise):
-    """The names of an exercise's two cells in nbgrader: letters, digits, dashes."""
+def _put_on_path(folder: str) -> None:
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    if folder not in folders:
+        os.environ["PATH"] = os.pathsep.join([folder, *folders])
+
+
+def _ids(exercise: Exercise) -> tuple[str, str]:
+    """The ids of an exercise's two cells in nbgrader: letters, digits and dashes."""
     name = f"{exercise.number.replace('.', '-')}-{exercise.name}"
     return f"hole-{name}", f"check-{name}"
 
 
-def _assignment(book, lab, deadline, course) -> None:
-    """The lab's rows: its points an exercise; and the lab itself, without which nbgrader lists no assignment."""
+def _assignment(book: Gradebook, lab: Lab, deadline: float | None, course: Path) -> None:
+    """The lab's rows, with the points of each exercise; and the lab, which nbgrader lists."""
     more = {} if deadline is None else {"duedate": _utc(deadline)}
     book.update_or_create_assignment(lab.name, **more)
     book.update_or_create_notebook(lab.name, lab.name)
@@ -71,25 +121,28 @@ def _assignment(book, lab, deadline, course) -> None:
             book.update_or_create_source_cell(
                 cell, lab.name, lab.name, cell_type="code", locked=locked, source=source
             )
-    if not (course / "source" / lab.name).exists():  # else it is the instructor's own
+    if not (course / "source" / lab.name).exists():  # or else it is the instructor's own
         _write(_marked_up(lab, {}), course / "source" / lab.name)
 
 
-def _write(shown, folder) -> None:
+def _write(shown: NotebookNode, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     nbformat.write(shown, folder / f"{folder.name}.ipynb")
 
 
-def _student(book, name) -> None:
-    """The student's row; their folder's name stands where nobody gave a name: "Lovelace, Ada", or all of it."""
+def _student(book: Gradebook, name: str) -> None:
+    """The student's row. Without another name, it gets their folder's: "Lovelace, Ada"."""
     student = book.update_or_create_student(name)
     if student.last_name is None and student.first_name is None:
         student.last_name, _, student.first_name = (part.strip() for part in name.partition(","))
 
 
-def _submission(book, lab, rows, submission, course) -> None:
+def _submission(
+    book: Gradebook, lab: Lab, rows: list[Row], submission: Submission | None, course: Path
+) -> None:
     """One student's rows, and the notebook."""
-    student, exercises = rows[0]["student"], {f"{e.number} {e.name}": e for e in lab.exercises}
+    student = rows[0]["student"]
+    exercises = {exercise.label: exercise for exercise in lab.exercises}
     _student(book, student)
     when = {} if submission is None else {"timestamp": _utc(submission.time_s)}
     book.update_or_create_submission(lab.name, student, **when)
@@ -99,52 +152,53 @@ def _submission(book, lab, rows, submission, course) -> None:
         grade.auto_score = row["points"]
         grade.needs_manual_grade = grade.manual_score is not None
         comment = book.find_comment(hole, lab.name, lab.name, student)
-        comment.auto_comment = (
-            None if row["status"] == "passed" else as_code(f"{row['status']}: {row['message']}")
-        )
+        comment.auto_comment = None if row["status"] == "passed" else as_code(_outcome(row))
     book.db.commit()
     _write(_shown(lab, rows, submission), course / "autograded" / student / lab.name)
 
 
-def as_code(text):
-    """Text as Markdown shows it letter by letter: nbgrader turns comments into HTML."""
+def _outcome(row: Row) -> str:
+    return "passed" if row["status"] == "passed" else f"{row['status']}: {row['message']}"
+
+
+def as_code(text: str) -> str:
+    """The text as a block of code in Markdown: nbgrader turns comments into HTML."""
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-def _shown(lab, rows, submission):
-    """Our notebook with the student's answers, marked up for nbgrader, and with what each check said."""
+def _shown(lab: Lab, rows: Iterable[Row], submission: Submission | None) -> NotebookNode:
+    """Our notebook with the student's answers and what each check said, marked up for nbgrader."""
     try:
         answers = notebook.read_answers(lab, submission.path) if submission else {}
-    except (ValueError, OSError):
+    except (InputError, OSError):
         answers = {}
     texts = {name: answer.text for name, answer in answers.items() if answer.text is not None}
-    told = {
-        row["exercise"]: "passed"
-        if row["status"] == "passed"
-        else f"{row['status']}: {row['message']}"
-        for row in rows
-    }
-    return _marked_up(lab, texts, told)
+    return _marked_up(lab, texts, {row["exercise"]: _outcome(row) for row in rows})
 
 
-def _marked_up(lab, texts, told=None):
-    """Our notebook with these answers, its holes and checks marked up for nbgrader. told: what each exercise's check said."""
+def _marked_up(
+    lab: Lab, texts: Mapping[str, str], outcomes: Mapping[str, str] | None = None
+) -> NotebookNode:
+    """Our notebook with these answers; its holes and checks are marked up for nbgrader.
+
+    outcomes: {exercise: what its check said}.
+    """
     shown = build.lab_notebook(lab.filled(texts))
-    cells = iter(shown.cells)
+    cells: Iterator[Any] = iter(shown.cells)
     for exercise in lab.exercises:
         hole = next(cell for cell in cells if "hole" in cell.metadata.get("tags", []))
         check = next(cells)
         names = _ids(exercise)
         hole.metadata["nbgrader"] = _marks(names[0], solution=True, locked=False)
         check.metadata["nbgrader"] = _marks(names[1], grade=True, points=exercise.points)
-        if told:
-            check.outputs = [
-                nbformat.v4.new_output("stream", text=told[f"{exercise.number} {exercise.name}"])
-            ]
+        if outcomes:
+            check.outputs = [nbformat.v4.new_output("stream", text=outcomes[exercise.label])]
     return shown
 
 
-def _marks(name, *, grade=False, solution=False, locked=True, **points):
+def _marks(
+    name: str, *, grade: bool = False, solution: bool = False, locked: bool = True, **points: int
+) -> dict[str, Any]:
     marks = {
         "grade_id": name,
         "grade": grade,
@@ -156,8 +210,9 @@ def _marks(name, *, grade=False, solution=False, locked=True, **points):
     return {**marks, "cell_type": "code", **points}
 
 
-def _penalty(student, name, course, url) -> None:
-    """What the course's own plugin takes off for a late submission (nbgrader_config.py; none by default)."""
+def _penalty(student: str, name: str, course: Path, url: str) -> None:
+    """What the course's own plugin in nbgrader_config.py takes off for a late submission."""
+    # pyrefly: ignore[missing-import]: nbgrader is optional
     from nbgrader.preprocessors import AssignLatePenalties
     from traitlets.config import Config, PyFileConfigLoader
 
@@ -165,59 +220,10 @@ def _penalty(student, name, course, url) -> None:
     config = (
         PyFileConfigLoader(own.name, path=str(course)).load_config() if own.exists() else Config()
     )
-    told = {"nbgrader": {"notebook": name, "assignment": name, "student": student, "db_url": url}}
-    AssignLatePenalties(config=config).preprocess(nbformat.v4.new_notebook(), told)
+    which = {"notebook": name, "assignment": name, "student": student, "db_url": url}
+    penalties = AssignLatePenalties(config=config)
+    penalties.preprocess(nbformat.v4.new_notebook(), {"nbgrader": which})
 
 
-def _utc(seconds):
+def _utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
-
-
-def main(arguments=None) -> int:
-    from grading.__main__ import BadInput, deadlines
-
-    parser = argparse.ArgumentParser(
-        prog="python -m grading.lms.nbgrader",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("submissions", type=Path, help="the folder that was graded")
-    parser.add_argument("results", type=Path, help="what came of it")
-    parser.add_argument("course", type=Path, help="nbgrader's folder")
-    parser.add_argument(
-        "--deadline", action="append", default=[], metavar="[LAB=]TIME", help="as for grading"
-    )
-    options = parser.parse_args(arguments)
-    warnings.filterwarnings(
-        "ignore", module="nbgrader"
-    )  # its own queries, of which SQLAlchemy warns
-    try:
-        rows = json.loads((options.results / "results.json").read_text(encoding="utf-8"))
-        handed_in, _ = submissions.find(options.submissions, due := deadlines(options.deadline))
-        count = write(
-            rows,
-            {(one.student, one.lab, one.attempt): one for one in handed_in},
-            options.course,
-            due,
-        )
-    except ModuleNotFoundError as problem:
-        print(
-            f"grading: this needs {problem.name}, which is not installed: pip install nbgrader",
-            file=sys.stderr,
-        )
-        return 2
-    except OSError as problem:
-        print(
-            f"grading: {problem.filename} can't be read or written: {problem.strerror}",
-            file=sys.stderr,
-        )
-        return 2
-    except (BadInput, ValueError) as problem:
-        print(f"grading: {problem}", file=sys.stderr)
-        return 2
-    print(f"{count} submissions: {options.course / 'gradebook.db'}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

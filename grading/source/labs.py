@@ -1,12 +1,15 @@
-"""A lab as its source tells it: cells, exercises, points."""
+"""A lab as its source defines it: cells, exercises, points."""
 
 import functools
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from common.paths import LABS, ROOT
+from grading.errors import InputError
 from grading.source import holes
 
 STRIPPED = LABS / ".source"  # in a release: the sources without answers and held-out checks
@@ -14,9 +17,19 @@ SOURCES = STRIPPED if STRIPPED.is_dir() else ROOT / "solutions"
 HEADING = re.compile(r"^### Exercise (\d+\.\d+) · `?(\w+)`?(?: .*)?$", re.MULTILINE)
 TAGS = {"setup", "hole", "driver", "check", "held-out", "answer"}
 
-# What jupytext imports, for over a second and 30 MB, and does without: a grammar of addresses, Jupyter's server.
-for unused in ("rfc3987_syntax", "jupytext.sync_contentsmanager", "jupytext.async_contentsmanager"):
-    sys.modules.setdefault(unused, None)
+
+def light_jupytext() -> None:
+    """Keep jupytext, in this process, from importing what we don't use: 30 MB, over a second.
+
+    Without these modules (a grammar of addresses, and Jupyter's server) it still reads texts.
+    """
+    modules: dict[str, Any] = sys.modules
+    for name in (
+        "rfc3987_syntax",
+        "jupytext.sync_contentsmanager",
+        "jupytext.async_contentsmanager",
+    ):
+        modules.setdefault(name, None)
 
 
 @dataclass(frozen=True)
@@ -25,31 +38,36 @@ class Cell:
 
     kind: str  # "code" or "markdown"
     source: str
-    tags: frozenset = frozenset()
+    tags: frozenset[str] = frozenset()
     points: int = 1
     limit_s: float = 10.0
 
     @property
-    def names(self):
-        """What the cell defines at its top level; nothing for prose."""
+    def names(self) -> tuple[str, ...]:
+        """What the cell defines at its top level; empty for prose."""
         return holes.defined_names(self.source) if self.kind == "code" else ()
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """A hole and what is asked of it."""
+    """A hole and its checks."""
 
-    number: str  # "1.1": part and place
+    number: str  # "1.1": the part of the lab, and the exercise in it
     name: str  # what the hole defines
     hole: Cell
-    checks: tuple
+    checks: tuple[Cell, ...]
 
     @property
-    def points(self):
+    def points(self) -> int:
         return sum(check.points for check in self.checks)
 
     @property
-    def stub(self):
+    def label(self) -> str:
+        """The exercise's name in results: "1.1 row_major_strides"."""
+        return f"{self.number} {self.name}"
+
+    @property
+    def stub(self) -> str:
         """The hole as the student gets it."""
         return holes.stub(
             self.hole.source, f"Exercise {self.number}: put your answer in place of this line"
@@ -58,52 +76,41 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Lab:
-    """A source, read: name is NN_noun."""
+    """A lab, read from its source."""
 
-    name: str
-    cells: tuple
+    name: str  # NN_noun
+    cells: tuple[Cell, ...]
 
     @functools.cached_property
-    def exercises(self):
+    def exercises(self) -> tuple[Exercise, ...]:
         return tuple(_exercises(self))
 
     @property
-    def solution(self):
-        """{name of the exercise: the text of its cell, solved}."""
+    def solution(self) -> dict[str, str]:
+        """{name of the exercise: the text of its solved cell}."""
         return {exercise.name: holes.solved(exercise.hole.source) for exercise in self.exercises}
 
-    def exercise(self, name):
-        """The exercise whose hole defines this name; ValueError names those there are."""
+    def exercise(self, name: str) -> Exercise:
+        """The exercise whose hole defines this name."""
         for exercise in self.exercises:
             if exercise.name == name:
                 return exercise
-        raise ValueError(
-            f"lab {self.name} has no exercise {name!r}: it has {', '.join(e.name for e in self.exercises)}"
-        )
+        known = ", ".join(exercise.name for exercise in self.exercises)
+        raise InputError(f"lab {self.name} has no exercise {name!r}: it has {known}")
 
-    def filled(self, answers):
-        """The same lab with other text in some holes. answers: {name of the hole: text of its cell}."""
-        for name in answers:
-            self.exercise(name)
-        swap = {
-            exercise.hole: answers[exercise.name]
-            for exercise in self.exercises
-            if exercise.name in answers
-        }
-        return replace(
-            self,
-            cells=tuple(
-                replace(cell, source=swap[cell]) if cell in swap else cell for cell in self.cells
-            ),
-        )
+    def filled(self, answers: Mapping[str, str]) -> "Lab":
+        """The same lab with other text in some holes. answers: {name of the hole: its text}."""
+        texts = {self.exercise(name).hole: text for name, text in answers.items()}
+        cells = (replace(cell, source=texts.get(cell, cell.source)) for cell in self.cells)
+        return replace(self, cells=tuple(cells))
 
 
-def names(folder=SOURCES):
-    """The labs there are, in teaching order."""
+def names(folder: Path = SOURCES) -> list[str]:
+    """The names of all labs, in teaching order."""
     return sorted(path.stem for path in folder.glob("[0-9][0-9]_*.py"))
 
 
-def resolve(word):
+def resolve(word: str | Path) -> str:
     """The lab's full name from "1", "01", "strides", "01_strides" or a path to its notebook."""
     stem = Path(str(word)).stem
     number = stem.zfill(2) if stem.isdecimal() else stem[:2] if re.match(r"\d\d_", stem) else None
@@ -112,36 +119,38 @@ def resolve(word):
             number == name[:2] and (stem.isdecimal() or stem.startswith(name))
         ):
             return name
-    raise ValueError(f"there is no lab {str(word)!r}: the labs are {', '.join(names())}")
+    raise InputError(f"there is no lab {str(word)!r}: the labs are {', '.join(names())}")
 
 
-def read(word):
-    """The lab of that number or name."""
+def read(word: str) -> Lab:
+    """The lab with that number or name."""
     name = resolve(word)
     return parse((SOURCES / f"{name}.py").read_text(encoding="utf-8"), name)
 
 
-def parse(text, name):
-    """A lab from the text of its source (jupytext's percent format); ValueError names the cell that is off."""
+def parse(text: str, name: str) -> Lab:
+    """A lab from the text of its source, which is in jupytext's percent format."""
     import jupytext
 
     cells = []
-    for number, cell in enumerate(jupytext.reads(text, fmt="py:percent").cells, 1):
+    notebook: Any = jupytext.reads(text, fmt="py:percent")
+    for number, cell in enumerate(notebook.cells, 1):
         tags = frozenset(cell.metadata.get("tags", ()))
         unknown = {tag for tag in tags - TAGS if not tag.startswith("nbval-")}
         if unknown:
-            raise ValueError(
-                f"{name}, cell {number}: unknown tag {', '.join(sorted(unknown))}; there are {', '.join(sorted(TAGS))}"
+            raise InputError(
+                f"{name}, cell {number}: unknown tag {', '.join(sorted(unknown))}; "
+                f"allowed are {', '.join(sorted(TAGS))}"
             )
         options = {key: cell.metadata[key] for key in ("points", "limit_s") if key in cell.metadata}
         cells.append(Cell(cell.cell_type, cell.source, tags, **options))
     lab = Lab(name, tuple(cells))
-    _insist(lab)
+    _validate(lab)
     return lab
 
 
-def _exercises(lab):
-    """Each hole with the heading before it and the checks after it, up to the next heading of an exercise."""
+def _exercises(lab: Lab) -> Iterator[Exercise]:
+    """Each hole with the heading before it and the checks after it, up to the next heading."""
     for i, cell in enumerate(lab.cells):
         heading = HEADING.search(cell.source) if cell.kind == "markdown" else None
         if not heading:
@@ -155,24 +164,24 @@ def _exercises(lab):
         yield Exercise(heading[1], heading[2], lab.cells[i + 1], tuple(checks))
 
 
-def _insist(lab) -> None:
-    """A source keeps the form that everything else relies on."""
+def _validate(lab: Lab) -> None:
+    """Raise InputError unless the source has the form that everything else relies on."""
     exercises = lab.exercises
     for exercise in exercises:
         where = f"{lab.name}, exercise {exercise.number}"
         if "hole" not in exercise.hole.tags:
-            raise ValueError(f"{where}: the cell after the heading is no hole")
+            raise InputError(f"{where}: the cell after the heading is not a hole")
         if exercise.name not in exercise.hole.names:
-            raise ValueError(
+            raise InputError(
                 f"{where}: its hole defines {exercise.hole.names}, not {exercise.name}"
             )
         if not exercise.checks:
-            raise ValueError(f"{where}: no check follows the hole")
+            raise InputError(f"{where}: no check follows the hole")
     twice = [e.name for e in exercises if sum(e.name == other.name for other in exercises) > 1]
     if twice:
-        raise ValueError(f"{lab.name}: two exercises named {twice[0]}")
+        raise InputError(f"{lab.name}: two exercises named {twice[0]}")
     orphans = {c for c in lab.cells if "hole" in c.tags} - {e.hole for e in exercises}
     if orphans:
-        raise ValueError(
+        raise InputError(
             f"{lab.name}: a hole without a heading: {orphans.pop().source.splitlines()[0]!r}"
         )

@@ -1,60 +1,73 @@
-"""What a student's notebook holds: the answers to a lab's exercises, and the written ones. It may be any file at all."""
+"""A student's notebook: the answers to a lab's exercises. The file may hold anything at all."""
 
 import json
+from pathlib import Path
+from typing import Any
 
+from grading.errors import InputError
 from grading.source import holes
+from grading.source.holes import Answer
+from grading.source.labs import Lab
 
 MAX_NOTEBOOK_BYTES = 50 << 20
 
 
-def read_answers(lab, path):
-    """{exercise: Answer} from a student's notebook; ValueError says in a sentence why the file is none."""
-    cells = [_text(cell) for cell in _cells(path) if _kind(cell) == "code"]
+def read_answers(lab: Lab, path: Path) -> dict[str, Answer]:
+    """{exercise: Answer} of a student's notebook; InputError if the file is not a notebook."""
+    cells = _texts(path, "code")
     return {exercise.name: holes.find(cells, exercise) for exercise in lab.exercises}
 
 
-def written_answers(lab, path):
-    """[(question, the student's text)] of the answers in prose, "" where there is none; ValueError as read_answers."""
-    texts = [_text(cell) for cell in _cells(path) if _kind(cell) == "markdown"]
-    ours = {
-        line.strip()
-        for cell in lab.cells
-        if cell.kind == "markdown"
-        for line in holes.stub(cell.source).splitlines()
-    }
-    found = []
-    for cell in lab.cells:
-        if "answer" not in cell.tags:
-            continue
-        question = holes.stub(cell.source).replace(holes.BLANK, "").strip()
-        place = next(
-            (i for i, text in enumerate(texts) if question.splitlines()[0].strip() in text),
-            len(texts),
-        )
-        own = [
-            line
-            for line in "\n".join(texts[place : place + 1]).splitlines()
-            if line.strip() not in ours
-        ]
-        for text in texts[place + 1 :]:  # some write into a new cell below
-            if ours & {line.strip() for line in text.splitlines() if line.strip()}:
-                break
-            own.append(text)
-        found.append((question, "\n".join(own).strip()))
-    return found
+def questions(lab: Lab) -> list[str]:
+    """The questions that a lab asks for a written answer to."""
+    asked = (holes.stub(cell.source) for cell in lab.cells if "answer" in cell.tags)
+    return [text.replace(holes.BLANK, "").strip() for text in asked]
 
 
-def _cells(path):
-    """The cells of a notebook, as they are; ValueError says in a sentence why the file is none."""
+def written_answers(lab: Lab, path: Path) -> list[tuple[str, str]]:
+    """[(question, the student's text)], "" for an unanswered question; InputError as above."""
+    texts = _texts(path, "markdown")
+    prose = (holes.stub(cell.source) for cell in lab.cells if cell.kind == "markdown")
+    ours = {line.strip() for text in prose for line in text.splitlines()}
+    return [(question, _written(question, texts, ours)) for question in questions(lab)]
+
+
+def _written(question: str, texts: list[str], ours: set[str]) -> str:
+    """What a student wrote in the question's cell, or in new cells below it."""
+    asked = question.splitlines()[0].strip()
+    place = next((i for i, text in enumerate(texts) if asked in text), len(texts))
+    lines = "\n".join(texts[place : place + 1]).splitlines()
+    own = [line for line in lines if line.strip() not in ours]
+    for text in texts[place + 1 :]:
+        if ours & {line.strip() for line in text.splitlines() if line.strip()}:
+            break
+        own.append(text)
+    return "\n".join(own).strip()
+
+
+def _texts(path: Path, kind: str) -> list[str]:
+    """The texts of a notebook's cells of one kind. An odd cell must not cost the others."""
+    cells = (cell for cell in _cells(path) if isinstance(cell, dict))
+    return [_text(cell.get("source")) for cell in cells if cell.get("cell_type") == kind]
+
+
+def _text(source: Any) -> str:
+    lines = [source] if isinstance(source, str) else source if isinstance(source, list) else []
+    return "".join(line for line in lines if isinstance(line, str))
+
+
+def _cells(path: Path) -> list[Any]:
+    """The cells of a notebook as they are in the file."""
     if not path.is_file():
-        raise ValueError(f"{path.name} is no file")
-    if path.stat().st_size > MAX_NOTEBOOK_BYTES:
-        raise ValueError(
-            f"{path.name} has {path.stat().st_size / 1e6:.0f} MB; {MAX_NOTEBOOK_BYTES / 1e6:.0f} are allowed: clear its outputs"
+        raise InputError(f"{path.name} is not a file")
+    if (size := path.stat().st_size) > MAX_NOTEBOOK_BYTES:
+        raise InputError(
+            f"{path.name} has {size / 1e6:.0f} MB; at most {MAX_NOTEBOOK_BYTES / 1e6:.0f} MB are "
+            "allowed: clear its outputs"
         )
     text = path.read_text(encoding="utf-8-sig", errors="replace")  # some editors put a mark first
     if not text.strip():
-        raise ValueError(f"{path.name} is empty")
+        raise InputError(f"{path.name} is empty")
     try:
         notebook = json.loads(text)
         if notebook["nbformat"] < 4:
@@ -62,18 +75,7 @@ def _cells(path):
 
             notebook = nbformat.convert(nbformat.reader.reads(text), 4)
         return list(notebook["cells"])
-    except Exception as error:  # a file of any kind may lie there
+    except Exception as error:  # the file may hold anything
         reason = " ".join(str(error).split())[:100]
-        raise ValueError(f"{path.name} is no notebook ({type(error).__name__}: {reason})") from None
-
-
-def _kind(cell):
-    """ "code", "markdown" or another: one odd cell must not cost the notebook."""
-    kind = cell.get("cell_type") if isinstance(cell, dict) else None
-    return kind if isinstance(kind, str) else None
-
-
-def _text(cell):
-    source = cell.get("source")
-    lines = [source] if isinstance(source, str) else source if isinstance(source, list) else []
-    return "".join(line for line in lines if isinstance(line, str))
+        name = type(error).__name__
+        raise InputError(f"{path.name} is not a notebook ({name}: {reason})") from None

@@ -1,6 +1,7 @@
-"""What students get: the labs and what they need, with no solution, no held-out check, no history; and the proof of it.
+"""Make what students get: the labs and what they need, and prove that no solution is in it.
 
-python -m grading.source.release [--out FOLDER]    FOLDER/ml-systems-labs and FOLDER/ml-systems-labs.zip (build/release)
+The result is FOLDER/ml-systems-labs and FOLDER/ml-systems-labs.zip. The labs hold stubs, and no
+held-out checks. Everything else is copied as whole files.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import jupytext
 import nbformat
@@ -20,47 +22,63 @@ import nbformat
 from common.files import replace
 from common.paths import ROOT
 from grading.source import build, holes, labs
+from grading.source.labs import Lab
 
 NAME = "ml-systems-labs"
-FILES = [
-    "LICENSE",
+COPIED = [
+    "README.md",
     "README.png",
+    "LICENSE",
+    "Makefile",
     "environment.yml",
     "pyproject.toml",
     "requirements.lock",
     ".gitignore",
+    "common",
+    "grading",
+    "benchmarks/simt_hardware.md",  # a lab reads it and draws its figures
 ]
-SHOWN = ["benchmarks/simt_hardware.md"]  # what a lab reads and draws
-FOLDERS = ["common", "grading"]
-KNOWN = {
-    *FILES,
-    *FOLDERS,
-    *(name.partition("/")[0] for name in SHOWN),
-    "labs",
-    "Makefile",
-    "README.md",
-}
-INSTRUCTOR = {
-    "build.py",
-    "canvas.py",
-    "gradebook.py",
-    "gradescope.py",
-    "mutants.py",
-    "release.py",
-}  # of grading/
-TARGETS = ("help", "lab", "grade", "doctor")  # of the Makefile
-SHORT = 20  # an answer's line of fewer characters may stand anywhere
-IDIOMS = 1  # as many of an answer's longer lines may stand in any file but its own lab
+LEFT_OUT = [  # of these folders: the instructor's and the author's commands
+    "grading/lms",
+    "grading/mutants.py",
+    "grading/source/build.py",
+    "grading/source/release.py",
+]
+MIN_SECRET = 20  # an answer's line with fewer characters may be in any file
+IDIOMS = 1  # so many of an answer's longer lines may be in a file other than its own lab
 HELD_OUT = 'raise AssertionError("A held-out check: your instructor runs it.")\n'
-DATE = (1980, 1, 1, 0, 0, 0)  # of the zip's files, so that a release is the same twice
+DATE = (1980, 1, 1, 0, 0, 0)  # of the files in the zip, so that equal releases have equal bytes
 
 
-class Leak(Exception):
-    """Something of the solutions is in the release; the text says what and where."""
+class LeakError(Exception):
+    """A part of the solutions is in the release. The text says which part, and where."""
 
 
-def write(folder):
-    """Builds the release in a folder, whole or not at all, proves it, and zips it; returns the path of the zip."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command `release` accepts."""
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        default=ROOT / "build" / "release",
+        help="the folder to write to (default: build/release)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command `release`."""
+    try:
+        path = write(options.out)
+    except LeakError as problem:
+        print(f"grading: the release was not made: {problem}", file=sys.stderr)
+        return 1
+    size_mb, count = path.stat().st_size / 1e6, len(labs.names())
+    print(f"{path}: {size_mb:.1f} MB, {count} labs; untouched labs score 0, and no answer is in it")
+    return 0
+
+
+def write(folder: Path) -> Path:
+    """Build, prove and zip the release in a folder, whole or not at all; returns the zip's path."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         new = Path(scratch) / NAME
@@ -74,174 +92,119 @@ def write(folder):
     return folder / f"{NAME}.zip"
 
 
-def _fill(new) -> None:
-    new.mkdir()
-    for name in [*FILES, *SHOWN]:
-        (new / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, new / name)
-    for name in FOLDERS:
-        left_out = shutil.ignore_patterns(
-            "__pycache__", "*.pyc", *(INSTRUCTOR if name == "grading" else ())
-        )
-        shutil.copytree(ROOT / name, new / name, ignore=left_out)
+def _fill(new: Path) -> None:
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        inside = Path(folder).relative_to(ROOT)
+        return {name for name in names if name == "__pycache__" or str(inside / name) in LEFT_OUT}
+
+    for name in COPIED:
+        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, new / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, new / name)
     (new / "labs" / ".source").mkdir(parents=True)
     for name in labs.names():
         lab = labs.read(name)
         nbformat.write(build.lab_notebook(lab), new / "labs" / f"{name}.ipynb")
         replace(new / "labs" / ".source" / f"{name}.py", stripped(lab))
-    replace(new / "Makefile", _makefile((ROOT / "Makefile").read_text(encoding="utf-8")))
-    replace(new / "README.md", readme((ROOT / "README.md").read_text(encoding="utf-8")))
 
 
-def stripped(lab):
-    """The lab's source as the student's own grading needs it: stubs for answers, a sentence for a held-out check."""
+def stripped(lab: Lab) -> str:
+    """The lab's source as a student's own grader needs it: stubs, and no held-out checks."""
     stubs = {exercise.hole: exercise.stub for exercise in lab.exercises}
     notebook = nbformat.v4.new_notebook()
     for cell in lab.cells:
         source = HELD_OUT if "held-out" in cell.tags else stubs.get(cell) or holes.stub(cell.source)
-        new = (
-            nbformat.v4.new_code_cell(source)
-            if cell.kind == "code"
-            else nbformat.v4.new_markdown_cell(source)
-        )
-        new.metadata |= {"tags": sorted(cell.tags)} if cell.tags else {}
-        new.metadata |= (
-            {"points": cell.points, "limit_s": cell.limit_s} if "check" in cell.tags else {}
-        )
+        is_code = cell.kind == "code"
+        new_cell = nbformat.v4.new_code_cell if is_code else nbformat.v4.new_markdown_cell
+        new = new_cell(source)
+        if cell.tags:
+            new.metadata["tags"] = sorted(cell.tags)
+        if "check" in cell.tags:
+            new.metadata |= {"points": cell.points, "limit_s": cell.limit_s}
         notebook.cells.append(new)
     text = jupytext.writes(notebook, fmt="py:percent")
     return re.sub(r"\A# ---\n.*?\n# ---\n+", "", text, flags=re.DOTALL)  # jupytext's own header
 
 
-def _makefile(text):
-    """The Makefile with the students' targets alone."""
-    parts = re.split(r"\n(?=[\w.-]+:)", text)
-    kept = [part.rstrip() for part in parts[1:] if part.split(":")[0] in TARGETS]
-    head = "\n".join(line for line in parts[0].splitlines() if "test" not in line.lower())
-    return "\n\n".join([head.rstrip(), *kept, f".PHONY: {' '.join(TARGETS)}"]) + "\n"
-
-
-def readme(text):
-    """The README of an unpacked zip: without the sections on what is not in it and the links to solutions."""
-    text = re.sub(
-        r"\n## (?:Measured|For instructors|Layout)\n.*?(?=\n## )", "", text, flags=re.DOTALL
-    )
-    for old, new in {
-        "](solutions/": "](labs/",
-        f"git clone <address of this repository> {NAME}": f"unzip {NAME}.zip",
-    }.items():
-        text = text.replace(old, new)
-    return "\n\n".join(
-        part for part in text.split("\n\n") if "solutions/" not in part and "make labs" not in part
-    )
-
-
-# The proof
-
-
-def prove(release) -> None:
-    """Raises Leak unless an untouched release scores 0 and holds no line of an answer or of a held-out check."""
-    strangers = {path.name for path in release.iterdir()} - KNOWN
-    if strangers:
-        raise Leak(f"{', '.join(sorted(strangers))}: nothing of that belongs into a release")
-    if told := [
-        path for path in release.rglob("*") if path.name == "seed" or path.suffix == ".seed"
-    ]:
-        raise Leak(
-            f"{told[0].relative_to(release)}: a course's seed is nobody's but the instructor's"
-        )
+def prove(release: Path) -> None:
+    """Raise LeakError unless untouched labs score 0 and no line of an answer is in the release."""
+    expected = {name.partition("/")[0] for name in COPIED} | {"labs"}
+    if strangers := {path.name for path in release.iterdir()} - expected:
+        raise LeakError(f"{', '.join(sorted(strangers))}: this does not belong in a release")
+    for path in release.rglob("*"):
+        if path.name == "seed" or path.suffix == ".seed":
+            name = path.relative_to(release)
+            raise LeakError(f"{name}: only the instructor may have a course's seed")
     texts = {path: _text(path) for path in sorted(release.rglob("*")) if path.is_file()}
     for name in labs.names():
-        for exercise, lines in _secret_lines(labs.read(name)).items():
-            for path, text in texts.items():
-                if len(found := sorted(lines & text)) > (0 if path.stem == name else IDIOMS):
-                    raise Leak(
-                        f"{path.relative_to(release)} holds of the answer to {name}, {exercise}: {found[0]!r}"
-                    )
+        _prove_secret(release, labs.read(name), texts)
     for name in labs.names():
         for row in _graded(release, name):
             if row["points"] or row["status"] != "not attempted":
-                raise Leak(
-                    f"{name}, {row['exercise']}: an untouched lab got {row['points']} points ({row['status']})"
+                raise LeakError(
+                    f"{name}, {row['exercise']}: an untouched lab got {row['points']} points "
+                    f"({row['status']})"
                 )
 
 
-def _text(path):
-    """A file's lines, stripped, as a set; a notebook's those of its cells."""
+def _prove_secret(release: Path, lab: Lab, texts: dict[Path, frozenset[str]]) -> None:
+    for exercise, lines in _secret_lines(lab).items():
+        for path, text in texts.items():
+            leaked = sorted(lines & text)
+            if len(leaked) > (0 if path.stem == lab.name else IDIOMS):
+                name = path.relative_to(release)
+                raise LeakError(
+                    f"{name} holds a part of the answer to {lab.name}, {exercise}: {leaked[0]!r}"
+                )
+
+
+def _text(path: Path) -> frozenset[str]:
+    """The stripped lines of a file, or of a notebook's cells; empty if it is not text."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         return frozenset()
     if path.suffix == ".ipynb":
-        text = "\n".join(cell.source for cell in nbformat.reads(text, as_version=4).cells)
+        notebook: Any = nbformat.reads(text, as_version=4)
+        text = "\n".join(cell.source for cell in notebook.cells)
     return frozenset(line.strip().removeprefix("# ") for line in text.splitlines())
 
 
-def _secret_lines(lab):
-    """{exercise: the lines that stand in its answer or held-out checks, and nowhere in what the lab shows}."""
-    shown = {
-        line.strip()
-        for cell in lab.cells
-        if "held-out" not in cell.tags
-        for line in holes.stub(cell.source).splitlines()
-    }
-    found = {}
+def _secret_lines(lab: Lab) -> dict[str, set[str]]:
+    """{exercise: the lines of its answer and held-out checks that the lab does not show}."""
+    cells = (holes.stub(cell.source) for cell in lab.cells if "held-out" not in cell.tags)
+    shown = {line.strip() for text in cells for line in text.splitlines()}
+    secret = {}
     for exercise in lab.exercises:
         answers = [match[2] for match in holes.ANSWER.finditer(exercise.hole.source)]
         held_out = [check.source for check in exercise.checks if "held-out" in check.tags]
-        lines = {
-            line.strip() for text in [*answers, *held_out] for line in text.splitlines()
-        } - shown
-        found[exercise.name] = {
-            line for line in lines if len(line) >= SHORT and not line.startswith("#")
+        lines = {line.strip() for text in [*answers, *held_out] for line in text.splitlines()}
+        secret[exercise.name] = {
+            line for line in lines - shown if len(line) >= MIN_SECRET and not line.startswith("#")
         }
-    return found
+    return secret
 
 
-def _graded(release, name):
+def _graded(release: Path, name: str) -> list[dict[str, Any]]:
     """The rows of an untouched lab, graded by the release itself, as a student does it."""
     with tempfile.TemporaryDirectory() as out:
         environment = {**os.environ, "PYTHONPATH": str(release), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-m", "grading", name[:2], "--out", out]
-        run = subprocess.run(command, cwd=release, env=environment, capture_output=True, text=True)
-        if run.returncode:
-            raise Leak(
-                f"{name} can't be graded in the release: {(run.stderr.strip() or '?').splitlines()[-1]}"
-            )
+        grading = subprocess.run(
+            command, cwd=release, env=environment, capture_output=True, text=True
+        )
+        if grading.returncode:
+            reason = (grading.stderr.strip() or "?").splitlines()[-1]
+            raise LeakError(f"{name} can't be graded in the release: {reason}")
         return json.loads((Path(out) / "results.json").read_text(encoding="utf-8"))
 
 
-def _zip(folder, path) -> None:
+def _zip(folder: Path, path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(folder.rglob("*")):
             if file.is_file():
-                about = zipfile.ZipInfo(str(Path(NAME) / file.relative_to(folder)), DATE)
-                about.external_attr = 0o644 << 16
-                archive.writestr(about, file.read_bytes(), zipfile.ZIP_DEFLATED)
-
-
-def main(arguments=None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m grading.source.release",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "release")
-    options = parser.parse_args(arguments)
-    try:
-        path = write(options.out)
-    except Leak as problem:
-        print(f"release: not made: {problem}", file=sys.stderr)
-        return 1
-    except OSError as problem:
-        print(f"release: {problem.filename} can't be written: {problem.strerror}", file=sys.stderr)
-        return 2
-    size_mb = path.stat().st_size / 1e6
-    print(
-        f"{path}: {size_mb:.1f} MB, {len(labs.names())} labs; untouched they score 0, and no answer is in it"
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+                info = zipfile.ZipInfo(str(Path(NAME) / file.relative_to(folder)), DATE)
+                info.external_attr = 0o644 << 16
+                archive.writestr(info, file.read_bytes(), zipfile.ZIP_DEFLATED)

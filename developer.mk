@@ -1,0 +1,55 @@
+# The commands for those who change the course; the Makefile includes this file.
+RUN_TEST = $(RUN) --test
+PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-current-env --nbval-cell-timeout=120
+
+# make test LAB=07: what belongs to one lab, by its number or its noun. Without LAB: everything.
+NOTEBOOK = $(firstword $(wildcard solutions/$(LAB)_*.ipynb solutions/0$(LAB)_*.ipynb solutions/[0-9][0-9]_$(LAB).ipynb) solutions/$(LAB).ipynb)
+TESTS = $(if $(filter file,$(origin LAB)),tests solutions,tests/test_labs.py $(NOTEBOOK) -k $(basename $(notdir $(NOTEBOOK))))
+
+test:  ## run all tests and the solutions' notebooks; or those of one lab: make test LAB=02
+	$(RUN_TEST) $(PYTEST) $(TESTS)
+
+lint:  ## check the form of the code: ruff, its formatter, types
+	$(RUN_TEST) -m ruff check .
+	$(RUN_TEST) -m ruff format --check .
+	$(RUN_TEST) -m pyrefly check
+
+format:  ## format the code as `make lint` expects it
+	$(RUN_TEST) -m ruff check --fix .
+	$(RUN_TEST) -m ruff format .
+
+labs:  ## build labs/*.ipynb from solutions/*.py (FORCE=1: labs with work in them too; a copy is kept)
+	$(RUN_TEST) -m grading build labs $(if $(FORCE),--force)
+
+solutions:  ## execute the solution notebooks whose source changed (FORCE=1: all)
+	$(RUN_TEST) -m grading build solutions $(if $(FORCE),--force)
+
+release:  ## make what students get, in build/release, and prove that it holds no solution
+	$(RUN) -m grading release
+
+docs:  ## renew the tables and the map in README.md and docs/
+	$(RUN_TEST) docs/generate.py
+
+picture:  ## renew the README's picture of an exercise (needs Chromium)
+	$(RUN_TEST) docs/exercise.py
+
+mutants:  ## change a solution in many ways: which do the checks catch? make mutants LAB=02
+	$(RUN_TEST) -m grading mutants '$(LAB)'
+
+bench:  ## on a GPU: the labs' kernels compared with cuBLAS, PyTorch and torch.compile
+	$(RUN_TEST) benchmarks/kernels.py
+
+bench-gpus:  ## on several GPUs: the labs' parallelism compared with NCCL's and PyTorch's
+	$(RUN_TEST) benchmarks/multi_gpu.py
+
+bench-labs:  ## seconds, memory and size of each solved lab
+	$(RUN_TEST) benchmarks/labs.py
+
+bench-grading:  ## seconds to grade 20 submissions, compared with nbgrader
+	$(RUN_TEST) benchmarks/grading_speed.py
+
+lock:  ## pin again what pyproject.toml allows (needs uv; keeps the pins that still fit)
+	uv pip compile -q --universal --python-version 3.11 --extra test --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
+		pyproject.toml -o requirements.lock
+
+.PHONY: test lint format docs picture labs solutions release mutants bench bench-gpus bench-labs bench-grading lock

@@ -1,0 +1,287 @@
+"""Grade your own lab, or the submissions of a class.
+
+python -m grading 01                       grade your own labs/01_*.ipynb
+python -m grading FOLDER --out RESULTS     grade a class, FOLDER/<student>/NN_noun.ipynb
+
+A class is graded on all cores. What an earlier run graded is kept.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from common import device
+from common.paths import LABS
+from grading import classroom, feedback, report, seeds, similar, submissions
+from grading.classroom import Graded
+from grading.errors import CommandError, InputError
+from grading.jail.choice import choose
+from grading.source import labs
+from grading.store import Store
+from grading.submissions import Submission
+
+MANY = 20  # so many late submissions are counted rather than listed
+console = Console(highlight=False)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command `grade` accepts."""
+    add = parser.add_argument
+    add("what", help="a lab (01 or strides), a notebook, or a folder of submissions")
+    add("--out", type=Path, metavar="RESULTS", help="the folder to write the results to")
+    add(
+        "--seed",
+        type=int,
+        help="the seed of the checks' random cases (default: 0; for a class the file RESULTS/seed)",
+    )
+    add(
+        "--seed-file",
+        type=Path,
+        metavar="FILE",
+        help="the file with the course's secret seed; if it does not exist, a seed is drawn",
+    )
+    add(
+        "--jail",
+        metavar="NAME",
+        help="the sandbox for the students' code: bubblewrap, landlock or none (default: the best "
+        "one on this machine)",
+    )
+    add("--unsafe", action="store_true", help="run the students' code without a sandbox")
+    _add_class_arguments(parser.add_argument_group("for a class"))
+
+
+def _add_class_arguments(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--jobs",
+        type=int,
+        default=device.cores(),
+        help="how many processes grade at the same time (default: one per core)",
+    )
+    add(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="let the workers of this Dask scheduler grade, for example tcp://host:8786",
+    )
+    add(
+        "--deadline",
+        action="append",
+        default=[],
+        metavar="[LAB=]TIME",
+        help="when a lab (or every lab) is due, for example 2026-11-20T18:00; may be repeated",
+    )
+    add(
+        "--count",
+        choices=["last", "first", "best"],
+        default="last",
+        help="which of several attempts counts (default: last)",
+    )
+    add("--fresh", action="store_true", help="grade again what was graded before")
+    add(
+        "--similar",
+        action="store_true",
+        help="also look for pairs of similar submissions (needs copydetect)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command `grade`."""
+    if options.jobs < 1:
+        raise InputError(f"--jobs {options.jobs}: --jobs takes 1 or more")
+    if (options.seed or 0) < 0:
+        raise InputError(f"--seed {options.seed}: --seed takes 0 or more")
+    if options.seed is not None and options.seed_file:
+        raise InputError(
+            f"--seed {options.seed} with --seed-file {options.seed_file}: give one of them"
+        )
+    if options.unsafe and options.jail:
+        raise InputError(f"--jail {options.jail} with --unsafe: give one of them")
+    if options.what and Path(options.what).is_dir():
+        grade_class(Path(options.what), options)
+    else:
+        grade_own(options.what, options)
+    return 0
+
+
+def grade_own(word: str, options: argparse.Namespace) -> None:
+    """Grade one notebook and show a line per exercise."""
+    name, path = _own_notebook(word)
+    # A student's own code may do what the student may do.
+    jail = choose(options.jail).name if options.jail else "none"
+    seed = _seeds([name], options.seed, options.seed_file)[name]
+    one = classroom.grade_one(Submission("me", name, path), seed, jail)
+    console.print(report.lab_table(name, one.results))
+    if options.out:
+        with _writing(options.out):
+            report.write(one.rows, options.out)
+
+
+def _own_notebook(word: str) -> tuple[str, Path]:
+    """The lab that a word means, and the path of its notebook."""
+    path = Path(word)
+    try:
+        name = labs.resolve(word)
+    except InputError as problem:
+        kind = "no such folder or notebook, and " if os.sep in word or path.suffix else ""
+        raise InputError(f"{kind}{problem}; or give a folder of submissions") from None
+    fix = f"give its path, or a lab ({name[:2]})"
+    if path.suffix != ".ipynb":
+        path, fix = LABS / f"{name}.ipynb", "make labs builds the labs"
+    if not path.is_file():
+        raise InputError(f"there is no notebook {os.path.relpath(path)}: {fix}")
+    return name, path
+
+
+def _seeds(names: Iterable[str], seed: int | None, file: Path | None) -> dict[str, int]:
+    """{lab: the seed of its checks}: the seed; or drawn from the secret in the file; or 0."""
+    if seed is not None or file is None:
+        return dict.fromkeys(names, seed or 0)
+    try:
+        secret = seeds.secret(file)
+    except OSError as problem:
+        raise InputError(f"the seed can't be kept in {file}: {problem.strerror}") from None
+    return {name: seeds.of(secret, name) for name in names}
+
+
+def grade_class(folder: Path, options: argparse.Namespace) -> None:
+    """Grade every submission in a folder and write the results."""
+    out = options.out
+    if out is None:
+        raise InputError(
+            f"{folder} is a folder of submissions: say where the results go (--out RESULTS)"
+        )
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file: give a folder; it is made if it does not exist")
+    handed_in, strays = _find(folder, options)
+    jail = choose("none" if options.unsafe else options.jail).name
+    with _writing(out):
+        kept = Store(out, fresh=options.fresh)
+    seeds = _seeds(labs.names(), options.seed, options.seed_file or out / "seed")
+    graded = _graded(handed_in, kept, seeds, jail, options)
+    counting = classroom.counting(graded)
+    with _writing(out):
+        _write(counting, out)
+        if options.similar:
+            pairs = similar.pairs(counting)
+            similar.write(pairs, out)
+            _say(f"{len(pairs)} pairs of similar submissions: {out / 'similar.html'}")
+    for line in _left_out(folder, handed_in, strays):
+        _say(line)
+    _say(_ending(graded, counting, out))
+
+
+def _find(folder: Path, options: argparse.Namespace) -> tuple[list[Submission], list[Path]]:
+    """(the submissions that count, notebooks that belong to no lab)."""
+    due = submissions.deadlines(options.deadline)
+    try:
+        handed_in, strays = submissions.find(folder, due, options.count)
+    except PermissionError as problem:
+        raise InputError(f"no permission to read {problem.filename}") from None
+    if not handed_in:
+        raise InputError(
+            f"{folder} holds no submission: they are {folder}/<student>/NN_noun.ipynb, with "
+            f"NN_noun one of {', '.join(labs.names())}"
+        )
+    return [one for one in handed_in if one.counts], strays
+
+
+def _graded(
+    handed_in: list[Submission],
+    kept: Store,
+    seeds: dict[str, int],
+    jail: str,
+    options: argparse.Namespace,
+) -> list[Graded]:
+    """Grade with a progress bar."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bar, _writing(options.out):
+        task = bar.add_task("reading", total=len(handed_in))
+
+        def progress(done: int, total: int) -> None:
+            bar.update(task, description="grading", completed=done, total=total)
+
+        return classroom.grade_class(
+            handed_in,
+            kept,
+            seeds,
+            options.jobs,
+            jail,
+            hidden=[options.what, options.out, *filter(None, [options.seed_file])],
+            scheduler=options.scheduler,
+            progress=progress,
+        )
+
+
+def _write(counting: list[Graded], out: Path) -> None:
+    """The results as files, and the summary on the screen as well."""
+    rows = [row for one in counting for row in one.rows]
+    report.write(rows, out)
+    feedback.write_students(counting, out / "feedback")
+    feedback.write_answers(counting, out / "answers")
+    with open(out / "summary.txt", "w", encoding="utf-8") as file:
+        for screen in (console, Console(file=file, width=120)):
+            _summarise(screen, counting, rows)
+
+
+def _summarise(screen: Console, graded: list[Graded], rows: list[report.Row]) -> None:
+    """How the points are distributed, what was hard, which mistakes were made, who needs a look."""
+    screen.print(report.distribution(rows))
+    screen.print(
+        report.class_table(sorted(rows, key=lambda row: (row["lab"], _place(row["exercise"]))))
+    )
+    looks = report.to_look_at(graded)
+    only_late = [look for look in looks if re.fullmatch(r"[\d.]+ h late", look[2])]
+    if len(only_late) > MANY:  # they would hide the others
+        looks = [look for look in looks if look not in only_late]
+    for table in (report.mistakes_table(graded), report.look_table(looks)):
+        if table.row_count:
+            screen.print(table)
+    if len(only_late) > MANY:
+        screen.print(f"{len(only_late)} more were late: results.csv says by how much\n")
+
+
+def _place(exercise: str) -> list[int]:
+    return [int(number) for number in exercise.split()[0].split(".")]
+
+
+def _left_out(folder: Path, handed_in: list[Submission], strays: list[Path]) -> Iterator[str]:
+    """Lines on what is in the folder and was not graded."""
+    for stray in strays:
+        why = "links are not followed" if stray.is_symlink() else "no lab has that name"
+        yield f"left out: {stray} ({why})"
+    for loose in sorted(folder.glob("*.ipynb")):
+        yield f"left out: {loose} (it is not in a student's folder)"
+    folders = {
+        path.name
+        for path in folder.iterdir()
+        if path.is_dir() and not path.name.startswith((".", "__MACOSX"))
+    }
+    if empty := sorted(folders - {one.student for one in handed_in}):
+        yield f"nothing to grade in {len(empty)} folders: {', '.join(empty)}"
+
+
+def _ending(graded: list[Graded], counting: list[Graded], out: Path) -> str:
+    students = len({one.submission.student for one in counting})
+    before = sum(one.kept for one in graded)
+    kept = f", {before} of them kept from before" if before else ""
+    files = f"{out / 'results.csv'}, {out / 'feedback'}"
+    return f"{len(graded)} submissions of {students} students{kept}: {files}"
+
+
+def _say(line: str) -> None:
+    console.print(line, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Turn a full disk or missing permission into a sentence that names the folder of results."""
+    try:
+        yield
+    except OSError as problem:
+        raise CommandError(f"the results can't be written to {out}: {problem.strerror}") from None

@@ -11,7 +11,7 @@ python3 -m pip install -q --no-index --no-deps --no-compile --target "$site" "$w
 export PYTHONPATH=$PWD:$site PATH=$site/bin:$PATH JUPYTER_PATH=$site/share/jupyter PYTHONUNBUFFERED=1
 python3 -m ipykernel install --prefix "$site" >/dev/null
 python3 -m common.setup.doctor
-time python3 -m grading.source.build solutions --force
+time python3 -m grading build solutions --force
 cp solutions/*.ipynb "$results"/
 COURSE_FOLDER=$(mktemp -d) python3 -m pytest -p no:cacheprovider -q --nbval-lax --nbval-current-env --nbval-cell-timeout=120 solutions
 python3 -m pytest -p no:cacheprovider -q tests/test_jail_gpu.py tests/test_matmul_gpu.py

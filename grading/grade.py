@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--jail",
         metavar="NAME",
-        help="the sandbox for the students' code: bubblewrap, landlock or none (default: the best "
-        "one on this machine)",
+        help="the sandbox for the students' code: bubblewrap, landlock or none (default for a "
+        "class: the best one on this machine)",
     )
     add("--unsafe", action="store_true", help="run the students' code without a sandbox")
     _add_class_arguments(parser.add_argument_group("for a class"))

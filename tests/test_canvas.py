@@ -4,8 +4,8 @@ import csv
 import json
 import zipfile
 
+from grading import __main__ as command
 from grading import report, submissions
-from grading.lms import canvas
 from grading.report import Result
 
 EXPORT = """\
@@ -28,7 +28,7 @@ def results(tmp_path, *students):
 
 
 def table(tmp_path, *more):
-    assert canvas.main(["marks", str(tmp_path), *map(str, more)]) == 0
+    assert command.main(["canvas", "marks", str(tmp_path), *map(str, more)]) == 0
     with (tmp_path / "canvas.csv").open(newline="") as file:
         return list(csv.reader(file))
 
@@ -63,14 +63,16 @@ def test_without_one_the_folders_are_logins(tmp_path):
 
 
 def test_bad_input_gets_one_sentence(tmp_path, capsys):
-    assert canvas.main(["marks", str(tmp_path)]) == 2
+    assert command.main(["canvas", "marks", str(tmp_path)]) == 2
     results(tmp_path, "ada")
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    assert canvas.main(["marks", str(tmp_path), "--roster", str(tmp_path / "x.csv")]) == 2
+    assert (
+        command.main(["canvas", "marks", str(tmp_path), "--roster", str(tmp_path / "x.csv")]) == 2
+    )
     (tmp_path / "results.json").write_text(json.dumps([]))
-    assert canvas.main(["marks", str(tmp_path)]) == 0
+    assert command.main(["canvas", "marks", str(tmp_path)]) == 0
     told = capsys.readouterr().err.strip().splitlines()
-    assert len(told) == 2 and "no gradebook that Canvas exported" in told[1]
+    assert len(told) == 2 and "not a gradebook that Canvas exported" in told[1]
 
 
 def test_what_canvas_collected_is_laid_out_for_the_grader(tmp_path, capsys):
@@ -85,7 +87,7 @@ def test_what_canvas_collected_is_laid_out_for_the_grader(tmp_path, capsys):
             "01_strides.ipynb",
         ):
             files.writestr(name, "{}")
-    assert canvas.main(["unpack", str(archive), str(folder)]) == 0
+    assert command.main(["canvas", "unpack", str(archive), str(folder)]) == 0
     assert {(one.student, one.lab) for one in submissions.find(folder)[0]} == {
         ("11", "01_strides"),
         ("11", "02_arithmetic_intensity"),
@@ -97,6 +99,8 @@ def test_what_canvas_collected_is_laid_out_for_the_grader(tmp_path, capsys):
 
 def test_what_is_no_zip_is_told(tmp_path, capsys):
     (tmp_path / "submissions.zip").write_text("no")
-    for name, told in (("submissions.zip", "is no zip file"), ("absent.zip", "No such file")):
-        assert canvas.main(["unpack", str(tmp_path / name), str(tmp_path / "class")]) == 2
+    for name, told in (("submissions.zip", "is not a zip file"), ("absent.zip", "No such file")):
+        assert (
+            command.main(["canvas", "unpack", str(tmp_path / name), str(tmp_path / "class")]) == 2
+        )
         assert told in capsys.readouterr().err

@@ -15,7 +15,8 @@ import pytest
 
 from common.paths import ROOT
 from grading import __main__ as command
-from grading import classroom, report, similar, store, submissions
+from grading import classroom, grade, report, similar, store, submissions
+from grading.errors import InputError
 from grading.jail import choice
 from grading.report import Result
 from grading.source import build
@@ -94,13 +95,13 @@ def test_late_is_after_the_deadline(tmp_path):
 
 
 def test_deadlines_are_read(monkeypatch):
-    found = command.deadlines([f"{FIRST[:2]}=2026-11-02T12:00", "2026-11-01"])
+    found = submissions.deadlines([f"{FIRST[:2]}=2026-11-02T12:00", "2026-11-01"])
     assert found[FIRST] == seconds("2026-11-02T12:00") and found[lab.names()[1]] == seconds(
         "2026-11-01"
     )
     for word in ("tomorrow", "99=2026-11-01"):
-        with pytest.raises(command.BadInput, match="--deadline"):
-            command.deadlines([word])
+        with pytest.raises(InputError, match="--deadline"):
+            submissions.deadlines([word])
 
 
 def test_of_several_attempts_the_best_counts():
@@ -117,7 +118,7 @@ def test_of_several_attempts_the_best_counts():
     ] == [2]
 
 
-def grade(folder, out, *more):
+def run_grader(folder, out, *more):
     return subprocess.run(
         [sys.executable, "-m", "grading", str(folder), "--out", str(out), "--unsafe", *more],
         cwd=ROOT,
@@ -134,7 +135,7 @@ def test_a_second_run_grades_what_is_new_and_equal_answers_once(tmp_path):
         tmp_path / "class" / "cyd" / f"{FIRST}.ipynb",
         {"predicted_fetches": "predicted_fetches = 3"},
     )
-    first = grade(tmp_path / "class", tmp_path / "out")
+    first = run_grader(tmp_path / "class", tmp_path / "out")
     assert first.returncode == 0, first.stderr
     kept = set((tmp_path / "out" / "graded").glob("*.json"))
     assert len(kept) == 2 and "3 submissions of 3 students:" in first.stdout
@@ -142,7 +143,7 @@ def test_a_second_run_grades_what_is_new_and_equal_answers_once(tmp_path):
         tmp_path / "class" / "cyd" / f"{FIRST}.ipynb",
         {"predicted_fetches": "predicted_fetches = 115_008"},
     )
-    second = grade(tmp_path / "class", tmp_path / "out")
+    second = run_grader(tmp_path / "class", tmp_path / "out")
     assert "3 submissions of 3 students, 2 of them kept from before" in second.stdout
     assert len(set((tmp_path / "out" / "graded").glob("*.json")) - kept) == 1
     rows = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -156,7 +157,11 @@ def test_a_grader_that_is_killed_goes_on_where_it_was(tmp_path):
             tmp_path / "class" / f"student{i}" / f"{FIRST}.ipynb",
             {"predicted_fetches": f"predicted_fetches = {i}"},
         )
-    waits = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\npredicted_fetches = 7"
+    waits = (
+        "import os, time\n"
+        f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
+        "predicted_fetches = 7"
+    )
     hand_in(tmp_path / "class" / "student7" / f"{FIRST}.ipynb", {"predicted_fetches": waits})
     arguments = [
         sys.executable,
@@ -182,7 +187,7 @@ def test_a_grader_that_is_killed_goes_on_where_it_was(tmp_path):
     assert 2 <= before < 8 and not (tmp_path / "out" / "results.json").exists()
     until(lambda: not any(map(alive, children)))  # no process is left
     (tmp_path / "go").touch()
-    again = grade(tmp_path / "class", tmp_path / "out")
+    again = run_grader(tmp_path / "class", tmp_path / "out")
     assert f"8 submissions of 8 students, {before} of them kept from before" in again.stdout, (
         again.stderr
     )
@@ -200,7 +205,13 @@ def test_a_grader_that_is_killed_goes_on_where_it_was(tmp_path):
 
 def test_what_a_lost_warm_process_took_along_is_graded_again(tmp_path):
     """A machine short of memory may end it; here the answer does so, once."""
-    ends = f"import os, signal\nif not os.path.exists({str(tmp_path / 'ended')!r}):\n    open({str(tmp_path / 'ended')!r}, 'w').close()\n    os.kill(os.getppid(), signal.SIGKILL)\n"
+    ended = str(tmp_path / "ended")
+    ends = (
+        "import os, signal\n"
+        f"if not os.path.exists({ended!r}):\n"
+        f"    open({ended!r}, 'w').close()\n"
+        "    os.kill(os.getppid(), signal.SIGKILL)\n"
+    )
     answers = {name: Answer(text) for name, text in LAB.solution.items()}
     answers["predicted_fetches"] = Answer(ends + LAB.solution["predicted_fetches"])
     results = classroom.grade(classroom.Job(FIRST, answers))
@@ -234,7 +245,7 @@ def test_a_disk_that_is_full_at_the_end_is_told(tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(command.feedback, "write_students", full)
+    monkeypatch.setattr(grade.feedback, "write_students", full)
     monkeypatch.setattr(
         classroom, "each", lambda function, items, *_: ((item, function(item)) for item in items)
     )
@@ -245,7 +256,10 @@ def test_a_disk_that_is_full_at_the_end_is_told(tmp_path, monkeypatch, capsys):
 def test_the_process_of_a_class_needs_no_pytorch(tmp_path):
     """It would hold 150 MB as long as the class is graded."""
     hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb")
-    code = "import sys; from grading.__main__ import main; main(sys.argv[1:]); print(sorted({'torch', 'matplotlib'} & set(sys.modules)))"
+    code = (
+        "import sys; from grading.__main__ import main; main(sys.argv[1:]); "
+        "print(sorted({'torch', 'matplotlib'} & set(sys.modules)))"
+    )
     works = any(choice.JAILS[name].problem() is None for name in ("bubblewrap", "landlock"))
     sandbox = [] if works else ["--unsafe"]
     run = subprocess.run(
@@ -258,6 +272,22 @@ def test_the_process_of_a_class_needs_no_pytorch(tmp_path):
     assert "1 submissions of 1 students" in run.stdout and run.stdout.endswith("[]\n"), (
         run.stdout + run.stderr
     )
+
+
+def test_importing_it_changes_nothing_of_the_importing_program():
+    code = """
+import os, sys
+before = dict(os.environ)
+import grading.classroom, grading.grade, grading.source.labs
+print(before == dict(os.environ), None in sys.modules.values())"""
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"},
+    )
+    assert run.stdout == "True False\n", run.stdout + run.stderr
 
 
 def test_what_pytorch_imports_late_is_imported_where_a_lab_uses_it(monkeypatch):
@@ -287,7 +317,7 @@ with FlopCounterMode(display=False):
 
 def test_one_grader_at_a_time(tmp_path):
     first = store.Store(tmp_path)
-    with pytest.raises(store.Busy):
+    with pytest.raises(store.BusyError):
         store.Store(tmp_path)
     del first
     store.Store(tmp_path)
@@ -369,7 +399,14 @@ def test_the_screen_says_what_was_hard_and_who_needs_a_look():
 def test_similar_submissions_are_found_past_renaming():
     pytest.importorskip("copydetect")
     solution = LAB.solution["reshaped"]
-    own = "def reshaped(view, shape):\n    import torch\n    try:\n        x = torch.empty(99).as_strided(*view).view(shape)\n    except RuntimeError:\n        return None\n    return tuple(x.shape), x.stride(), view[2]"
+    own = """\
+def reshaped(view, shape):
+    import torch
+    try:
+        x = torch.empty(99).as_strided(*view).view(shape)
+    except RuntimeError:
+        return None
+    return tuple(x.shape), x.stride(), view[2]"""
 
     def one(student, text):
         answers = {e.name: Answer(e.stub, False) for e in LAB.exercises} | {
@@ -397,7 +434,7 @@ def test_a_scheduler_that_is_not_there_is_told(tmp_path):
     hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
-        run = grade(
+        run = run_grader(
             tmp_path / "class",
             tmp_path / "out",
             "--scheduler",

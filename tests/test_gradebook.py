@@ -6,6 +6,7 @@ import sys
 import nbformat
 import pytest
 
+from grading import __main__ as command
 from grading import report
 from grading.lms import nbgrader as gradebook
 from grading.report import Result
@@ -112,5 +113,5 @@ def test_the_rows_are_right_in_nbgrader_s_own_eyes(tmp_path):
 
 
 def test_bad_input_gets_one_sentence(tmp_path, capsys):
-    assert gradebook.main([str(tmp_path), str(tmp_path), str(tmp_path)]) == 2
+    assert command.main(["nbgrader", *[str(tmp_path)] * 3]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -10,6 +10,7 @@ import zipfile
 import nbformat
 import pytest
 
+from grading import __main__ as command
 from grading import classroom, seeds
 from grading.lms import gradescope
 from grading.report import Result
@@ -42,7 +43,7 @@ def run(home, **notebooks):
         nbformat.write(built, home / "submission" / f"{name}.ipynb")
     environment = {**os.environ, "PYTHONPATH": ""}
     done = subprocess.run(
-        [sys.executable, "-m", "grading.lms.gradescope", "grade", "--home", str(home)],
+        [sys.executable, "-m", "grading", "gradescope", "grade", "--home", str(home)],
         cwd=home / "source",
         env=environment,
         capture_output=True,
@@ -127,7 +128,8 @@ def test_results_are_in_gradescope_s_form():
 
 def test_the_cases_there_are_those_of_the_class(tmp_path, capsys):
     """A zip made of the course's seed file has the seed of its lab that grading a class with that file has, and no more."""
-    command = [
+    arguments = [
+        "gradescope",
         "zip",
         FIRST,
         "--out",
@@ -135,17 +137,17 @@ def test_the_cases_there_are_those_of_the_class(tmp_path, capsys):
         "--seed-file",
         str(tmp_path / "course.seed"),
     ]
-    assert gradescope.main(command) == 0
+    assert command.main(arguments) == 0
     secret = seeds.secret(tmp_path / "course.seed")
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         settings = archive.read(gradescope.SETTINGS).decode()
     assert json.loads(settings)["seed"] == seeds.of(secret, FIRST) and str(secret) not in settings
     (tmp_path / "course.seed").write_text("soon\n")
-    assert gradescope.main(command) == 2
+    assert command.main(arguments) == 2
     assert "holds no seed" in capsys.readouterr().err
 
 
 def test_bad_input_gets_one_sentence(tmp_path, capsys):
-    assert gradescope.main(["zip", "99"]) == 2
-    assert gradescope.main(["grade", "--home", str(tmp_path)]) == 2
+    assert command.main(["gradescope", "zip", "99"]) == 2
+    assert command.main(["gradescope", "grade", "--home", str(tmp_path)]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 2

@@ -111,7 +111,7 @@ def test_one_s_own_lab_is_a_line_an_exercise(tmp_path):
         (["nowhere/"], "no such folder or notebook"),
         (
             ["nowhere/01_strides.ipynb"],
-            "there is not a notebook nowhere/01_strides.ipynb: give its path, or a lab (01)",
+            "there is no notebook nowhere/01_strides.ipynb: give its path, or a lab (01)",
         ),
         (["nowhere.ipynb"], "there is no lab"),
         (["{empty}", "--out", "{out}"], "holds no submission: they are"),

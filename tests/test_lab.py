@@ -26,7 +26,11 @@ def test_exercises_points_and_order():
         ('tags=["hole"]\ndef double', 'tags=["hole"]\ndef twice', "not double"),
         ('tags=["driver"]', 'tags=["drive"]', "unknown tag drive"),
         ("### Exercise 1.1 · double", "### Exercise 1.1: double", "a hole without a heading"),
-        ("### Exercise 1.2 · scale_\n# In place.", "### Exercise 1.2 · scale_\n# %%\n3", "not a hole"),
+        (
+            "### Exercise 1.2 · scale_\n# In place.",
+            "### Exercise 1.2 · scale_\n# %%\n3",
+            "not a hole",
+        ),
         (
             'agree(count(3), [2, 4, 6], "count(3)")',
             "\n# %% [markdown]\n# ### Exercise 3.1 · double\n# %% tags=['hole']\ndouble = 1\n# %% tags=['check']\n1",

@@ -27,7 +27,7 @@ def test_the_tree_is_that_of_the_disk():
 
 
 def test_the_commands_are_targets_of_make():
-    makefile = (ROOT / "Makefile").read_text()
+    makefile = "".join((ROOT / name).read_text() for name in ("Makefile", "developer.mk"))
     texts = [README, *(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))]
     named = {name for text in texts for name in re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)}
     for target in named:

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from common import files
 from grading import __main__ as command
 from grading import seeds
 from grading.source import labs as lab
@@ -32,13 +33,13 @@ def test_a_secret_is_drawn_once_and_for_its_owner(tmp_path):
 
 
 def test_of_two_graders_that_draw_at_once_both_take_the_same(tmp_path, monkeypatch):
-    path, link = tmp_path / "course.seed", seeds.os.link
+    path, link = tmp_path / "course.seed", files.os.link
 
     def later(new, path):
         path.write_text("77\n")  # the other's, in the meantime
         link(new, path)
 
-    monkeypatch.setattr(seeds.os, "link", later)
+    monkeypatch.setattr(files.os, "link", later)
     assert seeds.secret(path) == 77 and list(tmp_path.iterdir()) == [path]
 
 
@@ -46,14 +47,14 @@ def test_a_file_system_without_links_keeps_a_secret_too(tmp_path, monkeypatch):
     def none(new, path):
         raise PermissionError
 
-    monkeypatch.setattr(seeds.os, "link", none)
+    monkeypatch.setattr(files.os, "link", none)
     assert seeds.secret(tmp_path / "seed") == int((tmp_path / "seed").read_text())
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1.5"])
 def test_what_is_no_secret_stays_as_it_is(tmp_path, text):
     (tmp_path / "seed").write_text(text)
-    with pytest.raises(seeds.NoSecret, match="one number of 0 or more"):
+    with pytest.raises(seeds.SeedError, match="one number of 0 or more"):
         seeds.secret(tmp_path / "seed")
     assert (tmp_path / "seed").read_text() == text
 

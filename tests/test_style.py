@@ -93,7 +93,7 @@ def test_no_text_of_ours_names_a_place_on_one_machine():
     tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.split("\0")
-    endings = (".py", ".md", ".ipynb", ".toml", ".yml", ".txt", "Makefile")
+    endings = (".py", ".md", ".ipynb", ".toml", ".yml", ".txt", ".mk", "Makefile")
     for name in filter(None, tracked):
         if name.endswith(endings) and (ROOT / name).is_file():
             text = (ROOT / name).read_text(encoding="utf-8")

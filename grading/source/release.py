@@ -37,6 +37,9 @@ COPIED = [
     "common",
     "grading",
     "benchmarks/simt_hardware.md",  # a lab reads it and draws its figures
+    "docs/architecture.md",
+    "docs/exercise.png",
+    "docs/measured.md",
 ]
 LEFT_OUT = [  # of these folders: the instructor's and the author's commands
     "grading/lms",

@@ -1,1 +1,1 @@
-"""What the labs use and do not teach: a noun a module."""
+"""What the labs use and do not teach: one noun per module."""

@@ -1,13 +1,14 @@
-"""What this machine is, and Triton made ready for it."""
+"""What this machine has, and Triton prepared for it."""
 
 import importlib.util
 import os
 import platform
 import sys
 from pathlib import Path
+from types import ModuleType
 
 
-def has_gpu():
+def has_gpu() -> bool:
     """Whether PyTorch can use an NVIDIA GPU here."""
     try:
         import torch
@@ -16,7 +17,7 @@ def has_gpu():
     return torch.cuda.is_available()
 
 
-def name():
+def name() -> str:
     """The GPU's name, or the CPU's where there is no GPU."""
     if has_gpu():
         import torch
@@ -25,7 +26,7 @@ def name():
     return cpu_name()
 
 
-def cpu_name():
+def cpu_name() -> str:
     """The CPU's name as its maker writes it, or its architecture."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -35,12 +36,14 @@ def cpu_name():
     return platform.processor() or platform.machine()
 
 
-def cores():
+def cores() -> int:
     """The number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
-def memory_bytes():
+def memory_bytes() -> int:
     """The machine's memory in bytes, or the container's limit where that is smaller."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")  # control groups, version 2
@@ -60,9 +63,9 @@ def describe() -> str:
 
 
 def prepare_triton() -> None:
-    """Has Triton interpret kernels where there is no GPU to compile them for. Call it before triton is imported."""
+    """Makes Triton interpret kernels where there is no GPU. Call it before triton is imported."""
     if not importlib.util.find_spec("triton"):
-        return  # there is none but for Linux; what else is in a lab runs without it
+        return  # Triton exists only for Linux; the rest of a lab runs without it
     if not interprets(os.environ.get("TRITON_INTERPRET")):
         if has_gpu():
             return
@@ -77,13 +80,13 @@ def prepare_triton() -> None:
     triton_interpreter.interpreter()  # with our fixes: bf16
 
 
-def interprets(setting):
-    """Whether this value of TRITON_INTERPRET (None: not set) makes Triton interpret; Triton's own rule."""
+def interprets(setting: str | None) -> bool:
+    """Whether this value of TRITON_INTERPRET (None: not set) makes Triton interpret kernels."""
     return (setting or "").lower() in ("1", "true", "yes", "on", "y")
 
 
-def compute_capability():
-    """(major, minor) of the GPU that kernels are compiled for, (9, 0) of an H100 or H200; (0, 0) if interpreted."""
+def compute_capability() -> tuple[int, int]:
+    """(major, minor) of the GPU that kernels are compiled for, (0, 0) if they are interpreted."""
     if not has_gpu() or interprets(os.environ.get("TRITON_INTERPRET")):
         return 0, 0
     import torch
@@ -91,13 +94,13 @@ def compute_capability():
     return torch.cuda.get_device_capability()
 
 
-def starts_early():
-    """Whether a kernel can start while the one before it ends (programmatic dependent launch): compiled, from an H100 on."""
-    return compute_capability() >= (9, 0)
+def starts_early() -> bool:
+    """Whether a kernel can start before the previous one ends (programmatic dependent launch)."""
+    return compute_capability() >= (9, 0)  # from the H100 on
 
 
-def __getattr__(name):
-    """`from common.device import cuda`: numba.cuda on a GPU, the simulator without one; the kernels are the same."""
+def __getattr__(name: str) -> ModuleType:
+    """`from common.device import cuda`: numba.cuda on a GPU, the simulator without one."""
     if name == "cuda":
         if has_gpu():
             from numba import cuda

@@ -2,9 +2,12 @@
 
 import math
 import pathlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
@@ -12,8 +15,12 @@ from matplotlib.transforms import offset_copy
 
 STYLE = pathlib.Path(__file__).with_name("course.mplstyle")
 QUIET = "#666666"  # for annotations: the colours belong to the data
-MARKS = "osD^vP"  # one a series: on grey paper two colours are one
+MARKS = "osD^vP"  # one per series, because on grey paper two colours look the same
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+# A function of one x, or values at every x.
+Line = Callable[[float], float] | Sequence[float]
 
 
 def use_style() -> None:
@@ -21,31 +28,31 @@ def use_style() -> None:
     plt.style.use(STYLE)
 
 
-def ink(colour) -> str:
-    """The colour of text that can be read on this one: white or almost black."""
+def ink(colour: Any) -> str:
+    """The colour of text that can be read on this colour: white or almost black."""
     return "white" if np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) < 0.48 else "#333333"
 
 
 def predicted_and_measured(
-    x,
-    predicted,
-    measured=None,
+    x: Sequence[float],
+    predicted: Line | Mapping[str, Line],
+    measured: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
     *,
-    xlabel,
-    ylabel,
-    title,
-    log="",
-    xunit="",
-    yunit="",
-    dots_are="measured",
-    ax=None,
-):
+    xlabel: str,
+    ylabel: str,
+    title: str,
+    log: str = "",
+    xunit: str = "",
+    yunit: str = "",
+    dots_are: str = "measured",
+    ax: Axes | None = None,
+) -> Axes:
     """Axes with the prediction drawn as a line and the measurement as dots.
 
-    x: where it was measured. predicted: a function of one x, or values at x. measured: values at x, or None before
-    there are any. Several series: dicts {label: ...}; what has one label gets one colour and one mark.
-    log: "x", "y", "xy" or "". xunit, yunit: the ticks' unit, written with its prefix (10 µs, 64 MB); without one, the
-    label names it. dots_are: what the legend calls the dots.
+    x: where it was measured. predicted: a function of one x, or values at x. measured: values at x,
+    or None before there are any. Several series: dicts {label: ...}; a line and dots with the same
+    label share a colour. log: "x", "y", "xy" or "". xunit, yunit: the ticks' unit, written with its
+    prefix (10 µs, 64 MB); without one, the label names it. dots_are: the legend's word.
     """
     ax = ax or plt.subplots()[1]
     lines, dots = _series(predicted), _series({} if measured is None else measured)
@@ -61,86 +68,101 @@ def predicted_and_measured(
     return ax
 
 
-def roofline(attainable, points=None, *, title, ridge=None, intensities=(0.05, 5000), ax=None):
-    """Axes with the roofline as a line and measured operations as numbered dots, named beside the figure.
+def roofline(
+    attainable: Callable[[float], float],
+    points: Mapping[str, tuple[float, float]] | None = None,
+    *,
+    title: str,
+    ridge: float | None = None,
+    intensities: tuple[float, float] = (0.05, 5000),
+    ax: Axes | None = None,
+) -> Axes:
+    """Axes with the roofline as a line and measured operations as numbered dots, named beside it.
 
-    attainable: a function from intensity, in FLOP/byte, to FLOP/s. points: {name: (intensity, FLOP/s measured)}.
-    ridge: the intensity where the two roofs meet; it parts what is memory-bound from what is compute-bound.
+    attainable: a function from intensity, in FLOP/byte, to FLOP/s. points: {name: (intensity,
+    measured FLOP/s)}. ridge: the intensity where the two roofs meet; it separates memory-bound
+    operations from compute-bound ones.
     """
     ax = ax or plt.subplots()[1]
     ax.plot(*_line(intensities, attainable, "x"), color="C0")
     for point in (points or {}).values():
         ax.plot(*point, "o", color="C1", markersize=5, markeredgewidth=0, zorder=4)
-    ax.set(
-        xlabel="arithmetic intensity (FLOP/byte)", ylabel="FLOP/s", title=title, xlim=intensities
-    )
+    ax.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="FLOP/s", title=title)
+    ax.set_xlim(intensities)
     _scale(ax, "x", True, "")
     _scale(ax, "y", True, "")
     ax.set_ylim(bottom=ax.get_ylim()[0] / 2)  # room for the words below
     if ridge is not None:
-        ax.axvline(ridge, color=QUIET, linewidth=0.8, linestyle=(0, (4, 4)))
-        for name, side, shift in (("memory-bound", "right", -6), ("compute-bound", "left", 6)):
-            ax.annotate(
-                name,
-                (ridge, 0),
-                (shift, 6),
-                xycoords=("data", "axes fraction"),
-                textcoords="offset points",
-                ha=side,
-                va="bottom",
-                size=9,
-                color=QUIET,
-                bbox={"fc": "white", "lw": 0, "pad": 1},
-            )
+        _ridge(ax, ridge)
     if points:
-        key = "\n".join(f"{number:\u2007>2}  {name}" for number, name in enumerate(points, start=1))
-        ax.annotate(
-            key,
-            (1, 0.5),
-            (14, 0),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            va="center",
-            size=9,
-            linespacing=1.7,
-        )
+        _key(ax, points)
         _number(ax, points.values())
     return ax
 
 
-def _number(ax, points) -> None:
-    """Puts each point's number on its dot or, where it would cover an earlier number, below, with a line to its dot."""
-    ax.figure.draw_without_rendering()  # the layout decides what lies on what
-    taken = []
+def _ridge(ax: Axes, ridge: float) -> None:
+    """A dashed line with the two words that it separates."""
+    ax.axvline(ridge, color=QUIET, linewidth=0.8, linestyle=(0, (4, 4)))
+    style: dict[str, Any] = {"va": "bottom", "size": 9, "color": QUIET}
+    for name, side, shift in (("memory-bound", "right", -6), ("compute-bound", "left", 6)):
+        ax.annotate(
+            name,
+            (ridge, 0),
+            (shift, 6),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha=side,
+            bbox={"fc": "white", "lw": 0, "pad": 1},
+            **style,
+        )
+
+
+def _key(ax: Axes, names: Collection[str]) -> None:
+    """The numbers' names, beside the axes."""
+    key = "\n".join(f"{number:\u2007>2}  {name}" for number, name in enumerate(names, start=1))
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    ax.annotate(key, (1, 0.5), (14, 0), va="center", size=9, linespacing=1.7, **place)
+
+
+def _number(ax: Axes, points: Collection[tuple[float, float]]) -> None:
+    """Puts each point's number on its dot, or below it where it would cover an earlier number."""
+    figure: Any = ax.figure
+    figure.draw_without_rendering()  # the layout decides what covers what
+    taken: list[tuple[float, float]] = []
     for number, point in enumerate(points, start=1):
-        x, y = ax.transData.transform(point) * 72 / ax.figure.dpi
+        x, y = ax.transData.transform(point) * 72 / figure.dpi
         drop = 0
         while any(math.hypot(x - u, y - drop - v) < 11 for u, v in taken):
             drop += 14
         taken.append((x, y - drop))
-        below = offset_copy(ax.transData, ax.figure, y=-drop, units="points")
-        line = {"arrowstyle": "-", "color": "C1", "shrinkB": 0} if drop else None
+        below = offset_copy(ax.transData, figure, y=-drop, units="points")
         ax.plot(*point, "o", color="C1", markersize=14, zorder=3, transform=below)
+        line = {"arrowstyle": "-", "color": "C1", "shrinkB": 0} if drop else None
+        style: dict[str, Any] = {"color": "white", "size": 8, "weight": "bold", "zorder": 5}
         ax.annotate(
             str(number),
             point,
             (0, -drop),
             textcoords="offset points",
-            color="white",
-            size=8,
-            weight="bold",
             ha="center",
             va="center",
-            zorder=5,
             arrowprops=line,
+            **style,
         )
 
 
-def ladder(rungs, *, xlabel, title, ceiling=None, ax=None):
+def ladder(
+    rungs: Mapping[str, float],
+    *,
+    xlabel: str,
+    title: str,
+    ceiling: tuple[str, float] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
     """Axes with a bar for each version of a program, the first on top, and the ceiling as a line.
 
-    rungs: {name: value}. ceiling: (name, value) that no version can pass, or that a peer reaches; each bar is then labelled
-    with its share of it, too.
+    rungs: {name: value}. ceiling: (name, value) that no version can pass, or that a peer reaches;
+    the label of each bar then also gives its share of the ceiling.
     """
     ax = ax or plt.subplots(figsize=(7.2, 1.3 + 0.38 * len(rungs)))[1]
     name, most = ceiling or ("", 0)
@@ -148,35 +170,17 @@ def ladder(rungs, *, xlabel, title, ceiling=None, ax=None):
     ax.barh(list(rungs), list(rungs.values()), height=0.62, color="C0")
     for place, value in enumerate(rungs.values()):
         label = _short(value) + (f" ({value / most:.0%})" if ceiling else "")
-        style = (
-            {"color": "white", "ha": "right"} if value > 0.7 * right else {"ha": "left"}
-        )  # inside a long bar
-        shift = -5 if "color" in style else 5
-        end = min(
-            value, most or value
-        )  # the ceiling's line would cross the label of a bar that passes it
-        ax.annotate(
-            label,
-            (end, place),
-            (shift, 0),
-            textcoords="offset points",
-            va="center",
-            size=9,
-            **style,
-        )
+        inside = value > 0.7 * right  # the label of a long bar is in the bar
+        # The label of a bar that passes the ceiling ends before the ceiling's line.
+        end = min(value, most or value)
+        style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "size": 9}
+        style |= {"color": "white", "ha": "right"} if inside else {"ha": "left"}
+        ax.annotate(label, (end, place), (-5 if inside else 5, 0), **style)
     if ceiling:
         ax.axvline(most, color="C1")
-        ax.annotate(
-            f"{name}: {_short(most)}",
-            (most, 1),
-            (0, 3),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            size=9,
-            color="C1",
-        )
+        style = {"textcoords": "offset points", "ha": "right", "va": "bottom", "size": 9}
+        style |= {"xycoords": ("data", "axes fraction"), "color": "C1"}
+        ax.annotate(f"{name}: {_short(most)}", (most, 1), (0, 3), **style)
     ax.set(xlabel=xlabel, title=title, xlim=(0, right))
     ax.xaxis.set_major_formatter(lambda value, _: _short(value))
     ax.invert_yaxis()
@@ -184,29 +188,30 @@ def ladder(rungs, *, xlabel, title, ceiling=None, ax=None):
     return ax
 
 
-def _short(value):
-    """A count exactly, any other number in three digits, as people say it: 0.139, 13.7, 4,140, 33 M."""
+def _short(value: float) -> str:
+    """A count exactly, any other number in three digits: 0.139, 13.7, 4,140, 33 M."""
     if isinstance(value, int) and value < 1e6:
         return f"{value:,}"
     value = float(f"{value:.3g}")
     return f"{value:,g}" if abs(value) < 1e6 else EngFormatter()(value)
 
 
-def _series(values):
-    """{label: values}, the empty label for one series."""
+def _series(values: Any) -> Mapping[str, Any]:
+    """{label: values}, with an empty label for a single series."""
     return values if isinstance(values, dict) else {"": values}
 
 
-def _line(x, predicted, log):
-    """(x, y) of a line: a function is evaluated between the smallest and the largest x, values stand where x is."""
+def _line(x: Sequence[float], predicted: Line, log: str) -> tuple[Sequence[float], Sequence[float]]:
+    """(x, y) of a line. A function is evaluated between the smallest and the largest x."""
     if not callable(predicted):
         return x, predicted
-    grid = (np.geomspace if "x" in log else np.linspace)(min(x), max(x), 400)
-    return grid, [predicted(value) for value in grid.tolist()]
+    space = np.geomspace if "x" in log else np.linspace
+    grid = space(min(x), max(x), 400).tolist()
+    return grid, [predicted(value) for value in grid]
 
 
-def _scale(ax, name, is_log, unit) -> None:
-    """Makes the axis called "x" or "y" logarithmic where wanted, with ticks as people say them: 0.1, 20, 5 k, 10 µs."""
+def _scale(ax: Axes, name: Literal["x", "y"], is_log: bool, unit: str) -> None:
+    """Makes an axis logarithmic where wanted, with ticks as people say them: 0.1, 5 k, 10 µs."""
     axis = getattr(ax, f"{name}axis")
     if is_log:
         getattr(ax, f"set_{name}scale")("log")
@@ -217,13 +222,13 @@ def _scale(ax, name, is_log, unit) -> None:
         axis.set_minor_locator(NullLocator())
     if is_log or unit:
         prefixed = EngFormatter(unit)
-        plain = not unit  # "100 m" of nothing is 0.1
+        plain = not unit  # without a unit, "100 m" is written 0.1
         axis.set_major_formatter(
             lambda value, _: _fraction(value) if plain and value < 1 else prefixed(value)
         )
 
 
-def _fraction(value):
+def _fraction(value: float) -> str:
     """A number below one as people write it: 0.02, 10⁻⁵, 2·10⁻⁵."""
     digits, power = f"{value:.0e}".split("e")
     if value == 0 or int(power) >= -3:
@@ -231,15 +236,13 @@ def _fraction(value):
     return ("" if digits == "1" else f"{digits}·") + "10" + f"{int(power)}".translate(SUPERSCRIPTS)
 
 
-def _legend(ax, lines, dots, dots_are) -> None:
-    """One series: which mark is which. Several: their colours, and what lines and dots are."""
+def _legend(ax: Axes, lines: Collection[str], dots: Collection[str], dots_are: str) -> None:
+    """One series: what the line and the dots are. Several: also the colour of each."""
     if set(lines) | set(dots) == {""}:
         marks = [Line2D([], [], color="C0", label="predicted")]
-        marks += (
-            [Line2D([], [], color="C0", linestyle="", marker=MARKS[0], label=dots_are)]
-            if dots
-            else []
-        )
+        if dots:
+            dot: dict[str, Any] = {"linestyle": "", "marker": MARKS[0]}
+            marks.append(Line2D([], [], color="C0", label=dots_are, **dot))
         ax.legend(handles=marks)
         return
     marks = [
@@ -253,14 +256,13 @@ def _legend(ax, lines, dots, dots_are) -> None:
         )
         for i, label in enumerate(dict.fromkeys([*lines, *dots]))
     ]
-    aside = (
-        {"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(marks) > 3 else {}
-    )  # inside, it lay on the data
+    # Inside the axes, a long legend would cover the data.
+    beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
     ax.legend(
         handles=marks,
         title=f"line: predicted, dots: {dots_are}" if dots else "predicted",
         title_fontsize=9,
         alignment="left",
         handlelength=2.4,
-        **aside,
+        **(beside if len(marks) > 3 else {}),
     )

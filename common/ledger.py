@@ -1,7 +1,10 @@
-"""The student's own sheet of numbers: predicted, counted, measured, and the constants to plan with. One JSON file."""
+"""The student's own numbers (predicted, counted, measured) and constants, in one JSON file."""
+
+from __future__ import annotations
 
 import datetime
 import math
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import rich.box
 from rich.constrain import Constrain
@@ -9,29 +12,64 @@ from rich.table import Table
 
 from common import records
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 FILE = "ledger.json"
-KINDS = ("predicted", "counted", "measured")
-TABLE_STYLE = {"title_justify": "left", "title_style": "bold", "box": rich.box.SIMPLE_HEAD}
-WIDTH = 80  # characters: what a notebook shows without cutting
+Kind = Literal["predicted", "counted", "measured"]
+KINDS: tuple[Kind, ...] = ("predicted", "counted", "measured")
+TABLE_STYLE: dict[str, Any] = {
+    "title_justify": "left",
+    "title_style": "bold",
+    "box": rich.box.SIMPLE_HEAD,
+}
+WIDTH = 80  # characters that a notebook shows without cutting
 PREFIXED_UNITS = ("s", "B", "B/s", "FLOP", "FLOP/s")  # shown as 12 µs, 3.35 TB/s
 
 
-def predict(name, value, unit) -> None:
-    """Writes down a prediction. The last one before the first measurement is the one that counts."""
+class Entry(TypedDict):
+    kind: Kind
+    value: float
+    time: str
+
+
+class Number(TypedDict):
+    """A number of the ledger: all that was predicted, counted and measured, in this order."""
+
+    unit: str
+    entries: list[Entry]
+
+
+class Constant(TypedDict):
+    value: float
+    unit: str
+    source: str
+    time: str
+
+
+class Sheet(TypedDict):
+    """What the file holds."""
+
+    numbers: dict[str, Number]
+    constants: dict[str, Constant]
+
+
+def predict(name: str, value: Any, unit: str) -> None:
+    """Writes down a prediction. The last one before the first measurement counts."""
     _add(name, "predicted", value, unit)
 
 
-def counted(name, value, unit) -> None:
+def counted(name: str, value: Any, unit: str) -> None:
     """Writes down what was counted: exact, and the same on every machine."""
     _add(name, "counted", value, unit)
 
 
-def measured(name, value, unit) -> None:
+def measured(name: str, value: Any, unit: str) -> None:
     """Writes down what was measured. The latest is shown; all are kept."""
     _add(name, "measured", value, unit)
 
 
-def constant(name, value, unit, source) -> None:
+def constant(name: str, value: Any, unit: str, source: str) -> None:
     """Writes down a number to plan with (a bandwidth, a peak, a latency) and where it is from."""
     sheet = read()
     sheet["constants"][name] = {
@@ -43,25 +81,22 @@ def constant(name, value, unit, source) -> None:
     records.save(FILE, sheet)
 
 
-def read():
-    """The sheet: {"numbers": {name: {"unit", "entries": [{"kind", "value", "time"}]}}, "constants": {name: {...}}}."""
+def read() -> Sheet:
     return records.load(FILE, _is_sheet) or {"numbers": {}, "constants": {}}
 
 
-def outcome(number):
-    """(predicted, counted, measured) values of one of the sheet's numbers, None where there is none."""
-    values = {"predicted": None, "counted": None, "measured": None}
+def outcome(number: Number) -> tuple[float | None, float | None, float | None]:
+    """(predicted, counted, measured): the values that count, None for what is missing."""
+    values: dict[Kind, float] = {}
     for entry in number["entries"]:
-        known = values["measured"] is not None or values["counted"] is not None
-        if (
-            entry["kind"] != "predicted" or not known
-        ):  # what is written once the answer is known is no prediction
+        known = "measured" in values or "counted" in values
+        if entry["kind"] != "predicted" or not known:  # a prediction comes before the answer
             values[entry["kind"]] = entry["value"]
-    return tuple(values.values())
+    return values.get("predicted"), values.get("counted"), values.get("measured")
 
 
-def table():
-    """Table of what was predicted, counted and measured; ratio: what came, in multiples of the prediction."""
+def table() -> Constrain:
+    """A table of what was predicted, counted and measured; ratio: outcome over prediction."""
     table = Table(title="Predictions", **TABLE_STYLE)
     table.add_column("number")
     for heading in ("predicted", "counted", "measured", "ratio"):
@@ -69,28 +104,27 @@ def table():
     for name, number in read()["numbers"].items():
         predicted, counted, measured = outcome(number)
         ratio = _ratio(predicted, counted, measured)
-        measured = (
-            None if measured is None else float(measured)
-        )  # whole by chance: three digits all the same
+        # A measured value that is whole by chance gets three digits all the same.
+        measured = None if measured is None else float(measured)
         values = (show(value, number["unit"]) for value in (predicted, counted, measured))
         table.add_row(name, *values, "" if ratio is None else f"{ratio:.2f}")
     return Constrain(table, WIDTH)
 
 
-def constants():
-    """Table of the constants, with the source of each."""
+def constants() -> Constrain:
+    """A table of the constants, with the source of each."""
     table = Table("constant", "value", "source", title="Constants", **TABLE_STYLE)
     for name, entry in read()["constants"].items():
         table.add_row(name, show(entry["value"], entry["unit"]), entry["source"])
     return Constrain(table, WIDTH)
 
 
-def figure():
-    """Axes of the calibration: each outcome as a dot, in multiples of its prediction, which is the line at 1."""
+def figure() -> Axes:
+    """Axes of the calibration: each outcome over its prediction as a dot, and a line at 1."""
     import matplotlib.pyplot as plt
 
-    ratios = {name: _ratio(*outcome(number)) for name, number in read()["numbers"].items()}
-    ratios = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    outcomes = {name: _ratio(*outcome(number)) for name, number in read()["numbers"].items()}
+    ratios = {name: ratio for name, ratio in outcomes.items() if ratio is not None}
     if not ratios:
         raise ValueError(
             "there is no calibration to draw yet: no number was predicted, then counted or measured"
@@ -110,10 +144,10 @@ def figure():
     return ax
 
 
-def show(value, unit):
-    """The value with its unit, "" for None: an int below a billion exactly, all else in three digits.
+def show(value: float | None, unit: str) -> str:
+    """The value with its unit: an int below a billion exactly, other numbers in three digits.
 
-    Three digits take a prefix where the unit does.
+    Three digits take a prefix where the unit takes one. None gives "".
     """
     from matplotlib.ticker import EngFormatter
 
@@ -127,7 +161,7 @@ def show(value, unit):
     return f"{value:,g} {unit}" if abs(value) < 1e6 else f"{EngFormatter()(value)} {unit}"
 
 
-def _add(name, kind, value, unit) -> None:
+def _add(name: str, kind: Kind, value: Any, unit: str) -> None:
     value, sheet = _number(name, value), read()
     number = sheet["numbers"].setdefault(name, {"unit": unit, "entries": []})
     if number["unit"] != unit:
@@ -140,7 +174,7 @@ def _add(name, kind, value, unit) -> None:
     records.save(FILE, sheet)
 
 
-def _is_sheet(record) -> bool:
+def _is_sheet(record: Any) -> bool:
     try:
         for number in record["numbers"].values():
             show(
@@ -154,7 +188,8 @@ def _is_sheet(record) -> bool:
     return True
 
 
-def _number(name, value):
+def _number(name: str, value: Any) -> float:
+    """The value that a student gave, if it is a finite number."""
     if value is Ellipsis:
         raise NotImplementedError(f"{name!r} is still ...: replace it with your number")
     try:
@@ -166,11 +201,11 @@ def _number(name, value):
     return int(number) if number.is_integer() else number
 
 
-def _ratio(predicted, counted, measured):
-    """Outcome over prediction: what was measured, or else counted; None where the ratio says nothing."""
+def _ratio(predicted: float | None, counted: float | None, measured: float | None) -> float | None:
+    """What was measured, or else counted, over the prediction; None if that says nothing."""
     result = measured if measured is not None else counted
     return result / predicted if predicted and result and result / predicted > 0 else None
 
 
-def _now():
+def _now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")

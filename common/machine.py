@@ -1,30 +1,38 @@
-"""How fast a machine can be: data sheets with their source, and this machine's own ceilings, measured once and kept."""
+"""How fast machines can be: data sheets with their source, and this machine's own ceilings."""
+
+from __future__ import annotations
 
 import dataclasses
 import datetime
+from typing import TYPE_CHECKING, Any
 
 from common import device, records, timing
+
+if TYPE_CHECKING:
+    import torch
+    from rich.table import Table
 
 FILE = "machine.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Peaks:
-    """What a machine can do at most. flops_per_s: by number format, for dense matrices."""
+    """The most that a machine can do. flops_per_s: by number format, for dense matrices."""
 
     device: str
     bandwidth_bytes_per_s: float
-    flops_per_s: dict
-    overhead_s: float | None  # of one operation on one element, back to back; no data sheet says it
+    flops_per_s: dict[str, float]
+    overhead_s: float | None  # of one operation on one element; data sheets do not give it
     source: str  # a publication, or the date of the measurement
 
     @property
-    def format(self):
-        """Name of the number format that its matrix units are for: bf16, fp16 or fp32."""
+    def format(self) -> str:
+        """The number format of its matrix units: bf16, fp16 or fp32."""
         return next(name for name in ("bf16", "fp16", "fp32") if name in self.flops_per_s)
 
 
-# Dense rates. The data sheets of H100 and H200 print twice these for tensor cores: "with sparsity", half of it zeros.
+# For dense matrices. The data sheets of H100 and H200 print twice these rates for tensor cores,
+# "with sparsity": half of the entries are zeros.
 HOPPER = {"fp32": 67e12, "tf32": 494.5e12, "fp16": 989.5e12, "bf16": 989.5e12, "fp8": 1979e12}
 DATA_SHEETS = {
     "T4": Peaks("T4", 320e9, {"fp32": 8.1e12, "fp16": 65e12}, None, "NVIDIA T4 data sheet"),
@@ -43,9 +51,9 @@ DATA_SHEETS = {
 }
 
 
-def profile():
-    """`Peaks` of this machine as measured: kept in machine.json, measured again on another device."""
-    record = records.load(FILE, _is_profile)
+def profile() -> Peaks:
+    """This machine's measured `Peaks`: kept in machine.json, measured again on another device."""
+    record: Any = records.load(FILE, _is_profile)
     if record is None or record["device"] != name():
         print(f"Measuring the ceilings of this machine ({name()}): a few seconds, once ...")
         record = dataclasses.asdict(measure_ceilings())
@@ -53,16 +61,15 @@ def profile():
     return Peaks(**record)
 
 
-def measure_ceilings():
-    """`Peaks` of this machine: the fastest that memory, matmul and dispatch were seen to go, in a few seconds."""
+def measure_ceilings() -> Peaks:
+    """This machine's `Peaks`: the fastest memory, matmul and dispatch seen in a few seconds."""
     import torch
 
     on_gpu = device.has_gpu()
     where = "cuda" if on_gpu else "cpu"
     gpu_bytes = torch.cuda.get_device_properties(0).total_memory if on_gpu else 0
-    floats = (
-        min(2**28, gpu_bytes // 64) if on_gpu else 2**26
-    )  # many times the last-level cache, a small part of memory
+    # Many times the last-level cache, and a small part of memory.
+    floats = min(2**28, gpu_bytes // 64) if on_gpu else 2**26
     size = 4096 if on_gpu else 1536
     formats = {"fp32": torch.float32} | (_half_format() if on_gpu else {})
     return Peaks(
@@ -77,56 +84,43 @@ def measure_ceilings():
     )
 
 
-def name():
-    """The GPU's name; where there is none, the CPU's and how many threads PyTorch uses."""
+def name() -> str:
+    """The GPU's name; without a GPU, the CPU's name and how many threads PyTorch uses."""
     import torch
 
-    return (
-        device.name() if device.has_gpu() else f"{device.name()}, {torch.get_num_threads()} threads"
-    )
+    threads = "" if device.has_gpu() else f", {torch.get_num_threads()} threads"
+    return device.name() + threads
 
 
-def table(*machines):
-    """Table of these `Peaks`, a row each."""
+def table(*machines: Peaks) -> Table:
+    """A table of these `Peaks`, one row per machine."""
     import rich.box
     from rich.table import Table
 
     from common.ledger import show
 
     table = Table(
-        "machine",
-        "memory",
-        "fp32",
-        "tf32",
-        "bf16 or fp16",
-        "fp8",
-        "source",
+        *("machine", "memory", "fp32", "tf32", "bf16 or fp16", "fp8", "source"),
         box=rich.box.SIMPLE_HEAD,
-        caption="Dense matrices. The data sheets of H100 and H200 print twice these tensor-core rates: for "
-        "matrices half of whose entries are zeros.",
+        caption="Dense matrices. The data sheets of H100 and H200 print twice these tensor-core "
+        "rates: for matrices half of whose entries are zeros.",
         caption_justify="left",
     )
     for peaks in machines:
         rates = peaks.flops_per_s
-        rates = [
-            rates.get("fp32"),
-            rates.get("tf32"),
-            rates.get("bf16") or rates.get("fp16"),
-            rates.get("fp8"),
-        ]
-        table.add_row(
-            peaks.device,
-            show(peaks.bandwidth_bytes_per_s, "B/s"),
-            *(show(rate, "FLOP/s") for rate in rates),
-            peaks.source,
-        )
+        half = rates.get("bf16") or rates.get("fp16")
+        shown = [rates.get("fp32"), rates.get("tf32"), half, rates.get("fp8")]
+        memory = show(peaks.bandwidth_bytes_per_s, "B/s")
+        flops = (show(rate, "FLOP/s") for rate in shown)
+        table.add_row(peaks.device, memory, *flops, peaks.source)
     return table
 
 
-def _bandwidth_bytes_per_s(x):
-    """Bytes read and written a second, the better of copying x and scaling it in place.
+def _bandwidth_bytes_per_s(x: torch.Tensor) -> float:
+    """Bytes read and written per second, the better of copying x and scaling it in place.
 
-    A processor that copies may first read the line that it is going to write: three transfers where two are counted.
+    A processor that copies may first read the line that it will write: then there are three
+    transfers, and two are counted.
     """
     y = x.clone()
     time_s = min(
@@ -136,7 +130,7 @@ def _bandwidth_bytes_per_s(x):
     return 2 * x.numel() * x.itemsize / time_s
 
 
-def _matmul_flops_per_s(a):
+def _matmul_flops_per_s(a: torch.Tensor) -> float:
     """FLOP/s of the fastest product of a with itself."""
     import torch
 
@@ -145,7 +139,7 @@ def _matmul_flops_per_s(a):
     return 2 * len(a) ** 3 / time_s
 
 
-def _half_format():
+def _half_format() -> dict[str, torch.dtype]:
     import torch
 
     if torch.cuda.is_bf16_supported(including_emulation=False):
@@ -153,10 +147,10 @@ def _half_format():
     return {"fp16": torch.float16}
 
 
-def _is_profile(record):
+def _is_profile(record: Any) -> bool:
     try:
         peaks = Peaks(**record)
-        numbers = peaks.bandwidth_bytes_per_s, peaks.overhead_s, peaks.flops_per_s["fp32"]
+        numbers = peaks.bandwidth_bytes_per_s, record["overhead_s"], peaks.flops_per_s["fp32"]
         return min(numbers) > 0 and isinstance(peaks.device, str)
     except (KeyError, TypeError):
         return False

@@ -1,31 +1,35 @@
-"""How long a function takes: median and spread, after a warm-up, with the GPU waited for."""
+"""How long a function takes: median and spread, after a warm-up, until the GPU has finished."""
 
 import dataclasses
 import functools
 import statistics
 import timeit
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
-EVICTION_BYTES = (
-    256 * 2**20
-)  # several times the last-level cache of the machines the course expects
+# Several times the last-level cache of the machines that the course expects.
+EVICTION_BYTES = 256 * 2**20
+
+
+Timed = TypeVar("Timed")
 
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """Seconds a call; each entry is one call, or the mean over a block of fast ones."""
+    """Seconds per call. Each entry is one call, or the mean over a block of fast calls."""
 
     times_s: tuple[float, ...]
 
     @property
-    def median_s(self):
-        """Median in seconds; unlike a mean, it ignores the call that the operating system interrupted."""
+    def median_s(self) -> float:
+        """The median ignores a call that the operating system interrupted; a mean would not."""
         return float(np.median(self.times_s))
 
     @property
-    def spread_s(self):
-        """Interquartile range in seconds: the middle half of the times lies within it."""
+    def spread_s(self) -> float:
+        """The interquartile range: the middle half of the times lies within it."""
         low, high = np.percentile(self.times_s, [25, 75])
         return float(high - low)
 
@@ -36,46 +40,49 @@ class Measurement:
         return f"{seconds(self.median_s)} (middle half within {seconds(self.spread_s)})"
 
 
-def measure(function, *args, min_time_s=0.2, cold_cache=False):
-    """`Measurement` of function(*args), over about min_time_s of calls and three at least, after one to warm up.
+def measure(
+    function: Callable[..., Any], *args: Any, min_time_s: float = 0.2, cold_cache: bool = False
+) -> Measurement:
+    """`Measurement` of function(*args): at least three calls, about min_time_s, after a warm-up.
 
-    By default calls follow each other, with caches warm; what a call costs the host is part of it. cold_cache=True
-    empties the caches before each call; with a CUDA tensor among args it is the GPU's own time, without the launch.
+    By default calls follow each other, with warm caches, and the host's part of a call counts.
+    cold_cache=True empties the caches before each call. With a CUDA tensor among args it then
+    measures the GPU's own time, without the launch.
     """
     import torch
 
     call = functools.partial(function, *args)
-    call()  # compilers, allocators and caches do their once-only work here
+    call()  # compilers, allocators and caches do here what they do only once
     if not cold_cache:
         return Measurement(tuple(_warm_times_s(call, min_time_s)))
     if not any(isinstance(arg, torch.Tensor) and arg.is_cuda for arg in args):
         return Measurement(tuple(_cold_times_s(call, min_time_s)))
     from triton.testing import do_bench
 
-    times_ms = do_bench(call, rep=1e3 * min_time_s, return_mode="all")
+    times_ms: Any = do_bench(call, rep=1e3 * min_time_s, return_mode="all")
     return Measurement(tuple(1e-3 * time_ms for time_ms in times_ms))
 
 
-def in_graph_s(call):
-    """Seconds of a call on a GPU in a CUDA graph, caches warm: no launch to pay."""
+def in_graph_s(call: Callable[[], object]) -> float:
+    """Seconds per call on a GPU, in a CUDA graph with warm caches: a launch costs nothing."""
     from triton.testing import do_bench_cudagraph
 
-    return 1e-3 * do_bench_cudagraph(call, rep=40, return_mode="median")
+    time_ms: Any = do_bench_cudagraph(call, rep=40, return_mode="median")
+    return 1e-3 * time_ms
 
 
-def in_turns(clock, *calls, rounds=7):
-    """Median clock(call) of each call, over rounds in which they take turns: a GPU's clocks and heat are the same for all."""
+def in_turns(clock: Callable[[Timed], float], *calls: Timed, rounds: int = 7) -> list[float]:
+    """The median clock(call) of each call. They take turns, so that heat slows all alike."""
     rounds_s = [[clock(call) for call in calls] for _ in range(rounds)]
     return [statistics.median(times_s) for times_s in zip(*rounds_s, strict=True)]
 
 
-def _warm_times_s(call, min_time_s):
-    """Seconds a call, for some twenty blocks of calls that follow each other."""
+def _warm_times_s(call: Callable[[], object], min_time_s: float) -> list[float]:
+    """Seconds per call, for some twenty blocks of calls that follow each other."""
     from torch.utils import benchmark
 
-    timer = timeit.Timer(
-        call, timer=benchmark.timer
-    )  # PyTorch's clock: it waits for the GPU before it is read
+    # PyTorch's clock waits for the GPU before it is read.
+    timer = timeit.Timer(call, timer=benchmark.timer)
     single_s = timer.repeat(3, number=1)
     if sum(single_s) >= min_time_s:
         return single_s
@@ -84,14 +91,14 @@ def _warm_times_s(call, min_time_s):
     return [block_s / number for block_s in timer.repeat(repeat, number)]
 
 
-def _cold_times_s(call, min_time_s):
-    """Seconds of single calls, the caches filled with something else before each; at least three calls."""
+def _cold_times_s(call: Callable[[], object], min_time_s: float) -> list[float]:
+    """Seconds of at least three single calls; other data fills the caches before each."""
     import torch
     from torch.utils import benchmark
 
     eviction = torch.ones(EVICTION_BYTES // 4)
     times_s, deadline_s = [], timeit.default_timer() + min_time_s
     while len(times_s) < 3 or timeit.default_timer() < deadline_s:
-        eviction.sum()  # reads only: what was written would have to leave the cache during the call
+        eviction.sum()  # reads only: written data would have to leave the cache during the call
         times_s += timeit.repeat(call, number=1, repeat=1, timer=benchmark.timer)
     return times_s

@@ -1,22 +1,35 @@
-"""Views as lab 01 writes them, (shape, strides, offset) in elements: drawn at random, and what they read.
+"""Views as lab 01 writes them, (shape, strides, offset) in elements: what they read, random ones.
 
-PyTorch stands behind both, so that checks and drawings have a witness that is not the student's own arithmetic.
+PyTorch computes both, so that checks and drawings do not depend on the student's own arithmetic.
 """
+
+from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
+if TYPE_CHECKING:
+    import numpy as np
+
+View = tuple[tuple[int, ...], tuple[int, ...], int]
+
 CELLS = 1 << 14
-STORAGE = torch.arange(CELLS)  # every cell holds its own position
-SIZES = [0] * 4 + [1] * 20 + [2, 3, 4, 5] * 19  # of which one is drawn: 4 % are 0, 20 % are 1
+STORAGE = torch.arange(CELLS)  # each cell holds its own position
+SIZES = [0] * 4 + [1] * 20 + [2, 3, 4, 5] * 19  # 4 % are 0, 20 % are 1
 
 
-def positions(view):
-    """Where in the storage a view reads: int64 tensor of its shape, itself such a view of `STORAGE`; None for None.
+@overload
+def positions(view: None) -> None: ...
+@overload
+def positions(view: object) -> torch.Tensor: ...
+def positions(view: Any) -> torch.Tensor | None:
+    """Where a view reads in the storage: an int64 tensor, itself this view of `STORAGE`.
 
-    ValueError says what is no view, and which one leaves the storage of 16,384 cells.
+    None gives None. ValueError if this is not a view, or leaves the storage of 16,384 cells.
     """
     if view is None:
         return None
@@ -29,20 +42,17 @@ def positions(view):
                 f"{view} reads the positions {low:,} to {high:,}: "
                 f"strides must be at least 0, positions 0 to {CELLS - 1:,}"
             )
-    else:
-        strides, offset = (
-            [max(stride, 0) for stride in strides],
-            max(offset, 0),
-        )  # nothing is read, wherever that is
+    else:  # nothing is read, so that any strides and any offset will do
+        strides, offset = [max(stride, 0) for stride in strides], max(offset, 0)
     return STORAGE.as_strided(shape, strides, offset)
 
 
-def of(tensor):
-    """The view that a PyTorch tensor is: (shape, strides, offset), in elements."""
-    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+def of(tensor: torch.Tensor) -> View:
+    """The view of a PyTorch tensor: (shape, strides, offset), in elements."""
+    return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
 
 
-def viewed(x, shape):
+def viewed(x: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
     """x.view(shape), or None where PyTorch says that only a copy has that shape."""
     try:
         return x.view(shape)
@@ -50,18 +60,18 @@ def viewed(x, shape):
         return None
 
 
-def case(call, got, want) -> str:
+def case(call: str, got: object, want: torch.Tensor | None) -> str:
     """What `agree` calls the reading of a view: the call, the view that it gave, and PyTorch's.
 
-    want: what PyTorch reads, one of STORAGE's tensors, or None.
+    want: the positions that PyTorch reads, a view of STORAGE, or None.
     """
     return f"{call} gave {got}, PyTorch {None if want is None else of(want)}: reading it"
 
 
-def random_view(rng, axes, *, smallest=0):
-    """A view with that many axes: row-major at first, then, each by the toss of a coin, permuted, sliced, broadcast.
+def random_view(rng: np.random.Generator, axes: int, *, smallest: int = 0) -> View:
+    """A row-major view with that many axes that is then permuted, sliced and broadcast, or not.
 
-    Sizes run from smallest, 0 or 1, to 5, the offset from 0; with up to four axes it reads no position beyond 627.
+    Sizes run from smallest, 0 or 1, to 5. With up to four axes it reads no position beyond 627.
     """
     shape = [max(smallest, SIZES[draw]) for draw in rng.integers(len(SIZES), size=axes).tolist()]
     x = STORAGE[int(rng.integers(4)) :][: math.prod(shape)].view(shape)
@@ -76,24 +86,21 @@ def random_view(rng, axes, *, smallest=0):
     return of(x)
 
 
-def random_slice(rng, view, *, smallest=0):
-    """(axis, start, stop, step) of a slice of one axis, at least smallest long, at random; a step of 1 to 3."""
+def random_slice(
+    rng: np.random.Generator, view: View, *, smallest: int = 0
+) -> tuple[int, int, int, int]:
+    """(axis, start, stop, step) of a random slice, at least smallest long; the step is 1 to 3."""
     axis = int(rng.integers(len(view[0])))
-    start = int(rng.integers(view[0][axis] + 1 - smallest))
-    return (
-        axis,
-        start,
-        int(rng.integers(start + smallest, view[0][axis] + 1)),
-        int(rng.integers(1, 4)),
-    )
+    size = view[0][axis]
+    start = int(rng.integers(size + 1 - smallest))
+    return axis, start, int(rng.integers(start + smallest, size + 1)), int(rng.integers(1, 4))
 
 
-def random_shape(rng, elements):
-    """A shape with that many elements, up to five axes of it, at random."""
+def random_shape(rng: np.random.Generator, elements: int) -> tuple[int, ...]:
+    """A random shape with that many elements and up to five axes."""
     if elements == 0:
-        return tuple(
-            rng.permutation([0, *rng.integers(0, 4, int(rng.integers(3))).tolist()]).tolist()
-        )
+        others = rng.integers(0, 4, int(rng.integers(3))).tolist()
+        return tuple(rng.permutation([0, *others]).tolist())
     shape = [1] * int(rng.integers(2))
     while elements > 1 and len(shape) < 4:
         divisors = [d for d in range(2, elements + 1) if elements % d == 0]
@@ -102,20 +109,16 @@ def random_shape(rng, elements):
     return tuple(shape + [elements] if elements > 1 else shape)
 
 
-def _parts(view):
+def _parts(view: Any) -> tuple[list[int], list[int], int]:
     """Shape, strides and offset as ints; ValueError unless it is a view."""
     try:
-        shape, strides, offset = view
-        shape, strides = (
-            [operator.index(size) for size in shape],
-            [operator.index(stride) for stride in strides],
-        )
-        offset = operator.index(offset)
+        sizes, steps, offset = view
+        shape, strides = [operator.index(n) for n in sizes], [operator.index(n) for n in steps]
+        if len(shape) == len(strides) and min(shape, default=0) >= 0:
+            return shape, strides, operator.index(offset)
     except (TypeError, ValueError):
-        shape = strides = None
-    if shape is None or len(shape) != len(strides) or min(shape, default=0) < 0:
-        raise ValueError(
-            "a view is (shape, strides, offset): two tuples of ints, equally long, and an int; "
-            f"this is {view!r:.200}"
-        )
-    return shape, strides, offset
+        pass
+    raise ValueError(
+        "a view is (shape, strides, offset): two tuples of ints, equally long, and an int; "
+        f"this is {view!r:.200}"
+    )

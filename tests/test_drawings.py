@@ -1,5 +1,7 @@
 """Drawings show what PyTorch reads; widgets only choose their arguments."""
 
+from typing import Any
+
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,7 +27,7 @@ def test_a_buffer_shows_each_element_by_its_position():
     x = torch.arange(6).view(2, 3)
     ax = drawings.buffer({"x": views.of(x), "x.T": views.of(x.T)})
     assert written(ax) == [*"012345", *"031425", *"012345"]
-    grid, transposed, storage = (collection.get_facecolors() for collection in ax.collections)
+    grid, transposed, storage = (np.asarray(cells.get_facecolor()) for cells in ax.collections)
     assert np.allclose(grid, storage), "one cell, one colour"
     assert np.allclose(transposed, storage[[0, 3, 1, 4, 2, 5]])
 
@@ -33,7 +35,7 @@ def test_a_buffer_shows_each_element_by_its_position():
 def test_cells_that_no_view_reads_are_grey():
     ax = drawings.buffer({"x[::2]": ((2,), (2,), 0)}, cells=4, text="abcd")
     assert written(ax) == [*"ac", *"abcd"]
-    strip = ax.collections[-1].get_facecolors()
+    strip = np.asarray(ax.collections[-1].get_facecolor())
     assert [tuple(colour) == drawings.UNREAD for colour in strip] == [False, True, False, True]
 
 
@@ -50,7 +52,8 @@ def test_cells_that_no_view_reads_are_grey():
 )
 def test_any_view_up_to_four_axes_fits_the_page(view):
     ax = drawings.buffer({"view": view})
-    width_in, height_in = ax.figure.get_size_inches()
+    figure: Any = ax.figure
+    width_in, height_in = figure.get_size_inches()
     assert width_in <= drawings.WIDTH_IN + 0.2 and height_in < 8
     places = np.array([path.get_extents().p0 for path in ax.collections[0].get_paths()]).round(3)
     assert len(np.unique(places, axis=0)) == len(places), "cells lie on each other"
@@ -58,22 +61,26 @@ def test_any_view_up_to_four_axes_fits_the_page(view):
 
 
 @pytest.mark.parametrize("view, says", [(7, "a view is"), (None, "'mine' is None")])
-def test_what_is_no_view_is_refused(view, says):
+def test_what_is_not_a_view_is_refused(view, says):
     with pytest.raises(ValueError, match=says):
         drawings.buffer({"mine": view})
+
+
+def lines_read(ax):
+    return np.asarray(ax.lines[0].get_ydata()).tolist()
 
 
 def test_a_walk_goes_from_line_to_line():
     rows, columns = drawings.walk(
         {"by rows": ((4, 16), (16, 1), 0), "by columns": ((16, 4), (1, 16), 0)}
     )
-    assert rows.lines[0].get_ydata().tolist() == [step // 16 for step in range(64)]
-    assert columns.lines[0].get_ydata().tolist() == [step % 4 for step in range(64)]
+    assert lines_read(rows) == [step // 16 for step in range(64)]
+    assert lines_read(columns) == [step % 4 for step in range(64)]
 
 
 def test_a_walk_counts_bytes():
     (ax,) = drawings.walk({"float64": ((16,), (1,), 0)}, itemsize=8)
-    assert ax.lines[0].get_ydata().tolist() == [0] * 8 + [1] * 8
+    assert lines_read(ax) == [0] * 8 + [1] * 8
 
 
 def test_permuted_and_sliced_is_pytorchs():

@@ -1,5 +1,7 @@
 """common.figures: a prediction is a line, a measurement is dots, whatever the form they come in."""
 
+from typing import Any
+
 import matplotlib
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ def marks(ax):
 
 
 def test_a_function_is_the_line_and_values_are_dots():
-    ax = figures.predicted_and_measured(
+    ax: Any = figures.predicted_and_measured(
         [1, 10, 100], lambda n: 2 * n, [2, 21, 190], log="xy", yunit="s", **LABELS
     )
     (line,), (dots,) = marks(ax)
@@ -44,13 +46,13 @@ def test_values_are_a_line_through_the_same_x():
 
 
 def test_before_the_measurement_there_is_only_a_line():
-    ax = figures.predicted_and_measured([1, 2], [3, 4], **LABELS)
+    ax: Any = figures.predicted_and_measured([1, 2], [3, 4], **LABELS)
     assert len(marks(ax)[0]) == 1 and not marks(ax)[1]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["predicted"]
 
 
 def test_what_has_one_label_has_one_colour():
-    ax = figures.predicted_and_measured(
+    ax: Any = figures.predicted_and_measured(
         [1, 2], {"a": [1, 2], "b": lambda n: n}, {"b": [1, 2], "c": [2, 2]}, **LABELS
     )
     (a, b_line), (b_dots, c) = marks(ax)
@@ -61,7 +63,9 @@ def test_what_has_one_label_has_one_colour():
 
 
 def test_ticks_are_written_as_people_say_them():
-    ax = figures.predicted_and_measured([1, 1e6], lambda n: n * 1e-9, log="xy", yunit="s", **LABELS)
+    ax: Any = figures.predicted_and_measured(
+        [1, 1e6], lambda n: n * 1e-9, log="xy", yunit="s", **LABELS
+    )
     assert ax.yaxis.get_major_formatter()(1e-5, 0) == "10 µs"
     assert ax.xaxis.get_major_formatter()(0.1, 0) == "0.1"
     assert ax.xaxis.get_major_formatter()(1000, 0) == "1 k"
@@ -87,7 +91,7 @@ def test_text_can_be_read_on_every_colour():
 
 
 def test_a_roofline_numbers_its_points_and_parts_them_at_the_ridge():
-    ax = figures.roofline(
+    ax: Any = figures.roofline(
         lambda i: min(100, 10 * i), {"add": (0.1, 0.9), "matmul": (50, 95)}, ridge=10, title="R"
     )
     lines, dots = marks(ax)
@@ -100,7 +104,9 @@ def test_a_roofline_numbers_its_points_and_parts_them_at_the_ridge():
 
 def test_in_a_roofline_no_number_covers_another():
     close = {name: (1 + i / 5, 2e12 + i * 1e10) for i, name in enumerate("abcd")}
-    ax = figures.roofline(lambda i: min(8e14, 4e12 * i), close | {"far": (900, 5e14)}, title="R")
+    ax: Any = figures.roofline(
+        lambda i: min(8e14, 4e12 * i), close | {"far": (900, 5e14)}, title="R"
+    )
     ax.figure.draw_without_rendering()
     discs = [line for line in ax.lines if line.get_markersize() == 14]
     places = np.concatenate([disc.get_transform().transform(disc.get_xydata()) for disc in discs])
@@ -111,7 +117,7 @@ def test_in_a_roofline_no_number_covers_another():
 
 def test_many_series_are_named_beside_the_figure():
     for count, beside in [(3, False), (5, True)]:
-        ax = figures.predicted_and_measured(
+        ax: Any = figures.predicted_and_measured(
             [1, 2], {str(i): [i, i] for i in range(count)}, **LABELS
         )
         ax.figure.draw_without_rendering()
@@ -124,7 +130,7 @@ def test_the_style_is_set_and_needs_no_font_that_is_not_there():
 
 
 def test_a_ladder_has_a_bar_a_rung_from_the_top_and_the_ceiling_as_a_line():
-    ax = figures.ladder(
+    ax: Any = figures.ladder(
         {"naive": 1.4, "tiled": 8.1, "best": 48.0},
         ceiling=("cuBLAS", 51.0),
         xlabel="TFLOP/s",
@@ -141,18 +147,19 @@ def test_a_ladder_has_a_bar_a_rung_from_the_top_and_the_ceiling_as_a_line():
     texts = {text.get_text(): text for text in ax.texts}
     assert list(texts) == ["1.4 (3%)", "8.1 (16%)", "48 (94%)", "cuBLAS: 51"]
     assert (
-        texts["8.1 (16%)"].get_ha() == "left" and texts["48 (94%)"].get_ha() == "right"
+        texts["8.1 (16%)"].get_horizontalalignment() == "left"
+        and texts["48 (94%)"].get_horizontalalignment() == "right"
     )  # inside its bar
 
 
 def test_a_ladder_of_counts_needs_no_ceiling():
-    ax = figures.ladder({"naive": 139_264, "tiled": 4096}, xlabel="sectors", title="T")
+    ax: Any = figures.ladder({"naive": 139_264, "tiled": 4096}, xlabel="sectors", title="T")
     assert [text.get_text() for text in ax.texts] == ["139,264", "4,096"] and not ax.lines
     assert ax.xaxis.get_major_formatter()(20000, 0) == "20,000"
 
 
 def test_the_ceiling_crosses_no_label():
-    ax = figures.ladder(
+    ax: Any = figures.ladder(
         {"one ring": 311, "eight rings": 336}, ceiling=("NCCL", 327), xlabel="GB/s", title="T"
     )
     ax.figure.draw_without_rendering()

@@ -32,11 +32,8 @@ def test_the_picture_has_a_stripe_for_each_rank_whose_numbers_are_in_a_chunk():
         for patch in ax.patches
         if patch.get_facecolor() != matplotlib.colors.to_rgba(holdings.NOTHING)
     ]
-    one_each, sums = (
-        16 + 16 + 4 + 4 + 16 + 16,
-        4 * (4 + 4 + 16),
-    )  # chunks of one rank's numbers, and of four ranks'
-    assert len(stripes) == one_each + sums
+    of_one_rank, of_four_ranks = 16 + 16 + 4 + 4 + 16 + 16, 4 * (4 + 4 + 16)
+    assert len(stripes) == of_one_rank + of_four_ranks
     assert {text.get_text() for text in ax.texts} >= {
         "before",
         "reduce_scatter",
@@ -44,4 +41,4 @@ def test_the_picture_has_a_stripe_for_each_rank_whose_numbers_are_in_a_chunk():
         "a",
         "d",
     }
-    plt.close(ax.figure)
+    plt.close("all")

@@ -62,7 +62,7 @@ def test_a_port_in_use_is_told_with_the_mend(host):
 
 @pytest.mark.parametrize("text", ["", "eighty", "0", "65536", "-1", "8888.0"])
 def test_what_is_no_port_is_refused(text):
-    with pytest.raises(SystemExit, match="is no port: PORT is a number from 1 to 65535"):
+    with pytest.raises(SystemExit, match="is not a port: PORT is a number from 1 to 65535"):
         jupyter.free_port(text)
 
 
@@ -74,7 +74,7 @@ def test_a_machine_without_a_screen_gets_no_browser(monkeypatch):
 
 
 def test_the_kernel_is_this_python_s_also_where_the_student_has_another(tmp_path):
-    """As python -m ipykernel install --user leaves it; on a machine whose environment is not the student's own."""
+    """Another kernel named python3, as python -m ipykernel install --user leaves it."""
     if not Path(sys.prefix, "share", "jupyter", "kernels", "python3").exists():
         pytest.skip(f"the Python in {sys.prefix} has no Jupyter kernel of its own")
     own = tmp_path / "kernels" / "python3"
@@ -82,7 +82,10 @@ def test_the_kernel_is_this_python_s_also_where_the_student_has_another(tmp_path
     (own / "kernel.json").write_text(
         '{"argv": ["/other/python"], "display_name": "other", "language": "python"}'
     )
-    script = "from jupyter_client.kernelspec import get_kernel_spec; print(get_kernel_spec('python3').argv[0])"
+    script = (
+        "from jupyter_client.kernelspec import get_kernel_spec\n"
+        "print(get_kernel_spec('python3').argv[0])"
+    )
     variables = jupyter.environment() | {"JUPYTER_DATA_DIR": str(tmp_path)}
     assert (
         subprocess.check_output([sys.executable, "-c", script], env=variables, text=True)
@@ -116,7 +119,7 @@ def test_jupyterlab_starts_and_shows_the_address_with_its_token(tmp_path):
         [sys.executable, *command], env=shown, stderr=subprocess.PIPE, text=True
     ) as process:
         lines = []
-        for line in process.stderr:
+        for line in process.stderr or ():
             lines.append(line)
             if "token=" in line and "http://" in line:
                 break

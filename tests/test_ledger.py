@@ -1,4 +1,4 @@
-"""common.ledger: nothing that was written down is lost, and only a prediction made before the outcome counts."""
+"""common.ledger: nothing that was written is lost; a prediction must come before the outcome."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import sys
 import warnings
 
 import matplotlib
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -169,8 +170,8 @@ def test_the_figure_has_a_dot_for_each_outcome_in_multiples_of_its_prediction():
     ledger.predict("no outcome", 4, "B")
     ledger.measured("no prediction", 4, "B")
     line, dots = ledger.figure().lines
-    assert list(line.get_xdata()) == [1, 1]
-    assert list(dots.get_xdata()) == [1.5, 1]
+    assert np.array_equal(line.get_xdata(), [1, 1])
+    assert np.array_equal(dots.get_xdata(), [1.5, 1])
 
 
 def test_without_the_environment_variable_it_lies_in_labs(monkeypatch):
@@ -179,7 +180,10 @@ def test_without_the_environment_variable_it_lies_in_labs(monkeypatch):
 
 
 def test_importing_it_is_fast_and_takes_neither_torch_nor_matplotlib():
-    code = "import sys; from common import ledger, timing, records; assert not {'torch', 'matplotlib'} & set(sys.modules)"
+    code = (
+        "import sys; from common import ledger, timing, records\n"
+        "assert not {'torch', 'matplotlib'} & set(sys.modules)"
+    )
     subprocess.run(
         [sys.executable, "-c", code],
         check=True,

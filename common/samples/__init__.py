@@ -1,6 +1,7 @@
-"""Small real data that comes with the course: digits, a photograph, a novel, times measured on a GPU. Nothing is downloaded.
+"""Small real data that comes with the course: digits, a photograph, a novel, times on a GPU.
 
-A damaged or changed file is refused: every number that a lab quotes belongs to exactly this data.
+Nothing is downloaded. A damaged or changed file is refused, because every number that a lab quotes
+belongs to exactly this data.
 """
 
 import gzip
@@ -10,6 +11,7 @@ import json
 import lzma
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +20,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Sample:
-    """A file of this folder: where it is from, under which licence, and its hash."""
+    """A file of this folder: where it is from, its licence, and its hash."""
 
     file: str
     source: str
@@ -28,23 +30,25 @@ class Sample:
 
 DIGITS = Sample(
     "digits.csv.gz",
-    "E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits (1998), the test set; UCI Machine Learning "
-    "Repository, https://doi.org/10.24432/C50P49; this file: sklearn/datasets/data/digits.csv.gz of scikit-learn 1.9.1",
+    "E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits (1998), the test set; "
+    "UCI Machine Learning Repository, https://doi.org/10.24432/C50P49; "
+    "this file: sklearn/datasets/data/digits.csv.gz of scikit-learn 1.9.1",
     "CC BY 4.0",
     "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
 )
 
 PHOTOGRAPH = Sample(
     "camera.png",
-    "Lav Varshney, the image `camera` of scikit-image 0.26.0 (skimage/data/camera.png), each 2×2 pixels averaged",
+    "Lav Varshney, the image `camera` of scikit-image 0.26.0 (skimage/data/camera.png), "
+    "each 2×2 pixels averaged",
     "CC0",
     "60f5b56f4528d9853efe8ee4dc42ef32f48463e656fd3b8bb7f902a9a60c1fce",
 )
 
 NOVEL = Sample(
     "pride_and_prejudice.txt.xz",
-    "Jane Austen, Pride and Prejudice (1813); the lines of Project Gutenberg's text in the R package janeaustenr 1.0.0 "
-    "(cran.r-project.org/package=janeaustenr)",
+    "Jane Austen, Pride and Prejudice (1813); the lines of Project Gutenberg's text "
+    "in the R package janeaustenr 1.0.0 (cran.r-project.org/package=janeaustenr)",
     "public domain; the collection is MIT, © 2016-2017 Julia Silge",
     "b1bb98fb36a1bdf4086d4a5aab7822017a9be9b63a761264ea99ec746fd98ab2",
 )
@@ -57,30 +61,31 @@ MATMULS = Sample(
 )
 
 
-def digits():
-    """Handwritten digits: images (1797, 8, 8) float32, ink from 0 to 16, and labels (1797,) int64, 0 to 9."""
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """Images (1797, 8, 8) float32, ink from 0 to 16, and labels (1797,) int64, from 0 to 9."""
     lines = gzip.decompress(_read(DIGITS)).decode("ascii").splitlines()
     table = np.loadtxt(lines, delimiter=",", dtype=np.int64)  # 64 pixels and the label in each line
     return table[:, :64].reshape(-1, 8, 8).astype(np.float32), table[:, 64].copy()
 
 
-def photograph():
+def photograph() -> np.ndarray:
     """A photograph, (256, 256) float32, brightness from 0 (black) to 1 (white)."""
     import matplotlib.image
 
     return matplotlib.image.imread(io.BytesIO(_read(PHOTOGRAPH)), format="png")
 
 
-def novel():
-    """The text of Pride and Prejudice: a str of 684,768 ASCII characters."""
+def novel() -> str:
+    """The text of Pride and Prejudice: 684,768 ASCII characters."""
     return lzma.decompress(_read(NOVEL)).decode("ascii")
 
 
-def matmul_configurations():
-    """Times of lab 05's kernel in many configurations on an H200, bf16: {"device", "date", "cublas_us", "rows", ...}.
+def matmul_configurations() -> dict[str, Any]:
+    """Times of lab 05's kernel on an H200, bf16: {"device", "date", "cublas_us", "rows", ...}.
 
-    cublas_us: {(M, N, K): microseconds}. rows: dicts with M, N, K, the configuration's BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
-    num_warps and num_stages, and time_us, registers, spills, shared_bytes, compile_s: None where the GPU refused it.
+    cublas_us: {(M, N, K): microseconds}. rows: dicts with M, N, K, with the configuration (BLOCK_M,
+    BLOCK_N, BLOCK_K, GROUP, num_warps, num_stages), and with time_us, registers, spills,
+    shared_bytes and compile_s, which are None where the GPU refused the configuration.
     """
     record = json.loads(_read(MATMULS))
     record["cublas_us"] = {tuple(shape): time_us for *shape, time_us in record["cublas_us"]}
@@ -88,12 +93,12 @@ def matmul_configurations():
     return record
 
 
-def _read(sample, folder=FOLDER):
-    """The bytes of a sample's file; ValueError unless they are the ones that the hash was taken from."""
+def _read(sample: Sample, folder: Path = FOLDER) -> bytes:
+    """The bytes of a sample's file; ValueError unless they have the sample's hash."""
     data = (folder / sample.file).read_bytes()
     if hashlib.sha256(data).hexdigest() != sample.sha256:
         raise ValueError(
-            f"{folder / sample.file} ({len(data):,} bytes) is not the file that came with the course: "
-            "restore it with `git checkout common/samples`"
+            f"{folder / sample.file} ({len(data):,} bytes) is not the file that came with the "
+            "course: restore it with `git checkout common/samples`"
         )
     return data

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from common.paths import LABS
 
-SETTINGS = (
-    Path(__file__).resolve().parent / "jupyterlab"
-)  # no news, no look for updates: nothing covers a lab
+# JupyterLab's settings for the course: no news and no update check, which would cover a lab.
+SETTINGS = Path(__file__).resolve().parent / "jupyterlab"
 
 
-def main(arguments=None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m common.setup.jupyter", description=__doc__)
     parser.add_argument("lab", help="number or name of the lab")
     parser.add_argument("--port", default="8888")
@@ -24,13 +23,13 @@ def main(arguments=None) -> None:
         find_lab(options.lab), free_port(options.port), has_browser(), os.geteuid() == 0
     )
     print("JupyterLab starts; Control-C, twice, ends it.", flush=True)
-    os.execve(sys.executable, [sys.executable, *command], environment())
+    os.execve(sys.executable, [sys.executable, *command], environment())  # noqa: S606  (Python)
 
 
-def environment():
-    """This process's variables, with the course's settings for JupyterLab behind the student's own.
+def environment() -> dict[str, str]:
+    """This process's variables, with the course's settings for JupyterLab after the student's own.
 
-    The kernel is this Python's, also where the student has installed another as python3 for all their notebooks.
+    The kernel is this Python, even if the student has installed another kernel named python3.
     """
     paths = [os.environ.get("JUPYTER_CONFIG_PATH"), str(SETTINGS)]
     return {
@@ -40,8 +39,8 @@ def environment():
     }
 
 
-def find_lab(wanted):
-    """The name of the lab's notebook in labs/, by its number or name; exits with what is allowed if there is none."""
+def find_lab(wanted: str) -> str:
+    """The lab's notebook in labs/, by its number or name; exits with the choices if none fits."""
     names = [path.stem for path in sorted(LABS.glob("[0-9][0-9]_*.ipynb")) if "." not in path.stem]
     if not names:
         raise SystemExit(f"There is no lab in {LABS}: make labs builds them.")
@@ -52,11 +51,11 @@ def find_lab(wanted):
     raise SystemExit(f"There is no lab {wanted!r}: LAB is one of {allowed}.")
 
 
-def free_port(text):
-    """The port as an int; exits with the mend if it is no port or is in use."""
+def free_port(text: str) -> int:
+    """The port as an int; exits with what to do if it is not a port or is in use."""
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
         raise SystemExit(
-            f"{text!r} is no port: PORT is a number from 1 to 65535, as in make lab PORT=8889"
+            f"{text!r} is not a port: PORT is a number from 1 to 65535, as in make lab PORT=8889"
         )
     port = int(text)
     for family, kind, _, _, address in socket.getaddrinfo(
@@ -66,19 +65,20 @@ def free_port(text):
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 server.bind(address)
-            except OSError as error:  # any other error is JupyterLab's to tell: it tries all addresses of localhost
-                if error.errno == errno.EADDRINUSE:
-                    raise SystemExit(
-                        f"Port {port} is in use: run the same command with PORT={port % 65535 + 1}"
-                    ) from None
-                if error.errno == errno.EACCES:
-                    raise SystemExit(
-                        f"Port {port} belongs to the system: run the same command with PORT=8889"
-                    ) from None
+            except OSError as error:
+                refuse_port(port, error.errno)
     return port
 
 
-def has_browser():
+def refuse_port(port: int, error: int | None) -> None:
+    """Exits if the port cannot be used. What else is wrong with an address, JupyterLab says."""
+    if error == errno.EADDRINUSE:
+        sys.exit(f"Port {port} is in use: run the same command with PORT={port % 65535 + 1}")
+    if error == errno.EACCES:
+        sys.exit(f"Port {port} belongs to the system: run the same command with PORT=8889")
+
+
+def has_browser() -> bool:
     """Whether a browser can open a window here."""
     if sys.platform == "linux" and not any(
         map(os.environ.get, ["BROWSER", "DISPLAY", "WAYLAND_DISPLAY"])
@@ -90,7 +90,7 @@ def has_browser():
         return False
 
 
-def jupyter_command(notebook, port, browser, root):
+def jupyter_command(notebook: str, port: int, browser: bool, root: bool) -> list[str]:
     """The arguments with which Python starts JupyterLab in labs/ with this notebook open."""
     return [
         "-m",

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from grading.score import check_seed, worker_cells
 from grading.source.holes import Answer
-from grading.source.labs import Lab
+from grading.source.labs import Exercise, Lab
 from grading.worker.client import ForkServer
 from grading.worker.errors import WorkerEnded
 from grading.worker.session import Session
@@ -24,7 +24,7 @@ def score_together(
     }
 
 
-def _problem(session, exercise) -> str | None:
+def _problem(session: Session, exercise: Exercise) -> str | None:
     try:
         problem = session.ready_problem(exercise.name)
         for check in exercise.checks:
@@ -37,4 +37,4 @@ def _problem(session, exercise) -> str | None:
         problem = raised
     finally:
         session.close()
-    return problem and f"{type(problem).__name__}: {problem}"
+    return None if problem is None else f"{type(problem).__name__}: {problem}"

@@ -1,4 +1,4 @@
-"""Fuzzed notebooks: whatever the file, each exercise gets an answer or a reason, and nothing else happens.
+"""Fuzzed notebooks: each exercise of any file gets an answer or a reason, and nothing else happens.
 
 FUZZ=10000 tries that many.
 """
@@ -135,7 +135,7 @@ def fuzzed(lab_, seed):
 
 
 def read(lab_, path):
-    """What read_answers gives, insisting that it is an answer an exercise, or None for a sentence that says why there is none."""
+    """What read_answers gives: one answer per exercise, or None if a sentence says why not."""
     try:
         answers = notebook.read_answers(lab_, path)
     except ValueError as reason:
@@ -233,7 +233,7 @@ def cells_file(*cells, **more):
     ids=range(30),
 )
 def test_an_odd_notebook_has_its_honest_status(content, status, tmp_path):
-    """status: of the answer to `double`; "" where it is there, None where the file is not a notebook."""
+    """status: of the answer to `double`: "" if it is there, None if the file is not a notebook."""
     path = tmp_path / "99_mini.ipynb"
     path.write_text(json.dumps(content))
     answers = read(MINI, path)

@@ -1,4 +1,4 @@
-"""Kernels in the grader: counted from their text, where the student's Python can't reach; the same verdicts as in a notebook."""
+"""Kernels in the grader: counted from their text, with the same verdicts as in a notebook."""
 
 import pytest
 
@@ -127,7 +127,8 @@ def test_a_wrong_kernel_gets_its_reason(fork_server, text, status, says):
 
 def test_patched_counters_change_nothing(fork_server):
     forger = (
-        "from common.simt import report\nreport.Report.as_dict = lambda self: {}\nimport common.simt\n"
+        "from common.simt import report\nreport.Report.as_dict = lambda self: {}\n"
+        "import common.simt\n"
         "common.simt.count = lambda *a, **k: None\nfrom common.device import cuda\n"
         "@cuda.jit(device=True)\ndef twice(x):\n    return STEP * x"
     )

@@ -1,4 +1,4 @@
-"""A replayed check gives the verdict and the message of one that is run, and calls the answer no more often."""
+"""A replayed check gives the verdict and message of one that runs, and calls no more often."""
 
 import socket
 
@@ -52,7 +52,14 @@ agree(number, 3, "number")
 """
 LAB = parse(SOURCE, "99_replay")
 SOLUTION = {name: Answer(text) for name, text in LAB.solution.items()}
-AT = "count = 0\ndef add_one(x):\n    global count\n    count += 1\n    if count == {at}:\n        {does}\n    return x + 1"
+AT = """\
+count = 0
+def add_one(x):
+    global count
+    count += 1
+    if count == {at}:
+        {does}
+    return x + 1"""
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +113,7 @@ def test_a_right_answer_is_replayed(fork_server, executed):
         "count += 1",
     ],
 )
-def test_what_goes_wrong_in_the_middle_is_told_alike(fork_server, executed, at, does):
+def test_what_goes_wrong_in_the_middle_is_reported_alike(fork_server, executed, at, does):
     text = AT.format(at=at, does=does)
     plain = run(fork_server, text)
     run(fork_server)
@@ -118,24 +125,21 @@ def test_what_goes_wrong_in_the_middle_is_told_alike(fork_server, executed, at, 
 
 def test_an_endless_loop_is_one_in_a_replay(fork_server, executed, tmp_path):
     run(fork_server)
-    result = run(
-        fork_server,
-        AT.format(
-            at=5,
-            does=f"print('begun', file=open({str(tmp_path / 'loops')!r}, 'a'), flush=True)\n        while True: pass",
-        ),
-    )[0]
-    assert (result.points, result.status) == (
-        1,
-        "partly passed",
-    ) and "add_one(4) took too long" in result.message
+    note = f"print('begun', file=open({str(tmp_path / 'loops')!r}, 'a'), flush=True)"
+    text = AT.format(at=5, does=f"{note}\n        while True: pass")
+    result = run(fork_server, text)[0]
+    assert (result.points, result.status) == (1, "partly passed")
+    assert "add_one(4) took too long" in result.message
     assert (tmp_path / "loops").read_text() == "begun\n", "the limit of 2 s is waited for once"
 
 
 def test_the_answer_is_called_as_often_as_without(fork_server, executed):
-    """The call that is another is not made again."""
+    """The call whose answer differs is not made again."""
     run(fork_server)
-    text = "calls = []\ndef add_one(x):\n    calls.append(x)\n    if len(calls) in (3, 4):\n        return 'call %d' % len(calls)\n    return x + 1"
+    text = (
+        "calls = []\ndef add_one(x):\n    calls.append(x)\n"
+        "    if len(calls) in (3, 4):\n        return 'call %d' % len(calls)\n    return x + 1"
+    )
     assert "add_one(2) gave 'call 3'" in run(fork_server, text)[0].message
 
 
@@ -158,7 +162,7 @@ def test_a_check_that_draws_from_elsewhere_is_run(fork_server, executed):
 
 
 @pytest.mark.parametrize(
-    "first, later, apart",
+    "first, later, replayed",
     [
         ("x = 1", "print(x)", False),
         ("x = 1", "x = 2\nprint(x)", True),
@@ -178,8 +182,8 @@ def test_a_check_that_draws_from_elsewhere_is_run(fork_server, executed):
         ("x = 1", "f(x := 2)", True),
     ],
 )
-def test_checks_that_share_names_are_not_replayed(first, later, apart):
-    assert repeatable([first, later]) == (frozenset([first, later]) if apart else frozenset())
+def test_checks_that_share_names_are_not_replayed(first, later, replayed):
+    assert repeatable([first, later]) == (frozenset([first, later]) if replayed else frozenset())
     assert repeatable([later, "unlike = 1"])
 
 

@@ -1,4 +1,4 @@
-"""Scoring in two processes: each kind of answer gets its points or its reason, and the rest goes on."""
+"""Scoring in two processes: each answer gets its points or its reason, and the rest goes on."""
 
 import contextlib
 import json
@@ -73,12 +73,14 @@ def test_the_solution_scores_everything(fork_server):
         (
             "def double(x):\n    return helper(x)",
             "failed",
-            "name 'helper' is not defined (line 2: `return helper(x)`). What should count stands in the hole's cell.",
+            "name 'helper' is not defined (line 2: `return helper(x)`). "
+            "What should count stands in the hole's cell.",
         ),
         ("def double(x):\n    raise SystemExit(0)", "failed", "raised SystemExit"),
         ("def double(x):\n    raise KeyboardInterrupt", "failed", "raised KeyboardInterrupt"),
         (
-            "class Odd(Exception):\n    def __str__(self): raise ValueError\ndef double(x):\n    raise Odd",
+            "class Odd(Exception):\n    def __str__(self): raise ValueError\n"
+            "def double(x):\n    raise Odd",
             "failed",
             "raised Exception",
         ),
@@ -101,16 +103,16 @@ def test_the_solution_scores_everything(fork_server):
     ],
 )
 def test_an_answer_gets_its_points_or_its_reason(fork_server, text, status, says):
-    found = results(fork_server, double=text)
-    assert found["double"].status == status, found["double"]
-    assert says in found["double"].message
-    assert found["scale_"].status == found["predicted"].status == "passed"
+    graded = results(fork_server, double=text)
+    assert graded["double"].status == status, graded["double"]
+    assert says in graded["double"].message
+    assert graded["scale_"].status == graded["predicted"].status == "passed"
 
 
 def test_an_exercise_that_needs_one_that_is_missing_says_so(fork_server):
-    found = results(fork_server, double=LAB.exercise("double").stub)
+    graded = results(fork_server, double=LAB.exercise("double").stub)
     assert (
-        found["Counter"].message
+        graded["Counter"].message
         == "count(3) needs `double` (exercise 1.1), which is not there yet."
     )
 
@@ -125,9 +127,10 @@ def test_points_are_partial_where_there_are_several_checks(fork_server):
 
 def test_an_endless_loop_at_the_top_of_a_cell_costs_that_cell(fork_server, monkeypatch):
     monkeypatch.setattr("grading.worker.session.CELL_S", 1.0)
-    found = results(fork_server, scale_="while True: pass\ndef scale_(x, f): ...")
-    assert found["scale_"].status == "timeout" and "The cell of `scale_`" in found["scale_"].message
-    assert found["double"].status == found["Counter"].status == "passed"
+    graded = results(fork_server, scale_="while True: pass\ndef scale_(x, f): ...")
+    assert graded["scale_"].status == "timeout"
+    assert "The cell of `scale_`" in graded["scale_"].message
+    assert graded["double"].status == graded["Counter"].status == "passed"
 
 
 NEVER_FETCHED = """
@@ -143,15 +146,16 @@ def double(x):
 
 def test_a_worker_that_never_gives_a_value_is_not_waited_for(fork_server, monkeypatch):
     monkeypatch.setattr("grading.score.CELL_S", 1.0)
-    found = results(fork_server, double=NEVER_FETCHED)
-    assert found["double"].status == found["scale_"].status == "passed"
-    assert found["predicted"].points == 0 and "predicted" in found["predicted"].message
+    graded = results(fork_server, double=NEVER_FETCHED)
+    assert graded["double"].status == graded["scale_"].status == "passed"
+    assert graded["predicted"].points == 0 and "predicted" in graded["predicted"].message
 
 
 def test_counts_can_not_be_patched_in_the_worker(fork_server):
-    """The checks run elsewhere: what a student does to agree or to builtins there changes nothing."""
+    """The checks run elsewhere: what a student does to agree or builtins changes nothing."""
     text = (
-        "import common.checks, builtins\ncommon.checks.agree = lambda *a, **k: None\nbuiltins.AssertionError = ValueError\n"
+        "import common.checks, builtins\ncommon.checks.agree = lambda *a, **k: None\n"
+        "builtins.AssertionError = ValueError\n"
         "agree = lambda *a, **k: None\ndef double(x):\n    return 0 * x"
     )
     assert results(fork_server, double=text)["double"].points == 0
@@ -169,7 +173,8 @@ def test_random_cases_follow_the_seed(fork_server):
 def test_workers_leave_nothing_running(fork_server, tmp_path):
     place = tmp_path / "pid"
     text = (
-        f"import subprocess\nopen({str(place)!r}, 'w').write(str(subprocess.Popen(['sleep', '12345']).pid))\n"
+        "import subprocess\npid = subprocess.Popen(['sleep', '12345']).pid\n"
+        f"open({str(place)!r}, 'w').write(str(pid))\n"
         "def double(x):\n    return 2 * x"
     )
     assert results(fork_server, double=text)["double"].status == "passed"
@@ -182,8 +187,11 @@ def test_workers_leave_nothing_running(fork_server, tmp_path):
 
 
 def test_a_worker_asks_and_several_work_at_once(fork_server):
-    """What the ranks of later labs need: p workers, each asking the grader in the middle of a call."""
-    source = "def rank(me, n):\n    __ask__('put', me, np.full(2, me))\n    return sum(__ask__('get', other).sum() for other in range(n))"
+    """What ranks need: p workers, each of which asks the grader in the middle of a call."""
+    source = (
+        "def rank(me, n):\n    __ask__('put', me, np.full(2, me))\n"
+        "    return sum(__ask__('get', other).sum() for other in range(n))"
+    )
     box, ready = {}, threading.Barrier(3)
 
     def serve(what, *args):
@@ -213,15 +221,11 @@ def test_a_worker_asks_and_several_work_at_once(fork_server):
 
 
 def test_what_is_asked_in_vain_raises_in_the_worker(fork_server):
-    session = Session(
-        fork_server,
-        [
-            (
-                "f",
-                "def f():\n    try:\n        __ask__('time')\n    except ValueError as e:\n        return str(e)",
-            )
-        ],
+    source = (
+        "def f():\n    try:\n        __ask__('time')\n"
+        "    except ValueError as e:\n        return str(e)"
     )
+    session = Session(fork_server, [("f", source)])
     session.allow(60)
     assert session.call("f") == "nothing answers 'time' here"
     session.close()
@@ -248,11 +252,12 @@ def test_a_dead_worker_is_no_exception_that_a_check_could_catch():
 
 def test_a_flood_of_answers_on_the_wire_ends_that_worker_only(fork_server):
     text = (
-        "import socket, os\ndef double(x):\n    for fd in range(3, 64):\n        try: os.write(fd, b'\\xff' * 64)\n"
+        "import socket, os\ndef double(x):\n    for fd in range(3, 64):\n"
+        "        try: os.write(fd, b'\\xff' * 64)\n"
         "        except OSError: pass\n    return 2 * x"
     )
-    found = results(fork_server, double=text)
-    assert found["double"].status == "died" and found["scale_"].status == "passed"
+    graded = results(fork_server, double=text)
+    assert graded["double"].status == "died" and graded["scale_"].status == "passed"
 
 
 @pytest.mark.parametrize(
@@ -266,7 +271,8 @@ def test_a_flood_of_answers_on_the_wire_ends_that_worker_only(fork_server):
         (b'{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "is not a notebook"),
         (b"{}", "is not a notebook"),
         (
-            b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code", "source": {"a": 1}}]}',
+            b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, '
+            b'"cells": [{"cell_type": "code", "source": {"a": 1}}]}',
             None,
         ),
     ],
@@ -292,39 +298,19 @@ def test_odd_notebooks_are_read(tmp_path):
         "id": "same",
         "outputs": "none",
     }
-    path.write_text(
-        json.dumps(
-            {
-                "nbformat": 4,
-                "nbformat_minor": 5,
-                "metadata": {},
-                "cells": [cell, cell, {"cell_type": "raw"}, {}, 7],
-            }
-        )
-    )
+    cells = [cell, cell, {"cell_type": "raw"}, {}, 7]
+    form = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}}
+    path.write_text(json.dumps({**form, "cells": cells}))
     assert notebook.read_answers(LAB, path)["double"].text == "def double(x):\n    return 2 * x"
-    path.write_text(
-        json.dumps(
-            {
-                "nbformat": 3,
-                "nbformat_minor": 0,
-                "metadata": {},
-                "worksheets": [
-                    {
-                        "cells": [
-                            {
-                                "cell_type": "code",
-                                "input": "def double(x): return 2 * x",
-                                "language": "python",
-                                "outputs": [],
-                            }
-                        ]
-                    }
-                ],
-            }
-        )
-    )
-    assert notebook.read_answers(LAB, path)["double"].text == "def double(x): return 2 * x"
+
+
+def test_notebooks_of_the_former_format_are_read(tmp_path):
+    path = tmp_path / "99_mini.ipynb"
+    text = "def double(x): return 2 * x"
+    cell = {"cell_type": "code", "input": text, "language": "python", "outputs": []}
+    form = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}}
+    path.write_text(json.dumps({**form, "worksheets": [{"cells": [cell]}]}))
+    assert notebook.read_answers(LAB, path)["double"].text == text
 
 
 def test_a_default_dtype_is_that_of_one_lab(fork_server):
@@ -338,15 +324,16 @@ def test_a_default_dtype_is_that_of_one_lab(fork_server):
 
 
 def test_a_check_s_own_time_is_not_the_student_s(monkeypatch):
-    session, now = Session(None, []), [0.0]
+    session, now = Session(ForkServer(), []), [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     session.allow(0.5)
     for _ in range(3):
         now[0] += 0.4  # the check's
         with session.waiting() as deadline:
             now[0] += 0.1  # the answer's
-            assert now[0] < deadline
+            assert deadline is not None and now[0] < deadline
     with session.waiting() as deadline:
+        assert deadline is not None
         assert deadline - now[0] == pytest.approx(0.2), "what the three answers left"
 
 
@@ -393,7 +380,7 @@ def test_an_answer_that_nobody_waited_for_is_not_the_next_one_s(fork_server, mon
 def test_both_ways_draw_the_same_cases(fork_server):
     text = "def double(x):\n    if len(x) > 1: raise ValueError(x.tolist())\n    return 2 * x"
     answers = SOLUTION | {"double": Answer(text)}
-    told = score_together(LAB, answers, fork_server, ["double"])["double"].removeprefix(
-        "ValueError: "
-    )
-    assert told in score.score(LAB, answers, fork_server)[0].message
+    problem = score_together(LAB, answers, fork_server, ["double"])["double"]
+    assert problem and problem.startswith("ValueError: ")
+    cases = problem.removeprefix("ValueError: ")
+    assert cases in score.score(LAB, answers, fork_server)[0].message

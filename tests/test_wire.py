@@ -25,7 +25,7 @@ from grading.worker.wire import Wire
 
 
 def cross(value):
-    """A value as the other side gets it, and both tables. The header goes through JSON, as on the wire."""
+    """A value as the other side gets it, and both packers. The header goes through JSON."""
     here, there = Packer(), Packer()
     header, buffers = here.pack(value)
     return there.unpack(json.loads(json.dumps(header)), [np.array(b) for b in buffers]), here, there

@@ -41,152 +41,148 @@ NUMPY = ("numpy", "numpy>=2.4,<2.5", "2.5.2")
     ],
 )  # nothing to compile for
 def test_a_machine_that_has_all_is_well(facts):
-    assert all(line.state == doctor.WELL and not line.mend for line in doctor.diagnose(facts))
+    assert all(line.state == doctor.State.WELL and not line.fix for line in doctor.diagnose(facts))
 
 
 @pytest.mark.parametrize(
-    "facts, subject, state, found, mend",
+    "facts, subject, state, finding, fix",
     [
         (
             LAPTOP._replace(lacking=(("rich", "rich>=13", None),)),
             "packages",
-            doctor.NEEDED,
+            doctor.State.NEEDED,
             "rich is missing",
             ".venv/bin/python -m pip install 'rich>=13'",
         ),
         (
             LAPTOP._replace(lacking=(("torch", "torch>=2.11", "2.9.0"),)),
             "packages",
-            doctor.NEEDED,
+            doctor.State.NEEDED,
             "torch 2.9.0",
             "'torch>=2.11'",
         ),
         (
             LAPTOP._replace(lacking=5 * (("rich", "rich>=13", None),)),
             "packages",
-            doctor.NEEDED,
+            doctor.State.NEEDED,
             "and 1 more",
             "-r requirements.lock",
         ),
         (
             LAPTOP._replace(lacking=5 * (("rich", "rich>=13", None),), in_venv=False),
             "packages",
-            doctor.NEEDED,
+            doctor.State.NEEDED,
             "and 1 more",
             "make doctor",
         ),
         (
             LAPTOP._replace(lacking=(NUMPY,)),
             "NumPy",
-            doctor.NEEDED,
+            doctor.State.NEEDED,
             "2.5.2 is too new for numba.cuda",
             ".venv/bin/python -m pip install 'numpy>=2.4,<2.5'",
         ),
         (
             LAPTOP._replace(torch_error="libcudart.so.13: cannot open"),
             "PyTorch",
-            doctor.NEEDED,
+            doctor.State.NEEDED,
             "libcudart.so.13",
             "--force-reinstall",
         ),
         (
             LAPTOP._replace(gpu_in_machine=True),
             "GPU",
-            doctor.OPTIONAL,
-            "without NVIDIA's driver",
+            doctor.State.OPTIONAL,
+            "no driver from NVIDIA",
             "ubuntu-drivers install",
         ),
         (
             SERVER._replace(has_gpu=False, torch_cuda=None),
             "GPU",
-            doctor.OPTIONAL,
+            doctor.State.OPTIONAL,
             "CPU build",
             "--torch-backend=auto torch",
         ),
         (
             SERVER._replace(has_gpu=False, driver=(12, 4)),
             "GPU",
-            doctor.OPTIONAL,
+            doctor.State.OPTIONAL,
             "built for CUDA 13.0, the driver takes up to 12.4",
             "--torch-backend=auto torch",
         ),
         (
             SERVER._replace(has_gpu=False),
             "GPU",
-            doctor.OPTIONAL,
+            doctor.State.OPTIONAL,
             "does not see it",
             "unset CUDA_VISIBLE_DEVICES",
         ),
         (
             SERVER._replace(toolkit=None),
             "CUDA compiler",
-            doctor.NEEDED,
+            doctor.State.NEEDED,
             "finds none",
             "'numba-cuda[cu13]'",
         ),
         (
             SERVER._replace(driver=(12, 4)),
             "CUDA compiler",
-            doctor.NEEDED,
+            doctor.State.NEEDED,
             "PTX of CUDA 13.0, newer than the driver takes (12.4)",
             "'numba-cuda[cu12]' 'cuda-toolkit==12.4.*'",
         ),
         (
             SERVER._replace(toolkit=(13, 4), linker=None),
             "CUDA compiler",
-            doctor.NEEDED,
+            doctor.State.NEEDED,
             "PTX of CUDA 13.4",
             "'cuda-toolkit==13.0.*'",
         ),
         (
             LAPTOP._replace(system="darwin", triton=None, toolkit=None),
             "Triton",
-            doctor.OPTIONAL,
+            doctor.State.OPTIONAL,
             "none for this operating system",
             "on Linux",
         ),
         (
             SERVER._replace(triton_interpret="1"),
             "Triton",
-            doctor.OPTIONAL,
+            doctor.State.OPTIONAL,
             "though there is a GPU",
             "unset TRITON_INTERPRET",
         ),
         (
             LAPTOP._replace(triton_interpret="0"),
             "Triton",
-            doctor.OPTIONAL,
+            doctor.State.OPTIONAL,
             "it must interpret",
             "unset TRITON_INTERPRET",
         ),
         (
             SERVER._replace(compiler=None),
             "C++ compiler",
-            doctor.NEEDED,
+            doctor.State.NEEDED,
             "there is none",
             "apt-get install g++",
         ),
         (
             SERVER._replace(python_headers=False),
             "C++ compiler",
-            doctor.NEEDED,
+            doctor.State.NEEDED,
             "not Python.h",
             "apt-get install python3.11-dev",
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_the_line_that_mends_it(facts, subject, state, found, mend):
+def test_what_is_wrong_is_named_with_the_line_that_fixes_it(facts, subject, state, finding, fix):
     (line,) = [line for line in doctor.diagnose(facts) if line.subject == subject]
     assert (
-        line.state == state and found in line.found and mend in line.mend and "\n" not in line.mend
+        line.state == state and finding in line.finding and fix in line.fix and "\n" not in line.fix
     )
-    ill = {line.subject for line in doctor.diagnose(facts) if line.state != doctor.WELL}
-    assert ill <= {
-        subject,
-        "GPU",
-        "CUDA compiler",
-        "Triton",
-    }  # an old driver ails both, a missing GPU Triton
+    ill = {line.subject for line in doctor.diagnose(facts) if line.state != doctor.State.WELL}
+    # An old driver also concerns the CUDA compiler, a missing GPU also Triton.
+    assert ill <= {subject, "GPU", "CUDA compiler", "Triton"}
 
 
 def test_a_need_makes_the_exit_code_1_and_an_option_does_not(monkeypatch, capsys):
@@ -202,7 +198,7 @@ def test_a_need_makes_the_exit_code_1_and_an_option_does_not(monkeypatch, capsys
 
 
 def test_the_table_shows_brackets_as_they_are_and_works_without_rich(monkeypatch, capsys):
-    rows = [("CUDA compiler", doctor.NEEDED, "numba-cuda[cu13] is missing")]
+    rows = [("CUDA compiler", doctor.State.NEEDED, "numba-cuda[cu13] is missing")]
     doctor.print_table("a machine", rows)
     monkeypatch.setitem(sys.modules, "rich", None)
     doctor.print_table("a machine", rows)

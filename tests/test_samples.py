@@ -63,7 +63,7 @@ def test_novel():
     assert novel.startswith("PRIDE AND PREJUDICE\n") and novel.count("Mr. Darcy") > 200
 
 
-def test_a_damaged_sample_is_refused_with_the_line_that_mends_it(tmp_path):
+def test_a_damaged_sample_is_refused_with_the_line_that_fixes_it(tmp_path):
     (tmp_path / samples.DIGITS.file).write_bytes(b"not the digits")
     with pytest.raises(
         ValueError, match=r"digits\.csv\.gz .*14 bytes.*git checkout common/samples"

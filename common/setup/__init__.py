@@ -1,1 +1,1 @@
-"""What runs before anything is installed, and what starts the course: environment, doctor, jupyter."""
+"""What prepares and starts the course: environment (needs no packages), doctor, jupyter."""

@@ -1,27 +1,31 @@
-"""Times of lab 05's matmul kernel in many configurations, as shipped with the course: on a GPU,
+"""Times of lab 05's matmul kernel in many configurations, as shipped with the course. On a GPU,
 
     python benchmarks/matmul_configurations.py
 
-measures each configuration at each shape (bf16, random data, medians), compares the result with PyTorch's, writes
-common/samples/matmul_configurations.json and prints the file's hash for common/samples. It compiles in parallel processes
-first, since a compilation takes about a second and a measurement 60 ms: two minutes in all on 16 cores.
+measures each configuration at each shape (bf16, random data, medians), compares the result with
+PyTorch's, writes common/samples/matmul_configurations.json and prints the file's hash for
+common/samples. It first compiles in parallel processes, because a compilation takes about a second
+and a measurement 60 ms: two minutes in all on 16 cores.
 """
 
 import contextlib
 import datetime
 import hashlib
 import json
-import linecache
 import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
+
+from common import sources
 
 ROOT = Path(__file__).resolve().parent.parent
 LAB = ROOT / "solutions" / "05_triton_matmul.py"
@@ -36,6 +40,8 @@ SHAPES = [
     (1024, 5120, 3072),
     (512, 8192, 4096),
 ]  # M, N, K
+Shape = tuple[int, int, int]  # M, N, K
+Config = dict[str, int]  # what the kernel's launch takes
 TILES = [  # rows, columns, depth of a step, warps, stages
     (128, 256, 64, 8, 3),
     (128, 256, 64, 8, 4),
@@ -97,29 +103,21 @@ ORDERS = [
 ]
 
 
-def lab_kernel():
+def lab_kernel() -> Any:
     """The lab's kernel, from the text of its cell."""
     cells = ["# " + cell for cell in LAB.read_text(encoding="utf-8").split("\n# %%")]
     text = next(cell for cell in cells if f"\ndef {KERNEL}(" in cell)
-    linecache.cache["<lab 05>"] = (
-        len(text),
-        None,
-        text.splitlines(keepends=True),
-        "<lab 05>",
-    )  # Triton reads it here
-    names = {"triton": triton, "tl": tl}
-    exec(compile(text, "<lab 05>", "exec"), names)  # noqa: S102
+    sources.remember("<lab 05>", text)
+    names: dict[str, Any] = {"triton": triton, "tl": tl}
+    exec(compile(text, "<lab 05>", "exec"), names)  # noqa: S102  (the lab's own cell)
     return names[KERNEL]
 
 
-REFUSED = (
-    triton.runtime.errors.OutOfResources,
-    triton.runtime.errors.PTXASError,
-)  # shared memory, registers
+# The configuration needs too much shared memory, or too many registers.
+REFUSED = (triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError)
 
 
-def configurations():
-    """All configurations as dicts of what the kernel's launch takes."""
+def configurations() -> list[Config]:
     with_group = [(tile, GROUP) for tile in TILES] + ORDERS
     return [
         dict(zip(NAMES, tile, strict=True), GROUP=group)
@@ -127,19 +125,19 @@ def configurations():
     ]
 
 
-def operands(shape):
+def operands(shape: Shape) -> tuple[torch.Tensor, ...]:
     """a, b, c of this shape in bf16."""
     m, n, k = shape
     return tuple(torch.randn(size, device="cuda").bfloat16() for size in ((m, k), (k, n), (m, n)))
 
 
-def arguments(a, b, c):
-    """What the kernel takes before its constants; its bias is not read without the epilogue."""
+def arguments(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Any, ...]:
+    """The kernel's arguments before its constants; without the epilogue, the bias is not read."""
     return a, b, c, c, *c.shape, a.shape[1], *a.stride(), *b.stride(), *c.stride()
 
 
-def compile_time_s(config):
-    """Seconds that a process of its own takes to compile a configuration, into Triton's cache on disk."""
+def compile_time_s(config: Config) -> float:
+    """Seconds that this process takes to compile a configuration, into Triton's cache on disk."""
     bf16, (m, n, k) = torch.bfloat16, SHAPES[0]
     start = time.perf_counter()
     with contextlib.suppress(*REFUSED):
@@ -149,85 +147,63 @@ def compile_time_s(config):
     return time.perf_counter() - start
 
 
-def launch(kernel, shape, config, tensors):
+def launch(kernel: Any, config: Config, tensors: tuple[torch.Tensor, ...]) -> Any:
     """Launches a configuration; returns what Triton compiled."""
-    grid = (triton.cdiv(shape[0], config["BLOCK_M"]) * triton.cdiv(shape[1], config["BLOCK_N"]),)
+    rows, columns = tensors[2].shape
+    grid = (triton.cdiv(rows, config["BLOCK_M"]) * triton.cdiv(columns, config["BLOCK_N"]),)
     return kernel[grid](*arguments(*tensors), EPILOGUE=False, **config)
 
 
-def measured(kernel, shape, configs, compile_s):
+def measured(
+    kernel: Any, shape: Shape, configs: Iterable[Config], compile_s: dict[str, float]
+) -> list[dict[str, Any]]:
     """Rows of the table for one shape; a configuration that the GPU refuses has no time."""
     tensors = operands(shape)
     want, rows = tensors[0] @ tensors[1], []
+    results = "time_us", "registers", "spills", "shared_bytes", "compile_s"
     for config in configs:
         row = dict(zip("MNK", shape, strict=True)) | config
         try:
-            compiled = launch(kernel, shape, config, tensors)
+            compiled = launch(kernel, config, tensors)
         except REFUSED:
-            rows.append(
-                row | dict.fromkeys(("time_us", "registers", "spills", "shared_bytes", "compile_s"))
-            )
+            rows.append(row | dict.fromkeys(results))
             continue
         torch.testing.assert_close(
             tensors[2], want, rtol=2e-2, atol=2.0, msg=lambda text, row=row: f"{row}: {text}"
         )
-        time_ms = triton.testing.do_bench(
-            lambda config=config: launch(kernel, shape, config, tensors),
-            warmup=10,
-            rep=40,
-            return_mode="median",
-        )
-        rows.append(
-            row
-            | {
-                "time_us": round(1e3 * time_ms, 2),
-                "registers": compiled.n_regs,
-                "spills": compiled.n_spills,
-                "shared_bytes": compiled.metadata.shared,
-                "compile_s": round(compile_s[str(config)], 2),
-            }
-        )
+        time_us = median_us(lambda config=config: launch(kernel, config, tensors))
+        memory = compiled.n_regs, compiled.n_spills, compiled.metadata.shared
+        numbers = time_us, *memory, round(compile_s[str(config)], 2)
+        rows.append(row | dict(zip(results, numbers, strict=True)))
     return rows
 
 
-def cublas_us(shape):
+def median_us(call: Callable[[], object]) -> float:
+    time_ms: Any = triton.testing.do_bench(call, warmup=10, rep=40, return_mode="median")
+    return round(1e3 * time_ms, 2)
+
+
+def cublas_us(shape: Shape) -> float:
     """Median microseconds of torch.mm."""
     a, b, c = operands(shape)
-    return round(
-        1e3
-        * triton.testing.do_bench(
-            lambda: torch.mm(a, b, out=c), warmup=10, rep=40, return_mode="median"
-        ),
-        2,
-    )
+    return median_us(lambda: torch.mm(a, b, out=c))
 
 
-def main() -> None:
-    if not torch.cuda.is_available():
-        sys.exit("benchmarks/matmul_configurations.py needs a GPU")
-    torch.manual_seed(0)
-    configs, start = configurations(), time.perf_counter()
-    with ProcessPoolExecutor(min(16, os.cpu_count()), multiprocessing.get_context("spawn")) as pool:
-        compile_s = dict(zip(map(str, configs), pool.map(compile_time_s, configs), strict=True))
-    print(
-        f"{len(configs)} configurations compiled in {time.perf_counter() - start:.0f} s", flush=True
-    )
-    kernel, rows = lab_kernel(), []
-    for shape in [*SHAPES, LOGITS]:
-        of = (
-            [config for config in configs if config["GROUP"] == GROUP]
-            if shape != LOGITS
-            else [dict(zip(NAMES, tile, strict=True), GROUP=group) for tile, group in ORDERS]
-        )
-        rows += measured(kernel, shape, of, compile_s)
-        ran = [
-            row["time_us"]
-            for row in rows
-            if (row["M"], row["N"], row["K"]) == shape and row["time_us"]
-        ]
-        print(
-            f"{shape}: best {min(ran)} µs of {len(ran)}, cuBLAS {cublas_us(shape)} µs", flush=True
-        )
+def compiled_in_parallel(configs: list[Config]) -> dict[str, float]:
+    """{configuration: seconds that its compilation took}."""
+    cores = min(16, os.cpu_count() or 1)
+    with ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:
+        return dict(zip(map(str, configs), pool.map(compile_time_s, configs), strict=True))
+
+
+def report(shape: Shape, rows: list[dict[str, Any]]) -> None:
+    times_us = [row["time_us"] for row in rows if row["time_us"]]
+    best = f"best {min(times_us)} µs of {len(times_us)}"
+    print(f"{shape}: {best}, cuBLAS {cublas_us(shape)} µs", flush=True)
+
+
+def write(rows: list[dict[str, Any]]) -> None:
+    """Writes the file, with one line per row."""
     record = {
         "device": torch.cuda.get_device_name(),
         "date": str(datetime.date.today()),
@@ -236,18 +212,34 @@ def main() -> None:
             "triton": triton.__version__,
             "cuda": torch.version.cuda,
         },
-        "what": f"{KERNEL} of lab 05 without its epilogue, bf16, random data; medians of triton.testing.do_bench",
+        "what": f"{KERNEL} of lab 05 without its epilogue, bf16, random data; "
+        "medians of triton.testing.do_bench",
         "cublas_us": [[*shape, cublas_us(shape)] for shape in [*SHAPES, LOGITS]],
         "columns": list(rows[0]),
     }
+    head = json.dumps(record, indent=1)[:-2]
     lines = ",\n".join(json.dumps(list(row.values())) for row in rows)
-    FILE.write_text(
-        json.dumps(record, indent=1)[:-2] + ',\n "rows": [\n' + lines + "\n]}\n", encoding="utf-8"
-    )
-    print(
-        f"{FILE.name}: {len(rows)} rows, sha256 {hashlib.sha256(FILE.read_bytes()).hexdigest()}, "
-        f"{time.perf_counter() - start:.0f} s"
-    )
+    FILE.write_text(head + ',\n "rows": [\n' + lines + "\n]}\n", encoding="utf-8")
+
+
+def main() -> None:
+    if not torch.cuda.is_available():
+        sys.exit("benchmarks/matmul_configurations.py needs a GPU")
+    torch.manual_seed(0)
+    configs, start = configurations(), time.perf_counter()
+    compile_s = compiled_in_parallel(configs)
+    compiling_s = time.perf_counter() - start
+    print(f"{len(configs)} configurations compiled in {compiling_s:.0f} s", flush=True)
+    tiles = [config for config in configs if config["GROUP"] == GROUP]
+    orders = [dict(zip(NAMES, tile, strict=True), GROUP=group) for tile, group in ORDERS]
+    kernel, rows = lab_kernel(), []
+    for shape in [*SHAPES, LOGITS]:
+        of_shape = measured(kernel, shape, orders if shape == LOGITS else tiles, compile_s)
+        report(shape, of_shape)
+        rows += of_shape
+    write(rows)
+    sha256 = hashlib.sha256(FILE.read_bytes()).hexdigest()
+    print(f"{FILE.name}: {len(rows)} rows, sha256 {sha256}, {time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":

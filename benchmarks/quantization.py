@@ -1,17 +1,20 @@
-"""The int4 matrix-vector product of lab 10 against cuBLAS in bf16, one vector, on a GPU. Goal: 3 times at 8192 × 8192.
+"""Lab 10's int4 matrix-vector product beside cuBLAS in bf16. Goal: 3 times as fast at 8192 × 8192.
 
-    python common/setup/environment.py benchmarks/quantization.py
+    python common/setup/environment.py benchmarks/quantization.py          (on a GPU)
 
-Every product runs over many copies of its weights, together several times the L2, in one CUDA graph: the cache is cold,
-and a launch costs what it costs in a graph. Times are medians over replays, a product each. The limit is the bytes of
-weights, scales, x and y over the copy bandwidth of the same run. Each kernel is first compared with float64. "Started
-early": a product's kernel starts while the one before ends, loads its first weights, and reads x once that one has ended
+Each product runs over many copies of its weights, several times the L2 together, in one CUDA graph:
+the cache is cold, and a launch costs what it costs in a graph. Times are medians over replays, per
+product. The limit is the bytes of weights, scales, x and y over the copy bandwidth of the same run.
+Each kernel is first compared with float64. "Started early": a product's kernel starts before the
+previous one ends, loads its first weights, and reads x once the previous one has ended
 (programmatic dependent launch). cuBLAS's kernels do not.
 """
 
 import itertools
 import statistics
 import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import triton
@@ -42,10 +45,12 @@ CONFIGS = [
     (4, 1024, 8),
     (8, 1024, 8),
     (16, 1024, 8),
-]  # rows a program, words of a row a step, warps
+]  # rows per program, words of a row per step, warps
+Call = Callable[[], object]
+Config = tuple[int, int, int]
 TENSOR_CORES = {"tensor cores": False, "tensor cores, started early": True}
 KERNEL, LOOP = "int4_matvec_kernel", "in range(0, GROUPS * WORDS, CELLS)"
-CHANGES = {  # variants of the lab's own kernel: {name: (text, what stands in its place)}
+CHANGES = {  # variants of the lab's own kernel: {name: (text, its replacement)}
     "lab": ("", ""),
     "lab, two steps in flight": (LOOP, "in tl.range(0, GROUPS * WORDS, CELLS, num_stages=2)"),
     "lab, three steps in flight": (LOOP, "in tl.range(0, GROUPS * WORDS, CELLS, num_stages=3)"),
@@ -58,10 +63,10 @@ CHANGES = {  # variants of the lab's own kernel: {name: (text, what stands in it
 
 @triton.jit
 def usual_kernel(
-    packed,
-    scales,
-    x,
-    y,
+    packed: tl.tensor,
+    scales: tl.tensor,
+    x: tl.tensor,
+    y: tl.tensor,
     GROUPS: tl.constexpr,
     WORDS: tl.constexpr,
     ROWS: tl.constexpr,
@@ -84,8 +89,8 @@ def usual_kernel(
     tl.store(y + row, tl.sum(total, 1))
 
 
-def lab_names(old="", new=""):
-    """{name: value} of lab 10, solved, with one piece of its kernel's text changed."""
+def lab_names(old: str = "", new: str = "") -> dict[str, Any]:
+    """{name: value} of lab 10, solved, with one piece of its kernel's text replaced."""
     kernel = labs.read("10").solution[KERNEL]
     if old not in kernel:
         raise ValueError(f"lab 10's kernel has no {old!r}")
@@ -95,14 +100,12 @@ def lab_names(old="", new=""):
 class Product:
     """Copies of one int4 matrix with its scales, and the vector that it is multiplied by."""
 
-    def __init__(self, rows, columns, group) -> None:
+    def __init__(self, rows: int, columns: int, group: int) -> None:
         self.rows, self.groups, self.words = rows, columns // group, group // 8
         codes = torch.randint(-8, 8, (rows, columns), device="cuda", dtype=torch.int8)
         scales = torch.rand(rows, self.groups, device="cuda").add_(0.5).bfloat16()
-        self.x, self.y = (
-            torch.randn(columns, device="cuda").bfloat16(),
-            torch.empty(rows, device="cuda"),
-        )
+        self.x = torch.randn(columns, device="cuda").bfloat16()
+        self.y = torch.empty(rows, device="cuda")
         real = codes.view(rows, self.groups, group) * scales.double()[:, :, None]
         self.want = real.view(rows, columns) @ self.x.double()
         self.lab = lab_names()
@@ -111,15 +114,15 @@ class Product:
         self.copies = self.copies_of(packed, scales)
         self.tiles = [] if group % 128 else self.copies_of(*self.lab["pack_tiles"](codes, scales))
 
-    def copies_of(self, packed, scales):
-        """What a product takes, as often as the caches need."""
-        return [
-            (packed.clone(), scales.clone(), self.x, self.y)
-            for _ in range(max(2, 2**29 // packed.nbytes))
-        ]
+    def copies_of(
+        self, packed: torch.Tensor, scales: torch.Tensor
+    ) -> list[tuple[torch.Tensor, ...]]:
+        """A product's arguments, so many times that they do not fit the caches."""
+        copies = max(2, 2**29 // packed.nbytes)
+        return [(packed.clone(), scales.clone(), self.x, self.y) for _ in range(copies)]
 
-    def calls(self, kernel, config):
-        """One launch for each copy; none where the configuration does not fit the shape."""
+    def calls(self, kernel: Any, config: Config) -> list[Call]:
+        """One launch for each copy; none if the configuration does not fit the shape."""
         rows, cells, warps = config
         if cells % self.words or self.groups * self.words % cells or self.rows % rows:
             return []
@@ -134,22 +137,22 @@ class Product:
             lambda args=args: kernel[(self.rows // rows,)](*args, **sizes) for args in self.copies
         ]
 
-    def tensor_core_calls(self, early):
-        """One launch of the lab's last step for each copy; none where the groups are too small for it."""
+    def tensor_core_calls(self, early: bool) -> list[Call]:
+        """One launch of the lab's last step for each copy; none if the groups are too small."""
         return [
             lambda args=args: self.lab["launch_tiles"](*args, early=early) for args in self.tiles
         ]
 
-    def error(self, calls):
-        """Largest error of the result after three calls in a row, in units of its root mean square."""
+    def error(self, calls: Sequence[Call]) -> float:
+        """The largest error after three calls in a row, over the root mean square of the result."""
         self.y.fill_(float("nan"))
         for call in calls[:3]:
             call()
         return ((self.y - self.want).abs().max() / self.want.square().mean().sqrt()).item()
 
 
-def time_us(calls, replays=30):
-    """Microseconds a call: median over replays of one CUDA graph that holds all the calls, some times over."""
+def time_us(calls: Sequence[Call], replays: int = 30) -> float:
+    """Microseconds per call: median over replays of a CUDA graph that repeats all the calls."""
     calls = list(itertools.islice(itertools.cycle(calls), max(64, len(calls))))
     calls[0]()  # compiles
     torch.cuda.synchronize()
@@ -167,8 +170,8 @@ def time_us(calls, replays=30):
     return statistics.median(times_us[3:])
 
 
-def copy_gb_s():
-    """GB/s of a copy of 4 GiB, what is read and what is written both counted."""
+def copy_gb_s() -> float:
+    """GB/s of a copy of 4 GiB; bytes read and bytes written both count."""
     source = torch.empty(2**32, device="cuda", dtype=torch.uint8)
     target = torch.empty_like(source)
     times_ms = []
@@ -183,15 +186,13 @@ def copy_gb_s():
     return 2 * source.nbytes / min(times_ms) / 1e6
 
 
-def bf16_us(rows, columns):
-    """{peer: microseconds} of the same product with bf16 weights, by three ways to reach cuBLAS."""
+def bf16_us(rows: int, columns: int) -> dict[str, float]:
+    """{peer: microseconds} of the same product with bf16 weights, by three ways to call cuBLAS."""
     copies = max(2, 2**30 // (2 * rows * columns))
     weights = [torch.randn(rows, columns, device="cuda").bfloat16() for _ in range(copies)]
-    x, y = (
-        torch.randn(columns, device="cuda").bfloat16(),
-        torch.empty(rows, device="cuda").bfloat16(),
-    )
-    peers = {
+    x = torch.randn(columns, device="cuda").bfloat16()
+    y = torch.empty(rows, device="cuda").bfloat16()
+    peers: dict[str, Callable[[torch.Tensor], object]] = {
         "torch.mv": lambda weight: torch.mv(weight, x, out=y),
         "torch.mm": lambda weight: torch.mm(weight, x[:, None], out=y[:, None]),
         "linear": lambda weight: torch.nn.functional.linear(x[None], weight),
@@ -202,13 +203,11 @@ def bf16_us(rows, columns):
     }
 
 
-def pytorch_int4_us(rows, columns, group):
-    """Microseconds of PyTorch's own int4 product, on random codes (for its speed alone)."""
+def pytorch_int4_us(rows: int, columns: int, group: int) -> float:
+    """Microseconds of PyTorch's own int4 product, on random codes: only its speed matters."""
     codes = torch.randint(0, 256, (rows, columns // 2), device="cuda", dtype=torch.uint8)
-    packed, x = (
-        torch._convert_weight_to_int4pack(codes, 8),
-        torch.randn(1, columns, device="cuda").bfloat16(),
-    )
+    packed = torch._convert_weight_to_int4pack(codes, 8)
+    x = torch.randn(1, columns, device="cuda").bfloat16()
     scales = torch.rand(columns // group, rows, 2, device="cuda").bfloat16()
     weights = [(packed.clone(), scales.clone()) for _ in range(16)]
     return time_us(
@@ -219,42 +218,66 @@ def pytorch_int4_us(rows, columns, group):
     )
 
 
-def report(name, us, size_bytes, bf16, bandwidth) -> None:
-    """Prints one line of the table: microseconds, GB/s, speed beside bf16 and beside the limit that bandwidth sets."""
+def report(name: str, us: float, size_bytes: int, bf16: float, bandwidth: float) -> None:
+    """Prints one line of the table: microseconds, GB/s, speed over bf16's and over the limit."""
     gb_s = size_bytes / us / 1e3
-    print(
-        f"{name:60}{us:8.2f} µs{gb_s:7.0f} GB/s{bf16 / us:7.2f} × bf16{gb_s / bandwidth:8.1%} of the limit",
-        flush=True,
-    )
+    speeds = f"{bf16 / us:7.2f} × bf16{gb_s / bandwidth:8.1%} of the limit"
+    print(f"{name:60}{us:8.2f} µs{gb_s:7.0f} GB/s{speeds}", flush=True)
 
 
-def variants(product):
-    """{(name, configuration): calls} of every kernel in every configuration that fits the product's shape."""
-    kernels = {name: lab_names(*change)[KERNEL] for name, change in CHANGES.items()}
+def variants(product: Product) -> dict[tuple[str, Config | None], list[Call]]:
+    """{(name, configuration): calls}: all kernels in all configurations that fit the shape."""
+    kernels: dict[str, Any] = {name: lab_names(*change)[KERNEL] for name, change in CHANGES.items()}
     kernels["usual unpacking"] = usual_kernel
-    found = {
+    all_calls: dict[tuple[str, Config | None], list[Call]] = {
         (name, config): product.calls(kernels[name], config)
         for name, config in itertools.product(kernels, CONFIGS)
     }
-    found |= {(name, ""): product.tensor_core_calls(early) for name, early in TENSOR_CORES.items()}
-    return {key: calls for key, calls in found.items() if calls}
+    for name, early in TENSOR_CORES.items():
+        all_calls[name, None] = product.tensor_core_calls(early)
+    return {key: calls for key, calls in all_calls.items() if calls}
 
 
-def compare_variants(product, bf16, bandwidth):
-    """{(name, configuration): microseconds} of every variant, each right and reported."""
-    found = {}
+def compare_variants(
+    product: Product, bf16: float, bandwidth: float
+) -> dict[tuple[str, Config | None], float]:
+    """{(name, configuration): microseconds}, each checked and reported."""
+    times_us = {}
     for (name, config), calls in variants(product).items():
+        label = f"{name} {config or ''}"
         try:
             error = product.error(calls)
-        except (
-            triton.TritonError
-        ) as problem:  # does not compile, or needs more registers or shared memory
-            print(f"{name} {config}: {type(problem).__name__}")
+        except triton.TritonError as problem:  # it does not compile, or needs too many resources
+            print(f"{label}: {type(problem).__name__}")
             continue
-        assert error < 1e-4, f"{name} {config} is {error:.1e} off"
-        found[name, config] = time_us(calls)
-        report(f"{name} {config}", found[name, config], product.bytes, bf16, bandwidth)
-    return found
+        assert error < 1e-4, f"{label} is {error:.1e} off"
+        times_us[name, config] = time_us(calls)
+        report(label, times_us[name, config], product.bytes, bf16, bandwidth)
+    return times_us
+
+
+def compare_peers(peers: dict[str, float], product: Product, bf16: float, bandwidth: float) -> None:
+    bf16_bytes = 2 * (SIZE * SIZE + 2 * SIZE)
+    for peer, us in peers.items():
+        report(f"bf16, {peer}", us, bf16_bytes, bf16, bandwidth)
+    name = "PyTorch's _weight_int4pack_mm"
+    try:
+        report(name, pytorch_int4_us(SIZE, SIZE, GROUP), product.bytes, bf16, bandwidth)
+    except (AttributeError, RuntimeError) as problem:  # private operators come and go
+        print(f"{name}: {str(problem)[:100]}")
+
+
+def compare_shapes(ranked: Sequence[tuple[str, Config | None]], bandwidth: float) -> None:
+    """Reports other shapes, each by the first variant of these that fits it."""
+    for rows, columns, group in MORE:
+        product, bf16 = Product(rows, columns, group), min(bf16_us(rows, columns).values())
+        fitting = variants(product)
+        key = next(key for key in ranked if key in fitting)
+        calls, shape = fitting[key], f"{rows} × {columns}, groups of {group}"
+        assert product.error(calls) < 1e-4, shape
+        limit = bf16 * bandwidth / product.bytes * 1e3
+        label = f"{shape}, {key[0]} (limit {limit:.2f})"
+        report(label, time_us(calls), product.bytes, bf16, bandwidth)
 
 
 def main() -> None:
@@ -262,41 +285,18 @@ def main() -> None:
         sys.exit("benchmarks/quantization.py needs a GPU")
     torch.manual_seed(0)
     bandwidth, peers, product = copy_gb_s(), bf16_us(SIZE, SIZE), Product(SIZE, SIZE, GROUP)
-    bf16, bf16_bytes, limit_us = (
-        min(peers.values()),
-        2 * (SIZE * SIZE + 2 * SIZE),
-        product.bytes / bandwidth / 1e3,
-    )
+    bf16, limit_us = min(peers.values()), product.bytes / bandwidth / 1e3
     versions = f"torch {torch.__version__}, triton {triton.__version__}"
     print(f"{torch.cuda.get_device_name()}, {versions}, copies at {bandwidth:.0f} GB/s")
-    print(
-        f"{SIZE} × {SIZE}, groups of {GROUP}: the limit is {limit_us:.2f} µs, {bf16 / limit_us:.2f} × bf16\n"
-    )
-    for peer, us in peers.items():
-        report(f"bf16, {peer}", us, bf16_bytes, bf16, bandwidth)
-    try:
-        report(
-            "PyTorch's _weight_int4pack_mm",
-            pytorch_int4_us(SIZE, SIZE, GROUP),
-            product.bytes,
-            bf16,
-            bandwidth,
-        )
-    except (AttributeError, RuntimeError) as problem:  # private operators come and go
-        print(f"PyTorch's _weight_int4pack_mm: {str(problem)[:100]}")
-    found = compare_variants(product, bf16, bandwidth)
-    ranked = sorted(found, key=found.get)
-    best, plain = ranked[0], next(key for key in ranked if key[0] == "lab")
-    for what, key in (("best", best), ("the lab's own text", plain)):
-        print(f"{what}: {key}, {bf16 / found[key]:.2f} × bf16 (goal {GOAL})")
-    for rows, columns, group in MORE:
-        product, bf16 = Product(rows, columns, group), min(bf16_us(rows, columns).values())
-        fitting = variants(product)
-        key = next(key for key in ranked if key in fitting)
-        calls = fitting[key]
-        assert product.error(calls) < 1e-4, f"{rows} × {columns}, groups of {group}"
-        name = f"{rows} × {columns}, groups of {group}, {key[0]} (limit {bf16 * bandwidth / product.bytes * 1e3:.2f})"
-        report(name, time_us(calls), product.bytes, bf16, bandwidth)
+    limit = f"{limit_us:.2f} µs, {bf16 / limit_us:.2f} × bf16"
+    print(f"{SIZE} × {SIZE}, groups of {GROUP}: the limit is {limit}\n")
+    compare_peers(peers, product, bf16, bandwidth)
+    times_us = compare_variants(product, bf16, bandwidth)
+    ranked = sorted(times_us, key=times_us.__getitem__)
+    plain = next(key for key in ranked if key[0] == "lab")
+    for what, key in (("best", ranked[0]), ("the lab's own text", plain)):
+        print(f"{what}: {key}, {bf16 / times_us[key]:.2f} × bf16 (goal {GOAL})")
+    compare_shapes(ranked, bandwidth)
 
 
 if __name__ == "__main__":

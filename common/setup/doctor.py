@@ -107,7 +107,7 @@ def torch(facts: Facts) -> Diagnosis | None:
 
 
 def gpu(facts: Facts) -> Diagnosis | None:
-    # uv takes the build that fits the driver; pyproject.toml's settings for uv are only for the lock.
+    # uv takes the build that fits the driver. pyproject.toml's settings for uv are for the lock.
     reinstall = (
         f"{pip(facts)} uv && {facts.interpreter} -m uv --no-config pip install "
         f"--python {facts.interpreter} --reinstall-package torch --torch-backend=auto torch"

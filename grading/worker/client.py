@@ -180,7 +180,8 @@ class WorkerClient:
             raise WorkerEnded("died", f"ended its process ({_in_words(self.end())})") from None
         except (ValueError, LookupError, TypeError) as problem:
             self.end()
-            raise WorkerEnded("died", f"sent a malformed answer ({problem})") from None
+            reason = str(problem)[:MAX_TEXT]  # it may repeat what came
+            raise WorkerEnded("died", f"sent a malformed answer ({reason})") from None
         except BaseException:  # the check was stopped: this answer would be taken for the next one
             self.end()
             raise

@@ -25,9 +25,7 @@ class Session:
     def __init__(self, fork_server: ForkServer, cells: Cells) -> None:
         self.fork_server = fork_server
         self.cells = cells
-        self.problems: dict[
-            str, Exception | WorkerEnded
-        ] = {}  # by the cell that raised or caused it
+        self.problems: dict[str, Exception | WorkerEnded] = {}  # by the name of the cell
         self.worker: WorkerClient | None = None
         self.ranks: list[Session] = []  # of the same cells, one per rank
         self.deadline: float | None = None  # of the check that runs now

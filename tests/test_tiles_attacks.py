@@ -419,9 +419,9 @@ def test_every_name_of_the_language_exists_in_triton():
     import triton
     import triton.language as tl
 
-    from common.tiles import language
+    from common.tiles import dtypes, language
 
     assert not [name for name in language.FUNCTIONS if not hasattr(tl, name)]
-    assert not [name for name in language.DTYPES if not hasattr(tl, name)]
+    assert not [name for name in dtypes.TL_NAMES if not hasattr(tl, name)]
     assert not [name for name in language.MATH if not hasattr(tl.math, name)]
     assert not [name for name in language.HOST if not hasattr(triton, name)]

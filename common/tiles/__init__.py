@@ -1,7 +1,7 @@
 """Counters over Triton's interpreter: what programs load and store, and where they race.
 
     from common import tiles
-    report = tiles.count(kernel, grid, x, out, n, BLOCK=1024)   # kernel[grid](x, out, n, BLOCK=1024)
+    report = tiles.count(kernel, grid, x, out, n, BLOCK=64)   # as kernel[grid](x, out, n, BLOCK=64)
     report.loads.sectors            # of 32 bytes, requested of the L1 cache: not DRAM traffic
     report.array("x").loads.bytes
     report.busiest.loads.requests   # of the program that moves most bytes
@@ -14,10 +14,11 @@ report.races says where. An access out of bounds is an error that names the line
 load without other= leaves undefined may not reach memory: the error names both lines.
 
 Read it in this order:
-- `dtypes`, `language` (what a kernel may be written in) and `functions` (what it is made of);
+- `dtypes`, `language` (what a kernel may be written in), `constants` and `functions` (what it is
+  made of), `jitted` and `text` (where it comes from);
 - `build` (what Triton's interpreter runs) and `runtime` (what that calls);
-- `arrays` and `memory` (which element of which array an address is, and who touched it), `counters`,
-  `report` and `draw`;
+- `arrays` and `memory` (which element of which array an address is, and who touched it),
+  `counters`, `report` and `draw`;
 - `triton_interpreter` with `fixes` (what the interpreter gets wrong), `undefined` (elements that
   hold no value) and `counting_builder` (what is counted);
 - `launch` and `kernel` (how it all comes together);
@@ -73,11 +74,11 @@ def compile_source(text: str, name: str, constants: dict[str, Any] | None = None
     NAME = tl.constexpr(a number). What the kernel does not use may be any Python: it is never run.
     constants: {name: number, tuple or dtype} that the text may use, beside tl.
     """
-    from common.tiles import functions
+    from common.tiles import text as texts
     from common.tiles.kernel import Kernel
 
     try:
-        return Kernel(functions.of_text(text, name, constants))
+        return Kernel(texts.of_text(text, name, constants))
     except RecursionError:
         raise KernelError(f"{name}: this is nested too deeply") from None
 

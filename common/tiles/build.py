@@ -12,7 +12,8 @@ from typing import Any
 
 from common.kernels.source import Source
 from common.tiles import triton_interpreter
-from common.tiles.functions import KERNEL_FILE, Function, resolved
+from common.tiles.constants import resolved
+from common.tiles.functions import KERNEL_FILE, Function
 from common.tiles.runtime import MAY_GROW_HUGE, Runtime
 
 kernel_numbers = itertools.count()

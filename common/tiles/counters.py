@@ -1,167 +1,201 @@
-"""From the requests of the programs of a launch to what they cost, and to the races between programs."""
+"""From the requests of a launch's programs to what they cost, and to races between programs."""
+
+from typing import NamedTuple
 
 import numpy as np
 
 from common.kernels.errors import KernelError
-from common.tiles.memory import sector_count
-from common.tiles.report import Access, Dots, Race, Report, Request, Share, Trace, Traffic
+from common.kernels.source import Source
+from common.tiles.memory import Argument, Memory, sector_count
+from common.tiles.report import (
+    Access,
+    Dots,
+    Kind,
+    Program,
+    Race,
+    Report,
+    Request,
+    Share,
+    Trace,
+    Traffic,
+)
 
 MOST_TRACED = 4_000_000  # elements; 16 MB
+Where = tuple[Source, int]  # a line of the kernel
+
+
+class Site(NamedTuple):
+    """A line that accesses an array. array: "" if the address comes from no array."""
+
+    kind: Kind
+    array: str
+    where: Where
+
+
+class RaceKey(NamedTuple):
+    """Two sites that race on an array, the earlier one first."""
+
+    argument: Argument
+    kinds: tuple[Kind, Kind]
+    sites: tuple[int, int]
+
+
+class RaceElements(NamedTuple):
+    """Elements of one race, as indices in their buffer, and the numbers of the two programs."""
+
+    elements: np.ndarray
+    programs: tuple[int, int]
 
 
 class Recorder:
     """Counts what the programs of one launch ask for."""
 
-    def __init__(self, memory, grid) -> None:
-        self.memory, self.grid = memory, grid
+    def __init__(self, memory: Memory, grid: Program) -> None:
+        self.memory = memory
+        self.grid = grid
         self.program = (0, 0, 0)
         self.number = 0  # of the program, x fastest
-        self.share = self.busiest = (
-            None  # of this program; of the one that moved most bytes, and its number
-        )
-        self.accesses = {}
-        self.sites = []
-        self.dots = {}
-        self.races = {}
-        self.trace, self.traced = [], 0
+        self.share = _no_traffic()  # of the program
+        self.busiest = Share()
+        self.busiest_rank = (-1, 0)
+        self.sites: dict[Site, tuple[int, Traffic]] = {}  # with its number
+        self.dots: dict[Where, Dots] = {}
+        self.races: dict[RaceKey, list[RaceElements]] = {}
+        self.trace: list[Request] = []
+        self.traced = 0  # elements
 
-    def begin(self, program) -> None:
-        """Says which program runs from now on."""
-        self._weigh()
+    def begin(self, program: Program) -> None:
+        """Note which program runs from now on."""
         x, y, z = self.program = program
         self.number = x + self.grid[0] * (y + self.grid[1] * z)
-        self.share = {"load": Traffic(), "store": Traffic(), "atomic": Traffic()}
+        self.share = _no_traffic()
 
-    def _weigh(self) -> None:
-        """Keeps the share of the program that has just run, if it is the largest so far."""
-        if self.share is None:
-            return
-        rank = (
-            sum(traffic.bytes for traffic in self.share.values()),
-            -self.number,
-        )  # the first, whatever the order they ran in
-        if self.busiest is None or rank > self.busiest[0]:
-            self.busiest = rank, Share(self.program, *self.share.values())
+    def end(self) -> None:
+        """Keep the share of the program that has just run, if it is the largest so far."""
+        moved = sum(traffic.bytes for traffic in self.share.values())
+        rank = moved, -self.number  # of equal shares the first, in whatever order programs run
+        if rank > self.busiest_rank:
+            self.busiest_rank = rank
+            self.busiest = Share(self.program, *self.share.values())
 
-    def access(self, kind, addresses, mask, itemsize, where):
-        """Counts one request, and returns the addresses in this process; OutOfBoundsError if one is outside.
+    def access(
+        self,
+        kind: Kind,
+        addresses: np.ndarray,
+        mask: np.ndarray | None,
+        itemsize: int,
+        where: Where,
+    ) -> np.ndarray:
+        """Count one request. Returns the addresses in this process; OutOfBoundsError if outside.
 
-        mask: booleans, or None where nothing is masked off. where: (Source, line).
+        mask: booleans, or None if nothing is masked off.
         """
         wanted = addresses.reshape(-1) if mask is None else addresses[mask]
         masked = addresses.size - wanted.size
-        here = np.zeros_like(wanted)
+        local = np.zeros_like(wanted)
         if not wanted.size:
             owner = self.memory.owner(addresses.flat[0])
-            self._add(kind, owner.name if owner else "", where, 1, 0, masked, 0, 0)
+            self._add(Site(kind, owner.name if owner else "", where), Traffic(1, 0, masked))
         else:
             for argument, offsets, indices in self.memory.resolve(kind, wanted, itemsize):
                 if kind != "load" and not argument.writable:
                     raise KernelError(f"stores to {argument.name}, which is read-only")
-                site = self._add(
-                    kind,
-                    argument.name,
-                    where,
-                    1,
-                    offsets.size,
-                    masked,
-                    offsets.size * itemsize,
-                    sector_count(offsets),
-                )
+                size = offsets.size
+                traffic = Traffic(1, size, masked, size * itemsize, sector_count(offsets))
+                site = self._add(Site(kind, argument.name, where), traffic)
                 self._touch(kind, argument, offsets, itemsize, site)
                 self._trace(kind, argument, offsets)
-                here[indices] = offsets.view(np.uint64) + np.uint64(argument.storage)
-                masked = 0
+                local[indices] = offsets.view(np.uint64) + np.uint64(argument.storage)
+                masked = 0  # counted once
         if mask is None:
-            return here.reshape(addresses.shape)
-        everywhere = np.zeros_like(addresses)
-        everywhere[mask] = here
-        return everywhere
+            return local.reshape(addresses.shape)
+        unmasked = np.zeros_like(addresses)
+        unmasked[mask] = local
+        return unmasked
 
-    def dot(self, flops, where) -> None:
-        """Counts one tl.dot."""
+    def dot(self, flops: int, where: Where) -> None:
+        """Count one tl.dot."""
         dots = self.dots.setdefault(where, Dots(*_line(where)))
         dots.calls += 1
         dots.flops += flops
 
-    def _add(self, kind, array, where, *numbers):
-        """Adds to the traffic of this line and array, and to that of the program; the number of the site."""
-        key = kind, array, where
-        if key not in self.accesses:
-            self.accesses[key] = len(self.sites), Traffic()
-            self.sites.append(key)
-        site, traffic = self.accesses[key]
-        traffic.add(*numbers)
-        self.share[kind].add(*numbers)
-        return site
+    def _add(self, site: Site, traffic: Traffic) -> int:
+        """Add to the traffic of a site, and to that of the program. Returns the site's number."""
+        if site not in self.sites:
+            self.sites[site] = len(self.sites), Traffic()
+        number, total = self.sites[site]
+        total.add(traffic)
+        self.share[site.kind].add(traffic)
+        return number
 
-    def _touch(self, kind, argument, offsets, itemsize, site) -> None:
-        buffer = argument.buffer
-        index = (offsets + (argument.storage - buffer.low)) // buffer.itemsize
+    def _touch(
+        self, kind: Kind, argument: Argument, offsets: np.ndarray, itemsize: int, site: int
+    ) -> None:
+        """Note which elements a request touches, and what races with it."""
+        buffer = self.memory.buffers[argument]
+        elements = (offsets + (argument.storage - buffer.low)) // buffer.itemsize
         if itemsize > buffer.itemsize:
-            index = (index[:, None] + np.arange(itemsize // buffer.itemsize)).reshape(-1)
-        mark = (self.number << 16) + site
-        for other, marks, racing in buffer.touch(kind, mark, index):
-            key = argument, (other, kind), (int(marks[0]) & 0xFFFF, site)
-            self.races.setdefault(key, []).append((racing, (int(marks[0]) >> 16, self.number)))
+            parts = np.arange(itemsize // buffer.itemsize)
+            elements = (elements[:, None] + parts).reshape(-1)
+        for race in buffer.touch(kind, self.number, site, elements):
+            key = RaceKey(argument, (race.kind, kind), (race.site, site))
+            programs = race.program, self.number
+            self.races.setdefault(key, []).append(RaceElements(race.elements, programs))
 
-    def report(self, kernel, seed):
-        """The Report of the launch."""
-        self._weigh()
-        accesses = [
-            Access(*_line(where), array, kind, traffic)
-            for (kind, array, where), (_, traffic) in self.accesses.items()
-        ]
-        races = [self._race(*key, found) for key, found in self.races.items()]
-        return Report(
-            accesses=accesses,
-            dots_by_line=list(self.dots.values()),
-            kernel=kernel,
-            grid=self.grid,
-            seed=seed,
-            arrays={argument.name: argument.shape for argument in self.memory.arguments},
-            races=races,
-            busiest=self.busiest[1] if self.busiest else Share(),
-            trace=Trace(
-                {argument.name: argument.strides for argument in self.memory.arguments},
-                self.trace,
-                self.traced <= MOST_TRACED,
-            ),
-        )
-
-    def _trace(self, kind, argument, offsets) -> None:
-        """Keeps which elements a request touched, for drawing, while they are not too many."""
+    def _trace(self, kind: Kind, argument: Argument, offsets: np.ndarray) -> None:
+        """Keep which elements a request touches, for drawing, while they are not too many."""
         self.traced += offsets.size
         if self.traced <= MOST_TRACED:
             elements = (offsets - (argument.start - argument.storage)) // argument.itemsize
             self.trace.append(Request(argument.name, kind, self.program, elements.astype(np.int32)))
 
-    def _race(self, argument, kinds, sites, found):
-        """The Race of one array between two lines. found: [(elements, as indices in their buffer; numbers of the programs)]."""
-        index, programs = found[0]
-        buffer = argument.buffer
-        element = (
-            int(index[0]) * buffer.itemsize + buffer.low - argument.start
-        ) // argument.itemsize
-        count = len(np.unique(np.concatenate([each for each, _ in found])))
+    def report(self, kernel: str, seed: int) -> Report:
+        """The Report of the launch."""
+        arguments = self.memory.arguments
+        return Report(
+            accesses=[
+                Access(*_line(site.where), site.array, site.kind, traffic)
+                for site, (_, traffic) in self.sites.items()
+            ],
+            dots_by_line=list(self.dots.values()),
+            kernel=kernel,
+            grid=self.grid,
+            seed=seed,
+            arrays={argument.name: argument.shape for argument in arguments},
+            races=[self._race(key, elements) for key, elements in self.races.items()],
+            busiest=self.busiest,
+            trace=Trace(
+                {argument.name: argument.strides for argument in arguments},
+                self.trace,
+                self.traced <= MOST_TRACED,
+            ),
+        )
+
+    def _race(self, key: RaceKey, parts: list[RaceElements]) -> Race:
+        argument, kinds, (earlier, later) = key
+        buffer = self.memory.buffers[argument]
+        first = int(parts[0].elements[0]) * buffer.itemsize + buffer.low - argument.start
+        sites = list(self.sites)
+        programs = parts[0].programs
         return Race(
             argument.name,
-            element,
-            tuple(self._program(number) for number in programs),
+            first // argument.itemsize,
+            (self._program(programs[0]), self._program(programs[1])),
             kinds,
-            tuple(self.sites[site][2][1] for site in sites),
-            count,
+            (sites[earlier].where[1], sites[later].where[1]),
+            len(np.unique(np.concatenate([part.elements for part in parts]))),
         )
 
-    def _program(self, number):
-        return (
-            number % self.grid[0],
-            number // self.grid[0] % self.grid[1],
-            number // (self.grid[0] * self.grid[1]),
-        )
+    def _program(self, number: int) -> Program:
+        x, y, _ = self.grid
+        return number % x, number // x % y, number // (x * y)
 
 
-def _line(where):
-    """(function, line, text) of a place in the source."""
+def _no_traffic() -> dict[Kind, Traffic]:
+    return {"load": Traffic(), "store": Traffic(), "atomic": Traffic()}
+
+
+def _line(where: Where) -> tuple[str, int, str]:
+    """(function, line, text) of a line of the kernel."""
     source, line = where
     return source.name, line, source.line(line)

@@ -19,6 +19,7 @@ from common.kernels.source import Source
 from common.tiles import undefined
 from common.tiles.counters import Recorder
 from common.tiles.fixes import CourseBuilder
+from common.tiles.report import Kind
 from common.tiles.undefined import Undefined, defined_or_not, values_of
 
 
@@ -112,9 +113,9 @@ class CountingBuilder(CourseBuilder):
         return super().create_dot(a, b, d, input_precision, max_num_imprecise_acc)
 
     def _access(
-        self, kind: str, pointers: TensorHandle, mask: Any = None
+        self, kind: Kind, pointers: TensorHandle, mask: Any = None
     ) -> tuple[TensorHandle, np.ndarray | None]:
-        """Record a request. Returns its addresses in this process; its mask, None if all is True."""
+        """Record a request. Returns its addresses in this process, and its mask if it has any."""
         if mask is not None:  # an array if the pointer is a block pointer or a descriptor
             mask = mask.data if isinstance(mask, TensorHandle) else mask
             if isinstance(mask, Undefined):

@@ -1,146 +1,144 @@
 """Figures of an array's elements: which program touches which, how often, and in what order."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 
 from common.figures import QUIET
+
+if TYPE_CHECKING:
+    from common.tiles.report import Kind, Program, Report, Request
 
 COLOURS = "viridis"
 UNTOUCHED = "#efefef"
 DONE = {"load": "loaded", "store": "stored", "atomic": "updated"}
 MOST_ROWS = 64
+MOST_TICKS = 12
 
 
-def array(report, name, kind="load", program=None):
+def array(
+    report: "Report", name: str, kind: "Kind" = "load", program: int | tuple | None = None
+) -> Axes:
     """Axes with the elements of one array that programs load, store or update.
 
-    Of a one-dimensional array: a row a program. Of others: the array itself (leading axes one below the other), where colour
-    tells which program touches an element or, where several do, how many. program: of this one alone, (x, y, z) or shorter;
-    colour then tells the order of its requests.
+    A one-dimensional array has one row per program. Another array is shown itself, with its leading
+    axes one below the other; colour says which program touches an element or, if several do, how
+    many. program: show only this one, (x, y, z) or shorter; colour says in which of its requests.
     """
+    only = None if program is None else (*np.atleast_1d(program).tolist(), 0, 0)[:3]
+    requests = _requests(report, name, kind, only)
+    places = _places(report.arrays[name], report.trace.strides[name])
+    title = f"{name}: {DONE[kind]} by"
+    if only is not None:
+        order = _last(requests, range(1, len(requests) + 1), places)
+        return _picture(order, f"{title} program {_short(only, report.grid)}", "request")
+    if len(report.arrays[name]) == 1:
+        return _rows(report, title, requests, places)
+    times = _times(requests, places)
+    if times.max() > 1:
+        return _picture(times, f"{name}: how many programs {kind} each element", "programs")
+    numbers = {number: index for index, number in enumerate(_programs(requests), 1)}
+    values = _last(requests, [numbers[request.program] for request in requests], places)
+    return _picture(values, f"{title} which program", "program, in the grid's order", first=1)
+
+
+def _requests(report: "Report", name: str, kind: "Kind", only: "Program | None") -> "list[Request]":
+    """The requests to draw: of an array, of a kind, of one program or of all."""
     report.array(name)  # refuses another name
-    shape = report.arrays[name]
     if not report.trace.complete:
         raise ValueError(
-            "there is no trace to draw: the launch touches too many elements, or the report came from elsewhere"
+            "there is no trace to draw: the launch touches too many elements, or the report came "
+            "from elsewhere"
         )
     if kind not in DONE:
         raise ValueError(f"kind is one of {', '.join(DONE)}, and {kind!r} is not")
-    requests = [each for each in report.trace.requests if each.array == name and each.kind == kind]
-    if program is not None:
-        program = (*np.atleast_1d(program).tolist(), 0, 0)[:3]
-        requests = [each for each in requests if each.program == program]
+    requests = [
+        request
+        for request in report.trace.requests
+        if request.array == name and request.kind == kind and only in (None, request.program)
+    ]
     if not requests:
-        raise ValueError(
-            f"no element of {name} is {DONE[kind]}"
-            + ("" if program is None else f" by program {program}")
-        )
-    places = _places(shape, report.trace.strides[name])
-    if program is not None:
-        values = _last(requests, range(1, len(requests) + 1), places)
-        return _picture(
-            values,
-            f"{name}: {DONE[kind]} by program {_short(program, report.grid)}",
-            "request",
-            _steps(values),
-        )
-    programs = sorted({each.program for each in requests}, key=lambda each: each[::-1])
-    if len(shape) == 1:
-        return _rows(report, name, kind, requests, programs, places)
-    numbers = {each: number for number, each in enumerate(programs)}
-    times = _times(requests, places)
-    if times.max() > 1:
-        return _picture(
-            times, f"{name}: how many programs {kind} each element", "programs", _steps(times)
-        )
-    values = _last(requests, [1 + numbers[each.program] for each in requests], places)
-    return _picture(
-        values,
-        f"{name}: {DONE[kind]} by which program",
-        "program, in the grid's order",
-        _steps(values),
-        first=1,
-    )
+        by = "" if only is None else f" by program {only}"
+        raise ValueError(f"no element of {name} is {DONE[kind]}{by}")
+    return requests
 
 
-def _places(shape, strides):
-    """Of each element of the array, its place counted from the first, as a picture: rows and columns."""
+def _programs(requests: "Sequence[Request]") -> "list[Program]":
+    """The programs of these requests, x fastest."""
+    return sorted({request.program for request in requests}, key=lambda program: program[::-1])
+
+
+def _places(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """Each element's distance from the first, as a picture: rows and columns."""
     grid = np.zeros(shape, np.int64)
     for axis, (size, step) in enumerate(zip(shape, strides, strict=True)):
         grid += step * np.arange(size).reshape([-1] + [1] * (len(shape) - axis - 1))
     return grid.reshape(-1, shape[-1]) if shape else grid.reshape(1, 1)
 
 
-def _last(requests, values, places):
-    """A picture of the value of the last request that touches each element, 0 where there is none."""
-    low = min(int(places.min()), *(int(each.elements.min()) for each in requests))
-    high = max(int(places.max()), *(int(each.elements.max()) for each in requests))
+def _last(requests: "Sequence[Request]", values: Sequence[int], places: np.ndarray) -> np.ndarray:
+    """A picture of the value of the last request that touches each element; 0 if none does."""
+    low = min(int(places.min()), *(int(request.elements.min()) for request in requests))
+    high = max(int(places.max()), *(int(request.elements.max()) for request in requests))
     line = np.zeros(high - low + 1, np.int64)
-    for each, value in zip(requests, values, strict=True):
-        line[each.elements - low] = value
+    for request, value in zip(requests, values, strict=True):
+        line[request.elements - low] = value
     return line[places - low]
 
 
-def _times(requests, places):
+def _times(requests: "Sequence[Request]", places: np.ndarray) -> np.ndarray:
     """A picture of how many programs touch each element."""
-    by_program = {}
-    for each in requests:
-        by_program.setdefault(each.program, []).append(each)
-    return sum(_last(each, [1] * len(each), places) for each in by_program.values())
+    by_program: dict[Program, list[Request]] = {}
+    for request in requests:
+        by_program.setdefault(request.program, []).append(request)
+    times = np.zeros_like(places)
+    for own in by_program.values():
+        times += _last(own, [1] * len(own), places)
+    return times
 
 
-def _rows(report, name, kind, requests, programs, places):
-    """Axes with a row a program, and in it the elements that it touches; colour tells in how many requests."""
-    shown = programs[:MOST_ROWS]
-    rows = np.concatenate(
-        [
-            sum(_last([each], [1], places) for each in requests if each.program == program)
-            for program in shown
-        ]
-    )
-    left = (
-        ""
-        if len(shown) == len(programs)
-        else f", the first {MOST_ROWS} of {len(programs):,} programs"
-    )
-    ax = _picture(rows, f"{name}: {DONE[kind]} by which program{left}", "requests", _steps(rows))
+def _rows(report: "Report", title: str, requests: "Sequence[Request]", places: np.ndarray) -> Axes:
+    """Axes with a row per program, and in it the elements that it touches, and how often."""
+    programs = _programs(requests)
+    shown = {program: row for row, program in enumerate(programs[:MOST_ROWS])}
+    rows = np.zeros((len(shown), places.size), np.int64)
+    for request in requests:
+        if request.program in shown:
+            rows[shown[request.program]] += _last([request], [1], places)[0]
+    some = len(shown) < len(programs)
+    which = f", the first {MOST_ROWS} of {len(programs):,} programs" if some else ""
+    ax = _picture(rows, f"{title} which program{which}", "requests")
     ax.set(xlabel="element", ylabel="program")
-    ax.set_yticks(*_ticks([_short(program, report.grid) for program in shown]))
+    labels = [_short(program, report.grid) for program in shown]
+    step = -(-len(labels) // MOST_TICKS)
+    ax.set_yticks(range(0, len(labels), step), labels[::step])
     return ax
 
 
-def _ticks(labels, most=12):
-    step = -(-len(labels) // most)
-    return range(0, len(labels), step), labels[::step]
-
-
-def _short(program, grid):
+def _short(program: "Program", grid: "Program") -> str:
     """A program's number, or as many of its numbers as the grid has axes."""
     axes = max((axis + 1 for axis, length in enumerate(grid) if length > 1), default=1)
     return str(program[0]) if axes == 1 else str(program[:axes])
 
 
-def _steps(values):
-    return int(values.max())
+def _picture(values: np.ndarray, title: str, meaning: str, first: int = 0) -> Axes:
+    """Axes with a cell per element, coloured by its value; 0 is untouched.
 
-
-def _picture(values, title, meaning, most, first=None):
-    """Axes with a cell an element, coloured by its value from 1 to `most`; 0 is untouched."""
-    height = (
-        min(5.0, max(1.2, 5.0 * values.shape[0] / values.shape[1])) if values.shape[0] > 1 else 0.9
-    )
+    meaning: of a value. first: what to subtract from the values for the labels.
+    """
+    most = int(values.max())
+    rows, columns = values.shape
+    height = min(5.0, max(1.2, 5.0 * rows / columns)) if rows > 1 else 0.9
     figure, ax = plt.subplots(figsize=(6.2, height + 0.9))
-    colours = (
-        plt.get_cmap(COLOURS)(np.linspace(0.15, 0.95, most))
-        if most > 1
-        else [plt.get_cmap(COLOURS)(0.35)]
-    )
-    norm = BoundaryNorm(np.arange(-0.5, most + 1), most + 1)
+    colours = plt.get_cmap(COLOURS)(np.linspace(0.15, 0.95, most) if most > 1 else [0.35])
     cells = ax.imshow(
         values,
         cmap=ListedColormap([UNTOUCHED, *colours]),
-        norm=norm,
+        norm=BoundaryNorm(np.arange(-0.5, most + 1), most + 1),
         aspect="auto",
         interpolation="nearest",
     )
@@ -149,9 +147,8 @@ def _picture(values, title, meaning, most, first=None):
     ax.grid(visible=False)
     if most > 1:
         bar = figure.colorbar(cells, ax=ax, boundaries=np.arange(0.5, most + 1), pad=0.02)
-        step = -(-most // 8)
-        ticks = list(range(1, most + 1, step))
-        bar.set_ticks(ticks, labels=[str(tick - (first or 0)) for tick in ticks])
+        ticks = list(range(1, most + 1, -(-most // 8)))
+        bar.set_ticks(ticks, labels=[str(tick - first) for tick in ticks])
         bar.set_label(meaning, color=QUIET)
         bar.ax.minorticks_off()
     return ax

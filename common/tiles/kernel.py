@@ -10,8 +10,9 @@ import numpy as np
 
 from common.kernels.errors import KernelError, LaunchError, OutOfBoundsError
 from common.kernels.launch import MAX_GRID, Size, three_lengths
-from common.tiles import functions, launch, remote_launch
+from common.tiles import jitted, launch, remote_launch
 from common.tiles.arrays import Arrays
+from common.tiles.constants import plain
 from common.tiles.functions import Function
 from common.tiles.launch import Launch
 from common.tiles.report import Report
@@ -37,9 +38,9 @@ def as_kernel(kernel: Any) -> Kernel:
     """The Kernel of a @triton.jit function, or of what compile_source gives."""
     if isinstance(kernel, Kernel):
         return kernel
-    if functions.is_jitted(kernel):
-        return Kernel(functions.of_python(kernel))
-    if functions.is_jitted(getattr(kernel, "fn", None)):
+    if jitted.is_jitted(kernel):
+        return Kernel(jitted.of_python(kernel))
+    if jitted.is_jitted(getattr(kernel, "fn", None)):
         raise KernelError(
             f"the kernel is wrapped by {type(kernel).__name__}; give the @triton.jit function "
             "itself (.fn) and the constants of one configuration"
@@ -103,7 +104,7 @@ def defaults(function: Function) -> dict[str, Any]:
 
 
 def _constant(name: str, value: Any) -> Any:
-    return value if isinstance(value, str) else functions.plain(name, value)
+    return value if isinstance(value, str) else plain(name, value)
 
 
 def _argument(name: str, value: Any, place: Place) -> Any:
@@ -123,7 +124,7 @@ def _argument(name: str, value: Any, place: Place) -> Any:
 
 
 def _described(name: str, parts: tuple) -> Any:
-    """The descriptor of (tensor, shape, strides, block_shape): a check runs without Triton, and has only these."""
+    """The descriptor of (tensor, shape, strides, block_shape), which checks without Triton give."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     try:

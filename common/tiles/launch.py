@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from common.kernels.errors import KernelError, OutOfBoundsError
-from common.tiles import functions, triton_interpreter
+from common.tiles import triton_interpreter
 from common.tiles.arrays import Arrays, Placed
 from common.tiles.build import Built
+from common.tiles.constants import resolved
 from common.tiles.counters import Recorder
 from common.tiles.functions import Function
 from common.tiles.memory import Memory
-from common.tiles.report import Report
+from common.tiles.report import Program, Report
 
-Program = tuple[int, int, int]
 ADVICE = {  # what Triton's interpreter says: what to write
     "for ** or pow()": "a power is x * x, or tl.exp2(y * tl.log2(x))",
     "'int' object is not iterable": "an element of an array is tl.load(x + i); a block is indexed "
@@ -76,6 +76,7 @@ def _interpret(
             recorder.begin(program)
             built.runtime.turns = 0
             built.kernel.fn(**values)
+            recorder.end()
 
 
 def _values(launch: Launch, memory: Memory) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def _values(launch: Launch, memory: Memory) -> dict[str, Any]:
     for name, constant in launch.function.parameters().items():
         value = launch.values[name]
         if constant:
-            values[name] = functions.resolved(value, tl)
+            values[name] = resolved(value, tl)
         elif isinstance(value, Placed):
             values[name] = _array(value, memory)
         else:
@@ -97,11 +98,9 @@ def _values(launch: Launch, memory: Memory) -> dict[str, Any]:
 def _array(placed: Placed, memory: Memory) -> Any:
     """The pointer that stands for an array, or its descriptor."""
     pointer = triton_interpreter.pointer(memory.arguments[placed.number])
-    if placed.shape is None:
+    if placed.descriptor is None:
         return pointer
-    return triton_interpreter.descriptor(
-        pointer, placed.shape, placed.strides, placed.block_shape, placed.padding
-    )
+    return triton_interpreter.descriptor(pointer, placed.descriptor)
 
 
 def _located(error: Exception, built: Built, recorder: Recorder) -> Exception:

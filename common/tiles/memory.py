@@ -1,119 +1,139 @@
-"""The arrays that a kernel may touch: where each stands, which of them an address belongs to, and who touched which element.
+"""The arrays that a kernel may touch: which element an address is, and which programs touched it.
 
-Every argument stands in an address space of its own, far from the others: an address tells by itself from which argument it
-was computed, however wrong it is, and it is the same in each run. Addresses become the machine's own only after they have
-been found to be inside.
+Every argument has an address space of its own, far from the others: an address shows by itself from
+which argument it was computed, however wrong it is, and it is the same in each run. It becomes an
+address of this process only once it is known to be inside.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Never
+from typing import NamedTuple, Never
 
 import numpy as np
 
 from common.kernels.errors import KernelError, OutOfBoundsError
 from common.kernels.memory import SECTOR_BYTES, overlapping
+from common.tiles.report import Kind
 
 SPACE_BITS = 44
-MIDDLE = 1 << (
-    SPACE_BITS - 1
-)  # where an argument's storage begins in its space: negative offsets stay in it, too
+MIDDLE = 1 << (SPACE_BITS - 1)  # a storage begins there in its space: negative offsets stay in it
+SECTOR_BITS = SECTOR_BYTES.bit_length() - 1
 VERBS = {"load": "loads", "store": "stores", "atomic": "updates"}
+HARMLESS = {("load", "load"), ("atomic", "atomic")}
+Part = tuple["Argument", np.ndarray, "np.ndarray | slice"]
 
 
 @dataclass(eq=False)
 class Argument:
-    """An array that a kernel was given: where its storage and its first element stand in this process."""
+    """An array that a kernel was given: its storage, and where it begins, in this process."""
 
     name: str
     dtype: str
-    shape: tuple
+    shape: tuple[int, ...]
     itemsize: int
     storage: int  # address of the storage's first byte
     storage_bytes: int
     start: int  # address of element 0
-    strides: tuple  # in elements
+    strides: tuple[int, ...]  # in elements
     writable: bool = True
     space: int = 0
-    buffer: object = None  # a Buffer, shared by arguments that overlap
 
     @property
-    def address(self):
+    def address(self) -> int:
         """The address of element 0 that the kernel is given."""
         return (self.space << SPACE_BITS) + MIDDLE + self.start - self.storage
 
     @property
-    def storage_end(self):
+    def storage_end(self) -> int:
         """The address after the storage's last byte."""
         return self.storage + self.storage_bytes
 
     @property
-    def elements(self):
+    def elements(self) -> int:
         """The number of elements of the array."""
         return int(np.prod(self.shape, dtype=np.int64))
 
 
-class Buffer:
-    """The elements of arguments that overlap: which program last loaded, stored or updated each."""
+class Conflict(NamedTuple):
+    """An earlier access that races with this one. elements: as indices in their buffer."""
 
-    def __init__(self, arguments) -> None:
+    kind: Kind
+    program: int
+    site: int
+    elements: np.ndarray
+
+
+class Touches:
+    """The program that touched each element of a buffer, or -1, and the site of its access."""
+
+    def __init__(self, elements: int) -> None:
+        self.programs = np.full(elements, -1, np.int32)
+        self.sites = np.zeros(elements, np.int32)
+
+    def set(self, elements: np.ndarray, program: int, site: int) -> None:
+        """Note that this access touched these elements."""
+        self.programs[elements] = program
+        self.sites[elements] = site
+
+
+class Buffer:
+    """The elements of arguments that overlap, and two programs per element and kind of access."""
+
+    def __init__(self, arguments: list[Argument]) -> None:
         self.low = min(argument.storage for argument in arguments)
         self.high = max(argument.storage_end for argument in arguments)
         self.itemsize = min(argument.itemsize for argument in arguments)
-        self.touched = {}  # kind of access: two arrays of marks, of the first program and of another one
+        self.touches: dict[Kind, tuple[Touches, Touches]] = {}
 
-    def touch(self, kind, mark, index):
-        """Notes that the access `mark` touches the elements at `index`, and yields (kind, marks, index) of what races with it.
-
-        A mark is a program's number and a site's, (program << 16) + site.
-        """
-        program = mark >> 16
-        for other, pair in self.touched.items():
+    def touch(
+        self, kind: Kind, program: int, site: int, elements: np.ndarray
+    ) -> Iterator[Conflict]:
+        """Note that an access touches these elements, and yield what races with it."""
+        for other, pair in self.touches.items():
             if (kind, other) not in HARMLESS:
-                for marks in pair:
-                    found = marks[index]
-                    racing = (found >= 0) & (found >> 16 != program)
+                for touches in pair:
+                    programs = touches.programs[elements]
+                    racing = (programs >= 0) & (programs != program)
                     if racing.any():
-                        yield other, found[racing], index[racing]
+                        racing = elements[racing]
+                        first = racing[0]
+                        earlier = int(touches.programs[first]), int(touches.sites[first])
+                        yield Conflict(other, *earlier, racing)
                         break
-        if kind not in self.touched:
-            count = -(-(self.high - self.low) // self.itemsize)
-            self.touched[kind] = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-        first, second = self.touched[kind]
-        found = first[index]
-        first[index] = np.where(found < 0, mark, found)
-        others = (found >= 0) & (found >> 16 != program)
-        if others.any():
-            second[index[others]] = mark
-
-
-HARMLESS = {("load", "load"), ("atomic", "atomic")}
+        if kind not in self.touches:
+            size = -(-(self.high - self.low) // self.itemsize)
+            self.touches[kind] = Touches(size), Touches(size)
+        first, second = self.touches[kind]
+        programs = first.programs[elements]
+        first.set(elements[programs < 0], program, site)
+        others = elements[(programs >= 0) & (programs != program)]
+        if others.size:
+            second.set(others, program, site)
 
 
 class Memory:
-    """The arguments of one launch."""
+    """The arguments of one launch, and the buffer of each."""
 
-    def __init__(self, arguments) -> None:
+    def __init__(self, arguments: list[Argument]) -> None:
         self.arguments = arguments
+        self.buffers: dict[Argument, Buffer] = {}
         for number, argument in enumerate(arguments):
             argument.space = number + 1
-        for group in overlapping(arguments, lambda each: (each.storage, each.storage_end)):
-            buffer = Buffer(group)
-            for argument in group:
-                argument.buffer = buffer
+        for group in overlapping(arguments, lambda array: (array.storage, array.storage_end)):
+            self.buffers |= dict.fromkeys(group, Buffer(group))
 
-    def resolve(self, kind, addresses, itemsize):
-        """[(Argument, offsets in bytes into its storage, their indices)] of addresses; OutOfBoundsError if one is outside.
+    def resolve(self, kind: Kind, addresses: np.ndarray, itemsize: int) -> list[Part]:
+        """[(Argument, offsets in bytes into its storage, their indices)] of addresses.
 
         addresses: of the elements that are not masked off, as the kernel computed them.
+        OutOfBoundsError if one is outside.
         """
         low, high = int(addresses.min()), int(addresses.max())
         space = low >> SPACE_BITS
         if high >> SPACE_BITS != space:
-            spaces = addresses >> np.uint64(SPACE_BITS)
-            groups = [np.flatnonzero(spaces == number) for number in np.unique(spaces)]
-            return [
-                (*self.resolve(kind, addresses[group], itemsize)[0][:2], group) for group in groups
-            ]
+            return self._resolve_apart(kind, addresses, itemsize)
         argument = self.owner(low)
         if argument is None:
             raise OutOfBoundsError(
@@ -121,37 +141,49 @@ class Memory:
             )
         begin = (space << SPACE_BITS) + MIDDLE
         if low < begin or high + itemsize > begin + argument.storage_bytes:
-            self._refuse(kind, argument, addresses, begin, itemsize)
+            _refuse(kind, argument, addresses, begin, itemsize)
         offsets = (addresses - np.uint64(begin)).view(np.int64)
         if itemsize > 1 and (offsets & (itemsize - 1)).any():
             raise KernelError(
-                f"{VERBS[kind]} elements of {itemsize} bytes of {argument.name} at an address that is no "
-                f"multiple of {itemsize}: a GPU refuses that"
+                f"{VERBS[kind]} elements of {itemsize} bytes of {argument.name} at an address that "
+                f"is no multiple of {itemsize}: a GPU refuses that"
             )
         return [(argument, offsets, slice(None))]
 
-    def owner(self, address):
+    def _resolve_apart(self, kind: Kind, addresses: np.ndarray, itemsize: int) -> list[Part]:
+        """The same for addresses that were computed from several arguments."""
+        spaces = addresses >> np.uint64(SPACE_BITS)
+        parts: list[Part] = []
+        for space in np.unique(spaces):
+            group = np.flatnonzero(spaces == space)
+            [(argument, offsets, _)] = self.resolve(kind, addresses[group], itemsize)
+            parts.append((argument, offsets, group))
+        return parts
+
+    def owner(self, address: int) -> Argument | None:
         """The Argument that this address was computed from, or None."""
         number = int(address) >> SPACE_BITS
         return self.arguments[number - 1] if 1 <= number <= len(self.arguments) else None
 
-    def _refuse(self, kind, argument, addresses, begin, itemsize) -> Never:
-        places = addresses.astype(np.int64) - begin
-        outside = (places < 0) | (places + itemsize > argument.storage_bytes)
-        element = (
-            int(places[outside][0]) - (argument.start - argument.storage)
-        ) // argument.itemsize
-        shape = "" if len(argument.shape) == 1 else f" (shape {argument.shape})"
-        raise OutOfBoundsError(
-            f"{VERBS[kind]} element {element:,} of {argument.name}, which has {argument.elements:,} elements{shape}; "
-            f"{int(outside.sum()):,} of the {outside.size:,} elements that this request asks for are outside. "
-            "None was read or written; mask them off"
-        )
+
+def _refuse(
+    kind: Kind, argument: Argument, addresses: np.ndarray, begin: int, itemsize: int
+) -> Never:
+    offsets = addresses.astype(np.int64) - begin
+    outside = (offsets < 0) | (offsets + itemsize > argument.storage_bytes)
+    first = int(offsets[outside][0]) - (argument.start - argument.storage)
+    shape = "" if len(argument.shape) == 1 else f" (shape {argument.shape})"
+    raise OutOfBoundsError(
+        f"{VERBS[kind]} element {first // argument.itemsize:,} of {argument.name}, which has "
+        f"{argument.elements:,} elements{shape}; {int(outside.sum()):,} of the {outside.size:,} "
+        "elements that this request asks for are outside. "
+        "None was read or written; mask them off"
+    )
 
 
-def sector_count(offsets):
+def sector_count(offsets: np.ndarray) -> int:
     """The number of distinct 32-byte sectors that these offsets, in bytes, are in."""
-    sectors = offsets // SECTOR_BYTES
+    sectors = offsets >> SECTOR_BITS
     steps = np.diff(sectors)
     if (steps >= 0).all():
         return 1 + int(np.count_nonzero(steps))

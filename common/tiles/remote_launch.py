@@ -17,13 +17,13 @@ Sent = tuple[
 
 def count(launch: Launch, arrays: Arrays) -> Report:
     """The Report of a launch that another process runs; the arrays are changed in this one."""
-    arguments = Memory(arrays.arguments()).arguments
-    buffers = list({id(argument.buffer): argument.buffer for argument in arguments}.values())
+    memory = Memory(arrays.arguments())
+    buffers = list(dict.fromkeys(memory.buffers.values()))
     contents = [ctypes.string_at(buffer.low, buffer.high - buffer.low) for buffer in buffers]
     sent = []
-    for argument in arguments:
-        moved = _moved(argument, -argument.buffer.low)
-        sent.append((replace(moved, buffer=None), buffers.index(argument.buffer)))
+    for argument in memory.arguments:
+        buffer = memory.buffers[argument]
+        sent.append((_moved(argument, -buffer.low), buffers.index(buffer)))
     report, changed = process_for(interpret=True).call(_count_there, launch, sent, contents)
     for buffer, content in zip(buffers, changed, strict=True):
         if content is not None:

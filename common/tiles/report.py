@@ -1,32 +1,39 @@
 """What a launch cost: counts by array and by line, races, and a table of it all."""
 
-from dataclasses import asdict, astuple, dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from common.kernels.table import plain_text, size_text, tuples
 
-KINDS = {"loads": "load", "stores": "store", "atomics": "atomic"}
-NOTABLE = 1.5  # a load imbalance that the table tells; a last block that is not full, of a few, makes less
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+
+Kind = Literal["load", "store", "atomic"]
+Program = tuple[int, int, int]
+KINDS: dict[str, Kind] = {"loads": "load", "stores": "store", "atomics": "atomic"}
 DONE = {"load": "loads", "store": "stores", "atomic": "updates atomically"}
+NOTABLE = 1.5  # load imbalance; a last block that is not full makes less, unless blocks are few
 
 
 @dataclass
 class Traffic:
-    """Accesses of programs: requests (a program's tl.load is one), elements asked for and elements masked off, bytes of those
-    asked for, and the distinct sectors of 32 bytes in each request, summed."""
+    """Accesses of programs. sectors: the distinct ones of 32 bytes in each request, summed."""
 
-    requests: int = 0
-    elements: int = 0
-    masked: int = 0
-    bytes: int = 0
+    requests: int = 0  # a program's tl.load is one
+    elements: int = 0  # that requests ask for
+    masked: int = 0  # elements that are masked off
+    bytes: int = 0  # that requests ask for
     sectors: int = 0
 
-    def add(self, requests, elements, masked, bytes, sectors) -> None:
-        """Adds these numbers."""
-        self.requests += requests
-        self.elements += elements
-        self.masked += masked
-        self.bytes += bytes
-        self.sectors += sectors
+    def add(self, other: "Traffic") -> None:
+        """Add the numbers of another Traffic."""
+        self.requests += other.requests
+        self.elements += other.elements
+        self.masked += other.masked
+        self.bytes += other.bytes
+        self.sectors += other.sectors
 
 
 @dataclass
@@ -37,7 +44,7 @@ class Access:
     line: int
     text: str
     array: str
-    kind: str
+    kind: Kind
     traffic: Traffic = field(default_factory=Traffic)
 
 
@@ -45,13 +52,13 @@ class Access:
 class Share:
     """What one program of a launch, (x, y, z), asks for."""
 
-    program: tuple = (0, 0, 0)
+    program: Program = (0, 0, 0)
     loads: Traffic = field(default_factory=Traffic)
     stores: Traffic = field(default_factory=Traffic)
     atomics: Traffic = field(default_factory=Traffic)
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """Bytes of all that it asks for."""
         return self.loads.bytes + self.stores.bytes + self.atomics.bytes
 
@@ -69,22 +76,25 @@ class Dots:
 
 @dataclass(frozen=True)
 class Race:
-    """Two programs touch one element, at least one of them stores to it, and programs run in any order."""
+    """Two programs, which run in any order, touch one element, and at least one stores to it."""
 
     array: str
     element: int
-    programs: tuple
-    kinds: tuple
-    lines: tuple
+    programs: tuple[Program, Program]
+    kinds: tuple[Kind, Kind]
+    lines: tuple[int, int]
     elements: int  # how many elements have this race
 
     def __str__(self) -> str:
-        sides = [
+        sides = ", ".join(
             f"program {program} {DONE[kind]} it in line {line}"
             for program, kind, line in zip(self.programs, self.kinds, self.lines, strict=True)
-        ]
+        )
         more = f"; {self.elements:,} elements in all" if self.elements > 1 else ""
-        return f"race on element {self.element:,} of {self.array}: {sides[0]}, {sides[1]}, and programs run in any order{more}"
+        return (
+            f"race on element {self.element:,} of {self.array}: {sides}, "
+            f"and programs run in any order{more}"
+        )
 
 
 @dataclass
@@ -92,87 +102,88 @@ class Request:
     """One request of a program: which elements of an array, counted from its first, it touches."""
 
     array: str
-    kind: str
-    program: tuple
-    elements: object
+    kind: Kind
+    program: Program
+    elements: "np.ndarray"
 
 
 @dataclass
 class Trace:
-    """All requests of a launch, for drawing. complete: whether none was left out, because they are too many."""
+    """All requests of a launch, for drawing. complete: whether they are not too many to keep."""
 
-    strides: dict = field(default_factory=dict)  # of each array, in elements
-    requests: list = field(default_factory=list)
+    strides: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by array, in elements
+    requests: list[Request] = field(default_factory=list)
     complete: bool = False
 
 
 @dataclass
 class Costs:
-    """What a kernel, or one of its lines, or of its arrays, cost."""
+    """What a kernel cost, or one of its lines, or of its arrays."""
 
-    accesses: list = field(default_factory=list)
-    dots_by_line: list = field(default_factory=list)
+    accesses: list[Access] = field(default_factory=list)
+    dots_by_line: list[Dots] = field(default_factory=list)
 
-    def _total(self, kind):
+    def _total(self, kind: Kind) -> Traffic:
         total = Traffic()
         for access in self.accesses:
             if access.kind == kind:
-                total.add(*astuple(access.traffic))
+                total.add(access.traffic)
         return total
 
     @property
-    def loads(self):
+    def loads(self) -> Traffic:
         """The Traffic of loads."""
         return self._total("load")
 
     @property
-    def stores(self):
+    def stores(self) -> Traffic:
         """The Traffic of stores."""
         return self._total("store")
 
     @property
-    def atomics(self):
+    def atomics(self) -> Traffic:
         """The Traffic of atomic updates."""
         return self._total("atomic")
 
     @property
-    def dots(self):
+    def dots(self) -> int:
         """The number of tl.dot calls."""
         return sum(line.calls for line in self.dots_by_line)
 
     @property
-    def dot_flops(self):
-        """The floating-point operations of tl.dot: 2·M·N·K a call."""
+    def dot_flops(self) -> int:
+        """The floating-point operations of tl.dot: 2·M·N·K per call."""
         return sum(line.flops for line in self.dots_by_line)
 
 
 @dataclass
 class Report(Costs):
-    """What one launch cost. print(report) shows a table; report.draw(array) which program touched which elements."""
+    """What one launch cost. print(report) shows a table; report.draw(array) a picture."""
 
     kernel: str = ""
-    grid: tuple = ()
+    grid: Program = (0, 0, 0)
     seed: int = 0
-    arrays: dict = field(default_factory=dict)  # of each array: its shape
-    races: list = field(default_factory=list)
-    busiest: Share = field(
-        default_factory=Share
-    )  # the program that moves most bytes, the first of several
+    arrays: dict[str, tuple[int, ...]] = field(default_factory=dict)  # name: shape
+    races: list[Race] = field(default_factory=list)
+    busiest: Share = field(default_factory=Share)  # that moves most bytes; the first of several
     trace: Trace = field(default_factory=Trace, repr=False, compare=False)
 
     @property
-    def programs(self):
+    def programs(self) -> int:
         """The number of programs launched."""
         x, y, z = self.grid
         return x * y * z
 
     @property
-    def imbalance(self):
-        """Load imbalance: bytes of the busiest program over the mean of all; 1 where all move the same, at most `programs`."""
+    def imbalance(self) -> float:
+        """Load imbalance: bytes of the busiest program over the mean of all programs.
+
+        It is 1 if all programs move the same, and at most the number of programs.
+        """
         moved = self.loads.bytes + self.stores.bytes + self.atomics.bytes
         return self.busiest.bytes * self.programs / moved if moved else 1.0
 
-    def array(self, name):
+    def array(self, name: str) -> Costs:
         """The Costs of one array, by the name of the kernel's parameter."""
         if name not in self.arrays:
             raise ValueError(
@@ -180,47 +191,44 @@ class Report(Costs):
             )
         return Costs([access for access in self.accesses if access.array == name])
 
-    def line(self, number):
+    def line(self, number: int) -> Costs:
         """The Costs of the line with this number."""
         costs = Costs(
             [access for access in self.accesses if access.line == number],
             [dots for dots in self.dots_by_line if dots.line == number],
         )
         if not costs.accesses and not costs.dots_by_line:
-            known = ", ".join(
-                map(str, sorted({each.line for each in [*self.accesses, *self.dots_by_line]}))
-            )
+            lines = {access.line for access in self.accesses}
+            lines |= {dots.line for dots in self.dots_by_line}
             raise ValueError(
-                f"line {number} accesses no memory and has no tl.dot; those that do are {known}"
+                f"line {number} accesses no memory and has no tl.dot; those that do are "
+                + ", ".join(map(str, sorted(lines)))
             )
         return costs
 
-    def as_dict(self):
-        """The report as numbers, strings, lists and dicts, without what only drawing needs: it can cross to another process."""
+    def as_dict(self) -> dict[str, Any]:
+        """The report as numbers, texts, lists and dicts, without its trace: it can become JSON."""
         data = asdict(replace(self, trace=Trace()))
         del data["trace"]
         return data
 
     @classmethod
-    def from_dict(cls, data):
-        """The report that as_dict made this of (lists in place of tuples, as JSON has them, are taken too)."""
+    def from_dict(cls, data: dict[str, Any]) -> "Report":
+        """The report that as_dict made this of; lists may stand for tuples, as in JSON."""
+        busiest = data["busiest"]
         return cls(
-            accesses=[
-                Access(**{**access, "traffic": Traffic(**access["traffic"])})
-                for access in data["accesses"]
-            ],
+            accesses=[_access(**access) for access in data["accesses"]],
             dots_by_line=[Dots(**dots) for dots in data["dots_by_line"]],
             kernel=data["kernel"],
-            grid=tuple(data["grid"]),
+            grid=tuples(data["grid"]),
             seed=data["seed"],
-            arrays={name: tuple(shape) for name, shape in data["arrays"].items()},
+            arrays={name: tuples(shape) for name, shape in data["arrays"].items()},
             races=[
                 Race(**{name: tuples(value) for name, value in race.items()})
                 for race in data["races"]
             ],
             busiest=Share(
-                tuple(data["busiest"]["program"]),
-                *(Traffic(**data["busiest"][kind]) for kind in KINDS),
+                tuples(busiest["program"]), *(Traffic(**busiest[kinds]) for kinds in KINDS)
             ),
         )
 
@@ -229,17 +237,18 @@ class Report(Costs):
 
     __repr__ = __str__
 
-    def draw(self, array, kind="load", program=None):
+    def draw(self, array: str, kind: Kind = "load", program: int | tuple | None = None) -> "Axes":
         """Axes with the elements of an array, and which program touches which: see draw.array."""
         from common.tiles import draw
 
         return draw.array(self, array, kind, program)
 
 
-# --- the table
+def _access(traffic: dict[str, int], **rest: Any) -> Access:
+    return Access(**rest, traffic=Traffic(**traffic))
 
 
-def table_text(report):
+def table_text(report: Report) -> str:
     """The report as a table in plain text."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -251,48 +260,37 @@ def table_text(report):
         title_style="bold",
         title=f"{report.kernel}: {report.programs:,} programs, grid {size_text(report.grid)}",
     )
-    for column, justify in (
-        ("line", "right"),
-        ("", "left"),
-        ("", "left"),
-        ("requests", "right"),
-        ("elements", "right"),
-        ("masked", "right"),
-        ("bytes", "right"),
-        ("sectors", "right"),
-        ("a request", "right"),
-    ):
-        table.add_column(
-            column,
-            justify=justify,
-            no_wrap=True,
-            max_width=44 if not column else None,
-            overflow="ellipsis",
-        )
+    table.add_column("line", justify="right", no_wrap=True)
+    for _ in range(2):  # the line's text, what it accesses
+        table.add_column("", no_wrap=True, max_width=44, overflow="ellipsis")
+    for column in ("requests", "elements", "masked", "bytes", "sectors", "a request"):
+        table.add_column(column, justify="right", no_wrap=True)
     shown = None
-    for access in sorted(report.accesses, key=lambda each: (each.function, each.line)):
-        where = (
-            [str(access.line), access.text] if (access.function, access.line) != shown else ["", ""]
-        )
-        shown = access.function, access.line
+    for access in sorted(report.accesses, key=lambda access: (access.function, access.line)):
+        line = access.function, access.line
+        where = [str(access.line), access.text] if line != shown else ["", ""]
+        shown = line
         table.add_row(*where, f"{access.kind}s {access.array}", *_cells(access.traffic))
     table.add_section()
-    for name in KINDS:
-        if getattr(report, name).requests:
-            table.add_row("", "", name, *_cells(getattr(report, name)))
+    for name, kind in KINDS.items():
+        total = report._total(kind)
+        if total.requests:
+            table.add_row("", "", name, *_cells(total))
     return "\n".join([plain_text(table), *_summary(report)])
 
 
-def _cells(traffic):
+def _cells(traffic: Traffic) -> list[str]:
     numbers = traffic.requests, traffic.elements, traffic.masked, traffic.bytes, traffic.sectors
-    return *(f"{number:,}" for number in numbers), f"{traffic.sectors / traffic.requests:.4g}"
+    return [*(f"{number:,}" for number in numbers), f"{traffic.sectors / traffic.requests:.4g}"]
 
 
-def _summary(report):
+def _summary(report: Report) -> Iterator[str]:
+    """The lines below the table."""
     if report.imbalance >= NOTABLE:
         yield (
-            f"load imbalance {report.imbalance:.3g}: program {report.busiest.program} moves {report.busiest.bytes:,} bytes, "
-            f"{report.imbalance:.3g} times the mean of the {report.programs:,}"
+            f"load imbalance {report.imbalance:.3g}: program {report.busiest.program} moves "
+            f"{report.busiest.bytes:,} bytes, {report.imbalance:.3g} times the mean of the "
+            f"{report.programs:,}"
         )
     if report.dots:
         yield f"{report.dots:,} tl.dot, {report.dot_flops:,} floating-point operations"

@@ -138,9 +138,10 @@ class Runtime:
         """KernelError if a turn has changed a variable's type, which Triton's compiler refuses."""
         for name, old, new in zip(names, before, self.types(*variables), strict=True):
             if old is not None and new is not None and old != new:
+                was, becomes = described(old), described(new)
                 raise KernelError(
-                    f"{name} is {described(old)} before this loop and {described(new)} after a turn "
-                    f"of it; on a GPU a loop keeps types: begin with {described(new)}, or convert with .to(...)"
+                    f"{name} is {was} before this loop and {becomes} after a turn of it; on a "
+                    f"GPU a loop keeps types: begin with {becomes}, or convert with .to(...)"
                 )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from triton.runtime.interpreter import InterpretedFunction
 
     from common.kernels.source import Source
+    from common.tiles.arrays import Described
     from common.tiles.counters import Recorder
     from common.tiles.counting_builder import CountingBuilder
     from common.tiles.memory import Argument
@@ -94,17 +95,13 @@ def pointer(argument: Argument) -> tl.tensor:
     return tl.tensor(handle, kind)
 
 
-def descriptor(
-    base: tl.tensor, shape: list[int], strides: list[int], block_shape: list[int], padding: str
-) -> Any:
+def descriptor(base: tl.tensor, described: Described) -> Any:
     """What stands in a kernel for a tensor descriptor made by the host. base: from pointer()."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     # Its __init__ checks a tensor; the caller has made these checks.
     host = TensorDescriptor.__new__(TensorDescriptor)
-    vars(host).update(
-        base=base, shape=shape, strides=strides, block_shape=block_shape, padding=padding
-    )
+    vars(host).update(vars(described), base=base)
     return interpreter()._implicit_cvt(host)
 
 

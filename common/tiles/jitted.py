@@ -1,0 +1,56 @@
+"""Kernels from Python: the Function of a @triton.jit function."""
+
+import inspect
+from types import FunctionType
+from typing import Any
+
+from common.kernels.errors import KernelError
+from common.kernels.source import Source, source_of
+from common.tiles.constants import Constant, plain
+from common.tiles.functions import NO_CONSTANT, Callee, Function, Resolver, undefined_name
+
+Namespace = tuple[int, tuple[str, ...]]  # id of a function's globals, the names in its closure
+
+
+def of_python(jitted: Any) -> Function:
+    """The Function of a @triton.jit function."""
+    return _resolver(jitted.fn, {}).function(source_of(jitted.fn, "tiles"))
+
+
+def is_jitted(thing: Any) -> bool:
+    """Whether this is a @triton.jit function, compiled or interpreted."""
+    return type(thing).__name__ in ("JITFunction", "InterpretedFunction") and inspect.isfunction(
+        thing.fn
+    )
+
+
+def _resolver(function: FunctionType, known: dict[Namespace, Resolver]) -> Resolver:
+    """The Resolver for what a Python function's globals and closure hold."""
+    namespace = function.__globals__
+    closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+    def look_up(name: str, source: Source, called: bool) -> Callee | Constant:
+        if name in closure:
+            value = closure[name].cell_contents
+        elif name in namespace:
+            value = namespace[name]
+        else:
+            raise undefined_name(name, source)
+        if is_jitted(value):
+            return Callee(_resolver(value.fn, known), source_of(value.fn, "tiles"))
+        return _constant(name, value, source)
+
+    return known.setdefault((id(namespace), tuple(closure)), Resolver(look_up))
+
+
+def _constant(name: str, value: Any, source: Source) -> Constant:
+    """The value of a constant that Triton lets a kernel read: a tl.constexpr or a dtype."""
+    kind = type(value)
+    if kind.__module__ == "triton.language.core" and kind.__name__ in ("constexpr", "dtype"):
+        return plain(name, value)
+    if isinstance(value, (bool, int, float, tuple)):
+        raise KernelError(NO_CONSTANT.format(function=source.name, name=name, value=repr(value)))
+    raise KernelError(
+        f"{source.name} uses {name}, a {kind.__name__}; a kernel has tl.*, its parameters, "
+        "@triton.jit functions and constants made by tl.constexpr"
+    )

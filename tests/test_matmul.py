@@ -1,4 +1,7 @@
-"""Lab 05's matmul, which chooses tiles and programs, in Triton's interpreter; on a GPU benchmarks/kernels.py compares it."""
+"""Lab 05's matmul, which chooses tiles and programs, in Triton's interpreter.
+
+On a GPU benchmarks/kernels.py compares it.
+"""
 
 import json
 import math
@@ -81,7 +84,8 @@ from benchmarks.solved import solved
 from common.tiles import compiler
 from triton.experimental.gluon._runtime import GluonASTSource
 lab = solved("05")
-a, b, bias, c = (torch.empty(size).bfloat16() for size in ((1000, 3000), (3000, 5000), (5000,), (1000, 5000)))
+sizes = (1000, 3000), (3000, 5000), (5000,), (1000, 5000)
+a, b, bias, c = (torch.empty(size).bfloat16() for size in sizes)
 config = dict(zip(lab["CONFIG"], (128, 256, 64, 16, 8, 4)))
 _, arguments, options = lab["wide_launch"](a, b, BIAS, c, config, 64, 8)
 compiled_with = {name: options.pop(name) for name in ("num_warps", "num_stages")}
@@ -97,7 +101,8 @@ place = kernel.arg_names.index
 source = GluonASTSource(kernel, types, {(place(name),): value for name, value in fixed.items()},
                         {(place("bias"),): [["tt.divisibility", 16]]})
 made = compiler.of_source(source, compiled_with, 90)
-print(json.dumps([made.instructions("wgmma.mma_async"), made.shared_bytes, made.registers, made.spilled_bytes]))
+products = made.instructions("wgmma.mma_async")
+print(json.dumps([products, made.shared_bytes, made.registers, made.spilled_bytes]))
 """
 
 

@@ -1,4 +1,7 @@
-"""Lab 10's last step, ours, in Triton's interpreter against float64; on a GPU benchmarks/quantization.py compares it."""
+"""Lab 10's last step, ours, in Triton's interpreter against float64.
+
+On a GPU benchmarks/quantization.py compares it.
+"""
 
 import pytest
 import torch

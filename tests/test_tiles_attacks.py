@@ -1,4 +1,4 @@
-"""Attempts to forge the counts of a Triton kernel, to escape from it, or to write what a GPU would refuse."""
+"""Attempts to forge a kernel's counts, to escape from it, or to write what a GPU would refuse."""
 
 import os
 import re
@@ -325,8 +325,10 @@ REFUSED = [  # (title, words of the refusal, text)
 HARMLESS = [  # (title, text): it may run, and costs what any kernel does
     (
         "unchecked text in a docstring",
-        '@triton.jit\ndef kernel(x, out, n, N: tl.constexpr):\n    """\n    def kernel(x, out, n, N):\n'
-        '        open("counts")\n    # """\n' + INDEX + f"    {STORE}\n",
+        '@triton.jit\ndef kernel(x, out, n, N: tl.constexpr):\n    """\n'
+        '    def kernel(x, out, n, N):\n        open("counts")\n    # """\n'
+        + INDEX
+        + f"    {STORE}\n",
     ),
     ("line separators that only some readers know", "# \u2028 \x0c\n" + body(STORE)),
     ("tl imported as another module", "import os as tl\n" + body(STORE)),
@@ -389,6 +391,18 @@ def test_there_are_many_attacks():
     assert len(REFUSED) + len(HARMLESS) >= 40
 
 
+WITHIN_30_SECONDS = """
+import resource
+import sys
+resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
+from common import tiles
+try:
+    tiles.compile_source(sys.stdin.read(), "kernel")
+except tiles.KernelError:
+    print("refused", end="")
+"""
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -401,12 +415,8 @@ def test_there_are_many_attacks():
     ],
 )
 def test_a_text_that_would_exhaust_the_checker_is_refused_soon(text):
-    program = (
-        "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (30, 30))\nimport sys\nfrom common import tiles\ntry:\n    tiles.compile_source(sys.stdin.read(), 'kernel')\n"
-        "except tiles.KernelError:\n    print('refused', end='')\n"
-    )
     child = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", WITHIN_30_SECONDS],
         input=text,
         capture_output=True,
         text=True,

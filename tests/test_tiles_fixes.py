@@ -117,7 +117,7 @@ def test_sums_are_of_float32_and_whole_ones_wrap():
     x, out = torch.full((64,), 1.0).bfloat16(), torch.zeros(65, dtype=torch.bfloat16)
     counts, totals = torch.full((64,), 2**31 - 1, dtype=torch.int32), torch.zeros(1).int()
     x[0] = 256
-    sums[(1,)](x, out, counts, totals, N=64)
+    sums[(1,)](x, out, counts, totals, N=64)  # pyrefly: ignore[bad-argument-type] - a constexpr
     assert out[-1] == torch.tensor(256.0 + 63).bfloat16()
     assert torch.equal(out[:-1], (256.0 + torch.arange(64)).bfloat16())
     assert totals.item() == -64

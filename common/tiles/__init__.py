@@ -18,7 +18,7 @@ Read it in this order:
   made of), `jitted` and `text` (where it comes from);
 - `build` (what Triton's interpreter runs) and `runtime` (what that calls);
 - `arrays` and `memory` (which element of which array an address is, and who touched it),
-  `counters`, `report` and `draw`;
+  `counters`, `costs`, `report` and `draw`;
 - `triton_interpreter` with `fixes` (what the interpreter gets wrong), `undefined` (elements that
   hold no value) and `counting_builder` (what is counted);
 - `launch` and `kernel` (how it all comes together);

@@ -6,19 +6,9 @@ import numpy as np
 
 from common.kernels.errors import KernelError
 from common.kernels.source import Source
+from common.tiles.costs import Access, Dots, Kind, Program, Race, Request, Share, Trace, Traffic
 from common.tiles.memory import Argument, Memory, sector_count
-from common.tiles.report import (
-    Access,
-    Dots,
-    Kind,
-    Program,
-    Race,
-    Report,
-    Request,
-    Share,
-    Trace,
-    Traffic,
-)
+from common.tiles.report import Report
 
 MOST_TRACED = 4_000_000  # elements; 16 MB
 Where = tuple[Source, int]  # a line of the kernel

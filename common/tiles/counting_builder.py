@@ -17,9 +17,9 @@ from triton.runtime.interpreter import TensorHandle
 
 from common.kernels.source import Source
 from common.tiles import undefined
+from common.tiles.costs import Kind
 from common.tiles.counters import Recorder
 from common.tiles.fixes import CourseBuilder
-from common.tiles.report import Kind
 from common.tiles.undefined import Undefined, defined_or_not, values_of
 
 

@@ -11,7 +11,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from common.figures import QUIET
 
 if TYPE_CHECKING:
-    from common.tiles.report import Kind, Program, Report, Request
+    from common.tiles.costs import Kind, Program, Request, Trace
 
 COLOURS = "viridis"
 UNTOUCHED = "#efefef"
@@ -21,7 +21,12 @@ MOST_TICKS = 12
 
 
 def array(
-    report: "Report", name: str, kind: "Kind" = "load", program: int | tuple | None = None
+    trace: "Trace",
+    name: str,
+    shape: tuple[int, ...],
+    grid: "Program",
+    kind: "Kind" = "load",
+    program: int | tuple | None = None,
 ) -> Axes:
     """Axes with the elements of one array that programs load, store or update.
 
@@ -30,14 +35,14 @@ def array(
     many. program: show only this one, (x, y, z) or shorter; colour says in which of its requests.
     """
     only = None if program is None else (*np.atleast_1d(program).tolist(), 0, 0)[:3]
-    requests = _requests(report, name, kind, only)
-    places = _places(report.arrays[name], report.trace.strides[name])
+    requests = _requests(trace, name, kind, only)
+    places = _places(shape, trace.strides[name])
     title = f"{name}: {DONE[kind]} by"
     if only is not None:
         order = _last(requests, range(1, len(requests) + 1), places)
-        return _picture(order, f"{title} program {_short(only, report.grid)}", "request")
-    if len(report.arrays[name]) == 1:
-        return _rows(report, title, requests, places)
+        return _picture(order, f"{title} program {_short(only, grid)}", "request")
+    if len(shape) == 1:
+        return _rows(grid, title, requests, places)
     times = _times(requests, places)
     if times.max() > 1:
         return _picture(times, f"{name}: how many programs {kind} each element", "programs")
@@ -46,10 +51,9 @@ def array(
     return _picture(values, f"{title} which program", "program, in the grid's order", first=1)
 
 
-def _requests(report: "Report", name: str, kind: "Kind", only: "Program | None") -> "list[Request]":
+def _requests(trace: "Trace", name: str, kind: "Kind", only: "Program | None") -> "list[Request]":
     """The requests to draw: of an array, of a kind, of one program or of all."""
-    report.array(name)  # refuses another name
-    if not report.trace.complete:
+    if not trace.complete:
         raise ValueError(
             "there is no trace to draw: the launch touches too many elements, or the report came "
             "from elsewhere"
@@ -58,7 +62,7 @@ def _requests(report: "Report", name: str, kind: "Kind", only: "Program | None")
         raise ValueError(f"kind is one of {', '.join(DONE)}, and {kind!r} is not")
     requests = [
         request
-        for request in report.trace.requests
+        for request in trace.requests
         if request.array == name and request.kind == kind and only in (None, request.program)
     ]
     if not requests:
@@ -101,7 +105,7 @@ def _times(requests: "Sequence[Request]", places: np.ndarray) -> np.ndarray:
     return times
 
 
-def _rows(report: "Report", title: str, requests: "Sequence[Request]", places: np.ndarray) -> Axes:
+def _rows(grid: "Program", title: str, requests: "Sequence[Request]", places: np.ndarray) -> Axes:
     """Axes with a row per program, and in it the elements that it touches, and how often."""
     programs = _programs(requests)
     shown = {program: row for row, program in enumerate(programs[:MOST_ROWS])}
@@ -113,7 +117,7 @@ def _rows(report: "Report", title: str, requests: "Sequence[Request]", places: n
     which = f", the first {MOST_ROWS} of {len(programs):,} programs" if some else ""
     ax = _picture(rows, f"{title} which program{which}", "requests")
     ax.set(xlabel="element", ylabel="program")
-    labels = [_short(program, report.grid) for program in shown]
+    labels = [_short(program, grid) for program in shown]
     step = -(-len(labels) // MOST_TICKS)
     ax.set_yticks(range(0, len(labels), step), labels[::step])
     return ax

@@ -12,10 +12,11 @@ from common.tiles import triton_interpreter
 from common.tiles.arrays import Arrays, Placed
 from common.tiles.build import Built
 from common.tiles.constants import resolved
+from common.tiles.costs import Program
 from common.tiles.counters import Recorder
 from common.tiles.functions import Function
 from common.tiles.memory import Memory
-from common.tiles.report import Program, Report
+from common.tiles.report import Report
 
 ADVICE = {  # what Triton's interpreter says: what to write
     "for ** or pow()": "a power is x * x, or tl.exp2(y * tl.log2(x))",

@@ -1,25 +1,30 @@
 """Labs 11, 12, 14 and 15 on all GPUs of a machine against NCCL and PyTorch's own parallelism.
 
-    python benchmarks/multi_gpu.py [PART ...]      of all-reduce, data-parallel, tensor-parallel, pipeline; all if none is given
-    python benchmarks/multi_gpu.py --gloo          tiny sizes on two processes, no GPU: a trial of this program, no measurement
+    python benchmarks/multi_gpu.py [PART ...]
+    python benchmarks/multi_gpu.py --gloo
 
-Ours are the solutions' own functions, a rank a GPU. What they compute is compared first (races.py). Times are medians over
-rounds in which ours and the peer take turns. For 1F1B's idle time two predictions stand beside the measurement: the lab's
-formula, and the simulated machine with the tasks and messages as long as each is by itself; what makes the difference is told
-cause by cause. A run of all parts writes benchmarks/multi_gpu.md.
+The parts are all-reduce, data-parallel, tensor-parallel and pipeline; all of them if none is given.
+--gloo uses tiny sizes on two processes and no GPU: a trial of this program, not a measurement.
+
+Ours are the solutions' own functions, with one rank per GPU. What they compute is compared first
+(races.py). Times are medians over rounds in which ours and the peer take turns. 1F1B's idle time
+stands beside two predictions: the lab's formula, and the simulated machine with tasks and messages
+as long as each is by itself. The difference is explained cause by cause. A run of all parts writes
+benchmarks/multi_gpu.md.
 """
 
 import argparse
-import functools
 import itertools
 import math
 import os
 import statistics
 import sys
 import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, Literal
 
 import torch
 
@@ -27,19 +32,39 @@ from benchmarks import races
 from benchmarks.solved import solved
 from common import device, ranks
 
+Spans = list[ranks.Span]  # of one rank
 FILE = Path(__file__).with_suffix(".md")
-GPUS = {
+GPUS: dict[str, tuple] = {  # the sizes of each part
     "all-reduce": (7, 2**30, [4**k for k in range(5, 15)]),
     "data-parallel": (7, 8192, 8, 1024, torch.bfloat16),
     "tensor-parallel": (7, 8192, 64, 4096, torch.bfloat16),
     "pipeline": (7, 8192, 4, 16, 1024, torch.bfloat16),
 }
-TRIAL = {
+TRIAL: dict[str, tuple] = {
     "all-reduce": (2, 2**16, [2**10, 2**14]),
     "data-parallel": (2, 64, 3, 8, torch.float32),
     "tensor-parallel": (2, 64, 4, 16, torch.float32),
     "pipeline": (2, 32, 2, 4, 4, torch.float32),
 }
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the ranks run on."""
+
+    name: Literal["gloo", "nccl"]
+    world_size: int
+
+    def run(self, function: Callable[..., Any], *args: Any) -> ranks.Result:
+        """The Result of a function of races.py; its calls are not noted, which would take time."""
+        return ranks.run(
+            function,
+            *args,
+            world_size=self.world_size,
+            machine=self.name,
+            noted=False,
+            timeout_s=150,
+        )
 
 
 @dataclass
@@ -55,20 +80,20 @@ class Row:
     goal: str
 
 
-def faster(what, ours_s, peer, peer_s, least):
-    """The Row of two times."""
+def faster(what: str, ours_s: float, peer: str, peer_s: float, least: float) -> Row:
+    """The Row of two times. least: the goal for peer_s over ours_s."""
     return Row(what, "ms", 1e3 * ours_s, peer, 1e3 * peer_s, peer_s / ours_s, f"≥ {least:.2f}")
 
 
-def from_lab(number, *names):
+def from_lab(number: str, *names: str) -> SimpleNamespace:
     """These functions of a lab's solution."""
-    found = solved(number)
+    solution = solved(number)
     torch.set_default_dtype(torch.float32)  # some labs teach in float64
-    return SimpleNamespace(**{name: found[name] for name in names})
+    return SimpleNamespace(**{name: solution[name] for name in names})
 
 
-def all_reduce(run, rounds, size, sizes):
-    """Lab 11: eight rings of sends and receives beside the library's own; one ring beside the α-β model."""
+def all_reduce(machine: Machine, rounds: int, size: int, sizes: Sequence[int]) -> Iterator[Row]:
+    """Lab 11: eight rings beside the library's all-reduce; one ring beside the α-β model."""
     lab = from_lab(
         "11",
         "rings_all_reduce",
@@ -78,10 +103,8 @@ def all_reduce(run, rounds, size, sizes):
         "fit_alpha_beta",
         "alpha_beta_time",
     )
-    p, (times_s, messages_s) = (
-        run.world_size,
-        run(races.all_reduce, lab, rounds, size, sizes).returns[0],
-    )
+    p = machine.world_size
+    times_s, messages_s = machine.run(races.all_reduce, lab, rounds, size, sizes).returns[0]
     ours, its = (
         1e-9 * lab.bus_bandwidth("all_reduce", size, times_s[name], p)
         for name in ("rings", "library")
@@ -103,11 +126,15 @@ def all_reduce(run, rounds, size, sizes):
     )
 
 
-def data_parallel(run, rounds, width, layers, rows, dtype):
-    """Lab 12: a step that overlaps beside DistributedDataParallel, as it comes and with its other way to keep gradients."""
-    times_s = run(
-        races.data_parallel, from_lab("12", "step_of"), rounds, width, layers, rows, dtype
-    ).returns[0]
+def data_parallel(
+    machine: Machine, rounds: int, width: int, layers: int, rows: int, dtype: torch.dtype
+) -> Iterator[Row]:
+    """Lab 12: a step that overlaps, beside DistributedDataParallel's.
+
+    Beside its default, and with gradients that are views of its buckets.
+    """
+    lab = from_lab("12", "step_of")
+    times_s = machine.run(races.data_parallel, lab, rounds, width, layers, rows, dtype).returns[0]
     what = f"data-parallel step, {layers} layers of {width:,}, {rows:,} rows a rank"
     yield faster(what, times_s["ours"], "DistributedDataParallel", times_s["DDP"], 1.0)
     yield faster(
@@ -119,31 +146,40 @@ def data_parallel(run, rounds, width, layers, rows, dtype):
     )
 
 
-def tensor_parallel(run, rounds, width, heads, tokens, dtype):
+def tensor_parallel(
+    machine: Machine, rounds: int, width: int, heads: int, tokens: int, dtype: torch.dtype
+) -> Iterator[Row]:
     """Lab 14: a transformer's block beside parallelize_module's."""
     lab = from_lab("14", "transformer_block", "shard_attention", "shard_mlp")
-    times_s = run(races.tensor_parallel, lab, rounds, width, heads, tokens, dtype).returns[0]
+    times_s = machine.run(races.tensor_parallel, lab, rounds, width, heads, tokens, dtype).returns[
+        0
+    ]
     what = f"tensor-parallel block, {width:,} wide, {tokens:,} tokens, forward and backward"
     yield faster(what, times_s["ours"], "parallelize_module", times_s["peer"], 0.95)
 
 
-def pipeline(run, rounds, width, blocks, more_blocks, rows, dtype):
-    """Lab 15: 1F1B beside PyTorch's; its bubble beside the lab's formula, for which messages are free, and what explains it.
+def pipeline(
+    machine: Machine,
+    rounds: int,
+    width: int,
+    blocks: int,
+    more_blocks: int,
+    rows: int,
+    dtype: torch.dtype,
+) -> Iterator[Row | str]:
+    """Lab 15: 1F1B beside PyTorch's; its bubble beside the lab's formula, and the causes.
 
-    more_blocks: of a second size, whose work is long beside its messages.
+    In the formula messages are free. more_blocks: of a second size, which computes for long
+    compared with its messages.
     """
-    lab, p, m = (
-        from_lab("15", "Stage", "run_stage", "one_f_one_b", "open_links", "bubble"),
-        run.world_size,
-        races.MICROBATCHES,
-    )
+    lab = from_lab("15", "Stage", "run_stage", "one_f_one_b", "open_links", "bubble")
+    p, m = machine.world_size, races.MICROBATCHES
     plain = lab.bubble(p, m, replicas=1)
     for count, times in ((blocks, rounds), (more_blocks, 1 + rounds // 3)):
-        result = run(races.pipeline, lab, times, width, count, rows, dtype, count == blocks)
-        times_s, what = (
-            result.returns[0],
-            f"1F1B, {p} stages of {count} blocks of {width:,}, {m} × {rows:,} rows",
-        )
+        peer = count == blocks
+        result = machine.run(races.pipeline, lab, times, width, count, rows, dtype, peer)
+        times_s = result.returns[0]
+        what = f"1F1B, {p} stages of {count} blocks of {width:,}, {m} × {rows:,} rows"
         if "peer" in times_s:
             yield faster(what, times_s["ours"], "Schedule1F1B", times_s["peer"], 0.95)
         alone = by_itself(result)
@@ -157,23 +193,23 @@ def pipeline(run, rounds, width, blocks, more_blocks, rows, dtype):
             yield Row(
                 what, "of the time", measured, name, predicted, measured / predicted, "0.90 to 1.10"
             )
-        yield told(what, causes, alone, times_s["message"], rows * width * dtype.itemsize)
+        size = rows * width * dtype.itemsize
+        yield explanation(what, causes, alone, times_s["message"], size)
 
 
 MESSAGES = "messages as long as by themselves"
 
 
-def by_cause(lab, result, alone):
-    """{cause: by rank, the spans of a step}: on the simulated machine, each with one cause more to be idle; then measured.
+def by_cause(
+    lab: SimpleNamespace, result: ranks.Result, alone: Sequence[Mapping[str, float]]
+) -> dict[str, Sequence[Spans]]:
+    """{cause: by rank, the spans of a step}.
 
-    alone: as `by_itself` has it.
+    On the simulated machine, each with one more cause to be idle; then measured. alone: as
+    `by_itself` has it.
     """
-    p, m, message_s, watched = (
-        result.trace.world_size,
-        races.MICROBATCHES,
-        result.returns[0]["message"],
-        steps(result.trace),
-    )
+    p, m = result.trace.world_size, races.MICROBATCHES
+    message_s, watched = result.returns[0]["message"], steps(result.trace)
     own = [{f"{kind}{i}": kinds[kind] for kind in "FB" for i in range(m)} for kinds in alone]
     mean = {task: statistics.fmean(seconds[task] for seconds in own) for task in own[0]}
     within = [
@@ -192,11 +228,14 @@ def by_cause(lab, result, alone):
     }
 
 
-def simulated(lab, seconds, message_s):
-    """By rank, the spans of a step on the simulated machine. seconds: by rank, {"F0": s, ...}; message_s: of each message.
+def simulated(
+    lab: SimpleNamespace, seconds: Sequence[Mapping[str, float]], message_s: float
+) -> list[Spans]:
+    """By rank, the spans of a step on the simulated machine.
 
-    Equal stages take (m + p − 1)(f + b) and a chain of messages: m + 1 with two stages, each of which waits for one a
-    microbatch; 2(m + p) − 5 with more, since a stage in the middle waits for two.
+    seconds: of each task, {"F0": s, ...}, by rank. message_s: of each message. Equal stages take
+    (m + p − 1)(f + b) and a chain of messages: m + 1 with two stages, each of which waits for one
+    message per microbatch; 2(m + p) − 5 with more, since a stage in the middle waits for two.
     """
     trace = ranks.run(
         races.timed_pipeline,
@@ -210,7 +249,7 @@ def simulated(lab, seconds, message_s):
     return [trace.compute_named("*", rank) for rank in range(len(seconds))]
 
 
-def by_itself(result):
+def by_itself(result: ranks.Result) -> list[dict[str, float]]:
     """By rank, {"F": seconds, "B": seconds} of a task of the stage by itself: medians."""
     return [
         {
@@ -223,8 +262,11 @@ def by_itself(result):
     ]
 
 
-def steps(trace):
-    """The steps that were watched but the first, which warms up: of each, by rank, its tasks as spans on one clock."""
+def steps(trace: ranks.Trace) -> list[tuple[Spans, ...]]:
+    """The tasks of each step that was watched, by rank, as spans on one clock.
+
+    The first step is left out: it warms up.
+    """
     by_rank = []
     for rank in range(trace.world_size):
         tasks = sorted(
@@ -246,23 +288,22 @@ def steps(trace):
     return list(zip(*by_rank, strict=True))
 
 
-def idle(spans_by_rank):
-    """The share of all ranks' time without a span, from the first one's start to the last one's end."""
+def idle(spans_by_rank: Sequence[Spans]) -> float:
+    """The share of all ranks' time without a span, from the first one's start to the last's end."""
     spans = list(itertools.chain(*spans_by_rank))
     time_s = max(span.end_s for span in spans) - min(span.start_s for span in spans)
     return 1 - sum(span.duration_s for span in spans) / (time_s * len(spans_by_rank))
 
 
-def waits(spans_by_rank):
+def waits(spans_by_rank: Sequence[Spans]) -> list[float]:
     """[warm-up, steady state, drain]: the seconds that a rank idles there, the mean of the ranks.
 
-    Warm-up lasts until a rank's first backward, the steady state until the end of the one that follows its last forward. With
-    equal stages and free messages a rank idles only before and after.
+    Warm-up lasts until a rank's first backward. The steady state lasts until the end of the
+    backward that follows its last forward. With equal stages and free messages a rank idles only
+    before and after.
     """
-    start_s, end_s = (
-        min(own[0].start_s for own in spans_by_rank),
-        max(own[-1].end_s for own in spans_by_rank),
-    )
+    start_s = min(own[0].start_s for own in spans_by_rank)
+    end_s = max(own[-1].end_s for own in spans_by_rank)
     sums = [0.0] * 3
     for own in spans_by_rank:
         kinds = "".join(span.name[0] for span in own)
@@ -273,43 +314,58 @@ def waits(spans_by_rank):
     return [total / len(spans_by_rank) for total in sums]
 
 
-def messages(spans_by_rank):
-    """Seconds of each message, from when both its sender and its receiver were free for it to the task that it is for."""
-    ended, found = {(span.rank, span.name): span.end_s for own in spans_by_rank for span in own}, []
+def messages(spans_by_rank: Sequence[Spans]) -> list[float]:
+    """Seconds of each message, until the task that it is for starts.
+
+    They count from when both the sender and the receiver were free for the message.
+    """
+    ended = {(span.rank, span.name): span.end_s for own in spans_by_rank for span in own}
+    seconds = []
     for own in spans_by_rank:
         free_s = -math.inf
         for span in own:
             sent_s = ended.get((span.rank + {"F": -1, "B": 1}[span.name[0]], span.name))
             if sent_s is not None:
-                found.append(span.start_s - max(free_s, sent_s))
+                seconds.append(span.start_s - max(free_s, sent_s))
             free_s = span.end_s
-    return found
+    return seconds
 
 
-def told(what, causes, alone, message_s, size):
-    """The causes as Markdown. alone: as `by_itself` has it; message_s: of a message of this size, by itself."""
+def explanation(
+    what: str,
+    causes: Mapping[str, Sequence[Spans]],
+    alone: Sequence[Mapping[str, float]],
+    message_s: float,
+    size: float,
+) -> str:
+    """The causes as Markdown.
+
+    alone: as `by_itself` has it. message_s: of a message of this size, by itself.
+    """
     lines = [
-        f"| {cause} | {' | '.join(f'{1e3 * each:.2f}' for each in waits(spans))} | {idle(spans):.4f} |"
+        f"| {cause} | {' | '.join(f'{1e3 * wait_s:.2f}' for wait_s in waits(spans))} "
+        f"| {idle(spans):.4f} |"
         for cause, spans in causes.items()
     ]
-    forward, backward = (", ".join(f"{1e3 * each[kind]:.2f}" for each in alone) for kind in "FB")
+    forward, backward = (", ".join(f"{1e3 * task[kind]:.2f}" for task in alone) for kind in "FB")
     within_s = statistics.median(messages(causes["measured"]))
     return "\n".join(
         [
-            f"{what}: the milliseconds that a rank waits, the mean of the ranks. Simulated, with one cause more in each line; then "
-            "measured.",
+            f"{what}: the milliseconds that a rank waits, the mean of the ranks. "
+            "Simulated, with one cause more in each line; then measured.",
             "",
             "| cause | warm-up | steady state | drain | idle |",
             "| --- | ---: | ---: | ---: | ---: |",
             *lines,
             "",
-            f"By itself, rank by rank, a forward takes {forward} ms, a backward {backward} ms; a message of {size / 1e6:.3g} MB "
-            f"{1e3 * message_s:.3f} ms, within the pipeline {1e3 * within_s:.3f} ms (the median).",
+            f"By itself, rank by rank, a forward takes {forward} ms, a backward {backward} ms; "
+            f"a message of {size / 1e6:.3g} MB {1e3 * message_s:.3f} ms, "
+            f"within the pipeline {1e3 * within_s:.3f} ms (the median).",
         ]
     )
 
 
-PARTS = {
+PARTS: dict[str, Callable[..., Iterable[Row | str]]] = {
     "all-reduce": all_reduce,
     "data-parallel": data_parallel,
     "tensor-parallel": tensor_parallel,
@@ -317,28 +373,37 @@ PARTS = {
 }
 
 
-def measured(run, parts, sizes):
-    """(rows, what is told below them, the parts that failed): one that fails is told, and the others go on."""
-    rows, below, failed = [], [], []
+def measured(
+    machine: Machine, parts: Sequence[str], sizes: Mapping[str, tuple]
+) -> tuple[list[Row], list[str], list[str]]:
+    """The rows, the texts below them, and the parts that failed, whose tracebacks are printed."""
+    rows: list[Row] = []
+    texts: list[str] = []
+    failed: list[str] = []
     for part in parts:
         try:
-            for found in PARTS[part](run, *sizes[part]):
-                print(line(found, run.world_size) if isinstance(found, Row) else found, flush=True)
-                (rows if isinstance(found, Row) else below).append(found)
+            for output in PARTS[part](machine, *sizes[part]):
+                if isinstance(output, Row):
+                    rows.append(output)
+                    print(line(output, machine.world_size), flush=True)
+                else:
+                    texts.append(output)
+                    print(output, flush=True)
         except Exception:
             traceback.print_exc()
             failed.append(part)
-    return rows, below, failed
+    return rows, texts, failed
 
 
-def line(row, world_size) -> str:
+def line(row: Row, world_size: int) -> str:
+    """The row as Markdown."""
     return (
-        f"| {row.what} | {world_size} | {row.ours:,.4g} | {row.unit} | {row.peer} | {row.its:,.4g} | {row.ratio:.3f} | "
-        f"{row.goal} |"
+        f"| {row.what} | {world_size} | {row.ours:,.4g} | {row.unit} | {row.peer} "
+        f"| {row.its:,.4g} | {row.ratio:.3f} | {row.goal} |"
     )
 
 
-def table(rows, world_size):
+def table(rows: Iterable[Row], world_size: int) -> str:
     """The rows as Markdown."""
     return "\n".join(
         [
@@ -350,6 +415,26 @@ def table(rows, world_size):
 
 
 def main() -> None:
+    options = parsed_options()
+    gpus, parts = torch.cuda.device_count(), options.parts or list(PARTS)
+    if gpus < 2 and not options.gloo:
+        sys.exit(
+            "benchmarks/multi_gpu.py needs two GPUs or more, and "
+            f"{'one is' if gpus else 'none are'} here; "
+            "benchmarks/multi_gpu.md has the figures of a machine with several."
+        )
+    # One queue for each stream of messages, for ours and for the peers.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    machine = Machine("gloo", 2) if options.gloo else Machine("nccl", gpus)
+    rows, texts, failed = measured(machine, parts, TRIAL if options.gloo else GPUS)
+    text = "\n\n".join([heading(machine), table(rows, machine.world_size), *texts]) + "\n"
+    print(f"\n{text}")
+    if not options.gloo and not failed and parts == list(PARTS):
+        FILE.write_text(text, encoding="utf-8")
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+def parsed_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="The multi-GPU labs beside NCCL and PyTorch's own parallelism."
     )
@@ -360,36 +445,18 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    gpus, parts = torch.cuda.device_count(), options.parts or list(PARTS)
-    if gpus < 2 and not options.gloo:
-        sys.exit(
-            f"benchmarks/multi_gpu.py needs two GPUs or more, and {'one is' if gpus else 'none are'} here; "
-            "benchmarks/multi_gpu.md has the figures of a machine with several."
-        )
-    os.environ.setdefault(
-        "CUDA_DEVICE_MAX_CONNECTIONS", "32"
-    )  # a queue for each stream of messages; for all that is raced
-    where = (
-        {"machine": "gloo", "world_size": 2}
-        if options.gloo
-        else {"machine": "nccl", "world_size": gpus}
+    return options
+
+
+def heading(machine: Machine) -> str:
+    """Where the figures come from."""
+    if machine.name == "gloo":
+        return "A trial on gloo: no measurement."
+    nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    return (
+        f"{machine.world_size} × {device.name()}, torch {torch.__version__}, NCCL {nccl}. "
+        "Made by `python benchmarks/multi_gpu.py`."
     )
-    run = functools.partial(ranks.run, noted=False, timeout_s=150, **where)
-    run.world_size = where["world_size"]
-    rows, below, failed = measured(run, parts, TRIAL if options.gloo else GPUS)
-    head = (
-        "A trial on gloo: no measurement."
-        if options.gloo
-        else (
-            f"{gpus} × {device.name()}, torch {torch.__version__}, NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}. Made by "
-            "`python benchmarks/multi_gpu.py`."
-        )
-    )
-    text = "\n\n".join([head, table(rows, run.world_size), *below]) + "\n"
-    print(f"\n{text}")
-    if not options.gloo and not failed and parts == list(PARTS):
-        FILE.write_text(text, encoding="utf-8")
-    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 
 
 if __name__ == "__main__":

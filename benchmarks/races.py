@@ -1,12 +1,16 @@
 """What multi_gpu.py runs on each rank: a solution's function and its peer, compared, then in turns.
 
-Each race takes dist, the functions of its lab, the rounds and its sizes. It returns {name: seconds}, the same on all ranks.
+Each race takes dist, the functions of its lab, the rounds and its sizes. It returns the seconds of
+each name, the same on all ranks.
 """
 
 import copy
 import functools
 import itertools
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,19 +18,27 @@ from torch.nn import functional as F
 
 from common import ranks
 
-TOLERANCE = {
-    torch.float32: 1e-5,
-    torch.bfloat16: 5e-2,
-}  # of a norm; what is summed or scaled wrongly is off by much more
+# Of a norm; a wrong sum or scale is off by much more.
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 5e-2}
 MICROBATCHES = 16
 
+Times = dict[str, float]  # {name: seconds}
+Step = Callable[[torch.Tensor, torch.Tensor], object]  # of a batch: inputs and targets
 
-def race(dist, calls, rounds, repeats=1, before=lambda: None):
-    """{name: seconds of a call}: medians over rounds in which the calls take turns, of the slowest rank.
 
-    repeats: calls in a row, of which a round measures the mean. before: called ahead of each round's, not timed.
+def race(
+    dist: Any,
+    calls: Mapping[str, Callable[[], object]],
+    rounds: int,
+    repeats: int = 1,
+    before: Callable[[], object] = lambda: None,
+) -> Times:
+    """Seconds of each call on the slowest rank: medians over rounds in which the calls take turns.
+
+    repeats: calls in a row, of which a round measures the mean. before: called ahead of each
+    round's calls, and not timed.
     """
-    times_s = {name: [] for name in calls}
+    times_s: dict[str, list[float]] = {name: [] for name in calls}
     for _, (name, call) in itertools.product(range(1 + rounds), calls.items()):
         before()
         dist.barrier()
@@ -34,22 +46,21 @@ def race(dist, calls, rounds, repeats=1, before=lambda: None):
         for _ in range(repeats):
             call()
         times_s[name].append((now_s() - start_s) / repeats)
-    slowest_s = torch.tensor(
-        [times[1:] for times in times_s.values()], dtype=torch.float64
-    )  # the first warms up
+    after_warm_up = [times[1:] for times in times_s.values()]
+    slowest_s = torch.tensor(after_warm_up, dtype=torch.float64)
     dist.all_reduce(slowest_s, op=dist.ReduceOp.MAX)
     return dict(zip(times_s, slowest_s.median(1).values.tolist(), strict=True))
 
 
-def now_s():
-    """The time, once the GPU has done all that it was given."""
+def now_s() -> float:
+    """The time, once the GPU has done all its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
-def insist(got, want, what) -> None:
-    """Raises AssertionError where tensors are not those wanted, to the rounding of their dtype: what is wrong gets no time."""
+def validate(got: Iterable[torch.Tensor], want: Iterable[torch.Tensor], what: str) -> None:
+    """Raise AssertionError unless tensors are close: a wrong answer gets no time."""
     for number, (mine, right) in enumerate(zip(got, want, strict=True)):
         error = float((mine.float() - right.float()).norm() / right.float().norm())
         assert error < TOLERANCE[mine.dtype], (
@@ -57,11 +68,10 @@ def insist(got, want, what) -> None:
         )
 
 
-# ---------------------------------------------------------------------- lab 11
-
-
-def all_reduce(dist, lab, rounds, size, sizes):
-    """Also {bytes: seconds} of single rounds of messages, for the lab's α and β."""
+def all_reduce(
+    dist: Any, lab: SimpleNamespace, rounds: int, size: int, sizes: Sequence[int]
+) -> tuple[Times, dict[int, float]]:
+    """Lab 11. Also {bytes: seconds} of single rounds of messages, for the lab's α and β."""
     torch.manual_seed(dist.get_rank())
     x, groups = torch.randn(size // 4), [dist.new_group() for _ in range(8)]
     calls = {
@@ -70,21 +80,28 @@ def all_reduce(dist, lab, rounds, size, sizes):
         "library": dist.all_reduce,
     }
     dist.all_reduce(want := x.clone())
-    insist([calls["rings"](x.clone()), calls["ring"](x.clone())], [want, want], "all-reduce")
+    validate([calls["rings"](x.clone()), calls["ring"](x.clone())], [want, want], "all-reduce")
     calls = {name: functools.partial(call, x) for name, call in calls.items()}
     times_s = race(dist, calls, rounds, repeats=10, before=x.normal_)  # sums of sums would overflow
     messages = {
-        each: functools.partial(lab.one_round, dist, torch.zeros(each // 4)) for each in sizes
+        str(count): functools.partial(lab.one_round, dist, torch.zeros(count // 4))
+        for count in sizes
     }
-    return times_s, race(dist, messages, rounds, repeats=10)
+    messages_s = race(dist, messages, rounds, repeats=10)
+    return times_s, dict(zip(sizes, messages_s.values(), strict=True))
 
 
-# ---------------------------------------------------------------------- lab 12
-
-
-def data_parallel(dist, lab, rounds, width, layers, rows, dtype):
-    """A step, with gradients summed under backward."""
-    steps = {
+def data_parallel(
+    dist: Any,
+    lab: SimpleNamespace,
+    rounds: int,
+    width: int,
+    layers: int,
+    rows: int,
+    dtype: torch.dtype,
+) -> Times:
+    """Lab 12: a step, with gradients summed under backward."""
+    steps: dict[str, Callable[[nn.Module, float], Step]] = {
         "ours": lambda model, rate: lab.step_of(dist, "overlapped", model, rate),
         "DDP": ddp_step,
         "DDP, bucket views": functools.partial(ddp_step, gradient_as_bucket_view=True),
@@ -92,7 +109,8 @@ def data_parallel(dist, lab, rounds, width, layers, rows, dtype):
     torch.manual_seed(1 + dist.get_rank())
     batch = torch.randn(2, rows, width, dtype=dtype)
 
-    def change(name):  # of the weights, by a step far larger than their rounding
+    def change(name: str) -> list[torch.Tensor]:
+        """Of the weights, by a step far larger than their rounding."""
         model = perceptron(width, layers, dtype)
         before = [weight.detach().clone() for weight in model.parameters()]
         steps[name](model, 0.2 * width)(*batch)
@@ -100,7 +118,7 @@ def data_parallel(dist, lab, rounds, width, layers, rows, dtype):
             weight.detach() - old for weight, old in zip(model.parameters(), before, strict=True)
         ]
 
-    insist(change("ours"), change("DDP"), "data parallel, the weights' change in a step")
+    validate(change("ours"), change("DDP"), "data parallel, the weights' change in a step")
     made = {name: make(perceptron(width, layers, dtype), 1e-6) for name, make in steps.items()}
     return race(
         dist,
@@ -110,7 +128,7 @@ def data_parallel(dist, lab, rounds, width, layers, rows, dtype):
     )
 
 
-def perceptron(width, layers, dtype):
+def perceptron(width: int, layers: int, dtype: torch.dtype) -> nn.Sequential:
     """Layers of width × width with ReLU, the same on all ranks; activations keep their size."""
     torch.manual_seed(0)
     linear = [nn.Linear(width, width, bias=False, dtype=dtype) for _ in range(layers)]
@@ -119,14 +137,12 @@ def perceptron(width, layers, dtype):
     return nn.Sequential(*itertools.chain(*zip(linear, [nn.ReLU()] * layers, strict=True)))
 
 
-def ddp_step(model, rate, **options):
+def ddp_step(model: nn.Module, rate: float, **options: Any) -> Step:
     """A function of a batch that makes one step of SGD, as PyTorch's tutorial does."""
-    whole, optimizer = (
-        nn.parallel.DistributedDataParallel(model, **options),
-        torch.optim.SGD(model.parameters(), lr=rate),
-    )
+    whole = nn.parallel.DistributedDataParallel(model, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
 
-    def step(x, y) -> None:
+    def step(x: torch.Tensor, y: torch.Tensor) -> None:
         F.mse_loss(whole(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -134,61 +150,75 @@ def ddp_step(model, rate, **options):
     return step
 
 
-# ---------------------------------------------------------------------- lab 14
-
-
-def tensor_parallel(dist, lab, rounds, width, heads, tokens, dtype):
-    """A transformer's block, forward and backward."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel,
-        RowwiseParallel,
-        parallelize_module,
-    )
-
-    rank, p = dist.get_rank(), dist.get_world_size()
+def tensor_parallel(
+    dist: Any,
+    lab: SimpleNamespace,
+    rounds: int,
+    width: int,
+    heads: int,
+    tokens: int,
+    dtype: torch.dtype,
+) -> Times:
+    """Lab 14: a transformer's block, forward and backward."""
     block, (x, dy) = Block(width, heads, dtype), torch.randn(2, tokens, width, dtype=dtype)
-
-    def shards(whole):  # as the lab holds them, whose rows of w are (3, heads, d)
-        w, b, *others = whole
-        w, b = (
-            each.detach().unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
-            for each in (w, b)
-        )
-        own = (
-            lab.shard_attention(w, b, *others[:2], heads, rank, p),
-            lab.shard_mlp(*others[2:6], rank, p),
-            others[6:],
-        )
-        return [each.detach().clone() for each in itertools.chain(*own)]
-
-    weights = [each.requires_grad_() for each in shards(block.parameters())]
+    shards = functools.partial(
+        shards_of_lab, lab, heads=heads, rank=dist.get_rank(), p=dist.get_world_size()
+    )
+    weights = [weight.requires_grad_() for weight in shards(block.parameters())]
     exact = copy.deepcopy(block).float()
     y, dx, *slopes = both_ways(exact, x.float(), list(exact.parameters()), dy.float())
-    columns, rows = ColwiseParallel(), RowwiseParallel()
-    parallelize_module(
-        block,
-        init_device_mesh(x.device.type, (p,)),
-        {"qkv": columns, "out": rows, "up": columns, "down": rows},
-    )
+    parallelize(block, x.device.type, dist.get_world_size())
     calls = {
         "ours": lambda: both_ways(
             lambda x: lab.transformer_block(dist, x, weights, heads), x, weights, dy
         ),
         "peer": lambda: both_ways(block, x, list(block.parameters()), dy),
     }
-    insist(
-        calls["ours"](), [y, dx, *shards(slopes)], "tensor parallel, beside one device's float32"
-    )
-    insist(calls["peer"]()[:2], [y, dx], "parallelize_module, beside one device's float32")
-    del exact, slopes
+    want = [y, dx, *shards(slopes)]
+    validate(calls["ours"](), want, "tensor parallel, beside one device's float32")
+    validate(calls["peer"]()[:2], [y, dx], "parallelize_module, beside one device's float32")
+    del exact, slopes, want
     return race(dist, calls, rounds, repeats=5)
 
 
-class Block(nn.Module):
-    """A transformer's block (T, D) for parallelize_module; qkv's rows are (heads, 3, d), so that a rank's are whole heads."""
+def shards_of_lab(
+    lab: SimpleNamespace, whole: Iterable[torch.Tensor], heads: int, rank: int, p: int
+) -> list[torch.Tensor]:
+    """This rank's shards of a Block's parameters; the lab's rows of w are (3, heads, d)."""
+    w, b, *others = whole
+    w, b = (
+        rows.detach().unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2) for rows in (w, b)
+    )
+    own = (
+        lab.shard_attention(w, b, *others[:2], heads, rank, p),
+        lab.shard_mlp(*others[2:6], rank, p),
+        others[6:],
+    )
+    return [shard.detach().clone() for shard in itertools.chain(*own)]
 
-    def __init__(self, width, heads, dtype) -> None:
+
+def parallelize(block: nn.Module, device: str, p: int) -> None:
+    """Shards a Block by PyTorch's own means."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        ParallelStyle,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    columns, rows = ColwiseParallel(), RowwiseParallel()
+    plan: dict[str, ParallelStyle] = {"qkv": columns, "out": rows, "up": columns, "down": rows}
+    parallelize_module(block, init_device_mesh(device, (p,)), plan)
+
+
+class Block(nn.Module):
+    """A transformer's block (T, D) for parallelize_module.
+
+    qkv's rows are (heads, 3, d), so that a rank's rows are whole heads.
+    """
+
+    def __init__(self, width: int, heads: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.head = width // heads
         sizes = (width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)
@@ -197,7 +227,7 @@ class Block(nn.Module):
         for vector in (weight for weight in self.parameters() if weight.dim() == 1):
             nn.init.normal_(vector)  # a bias that is added twice must show
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         qkv = self.qkv(self.norm1(x)).unflatten(-1, (-1, 3, self.head))
         heads = F.scaled_dot_product_attention(
             *qkv.permute(2, 1, 0, 3).unsqueeze(1), is_causal=True
@@ -206,33 +236,41 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
-def both_ways(function, x, weights, dy):
+def both_ways(
+    function: Callable[[torch.Tensor], torch.Tensor],
+    x: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    dy: torch.Tensor,
+) -> list[torch.Tensor]:
     """[y, the gradients by x and by each weight]."""
     x = x.detach().requires_grad_()
     y = function(x)
     return [y.detach(), *torch.autograd.grad(y, [x, *weights], dy)]
 
 
-# ---------------------------------------------------------------------- lab 15
+def pipeline(
+    dist: Any,
+    lab: SimpleNamespace,
+    rounds: int,
+    width: int,
+    blocks: int,
+    rows: int,
+    dtype: torch.dtype,
+    peer: bool = True,
+) -> Times:
+    """Lab 15: a step of 1F1B, beside PyTorch's if peer; then what a step is made of.
 
-
-def pipeline(dist, lab, rounds, width, blocks, rows, dtype, peer=True):
-    """A step of 1F1B, beside PyTorch's if peer; then what a step is made of.
-
-    Also the seconds of a message by itself. In the trace: spans "alone F0", ... of the stage by itself, and "F0", ... within
-    each "step", which all ranks begin at the same instant.
+    Also the seconds of a message by itself. In the trace: spans "alone F0", ... of the stage by
+    itself, and "F0", ... within each "step", which all ranks begin at the same instant.
     """
     own = Pipe(dist, lab, width, blocks, rows, dtype)
     times_s = against_schedule(dist, own, rounds) if peer else {}
-    message_s = race(
-        dist, {"message": lambda: there_and_back(dist, own.links, own.xs[0])}, rounds, repeats=10
-    )["message"]
+    hops = {"message": lambda: there_and_back(dist, own.links, own.xs[0])}
+    message_s = race(dist, hops, rounds, repeats=10)["message"]
     own.alone()
     inputs = own.with_gradients()
     for _ in range(1 + rounds):
-        dist.all_reduce(
-            torch.zeros(1)
-        )  # GPUs' clocks drift apart; this ends on all of them at once
+        dist.all_reduce(torch.zeros(1))  # GPUs' clocks drift apart; this ends on all at once
         with ranks.span("step"):
             own.step(watched(lab.Stage), inputs)
     return times_s | {"message": message_s / (2 * (dist.get_world_size() - 1))}
@@ -241,20 +279,24 @@ def pipeline(dist, lab, rounds, width, blocks, rows, dtype, peer=True):
 class Pipe:
     """This rank's layers, data and links in 1F1B."""
 
-    def __init__(self, dist, lab, width, blocks, rows, dtype) -> None:
+    def __init__(
+        self,
+        dist: Any,
+        lab: SimpleNamespace,
+        width: int,
+        blocks: int,
+        rows: int,
+        dtype: torch.dtype,
+    ) -> None:
         rank, p = dist.get_rank(), dist.get_world_size()
-        self.dist, self.lab, self.last, self.loss = (
-            dist,
-            lab,
-            rank == p - 1,
-            F.mse_loss if rank == p - 1 else None,
-        )
+        self.dist, self.lab, self.last = dist, lab, rank == p - 1
+        self.loss = F.mse_loss if self.last else None
         self.tasks, self.links = lab.one_f_one_b(rank, p, MICROBATCHES), lab.open_links(dist)
         torch.manual_seed(rank)
         self.layers = nn.Sequential(*(Perceptron(width, dtype) for _ in range(blocks)))
         self.xs, self.ts = torch.randn(2, MICROBATCHES, rows, width, dtype=dtype)
 
-    def step(self, kind, inputs):
+    def step(self, kind: type, inputs: Iterable[torch.Tensor]) -> Any:
         """The loss of a step, on the last rank, with Stages of this kind."""
         self.layers.zero_grad()
         stage = kind(self.layers, MICROBATCHES, self.loss)
@@ -262,8 +304,8 @@ class Pipe:
             self.dist, stage, self.tasks, inputs, self.ts, torch.empty_like(self.xs[0]), self.links
         )
 
-    def with_gradients(self):
-        """The inputs, which require gradients: a first stage that leaves them out has less work than the others."""
+    def with_gradients(self) -> list[torch.Tensor]:
+        """The inputs, which require gradients: without, the first stage would have less work."""
         return [x.detach().requires_grad_() for x in self.xs]
 
     def alone(self) -> None:
@@ -274,33 +316,35 @@ class Pipe:
             stage.backward(i, None if self.last else y)
 
 
-def against_schedule(dist, own, rounds):
+def against_schedule(dist: Any, own: Pipe, rounds: int) -> Times:
     """{name: seconds} of our step and of Schedule1F1B's, with the same layers and data."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-    rank, p, m, losses = dist.get_rank(), dist.get_world_size(), MICROBATCHES, []
+    rank, p, m = dist.get_rank(), dist.get_world_size(), MICROBATCHES
+    losses: list[torch.Tensor] = []
     stage = PipelineStage(own.layers, rank, p, own.xs.device)
     schedule = Schedule1F1B(stage, m, lambda y, t: F.mse_loss(y, t) / m, scale_grads=False)
 
-    def peer():
+    def peer() -> torch.Tensor | None:
         own.layers.zero_grad()
-        schedule.step(
-            *([own.xs.flatten(0, 1)] if rank == 0 else []),
-            **({"target": own.ts.flatten(0, 1), "losses": losses} if own.last else {}),
+        targets: dict[str, Any] = (
+            {"target": own.ts.flatten(0, 1), "losses": losses} if own.last else {}
         )
-        return sum(losses).detach() if own.last else None
+        schedule.step(*([own.xs.flatten(0, 1)] if rank == 0 else []), **targets)
+        total: Any = sum(losses)
+        return total.detach() if own.last else None
 
-    def results(step):
+    def results(step: Callable[[], Any]) -> list[Any]:
         loss = step()
         return [*([loss] if own.last else []), *(weight.grad for weight in own.layers.parameters())]
 
     ours = functools.partial(own.step, own.lab.Stage, own.xs)
-    insist(results(ours), results(peer), "pipeline, loss and gradients")
+    validate(results(ours), results(peer), "pipeline, loss and gradients")
     return race(dist, {"ours": ours, "peer": peer}, rounds)
 
 
-def there_and_back(dist, links, tensor) -> None:
-    """A message from the first rank to the last and back, by the calls of the lab's stages: 2(p − 1) hops."""
+def there_and_back(dist: Any, links: Mapping[Any, Any], tensor: torch.Tensor) -> None:
+    """A message from the first rank to the last and back, as the lab's stages do: 2(p − 1) hops."""
     me, works = dist.get_rank(), []
     down = [(rank, rank + 1) for rank in range(dist.get_world_size() - 1)]
     for src, dst in [*down, *((dst, src) for src, dst in reversed(down))]:
@@ -315,34 +359,34 @@ def there_and_back(dist, links, tensor) -> None:
 class Perceptron(nn.Module):
     """x + MLP(x), (rows, width)."""
 
-    def __init__(self, width, dtype) -> None:
+    def __init__(self, width: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.up, self.down = (
             nn.Linear(*size, bias=False, dtype=dtype)
             for size in ((width, 4 * width), (4 * width, width))
         )
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.down(F.gelu(self.up(x)))
 
 
-def watched(stage, before=""):
-    """The class Stage, each of whose tasks is a span in the trace: "F0", after what is put before."""
+def watched(stage: Any, prefix: str = "") -> type:
+    """The class Stage, each of whose tasks is a span in the trace: "F0", after the prefix."""
 
     class Watched(stage):
-        def forward(self, i, *args):
-            with ranks.span(f"{before}F{i}"):
+        def forward(self, i: int, *args: Any) -> Any:
+            with ranks.span(f"{prefix}F{i}"):
                 return super().forward(i, *args)
 
-        def backward(self, i, *args):
-            with ranks.span(f"{before}B{i}"):
+        def backward(self, i: int, *args: Any) -> Any:
+            with ranks.span(f"{prefix}B{i}"):
                 return super().backward(i, *args)
 
     return Watched
 
 
-def timed_pipeline(dist, lab, seconds) -> None:
-    """A step of 1F1B whose tasks do nothing but take these seconds, {"F0": s, ...}: for the simulated machine."""
+def timed_pipeline(dist: Any, lab: SimpleNamespace, seconds: Mapping[str, float]) -> None:
+    """A step of 1F1B whose tasks only take these seconds, {"F0": s, ...}: for simulated ranks."""
     rank, p, nothing = dist.get_rank(), dist.get_world_size(), [None] * len(seconds)
     lab.run_stage(
         dist,
@@ -358,18 +402,18 @@ def timed_pipeline(dist, lab, seconds) -> None:
 class Timed:
     """A Stage without layers."""
 
-    def __init__(self, seconds) -> None:
+    def __init__(self, seconds: Mapping[str, float]) -> None:
         self.seconds = seconds
 
-    def forward(self, i, *_):
+    def forward(self, i: int, *_: Any) -> torch.Tensor:
         return self._take(f"F{i}")
 
-    def backward(self, i, *_):
+    def backward(self, i: int, *_: Any) -> torch.Tensor:
         return self._take(f"B{i}")
 
-    def weight_gradients(self, i) -> None:
+    def weight_gradients(self, i: int) -> None:
         pass
 
-    def _take(self, task):
+    def _take(self, task: str) -> torch.Tensor:
         ranks.compute(self.seconds[task], task)
         return torch.zeros(1)

@@ -1,8 +1,9 @@
-"""Ranks in the grader: a worker each, the grader the network; the same verdict, counts and messages as in the notebook."""
+"""Ranks in the grader, one worker each: verdicts, counts and messages as in the notebook."""
 
 import linecache
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -51,6 +52,12 @@ def remote(fork_server):
         session.close()
 
 
+def reported_text(error):
+    report = student_error(error)
+    assert report is not None
+    return report.text
+
+
 def text_of(function):
     """The source of a function at a module's top level, as a cell that calls it f."""
     import inspect
@@ -61,8 +68,12 @@ def text_of(function):
 @pytest.mark.parametrize(
     "function, args, options",
     [
-        (test_ranks.every_function, (5,), {"world_size": 3}),
-        (test_ranks.every_function, (0,), {"world_size": 1}),
+        (test_ranks.every_message, (5,), {"world_size": 3}),
+        (test_ranks.every_reduction, (5,), {"world_size": 3}),
+        (test_ranks.every_exchange, (5,), {"world_size": 3}),
+        (test_ranks.every_message, (0,), {"world_size": 1}),
+        (test_ranks.every_reduction, (0,), {"world_size": 1}),
+        (test_ranks.every_exchange, (0,), {"world_size": 1}),
         (test_ranks.random_program, (2, 25), {"world_size": 4}),
         (test_ranks.one_collective, ("all_reduce", 12), {"world_size": 4, **ranks.nodes(4, 2)}),
     ],
@@ -84,7 +95,9 @@ AUTOGRAD = """
 def f(dist, w, x):
     w = torch.nn.Parameter(w)
     works = []
-    w.register_post_accumulate_grad_hook(lambda p: works.append(dist.all_reduce(p.grad, async_op=True)))
+    def start(p):
+        works.append(dist.all_reduce(p.grad, async_op=True))
+    w.register_post_accumulate_grad_hook(start)
     with ranks.span("forward"):
         loss = torch.tanh(x @ w).sum()
     with ranks.span("backward"):
@@ -97,7 +110,7 @@ def f(dist, w, x):
 
 
 def test_compute_spans_and_live_bytes_are_the_same(remote):
-    names = {"torch": torch, "ranks": ranks, "__name__": "__main__"}
+    names: dict[str, Any] = {"torch": torch, "ranks": ranks, "__name__": "__main__"}
     exec(compile(AUTOGRAD, "<f>", "exec"), names)
     x = ranks.each([torch.full((3, 4), float(r)) for r in range(2)])
     runs = [
@@ -108,27 +121,26 @@ def test_compute_spans_and_live_bytes_are_the_same(remote):
     assert runs[0].trace == runs[1].trace and torch.equal(runs[0].returns[0], runs[1].returns[1])
 
 
-FOUND = [
+BETWEEN_RANKS = [
     title
     for title, case in DEADLOCKS.items()
     if issubclass(case[1], ranks.RanksError) and title != "an exit"
 ]
 
 
-@pytest.mark.parametrize("title", FOUND)
-def test_what_goes_wrong_is_told_in_the_same_words(remote, title):
+@pytest.mark.parametrize("title", BETWEEN_RANKS)
+def test_what_goes_wrong_is_reported_in_the_same_words(remote, title):
     with pytest.raises(DEADLOCKS[title][1]) as here:
         ranks.run(cell(title), world_size=3)
     with pytest.raises(DEADLOCKS[title][1]) as there:
         ranks.run(remote("".join(linecache.getlines(f"<{title}>"))), world_size=3)
-    assert str(here.value) == str(there.value) and student_error(there.value).text == str(
-        there.value
-    )
+    assert str(here.value) == str(there.value) == reported_text(there.value)
 
 
 def test_ranks_of_one_run_share_nothing_and_arguments_stay(remote):
     f = remote(
-        "seen = []\ndef f(dist, x):\n    seen.append(dist.get_rank())\n    x += 1\n    dist.barrier()\n    return seen, x"
+        "seen = []\ndef f(dist, x):\n    seen.append(dist.get_rank())\n    x += 1\n"
+        "    dist.barrier()\n    return seen, x"
     )
     x = torch.zeros(2)
     returns = ranks.run(f, x, world_size=3).returns
@@ -161,12 +173,12 @@ def test_ranks_of_one_run_share_nothing_and_arguments_stay(remote):
 )
 def test_what_one_rank_does_wrong_ends_the_run(remote, body, kind, says):
     f = remote(
-        "def f(dist):\n    x = torch.zeros(2)\n    work = dist.irecv(x, 1 - dist.get_rank())\n    dist.barrier()\n    if dist.get_rank() == 1:\n"
-        f"        {body}\n    work.wait()"
+        "def f(dist):\n    x = torch.zeros(2)\n    work = dist.irecv(x, 1 - dist.get_rank())\n"
+        f"    dist.barrier()\n    if dist.get_rank() == 1:\n        {body}\n    work.wait()"
     )
     with pytest.raises(kind) as raised:
         ranks.run(f, world_size=2)
-    assert says in student_error(raised.value).text
+    assert says in reported_text(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +188,8 @@ def test_a_rank_that_dies_or_loops_ends_the_run_and_the_next_one_works(
     remote, body, status, limit_s
 ):
     f = remote(
-        f"import os\ndef f(dist, bad):\n    if bad and dist.get_rank() == 1:\n        {body}\n    dist.barrier()",
+        "import os\ndef f(dist, bad):\n"
+        f"    if bad and dist.get_rank() == 1:\n        {body}\n    dist.barrier()",
         limit_s,
     )
     with pytest.raises(WorkerEnded) as raised:
@@ -338,7 +351,8 @@ for p in (1, 2, 4):
     xs = [torch.from_numpy(rng.standard_normal(3)) for _ in range(p)]
     result = ranks.run(total, ranks.each(xs), world_size=p)
     assert all(torch.allclose(got, sum(xs)) for got in result.returns), "the sum"
-    assert max(result.trace.bytes_sent) <= 2 * (p - 1) * -(-3 // p) * 8, f"{result.trace.bytes_sent} bytes"
+    sent = result.trace.bytes_sent
+    assert max(sent) <= 2 * (p - 1) * -(-3 // p) * 8, f"{sent} bytes"
 ''',
     "98_ranks",
 )
@@ -351,16 +365,20 @@ for p in (1, 2, 4):
         (LAB.exercise("total").stub, "not attempted", ""),
         ("def total(dist, x):\n    return x", "failed", "the sum"),
         (
-            "def total(dist, x):\n    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]\n    dist.all_gather(parts, x)\n"
+            "def total(dist, x):\n"
+            "    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]\n"
+            "    dist.all_gather(parts, x)\n"
             "    return sum(parts)",
             "failed",
             "[72, 72, 72, 72] bytes",
         ),
         ("def total(dist, x):\n    dist.recv(x, 0)", "failed", "recv: rank 0 is this rank itself"),
         (
-            "def total(dist, x):\n    p = dist.get_world_size()\n    dist.send(x, (dist.get_rank() + 1) % p) if p > 1 else None\n    return x",
+            "def total(dist, x):\n    p = dist.get_world_size()\n"
+            "    if p > 1:\n        dist.send(x, (dist.get_rank() + 1) % p)\n    return x",
             "failed",
-            "total raised DeadlockError: deadlock: rank 0 → rank 1 → rank 0, each waits for the next",
+            "total raised DeadlockError: deadlock: rank 0 → rank 1 → rank 0, "
+            "each waits for the next",
         ),
     ],
 )

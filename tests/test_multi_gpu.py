@@ -73,17 +73,17 @@ def test_what_is_wrong_gets_no_time(capsys):
 
 
 def test_a_part_that_fails_is_told_and_the_others_go_on(monkeypatch, capsys):
-    def breaks(run):
+    def breaks(machine):
         yield multi_gpu.faster("half", 2.0, "a peer", 1.0, 0.9)
         raise AssertionError("the other half is wrong")
 
     monkeypatch.setattr(
         multi_gpu,
         "PARTS",
-        {"breaks": breaks, "works": lambda run: [multi_gpu.faster("all", 1.0, "it", 2.0, 0.9)]},
+        {"breaks": breaks, "works": lambda machine: [multi_gpu.faster("all", 1.0, "it", 2.0, 0.9)]},
     )
     rows, below, failed = multi_gpu.measured(
-        SimpleNamespace(world_size=2), ["breaks", "works"], {"breaks": (), "works": ()}
+        multi_gpu.Machine("gloo", 2), ["breaks", "works"], {"breaks": (), "works": ()}
     )
     assert (
         [(row.what, row.ratio) for row in rows] == [("half", 0.5), ("all", 2.0)]
@@ -151,7 +151,7 @@ def test_what_makes_ranks_idle_is_told_cause_by_cause(lab):
                 ranks.Span(rank, span.name, begin_s + span.start_s, begin_s + span.end_s)
                 for span in own
             ]
-    result = SimpleNamespace(returns=[{"message": 0.1}], trace=ranks.Trace(3, spans=spans))
+    result = ranks.Result([{"message": 0.1}], ranks.Trace(3, spans=spans))
     medians = multi_gpu.by_itself(result)
     causes = multi_gpu.by_cause(lab, result, medians)
     shares = list(map(multi_gpu.idle, causes.values()))
@@ -163,11 +163,9 @@ def test_what_makes_ranks_idle_is_told_cause_by_cause(lab):
         shares[0] < shares[1] < shares[3] < shares[2] < shares[4]
     )  # beside longer tasks the same messages weigh less
     assert multi_gpu.messages(causes["measured"]) == pytest.approx([0.5] * 2 * m * 2)
-    text = multi_gpu.told("1F1B", causes, medians, 0.1, 2e6)
-    assert (
-        f"| measured | {' | '.join(f'{1e3 * s:.2f}' for s in multi_gpu.waits(causes['measured']))} | {shares[4]:.4f} |"
-        in text
-    )
+    waits = multi_gpu.waits(causes["measured"])
+    text = multi_gpu.explanation("1F1B", causes, medians, 0.1, 2e6)
+    assert f"| measured | {' | '.join(f'{1e3 * s:.2f}' for s in waits)} | {shares[4]:.4f} |" in text
     assert (
         "forward takes 1000.00, 1250.00, 1000.00 ms" in text
         and "2 MB 100.000 ms, within the pipeline 500.000 ms" in text
@@ -224,7 +222,7 @@ def naps(dist):
 
 def test_tensors_are_compared_to_their_rounding():
     x = torch.rand(100)
-    races.insist([x, x.bfloat16()], [x.double(), x], "x")
+    races.validate([x, x.bfloat16()], [x.double(), x], "x")
     for wrong in (x * 1.001, x + torch.nan, x * torch.nan):
         with pytest.raises(AssertionError, match="x: relative error"):
-            races.insist([wrong], [x], "x")
+            races.validate([wrong], [x], "x")

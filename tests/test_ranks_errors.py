@@ -1,9 +1,11 @@
-"""What goes wrong between ranks is told at once, by rank and line."""
+"""What goes wrong between ranks is reported at once, by rank and line."""
 
 import linecache
 import signal
 import textwrap
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -38,14 +40,15 @@ DEADLOCKS = {
     "a wait far from its irecv": (
         """
         def f(dist):
+            x = torch.zeros(2)
             if dist.get_rank() == 1:
-                work = dist.irecv(torch.zeros(2), 0, tag=5)
-                work.wait()
+                w = dist.irecv(x, 0, tag=5)
+                w.wait()
         """,
         ranks.DeadlockError,
         """
         deadlock: what these ranks wait for never comes
-          rank 1 waits for a message with tag 5 from rank 0 (line 3: work = dist.irecv(torch.zeros(2), 0, tag=5))
+          rank 1 waits for a message with tag 5 from rank 0 (line 4: w = dist.irecv(x, 0, tag=5))
           rank 0 has returned""",
     ),
     "a rank that forgets the all-reduce": (
@@ -98,7 +101,8 @@ DEADLOCKS = {
             dist.all_reduce(torch.zeros(2))
         """,
         ranks.MismatchError,
-        "1st collective of the group: rank 0 calls all_reduce (line 4: dist.all_reduce(torch.zeros(2))), "
+        "1st collective of the group: "
+        "rank 0 calls all_reduce (line 4: dist.all_reduce(torch.zeros(2))), "
         "rank 2 calls broadcast (line 3: dist.broadcast(torch.zeros(2), 0))",
     ),
     "another shape": (
@@ -113,7 +117,8 @@ DEADLOCKS = {
     "another dtype": (
         """
         def f(dist):
-            dist.all_reduce(torch.zeros(2, dtype=torch.float64 if dist.get_rank() else torch.float32))
+            x = torch.zeros(2, dtype=torch.float64 if dist.get_rank() else torch.float32)
+            dist.all_reduce(x)
         """,
         ranks.MismatchError,
         "rank 1 calls all_reduce with dtype float64",
@@ -121,7 +126,8 @@ DEADLOCKS = {
     "another op": (
         """
         def f(dist):
-            dist.all_reduce(torch.zeros(2), dist.ReduceOp.MAX if dist.get_rank() else dist.ReduceOp.SUM)
+            op = dist.ReduceOp.MAX if dist.get_rank() else dist.ReduceOp.SUM
+            dist.all_reduce(torch.zeros(2), op)
         """,
         ranks.MismatchError,
         "rank 0 calls all_reduce with op sum",
@@ -171,7 +177,8 @@ DEADLOCKS = {
                 dist.isend(torch.zeros(3), 1)
         """,
         ranks.UnfinishedError,
-        "rank 0's isend (line 3: dist.isend(torch.zeros(3), 1)): rank 1 never receives that message",
+        "rank 0's isend (line 3: dist.isend(torch.zeros(3), 1)): "
+        "rank 1 never receives that message",
     ),
     "a handle that nobody waits for": (
         """
@@ -181,8 +188,8 @@ DEADLOCKS = {
                 work.wait()
         """,
         ranks.UnfinishedError,
-        "rank 1's all_reduce (line 2: work = dist.all_reduce(torch.zeros(3), async_op=True)) is never "
-        "waited for: call wait() on its handle",
+        "rank 1's all_reduce (line 2: work = dist.all_reduce(torch.zeros(3), async_op=True)) "
+        "is never waited for: call wait() on its handle",
     ),
     "a collective that one rank begins": (
         """
@@ -205,7 +212,8 @@ DEADLOCKS = {
                 dist.recv(x, 0)
         """,
         ranks.RaceError,
-        "rank 0: the tensor of isend (line 4: work = dist.isend(x, 1)) was changed before its wait()",
+        "rank 0: the tensor of isend (line 4: work = dist.isend(x, 1)) "
+        "was changed before its wait()",
     ),
     "an exception": (
         """
@@ -353,7 +361,8 @@ DEADLOCKS = {
             dist.all_gather_into_tensor(torch.zeros(2, 3).T, torch.zeros(1, 2))
         """,
         ValueError,
-        "all_gather_into_tensor: the tensor must be contiguous; this one has shape (3, 2) and strides (1, 3)",
+        "all_gather_into_tensor: the tensor must be contiguous; "
+        "this one has shape (3, 2) and strides (1, 3)",
     ),
     "an input with gaps": (
         """
@@ -361,7 +370,8 @@ DEADLOCKS = {
             dist.reduce_scatter_tensor(torch.zeros(1, 2), torch.zeros(2, 3).T)
         """,
         ValueError,
-        "reduce_scatter_tensor: the tensor must be contiguous; this one has shape (3, 2) and strides (1, 3)",
+        "reduce_scatter_tensor: the tensor must be contiguous; "
+        "this one has shape (3, 2) and strides (1, 3)",
     ),
     "a list that is too short": (
         """
@@ -382,18 +392,18 @@ DEADLOCKS = {
 }
 
 
-def cell(title):
-    """The function of a case, and its text."""
+def cell(title: str) -> Callable:
+    """The function of a case, defined by its text as in a notebook's cell."""
     text = textwrap.dedent(DEADLOCKS[title][0]).lstrip()
     name = f"<{title}>"
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
-    names = {"torch": torch, "__name__": "__main__"}
+    names: dict[str, Any] = {"torch": torch, "__name__": "__main__"}
     exec(compile(text, name, "exec"), names)
     return names["f"]
 
 
 @pytest.mark.parametrize("title", DEADLOCKS)
-def test_it_is_told(title):
+def test_it_is_reported(title):
     _, kind, says = DEADLOCKS[title]
     messages = set()
     for seed in (0, 1, None):
@@ -422,7 +432,7 @@ def test_a_rank_that_never_ends_is_stopped():
         ranks.run(loop, world_size=2, timeout_s=0.3)
 
 
-def test_an_op_that_the_dtype_does_not_have_is_told_with_its_line():
+def test_an_op_that_the_dtype_does_not_have_is_reported_with_its_line():
     def bits(dist):
         dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND)
 

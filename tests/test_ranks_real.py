@@ -1,4 +1,4 @@
-"""Ranks that are processes: gloo does what the simulated machine does, and whatever happens, the run ends."""
+"""Ranks that are processes: gloo does what the simulated machine does, and every run ends."""
 
 import datetime
 import os
@@ -60,7 +60,7 @@ def test_an_all_to_all_that_the_backend_does_not_have():
         raise RuntimeError("Backend gloo does not support alltoall")  # as with PyTorch 2.11
 
     def exchange(dist):
-        torch.distributed.all_to_all = refuses
+        setattr(torch.distributed, "all_to_all", refuses)  # noqa: B010 - of another type
         me, pair, got = dist.get_rank(), dist.new_group([0, 2]), []
         for group, members in (
             [(None, [0, 1, 2]), (pair, [0, 2])] if me != 1 else [(None, [0, 1, 2])]
@@ -129,7 +129,7 @@ WRONG_CALLS = {  # what it says, on both machines
 
 
 @pytest.mark.parametrize("says", WRONG_CALLS)
-def test_a_wrong_call_is_told_in_the_same_words(says):
+def test_a_wrong_call_is_reported_in_the_same_words(says):
     for machine in ("simulated", "gloo"):
         with pytest.raises((TypeError, ValueError), match=re.escape(says)):
             ranks.run(WRONG_CALLS[says], world_size=2, machine=machine)
@@ -225,7 +225,7 @@ def test_a_rank_that_raises_is_shown_and_the_others_end():
     )
 
 
-def test_an_exception_that_can_not_cross_is_told_as_text():
+def test_an_exception_that_can_not_cross_is_reported_as_text():
     def fail(dist):
         class Odd(Exception):
             def __reduce__(self):
@@ -281,7 +281,7 @@ def test_an_interrupt_ends_the_ranks():
     def interrupt():
         while len(list(folder.iterdir())) < 2:
             time.sleep(0.02)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -312,11 +312,10 @@ def test_a_program_that_is_killed_leaves_no_orphan():
     program = subprocess.Popen(
         [sys.executable, "-uc", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
-    told = [program.stdout.readline().split() for _ in range(3)]
-    assert told[0] == ["once"] and {line[1] for line in told[1:]} == {"0]", "1]"}
-    pids = {
-        pid for line in told[1:] for pid in line[2:]
-    }  # of the ranks, and of the process that they were forked from
+    assert program.stdout is not None
+    once, *lines = [program.stdout.readline().split() for _ in range(3)]
+    assert once == ["once"] and {line[1] for line in lines} == {"0]", "1]"}
+    pids = {pid for line in lines for pid in line[2:]}  # of the ranks, and of their fork server
     started = [psutil.Process(int(pid)) for pid in pids]
     assert len(started) == 3 and all(map(alive, started))
     program.kill()
@@ -334,7 +333,8 @@ def test_torchrun_starts_the_same_function(tmp_path):
         def total(dist, x):
             dist.all_reduce(x)
             return x.item()
-        result = ranks.run(total, ranks.each([torch.tensor([1.0]), torch.tensor([2.0])]), world_size=2, machine="gloo")
+        xs = ranks.each([torch.tensor([1.0]), torch.tensor([2.0])])
+        result = ranks.run(total, xs, world_size=2, machine="gloo")
         line = f"{os.environ['RANK']} {result.returns} {result.trace.rounds}"
         os.write(1, line.encode() + bytes([10]))  # at once: two processes write
         """)

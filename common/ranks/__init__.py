@@ -102,7 +102,7 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from common.ranks.errors import (
     DeadlockError,
@@ -160,6 +160,13 @@ class Result:
         return self.trace.time_s
 
 
+class Costs(TypedDict):
+    """What messages cost between each pair of ranks: [src][dst]."""
+
+    alpha_s: list[list[float]]
+    beta_s_per_byte: list[list[float]]
+
+
 def each(values: Iterable[Any]) -> Each:
     """An argument of `run` that differs by rank: rank r gets values[r]."""
     return Each(list(values))
@@ -171,7 +178,7 @@ def nodes(
     *,
     inside: tuple[float, float] = (5e-6, 5e-12),
     between: tuple[float, float] = (1e-5, 5e-11),
-) -> dict[str, list[list[float]]]:
+) -> Costs:
     """alpha_s and beta_s_per_byte of nodes with per_node ranks each: run(f, x, **nodes(8, 4)).
 
     inside, between: (α in seconds, β in seconds per byte) of two ranks of one node, and of
@@ -184,10 +191,8 @@ def nodes(
         [inside if src // per_node == dst // per_node else between for dst in ranks]
         for src in ranks
     ]
-    return {
-        name: [[link[i] for link in row] for row in links]
-        for i, name in enumerate(("alpha_s", "beta_s_per_byte"))
-    }
+    alpha_s, beta_s_per_byte = ([[link[i] for link in row] for row in links] for i in (0, 1))
+    return {"alpha_s": alpha_s, "beta_s_per_byte": beta_s_per_byte}
 
 
 def run(

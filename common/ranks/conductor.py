@@ -124,7 +124,9 @@ class Conductor:
         link: type[ConductorLink] = ConductorLink,
     ) -> None:
         self.network, self.one_at_a_time = network, one_at_a_time
-        self.random = None if seed is None else random.Random(seed)  # noqa: S311 - an order, not a secret
+        self.random: random.Random | None = None
+        if seed is not None:
+            self.random = random.Random(seed)  # noqa: S311 - an order, not a secret
         self.lock = threading.RLock()
         self.over = threading.Event()
         self.problem: BaseException | None = None  # what ended the run early

@@ -426,7 +426,7 @@ def test_out_of_bounds_names_thread_index_and_shape():
     [
         (
             "out[cuda.grid(1) - 1] = 0",
-            "reaches out[-1], outside of its shape (8,); Numba counts a negative index from the end, without a word",
+            "reaches out[-1], outside of its shape (8,); Numba counts a negative index from the end, without a warning",
         ),
         ("out[x.size] = 0", "reaches out[8], outside of its shape (8,)"),
         ("s[t + 1] = 0", "reaches s[4], outside of its shape (4,)"),
@@ -720,9 +720,9 @@ def test_constants_are_computed_from_powers_and_shifts():
 
 
 def test_refusals_of_functions():
-    with pytest.raises(simt.KernelError, match="is no kernel; decorate the function"):
+    with pytest.raises(simt.KernelError, match="is not a kernel; decorate the function"):
         simt.count(print, 1, 1)
-    with pytest.raises(simt.KernelError, match="is no function with a name"):
+    with pytest.raises(simt.KernelError, match="is not a function with a name"):
         cuda.jit(lambda x: x)
     with pytest.raises(simt.KernelError, match="does not know the option link of jit"):
         cuda.jit(link=["a.cu"])

@@ -1,7 +1,8 @@
 """A simulator of GPU threads that counts what they cost.
 
-It runs kernels written for numba.cuda, unchanged, on a machine with no GPU, and reports what Nsight Compute would: requests,
-sectors, wavefronts, divergent branches; and what that does not see: races, reads of what nothing wrote.
+It runs kernels written for numba.cuda, unchanged, on a machine with no GPU. It reports what Nsight
+Compute would report: requests, sectors, wavefronts, divergent branches. It also reports races, and
+reads of memory that nothing wrote, which Nsight Compute does not.
 
     from common import simt
     from common.simt import cuda
@@ -14,18 +15,35 @@ sectors, wavefronts, divergent branches; and what that does not see: races, read
 
     add[4, 256](x, y, out)                        # as on a GPU
     report = simt.count(add, 4, 256, x, y, out)
-    report.global_loads.sectors                   # 32 bytes each, requested of the first-level cache: not DRAM traffic
+    report.global_loads.sectors                   # of 32 bytes, requested from the L1 cache
     print(report)                                 # by line of the kernel
 
-Read it in this order: `language` (what a kernel may be written in), `translate` with `dtypes`, `expressions` and `calls` (a
-small compiler from a kernel to Python; what it writes is a `program`), `schedule` (who runs when), `memory`, `counters` (from
-a log of accesses to what they cost), `order` (what fences order), `report` and `draw`, `kernel` (how it all comes together),
-`text` (the same for a grader).
+Sectors are not DRAM traffic: a cache may already hold them.
 
-What is counted is what the source says. A GPU's compiler may merge loads (sixteen neighbouring ones into four of 16 bytes),
-move them out of a loop, or leave out those whose values are not used. Two threads' accesses don't race where a barrier stands
-between them, or both are atomic, or a fence and an atomic update hand over the one to the other.
+What is counted is what the source says. A GPU's compiler may merge loads (sixteen neighbouring
+ones into four of 16 bytes), move them out of a loop, or leave out those whose values are not used.
+Two threads' accesses don't race if there is a barrier between them, or both are atomic, or a fence
+and an atomic update order them.
+
+Read it in this order:
+
+- `language`: what a kernel may be written in. `dtypes`: Numba's rules for types. `values`: what an
+  expression stands for.
+- A small compiler from a kernel to Python, from its parts to the whole: `code` (lines being
+  written), `spaces` and `program` (what is written), `frame` (the state of one function being
+  translated), `operators`, `elements` (of arrays), `calls` and the functions that a kernel may
+  call (`functions`, `threads`, `waits`, `atomics`, `arrays`), `names` (from outside),
+  `expressions`, `joins` (where paths meet), `statements`, `translate`. To find what translates
+  cuda.syncthreads, search for "cuda.syncthreads".
+- What runs: `arithmetic` (on a GPU's numbers), `memory`, `lanes` (of a warp, together),
+  `schedule` (who runs when).
+- From a log of accesses to what they cost: `accesses`, `traffic`, `order` (what fences order),
+  `races`, `counters`, `costs`, `findings`, `report`, `draw`.
+- `kernel`: how it all comes together. `cuda`: the same under numba.cuda's name. `text`: for a
+  grader.
 """
+
+from typing import Any
 
 from common.kernels.errors import (
     BarrierError,
@@ -35,6 +53,7 @@ from common.kernels.errors import (
     ThreadError,
     UnwrittenError,
 )
+from common.kernels.launch import Lengths
 from common.remote import CountedRemotely
 from common.simt.kernel import Kernel, as_kernel, jit
 from common.simt.report import Report
@@ -55,12 +74,20 @@ __all__ = [
 ]
 
 
-def count(kernel, grid, block, *arguments, shared_bytes=0, seed=None, traced_block=0):
-    """The Report of a launch: what it cost, by memory space and line, and where its threads race.
+def count(
+    kernel: Any,
+    grid: Lengths,
+    block: Lengths,
+    *arguments: Any,
+    shared_bytes: int = 0,
+    seed: int | None = None,
+    traced_block: int = 0,
+) -> Report:
+    """The Report of a launch: what it cost, by memory space and line, and its races.
 
-    kernel: the simulator's or numba.cuda's. grid, block: as in kernel[grid, block]. The arrays are changed as by a launch.
-    seed: of the order in which blocks and warps run, another one each time if None. traced_block: number of the block whose
-    accesses report.draw() can show.
+    kernel: the simulator's or numba.cuda's. grid, block: as in kernel[grid, block]. The arrays are
+    changed as by a launch. seed: of the order in which blocks and warps run; a different one each
+    time if None. traced_block: number of the block whose accesses report.draw() can show.
     """
     if isinstance(kernel, CountedRemotely):
         return Report.from_dict(

@@ -1,10 +1,11 @@
-"""The simulator under numba.cuda's name: what `from common.device import cuda` gives on a machine with no GPU.
+"""The simulator as numba.cuda: `from common.device import cuda` on a machine with no GPU.
 
-In a kernel cuda.grid, cuda.shared.array and all the others are known by name and never called here; outside of a kernel
-they say so.
+In a kernel cuda.grid, cuda.shared.array and all the others are known by name and never called
+here. Outside of a kernel they raise an error that says so.
 """
 
-from typing import Never
+from collections.abc import Sequence
+from typing import Any, Never
 
 import numpy as np
 
@@ -33,19 +34,19 @@ def is_available() -> bool:
     return True
 
 
-def to_device(array):
+def to_device(array: Any) -> DeviceArray:
     """A copy of an array, as if in the GPU's memory."""
     return np.array(array).view(DeviceArray)
 
 
-def device_array(shape, dtype=np.float64):
+def device_array(shape: int | Sequence[int], dtype: Any = np.float64) -> DeviceArray:
     """An array of this shape, its contents undefined: NaN, or the largest number."""
     dtype = np.dtype(dtype)
     poison = {"f": np.nan, "b": True}.get(dtype.kind) or np.iinfo(dtype).max
     return np.full(shape, poison, dtype).view(DeviceArray)
 
 
-def device_array_like(array):
+def device_array_like(array: np.ndarray) -> DeviceArray:
     """An array of the same shape and dtype, its contents undefined."""
     return device_array(array.shape, array.dtype)
 
@@ -54,7 +55,7 @@ def synchronize() -> None:
     """Nothing: a launch in the simulator ends before it returns."""
 
 
-def __getattr__(name) -> Never:
+def __getattr__(name: str) -> Never:
     if (
         name in IN_KERNELS
         or name.startswith(("sync", "shfl_", "threadfence"))

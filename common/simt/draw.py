@@ -1,63 +1,88 @@
-"""Figures of what one block accessed: the sectors and the banks of a warp instruction, and who touched which address."""
+"""Figures of what one block accessed: sectors, banks, and which thread accessed which element."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 
 from common.figures import QUIET, ink
+from common.kernels.memory import SECTOR_BYTES
 from common.simt import dtypes
-from common.simt.counters import BANKS, SECTOR_BYTES, WARP, WORD_BYTES, halves, select
+from common.simt.accesses import Accesses, select
+from common.simt.lanes import WARP
+from common.simt.program import Kind, Site
+from common.simt.traffic import BANKS, WORD_BYTES, halves
 
 LANE_COLOURS = plt.get_cmap("viridis")(np.linspace(0.05, 0.97, WARP))
 UNUSED = (0.93, 0.93, 0.93, 1.0)
 CELL_IN, LABEL_IN, TITLE_IN, MOST_ROWS = 0.21, 1.15, 0.62, 32
-VERBS = {"load": "load", "store": "store", "atomic": "atomic update"}
+VERBS = {Kind.LOAD: "load", Kind.STORE: "store", Kind.ATOMIC: "atomic update"}
 
 
-def report(report, line=None, *, warp=0, request=0, whole_block=False):
+def accesses(
+    trace: Accesses | None,
+    sites: Sequence[Site],
+    origins: dict[str, int],
+    line: int | None = None,
+    *,
+    warp: int = 0,
+    request: int = 0,
+    whole_block: bool = False,
+) -> list[Axes]:
     """Axes for each access in this line of the kernel (the first that accesses memory, if None).
 
-    Drawn is one warp instruction (number `request` of this warp there): in global memory the sectors that it fetches, in
-    shared memory the banks that serve it. With whole_block=True: every access of the block, which thread touched which
-    element. The block is the one that count(..., traced_block=...) named, block 0 by default.
+    They show one warp instruction (number `request` of this warp there): in global memory the
+    sectors that it fetches, in shared memory the banks that serve it. With whole_block=True they
+    show every access of the block: which thread accessed which element. The block is the one that
+    count(..., traced_block=...) named, block 0 by default.
+
+    trace: the block's accesses. sites: of the kernel. origins: the place where each array begins.
     """
-    sites = _sites(report, line)
+    if trace is None:
+        raise ValueError(
+            "the traced block accessed no memory; count(..., traced_block=number) chooses another "
+            "one"
+        )
+    sites = _sites(trace, sites, line)
     if whole_block:
         figure, axes = plt.subplots(
             1, len(sites), figsize=(max(4.2, 3.6 * len(sites)), 3.6), squeeze=False
         )
         for ax, site in zip(axes[0], sites, strict=True):
-            addresses(report, site, ax)
-        return axes[0]
-    return [
-        (sectors if site.space == "global" else banks)(report, site, warp=warp, request=request)
-        for site in sites
-    ]
+            addresses(trace, site, origins.get(site.array, 0), ax)
+        return list(axes[0])
+    drawn = []
+    for site in sites:
+        lanes, places = _instruction(trace, site, warp, request)
+        if site.space == "global":
+            drawn.append(sectors(site, lanes, places, origins.get(site.array, 0)))
+        else:
+            drawn.append(banks(site, lanes, places))
+    return drawn
 
 
-def _sites(report, line):
-    """The places in the kernel where this line accesses memory, in the order of the source."""
-    if not len(report.trace):
-        raise ValueError(
-            "the traced block accessed no memory; count(..., traced_block=number) chooses another one"
-        )
-    logged = [report.program.sites[number] for number in np.unique(report.trace.site)]
+def _sites(trace: Accesses, sites: Sequence[Site], line: int | None) -> list[Site]:
+    """The sites where this line accesses memory, in the order of the source."""
+    logged = [sites[number] for number in np.unique(trace.site)]
     line = logged[0].line if line is None else line
-    sites = [site for site in logged if site.line == line]
-    if not sites:
+    chosen = [site for site in logged if site.line == line]
+    if not chosen:
+        lines = ", ".join(str(number) for number in sorted({site.line for site in logged}))
         raise ValueError(
-            f"line {line} accesses no memory in the traced block; the lines that do are "
-            f"{', '.join(str(number) for number in sorted({site.line for site in logged}))}"
+            f"line {line} accesses no memory in the traced block; the lines that do are {lines}"
         )
-    return sites
+    return chosen
 
 
-def _instruction(report, site, warp, request):
+def _instruction(
+    trace: Accesses, site: Site, warp: int, request: int
+) -> tuple[np.ndarray, np.ndarray]:
     """(lanes, places) of one warp instruction."""
-    rows = select(
-        report.trace, (report.trace.site == site.number) & (report.trace.thread // WARP == warp)
-    )
+    rows = select(trace, (trace.site == site.number) & (trace.thread // WARP == warp))
     keys = np.unique(rows.key // WARP)
     if request >= len(keys):
         raise ValueError(
@@ -67,10 +92,13 @@ def _instruction(report, site, warp, request):
     return rows.thread % WARP, rows.place
 
 
-def sectors(report, site, *, warp=0, request=0):
-    """Axes with the sectors that one warp instruction touches, a row each: whose word is where, and what goes unused."""
+def sectors(site: Site, lanes: np.ndarray, places: np.ndarray, origin: int) -> Axes:
+    """Axes with the sectors that one warp instruction touches, one per row.
+
+    They show which lane wants which word, and what nobody wants. origin: the place where the
+    array begins.
+    """
     size = dtypes.itemsize(site.dtype)
-    lanes, places = _instruction(report, site, warp, request)
     touched, row = np.unique(places * size // SECTOR_BYTES, return_inverse=True)
     across = SECTOR_BYTES // size
     shown = min(len(touched), MOST_ROWS)
@@ -81,12 +109,11 @@ def sectors(report, site, *, warp=0, request=0):
     for y, x in zip(*np.nonzero(~used[:shown]), strict=True):
         _cell(ax, x * width, shown - 1 - y, UNUSED, "", width)
     _lanes(ax, lanes, places % across, row, shown, width)
-    origin = report.origins.get(site.array, 0) * size
     for y, sector in enumerate(touched[:shown]):
         ax.text(
             -0.3,
             shown - 0.5 - y,
-            f"byte {sector * SECTOR_BYTES - origin:,}",
+            f"byte {sector * SECTOR_BYTES - origin * size:,}",
             size=8,
             ha="right",
             va="center",
@@ -96,16 +123,17 @@ def sectors(report, site, *, warp=0, request=0):
     _caption(
         ax,
         shown,
-        f"{site.array}: one {VERBS[site.kind.value]} of a warp touches {len(touched)} sector{plural}{more}",
-        f"{np.count_nonzero(used) * size} of {len(touched) * SECTOR_BYTES} bytes used; numbers are lanes",
+        f"{site.array}: one {VERBS[site.kind]} of a warp touches {len(touched)} sector{plural}"
+        + more,
+        f"{np.count_nonzero(used) * size} of {len(touched) * SECTOR_BYTES} bytes used; numbers are "
+        "lanes",
     )
     return ax
 
 
-def banks(report, site, *, warp=0, request=0):
-    """Axes with the 32 banks of shared memory, and above each the words that it must deliver, one a wavefront."""
+def banks(site: Site, lanes: np.ndarray, places: np.ndarray) -> Axes:
+    """Axes with the 32 banks of shared memory, and above each its words, one per wavefront."""
     size = dtypes.itemsize(site.dtype)
-    lanes, places = _instruction(report, site, warp, request)
     first = places * size // WORD_BYTES
     half = halves(np.zeros_like(lanes), lanes, places, size)
     lanes, words, half = (np.repeat(column, max(1, size // 4)) for column in (lanes, first, half))
@@ -127,31 +155,31 @@ def banks(report, site, *, warp=0, request=0):
     _caption(
         ax,
         rows + 1,
-        f"{site.array}: one {VERBS[site.kind.value]} of a warp takes {rows} wavefront{'s' * (rows > 1)}",
+        f"{site.array}: one {VERBS[site.kind]} of a warp takes {rows} wavefront{'s' * (rows > 1)}",
         "bottom row: the banks; above each the lanes whose words it delivers, "
         + ("lanes 16 to 31 after the others" if half.any() else "one word after another"),
     )
     return ax
 
 
-def addresses(report, site, ax):
-    """Axes with every access of the block at one place in the kernel: which thread touched which element."""
-    rows = select(report.trace, report.trace.site == site.number)
-    origin = report.origins.get(site.array, 0) if site.space == "global" else int(rows.place.min())
+def addresses(trace: Accesses, site: Site, origin: int, ax: Axes) -> None:
+    """Show every access at one site: which thread accessed which element."""
+    rows = select(trace, trace.site == site.number)
+    if site.space != "global":
+        origin = int(rows.place.min())
     ax.scatter(
         rows.thread, rows.place - origin, c=LANE_COLOURS[rows.thread % WARP], s=7, linewidths=0
     )
     ax.set(
-        title=f"{site.array}: {VERBS[site.kind.value]}s of a block",
+        title=f"{site.array}: {VERBS[site.kind]}s of a block",
         xlabel="thread (colour: its lane)",
         ylabel="element",
     )
     threads = int(rows.thread.max()) + 1
     ax.set_xticks(range(0, threads + 1, WARP * -(-threads // (6 * WARP))))
-    return ax
 
 
-def _canvas(columns, rows, labelled):
+def _canvas(columns: int, rows: int, labelled: bool) -> Axes:
     left = LABEL_IN if labelled else 0.05
     width_in, height_in = left + max(columns * CELL_IN, 5.2) + 0.05, rows * CELL_IN + TITLE_IN
     figure = plt.figure(figsize=(width_in, height_in))
@@ -164,7 +192,7 @@ def _canvas(columns, rows, labelled):
     return ax
 
 
-def _cell(ax, x, y, colour, text, width=1) -> None:
+def _cell(ax: Axes, x: float, y: float, colour: Any, text: object, width: int = 1) -> None:
     ax.add_collection(
         PatchCollection(
             [Rectangle((x, y), width, 1)], facecolors=[colour], edgecolors="#bbbbbb", linewidths=0.5
@@ -182,9 +210,17 @@ def _cell(ax, x, y, colour, text, width=1) -> None:
         )
 
 
-def _lanes(ax, lanes, columns, rows, shown, width, lift=0) -> None:
-    """Cells with the lanes that want them: one number, or the first and how many more."""
-    wanted = {}
+def _lanes(
+    ax: Axes,
+    lanes: np.ndarray,
+    columns: np.ndarray,
+    rows: np.ndarray,
+    shown: int,
+    width: int,
+    lift: int = 0,
+) -> None:
+    """Cells with the lanes that want them: one lane's number, or how many lanes."""
+    wanted: dict[tuple[int, int], list[int]] = {}
     for lane, column, row in zip(lanes.tolist(), columns.tolist(), rows.tolist(), strict=True):
         wanted.setdefault((column, row), []).append(lane)
     for (column, row), who in wanted.items():
@@ -193,7 +229,7 @@ def _lanes(ax, lanes, columns, rows, shown, width, lift=0) -> None:
             _cell(ax, column * width, shown - 1 - row + lift, LANE_COLOURS[who[0]], label, width)
 
 
-def _caption(ax, rows, title, text) -> None:
+def _caption(ax: Axes, rows: int, title: str, text: str) -> None:
     left = ax.get_xlim()[0] + 0.3
     ax.text(left, rows + 1.65, title, size=10, weight="bold", va="center")
     ax.text(left, rows + 0.7, text, size=8, va="center", color=QUIET)

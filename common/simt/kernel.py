@@ -5,24 +5,28 @@ import builtins
 import functools
 import inspect
 import random
-from typing import Never
+from collections.abc import Callable, Sequence
+from typing import Any, Never, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 from greenlet import getcurrent
 
 from common.kernels.errors import ERRORS, KernelError, LaunchError
-from common.kernels.launch import MAX_GRID, three_lengths
+from common.kernels.launch import MAX_GRID, Lengths, Size, three_lengths
 from common.kernels.source import source_of
-from common.simt import arithmetic, report
+from common.simt import report
 from common.simt.counters import Recorder
+from common.simt.dtypes import Type
 from common.simt.memory import Argument, GlobalMemory, argument_of
-from common.simt.program import Function, Program, element
-from common.simt.schedule import OutsideError, Schedule, UnwrittenReadError
+from common.simt.program import Function, Program
+from common.simt.report import Report
+from common.simt.schedule import OutsideError, Schedule
 from common.simt.spaces import Spaces
 from common.simt.translate import Compiler
 
-MAX_THREADS, MAX_BLOCK = 1024, (1024, 1024, 64)
-POISON = 0xCDCDCDCD  # what a read of unwritten memory gives while counting; NaN for floating-point numbers
-HARMLESS = {
+MAX_THREADS = 1024
+MAX_BLOCK = 1024, 1024, 64
+HARMLESS = {  # Numba's options that do not change what a kernel computes
     "device",
     "fastmath",
     "opt",
@@ -36,104 +40,124 @@ HARMLESS = {
 }
 
 
-class Kernel:
-    """A kernel (or device function) that runs in the simulator: kernel[grid, block](*arguments)."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
-    def __init__(self, name, function=None, problem=None) -> None:
+
+def _errors_alone(method: Callable[P, R]) -> Callable[P, R]:
+    """Raise an error of the kernel without the simulator's frames, which tell a reader nothing."""
+
+    @functools.wraps(method)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return method(*arguments, **options)
+        except (*ERRORS, NotImplementedError) as error:
+            raise error.with_traceback(None) from None
+
+    return call
+
+
+class Kernel:
+    """A kernel (or device function) for the simulator: kernel[grid, block](*arguments)."""
+
+    def __init__(self, name: str, function: Function | KernelError) -> None:
         self.__name__ = self.__qualname__ = name
-        self._function, self._problem = function, problem
-        self._programs = {}
+        self._function = function
+        self._programs: dict[tuple[Any, ...], Program] = {}
 
     @property
-    def function(self):
-        """What it was made from; KernelError if the function's source could not be had."""
-        if self._problem:
-            raise self._problem
+    def function(self) -> Function:
+        """What it was made from; KernelError if the function's source was not found."""
+        if isinstance(self._function, KernelError):
+            raise self._function
         return self._function
 
     def __repr__(self) -> str:
         return f"<kernel {self.__name__}>"
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments: Any) -> Never:
         raise LaunchError(f"say how many threads run it: {self.__name__}[grid, block](...)")
 
-    def __getitem__(self, configuration):
-        """The kernel with a launch configuration: [grid, block], [grid, block, stream, shared_bytes]."""
+    def __getitem__(self, configuration: Any) -> Callable[..., None]:
+        """The kernel with a launch configuration: [grid, block, stream, shared_bytes].
+
+        The last two may be left out.
+        """
         if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
             raise LaunchError(
-                f"a launch configuration is [grid, block] or [grid, block, stream, shared_bytes], and "
-                f"{configuration!r} is not"
+                "a launch configuration is [grid, block] or [grid, block, stream, shared_bytes], "
+                f"and {configuration!r} is not"
             )
-        grid, block, _, shared_bytes = (*configuration, *(0, 0)[len(configuration) - 2 :])
+        grid, block, _, shared_bytes = (*configuration, 0, 0)[:4]
         return functools.partial(self.launch, grid, block, shared_bytes=shared_bytes)
 
-    def launch(self, grid, block, *arguments, shared_bytes=0, seed=None) -> None:
-        """Runs the kernel. seed: of the order in which blocks and warps run; another one each time if None."""
-        self._run_or_say(grid, block, arguments, shared_bytes, seed, counting=False)
+    @_errors_alone
+    def launch(
+        self,
+        grid: Lengths,
+        block: Lengths,
+        *arguments: Any,
+        shared_bytes: int = 0,
+        seed: int | None = None,
+    ) -> None:
+        """Run the kernel.
 
-    def count(self, grid, block, *arguments, shared_bytes=0, seed=None, traced_block=0):
-        """Runs the kernel and returns its Report."""
-        return self._run_or_say(grid, block, arguments, shared_bytes, seed, True, traced_block)
+        seed: of the order in which blocks and warps run; a different one each time if None.
+        """
+        program, values = self._prepared(grid, block, arguments, shared_bytes, counting=False)
+        _run(program, values, _seed(seed), None)
 
-    def translated(self, grid, block, *arguments, shared_bytes=0, counting=True):
+    @_errors_alone
+    def count(
+        self,
+        grid: Lengths,
+        block: Lengths,
+        *arguments: Any,
+        shared_bytes: int = 0,
+        seed: int | None = None,
+        traced_block: int = 0,
+    ) -> Report:
+        """Run the kernel and return its Report."""
+        program, values = self._prepared(grid, block, arguments, shared_bytes, counting=True)
+        recorder, seed = Recorder(program, traced_block), _seed(seed)
+        memory = _run(program, values, seed, recorder)
+        return report.make(recorder, self.__name__, memory, seed)
+
+    def translated(
+        self,
+        grid: Lengths,
+        block: Lengths,
+        *arguments: Any,
+        shared_bytes: int = 0,
+        counting: bool = True,
+    ) -> str:
         """The Python text that the simulator runs for these arguments."""
-        types, _ = self._arguments(arguments)
-        return self._program(
-            _size("grid", grid), _size("block", block), types, shared_bytes, counting
-        ).text
+        return self._prepared(grid, block, arguments, shared_bytes, counting)[0].text
 
-    def _run_or_say(self, *options, **more):
-        """Runs the kernel; an error of the kernel comes without the simulator's own frames, which say nothing to a reader."""
-        try:
-            return self._run(*options, **more)
-        except (*ERRORS, NotImplementedError) as error:
-            raise error.with_traceback(None) from None
-
-    def _run(self, grid, block, arguments, shared_bytes, seed, counting, traced_block=0):
-        grid, block = _size("grid", grid), _size("block", block)
-        types, values = self._arguments(arguments)
-        program = self._program(grid, block, types, shared_bytes, counting)
-        memory = GlobalMemory([value for value in values if isinstance(value, Argument)])
-        seed = random.randrange(2**32) if seed is None else seed
-        recorder = Recorder(program, traced_block) if counting else None
-        shared_cells = []
-        names = {
-            "global_cells": memory.cells,
-            "shared_cells": shared_cells,
-            "constant_cells": program.memory.constants,
-            "suspend": getcurrent().switch,
-            "OutsideError": OutsideError,
-            "unwritten": _unwritten_refused(program),
-            **(recorder.namespace() if counting else {}),
-        }
-        kernel = program.compiled(names)
-        numbers = [value.pointer if isinstance(value, Argument) else value for value in values]
-        schedule = Schedule(program, kernel, numbers, shared_cells, seed, recorder)
-        if counting:
-            kernel.__globals__["unwritten"] = _unwritten_noted(program, recorder, schedule)
-            kernel.__globals__["fence"] = lambda all_: recorder.fence(
-                schedule.block_number, schedule.thread, all_
-            )
-        try:
-            schedule.run()
-        finally:
-            memory.write_back()
-        return report.make(recorder, self.__name__, memory, seed, schedule) if counting else None
-
-    def _arguments(self, arguments):
+    def _prepared(
+        self,
+        grid: Lengths,
+        block: Lengths,
+        arguments: Sequence[Any],
+        shared_bytes: int,
+        counting: bool,
+    ) -> tuple[Program, list[Any]]:
+        """The translated kernel, and what it is given: Arguments and numbers."""
+        sizes = three_lengths("grid", grid, 1, MAX_GRID), _block(block)
         parameters = self.function.parameters
         if len(parameters) != len(arguments):
             raise LaunchError(
                 f"{self.__name__} takes {len(parameters)} arguments ({', '.join(parameters)}), and "
                 f"{len(arguments)} were given"
             )
-        pairs = [
-            argument_of(name, thing) for name, thing in zip(parameters, arguments, strict=True)
-        ]
-        return tuple(kind for kind, _ in pairs), [value for _, value in pairs]
+        pairs = list(map(argument_of, parameters, arguments))
+        types = tuple(kind for kind, _ in pairs)
+        return self._program(*sizes, types, shared_bytes, counting), [value for _, value in pairs]
 
-    def _program(self, grid, block, types, shared_bytes, counting):
-        """The translated kernel, from the last time if nothing that it depends on has changed."""
+    def _program(
+        self, grid: Size, block: Size, types: tuple[Type, ...], shared_bytes: int, counting: bool
+    ) -> Program:
+        """The translated kernel, from the last time if nothing that it uses has changed."""
         key = grid, block, types, shared_bytes, counting
         program = self._programs.get(key)
         if program is None or any(
@@ -145,52 +169,58 @@ class Kernel:
         return program
 
 
-def _looked_up(function, name):
+def _run(
+    program: Program, values: Sequence[Any], seed: int, recorder: Recorder | None
+) -> GlobalMemory:
+    """Run a translated kernel. What it leaves in memory is copied into the arrays."""
+    memory = GlobalMemory([value for value in values if isinstance(value, Argument)])
+    numbers = [value.pointer if isinstance(value, Argument) else value for value in values]
+    shared_cells: list[Any] = []
+    schedule = Schedule(program, numbers, shared_cells, seed, recorder)
+    kernel = program.compiled(
+        {
+            "global_cells": memory.cells,
+            "shared_cells": shared_cells,
+            "constant_cells": program.memory.constants,
+            "suspend": getcurrent().switch,
+            "OutsideError": OutsideError,
+            "unwritten": schedule.unwritten,
+            "fence": schedule.fence,
+            **(recorder.namespace() if recorder else {}),
+        }
+    )
+    try:
+        schedule.run(kernel)
+    finally:
+        memory.write_back()
+    return memory
+
+
+def _seed(seed: int | None) -> int:
+    return random.randrange(2**32) if seed is None else seed  # noqa: S311 (an order, no secret)
+
+
+def _looked_up(function: Function, name: str) -> object:
     try:
         return function.lookup(name)
     except KeyError:
         return KeyError  # which no kernel can have used
 
 
-def _unwritten_refused(program):
-    def unwritten(number, place) -> Never:
-        site = program.sites[number]
-        shared = site.space == "shared"
-        raise UnwrittenReadError(
-            element(*program.memory.shared_element(place)) if shared else site.array, site.space
-        )
-
-    return unwritten
-
-
-def _unwritten_noted(program, recorder, schedule):
-    """While counting, a read of what nothing wrote is noted, and the thread goes on with a number that shows."""
-
-    def unwritten(number, place):
-        site = program.sites[number]
-        here = site, place, schedule.block_number, schedule.thread, 0
-        _, first_place, first_block, thread, times = recorder.unwritten.get(number, here)
-        recorder.unwritten[number] = site, first_place, first_block, thread, times + 1
-        return (
-            float("nan") if site.dtype.startswith("float") else arithmetic.cast(POISON, site.dtype)
-        )
-
-    return unwritten
-
-
-def _size(name, lengths):
-    size = three_lengths(name, lengths, 1, MAX_GRID if name == "grid" else MAX_BLOCK)
-    if name == "block" and size[0] * size[1] * size[2] > MAX_THREADS:
+def _block(lengths: Lengths) -> Size:
+    size = three_lengths("block", lengths, 1, MAX_BLOCK)
+    threads = size[0] * size[1] * size[2]
+    if threads > MAX_THREADS:
         raise LaunchError(
-            f"block {size} has {size[0] * size[1] * size[2]:,} threads; a block has {MAX_THREADS:,} at most"
+            f"block {size} has {threads:,} threads; a block has {MAX_THREADS:,} at most"
         )
     return size
 
 
-# --- from Python functions
+# From Python functions
 
 
-def jit(function=None, **options):
+def jit(function: Any = None, **options: Any) -> Any:
     """The decorator @jit, @jit() or @jit(device=True): a kernel for the simulator.
 
     Numba's options that do not change what a kernel computes are taken and ignored.
@@ -204,35 +234,37 @@ def jit(function=None, **options):
     if function is None:
         return lambda function: jit(function, **options)
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
-        raise KernelError(f"{function!r} is no function with a name; a kernel is written with def")
+        raise KernelError(
+            f"{function!r} is not a function with a name; a kernel is written with def"
+        )
     return _kernel_of(function)
 
 
-def _kernel_of(function):
-    """The Kernel of a Python function; what is wrong with it is said when it is launched, as Numba does."""
+def _kernel_of(function: Callable[..., Any]) -> Kernel:
+    """The Kernel of a Python function; what is wrong with it is said at a launch, as by Numba."""
     try:
         return Kernel(function.__name__, _from_python(function))
     except KernelError as problem:
-        return Kernel(function.__name__, problem=problem)
+        return Kernel(function.__name__, problem)
 
 
-def as_kernel(thing):
+def as_kernel(thing: object) -> Kernel:
     """The Kernel of a simulator's or numba.cuda's kernel."""
     if isinstance(thing, Kernel):
         return thing
     function = getattr(thing, "py_func", None)
     if not inspect.isfunction(function):
-        raise KernelError(f"{thing!r} is no kernel; decorate the function with @cuda.jit")
-    if function not in _numba_kernels:
-        _numba_kernels[function] = _kernel_of(function)
-    return _numba_kernels[function]
+        raise KernelError(f"{thing!r} is not a kernel; decorate the function with @cuda.jit")
+    if function not in _kernels_of_numba:
+        _kernels_of_numba[function] = _kernel_of(function)
+    return _kernels_of_numba[function]
 
 
-_numba_kernels = {}
+_kernels_of_numba: WeakKeyDictionary[Callable[..., Any], Kernel] = WeakKeyDictionary()
 
 
-def as_function(thing):
-    """The Function of an object that a kernel calls: a decorated device function; None for anything else."""
+def as_function(thing: object) -> Function | None:
+    """The Function of a decorated device function; None for any other object."""
     if isinstance(thing, Function):
         return thing
     if isinstance(thing, Kernel) or inspect.isfunction(getattr(thing, "py_func", None)):
@@ -240,18 +272,24 @@ def as_function(thing):
     return None
 
 
-def _from_python(function):
+def _from_python(function: Callable[..., Any]) -> Function:
     """The Function of a Python function, from its source."""
     source = source_of(function, "simt")
     node = source.tree().body[0]
     if not isinstance(node, ast.FunctionDef):
         source.refuse(node, "a kernel is written with def")
+    return Function(function.__name__, node, source, _lookup(function))
 
-    closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
 
-    def lookup(name):
+def _lookup(function: Callable[..., Any]) -> Callable[[str], object]:
+    """What the names in a function stand for. It holds no reference to the function itself."""
+    code, cells = function.__code__, function.__closure__ or ()
+    closure = dict(zip(code.co_freevars, cells, strict=True))
+    namespace = function.__globals__
+
+    def lookup(name: str) -> object:
         if name in closure:
             return closure[name].cell_contents
-        return function.__globals__[name] if name in function.__globals__ else vars(builtins)[name]
+        return namespace[name] if name in namespace else vars(builtins)[name]
 
-    return Function(function.__name__, node, source, lookup)
+    return lookup

@@ -1,31 +1,21 @@
 """The kernel language: which Python a kernel may be written in.
 
-A GPU has no lists, strings, exceptions or objects; a kernel is arithmetic, indexing and control flow. `check` walks the
-syntax tree of a kernel and lets through only what stands in `ALLOWED`. Everything else is refused by one sentence that
-names the line. What passes here is given types, and meaning, by `translate`: no part of a kernel is ever run as Python.
+A GPU has no lists, strings, exceptions or objects. A kernel is arithmetic, indexing and control
+flow. `check` walks the syntax tree of a kernel and lets through only the nodes in `ALLOWED`. Every
+other node is refused by a sentence that names the line. What passes gets types and meaning in
+`translate`: no part of a kernel is ever run as Python.
 """
 
 import ast
 
 from common.kernels import language
 from common.kernels.language import check_underscores, is_text
+from common.kernels.source import Source
+from common.simt import dtypes
 
 MODULES = {"cuda": "numba.cuda", "math": "math", "np": "numpy", "numpy": "numpy", "numba": "numba"}
 BUILTINS = ("range", "len", "min", "max", "abs", "round", "pow", "int", "float", "bool")
-DTYPES = (
-    "bool_",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-)
+DTYPES = "bool_", *dtypes.INTEGERS, *dtypes.FLOATS
 RESERVED = {*MODULES, *BUILTINS, *DTYPES}
 
 ALLOWED = (*language.ALLOWED, ast.Break, ast.Continue)
@@ -44,10 +34,11 @@ REFUSED = {
 }
 
 
-def check(function, source) -> None:
-    """Raise KernelError unless this function (an ast.FunctionDef) is written in the kernel language.
+def check(function: ast.FunctionDef, source: Source) -> None:
+    """Raise KernelError unless this function is written in the kernel language.
 
-    A function that still raises NotImplementedError, as an exercise does before it is solved, raises that.
+    A function that still raises NotImplementedError, as an exercise does before it is solved,
+    raises that.
     """
     language.check_written(function)
     arguments = function.args
@@ -65,72 +56,69 @@ def check(function, source) -> None:
         _check_name(name, function, source)
     body = function.body[is_text(function.body[0]) :]
     for node, line in language.nodes_of(body, source):
-        _check_node(node, line, source)
+        sentence = _refusal(node)
+        if sentence:
+            source.refuse(line, sentence)
+        if isinstance(node, ast.Constant):
+            _check_constant(node, source)
+        elif isinstance(node, ast.Name):
+            _check_name(node.id, node, source, stored=isinstance(node.ctx, ast.Store))
 
 
-def _check_node(node, line, source) -> None:
+def _refusal(node: ast.AST) -> str | None:
+    """Why a kernel cannot contain this node, or None if it can."""
     for kind, sentence in REFUSED.items():
         if isinstance(node, kind):
-            source.refuse(line, f"a kernel cannot contain {sentence}")
+            return f"a kernel cannot contain {sentence}"
     if not isinstance(node, ALLOWED):
-        source.refuse(
-            line,
-            f"a kernel cannot contain {type(node).__name__}; it has numbers, arrays, arithmetic, if, for over "
-            "range or a tuple, while, cuda.*, math.* and device functions",
+        return (
+            f"a kernel cannot contain {type(node).__name__}; it has numbers, arrays, arithmetic, "
+            "if, for over range or a tuple, while, cuda.*, math.* and device functions"
         )
     if isinstance(node, ast.FunctionDef):
-        source.refuse(
-            line,
+        return (
             f"a kernel cannot define a function; write {node.name} before it, decorated with "
-            "@cuda.jit(device=True)",
+            "@cuda.jit(device=True)"
         )
-    if isinstance(node, ast.Constant):
-        _check_constant(node, source)
-    elif isinstance(node, ast.Attribute) and node.attr.startswith("_"):
-        source.refuse(
-            line,
-            f"a kernel cannot reach {node.attr}; it has cuda.*, math.*, and .shape, .size and .ndim of arrays",
+    if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+        return (
+            f"a kernel cannot reach {node.attr}; it has cuda.*, math.*, and .shape, .size and "
+            ".ndim of arrays"
         )
-    elif isinstance(node, ast.Name):
-        _check_name(node.id, node, source, stored=isinstance(node.ctx, ast.Store))
-    elif isinstance(node, (ast.For, ast.While)) and node.orelse:
-        source.refuse(
-            line, "a loop with else is outside of the kernel language; set a variable before break"
+    if isinstance(node, (ast.For, ast.While)) and node.orelse:
+        return "a loop with else is outside of the kernel language; set a variable before break"
+    if isinstance(node, ast.For) and not _is_counted(node):
+        return "a kernel's for loop is `for name in range(...)`, or over a tuple of numbers"
+    if isinstance(node, ast.Expr) and not isinstance(node.value, (ast.Call, *REFUSED)):
+        return (
+            "this line computes what nothing uses; a statement assigns, stores, calls or controls"
         )
-    elif isinstance(node, ast.For) and not (
-        isinstance(node.target, ast.Name) and _is_counted(node.iter)
-    ):
-        source.refuse(
-            line, "a kernel's for loop is `for name in range(...)`, or over a tuple of numbers"
-        )
-    elif isinstance(node, ast.Expr) and not isinstance(node.value, (ast.Call, *REFUSED)):
-        source.refuse(
-            line,
-            "this line computes what nothing uses; a statement assigns, stores, calls or controls",
-        )
+    return None
 
 
-def _is_counted(node):
-    """Whether a for loop can be over this: range(...), or what may turn out to be a tuple."""
-    if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and node.func.id == "range"
-    return isinstance(node, (ast.Tuple, ast.Name, ast.Attribute))
+def _is_counted(loop: ast.For) -> bool:
+    """Whether a for loop is over range(...), or over what may turn out to be a tuple."""
+    over = loop.iter
+    if isinstance(over, ast.Call):
+        known = isinstance(over.func, ast.Name) and over.func.id == "range"
+    else:
+        known = isinstance(over, (ast.Tuple, ast.Name, ast.Attribute))
+    return known and isinstance(loop.target, ast.Name)
 
 
-def _check_constant(node, source) -> None:
+def _check_constant(node: ast.Constant, source: Source) -> None:
     value = node.value
     language.check_bits(value, node, source)
     if not (value is None or isinstance(value, (bool, int, float))):
-        kind = {str: "text", bytes: "bytes", complex: "complex numbers"}.get(
-            type(value), "this constant"
-        )
+        kinds: dict[type, str] = {str: "text", bytes: "bytes", complex: "complex numbers"}
         source.refuse(
             node,
-            f"a kernel cannot hold {kind}; its constants are whole and floating-point numbers, True and False",
+            f"a kernel cannot hold {kinds.get(type(value), 'this constant')}; its constants are "
+            "whole and floating-point numbers, True and False",
         )
 
 
-def _check_name(name, node, source, stored=True) -> None:
+def _check_name(name: str, node: ast.AST, source: Source, stored: bool = True) -> None:
     check_underscores(name, node, source)
     if stored and name in RESERVED:
         source.refuse(

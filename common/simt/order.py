@@ -1,98 +1,139 @@
 """What fences and atomic updates order.
 
-A *hand-over* goes from thread p to thread q by a word of memory: p calls a fence; later p, or any thread of its block after
-the next barrier, updates the word atomically; later still q updates it atomically. What p did before its fence, and its block
-before the barrier before that, then comes before what q does after its update, and its block after the next barrier. So the
-last block that takes a ticket may add up what the others wrote, and a lock keeps what it guards. That q calls a fence, too,
-is not asked for. (CUDA C++ Programming Guide, memory fence functions.)
+A *hand-over* goes from thread p to thread q through a word of memory: p calls a fence. Later p, or
+any thread of its block after the next barrier, updates the word atomically. Still later q updates
+it atomically. Then what p did before its fence, and its block before the barrier before that,
+comes before what q does after its update, and its block after the next barrier. So the last block
+that takes a ticket may add up what the others wrote, and a lock keeps what it guards. Thread q
+need not call a fence. (CUDA C++ Programming Guide, memory fence functions.)
 """
 
-import functools
 import math
-from collections import defaultdict, namedtuple
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-Fence = namedtuple(
-    "Fence", "block thread epoch time reaches_all"
-)  # reaches_all: not its block alone
+from common.simt.accesses import Accesses
+
+
+class Fence(NamedTuple):
+    """A call of a fence. Epoch and time are the Recorder's."""
+
+    block: int
+    thread: int
+    epoch: int
+    time: int
+    reaches_all: bool  # not only its own block
+
+
+class Update(NamedTuple):
+    """An atomic update, by a thread of a block that is known."""
+
+    thread: int
+    epoch: int
+    time: int
+    word: int
+
+
+class Covered(NamedTuple):
+    """What a block's fences cover: the accesses before them."""
+
+    times: dict[int, int]  # thread: time of its first fence
+    epoch: float  # of the first of all fences
+
+
+Times = dict[int, int]  # by word
+Who = tuple[int, int, int, int]  # an access's block, thread, epoch and time
 
 
 class HandOvers:
-    """The hand-overs of a launch. fences: Fence rows. updates: the atomic Accesses; words: a number for the word of each.
+    """The hand-overs of a launch.
 
-    Time is counters.Recorder's: accesses before a fence have at most its time, and an atomic update is alone in its own.
+    fences: in the order of time. updates: the atomic accesses. words: a number for the word of
+    each. An access before a fence has at most the fence's time, and an atomic update is the only
+    one at its time.
     """
 
-    def __init__(self, fences, updates, words) -> None:
-        self.fences, self.updates = (
-            defaultdict(list),
-            defaultdict(list),
-        )  # by block, fences also by block and thread
-        for fence in fences:  # in the order of time
-            self.fences[fence.block].append(fence)
-            self.fences[fence.block, fence.thread].append(fence)
-        for block, *update in zip(
-            *map(np.ndarray.tolist, (*_who_and_when(updates), words)), strict=True
-        ):
-            self.updates[block].append(update)
-        self.known, self.in_later_epochs = (
-            functools.cache(self._known),
-            functools.cache(self._in_later_epochs),
-        )
+    def __init__(self, fences: Iterable[Fence], updates: Accesses, words: np.ndarray) -> None:
+        self._of_block: dict[int, list[Fence]] = defaultdict(list)
+        self._of_thread: dict[tuple[int, int], list[Fence]] = defaultdict(list)
+        for fence in fences:
+            self._of_block[fence.block].append(fence)
+            self._of_thread[fence.block, fence.thread].append(fence)
+        self._updates: dict[int, list[Update]] = defaultdict(list)  # by block
+        for (block, thread, epoch, time), word in zip(_who(updates), words.tolist(), strict=True):
+            self._updates[block].append(Update(thread, epoch, time, word))
+        # Each is asked for many times.
+        self._of_access: dict[Who, tuple[Times, Times]] = {}
+        self._of_epoch: dict[tuple[int, int], Covered] = {}
 
-    def among(self, rows):
-        """A function of one row of a table of accesses: whether it and each of them are handed over, either to the other."""
-        known = [
-            self.known(*access)
-            for access in zip(*map(np.ndarray.tolist, _who_and_when(rows)), strict=True)
-        ]
+    def among(self, rows: Accesses) -> Callable[[int], np.ndarray]:
+        """A function of one row: for each row, whether one of the two is handed to the other."""
+        times = [self._times(access) for access in _who(rows)]
 
-        def ordered(one):
-            given, had = known[one]
+        def ordered(row: int) -> np.ndarray:
+            given, received = times[row]
             return np.array(
                 [
-                    _before(given, other_had) or _before(other_given, had)
-                    for other_given, other_had in known
+                    _before(given, other_received) or _before(other_given, received)
+                    for other_given, other_received in times
                 ]
             )
 
         return ordered
 
-    def _known(self, block, thread, epoch, time):
-        """({word: when it first gave the access away}, {word: when it last gave something to its thread before the access})."""
-        own = _first([fence for fence in self.fences[block, thread] if fence.time >= time])
-        given, had = {}, {}
-        for updater, update_epoch, at, word in self.updates[block]:
-            itself = at == time
-            covered_by = (
-                [self.in_later_epochs(block, -1)]
-                if itself
-                else [own, self.in_later_epochs(block, epoch)]
-            )
+    def _times(self, access: Who) -> tuple[Times, Times]:
+        """(by word, when it first gave the access away; when its thread last received by it)."""
+        if access not in self._of_access:
+            self._of_access[access] = self._compute_times(*access)
+        return self._of_access[access]
+
+    def _compute_times(self, block: int, thread: int, epoch: int, time: int) -> tuple[Times, Times]:
+        own = _covered(fence for fence in self._of_thread[block, thread] if fence.time >= time)
+        given: Times = {}
+        received: Times = {}
+        for update in self._updates[block]:
+            at, word = update.time, update.word
+            if at == time:  # the access itself
+                covers = [self._in_later_epochs(block, -1)]
+            else:
+                covers = [own, self._in_later_epochs(block, epoch)]
             if any(
-                first_epoch < update_epoch or times.get(updater, at) < at
-                for times, first_epoch in covered_by
+                covered.epoch < update.epoch or covered.times.get(update.thread, at) < at
+                for covered in covers
             ):
                 given[word] = min(at, given.get(word, at))
-            if update_epoch < epoch or updater == thread and at <= time:
-                had[word] = max(at, had.get(word, at))
-        return given, had
+            if update.epoch < epoch or update.thread == thread and at <= time:
+                received[word] = max(at, received.get(word, at))
+        return given, received
 
-    def _in_later_epochs(self, block, epoch):
-        return _first([fence for fence in self.fences[block] if fence.epoch > epoch])
-
-
-def _who_and_when(table):
-    return table.block, table.thread, table.epoch, table.time
-
-
-def _first(fences):
-    """({thread: time of its first one}, epoch of the first of all) of Fence rows in the order of time."""
-    return {fence.thread: fence.time for fence in reversed(fences)}, min(
-        (fence.epoch for fence in fences), default=math.inf
-    )
+    def _in_later_epochs(self, block: int, epoch: int) -> Covered:
+        key = block, epoch
+        if key not in self._of_epoch:
+            self._of_epoch[key] = _covered(
+                fence for fence in self._of_block[block] if fence.epoch > epoch
+            )
+        return self._of_epoch[key]
 
 
-def _before(given, had):
-    return any(word in had and at < had[word] for word, at in given.items())
+def _who(table: Accesses) -> Iterable[Who]:
+    columns: Sequence[list[int]] = [
+        column.tolist() for column in (table.block, table.thread, table.epoch, table.time)
+    ]
+    return zip(*columns, strict=True)
+
+
+def _covered(fences: Iterable[Fence]) -> Covered:
+    """fences: in the order of time."""
+    times: dict[int, int] = {}
+    first = math.inf
+    for fence in fences:
+        times.setdefault(fence.thread, fence.time)
+        first = min(first, fence.epoch)
+    return Covered(times, first)
+
+
+def _before(given: Times, received: Times) -> bool:
+    return any(word in received and at < received[word] for word, at in given.items())

@@ -1,4 +1,4 @@
-"""What this machine is, and Triton made ready before its import."""
+"""What this machine has, and Triton prepared before its import."""
 
 import os
 import subprocess
@@ -70,13 +70,13 @@ def test_triton_is_left_alone_where_there_is_a_gpu(no_gpu, monkeypatch):
     assert "TRITON_INTERPRET" not in os.environ
 
 
-def test_a_machine_for_which_there_is_no_triton_needs_none(no_gpu, monkeypatch):
+def test_a_machine_without_triton_needs_no_preparation(no_gpu, monkeypatch):
     monkeypatch.setattr(device.importlib.util, "find_spec", lambda name: None)
     device.prepare_triton()
     assert "TRITON_INTERPRET" not in os.environ
 
 
-def test_triton_imported_too_early_is_told(no_gpu, monkeypatch):
+def test_triton_imported_too_early_is_refused(no_gpu, monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", device)
     with pytest.raises(RuntimeError, match="restart the kernel and run the setup cell first"):
         device.prepare_triton()

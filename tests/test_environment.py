@@ -287,7 +287,7 @@ def test_an_environment_whose_python_is_gone_is_made_afresh(course):
     assert len(course.runs) == 2
 
 
-def test_a_venv_of_ones_own_is_filled_not_emptied(course):
+def test_a_venv_that_the_student_made_is_filled_not_emptied(course):
     course.venv.mkdir()
     (course.venv / "mine.txt").write_text("")
     course.make()
@@ -379,7 +379,7 @@ def test_uvs_lines_are_shown_without_the_list_of_packages(capsys):
 # What is said when it cannot be made
 
 
-def test_a_full_disk_is_told_before_anything_is_downloaded(course, monkeypatch):
+def test_a_full_disk_is_reported_before_anything_is_downloaded(course, monkeypatch):
     monkeypatch.setattr(
         environment.shutil, "disk_usage", lambda path: namedtuple("Usage", "free")(int(1e9))
     )
@@ -391,7 +391,7 @@ def test_a_full_disk_is_told_before_anything_is_downloaded(course, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
-def test_a_folder_that_cannot_be_written_is_told(course, monkeypatch, number):
+def test_a_folder_that_cannot_be_written_is_reported(course, monkeypatch, number):
     def refuse(self, **options):
         raise OSError(number, os.strerror(number), str(self))  # made up: root may write anywhere
 
@@ -402,7 +402,7 @@ def test_a_folder_that_cannot_be_written_is_told(course, monkeypatch, number):
         course.make()
 
 
-def test_a_python_without_venv_is_told(monkeypatch):
+def test_a_python_without_venv_is_reported(monkeypatch):
     monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
         SystemExit, match=r"cannot make environments: .*apt-get install python3\.\d+-venv"
@@ -410,7 +410,7 @@ def test_a_python_without_venv_is_told(monkeypatch):
         environment.make_venv("python", has_python=False)
 
 
-def test_a_missing_network_is_told_in_one_sentence(tmp_path, pip_config, monkeypatch):
+def test_a_missing_network_is_reported_in_one_sentence(tmp_path, pip_config, monkeypatch):
     monkeypatch.setenv("PIP_RETRIES", "1")
     pip_install = [sys.executable, "-m", "pip", "install", "--target", str(tmp_path / "there")]
     with socket.socket() as taken:

@@ -3,13 +3,13 @@
 from typing import Any
 
 import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-matplotlib.use("agg")
-import matplotlib.pyplot as plt  # noqa: E402
+from common import figures
 
-from common import figures  # noqa: E402
+matplotlib.use("agg")
 
 LABELS = {"xlabel": "size (elements)", "ylabel": "time", "title": "T"}
 
@@ -51,7 +51,7 @@ def test_before_the_measurement_there_is_only_a_line():
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["predicted"]
 
 
-def test_what_has_one_label_has_one_colour():
+def test_a_line_and_dots_with_one_label_share_a_colour():
     ax: Any = figures.predicted_and_measured(
         [1, 2], {"a": [1, 2], "b": lambda n: n}, {"b": [1, 2], "c": [2, 2]}, **LABELS
     )
@@ -90,7 +90,7 @@ def test_text_can_be_read_on_every_colour():
         assert bright > 3 * dark, f"{figures.ink(colour)} on {colour}"
 
 
-def test_a_roofline_numbers_its_points_and_parts_them_at_the_ridge():
+def test_a_roofline_numbers_its_points_and_separates_them_at_the_ridge():
     ax: Any = figures.roofline(
         lambda i: min(100, 10 * i), {"add": (0.1, 0.9), "matmul": (50, 95)}, ridge=10, title="R"
     )
@@ -129,7 +129,7 @@ def test_the_style_is_set_and_needs_no_font_that_is_not_there():
     assert plt.rcParams["font.sans-serif"][0] == "DejaVu Sans"
 
 
-def test_a_ladder_has_a_bar_a_rung_from_the_top_and_the_ceiling_as_a_line():
+def test_a_ladder_has_one_bar_per_rung_from_the_top_and_the_ceiling_as_a_line():
     ax: Any = figures.ladder(
         {"naive": 1.4, "tiled": 8.1, "best": 48.0},
         ceiling=("cuBLAS", 51.0),

@@ -1,4 +1,4 @@
-"""common.machine: the ceilings are measured once a machine, and the data sheets are dense."""
+"""common.machine: the ceilings are measured once per machine; the data sheets are dense."""
 
 import json
 
@@ -87,7 +87,7 @@ def test_the_format_is_that_of_the_matrix_units(name, format):
     assert Peaks("a CPU", 1.0, {"fp32": 1.0}, 1.0, "").format == "fp32"
 
 
-def test_the_table_has_a_row_a_machine():
+def test_the_table_has_one_row_per_machine():
     console = Console(width=140)
     with console.capture() as capture:
         console.print(machine.table(*machine.DATA_SHEETS.values()))

@@ -1,4 +1,4 @@
-"""The data that comes with the course is whole, is what it says, and says where it is from."""
+"""The data that comes with the course is complete and unchanged, and says where it is from."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""common.timing: the median is of real calls, warmed up and spread over blocks."""
+"""common.timing: the median is of real calls, after a warm-up, in blocks."""
 
 import time
 
@@ -23,7 +23,7 @@ def test_a_call_that_sleeps_takes_as_long_as_it_sleeps(cold_cache, monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that stands still but for its own sleep, and that timing reads: another program's load is none of it."""
+    """The clock that timing reads. Only its own sleep moves it: other programs do not count."""
 
     class Clock:
         now_s = 0.0
@@ -54,7 +54,7 @@ def test_the_first_call_is_a_warm_up(clock, cold_cache, monkeypatch):
     ) == pytest.approx(0.001)
 
 
-def test_a_fast_function_is_called_many_times_a_block(clock):
+def test_a_fast_function_is_called_many_times_per_block(clock):
     measurement = timing.measure(clock.sleep, 1e-6, min_time_s=0.01)
     assert measurement.median_s == pytest.approx(1e-6) and 15 <= len(measurement.times_s) <= 25
 

@@ -35,7 +35,7 @@ def test_viewed_is_none_where_only_a_copy_has_the_shape():
     assert views.viewed(x.T, (6,)) is None
 
 
-def test_a_case_tells_the_view_that_came_and_pytorchs():
+def test_a_case_names_the_view_that_came_and_pytorchs():
     x = torch.arange(6).view(2, 3)
     assert views.case("f(x)", 7, x.T) == "f(x) gave 7, PyTorch ((3, 2), (1, 3), 0): reading it"
     assert views.case("f(x)", None, None) == "f(x) gave None, PyTorch None: reading it"

@@ -11,8 +11,10 @@ the probabilities, which frees registers for soft-capping.
 Decoding: one program per split of the keys, in plain Triton with descriptors, then one merge.
 """
 
-# Kernels stay free of types, as in the labs: Triton's own annotations are tl.constexpr.
+# Kernels stay free of types, as in the labs: their language is Triton's, which a type checker takes
+# for Python's.
 # ruff: noqa: ANN001, ANN201
+# pyrefly: ignore-errors
 
 import functools
 from dataclasses import dataclass
@@ -302,24 +304,67 @@ def probabilities(s, own, scale, q_pos, k_pos, diagonal, CAP: gl.constexpr):
 
 
 @gluon.jit
-def backward_step(i, own_args, k_pos, s, dk, dv, CAP: gl.constexpr, EARLY: gl.constexpr,
-                  LATE: gl.constexpr):  # fmt: skip
-    """64 rows of Q: adds to dK and dV, and adds dQ to memory; returns the next scores, too."""
-    dq, lse, delta, tiles, bars, head, kv_start, first, n_q, scale, NP = own_args
-    q_s, do_s, k_s3, v_s3, ds_s, dq_s = tiles
-    _, q_full, q_empty, do_full, do_empty = bars
+def add_products(i, own_args, ds, s, dk, dv, EARLY: gl.constexpr):
+    """dK += dSᵀ Q; dQ in memory += dS K. Early: the next scores are under way meanwhile."""
+    dq, _, _, tiles, bars, head, _, first, n_q, _, _ = own_args
+    q_s, _, k_s3, _, ds_s, dq_s = tiles
+    _, q_full, q_empty, _, do_empty = bars
     SLOTS: gl.constexpr = q_s.shape[0]
     R: gl.constexpr = q_s.shape[2]
     D: gl.constexpr = q_s.shape[3]
+    K_: gl.constexpr = k_s3.shape[1]
     Q_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, D // 2, 16])
+    P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, dk.type.layout, 2)
+    AHEAD: gl.constexpr = 1 if EARLY else 0
+    k_s, t = k_s3.reshape([K_, D]), i - first
+    slot = t % SLOTS
+    ds_s.store(ds)
+    hopper.fence_async_shared()
+    dk = hopper.warpgroup_mma(
+        gl.convert_layout(ds, P_LAYOUT), q_s.index(slot).reshape([R, D]), dk, is_async=True
+    )
+    none = gl.zeros([R, D], gl.float32, Q_LAYOUT)
+    own_dq = hopper.warpgroup_mma(ds_s.permute((1, 0)), k_s, none, use_acc=False, is_async=True)
+    if EARLY:
+        more = i + 1 < n_q
+        following = gl.where(more, (t + 1) % SLOTS, slot)
+        mbarrier.wait(q_full.index(following), ((t + 1) // SLOTS) & 1, pred=more)
+        S_LAYOUT: gl.constexpr = s.type.layout
+        zero = gl.zeros([K_, R], gl.float32, S_LAYOUT)
+        started = start_product(k_s, q_s.index(following).reshape([R, D]), zero)
+    dv = hopper.warpgroup_mma_wait(2 + AHEAD, deps=(dv,))
+    mbarrier.arrive(do_empty.index(slot), count=1)
+    dk = hopper.warpgroup_mma_wait(1 + AHEAD, deps=(dk,))
+    mbarrier.arrive(q_empty.index(slot), count=1)
+    own_dq = hopper.warpgroup_mma_wait(AHEAD, deps=(own_dq,))
+    tma.store_wait(0)
+    dq_s.reshape([R, D]).store(own_dq)
+    hopper.fence_async_shared()
+    async_add_shared_to_global(dq, [head, i * R, 0], dq_s)
+    if EARLY:
+        s = hopper.warpgroup_mma_wait(0, deps=(started,))
+    return s, dk, dv
+
+
+@gluon.jit
+def backward_step(i, own_args, k_pos, s, dk, dv, CAP: gl.constexpr, EARLY: gl.constexpr,
+                  LATE: gl.constexpr):  # fmt: skip
+    """64 rows of Q: adds to dK and dV, and adds dQ to memory; returns the next scores, too."""
+    _, lse, delta, tiles, bars, head, kv_start, first, _, scale, NP = own_args
+    q_s, do_s, k_s3, v_s3, _, _ = tiles
+    _, q_full, _, do_full, _ = bars
+    SLOTS: gl.constexpr = q_s.shape[0]
+    R: gl.constexpr = q_s.shape[2]
+    D: gl.constexpr = q_s.shape[3]
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, dk.type.layout, 2)
     K_: gl.constexpr = k_s3.shape[1]
     k_s, v_s = k_s3.reshape([K_, D]), v_s3.reshape([K_, D])
     t = i - first
     slot, turn = t % SLOTS, (t // SLOTS) & 1
     q_tile, do_tile = q_s.index(slot).reshape([R, D]), do_s.index(slot).reshape([R, D])
-    zero = gl.zeros([K_, R], gl.float32, s.type.layout)
-    columns = i * R + gl.arange(0, R, gl.SliceLayout(0, s.type.layout))
+    S_LAYOUT: gl.constexpr = s.type.layout
+    zero = gl.zeros([K_, R], gl.float32, S_LAYOUT)
+    columns = i * R + gl.arange(0, R, gl.SliceLayout(0, S_LAYOUT))
     if not EARLY:
         mbarrier.wait(q_full.index(slot), turn)
         started = start_product(k_s, q_tile, zero)
@@ -339,29 +384,7 @@ def backward_step(i, own_args, k_pos, s, dk, dv, CAP: gl.constexpr, EARLY: gl.co
     own = gl.load(delta + head * NP + columns)
     dp = hopper.warpgroup_mma_wait(1, deps=(dp,))
     ds = (factor.to(gl.float32) * (dp - own.expand_dims(0))).to(gl.bfloat16)
-    ds_s.store(ds)
-    hopper.fence_async_shared()
-    dk = hopper.warpgroup_mma(gl.convert_layout(ds, P_LAYOUT), q_tile, dk, is_async=True)
-    none = gl.zeros([R, D], gl.float32, Q_LAYOUT)
-    own_dq = hopper.warpgroup_mma(ds_s.permute((1, 0)), k_s, none, use_acc=False, is_async=True)
-    AHEAD: gl.constexpr = 1 if EARLY else 0
-    if EARLY:
-        more = i + 1 < n_q
-        following = gl.where(more, (t + 1) % SLOTS, slot)
-        mbarrier.wait(q_full.index(following), ((t + 1) // SLOTS) & 1, pred=more)
-        started = start_product(k_s, q_s.index(following).reshape([R, D]), zero)
-    dv = hopper.warpgroup_mma_wait(2 + AHEAD, deps=(dv,))
-    mbarrier.arrive(do_empty.index(slot), count=1)
-    dk = hopper.warpgroup_mma_wait(1 + AHEAD, deps=(dk,))
-    mbarrier.arrive(q_empty.index(slot), count=1)
-    own_dq = hopper.warpgroup_mma_wait(AHEAD, deps=(own_dq,))
-    tma.store_wait(0)
-    dq_s.reshape([R, D]).store(own_dq)
-    hopper.fence_async_shared()
-    async_add_shared_to_global(dq, [head, i * R, 0], dq_s)
-    if EARLY:
-        s = hopper.warpgroup_mma_wait(0, deps=(started,))
-    return s, dk, dv
+    return add_products(i, own_args, ds, s, dk, dv, EARLY)
 
 
 @gluon.jit

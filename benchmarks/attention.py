@@ -1,0 +1,151 @@
+"""Attention on an H100 or H200, measured ahead of lab 06, beside the libraries that one would use.
+
+    python benchmarks/attention.py [FILE]    prints the table, writes it (benchmarks/attention.md)
+
+The kernels are those of benchmarks/hopper_attention.py. The data is random; each result is first
+compared with float64. Medians of seven rounds, in which ours and the peers take turns. Decoding is
+timed in a CUDA graph over several caches of keys, which together are larger than the GPU's L2.
+"""
+
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from benchmarks import hopper_attention as ours
+from benchmarks.kernels import Row, in_a_row_s, require_close, table
+from common import device, machine, timing
+
+FILE = Path(__file__).with_suffix(".md")
+BATCH, HEADS, N = 4, 16, 8192
+CAP = 30.0
+DECODING = [(16, 8192, 32, 8, 1), (1, 32768, 32, 8, 16), (1, 131072, 64, 1, 128)]
+TENSORS = tuple[torch.Tensor, ...]
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+
+def reference(inputs: Sequence[torch.Tensor], cap: float) -> torch.Tensor:
+    """Causal attention of Q, K and V in float64."""
+    q, k, v = inputs
+    scores = (q.double() @ k.double().mT) * q.shape[-1] ** -0.5
+    scores = cap * torch.tanh(scores / cap) if cap else scores
+    hidden = torch.ones(scores.shape[-2:], device=q.device, dtype=torch.bool).triu(1)
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v.double()
+
+
+def require_right(d: int, n: int, cap: float) -> None:
+    """Ends the run unless a small case, forward and backward, agrees with float64."""
+    q, k, v, do = (drawn(1, 2, n, d) for _ in range(4))
+    out, lse = ours.forward(q, k, v, cap)
+    exact = [x.double().requires_grad_() for x in (q, k, v)]
+    want = reference(exact, cap)
+    require_close(out, want, 4e-3, f"forward, N = {n}, d = {d}, cap = {cap}")
+    gradients = ours.backward(ours.Saved(q, k, v, out, lse, cap), do)
+    for name, got, wanted in zip(
+        "QKV", gradients, torch.autograd.grad(want, exact, do.double()), strict=True
+    ):
+        require_close(got, wanted, 8e-3, f"d{name}, N = {n}, d = {d}, cap = {cap}")
+
+
+def library(backend: SDPBackend) -> Callable[..., torch.Tensor]:
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    return call
+
+
+def flex(cap: float) -> Callable[..., Any]:
+    """FlexAttention, compiled, with the causal mask."""
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, N, N, device="cuda")
+    soft = (lambda score, b, h, i, j: cap * torch.tanh(score / cap)) if cap else None
+    return functools.partial(torch.compile(flex_attention), score_mod=soft, block_mask=mask)
+
+
+def training(peaks: machine.Peaks) -> Iterator[Row]:
+    """Forward and backward at N = 8,192, in TFLOP/s of the products that causal attention needs."""
+    for d, cap in itertools.product((128, 64), (0.0, CAP)):
+        for n in (127, 1024, 1025):
+            require_right(d, n, cap)
+        yield from race(d, cap, peaks.flops_per_s["bf16"] / 1e12)
+
+
+def race(d: int, cap: float, ceiling: float) -> Iterator[Row]:
+    """Forward, then backward, against each peer. ceiling: in TFLOP/s."""
+    q, k, v, do = (drawn(BATCH, HEADS, N, d) for _ in range(4))
+    saved = ours.Saved(q, k, v, *ours.forward(q, k, v, cap), cap)
+    peers = {"compiled flex": flex(cap)}
+    if not cap:
+        peers |= {"cuDNN": library(SDPBackend.CUDNN_ATTENTION)}
+        peers |= {"FlashAttention-2": library(SDPBackend.FLASH_ATTENTION)}
+    forwards: list[Callable[[], object]] = [lambda: ours.forward(q, k, v, cap)]
+    backwards: list[Callable[[], object]] = [lambda: ours.backward(saved, do)]
+    for peer in peers.values():
+        inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+        result = peer(*inputs)
+        forwards.append(functools.partial(peer, q, k, v))
+        gradient: Any = torch.autograd.grad
+        backwards.append(functools.partial(gradient, result, inputs, do, retain_graph=True))
+    tflop = 2e-12 * N * N * d * BATCH * HEADS
+    what = f"causal, d {d}" + (", soft-capped" if cap else "")
+    for name, calls, work in (("forward", forwards, tflop), ("backward", backwards, 2.5 * tflop)):
+        mine_s, *peers_s = timing.in_turns(in_a_row_s, *calls)
+        for peer, peer_s in zip(peers, peers_s, strict=True):
+            speeds = work / mine_s, ceiling, "TFLOP/s", peer, work / peer_s
+            yield Row(f"attention {name}, Gluon", what, *speeds)
+
+
+def captured(call: Callable[..., torch.Tensor], caches: list[TENSORS]) -> Callable[[], None]:
+    """A replay of one call per cache, with no launch to wait for."""
+    for cache in caches:
+        call(*cache)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for cache in caches:
+            call(*cache)
+    return graph.replay
+
+
+def decoding() -> Iterator[Row]:
+    """One query per head; GB/s of keys and values read. The ceiling is a copy of the keys."""
+    peer: Any = functools.partial(F.scaled_dot_product_attention, enable_gqa=True)
+    for batch, n, heads, key_heads, splits in DECODING:
+        sizes = ((heads, 1), (key_heads, n), (key_heads, n))
+        count = max(2, min(8, 2 * 10**9 // (batch * key_heads * n * 512)))
+        caches = [tuple(drawn(batch, h, size, 128) for h, size in sizes) for _ in range(count)]
+        mine = functools.partial(ours.decode, splits=splits)
+        require_close(mine(*caches[0]), peer(*caches[0]).double(), 8e-3, f"decoding {n} keys")
+        keys = caches[0][1]
+        calls = [captured(mine, caches), captured(peer, caches), keys.clone]
+        gb = 2e-9 * keys.nbytes
+        mine_s, peer_s, copy_s = timing.in_turns(in_a_row_s, *calls)
+        speeds = gb * count / mine_s, gb / copy_s, "GB/s", "SDPA", gb * count / peer_s
+        yield Row("decoding, Triton", f"{batch} × {n:,} keys, {heads}:{key_heads} heads", *speeds)
+
+
+def main() -> None:
+    if device.compute_capability()[0] != 9:
+        sys.exit("This needs an H100 or H200; benchmarks/attention.md has an H200's results.")
+    sheets = (peaks for key, peaks in machine.DATA_SHEETS.items() if key in device.name())
+    rows = [*training(next(sheets, None) or machine.profile()), *decoding()]
+    versions = f"torch {torch.__version__}, triton {triton.__version__}"
+    origin = f"{device.name()}, {versions}. Made by `python benchmarks/attention.py`."
+    text = "\n\n".join([origin, table(rows)]) + "\n"
+    print(text)
+    (Path(sys.argv[1]) if len(sys.argv) > 1 else FILE).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

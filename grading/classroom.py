@@ -302,8 +302,8 @@ def _prove_in_process(jail: str, hidden: "Iterable[str | Path]", names: Iterable
             pool.submit(_prove, jail, hidden).result()
         except BrokenProcessPool:
             raise JailError(
-                f"the jail {jail} does not hold: the process that tried it was ended; "
-                "nothing is graded"
+                f"The sandbox {jail} does not hold: the process that tried it was ended; "
+                "nothing is graded."
             ) from None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from grading.jail.confinement import MEMORY_BYTES
+from grading.jail.limits import MEMORY_BYTES
 from grading.source.labs import Exercise, Lab
 from grading.worker.errors import StudentError, WorkerEnded, student_error, tried_by
 

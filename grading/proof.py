@@ -1,4 +1,4 @@
-"""The proof that a jail holds, before it grades: a worker in it tries to get out."""
+"""The proof that a sandbox holds, before each class: a worker inside tries to get out."""
 
 import contextlib
 import os
@@ -6,83 +6,105 @@ import signal
 import socket
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from common.paths import ROOT
-from grading.jail import confinement, escape
-from grading.jail.choice import TRIAL_S, JailError
-from grading.worker.client import ForkServer
-from grading.worker.errors import WorkerEnded
+from grading.jail import escape, limits
+from grading.jail.choice import JailError
+from grading.jail.sandbox import TRIAL_S, Jail, NoJail
+from grading.worker.client import ForkServer, WorkerEnded
 
 
-def prove(jail, hidden=()) -> None:
-    """Has a worker try to get out: to read, to write, to reach the network and the grader, to multiply.
+def prove(jail: Jail, hidden: Iterable[str | os.PathLike[str]] = ()) -> None:
+    """Has a worker try to read, to write, to reach the network and the grader, and to multiply.
 
-    hidden: paths besides this project's that no worker may read: the submissions, the results. JailError names what worked.
+    hidden: paths that no worker may read, besides our own: the submissions, the results. JailError
+    names what worked.
     """
-    if jail.name == "none":
+    if jail.name == NoJail.name:
         return
-    fork_server, caught = ForkServer(jail=jail, bare=True), []
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mailbox,
-        tempfile.TemporaryDirectory() as outside,
-        _heard(signal.SIGUSR1, caught),
-        contextlib.closing(fork_server),
-    ):
-        secret = Path(outside) / "secret"
-        secret.write_text("secret")
-        mailbox.bind(f"{outside}/mailbox")
-        mailbox.setblocking(False)
-        for path in (outside, secret, f"{outside}/mailbox"):
-            os.chmod(path, 0o777)  # so that nothing but the jail stands before it
-        paths = [
-            *map(str, hidden),
-            str(secret),
-            outside,
-            str(ROOT / "solutions"),
-            str(ROOT / "tests"),
-        ]
+    fork_server = ForkServer(jail=jail, bare=True)
+    with Targets() as targets, contextlib.closing(fork_server):
+        paths = [*map(str, hidden), *targets.hidden, str(ROOT / "solutions"), str(ROOT / "tests")]
         try:
-            worker = fork_server.fork()
-            warm, deadline = fork_server.process, time.monotonic() + TRIAL_S
-            worker.request(
-                "execute", Path(escape.__file__).read_text(), "escape", deadline=deadline
-            )
-            arguments = (paths, outside, server.getsockname()[1], confinement.PROCESSES)
-            escaped = worker.request("call", "escapes", arguments, (), deadline=deadline)
-            try:
-                worker.request("call", "call_out", (os.getpid(),), (), deadline=deadline)
-            except WorkerEnded:  # as the warm process did, if it ended that
-                fork_server.fork().end()
-                if fork_server.process is warm:
-                    raise
-            worker.end()
-            fork_server.fork().end()
+            worked = _attempts(fork_server, targets, paths)
         except (WorkerEnded, RuntimeError) as problem:
             raise JailError(
-                f"the jail {jail.name} could not be proved ({problem}); nothing is graded"
+                f"The sandbox {jail.name} could not be proved ({problem}); nothing is graded."
             ) from None
-        escaped += ["end the warm process"] if fork_server.process is not warm else []
-        escaped += ["signal the grader"] if caught else []
-        escaped += (
-            ["write outside"]
-            if Path(outside, "written").exists() or secret.read_text() != "secret"
-            else []
-        )
-        with contextlib.suppress(BlockingIOError):
-            escaped += ["reach a socket"] if mailbox.recv(1) else []
-    if escaped:
+        worked += targets.hits()
+    if worked:
         raise JailError(
-            f"the jail {jail.name} does not hold: a worker could {', '.join(escaped)}; nothing is graded"
+            f"The sandbox {jail.name} does not hold: a worker could {', '.join(worked)}; "
+            "nothing is graded."
         )
 
 
-@contextlib.contextmanager
-def _heard(number, caught):
-    """Notes a signal that comes in the meantime instead of dying of it."""
-    old = signal.signal(number, lambda *_: caught.append(number))
+def _attempts(fork_server: ForkServer, targets: "Targets", paths: list[str]) -> list[str]:
+    """What a worker said that it could do, and whether it ended the warm process."""
+    worker = fork_server.fork()
+    warm, deadline = fork_server.process, time.monotonic() + TRIAL_S
+    worker.request("execute", Path(escape.__file__).read_text(), "escape", deadline=deadline)
+    arguments = (paths, targets.folder, targets.port, limits.PROCESSES)
+    worked = worker.request("call", "escapes", arguments, (), deadline=deadline)
     try:
-        yield
-    finally:
-        signal.signal(number, old)
+        worker.request("call", "send_signals", (os.getpid(),), (), deadline=deadline)
+    except WorkerEnded:  # it ends with the warm process, if that was ended by its signal
+        fork_server.fork().end()
+        if fork_server.process is warm:
+            raise
+    worker.end()
+    fork_server.fork().end()  # starts another warm process where this one has ended
+    return worked + ["end the warm process"] * (fork_server.process is not warm)
+
+
+class Targets:
+    """What the worker tries to hit: a file, a folder, a mailbox, a port and this process.
+
+    Only the sandbox stands before them: all users may read and write them.
+    """
+
+    def __enter__(self) -> Self:
+        self._open = contextlib.ExitStack()
+        self.folder = self._open.enter_context(tempfile.TemporaryDirectory())
+        self.secret = Path(self.folder, "secret")
+        self.secret.write_text("secret")
+        server = self._open.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self.port: int = server.getsockname()[1]
+        mailbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.mailbox = self._open.enter_context(mailbox)
+        mailbox.bind(f"{self.folder}/mailbox")
+        mailbox.setblocking(False)
+        for path in (self.folder, self.secret, f"{self.folder}/mailbox"):
+            os.chmod(path, 0o777)  # noqa: S103 (as the class says)
+        self.signals: list[int] = []
+        handler = signal.signal(signal.SIGUSR1, lambda number, _: self.signals.append(number))
+        self._open.callback(signal.signal, signal.SIGUSR1, handler)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    @property
+    def hidden(self) -> list[str]:
+        return [str(self.secret), self.folder]
+
+    def hits(self) -> list[str]:
+        """What was hit, in words."""
+        hits = []
+        if self.signals:
+            hits.append("signal the grader")
+        if Path(self.folder, "written").exists() or self.secret.read_text() != "secret":
+            hits.append("write outside")
+        with contextlib.suppress(BlockingIOError):
+            if self.mailbox.recv(1):
+                hits.append("reach a socket")
+        return hits

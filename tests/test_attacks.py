@@ -15,8 +15,7 @@ import torch
 import grading.worker.wire
 from common.paths import ROOT
 from grading import score
-from grading.jail import choice as jail
-from grading.jail import confinement
+from grading.jail import choice, processes
 from grading.source.holes import Answer
 from grading.worker.client import ForkServer
 from tests.mini_lab import mini_lab
@@ -69,9 +68,9 @@ def cases(family):
 
 
 ATTACKS = [case for family in FAMILIES for case in cases(family)]
-BACKENDS = [name for name in ("bubblewrap", "landlock") if jail.JAILS[name].problem() is None] or [
-    "bubblewrap"
-]
+BACKENDS = [
+    name for name in ("bubblewrap", "landlock") if choice.JAILS[name].problem() is None
+] or ["bubblewrap"]
 CASES = [
     pytest.param(backend, *case.values, id=f"{backend}-{case.id}")
     for backend in BACKENDS
@@ -141,7 +140,7 @@ class Arena:
         }
 
     def processes(self):
-        return set(confinement.tree(self.fork_server.process.pid))
+        return set(processes.tree(self.fork_server.process.pid))
 
     def insist_on_no_harm(self):
         assert self.state() == self.before
@@ -176,9 +175,9 @@ def arenas(tmp_path_factory):
 
         @functools.cache
         def arena(backend):
-            if problem := jail.JAILS[backend].problem():
+            if problem := choice.JAILS[backend].problem():
                 pytest.skip(f"there is no {backend} here: {problem}")
-            small = type("Small", (Less, type(jail.JAILS[backend])), {})()
+            small = type("Small", (Less, type(choice.JAILS[backend])), {})()
             return stack.enter_context(
                 contextlib.closing(Arena(small, tmp_path_factory.mktemp("outside")))
             )

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from grading.jail import cgroups, confinement
-from grading.jail import choice as jail
+from grading.jail import cgroups, choice, processes
 from grading.worker.client import ForkServer
 from tests.processes import SLEEP, sleeping, until
 
@@ -193,16 +192,16 @@ with cgroups.group(1 << 30, 20) as prefix:
 
 @pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
 def test_what_a_jail_s_warm_process_leaves_ends(limited, name):
-    if problem := jail.JAILS[name].problem():
+    if problem := choice.JAILS[name].problem():
         pytest.skip(f"there is no {name} here: {problem}")
     with limited(1 << 30, 20):
         pass
-    with contextlib.closing(ForkServer(jail=jail.JAILS[name], bare=True)) as fork_server:
+    with contextlib.closing(ForkServer(jail=choice.JAILS[name], bare=True)) as fork_server:
         worker = fork_server.fork()
         text = f"import subprocess\nfor _ in range(3):\n    subprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)"
         worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
         until(lambda: len(sleeping()) == 3, within_s=120)
-        for pid in confinement.tree(fork_server.process.pid):
+        for pid in processes.tree(fork_server.process.pid):
             with contextlib.suppress(
                 FileNotFoundError, ProcessLookupError
             ):  # it may end with the one before
@@ -220,6 +219,6 @@ def test_another_user_s_group_is_not_waited_for(hierarchy, monkeypatch):
     def refuse(folder):
         raise PermissionError
 
-    monkeypatch.setattr(cgroups, "_end", refuse)
+    monkeypatch.setattr(cgroups, "_kill", refuse)
     monkeypatch.setattr(cgroups.time, "sleep", lambda seconds: pytest.fail("waited"))
     cgroups.remove([folder])

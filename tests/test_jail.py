@@ -9,15 +9,13 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from common.paths import ROOT
 from grading import proof
-from grading.jail import choice as jail
-from grading.jail import confinement, syscalls
+from grading.jail import choice, limits, processes, sandbox, syscalls, usage, users, visible
 from grading.worker.client import ForkServer
 from grading.worker.errors import WorkerEnded
 from grading.worker.session import Session
@@ -28,17 +26,17 @@ BACKENDS = ("bubblewrap", "landlock")
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def backend(request):
-    if problem := jail.JAILS[request.param].problem():
+    if problem := choice.JAILS[request.param].problem():
         pytest.skip(f"there is no {request.param} here: {problem}")
-    return jail.JAILS[request.param]
+    return choice.JAILS[request.param]
 
 
 def test_a_process_that_ends_while_processes_are_listed_does_no_harm(monkeypatch):
     ended = "/proc/4194305"  # beyond the largest process id that Linux gives
-    listed = jail.glob.glob
-    monkeypatch.setattr(jail.glob, "glob", lambda pattern: [ended, *listed(pattern), ended])
-    assert jail.free_uid() not in {os.getuid(), 0}
-    assert jail.process_limit(False) >= confinement.PROCESSES
+    listed = users.glob.glob
+    monkeypatch.setattr(users.glob, "glob", lambda pattern: [ended, *listed(pattern), ended])
+    assert users.free_uid() not in {os.getuid(), 0}
+    assert users.process_limit(False) >= limits.PROCESSES
 
 
 def test_two_containers_whose_processes_have_the_same_numbers_take_different_users():
@@ -49,19 +47,19 @@ def test_two_containers_whose_processes_have_the_same_numbers_take_different_use
             patch.setattr(
                 os, "stat", lambda path, number=number: os.stat_result([0, number, *[0] * 8])
             )
-            found.append(jail.free_uid())
+            found.append(users.free_uid())
     assert found[0] != found[1]
 
 
 def test_a_thread_that_ends_while_children_are_listed_hides_none(monkeypatch):
     child, listed = subprocess.Popen(["sleep", SLEEP]), os.listdir
     monkeypatch.setattr(
-        confinement.os,
+        os,
         "listdir",
         lambda path: [*["4194305"] * str(path).endswith("/task"), *listed(path)],
     )
     try:
-        assert child.pid in confinement.children(os.getpid())
+        assert child.pid in processes.children(os.getpid())
     finally:
         child.kill()
         child.wait()
@@ -71,8 +69,8 @@ def test_a_number_that_is_another_user_s_process_by_now_is_left_alone(monkeypatc
     def refuse(pid, number):
         raise PermissionError
 
-    monkeypatch.setattr(confinement.os, "kill", refuse)
-    confinement.kill([os.getpid()])
+    monkeypatch.setattr(os, "kill", refuse)
+    processes.kill([os.getpid()])
 
 
 def test_a_folder_that_is_a_file_by_now_is_none_to_count(monkeypatch, tmp_path):
@@ -85,9 +83,9 @@ def test_a_folder_that_is_a_file_by_now_is_none_to_count(monkeypatch, tmp_path):
             raise NotADirectoryError
         return listed(path)
 
-    before = confinement.folder_bytes(tmp_path)
-    monkeypatch.setattr(confinement.os, "scandir", swapped)
-    assert confinement.folder_bytes(tmp_path) == before > 0
+    before = usage.folder_bytes(tmp_path)
+    monkeypatch.setattr(os, "scandir", swapped)
+    assert usage.folder_bytes(tmp_path) == before > 0
 
 
 @pytest.fixture(scope="module")
@@ -107,26 +105,26 @@ def call(fork_server, text, name="f"):
 
 
 def test_the_best_jail_is_chosen_or_a_sentence_says_why_there_is_none(monkeypatch):
-    working = [name for name in BACKENDS if jail.JAILS[name].problem() is None]
-    assert not working or jail.choose().name == working[0]
-    assert jail.choose("none").name == "none"
+    working = [name for name in BACKENDS if choice.JAILS[name].problem() is None]
+    assert not working or choice.choose().name == working[0]
+    assert choice.choose("none").name == "none"
     for each in BACKENDS:
-        monkeypatch.setattr(type(jail.JAILS[each]), "problem", lambda self: "it is not there")
+        monkeypatch.setattr(type(choice.JAILS[each]), "problem", lambda self: "it is not there")
     with pytest.raises(
-        jail.JailError,
-        match=r"no jail.*\(bubblewrap: it is not there; landlock: it is not there\).*--unsafe",
+        choice.JailError,
+        match=r"No sandbox.*\(bubblewrap: it is not there; landlock: it is not there\).*--unsafe",
     ):
-        jail.choose()
-    with pytest.raises(jail.JailError, match="the jail landlock can't be had here"):
-        jail.choose("landlock")
-    with pytest.raises(jail.JailError, match="there are bubblewrap, landlock, none"):
-        jail.choose("zoo")
+        choice.choose()
+    with pytest.raises(choice.JailError, match="The sandbox landlock is not available"):
+        choice.choose("landlock")
+    with pytest.raises(choice.JailError, match="one of bubblewrap, landlock, none"):
+        choice.choose("zoo")
 
 
 def test_other_systems_have_none(monkeypatch):
     monkeypatch.setattr(syscalls, "known_machine", lambda: False)
-    with pytest.raises(jail.JailError, match="only Linux"):
-        jail.choose()
+    with pytest.raises(choice.JailError, match="only Linux"):
+        choice.choose()
 
 
 def test_the_jail_is_proved(backend, tmp_path):
@@ -134,8 +132,7 @@ def test_the_jail_is_proved(backend, tmp_path):
     proof.prove(backend, [tmp_path])
 
 
-@dataclass(frozen=True)
-class Paper(jail.Jail):
+class Paper(sandbox.NoJail):
     """A jail that is none."""
 
     name = "of paper"
@@ -143,13 +140,13 @@ class Paper(jail.Jail):
 
 def test_a_jail_that_does_not_hold_grades_nothing(tmp_path):
     (tmp_path / "ada").mkdir()
-    with pytest.raises(jail.JailError, match="does not hold") as caught:
+    with pytest.raises(choice.JailError, match="does not hold") as caught:
         proof.prove(Paper(), [tmp_path])
     for escape in (
         f"read {tmp_path}",
         f"read {ROOT}/solutions",
         "reach the network",
-        f"start {confinement.PROCESSES + 8} processes",
+        f"start {limits.PROCESSES + 8} processes",
         "write outside",
         "signal the grader",
         "end the warm process",
@@ -158,17 +155,17 @@ def test_a_jail_that_does_not_hold_grades_nothing(tmp_path):
 
 
 def test_a_jail_with_one_hole_is_found_out(backend, monkeypatch):
-    readable = jail.readable()
-    monkeypatch.setattr(jail, "readable", lambda: [*readable, str(ROOT / "solutions")])
+    readable = visible.readable()
+    monkeypatch.setattr(visible, "readable", lambda: [*readable, str(ROOT / "solutions")])
     with pytest.raises(
-        jail.JailError, match=f"a worker could read {ROOT}/solutions; nothing is graded"
+        choice.JailError, match=f"a worker could read {ROOT}/solutions; nothing is graded"
     ):
         proof.prove(backend)
 
 
 def test_a_jail_that_does_not_start_is_no_jail(backend, monkeypatch):
-    monkeypatch.setattr(jail, "SYSTEM", [])
-    monkeypatch.setattr(jail, "readable", lambda: [])
+    monkeypatch.setattr(visible, "SYSTEM", ())
+    monkeypatch.setattr(visible, "readable", lambda: [])
     assert backend.problem()
 
 
@@ -176,13 +173,13 @@ def test_what_a_worker_sees_holds_nothing_of_the_class(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), "", "/", os.getcwd()]))
     monkeypatch.setenv("CANVAS_TOKEN", "secret")
     monkeypatch.setattr(sys, "path", [str(ROOT), "/", *sys.path])
-    for path in map(Path, jail.readable()):
+    for path in map(Path, visible.readable()):
         assert (
             not ROOT.is_relative_to(path)
             and "tests" not in path.parts
             and "solutions" not in path.parts
         )
-    assert "secret" not in str(jail.JAILS["bubblewrap"].environment())
+    assert "secret" not in str(choice.JAILS["bubblewrap"].environment())
 
 
 def test_what_labs_do_works_inside(fork_server):
@@ -238,7 +235,7 @@ def test_a_warm_process_that_came_to_harm_is_replaced(fork_server):
     before, lost = fork_server.process, fork_server.lost
     warm = next(
         pid
-        for pid in confinement.tree(before.pid)
+        for pid in processes.tree(before.pid)
         if "bwrap" not in Path(f"/proc/{pid}/comm").read_text()
     )
     os.kill(warm, signal.SIGKILL)
@@ -252,9 +249,9 @@ def test_nothing_outlives_a_grader_that_is_killed(backend):
     script = f"""
 import sys, time
 sys.path.insert(0, {str(ROOT)!r})
-from grading.jail import choice as jail
+from grading.jail import choice
 from grading.worker.client import ForkServer
-worker = ForkServer(jail=jail.JAILS[{backend.name!r}], bare=True).fork()
+worker = ForkServer(jail=choice.JAILS[{backend.name!r}], bare=True).fork()
 text = "import subprocess\\nsubprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)"
 worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
 print("ready", flush=True)
@@ -325,7 +322,7 @@ def with_gpu(backend):
         contextlib.closing(ForkServer(jail=backend, bare=True)) as fork_server,
     ):
         patch.setattr(
-            jail, "devices", lambda: ["/dev/zero"]
+            visible, "devices", lambda: ["/dev/zero"]
         )  # stands for a GPU; tests/test_jail_gpu.py has one
         fork_server.fork().end()
         yield fork_server

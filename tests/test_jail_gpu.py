@@ -20,8 +20,8 @@ import time
 import pytest
 
 from grading import proof
-from grading.jail import choice as jail
-from grading.jail import syscalls
+from grading.jail import choice, landlock, visible
+from grading.jail.sandbox import NoJail
 from grading.worker.client import ForkServer
 from grading.worker.errors import WorkerEnded
 from grading.worker.process import WARM
@@ -84,16 +84,14 @@ from common import sources
 sources.remember(FILE, TEXT)
 """
 LOOSER = {  # what the warm process does before anything else
-    "no system call is refused": "syscalls.seccomp = lambda rules: None",
-    "every file may be used": "syscalls.landlock = lambda *paths: None",
+    "no system call is refused": "seccomp.install = lambda rules: None",
+    "every file may be used": "landlock.restrict = lambda *paths: None",
     "nothing has a limit": "import resource; resource.setrlimit = lambda *limit: None",
 }
 # A process outside the filter that answers for the kernel, and notes in a file what it refuses: system calls, and files to open.
 WATCHED = """
 import ctypes, fcntl, os, socket, struct
-prctl, names = syscalls.prctl, {}
-for name, numbers in syscalls.NUMBERS.items():
-    names[numbers[syscalls.MACHINES[os.uname().machine][0]]] = name
+prctl, names = syscalls.prctl, {syscalls.number(name): name for name in syscalls.NUMBERS}
 RECEIVE, SEND, GO_ON = 0xC0502100, 0xC0182101, 1
 
 def answer(listener, worker):
@@ -148,18 +146,18 @@ def watched(option, *arguments):
     socket.send_fds(ours, [b"x"], [listener])
     os.close(listener)
 
-seccomp, syscalls.prctl, syscalls.ERROR = syscalls.seccomp, watched, 0x7FC00000
-syscalls.seccomp = lambda rules: seccomp([*rules, syscalls.filter_rule("openat")])
+install, syscalls.prctl, seccomp.ERROR = seccomp.install, watched, 0x7FC00000  # refused: asked about
+seccomp.install = lambda rules: install([*rules, seccomp.refuse("openat")])
 """
 
 
 @pytest.fixture(scope="module", params=("bubblewrap", "landlock"))
 def backend(request):
-    if not jail.has_gpu():
+    if not visible.has_gpu():
         pytest.skip("there is no GPU here")
-    if problem := jail.JAILS[request.param].problem():
+    if problem := choice.JAILS[request.param].problem():
         pytest.skip(f"there is no {request.param} here: {problem}")
-    return jail.JAILS[request.param]
+    return choice.JAILS[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +205,7 @@ def altered(backend, text):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         os.chmod(folder, 0o755)
         with open(os.path.join(folder, "sitecustomize.py"), "w") as file:
-            file.write("import sys\nfrom grading.jail import syscalls\n" + text)
+            file.write("import sys\nfrom grading.jail import landlock, seccomp, syscalls\n" + text)
         patch.syspath_prepend(folder)  # so that the jail lets it be read
         patch.setenv(
             "PYTHONPATH", os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
@@ -219,7 +217,7 @@ def altered(backend, text):
 def diagnosis(backend, step, problem):
     """All that it takes to mend a step that fails, as text."""
     lines = [f"{backend.name}: {step}: {problem}", "", "Would it work otherwise?"]
-    with warm(jail.Jail()) as free:
+    with warm(NoJail()) as free:
         lines.append(f"- outside of the jail: {last(attempt(free, step)[0])}")
     for what, text in LOOSER.items():
         with altered(backend, text) as fork_server:
@@ -251,9 +249,9 @@ def machine():
 
     return "\n".join(
         [
-            f"Linux {platform.release()}, Landlock {syscalls.landlock_version()}, user {os.geteuid()}, Python {sys.version.split()[0]} in {sys.prefix} of {sys.base_prefix}",
-            *(f"{name}={os.environ[name]}" for name in jail.ENVIRONMENT if name in os.environ),
-            f"readable: {' '.join(jail.readable())}",
+            f"Linux {platform.release()}, Landlock {landlock.version()}, user {os.geteuid()}, Python {sys.version.split()[0]} in {sys.prefix} of {sys.base_prefix}",
+            *(f"{name}={os.environ[name]}" for name in visible.ENVIRONMENT if name in os.environ),
+            f"readable: {' '.join(visible.readable())}",
             f"compiler: {shutil.which('gcc') or shutil.which('clang')}, Python.h: {os.path.exists(sysconfig.get_path('include') + '/Python.h')}, {told('bwrap', '--version')}",
             told(
                 "ls",

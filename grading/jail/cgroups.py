@@ -1,6 +1,8 @@
-"""A control group: limits on what all the processes of a jail take together, where the system lets this user make one.
+"""Control groups: limits on what all processes of a sandbox take together.
 
-Of version 2, or of version 1 where a controller still has its own tree; where both are mounted, each limit where it is had.
+They need root, or a part of the system's groups that is delegated to this user; without them the
+other limits still hold. Linux has two versions. In version 1 each controller (memory, pids) has a
+tree of its own; both versions may be mounted, each with some of the controllers.
 """
 
 import contextlib
@@ -8,17 +10,19 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
-LIMITS = {  # the files of version 2 and of version 1
+# The file of each limit, in version 2 and in version 1.
+LIMITS = {
     "memory": ("memory.max", "memory.limit_in_bytes"),
     "pids": ("pids.max", "pids.max"),
 }
-SWAP = (
-    "memory.swap.max"  # of version 2, where there is swap: what memory.max forbids would go there
-)
+# Version 2, where the machine has swap: without this, what memory.max refuses would go there.
+SWAP = "memory.swap.max"
+# A shell joins the groups, then becomes the command: the command never runs outside of them.
 JOIN = (
     'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 1; shift; done; shift; exec "$@"'
 )
@@ -26,30 +30,19 @@ ENDING_S = 20.0
 
 
 @contextlib.contextmanager
-def group(memory_bytes, processes):
-    """What to put before a command so that it runs under these limits; nothing where there are no groups to be had.
+def group(memory_bytes: int, processes: int) -> Iterator[list[str]]:
+    """What to put before a command so that it runs under these limits; [] where none are possible.
 
-    At the end, what is left of the command ends, whoever its parent is by now.
+    At the end, what is left of the command is killed, whoever its parent is by now.
     """
-    made, command = [], []
+    made: list[Path] = []
     try:
-        limits = {"memory": memory_bytes, "pids": processes}
-        for parent, names in parents().items():
-            old = parent.glob(f"{_prefix()}*")
-            remove(
-                [each for each in old if not Path("/proc", each.name.split("-")[2]).exists()]
-            )  # of a grader that was killed
-            folder = parent / f"{_prefix()}{os.getpid()}-{time.monotonic_ns()}"
-            folder.mkdir()
-            made.append(folder)
-            for name, file in names.items():
-                (folder / file).write_text(str(limits[name]))
-            if (folder / SWAP).exists():
-                (folder / SWAP).write_text("0")
+        for parent, files in parents().items():
+            _remove_abandoned(parent)
+            made.append(_make(parent, files, {"memory": memory_bytes, "pids": processes}))
         command = ["sh", "-c", JOIN, "sh", *map(str, made), "--"] if made else []
-        subprocess.run(
-            [*command, "true"], check=True, stderr=subprocess.DEVNULL
-        )  # who may make a group may not always join it
+        # A user who may make a group may not always join it.
+        subprocess.run([*command, "true"], check=True, stderr=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError):
         remove(made)
         made, command = [], []
@@ -59,65 +52,82 @@ def group(memory_bytes, processes):
         remove(made)
 
 
+def _make(parent: Path, files: dict[str, str], most: dict[str, int]) -> Path:
+    folder = parent / f"{_prefix()}{os.getpid()}-{time.monotonic_ns()}"
+    folder.mkdir()
+    try:
+        for name, file in files.items():
+            (folder / file).write_text(str(most[name]))
+        if (folder / SWAP).exists():
+            (folder / SWAP).write_text("0")
+    except OSError:
+        remove([folder])
+        raise
+    return folder
+
+
 def _prefix() -> str:
-    """What the names of these groups begin with, in which the number of a process means what it means here."""
+    """How our groups' names begin: with the namespace in which the process id after it counts."""
     return f"grading-{os.stat('/proc/self/ns/pid').st_ino}-"
 
 
-def parents():
-    """{folder to make a group in: {limit: its file}}; OSError where some limit can't be had."""
-    own = dict(
-        line.split(":", 2)[1:] for line in OWN.read_text().splitlines()
-    )  # {controllers: path}
-    found, together = {}, {}
-    for name, (unified, separate) in LIMITS.items():
+def _remove_abandoned(parent: Path) -> None:
+    """Removes the groups of graders that were killed."""
+    groups = parent.glob(f"{_prefix()}*")
+    remove([path for path in groups if not Path("/proc", path.name.split("-")[2]).exists()])
+
+
+def parents() -> dict[Path, dict[str, str]]:
+    """{folder to make a group in: {limit: its file}}. OSError if some limit is not available."""
+    lines = OWN.read_text().splitlines()
+    own = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
+    files: dict[Path, dict[str, str]] = {}
+    together: dict[str, str] = {}
+    for name, (version_2, version_1) in LIMITS.items():
         path = next((path for names, path in own.items() if name in names.split(",")), None)
         if path is None:
-            together[name] = unified
-        else:  # version 1: each controller has its own tree
+            together[name] = version_2
+        else:
             folder = MOUNT / name / path.strip("/")
-            found.setdefault(folder if folder.is_dir() else MOUNT / name, {})[name] = separate
-    if together:  # version 2: a process is in one group
-        found[_delegating(MOUNT / own.get("", "/").strip("/"), set(together))] = together
-    return found
+            files.setdefault(folder if folder.is_dir() else MOUNT / name, {})[name] = version_1
+    if together:  # in version 2 a process is in one group, which has all the limits
+        files[_delegating(MOUNT / own.get("", "/").strip("/"), set(together))] = together
+    return files
 
 
-def _delegating(folder, names):
-    """The nearest folder from here upwards that hands these controllers to the groups in it, and lets this user make one.
+def _delegating(folder: Path, names: set[str]) -> Path:
+    """The nearest folder upwards that hands these controllers on, and that this user may write.
 
-    There a group breaks no rule: where controllers are handed on there are no processes.
+    In version 2 a group that hands controllers on holds no processes, so there is room for ours.
     """
-    for each in (folder, *folder.parents):
-        control = each / "cgroup.subtree_control"
-        if (
-            control.exists()
-            and names <= set(control.read_text().split())
-            and os.access(each, os.W_OK)
-        ):
-            return each
+    for parent in (folder, *folder.parents):
+        control = parent / "cgroup.subtree_control"
+        if not control.exists() or not names <= set(control.read_text().split()):
+            continue
+        if os.access(parent, os.W_OK):
+            return parent
     raise OSError(f"no control group for {', '.join(names)}")
 
 
-def remove(folders) -> None:
-    """Ends what runs in groups, and removes them, which takes a moment after the last process has ended."""
+def remove(folders: Iterable[Path]) -> None:
+    """Kills what runs in groups, and removes them, soon after the last process has ended."""
     for folder in folders:
         deadline = time.monotonic() + ENDING_S
         while folder.is_dir() and time.monotonic() < deadline:
             try:
-                _end(folder)
+                _kill(folder)
                 folder.rmdir()
             except PermissionError:  # another user's
                 break
-            except OSError:  # something has not ended yet, or another grader was faster
+            except OSError:  # a process has not ended yet, or another grader was faster
                 time.sleep(0.02)
 
 
-def _end(folder) -> None:
-    """Kills all processes of a group."""
-    if (folder / "cgroup.kill").exists():  # version 2, Linux 5.14 or newer
+def _kill(folder: Path) -> None:
+    if (folder / "cgroup.kill").exists():  # version 2, from Linux 5.14
         (folder / "cgroup.kill").write_text("1")
         return
     for pid in map(int, (folder / "cgroup.procs").read_text().split()):
-        if pid:  # 0 stands for one that is not to be seen from here
+        if pid:  # 0 stands for a process of another namespace
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

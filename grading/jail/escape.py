@@ -1,52 +1,59 @@
-"""What a worker tries to prove its jail: this text is executed in one as a student's cell would be."""
+"""What a worker tries before each class, so that its sandbox is proved: see grading.proof.
 
+This text is executed in a worker, as a student's cell would be. What it cannot see itself, such as
+whether a message arrived, the grader looks at afterwards.
+"""
+
+import contextlib
 import os
 import signal
 import socket
 
 
-def escapes(hidden, outside, port, processes):
-    """What of all this worked, in words; whether a write or a datagram came out, the grader sees itself.
+def escapes(hidden: list[str], outside: str, port: int, processes: int) -> list[str]:
+    """What of all this worked, in words.
 
-    hidden: files and folders not to be read. outside: a folder that anyone may write in. port: on which the grader listens at
-    127.0.0.1. processes: how many there may be at once.
+    hidden: files and folders that no worker may read. outside: a folder in which anyone may write.
+    port: at which the grader listens on 127.0.0.1. processes: how many a worker may start.
     """
-    found = [f"read {path}" for path in hidden if read(path)]
+    worked = [f"read {path}" for path in hidden if read(path)]
     for name in ("secret", "written"):
         write(os.path.join(outside, name))
-    post(os.path.join(outside, "mailbox"))
-    if reach(port):
-        found.append("reach the network")
-    if multiply(processes + 8) >= processes + 8:
-        found.append(f"start {processes + 8} processes")
-    return found
+    send_datagrams(os.path.join(outside, "mailbox"))
+    if connect(port):
+        worked.append("reach the network")
+    too_many = processes + 8
+    if fork(too_many) == too_many:
+        worked.append(f"start {too_many} processes")
+    return worked
 
 
-def call_out(grader) -> None:
-    """Sends a signal to the grader, by its process id, which listens; then to the process that this one is forked from."""
+def send_signals(grader: int) -> None:
+    """Sends a signal to the grader, by its process id, and to the warm process."""
     for pid in (grader, os.getppid()):
-        if pid not in (os.getpid(), 0):
-            hail(pid)
+        if pid not in (os.getpid(), 0):  # 0: the warm process is not to be seen from here
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGUSR1)
 
 
-def read(path):
+def read(path: str) -> bool:
     """Whether there is anything to read."""
     try:
-        return bool(os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1))
+        if os.path.isdir(path):
+            return bool(os.listdir(path))
+        with open(path, "rb") as file:
+            return bool(file.read(1))
     except OSError:
         return False
 
 
-def write(path) -> None:
-    try:
-        with open(path, "w") as file:
-            file.write("written")
-    except OSError:
-        pass
+def write(path: str) -> None:
+    with contextlib.suppress(OSError), open(path, "w") as file:
+        file.write("written")
 
 
-def reach(port) -> bool | None:
-    """Whether anything can be reached."""
+def connect(port: int) -> bool:
+    """Whether the grader's port can be reached."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2):
             return True
@@ -54,33 +61,23 @@ def reach(port) -> bool | None:
         return False
 
 
-def post(path) -> None:
-    """Sends a datagram to a socket of the file system: from a new socket, and from one of a pair."""
-    for make in (socket.socket, lambda *kind: socket.socketpair(*kind)[0]):
-        try:
-            make(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"written", path)
-        except OSError:
-            pass
+def send_datagrams(path: str) -> None:
+    """To a socket of the file system: from a new socket, and from one of a pair."""
+    with contextlib.suppress(OSError):
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"written", path)
+    with contextlib.suppress(OSError):
+        socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b"written", path)
 
 
-def hail(pid) -> None:
-    try:
-        os.kill(pid, signal.SIGUSR1)
-    except OSError:
-        pass
-
-
-def multiply(count):
-    """How many children there can be at once, up to count; they end by themselves where nothing else ends them."""
+def fork(most: int) -> int:
+    """How many children there can be at once, up to this many. They end by themselves."""
     children = 0
-    try:
-        while children < count:
+    with contextlib.suppress(OSError):
+        while children < most:
             if not os.fork():
-                os.closerange(0, 256)  # the wire, too: the grader shall see the worker's end
+                os.closerange(0, 256)  # with the worker's connection: its end must be seen
                 signal.alarm(20)
                 signal.pause()
                 os._exit(0)
             children += 1
-    except OSError:
-        pass
     return children

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from common.paths import ROOT
-from grading.jail.choice import Jail
+from grading.jail.sandbox import Jail, NoJail
 from grading.worker.errors import StudentError, WorkerEnded
 from grading.worker.limits import MAX_TEXT
 from grading.worker.packing import Packed, Packer
@@ -34,14 +34,14 @@ class ForkServer:
     """The warm process, which starts with the first worker, and the workers forked from it.
 
     also: names of modules to import there besides what labs import (WARM); if it is bare, only
-    these. jail: what both run in (grading.jail.choice).
+    these. jail: what both run in (grading.jail.sandbox).
     """
 
     control: socket.socket  # to the warm process, while there is one
 
     def __init__(self, *also: str, jail: Jail | None = None, bare: bool = False) -> None:
         self.modules = also if bare else (*WARM, *also)
-        self.jail = jail or Jail()
+        self.jail = jail or NoJail()
         self.process: subprocess.Popen | None = None
         self.lock = threading.Lock()
         self.lost = 0  # how many warm processes died or hung
@@ -88,17 +88,16 @@ class ForkServer:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env=self._environment(confinement.scratch),
+            env=self._environment() | confinement.environment(),
             start_new_session=True,  # Ctrl-C is the grader's to handle
         )
         theirs.close()
         ours.settimeout(WARM_UP_S)
         self.control = ours
 
-    def _environment(self, scratch: str | None) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         return {
             **self.jail.environment(),
-            **({"HOME": scratch} if scratch else {}),
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
             "PYTHONSAFEPATH": "1",
             "PYTHONDONTWRITEBYTECODE": "1",

@@ -27,7 +27,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from common import device, sources
-from grading.jail import confinement, syscalls
+from grading.jail import limits, syscalls
+from grading.jail.choice import confinement_from_json
 from grading.jail.confinement import Confinement
 from grading.worker.limits import MAX_TEXT
 from grading.worker.packing import Packed, Packer
@@ -46,7 +47,7 @@ WARM = [  # what labs import
 
 
 def main() -> None:
-    control, jail = socket.socket(fileno=int(sys.argv[1])), confinement.from_json(sys.argv[2])
+    control, jail = socket.socket(fileno=int(sys.argv[1])), confinement_from_json(sys.argv[2])
     jail.enter()
     warm_up(sys.argv[3:])
     gc.freeze()  # a collection in a worker would copy every page that it looks at
@@ -64,8 +65,8 @@ def serve(control: socket.socket, jail: Confinement, workers: set[int]) -> None:
     """Forks and ends workers as the grader asks, and watches them, until the grader is gone."""
     watched_s = time.monotonic()
     while True:
-        ready, _, _ = select.select([control], [], [], confinement.WATCH_S if workers else None)
-        if time.monotonic() > watched_s + confinement.WATCH_S:
+        ready, _, _ = select.select([control], [], [], limits.WATCH_S if workers else None)
+        if time.monotonic() > watched_s + limits.WATCH_S:
             jail.watch(workers)
             watched_s = time.monotonic()
         if not ready:

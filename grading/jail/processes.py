@@ -1,0 +1,46 @@
+"""The processes that a worker starts: found, whatever they do, and killed."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable
+
+
+def children(pid: int) -> list[int]:
+    """The process ids of a process's children."""
+    pids: list[int] = []
+    ended = contextlib.suppress(FileNotFoundError, ProcessLookupError)
+    with ended:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            # A thread may end while others go on.
+            with ended, open(f"/proc/{pid}/task/{task}/children") as file:
+                pids += map(int, file.read().split())
+    return pids
+
+
+def tree(pid: int) -> list[int]:
+    """A process id and those of all its descendants."""
+    pids = [pid]
+    for parent in pids:  # the list grows meanwhile
+        pids += children(parent)
+    return pids
+
+
+def kill(roots: Iterable[int]) -> None:
+    """Kills processes and their descendants.
+
+    All are stopped before any is killed. Otherwise a fork bomb outruns the search.
+    """
+    stopped: set[int] = set()
+    while running := {pid for root in roots for pid in tree(root)} - stopped:
+        for pid in running:
+            _signal(pid, signal.SIGSTOP)
+        stopped |= running
+    for pid in stopped:
+        _signal(pid, signal.SIGKILL)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    # It may have ended, and another user's process may have its number by now.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)

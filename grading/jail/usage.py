@@ -1,0 +1,122 @@
+"""What a worker's processes take together: memory, and files on the disk."""
+
+import os
+import resource
+import stat
+import subprocess
+import sys
+from collections.abc import Iterable
+
+from grading.jail import limits
+
+TOO_MUCH = sys.maxsize  # more than any limit
+ENDED = (FileNotFoundError, ProcessLookupError)
+
+
+def mapped_bytes() -> int | None:
+    """The addresses that this process has mapped; None where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except FileNotFoundError:
+        return None
+
+
+def memory_bytes(pids: Iterable[int], limit: int) -> int:
+    """What processes hold beyond what they were forked with.
+
+    Up to the limit, a page that several share counts for each. Only beyond it, where the exact
+    figure decides, does it count once: to find out takes long.
+    """
+    pids = list(pids)
+    forked_with = _resident_bytes("self")
+    upper_bound = sum(
+        max(0, own - before)
+        for pid in pids
+        for own, before in zip(_resident_bytes(pid), forked_with, strict=True)
+    )
+    if upper_bound <= limit:
+        return upper_bound
+    return min(upper_bound, sum(map(_proportional_bytes, pids)))
+
+
+def _resident_bytes(pid: int | str) -> list[int]:
+    """What a process holds without a file, of files, and of shared memory."""
+    sizes = {}
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            for line in file:
+                if line.startswith("Rss"):
+                    name, kib, _ = line.split()
+                    sizes[name] = int(kib) << 10
+    except ENDED:
+        pass
+    return [sizes.get(name, 0) for name in ("RssAnon:", "RssFile:", "RssShmem:")]
+
+
+def _proportional_bytes(pid: int) -> int:
+    """What a process holds; of a page that n processes share, an n-th."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("Pss:")) << 10
+    except ENDED:
+        return 0
+    except PermissionError:  # it hides what it has
+        return TOO_MUCH
+
+
+def folder_bytes(folder: str | os.PathLike[str]) -> int:
+    """What the files below a folder take on the disk; TOO_MUCH if there are too many to count."""
+    total = count = 0
+    folders = [os.fspath(folder)]
+    while folders:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except (FileNotFoundError, NotADirectoryError):  # the worker removed or replaced it
+            continue
+        count += len(entries)
+        if count > limits.SCRATCH_FILES:
+            return TOO_MUCH
+        for entry in entries:
+            # Never follow a link: it could lead to the instructor's files, or in a circle.
+            if file := _stat(entry.path, follow_symlinks=False):
+                total += _disk_bytes(file)
+        folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return total
+
+
+def unlinked_bytes(pids: Iterable[int]) -> int:
+    """What the open files without a name take; no folder shows them. OSError if one is hidden."""
+    total = 0
+    for pid in pids:
+        try:
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                file = _stat(f"/proc/{pid}/fd/{number}")
+                if file and stat.S_ISREG(file.st_mode) and not file.st_nlink:
+                    total += _disk_bytes(file)
+        except ENDED:
+            continue
+        except PermissionError:
+            if any(_resident_bytes(pid)):  # not for a zombie, which belongs to root and has nothing
+                raise
+    return total
+
+
+def _stat(path: str, follow_symlinks: bool = True) -> os.stat_result | None:
+    try:
+        return os.stat(path, follow_symlinks=follow_symlinks)
+    except ENDED:
+        return None
+
+
+def _disk_bytes(file: os.stat_result) -> int:
+    return file.st_blocks * 512
+
+
+def remove(folder: str) -> None:
+    """Removes what a worker left, however deep it is and whoever may read it."""
+    try:
+        os.rmdir(folder)
+    except OSError:
+        subprocess.run(["chmod", "-R", "u+rwX", folder], stderr=subprocess.DEVNULL)
+        subprocess.run(["rm", "-rf", folder], stderr=subprocess.DEVNULL)

@@ -4,6 +4,7 @@ import base64
 import re
 import subprocess
 import sys
+from typing import Any
 
 import nbformat
 
@@ -11,6 +12,12 @@ from common.paths import ROOT
 from grading.source import build, labs
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def found(pattern: str, text: str) -> re.Match[str]:
+    match = re.search(pattern, text, re.MULTILINE | re.DOTALL)
+    assert match is not None, pattern
+    return match
 
 
 def test_the_tree_is_that_of_the_disk():
@@ -21,7 +28,7 @@ def test_the_tree_is_that_of_the_disk():
     }
     ignored = {line.strip("/\n") for line in (ROOT / ".gitignore").read_text().splitlines()}
     architecture = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    tree = re.search(r"<!-- tree:.*?-->\n(.*?)<!-- end -->", architecture, re.DOTALL)[1]
+    tree = found(r"<!-- tree:.*?-->\n(.*?)<!-- end -->", architecture)[1]
     named = re.findall(r"^(\w+)/", tree, re.MULTILINE)
     assert set(named) == {name for name in folders - ignored if not name.endswith(".egg-info")}
 
@@ -45,13 +52,13 @@ def test_the_table_of_points_is_what_the_grader_says(tmp_path):
         notebook,
     )
     said = subprocess.check_output([sys.executable, "-m", "grading", notebook], cwd=ROOT, text=True)
-    told = re.search(r"^ exercise .*?\n(?=```)", README, re.MULTILINE | re.DOTALL)[0]
-    assert " ".join(told.split()) in " ".join(said.replace("─", "").split())
+    shown = found(r"^ exercise .*?\n(?=```)", README)[0]
+    assert " ".join(shown.split()) in " ".join(said.replace("─", "").split())
 
 
 def test_the_figure_is_one_of_an_executed_solution():
     figure = (ROOT / "README.png").read_bytes()
-    notebooks = [
+    notebooks: list[Any] = [
         nbformat.read(ROOT / "solutions" / f"{name}.ipynb", as_version=4) for name in labs.names()
     ]
     images = [

@@ -1,6 +1,7 @@
 """Tests share the cores, and leave the student's own folder alone.
 
-What belongs together goes to one of xdist's workers, each with its part of the threads.
+With several processes, what belongs together goes to one of them, and each has its part of the
+threads.
 """
 
 import os
@@ -20,15 +21,15 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("gate")  # the same cases each time, whatever else the machine does
 
-signal.signal(
-    signal.SIGINT, signal.default_int_handler
-)  # a shell starts what it runs in the background deaf to it
+# A shell starts what it runs in the background deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 sockets = tempfile.TemporaryDirectory()
 
 
 def kernel_manager(**options):
-    """For nbval: a kernel that listens at files. Jupyter looks for free TCP ports, and another process may take one first."""
+    """For nbval: a kernel that listens at files. Jupyter looks for free TCP ports, and another
+    process may take one first."""
     return KernelManager(
         transport="ipc", ip=os.path.join(tempfile.mkdtemp(dir=sockets.name), "kernel"), **options
     )
@@ -36,35 +37,48 @@ def kernel_manager(**options):
 
 nbval.kernel.KernelManager = kernel_manager
 
-workers = os.environ.get(
-    "PYTEST_XDIST_WORKER_COUNT"
-)  # not set in the process that starts the workers
+workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT")  # not set in the process that starts them
 if not workers:
-    scratch = (
-        tempfile.TemporaryDirectory()
-    )  # for the ledger and the profile of the solutions, whose kernels inherit it
-    os.environ["COURSE_FOLDER"] = scratch.name
+    scratch = tempfile.TemporaryDirectory()  # for the ledger and the profile of the solutions
+    os.environ["COURSE_FOLDER"] = scratch.name  # which their kernels inherit
 else:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, device.cores() // int(workers))))
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """One process more than cores: some tests wait for other processes, or for a time limit."""
+    return device.cores() + 1
+
+
+def pytest_collection_modifyitems(items):
+    """Parts of the labs' gate come last: the small ones fill what the long files leave."""
+    items.sort(key=lambda item: bool(_part_of_a_lab(item.nodeid)))
+
+
+def _part_of_a_lab(nodeid):
+    """Of a test of test_labs.py: the lab, and the exercise or what is tested."""
+    test = re.search(r"test_labs\.py::(\w+)\[(\d\d_[a-z_]+) ?(\w*)", nodeid)
+    return f"{test[2]} {test[3] or test[1]}" if test else ""
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """The cells of a notebook share a kernel, the tests of a file its fixtures; but each lab goes through the gate alone."""
+    """The cells of a notebook share a kernel, the tests of a file its fixtures. The labs' gate is
+    one file, and most of the work: each part of a lab goes to the process that is free."""
     from xdist.scheduler import LoadFileScheduling
 
-    class ByFileAndLab(LoadFileScheduling):
+    class ByFileAndPart(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            file, _, test = nodeid.partition("::")
-            lab = re.search(r"\[(\d\d_[a-z_]+)", test)
-            return f"{file} {lab[1]}" if lab and file.endswith("test_labs.py") else file
+            return _part_of_a_lab(nodeid) or nodeid.partition("::")[0]
 
-    return ByFileAndLab(config, log)
+    config.option.loadscopereorder = False  # in the order above
+    return ByFileAndPart(config, log)
 
 
 @pytest.fixture(autouse=True)
 def style_of_its_own():
-    """A lab's set-up, which the grader executes, changes Matplotlib's style: for that test alone."""
+    """A lab's setup, which the grader executes, changes Matplotlib's style: for one test alone."""
     import matplotlib
 
     with matplotlib.rc_context():

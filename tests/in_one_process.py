@@ -3,14 +3,27 @@
 The gate compares their verdict with the grader's.
 """
 
-from collections.abc import Collection, Mapping
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from common import sources
 from grading.score import check_seed, worker_cells
 from grading.source.holes import Answer
-from grading.source.labs import Exercise, Lab
+from grading.source.labs import Lab
 from grading.worker.client import ForkServer
 from grading.worker.errors import WorkerEnded
 from grading.worker.session import Session
+
+CELL = """
+def __problems__(checks):
+    from tests.in_one_process import problems
+    return problems(globals(), checks)
+"""
+Checks = list[tuple[str, list[list[int]]]]  # (text, what seeds its generator, round by round)
 
 
 def score_together(
@@ -18,23 +31,82 @@ def score_together(
 ) -> dict[str, str | None]:
     """{exercise: what its check raised, as text, or None}, on the cases of the grader's seed 0."""
     return {
-        exercise.name: _problem(Session(fork_server, worker_cells(lab, answers)), exercise)
+        exercise.name: by_seed(lab, answers, fork_server, exercise.name, [0])[0]
         for exercise in lab.exercises
         if exercise.name in only
     }
 
 
-def _problem(session: Session, exercise: Exercise) -> str | None:
+def by_seed(
+    lab: Lab,
+    answers: Mapping[str, Answer],
+    fork_server: ForkServer,
+    exercise: str,
+    seeds: Sequence[int],
+) -> list[str | None]:
+    """What the checks of one exercise raised for each seed, as text, or None where they passed.
+
+    The cells are executed once for all seeds.
+    """
+    session = Session(fork_server, [*worker_cells(lab, answers), ("problems", CELL)])
+    checks = lab.exercise(exercise).checks
     try:
-        problem = session.ready_problem(exercise.name)
-        for check in exercise.checks:
-            session.allow(check.limit_s)
-            if problem is None:
-                rng = f"rng = __import__('numpy').random.default_rng({check_seed(check, 0)})"
-                session.execute(rng, "rng")
-                session.execute(check.source, "check")
+        problem = session.ready_problem(exercise)
+        if problem is None:
+            session.allow(len(seeds) * sum(check.limit_s for check in checks))
+            rounds = [
+                (check.source, [check_seed(check, seed) for seed in seeds]) for check in checks
+            ]
+            return session.call("__problems__", (rounds,))
     except (Exception, WorkerEnded) as raised:
         problem = raised
     finally:
         session.close()
-    return None if problem is None else f"{type(problem).__name__}: {problem}"
+    return [_text(problem)] * len(seeds)
+
+
+def problems(names: dict[str, object], checks: Checks) -> list[str | None]:
+    """What the checks raise in each round, as text, or None where all pass. names: the notebook's.
+
+    From the second round on, the check that failed in the first one comes first. If it had drawn
+    nothing random before it failed, all other rounds would be the same, and are not run.
+    """
+    rounds = len(checks[0][1])
+    raised: list[str | None] = []
+    for number in range(rounds):
+        problem = None
+        for check in checks:
+            problem, drawn = _run(names, check[0], check[1][number])
+            if problem is not None:
+                if not drawn:
+                    return [*raised, *[problem] * (rounds - number)]
+                checks = [check, *(other for other in checks if other is not check)]
+                break
+        raised.append(problem)
+    return raised
+
+
+def _run(names: dict[str, object], check: str, seed: list[int]) -> tuple[str | None, bool]:
+    """(What a check raised, as text, or None; whether anything random was drawn)."""
+    sources.remember("<check>", check)
+    generator = names["rng"] = np.random.default_rng(seed)
+    before = list(_random_states(generator))
+    problem = None
+    try:
+        exec(compile(check, "<check>", "exec"), names)
+    except BaseException as raised:  # an answer may raise SystemExit
+        problem = _text(raised)
+    plt.close("all")  # as a notebook does after each cell
+    return problem, before != list(_random_states(generator))
+
+
+def _random_states(generator: np.random.Generator) -> Iterator[str]:
+    """Of all generators that a check or an answer draws from."""
+    yield str(generator.bit_generator.state)
+    yield str(np.random.get_state())
+    yield str(random.getstate())
+    yield str(torch.get_rng_state().numpy().tobytes())
+
+
+def _text(problem: BaseException) -> str:
+    return f"{type(problem).__name__}: {problem}"

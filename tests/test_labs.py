@@ -1,119 +1,111 @@
 """The gate: what every lab must hold."""
 
 import ast
+import functools
 import re
 
-import jupytext
 import nbformat
 import pytest
 
 from common.paths import ROOT
-from grading import score
+from grading import classroom, score
 from grading.source import build, holes, labs, notebook
 from grading.source.holes import Answer
 from grading.worker.client import ForkServer
-from tests.in_one_process import score_together
+from tests import wrong_answers
+from tests.in_one_process import by_seed, score_together
 
 NAMES = labs.names()
+SEEDS = range(20)  # with each of which a known wrong answer is refused
 HOSTILE = {  # what every check must refuse, whatever it asks for
     "an empty list": "[]",
     "NaN": "float('nan')",
     "zero": "0.0",
     "None": "None",
-    "equal to everything": "type('Yes', (), {'__eq__': lambda s, o: True, '__ne__': lambda s, o: False, '__hash__': lambda s: 0})()",
+    "equal to everything": "type('Equal', (), {'__eq__': lambda self, other: True, "
+    "'__ne__': lambda self, other: False, '__hash__': lambda self: 0})()",
     "the first argument": "args[0] if args else None",
 }
-SLY = {  # the same for answers that look at what they are given: (the solution's call changed, one that fails if there is anything to change)
+SLY = {  # title: (the solution's call, changed; the same, but failing where it would be changed)
     "the input zeroed and the answer for zeros": (
         "[zero(a) for a in args]; return solved(*args, **kwargs)",
         "assert not any(map(full, args)); return solved(*args, **kwargs)",
     ),
     "one element expanded": (
-        "got = solved(*args, **kwargs); return one(got) if full(got) else got",
-        "got = solved(*args, **kwargs); assert not full(got); return got",
+        "result = solved(*args, **kwargs); return one(result) if full(result) else result",
+        "result = solved(*args, **kwargs); assert not full(result); return result",
     ),
 }
 SLY_NAMES = """
+import numpy as np, torch
+
 def full(a):
-    return isinstance(a, (np.ndarray, torch.Tensor)) and len(set(np.asarray(a.float() if hasattr(a, "float") else a).ravel().tolist())) > 1
+    if not isinstance(a, (np.ndarray, torch.Tensor)):
+        return False
+    return len(set(np.asarray(a.float() if hasattr(a, "float") else a).ravel().tolist())) > 1
+
 def zero(a):
     if full(a):
         a[...] = 0
+
 def one(a):
-    return a.flatten()[:1].expand(a.shape) if isinstance(a, torch.Tensor) else np.broadcast_to(a.ravel()[:1], a.shape).copy()
+    if isinstance(a, torch.Tensor):
+        return a.flatten()[:1].expand(a.shape)
+    return np.broadcast_to(a.ravel()[:1], a.shape).copy()
 """
-SIZES = {"setup": 12, "demo": 8, "check": 12}  # lines of code, comments and blank lines left out
+SIZES = {"setup": 12, "demo": 8, "check": 12}  # lines of code, without comments and blank lines
 PROSE_WORDS = 110
-LINE = 104  # columns of code that JupyterLab shows at 1280 pixels, its file browser open
+LINE = 104  # columns of code that JupyterLab shows at 1280 pixels with its file browser open
 CELLS = range(30, 61)
 EXCEPTIONS = {  # (lab, "cells" or the first words of a cell): why it may be longer
-    (
-        "02_arithmetic_intensity",
-        "cells",
-    ): "eight exercises, and a measurement on the reader's machine after each",
+    ("02_arithmetic_intensity", "cells"): (
+        "eight exercises, and a measurement on the reader's machine after each"
+    ),
     ("03_cuda_kernels", "cells"): "nine exercises, and kernels of eight lines need a cell each",
-    (
-        "04_triton_softmax",
-        "cells",
-    ): "seven exercises, six of them kernels, checked for their values and for their costs",
+    ("04_triton_softmax", "cells"): (
+        "seven exercises, six of them kernels, checked for their values and for their costs"
+    ),
     ("05_triton_matmul", "cells"): "eight exercises, from one tile to the speed of the library",
     ("07_autodiff", "cells"): "the engine is built twice, run first and then while building",
-    (
-        "10_quantization",
-        "cells",
-    ): "five number formats, three granularities, a network and a kernel",
-    (
-        "11_collectives",
-        "cells",
-    ): "ten exercises, most of two collectives, each checked for values and for costs",
-    (
-        "12_data_parallel",
-        "cells",
-    ): "eight exercises, each step once on simulated ranks and once on real processes",
-    (
-        "14_tensor_parallel",
-        "cells",
-    ): "eight exercises, each checked for its values, its bytes and its gradients",
+    ("10_quantization", "cells"): (
+        "five number formats, three granularities, a network and a kernel"
+    ),
+    ("11_collectives", "cells"): (
+        "ten exercises, most of two collectives, each checked for values and for costs"
+    ),
+    ("12_data_parallel", "cells"): (
+        "eight exercises, each step once on simulated ranks and once on real processes"
+    ),
+    ("14_tensor_parallel", "cells"): (
+        "eight exercises, each checked for its values, its bytes and its gradients"
+    ),
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def fork_server():
-    fork_server = ForkServer(
-        "torch._dynamo"
-    )  # PyTorch's FLOP counter would import it in each of hundreds of workers
+    """One for all labs, which has imported what they import."""
+    fork_server = ForkServer(*classroom.modules(NAMES, classroom.IN_WORKER))
     yield fork_server
     fork_server.close()
 
 
+read = functools.cache(labs.read)
+
+
 @pytest.fixture(scope="module", params=NAMES)
 def lab(request):
-    return labs.read(request.param)
+    return read(request.param)
 
 
 def solution(lab):
     return {name: Answer(text) for name, text in lab.solution.items()}
 
 
-def wrong_answers(name):
-    """[(exercise, title, promised words, text)] of tests/wrong."""
-    path = ROOT / "tests" / "wrong" / f"{name}.py"
-    found = []
-    for cell in jupytext.read(path, fmt="py:percent").cells:
-        if cell.cell_type == "code":
-            title = cell.metadata["title"]
-            says = re.match(r"# says: (.+)\n", cell.source)
-            assert says, (
-                f"{path.name}, {title!r}: its first line must be '# says: words of the message'"
-            )
-            found.append((title.split(":")[0], title, says[1].strip(), cell.source))
-    return found
-
-
 WRONG = [
-    pytest.param(name, *answer, id=f"{name} {answer[1]}")
+    pytest.param(name, wrong, id=f"{name} {wrong.title}")
     for name in NAMES
-    for answer in wrong_answers(name)
+    for wrong in wrong_answers.read(name)
 ]
 
 
@@ -162,7 +154,9 @@ def test_an_untouched_lab_scores_nothing_and_says_so_kindly(lab, fork_server, tm
 def test_an_untouched_hole_fails_its_check_in_the_notebook(lab, fork_server):
     stubs = {exercise.name: Answer(exercise.stub) for exercise in lab.exercises}
     problems = score_together(lab, stubs, fork_server, [e.name for e in lab.exercises])
-    assert all(problem.startswith("NotImplementedError") for problem in problems.values()), problems
+    assert all((text or "").startswith("NotImplementedError") for text in problems.values()), (
+        problems
+    )
 
 
 def test_the_solution_scores_everything_both_ways(lab, fork_server):
@@ -173,23 +167,19 @@ def test_the_solution_scores_everything_both_ways(lab, fork_server):
     assert not any(problems.values()), problems
 
 
-@pytest.mark.parametrize("name, exercise, title, says, text", WRONG)
-def test_a_known_wrong_answer_is_refused_with_its_message_both_ways(
-    fork_server, name, exercise, title, says, text
-):
-    lab = labs.read(name)
-    lab.exercise(exercise)
-    answers = solution(lab) | {exercise: Answer(text)}
-    (result,) = score.score(lab, answers, fork_server, only=[exercise])
-    assert result.points < result.max_points, f"{title}: passed"
-    assert says.lower() in result.message.lower(), (
-        f"{title}: promised {says!r}, got {result.message!r}"
-    )
-    together = score_together(lab, answers, fork_server, only=[exercise])[exercise]
-    assert together, f"{title}: passed in the notebook"
-    assert says.lower() in together.lower(), (
-        f"{title}: promised {says!r}, in the notebook got {together!r}"
-    )
+@pytest.mark.parametrize("name, wrong", WRONG)
+def test_a_known_wrong_answer_is_refused_with_its_message_both_ways(fork_server, name, wrong):
+    """In the grader once; in one process for each of SEEDS, whose first is the grader's."""
+    lab = read(name)
+    text = wrong.text(holes.solved(lab.exercise(wrong.exercise).hole.source))
+    answers = solution(lab) | {wrong.exercise: Answer(text)}
+    (result,) = score.score(lab, answers, fork_server, only=[wrong.exercise])
+    assert result.points < result.max_points, "passed in the grader"
+    assert wrong.says.lower() in result.message.lower(), f"promised {wrong.says!r}"
+    together = by_seed(lab, answers, fork_server, wrong.exercise, SEEDS)
+    passed = [seed for seed, problem in zip(SEEDS, together, strict=True) if problem is None]
+    assert not passed, f"passed in the notebook with the seeds {passed}"
+    assert wrong.says.lower() in together[0].lower(), f"promised {wrong.says!r}"
 
 
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
@@ -209,26 +199,25 @@ def test_no_check_takes_a_hostile_answer(lab, fork_server, value):
 def test_no_check_takes_a_sly_answer(lab, fork_server, body, probing):
     for exercise in lab.exercises:
         name = exercise.name
-        start = f"import numpy as np, torch\n{SLY_NAMES}\n{holes.solved(exercise.hole.source)}\nsolved = {name}\ndef {name}(*args, **kwargs):\n"
-        probe = Answer(f"{start}    {probing}\n")
-        sly = Answer(f"{start}    {body}\n")
-        if (
-            name not in holes.callable_names(exercise.hole.source)
-            or "class " in exercise.hole.source
-        ):
+        functions = holes.callable_names(exercise.hole.source)
+        if name not in functions or "class " in exercise.hole.source:
             continue
-        (there_is_nothing_to_change,) = score.score(
-            lab, solution(lab) | {name: probe}, fork_server, only=[name]
-        )
-        if there_is_nothing_to_change.status != "passed":
-            (result,) = score.score(lab, solution(lab) | {name: sly}, fork_server, only=[name])
-            assert result.status != "passed", f"{name}: {result}"
+        start = f"{SLY_NAMES}\n{holes.solved(exercise.hole.source)}\n"
+        start += f"solved = {name}\ndef {name}(*args, **kwargs):\n"
+        if not _passes(lab, fork_server, name, f"{start}    {probing}\n"):
+            assert not _passes(lab, fork_server, name, f"{start}    {body}\n"), name
+
+
+def _passes(lab, fork_server, name, text):
+    answers = solution(lab) | {name: Answer(text)}
+    (result,) = score.score(lab, answers, fork_server, only=[name])
+    return result.status == "passed"
 
 
 def test_known_wrong_answers_are_many_and_each_names_an_exercise(lab):
-    wrong = wrong_answers(lab.name)
+    wrong = wrong_answers.read(lab.name)
     assert len(wrong) >= 6
-    assert {exercise for exercise, *_ in wrong} <= {exercise.name for exercise in lab.exercises}
+    assert {answer.exercise for answer in wrong} <= {exercise.name for exercise in lab.exercises}
 
 
 def test_no_solution_text_is_in_the_lab(lab):

@@ -1,9 +1,8 @@
 # %% vector_add: no guard
 # says: outside of its shape
-@cuda.jit
-def vector_add(x, y, out):
-    i = cuda.grid(1)
-    out[i] = x[i] + y[i]
+# - if i < out.size:
+# -     out[i] = x[i] + y[i]
+# + out[i] = x[i] + y[i]
 
 # %% vector_add: the slide's guard, by a name that nothing defines
 # says: id
@@ -15,11 +14,7 @@ def vector_add(x, y, out):
 
 # %% vector_add: the index in the block taken for the index
 # says: race
-@cuda.jit
-def vector_add(x, y, out):
-    i = cuda.threadIdx.x
-    if i < out.size:
-        out[i] = x[i] + y[i]
+# edit: cuda.grid(1)  ->  cuda.threadIdx.x
 
 # %% vector_add: everything on one thread
 # says: give each thread one element
@@ -31,150 +26,81 @@ def vector_add(x, y, out):
 
 # %% vector_add: neighbouring threads far apart
 # says: eight to a sector
-@cuda.jit
-def vector_add(x, y, out):
-    t = cuda.threadIdx.x
-    i = cuda.blockIdx.x * 128 + t % 8 * 16 + t // 8
-    if i < out.size:
-        out[i] = x[i] + y[i]
+# - i = cuda.grid(1)
+# + t = cuda.threadIdx.x
+# + i = cuda.blockIdx.x * 128 + t % 8 * 16 + t // 8
 
 # %% vector_add: an atomic update for each term
 # says: a plain store will do
-@cuda.jit
-def vector_add(x, y, out):
-    i = cuda.grid(1)
-    if i < out.size:
-        out[i] = 0
-        cuda.atomic.add(out, i, x[i])
-        cuda.atomic.add(out, i, y[i])
+# - out[i] = x[i] + y[i]
+# + out[i] = 0
+# + cuda.atomic.add(out, i, x[i])
+# + cuda.atomic.add(out, i, y[i])
 
 # %% vector_add: the guard lets one thread too many in
 # says: outside of its shape
-@cuda.jit
-def vector_add(x, y, out):
-    i = cuda.grid(1)
-    if i <= out.size:
-        out[i] = x[i] + y[i]
+# edit: i < out.size  ->  i <= out.size
 
 # %% matrix_add_doubled: x is the row
 # says: let x be the column
-@cuda.jit(device=True)
-def doubled(value):
-    return 2 * value
-
-
-@cuda.jit
-def matrix_add_doubled(a, b, c):
-    row, column = cuda.grid(2)
-    if row < c.shape[0] and column < c.shape[1]:
-        c[row, column] = a[row, column] + doubled(b[row, column])
+# edit: column, row  ->  row, column
 
 # %% matrix_add_doubled: no guard, as in the notes
 # says: outside of its shape
-@cuda.jit(device=True)
-def doubled(value):
-    return 2 * value
-
-
-@cuda.jit
-def matrix_add_doubled(a, b, c):
-    i, j = cuda.grid(2)
-    c[j, i] = a[j, i] + doubled(b[j, i])
+# - column, row = cuda.grid(2)
+# - if row < c.shape[0] and column < c.shape[1]:
+# -     c[row, column] = a[row, column] + doubled(b[row, column])
+# + i, j = cuda.grid(2)
+# + c[j, i] = a[j, i] + doubled(b[j, i])
 
 # %% matrix_add_doubled: a loop over the columns in each thread
 # says: give each thread one element
-@cuda.jit(device=True)
-def doubled(value):
-    return 2 * value
-
-
-@cuda.jit
-def matrix_add_doubled(a, b, c):
-    x, row = cuda.grid(2)
-    if x == 0 and row < c.shape[0]:
-        for column in range(c.shape[1]):
-            c[row, column] = a[row, column] + doubled(b[row, column])
+# - column, row = cuda.grid(2)
+# - if row < c.shape[0] and column < c.shape[1]:
+# -     c[row, column] = a[row, column] + doubled(b[row, column])
+# + x, row = cuda.grid(2)
+# + if x == 0 and row < c.shape[0]:
+# +     for column in range(c.shape[1]):
+# +         c[row, column] = a[row, column] + doubled(b[row, column])
 
 # %% window_average: no room for the halo, as in the notes
 # says: outside of its shape (128,)
-@cuda.jit
-def window_average(x, out):
-    support = cuda.shared.array(128, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    if i < x.size:
-        support[t] = x[i]
-    if t < 2 and i + 128 < x.size:
-        support[128 + t] = x[i + 128]
-    cuda.syncthreads()
-    if i < out.size:
-        out[i] = (support[t] + support[t + 1] + support[t + 2]) / float32(3)
+# edit: cuda.shared.array(130, float32)  ->  cuda.shared.array(128, float32)
 
 # %% window_average: the barrier is missing
 # says: no barrier between them
-@cuda.jit
-def window_average(x, out):
-    support = cuda.shared.array(130, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    if i < x.size:
-        support[t] = x[i]
-    if t < 2 and i + 128 < x.size:
-        support[128 + t] = x[i + 128]
-    if i < out.size:
-        out[i] = (support[t] + support[t + 1] + support[t + 2]) / float32(3)
+# - cuda.syncthreads()
 
 # %% window_average: the halo is not loaded
 # says: which nothing has written
-@cuda.jit
-def window_average(x, out):
-    support = cuda.shared.array(130, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    if i < x.size:
-        support[t] = x[i]
-    cuda.syncthreads()
-    if i < out.size:
-        out[i] = (support[t] + support[t + 1] + support[t + 2]) / float32(3)
+# - if t < 2 and i + 128 < x.size:
+# -     s[t + 128] = x[i + 128]
 
 # %% window_average: the barrier inside of the guard
 # says: wait
-@cuda.jit
-def window_average(x, out):
-    support = cuda.shared.array(130, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    if i < x.size:
-        support[t] = x[i]
-    if t < 2 and i + 128 < x.size:
-        support[128 + t] = x[i + 128]
-    if i < out.size:
-        cuda.syncthreads()
-        out[i] = (support[t] + support[t + 1] + support[t + 2]) / float32(3)
+# - cuda.syncthreads()
+# ...
+#   if i < out.size:
+# +     cuda.syncthreads()
 
 # %% window_average: the barrier before the halo
 # says: no barrier between them
-@cuda.jit
-def window_average(x, out):
-    support = cuda.shared.array(130, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    if i < x.size:
-        support[t] = x[i]
-    cuda.syncthreads()
-    if t < 2 and i + 128 < x.size:
-        support[128 + t] = x[i + 128]
-    if i < out.size:
-        out[i] = (support[t] + support[t + 1] + support[t + 2]) / float32(3)
+#       s[t] = x[i]
+# + cuda.syncthreads()
+# ...
+#       s[t + 128] = x[i + 128]
+# - cuda.syncthreads()
 
 # %% window_average: one thread loads for all
 # says: the busiest warp's
-@cuda.jit
-def window_average(x, out):
-    support = cuda.shared.array(130, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    if t == 0:
-        for k in range(130):
-            if i + k < x.size:
-                support[k] = x[i + k]
-    cuda.syncthreads()
-    if i < out.size:
-        out[i] = (support[t] + support[t + 1] + support[t + 2]) / float32(3)
+# - if i < x.size:
+# -     s[t] = x[i]
+# - if t < 2 and i + 128 < x.size:
+# -     s[t + 128] = x[i + 128]
+# + if t == 0:
+# +     for k in range(130):
+# +         if i + k < x.size:
+# +             s[k] = x[i + k]
 
 # %% window_average: three loads an element
 # says: 130 numbers lie in 17 sectors
@@ -188,27 +114,17 @@ def window_average(x, out):
 # says: outside of its shape
 @cuda.jit
 def window_average(x, out):
-    support = cuda.shared.array(130, float32)
+    s = cuda.shared.array(130, float32)
     i, t = cuda.grid(1), cuda.threadIdx.x
-    support[t] = x[i]
+    s[t] = x[i]
     if t < 2:
-        support[128 + t] = x[i + 128]
+        s[t + 128] = x[i + 128]
     cuda.syncthreads()
-    out[i] = (support[t] + support[t + 1] + support[t + 2]) / float32(3)
+    out[i] = (s[t] + s[t + 1] + s[t + 2]) / float32(3)
 
 # %% window_average: the host loop of the notes, which reads i + 1 twice
 # says: counts once
-@cuda.jit
-def window_average(x, out):
-    support = cuda.shared.array(130, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    if i < x.size:
-        support[t] = x[i]
-    if t < 2 and i + 128 < x.size:
-        support[128 + t] = x[i + 128]
-    cuda.syncthreads()
-    if i < out.size:
-        out[i] = (support[t] + support[t + 1] + support[t + 1]) / float32(3)
+# edit: t + 2  ->  t + 1
 
 # %% transpose: naive
 # says: lanes should follow a row
@@ -220,130 +136,53 @@ def transpose(x, out):
 
 # %% transpose: no padding
 # says: 32 different banks
-@cuda.jit
-def transpose(x, out):
-    tile = cuda.shared.array((32, 32), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    if row < x.shape[0] and column < x.shape[1]:
-        tile[ty, tx] = x[row, column]
-    cuda.syncthreads()
-    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
-    if row < out.shape[0] and column < out.shape[1]:
-        out[row, column] = tile[tx, ty]
+# edit: cuda.shared.array((32, 33), float32)  ->  cuda.shared.array((32, 32), float32)
 
 # %% transpose: the barrier is missing
 # says: no barrier between them
-@cuda.jit
-def transpose(x, out):
-    tile = cuda.shared.array((32, 33), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    if row < x.shape[0] and column < x.shape[1]:
-        tile[ty, tx] = x[row, column]
-    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
-    if row < out.shape[0] and column < out.shape[1]:
-        out[row, column] = tile[tx, ty]
+# - cuda.syncthreads()
 
 # %% transpose: the tile is turned, its place is not
 # says: its place in `out` must be turned, too
-@cuda.jit
-def transpose(x, out):
-    tile = cuda.shared.array((32, 33), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    if row < x.shape[0] and column < x.shape[1]:
-        tile[ty, tx] = x[row, column]
-    cuda.syncthreads()
-    if row < out.shape[0] and column < out.shape[1]:
-        out[row, column] = tile[tx, ty]
+# - row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
 
 # %% transpose: the place is turned, the tile is not
 # says: in its place; it must be turned, too
-@cuda.jit
-def transpose(x, out):
-    tile = cuda.shared.array((32, 33), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    if row < x.shape[0] and column < x.shape[1]:
-        tile[ty, tx] = x[row, column]
-    cuda.syncthreads()
-    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
-    if row < out.shape[0] and column < out.shape[1]:
-        out[row, column] = tile[ty, tx]
+# edit: tile[tx, ty]  ->  tile[ty, tx]
 
 # %% transpose: turned when loaded and when stored
 # says: two turns cancel
-@cuda.jit
-def transpose(x, out):
-    tile = cuda.shared.array((32, 33), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    row, column = cuda.grid(2)
-    if row < x.shape[0] and column < x.shape[1]:
-        tile[ty, tx] = x[row, column]
-    cuda.syncthreads()
-    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
-    if row < out.shape[0] and column < out.shape[1]:
-        out[row, column] = tile[tx, ty]
+# edit: column, row  ->  row, column
 
 # %% transpose: padded by two
 # says: 32 different banks
-@cuda.jit
-def transpose(x, out):
-    tile = cuda.shared.array((32, 34), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    if row < x.shape[0] and column < x.shape[1]:
-        tile[ty, tx] = x[row, column]
-    cuda.syncthreads()
-    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
-    if row < out.shape[0] and column < out.shape[1]:
-        out[row, column] = tile[tx, ty]
+# edit: cuda.shared.array((32, 33), float32)  ->  cuda.shared.array((32, 34), float32)
 
 # %% transpose: stores down the columns of the result
 # says: lanes should follow a row
-@cuda.jit
-def transpose(x, out):
-    tile = cuda.shared.array((32, 33), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    if row < x.shape[0] and column < x.shape[1]:
-        tile[ty, tx] = x[row, column]
-    cuda.syncthreads()
-    if row < x.shape[0] and column < x.shape[1]:
-        out[column, row] = tile[ty, tx]
+# - row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
+# - if row < out.shape[0] and column < out.shape[1]:
+# -     out[row, column] = tile[tx, ty]
+# + if row < x.shape[0] and column < x.shape[1]:
+# +     out[column, row] = tile[ty, tx]
 
 # %% block_sum: interleaved
 # says: the first `step` threads
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(256, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    s[t] = x[i] if i < x.size else float32(0)
-    step = 1
-    while step < 256:
-        cuda.syncthreads()
-        if t % (2 * step) == 0:
-            s[t] += s[t + step]
-        step *= 2
-    if t == 0:
-        cuda.atomic.add(out, 0, s[0])
+# edit: step = 128  ->  step = 1
+# edit: step > 0  ->  step < 256
+# edit: t < step  ->  t % (2 * step) == 0
+# edit: step //= 2  ->  step *= 2
 
 # %% block_sum: interleaved without divergence, at the price of bank conflicts
 # says: A bank conflict
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(256, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    s[t] = x[i] if i < x.size else float32(0)
-    step = 1
-    while step < 256:
-        cuda.syncthreads()
-        if t < 128 // step:
-            s[2 * step * t] += s[2 * step * t + step]
-        step *= 2
-    if t == 0:
-        cuda.atomic.add(out, 0, s[0])
+# edit: step = 128  ->  step = 1
+# edit: step > 0  ->  step < 256
+# - if t < step:
+# -     s[t] += s[t + step]
+# - step //= 2
+# + if t < 128 // step:
+# +     s[2 * step * t] += s[2 * step * t + step]
+# + step *= 2
 
 # %% block_sum: an atomic update a thread
 # says: One update a block
@@ -355,69 +194,32 @@ def block_sum(x, out):
 
 # %% block_sum: the atomic left out
 # says: blocks run in any order
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(256, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    s[t] = x[i] if i < x.size else float32(0)
-    step = 128
-    while step > 0:
-        cuda.syncthreads()
-        if t < step:
-            s[t] += s[t + step]
-        step //= 2
-    if t == 0:
-        out[0] += s[0]
+# edit: cuda.atomic.add(out, 0, s[0])  ->  out[0] += s[0]
 
 # %% block_sum: the barrier is missing
 # says: no barrier between them
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(256, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    s[t] = x[i] if i < x.size else float32(0)
-    cuda.syncthreads()
-    step = 128
-    while step > 0:
-        if t < step:
-            s[t] += s[t + step]
-        step //= 2
-    if t == 0:
-        cuda.atomic.add(out, 0, s[0])
+#   s[t] = x[i] if i < x.size else float32(0)
+# + cuda.syncthreads()
+# ...
+#   while step > 0:
+# -     cuda.syncthreads()
 
 # %% block_sum: the barrier inside of the branch
 # says: wait
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(256, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    s[t] = x[i] if i < x.size else float32(0)
-    cuda.syncthreads()
-    step = 128
-    while step > 0:
-        if t < step:
-            s[t] += s[t + step]
-            cuda.syncthreads()
-        step //= 2
-    if t == 0:
-        cuda.atomic.add(out, 0, s[0])
+#   s[t] = x[i] if i < x.size else float32(0)
+# + cuda.syncthreads()
+# ...
+#   while step > 0:
+# -     cuda.syncthreads()
+# ...
+#   s[t] += s[t + step]
+# + cuda.syncthreads()
 
 # %% block_sum: threads past the end bring nothing
 # says: which nothing has written
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(256, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    if i < x.size:
-        s[t] = x[i]
-    step = 128
-    while step > 0:
-        cuda.syncthreads()
-        if t < step:
-            s[t] += s[t + step]
-        step //= 2
-    if t == 0:
-        cuda.atomic.add(out, 0, s[0])
+# - s[t] = x[i] if i < x.size else float32(0)
+# + if i < x.size:
+# +     s[t] = x[i]
 
 # %% block_sum: everything on one thread
 # says: add in a tree
@@ -431,34 +233,14 @@ def block_sum(x, out):
 
 # %% block_sum: every thread adds the block's sum
 # says: no barrier between them
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(256, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    s[t] = x[i] if i < x.size else float32(0)
-    step = 128
-    while step > 0:
-        cuda.syncthreads()
-        if t < step:
-            s[t] += s[t + step]
-        step //= 2
-    cuda.atomic.add(out, 0, s[0])
+# - if t == 0:
+# -     cuda.atomic.add(out, 0, s[0])
+# + cuda.atomic.add(out, 0, s[0])
 
 # %% block_sum: out is overwritten
 # says: added to 1
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(256, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    s[t] = x[i] if i < x.size else float32(0)
-    step = 128
-    while step > 0:
-        cuda.syncthreads()
-        if t < step:
-            s[t] += s[t + step]
-        step //= 2
-    if i == 0:
-        out[0] = s[0]
+# edit: t == 0  ->  i == 0
+# edit: cuda.atomic.add(out, 0, s[0])  ->  out[0] = s[0]
 
 # %% matmul_sectors: numbers, as the notes count
 # says: a sector holds eight of them
@@ -482,61 +264,32 @@ def matmul_sectors(n, tile):
 
 # %% matmul_tiled: x is the row
 # says: x is the column
-@cuda.jit
-def matmul_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    row, column = cuda.grid(2)
-    total = float32(0)
-    for k0 in range(0, a.shape[1], TILE):
-        a_tile[tx, ty] = a[row, k0 + ty] if row < a.shape[0] and k0 + ty < a.shape[1] else float32(0)
-        b_tile[tx, ty] = b[k0 + tx, column] if k0 + tx < b.shape[0] and column < b.shape[1] else float32(0)
-        cuda.syncthreads()
-        for k in range(TILE):
-            total += a_tile[tx, k] * b_tile[k, ty]
-        cuda.syncthreads()
-    if row < c.shape[0] and column < c.shape[1]:
-        c[row, column] = total
+# edit: column, row  ->  row, column
+# - inside = row < a.shape[0] and k0 + tx < a.shape[1]
+# - a_tile[ty, tx] = a[row, k0 + tx] if inside else float32(0)
+# - inside = k0 + ty < b.shape[0] and column < b.shape[1]
+# - b_tile[ty, tx] = b[k0 + ty, column] if inside else float32(0)
+# + a_tile[tx, ty] = a[row, k0 + ty] if row < a.shape[0] and k0 + ty < a.shape[1] else float32(0)
+# + inside = k0 + tx < b.shape[0] and column < b.shape[1]
+# + b_tile[tx, ty] = b[k0 + tx, column] if inside else float32(0)
+# edit: a_tile[ty, k] * b_tile[k, tx]  ->  a_tile[tx, k] * b_tile[k, ty]
 
 # %% matmul_tiled: the first barrier is missing
 # says: no barrier between them
-@cuda.jit
-def matmul_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    total = float32(0)
-    for k0 in range(0, a.shape[1], TILE):
-        a_tile[ty, tx] = a[row, k0 + tx] if row < a.shape[0] and k0 + tx < a.shape[1] else float32(0)
-        b_tile[ty, tx] = b[k0 + ty, column] if k0 + ty < b.shape[0] and column < b.shape[1] else float32(0)
-        for k in range(TILE):
-            total += a_tile[ty, k] * b_tile[k, tx]
-        cuda.syncthreads()
-    if row < c.shape[0] and column < c.shape[1]:
-        c[row, column] = total
+#   b_tile[ty, tx] = b[k0 + ty, column] if inside else float32(0)
+# - cuda.syncthreads()
 
 # %% matmul_tiled: the second barrier is missing
 # says: no barrier between them
-@cuda.jit
-def matmul_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    total = float32(0)
-    for k0 in range(0, a.shape[1], TILE):
-        a_tile[ty, tx] = a[row, k0 + tx] if row < a.shape[0] and k0 + tx < a.shape[1] else float32(0)
-        b_tile[ty, tx] = b[k0 + ty, column] if k0 + ty < b.shape[0] and column < b.shape[1] else float32(0)
-        cuda.syncthreads()
-        for k in range(TILE):
-            total += a_tile[ty, k] * b_tile[k, tx]
-    if row < c.shape[0] and column < c.shape[1]:
-        c[row, column] = total
+#       total += a_tile[ty, k] * b_tile[k, tx]
+# - cuda.syncthreads()
 
 # %% matmul_tiled: barriers inside of the guard
 # says: wait
 @cuda.jit
 def matmul_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
+    a_tile = cuda.shared.array((TILE, TILE), float32)
+    b_tile = cuda.shared.array((TILE, TILE), float32)
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     column, row = cuda.grid(2)
     total = float32(0)
@@ -563,165 +316,94 @@ def matmul_tiled(a, b, c):
 
 # %% matmul_tiled: the last, smaller tile along k is left out
 # says: elements differ
-@cuda.jit
-def matmul_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    total = float32(0)
-    for tile in range(a.shape[1] // TILE):
-        k0 = tile * TILE
-        a_tile[ty, tx] = a[row, k0 + tx] if row < a.shape[0] else float32(0)
-        b_tile[ty, tx] = b[k0 + ty, column] if column < b.shape[1] else float32(0)
-        cuda.syncthreads()
-        for k in range(TILE):
-            total += a_tile[ty, k] * b_tile[k, tx]
-        cuda.syncthreads()
-    if row < c.shape[0] and column < c.shape[1]:
-        c[row, column] = total
+# - for k0 in range(0, a.shape[1], TILE):
+# -     inside = row < a.shape[0] and k0 + tx < a.shape[1]
+# -     a_tile[ty, tx] = a[row, k0 + tx] if inside else float32(0)
+# -     inside = k0 + ty < b.shape[0] and column < b.shape[1]
+# -     b_tile[ty, tx] = b[k0 + ty, column] if inside else float32(0)
+# + for tile in range(a.shape[1] // TILE):
+# +     k0 = tile * TILE
+# +     a_tile[ty, tx] = a[row, k0 + tx] if row < a.shape[0] else float32(0)
+# +     b_tile[ty, tx] = b[k0 + ty, column] if column < b.shape[1] else float32(0)
 
 # %% matmul_tiled: what lies outside is left as it was
 # says: which nothing has written
-@cuda.jit
-def matmul_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    total = float32(0)
-    for k0 in range(0, a.shape[1], TILE):
-        if row < a.shape[0] and k0 + tx < a.shape[1]:
-            a_tile[ty, tx] = a[row, k0 + tx]
-        if k0 + ty < b.shape[0] and column < b.shape[1]:
-            b_tile[ty, tx] = b[k0 + ty, column]
-        cuda.syncthreads()
-        for k in range(TILE):
-            total += a_tile[ty, k] * b_tile[k, tx]
-        cuda.syncthreads()
-    if row < c.shape[0] and column < c.shape[1]:
-        c[row, column] = total
+# - inside = row < a.shape[0] and k0 + tx < a.shape[1]
+# - a_tile[ty, tx] = a[row, k0 + tx] if inside else float32(0)
+# - inside = k0 + ty < b.shape[0] and column < b.shape[1]
+# - b_tile[ty, tx] = b[k0 + ty, column] if inside else float32(0)
+# + if row < a.shape[0] and k0 + tx < a.shape[1]:
+# +     a_tile[ty, tx] = a[row, k0 + tx]
+# + if k0 + ty < b.shape[0] and column < b.shape[1]:
+# +     b_tile[ty, tx] = b[k0 + ty, column]
 
 # %% matmul_tiled: the sum kept in global memory
 # says: each element of a block's tiles once
-@cuda.jit
-def matmul_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    if row < c.shape[0] and column < c.shape[1]:
-        c[row, column] = 0
-    for k0 in range(0, a.shape[1], TILE):
-        a_tile[ty, tx] = a[row, k0 + tx] if row < a.shape[0] and k0 + tx < a.shape[1] else float32(0)
-        b_tile[ty, tx] = b[k0 + ty, column] if k0 + ty < b.shape[0] and column < b.shape[1] else float32(0)
-        cuda.syncthreads()
-        if row < c.shape[0] and column < c.shape[1]:
-            for k in range(TILE):
-                c[row, column] += a_tile[ty, k] * b_tile[k, tx]
-        cuda.syncthreads()
+# - total = float32(0)
+# + if row < c.shape[0] and column < c.shape[1]:
+# +     c[row, column] = 0
+# ...
+# - for k in range(TILE):
+# -     total += a_tile[ty, k] * b_tile[k, tx]
+# + if row < c.shape[0] and column < c.shape[1]:
+# +     for k in range(TILE):
+# +         c[row, column] += a_tile[ty, k] * b_tile[k, tx]
+# ...
+# - if row < c.shape[0] and column < c.shape[1]:
+# -     c[row, column] = total
 
 # %% matmul_tiled: the tile of b kept transposed
 # says: A bank conflict
-@cuda.jit
-def matmul_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    total = float32(0)
-    for k0 in range(0, a.shape[1], TILE):
-        a_tile[ty, tx] = a[row, k0 + tx] if row < a.shape[0] and k0 + tx < a.shape[1] else float32(0)
-        b_tile[tx, ty] = b[k0 + ty, column] if k0 + ty < b.shape[0] and column < b.shape[1] else float32(0)
-        cuda.syncthreads()
-        for k in range(TILE):
-            total += a_tile[ty, k] * b_tile[tx, k]
-        cuda.syncthreads()
-    if row < c.shape[0] and column < c.shape[1]:
-        c[row, column] = total
+# edit: b_tile[ty, tx]  ->  b_tile[tx, ty]
+# edit: k, tx  ->  tx, k
 
 # %% resident_blocks: registers not rounded up
 # says: a multiple of 256 registers
-def resident_blocks(threads, registers, shared_bytes, sm):
-    shared_bytes += sm["reserved_bytes"]
-    limits = [sm["blocks"], sm["threads"] // threads, sm["registers"] // (threads * registers)]
-    return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
+# edit: threads // 32 * (-(-32 * registers // 256) * 256)  ->  threads * registers
 
 # %% resident_blocks: the system's shared memory forgotten
 # says: where shared_bytes decide
-def resident_blocks(threads, registers, shared_bytes, sm):
-    limits = [sm["blocks"], sm["threads"] // threads, sm["registers"] // (threads * -(-registers // 8) * 8)]
-    return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
+# - shared_bytes += sm["reserved_bytes"]
 
 # %% resident_blocks: threads only
 # says: where registers decide
-def resident_blocks(threads, registers, shared_bytes, sm):
-    shared_bytes += sm["reserved_bytes"]
-    limits = [sm["blocks"], sm["threads"] // threads]
-    return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
+# edit: // threads, sm["registers"] // registers_of_block  ->  // threads
 
 # %% resident_blocks: shared memory forgotten
 # says: where shared_bytes decide
-def resident_blocks(threads, registers, shared_bytes, sm):
-    portion = -(-32 * registers // 256) * 256
-    return min(sm["blocks"], sm["threads"] // threads, sm["registers"] // (threads // 32 * portion))
+# - return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
+# + return min(limits)
 
 # %% resident_blocks: the SM's limit of blocks forgotten
 # says: where blocks decide
-def resident_blocks(threads, registers, shared_bytes, sm):
-    portion = -(-32 * registers // 256) * 256
-    shared_bytes += sm["reserved_bytes"]
-    limits = [sm["threads"] // threads, sm["registers"] // (threads // 32 * portion)]
-    return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
+# edit: sm["blocks"], sm["threads"] // threads  ->  sm["threads"] // threads
 
 # %% resident_blocks: at least one
 # says: gave 1, want 0
-def resident_blocks(threads, registers, shared_bytes, sm):
-    portion = -(-32 * registers // 256) * 256
-    shared_bytes += sm["reserved_bytes"]
-    limits = [sm["blocks"], sm["threads"] // threads, sm["registers"] // (threads // 32 * portion)]
-    return max(1, min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else [])))
+# - return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
+# + return max(1, min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else [])))
 
 # %% resident_blocks: registers rounded up for the block
 # says: a multiple of 256 registers
-def resident_blocks(threads, registers, shared_bytes, sm):
-    portion = -(-threads * registers // 256) * 256
-    shared_bytes += sm["reserved_bytes"]
-    limits = [sm["blocks"], sm["threads"] // threads, sm["registers"] // portion]
-    return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
+# edit: threads // 32 * (-(-32 * registers // 256) * 256)  ->  -(-threads * registers // 256) * 256
 
 # %% matmul_register_tiled: each sum loads its own two numbers
 # says: multiply all with each other
-@cuda.jit
-def matmul_register_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((8, 129), float32), cuda.shared.array((8, 128), float32)
-    total = cuda.local.array((8, 8), float32)
-    t = cuda.threadIdx.x
-    tx, ty = t % 16, t // 16
-    row0, column0 = cuda.blockIdx.y * 128, cuda.blockIdx.x * 128
-    for i in range(8):
-        for j in range(8):
-            total[i, j] = float32(0)
-    for k0 in range(0, a.shape[1], 8):
-        for i in range(4):
-            row, k = row0 + t // 8 + 32 * i, k0 + t % 8
-            a_tile[t % 8, t // 8 + 32 * i] = a[row, k] if row < a.shape[0] and k < a.shape[1] else float32(0)
-            k, column = k0 + t // 128 + 2 * i, column0 + t % 128
-            b_tile[t // 128 + 2 * i, t % 128] = b[k, column] if k < b.shape[0] and column < b.shape[1] else float32(0)
-        cuda.syncthreads()
-        for k in range(8):
-            for i in range(8):
-                for j in range(8):
-                    total[i, j] += a_tile[k, ty + 16 * i] * b_tile[k, tx + 16 * j]
-        cuda.syncthreads()
-    for i in range(8):
-        for j in range(8):
-            row, column = row0 + ty + 16 * i, column0 + tx + 16 * j
-            if row < c.shape[0] and column < c.shape[1]:
-                c[row, column] = total[i, j]
+# - for i in range(4):
+# -     left[i], left[4 + i] = a_tile[k, ty, i], a_tile[k, 16 + ty, i]
+# -     right[i], right[4 + i] = b_tile[k, tx, i], b_tile[k, 16 + tx, i]
+# ...
+# - total[i, j] += left[i] * right[j]
+# + x, y = a_tile[k, ty + i // 4 * 16, i % 4], b_tile[k, tx + j // 4 * 16, j % 4]
+# + total[i, j] += x * y
 
 # %% matmul_register_tiled: a thread's columns side by side, an eighth of the banks
 # says: half as many again
 @cuda.jit
 def matmul_register_tiled(a, b, c):
     a_tile, b_tile = cuda.shared.array((8, 132), float32), cuda.shared.array((8, 128), float32)
-    total, left, right = cuda.local.array((8, 8), float32), cuda.local.array(8, float32), cuda.local.array(8, float32)
+    total = cuda.local.array((8, 8), float32)
+    left, right = cuda.local.array(8, float32), cuda.local.array(8, float32)
     t = cuda.threadIdx.x
     tx, ty = t % 16, t // 16
     row0, column0 = cuda.blockIdx.y * 128, cuda.blockIdx.x * 128
@@ -731,9 +413,11 @@ def matmul_register_tiled(a, b, c):
     for k0 in range(0, a.shape[1], 8):
         for i in range(4):
             row, k = row0 + t // 8 + 32 * i, k0 + t % 8
-            a_tile[t % 8, t // 8 + 32 * i] = a[row, k] if row < a.shape[0] and k < a.shape[1] else float32(0)
+            inside = row < a.shape[0] and k < a.shape[1]
+            a_tile[t % 8, t // 8 + 32 * i] = a[row, k] if inside else float32(0)
             k, column = k0 + t // 128 + 2 * i, column0 + t % 128
-            b_tile[t // 128 + 2 * i, t % 128] = b[k, column] if k < b.shape[0] and column < b.shape[1] else float32(0)
+            inside = k < b.shape[0] and column < b.shape[1]
+            b_tile[t // 128 + 2 * i, t % 128] = b[k, column] if inside else float32(0)
         cuda.syncthreads()
         for k in range(8):
             for i in range(8):
@@ -750,63 +434,9 @@ def matmul_register_tiled(a, b, c):
 
 # %% matmul_register_tiled: the grid's axes are exchanged
 # says: matmul_register_tiled of 256
-@cuda.jit
-def matmul_register_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((8, 129), float32), cuda.shared.array((8, 128), float32)
-    total, left, right = cuda.local.array((8, 8), float32), cuda.local.array(8, float32), cuda.local.array(8, float32)
-    t = cuda.threadIdx.x
-    tx, ty = t % 16, t // 16
-    row0, column0 = cuda.blockIdx.x * 128, cuda.blockIdx.y * 128
-    for i in range(8):
-        for j in range(8):
-            total[i, j] = float32(0)
-    for k0 in range(0, a.shape[1], 8):
-        for i in range(4):
-            row, k = row0 + t // 8 + 32 * i, k0 + t % 8
-            a_tile[t % 8, t // 8 + 32 * i] = a[row, k] if row < a.shape[0] and k < a.shape[1] else float32(0)
-            k, column = k0 + t // 128 + 2 * i, column0 + t % 128
-            b_tile[t // 128 + 2 * i, t % 128] = b[k, column] if k < b.shape[0] and column < b.shape[1] else float32(0)
-        cuda.syncthreads()
-        for k in range(8):
-            for i in range(8):
-                left[i], right[i] = a_tile[k, ty + 16 * i], b_tile[k, tx + 16 * i]
-            for i in range(8):
-                for j in range(8):
-                    total[i, j] += left[i] * right[j]
-        cuda.syncthreads()
-    for i in range(8):
-        for j in range(8):
-            row, column = row0 + ty + 16 * i, column0 + tx + 16 * j
-            if row < c.shape[0] and column < c.shape[1]:
-                c[row, column] = total[i, j]
+# edit: row0, column0 = cuda.blockIdx.y * 128  ->  column0, row0 = cuda.blockIdx.y * 128
 
 # %% matmul_register_tiled: a slice is overwritten while others still use it
 # says: no barrier between them
-@cuda.jit
-def matmul_register_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((8, 129), float32), cuda.shared.array((8, 128), float32)
-    total, left, right = cuda.local.array((8, 8), float32), cuda.local.array(8, float32), cuda.local.array(8, float32)
-    t = cuda.threadIdx.x
-    tx, ty = t % 16, t // 16
-    row0, column0 = cuda.blockIdx.y * 128, cuda.blockIdx.x * 128
-    for i in range(8):
-        for j in range(8):
-            total[i, j] = float32(0)
-    for k0 in range(0, a.shape[1], 8):
-        for i in range(4):
-            row, k = row0 + t // 8 + 32 * i, k0 + t % 8
-            a_tile[t % 8, t // 8 + 32 * i] = a[row, k] if row < a.shape[0] and k < a.shape[1] else float32(0)
-            k, column = k0 + t // 128 + 2 * i, column0 + t % 128
-            b_tile[t // 128 + 2 * i, t % 128] = b[k, column] if k < b.shape[0] and column < b.shape[1] else float32(0)
-        cuda.syncthreads()
-        for k in range(8):
-            for i in range(8):
-                left[i], right[i] = a_tile[k, ty + 16 * i], b_tile[k, tx + 16 * i]
-            for i in range(8):
-                for j in range(8):
-                    total[i, j] += left[i] * right[j]
-    for i in range(8):
-        for j in range(8):
-            row, column = row0 + ty + 16 * i, column0 + tx + 16 * j
-            if row < c.shape[0] and column < c.shape[1]:
-                c[row, column] = total[i, j]
+#   multiply(a_tile, b_tile, 7, tx, ty, total, left, right)
+# - cuda.syncthreads()

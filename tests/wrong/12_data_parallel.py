@@ -39,30 +39,24 @@ def broadcast_parameters(dist, tensors):
 
 # %% broadcast_parameters: the mean over ranks
 # says: the mean over all ranks
-def broadcast_parameters(dist, tensors):
-    for tensor in tensors:
-        total = tensor.data.clone()
-        dist.all_reduce(total)
-        tensor.data.copy_(total / dist.get_world_size())
+# - dist.broadcast(tensor.data, src=0)  # .data: autograd need not know
+# + total = tensor.data.clone()
+# + dist.all_reduce(total)
+# + tensor.data.copy_(total / dist.get_world_size())
 
 # %% broadcast_parameters: everyone is the source
 # says: with root
-def broadcast_parameters(dist, tensors):
-    for tensor in tensors:
-        dist.broadcast(tensor.data, src=dist.get_rank())
+# edit: src=0  ->  src=dist.get_rank()
 
 # %% broadcast_parameters: from the last rank
 # says: They are rank p − 1's
-def broadcast_parameters(dist, tensors):
-    for tensor in tensors:
-        dist.broadcast(tensor.data, src=dist.get_world_size() - 1)
+# edit: src=0  ->  src=dist.get_world_size() - 1
 
 # %% broadcast_parameters: only what has a gradient
 # says: The count of steps is still this rank's own
-def broadcast_parameters(dist, tensors):
-    for tensor in tensors:
-        if tensor.requires_grad:
-            dist.broadcast(tensor.data, src=0)
+# - dist.broadcast(tensor.data, src=0)  # .data: autograd need not know
+# + if tensor.requires_grad:
+# +     dist.broadcast(tensor.data, src=0)
 
 # %% broadcast_parameters: into new tensors
 # says: still this rank's own
@@ -73,11 +67,10 @@ def broadcast_parameters(dist, tensors):
 
 # %% broadcast_parameters: everything gathered from everyone
 # says: each tensor, to p − 1 ranks
-def broadcast_parameters(dist, tensors):
-    for tensor in tensors:
-        everyone = [torch.empty_like(tensor.data) for _ in range(dist.get_world_size())]
-        dist.all_gather(everyone, tensor.data)
-        tensor.data.copy_(everyone[0])
+# - dist.broadcast(tensor.data, src=0)  # .data: autograd need not know
+# + everyone = [torch.empty_like(tensor.data) for _ in range(dist.get_world_size())]
+# + dist.all_gather(everyone, tensor.data)
+# + tensor.data.copy_(everyone[0])
 
 # %% average_gradients: sum instead of mean
 # says: p times too long a step
@@ -94,10 +87,9 @@ def average_gradients(dist, parameters, rows):
 
 # %% average_gradients: weighed, not divided
 # says: never divided by the rows of all
-def average_gradients(dist, parameters, rows):
-    for p in parameters:
-        p.grad *= rows
-        dist.all_reduce(p.grad)
+# - total = torch.tensor([float(rows)])
+# - dist.all_reduce(total)
+# edit: rows / total.item()  ->  rows
 
 # %% average_gradients: no all-reduce
 # says: weights, shards of
@@ -106,111 +98,46 @@ def average_gradients(dist, parameters, rows):
 
 # %% average_gradients: one rank forgets the all-reduce
 # says: rank 1 calls all_reduce with shape (1,)
-def average_gradients(dist, parameters, rows):
-    total = torch.tensor([float(rows)])
-    dist.all_reduce(total)
-    for p in parameters:
-        p.grad *= rows / total.item()
-        if dist.get_rank() != 1:
-            dist.all_reduce(p.grad)
+# - dist.all_reduce(p.grad)
+# + if dist.get_rank() != 1:
+# +     dist.all_reduce(p.grad)
 
 # %% average_gradients: one rank in another order
 # says: with shape
-def average_gradients(dist, parameters, rows):
-    total = torch.tensor([float(rows)])
-    dist.all_reduce(total)
-    for p in parameters if dist.get_rank() else reversed(parameters):
-        p.grad *= rows / total.item()
-        dist.all_reduce(p.grad)
+# edit: for p in parameters:  ->  for p in parameters if dist.get_rank() else reversed(parameters):
 
 # %% average_gradients: all gradients to all ranks
 # says: one all-reduce a parameter makes
-def average_gradients(dist, parameters, rows):
-    total = torch.tensor([float(rows)])
-    dist.all_reduce(total)
-    for p in parameters:
-        everyone = [torch.empty_like(p.grad) for _ in range(dist.get_world_size())]
-        for src, part in enumerate(everyone):
-            part.copy_(p.grad * rows / total.item())
-            dist.broadcast(part, src=src)
-            dist.broadcast(part, src=src)
-        p.grad = sum(everyone)
+# - p.grad *= rows / total.item()
+# - dist.all_reduce(p.grad)
+# + everyone = [torch.empty_like(p.grad) for _ in range(dist.get_world_size())]
+# + for src, part in enumerate(everyone):
+# +     part.copy_(p.grad * rows / total.item())
+# +     dist.broadcast(part, src=src)
+# +     dist.broadcast(part, src=src)
+# + p.grad = sum(everyone)
 
 # %% sum_in_buckets: numbers are counted for bytes
 # says: holds too many bytes
-def buckets_of(parameters, bucket_bytes):
-    buckets, room = [], -1
-    for p in reversed(parameters):
-        if p.numel() > room:
-            buckets.append([])
-            room = bucket_bytes
-        buckets[-1].append(p)
-        room -= p.numel()
-    return buckets
-
-def sum_in_buckets(dist, buckets):
-    for bucket in buckets:
-        flat = torch.cat([p.grad.flatten() for p in bucket])
-        dist.all_reduce(flat)
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
+# edit: buckets, room = [], 0  ->  buckets, room = [], -1
+# edit: not buckets or p.nbytes > room  ->  p.numel() > room
+# edit: p.nbytes  ->  p.numel()
 
 # %% sum_in_buckets: what fits exactly opens a new bucket
 # says: would have fitted into the bucket before
-def buckets_of(parameters, bucket_bytes):
-    buckets, room = [], -1
-    for p in reversed(parameters):
-        if p.nbytes >= room:
-            buckets.append([])
-            room = bucket_bytes
-        buckets[-1].append(p)
-        room -= p.nbytes
-    return buckets
-
-def sum_in_buckets(dist, buckets):
-    for bucket in buckets:
-        flat = torch.cat([p.grad.flatten() for p in bucket])
-        dist.all_reduce(flat)
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
+# edit: buckets, room = [], 0  ->  buckets, room = [], -1
+# edit: not buckets or p.nbytes > room  ->  p.nbytes >= room
 
 # %% sum_in_buckets: in the order of forward
 # says: last used first
-def buckets_of(parameters, bucket_bytes):
-    buckets, room = [], 0
-    for p in parameters:
-        if not buckets or p.nbytes > room:
-            buckets.append([])
-            room = bucket_bytes
-        buckets[-1].append(p)
-        room -= p.nbytes
-    return buckets
-
-def sum_in_buckets(dist, buckets):
-    for bucket in buckets:
-        flat = torch.cat([p.grad.flatten() for p in bucket])
-        dist.all_reduce(flat)
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
+# edit: reversed(parameters)  ->  parameters
 
 # %% sum_in_buckets: a bucket is closed once it is overfull
 # says: holds too many bytes
-def buckets_of(parameters, bucket_bytes):
-    buckets, held = [[]], 0
-    for p in reversed(parameters):
-        if held >= bucket_bytes:
-            buckets.append([])
-            held = 0
-        buckets[-1].append(p)
-        held += p.nbytes
-    return buckets
-
-def sum_in_buckets(dist, buckets):
-    for bucket in buckets:
-        flat = torch.cat([p.grad.flatten() for p in bucket])
-        dist.all_reduce(flat)
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
+# edit: buckets, room = [], 0  ->  buckets, held = [[]], 0
+# edit: not buckets or p.nbytes > room  ->  held >= bucket_bytes
+# edit: room = bucket_bytes  ->  held = 0
+# edit: room -= p.nbytes  ->  held += p.nbytes
 
 # %% sum_in_buckets: a bucket for each parameter
 # says: would have fitted into the bucket before
@@ -226,83 +153,35 @@ def sum_in_buckets(dist, buckets):
 
 # %% sum_in_buckets: what is larger than a bucket leaves an empty one
 # says: a bucket is empty
-def buckets_of(parameters, bucket_bytes):
-    buckets, room = [[]], bucket_bytes
-    for p in reversed(parameters):
-        if p.nbytes > room:
-            buckets.append([])
-            room = bucket_bytes
-        buckets[-1].append(p)
-        room -= p.nbytes
-    return buckets
-
-def sum_in_buckets(dist, buckets):
-    for bucket in buckets:
-        flat = torch.cat([p.grad.flatten() for p in bucket])
-        dist.all_reduce(flat)
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
+# edit: buckets, room = [], 0  ->  buckets, room = [[]], bucket_bytes
+# edit: not buckets or p.nbytes > room  ->  p.nbytes > room
 
 # %% sum_in_buckets: an all-reduce for each parameter
 # says: one all-reduce for each
-def buckets_of(parameters, bucket_bytes):
-    buckets, room = [], 0
-    for p in reversed(parameters):
-        if not buckets or p.nbytes > room:
-            buckets.append([])
-            room = bucket_bytes
-        buckets[-1].append(p)
-        room -= p.nbytes
-    return buckets
-
-def sum_in_buckets(dist, buckets):
-    for bucket in buckets:
-        for p in bucket:
-            dist.all_reduce(p.grad)
+# - flat = torch.cat([p.grad.flatten() for p in bucket])
+# - dist.all_reduce(flat)
+# - for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+# -     p.grad = part.view_as(p)
+# + for p in bucket:
+# +     dist.all_reduce(p.grad)
 
 # %% sum_in_buckets: divided once more
 # says: each loss was divided by all rows before
-def buckets_of(parameters, bucket_bytes):
-    buckets, room = [], 0
-    for p in reversed(parameters):
-        if not buckets or p.nbytes > room:
-            buckets.append([])
-            room = bucket_bytes
-        buckets[-1].append(p)
-        room -= p.nbytes
-    return buckets
-
-def sum_in_buckets(dist, buckets):
-    for bucket in buckets:
-        flat = torch.cat([p.grad.flatten() for p in bucket])
-        dist.all_reduce(flat)
-        flat /= dist.get_world_size()
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
+#   dist.all_reduce(flat)
+# + flat /= dist.get_world_size()
 
 # %% sum_in_buckets: the sum is never cut up again
 # says: a transformer's gradients, summed
-def buckets_of(parameters, bucket_bytes):
-    buckets, room = [], 0
-    for p in reversed(parameters):
-        if not buckets or p.nbytes > room:
-            buckets.append([])
-            room = bucket_bytes
-        buckets[-1].append(p)
-        room -= p.nbytes
-    return buckets
-
-def sum_in_buckets(dist, buckets):
-    for bucket in buckets:
-        flat = torch.cat([p.grad.flatten() for p in bucket])
-        dist.all_reduce(flat)
+# - for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+# -     p.grad = part.view_as(p)
 
 # %% backward_overlapped: after backward
 # says: of the bytes went while backward computed
 def backward_overlapped(dist, loss, buckets, update):
     loss.backward()
     for bucket in buckets:
-        flat = torch.cat([p.grad.flatten() for p in bucket])
+        grads = [p.grad.flatten() for p in bucket]
+        flat = torch.cat(grads) if len(grads) > 1 else grads[0]  # one alone need not be copied
         dist.all_reduce(flat)
         for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
             p.grad = part.view_as(p)
@@ -310,197 +189,72 @@ def backward_overlapped(dist, loss, buckets, update):
 
 # %% backward_overlapped: waits in the hook
 # says: of the bytes went while backward computed
-def backward_overlapped(dist, loss, buckets, update):
-    hooks = []
-    def starter(bucket):
-        missing = len(bucket)
-        def arrived(_):
-            nonlocal missing
-            missing -= 1
-            if missing == 0:
-                flat = torch.cat([p.grad.flatten() for p in bucket])
-                dist.all_reduce(flat)
-                for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-                    p.grad = part.view_as(p)
-        return arrived
-    for bucket in buckets:
-        arrived = starter(bucket)
-        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
-    loss.backward()
-    for hook in hooks:
-        hook.remove()
-    for bucket in buckets:
-        update(bucket)
+# edit: on_the_wire, hooks = [], []  ->  hooks = []
+# - on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+# + dist.all_reduce(flat)
+# + for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+# +     p.grad = part.view_as(p)
+# ...
+# - for bucket, flat, work in on_the_wire:
+# -     work.wait()
+# -     for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+# -         p.grad = part.view_as(p)
+# + for bucket in buckets:
 
 # %% backward_overlapped: a bucket is sent with its first gradient
 # says: sent before its gradients were there
-def backward_overlapped(dist, loss, buckets, update):
-    on_the_wire, hooks = [], []
-    def starter(bucket):
-        def arrived(_):
-            if all(bucket is not other for other, *_ in on_the_wire):
-                flat = torch.cat([p.grad.flatten() for p in bucket])
-                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-        return arrived
-    for bucket in buckets:
-        arrived = starter(bucket)
-        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
-    loss.backward()
-    for hook in hooks:
-        hook.remove()
-    for bucket, flat, work in on_the_wire:
-        work.wait()
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
-        update(bucket)
+# - missing = len(bucket)
+# ...
+# - nonlocal missing
+# - missing -= 1
+# - if missing == 0:
+# + if all(bucket is not other for other, *_ in on_the_wire):
 
 # %% backward_overlapped: never waits
 # says: wait()
-def backward_overlapped(dist, loss, buckets, update):
-    on_the_wire, hooks = [], []
-    def starter(bucket):
-        missing = len(bucket)
-        def arrived(_):
-            nonlocal missing
-            missing -= 1
-            if missing == 0:
-                flat = torch.cat([p.grad.flatten() for p in bucket])
-                dist.all_reduce(flat, async_op=True)
-                on_the_wire.append((bucket, flat))
-        return arrived
-    for bucket in buckets:
-        arrived = starter(bucket)
-        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
-    loss.backward()
-    for hook in hooks:
-        hook.remove()
-    for bucket, flat in on_the_wire:
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
-        update(bucket)
+# - on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+# + dist.all_reduce(flat, async_op=True)
+# + on_the_wire.append((bucket, flat))
+# ...
+# - for bucket, flat, work in on_the_wire:
+# -     work.wait()
+# + for bucket, flat in on_the_wire:
 
 # %% backward_overlapped: waits for the last bucket only
 # says: wait()
-def backward_overlapped(dist, loss, buckets, update):
-    on_the_wire, hooks = [], []
-    def starter(bucket):
-        missing = len(bucket)
-        def arrived(_):
-            nonlocal missing
-            missing -= 1
-            if missing == 0:
-                flat = torch.cat([p.grad.flatten() for p in bucket])
-                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-        return arrived
-    for bucket in buckets:
-        arrived = starter(bucket)
-        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
-    loss.backward()
-    for hook in hooks:
-        hook.remove()
-    on_the_wire[-1][2].wait()
-    for bucket, flat, _ in on_the_wire:
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
-        update(bucket)
+# - for bucket, flat, work in on_the_wire:
+# -     work.wait()
+# + on_the_wire[-1][2].wait()
+# + for bucket, flat, _ in on_the_wire:
 
 # %% backward_overlapped: updates once all have arrived
 # says: update each as it comes
-def backward_overlapped(dist, loss, buckets, update):
-    on_the_wire, hooks = [], []
-    def starter(bucket):
-        missing = len(bucket)
-        def arrived(_):
-            nonlocal missing
-            missing -= 1
-            if missing == 0:
-                flat = torch.cat([p.grad.flatten() for p in bucket])
-                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-        return arrived
-    for bucket in buckets:
-        arrived = starter(bucket)
-        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
-    loss.backward()
-    for hook in hooks:
-        hook.remove()
-    for _, _, work in on_the_wire:
-        work.wait()
-    for bucket, flat, _ in on_the_wire:
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
-        update(bucket)
+# edit: bucket, flat, work  ->  _, _, work
+#       work.wait()
+# + for bucket, flat, _ in on_the_wire:
 
 # %% backward_overlapped: the sums never get back into p.grad
 # says: Each rank used its own gradients
-def backward_overlapped(dist, loss, buckets, update):
-    on_the_wire, hooks = [], []
-    def starter(bucket):
-        missing = len(bucket)
-        def arrived(_):
-            nonlocal missing
-            missing -= 1
-            if missing == 0:
-                flat = torch.cat([p.grad.flatten() for p in bucket])
-                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-        return arrived
-    for bucket in buckets:
-        arrived = starter(bucket)
-        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
-    loss.backward()
-    for hook in hooks:
-        hook.remove()
-    for bucket, _, work in on_the_wire:
-        work.wait()
-        update(bucket)
+# edit: torch.cat(grads) if len(grads) > 1 else grads[0]  ->  torch.cat(grads)
+# edit: bucket, flat, work  ->  bucket, _, work
+# - for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+# -     p.grad = part.view_as(p)
 
 # %% backward_overlapped: leaves its hooks
 # says: a hook is still there
-def backward_overlapped(dist, loss, buckets, update):
-    on_the_wire = []
-    def starter(bucket):
-        missing = len(bucket)
-        def arrived(_):
-            nonlocal missing
-            missing -= 1
-            if missing == 0:
-                flat = torch.cat([p.grad.flatten() for p in bucket])
-                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-        return arrived
-    for bucket in buckets:
-        arrived = starter(bucket)
-        for p in bucket:
-            p.register_post_accumulate_grad_hook(arrived)
-    loss.backward()
-    for bucket, flat, work in on_the_wire:
-        work.wait()
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
-        update(bucket)
+# edit: on_the_wire, hooks = [], []  ->  on_the_wire = []
+# - hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+# + for p in bucket:
+# +     p.register_post_accumulate_grad_hook(arrived)
+# ...
+# - for hook in hooks:
+# -     hook.remove()
 
 # %% backward_overlapped: the mean
 # says: The sum is wanted, not the mean
-def backward_overlapped(dist, loss, buckets, update):
-    on_the_wire, hooks = [], []
-    def starter(bucket):
-        missing = len(bucket)
-        def arrived(_):
-            nonlocal missing
-            missing -= 1
-            if missing == 0:
-                flat = torch.cat([p.grad.flatten() for p in bucket]) / dist.get_world_size()
-                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-        return arrived
-    for bucket in buckets:
-        arrived = starter(bucket)
-        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
-    loss.backward()
-    for hook in hooks:
-        hook.remove()
-    for bucket, flat, work in on_the_wire:
-        work.wait()
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
-        update(bucket)
+# - grads = [p.grad.flatten() for p in bucket]
+# - flat = torch.cat(grads) if len(grads) > 1 else grads[0]  # one alone need not be copied
+# + flat = torch.cat([p.grad.flatten() for p in bucket]) / dist.get_world_size()
 
 # %% backward_overlapped: all hooks see the loop's last bucket
 # says: update was not called for every bucket
@@ -511,7 +265,8 @@ def backward_overlapped(dist, loss, buckets, update):
         def arrived(_):
             missing[0] -= 1
             if missing[0] == 0:
-                flat = torch.cat([p.grad.flatten() for p in bucket])
+                grads = [p.grad.flatten() for p in bucket]
+                flat = torch.cat(grads) if len(grads) > 1 else grads[0]
                 on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
         hooks += [p.register_post_accumulate_grad_hook(lambda p: arrived(p)) for p in bucket]
     try:
@@ -542,62 +297,30 @@ def backward_overlapped(dist, loss, buckets, update):
 
 # %% backward_overlapped: a bucket of one parameter is never sent
 # says: update was not called for every bucket
-def backward_overlapped(dist, loss, buckets, update):
-    on_the_wire, hooks = [], []
-    def starter(bucket):
-        there = []
-        def arrived(p):
-            if there and len(there) == len(bucket) - 1:
-                flat = torch.cat([p.grad.flatten() for p in bucket])
-                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-            there.append(p)
-        return arrived
-    for bucket in buckets:
-        arrived = starter(bucket)
-        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
-    loss.backward()
-    for hook in hooks:
-        hook.remove()
-    for bucket, flat, work in on_the_wire:
-        work.wait()
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
-        update(bucket)
+# - missing = len(bucket)
+# -
+# - def arrived(_):
+# -     nonlocal missing
+# -     missing -= 1
+# -     if missing == 0:
+# + there = []
+# + def arrived(p):
+# +     if there and len(there) == len(bucket) - 1:
+# ...
+#       on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+# + there.append(p)
 
 # %% backward_overlapped: one rank keeps its last bucket to itself
 # says: rank 0 calls all_reduce
-def backward_overlapped(dist, loss, buckets, update):
-    on_the_wire, hooks = [], []
-    def starter(bucket):
-        missing = len(bucket)
-        def arrived(_):
-            nonlocal missing
-            missing -= 1
-            if missing == 0 and (dist.get_rank() or bucket is not buckets[-1]):
-                flat = torch.cat([p.grad.flatten() for p in bucket])
-                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-        return arrived
-    for bucket in buckets:
-        arrived = starter(bucket)
-        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
-    loss.backward()
-    for hook in hooks:
-        hook.remove()
-    for bucket, flat, work in on_the_wire:
-        work.wait()
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
-        update(bucket)
-    if not dist.get_rank():
-        update(buckets[-1])
+# edit: if missing == 0:  ->  if missing == 0 and (dist.get_rank() or bucket is not buckets[-1]):
+#       update(bucket)
+# + if not dist.get_rank():
+# +     update(buckets[-1])
 
 # %% accumulated_step: gradients averaged before accumulation ends
 # says: before all were in
-def accumulated_step(dist, share_of, microbatches, buckets, update):
-    *first, last = microbatches
-    for microbatch in first:
-        backward_overlapped(dist, share_of(microbatch), buckets, lambda bucket: None)
-    backward_overlapped(dist, share_of(last), buckets, update)
+# - share_of(microbatch).backward()
+# + backward_overlapped(dist, share_of(microbatch), buckets, lambda bucket: None)
 
 # %% accumulated_step: every microbatch on the wire
 # says: each gradient once on the wire
@@ -618,43 +341,41 @@ def accumulated_step(dist, share_of, microbatches, buckets, update):
 
 # %% accumulated_step: the sum comes after the last backward
 # says: use the last backward
-def accumulated_step(dist, share_of, microbatches, buckets, update):
-    for microbatch in microbatches:
-        share_of(microbatch).backward()
-    sum_in_buckets(dist, buckets)
-    for bucket in buckets:
-        update(bucket)
+# - *first, last = microbatches
+# - for microbatch in first:
+# + for microbatch in microbatches:
+# ...
+# - backward_overlapped(dist, share_of(last), buckets, update)
+# + sum_in_buckets(dist, buckets)
+# + for bucket in buckets:
+# +     update(bucket)
 
 # %% accumulated_step: one backward through the sum of all losses
 # says: one microbatch's graph at a time
 def accumulated_step(dist, share_of, microbatches, buckets, update):
-    backward_overlapped(dist, sum(share_of(microbatch) for microbatch in microbatches), buckets, update)
+    total = sum(share_of(microbatch) for microbatch in microbatches)
+    backward_overlapped(dist, total, buckets, update)
 
 # %% accumulated_step: divided by the number of microbatches
 # says: Divided by k?
-def accumulated_step(dist, share_of, microbatches, buckets, update):
-    *first, last = microbatches
-    for microbatch in first:
-        (share_of(microbatch) / len(microbatches)).backward()
-    backward_overlapped(dist, share_of(last) / len(microbatches), buckets, update)
+# -     share_of(microbatch).backward()
+# - backward_overlapped(dist, share_of(last), buckets, update)
+# +     (share_of(microbatch) / len(microbatches)).backward()
+# + backward_overlapped(dist, share_of(last) / len(microbatches), buckets, update)
 
 # %% accumulated_step: backward of all, and of the last again
 # says: The last one counts twice
-def accumulated_step(dist, share_of, microbatches, buckets, update):
-    for microbatch in microbatches:
-        share_of(microbatch).backward()
-    backward_overlapped(dist, share_of(microbatches[-1]), buckets, update)
+# edit: *first, last = microbatches  ->  first, last = microbatches, microbatches[-1]
 
 # %% accumulated_step: only the last microbatch
 # says: Only the last microbatch counts
-def accumulated_step(dist, share_of, microbatches, buckets, update):
-    backward_overlapped(dist, share_of(microbatches[-1]), buckets, update)
+# - for microbatch in first:
+# -     share_of(microbatch).backward()
 
 # %% accumulated_step: an update after each microbatch
 # says: weights after 2 steps
-def accumulated_step(dist, share_of, microbatches, buckets, update):
-    for microbatch in microbatches:
-        backward_overlapped(dist, share_of(microbatch), buckets, update)
+# - share_of(microbatch).backward()
+# + backward_overlapped(dist, share_of(microbatch), buckets, update)
 
 # %% step_time_s: all buckets on the wire at once
 # says: can't be on the wire at once
@@ -670,19 +391,15 @@ def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
 
 # %% step_time_s: half an all-reduce
 # says: step_time_s(
-def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
-    end_s = 0.0
-    for ready, size in zip(ready_s, bucket_bytes):
-        end_s = max(end_s, ready) + (world_size - 1) * (alpha_s + beta_s_per_byte * size / world_size)
-    return end_s
+# - message_s = alpha_s + beta_s_per_byte * size / world_size
+# - end_s = max(end_s, ready) + 2 * (world_size - 1) * message_s
+# + end_s = max(end_s, ready) + (world_size - 1) * (alpha_s + beta_s_per_byte * size / world_size)
 
 # %% step_time_s: the whole bucket in each round
 # says: step_time_s(
-def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
-    end_s = 0.0
-    for ready, size in zip(ready_s, bucket_bytes):
-        end_s = max(end_s, ready) + 2 * (world_size - 1) * (alpha_s + beta_s_per_byte * size)
-    return end_s
+# - message_s = alpha_s + beta_s_per_byte * size / world_size
+# - end_s = max(end_s, ready) + 2 * (world_size - 1) * message_s
+# + end_s = max(end_s, ready) + 2 * (world_size - 1) * (alpha_s + beta_s_per_byte * size)
 
 # %% batch_norm: each rank by itself
 # says: mean and variance of its own rows
@@ -700,125 +417,44 @@ def batch_norm(dist, x, eps=1e-5):
 
 # %% batch_norm: the adjoint goes straight through
 # says: the others' saw its x, too
-class SumOverRanks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, dist):
-        total = x.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx, adjoint):
-        return adjoint, None
-
-def batch_norm(dist, x, eps=1e-5):
-    rows = torch.full((x.shape[1],), float(len(x)))
-    total, squares, rows = SumOverRanks.apply(torch.stack([x.sum(0), (x * x).sum(0), rows]), dist)
-    mean = total / rows
-    return (x - mean) * (squares / rows - mean * mean + eps).rsqrt()
+# edit: ctx.dist, total = dist, x.clone()  ->  total = x.clone()
+# - total = adjoint.clone()  # every rank's loss saw this rank's x
+# - ctx.dist.all_reduce(total)
+# - return total, None
+# + return adjoint, None
 
 # %% batch_norm: mean of the ranks' means
 # says: batch_norm on rank
-class SumOverRanks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, dist):
-        ctx.dist, total = dist, x.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx, adjoint):
-        total = adjoint.clone()
-        ctx.dist.all_reduce(total)
-        return total, None
-
-def batch_norm(dist, x, eps=1e-5):
-    p = dist.get_world_size()
-    mean, square = SumOverRanks.apply(torch.stack([x.mean(0), (x * x).mean(0)]), dist) / p
-    return (x - mean) * (square - mean * mean + eps).rsqrt()
+# - rows = torch.full((1, x.shape[1]), float(len(x)), dtype=x.dtype, device=x.device)
+# - sums = torch.stack([x.sum(0), (x * x).sum(0), rows[0]])
+# - total, squares, rows = SumOverRanks.apply(sums, dist)
+# - mean = total / rows
+# - variance = squares / rows - mean * mean
+# - return (x - mean) * (variance + eps).rsqrt()
+# + p = dist.get_world_size()
+# + mean, square = SumOverRanks.apply(torch.stack([x.mean(0), (x * x).mean(0)]), dist) / p
+# + return (x - mean) * (square - mean * mean + eps).rsqrt()
 
 # %% batch_norm: the adjoint is averaged
 # says: x's gradient on rank
-class SumOverRanks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, dist):
-        ctx.dist, total = dist, x.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx, adjoint):
-        total = adjoint.clone()
-        ctx.dist.all_reduce(total)
-        return total / ctx.dist.get_world_size(), None
-
-def batch_norm(dist, x, eps=1e-5):
-    rows = torch.full((x.shape[1],), float(len(x)))
-    total, squares, rows = SumOverRanks.apply(torch.stack([x.sum(0), (x * x).sum(0), rows]), dist)
-    mean = total / rows
-    return (x - mean) * (squares / rows - mean * mean + eps).rsqrt()
+# edit: total, None  ->  total / ctx.dist.get_world_size(), None
 
 # %% batch_norm: the variance divides by one less
 # says: batch_norm on rank
-class SumOverRanks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, dist):
-        ctx.dist, total = dist, x.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx, adjoint):
-        total = adjoint.clone()
-        ctx.dist.all_reduce(total)
-        return total, None
-
-def batch_norm(dist, x, eps=1e-5):
-    rows = torch.full((x.shape[1],), float(len(x)))
-    total, squares, rows = SumOverRanks.apply(torch.stack([x.sum(0), (x * x).sum(0), rows]), dist)
-    mean = total / rows
-    variance = (squares - rows * mean * mean) / (rows - 1)
-    return (x - mean) * (variance + eps).rsqrt()
+# edit: squares / rows - mean * mean  ->  (squares - rows * mean * mean) / (rows - 1)
 
 # %% batch_norm: mean and variance are taken for constants
 # says: taken for constants here
-class SumOverRanks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, dist):
-        ctx.dist, total = dist, x.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx, adjoint):
-        total = adjoint.clone()
-        ctx.dist.all_reduce(total)
-        return total, None
-
-def batch_norm(dist, x, eps=1e-5):
-    rows = torch.full((x.shape[1],), float(len(x)))
-    sums = torch.stack([x.sum(0), (x * x).sum(0), rows]).detach()
-    total, squares, rows = SumOverRanks.apply(sums, dist)
-    mean = total / rows
-    return (x - mean) * (squares / rows - mean * mean + eps).rsqrt()
+# - rows = torch.full((1, x.shape[1]), float(len(x)), dtype=x.dtype, device=x.device)
+# - sums = torch.stack([x.sum(0), (x * x).sum(0), rows[0]])
+# + rows = torch.full((x.shape[1],), float(len(x)))
+# + sums = torch.stack([x.sum(0), (x * x).sum(0), rows]).detach()
 
 # %% batch_norm: an all-reduce for the mean and one for the variance
 # says: all sums in one tensor
-class SumOverRanks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, dist):
-        ctx.dist, total = dist, x.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx, adjoint):
-        total = adjoint.clone()
-        ctx.dist.all_reduce(total)
-        return total, None
-
-def batch_norm(dist, x, eps=1e-5):
-    total, rows = SumOverRanks.apply(torch.stack([x.sum(0), torch.full((x.shape[1],), float(len(x)))]), dist)
-    mean = total / rows
-    variance = SumOverRanks.apply(((x - mean) ** 2).sum(0), dist) / rows
-    return (x - mean) * (variance + eps).rsqrt()
+# - rows = torch.full((1, x.shape[1]), float(len(x)), dtype=x.dtype, device=x.device)
+# - sums = torch.stack([x.sum(0), (x * x).sum(0), rows[0]])
+# - total, squares, rows = SumOverRanks.apply(sums, dist)
+# + rows = torch.full((x.shape[1],), float(len(x)))
+# + total, rows = SumOverRanks.apply(torch.stack([x.sum(0), rows]), dist)
+# edit: squares / rows - mean * mean  ->  SumOverRanks.apply(((x - mean) ** 2).sum(0), dist) / rows

@@ -1,135 +1,92 @@
 # %% gather_columns: the gradient is cut, not added
 # says: Nobody adds
-def gather_columns(dist, x):
-    p, rank = dist.get_world_size(), dist.get_rank()
-    def gather(x):
-        shards = [torch.empty_like(x) for _ in range(p)]
-        dist.all_gather(shards, x.contiguous())
-        return torch.cat(shards, 1)
-    return two_way(x, gather, lambda gradient: gradient.chunk(p, 1)[rank].contiguous())
+# - own = torch.empty_like(parts[0])
+# - dist.reduce_scatter(own, parts)
+# - return own
+# + return parts[dist.get_rank()]
 
 # %% gather_columns: no gradient at all
 # says: not have been used in the graph
-def gather_columns(dist, x):
-    shards = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    dist.all_gather(shards, x.detach().contiguous())
-    return torch.cat(shards, 1)
+# edit: two_way(x, gather, back)  ->  gather(x.detach())
 
 # %% gather_columns: the whole gradient is added, then cut
 # says: thrown away
-def gather_columns(dist, x):
-    p, rank = dist.get_world_size(), dist.get_rank()
-    def gather(x):
-        shards = [torch.empty_like(x) for _ in range(p)]
-        dist.all_gather(shards, x.contiguous())
-        return torch.cat(shards, 1)
-    return two_way(x, gather, lambda gradient: all_reduce(dist, gradient).chunk(p, 1)[rank].contiguous())
+# - parts = [part.contiguous() for part in gradient.chunk(p, 1)]
+# - own = torch.empty_like(parts[0])
+# - dist.reduce_scatter(own, parts)
+# - return own
+# + return all_reduce(dist, gradient).chunk(p, 1)[dist.get_rank()].contiguous()
 
 # %% gather_columns: the mean of the ranks' gradients
 # says: not the mean
-def gather_columns(dist, x):
-    p = dist.get_world_size()
-    def gather(x):
-        shards = [torch.empty_like(x) for _ in range(p)]
-        dist.all_gather(shards, x.contiguous())
-        return torch.cat(shards, 1)
-    def back(gradient):
-        parts = [part.contiguous() for part in gradient.chunk(p, 1)]
-        own = torch.empty_like(parts[0])
-        dist.reduce_scatter(own, parts, op=dist.ReduceOp.AVG)
-        return own
-    return two_way(x, gather, back)
+# edit: dist.reduce_scatter(own, parts)  ->  dist.reduce_scatter(own, parts, op=dist.ReduceOp.AVG)
 
 # %% gather_columns: rows where columns belong
 # says: shapes cannot be multiplied
 def gather_columns(dist, x):
-    return two_way(x, lambda x: all_gather(dist, x), lambda gradient: reduce_scatter(dist, gradient))
+    def back(gradient):
+        return reduce_scatter(dist, gradient)
+    return two_way(x, lambda x: all_gather(dist, x), back)
 
 # %% copied: nothing comes back
 # says: add them all
-def copied(dist, x):
-    return x * 1
-
-def summed(dist, x):
-    return two_way(x, lambda x: all_reduce(dist, x), same)
+# edit: two_way(x, same, lambda gradient: all_reduce(dist, gradient))  ->  x * 1
 
 # %% copied: x is added forward
 # says: it is there already
-def copied(dist, x):
-    return two_way(x, lambda x: all_reduce(dist, x), same)
-
-def summed(dist, x):
-    return two_way(x, lambda x: all_reduce(dist, x), same)
+# - return two_way(x, same, lambda gradient: all_reduce(dist, gradient))
+# + return two_way(x, lambda x: all_reduce(dist, x), same)
 
 # %% copied: summed adds its gradient, too
 # says: p times too large
-def copied(dist, x):
-    return two_way(x, same, lambda gradient: all_reduce(dist, gradient))
-
-def summed(dist, x):
-    return two_way(x, lambda x: all_reduce(dist, x), lambda gradient: all_reduce(dist, gradient))
+# - return two_way(x, lambda x: all_reduce(dist, x), same)
+# + return two_way(x, lambda x: all_reduce(dist, x), lambda gradient: all_reduce(dist, gradient))
 
 # %% copied: the all-reduce writes into what it was given
 # says: stay as it was
-def copied(dist, x):
-    return two_way(x, same, lambda gradient: all_reduce(dist, gradient))
-
-def summed(dist, x):
-    def add(x):
-        dist.all_reduce(x)
-        return x.clone()
-    return two_way(x, add, same)
+# - return two_way(x, lambda x: all_reduce(dist, x), same)
+# + def add(x):
+# +     dist.all_reduce(x)
+# +     return x.clone()
+# + return two_way(x, add, same)
 
 # %% mlp: the backward all-reduce is forgotten
 # says: nobody adds
-def shard_mlp(w1, b1, w2, b2, rank, world_size):
-    own = [w1.chunk(world_size)[rank], b1.chunk(world_size)[rank], w2.chunk(world_size, 1)[rank], b2]
-    return [w.clone(memory_format=torch.contiguous_format) for w in own]
-
-def mlp(dist, x, w1, b1, w2, b2):
-    return summed(dist, F.linear(F.gelu(F.linear(x, w1, b1)), w2)) + b2
+# - h = F.gelu(F.linear(copied(dist, x), w1, b1))
+# - return summed(dist, F.linear(h, w2)) + b2
+# + return summed(dist, F.linear(F.gelu(F.linear(x, w1, b1)), w2)) + b2
 
 # %% mlp: the bias is added on each rank before the sum
 # says: b2 is added p times
-def shard_mlp(w1, b1, w2, b2, rank, world_size):
-    own = [w1.chunk(world_size)[rank], b1.chunk(world_size)[rank], w2.chunk(world_size, 1)[rank], b2]
-    return [w.clone(memory_format=torch.contiguous_format) for w in own]
-
-def mlp(dist, x, w1, b1, w2, b2):
-    return summed(dist, F.linear(F.gelu(F.linear(copied(dist, x), w1, b1)), w2, b2))
+# - h = F.gelu(F.linear(copied(dist, x), w1, b1))
+# - return summed(dist, F.linear(h, w2)) + b2
+# + return summed(dist, F.linear(F.gelu(F.linear(copied(dist, x), w1, b1)), w2, b2))
 
 # %% mlp: a p-th of the bias on each rank, right forward and wrong backward
 # says: Add b2 after it
-def shard_mlp(w1, b1, w2, b2, rank, world_size):
-    own = [w1.chunk(world_size)[rank], b1.chunk(world_size)[rank], w2.chunk(world_size, 1)[rank], b2]
-    return [w.clone(memory_format=torch.contiguous_format) for w in own]
-
-def mlp(dist, x, w1, b1, w2, b2):
-    return summed(dist, F.linear(F.gelu(F.linear(copied(dist, x), w1, b1)), w2, b2 / dist.get_world_size()))
+# - h = F.gelu(F.linear(copied(dist, x), w1, b1))
+# - return summed(dist, F.linear(h, w2)) + b2
+# + hidden = F.gelu(F.linear(copied(dist, x), w1, b1))
+# + return summed(dist, F.linear(hidden, w2, b2 / dist.get_world_size()))
 
 # %% mlp: the bias on rank 0 only
 # says: ∂b2 of block 1
-def shard_mlp(w1, b1, w2, b2, rank, world_size):
-    own = [w1.chunk(world_size)[rank], b1.chunk(world_size)[rank], w2.chunk(world_size, 1)[rank], b2]
-    return [w.clone(memory_format=torch.contiguous_format) for w in own]
-
-def mlp(dist, x, w1, b1, w2, b2):
-    own = b2 if dist.get_rank() == 0 else 0 * b2
-    return summed(dist, F.linear(F.gelu(F.linear(copied(dist, x), w1, b1)), w2, own))
+# - h = F.gelu(F.linear(copied(dist, x), w1, b1))
+# - return summed(dist, F.linear(h, w2)) + b2
+# + own = b2 if dist.get_rank() == 0 else 0 * b2
+# + return summed(dist, F.linear(F.gelu(F.linear(copied(dist, x), w1, b1)), w2, own))
 
 # %% mlp: the bias's gradient is added, too
 # says: More than ∂x crosses
-def shard_mlp(w1, b1, w2, b2, rank, world_size):
-    own = [w1.chunk(world_size)[rank], b1.chunk(world_size)[rank], w2.chunk(world_size, 1)[rank], b2]
-    return [w.clone(memory_format=torch.contiguous_format) for w in own]
-
-def mlp(dist, x, w1, b1, w2, b2):
-    return summed(dist, F.linear(F.gelu(F.linear(copied(dist, x), w1, b1)), w2)) + copied(dist, b2)
+# - h = F.gelu(F.linear(copied(dist, x), w1, b1))
+# - return summed(dist, F.linear(h, w2)) + b2
+# + return summed(dist, F.linear(F.gelu(F.linear(copied(dist, x), w1, b1)), w2)) + copied(dist, b2)
 
 # %% mlp: GELU of partial sums, w1 cut by its inputs
 # says: GELU(a + b) is not
 def shard_mlp(w1, b1, w2, b2, rank, world_size):
-    own = [w1.chunk(world_size, 1)[rank], b1.chunk(world_size)[rank], w2.chunk(world_size)[rank], b2]
+    p = world_size
+    own = [w1.chunk(p, 1)[rank], b1.chunk(p)[rank], w2.chunk(p)[rank], b2]
     return [w.clone(memory_format=torch.contiguous_format) for w in own]
 
 def mlp(dist, x, w1, b1, w2, b2):
@@ -149,13 +106,11 @@ def mlp(dist, x, w1, b1, w2, b2):
 
 # %% mlp: the hidden units are gathered, as in 003
 # says: bytes sent forward
-def shard_mlp(w1, b1, w2, b2, rank, world_size):
-    own = [w1.chunk(world_size)[rank], b1.chunk(world_size)[rank], w2.chunk(world_size)[rank], b2]
-    return [w.clone(memory_format=torch.contiguous_format) for w in own]
-
-def mlp(dist, x, w1, b1, w2, b2):
-    h = gather_columns(dist, F.gelu(F.linear(copied(dist, x), w1, b1)))
-    return gather_columns(dist, F.linear(h, w2)) + b2
+# edit: w2.chunk(world_size, 1)  ->  w2.chunk(world_size)
+# - h = F.gelu(F.linear(copied(dist, x), w1, b1))
+# - return summed(dist, F.linear(h, w2)) + b2
+# + h = gather_columns(dist, F.gelu(F.linear(copied(dist, x), w1, b1)))
+# + return gather_columns(dist, F.linear(h, w2)) + b2
 
 # %% attention: PyTorch's matrix is cut into p equal pieces
 # says: queries and no values
@@ -171,72 +126,50 @@ def attention(dist, x, w_in, b_in, w_out, b_out, heads):
 
 # %% attention: not causal
 # says: may not look
-def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
-    def of_own_heads(w):
-        return w.unflatten(0, (3, heads, -1)).chunk(world_size, 1)[rank].flatten(0, 2)
-    own = [of_own_heads(w_in), of_own_heads(b_in), w_out.chunk(world_size, 1)[rank], b_out]
-    return [w.clone(memory_format=torch.contiguous_format) for w in own]
-
-def attention(dist, x, w_in, b_in, w_out, b_out, heads):
-    qkv = F.linear(copied(dist, x), w_in, b_in)
-    qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1).permute(1, 2, 0, 3)
-    y = F.scaled_dot_product_attention(*qkv.unsqueeze(1))[0]
-    return summed(dist, F.linear(y.transpose(0, 1).flatten(1), w_out)) + b_out
+# - qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1)  # (T, 3, own heads, d)
+# - q, k, v = qkv.permute(1, 2, 0, 3).unsqueeze(1)  # (1, own heads, T, d) each
+# - y = F.scaled_dot_product_attention(q, k, v, is_causal=True)[0]
+# + qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1).permute(1, 2, 0, 3)
+# + y = F.scaled_dot_product_attention(*qkv.unsqueeze(1))[0]
 
 # %% attention: the output's bias on each rank
 # says: b_out is added p times
-def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
-    def of_own_heads(w):
-        return w.unflatten(0, (3, heads, -1)).chunk(world_size, 1)[rank].flatten(0, 2)
-    own = [of_own_heads(w_in), of_own_heads(b_in), w_out.chunk(world_size, 1)[rank], b_out]
-    return [w.clone(memory_format=torch.contiguous_format) for w in own]
-
-def attention(dist, x, w_in, b_in, w_out, b_out, heads):
-    qkv = F.linear(copied(dist, x), w_in, b_in)
-    qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1).permute(1, 2, 0, 3)
-    y = F.scaled_dot_product_attention(*qkv.unsqueeze(1), is_causal=True)[0]
-    return summed(dist, F.linear(y.transpose(0, 1).flatten(1), w_out, b_out))
+# - qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1)  # (T, 3, own heads, d)
+# - q, k, v = qkv.permute(1, 2, 0, 3).unsqueeze(1)  # (1, own heads, T, d) each
+# - y = F.scaled_dot_product_attention(q, k, v, is_causal=True)[0]
+# - return summed(dist, F.linear(y.transpose(0, 1).flatten(1), w_out)) + b_out
+# + qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1).permute(1, 2, 0, 3)
+# + y = F.scaled_dot_product_attention(*qkv.unsqueeze(1), is_causal=True)[0]
+# + return summed(dist, F.linear(y.transpose(0, 1).flatten(1), w_out, b_out))
 
 # %% attention: heads and tokens are not put back in order
 # says: x + attention, p = 1, rank 0
-def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
-    def of_own_heads(w):
-        return w.unflatten(0, (3, heads, -1)).chunk(world_size, 1)[rank].flatten(0, 2)
-    own = [of_own_heads(w_in), of_own_heads(b_in), w_out.chunk(world_size, 1)[rank], b_out]
-    return [w.clone(memory_format=torch.contiguous_format) for w in own]
-
-def attention(dist, x, w_in, b_in, w_out, b_out, heads):
-    qkv = F.linear(copied(dist, x), w_in, b_in)
-    qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1).permute(1, 2, 0, 3)
-    y = F.scaled_dot_product_attention(*qkv.unsqueeze(1), is_causal=True)[0]
-    return summed(dist, F.linear(y.reshape(len(x), -1), w_out)) + b_out
+# - qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1)  # (T, 3, own heads, d)
+# - q, k, v = qkv.permute(1, 2, 0, 3).unsqueeze(1)  # (1, own heads, T, d) each
+# - y = F.scaled_dot_product_attention(q, k, v, is_causal=True)[0]
+# - return summed(dist, F.linear(y.transpose(0, 1).flatten(1), w_out)) + b_out
+# + qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1).permute(1, 2, 0, 3)
+# + y = F.scaled_dot_product_attention(*qkv.unsqueeze(1), is_causal=True)[0]
+# + return summed(dist, F.linear(y.reshape(len(x), -1), w_out)) + b_out
 
 # %% attention: as many heads on each rank as on all together
 # says: x + attention, p = 2, rank 0
-def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
-    def of_own_heads(w):
-        return w.unflatten(0, (3, heads, -1)).chunk(world_size, 1)[rank].flatten(0, 2)
-    own = [of_own_heads(w_in), of_own_heads(b_in), w_out.chunk(world_size, 1)[rank], b_out]
-    return [w.clone(memory_format=torch.contiguous_format) for w in own]
-
-def attention(dist, x, w_in, b_in, w_out, b_out, heads):
-    qkv = F.linear(copied(dist, x), w_in, b_in).view(len(x), 3, heads, -1).permute(1, 2, 0, 3)
-    y = F.scaled_dot_product_attention(*qkv.unsqueeze(1), is_causal=True)[0]
-    return summed(dist, F.linear(y.transpose(0, 1).flatten(1), w_out)) + b_out
+# - qkv = F.linear(copied(dist, x), w_in, b_in)
+# - qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1)  # (T, 3, own heads, d)
+# - q, k, v = qkv.permute(1, 2, 0, 3).unsqueeze(1)  # (1, own heads, T, d) each
+# - y = F.scaled_dot_product_attention(q, k, v, is_causal=True)[0]
+# + qkv = F.linear(copied(dist, x), w_in, b_in).view(len(x), 3, heads, -1).permute(1, 2, 0, 3)
+# + y = F.scaled_dot_product_attention(*qkv.unsqueeze(1), is_causal=True)[0]
 
 # %% attention: x enters without copied
 # says: its gradient is a partial sum
-def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
-    def of_own_heads(w):
-        return w.unflatten(0, (3, heads, -1)).chunk(world_size, 1)[rank].flatten(0, 2)
-    own = [of_own_heads(w_in), of_own_heads(b_in), w_out.chunk(world_size, 1)[rank], b_out]
-    return [w.clone(memory_format=torch.contiguous_format) for w in own]
-
-def attention(dist, x, w_in, b_in, w_out, b_out, heads):
-    qkv = F.linear(x, w_in, b_in)
-    qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1).permute(1, 2, 0, 3)
-    y = F.scaled_dot_product_attention(*qkv.unsqueeze(1), is_causal=True)[0]
-    return summed(dist, F.linear(y.transpose(0, 1).flatten(1), w_out)) + b_out
+# - qkv = F.linear(copied(dist, x), w_in, b_in)
+# - qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1)  # (T, 3, own heads, d)
+# - q, k, v = qkv.permute(1, 2, 0, 3).unsqueeze(1)  # (1, own heads, T, d) each
+# - y = F.scaled_dot_product_attention(q, k, v, is_causal=True)[0]
+# + qkv = F.linear(x, w_in, b_in)
+# + qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1).permute(1, 2, 0, 3)
+# + y = F.scaled_dot_product_attention(*qkv.unsqueeze(1), is_causal=True)[0]
 
 # %% cross_entropy: the softmax of a shard
 # says: the rank's own words only
@@ -248,67 +181,34 @@ def cross_entropy(dist, logits, targets):
 
 # %% cross_entropy: no maximum
 # says: logits near 800
-def cross_entropy(dist, logits, targets):
-    total = summed(dist, logits.exp().sum(1))
-    local = targets - dist.get_rank() * logits.shape[1]
-    own = (local >= 0) & (local < logits.shape[1])
-    z_target = logits.gather(1, local.clamp(0, logits.shape[1] - 1)[:, None])[:, 0]
-    return (total.log() - summed(dist, z_target * own)).mean()
+# - most = logits.detach().max(1).values
+# - dist.all_reduce(most, op=dist.ReduceOp.MAX)
+# - z = logits - most[:, None]
+# + z = logits
 
 # %% cross_entropy: each rank subtracts a maximum of its own
 # says: maximum is the rank's own
-def cross_entropy(dist, logits, targets):
-    z = logits - logits.detach().max(1).values[:, None]
-    total = summed(dist, z.exp().sum(1))
-    local = targets - dist.get_rank() * z.shape[1]
-    own = (local >= 0) & (local < z.shape[1])
-    z_target = z.gather(1, local.clamp(0, z.shape[1] - 1)[:, None])[:, 0]
-    return (total.log() - summed(dist, z_target * own)).mean()
+# - most = logits.detach().max(1).values
+# - dist.all_reduce(most, op=dist.ReduceOp.MAX)
+# - z = logits - most[:, None]
+# + z = logits - logits.detach().max(1).values[:, None]
 
 # %% cross_entropy: the maximum is not taken from the target's logit
 # says: from the target's logit, too
-def cross_entropy(dist, logits, targets):
-    most = logits.detach().max(1).values
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    total = summed(dist, (logits - most[:, None]).exp().sum(1))
-    local = targets - dist.get_rank() * logits.shape[1]
-    own = (local >= 0) & (local < logits.shape[1])
-    z_target = logits.gather(1, local.clamp(0, logits.shape[1] - 1)[:, None])[:, 0]
-    return (total.log() - summed(dist, z_target * own)).mean()
+# edit: z.gather(  ->  logits.gather(
 
 # %% cross_entropy: the sum over tokens
 # says: not the mean
-def cross_entropy(dist, logits, targets):
-    most = logits.detach().max(1).values
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    z = logits - most[:, None]
-    total = summed(dist, z.exp().sum(1))
-    local = targets - dist.get_rank() * z.shape[1]
-    own = (local >= 0) & (local < z.shape[1])
-    z_target = z.gather(1, local.clamp(0, z.shape[1] - 1)[:, None])[:, 0]
-    return (total.log() - summed(dist, z_target * own)).sum()
+# - return (total.log() - summed(dist, z_target * own)).mean()
+# + return (total.log() - summed(dist, z_target * own)).sum()
 
 # %% cross_entropy: a target of another rank is clamped and read
 # says: loss, logits near 800, p = 2
-def cross_entropy(dist, logits, targets):
-    most = logits.detach().max(1).values
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    z = logits - most[:, None]
-    total = summed(dist, z.exp().sum(1))
-    local = (targets - dist.get_rank() * z.shape[1]).clamp(0, z.shape[1] - 1)
-    return (total.log() - summed(dist, z.gather(1, local[:, None])[:, 0])).mean()
+# edit: z_target * own  ->  z_target
 
 # %% cross_entropy: the maximum has a gradient of its own
 # says: gradient, p = 2
-def cross_entropy(dist, logits, targets):
-    most = logits.max(1).values
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    z = logits - most[:, None]
-    total = summed(dist, z.exp().sum(1))
-    local = targets - dist.get_rank() * z.shape[1]
-    own = (local >= 0) & (local < z.shape[1])
-    z_target = z.gather(1, local.clamp(0, z.shape[1] - 1)[:, None])[:, 0]
-    return (total.log() - summed(dist, z_target * own)).mean()
+# edit: logits.detach().max  ->  logits.max
 
 # %% cross_entropy: the logits are gathered
 # says: no logit need cross
@@ -321,127 +221,62 @@ def cross_entropy(dist, logits, targets):
 
 # %% cross_entropy: the gradient comes back p times
 # says: p times too large
-def cross_entropy(dist, logits, targets):
-    def add(x):
-        return two_way(x, lambda x: all_reduce(dist, x), lambda g: all_reduce(dist, g))
-    most = logits.detach().max(1).values
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    z = logits - most[:, None]
-    total = add(z.exp().sum(1))
-    local = targets - dist.get_rank() * z.shape[1]
-    own = (local >= 0) & (local < z.shape[1])
-    z_target = z.gather(1, local.clamp(0, z.shape[1] - 1)[:, None])[:, 0]
-    return (total.log() - add(z_target * own)).mean()
+#   def cross_entropy(dist, logits, targets):
+# +     def add(x):
+# +         return two_way(x, lambda x: all_reduce(dist, x), lambda g: all_reduce(dist, g))
+# edit: summed(dist, z.exp().sum(1))  ->  add(z.exp().sum(1))
+# edit: summed(dist, z_target * own)  ->  add(z_target * own)
 
 # %% cross_entropy: only ranks that have a target call the all-reduce
 # says: deadlock
-def cross_entropy(dist, logits, targets):
-    most = logits.detach().max(1).values
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    z = logits - most[:, None]
-    total = summed(dist, z.exp().sum(1))
-    local = targets - dist.get_rank() * z.shape[1]
-    own = (local >= 0) & (local < z.shape[1])
-    z_target = z.gather(1, local.clamp(0, z.shape[1] - 1)[:, None])[:, 0] * own
-    if dist.get_rank() == 0 or own.sum() > 7:
-        z_target = summed(dist, z_target)
-    return (total.log() - z_target).mean()
+# - z_target = z.gather(1, local.clamp(0, z.shape[1] - 1)[:, None])[:, 0]
+# - return (total.log() - summed(dist, z_target * own)).mean()
+# + z_target = z.gather(1, local.clamp(0, z.shape[1] - 1)[:, None])[:, 0] * own
+# + if dist.get_rank() == 0 or own.sum() > 7:
+# +     z_target = summed(dist, z_target)
+# + return (total.log() - z_target).mean()
 
 # %% sequence_mlp: the norm's weights are used as they are
 # says: own tokens
-def gathered(dist, x):
-    return two_way(x, lambda x: all_gather(dist, x), lambda gradient: reduce_scatter(dist, gradient))
-
-def scattered(dist, x):
-    return two_way(x, lambda x: reduce_scatter(dist, x), lambda gradient: all_gather(dist, gradient))
-
-def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
-    normed = F.layer_norm(x, x.shape[1:], gain, offset)
-    h = F.gelu(F.linear(gathered(dist, normed), w1, b1))
-    return x + scattered(dist, F.linear(h, w2)) + b2
+# - gain, offset, b2 = (copied(dist, w) for w in (gain, offset, b2))
 
 # %% sequence_mlp: b2's gradient is left in terms
 # says: own tokens only
-def gathered(dist, x):
-    return two_way(x, lambda x: all_gather(dist, x), lambda gradient: reduce_scatter(dist, gradient))
-
-def scattered(dist, x):
-    return two_way(x, lambda x: reduce_scatter(dist, x), lambda gradient: all_gather(dist, gradient))
-
-def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
-    normed = F.layer_norm(x, x.shape[1:], copied(dist, gain), copied(dist, offset))
-    h = F.gelu(F.linear(gathered(dist, normed), w1, b1))
-    return x + scattered(dist, F.linear(h, w2)) + b2
+# - gain, offset, b2 = (copied(dist, w) for w in (gain, offset, b2))
+# + gain, offset = (copied(dist, w) for w in (gain, offset))
 
 # %% sequence_mlp: b2 is added to each rank's terms
 # says: tokens, p = 2, rank 0
-def gathered(dist, x):
-    return two_way(x, lambda x: all_gather(dist, x), lambda gradient: reduce_scatter(dist, gradient))
-
-def scattered(dist, x):
-    return two_way(x, lambda x: reduce_scatter(dist, x), lambda gradient: all_gather(dist, gradient))
-
-def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
-    normed = F.layer_norm(x, x.shape[1:], copied(dist, gain), copied(dist, offset))
-    h = F.gelu(F.linear(gathered(dist, normed), w1, b1))
-    return x + scattered(dist, F.linear(h, w2, b2))
+# - gain, offset, b2 = (copied(dist, w) for w in (gain, offset, b2))
+# + gain, offset = (copied(dist, w) for w in (gain, offset))
+# edit: scattered(dist, F.linear(h, w2)) + b2  ->  scattered(dist, F.linear(h, w2, b2))
 
 # %% sequence_mlp: the gradients of cut weights are added, too
 # says: ∂w1 of block 1
-def gathered(dist, x):
-    return two_way(x, lambda x: all_gather(dist, x), lambda gradient: reduce_scatter(dist, gradient))
-
-def scattered(dist, x):
-    return two_way(x, lambda x: reduce_scatter(dist, x), lambda gradient: all_gather(dist, gradient))
-
-def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
-    gain, offset, w1, b1, w2, b2 = (copied(dist, w) for w in (gain, offset, w1, b1, w2, b2))
-    normed = F.layer_norm(x, x.shape[1:], gain, offset)
-    h = F.gelu(F.linear(gathered(dist, normed), w1, b1))
-    return x + scattered(dist, F.linear(h, w2)) + b2
+# - gain, offset, b2 = (copied(dist, w) for w in (gain, offset, b2))
+# + gain, offset, w1, b1, w2, b2 = (copied(dist, w) for w in (gain, offset, w1, b1, w2, b2))
 
 # %% sequence_mlp: all tokens are gathered, then normed
 # says: norm before you gather
-def gathered(dist, x):
-    return two_way(x, lambda x: all_gather(dist, x), lambda gradient: reduce_scatter(dist, gradient))
-
-def scattered(dist, x):
-    return two_way(x, lambda x: reduce_scatter(dist, x), lambda gradient: all_gather(dist, gradient))
-
-def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
-    normed = F.layer_norm(gathered(dist, x), x.shape[1:], copied(dist, gain), copied(dist, offset))
-    h = F.gelu(F.linear(normed, w1, b1))
-    return x + scattered(dist, F.linear(h, w2)) + copied(dist, b2)
+# - gain, offset, b2 = (copied(dist, w) for w in (gain, offset, b2))
+# - normed = F.layer_norm(x, x.shape[1:], gain, offset)
+# - h = F.gelu(F.linear(gathered(dist, normed), w1, b1))
+# - return x + scattered(dist, F.linear(h, w2)) + b2
+# + normed = F.layer_norm(gathered(dist, x), x.shape[1:], copied(dist, gain), copied(dist, offset))
+# + h = F.gelu(F.linear(normed, w1, b1))
+# + return x + scattered(dist, F.linear(h, w2)) + copied(dist, b2)
 
 # %% sequence_mlp: an all-reduce, of which the rank keeps its tokens
 # says: bytes that a rank sends forward
-def gathered(dist, x):
-    return two_way(x, lambda x: all_gather(dist, x), lambda gradient: reduce_scatter(dist, gradient))
-
-def scattered(dist, x):
-    p, rank = dist.get_world_size(), dist.get_rank()
-    return two_way(x, lambda x: all_reduce(dist, x).chunk(p)[rank].clone(), lambda gradient: all_gather(dist, gradient))
-
-def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
-    gain, offset, b2 = (copied(dist, w) for w in (gain, offset, b2))
-    normed = F.layer_norm(x, x.shape[1:], gain, offset)
-    h = F.gelu(F.linear(gathered(dist, normed), w1, b1))
-    return x + scattered(dist, F.linear(h, w2)) + b2
+#   def scattered(dist, x):
+# +     p, rank = dist.get_world_size(), dist.get_rank()
+# edit: lambda x: reduce_scatter(dist, x)  ->  lambda x: all_reduce(dist, x).chunk(p)[rank].clone()
 
 # %% sequence_mlp: the gathered tokens' gradient is cut, not added
 # says: ∂x
-def gathered(dist, x):
-    p, rank = dist.get_world_size(), dist.get_rank()
-    return two_way(x, lambda x: all_gather(dist, x), lambda gradient: gradient.chunk(p)[rank].clone())
-
-def scattered(dist, x):
-    return two_way(x, lambda x: reduce_scatter(dist, x), lambda gradient: all_gather(dist, gradient))
-
-def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
-    gain, offset, b2 = (copied(dist, w) for w in (gain, offset, b2))
-    normed = F.layer_norm(x, x.shape[1:], gain, offset)
-    h = F.gelu(F.linear(gathered(dist, normed), w1, b1))
-    return x + scattered(dist, F.linear(h, w2)) + b2
+#   def gathered(dist, x):
+# +     p, rank = dist.get_world_size(), dist.get_rank()
+# edit: reduce_scatter(dist, gradient)  ->  gradient.chunk(p)[rank].clone()
 
 # %% GatheredLinear: keeps the gathered tokens
 # says: keep the shard
@@ -459,24 +294,8 @@ class GatheredLinear(torch.autograd.Function):
 
 # %% GatheredLinear: gathers again, and keeps the gathered tokens all the same
 # says: was the gathered x kept, too
-class GatheredLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, dist, x, w, b):
-        ctx.dist, ctx.whole = dist, all_gather(dist, x)
-        ctx.save_for_backward(x, w)
-        return F.linear(ctx.whole, w, b)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        dist, (x, w) = ctx.dist, ctx.saved_tensors
-        whole = x.new_empty(len(gradient), x.shape[1])
-        work = dist.all_gather_into_tensor(whole, x.contiguous(), async_op=True)
-        partial, slope = gradient @ w, torch.empty_like(x)
-        work.wait()
-        work = dist.reduce_scatter_tensor(slope, partial, async_op=True)
-        slopes = gradient.T @ whole, gradient.sum(0)
-        work.wait()
-        return None, slope, *slopes
+# edit: ctx.dist = dist  ->  ctx.dist, ctx.whole = dist, all_gather(dist, x)
+# edit: F.linear(all_gather(dist, x), w, b)  ->  F.linear(ctx.whole, w, b)
 
 # %% GatheredLinear: right, and waits for each message
 # says: Nothing is hidden
@@ -496,79 +315,45 @@ class GatheredLinear(torch.autograd.Function):
 
 # %% GatheredLinear: hides the gather, not the reduce-scatter
 # says: which product needs what
-class GatheredLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, dist, x, w, b):
-        ctx.dist = dist
-        ctx.save_for_backward(x, w)
-        return F.linear(all_gather(dist, x), w, b)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        dist, (x, w) = ctx.dist, ctx.saved_tensors
-        whole = x.new_empty(len(gradient), x.shape[1])
-        work = dist.all_gather_into_tensor(whole, x.contiguous(), async_op=True)
-        partial = gradient @ w
-        work.wait()
-        slope = reduce_scatter(dist, partial)
-        return None, slope, gradient.T @ whole, gradient.sum(0)
+# edit: partial, slope = gradient @ w, torch.empty_like(x)  ->  partial = gradient @ w
+# - work = dist.reduce_scatter_tensor(slope, partial, async_op=True)
+# - slopes = gradient.T @ whole, gradient.sum(0)
+# - work.wait()
+# - return None, slope, *slopes
+# + slope = reduce_scatter(dist, partial)
+# + return None, slope, gradient.T @ whole, gradient.sum(0)
 
 # %% GatheredLinear: uses the tokens before they are there
 # says: Were the gathered tokens there?
-class GatheredLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, dist, x, w, b):
-        ctx.dist = dist
-        ctx.save_for_backward(x, w)
-        return F.linear(all_gather(dist, x), w, b)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        dist, (x, w) = ctx.dist, ctx.saved_tensors
-        whole = x.new_zeros(len(gradient), x.shape[1])
-        work = dist.all_gather_into_tensor(whole, x.contiguous(), async_op=True)
-        partial, slopes = gradient @ w, (gradient.T @ whole, gradient.sum(0))
-        work.wait()
-        return None, reduce_scatter(dist, partial), *slopes
+# edit: x.new_empty  ->  x.new_zeros
+# - partial, slope = gradient @ w, torch.empty_like(x)
+# + partial, slopes = gradient @ w, (gradient.T @ whole, gradient.sum(0))
+# ...
+# - work = dist.reduce_scatter_tensor(slope, partial, async_op=True)
+# - slopes = gradient.T @ whole, gradient.sum(0)
+# - work.wait()
+# - return None, slope, *slopes
+# + return None, reduce_scatter(dist, partial), *slopes
 
 # %% GatheredLinear: nobody waits for the reduce-scatter
 # says: never waited for
-class GatheredLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, dist, x, w, b):
-        ctx.dist = dist
-        ctx.save_for_backward(x, w)
-        return F.linear(all_gather(dist, x), w, b)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        dist, (x, w) = ctx.dist, ctx.saved_tensors
-        whole = x.new_empty(len(gradient), x.shape[1])
-        work = dist.all_gather_into_tensor(whole, x.contiguous(), async_op=True)
-        partial, slope = gradient @ w, torch.empty_like(x)
-        work.wait()
-        dist.reduce_scatter_tensor(slope, partial, async_op=True)
-        return None, slope, gradient.T @ whole, gradient.sum(0)
+# - work = dist.reduce_scatter_tensor(slope, partial, async_op=True)
+# - slopes = gradient.T @ whole, gradient.sum(0)
+# - work.wait()
+# - return None, slope, *slopes
+# + dist.reduce_scatter_tensor(slope, partial, async_op=True)
+# + return None, slope, gradient.T @ whole, gradient.sum(0)
 
 # %% collective_for: a partial sum is added whole, then cut
 # says: are enough
-def collective_for(have, want):
-    if have == want:
-        return "nothing"
-    if have == "partial":
-        return "all-reduce"
-    if have == "replicated":
-        return "slice"
-    return "all-gather" if want == "replicated" else "all-to-all"
+# edit: "all-reduce" if want == "replicated" else "reduce-scatter"  ->  "all-reduce"
 
 # %% collective_for: from rows to columns by way of everything
 # says: are enough
-def collective_for(have, want):
-    if have == want:
-        return "nothing"
-    if have == "partial":
-        return "all-reduce" if want == "replicated" else "reduce-scatter"
-    return "slice" if have == "replicated" else "all-gather"
+# - if have == "replicated":
+# -     return "slice"
+# - return "all-gather" if want == "replicated" else "all-to-all"
+# + return "slice" if have == "replicated" else "all-gather"
 
 # %% collective_for: a term of a sum is taken for the sum
 # says: partial → replicated

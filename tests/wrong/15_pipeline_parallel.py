@@ -28,273 +28,118 @@ def partition_layers(costs, stages):
 
 # %% Stage: losses not divided by m
 # says: Divide by m
-class Stage:
-    def __init__(self, layers, microbatches, loss=None):
-        self.layers, self.microbatches, self.loss = layers, microbatches, loss
-        self.kept = {}
-
-    def forward(self, i, x, target=None):
-        y = self.layers(x)
-        if self.loss is not None:
-            y = self.loss(y, target)
-        self.kept[i] = x, y
-        return y.detach()
-
-    def backward(self, i, dy=None):
-        x, y = self.kept.pop(i)
-        y.backward(dy)
-        return x.grad
-
-    def weight_gradients(self, i):
-        pass
+# edit: self.loss(y, target) / self.microbatches  ->  self.loss(y, target)
 
 # %% Stage: activations of the wrong microbatch (the last in is the first out)
 # says: does each find its own activations?
-class Stage:
-    def __init__(self, layers, microbatches, loss=None):
-        self.layers, self.microbatches, self.loss = layers, microbatches, loss
-        self.kept = []
-
-    def forward(self, i, x, target=None):
-        y = self.layers(x)
-        if self.loss is not None:
-            y = self.loss(y, target) / self.microbatches
-        self.kept.append((x, y))
-        return y.detach()
-
-    def backward(self, i, dy=None):
-        x, y = self.kept.pop()
-        y.backward(dy)
-        return x.grad
-
-    def weight_gradients(self, i):
-        pass
+# edit: self.kept = {}  ->  self.kept = []
+# edit: self.kept[i] = x, y  ->  self.kept.append((x, y))
+# edit: self.kept.pop(i)  ->  self.kept.pop()
 
 # %% Stage: never lets go of a microbatch
 # says: must be forgotten after its backward
-class Stage:
-    def __init__(self, layers, microbatches, loss=None):
-        self.layers, self.microbatches, self.loss = layers, microbatches, loss
-        self.kept = {}
-
-    def forward(self, i, x, target=None):
-        y = self.layers(x)
-        if self.loss is not None:
-            y = self.loss(y, target) / self.microbatches
-        self.kept[i] = x, y
-        return y.detach()
-
-    def backward(self, i, dy=None):
-        x, y = self.kept[i]
-        y.backward(dy)
-        return x.grad
-
-    def weight_gradients(self, i):
-        pass
+# edit: self.kept.pop(i)  ->  self.kept[i]
 
 # %% Stage: the output with its graph
 # says: cut it off
-class Stage:
-    def __init__(self, layers, microbatches, loss=None):
-        self.layers, self.microbatches, self.loss = layers, microbatches, loss
-        self.kept = {}
-
-    def forward(self, i, x, target=None):
-        y = self.layers(x)
-        if self.loss is not None:
-            y = self.loss(y, target) / self.microbatches
-        self.kept[i] = x, y
-        return y
-
-    def backward(self, i, dy=None):
-        x, y = self.kept.pop(i)
-        y.backward(dy)
-        return x.grad
-
-    def weight_gradients(self, i):
-        pass
+# edit: y.detach()  ->  y
 
 # %% run_stage: both neighbours receive first, and send before the next task
 # says: each waits for the next
-def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
-    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
-    ready, works, loss = [], [], None
-
-    def flush():
-        for tensor, dst in ready:
-            works.append(dist.isend(tensor, dst, group=links.get((me, dst))))
-        ready.clear()
-
-    def received(src):
-        tensor = torch.empty_like(like)
-        dist.irecv(tensor, src, group=links.get((src, me))).wait()
-        return tensor
-
-    for kind, i in tasks:
-        if kind == "F":
-            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
-            flush()
-            y = stage.forward(i, x, targets[i] if me == last else None)
-            if me < last:
-                ready.append((y, me + 1))
-            else:
-                loss = y if loss is None else loss + y
-        elif kind in "BI":
-            dy = None if me == last else received(me + 1)
-            flush()
-            dx = stage.backward(i, dy)
-            if me > 0:
-                ready.append((dx, me - 1))
-        if kind in "BW":
-            stage.weight_gradients(i)
-    flush()
-    for work in works:
-        work.wait()
-    return loss
+# - sent, loss = {}, None
+# + ready, works, loss = [], [], None
+# + def flush():
+# +     for tensor, dst in ready:
+# +         works.append(dist.isend(tensor, dst, group=links.get((me, dst))))
+# +     ready.clear()
+# ...
+# - def send(tensor, dst, name):
+# -     if name in sent:
+# -         sent.pop(name).wait()
+# -     sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
+# ...
+#   x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
+# + flush()
+# edit: send(y, me + 1, i)  ->  ready.append((y, me + 1))
+# - if me < last:
+# -     sent.pop(i).wait()  # its gradient is here, so it has arrived
+# + flush()
+# edit: send(dx, me - 1, "gradient")  ->  ready.append((dx, me - 1))
+# - for work in sent.values():
+# + flush()
+# + for work in works:
 
 # %% run_stage: a stage waits until its message has arrived
 # says: each waits for the next
-def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
-    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
-    loss = None
-
-    def received(src):
-        tensor = torch.empty_like(like)
-        dist.recv(tensor, src, group=links.get((src, me)))
-        return tensor
-
-    for kind, i in tasks:
-        if kind == "F":
-            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
-            y = stage.forward(i, x, targets[i] if me == last else None)
-            if me < last:
-                dist.send(y, me + 1, group=links.get((me, me + 1)))
-            else:
-                loss = y if loss is None else loss + y
-        elif kind in "BI":
-            dx = stage.backward(i, None if me == last else received(me + 1))
-            if me > 0:
-                dist.send(dx, me - 1, group=links.get((me, me - 1)))
-        if kind in "BW":
-            stage.weight_gradients(i)
-    return loss
+# edit: sent, loss = {}, None  ->  loss = None
+# - dist.irecv(tensor, src, group=links.get((src, me))).wait()
+# + dist.recv(tensor, src, group=links.get((src, me)))
+# ...
+# - def send(tensor, dst, name):
+# -     if name in sent:
+# -         sent.pop(name).wait()
+# -     sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
+# edit: send(y, me + 1, i)  ->  dist.send(y, me + 1, group=links.get((me, me + 1)))
+# - dy = None if me == last else received(me + 1)
+# - if me < last:
+# -     sent.pop(i).wait()  # its gradient is here, so it has arrived
+# - dx = stage.backward(i, dy)
+# + dx = stage.backward(i, None if me == last else received(me + 1))
+# edit: send(dx, me - 1, "gradient")  ->  dist.send(dx, me - 1, group=links.get((me, me - 1)))
+# - for work in sent.values():
+# -     work.wait()
 
 # %% run_stage: what was sent is kept until the end
 # says: must not stay to the end
-def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
-    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
-    works, loss = [], None
-
-    def received(src):
-        tensor = torch.empty_like(like)
-        dist.irecv(tensor, src, group=links.get((src, me))).wait()
-        return tensor
-
-    for kind, i in tasks:
-        if kind == "F":
-            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
-            y = stage.forward(i, x, targets[i] if me == last else None)
-            if me < last:
-                works.append((y, dist.isend(y, me + 1, group=links.get((me, me + 1)))))
-            else:
-                loss = y if loss is None else loss + y
-        elif kind in "BI":
-            dx = stage.backward(i, None if me == last else received(me + 1))
-            if me > 0:
-                works.append((dx, dist.isend(dx, me - 1, group=links.get((me, me - 1)))))
-        if kind in "BW":
-            stage.weight_gradients(i)
-    for _, work in works:
-        work.wait()
-    return loss
+# edit: sent, loss = {}, None  ->  works, loss = [], None
+# - def send(tensor, dst, name):
+# -     if name in sent:
+# -         sent.pop(name).wait()
+# -     sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
+# ...
+# - send(y, me + 1, i)
+# + works.append((y, dist.isend(y, me + 1, group=links.get((me, me + 1)))))
+# ...
+# - dy = None if me == last else received(me + 1)
+# - if me < last:
+# -     sent.pop(i).wait()  # its gradient is here, so it has arrived
+# - dx = stage.backward(i, dy)
+# + dx = stage.backward(i, None if me == last else received(me + 1))
+# ...
+# - send(dx, me - 1, "gradient")
+# + works.append((dx, dist.isend(dx, me - 1, group=links.get((me, me - 1)))))
+# edit: for work in sent.values():  ->  for _, work in works:
 
 # %% run_stage: one buffer receives all activations
 # says: no tensor used twice?
-def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
-    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
-    sent, loss, buffer = {}, None, torch.empty_like(like)
-
-    def received(src):
-        tensor = buffer if src < me else torch.empty_like(like)
-        dist.irecv(tensor.detach(), src, group=links.get((src, me))).wait()
-        return tensor.detach()
-
-    def send(tensor, dst, name):
-        if name in sent:
-            sent.pop(name).wait()
-        sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
-
-    for kind, i in tasks:
-        if kind == "F":
-            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
-            y = stage.forward(i, x, targets[i] if me == last else None)
-            if me < last:
-                send(y, me + 1, i)
-            else:
-                loss = y if loss is None else loss + y
-        elif kind in "BI":
-            dx = stage.backward(i, None if me == last else received(me + 1))
-            if me > 0:
-                send(dx, me - 1, "gradient")
-        if kind in "BW":
-            stage.weight_gradients(i)
-    for work in sent.values():
-        work.wait()
-    return loss
+# edit: sent, loss = {}, None  ->  sent, loss, buffer = {}, None, torch.empty_like(like)
+# - tensor = torch.empty_like(like)
+# - dist.irecv(tensor, src, group=links.get((src, me))).wait()
+# - return tensor
+# + tensor = buffer if src < me else torch.empty_like(like)
+# + dist.irecv(tensor.detach(), src, group=links.get((src, me))).wait()
+# + return tensor.detach()
 
 # %% run_stage: nobody waits for the sends
 # says: never waited for
-def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
-    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
-    loss = None
-
-    def received(src):
-        tensor = torch.empty_like(like)
-        dist.irecv(tensor, src, group=links.get((src, me))).wait()
-        return tensor
-
-    for kind, i in tasks:
-        if kind == "F":
-            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
-            y = stage.forward(i, x, targets[i] if me == last else None)
-            if me < last:
-                dist.isend(y, me + 1, group=links.get((me, me + 1)))
-            else:
-                loss = y if loss is None else loss + y
-        elif kind in "BI":
-            dx = stage.backward(i, None if me == last else received(me + 1))
-            if me > 0:
-                dist.isend(dx, me - 1, group=links.get((me, me - 1)))
-        if kind in "BW":
-            stage.weight_gradients(i)
-    return loss
+# edit: sent, loss = {}, None  ->  loss = None
+# - def send(tensor, dst, name):
+# -     if name in sent:
+# -         sent.pop(name).wait()
+# -     sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
+# edit: send(y, me + 1, i)  ->  dist.isend(y, me + 1, group=links.get((me, me + 1)))
+# - dy = None if me == last else received(me + 1)
+# - if me < last:
+# -     sent.pop(i).wait()  # its gradient is here, so it has arrived
+# - dx = stage.backward(i, dy)
+# + dx = stage.backward(i, None if me == last else received(me + 1))
+# edit: send(dx, me - 1, "gradient")  ->  dist.isend(dx, me - 1, group=links.get((me, me - 1)))
+# - for work in sent.values():
+# -     work.wait()
 
 # %% run_stage: what is received needs no gradient
 # says: a NoneType where a tensor belongs
-def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
-    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
-    works, loss = [], None
-
-    def received(src):
-        tensor = torch.empty_like(like)
-        dist.irecv(tensor, src, group=links.get((src, me))).wait()
-        return tensor
-
-    for kind, i in tasks:
-        if kind == "F":
-            x = inputs[i] if me == 0 else received(me - 1)
-            y = stage.forward(i, x, targets[i] if me == last else None)
-            if me < last:
-                works.append(dist.isend(y, me + 1, group=links.get((me, me + 1))))
-            else:
-                loss = y if loss is None else loss + y
-        else:
-            dx = stage.backward(i, None if me == last else received(me + 1))
-            if me > 0:
-                works.append(dist.isend(dx, me - 1, group=links.get((me, me - 1))))
-    for work in works:
-        work.wait()
-    return loss
+# edit: received(me - 1).requires_grad_()  ->  received(me - 1)
 
 # %% one_f_one_b: all forwards first
 # says: that is GPipe
@@ -303,14 +148,7 @@ def one_f_one_b(stage, stages, microbatches):
 
 # %% one_f_one_b: one forward too many ahead
 # says: run p − stage − 1 forwards ahead
-def one_f_one_b(stage, stages, microbatches):
-    ahead = min(microbatches, stages - stage)
-    tasks = [("F", i) for i in range(ahead)]
-    for i in range(microbatches):
-        if i + ahead < microbatches:
-            tasks.append(("F", i + ahead))
-        tasks.append(("B", i))
-    return tasks
+# edit: stages - 1 - stage  ->  stages - stage
 
 # %% one_f_one_b: a forward and a backward in turn, from the start
 # says: No stage runs ahead of another
@@ -345,80 +183,38 @@ def bubble(stages, batch, gpus=None, replicas=None):
 
 # %% MatmulApart: the last microbatch's gradient replaces the others
 # says: Add to weight.grad
-class MatmulApart(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, weight, put_off):
-        ctx.save_for_backward(x, weight)
-        ctx.put_off = put_off
-        return x @ weight.T
-
-    @staticmethod
-    def backward(ctx, dy):
-        x, weight = ctx.saved_tensors
-        ctx.put_off.append((weight, x, dy))
-        return dy @ weight, None, None
-
-def add_weight_gradient(weight, x, dy):
-    weight.grad = dy.flatten(0, -2).T @ x.flatten(0, -2)
+# - gradient = dy.flatten(0, -2).T @ x.flatten(0, -2)
+# - weight.grad = gradient if weight.grad is None else weight.grad + gradient
+# + weight.grad = dy.flatten(0, -2).T @ x.flatten(0, -2)
 
 # %% MatmulApart: the product is made at once, only its addition is put off
 # says: made in backward already
-class MatmulApart(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, weight, put_off):
-        ctx.save_for_backward(x, weight)
-        ctx.put_off = put_off
-        return x @ weight.T
-
-    @staticmethod
-    def backward(ctx, dy):
-        x, weight = ctx.saved_tensors
-        ctx.put_off.append((weight, dy.flatten(0, -2).T @ x.flatten(0, -2), None))
-        return dy @ weight, None, None
-
-def add_weight_gradient(weight, gradient, _):
-    weight.grad = gradient if weight.grad is None else weight.grad + gradient
+# - ctx.put_off.append((weight, x, dy))
+# + ctx.put_off.append((weight, dy.flatten(0, -2).T @ x.flatten(0, -2), None))
+# ...
+# - def add_weight_gradient(weight, x, dy):
+# -     gradient = dy.flatten(0, -2).T @ x.flatten(0, -2)
+# + def add_weight_gradient(weight, gradient, _):
 
 # %% MatmulApart: the weight's gradient transposed
 # says: same size
-class MatmulApart(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, weight, put_off):
-        ctx.save_for_backward(x, weight)
-        ctx.put_off = put_off
-        return x @ weight.T
-
-    @staticmethod
-    def backward(ctx, dy):
-        x, weight = ctx.saved_tensors
-        ctx.put_off.append((weight, x, dy))
-        return dy @ weight, None, None
-
-def add_weight_gradient(weight, x, dy):
-    gradient = x.flatten(0, -2).T @ dy.flatten(0, -2)
-    weight.grad = gradient if weight.grad is None else weight.grad + gradient
+# edit: dy.flatten(0, -2).T @ x.flatten(0, -2)  ->  x.flatten(0, -2).T @ dy.flatten(0, -2)
 
 # %% zb_h1: no weight gradient is put off
 # says: with each W right after its I
-def zb_h1(stage, stages, microbatches):
-    ahead = min(microbatches, stages - 1 - stage)
-    tasks = [("F", i) for i in range(ahead)]
-    for i in range(microbatches):
-        if i + ahead < microbatches:
-            tasks.append(("F", i + ahead))
-        tasks += [("I", i), ("W", i)]
-    return tasks
+# -     tasks.append(("I", i))
+# -     if i >= stage:
+# -         tasks.append(("W", i - stage))
+# - return tasks + [("W", i) for i in range(max(0, microbatches - stage), microbatches)]
+# +     tasks += [("I", i), ("W", i)]
+# + return tasks
 
 # %% zb_h1: all weight gradients at the end
 # says: W sooner
-def zb_h1(stage, stages, microbatches):
-    ahead = min(microbatches, stages - 1 - stage)
-    tasks = [("F", i) for i in range(ahead)]
-    for i in range(microbatches):
-        if i + ahead < microbatches:
-            tasks.append(("F", i + ahead))
-        tasks.append(("I", i))
-    return tasks + [("W", i) for i in range(microbatches)]
+# -     if i >= stage:
+# -         tasks.append(("W", i - stage))
+# - return tasks + [("W", i) for i in range(max(0, microbatches - stage), microbatches)]
+# + return tasks + [("W", i) for i in range(microbatches)]
 
 # %% zb_h1: the first stage puts off most
 # says: W sooner
@@ -435,44 +231,14 @@ def zb_h1(stage, stages, microbatches):
 
 # %% run_stage: all messages in one process group, where NCCL would carry one after another
 # says: bytes on links
-def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
-    me, last = dist.get_rank(), dist.get_world_size() - 1
-    sent, loss = {}, None
-
-    def received(src):
-        tensor = torch.empty_like(like)
-        dist.irecv(tensor, src).wait()
-        return tensor
-
-    def send(tensor, dst, name):
-        if name in sent:
-            sent.pop(name).wait()
-        sent[name] = dist.isend(tensor, dst)
-
-    for kind, i in tasks:
-        if kind == "F":
-            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
-            y = stage.forward(i, x, targets[i] if me == last else None)
-            if me < last:
-                send(y, me + 1, i)
-            else:
-                loss = y if loss is None else loss + y
-        elif kind in "BI":
-            dx = stage.backward(i, None if me == last else received(me + 1))
-            if me < last:
-                sent.pop(i).wait()
-            if me > 0:
-                send(dx, me - 1, "gradient")
-        if kind in "BW":
-            stage.weight_gradients(i)
-    for work in sent.values():
-        work.wait()
-    return loss
+# edit: dist.irecv(tensor, src, group=links.get((src, me)))  ->  dist.irecv(tensor, src)
+# edit: dist.isend(tensor, dst, group=links.get((me, dst)))  ->  dist.isend(tensor, dst)
 
 # %% partition_layers: the last layer of each stage, not the one after it
 # says: runs of neighbours
 def partition_layers(costs, stages):
-    cuts = [[0, *inner, len(costs)] for inner in itertools.combinations(range(1, len(costs)), stages - 1)]
+    inners = itertools.combinations(range(1, len(costs)), stages - 1)
+    cuts = [[0, *inner, len(costs)] for inner in inners]
     best = min(cuts, key=lambda cut: max(sum(costs[a:b]) for a, b in itertools.pairwise(cut)))
     return [(a, b - 1) for a, b in itertools.pairwise(best)]
 
@@ -489,255 +255,48 @@ def partition_layers(costs, stages):
 
 # %% Stage: the loss is divided for backward only
 # says: Divide by m
-class Stage:
-    def __init__(self, layers, microbatches, loss=None):
-        self.layers, self.microbatches, self.loss = layers, microbatches, loss
-        self.kept = {}
-
-    def forward(self, i, x, target=None):
-        y = self.layers(x)
-        if self.loss is not None:
-            y = self.loss(y, target)
-            self.kept[i] = x, y / self.microbatches
-        else:
-            self.kept[i] = x, y
-        return y.detach()
-
-    def backward(self, i, dy=None):
-        x, y = self.kept.pop(i)
-        y.backward(dy)
-        return x.grad
-
-    def weight_gradients(self, i):
-        for layer in self.layers.modules():
-            if hasattr(layer, "weight_gradient"):
-                layer.weight_gradient()
+# -     y = self.loss(y, target) / self.microbatches
+# - self.kept[i] = x, y
+# +     y = self.loss(y, target)
+# +     self.kept[i] = x, y / self.microbatches
+# + else:
+# +     self.kept[i] = x, y
 
 # %% Stage: only the latest microbatch is kept
 # says: a second time
-class Stage:
-    def __init__(self, layers, microbatches, loss=None):
-        self.layers, self.microbatches, self.loss = layers, microbatches, loss
-        self.kept = {}
-
-    def forward(self, i, x, target=None):
-        y = self.layers(x)
-        if self.loss is not None:
-            y = self.loss(y, target) / self.microbatches
-        self.kept[0] = x, y
-        return y.detach()
-
-    def backward(self, i, dy=None):
-        x, y = self.kept[0]
-        y.backward(dy)
-        return x.grad
-
-    def weight_gradients(self, i):
-        pass
+# edit: self.kept[i]  ->  self.kept[0]
+# edit: self.kept.pop(i)  ->  self.kept[0]
 
 # %% run_stage: weight gradients are never asked for
 # says: end of a B and of a W
-def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
-    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
-    sent, loss = {}, None
-
-    def received(src):
-        tensor = torch.empty_like(like)
-        dist.irecv(tensor, src, group=links.get((src, me))).wait()
-        return tensor
-
-    def send(tensor, dst, name):
-        if name in sent:
-            sent.pop(name).wait()
-        sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
-
-    for kind, i in tasks:
-        if kind == "F":
-            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
-            y = stage.forward(i, x, targets[i] if me == last else None)
-            if me < last:
-                send(y, me + 1, i)
-            else:
-                loss = y if loss is None else loss + y
-        elif kind in "BI":
-            dy = None if me == last else received(me + 1)
-            if me < last:
-                sent.pop(i).wait()
-            dx = stage.backward(i, dy)
-            if me > 0:
-                send(dx, me - 1, "gradient")
-    for work in sent.values():
-        work.wait()
-    return loss
+# - if kind in "BW":
+# -     stage.weight_gradients(i)
 
 # %% run_stage: I and W are left out
 # says: end of a B and of a W
-def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
-    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
-    sent, loss = {}, None
-
-    def received(src):
-        tensor = torch.empty_like(like)
-        dist.irecv(tensor, src, group=links.get((src, me))).wait()
-        return tensor
-
-    def send(tensor, dst, name):
-        if name in sent:
-            sent.pop(name).wait()
-        sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
-
-    for kind, i in tasks:
-        if kind == "F":
-            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
-            y = stage.forward(i, x, targets[i] if me == last else None)
-            if me < last:
-                send(y, me + 1, i)
-            else:
-                loss = y if loss is None else loss + y
-        elif kind == "B":
-            dy = None if me == last else received(me + 1)
-            if me < last:
-                sent.pop(i).wait()
-            dx = stage.backward(i, dy)
-            if me > 0:
-                send(dx, me - 1, "gradient")
-            stage.weight_gradients(i)
-    for work in sent.values():
-        work.wait()
-    return loss
+# edit: kind in "BI"  ->  kind == "B"
+# - if kind in "BW":
 
 # %% run_stage: weight gradients with I, too
 # says: I leaves it to W
-def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
-    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
-    sent, loss = {}, None
-
-    def received(src):
-        tensor = torch.empty_like(like)
-        dist.irecv(tensor, src, group=links.get((src, me))).wait()
-        return tensor
-
-    def send(tensor, dst, name):
-        if name in sent:
-            sent.pop(name).wait()
-        sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
-
-    for kind, i in tasks:
-        if kind == "F":
-            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
-            y = stage.forward(i, x, targets[i] if me == last else None)
-            if me < last:
-                send(y, me + 1, i)
-            else:
-                loss = y if loss is None else loss + y
-        elif kind in "BI":
-            dy = None if me == last else received(me + 1)
-            if me < last:
-                sent.pop(i).wait()
-            dx = stage.backward(i, dy)
-            if me > 0:
-                send(dx, me - 1, "gradient")
-        if kind in "BIW":
-            stage.weight_gradients(i)
-    for work in sent.values():
-        work.wait()
-    return loss
+# edit: "BW"  ->  "BIW"
 
 # %% run_stage: the last microbatch's loss for the batch's
 # says: the sum of the shares
-def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
-    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
-    sent, loss = {}, None
-
-    def received(src):
-        tensor = torch.empty_like(like)
-        dist.irecv(tensor, src, group=links.get((src, me))).wait()
-        return tensor
-
-    def send(tensor, dst, name):
-        if name in sent:
-            sent.pop(name).wait()
-        sent[name] = dist.isend(tensor, dst, group=links.get((me, dst)))
-
-    for kind, i in tasks:
-        if kind == "F":
-            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
-            y = stage.forward(i, x, targets[i] if me == last else None)
-            if me < last:
-                send(y, me + 1, i)
-            else:
-                loss = y
-        elif kind in "BI":
-            dy = None if me == last else received(me + 1)
-            if me < last:
-                sent.pop(i).wait()
-            dx = stage.backward(i, dy)
-            if me > 0:
-                send(dx, me - 1, "gradient")
-        if kind in "BW":
-            stage.weight_gradients(i)
-    for work in sent.values():
-        work.wait()
-    return loss
+# edit: y if loss is None else loss + y  ->  y
 
 # %% run_stage: a message takes the link of the other way
 # says: bytes on links
-def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
-    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
-    sent, loss = {}, None
-
-    def received(src):
-        tensor = torch.empty_like(like)
-        dist.irecv(tensor, src, group=links.get((me, src))).wait()
-        return tensor
-
-    def send(tensor, dst, name):
-        if name in sent:
-            sent.pop(name).wait()
-        sent[name] = dist.isend(tensor, dst, group=links.get((dst, me)))
-
-    for kind, i in tasks:
-        if kind == "F":
-            x = inputs[i] if me == 0 else received(me - 1).requires_grad_()
-            y = stage.forward(i, x, targets[i] if me == last else None)
-            if me < last:
-                send(y, me + 1, i)
-            else:
-                loss = y if loss is None else loss + y
-        elif kind in "BI":
-            dy = None if me == last else received(me + 1)
-            if me < last:
-                sent.pop(i).wait()
-            dx = stage.backward(i, dy)
-            if me > 0:
-                send(dx, me - 1, "gradient")
-        if kind in "BW":
-            stage.weight_gradients(i)
-    for work in sent.values():
-        work.wait()
-    return loss
+# edit: (src, me)  ->  (me, src)
+# edit: (me, dst)  ->  (dst, me)
 
 # %% one_f_one_b: one forward too few ahead
 # says: too few ahead?
-def one_f_one_b(stage, stages, microbatches):
-    ahead = max(0, min(microbatches, stages - 2 - stage))
-    tasks = [("F", i) for i in range(ahead)]
-    for i in range(microbatches):
-        if i + ahead < microbatches:
-            tasks.append(("F", i + ahead))
-        tasks.append(("B", i))
-    return tasks
+# edit: min(microbatches, stages - 1 - stage)  ->  max(0, min(microbatches, stages - 2 - stage))
 
 # %% one_f_one_b: as many forwards ahead where there are fewer microbatches
 # says: once a microbatch
-def one_f_one_b(stage, stages, microbatches):
-    ahead = stages - 1 - stage
-    tasks = [("F", i) for i in range(ahead)]
-    for i in range(microbatches):
-        if i + ahead < microbatches:
-            tasks.append(("F", i + ahead))
-        tasks.append(("B", i))
-    return tasks
+# edit: min(microbatches, stages - 1 - stage)  ->  stages - 1 - stage
 
 # %% bubble: p idle slots
 # says: p − 1 slots are idle
@@ -749,45 +308,17 @@ def bubble(stages, batch, gpus=None, replicas=None):
 
 # %% MatmulApart: the weight's gradient is returned as well
 # says: None for the weight
-class MatmulApart(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, weight, put_off):
-        ctx.save_for_backward(x, weight)
-        ctx.put_off = put_off
-        return x @ weight.T
-
-    @staticmethod
-    def backward(ctx, dy):
-        x, weight = ctx.saved_tensors
-        ctx.put_off.append((weight, x, dy))
-        return dy @ weight, dy.flatten(0, -2).T @ x.flatten(0, -2), None
-
-def add_weight_gradient(weight, x, dy):
-    gradient = dy.flatten(0, -2).T @ x.flatten(0, -2)
-    weight.grad = gradient if weight.grad is None else weight.grad + gradient
+# edit: dy @ weight, None, None  ->  dy @ weight, dy.flatten(0, -2).T @ x.flatten(0, -2), None
 
 # %% zb_h1: each weight gradient a microbatch too late
 # says: W sooner
-def zb_h1(stage, stages, microbatches):
-    ahead = min(microbatches, stages - 1 - stage)
-    tasks = [("F", i) for i in range(ahead)]
-    for i in range(microbatches):
-        if i + ahead < microbatches:
-            tasks.append(("F", i + ahead))
-        tasks.append(("I", i))
-        if i > stage:
-            tasks.append(("W", i - stage - 1))
-    return tasks + [("W", i) for i in range(max(0, microbatches - stage - 1), microbatches)]
+# -     if i >= stage:
+# -         tasks.append(("W", i - stage))
+# - return tasks + [("W", i) for i in range(max(0, microbatches - stage), microbatches)]
+# +     if i > stage:
+# +         tasks.append(("W", i - stage - 1))
+# + return tasks + [("W", i) for i in range(max(0, microbatches - stage - 1), microbatches)]
 
 # %% zb_h1: what is put off at the end is never done
 # says: once a microbatch
-def zb_h1(stage, stages, microbatches):
-    ahead = min(microbatches, stages - 1 - stage)
-    tasks = [("F", i) for i in range(ahead)]
-    for i in range(microbatches):
-        if i + ahead < microbatches:
-            tasks.append(("F", i + ahead))
-        tasks.append(("I", i))
-        if i >= stage:
-            tasks.append(("W", i - stage))
-    return tasks
+# edit: tasks + [("W", i) for i in range(max(0, microbatches - stage), microbatches)]  ->  tasks

@@ -1,38 +1,49 @@
-"""What grading costs: 20 submissions of a lab beside nbgrader's autograder, and a class of four labs: make bench-grading
+"""What grading costs, compared with nbgrader's autograder: make bench-grading
 
-    benchmarks/grading_speed.py [LAB]      seconds a submission after the warm start, and nbgrader's on the same cells
-    benchmarks/grading_speed.py class      300 submissions of four labs: time, processors, memory
+    benchmarks/grading_speed.py [LAB]    20 submissions of one lab, graded here and by nbgrader
+    benchmarks/grading_speed.py class    300 submissions of four labs: time, processors, memory
 
-Both grade the same solved notebooks in this run, one after the other, twice in turn; no two are equal, so that none is graded
-for another. nbgrader gets only the cells that we run (setup, holes, drivers, checks), not the demos and figures that a
-student's notebook also holds, and the same Python for its kernels; it lives in an environment of its own.
+Both grade the same solved notebooks in the same run, one after the other, twice. No two notebooks
+are equal: otherwise one would be graded for both. nbgrader gets only the cells that we run (setup,
+holes, drivers, checks), without the demos and figures of a student's notebook. Its kernels use the
+same Python; nbgrader itself has its own environment.
 """
 
 import argparse
 import json
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jupytext
 import nbformat
 import psutil
+from nbformat import NotebookNode
 from rich import print
 
+from common import device
 from common.paths import ROOT
+from grading import report
 from grading.source import build, labs
+from grading.source.labs import Lab
 
 NBGRADER = "nbgrader==0.9.6"
 HOME = ROOT / "build" / "nbgrader"
+GRADED = {"setup", "hole", "driver", "check"}  # the tags of the cells that are executed
+GRADE = [sys.executable, "-m", "grading"]
+RIGHT, WRONG = 0.75, 0.2  # the shares of a class's answers; the rest are not attempted
 
 
-def nbgrader_command():
-    """The nbgrader of an environment of its own, made if it is not there."""
+def nbgrader_command() -> Path:
+    """nbgrader in its own environment, which is made if it does not exist."""
     command = HOME / "bin" / "nbgrader"
     if not command.exists():
         print(f"making an environment for {NBGRADER} in {HOME.relative_to(ROOT)}")
@@ -43,91 +54,100 @@ def nbgrader_command():
 
 @dataclass(frozen=True)
 class Cost:
-    """What a command took: seconds by the clock, seconds of processors, and the most memory, of all its processes."""
+    """What a command and its child processes took."""
 
     wall_s: float
     cpu_s: float
     peak_bytes: int
 
 
-def cost(arguments, **run):
-    """The Cost of a command and of all that it starts, looked at four times a second."""
+def cost(arguments: Sequence[str | Path], **options: Any) -> Cost:
+    """Run a command, and look at its processes four times per second.
+
+    options: as for subprocess.Popen.
+    """
     start, cpu_s, peak_bytes = time.perf_counter(), 0.0, 0
     with (
-        tempfile.TemporaryFile() as said,
-        psutil.Popen(arguments, stdout=said, stderr=said, **run) as process,
+        tempfile.TemporaryFile() as output,
+        psutil.Popen(list(map(str, arguments)), stdout=output, stderr=output, **options) as process,
     ):
         while process.poll() is None:
-            times, pss = [], 0
-            for one in [process, *_children(process)]:
-                try:
-                    times.append(
-                        sum(one.cpu_times()[:4])
-                    )  # its own and those of the children it has waited for
-                    pss += one.memory_full_info().pss
-                except psutil.Error:
-                    pass
-            cpu_s, peak_bytes = max(cpu_s, sum(times)), max(peak_bytes, pss)
+            now_s, now_bytes = _usage(process)
+            cpu_s, peak_bytes = max(cpu_s, now_s), max(peak_bytes, now_bytes)
             time.sleep(0.25)
         if process.returncode:
-            said.seek(0)
-            raise SystemExit(
-                f"{arguments[0]} failed: {said.read()[-2000:].decode(errors='replace')}"
-            )
+            output.seek(0)
+            text = output.read()[-2000:].decode(errors="replace")
+            raise SystemExit(f"{arguments[0]} failed: {text}")
     return Cost(time.perf_counter() - start, cpu_s, peak_bytes)
 
 
-def _children(process):
+def _usage(process: psutil.Popen) -> tuple[float, int]:
+    """(seconds of processors, bytes of memory) of a process and its children, up to now."""
     try:
-        return process.children(recursive=True)
+        processes = [process, *process.children(recursive=True)]
     except psutil.Error:
-        return []
+        processes = [process]
+    cpu_s, total_bytes = 0.0, 0
+    for one in processes:
+        try:
+            cpu_s += sum(one.cpu_times()[:4])  # its own, and those of children that have ended
+            total_bytes += one.memory_full_info().pss
+        except psutil.Error:  # it has just ended
+            continue
+    return cpu_s, total_bytes
 
 
-def after_warm_start_s(results, processes):
-    """Seconds a submission from the first result to the last, by the times of the results' files."""
+def after_warm_start_s(results: Path, processes: int) -> float:
+    """Seconds per submission from the first result to the last, by the times of their files."""
     times = sorted(path.stat().st_mtime for path in (results / "graded").glob("*.json"))
     return (times[-1] - times[0]) / max(1, len(times) - processes)
 
 
-def hand_in(lab, answers, path) -> None:
-    """The lab as a student hands it in. answers: {name: text}; no two students' are equal."""
+def hand_in(lab: Lab, answers: Mapping[str, str], path: Path) -> None:
+    """Write the lab as a student hands it in. No two students' answers are equal."""
     mark = f"\n# {path.parent.name}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(
-        build.lab_notebook(lab.filled({name: text + mark for name, text in answers.items()})), path
-    )
+    filled = lab.filled({name: text + mark for name, text in answers.items()})
+    nbformat.write(build.lab_notebook(filled), path)
 
 
-def mixed(lab, choose):
-    """Answers as they come: most right, some with a known mistake, some untouched. choose: a random.Random."""
-    wrong = {}
-    for cell in jupytext.read(ROOT / "tests" / "wrong" / f"{lab.name}.py", fmt="py:percent").cells:
-        if cell.cell_type == "code":
-            wrong.setdefault(cell.metadata["title"].split(":")[0], []).append(cell.source)
+def mixed(lab: Lab, choose: random.Random) -> dict[str, str]:
+    """A class's answers: most are right, some have a known mistake, some are missing."""
+    wrong = known_wrong(lab)
     answers = {}
     for exercise in lab.exercises:
         dice = choose.random()
-        if dice < 0.75:
+        if dice < RIGHT:
             answers[exercise.name] = lab.solution[exercise.name]
-        elif dice < 0.95 and exercise.name in wrong:
+        elif dice < RIGHT + WRONG and exercise.name in wrong:
             answers[exercise.name] = choose.choice(wrong[exercise.name])
     return answers
 
 
-def for_nbgrader(lab):
-    """The cells that are graded, as nbgrader marks them up, with the answers between its own marks."""
-    notebook = nbformat.v4.new_notebook(
-        metadata={"kernelspec": {"name": "course", "display_name": "course", "language": "python"}}
-    )
+def known_wrong(lab: Lab) -> dict[str, list[str]]:
+    """{exercise: its known wrong answers}."""
+    wrong: dict[str, list[str]] = {}
+    path = ROOT / "tests" / "wrong" / f"{lab.name}.py"
+    notebook: Any = jupytext.read(path, fmt="py:percent")
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            wrong.setdefault(cell.metadata["title"].split(":")[0], []).append(cell.source)
+    return wrong
+
+
+def for_nbgrader(lab: Lab) -> NotebookNode:
+    """The cells that are graded, with nbgrader's metadata and its marks around the answers."""
+    kernel = {"name": "course", "display_name": "course", "language": "python"}
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
     for i, cell in enumerate(lab.cells):
-        if not cell.tags & {"setup", "hole", "driver", "check"} or "held-out" in cell.tags:
+        if not cell.tags & GRADED or "held-out" in cell.tags:
             continue
         is_check, is_hole = "check" in cell.tags, "hole" in cell.tags
-        source = cell.source.replace("# BEGIN SOLUTION", "### BEGIN SOLUTION").replace(
-            "# END SOLUTION", "### END SOLUTION"
-        )
-        marks = {
+        source = cell.source
+        for mark in ("BEGIN SOLUTION", "END SOLUTION"):
+            source = source.replace(f"# {mark}", f"### {mark}")
+        metadata = {
             "schema_version": 3,
             "grade": is_check,
             "solution": is_hole,
@@ -135,118 +155,104 @@ def for_nbgrader(lab):
             "task": False,
             "grade_id": f"cell-{i}",
         }
-        marks |= {"points": cell.points} if is_check else {}
-        notebook.cells.append(nbformat.v4.new_code_cell(source, metadata={"nbgrader": marks}))
+        metadata |= {"points": cell.points} if is_check else {}
+        notebook.cells.append(nbformat.v4.new_code_cell(source, metadata={"nbgrader": metadata}))
     return notebook
 
 
-def nbgrader_course(lab, folder, students, command):
-    """A course with its submissions in it; returns the environment and the command that grades them."""
+@dataclass(frozen=True)
+class Course:
+    """A course of nbgrader with one assignment."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    command: Sequence[str | Path]  # it grades all submissions
+
+    def grade(self) -> Cost:
+        return cost(self.command, cwd=self.folder, env=self.environment)
+
+
+def nbgrader_course(lab: Lab, folder: Path, students: Iterable[str], command: Path) -> Course:
+    """A course with the lab as its assignment, and the students' submissions."""
     kernel = folder / "jupyter" / "kernels" / "course"
     kernel.mkdir(parents=True)
-    (kernel / "kernel.json").write_text(
-        json.dumps(
-            {
-                "display_name": "course",
-                "language": "python",
-                "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-            }
-        )
-    )
-    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic by name
+    launch = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    specification = {"display_name": "course", "language": "python", "argv": launch}
+    (kernel / "kernel.json").write_text(json.dumps(specification))
     environment = dict(
         os.environ,
-        PATH=path,
+        PATH=f"{command.parent}{os.pathsep}{os.environ['PATH']}",  # it calls alembic by its name
         PYTHONPATH=str(ROOT),
         JUPYTER_PATH=str(folder / "jupyter"),
         COURSE_FOLDER=str(folder),
     )
     course = folder / "course"
-    for place in [
-        course / "source" / lab.name,
-        *(course / "submitted" / student / lab.name for student in students),
-    ]:
-        place.mkdir(parents=True)
+    _write(for_nbgrader(lab), course / "source" / lab.name)
+    for student in students:
         notebook = for_nbgrader(lab)
-        if "submitted" in place.parts:
-            for cell in notebook.cells:
-                cell.source = "\n".join(
-                    line for line in cell.source.splitlines() if "### " not in line
-                )
-                if cell.metadata["nbgrader"]["solution"]:
-                    cell.source += f"\n# {place.parent.name}"
-        nbformat.write(notebook, place / f"{lab.name}.ipynb")
-    run = {"cwd": course, "env": environment}
-    cost([command, "generate_assignment", lab.name, "--create"], **run)
-    return [command, "autograde", lab.name, "--force", "--log-level=WARN"], run
+        for cell in notebook.cells:
+            lines = [line for line in cell.source.splitlines() if "### " not in line]
+            is_hole = cell.metadata["nbgrader"]["solution"]
+            cell.source = "\n".join([*lines, f"# {student}"] if is_hole else lines)
+        _write(notebook, course / "submitted" / student / lab.name)
+    cost([command, "generate_assignment", lab.name, "--create"], cwd=course, env=environment)
+    grade = [command, "autograde", lab.name, "--force", "--log-level=WARN"]
+    return Course(course, environment, grade)
 
 
-def check_marks(course, lab, students) -> None:
-    """nbgrader must have given full marks: else the two did not do the same."""
-    import sqlite3
+def _write(notebook: NotebookNode, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    nbformat.write(notebook, folder / f"{folder.name}.ipynb")
 
+
+def check_marks(course: Path, lab: Lab, submissions: int) -> None:
+    """nbgrader must have given full marks: otherwise the two graders did different work."""
     with sqlite3.connect(course / "gradebook.db") as book:
-        scores = [
-            row[0]
-            for row in book.execute("select auto_score from grade where auto_score is not null")
-        ]
-    want = len(students) * sum(
-        check.points for e in lab.exercises for check in e.checks if "held-out" not in check.tags
-    )
-    if sum(scores) != want:
-        raise SystemExit(f"nbgrader gave {sum(scores)} of {want} points")
+        query = "select auto_score from grade where auto_score is not null"
+        points = sum(row[0] for row in book.execute(query))
+    checks = [check for exercise in lab.exercises for check in exercise.checks]
+    most = sum(check.points for check in checks if "held-out" not in check.tags)
+    if points != submissions * most:
+        raise SystemExit(f"nbgrader gave {points} of {submissions * most} points")
 
 
-def beside_nbgrader(lab, count, runs) -> None:
-    """Prints what a submission of one lab costs, and costs nbgrader, each run."""
+def beside_nbgrader(lab: Lab, count: int, runs: int) -> None:
+    """Print what a submission of one lab costs here and in nbgrader, for each run."""
     students = [f"student{i:02}" for i in range(count)]
-    command, processes = nbgrader_command(), len(os.sched_getaffinity(0))
+    processes = device.cores()
     with tempfile.TemporaryDirectory() as scratch:
-        scratch = Path(scratch)
+        submissions = Path(scratch) / "submissions"
         for student in students:
-            hand_in(lab, lab.solution, scratch / "submissions" / student / f"{lab.name}.ipynb")
-        theirs, where = nbgrader_course(lab, scratch, students, command)
+            hand_in(lab, lab.solution, submissions / student / f"{lab.name}.ipynb")
+        course = nbgrader_course(lab, Path(scratch), students, nbgrader_command())
         for run in range(runs):
-            results = scratch / f"results{run}"
-            our_cost = cost(
-                [sys.executable, "-m", "grading", scratch / "submissions", "--out", results],
-                cwd=ROOT,
-            )
-            their_cost = cost(theirs, **where)
-            ours_s, theirs_s = after_warm_start_s(results, processes), their_cost.wall_s / count
+            results = Path(scratch) / f"results{run}"
+            ours = cost([*GRADE, submissions, "--out", results], cwd=ROOT)
+            theirs = course.grade()
+            ours_s, theirs_s = after_warm_start_s(results, processes), theirs.wall_s / count
             print(
-                f"run {run + 1}: {count} of {lab.name} on {processes} cores: {ours_s:.2f} s a submission after the warm start, "
-                f"nbgrader {theirs_s:.2f} s, {theirs_s / ours_s:.1f} times; whole commands {our_cost.wall_s:.1f} s and "
-                f"{their_cost.wall_s:.1f} s, processor seconds {our_cost.cpu_s:.1f} and {their_cost.cpu_s:.1f}, "
-                f"peak memory {our_cost.peak_bytes / 1e9:.2f} GB and {their_cost.peak_bytes / 1e9:.2f} GB"
+                f"run {run + 1}: {count} of {lab.name} on {processes} cores: {ours_s:.2f} s per "
+                f"submission after the warm start, nbgrader {theirs_s:.2f} s, "
+                f"{theirs_s / ours_s:.1f} times; whole commands {ours.wall_s:.1f} s and "
+                f"{theirs.wall_s:.1f} s, processor seconds {ours.cpu_s:.1f} and "
+                f"{theirs.cpu_s:.1f}, peak memory {ours.peak_bytes / 1e9:.2f} GB and "
+                f"{theirs.peak_bytes / 1e9:.2f} GB"
             )
-            rows = json.loads((results / "results.json").read_text())
-            assert all(row["points"] == row["max_points"] for row in rows)
-        check_marks(where["cwd"], lab, students)
+            assert all(row["points"] == row["max_points"] for row in report.read(results))
+        check_marks(course.folder, lab, count)
 
 
-def a_class(names, count) -> None:
-    """Prints what a class costs. count: submissions of all the labs together."""
-    choose = random.Random(0)
+def a_class(names: Sequence[str], count: int) -> None:
+    """Print what a class costs. count: the submissions of all labs together."""
+    choose = random.Random(0)  # noqa: S311  (not a secret)
     with tempfile.TemporaryDirectory() as scratch:
-        scratch = Path(scratch)
+        submissions = Path(scratch) / "submissions"
         for i in range(count):
             lab = labs.read(names[i % len(names)])
-            hand_in(
-                lab,
-                mixed(lab, choose),
-                scratch / "submissions" / f"student{i // len(names):03}" / f"{lab.name}.ipynb",
-            )
-        first = [
-            sys.executable,
-            "-m",
-            "grading",
-            scratch / "submissions",
-            "--out",
-            scratch / "results",
-        ]
+            student = f"student{i // len(names):03}"
+            hand_in(lab, mixed(lab, choose), submissions / student / f"{lab.name}.ipynb")
         for what in ("graded", "all kept from before"):
-            took = cost(first, cwd=ROOT)
+            took = cost([*GRADE, submissions, "--out", Path(scratch) / "results"], cwd=ROOT)
             print(
                 f"{count} submissions of {', '.join(names)}, {what}: {took.wall_s / 60:.1f} min, "
                 f"{took.cpu_s:.0f} processor seconds, peak memory {took.peak_bytes / 1e9:.2f} GB"
@@ -254,11 +260,19 @@ def a_class(names, count) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="?", default="01", help="a lab, or class")
-    parser.add_argument("--labs", nargs="+", default=["01", "02", "07", "10"], help="of the class")
-    parser.add_argument("--submissions", type=int, help="20 of a lab, 300 of a class")
-    parser.add_argument("--runs", type=int, default=2)
+    description = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("what", nargs="?", default="01", help="a lab, or `class`")
+    parser.add_argument(
+        "--labs",
+        nargs="+",
+        default=["01", "02", "07", "10"],
+        help="the labs of the class (default: 01 02 07 10)",
+    )
+    parser.add_argument(
+        "--submissions", type=int, help="how many (default: 20 of a lab, 300 of a class)"
+    )
+    parser.add_argument("--runs", type=int, default=2, help="how many runs (default: 2)")
     options = parser.parse_args()
     if options.what == "class":
         a_class([labs.resolve(word) for word in options.labs], options.submissions or 300)

@@ -1,6 +1,7 @@
 """Seconds, peak memory and size of each solved lab, and its slowest check: make bench-labs
 
-Each solution is executed in a fresh kernel, as a student's Run All would; the checks are then timed one by one in the grader.
+Each solution is executed in a fresh kernel, as a student's Run All does. Then the grader times the
+checks one by one.
 """
 
 import tempfile
@@ -14,11 +15,12 @@ from rich.table import Table
 from grading import classroom, score
 from grading.source import build, labs
 from grading.source.holes import Answer
+from grading.source.labs import Lab
 
 PEAK = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"  # KB on Linux
 
 
-def execution(lab):
+def execution(lab: Lab) -> tuple[float, float, float]:
     """(seconds, peak memory in GB, size in KB) of the solved notebook."""
     notebook = build.solution_notebook(lab)
     notebook.cells.append(nbformat.v4.new_code_cell(PEAK))
@@ -29,10 +31,10 @@ def execution(lab):
     return time.perf_counter() - start, peak_kb / 1e6, len(nbformat.writes(notebook)) / 1024
 
 
-def slowest_check(lab):
-    """(seconds, exercise) of the exercise whose checks take longest in the grader."""
+def slowest_check(lab: Lab) -> tuple[float, str]:
+    """(seconds per check, exercise) of the exercise with the slowest checks in the grader."""
     answers = {name: Answer(text) for name, text in lab.solution.items()}
-    score.score(lab, answers, classroom.fork_server())  # warm
+    score.score(lab, answers, classroom.fork_server())  # to warm up
     times = []
     for exercise in lab.exercises:
         start = time.perf_counter()

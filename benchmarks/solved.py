@@ -1,4 +1,6 @@
-"""A lab's solved code, executed here: what the benchmarks time is the solutions' own."""
+"""A lab's solved code, executed on this machine: what the benchmarks time is the solutions' own."""
+
+from typing import Any
 
 from common import sources
 from grading.score import worker_cells
@@ -6,14 +8,16 @@ from grading.source import labs
 from grading.source.holes import Answer
 
 
-def solved(word, **answers):
-    """{name: value} of a lab's setup, drivers and solved holes, or these answers to some, executed on this machine."""
+def solved(word: str, **answers: str) -> dict[str, Any]:
+    """{name: value} of all that a lab's set-up, drivers and solved holes define.
+
+    answers: texts to execute instead of some of the solved holes.
+    """
     lab = labs.read(word)
-    names = {"__name__": "__main__"}
-    for name, text in worker_cells(
-        lab, {hole: Answer(text) for hole, text in (lab.solution | answers).items()}
-    ):
+    names: dict[str, Any] = {"__name__": "__main__"}
+    cells = {name: Answer(text) for name, text in (lab.solution | answers).items()}
+    for name, text in worker_cells(lab, cells):
         file = f"<lab {lab.name}, {name}>"
-        sources.remember(file, text)
-        exec(compile(text, file, "exec"), names)  # noqa: S102
+        sources.remember(file, text or "")
+        exec(compile(text or "", file, "exec"), names)  # noqa: S102  (our own code)
     return names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 from grading.jail.limits import MEMORY_BYTES
+from grading.report import Status
 from grading.source.labs import Exercise, Lab
 from grading.worker.errors import StudentError, WorkerEnded, student_error, tried_by
 
@@ -15,7 +16,7 @@ class CheckTimeout(BaseException):
 
 def explain(
     problem: BaseException, lab: Lab, exercise: Exercise, tried: str, limit_s: float
-) -> tuple[str, str]:
+) -> tuple[Status, str]:
     """(status, message) for what a check raised.
 
     tried: what was tried, unless the problem says which call it came from.
@@ -39,7 +40,7 @@ def explain(
 
 def _missing(
     problem: NotImplementedError, lab: Lab, exercise: Exercise, tried: str
-) -> tuple[str, str]:
+) -> tuple[Status, str]:
     """For a hole that still has its stub: this exercise's, or one that it needs."""
     named = (other for other in lab.exercises if f"Exercise {other.number}:" in str(problem))
     needed = next(named, exercise)

@@ -20,7 +20,7 @@ import torch
 
 from common import sources
 from grading.explain import CheckTimeout, explain
-from grading.report import Result
+from grading.report import Result, Status
 from grading.source import holes
 from grading.source.holes import Answer
 from grading.source.labs import Cell, Exercise, Lab
@@ -112,7 +112,8 @@ class CheckRun:
 
     def result(self, exercise: Exercise) -> Result:
         """Runs the checks of one exercise, in the lab's order."""
-        points, explained = 0, None
+        points = 0
+        explained: tuple[Status, str] | None = None
         for check in exercise.checks:
             of_cell = self.session.ready_problem(exercise.name)
             problem = of_cell or self._problem(check)
@@ -125,8 +126,7 @@ class CheckRun:
         status, message = explained or ("passed", "")
         if explained and points:
             status = "partly passed"
-        label = f"{exercise.number} {exercise.name}"
-        return Result(label, points, exercise.points, status, message)
+        return Result(exercise.label, points, exercise.points, status, message)
 
     def _problem(self, check: Cell) -> BaseException | None:
         """What a check raised; None if it passed. It is replayed if an answer passed it before."""
@@ -207,9 +207,9 @@ def alarm(seconds: float) -> Iterator[None]:
 
 def _unchecked(exercise: Exercise, answer: Answer) -> Result | None:
     """The result of an answer that there is nothing to check in; None for the others."""
-    label = f"{exercise.number} {exercise.name}"
+    label = exercise.label
     if answer.text is None:
-        return Result(label, 0, exercise.points, answer.status, answer.problem)
+        return Result(label, 0, exercise.points, answer.status or "missing", answer.problem)
     if not answer.attempted:
         message = (
             f"Not attempted yet: write your answer in the cell of `{exercise.name}`, "

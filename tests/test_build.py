@@ -15,7 +15,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def edit(path, text):
-    notebook = nbformat.read(path, as_version=4)
+    notebook = build.read(path)
     next(cell for cell in notebook.cells if "hole" in cell.metadata.get("tags", [])).source = text
     nbformat.write(notebook, path)
 
@@ -70,7 +70,7 @@ def test_work_is_left_alone_and_with_force_kept_aside(folder, capsys):
 def test_outputs_alone_are_no_work(folder, monkeypatch):
     build.build_labs(folder=folder)
     path = folder / "99_mini.ipynb"
-    notebook = nbformat.read(path, as_version=4)
+    notebook = build.read(path)
     notebook.cells[1].execution_count = 3
     notebook.metadata["language_info"]["version"] = "3.12"
     nbformat.write(notebook, path)
@@ -105,7 +105,7 @@ def test_solutions_are_executed_once_and_new_prose_costs_no_run(
 ):
     build.build_solutions(folder=tmp_path)
     path = tmp_path / "99_mini.ipynb"
-    executed = nbformat.read(path, as_version=4)
+    executed = build.read(path)
     assert any("double: 3 sizes" in str(cell.get("outputs")) for cell in executed.cells)
     assert (
         "execution" not in str([cell.metadata for cell in executed.cells])
@@ -127,7 +127,7 @@ def test_solutions_are_executed_once_and_new_prose_costs_no_run(
 def test_where_checks_alone_changed_other_outputs_stay(folder, tmp_path, monkeypatch):
     build.build_solutions(folder=tmp_path)
     path = tmp_path / "99_mini.ipynb"
-    executed = nbformat.read(path, as_version=4)
+    executed = build.read(path)
     drawn = nbformat.v4.new_output("stream", text="drawn on a GPU")
     plain = next(
         cell
@@ -142,7 +142,7 @@ def test_where_checks_alone_changed_other_outputs_stay(folder, tmp_path, monkeyp
         lambda name: labs.parse(SOURCE.replace("double: 3 sizes", "double: many sizes"), "99_mini"),
     )
     build.build_solutions(folder=tmp_path)
-    text, after = path.read_text(), nbformat.read(path, as_version=4)
+    text, after = path.read_text(), build.read(path)
     assert "drawn on a GPU" in text and after.metadata["executed_on"] == "a GPU"
     assert (
         any("double: many sizes" in str(cell.get("outputs")) for cell in after.cells)
@@ -156,5 +156,5 @@ def test_where_checks_alone_changed_other_outputs_stay(folder, tmp_path, monkeyp
     build.build_solutions(folder=tmp_path)
     assert (
         "drawn on a GPU" not in path.read_text()
-        and nbformat.read(path, as_version=4).metadata["executed_on"] != "a GPU"
+        and build.read(path).metadata["executed_on"] != "a GPU"
     )

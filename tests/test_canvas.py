@@ -8,8 +8,10 @@ from grading import __main__ as command
 from grading import report, submissions
 from grading.report import Result
 
-EXPORT = """\
-Student,ID,SIS User ID,SIS Login ID,Section,01_strides (1234),02_arithmetic_intensity (1235),Final Score
+COLUMNS = "Student,ID,SIS User ID,SIS Login ID,Section"
+LABS = "01_strides (1234),02_arithmetic_intensity (1235)"
+EXPORT = f"""\
+{COLUMNS},{LABS},Final Score
     Points Possible,,,,,21,19,
 "Lovelace, Ada",11,s11,ada,A,,,
 "Babbage, Charles",12,s12,cb,A,,,

@@ -10,7 +10,8 @@ from common.checks import agree, show
 def test_arrays_in_a_list_are_shown_by_shape_and_small_ones_whole():
     shown = show([torch.ones(2, 3), torch.zeros(2), (np.float64(1.5), np.arange(9))])
     assert shown == (
-        "[float32 tensor of shape (2, 3), float32 tensor of shape (2,) [0., 0.], (1.5, int64 array of shape (9,))]"
+        "[float32 tensor of shape (2, 3), float32 tensor of shape (2,) [0., 0.], "
+        "(1.5, int64 array of shape (9,))]"
     )
 
 

@@ -1,26 +1,28 @@
-"""The pages that students and instructors read: what stands in them, and that student text is never HTML."""
+"""The pages that students and instructors read. A student's text is never HTML."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from grading import classroom, feedback, mistakes, similar
-from grading.report import Result
+from grading.report import Result, Status
 from grading.source import labs as lab
 from grading.source.holes import Answer
 from grading.submissions import Submission
 
 LAB = lab.read(lab.names()[0])
+NOWHERE = Path("none.ipynb")
 EVIL = "</pre><script>alert(1)</script>"
 
 
-def graded(student, *, status="failed", message="", text="", written=(), **more):
+def graded(student, *, status: Status = "failed", message="", text="", written=(), **more):
     first = LAB.exercises[0]
     results = [Result(f"{e.number} {e.name}", e.points, e.points, "passed") for e in LAB.exercises]
     results[0] = Result(results[0].exercise, 0, first.points, status, message)
     answers = {e.name: Answer(e.stub, False) for e in LAB.exercises} | {first.name: Answer(text)}
     return classroom.Graded(
-        Submission(student, LAB.name, None, time_s=1.8e9, **more), LAB, results, answers, written
+        Submission(student, LAB.name, NOWHERE, time_s=1.8e9, **more), LAB, results, answers, written
     )
 
 
@@ -31,7 +33,9 @@ def page(folder, *all_graded):
 
 def sentence():
     """A sentence of the first exercise's checks."""
-    return re.search(r'"([^"]{20,})": ', LAB.exercises[0].checks[0].source)[1]
+    match = re.search(r'"([^"]{20,})": ', LAB.exercises[0].checks[0].source)
+    assert match
+    return match[1]
 
 
 def test_a_page_says_what_failed_and_what_it_looks_like(tmp_path):

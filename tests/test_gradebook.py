@@ -58,7 +58,9 @@ def test_the_notebook_that_nbgrader_shows_is_ours_with_their_answers(tmp_path):
     ]
 
 
-def test_the_rows_are_right_in_nbgrader_s_own_eyes(tmp_path):
+@pytest.fixture
+def course(tmp_path):
+    """nbgrader's API, its folder of a course with our points, and the function that wrote them."""
     api = pytest.importorskip("nbgrader.api")
     (tmp_path / "nbgrader_config.py").write_text(CONFIG)
     handed_in = {
@@ -66,49 +68,56 @@ def test_the_rows_are_right_in_nbgrader_s_own_eyes(tmp_path):
         for student, time_s in (("ada", 1.8e9), ("bob", 1.8e9 + 60))
     }
     all_rows = rows("ada") + rows("bob", permuted=EVIL) + rows("Lovelace, Ada")
-    for _ in range(2):  # a second time changes nothing
-        assert gradebook.write(all_rows, handed_in, tmp_path, {FIRST: 1.8e9}) == 3
-    listed = nbformat.read(
-        tmp_path / "source" / FIRST / f"{FIRST}.ipynb", as_version=4
-    )  # the formgrader lists what lies there
-    assert [cell.source for cell in listed.cells] == [
-        cell.source for cell in build.lab_notebook(LAB).cells
-    ]
+
+    def write():
+        return gradebook.write(all_rows, handed_in, tmp_path, {FIRST: 1.8e9})
+
+    assert [write(), write()] == [3, 3]  # a second time changes nothing
+    return lambda: api.Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}"), tmp_path, write
+
+
+def test_the_rows_are_right_in_nbgrader_s_own_eyes(course):
+    open_book, folder, _ = course
+    # The formgrader lists the assignments in this folder.
+    listed = build.read(folder / "source" / FIRST / f"{FIRST}.ipynb")
+    ours = build.lab_notebook(LAB)
+    assert [cell.source for cell in listed.cells] == [cell.source for cell in ours.cells]
     most = sum(e.points for e in LAB.exercises)
-    with api.Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}") as book:
+    with open_book() as book:
         ada, bob = (book.find_submission(FIRST, student) for student in ("ada", "bob"))
-        assert (ada.score, ada.max_score, ada.total_seconds_late, ada.late_submission_penalty) == (
-            most,
-            most,
-            0,
-            0,
-        )
-        assert (
-            bob.score == most - 1
-            and bob.total_seconds_late == 60
-            and bob.late_submission_penalty == pytest.approx(bob.score / 10)
-        )
+        assert (ada.score, ada.max_score) == (most, most)
+        assert (ada.total_seconds_late, ada.late_submission_penalty) == (0, 0)
+        assert (bob.score, bob.total_seconds_late) == (most - 1, 60)
+        assert bob.late_submission_penalty == pytest.approx(bob.score / 10)
         assert not ada.needs_manual_grade
-        assert (
-            book.find_student("Lovelace, Ada").last_name,
-            book.find_student("Lovelace, Ada").first_name,
-        ) == ("Lovelace", "Ada")
+        lovelace = book.find_student("Lovelace, Ada")
+        assert (lovelace.last_name, lovelace.first_name) == ("Lovelace", "Ada")
+
+
+def test_what_a_person_wrote_stays(course):
+    open_book, _, write = course
+    with open_book() as book:
         book.find_student("bob").first_name = "Robert"
         grade = book.find_grade("check-2-1-permuted", FIRST, FIRST, "bob")
         grade.manual_score = 1
         book.db.commit()
-    gradebook.write(all_rows, handed_in, tmp_path)
-    with api.Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}") as book:
+    write()
+    with open_book() as book:
+        most = sum(e.points for e in LAB.exercises)
         assert book.find_submission(FIRST, "bob").score == most, "a grader's own mark stays"
         assert book.find_student("bob").first_name == "Robert"
+
+
+def test_a_message_is_text_in_nbgrader_s_feedback(course):
+    _, folder, _ = course
     done = subprocess.run(
         [sys.executable, "-m", "nbgrader", "generate_feedback", FIRST, "--course", "x"],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    page = (tmp_path / "feedback" / "bob" / FIRST / f"{FIRST}.html").read_text()
+    page = (folder / "feedback" / "bob" / FIRST / f"{FIRST}.html").read_text()
     assert EVIL not in page and "&lt;script&gt;alert(1)" in page
 
 

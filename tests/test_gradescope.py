@@ -1,4 +1,4 @@
-"""Gradescope: its results.json, and the zip that its autograder is made of, run as it runs there but for the container."""
+"""Gradescope: results.json, and the zip of its autograder, run as there but for the container."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -110,7 +111,8 @@ def test_what_is_missing_is_told(home):
 
 def test_results_are_in_gradescope_s_form():
     results = [Result("1.1 x", 1, 2, "partly passed", "<b>no</b>")]
-    found = gradescope.results(classroom.Graded(Submission("ada", FIRST, None), LAB, results))
+    submission = Submission("ada", FIRST, Path("none.ipynb"))
+    found = gradescope.results(classroom.Graded(submission, LAB, results))
     assert found["score"] == 1 and found["output_format"] == "text"
     (test,) = found["tests"]
     assert test == {
@@ -127,7 +129,7 @@ def test_results_are_in_gradescope_s_form():
 
 
 def test_the_cases_there_are_those_of_the_class(tmp_path, capsys):
-    """A zip made of the course's seed file has the seed of its lab that grading a class with that file has, and no more."""
+    """A zip file holds the seed that grading a class uses for its lab, and no other seed."""
     arguments = [
         "gradescope",
         "zip",

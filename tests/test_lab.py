@@ -33,7 +33,8 @@ def test_exercises_points_and_order():
         ),
         (
             'agree(count(3), [2, 4, 6], "count(3)")',
-            "\n# %% [markdown]\n# ### Exercise 3.1 · double\n# %% tags=['hole']\ndouble = 1\n# %% tags=['check']\n1",
+            "\n# %% [markdown]\n# ### Exercise 3.1 · double\n"
+            "# %% tags=['hole']\ndouble = 1\n# %% tags=['check']\n1",
             "two exercises named double",
         ),
     ],

@@ -13,7 +13,7 @@ import pytest
 
 from common.paths import ROOT
 from grading import __main__ as command
-from grading.source import holes, release
+from grading.source import build, holes, release
 from grading.source import labs as lab
 from tests.mini_lab import mini_lab
 
@@ -66,7 +66,7 @@ def test_files_are_copied_whole(released):
 
 def test_a_student_grades_a_lab_in_it(released, tmp_path):
     home, source = released.parent / release.NAME, lab.read(FIRST)
-    notebook = nbformat.read(home / "labs" / f"{FIRST}.ipynb", as_version=4)
+    notebook = build.read(home / "labs" / f"{FIRST}.ipynb")
     for cell in notebook.cells:
         for exercise in source.exercises:
             if cell.source == exercise.stub:
@@ -127,7 +127,7 @@ def test_an_answer_that_slips_in_is_found(released, tmp_path, monkeypatch, name)
         match[2] for match in holes.ANSWER.finditer(source.exercise("reshaped").hole.source)
     )
     if path.suffix == ".ipynb":
-        notebook = nbformat.read(path, as_version=4)
+        notebook = build.read(path)
         notebook.cells.append(nbformat.v4.new_code_cell(answer))
         nbformat.write(notebook, path)
     else:

@@ -1,4 +1,4 @@
-"""The course's secret seed: what is drawn from it can't be foretold, is the same again, and comes out nowhere."""
+"""The course's secret seed: its cases can't be foretold, can be repeated, and reveal nothing."""
 
 import json
 import re
@@ -77,7 +77,9 @@ def graded(submissions, out, *options):
         for row in json.loads((out / "results.json").read_text())
         if "reshaped" in row["exercise"]
     )
-    return re.search(r"cases \d+", told)[0]
+    match = re.search(r"cases \d+", told)
+    assert match
+    return match[0]
 
 
 def test_cases_follow_from_the_seed_file_alone(tmp_path):

@@ -123,10 +123,16 @@ def content_hash(notebook: NotebookNode) -> str:
 def has_work(path: Path) -> bool:
     """Whether a lab was changed since it was built. An unreadable file counts as changed."""
     try:
-        notebook: Any = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+        notebook = read(path)
     except Exception:  # nbformat raises many kinds; whatever the file is, it belongs to somebody
         return True
     return notebook.metadata.get("built_sha256") != content_hash(notebook)
+
+
+def read(path: Path) -> NotebookNode:
+    """The notebook in a file."""
+    notebook: Any = nbformat.read(path, as_version=4)  # nbformat can't say which version it gives
+    return notebook
 
 
 def write(notebook: NotebookNode, path: Path) -> None:
@@ -174,12 +180,12 @@ def build_solutions(
     for name in names or labs.names():
         path = folder / f"{name}.ipynb"
         notebook = solution_notebook(labs.read(name))
-        old: Any = nbformat.read(path, as_version=4) if path.exists() else None
+        old = read(path) if path.exists() else None
         changed = _changed_checks(notebook, old) if old and not force else None
         if changed is None or changed:
             print(f"{path.name}: executing{', for its checks' if changed else ''}", flush=True)
             execute(notebook, folder)
-        if changed is not None:
+        if old and changed is not None:
             _take_outputs(notebook, old, but=changed)
         _describe_widgets(notebook)
         write(notebook, path)

@@ -170,8 +170,7 @@ def _text(path: Path) -> frozenset[str]:
     except UnicodeDecodeError:
         return frozenset()
     if path.suffix == ".ipynb":
-        notebook: Any = nbformat.reads(text, as_version=4)
-        text = "\n".join(cell.source for cell in notebook.cells)
+        text = "\n".join(cell.source for cell in build.read(path).cells)
     return frozenset(line.strip().removeprefix("# ") for line in text.splitlines())
 
 

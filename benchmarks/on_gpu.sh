@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# on_gpu.sh WHEELS RESULTS: on a GPU machine that has PyTorch, Triton and Numba but no Jupyter and no package index, executes
-# every solution, checks the outputs with nbval, and copies the executed notebooks to RESULTS. WHEELS is a folder of what the
-# machine lacks (nbval, nbclient, jupytext, ipykernel, ipywidgets, greenlet, cloudpickle, numpy 2.4 and their needs):
+# on_gpu.sh WHEELS RESULTS: executes every solution on a GPU machine that has PyTorch, Triton and
+# Numba, but neither Jupyter nor a package index. It checks the outputs with nbval and copies the
+# executed notebooks to RESULTS. WHEELS is a folder with what the machine lacks (nbval, nbclient,
+# jupytext, ipykernel, ipywidgets, greenlet, cloudpickle, numpy 2.4, and what these need):
 #   pip download --only-binary=:all: --python-version 3.12 ... -d WHEELS
 set -uo pipefail
 cd "$(dirname "$0")/.."

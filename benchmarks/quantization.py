@@ -268,7 +268,7 @@ def compare_peers(peers: dict[str, float], product: Product, bf16: float, bandwi
 
 
 def compare_shapes(ranked: Sequence[tuple[str, Config | None]], bandwidth: float) -> None:
-    """Reports other shapes, each by the first variant of these that fits it."""
+    """Reports other shapes, with the first of these variants that fits the shape."""
     for rows, columns, group in MORE:
         product, bf16 = Product(rows, columns, group), min(bf16_us(rows, columns).values())
         fitting = variants(product)

@@ -19,7 +19,7 @@ def close_figures():
 
 
 def written(ax):
-    """What stands in the cells of a buffer's drawing: of the views, then of the storage."""
+    """The texts in the cells of a buffer's drawing: of the views, then of the storage."""
     return [text.get_text() for text in ax.texts if text.get_horizontalalignment() == "center"]
 
 

@@ -109,10 +109,10 @@ def test_an_old_python_is_refused_in_one_sentence():
 
 
 def old_pythons():
-    found = map(shutil.which, [f"python3.{minor}" for minor in range(6, 11)])
+    on_path = map(shutil.which, [f"python3.{minor}" for minor in range(6, 11)])
     return [
         path
-        for path in [*found, *map(str, Path.home().glob(".pyenv/versions/3.[6-9].*/bin/python"))]
+        for path in [*on_path, *map(str, Path.home().glob(".pyenv/versions/3.[6-9].*/bin/python"))]
         if path and environment.version_of(path)
     ]
 

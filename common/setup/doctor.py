@@ -145,7 +145,7 @@ def toolkit(facts: Facts) -> Diagnosis | None:
         return Diagnosis(
             "CUDA compiler",
             State.NEEDED,
-            "numba.cuda finds none",
+            "numba.cuda does not find one",
             f"{pip(facts)} 'numba-cuda[cu13]'",
         )
     version, driver = dotted(facts.toolkit), dotted(facts.driver)
@@ -167,7 +167,7 @@ def triton(facts: Facts) -> Diagnosis | None:
         return Diagnosis(
             "Triton",
             State.OPTIONAL,
-            "there is none for this operating system; the labs without Triton run",
+            "it does not exist for this operating system; the labs without Triton run",
             "do the Triton labs on Linux (a container, a virtual machine or a server)",
         )
     if facts.triton is None:
@@ -198,13 +198,13 @@ def compiler(facts: Facts) -> Diagnosis | None:
     users = "torch.compile and Triton call it"
     if facts.compiler is None:
         return Diagnosis(
-            "C++ compiler", State.NEEDED, f"there is none; {users}", "sudo apt-get install g++"
+            "C++ compiler", State.NEEDED, f"it is missing; {users}", "sudo apt-get install g++"
         )
     if not facts.python_headers:
         return Diagnosis(
             "C++ compiler",
             State.NEEDED,
-            f"there is one, but not Python.h; {users}",
+            f"it is here, but Python.h is missing; {users}",
             f"sudo apt-get install python{dotted(facts.python)}-dev",
         )
     return Diagnosis("C++ compiler", State.WELL, facts.compiler)

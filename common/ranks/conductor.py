@@ -16,6 +16,7 @@ from common.ranks.deadlock import deadlock, unfinished
 from common.ranks.errors import RaceError, RankFailedError, RanksError
 from common.ranks.network import Network
 from common.ranks.operations import Operation
+from common.ranks.ports import Request
 
 
 class State(Enum):
@@ -41,7 +42,7 @@ class ConductorLink:
     def __init__(self, conductor: "Conductor", rank: int) -> None:
         self.conductor, self.network, self.rank = conductor, conductor.network, rank
         self.state = State.READY
-        self.awaited: tuple[int, ...] = ()  # requests, while BLOCKED
+        self.awaited: list[Request] = []  # while BLOCKED
         self.poll_at_s = math.inf  # while POLLING
         self.turn = threading.Lock()  # free while the rank may take its turn
         self.turn.acquire()
@@ -65,15 +66,15 @@ class ConductorLink:
     def wait(self, time_s: float, numbers: Sequence[int]) -> tuple[float, list[Any]]:
         with self.conductor.lock:
             self.conductor.check_running()
-            blocked = not self.network.finished(self.rank, numbers)
+            self.awaited = requests = self.network.requests_of(self.rank, numbers)
+            blocked = not all(request.done for request in requests)
             if blocked:
-                self.awaited = tuple(numbers)
                 self._pass_turn(State.BLOCKED)
         if blocked:
             self._take_turn()
         with self.conductor.lock:
             self.conductor.check_running()
-            return self.network.collect(self.rank, time_s, numbers)
+            return self.network.collect(self.rank, time_s, requests)
 
     def test(self, time_s: float, number: int) -> bool:
         with self.conductor.lock:
@@ -159,7 +160,7 @@ class Conductor:
         If none can, messages move, or the run ends.
         """
         while not self.over.is_set():
-            running = any(link.state is State.RUNNING for link in self.links)
+            running = State.RUNNING in [link.state for link in self.links]
             if running and self.one_at_a_time:
                 return
             if ready := [link for link in self.links if link.state is State.READY]:
@@ -199,7 +200,7 @@ class Conductor:
         woken = [
             link
             for link in self.links
-            if link.state is State.BLOCKED and self.network.finished(link.rank, link.awaited)
+            if link.state is State.BLOCKED and all(request.done for request in link.awaited)
         ]
         for link in woken:
             link.state = State.READY

@@ -10,13 +10,12 @@ from common.ranks.ports import Request
 
 
 def deadlock(
-    network: Network, waiting: Mapping[int, Sequence[int]], returned: Collection[int]
+    network: Network, waiting: Mapping[int, Sequence[Request]], returned: Collection[int]
 ) -> DeadlockError:
     """The DeadlockError of ranks that wait for these requests, while others have returned."""
     lines: dict[int, str] = {}
     peers: dict[int, list[int]] = {}  # whom a rank waits for
-    for rank, numbers in sorted(waiting.items()):
-        requests = [network.requests[number] for number in numbers]
+    for rank, requests in sorted(waiting.items()):
         request = next(request for request in requests if not request.done)
         peers[rank], words = _wants(network, request)
         lines[rank] = f"rank {rank} waits {words} ({request.operation.call_site})"

@@ -71,7 +71,8 @@ class Work:
     """The handle of what goes on in the background: wait() for it before its tensor is used."""
 
     def __init__(self, dist: Dist, number: int, call: Call) -> None:
-        self._dist, self._number, self._operation = dist, number, call.operation.without_payload()
+        self._dist, self._number = dist, number
+        self._what, self._call_site = call.operation.what, call.operation.call_site
         self._sent, self._write, self._over = call.sent, call.write, False
 
     def wait(self, timeout: object = None) -> bool:
@@ -91,8 +92,8 @@ class Work:
         for tensor, before in self._sent:
             if not _same_bits(tensor, before):
                 self._dist._link.race(
-                    f"rank {self._dist._rank}: the tensor of {self._operation.what} "
-                    f"({self._operation.call_site}) was changed before its wait()"
+                    f"rank {self._dist._rank}: the tensor of {self._what} "
+                    f"({self._call_site}) was changed before its wait()"
                 )
         if self._write:
             self._write(value)

@@ -60,14 +60,21 @@ class Network:
         self.groups.setdefault(number, ranks)
         return number
 
-    def finished(self, rank: int, numbers: Sequence[int]) -> bool:
-        """Whether all these requests are done."""
-        return all(request.done for request in self._requests(rank, numbers))
+    def requests_of(self, rank: int, numbers: Sequence[int]) -> list[Request]:
+        """The requests of these numbers, which must be the rank's own."""
+        try:
+            requests = [self.requests[number] for number in numbers]
+        except IndexError:
+            raise ValueError(f"rank {rank} asks for a request that does not exist") from None
+        if any(request.rank != rank for request in requests):
+            raise ValueError(f"rank {rank} asks for another rank's request")
+        return requests
 
-    def collect(self, rank: int, time_s: float, numbers: Sequence[int]) -> tuple[float, list[Any]]:
+    def collect(
+        self, rank: int, time_s: float, requests: Sequence[Request]
+    ) -> tuple[float, list[Any]]:
         """The rank's clock after waiting for these requests, and what they brought."""
         self.advance(rank, time_s)
-        requests = self._requests(rank, numbers)
         values = [request.value for request in requests]
         for request in requests:
             request.waited, request.value = True, None
@@ -78,12 +85,12 @@ class Network:
 
     def done_at(self, rank: int, time_s: float, number: int) -> bool:
         """Whether this request is done at this time, as far as messages have moved."""
-        (request,) = self._requests(rank, [number])
+        (request,) = self.requests_of(rank, [number])
         return request.done and request.end_s <= time_s
 
     def sender(self, rank: int, number: int) -> int:
         """The rank whose message this request received."""
-        (request,) = self._requests(rank, [number])
+        (request,) = self.requests_of(rank, [number])
         if request.sender is None:
             raise ValueError(f"rank {rank} asks who sent what it has not received")
         return request.sender
@@ -103,15 +110,6 @@ class Network:
             or self._group_mismatch()
             or min(self.problems, key=str, default=None)
         )
-
-    def _requests(self, rank: int, numbers: Sequence[int]) -> list[Request]:
-        """The requests of these numbers, which must be the rank's own."""
-        if not all(0 <= number < len(self.requests) for number in numbers):
-            raise ValueError(f"rank {rank} asks for a request that does not exist")
-        requests = [self.requests[number] for number in numbers]
-        if any(request.rank != rank for request in requests):
-            raise ValueError(f"rank {rank} asks for another rank's request")
-        return requests
 
     def _post(self, rank: int, time_s: float, operation: Operation) -> int:
         request = Request(rank, operation.without_payload())

@@ -69,7 +69,10 @@ class Channel(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A send and a receive that fit. Matches are ordered by when their messages could start."""
+    """A send and a receive that fit.
+
+    Matches are ordered by when their messages could start; the posts' orders decide ties.
+    """
 
     start_s: float
     ready_s: float
@@ -120,7 +123,7 @@ class Ports:
 
     def first(self) -> Match | None:
         """The match whose message can start first; None if there is no match."""
-        return min(self._matches(), key=lambda match: match[:5], default=None)
+        return min(self._matches(), default=None)
 
     def move(self, match: Match) -> Moved:
         """Move the message of a match: both ports are busy until it has arrived."""

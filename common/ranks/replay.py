@@ -35,7 +35,7 @@ class ReplayedRank:
     def __init__(self, network: Network, rank: int, notes: Sequence[Note]) -> None:
         self.network, self.rank, self.notes = network, rank, list(notes)
         self.next = 0  # which note
-        self.requests: list[int] = []  # by the operations' numbers in the notes
+        self.requests: list[Request] = []  # by the operations' numbers in the notes
 
     def advance(self) -> bool:
         """Replay the next note; return False if there is none, or if it has to wait."""
@@ -53,18 +53,17 @@ class ReplayedRank:
 
     def _post(self, time_s: float, operations: Sequence[Operation]) -> None:
         numbers = self.network.post(self.rank, self.network.time_s[self.rank], operations)
-        self.requests += numbers
-        for number in numbers:
-            request = self.network.requests[number]
+        for request in self.network.requests_of(self.rank, numbers):
+            self.requests.append(request)
             request.began_s = request.over_s = time_s
 
     def _wait(self, time_s: float, operations: Sequence[int]) -> bool:
-        numbers = [self.requests[operation] for operation in operations]
-        if not self.network.finished(self.rank, numbers):
+        requests = [self.requests[operation] for operation in operations]
+        if not all(request.done for request in requests):
             return False
-        self.network.collect(self.rank, self.network.time_s[self.rank], numbers)
-        for number in numbers:
-            self.network.requests[number].over_s = time_s
+        self.network.collect(self.rank, self.network.time_s[self.rank], requests)
+        for request in requests:
+            request.over_s = time_s
         return True
 
 

@@ -111,7 +111,7 @@ class Member(threading.Thread):
                 return time_s, [operations.from_data(data, rank, groups_now) for data in posted]
             case "new_group", (list(members),):
                 return (groups.sorted_members(members, network.world_size),)
-            case "wait", (float(), list(numbers)) if all(type(each) is int for each in numbers):
+            case "wait", (float(), list(numbers)) if all(type(number) is int for number in numbers):
                 return arguments
             case ("test", (float(), int())) | ("sender", (int(),)) | ("race", (str(),)):
                 return arguments

@@ -1,10 +1,11 @@
-"""The simulator's counters beside the hardware's: the kernels of lab 03, and others, under Nsight Compute.
+"""The simulator's counters beside the hardware's, for the kernels of lab 03 and others.
 
     python benchmarks/simt_hardware.py [--output benchmarks/simt_hardware.md]
 
-needs an NVIDIA GPU, numba.cuda and `ncu` with access to the counters. It launches every kernel once under ncu, counts the
-same launches in the simulator, and writes the table kernel, counter, simulator, hardware, why. It ends with an error if
-two figures differ and WHY does not say what the compiler did.
+needs an NVIDIA GPU, numba.cuda, and Nsight Compute's `ncu` with access to the counters. It launches
+every kernel once under ncu, counts the same launches in the simulator, and writes the table kernel,
+counter, simulator, hardware, why. It ends with an error if two figures differ and WHY does not say
+what the compiler did.
 """
 
 import argparse
@@ -18,15 +19,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
 TILE, THREADS, STRIDE = 16, 128, 3
-cuda = float32 = float64 = int16 = (
-    None  # numba.cuda or the simulator, and Numba's dtypes: set by use()
-)
+cuda: Any = None  # numba.cuda or the simulator: set by use(), with Numba's dtypes
+float32: Any = None
+float64: Any = None
+int16: Any = None
 
 COUNTERS = {  # name in the table: (the simulator's, Nsight Compute's; several are added up)
     "global load requests": (
@@ -78,20 +82,19 @@ WHY = {  # what the compiler did to the accesses as written, where the figures d
 }
 
 
-# --- the kernels of lab 03, from its source
+# The kernels of lab 03, from its source
 
 
-def lab_kernels(cuda_module):
+def lab_kernels(cuda_module: Any) -> dict[str, Any]:
     """{name: kernel} of lab 03, the students' solved, jitted by numba.cuda or by the simulator."""
     import numba
 
     from common import sources
-    from grading.source import holes
-    from grading.source import labs as lab
+    from grading.source import holes, labs
 
     functions = [
         ast.unparse(node)
-        for cell in lab.read("03").cells
+        for cell in labs.read("03").cells
         if cell.kind == "code"
         for node in ast.parse(holes.solved(cell.source)).body
         if isinstance(node, ast.FunctionDef)
@@ -100,48 +103,48 @@ def lab_kernels(cuda_module):
     text, file = "\n\n\n".join(functions), "<lab 03>"
     sources.remember(file, text)
     names = {"cuda": cuda_module, "TILE": TILE, "float32": numba.float32, "uint32": numba.uint32}
-    exec(compile(text, file, "exec"), names)  # noqa: S102
+    exec(compile(text, file, "exec"), names)  # noqa: S102 (the course's own solution)
     return names
 
 
-# --- others, that the simulator was not made for
+# Other kernels, for which the simulator was not made
 
 
-def strided(x, out) -> None:
+def strided(x: np.ndarray, out: np.ndarray) -> None:
     i = cuda.grid(1)
     out[i] = x[i * STRIDE]
 
 
-def shifted(x, out) -> None:
+def shifted(x: np.ndarray, out: np.ndarray) -> None:
     i = cuda.grid(1)
     out[i + 1] = x[i + 5]
 
 
-def gather(x, index, out) -> None:
+def gather(x: np.ndarray, index: np.ndarray, out: np.ndarray) -> None:
     i = cuda.grid(1)
     out[i] = x[index[i]]
 
 
-def volume(x, out) -> None:
+def volume(x: np.ndarray, out: np.ndarray) -> None:
     i, j, k = cuda.grid(3)
     if i < x.shape[2] and j < x.shape[1] and k < x.shape[0]:
         out[k, j, i] = x[k, i, j]
 
 
-def every_fourth_thread(x, out) -> None:
+def every_fourth_thread(x: np.ndarray, out: np.ndarray) -> None:
     i = cuda.grid(1)
     if i % 4 == 1:
         out[i] = x[i]
 
 
-def one_by_one(x, out) -> None:
+def one_by_one(x: np.ndarray, out: np.ndarray) -> None:
     i = cuda.grid(1)
     for q in range(32):
         if q == i % 32:
             out[i] = x[i]
 
 
-def shared_64_bits(x, index, out) -> None:
+def shared_64_bits(x: np.ndarray, index: np.ndarray, out: np.ndarray) -> None:
     s = cuda.shared.array(1024, float64)
     t = cuda.threadIdx.x
     for k in range(t, 1024, cuda.blockDim.x):
@@ -150,7 +153,7 @@ def shared_64_bits(x, index, out) -> None:
     out[t] = s[index[t]]
 
 
-def shared_32_bits(x, index, out) -> None:
+def shared_32_bits(x: np.ndarray, index: np.ndarray, out: np.ndarray) -> None:
     s = cuda.shared.array(1024, float32)
     t = cuda.threadIdx.x
     for k in range(t, 1024, cuda.blockDim.x):
@@ -159,7 +162,7 @@ def shared_32_bits(x, index, out) -> None:
     out[t] = s[index[t]]
 
 
-def shared_16_bits(x, index, out) -> None:
+def shared_16_bits(x: np.ndarray, index: np.ndarray, out: np.ndarray) -> None:
     s = cuda.shared.array(1024, int16)
     t = cuda.threadIdx.x
     for k in range(t, 1024, cuda.blockDim.x):
@@ -168,7 +171,7 @@ def shared_16_bits(x, index, out) -> None:
     out[t] = s[index[t]]
 
 
-def shared_64_bits_alternate(x, index, out) -> None:
+def shared_64_bits_alternate(x: np.ndarray, index: np.ndarray, out: np.ndarray) -> None:
     s = cuda.shared.array(1024, float64)
     t = cuda.threadIdx.x
     for k in range(t, 1024, cuda.blockDim.x):
@@ -178,73 +181,83 @@ def shared_64_bits_alternate(x, index, out) -> None:
         out[t] = s[index[t]]
 
 
-def histogram(x, out) -> None:
+def histogram(x: np.ndarray, out: np.ndarray) -> None:
     i = cuda.grid(1)
     if i < x.size:
         cuda.atomic.add(out, x[i], 1)
 
 
-def launches(lab):
-    """(name in the table, kernel, grid, block, arguments) of every launch, in order; the same in both processes."""
+class Launch(NamedTuple):
+    """A launch, with its name in the table."""
+
+    name: str
+    kernel: Any
+    grid: int | tuple[int, ...]
+    block: int | tuple[int, ...]
+    arguments: tuple[np.ndarray, ...]
+
+
+def launches(lab: dict[str, Any]) -> Iterator[Launch]:
+    """Every launch, in order: the same ones in both processes. lab: the kernels of lab 03."""
     rng = np.random.default_rng(0)
+    yield from _launches_of_the_lab(lab, rng)
+    yield from _launches_in_global_memory(rng)
+    yield from _launches_in_shared_memory(rng)
+    bins = zeros(40, dtype=np.int32)
+    yield Launch("histogram", histogram, 4, 100, (rng.integers(0, 40, 390), bins))
 
-    def floats(*shape, dtype=np.float32):
-        return rng.standard_normal(shape).astype(dtype)
 
-    def zeros(*shape, dtype=np.float32):
-        return np.zeros(shape, dtype)
+def floats(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return rng.standard_normal(shape).astype(dtype)
 
-    for kernel, inputs, outputs in (
+
+def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return np.zeros(shape, dtype)
+
+
+def _launches_of_the_lab(lab: dict[str, Any], rng: np.random.Generator) -> Iterator[Launch]:
+    for name, inputs, outputs in (
         ("vector_add", (1000, 1000), 1000),
         ("window_average_naive", (1026,), 1024),
         ("window_average", (1026,), 1024),
     ):
-        yield kernel, lab[kernel], 8, THREADS, (*map(floats, inputs), zeros(outputs))
-    yield (
-        "matrix_add_doubled",
-        lab["matrix_add_doubled"],
-        (3, 2),
-        (12, 6),
-        (floats(11, 30), floats(11, 30), zeros(11, 30)),
-    )
-    for kernel in ("block_sum_interleaved", "block_sum", "warp_sum"):
-        yield kernel, lab[kernel], 4, 256, (floats(1024), zeros(1))
-    for kernel in ("transpose_naive", "transpose"):
-        yield kernel, lab[kernel], (2, 2), (32, 32), (floats(64, 64), zeros(64, 64))
-    for kernel in ("matmul_naive", "matmul_swapped", "matmul_tiled"):
-        yield (
-            kernel,
-            lab[kernel],
-            (4, 4),
-            (TILE, TILE),
-            (floats(64, 64), floats(64, 64), zeros(64, 64)),
-        )
-    odd = floats(37, 29), floats(29, 45), zeros(37, 45)
-    yield "matmul_tiled, 37 × 45 × 29", lab["matmul_tiled"], (3, 3), (TILE, TILE), odd
+        given = *(floats(rng, count) for count in inputs), zeros(outputs)
+        yield Launch(name, lab[name], 8, THREADS, given)
+    name, given = "matrix_add_doubled", (floats(rng, 11, 30), floats(rng, 11, 30), zeros(11, 30))
+    yield Launch(name, lab[name], (3, 2), (12, 6), given)
+    for name in ("block_sum_interleaved", "block_sum", "warp_sum"):
+        yield Launch(name, lab[name], 4, 256, (floats(rng, 1024), zeros(1)))
+    for name in ("transpose_naive", "transpose"):
+        yield Launch(name, lab[name], (2, 2), (32, 32), (floats(rng, 64, 64), zeros(64, 64)))
+    for name in ("matmul_naive", "matmul_swapped", "matmul_tiled"):
+        given = floats(rng, 64, 64), floats(rng, 64, 64), zeros(64, 64)
+        yield Launch(name, lab[name], (4, 4), (TILE, TILE), given)
+    given = floats(rng, 37, 29), floats(rng, 29, 45), zeros(37, 45)
+    tiled = lab["matmul_tiled"]
+    yield Launch("matmul_tiled, 37 × 45 × 29", tiled, (3, 3), (TILE, TILE), given)
     for m, n, k in ((128, 256, 32), (130, 100, 27)):
-        yield (
-            f"matmul_register_tiled, {m} × {n} × {k}",
-            lab["matmul_register_tiled"],
-            (-(-n // 128), -(-m // 128)),
-            256,
-            (floats(m, k), floats(k, n), zeros(m, n)),
-        )
-    yield "strided", strided, 4, THREADS, (floats(1536), zeros(512))
-    yield "shifted", shifted, 3, 96, (floats(300), zeros(300))
-    yield (
-        "shifted, float64",
-        shifted,
-        3,
-        96,
-        (floats(300, dtype=np.float64), zeros(300, dtype=np.float64)),
-    )
+        name = "matmul_register_tiled"
+        grid = -(-n // 128), -(-m // 128)
+        given = floats(rng, m, k), floats(rng, k, n), zeros(m, n)
+        yield Launch(f"{name}, {m} × {n} × {k}", lab[name], grid, 256, given)
+
+
+def _launches_in_global_memory(rng: np.random.Generator) -> Iterator[Launch]:
+    yield Launch("strided", strided, 4, THREADS, (floats(rng, 1536), zeros(512)))
+    yield Launch("shifted", shifted, 3, 96, (floats(rng, 300), zeros(300)))
+    double = floats(rng, 300, dtype=np.float64), zeros(300, dtype=np.float64)
+    yield Launch("shifted, float64", shifted, 3, 96, double)
     for dtype in (np.float32, np.float64, np.int16, np.int8):
         index = rng.integers(0, 4096, 333)
-        x = floats(4096, dtype=np.float64).astype(dtype)
-        yield f"gather, {np.dtype(dtype)}", gather, 1, 333, (x, index, zeros(333, dtype=dtype))
-    yield "volume", volume, (2, 3, 2), (8, 4, 4), (floats(7, 9, 9), zeros(7, 9, 9))
-    yield "every_fourth_thread", every_fourth_thread, 2, 64, (floats(128), zeros(128))
-    yield "one_by_one", one_by_one, 2, 64, (floats(128), zeros(128))
+        x = floats(rng, 4096, dtype=np.float64).astype(dtype)
+        given = x, index, zeros(333, dtype=dtype)
+        yield Launch(f"gather, {np.dtype(dtype)}", gather, 1, 333, given)
+    yield Launch("volume", volume, (2, 3, 2), (8, 4, 4), (floats(rng, 7, 9, 9), zeros(7, 9, 9)))
+    for kernel in (every_fourth_thread, one_by_one):
+        yield Launch(kernel.__name__, kernel, 2, 64, (floats(rng, 128), zeros(128)))
+
+
+def _launches_in_shared_memory(rng: np.random.Generator) -> Iterator[Launch]:
     t = np.arange(128)
     patterns = {
         "random": rng.integers(0, 1024, 128),
@@ -265,13 +278,13 @@ def launches(lab):
     ):
         for pattern, index in patterns.items():
             n = len(index)
-            x = floats(1024, dtype=np.float64).astype(dtype)
-            yield f"{kernel.__name__}, {pattern}", kernel, 1, n, (x, index, zeros(n, dtype=dtype))
-    yield "histogram", histogram, 4, 100, (rng.integers(0, 40, 390), zeros(40, dtype=np.int32))
+            x = floats(rng, 1024, dtype=np.float64).astype(dtype)
+            given = x, index, zeros(n, dtype=dtype)
+            yield Launch(f"{kernel.__name__}, {pattern}", kernel, 1, n, given)
 
 
-def use(cuda_module) -> None:
-    """Makes the names that the kernels use."""
+def use(cuda_module: Any) -> None:
+    """Make the names that the kernels use."""
     import numba
 
     globals().update(
@@ -281,8 +294,9 @@ def use(cuda_module) -> None:
 
 def launch_on_the_gpu() -> None:
     """The process that ncu watches: each launch once, on device arrays."""
-    from numba import cuda as numba_cuda
+    import numba.cuda
 
+    numba_cuda: Any = numba.cuda
     use(numba_cuda)
     for _, function, grid, block, arguments in launches(lab_kernels(numba_cuda)):
         kernel = numba_cuda.jit(function) if inspect.isfunction(function) else function
@@ -290,7 +304,7 @@ def launch_on_the_gpu() -> None:
         numba_cuda.synchronize()
 
 
-def simulated():
+def simulated() -> list[tuple[str, dict[str, int]]]:
     """[(name, {counter: figure})] of every launch, from the simulator."""
     from common import simt
     from common.simt import cuda as simt_cuda
@@ -306,14 +320,14 @@ def simulated():
     return figures
 
 
-def _attribute(thing, path):
+def _attribute(thing: Any, path: str) -> Any:
     for name in path.split("."):
         thing = getattr(thing, name)
     return thing
 
 
-def measured(count):
-    """[{counter: figure or None}] of every launch, from Nsight Compute."""
+def measured(count: int) -> list[dict[str, int | None]]:
+    """{counter: figure} of every launch, from Nsight Compute; None for what it cannot measure."""
     metrics = list(METRICS)
     while True:
         text, output = _profile(metrics)
@@ -326,14 +340,15 @@ def measured(count):
     values = _parsed(text)
     if len(values) != count:
         sys.exit(
-            f"ncu shows {len(values)} kernels, and {count} were launched:\n{output[-3000:]}\n{text[:2000]}"
+            f"ncu shows {len(values)} kernels, and {count} were launched:\n{output[-3000:]}\n"
+            f"{text[:2000]}"
         )
     return [
         {counter: _added(row, names) for counter, (_, names) in COUNTERS.items()} for row in values
     ]
 
 
-def _profile(metrics):
+def _profile(metrics: list[str]) -> tuple[str, str]:
     """(the CSV that ncu writes, everything else that was printed)."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
@@ -365,11 +380,14 @@ def _profile(metrics):
     return text, output
 
 
-def _parsed(text):
-    """[{metric: value}] in the order of the launches, from ncu's CSV, long (a row a metric) or wide (a column a metric)."""
+def _parsed(text: str) -> list[dict[str, float]]:
+    """[{metric: value}] in the order of the launches, from ncu's CSV.
+
+    It has one row per metric, or one column per metric.
+    """
     lines = [line for line in text.splitlines() if line.startswith('"')]
     rows = list(csv.DictReader(lines))
-    kernels = {}
+    kernels: dict[int, dict[str, str]] = {}
     for row in rows:
         if not row["ID"].isdigit():  # the row of units, in the wide form
             continue
@@ -381,20 +399,22 @@ def _parsed(text):
     ]
 
 
-def _number(text):
+def _number(text: str) -> float:
     try:
         return float(text.replace(",", ""))
     except ValueError:  # n/a
         return math.nan
 
 
-def _added(row, names):
-    """The sum of what was measured under these names; None where ncu has none of them."""
+def _added(row: dict[str, float], names: list[str]) -> int | None:
+    """The sum of what was measured under these names; None if ncu measured none of them."""
     values = [row[name] for name in names if name in row and not math.isnan(row[name])]
     return int(sum(values)) if values else None
 
 
-def table(ours, theirs):
+def table(
+    ours: list[tuple[str, dict[str, int]]], theirs: list[dict[str, int | None]]
+) -> tuple[list[str], int]:
     """(lines of a Markdown table, the number of differences that nothing explains)."""
     lines = [
         "| kernel | counter | simulator | hardware | why |",
@@ -419,7 +439,7 @@ def table(ours, theirs):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(".md"))
     parser.add_argument(
         "--launch", action="store_true", help="launch the kernels on the GPU (what ncu watches)"
@@ -438,10 +458,10 @@ def main() -> None:
     device = numba_cuda.get_current_device()
     name = device.name.decode() if isinstance(device.name, bytes) else device.name
     lines, unexplained = table(ours, theirs)
-    title = f"# The simulator's counters and those of an {name}\n\nMade by `python benchmarks/simt_hardware.py`."
-    text = (
-        f"{title} Differences: {unexplained} that nothing explains.\n\n" + "\n".join(lines) + "\n"
-    )
+    title = f"# The simulator's counters and those of an {name}"
+    made = "Made by `python benchmarks/simt_hardware.py`."
+    summary = f"Differences: {unexplained} that nothing explains."
+    text = "\n".join([title, "", f"{made} {summary}", "", *lines, ""])
     options.output.write_text(text)
     print(text)
     sys.exit(unexplained > 0)

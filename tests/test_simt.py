@@ -1,4 +1,4 @@
-"""Kernels in the simulator: what they compute, and what they cost, against NumPy and figures known from hardware."""
+"""What kernels compute in the simulator, and what they cost, beside NumPy and known figures."""
 
 import json
 import math
@@ -30,7 +30,10 @@ def random(*shape, dtype=np.float32):
 
 
 def run(kernel, grid, block, *arguments, **options):
-    """Runs a kernel plainly, then counted, on fresh copies; both must leave the same arrays. The report."""
+    """The report of a kernel, run plainly and then counted, each on fresh copies of the arrays.
+
+    Both must leave the same numbers in them.
+    """
     plain = [
         argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments
     ]
@@ -497,7 +500,7 @@ def test_a_variable_set_on_one_path_only():
             value = x[i]
         cuda.syncthreads()
         if i < x.size:
-            out[i] = value
+            out[i] = value  # pyrefly: ignore[unbound-name] - the same threads as above
 
     x, out = random(50), np.zeros(50, np.float32)
     run(kernel, 1, 64, x, out)
@@ -713,7 +716,7 @@ def test_numbas_own_dispatcher():
 
     @numba_cuda.jit
     def kernel(x, out):
-        i = numba_cuda.grid(1)
+        i = numba_cuda.grid(1)  # pyrefly: ignore[missing-argument] - Numba's stub is wrong
         if i < out.size:
             out[i] = twice(x[i]) * numba.float32(3)
 
@@ -885,7 +888,10 @@ def gather_32_bits(index, x, out):
 
 
 def wavefronts_by_hand(places, words):
-    """What one warp instruction takes whose thread i accesses the element places[i], of one or two words."""
+    """The wavefronts of a warp instruction whose thread i accesses element places[i].
+
+    words: how many an element has, one or two.
+    """
 
     def passes(places):
         touched = {int(place) * words + half for place, half in product(places, range(words))}
@@ -984,6 +990,7 @@ def test_a_changed_constant_is_seen():
     constants = {"STEP": 1}
     kernel, out = simt.compile_source(text, "kernel", constants), np.zeros(1)
     kernel[1, 1](out)
+    # pyrefly: ignore[missing-attribute] - a bound method
     kernel.function.lookup.__self__.constants["STEP"] = 2
     kernel[1, 1](out)
     assert out[0] == 2

@@ -1,4 +1,7 @@
-"""The simulator's types and numbers against Numba's: its typing rules for CUDA, and its compiled code on the CPU."""
+"""The simulator's types and numbers beside Numba's.
+
+The types are compared with its typing rules for CUDA, the numbers with its code for the CPU.
+"""
 
 import itertools
 import math
@@ -10,7 +13,7 @@ import numpy as np
 import pytest
 from numba import cuda as numba_cuda
 from numba import float32, int8, int32, int64, njit, uint8, uint32, uint64
-from numba.cuda.types import float16
+from numba.cuda.types import float16  # pyrefly: ignore[missing-module-attribute] - it is there
 
 from common import simt
 from common.simt import arithmetic, dtypes
@@ -97,7 +100,8 @@ def test_functions_of_two_numbers_have_numbas_types(typing_context):
             )
 
 
-EXPRESSIONS = [  # of x (an element), i (an int64), f (a float64 argument): what Numba infers for all of it together
+# Of x (an element), i (an int64) and f (a float64 argument): what Numba infers for the whole.
+EXPRESSIONS = [
     "x + 1",
     "x * 2.0",
     "-x",
@@ -225,7 +229,7 @@ def joined_types(x, y, out):
     for k in range(n):
         acc += x[k]
         low = min(low, y[k])
-        if k % 3 == 0:
+        if k % 3 == 0:  # noqa: SIM108 (the branch is what is tested)
             mixed = x[k]
         else:
             mixed = k
@@ -290,9 +294,9 @@ def test_whole_numbers_are_numbas(dtype, out_dtype):
     limits = np.iinfo(dtype)
     x, y = rng.integers(limits.min, limits.max, (2, 40), dtype)
     x[:4], y[:8] = [0, limits.max, limits.min, 1], [1, 7, limits.max, 2, 3, 1, 5, 11]
-    if (
-        out_dtype != "int64"
-    ):  # a float64 outside of an integer's range is undefined on a CPU; on a GPU it is the nearest limit
+    # Converting a float64 outside of an integer's range is undefined on a CPU; a GPU gives the
+    # nearest limit.
+    if out_dtype != "int64":
         x, y = x % 1000, y % 900 + 1
     run_both(integer_operations, dtype, out_dtype, x, np.where(y == 0, 1, y).astype(dtype), 16 * 40)
 

@@ -1,4 +1,4 @@
-"""What the simulator finds, and how it says so: races, barriers, bounds, unwritten memory, launches, unknown Python."""
+"""What the simulator reports: races, barriers, bounds, unwritten memory, launches, refusals."""
 
 import numpy as np
 import pytest
@@ -59,8 +59,9 @@ def test_a_missing_barrier_is_a_race_and_a_read_of_nothing():
     )
     index, other = race.index[0], race.threads[1][0]
     assert str(race) == (
-        f"race on s[{index}] in shared memory: thread ({index}, 0, 0) writes it in line {race.lines[0]}, thread "
-        f"({other}, 0, 0) reads it in line {race.lines[1]}, no barrier between them (block (0, 0, 0)); 64 words in all"
+        f"race on s[{index}] in shared memory: thread ({index}, 0, 0) writes it in line "
+        f"{race.lines[0]}, thread ({other}, 0, 0) reads it in line {race.lines[1]}, no barrier "
+        "between them (block (0, 0, 0)); 64 words in all"
     )
     (unwritten,) = report.unwritten
     assert unwritten.times == 32 and "which nothing has written; 32 such reads in all" in str(
@@ -186,13 +187,15 @@ TICKET = "ticket = cuda.atomic.add(tickets, 0, 1)"
         ({"hand_over": f"cuda.threadfence_system(); {TICKET}"}, False),
         (
             {
-                "hand_over": f"cuda.threadfence(); {TICKET}; tickets[0] = 0 if ticket == cuda.gridDim.x - 1 else tickets[0]"
+                "hand_over": f"cuda.threadfence(); {TICKET}; "
+                "tickets[0] = 0 if ticket == cuda.gridDim.x - 1 else tickets[0]"
             },
             True,
         ),
         (
             {
-                "hand_over": f"cuda.threadfence(); {TICKET}\n        if ticket == cuda.gridDim.x - 1:\n            tickets[0] = 0"
+                "hand_over": f"cuda.threadfence(); {TICKET}\n"
+                "        if ticket == cuda.gridDim.x - 1:\n            tickets[0] = 0"
             },
             False,
         ),
@@ -210,7 +213,8 @@ TICKET = "ticket = cuda.atomic.add(tickets, 0, 1)"
         ({"reader": "b == 0"}, True),
         (
             {
-                "hand_over": "cuda.threadfence(); ticket = cuda.atomic.add(tickets, b, 1); ticket = 7"
+                "hand_over": "cuda.threadfence(); ticket = cuda.atomic.add(tickets, b, 1); "
+                "ticket = 7"
             },
             True,
         ),
@@ -388,7 +392,10 @@ def test_an_early_return_before_a_barrier():
 
 def test_a_shuffle_that_a_lane_of_its_mask_never_joins():
     def message(mask, condition, block=32):
-        text = f"def kernel(x):\n    if {condition}:\n        x[0] = cuda.shfl_sync({mask}, x[0], 0)\n    cuda.syncthreads()\n"
+        text = (
+            f"def kernel(x):\n    if {condition}:\n        x[0] = cuda.shfl_sync({mask}, x[0], 0)\n"
+            "    cuda.syncthreads()\n"
+        )
         return refused(simt.compile_source(text, "kernel"), floats(4), block=block)
 
     kind, text = message("0xffffffff", "cuda.laneid < 8")
@@ -415,8 +422,8 @@ def test_out_of_bounds_names_thread_index_and_shape():
     kind, message = refused(kernel, floats(4, 8), floats(4, 8), block=(4, 8))
     assert kind is simt.OutOfBoundsError and issubclass(kind, IndexError)
     assert (
-        "(`out[row, column] = x[row, column + 1]`): thread (0, 7, 0) of block (0, 0, 0) reaches x[0, 8]"
-        in message
+        "(`out[row, column] = x[row, column + 1]`): thread (0, 7, 0) of block (0, 0, 0) "
+        "reaches x[0, 8]" in message
     )
     assert message.endswith("outside of its shape (4, 8)")
 
@@ -426,7 +433,8 @@ def test_out_of_bounds_names_thread_index_and_shape():
     [
         (
             "out[cuda.grid(1) - 1] = 0",
-            "reaches out[-1], outside of its shape (8,); Numba counts a negative index from the end, without a warning",
+            "reaches out[-1], outside of its shape (8,); Numba counts a negative index from the "
+            "end, without a warning",
         ),
         ("out[x.size] = 0", "reaches out[8], outside of its shape (8,)"),
         ("s[t + 1] = 0", "reaches s[4], outside of its shape (4,)"),
@@ -458,7 +466,8 @@ def kernel(x, out):
 
 def test_floating_point_division_by_zero_is_no_error():
     kernel = simt.compile_source(
-        "def kernel(x, out):\n    out[0] = x[0] / x[1]\n    out[1] = 1 / x[1]\n    out[2] = 0 / x[1]",
+        "def kernel(x, out):\n    out[0] = x[0] / x[1]\n    out[1] = 1 / x[1]\n"
+        "    out[2] = 0 / x[1]",
         "kernel",
     )
     out = np.zeros(3)
@@ -669,13 +678,14 @@ def reads_a_table(x):
     [
         (
             prints,
-            "print is Python's own; a kernel has range, len, min, max, abs, round, pow, int, float, bool; what you want to see, "
-            "write into an array",
+            "print is Python's own; a kernel has range, len, min, max, abs, round, pow, int, "
+            "float, bool; what you want to see, write into an array",
         ),
         (divides, "write a // b and a % b"),
         (
             reads_a_table,
-            "TABLE is an array from outside: give it as an argument, or read it through cuda.const.array_like(TABLE)",
+            "TABLE is an array from outside: give it as an argument, or read it through "
+            "cuda.const.array_like(TABLE)",
         ),
     ],
 )
@@ -756,7 +766,10 @@ def test_an_unsolved_exercise_raises_not_implemented_error_when_it_is_used():
 
 
 def test_functions_that_a_kernel_does_not_call_may_be_any_python():
-    text = "def kernel(x):\n    x[0] = 7\ndef launch(n=3):\n    return [kernel[1, k] for k in range(n)]\n"
+    text = (
+        "def kernel(x):\n    x[0] = 7\n"
+        "def launch(n=3):\n    return [kernel[1, k] for k in range(n)]\n"
+    )
     x = floats(1)
     simt.compile_source(text, "kernel")[1, 1](x)
     assert x[0] == 7

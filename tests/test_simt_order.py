@@ -1,4 +1,7 @@
-"""What fences and atomic updates hand over, beside a plain reading of the definition (common/simt/order.py), on random kernels."""
+"""What fences and atomic updates order in random kernels, beside a plain reading of the definition.
+
+The definition is the docstring of common/simt/order.py.
+"""
 
 import itertools
 import random
@@ -17,7 +20,11 @@ STAGES, DATA, WORDS = 2, 6, 2
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a thread. array: data (d0, d1, ...) or words for updates (w0, w1), also drawn for a fence, which has none."""
+    """One line of a thread.
+
+    array: data (d0, d1, ...) or words for updates (w0, w1). One is drawn for a fence, too, which
+    does not use it.
+    """
 
     block: int
     thread: int
@@ -67,7 +74,7 @@ def text_of(steps):
 
 
 def follows(one, other):
-    """Whether `other` comes after `one` by the order of its thread, or by a barrier of the block."""
+    """Whether `other` comes after `one` by the order of its thread, or by a barrier."""
     same_thread = one.thread == other.thread and (one.stage, one.place) < (other.stage, other.place)
     return one.block == other.block and (same_thread or one.stage < other.stage)
 
@@ -111,9 +118,10 @@ def test_races_are_those_of_the_definition(seed):
         np.zeros(len(steps)),
         seed=seed,
     ).races
-    ordered = lambda *pair: any(
-        follows(x, y) or handed_over(x, y, steps, seen) for x, y in (pair, pair[::-1])
-    )  # noqa: E731
+
+    def ordered(*pair):
+        return any(follows(x, y) or handed_over(x, y, steps, seen) for x, y in (pair, pair[::-1]))
+
     wanted = {
         (one.array, one.block == other.block)
         for one, other in itertools.combinations(steps, 2)

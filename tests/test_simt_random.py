@@ -1,6 +1,5 @@
-"""Random kernels: the simulator computes what Numba's own simulator computes, and none of them is refused."""
+"""Random kernels: the simulator computes what Numba's own computes, and refuses none of them."""
 
-import importlib.util
 import json
 import os
 import random
@@ -27,10 +26,13 @@ def distance(a, b):
 
 
 class Writer(random.Random):
-    """Writes a random kernel: whole numbers i, q, n, u; floating-point v, w, s; arrays x, out, shared."""
+    """Writes a random kernel.
+
+    Its whole numbers are i, q, n, u, its floating-point ones v, w, s, its arrays x, out, shared.
+    """
 
     def whole(self, depth):
-        """An expression that is a whole number, kept small: overflow is where Python differs from a GPU."""
+        """A whole-number expression, kept small: where it overflows, Python differs from a GPU."""
         if depth == 0 or self.random() < 0.2:
             return self.choice(["i", "q", "3", "-2", "7", "n", "u"])
         a, b = self.whole(depth - 1), self.whole(depth - 1)
@@ -84,7 +86,8 @@ class Writer(random.Random):
     def condition(self, depth):
         """A comparison, or several."""
         make = self.choice([self.whole, self.real])
-        text = f"{make(max(depth, 0))} {self.choice(['<', '<=', '>', '>=', '==', '!='])} {make(max(depth, 0))}"
+        left, operator = make(max(depth, 0)), self.choice(["<", "<=", ">", ">=", "==", "!="])
+        text = f"{left} {operator} {make(max(depth, 0))}"
         if depth > 0 and self.random() < 0.4:
             text = f"({text} {self.choice(['and', 'or'])} {self.condition(depth - 1)})"
         return f"not ({text})" if self.random() < 0.2 else text
@@ -169,19 +172,18 @@ def results(module, folder):
     for seed in SEEDS:
         path = Path(folder) / f"{module.replace('.', '_')}_{seed}.py"
         path.write_text(f"from {module} import cuda\n{HEAD}{Writer(seed).kernel()}")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        made = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(made)
+        names = {}
+        exec(compile(path.read_text(), path, "exec"), names)
         x, out = np.random.default_rng(seed).standard_normal(32) * 3, np.zeros(32)
         with np.errstate(all="ignore"):
-            made.kernel[2, 16](x, out, 11, 0.75)
+            names["kernel"][2, 16](x, out, 11, 0.75)
         found.append(out.tolist())
     return found
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    """The results by Numba's simulator, which is chosen before Numba is imported: in another process."""
+    """The results of Numba's simulator: in another process, as Numba is told when imported."""
     run = subprocess.run(
         [sys.executable, __file__, tmp_path_factory.mktemp("numba")],
         capture_output=True,

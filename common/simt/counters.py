@@ -88,6 +88,7 @@ class MarkedLog(array):
     """A log of atomic updates, of a kernel with fences: a mark is set at each entry."""
 
     def __new__(cls, before: bool, mark: Callable[[], None]) -> Self:
+        # pyrefly: ignore[bad-return]: array.__new__ makes an object of cls
         return array.__new__(cls, "q")
 
     def __init__(self, before: bool, mark: Callable[[], None]) -> None:

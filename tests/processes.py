@@ -7,7 +7,8 @@ from pathlib import Path
 
 import psutil
 
-SLEEP = f"12345.{os.getpid()}"  # seconds, by which what a test leaves is known; other gates may run on this machine
+# Seconds, by which a test knows its own processes: other gates may run on this machine.
+SLEEP = f"12345.{os.getpid()}"
 
 
 def sleeping():

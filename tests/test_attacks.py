@@ -1,4 +1,7 @@
-"""The attack catalogue (tests/attacks): each gets its honest score, harms nothing, and the next submission is graded right."""
+"""The attacks (tests/attacks): each gets its honest score and harms nothing.
+
+The next submission is graded right.
+"""
 
 import contextlib
 import functools
@@ -44,10 +47,12 @@ def frame(header, *buffers):
     lengths = [len(text), *map(len, buffers)]
     return struct.pack(f"<I{len(lengths)}Q", len(lengths), *lengths) + text + b"".join(buffers)
 def answer(value, kind="value", containers=None, storages=None):
-    return {"kind": kind, "value": value, "containers": containers or [], "storages": storages or []}
+    containers, storages = containers or [], storages or []
+    return {"kind": kind, "value": value, "containers": containers, "storages": storages}
 def told(kind, text):
     exception = {"type": kind, "text": text, "line": None, "code": None}
-    return answer(["ref", 0], kind="error", containers=[["dict", [[key, value] for key, value in exception.items()]]])
+    pairs = [[key, value] for key, value in exception.items()]
+    return answer(["ref", 0], kind="error", containers=[["dict", pairs]])
 """
 
 
@@ -80,7 +85,7 @@ CASES = [
 
 
 class Arena:
-    """A fork_server in a jail, and what an attack could reach for: sockets that listen, files of others."""
+    """A fork server in a sandbox, and what an attack could reach for: sockets, others' files."""
 
     def __init__(self, jail, folder):
         self.fork_server, self.outside = ForkServer(jail=jail, bare=True), folder
@@ -158,7 +163,7 @@ class Arena:
 
 
 class Less:
-    """A jail with less memory than usual."""
+    """A sandbox with less memory than usual."""
 
     @contextlib.contextmanager
     def confinement(self):

@@ -1,6 +1,7 @@
-"""Control groups: found where the system hands one over, of version 1 or 2; where one is to be had, it limits, and nothing outlives it.
+"""Control groups, of version 1 or 2: found where the system delegates one; nothing outlives them.
 
-Where none can be made, the tests of its limits are skipped. On version 2 they were run as root and as the user of a delegated group.
+Where this user can make none, the tests of their limits are skipped. On version 2 these tests were
+run as root and as the user of a delegated group.
 """
 
 import contextlib
@@ -97,7 +98,7 @@ def test_a_group_that_can_t_be_joined_is_none(hierarchy, monkeypatch):
 
 @pytest.fixture
 def limited():
-    """group(...) here, and the folders that it makes; what it says of a kernel is only true of one."""
+    """What group(...) puts before a command, and the folders that it makes."""
 
     @contextlib.contextmanager
     def make(memory_bytes, processes):
@@ -116,7 +117,15 @@ def run(prefix, text):
 
 
 def test_processes_are_counted_together(limited):
-    bomb = "import os, time\nwhile True:\n    try:\n        os.fork() or time.sleep(0.5)\n    except OSError:\n        print('refused', flush=True)\n        break"
+    bomb = """
+import os, time
+while True:
+    try:
+        os.fork() or time.sleep(0.5)
+    except OSError:
+        print('refused', flush=True)
+        break
+"""
     with limited(1 << 30, 20) as (prefix, folders):
         assert "refused" in run(prefix, bomb).stdout
         current = next(path for folder in folders for path in folder.glob("pids.current"))
@@ -160,7 +169,15 @@ def test_nothing_goes_to_the_swap(limited):
 
 
 def test_what_is_left_ends_with_the_group(limited):
-    orphan = f"import os\nos.close(1)\nfor _ in range(5):\n    if not os.fork():\n        os.setsid()\n        os.fork()\n        os.execlp('sleep', 'sleep', '{SLEEP}')"
+    orphan = f"""
+import os
+os.close(1)
+for _ in range(5):
+    if not os.fork():
+        os.setsid()
+        os.fork()
+        os.execlp('sleep', 'sleep', '{SLEEP}')
+"""
     with limited(1 << 30, 50) as (prefix, folders):
         run(prefix, orphan)
         until(lambda: len(sleeping()) == 10, within_s=120)
@@ -198,7 +215,11 @@ def test_what_a_jail_s_warm_process_leaves_ends(limited, name):
         pass
     with contextlib.closing(ForkServer(jail=choice.JAILS[name], bare=True)) as fork_server:
         worker = fork_server.fork()
-        text = f"import subprocess\nfor _ in range(3):\n    subprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)"
+        text = f"""
+import subprocess
+for _ in range(3):
+    subprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)
+"""
         worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
         until(lambda: len(sleeping()) == 3, within_s=120)
         for pid in processes.tree(fork_server.process.pid):

@@ -1,4 +1,7 @@
-"""The jail: chosen, proved before it grades, with nothing left behind; tests/test_attacks.py tries to get out of it."""
+"""The sandbox: chosen, proved before it grades, with nothing left behind.
+
+tests/test_attacks.py tries to get out of it.
+"""
 
 import contextlib
 import os
@@ -73,7 +76,7 @@ def test_a_number_that_is_another_user_s_process_by_now_is_left_alone(monkeypatc
     processes.kill([os.getpid()])
 
 
-def test_a_folder_that_is_a_file_by_now_is_none_to_count(monkeypatch, tmp_path):
+def test_a_folder_that_is_a_file_by_now_is_not_counted(monkeypatch, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(bytes(10_000))
     listed = os.scandir
@@ -121,7 +124,7 @@ def test_the_best_jail_is_chosen_or_a_sentence_says_why_there_is_none(monkeypatc
         choice.choose("zoo")
 
 
-def test_other_systems_have_none(monkeypatch):
+def test_other_systems_have_no_sandbox(monkeypatch):
     monkeypatch.setattr(syscalls, "known_machine", lambda: False)
     with pytest.raises(choice.JailError, match="only Linux"):
         choice.choose()
@@ -133,7 +136,7 @@ def test_the_jail_is_proved(backend, tmp_path):
 
 
 class Paper(sandbox.NoJail):
-    """A jail that is none."""
+    """It claims to be a sandbox, and stops nothing."""
 
     name = "of paper"
 
@@ -200,8 +203,10 @@ def f():
     child = multiprocessing.get_context("fork").Process(target=print)
     child.start()
     child.join()
-    told = subprocess.run([sys.executable, "-c", "import numpy; print(numpy.ones(3).sum())"], capture_output=True, text=True)
-    return twice(21), os.path.getsize("figure.png") > 0, child.exitcode, told.stdout.strip(), float(torch.ones(2) @ torch.ones(2))
+    command = [sys.executable, "-c", "import numpy; print(numpy.ones(3).sum())"]
+    printed = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    product = float(torch.ones(2) @ torch.ones(2))
+    return twice(21), os.path.getsize("figure.png") > 0, child.exitcode, printed, product
 """
     assert call(fork_server, text) == (42, True, 0, "3.0", 2.0)
 
@@ -221,8 +226,9 @@ def test_workers_see_nothing_of_one_another(fork_server):
 import os
 def f():
     try:
-        return os.path.exists({folder!r} + "/mine") and bool(os.listdir({folder!r})), [
-            each for each in os.listdir("/proc") if each.isdecimal() and int(each) > 10 and each != str(os.getpid())]
+        others = [name for name in os.listdir("/proc") if name.isdecimal() and int(name) > 10]
+        others = [name for name in others if name != str(os.getpid())]
+        return os.path.exists({folder!r} + "/mine") and bool(os.listdir({folder!r})), others
     except OSError:
         return False, []
 """,
@@ -230,7 +236,7 @@ def f():
     first.end()
 
 
-def test_a_warm_process_that_came_to_harm_is_replaced(fork_server):
+def test_a_warm_process_that_was_killed_is_replaced(fork_server):
     worker = fork_server.fork()
     before, lost = fork_server.process, fork_server.lost
     warm = next(
@@ -274,7 +280,13 @@ def test_nothing_is_left_on_the_disk(backend, monkeypatch, tmp_path):
     with contextlib.closing(ForkServer(jail=backend, bare=True)) as fork_server:
         call(
             fork_server,
-            "import os\ndef f():\n    os.makedirs('a/b')\n    open('a/c', 'w').close()\n    os.mkdir('locked', 0)",
+            """
+import os
+def f():
+    os.makedirs('a/b')
+    open('a/c', 'w').close()
+    os.mkdir('locked', 0)
+""",
         )
         left = list(tmp_path.glob("*/tmp*"))
     assert not left and not list(tmp_path.iterdir())
@@ -329,7 +341,11 @@ def with_gpu(backend):
 
 
 def test_with_a_gpu_the_devices_are_there_and_addresses_have_no_limit(with_gpu):
-    text = "import resource\ndef f():\n    return resource.getrlimit(resource.RLIMIT_AS)[0], len(open('/dev/zero', 'rb').read(8))"
+    text = """
+import resource
+def f():
+    return resource.getrlimit(resource.RLIMIT_AS)[0], len(open('/dev/zero', 'rb').read(8))
+"""
     assert call(with_gpu, text) == (-1, 8)
 
 
@@ -355,8 +371,14 @@ def f():
     thread.start()
     thread.join()
     stream = socket.socket(socket.AF_UNIX)
-    refused = [lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), lambda: socket.socket(socket.AF_INET), lambda: stream.accept(),
-               lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW), lambda: stream.connect("PLACE"), lambda: stream.connect(chr(0) + "PLACE")]
+    refused = [
+        lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM),
+        lambda: socket.socket(socket.AF_INET),
+        lambda: stream.accept(),
+        lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW),
+        lambda: stream.connect("PLACE"),
+        lambda: stream.connect(chr(0) + "PLACE"),
+    ]
     return done, [works(make) for make in refused]
 """
 
@@ -377,15 +399,39 @@ def test_with_a_gpu_its_driver_can_start_and_nobody_is_reached(with_gpu):
 
 
 def test_with_a_gpu_files_without_a_name_count(with_gpu):
-    hoard = "import os, time\ndef f():\n    for _ in range(8):\n        os.write(os.memfd_create('x'), bytes(60 << 20))\n    time.sleep(20)"
+    hoard = """
+import os, time
+def f():
+    for _ in range(8):
+        os.write(os.memfd_create('x'), bytes(60 << 20))
+    time.sleep(20)
+"""
     with pytest.raises(WorkerEnded, match="killed"):
         call(with_gpu, hoard)
-    zombies = "import os, time\ndef f():\n    for _ in range(8):\n        if not os.fork():\n            os._exit(0)\n    time.sleep(1)\n    return 1"
+    zombies = """
+import os, time
+def f():
+    for _ in range(8):
+        if not os.fork():
+            os._exit(0)
+    time.sleep(1)
+    return 1
+"""
     assert call(with_gpu, zombies) == 1  # of which nothing may be read
 
 
 def test_several_workers_at_once_and_one_that_bombs(fork_server):
-    source = "import os\ndef bomb():\n    while True:\n        try:\n            os.fork()\n        except OSError:\n            pass\ndef f():\n    return 1"
+    source = """
+import os
+def bomb():
+    while True:
+        try:
+            os.fork()
+        except OSError:
+            pass
+def f():
+    return 1
+"""
     sessions = [Session(fork_server, [("cell", source)]) for _ in range(3)]
     sessions[0].allow(1)
     with pytest.raises(WorkerEnded):

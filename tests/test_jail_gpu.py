@@ -1,8 +1,10 @@
-"""The jail on a machine with a GPU: CUDA, Triton and Numba work inside, and it still holds. Where a step fails, the message says all
-that it takes to mend it: what of the jail is to blame, and which system calls and files were refused.
+"""The sandbox on a machine with a GPU: CUDA, Triton and Numba work inside, and it still holds.
 
-A machine without bubblewrap and packages takes another's: its bwrap on the PATH (it needs libselinux, libpcre2 and libcap). What lies
-on PYTHONPATH must be readable for all.
+If a step fails, the message says what it takes to fix it: which part of the sandbox is to blame,
+and which system calls and files were refused.
+
+A machine without bubblewrap can use another's bwrap, on PATH (it needs libselinux, libpcre2 and
+libcap). All users must be able to read what lies on PYTHONPATH.
 """
 
 import contextlib
@@ -32,14 +34,16 @@ STEPS = {
 import ctypes
 cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
 assert (code := cuda.cuInit(0)) == 0, f"cuInit gave {code}"
-assert (code := cuda.cuDeviceGetCount(ctypes.byref(count))) == 0 and count.value, f"cuDeviceGetCount gave {code}, {count.value} GPUs"
+code = cuda.cuDeviceGetCount(ctypes.byref(count))
+assert code == 0 and count.value, f"cuDeviceGetCount gave {code}, {count.value} GPUs"
 """,
     "PyTorch allocates and multiplies": """
 import torch
 assert torch.cuda.is_available()
 x = torch.randn(512, 512, device="cuda")
 torch.testing.assert_close((x @ x).cpu(), x.cpu() @ x.cpu(), rtol=1e-2, atol=1e-1)
-assert torch.empty(6 << 30, dtype=torch.uint8, device="cuda").fill_(1)[-1].item() == 1  # more than a worker's memory
+more_than_a_worker_has = torch.empty(6 << 30, dtype=torch.uint8, device="cuda")
+assert more_than_a_worker_has.fill_(1)[-1].item() == 1
 assert torch.empty(1 << 20, pin_memory=True).to("cuda", non_blocking=True).sum().isfinite()
 loss = torch.nn.Linear(512, 8, device="cuda")(x).square().mean()
 loss.backward()
@@ -88,7 +92,8 @@ LOOSER = {  # what the warm process does before anything else
     "every file may be used": "landlock.restrict = lambda *paths: None",
     "nothing has a limit": "import resource; resource.setrlimit = lambda *limit: None",
 }
-# A process outside the filter that answers for the kernel, and notes in a file what it refuses: system calls, and files to open.
+# A process outside the filter answers for the kernel. It writes what it refuses into a file: system
+# calls, and files to open.
 WATCHED = """
 import ctypes, fcntl, os, socket, struct
 prctl, names = syscalls.prctl, {syscalls.number(name): name for name in syscalls.NUMBERS}
@@ -121,7 +126,8 @@ def text_at(pid, address):
     while b"\\0" not in found and len(found) < 4096:
         buffer = ctypes.create_string_buffer(64 - (address + len(found)) % 64)
         local = struct.pack("=QQ", ctypes.addressof(buffer), len(buffer))
-        syscalls.syscall("process_vm_readv", pid, local, 1, struct.pack("=QQ", address + len(found), len(buffer)), 1, 0)
+        remote = struct.pack("=QQ", address + len(found), len(buffer))
+        syscalls.syscall("process_vm_readv", pid, local, 1, remote, 1, 0)
         found += buffer.raw
     return found.split(b"\\0")[0].decode(errors="replace")
 
@@ -129,11 +135,14 @@ def refusal(path, flags):
     if not path.startswith("/"):
         return None
     try:
-        os.close(os.open(path, flags & (os.O_ACCMODE | os.O_TRUNC * path.startswith("/proc")) | os.O_NONBLOCK))
+        kept = os.O_ACCMODE | os.O_TRUNC * path.startswith("/proc")
+        os.close(os.open(path, flags & kept | os.O_NONBLOCK))
     except OSError as problem:
-        kept = os.path.dirname(path) in ("/dev", "/dev/shm", "/dev/nvidia-caps") or path.startswith(("/proc", "/run", "/var", "/etc"))
-        if problem.errno in (1, 13, 30) or kept:
-            return f"open {path} for {'reading' if flags & os.O_ACCMODE == 0 else 'writing'}: {problem.strerror}"
+        hidden = os.path.dirname(path) in ("/dev", "/dev/shm", "/dev/nvidia-caps")
+        hidden = hidden or path.startswith(("/proc", "/run", "/var", "/etc"))
+        if problem.errno in (1, 13, 30) or hidden:
+            purpose = "reading" if flags & os.O_ACCMODE == 0 else "writing"
+            return f"open {path} for {purpose}: {problem.strerror}"
 
 def watched(option, *arguments):
     if option != syscalls.PR_SET_SECCOMP:
@@ -142,11 +151,13 @@ def watched(option, *arguments):
     worker = os.getpid()
     if not os.fork():
         answer(socket.recv_fds(theirs, 1, 1)[1][0], worker)
-    listener = syscalls.libc.syscall(ctypes.c_long({"x86_64": 317, "aarch64": 277}[os.uname().machine]), 1, 8, arguments[1])
+    number = ctypes.c_long({"x86_64": 317, "aarch64": 277}[os.uname().machine])  # seccomp
+    listener = syscalls.libc.syscall(number, 1, 8, arguments[1])
     socket.send_fds(ours, [b"x"], [listener])
     os.close(listener)
 
-install, syscalls.prctl, seccomp.ERROR = seccomp.install, watched, 0x7FC00000  # refused: asked about
+install, syscalls.prctl = seccomp.install, watched
+seccomp.ERROR = 0x7FC00000  # what a rule would refuse, the kernel asks that process about
 seccomp.install = lambda rules: install([*rules, seccomp.refuse("openat")])
 """
 
@@ -171,7 +182,7 @@ def fork_server(backend):
 
 
 def warm(backend):
-    """A fork_server, to be closed, that has imported what labs import, as far as this machine has it."""
+    """A fork server that has imported what labs import, as far as this machine has it."""
     fork_server = ForkServer(jail=backend)
     fork_server.modules = tuple(filter(imports, WARM))
     return contextlib.closing(fork_server)
@@ -186,7 +197,7 @@ def imports(name):
 
 
 def attempt(fork_server, step):
-    """(what went wrong, "" for nothing; what was refused, if that was watched) with a step in a fresh worker."""
+    """What went wrong with a step in a fresh worker, and, if it was watched, what was refused."""
     try:
         worker = fork_server.fork()
         worker.request(
@@ -215,7 +226,7 @@ def altered(backend, text):
 
 
 def diagnosis(backend, step, problem):
-    """All that it takes to mend a step that fails, as text."""
+    """All that it takes to fix a step that fails, as text."""
     lines = [f"{backend.name}: {step}: {problem}", "", "Would it work otherwise?"]
     with warm(NoJail()) as free:
         lines.append(f"- outside of the jail: {last(attempt(free, step)[0])}")
@@ -239,7 +250,7 @@ def last(problem):
 def machine():
     """What of this machine matters here, as text."""
 
-    def told(*command):
+    def output(*command):
         try:
             return subprocess.run(
                 command, capture_output=True, text=True, timeout=20
@@ -249,11 +260,14 @@ def machine():
 
     return "\n".join(
         [
-            f"Linux {platform.release()}, Landlock {landlock.version()}, user {os.geteuid()}, Python {sys.version.split()[0]} in {sys.prefix} of {sys.base_prefix}",
+            f"Linux {platform.release()}, Landlock {landlock.version()}, user {os.geteuid()}",
+            f"Python {sys.version.split()[0]} in {sys.prefix} of {sys.base_prefix}",
             *(f"{name}={os.environ[name]}" for name in visible.ENVIRONMENT if name in os.environ),
             f"readable: {' '.join(visible.readable())}",
-            f"compiler: {shutil.which('gcc') or shutil.which('clang')}, Python.h: {os.path.exists(sysconfig.get_path('include') + '/Python.h')}, {told('bwrap', '--version')}",
-            told(
+            f"compiler: {shutil.which('gcc') or shutil.which('clang')}",
+            f"Python.h: {os.path.exists(sysconfig.get_path('include') + '/Python.h')}",
+            output("bwrap", "--version"),
+            output(
                 "ls",
                 "-ld",
                 *glob.glob("/dev/nvidia*"),
@@ -261,10 +275,11 @@ def machine():
                 "/usr/local/nvidia",
                 "/usr/local/cuda",
             ),
-            told(
+            output(
                 "sh",
                 "-c",
-                "ldconfig -p | grep -E 'libcuda.so|libnvidia-ml|libnvidia-ptxjit'; cat /proc/driver/nvidia/version",
+                "ldconfig -p | grep -E 'libcuda.so|libnvidia-ml|libnvidia-ptxjit'; "
+                "cat /proc/driver/nvidia/version",
             ),
         ]
     )
@@ -277,7 +292,12 @@ def test_a_gpu_works_in_the_jail(backend, fork_server, step):
 
 
 def test_a_kernel_is_counted_apart_though_there_is_a_gpu(fork_server):
-    text = "@triton.jit\ndef doubled(x, out, BLOCK: tl.constexpr):\n    i = tl.arange(0, BLOCK)\n    tl.store(out + i, 2 * tl.load(x + i))"
+    text = """
+@triton.jit
+def doubled(x, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i))
+"""
     np = pytest.importorskip("numpy")
     x, out = np.ones(64, np.float32), np.zeros(64, np.float32)
     worker = fork_server.fork()

@@ -1,4 +1,4 @@
-"""A lab as a student meets it: JupyterLab in a browser, from the first look to the points of the first exercise."""
+"""A lab as a student meets it in a browser, up to the points of the first exercise."""
 
 import contextlib
 import json
@@ -32,20 +32,25 @@ EXERCISE = LAB.exercises[0]
 PATIENCE_S = 120  # for any one step, on a machine that other tests keep busy
 
 # In the browser. window.jupyterapp is there with --LabApp.expose_app_in_browser.
-IS_READY = """() => {  // idle alone is also said before there is a kernel, and Run All would be lost
+IS_READY = """() => {  // without a kernel it says idle, too, and Run All would be lost
     const context = window.jupyterapp?.shell.currentWidget?.sessionContext;
     const kernel = context?.isReady && context.session?.kernel;
     return kernel && kernel.connectionStatus === "connected" && kernel.status === "idle";
 }"""
 HAVE_ALL_RUN = """() => jupyterapp.shell.currentWidget.content.widgets.every(
-    ({model}) => model.type !== "code" || (model.executionCount && model.executionState === "idle"))"""
+    ({model}) => model.type !== "code"
+        || (model.executionCount && model.executionState === "idle"))"""
 SHOW = """async text => {
     const notebook = jupyterapp.shell.currentWidget.content;
-    const index = notebook.widgets.findIndex(({model}) => model.sharedModel.getSource().includes(text));
+    const index = notebook.widgets.findIndex(
+        ({model}) => model.sharedModel.getSource().includes(text));
     await notebook.scrollToItem(index, "start");
     return index;
 }"""
-ACTIVE_CELL_IS = "source => jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.getSource() === source"
+ACTIVE_CELL_IS = """source => {
+    const notebook = jupyterapp.shell.currentWidget.content;
+    return notebook.activeCell.model.sharedModel.getSource() === source;
+}"""
 IS_SAVED = "() => !jupyterapp.shell.currentWidget.context.model.dirty"
 
 
@@ -106,7 +111,7 @@ def solve(page):
 
 
 def answer(page, text):
-    """Writes the text in the hole's cell; runs that and, with the same keys, the next: its check."""
+    """Writes the text in the hole's cell, runs it, and then the next cell, which is its check."""
     cell(page, EXERCISE.stub).locator(".cm-content").click()
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.insert_text(text)  # as if pasted: typed, each line would be indented twice
@@ -145,7 +150,7 @@ def output(page, text):
 
 @contextlib.contextmanager
 def jupyterlab(notebook, scratch):
-    """JupyterLab as `make lab` starts it, for a student with no settings yet; gives the address that it shows."""
+    """JupyterLab as `make lab` starts it, for a student without settings: its address."""
     own = {
         f"JUPYTER_{kind.upper()}_DIR": str(scratch / kind) for kind in ("config", "data", "runtime")
     }
@@ -188,23 +193,23 @@ def address_in(log, process):
 
 @contextlib.contextmanager
 def browser_page(scratch, scale=1):
-    """An empty page in Chromium with a fresh profile; if the test fails, its message names a screenshot."""
+    """An empty page in Chromium. If the test fails, its message names a screenshot."""
     expect.set_options(timeout=PATIENCE_S * 1000)
-    with playwright.sync_playwright() as driver:
-        with contextlib.closing(
+    with (
+        playwright.sync_playwright() as driver,
+        contextlib.closing(
             driver.chromium.launch(executable_path=CHROMIUM, args=["--disable-gpu"])
-        ) as browser:
-            page = browser.new_page(
-                viewport={"width": 1280, "height": 800}, device_scale_factor=scale
-            )
-            page.set_default_timeout(PATIENCE_S * 1000)
-            try:
-                yield page
-            except Exception as error:
-                with contextlib.suppress(playwright.Error):  # it may be the browser that died
-                    page.screenshot(path=scratch / "failure.png")
-                    error.add_note(f"What the student would see: {scratch / 'failure.png'}")
-                raise
+        ) as browser,
+    ):
+        page = browser.new_page(viewport={"width": 1280, "height": 800}, device_scale_factor=scale)
+        page.set_default_timeout(PATIENCE_S * 1000)
+        try:
+            yield page
+        except Exception as error:
+            with contextlib.suppress(playwright.Error):  # it may be the browser that died
+                page.screenshot(path=scratch / "failure.png")
+                error.add_note(f"What the student would see: {scratch / 'failure.png'}")
+            raise
 
 
 def environment():

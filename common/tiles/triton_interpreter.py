@@ -125,13 +125,14 @@ def counting(
     from common.tiles.counting_builder import CountingBuilder
 
     fixed = module.interpreter_builder
-    scopes = [module._patch_lang(kernel.fn), module._patch_lang(tl.sum.fn)]
-    scopes[0].set_attr(tl.tensor, "__bool__", _truth)
-    scopes[0].set_attr(module.InterpretedFunction, "__call__", _call)
-    counting_builder = CountingBuilder(recorder, sources)
-    fixes.use(counting_builder)
+    scopes = []
+    builder = CountingBuilder(recorder, sources)
+    fixes.use(builder)  # before the patches: those of Triton 3.6 keep the builder that they find
     try:
-        yield counting_builder
+        scopes += [module._patch_lang(kernel.fn), module._patch_lang(tl.sum.fn)]
+        scopes[0].set_attr(tl.tensor, "__bool__", _truth)
+        scopes[0].set_attr(module.InterpretedFunction, "__call__", _call)
+        yield builder
     finally:
         fixes.use(fixed)
         for scope in reversed(scopes):

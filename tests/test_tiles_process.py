@@ -49,7 +49,7 @@ def refuse(text):
     raise KernelError(text)
 
 
-def test_a_dead_process_is_told_and_replaced():
+def test_a_dead_process_is_a_clear_error_and_replaced():
     first = process.process_for(interpret=True)
     with pytest.raises(RuntimeError, match="the process that runs Triton for this one has died"):
         first.call(os._exit, 3)

@@ -315,8 +315,8 @@ class _Checker(ast.NodeVisitor):
     def _refuse_unknown(self, node: ast.AST, name: str) -> None:
         self.refuse(
             node,
-            f"tl.{name} is not known here: it is none of Triton's functions for kernels, or none "
-            f"that its interpreter can run{advice(name)}",
+            f"tl.{name} is not known here: it is not one of Triton's functions for kernels, or "
+            f"not one that its interpreter can run{advice(name)}",
         )
 
     def visit_Call(self, node: ast.Call) -> None:

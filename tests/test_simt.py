@@ -985,6 +985,18 @@ def kernel(x, out):
     assert report.global_loads.requests == 1 and report.lines[0].number == 20
 
 
+def test_an_int64_and_a_uint64_meet_as_a_float64():
+    @cuda.jit
+    def kernel(out, i, u):
+        out[0] = i if out[0] > 0 else u
+        out[1] = min(i, u)
+        out[2] = i and u
+
+    out = np.ones(3)
+    kernel[1, 1](out, -3, np.uint64(5))
+    assert out.tolist() == [-3, -3, 5]
+
+
 def test_a_changed_constant_is_seen():
     text = "def kernel(out):\n    out[0] = STEP\n"
     constants = {"STEP": 1}

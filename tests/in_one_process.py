@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from common import sources
+from common import simt, sources
 from grading.score import check_seed, worker_cells
 from grading.source.holes import Answer
 from grading.source.labs import Lab
@@ -83,6 +83,7 @@ def problems(names: dict[str, object], checks: Checks) -> list[str | None]:
                 checks = [check, *(other for other in checks if other is not check)]
                 break
         raised.append(problem)
+        simt.Report.draw = lambda *_, **__: []  # a failed check draws a picture: once is enough
     return raised
 
 

@@ -85,7 +85,8 @@ EXCEPTIONS = {  # (lab, "cells" or the first words of a cell): why it may be lon
 @pytest.fixture(scope="session")
 def fork_server():
     """One for all labs, which has imported what they import."""
-    fork_server = ForkServer(*classroom.modules(NAMES, classroom.IN_WORKER))
+    modules = classroom.modules(NAMES, classroom.IN_WORKER)
+    fork_server = ForkServer(*modules, "triton.experimental.gluon")  # which a driver imports
     yield fork_server
     fork_server.close()
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jupytext
 import nbformat
 import psutil
 from nbformat import NotebookNode
@@ -34,6 +33,7 @@ from common.paths import ROOT
 from grading import report
 from grading.source import build, labs
 from grading.source.labs import Lab
+from tests import wrong_answers
 
 NBGRADER = "nbgrader==0.9.6"
 HOME = ROOT / "build" / "nbgrader"
@@ -128,11 +128,9 @@ def mixed(lab: Lab, choose: random.Random) -> dict[str, str]:
 def known_wrong(lab: Lab) -> dict[str, list[str]]:
     """{exercise: its known wrong answers}."""
     wrong: dict[str, list[str]] = {}
-    path = ROOT / "tests" / "wrong" / f"{lab.name}.py"
-    notebook: Any = jupytext.read(path, fmt="py:percent")
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            wrong.setdefault(cell.metadata["title"].split(":")[0], []).append(cell.source)
+    for answer in wrong_answers.read(lab.name):
+        solved = lab.solution[answer.exercise]
+        wrong.setdefault(answer.exercise, []).append(answer.text(solved))
     return wrong
 
 

@@ -15,7 +15,6 @@ from typing import Protocol, cast
 
 from common.paths import ROOT
 from grading.errors import CommandError
-from grading.jail.choice import JailError
 from grading.source import labs
 
 
@@ -74,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     try:
         return command.run(options)
-    except (CommandError, JailError) as problem:
+    except CommandError as problem:
         return _refuse(str(problem))
     except ModuleNotFoundError as problem:
         package = (problem.name or "?").partition(".")[0]

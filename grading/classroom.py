@@ -13,20 +13,18 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from multiprocessing import forkserver, get_all_start_methods, get_context, parent_process
 from multiprocessing.sharedctypes import Synchronized
 from typing import TYPE_CHECKING, TypeVar
 
 from common.paths import ROOT
-from grading import report
 from grading.errors import CommandError, InputError
 from grading.jail.choice import JAILS, JailError
-from grading.report import Result, Status
+from grading.report import Graded, Result, Status
 from grading.source import labs, notebook
 from grading.source.holes import Answer
 from grading.source.labs import Lab
-from grading.store import Store, code
+from grading.store import Job, Store, code
 from grading.submissions import Submission
 
 if TYPE_CHECKING:
@@ -55,43 +53,6 @@ PROVE = (
 
 class SchedulerError(CommandError):
     """A Dask scheduler can't be used."""
-
-
-@dataclass(frozen=True)
-class Graded:
-    """A submission with its results."""
-
-    submission: Submission
-    lab: Lab
-    results: list[Result]  # one per exercise
-    answers: Mapping[str, Answer] | None = None  # None if the notebook could not be read
-    written: Sequence[tuple[str, str]] = ()  # (question, text)
-    kept: bool = False  # whether an earlier run graded it
-
-    @property
-    def points(self) -> int:
-        return sum(result.points for result in self.results)
-
-    @property
-    def rows(self) -> list[report.Row]:
-        """The results as rows of results.json."""
-        one = self.submission
-        return report.rows(one.student, one.lab, self.results, one.attempt, one.late_s)
-
-    @property
-    def order(self) -> tuple[str, str, int]:
-        return self.submission.student, self.submission.lab, self.submission.attempt
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """What a grading process needs. It holds no path: the process may be on another machine."""
-
-    lab: str
-    answers: dict[str, Answer]
-    seed: int = 0
-    jail: str = "none"
-    modules: tuple[str, ...] = ()  # what the fork server imports for all the jobs of this run
 
 
 Read = tuple[dict[str, Answer], list[tuple[str, str]]]  # the answers, and the written ones

@@ -11,8 +11,7 @@ import jinja2
 
 from common.files import replace
 from grading import mistakes
-from grading.classroom import Graded
-from grading.report import Result, Status
+from grading.report import Graded, Result, Status
 from grading.source import notebook
 from grading.source.labs import Exercise, Lab
 from grading.submissions import Submission

@@ -19,9 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from common import device
 from common.paths import LABS
 from grading import classroom, feedback, report, seeds, similar, submissions
-from grading.classroom import Graded
 from grading.errors import CommandError, InputError
 from grading.jail.choice import choose
+from grading.report import Graded
 from grading.source import labs
 from grading.store import Store
 from grading.submissions import Submission

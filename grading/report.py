@@ -1,7 +1,5 @@
 """Results on the screen and in files."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -10,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from rich import box
 from rich.markup import escape
@@ -18,9 +16,9 @@ from rich.table import Table
 
 from common.files import replace
 from grading import mistakes
-
-if TYPE_CHECKING:
-    from grading.classroom import Graded
+from grading.source.holes import Answer
+from grading.source.labs import Lab
+from grading.submissions import Submission
 
 Status = Literal[
     "passed",
@@ -61,6 +59,32 @@ class Row(TypedDict):
 
 
 FIELDS = list(Row.__annotations__)
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A submission with its results."""
+
+    submission: Submission
+    lab: Lab
+    results: list[Result]  # one per exercise
+    answers: Mapping[str, Answer] | None = None  # None if the notebook could not be read
+    written: Sequence[tuple[str, str]] = ()  # (question, text)
+    kept: bool = False  # whether an earlier run graded it
+
+    @property
+    def points(self) -> int:
+        return sum(result.points for result in self.results)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The results as rows of results.json."""
+        one = self.submission
+        return rows(one.student, one.lab, self.results, one.attempt, one.late_s)
+
+    @property
+    def order(self) -> tuple[str, str, int]:
+        return self.submission.student, self.submission.lab, self.submission.attempt
 
 
 def rows(

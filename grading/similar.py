@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from common.files import replace
-from grading.classroom import Graded
 from grading.feedback import template
+from grading.report import Graded
 from grading.source.labs import Lab
 
 TOKENS = 25  # the shortest run of tokens that counts

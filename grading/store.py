@@ -7,20 +7,28 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common.files import replace
 from common.paths import ROOT
 from grading.errors import CommandError
 from grading.report import Result
+from grading.source.holes import Answer
 from grading.source.labs import SOURCES
-
-if TYPE_CHECKING:
-    from grading.classroom import Job
 
 
 class BusyError(CommandError):
     """Another grader works in this folder."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Job:
+    """What a grading process needs. It holds no path: the process may be on another machine."""
+
+    lab: str
+    answers: dict[str, Answer]
+    seed: int = 0
+    jail: str = "none"
+    modules: tuple[str, ...] = ()  # what the fork server imports for all the jobs of this run
 
 
 class Store:
@@ -63,7 +71,7 @@ class Store:
         return self.folder / "graded" / f"{key}.json"
 
     @staticmethod
-    def key(job: "Job") -> str:
+    def key(job: Job) -> str:
         """A hash of all that a job's points follow from: answers, lab, code, seed, jail."""
         answers = {name: dataclasses.astuple(answer) for name, answer in job.answers.items()}
         source = hashlib.sha256((SOURCES / f"{job.lab}.py").read_bytes()).hexdigest()

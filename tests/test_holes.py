@@ -2,7 +2,7 @@
 
 import pytest
 
-from grading.source import holes
+from grading.source import holes, notebook
 from tests.mini_lab import mini_lab
 
 LAB = mini_lab()
@@ -64,12 +64,12 @@ def test_the_names_that_a_cell_defines(source, names):
     ],
 )
 def test_the_student_s_answer_is_found(cells, text, attempted, status):
-    answer = holes.find(cells, DOUBLE)
+    answer = notebook.find(cells, DOUBLE)
     assert answer.attempted == attempted
     if status is not None:
         assert (answer.text, answer.status) == (text, status)
 
 
 def test_a_syntax_error_is_told_with_its_line():
-    answer = holes.find(["def double(x):\n    return 2 * * x"], DOUBLE)
+    answer = notebook.find(["def double(x):\n    return 2 * * x"], DOUBLE)
     assert "syntax error in line 2, `return 2 * * x`" in answer.problem

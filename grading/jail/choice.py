@@ -2,6 +2,7 @@
 
 import json
 
+from grading.errors import CommandError
 from grading.jail import syscalls
 from grading.jail.bubblewrap import Bubblewrap, Namespaces
 from grading.jail.confinement import Confinement, Unconfined
@@ -18,7 +19,7 @@ CONFINEMENTS: dict[str, type[Confinement]] = {
 UNSAFE = "grade without a sandbox where nothing can be harmed (--unsafe)"
 
 
-class JailError(Exception):
+class JailError(CommandError):
     """There is no sandbox here, or it does not hold; the text is for the instructor."""
 
 

@@ -17,10 +17,9 @@ from typing import Any
 from common.files import replace, whole
 from common.paths import ROOT
 from grading import classroom, proof, seeds
-from grading.classroom import Graded
 from grading.errors import InputError
 from grading.jail import choice as jail
-from grading.report import Result
+from grading.report import Graded, Result
 from grading.source import labs
 from grading.submissions import Submission
 

@@ -1,16 +1,10 @@
-"""Holes: the names that a cell defines, the stub in the lab, and the answer in a notebook."""
-
-from __future__ import annotations
+"""Holes: the names that a cell defines, its stub and its solution, and a student's answer."""
 
 import ast
 import functools
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from grading.source.labs import Exercise
+from typing import Literal
 
 ANSWER = re.compile(
     r"^([ \t]*)(?:#|<!--) BEGIN SOLUTION.*?\n(.*?)^[ \t]*(?:#|<!--) END SOLUTION[^\n]*(?:\n|\Z)",
@@ -91,46 +85,6 @@ class Answer:
     problem: str = ""
 
 
-def find(cells: Iterable[str], exercise: Exercise) -> Answer:
-    """The student's answer to an exercise.
-
-    cells: the texts of the notebook's code cells. The last cell that defines the name counts. An
-    untouched stub counts only if there is nothing else. So does a cell that does not parse, if its
-    text starts to define the name; it goes before a stub.
-    """
-    meant = re.compile(
-        rf"^(?:(?:async\s+)?def|class)\s+{exercise.name}\b|^{exercise.name}\s*(?::[^=\n]*)?=(?!=)",
-        re.MULTILINE,
-    )
-    stubs, broken, answers = [], [], []
-    for text in map(without_magics, cells):
-        if exercise.name in defined_names(text):
-            untouched = _squeezed(text) == _squeezed(exercise.stub)
-            (stubs if untouched else answers).append(Answer(text, not untouched))
-        elif meant.search(text) and (problem := syntax_problem(text)):
-            broken.append(Answer(None, True, "error", problem))
-    missing = Answer(
-        None,
-        False,
-        "missing",
-        f"No cell of the notebook defines `{exercise.name}` at its top level: "
-        "copy its cell from a fresh lab and fill it in.",
-    )
-    return (answers or broken or stubs or [missing])[-1]
-
-
-def without_magics(text: str) -> str:
-    """The cell with a `pass` for each magic and shell line, so that the line numbers stay."""
-    if not syntax_problem(text):
-        return text
-    return re.sub(r"^([ \t]*)[%!?].*$", r"\1pass  # a magic, left out", text, flags=re.MULTILINE)
-
-
 def syntax_problem(text: str) -> str:
     """Why the text can't be parsed as Python, in a sentence; "" if it can."""
     return _parsed(text)[1]
-
-
-def _squeezed(text: str) -> str:
-    """The text without what an editor changes on its own: trailing spaces and blank lines."""
-    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())

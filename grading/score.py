@@ -123,7 +123,8 @@ class CheckRun:
                 tried = f"The cell of `{exercise.name}`" if of_cell else exercise.name
                 limit_s = CELL_S if of_cell else check.limit_s
                 explained = explain(problem, self.lab, exercise, tried, limit_s)
-        status, message = explained or ("passed", "")
+        passed: tuple[Status, str] = ("passed", "")
+        status, message = explained or passed
         if explained and points:
             status = "partly passed"
         return Result(exercise.label, points, exercise.points, status, message)

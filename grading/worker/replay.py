@@ -102,8 +102,6 @@ class Prompting:
 def replay(transport: Transport, tape: Tape, deadline: float | None) -> Prompts | None:
     """None if the worker answers as on the tape; else what came, up to the first that differs."""
     for place, (sent, expected) in enumerate(tape):
-        if transport.has_unread():  # without replay, the worker would be ended here
-            return tape[:place]
         try:
             transport.send(sent, deadline)
             came = transport.receive(deadline)
@@ -121,7 +119,8 @@ def _kept(frame: Frame) -> Frame:
 
 def _same(one: Frame, other: Frame) -> bool:
     """Whether two frames are equal byte for byte."""
-    if one.header != other.header or len(one.buffers) != len(other.buffers):
-        return False
-    pairs = zip(one.buffers, other.buffers, strict=True)
-    return all(left.tobytes() == right.tobytes() for left, right in pairs)
+    return one.header == other.header and _bytes(one) == _bytes(other)
+
+
+def _bytes(frame: Frame) -> list[bytes]:
+    return [buffer.tobytes() for buffer in frame.buffers]

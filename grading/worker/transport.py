@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import select
 import socket
 import struct
@@ -19,6 +20,8 @@ from grading.worker.limits import (
     READ_AHEAD_BYTES,
 )
 
+START = struct.Struct("<IQ")  # of a frame: how many parts, how long the first
+
 
 class WireError(ValueError):
     """What came over the wire is malformed, or too large."""
@@ -32,22 +35,31 @@ class WireTimeout(Exception):
     """The other side did not read or write in time."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Frame:
     """One message. buffers: arrays of uint8."""
 
     header: bytes
     buffers: Sequence[np.ndarray]
 
-    @property
-    def lengths(self) -> list[int]:
-        return [len(self.header), *map(len, self.buffers)]
+    @functools.cached_property
+    def parts(self) -> list[bytes | np.ndarray]:
+        """What is sent, in order; WireError if it is too large."""
+        lengths = [len(self.header), *map(len, self.buffers)]
+        total = sum(lengths)
+        if lengths[0] > MAX_HEADER_BYTES or total > MAX_FRAME_BYTES or len(lengths) > MAX_STORAGES:
+            raise WireError(
+                f"{total:,} bytes are too many to send (the limit is {MAX_FRAME_BYTES:,})"
+            )
+        start = struct.pack(f"<I{len(lengths)}Q", len(lengths), *lengths) + self.header
+        if total < READ_AHEAD_BYTES:
+            return [start + b"".join(buffer.tobytes() for buffer in self.buffers)]
+        return [start, *self.buffers]
 
     @property
     def size(self) -> int:
-        """How many bytes it takes on the socket."""
-        lengths = self.lengths
-        return 4 + 8 * len(lengths) + sum(lengths)
+        """How many bytes are sent."""
+        return 4 + 8 * (1 + len(self.buffers)) + len(self.header) + sum(map(len, self.buffers))
 
 
 class Transport(Protocol):
@@ -72,30 +84,21 @@ class SocketTransport:
         self._unread = b""
 
     def send(self, frame: Frame, deadline: float | None = None) -> None:
-        lengths = frame.lengths
-        total = sum(lengths)
-        if lengths[0] > MAX_HEADER_BYTES or total > MAX_FRAME_BYTES or len(lengths) > MAX_STORAGES:
-            raise WireError(
-                f"{total:,} bytes are too many to send (the limit is {MAX_FRAME_BYTES:,})"
-            )
-        start = struct.pack(f"<I{len(lengths)}Q", len(lengths), *lengths) + frame.header
-        if total < READ_AHEAD_BYTES:
-            parts = [start + b"".join(buffer.tobytes() for buffer in frame.buffers)]
-        else:
-            parts = [start, *frame.buffers]
-        for part in parts:
+        for part in frame.parts:
             self._on_time(deadline, self.socket.sendall, part)
 
     def receive(self, deadline: float | None = None) -> Frame:
-        count, first = struct.unpack("<IQ", self._bytes(12, deadline))
+        count, first = START.unpack(self._bytes(START.size, deadline))
         if not 1 <= count <= MAX_STORAGES:
             raise WireError(f"a frame of {count} parts")
-        others = self._bytes(8 * (count - 1), deadline) if count > 1 else b""
-        lengths = (first, *struct.unpack(f"<{count - 1}Q", others))
-        if first > MAX_HEADER_BYTES or sum(lengths) > MAX_FRAME_BYTES:
-            raise WireError(f"a frame of {sum(lengths):,} bytes (the limit is {MAX_FRAME_BYTES:,})")
+        lengths: tuple[int, ...] = ()  # of the buffers
+        if count > 1:
+            lengths = struct.unpack(f"<{count - 1}Q", self._bytes(8 * (count - 1), deadline))
+        total = first + sum(lengths)
+        if first > MAX_HEADER_BYTES or total > MAX_FRAME_BYTES:
+            raise WireError(f"a frame of {total:,} bytes (the limit is {MAX_FRAME_BYTES:,})")
         header = self._bytes(first, deadline)
-        return Frame(header, [self._array(length, deadline) for length in lengths[1:]])
+        return Frame(header, [self._array(length, deadline) for length in lengths])
 
     def has_unread(self) -> bool:
         if self._unread or not select.select([self.socket], [], [], 0)[0]:

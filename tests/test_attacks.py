@@ -19,6 +19,7 @@ import grading.worker.wire
 from common.paths import ROOT
 from grading import score
 from grading.jail import choice, processes
+from grading.jail.sandbox import Jail
 from grading.source.holes import Answer
 from grading.worker.client import ForkServer
 from tests.mini_lab import mini_lab
@@ -61,9 +62,9 @@ def cases(family):
     text = (ROOT / "tests" / "attacks" / f"{family}.txt").read_text()
     for case in re.split(r"^%% ", text, flags=re.MULTILINE)[1:]:
         title, rest = case.split("\n", 1)
-        promises, rest = re.match(
-            r"((?:(?:gets|says|others): [^\n]*\n)+)(.*)", rest, re.DOTALL
-        ).groups()
+        parts = re.match(r"((?:(?:gets|says|others): [^\n]*\n)+)(.*)", rest, re.DOTALL)
+        assert parts, title
+        promises, rest = parts.groups()
         yield pytest.param(
             family,
             dict(line.split(": ", 1) for line in promises.splitlines()),
@@ -145,7 +146,9 @@ class Arena:
         }
 
     def processes(self):
-        return set(processes.tree(self.fork_server.process.pid))
+        warm = self.fork_server.process
+        assert warm
+        return set(processes.tree(warm.pid))
 
     def insist_on_no_harm(self):
         assert self.state() == self.before
@@ -162,14 +165,17 @@ class Arena:
             each.close()
 
 
-class Less:
-    """A sandbox with less memory than usual."""
+def with_less_memory(sandbox: Jail, patch: pytest.MonkeyPatch) -> Jail:
+    confinement = sandbox.confinement
 
     @contextlib.contextmanager
-    def confinement(self):
-        with super().confinement() as inside:
+    def smaller():
+        with confinement() as inside:
             inside.memory_bytes = MEMORY_BYTES
             yield inside
+
+    patch.setattr(sandbox, "confinement", smaller)
+    return sandbox
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +188,7 @@ def arenas(tmp_path_factory):
         def arena(backend):
             if problem := choice.JAILS[backend].problem():
                 pytest.skip(f"there is no {backend} here: {problem}")
-            small = type("Small", (Less, type(choice.JAILS[backend])), {})()
+            small = with_less_memory(choice.JAILS[backend], patch)
             return stack.enter_context(
                 contextlib.closing(Arena(small, tmp_path_factory.mktemp("outside")))
             )

@@ -198,6 +198,7 @@ with cgroups.group(1 << 30, 20) as prefix:
     grader = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
+    assert grader.stdout
     left = [Path(word) for word in grader.stdout.readline().split() if "/grading-" in word]
     until(sleeping, within_s=120)
     grader.kill()
@@ -222,6 +223,7 @@ for _ in range(3):
 """
         worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
         until(lambda: len(sleeping()) == 3, within_s=120)
+        assert fork_server.process
         for pid in processes.tree(fork_server.process.pid):
             with contextlib.suppress(
                 FileNotFoundError, ProcessLookupError

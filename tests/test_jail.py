@@ -264,7 +264,7 @@ print("ready", flush=True)
 worker.request("execute", "while True: pass", "cell", deadline=time.monotonic() + 60)
 """
     grader = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert grader.stdout.readline() == "ready\n"
+    assert grader.stdout and grader.stdout.readline() == "ready\n"
     until(sleeping)  # its command line comes a moment after Popen has returned
     grader.kill()
     grader.wait()
@@ -441,3 +441,12 @@ def f():
         assert session.call("f") == 1
         session.close()
     sessions[0].close()
+
+
+def test_the_limits_are_those_that_the_security_page_promises():
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert f"| memory | {limits.MEMORY_BYTES >> 30} GB" in page
+    assert f"{limits.SCRATCH_BYTES >> 20} MB, {limits.SCRATCH_FILES:,} files" in page
+    assert f"{limits.FILE_BYTES >> 20} MB per file" in page
+    assert f"| processes | {limits.PROCESSES - (os.cpu_count() or 1)} and one per CPU core" in page
+    assert f"{limits.GROUP_BYTES >> 30} GB and {limits.GROUP_PROCESSES:,} processes" in page

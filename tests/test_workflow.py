@@ -18,7 +18,7 @@ STEPS = [step for job in WORKFLOW["jobs"].values() for step in job["steps"]]
 def test_it_runs_on_every_version_of_python_that_is_promised():
     with open(ROOT / "pyproject.toml", "rb") as file:
         promised = tomllib.load(file)["project"]["requires-python"]
-    oldest, beyond = map(int, re.fullmatch(r">=3\.(\d+),<3\.(\d+)", promised).groups())
+    oldest, beyond = map(int, re.findall(r"3\.(\d+)", promised))
     versions = WORKFLOW["jobs"]["linux"]["strategy"]["matrix"]["python"]
     assert versions == [f"3.{minor}" for minor in range(oldest, beyond)]
 

@@ -98,7 +98,9 @@ def nodes_of(statements: Sequence[ast.stmt], source: Source) -> list[tuple[ast.A
     Not recursive: a deeply nested expression must be refused, and not overflow the stack here.
     """
     nodes: list[tuple[ast.AST, ast.AST]] = []
-    pending: list[tuple[ast.AST, ast.AST, int, int]] = [(each, each, 1, 0) for each in statements]
+    pending: list[tuple[ast.AST, ast.AST, int, int]] = [
+        (statement, statement, 1, 0) for statement in statements
+    ]
     while pending:
         node, line, depth, nested = pending.pop()
         line = node if hasattr(node, "lineno") else line

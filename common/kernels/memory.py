@@ -15,7 +15,7 @@ def overlapping(arrays: Iterable[A], extent: Callable[[A], tuple[int, int]]) -> 
     """
     groups: list[list[A]] = []
     end = 0
-    for array in sorted(arrays, key=lambda each: extent(each)[0]):
+    for array in sorted(arrays, key=lambda array: extent(array)[0]):
         first, after = extent(array)
         if groups and first < end:
             groups[-1].append(array)

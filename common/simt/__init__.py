@@ -20,10 +20,10 @@ reads of memory that nothing wrote, which Nsight Compute does not.
 
 Sectors are not DRAM traffic: a cache may already hold them.
 
-What is counted is what the source says. A GPU's compiler may merge loads (sixteen neighbouring
-ones into four of 16 bytes), move them out of a loop, or leave out those whose values are not used.
-Two threads' accesses don't race if there is a barrier between them, or both are atomic, or a fence
-and an atomic update order them.
+The counts are those of the source as written. A GPU's compiler may merge loads (sixteen
+neighbouring ones into four of 16 bytes), move them out of a loop, or leave out those whose values
+are not used. Two threads' accesses don't race if there is a barrier between them, or both are
+atomic, or a fence and an atomic update order them.
 
 Read it in this order:
 

@@ -35,7 +35,7 @@ class Writer:
 
     @contextmanager
     def captured(self) -> Iterator[Block]:
-        """What is written meanwhile goes into a block of its own, for the caller to place."""
+        """Lines written in this `with` go into a block of their own, for the caller to place."""
         outer, self.block = self.block, Block()
         try:
             yield self.block
@@ -44,7 +44,7 @@ class Writer:
 
     @contextmanager
     def indented(self) -> Iterator[Block]:
-        """What is written meanwhile is indented once more."""
+        """Lines written in this `with` are indented once more."""
         self.depth += 1
         with self.captured() as block:
             yield block

@@ -16,8 +16,8 @@ class Traffic:
     bytes: int = 0
 
     def __iadd__(self, other: Self) -> Self:
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        for name in (column.name for column in fields(self)):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
 

@@ -148,7 +148,7 @@ def _beside(name: str, other: str) -> str:
 
 
 def bitwise(first: str, second: str, shift: bool = False) -> str | None:
-    """The type of `first & second`, |, ^, << or >>; None if one of them is no whole number."""
+    """The type of `first & second`, |, ^, << or >>; None if one of them is not a whole number."""
     if not (is_integer(first) and is_integer(second)):
         return None
     if first == second == "bool" and not shift:

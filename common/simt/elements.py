@@ -55,7 +55,7 @@ def indices(
             node,
             f"`{ast.unparse(node)}` has {len(numbers)} indices for {dtypes.describe(array.type)}",
         )
-    return [atom(frame, each) for each in numbers]
+    return [atom(frame, value) for value in numbers]
 
 
 def position(frame: Frame, element: Element) -> str:

@@ -151,7 +151,7 @@ class Expressions(ast.NodeVisitor):
             size = 1
             for length in base.type.shape:
                 if length is None:
-                    return integer("(" + " * ".join(each.code for each in shape) + ")")
+                    return integer("(" + " * ".join(number.code for number in shape) + ")")
                 size *= length
             return integer(str(size), span=(size, size))
         if node.attr == "ndim":

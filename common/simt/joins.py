@@ -75,12 +75,12 @@ def join_returns(frame: Frame) -> Type:
             "every path through a device function that returns a value must return one",
         )
     kind = frame.returns[0].value.type
-    for each in frame.returns[1:]:
-        kind = joined_type(frame, kind, each.value.type, "what is returned", each.node)
-    for each in frame.returns:
-        codes = _conversions(each.value.codes, each.value.type, kind)
+    for value, node, _ in frame.returns[1:]:
+        kind = joined_type(frame, kind, value.type, "what is returned", node)
+    for value, node, slot in frame.returns:
+        codes = _conversions(value.codes, value.type, kind)
         code = codes[0] if len(codes) == 1 else f"({', '.join(codes)})"
-        each.slot.append((f"return {code}", each.node.lineno))
+        slot.append((f"return {code}", node.lineno))
     return kind
 
 

@@ -241,7 +241,7 @@ def jit(function: Any = None, **options: Any) -> Any:
 
 
 def _kernel_of(function: Callable[..., Any]) -> Kernel:
-    """The Kernel of a Python function; what is wrong with it is said at a launch, as by Numba."""
+    """The Kernel of a Python function. An error in it is raised at a launch, as by Numba."""
     try:
         return Kernel(function.__name__, _from_python(function))
     except KernelError as problem:

@@ -24,7 +24,8 @@ def together(name: str, lane: int, given: Given) -> Any:
     if name.startswith("match"):
         return _match(name, lane, given)
     if name == "ballot_sync":
-        return arithmetic.wrap(sum(1 << each for each, (vote, *_) in given.items() if vote), 32)
+        ballot = sum(1 << voter for voter, (vote, *_) in given.items() if vote)
+        return arithmetic.wrap(ballot, 32)
     votes = [bool(value) for value, *_ in given.values()]
     if name == "eq_sync":
         return len(set(votes)) == 1

@@ -23,7 +23,7 @@ class Races:
         self.several_blocks = program.grid != (1, 1, 1)
         self.fences: list[Fence] = []
         # (between blocks, pair of sites): an example's two accesses, and the words' places
-        self.found: dict[tuple[bool, int], tuple[Accesses, set[int]]] = {}
+        self.examples: dict[tuple[bool, int], tuple[Accesses, set[int]]] = {}
         self._in_global_memory: list[Accesses] = []
 
     def add(self, tables: Sequence[Accesses], first_time: int, phases: np.ndarray) -> None:
@@ -72,8 +72,8 @@ class Races:
         table = select(table, _is_written(table))
         fences = [fence for fence in self.fences if fence.reaches_all]
         hand_overs = self._hand_overs(fences, [table])
-        found = conflicts(table, (table.place,), table.block, hand_overs)
-        self._keep(table, found, between_blocks=True)
+        pairs = conflicts(table, (table.place,), table.block, hand_overs)
+        self._keep(table, pairs, between_blocks=True)
 
     def _hand_overs(self, fences: list[Fence], tables: Sequence[Accesses]) -> HandOvers | None:
         """What these fences and the atomic ones of these accesses hand over."""
@@ -84,13 +84,13 @@ class Races:
         words = 2 * updates.place.astype(np.int64) + shared
         return HandOvers(fences, updates, words) if len(words) else None
 
-    def _keep(self, table: Accesses, found: Rows, between_blocks: bool = False) -> None:
+    def _keep(self, table: Accesses, conflicting: Rows, between_blocks: bool = False) -> None:
         """Keep one example for each pair of lines."""
-        first, second = found
+        first, second = conflicting
         pairs = table.site[first].astype(np.int64) * len(self.sites) + table.site[second]
         for pair, example in zip(*np.unique(pairs, return_index=True), strict=True):
             rows = select(table, [first[example], second[example]])
-            _, words = self.found.setdefault((between_blocks, int(pair)), (rows, set()))
+            _, words = self.examples.setdefault((between_blocks, int(pair)), (rows, set()))
             words.update(table.place[first[pairs == pair]].tolist())
 
 

@@ -106,7 +106,7 @@ def make(recorder: Recorder, name: str, memory: GlobalMemory, seed: int) -> Repo
     ]
     report.origins = {argument.name: argument.pointer for argument in memory.arguments}
     places = Places(program, memory)
-    report.races = [places.race(rows, words) for rows, words in recorder.races.found.values()]
+    report.races = [places.race(rows, words) for rows, words in recorder.races.examples.values()]
     report.unwritten = [places.unwritten(read) for read in recorder.unwritten.values()]
     report.trace = joined(recorder.trace) if recorder.trace else None
     return report

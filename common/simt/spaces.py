@@ -96,7 +96,7 @@ class Spaces:
 
     def shared_element(self, place: int) -> tuple[str, tuple[int, ...]]:
         """(array's name, index) of a place in shared memory."""
-        region = next(each for each in reversed(self.shared) if each.start <= place)
+        region = next(region for region in reversed(self.shared) if region.start <= place)
         index: list[int] = []
         rest = place - region.start
         for length in reversed(region.shape):

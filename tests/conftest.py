@@ -15,6 +15,9 @@ import pytest
 from jupyter_client.manager import KernelManager
 
 from common import device
+from grading.source import labs
+
+labs.light_jupytext()
 
 hypothesis.settings.register_profile(
     "gate", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import tempfile
+from typing import Any
 
 import hypothesis
 import nbval.kernel
@@ -30,7 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 sockets = tempfile.TemporaryDirectory()
 
 
-def kernel_manager(**options):
+def kernel_manager(**options: Any) -> KernelManager:
     """For nbval: a kernel that listens at files. Jupyter looks for free TCP ports, and another
     process may take one first."""
     return KernelManager(
@@ -38,7 +39,7 @@ def kernel_manager(**options):
     )
 
 
-nbval.kernel.KernelManager = kernel_manager
+setattr(nbval.kernel, "KernelManager", kernel_manager)  # noqa: B010 (it expects the class)
 
 workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT")  # not set in the process that starts them
 if not workers:

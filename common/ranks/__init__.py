@@ -112,9 +112,10 @@ from common.ranks.errors import (
     RanksError,
     UnfinishedError,
 )
+from common.ranks.events import Collective, Message, Span
 from common.ranks.ports import Cost
 from common.ranks.recorder import compute, span
-from common.ranks.trace import Collective, Message, Span, Trace
+from common.ranks.trace import Trace
 from common.remote import CountedRemotely
 
 __all__ = [

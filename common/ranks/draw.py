@@ -1,6 +1,7 @@
 """The timeline of ranks: one row per rank, with what it computes, sends and receives."""
 
 import re
+from typing import Protocol
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -8,7 +9,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from common.figures import ink
-from common.ranks.trace import Span, Trace
+from common.ranks.events import Message, Span
 
 COMPUTE = ("C0", "C2", "C4", "C5")
 SEND, RECEIVE, IDLE = "C1", "C3", "#ececec"
@@ -16,10 +17,22 @@ PREDICTED = 0.44  # where its line is, below the row
 MOST_ARROWS = 80
 
 
+class Timeline(Protocol):
+    """What is drawn of a Trace."""
+
+    world_size: int
+    machine: str
+    messages: list[Message]
+    compute: list[Span]
+
+    @property
+    def time_s(self) -> float: ...
+
+
 def timeline(
-    trace: Trace,
+    trace: Timeline,
     *,
-    predicted: Trace | None = None,
+    predicted: Timeline | None = None,
     title: str | None = None,
     arrows: bool | None = None,
     until_s: float | None = None,
@@ -50,7 +63,7 @@ def timeline(
     return ax
 
 
-def _axes(ax: Axes, trace: Trace, title: str | None, end_s: float) -> None:
+def _axes(ax: Axes, trace: Timeline, title: str | None, end_s: float) -> None:
     p, simulated = trace.world_size, trace.machine == "simulated"
     ax.set(
         xlim=(0, end_s),
@@ -70,7 +83,9 @@ def _kind(span: Span) -> str:
     return re.sub(r"[\d.,: ]+$", "", span.name) or "compute"
 
 
-def _compute(ax: Axes, trace: Trace, colours: dict[str, str], offset: float, height: float) -> None:
+def _compute(
+    ax: Axes, trace: Timeline, colours: dict[str, str], offset: float, height: float
+) -> None:
     """A trace's computation as bars, this far below the middle of each rank's row."""
     for rank in range(trace.world_size):
         for kind, colour in colours.items():
@@ -89,7 +104,7 @@ def _compute(ax: Axes, trace: Trace, colours: dict[str, str], offset: float, hei
             )
 
 
-def _messages(ax: Axes, trace: Trace, top: float, bottom: float, height: float) -> None:
+def _messages(ax: Axes, trace: Timeline, top: float, bottom: float, height: float) -> None:
     """A trace's sends as bars at the top of each row, its receives at the bottom."""
     for rank in range(trace.world_size):
         for side, offset, colour in (("src", top, SEND), ("dst", bottom - height, RECEIVE)):
@@ -108,7 +123,7 @@ def _messages(ax: Axes, trace: Trace, top: float, bottom: float, height: float) 
             )
 
 
-def _labels(ax: Axes, trace: Trace, colours: dict[str, str], end_s: float) -> None:
+def _labels(ax: Axes, trace: Timeline, colours: dict[str, str], end_s: float) -> None:
     """The names of computations within their bars, for the kinds that have room for them."""
     points_per_s = ax.bbox.width * 72 / ax.figure.dpi / end_s
     for kind in set(map(_kind, trace.compute)):
@@ -127,7 +142,7 @@ def _labels(ax: Axes, trace: Trace, colours: dict[str, str], end_s: float) -> No
             )
 
 
-def _prediction(ax: Axes, predicted: Trace, colours: dict[str, str]) -> None:
+def _prediction(ax: Axes, predicted: Timeline, colours: dict[str, str]) -> None:
     """What was predicted, as a line below each row."""
     for rank in range(predicted.world_size):
         ax.barh(rank + PREDICTED, predicted.time_s, 0.1, color=IDLE, zorder=1)
@@ -137,7 +152,7 @@ def _prediction(ax: Axes, predicted: Trace, colours: dict[str, str]) -> None:
         _messages(ax, predicted, PREDICTED - 0.06, PREDICTED + 0.06, 0.06)
 
 
-def _arrows(ax: Axes, trace: Trace) -> None:
+def _arrows(ax: Axes, trace: Timeline) -> None:
     for message in trace.messages:
         ax.annotate(
             "",
@@ -155,7 +170,7 @@ def _arrows(ax: Axes, trace: Trace) -> None:
         )
 
 
-def _legend(ax: Axes, colours: dict[str, str], trace: Trace, predicted: Trace | None) -> None:
+def _legend(ax: Axes, colours: dict[str, str], trace: Timeline, predicted: Timeline | None) -> None:
     marks = [Patch(color=colour, label=kind) for kind, colour in colours.items()]
     visible = any(
         message.end_s - message.start_s > 1e-3 * trace.time_s for message in trace.messages

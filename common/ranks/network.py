@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from common.ranks.errors import MismatchError, RanksError
+from common.ranks.events import Collective as CollectiveRecord
+from common.ranks.events import Message
 from common.ranks.operations import WORLD, Collective, Operation, Send
 from common.ranks.ports import Channel, Cost, Moved, Ports, Post, Request, size_mismatch
 from common.ranks.progress import Progress
-from common.ranks.trace import Collective as CollectiveRecord
-from common.ranks.trace import Message
 
 
 class Network:

@@ -9,16 +9,13 @@ import numbers
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from common.ranks.errors import MismatchError
+from common.ranks.events import Message
 from common.ranks.operations import Operation
-from common.ranks.trace import Message
-
-if TYPE_CHECKING:
-    from common.ranks.progress import Part
 
 Cost = float | Sequence[Sequence[float]]  # of every pair of ranks, or a matrix [src][dst]
 
@@ -57,7 +54,7 @@ class Post:
     depth: int
     payload: torch.Tensor | None = None
     content: tuple[int, torch.dtype] | None = None  # elements and dtype, of no collective's message
-    part: "Part | None" = None  # of the collective that the message belongs to
+    part: Any = None  # the Part (progress.py) of the collective that the message belongs to
     order: int = 0  # of posting, within the rank
 
 

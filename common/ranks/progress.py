@@ -12,9 +12,9 @@ import torch
 
 from common.ranks import collectives
 from common.ranks.errors import MismatchError
+from common.ranks.events import Collective as CollectiveRecord
 from common.ranks.operations import Collective
 from common.ranks.ports import Channel, Ports, Post, Request
-from common.ranks.trace import Collective as CollectiveRecord
 
 
 @dataclass

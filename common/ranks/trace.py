@@ -1,4 +1,4 @@
-"""What happened on p ranks: messages, collectives, compute, live bytes. Plain data."""
+"""What happened on p ranks in one run: messages, collectives, compute, live bytes. Plain data."""
 
 from __future__ import annotations
 
@@ -6,61 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from common.ranks.events import Collective, Message, Span
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from common.ranks.recorder import Report
-
-
-@dataclass
-class Message:
-    """One message, from when it begins to move to when it has arrived.
-
-    depth: messages in the longest chain that ends here.
-    """
-
-    src: int
-    dst: int
-    bytes: int
-    start_s: float
-    end_s: float
-    what: str  # the call it belongs to: "send", "isend", "all_reduce", ...
-    tag: int = 0
-    line: int = 0  # of the sender's call
-    depth: int = 0
-    group: int = 0
-
-
-@dataclass
-class Collective:
-    """One rank's call of a collective, from the call until its result is there.
-
-    bytes: of the tensor that it is about.
-    """
-
-    name: str
-    rank: int
-    group: int
-    number: int  # within the group: the same on all ranks that take part
-    bytes: int
-    start_s: float
-    end_s: float
-    line: int = 0
-
-
-@dataclass
-class Span:
-    """A time in which a rank computed, or that `ranks.span` named."""
-
-    rank: int
-    name: str
-    start_s: float
-    end_s: float
-
-    @property
-    def duration_s(self) -> float:
-        """Seconds from start to end."""
-        return self.end_s - self.start_s
 
 
 @dataclass

@@ -16,7 +16,7 @@ import grimp
 from common.paths import ROOT
 from grading.source import labs
 
-DOCUMENTS = ("README.md", "docs/architecture.md", "docs/measured.md")
+DOCUMENTS = ("README.md", "docs/students.md", "docs/architecture.md", "docs/measured.md")
 BLOCK = re.compile(r"(<!-- (\w+): made by make docs -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 UPPER = "common/above"  # the modules of common/ that build on simt, tiles and ranks
 PACKAGES = {  # in the order of the map: a package and the label that it has there
@@ -59,13 +59,24 @@ def lab_table() -> str:
     """Question, minutes, system and number of known wrong answers of each lab."""
     rows = []
     for name in labs.names():
-        title = labs.read(name).cells[0].source
-        noun = _first(r"# (\d\d · .+)", title)
-        question = _first(r"[*][*](.+?)[*][*]", title)
-        minutes = _first(r"bout (\d+) minutes", title)
+        noun, question, minutes, system = _facts(name)
         link = f"[{noun}](solutions/{name}.ipynb)"
-        rows.append((link, question, minutes, _system(name), str(known_mistakes(name))))
+        rows.append((link, question, minutes, system, str(known_mistakes(name))))
     return table("| lab | the question it answers | minutes | system | checked mistakes |", rows)
+
+
+def student_table() -> str:
+    """The same for students, who have no solutions."""
+    head = "| lab | the question it answers | minutes | system |"
+    return table(head, (_facts(name) for name in labs.names()))
+
+
+def _facts(name: str) -> tuple[str, str, str, str]:
+    """(number and noun, question, minutes, system) of a lab, from its title cell and its code."""
+    title = labs.read(name).cells[0].source
+    noun = _first(r"# (\d\d · .+)", title)
+    question = _first(r"[*][*](.+?)[*][*]", title)
+    return noun, question, _first(r"bout (\d+) minutes", title), _system(name)
 
 
 def _first(pattern: str, title: str) -> str:
@@ -178,6 +189,7 @@ def gpus() -> str:
 
 BLOCKS = {
     "labs": lab_table,
+    "students": student_table,
     "map": import_map,
     "modules": module_table,
     "kernels": kernels,

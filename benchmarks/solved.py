@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import matplotlib
+
 from common import sources
 from grading.score import worker_cells
 from grading.source import labs
@@ -16,8 +18,9 @@ def solved(word: str, **answers: str) -> dict[str, Any]:
     lab = labs.read(word)
     names: dict[str, Any] = {"__name__": "__main__"}
     cells = {name: Answer(text) for name, text in (lab.solution | answers).items()}
-    for name, text in worker_cells(lab, cells):
-        file = f"<lab {lab.name}, {name}>"
-        sources.remember(file, text or "")
-        exec(compile(text or "", file, "exec"), names)  # noqa: S102  (our own code)
+    with matplotlib.rc_context():  # a lab's set-up changes the style of figures
+        for name, text in worker_cells(lab, cells):
+            file = f"<lab {lab.name}, {name}>"
+            sources.remember(file, text or "")
+            exec(compile(text or "", file, "exec"), names)  # noqa: S102  (our own code)
     return names

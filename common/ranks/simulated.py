@@ -23,6 +23,8 @@ from common.ranks.ports import Cost
 from common.ranks.recorder import Recorder, Report
 from common.ranks.trace import Trace
 
+SMALL_BYTES = 1 << 20  # of all ranks' arguments together: each rank may unpack all of them
+
 
 class ThreadLink(ConductorLink):
     """The link of a rank that is a thread.
@@ -58,7 +60,9 @@ class Rank(threading.Thread):
         copies, failure = Copies(self.packed), None
         try:
             self.link.begin()
-            function, args = copies.load()
+            function, args_by_rank = copies.load()
+            args = args_by_rank.pop(self.rank)
+            args_by_rank.clear()
             dist = Dist(self.rank, self.world_size, self.link, self.recorder)
             with self.recorder.watching(args):
                 value = function(restricted(dist, self.only), *args)
@@ -113,7 +117,7 @@ def run(
     world_size = len(args_by_rank)
     network = Network(world_size, alpha_s, beta_s_per_byte)
     conductor = Conductor(network, seed=seed, link=ThreadLink)
-    packed = [cloudpickle.dumps((function, args)) for args in args_by_rank]
+    packed = _packed(function, args_by_rank)
     ranks = [
         Rank(link, world_size, own, options)
         for link, own in zip(conductor.links, packed, strict=True)
@@ -136,6 +140,18 @@ def run(
         raise conductor.problem
     reports = [rank.recorder.report() for rank in ranks]
     return [rank.value for rank in ranks], trace(network, reports)
+
+
+def _packed(function: Callable[..., Any], args_by_rank: Sequence[Sequence[Any]]) -> list[bytes]:
+    """What each rank unpacks: (the function, {rank: its arguments}).
+
+    To pack a function takes a millisecond, as cloudpickle looks through all modules. So it is packed
+    once, with all arguments, if they are small.
+    """
+    everything = dict(enumerate(args_by_rank))
+    if len(once := cloudpickle.dumps((function, everything))) <= SMALL_BYTES:
+        return [once] * len(args_by_rank)
+    return [cloudpickle.dumps((function, {rank: args})) for rank, args in everything.items()]
 
 
 def trace(network: Network, reports: Sequence[Report]) -> Trace:

@@ -18,6 +18,7 @@ from grading.source import labs
 
 DOCUMENTS = ("README.md", "docs/students.md", "docs/architecture.md", "docs/measured.md")
 BLOCK = re.compile(r"(<!-- (\w+): made by make docs -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+GROUND = "grading.errors"  # every package may import it, as it may the ground of common/
 UPPER = "common/above"  # the modules of common/ that build on simt, tiles and ranks
 PACKAGES = {  # in the order of the map: a package and the label that it has there
     "grading": "grading<br>score, report, classroom",
@@ -30,7 +31,9 @@ PACKAGES = {  # in the order of the map: a package and the label that it has the
     "common.simt": "common/simt<br>CUDA kernels, counted",
     "common.tiles": "common/tiles<br>Triton kernels, counted",
     "common.ranks": "common/ranks<br>p ranks, counted",
-    "common.kernels": "common/kernels<br>shared by both",
+    "common.graphs": "common/graphs<br>programs as graphs",
+    "common.samples": "common/samples<br>real data",
+    "common.kernels": "common/kernels<br>shared by simt and tiles",
 }
 
 
@@ -60,9 +63,10 @@ def lab_table() -> str:
     rows = []
     for name in labs.names():
         noun, question, minutes, system = _facts(name)
-        link = f"[{noun}](solutions/{name}.ipynb)"
-        rows.append((link, question, minutes, system, str(known_mistakes(name))))
-    return table("| lab | the question it answers | minutes | system | checked mistakes |", rows)
+        link, solved = f"[{noun}](labs/{name}.ipynb)", f"[solved](solutions/{name}.ipynb)"
+        rows.append((link, question, minutes, system, str(known_mistakes(name)), solved))
+    head = "| lab | the question it answers | minutes | system | wrong answers | |"
+    return table(head, rows)
 
 
 def student_table() -> str:
@@ -104,13 +108,13 @@ def known_mistakes(name: str) -> int:
 def import_map() -> str:
     """A Mermaid chart of the packages; an arrow's number says how many imports it stands for.
 
-    Arrows to the modules of common/ on the ground are left out: every package has some.
+    Arrows to the ground are left out: every package has some.
     """
     graph = grimp.build_graph("common", "grading")
     imports = [
         (module, imported)
         for module in sorted(graph.modules)
-        for imported in sorted(graph.find_modules_directly_imported_by(module))
+        for imported in sorted(graph.find_modules_directly_imported_by(module) - {GROUND})
     ]
     upper = {name for name in graph.find_children("common") if _is_above_packages(name, graph)}
     arrows = Counter(
@@ -155,6 +159,11 @@ def _node(place: str) -> str:
 def module_table() -> str:
     """Every module of common/ and grading/ with the first line of its docstring, by folder."""
     parts = []
+    on_disk = {
+        path.parent for top in ("common", "grading") for path in (ROOT / top).rglob("__init__.py")
+    }
+    if unknown := on_disk - {ROOT / package.replace(".", "/") for package in PACKAGES}:
+        raise ValueError(f"PACKAGES lacks {', '.join(map(str, unknown))}: give each a label")
     for package in sorted(PACKAGES):
         folder = ROOT / package.replace(".", "/")
         rows = [(f"`{path.name}`", _summary(path)) for path in sorted(folder.glob("*.py"))]

@@ -35,7 +35,7 @@ def explain(
         wrong = f"{exercise.name}: this does not hold: `{_line(problem)}`."
         return "failed", str(problem) or wrong
     came = f"{type(problem).__name__}: {problem} (at `{_line(problem)}`)"
-    return "failed", f"{exercise.name}: the check can't use what came: {came}."
+    return "failed", f"{exercise.name}: the check can't use the answer's values: {came}."
 
 
 def _missing(
@@ -58,7 +58,7 @@ def _raised(problem: BaseException, report: StudentError, tried: str) -> str:
     line = f" (line {report.line}: `{report.code}`)" if report.line else ""
     hint = ""
     if isinstance(problem, NameError):
-        hint = " What should count stands in the hole's cell."
+        hint = " The grader executes only the cells of the exercises: define it there."
     elif isinstance(problem, MemoryError):
         hint = f" {MEMORY_BYTES >> 30} GB are allowed."
     return f"{tried} raised {report.kind}{text}{line}.{hint}"

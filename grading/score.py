@@ -185,7 +185,7 @@ class CheckRun:
 
 @contextlib.contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Ends a check that computes in the grader for too long: what came may be too much for it.
+    """Ends a check that computes in the grader for too long: the values may be too large for it.
 
     It counts this process's own processor time. Waiting has deadlines, and the load of other
     programs is nobody's fault.
@@ -195,7 +195,9 @@ def alarm(seconds: float) -> Iterator[None]:
         return
 
     def ring(*_: object) -> Never:
-        raise CheckTimeout(f"the check was still busy with what came after {seconds:.0f} s")
+        raise CheckTimeout(
+            f"the check needed more than {seconds:.0f} s to examine the answer's values"
+        )
 
     old = signal.signal(signal.SIGPROF, ring)
     signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -65,10 +65,12 @@ def _rounds(call: Collective, p: int, me: int, members: Sequence[int]) -> Iterab
         return [*_ring(p, me, chunks, 0), *_ring(p, me, chunks, 1)]
     if name == "all_to_all":
         return _pairs(p, me, call.in_bytes, call.out_bytes)
-    return (
-        [Transfer("send", (me + (1 << k)) % p, 0), Transfer("recv", (me - (1 << k)) % p, 0)]
-        for k in range((p - 1).bit_length())
-    )
+    if name == "barrier":
+        return (
+            [Transfer("send", (me + (1 << k)) % p, 0), Transfer("recv", (me - (1 << k)) % p, 0)]
+            for k in range((p - 1).bit_length())
+        )
+    raise ValueError(f"there is no collective {name!r}")
 
 
 def _tree_from_root(call: Collective, p: int, me: int, root: int) -> Iterable[Round]:
@@ -93,7 +95,8 @@ def _tree(p: int, me: int, count: int, halves: bool) -> Iterator[Round]:
 
     halves: a message carries the shards (of count bytes each) of the receiver's subtree only.
     """
-    span = me & -me or 1 << (p - 1).bit_length()  # places me to me + span - 1 are below me
+    # Places me to me + span - 1 are below me: of p = 8, span is 8 at place 0, 4 at 4, 2 at 6.
+    span = me & -me or 1 << (p - 1).bit_length()
     if me:
         yield [Transfer("recv", me - span, count * (min(me + span, p) - me) if halves else count)]
     while span := span >> 1:

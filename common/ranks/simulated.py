@@ -145,8 +145,8 @@ def run(
 def _packed(function: Callable[..., Any], args_by_rank: Sequence[Sequence[Any]]) -> list[bytes]:
     """What each rank unpacks: (the function, {rank: its arguments}).
 
-    To pack a function takes a millisecond, as cloudpickle looks through all modules. So it is packed
-    once, with all arguments, if they are small.
+    To pack a function takes a millisecond, because cloudpickle looks through all modules. So it is
+    packed once, with all arguments, if they are small.
     """
     everything = dict(enumerate(args_by_rank))
     if len(once := cloudpickle.dumps((function, everything))) <= SMALL_BYTES:

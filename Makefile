@@ -17,5 +17,5 @@ doctor:  ## say what this machine lacks, and the command that fixes it
 
 .PHONY: help lab grade doctor
 
-# For those who change the course. What students get has no such file.
+# The commands for developers of the course. Students do not get this file.
 -include developer.mk

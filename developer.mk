@@ -1,4 +1,4 @@
-# The commands for those who change the course; the Makefile includes this file.
+# The commands for developers of the course; the Makefile includes this file.
 RUN_TEST = $(RUN) --test
 PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-current-env --nbval-cell-timeout=120
 

@@ -1,4 +1,4 @@
-"""Attention on an H100 or H200, measured ahead of lab 06, beside the libraries that one would use.
+"""Attention on an H100 or H200, measured ahead of lab 06 and compared with the usual libraries.
 
     python benchmarks/attention.py [FILE]    prints the table, writes it (benchmarks/attention.md)
 

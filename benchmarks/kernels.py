@@ -1,4 +1,4 @@
-"""The kernels of labs 03, 04 and 05 on a GPU, beside the libraries that a user would take instead.
+"""The kernels of labs 03, 04 and 05 on a GPU, compared with the libraries that users would take.
 
     python benchmarks/kernels.py [FILE]    prints the table and writes it (benchmarks/kernels.md)
 
@@ -78,7 +78,7 @@ def require_close(got: torch.Tensor, want: torch.Tensor, tolerance: float, what:
 
 
 def fp32_matmul(peaks: machine.Peaks) -> Iterator[Row]:
-    """Lab 03's last version beside cuBLAS, which may not use tf32."""
+    """Lab 03's last version and cuBLAS, which may not use tf32."""
     from numba import cuda
 
     kernel: Any = solved("03")["matmul_register_tiled"]
@@ -98,7 +98,7 @@ def fp32_matmul(peaks: machine.Peaks) -> Iterator[Row]:
 
 
 def softmax() -> Iterator[Row]:
-    """Lab 04's softmax beside PyTorch's, eager and compiled."""
+    """Lab 04's softmax and PyTorch's, eager and compiled."""
     ours: Any = solved("04")["fast_softmax"]
     compiled = torch.compile(lambda x: torch.softmax(x, 1), dynamic=False)
     for dtype, width in itertools.product((torch.float32, torch.bfloat16), WIDTHS):
@@ -117,7 +117,7 @@ def softmax() -> Iterator[Row]:
 
 
 def bf16_matmul(peaks: machine.Peaks) -> Iterator[Row]:
-    """Lab 05's product beside cuBLAS; with bias and GELU, beside torch.compile of the same."""
+    """Lab 05's product and cuBLAS; with bias and GELU, it and torch.compile of the same."""
     names: dict[str, Any] = solved("05")
     compiled = torch.compile(
         lambda a, b, bias: F.gelu(a @ b + bias, approximate="tanh"), dynamic=False
@@ -156,7 +156,7 @@ def mean(ratios: Iterable[float]) -> float:
 def summary(rows: Iterable[Row]) -> str:
     """A line for each kernel and peer, as Markdown: its ratios, and its share of the ceiling."""
     lines = [
-        "| kernel | shapes | beside | times its speed, geometric mean | least | "
+        "| kernel | shapes | peer | times its speed, geometric mean | least | "
         "share of the ceiling |",
         "| --- | ---: | --- | ---: | ---: | ---: |",
     ]
@@ -186,7 +186,7 @@ def table(rows: Iterable[Row]) -> str:
 def main() -> None:
     if not device.has_gpu():
         sys.exit(
-            "benchmarks/kernels.py measures on a GPU, and there is none here; "
+            "benchmarks/kernels.py measures on a GPU, and this machine has no GPU; "
             "benchmarks/kernels.md has an H200's results."
         )
     sheets = (peaks for key, peaks in machine.DATA_SHEETS.items() if key in device.name())

@@ -8,9 +8,9 @@ The parts are all-reduce, data-parallel, tensor-parallel and pipeline; all of th
 
 Ours are the solutions' own functions, with one rank per GPU. What they compute is compared first
 (races.py). Times are medians over rounds in which ours and the peer take turns. 1F1B's idle time
-stands beside two predictions: the lab's formula, and the simulated machine with tasks and messages
-as long as each is by itself. The difference is explained cause by cause. A run of all parts writes
-benchmarks/multi_gpu.md.
+is compared with two predictions: the lab's formula, and the simulated machine with tasks and
+messages as long as each is by itself. The difference is explained cause by cause. A run of all
+parts writes benchmarks/multi_gpu.md.
 """
 
 import argparse
@@ -93,7 +93,7 @@ def from_lab(number: str, *names: str) -> SimpleNamespace:
 
 
 def all_reduce(machine: Machine, rounds: int, size: int, sizes: Sequence[int]) -> Iterator[Row]:
-    """Lab 11: eight rings beside the library's all-reduce; one ring beside the α-β model."""
+    """Lab 11: eight rings and the library's all-reduce; one ring and the α-β model."""
     lab = from_lab(
         "11",
         "rings_all_reduce",
@@ -129,13 +129,13 @@ def all_reduce(machine: Machine, rounds: int, size: int, sizes: Sequence[int]) -
 def data_parallel(
     machine: Machine, rounds: int, width: int, layers: int, rows: int, dtype: torch.dtype
 ) -> Iterator[Row]:
-    """Lab 12: a step that overlaps, beside DistributedDataParallel's.
+    """Lab 12: a step that overlaps, and DistributedDataParallel's.
 
-    Beside its default, and with gradients that are views of its buckets.
+    The latter by default, and with gradients that are views of its buckets.
     """
     lab = from_lab("12", "step_of")
     times_s = machine.run(races.data_parallel, lab, rounds, width, layers, rows, dtype).returns[0]
-    what = f"data-parallel step, {layers} layers of {width:,}, {rows:,} rows a rank"
+    what = f"data-parallel step, {layers} layers of {width:,}, {rows:,} rows per rank"
     yield faster(what, times_s["ours"], "DistributedDataParallel", times_s["DDP"], 1.0)
     yield faster(
         what,
@@ -149,7 +149,7 @@ def data_parallel(
 def tensor_parallel(
     machine: Machine, rounds: int, width: int, heads: int, tokens: int, dtype: torch.dtype
 ) -> Iterator[Row]:
-    """Lab 14: a transformer's block beside parallelize_module's."""
+    """Lab 14: a transformer's block and parallelize_module's."""
     lab = from_lab("14", "transformer_block", "shard_attention", "shard_mlp")
     times_s = machine.run(races.tensor_parallel, lab, rounds, width, heads, tokens, dtype).returns[
         0
@@ -167,7 +167,7 @@ def pipeline(
     rows: int,
     dtype: torch.dtype,
 ) -> Iterator[Row | str]:
-    """Lab 15: 1F1B beside PyTorch's; its bubble beside the lab's formula, and the causes.
+    """Lab 15: 1F1B and PyTorch's; its bubble, the lab's formula, and the causes.
 
     In the formula messages are free. more_blocks: of a second size, which computes for long
     compared with its messages.
@@ -296,7 +296,7 @@ def idle(spans_by_rank: Sequence[Spans]) -> float:
 
 
 def waits(spans_by_rank: Sequence[Spans]) -> list[float]:
-    """[warm-up, steady state, drain]: the seconds that a rank idles there, the mean of the ranks.
+    """[warm-up, steady state, drain]: seconds that a rank idles there, on average over ranks.
 
     Warm-up lasts until a rank's first backward. The steady state lasts until the end of the
     backward that follows its last forward. With equal stages and free messages a rank idles only
@@ -436,11 +436,13 @@ def main() -> None:
 
 def parsed_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="The multi-GPU labs beside NCCL and PyTorch's own parallelism."
+        description="The multi-GPU labs compared with NCCL and PyTorch's own parallelism."
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument(
-        "--gloo", action="store_true", help="tiny sizes on two processes: a trial, no measurement"
+        "--gloo",
+        action="store_true",
+        help="tiny sizes on two processes: a trial, not a measurement",
     )
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
@@ -451,7 +453,7 @@ def parsed_options() -> argparse.Namespace:
 def heading(machine: Machine) -> str:
     """Where the figures come from."""
     if machine.name == "gloo":
-        return "A trial on gloo: no measurement."
+        return "A trial on gloo, not a measurement."
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
     return (
         f"{machine.world_size} × {device.name()}, torch {torch.__version__}, NCCL {nccl}. "

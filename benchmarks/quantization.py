@@ -1,4 +1,4 @@
-"""Lab 10's int4 matrix-vector product beside cuBLAS in bf16. Goal: 3 times as fast at 8192 × 8192.
+"""Lab 10's int4 matrix-vector product and cuBLAS in bf16. Goal: 3 times as fast at 8192 × 8192.
 
     python common/setup/environment.py benchmarks/quantization.py          (on a GPU)
 

@@ -175,8 +175,8 @@ def tensor_parallel(
         "peer": lambda: both_ways(block, x, list(block.parameters()), dy),
     }
     want = [y, dx, *shards(slopes)]
-    validate(calls["ours"](), want, "tensor parallel, beside one device's float32")
-    validate(calls["peer"]()[:2], [y, dx], "parallelize_module, beside one device's float32")
+    validate(calls["ours"](), want, "tensor parallel, compared with one device's float32")
+    validate(calls["peer"]()[:2], [y, dx], "parallelize_module, compared with one device's float32")
     del exact, slopes, want
     return race(dist, calls, rounds, repeats=5)
 
@@ -258,7 +258,7 @@ def pipeline(
     dtype: torch.dtype,
     peer: bool = True,
 ) -> Times:
-    """Lab 15: a step of 1F1B, beside PyTorch's if peer; then what a step is made of.
+    """Lab 15: a step of 1F1B, and PyTorch's if peer; then the parts of a step.
 
     Also the seconds of a message by itself. In the trace: spans "alone F0", ... of the stage by
     itself, and "F0", ... within each "step", which all ranks begin at the same instant.

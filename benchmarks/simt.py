@@ -1,4 +1,4 @@
-"""The simulator's speed beside that of Numba's: a matmul in 16×16 blocks through shared memory.
+"""The simulator's speed compared with Numba's: a matmul in 16×16 blocks through shared memory.
 
     python benchmarks/simt.py
 

@@ -1,4 +1,4 @@
-"""The simulator's counters beside the hardware's, for the kernels of lab 03 and others.
+"""The simulator's counters compared with the hardware's, for the kernels of lab 03 and others.
 
     python benchmarks/simt_hardware.py [--output benchmarks/simt_hardware.md]
 

@@ -1,4 +1,4 @@
-"""Grade labs, and do what instructors and authors of labs do with them.
+"""Grade labs, or run one of the commands for instructors and for authors of labs.
 
 python -m grading 01                       grade your own labs/01_*.ipynb
 python -m grading FOLDER --out RESULTS     grade a class, FOLDER/<student>/NN_noun.ipynb

@@ -73,7 +73,7 @@ def grade_class(
     """One Graded per submission, sorted. Equal answers, and those of earlier runs, are reused.
 
     seeds: {lab: the seed of its checks}.
-    jail: its name. First it is proved that it holds, and hides the paths in hidden (JailError).
+    jail: its name. JailError unless a proof shows that it holds and hides the paths in `hidden`.
     scheduler: the address of a Dask scheduler whose workers grade (SchedulerError).
     """
     names = {submission.lab for submission in handed_in}
@@ -123,7 +123,7 @@ def _run(
 
 
 def counting(graded: Iterable[Graded]) -> list[Graded]:
-    """The attempts that count: of several that may, the one with most points, then the earliest."""
+    """The attempts that count: of several, the one with most points; of equals, the earliest."""
     groups: dict[tuple[str, str], list[Graded]] = {}
     for one in graded:
         if one.submission.counts:
@@ -167,8 +167,8 @@ def read(submission: Submission) -> Read | str:
     """The answers of a submission, or a sentence that says why it can't be read."""
     has_timer = hasattr(signal, "setitimer")  # Windows has none
     if has_timer:
-        # It ends the process, as no exception stops Python's parser. It counts this process's own
-        # time, so that other programs' load is nobody's fault.
+        # The timer ends the process, because no exception stops Python's parser. It counts this
+        # process's own time, so that a busy machine costs nobody marks.
         signal.setitimer(signal.ITIMER_PROF, READ_S)
     try:
         path, of = submission.path, lab(submission.lab)
@@ -199,7 +199,7 @@ def each(
                 continue
             except BrokenProcessPool:
                 pass
-        # Any of the first items may have ended its process: each goes alone, to find out which.
+        # Any of the first items may have ended its process. Running each one alone shows which.
         for item in left[:processes]:
             left.remove(item)
             yield item, _alone(function, item, names)
@@ -257,7 +257,7 @@ def grade_on(scheduler: str, jobs: Iterable[Job], jail: str) -> Iterator[tuple[J
 
 
 def _prove_in_process(jail: str, hidden: "Iterable[str | Path]", names: Iterable[str]) -> None:
-    """Prove the jail in a grading process: this one does without PyTorch and without signals."""
+    """Prove the jail in a grading process: this one has no PyTorch, and handles no signals."""
     with _pool(_prove, 1, names) as pool:
         try:
             pool.submit(_prove, jail, hidden).result()
@@ -283,7 +283,7 @@ def _jail_problem(jail: str) -> str:
 
 
 def _pool(function: Callable, processes: int, names: Iterable[str]) -> ProcessPoolExecutor:
-    """Processes for a function. Those that grade are forked from one that has imported all."""
+    """A pool of processes for a function. Grading processes are forked with all imports done."""
     names = sorted(names)
     forked = function in (grade, _prove) and "forkserver" in get_all_start_methods()
     context = get_context("forkserver" if forked else "spawn")
@@ -335,7 +335,7 @@ def grade(job: Job) -> list[Result] | str:
             lost = warm.lost
             results = score.score(lab(job.lab), job.answers, warm, job.seed)
             if warm.lost == lost:
-                break  # else again: if the machine lacked memory, it is not the student's fault
+                break  # else again: a machine without memory must not cost the student marks
         return results
     except Exception as problem:  # one notebook never stops a class
         kind = type(problem).__name__

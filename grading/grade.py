@@ -219,7 +219,7 @@ def _graded(
 
 
 def _write(counting: list[Graded], out: Path) -> None:
-    """The results as files, and the summary on the screen as well."""
+    """The results as files, and the summary also on the screen."""
     rows = [row for one in counting for row in one.rows]
     report.write(rows, out)
     feedback.write_students(counting, out / "feedback")

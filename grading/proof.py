@@ -19,7 +19,7 @@ from grading.worker.client import ForkServer, WorkerEnded
 
 
 def prove(jail: Jail, hidden: Iterable[str | os.PathLike[str]] = ()) -> None:
-    """Has a worker try to read, to write, to reach the network and the grader, and to multiply.
+    """Has a worker try to read, write, reach the network and the grader, and start processes.
 
     hidden: paths that no worker may read, besides our own: the submissions, the results. JailError
     names what worked.
@@ -44,7 +44,7 @@ def prove(jail: Jail, hidden: Iterable[str | os.PathLike[str]] = ()) -> None:
 
 
 def _attempts(fork_server: ForkServer, targets: "Targets", paths: list[str]) -> list[str]:
-    """What a worker said that it could do, and whether it ended the warm process."""
+    """What a worker said that it could do, and whether it ended the fork server."""
     worker = fork_server.fork()
     warm, deadline = fork_server.process, time.monotonic() + TRIAL_S
     worker.request("execute", Path(escape.__file__).read_text(), "escape", deadline=deadline)
@@ -52,13 +52,13 @@ def _attempts(fork_server: ForkServer, targets: "Targets", paths: list[str]) -> 
     worked = worker.request("call", "escapes", arguments, (), deadline=deadline)
     try:
         worker.request("call", "send_signals", (os.getpid(),), (), deadline=deadline)
-    except WorkerEnded:  # it ends with the warm process, if that was ended by its signal
+    except WorkerEnded:  # it ends with the fork server, if that was ended by its signal
         fork_server.fork().end()
         if fork_server.process is warm:
             raise
     worker.end()
-    fork_server.fork().end()  # starts another warm process where this one has ended
-    return worked + ["end the warm process"] * (fork_server.process is not warm)
+    fork_server.fork().end()  # starts another fork server where this one has ended
+    return worked + ["end the fork server"] * (fork_server.process is not warm)
 
 
 class Targets:

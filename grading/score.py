@@ -58,9 +58,7 @@ def score(
 
 @contextlib.contextmanager
 def own_default_dtype() -> Iterator[None]:
-    """Undoes what a lab's set-up does to PyTorch's default dtype: other labs follow in this
-    process.
-    """
+    """Restores PyTorch's default dtype after a lab: other labs follow in this process."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -152,7 +150,7 @@ class CheckRun:
     def _prompted(
         self, check: Cell, key: Hashable, worker: WorkerClient, prompts: Prompts
     ) -> BaseException | None:
-        """Runs a check whose replay came to another answer, with the answers that it got so far."""
+        """Runs a check whose replay met another answer; it first gets the recorded answers."""
         prompting = Prompting(worker.wire.transport, prompts)
         try:
             with worker.wire.over(prompting):
@@ -187,8 +185,8 @@ class CheckRun:
 def alarm(seconds: float) -> Iterator[None]:
     """Ends a check that computes in the grader for too long: the values may be too large for it.
 
-    It counts this process's own processor time. Waiting has deadlines, and the load of other
-    programs is nobody's fault.
+    It counts this process's own processor time: waiting has its own deadlines, and a busy machine
+    costs nobody marks.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -209,7 +207,7 @@ def alarm(seconds: float) -> Iterator[None]:
 
 
 def _unchecked(exercise: Exercise, answer: Answer) -> Result | None:
-    """The result of an answer that there is nothing to check in; None for the others."""
+    """The result of an answer in which there is nothing to check; None for any other answer."""
     label = exercise.label
     if answer.text is None:
         return Result(label, 0, exercise.points, answer.status or "missing", answer.problem)

@@ -1,4 +1,4 @@
-"""Kept results: one file per graded notebook, named by all that its points follow from."""
+"""Kept results: one file per graded notebook, named by a hash of all that decides its points."""
 
 import contextlib
 import dataclasses
@@ -72,7 +72,7 @@ class Store:
 
     @staticmethod
     def key(job: Job) -> str:
-        """A hash of all that a job's points follow from: answers, lab, code, seed, jail."""
+        """A hash of all that decides a job's points: answers, lab, code, seed, jail."""
         answers = {name: dataclasses.astuple(answer) for name, answer in job.answers.items()}
         source = hashlib.sha256((SOURCES / f"{job.lab}.py").read_bytes()).hexdigest()
         text = json.dumps([job.lab, source, answers, job.seed, job.jail, code()], sort_keys=True)

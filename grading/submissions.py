@@ -35,9 +35,9 @@ def find(
 ) -> tuple[list[Submission], list[Path]]:
     """(the submissions in a folder, the notebooks that belong to no lab).
 
-    The attempts of a student at a lab are in order. They are told from each other by a number in
-    the name (NN_noun-2.ipynb), or by a time in the name or in the folder's name. Jupyter's own
-    copies (-Copy1) come first.
+    The attempts of a student at a lab are in order. A number in the name (NN_noun-2.ipynb), or a
+    time in the name or in the folder's name, says which attempt it is. Jupyter's own copies
+    (-Copy1) come first.
 
     folder: has <student>/NN_noun.ipynb, or one folder deeper.
     deadlines: {lab: seconds since 1970}.

@@ -25,15 +25,14 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("gate")  # the same cases each time, whatever else the machine does
 
-# A shell starts what it runs in the background deaf to Ctrl-C.
+# A shell makes commands in the background ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 sockets = tempfile.TemporaryDirectory()
 
 
 def kernel_manager(**options: Any) -> KernelManager:
-    """For nbval: a kernel that listens at files. Jupyter looks for free TCP ports, and another
-    process may take one first."""
+    """For nbval: a kernel that listens at files, because another process may take its TCP ports."""
     return KernelManager(
         transport="ipc", ip=os.path.join(tempfile.mkdtemp(dir=sockets.name), "kernel"), **options
     )
@@ -68,8 +67,10 @@ def _part_of_a_lab(nodeid):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """The cells of a notebook share a kernel, the tests of a file its fixtures. The labs' gate is
-    one file, and most of the work: each part of a lab goes to the process that is free."""
+    """Keeps a notebook's cells, and a file's tests, in one process.
+
+    The labs' gate is one file and most of the work: each part of a lab goes to any free process.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class ByFileAndPart(LoadFileScheduling):

@@ -31,7 +31,7 @@ PATIENCE_S = 60.0  # for any other, on a machine that other tests keep busy
 LAB = mini_lab()
 LAB = replace(
     LAB, cells=tuple(cell for cell in LAB.cells if "held-out" not in cell.tags)
-)  # one check an exercise
+)  # one check per exercise
 SOLUTION = {name: Answer(text) for name, text in LAB.solution.items()}
 ASKED = {"double", "scale_", "predicted"}
 MEMORY_BYTES = 1 << 29
@@ -50,7 +50,7 @@ def frame(header, *buffers):
 def answer(value, kind="value", containers=None, storages=None):
     containers, storages = containers or [], storages or []
     return {"kind": kind, "value": value, "containers": containers, "storages": storages}
-def told(kind, text):
+def reported(kind, text):
     exception = {"type": kind, "text": text, "line": None, "code": None}
     pairs = [[key, value] for key, value in exception.items()]
     return answer(["ref", 0], kind="error", containers=[["dict", pairs]])
@@ -97,10 +97,10 @@ class Arena:
         self.mailbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.mailbox.bind(str(folder / "mailbox"))
         self.listening = (self.tcp, self.udp, self.unix, self.abstract, self.mailbox)
-        for each in self.listening:
-            each.setblocking(False)
-            if each.type == socket.SOCK_STREAM:
-                each.listen()
+        for listener in self.listening:
+            listener.setblocking(False)
+            if listener.type == socket.SOCK_STREAM:
+                listener.listen()
         (folder / "secret").write_text("secret")
         for path in (folder, *folder.iterdir()):
             path.chmod(0o777)
@@ -157,7 +157,7 @@ class Arena:
                 each.accept() if each.type == socket.SOCK_STREAM else each.recv(1)
         assert (
             self.processes() == self.family
-        )  # the warm process is the same one, and nothing else runs
+        )  # the fork server is the same one, and nothing else runs
 
     def close(self):
         self.fork_server.close()

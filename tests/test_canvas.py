@@ -73,8 +73,8 @@ def test_bad_input_gets_one_sentence(tmp_path, capsys):
     )
     (tmp_path / "results.json").write_text(json.dumps([]))
     assert command.main(["canvas", "marks", str(tmp_path)]) == 0
-    told = capsys.readouterr().err.strip().splitlines()
-    assert len(told) == 2 and "not a gradebook that Canvas exported" in told[1]
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 2 and "not a gradebook that Canvas exported" in lines[1]
 
 
 def test_what_canvas_collected_is_laid_out_for_the_grader(tmp_path, capsys):
@@ -99,10 +99,10 @@ def test_what_canvas_collected_is_laid_out_for_the_grader(tmp_path, capsys):
     assert said.count("left out: ") == 3 and said.endswith(f"2 students: {folder}\n")
 
 
-def test_what_is_no_zip_is_told(tmp_path, capsys):
+def test_a_file_that_is_not_a_zip_is_reported(tmp_path, capsys):
     (tmp_path / "submissions.zip").write_text("no")
-    for name, told in (("submissions.zip", "is not a zip file"), ("absent.zip", "No such file")):
+    for name, says in (("submissions.zip", "is not a zip file"), ("absent.zip", "No such file")):
         assert (
             command.main(["canvas", "unpack", str(tmp_path / name), str(tmp_path / "class")]) == 2
         )
-        assert told in capsys.readouterr().err
+        assert says in capsys.readouterr().err

@@ -209,7 +209,7 @@ with cgroups.group(1 << 30, 20) as prefix:
 
 
 @pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
-def test_what_a_jail_s_warm_process_leaves_ends(limited, name):
+def test_what_a_jail_s_fork_server_leaves_ends(limited, name):
     if problem := choice.JAILS[name].problem():
         pytest.skip(f"there is no {name} here: {problem}")
     with limited(1 << 30, 20):

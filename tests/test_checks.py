@@ -24,7 +24,7 @@ def test_the_first_difference_in_a_list_of_tensors_is_told():
 
 
 @pytest.mark.parametrize(
-    "got, want, told",
+    "got, want, difference",
     [
         (None, 1.0, "None, not a number"),
         (None, (1,), "None, not a tuple"),
@@ -34,6 +34,6 @@ def test_the_first_difference_in_a_list_of_tensors_is_told():
         (None, torch.ones(1), "None, not a tensor"),
     ],
 )
-def test_another_type_is_named_with_its_article(got, want, told):
-    with pytest.raises(AssertionError, match=rf"\({told}\)\.$"):
+def test_another_type_is_named_with_its_article(got, want, difference):
+    with pytest.raises(AssertionError, match=rf"\({difference}\)\.$"):
         agree(got, want, "f(x)")

@@ -200,7 +200,7 @@ def test_a_grader_that_is_killed_goes_on_where_it_was(tmp_path):
     assert sum(row["points"] for row in others) == 7 * sum(e.points for e in LAB.exercises) - 7
 
 
-def test_what_a_lost_warm_process_took_along_is_graded_again(tmp_path):
+def test_what_a_lost_fork_server_took_along_is_graded_again(tmp_path):
     """A machine short of memory may end it; here the answer does so, once."""
     ended = str(tmp_path / "ended")
     ends = (

@@ -166,7 +166,11 @@ def test_ranks_of_one_run_share_nothing_and_arguments_stay(remote):
         ("__ask__('post', -1.0, [])", ValueError, "to -1.0"),
         ("__ask__('wait', 1.0, [99])", ValueError, "asks for a request that does not exist"),
         ("__ask__('wait', 'soon', [0])", ValueError, "malformed question: wait"),
-        ("__ask__('new_group', [0, 9])", ValueError, "ranks: [0, 9]; they are different numbers"),
+        (
+            "__ask__('new_group', [0, 9])",
+            ValueError,
+            "ranks: [0, 9]; they must be different numbers",
+        ),
         ("__ask__('race')", ValueError, "malformed question: race"),
         ("return object()", TypeError, "can't cross"),
     ],

@@ -152,7 +152,7 @@ def test_a_jail_that_does_not_hold_grades_nothing(tmp_path):
         f"start {limits.PROCESSES + 8} processes",
         "write outside",
         "signal the grader",
-        "end the warm process",
+        "end the fork server",
     ):
         assert escape in str(caught.value)
 
@@ -236,7 +236,7 @@ def f():
     first.end()
 
 
-def test_a_warm_process_that_was_killed_is_replaced(fork_server):
+def test_a_fork_server_that_was_killed_is_replaced(fork_server):
     worker = fork_server.fork()
     before, lost = fork_server.process, fork_server.lost
     warm = next(
@@ -292,7 +292,7 @@ def f():
     assert not left and not list(tmp_path.iterdir())
 
 
-def test_an_alarm_in_the_middle_of_a_word_to_the_warm_process_comes_after_it(
+def test_an_alarm_in_the_middle_of_a_word_to_the_fork_server_comes_after_it(
     fork_server, monkeypatch
 ):
     def ring(*_):

@@ -87,7 +87,7 @@ TEXT, FILE = {text!r}, "<step>"
 from common import sources
 sources.remember(FILE, TEXT)
 """
-LOOSER = {  # what the warm process does before anything else
+LOOSER = {  # what the fork server does before anything else
     "no system call is refused": "seccomp.install = lambda rules: None",
     "every file may be used": "landlock.restrict = lambda *paths: None",
     "nothing has a limit": "import resource; resource.setrlimit = lambda *limit: None",
@@ -106,16 +106,16 @@ def answer(listener, worker):
         fcntl.ioctl(listener, RECEIVE, asked)
         key, pid, _, number, _, _, *arguments = struct.unpack("=QIIiIQ6Q", asked)
         name, error, flags = names[number], -1, 0
-        told = f"{name}({', '.join(hex(each) for each in arguments[:4])})"
+        call = f"{name}({', '.join(hex(argument) for argument in arguments[:4])})"
         if name == "openat":
             path, error, flags = text_at(pid, arguments[1]), 0, GO_ON
-            told = refusal(path.replace("/proc/self", f"/proc/{worker}"), arguments[2])
+            call = refusal(path.replace("/proc/self", f"/proc/{worker}"), arguments[2])
         elif name in ("clone3", "openat2"):
-            told, error = None, -38
-        if told and told not in seen:
-            seen.add(told)
+            call, error = None, -38
+        if call and call not in seen:
+            seen.add(call)
             with open("refused", "a") as file:
-                file.write(told + "\\n")
+                file.write(call + "\\n")
         try:
             fcntl.ioctl(listener, SEND, struct.pack("=QqiI", key, 0, error, flags))
         except OSError:

@@ -1,4 +1,4 @@
-"""Reading a source: what is off is named."""
+"""Reading a source: mistakes in its form are named."""
 
 import pytest
 

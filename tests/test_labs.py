@@ -1,4 +1,4 @@
-"""The gate: what every lab must hold."""
+"""The gate: the rules that every lab must keep."""
 
 import ast
 import functools

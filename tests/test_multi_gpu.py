@@ -161,7 +161,7 @@ def test_what_makes_ranks_idle_is_told_cause_by_cause(lab):
     )
     assert (
         shares[0] < shares[1] < shares[3] < shares[2] < shares[4]
-    )  # beside longer tasks the same messages weigh less
+    )  # next to longer tasks the same messages count for less
     assert multi_gpu.messages(causes["measured"]) == pytest.approx([0.5] * 2 * m * 2)
     waits = multi_gpu.waits(causes["measured"])
     text = multi_gpu.explanation("1F1B", causes, medians, 0.1, 2e6)

@@ -1,4 +1,4 @@
-"""What is a mutant of a solution, and what is none."""
+"""What counts as a mutant of a solution, and what does not."""
 
 import pytest
 

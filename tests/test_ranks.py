@@ -18,7 +18,7 @@ ALPHA_S, BETA = 1e-5, 1e-10
 
 
 def every_function(dist, n):
-    """Calls all that dist has, and returns all that comes of it."""
+    """Calls every function of dist, and returns all results."""
     return every_message(dist, n) | every_reduction(dist, n) | every_exchange(dist, n)
 
 
@@ -534,13 +534,13 @@ def test_what_ranks_print_says_who(capsys):
         ({"machine": "mpi"}, "machine: 'mpi'; there are simulated, gloo, nccl"),
         ({"world_size": 0}, "world_size: 0"),
         ({"world_size": 2.0}, "world_size: 2.0"),
-        ({"only": "send"}, "only: 'send'; it is a list of names"),
+        ({"only": "send"}, "only: 'send'; it must be a list of names"),
         ({"alpha_s": [[0]]}, r"alpha_s: \[\[0\]\]; give a number or 4 rows of 4"),
         ({"alpha_s": None}, "alpha_s: None; give a number"),
-        ({"beta_s_per_byte": -1}, "beta_s_per_byte: -1; a cost is a number"),
+        ({"beta_s_per_byte": -1}, "beta_s_per_byte: -1; a cost must be a number"),
         ({"flops_per_s": -1}, "flops_per_s: -1"),
         ({"flops_per_s": "1e9"}, "flops_per_s: '1e9'"),
-        ({"timeout_s": -1}, "timeout_s: -1; it is a positive number of seconds"),
+        ({"timeout_s": -1}, "timeout_s: -1; it must be a positive number of seconds"),
         ({"timeout_s": -1, "machine": "gloo"}, "timeout_s: -1"),
         ({"timeout_s": math.nan}, "timeout_s: nan"),
     ],
@@ -553,7 +553,7 @@ def test_bad_options_are_named(options, says):
 def test_bad_arguments_of_the_helpers_are_named():
     with pytest.raises(ValueError, match="each: 2 values for 4 ranks"):
         ranks.run(every_function, ranks.each([1, 2]))
-    with pytest.raises(ValueError, match="per_node: 0; it is a whole number from 1 on"):
+    with pytest.raises(ValueError, match="per_node: 0; it must be a whole number from 1 on"):
         ranks.nodes(4, 0)
 
 
@@ -571,7 +571,7 @@ def test_numbers_of_numpy_are_numbers():
 
 
 def random_program(dist, seed, steps):
-    """Messages and collectives as they come, none of which waits for what is not on its way."""
+    """Random messages and collectives, none of which waits for a message that nobody has posted."""
     generator, me, p = torch.Generator().manual_seed(seed), dist.get_rank(), dist.get_world_size()
     x, got = torch.full((5,), float(me)), []
     for step in range(steps):

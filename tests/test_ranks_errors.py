@@ -281,7 +281,7 @@ DEADLOCKS = {
             dist.send(torch.zeros(1), (dist.get_rank() + 1) / 2)
         """,
         TypeError,
-        "send: rank 0.5; it is a whole number",
+        "send: rank 0.5; it must be a whole number",
     ),
     "a negative place in a group": (
         """
@@ -321,7 +321,7 @@ DEADLOCKS = {
             dist.send(torch.zeros(1), (dist.get_rank() + 1) % 3, tag=-1)
         """,
         ValueError,
-        "send: tag -1; it is a number from 0 on",
+        "send: tag -1; it must be a number from 0 on",
     ),
     "a group of none": (
         """
@@ -329,7 +329,7 @@ DEADLOCKS = {
             dist.new_group([])
         """,
         ValueError,
-        "ranks: []; they are different numbers from 0 to 2, at least one",
+        "ranks: []; they must be different numbers from 0 to 2, at least one",
     ),
     "a list in place of a tensor": (
         """

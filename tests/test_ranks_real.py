@@ -118,12 +118,14 @@ def test_a_message_has_the_name_that_it_was_called_by():
 
 WRONG_CALLS = {  # what it says, on both machines
     "send: rank 5 is not one of [0, 1]": lambda dist: dist.send(torch.ones(1), 5),
-    "send: rank 1.0; it is a whole number": lambda dist: dist.send(torch.ones(1), 1.0),
-    "recv: tag -1; it is a number from 0 on": lambda dist: dist.recv(
+    "send: rank 1.0; it must be a whole number": lambda dist: dist.send(torch.ones(1), 1.0),
+    "recv: tag -1; it must be a number from 0 on": lambda dist: dist.recv(
         torch.ones(1), 1 - dist.get_rank(), tag=-1
     ),
-    "ranks: []; they are different numbers": lambda dist: dist.new_group([]),
-    "p2p_op_list: it is a list of dist.P2POp": lambda dist: dist.batch_isend_irecv([dist.isend]),
+    "ranks: []; they must be different numbers": lambda dist: dist.new_group([]),
+    "p2p_op_list: it must be a list of at least one dist.P2POp": lambda dist: (
+        dist.batch_isend_irecv([dist.isend])
+    ),
     "all_reduce: a list where a tensor belongs": lambda dist: dist.all_reduce([1.0]),
 }
 

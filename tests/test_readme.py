@@ -1,4 +1,4 @@
-"""What the README and the documents claim is what is there; test_style.py has their tables."""
+"""The claims of the README and the documents are true; test_style.py checks their tables."""
 
 import base64
 import re

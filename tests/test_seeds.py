@@ -12,7 +12,7 @@ from grading.source import labs as lab
 from tests.test_classroom import hand_in
 
 FIRST = lab.names()[0]
-TOLD = (
+REPORTING = (
     lab.read(FIRST).solution["reshaped"]
     + """
 import zlib
@@ -65,25 +65,25 @@ def test_each_lab_has_a_seed_of_its_own():
 
 
 def graded(submissions, out, *options):
-    """What an exercise's random cases were, as told by an answer that was given them."""
+    """An exercise's random cases, as an answer that got them reports them."""
     assert (
         command.main(
             [str(submissions), "--out", str(out), "--unsafe", "--jobs", "1", *map(str, options)]
         )
         == 0
     )
-    told = next(
+    message = next(
         row["message"]
         for row in json.loads((out / "results.json").read_text())
         if "reshaped" in row["exercise"]
     )
-    match = re.search(r"cases \d+", told)
+    match = re.search(r"cases \d+", message)
     assert match
     return match[0]
 
 
 def test_cases_follow_from_the_seed_file_alone(tmp_path):
-    hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb", {"reshaped": TOLD})
+    hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb", {"reshaped": REPORTING})
     secret = tmp_path / "course.seed"
     first = graded(tmp_path / "class", tmp_path / "one", "--seed-file", secret)
     assert graded(tmp_path / "class", tmp_path / "two", "--seed-file", secret) == first
@@ -92,10 +92,10 @@ def test_cases_follow_from_the_seed_file_alone(tmp_path):
         graded(tmp_path / "class", tmp_path / "four", "--seed", 0),
     }
     assert len(others - {first}) == 2
-    told = "".join(path.read_text() for path in (tmp_path / "one").rglob("*") if path.is_file())
+    written = "".join(path.read_text() for path in (tmp_path / "one").rglob("*") if path.is_file())
     assert (
-        str(seeds.secret(secret)) not in told
-        and str(seeds.of(seeds.secret(secret), FIRST)) not in told
+        str(seeds.secret(secret)) not in written
+        and str(seeds.of(seeds.secret(secret), FIRST)) not in written
     )
 
 

@@ -1,4 +1,4 @@
-"""What kernels compute in the simulator, and what they cost, beside NumPy and known figures."""
+"""What kernels compute and cost in the simulator, compared with NumPy and known figures."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The simulator's types and numbers beside Numba's.
+"""The simulator's types and numbers compared with Numba's.
 
 The types are compared with its typing rules for CUDA, the numbers with its code for the CPU.
 """

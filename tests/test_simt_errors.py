@@ -679,7 +679,7 @@ def reads_a_table(x):
         (
             prints,
             "print is Python's own; a kernel has range, len, min, max, abs, round, pow, int, "
-            "float, bool; what you want to see, write into an array",
+            "float, bool; write what you want to see into an array",
         ),
         (divides, "write a // b and a % b"),
         (

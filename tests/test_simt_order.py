@@ -1,4 +1,4 @@
-"""What fences and atomic updates order in random kernels, beside a plain reading of the definition.
+"""What fences and atomic updates order in random kernels: the definition, computed plainly, agrees.
 
 The definition is the docstring of common/simt/order.py.
 """

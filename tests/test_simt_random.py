@@ -183,7 +183,7 @@ def results(module, folder):
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    """The results of Numba's simulator: in another process, as Numba is told when imported."""
+    """The results of Numba's simulator: in another process, because Numba decides at its import."""
     run = subprocess.run(
         [sys.executable, __file__, tmp_path_factory.mktemp("numba")],
         capture_output=True,

@@ -293,7 +293,7 @@ def doubled_apart(source, target, BM: tl.constexpr, BN: tl.constexpr):
 def test_a_tuple_that_makes_no_descriptor_is_told_what_does(parts):
     with pytest.raises(
         tiles.KernelError,
-        match=r"source is a tuple, and no tensor descriptor, \(tensor, shape, strides, block",
+        match=r"source is a tuple, but not a tensor descriptor \(tensor, shape, strides, block",
     ):
         tiles.count(doubled_apart, (1,), parts, torch.zeros(4, 4), BM=4, BN=16)
 
@@ -372,7 +372,7 @@ def tuned(x, BLOCK: tl.constexpr):
             tiles.KernelError,
             "wrapped by Autotuner; give the @triton.jit function itself",
         ),
-        (len, [], {}, tiles.KernelError, "is no @triton.jit function"),
+        (len, [], {}, tiles.KernelError, "is not a @triton.jit function"),
         (copy, [torch.zeros(8)], {}, tiles.LaunchError, "copy needs out, step, BLOCK"),
         (copy, [torch.zeros(8)] * 5, {}, tiles.LaunchError, "takes 4 arguments"),
         (
@@ -767,7 +767,7 @@ def test_a_loop_keeps_the_types_of_what_it_changes_as_triton_demands(begin, loop
         ("y = tl.zeros((n,), tl.float32)", "NAME: tl.constexpr = ..."),
         ("y = triton.cdiv(n, 3)", "tl.cdiv(x, y)"),
         ("if not n: pass", "compare with 0"),
-        ("y = math.exp(1.0)", "of what is imported a kernel has tl alone"),
+        ("y = math.exp(1.0)", "of the imports a kernel can use only tl"),
         ("y = tl.any(v > 0)", "tl.max(mask.to(tl.int32), axis)"),
         ("if v.dtype.is_fp32(): pass", "x.dtype == tl.float32"),
     ],
@@ -858,7 +858,7 @@ def test_a_report_crosses_as_data():
     assert back == counted and str(back) == str(counted) and back.loads.sectors == 8
     with pytest.raises(ValueError, match="no trace"):
         back.draw("x")
-    with pytest.raises(ValueError, match="y is no array of neighbour; those are x"):
+    with pytest.raises(ValueError, match="y is not an array of neighbour; its arrays are x"):
         counted.array("y")
     with pytest.raises(ValueError, match="line 3 accesses no memory"):
         counted.line(3)
@@ -1033,7 +1033,7 @@ def test_the_language_is_left_as_it_was():
     assert module.interpreter_builder is module.interpreter_semantic.builder is builder
 
 
-# --- processes beside this one
+# --- other processes
 
 COMPILING = """
 import sys

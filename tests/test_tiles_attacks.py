@@ -129,11 +129,11 @@ REFUSED = [  # (title, words of the refusal, text)
     ),
     (
         "an expression as a variable's annotation",
-        "the annotation that Triton knows",
+        "the only annotation is tl.constexpr",
         body("y: open('counts') = 3"),
     ),
     (
-        "a decorator of one's own",
+        "a decorator of the student's own",
         "the decorator evil",
         "@evil\n@triton.jit\ndef kernel(x, out, n, N):\n    pass\n",
     ),

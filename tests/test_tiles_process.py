@@ -1,4 +1,4 @@
-"""The process beside this one, which interprets or compiles: calls, errors, interrupts, forks."""
+"""The second process, which interprets or compiles: calls, errors, interrupts, forks."""
 
 import os
 import subprocess
@@ -15,16 +15,16 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def beside():
+def interpreting():
     started = process.TritonProcess(interpret=True)
     yield started
     started.end()
 
 
-def test_a_call_returns_and_prints_here(beside, capsys):
-    assert beside.call(os.getpid) == beside.process.pid
-    assert beside.call(os.getenv, "TRITON_INTERPRET") == "1"
-    beside.call(print, "there", end=".\n")
+def test_a_call_returns_and_prints_here(interpreting, capsys):
+    assert interpreting.call(os.getpid) == interpreting.process.pid
+    assert interpreting.call(os.getenv, "TRITON_INTERPRET") == "1"
+    interpreting.call(print, "there", end=".\n")
     assert capsys.readouterr().out == "there.\n"
 
 
@@ -35,14 +35,14 @@ def test_the_other_one_compiles(monkeypatch):
     compiles.end()
 
 
-def test_an_error_is_raised_here_and_the_process_lives_on(beside):
+def test_an_error_is_raised_here_and_the_process_lives_on(interpreting):
     with pytest.raises(ZeroDivisionError):
-        beside.call(divmod, 1, 0)
+        interpreting.call(divmod, 1, 0)
     with pytest.raises(KernelError, match="wrong"):
-        beside.call(refuse, "wrong")
+        interpreting.call(refuse, "wrong")
     with pytest.raises(RuntimeError, match="TimeoutExpired: Command"):
-        beside.call(subprocess.run, ["sleep", "9"], timeout=0.01)
-    assert beside.alive
+        interpreting.call(subprocess.run, ["sleep", "9"], timeout=0.01)
+    assert interpreting.alive
 
 
 def refuse(text):
@@ -59,20 +59,20 @@ def test_a_dead_process_is_a_clear_error_and_replaced():
     second.end()
 
 
-def test_an_interrupted_process_ends(beside, monkeypatch):
+def test_an_interrupted_process_ends(interpreting, monkeypatch):
     def interrupted(file):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(process.pickle, "load", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        beside.call(time.sleep, 60)
-    assert not beside.alive
+        interpreting.call(time.sleep, 60)
+    assert not interpreting.alive
 
 
-def test_a_fork_does_not_inherit_it(beside):
+def test_a_fork_does_not_inherit_it(interpreting):
     if not (pid := os.fork()):
-        os._exit(beside.alive)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 and beside.alive
+        os._exit(interpreting.alive)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 and interpreting.alive
 
 
 SCRIPT = """

@@ -1,4 +1,4 @@
-"""The wire: what crosses arrives alike, with its aliasing; what is off is refused."""
+"""The wire: values arrive as they were sent, with their aliasing; malformed data is refused."""
 
 import json
 import math

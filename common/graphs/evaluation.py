@@ -18,7 +18,7 @@ SAME_IN_TORCH = (
 
 
 def values(rows: Iterable[Row], feeds: Mapping[str, Tensor | None]) -> list[Tensor | None]:
-    """A tensor for each row; None for an operator that did not run, its branch not being taken.
+    """A tensor for each row; None for an operator whose branch was not taken.
 
     feeds: {name of a placeholder: its value}. A row that is not valid raises a ValueError.
     """
@@ -73,8 +73,8 @@ def adjoints(
 ) -> list[Tensor | None]:
     """The values of these outputs of a graph of placeholders g, x0, x1, ..., by input.
 
-    Each is summed down to its input's shape, where that is possible, else ValueError. It is None
-    where there is no output, or where its branch was not taken.
+    Each is summed down to its input's shape; ValueError if that is impossible. It is None if there
+    is no output, or if its branch was not taken.
     """
     import torch
 

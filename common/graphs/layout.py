@@ -1,4 +1,4 @@
-"""Where the rows of a graph stand on paper: in layers, with few crossings."""
+"""Where the rows of a graph are drawn: in layers, with few crossings."""
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence

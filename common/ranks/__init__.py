@@ -86,7 +86,7 @@ call dist, in backward too.
 are data). The function is the name of a hole or a driver. There each rank is a process of its own
 that holds only setup, holes and drivers, and the grader counts messages, bytes, rounds and clocks.
 What a rank reports of itself (compute, spans, live bytes: the trace's self_reported) may be wrong:
-assert compute_s as well where a bubble or an overlap decides a mark. Errors to expect in a check:
+also assert compute_s if a bubble or an overlap decides a mark. Errors to expect in a check:
 ranks.DeadlockError and the other RanksErrors, or builtin ones. A run of 4 ranks takes some 30 ms.
 
 To read the code: `operations` (what a rank posts) and `link` (what it asks); `calls` and `dist`
@@ -186,7 +186,7 @@ def nodes(
     different nodes.
     """
     if per_node < 1:
-        raise ValueError(f"per_node: {per_node}; it is a whole number from 1 on")
+        raise ValueError(f"per_node: {per_node}; it must be a whole number from 1 on")
     ranks = range(world_size)
     links = [
         [inside if src // per_node == dst // per_node else between for dst in ranks]
@@ -260,13 +260,13 @@ def _validate(
     if machine not in get_args(Machine):
         raise ValueError(f"machine: {machine!r}; there are {', '.join(get_args(Machine))}")
     if not isinstance(world_size, numbers.Integral) or world_size < 1:
-        raise ValueError(f"world_size: {world_size!r}; it is a whole number from 1 on")
+        raise ValueError(f"world_size: {world_size!r}; it must be a whole number from 1 on")
     if flops_per_s is not None and not _is_positive(flops_per_s):
-        raise ValueError(f"flops_per_s: {flops_per_s!r}; it is a positive number, or None")
+        raise ValueError(f"flops_per_s: {flops_per_s!r}; it must be a positive number, or None")
     if not _is_positive(timeout_s):
-        raise ValueError(f"timeout_s: {timeout_s!r}; it is a positive number of seconds")
+        raise ValueError(f"timeout_s: {timeout_s!r}; it must be a positive number of seconds")
     if isinstance(only, str):
-        raise ValueError(f"only: {only!r}; it is a list of names")
+        raise ValueError(f"only: {only!r}; it must be a list of names")
     for arg in args:
         if isinstance(arg, Each) and len(arg.values) != world_size:
             raise ValueError(f"each: {len(arg.values)} values for {world_size} ranks")

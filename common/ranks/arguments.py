@@ -60,7 +60,9 @@ def equal_pieces(tensor: torch.Tensor, p: int, like: torch.Tensor) -> list[torch
     """The tensor in p pieces with the shape of `like`."""
     count = like.numel()
     if tensor.numel() != p * count:
-        raise ValueError(f"input: {tensor.numel()} elements; they are {p} times output's {count}")
+        raise ValueError(
+            f"input: {tensor.numel()} elements; it must have {p} times output's {count}"
+        )
     if not count:
         return [torch.empty_like(like) for _ in range(p)]
     return [piece.view(like.shape) for piece in tensor.reshape(-1).split(count)]

@@ -52,7 +52,7 @@ class P2POp:
     def __post_init__(self) -> None:
         self.kind = getattr(self.op, "__name__", "")
         if self.kind not in ("isend", "irecv"):
-            raise ValueError(f"op: {self.op!r}; it is dist.isend or dist.irecv")
+            raise ValueError(f"op: {self.op!r}; it must be dist.isend or dist.irecv")
 
 
 class Calls(ABC):
@@ -162,7 +162,7 @@ class Calls(ABC):
     def batch_isend_irecv(self, p2p_op_list: Sequence[P2POp]) -> list[Any]:
         """Begins all these messages at once; returns their handles."""
         if not p2p_op_list or any(type(op) is not P2POp for op in p2p_op_list):
-            raise ValueError("p2p_op_list: it is a list of dist.P2POp, at least one")
+            raise ValueError("p2p_op_list: it must be a list of at least one dist.P2POp")
         site = CallSite.current()
         return self._begin(
             [
@@ -339,7 +339,7 @@ class Calls(ABC):
             raise ValueError(
                 f"group: {group!r}; this rank is not in it"
                 if group == GroupMember.NON_GROUP_MEMBER
-                else f"group: {group!r}; it is what new_group returned"
+                else f"group: {group!r}; it must be what new_group returned"
             )
         return group
 
@@ -361,7 +361,7 @@ class Calls(ABC):
         if number == self._rank:
             raise ValueError(f"{what}: rank {number} is this rank itself")
         if tag < 0:
-            raise ValueError(f"{what}: tag {tag}; it is a number from 0 on")
+            raise ValueError(f"{what}: tag {tag}; it must be a number from 0 on")
         arguments.validate_tensor(what, tensor)
         envelope = what, site, members.number
         content = tag, tensor.numel(), tensor.dtype

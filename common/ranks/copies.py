@@ -38,7 +38,7 @@ class Copies(pickle.Unpickler):
 
 
 class Returns(pickle.Unpickler):
-    """For the notebook: its own classes are found, and stay as they are."""
+    """For the notebook: its own classes are used, and stay as they are."""
 
     def __init__(self, packed: bytes) -> None:
         super().__init__(io.BytesIO(packed))
@@ -63,7 +63,7 @@ class Returns(pickle.Unpickler):
 
 
 def returned(value: Any, originals: Mapping[type, type]) -> Any:
-    """The value, in which instances of copied classes have become the originals'."""
+    """The value, with instances of copied classes turned into instances of the originals."""
     seen, left = set(), [value] if originals else []
     while left:
         item = left.pop()

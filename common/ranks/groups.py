@@ -60,14 +60,15 @@ def sorted_members(ranks: Any, world_size: int) -> list[int]:
     members = sorted(everyone if ranks is None else ranks)
     if not members or len(set(members)) < len(members) or not set(members) <= set(everyone):
         raise ValueError(
-            f"ranks: {members}; they are different numbers from 0 to {world_size - 1}, at least one"
+            f"ranks: {members}; they must be different numbers from 0 to {world_size - 1}, "
+            "at least one"
         )
     return members
 
 
 def whole_number(what: str, number: Any) -> int:
-    """The number as an int, so that NumPy's and PyTorch's integers will do."""
+    """The number as an int, so that NumPy's and PyTorch's integers are accepted."""
     try:
         return operator.index(number)
     except TypeError:
-        raise TypeError(f"{what} {number!r}; it is a whole number") from None
+        raise TypeError(f"{what} {number!r}; it must be a whole number") from None

@@ -203,5 +203,5 @@ def _matrix(name: str, cost: Cost, world_size: int) -> list[list[float]]:
     if len(rows) != world_size or any(len(row) != world_size for row in rows):
         raise ValueError(f"{name}: {cost!r}; give a number or {world_size} rows of {world_size}")
     if any(not 0 <= cell < math.inf for row in rows for cell in row):
-        raise ValueError(f"{name}: {cost!r}; a cost is a number of seconds from 0 on")
+        raise ValueError(f"{name}: {cost!r}; a cost must be a number of seconds from 0 on")
     return rows

@@ -220,9 +220,9 @@ def _all_to_all(
     group: Any = None,
     async_op: bool = False,
 ) -> Any:
-    """torch.distributed's.
+    """Like torch.distributed's.
 
-    By all_to_all_single where the backend has only that: gloo, with PyTorch 2.11.
+    It uses all_to_all_single if the backend has only that: gloo, with PyTorch 2.11.
     """
     dist = torch.distributed
     try:

@@ -45,7 +45,7 @@ def compute(seconds: float, name: str | None = None) -> None:
     does nothing.
     """
     if not 0 <= seconds < float("inf"):
-        raise ValueError(f"seconds: {seconds}; it is a number from 0 on")
+        raise ValueError(f"seconds: {seconds}; it must be a number from 0 on")
     if recorder := current():
         recorder.compute(float(seconds), name)
 

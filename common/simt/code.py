@@ -12,7 +12,7 @@ class Block(list):
 
 
 class Slot(list):
-    """Lines that are filled in later: what a branch must convert is known only after the other."""
+    """Lines filled in later: what one branch must convert is known only after the other one."""
 
 
 class Writer:

@@ -27,7 +27,7 @@ from common.simt.order import Fence
 from common.simt.program import ACCESSES, STRETCHES, Kind, Program, Site
 from common.simt.races import Races
 
-THREADS = 1024  # the most that a block has; a key is path * THREADS + thread
+THREADS = 1024  # the most threads of a block; a key is path * THREADS + thread
 MAX_PATHS = 2_000_000
 FLUSH_AT = 1 << 20  # log entries
 
@@ -234,7 +234,7 @@ class Recorder:
             self.trace.append(select(table, traced))
 
     def _count_run(self, site: Site, instructions: np.ndarray) -> np.ndarray:
-        """Count a stretch of instructions; which warp instructions it was."""
+        """Count a stretch of instructions; return which warp instructions it was."""
         unique = np.unique(instructions)
         counts = self.counts[site.number]
         counts.requests += len(unique)

@@ -22,7 +22,7 @@ Span = tuple[int, int]  # the smallest and the largest value of a whole number
 class Array:
     """An array's type: what its elements are and where they lie. Strides count elements.
 
-    A length in shape is None where only the run knows it (a slice). It then travels beside the
+    A length in shape is None where only the run knows it (a slice). It then travels with the
     pointer.
     """
 
@@ -135,7 +135,7 @@ def arithmetic(operator: str, first: str, second: str) -> str:
 
 
 def _beside(name: str, other: str) -> str:
-    """The floating-point type that an operand is converted to, beside another one."""
+    """The floating-point type that an operand is converted to, given the other operand."""
     if is_float(name):
         return name
     if other == "float16" and name in ("bool", "int8"):

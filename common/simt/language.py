@@ -91,7 +91,7 @@ def _refusal(node: ast.AST) -> str | None:
         return "a kernel's for loop is `for name in range(...)`, or over a tuple of numbers"
     if isinstance(node, ast.Expr) and not isinstance(node.value, (ast.Call, *REFUSED)):
         return (
-            "this line computes what nothing uses; a statement assigns, stores, calls or controls"
+            "nothing uses what this line computes; a statement assigns, stores, calls or controls"
         )
     return None
 

@@ -41,7 +41,7 @@ ALIASES = {
     "byte": "int8",
 }
 ADVICE = {
-    "print": "; what you want to see, write into an array",
+    "print": "; write what you want to see into an array",
     "divmod": "; write a // b and a % b",
     **dict.fromkeys(
         ("sum", "any", "all", "sorted", "map", "zip", "enumerate", "reversed"),

@@ -140,7 +140,7 @@ class Schedule:
             self.recorder.end_of_epoch()
 
     def _exchange(self, warp: Sequence[int]) -> list[int]:
-        """Complete the exchanges to which all lanes of the mask have come; the lanes that go on."""
+        """Complete exchanges that all lanes of a mask have joined; return the lanes that go on."""
         groups: dict[tuple[int, int, int], list[int]] = {}
         for thread in warp:
             token = self.tokens[thread]

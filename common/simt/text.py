@@ -51,7 +51,7 @@ def compile_source(source: str, name: str, constants: Mapping[str, Any] | None =
 
     source: what a student's cell holds: functions (kernels and device functions), constants
     (NAME = a number, a dtype or a tuple of numbers), imports of numba, math and NumPy. constants:
-    {name: number, dtype or array} that the text may use, beside cuda, math, np and the dtypes'
+    {name: number, dtype or array} that the text may use, besides cuda, math, np and the dtypes'
     names, which it may not redefine. Functions that the kernel does not call may be any Python:
     they are never run.
     """

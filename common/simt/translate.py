@@ -114,7 +114,7 @@ class Compiler:
 
 
 def _translate(frame: Frame, types: tuple[Type, ...]) -> Type:
-    """Write the function; the type that it returns."""
+    """Write the function; return the type that it returns."""
     node, writer = frame.function.node, frame.writer
     parameters = zip(frame.function.parameters, types, strict=True)
     names = [code for name, kind in parameters for code in variables(name, kind)]

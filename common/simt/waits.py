@@ -14,7 +14,7 @@ SHUFFLED = "int32", "int64", "float32", "float64"
 
 
 def wait(call: Call, *codes: str) -> str:
-    """The thread stops here and hands these values to the schedule; code of what it gets back."""
+    """Code by which the thread stops here, hands over these values and gets an answer."""
     frame = call.frame
     frame.step()
     frame.program.suspends = True

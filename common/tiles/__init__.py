@@ -2,7 +2,7 @@
 
     from common import tiles
     report = tiles.count(kernel, grid, x, out, n, BLOCK=64)   # as kernel[grid](x, out, n, BLOCK=64)
-    report.loads.sectors            # of 32 bytes, requested of the L1 cache: not DRAM traffic
+    report.loads.sectors            # of 32 bytes, requested from the L1 cache: not DRAM traffic
     report.array("x").loads.bytes
     report.busiest.loads.requests   # of the program that moves most bytes
     report.imbalance                # that program's bytes over the mean of all programs
@@ -53,9 +53,8 @@ def count(
 
     kernel, grid, arguments, constants: as in kernel[grid](*arguments, **constants). In place of a
     tensor descriptor, the tuple (tensor, shape, strides, block_shape) is taken, too. The arrays are
-    changed as by a launch.
-    seed: of the order in which programs run; None: another one each time. A kernel's own parameter
-    of that name is given by position.
+    changed as by a launch. seed: of the order in which programs run; a different one each time if
+    None. A kernel's own parameter of that name is given by position.
     """
     if isinstance(kernel, CountedRemotely):
         grid = grid(constants) if callable(grid) else grid
@@ -72,7 +71,7 @@ def compile_source(text: str, name: str, constants: dict[str, Any] | None = None
 
     text: what a student's cell holds: @triton.jit functions, and constants that they use,
     NAME = tl.constexpr(a number). What the kernel does not use may be any Python: it is never run.
-    constants: {name: number, tuple or dtype} that the text may use, beside tl.
+    constants: {name: number, tuple or dtype} that the text may use, besides tl.
     """
     from common.tiles import text as texts
     from common.tiles.kernel import Kernel

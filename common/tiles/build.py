@@ -1,6 +1,6 @@
 """From a checked Function to what Triton's interpreter runs.
 
-A kernel is rewritten where Python means another thing than Triton's compiler does: an assigned
+A kernel is rewritten where Python means something else than Triton's compiler does: an assigned
 number becomes a tl.tensor, the variable of a loop is one, what a loop changes keeps its type, and
 `and`, `or` and `not` work on blocks. It sees the names in `runtime`, and no others.
 """

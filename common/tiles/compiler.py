@@ -128,7 +128,7 @@ def of_source(source: Any, options: dict[str, int], capability: int) -> Compiled
 
 
 def _reason(error: BaseException) -> str:
-    """Where the compiler stopped, and why, which may stand in the errors that caused this one."""
+    """Where the compiler stopped, and why; the errors that caused this one may say it."""
     text = str(error)
     while error.__cause__ is not None:
         error = error.__cause__

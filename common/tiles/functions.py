@@ -115,7 +115,7 @@ class Resolver:
                     source.refuse(node, f"{name} is a function; it has to be called")
                 function.functions[name] = thing.resolver.function(thing.source)
             elif called:
-                source.refuse(node, f"{name} is called, and is no @triton.jit function")
+                source.refuse(node, f"{name} is called, but is not a @triton.jit function")
             else:
                 function.constants[name] = thing
         self.known[source.name] = function

@@ -45,7 +45,7 @@ def as_kernel(kernel: Any) -> Kernel:
             f"the kernel is wrapped by {type(kernel).__name__}; give the @triton.jit function "
             "itself (.fn) and the constants of one configuration"
         )
-    raise KernelError(f"{kernel!r} is no @triton.jit function")
+    raise KernelError(f"{kernel!r} is not a @triton.jit function")
 
 
 def count(
@@ -130,7 +130,9 @@ def _described(name: str, parts: tuple) -> Any:
     try:
         return TensorDescriptor(*parts)
     except (AssertionError, AttributeError, TypeError, ValueError) as error:
-        what = f"{name} is a tuple, and no tensor descriptor, (tensor, shape, strides, block_shape)"
+        what = (
+            f"{name} is a tuple, but not a tensor descriptor (tensor, shape, strides, block_shape)"
+        )
         raise KernelError(f"{what}: {error}") from None
 
 

@@ -2,7 +2,7 @@
 
 Triton compiles a kernel from its syntax tree. Its interpreter runs a kernel as Python, and takes
 much that the compiler refuses. `check` lets through only the nodes in `ALLOWED` and the names in
-the tables below; one sentence, which names the line, refuses everything else. What passes can do
+the tables below; everything else is refused by a sentence that names the line. What passes can do
 nothing but compute: every name in it is a variable of its own, a number, `tl`, or another such
 function.
 """
@@ -208,9 +208,7 @@ class _Checker(ast.NodeVisitor):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if ast.unparse(node.annotation) not in CONSTEXPR or node.value is None:
-            self.refuse(
-                node, "the annotation that Triton knows is tl.constexpr: name: tl.constexpr = value"
-            )
+            self.refuse(node, "the only annotation is tl.constexpr: name: tl.constexpr = value")
         self._check_target(node.target, node)
         self.visit(node.value)
 
@@ -221,8 +219,7 @@ class _Checker(ast.NodeVisitor):
             if not isinstance(name, ast.Name):
                 self.refuse(
                     node,
-                    "a kernel assigns to names; what goes to memory goes by "
-                    "tl.store(pointer, value)",
+                    "a kernel assigns to names; write to memory with tl.store(pointer, value)",
                 )
 
     def visit_For(self, node: ast.For) -> None:
@@ -253,7 +250,7 @@ class _Checker(ast.NodeVisitor):
         if not isinstance(node.value, (ast.Call, *REFUSED)):
             self.refuse(
                 node,
-                "this line computes what nothing uses; a statement assigns, stores, calls or "
+                "nothing uses what this line computes; a statement assigns, stores, calls or "
                 "controls",
             )
         self.visit(node.value)

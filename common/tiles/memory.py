@@ -137,7 +137,7 @@ class Memory:
         argument = self.owner(low)
         if argument is None:
             raise OutOfBoundsError(
-                f"{VERBS[kind]} what an address points to that was computed from no argument"
+                f"{VERBS[kind]} memory at an address that was computed from no argument"
             )
         begin = (space << SPACE_BITS) + MIDDLE
         if low < begin or high + itemsize > begin + argument.storage_bytes:
@@ -146,7 +146,7 @@ class Memory:
         if itemsize > 1 and (offsets & (itemsize - 1)).any():
             raise KernelError(
                 f"{VERBS[kind]} elements of {itemsize} bytes of {argument.name} at an address that "
-                f"is no multiple of {itemsize}: a GPU refuses that"
+                f"is not a multiple of {itemsize}: a GPU refuses that"
             )
         return [(argument, offsets, slice(None))]
 

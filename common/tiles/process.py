@@ -24,7 +24,7 @@ class TritonProcess:
 
     concurrent.futures' pool of one process will not do: it imports this process's __main__ again (a
     script without a guard would start over), needs semaphores, which a sandbox may not have, and
-    its process outlives this one if this one is killed. At the other end of a pipe, it ends.
+    its process outlives this one if this one is killed. This process ends when its pipe closes.
     """
 
     def __init__(self, interpret: bool) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 KINDS: dict[str, Kind] = {"loads": "load", "stores": "store", "atomics": "atomic"}
-NOTABLE = 1.5  # load imbalance; a last block that is not full makes less, unless blocks are few
+NOTABLE = 1.5  # of the load; a last block that is not full causes less, unless there are few blocks
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Report(Costs):
         """The Costs of one array, by the name of the kernel's parameter."""
         if name not in self.arrays:
             raise ValueError(
-                f"{name} is no array of {self.kernel}; those are {', '.join(self.arrays)}"
+                f"{name} is not an array of {self.kernel}; its arrays are {', '.join(self.arrays)}"
             )
         return Costs([access for access in self.accesses if access.array == name])
 

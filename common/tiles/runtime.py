@@ -181,7 +181,7 @@ def constant(thing: Any) -> Any:
     """A number that is known when a kernel is compiled."""
     if hasattr(thing, "handle"):
         raise KernelError(
-            "a number known only at run time stands where Triton needs a tl.constexpr; "
+            "Triton needs a tl.constexpr here, and this number is known only at run time; "
             "what it takes is tl.cdiv(x, y), x.to(tl.float32), x.to(tl.int32)"
         )
     return thing
@@ -192,7 +192,7 @@ def whole(bound: Any) -> int:
     if hasattr(bound, "handle"):
         if bound.handle.data.size != 1 or not bound.dtype.is_int():
             raise KernelError(
-                "a loop's bound is one whole number, and this is a block or no whole number"
+                "a loop's bound is one whole number, and this is a block, or not a whole number"
             )
         return int(bound.handle.data.item())
     if not isinstance(bound, int):

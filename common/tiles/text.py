@@ -51,7 +51,9 @@ class _Text:
             raise undefined_name(name, source)
         node = self.bound[name][-1]
         if len(self.bound[name]) > 1:
-            self.whole.refuse(node, f"{name} is defined twice; a kernel uses what is defined once")
+            self.whole.refuse(
+                node, f"{name} is defined twice; a kernel can use only what is defined once"
+            )
         if isinstance(node, ast.FunctionDef):
             return Callee(self.resolver, _decorated(node, self.whole))
         return self._constant(name, node, source)
@@ -97,7 +99,7 @@ def _refuse_constant(name: str, node: ast.stmt, source: Source, whole: Source) -
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         whole.refuse(
             node,
-            f"{source.name} uses {name}, and of what is imported a kernel has tl alone: "
+            f"{source.name} uses {name}, but of the imports a kernel can use only tl: "
             "tl.exp(x), tl.sqrt(x); what Python computes comes as NAME = tl.constexpr(a number)",
         )
     if isinstance(node, ast.AnnAssign):
@@ -129,7 +131,7 @@ def _decorated(node: ast.FunctionDef, whole: Source) -> Source:
     decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
     if decorators not in JIT:
         which = f"the decorator {decorators[0]}" if decorators else "no decorator"
-        whole.refuse(node, f"{node.name} has {which}; what runs as a kernel has @triton.jit alone")
+        whole.refuse(node, f"{node.name} has {which}; a kernel has no decorator but @triton.jit")
     return Source(node.name, whole.text)
 
 

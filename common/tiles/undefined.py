@@ -2,7 +2,7 @@
 
 On a GPU they are whatever was in a register. Here an Undefined takes the array's place among the
 interpreter's numbers: it marks such elements, and what is computed from them. tl.where and masks
-choose elements that are defined, and the marks are gone. A marked element that reaches memory, an
+choose elements that are defined; then the marks are gone. A marked element that reaches memory, an
 address, a mask or a branch is an error that names the load.
 """
 

@@ -4,7 +4,7 @@ limits       how much a worker gets: memory, processes, files, disk
 visible      what it sees of this machine: files, devices, environment variables
 users        the user that it runs as, so that limits on a user hold for it alone
 sandbox      what every sandbox has, as the grader sees it, and NoJail for running without one
-confinement  the same as the warm process sees it: it takes limits on, forks workers, ends them
+confinement  the same as the fork server sees it: it sets limits, forks workers and ends them
 bubblewrap   one sandbox: namespaces, in which the rest of the machine does not exist
 landlock     the other: the kernel refuses files that still exist; for containers
 choice       the best sandbox that works on this machine, or why there is none

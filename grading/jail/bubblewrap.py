@@ -1,6 +1,6 @@
 """The sandbox by namespaces: what a worker may not use does not exist for it.
 
-bubblewrap makes the outer one, for the warm process. Inside, each worker gets its own processes
+bubblewrap makes the outer one, for the fork server. Inside, each worker gets its own processes
 and its own scratch space, so that workers don't see each other.
 """
 
@@ -45,8 +45,8 @@ def _namespaces() -> list[str]:
     """No other process, no network, no shared memory or message queue of another program."""
     options = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     options += ["--unshare-cgroup-try"]
-    # Of root's rights the warm process keeps those with which it gives each worker its own
-    # namespaces and user. The worker itself keeps none (Namespaces.shut_in).
+    # The fork server keeps the rights of root that it needs to give each worker its own namespaces
+    # and user. The worker itself keeps none (Namespaces.shut_in).
     options += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]
     if os.geteuid() == 0:
         return [*options, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
@@ -87,7 +87,7 @@ def _devices() -> list[str]:
 
 @dataclass(kw_only=True)
 class Namespaces(Sandboxed):
-    """What the warm process and its workers do inside bubblewrap."""
+    """What the fork server and its workers do inside bubblewrap."""
 
     jail = Bubblewrap.name
 

@@ -31,7 +31,7 @@ ENDING_S = 20.0
 
 @contextlib.contextmanager
 def group(memory_bytes: int, processes: int) -> Iterator[list[str]]:
-    """What to put before a command so that it runs under these limits; [] where none are possible.
+    """What to put before a command so that it runs under these limits; [] if none is possible.
 
     At the end, what is left of the command is killed, whoever its parent is by now.
     """
@@ -67,7 +67,7 @@ def _make(parent: Path, files: dict[str, str], most: dict[str, int]) -> Path:
 
 
 def _prefix() -> str:
-    """How our groups' names begin: with the namespace in which the process id after it counts."""
+    """The prefix of our groups' names: the namespace to which the process id after it belongs."""
     return f"grading-{os.stat('/proc/self/ns/pid').st_ino}-"
 
 
@@ -96,9 +96,9 @@ def parents() -> dict[Path, dict[str, str]]:
 
 
 def _delegating(folder: Path, names: set[str]) -> Path:
-    """The nearest folder upwards that hands these controllers on, and that this user may write.
+    """The nearest folder upwards that delegates these controllers and that this user may write.
 
-    In version 2 a group that hands controllers on holds no processes, so there is room for ours.
+    In version 2 a group that delegates controllers holds no processes: ours can be made there.
     """
     for parent in (folder, *folder.parents):
         control = parent / "cgroup.subtree_control"

@@ -1,4 +1,4 @@
-"""The sandbox that code which nobody trusts runs in: the best that works on this machine."""
+"""The choice of a sandbox for untrusted code: the best one that works on this machine."""
 
 import json
 
@@ -55,6 +55,6 @@ def _best() -> Jail:
 
 
 def confinement_from_json(text: str) -> Confinement:
-    """What Confinement.as_json wrote, on the other side of a command line."""
+    """The Confinement that as_json wrote on a command line."""
     settings = json.loads(text)
     return CONFINEMENTS[settings.pop("jail")](**settings)

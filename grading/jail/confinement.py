@@ -1,6 +1,6 @@
-"""What the warm process and its workers take on: limits, and the ways to end what they start.
+"""The limits of the fork server and its workers, and the ways to end what they start.
 
-The grader writes it as JSON on the command line of the warm process (grading.worker.process).
+The grader writes it as JSON on the command line of the fork server (grading.worker.process).
 """
 
 import contextlib
@@ -30,15 +30,15 @@ class Confinement(ABC):
 
     @abstractmethod
     def environment(self) -> dict[str, str]:
-        """The grader: variables that the warm process needs besides the jail's."""
+        """The grader: variables that the fork server needs besides the jail's."""
 
     @abstractmethod
     def enter(self) -> None:
-        """The warm process, first of all."""
+        """The fork server, first of all."""
 
     @abstractmethod
     def fork(self) -> int:
-        """The warm process: forks a worker. Returns its process id, and 0 in the worker."""
+        """The fork server: forks a worker. Returns its process id, and 0 in the worker."""
 
     def shut_in(self) -> None:
         """The worker, before any request: from here on it runs the student's code."""
@@ -62,18 +62,18 @@ class Confinement(ABC):
 
     @abstractmethod
     def watch(self, workers: Iterable[int]) -> None:
-        """The warm process, every WATCH_S: ends workers that take too much in all."""
+        """The fork server, every WATCH_S: ends workers that take too much in all."""
 
     @abstractmethod
     def end(self, pid: int, workers: Iterable[int]) -> int:
-        """The warm process: kills a worker and all that it started.
+        """The fork server: kills a worker and all that it started.
 
         workers: the process ids of the others. Returns the exit code, or minus the signal.
         """
 
     @abstractmethod
     def leave(self) -> None:
-        """The warm process, last of all."""
+        """The fork server, last of all."""
 
 
 def _close_streams() -> None:
@@ -170,7 +170,7 @@ class Sandboxed(Confinement):
     def _end_orphans(self, workers: Iterable[int]) -> None:
         """Kills what a worker started and left behind, so that it outlives neither it nor us.
 
-        A process whose parent has ended becomes a child of the warm process.
+        A process whose parent has ended becomes a child of the fork server.
         """
         while orphans := set(processes.children(os.getpid())) - set(workers):
             processes.kill(orphans)

@@ -11,7 +11,7 @@ import socket
 
 
 def escapes(hidden: list[str], outside: str, port: int, processes: int) -> list[str]:
-    """What of all this worked, in words.
+    """What the worker could do, in words.
 
     hidden: files and folders that no worker may read. outside: a folder in which anyone may write.
     port: at which the grader listens on 127.0.0.1. processes: how many a worker may start.
@@ -29,9 +29,9 @@ def escapes(hidden: list[str], outside: str, port: int, processes: int) -> list[
 
 
 def send_signals(grader: int) -> None:
-    """Sends a signal to the grader, by its process id, and to the warm process."""
+    """Sends a signal to the grader, by its process id, and to the fork server."""
     for pid in (grader, os.getppid()):
-        if pid not in (os.getpid(), 0):  # 0: the warm process is not to be seen from here
+        if pid not in (os.getpid(), 0):  # 0: the fork server is not visible from here
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGUSR1)
 

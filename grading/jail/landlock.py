@@ -115,7 +115,7 @@ class Landlock(Sandbox):
 
 @dataclass(kw_only=True)
 class Landlocked(Sandboxed):
-    """What the warm process and its workers do under Landlock."""
+    """What the fork server and its workers do under Landlock."""
 
     jail = Landlock.name
     readable: Sequence[str]

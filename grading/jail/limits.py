@@ -2,7 +2,7 @@
 
 import os
 
-MEMORY_BYTES = 4 << 30  # of a worker and its children, beyond what the warm process has mapped
+MEMORY_BYTES = 4 << 30  # of a worker and its children, beyond what the fork server has mapped
 PROCESSES = 64 + (os.cpu_count() or 1)  # threads included: Numba starts one per core
 OPEN_FILES = 256
 FILE_BYTES = 64 << 20  # of one file
@@ -10,6 +10,6 @@ SCRATCH_BYTES = 256 << 20  # of all files of a worker
 SCRATCH_FILES = 10_000
 WATCH_S = 0.1  # between two looks at what the workers take
 
-# Of the warm process and all its workers together. A check of ranks has several workers.
+# Of the fork server and all its workers together. A check of ranks has several workers.
 GROUP_BYTES = 3 * MEMORY_BYTES
 GROUP_PROCESSES = 1024

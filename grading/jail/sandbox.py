@@ -16,13 +16,13 @@ ONLY_LINUX = "only Linux on x86-64 or arm64 has one"
 
 
 class Jail(ABC):
-    """How the grader starts the warm process, from which all workers are forked."""
+    """How the grader starts the fork server, from which all workers are forked."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def problem(self) -> str | None:
-        """Why this machine can't have it, in a few words; None where it can."""
+        """Why it does not work on this machine, in a few words; None if it does."""
 
     @abstractmethod
     def command(self, command: list[str]) -> list[str]:
@@ -38,11 +38,11 @@ class Jail(ABC):
 
     @abstractmethod
     def confinement(self) -> contextlib.AbstractContextManager[Confinement]:
-        """What the warm process and its workers take on. At the end, their files are removed."""
+        """The limits of the fork server and its workers. At the end, their files are removed."""
 
 
 class NoJail(Jail):
-    """No sandbox: for one's own notebook, and where the instructor asks for none (--unsafe)."""
+    """No sandbox: for your own notebook, or if the instructor asks for none (--unsafe)."""
 
     name = "none"
 

@@ -15,7 +15,7 @@ from grading.jail import syscalls
 EPERM, ENOSYS = 1, 38
 LOAD, EQUAL, ANY_BIT, AT_LEAST, AND, RETURN = 0x20, 0x15, 0x45, 0x35, 0x54, 0x06
 KILL, ERROR, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
-NUMBER_AT, MACHINE_AT, ARGUMENTS_AT = 0, 4, 16  # what the filter is shown of a call
+NUMBER_AT, MACHINE_AT, ARGUMENTS_AT = 0, 4, 16  # what the filter sees of a call
 X32 = 0x40000000  # numbers from here on belong to x86-64's second set of calls
 
 REFUSED = (

@@ -26,7 +26,7 @@ def memory_bytes(pids: Iterable[int], limit: int) -> int:
     """What processes hold beyond what they were forked with.
 
     Up to the limit, a page that several share counts for each. Only beyond it, where the exact
-    figure decides, does it count once: to find out takes long.
+    figure decides, does it count once, because that takes long to find out.
     """
     pids = list(pids)
     forked_with = _resident_bytes("self")

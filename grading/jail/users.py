@@ -17,7 +17,7 @@ FIRST_UID, LAST_UID = 61184, 65279  # systemd's range for users that exist for o
 
 
 def uid_from_root() -> int | None:
-    """The user that the warm process becomes; None where the grader isn't root and can't choose."""
+    """The user that the fork server becomes; None where the grader isn't root and can't choose."""
     return free_uid() if os.geteuid() == 0 else None
 
 
@@ -35,7 +35,7 @@ def free_uid() -> int:
 def process_limit(namespaced: bool) -> int:
     """The most processes and threads that the worker's user may have.
 
-    The kernel counts those that this user has outside of the sandbox as well, unless the worker
+    The kernel also counts those that this user has outside of the sandbox, unless the worker
     has a user of its own, or a user namespace that counts by itself (from Linux 5.14).
     """
     release = re.match(r"(\d+)\.(\d+)", os.uname().release)

@@ -12,7 +12,7 @@ SYSTEM = (
     "/etc/localtime", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/etc/mime.types",
     "/etc/fonts", "/sys",
 )  # fmt: skip
-# Of /proc, where it can't be mounted anew. Nothing here tells about another process.
+# Files of /proc, for when it can't be mounted again. None of them is about another process.
 PROC = (
     "cpuinfo", "meminfo", "stat", "filesystems", "version", "loadavg", "uptime", "sys", "driver",
     "devices", "modules",

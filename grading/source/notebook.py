@@ -88,7 +88,7 @@ def _written(question: str, texts: list[str], ours: set[str]) -> str:
 
 
 def _texts(path: Path, kind: str) -> list[str]:
-    """The texts of a notebook's cells of one kind. An odd cell must not cost the others."""
+    """The texts of a notebook's cells of one kind. One odd cell must not spoil the others."""
     cells = (cell for cell in _cells(path) if isinstance(cell, dict))
     return [_text(cell.get("source")) for cell in cells if cell.get("cell_type") == kind]
 

@@ -24,27 +24,27 @@ from grading.worker.transport import SocketTransport, WireClosed, WireError, Wir
 from grading.worker.wire import Wire
 
 WARM_UP_S = 120
-ENDING_S = 10  # for the warm process to end by itself
+ENDING_S = 10  # for the fork server to end by itself
 
 Request = Literal["execute", "call", "fetch", "count"]
 Serve = Callable[..., Any]  # answers what a worker asks: serve(what, *args)
 
 
 class ForkServer:
-    """The warm process, which starts with the first worker, and the workers forked from it.
+    """The fork server, which starts with the first worker, and the workers forked from it.
 
-    also: names of modules to import there besides what labs import (WARM); if it is bare, only
+    also: names of modules to import there besides those that labs import (WARM). bare: import only
     these. jail: what both run in (grading.jail.sandbox).
     """
 
-    control: socket.socket  # to the warm process, while there is one
+    control: socket.socket  # to the fork server, while there is one
 
     def __init__(self, *also: str, jail: Jail | None = None, bare: bool = False) -> None:
         self.modules = also if bare else (*WARM, *also)
         self.jail = jail or NoJail()
         self.process: subprocess.Popen | None = None
         self.lock = threading.Lock()
-        self.lost = 0  # how many warm processes died or hung
+        self.lost = 0  # how many fork servers died or hung
         self.tapes = Tapes()  # of the checks that answers in these workers passed
         self._inside = contextlib.ExitStack()
 
@@ -52,13 +52,13 @@ class ForkServer:
         """A fresh worker that has executed nothing."""
         ours, theirs = socket.socketpair()
         with self.lock, theirs, _alarm_postponed():
-            for _ in range(2):  # again if the warm process was lost
+            for _ in range(2):  # again if the fork server was lost
                 if self.process is None:
                     self._start()
                 pid = self._ask(b"fork", [theirs.fileno()])
                 if pid is not None:
                     return WorkerClient(self, pid, Wire(SocketTransport(ours)))
-        raise RuntimeError("the grader's warm process ended; its reason stands above")
+        raise RuntimeError("The grader's fork server ended; the reason is printed above.")
 
     def end(self, pid: int, parent: subprocess.Popen | None) -> int:
         """Ends a worker; returns its exit code, or minus the signal that ended it."""
@@ -67,7 +67,7 @@ class ForkServer:
         return -signal.SIGKILL if code is None else code
 
     def close(self) -> None:
-        """Ends the warm process; its workers end with it."""
+        """Ends the fork server; its workers end with it."""
         if self.process:
             self.control.close()
             try:
@@ -106,7 +106,7 @@ class ForkServer:
         }
 
     def _ask(self, request: bytes, descriptors: Sequence[int] = ()) -> int | None:
-        """What the warm process answers; None if it is gone, or hangs and is ended."""
+        """What the fork server answers; None if it is gone, or hangs and is ended."""
         text = b""
         try:
             socket.send_fds(self.control, [request], descriptors)

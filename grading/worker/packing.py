@@ -1,4 +1,4 @@
-"""Values as data: what is said of them in JSON, and the bytes of their storages.
+"""Values as data: their description in JSON, and the bytes of their storages.
 
 None, a bool, a number and a text stand for themselves. Any other value is [kind, content]; the
 table KINDS, at the end, says how each kind is packed and unpacked. Arrays and tensors are views of

@@ -1,8 +1,8 @@
-"""The process that holds the student's work, and the warm one that it is forked from.
+"""The worker, a process that holds the student's work, and the fork server that makes it.
 
 python -m grading.worker.process FD JAIL [MODULE ...]
 
-starts the warm process. It enters its jail (a confinement, as JSON) and imports modules. Then it
+starts the fork server. It enters its jail (a confinement, as JSON) and imports modules. Then it
 forks workers and ends them, as the grader asks over the control socket FD. Workers are forked, not
 started: importing PyTorch takes over a second, and a fork takes 10 ms.
 
@@ -120,9 +120,7 @@ def _become_worker(descriptor: int, control: socket.socket, jail: Confinement, p
 
 
 def end(pid: int, jail: Confinement, workers: set[int]) -> int:
-    """Kills a worker and all that it started; returns its exit code, or minus the signal that ended
-    it.
-    """
+    """Kills a worker and all that it started; returns its exit code, or minus its signal."""
     workers.discard(pid)
     return jail.end(pid, workers)
 

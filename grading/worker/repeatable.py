@@ -12,9 +12,7 @@ T = TypeVar("T", bound=ast.AST)
 
 
 def repeatable(checks: Sequence[str]) -> frozenset[str]:
-    """Of a lab's checks, those that read nothing an earlier one sets and set nothing a later one
-    reads.
-    """
+    """The checks that read nothing an earlier check sets, and set nothing a later one reads."""
     shared = set()
     for i, first in enumerate(checks):
         for later in checks[i + 1 :]:

@@ -1,4 +1,4 @@
-"""A check that an answer passed is not computed again: its frames are sent, and answers compared.
+"""Replays a check that an answer passed: sends its frames again, and compares the replies.
 
 What a check sends follows from the lab, the seed and the answers that it gets. So an answer that
 gives, call by call, the same bytes as one that passed would pass, too. At the first answer that
@@ -17,7 +17,7 @@ from grading.worker.transport import Frame, Transport, WireClosed, WireError, Wi
 
 
 class Diverged(BaseException):
-    """A check sent something else this time: not only the lab, the seed and the answers matter."""
+    """A check sent something else this time: it depends on more than lab, seed and answers."""
 
 
 Tape = Sequence[tuple[Frame, Frame]]  # (what the grader sent, what came)
@@ -48,7 +48,7 @@ class Tapes:
 
 
 class Recording:
-    """A transport that notes what goes and comes over another."""
+    """A transport that records what another one sends and receives."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -72,7 +72,7 @@ class Recording:
 
 
 class Prompting:
-    """A transport for a check that was replayed in part: it gives the answers that came already."""
+    """A transport for a check that was replayed in part: it first gives the recorded answers."""
 
     def __init__(self, transport: Transport, prompts: Prompts) -> None:
         self._transport = transport

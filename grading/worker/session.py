@@ -1,4 +1,4 @@
-"""A student's cells in workers: executed in order, called by name, replaced where they end."""
+"""A student's cells in workers: executed in order, called by name; a dead worker is replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Cells = Sequence[tuple[str, str | None]]
 
 
 class Session:
-    """A student's cells in workers: one that ends is replaced at the next call.
+    """A student's cells in workers: a worker that ends is replaced at the next call.
 
     cells: our setup and drivers and the student's holes, in the lab's order, as (name, text); a
     text of None is left out.
@@ -62,9 +62,7 @@ class Session:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[float | None]:
-        """Gives the deadline of what is asked now. The time since the last answer was the check's
-        own.
-        """
+        """Gives this request's deadline. The time since the last answer was the check's own."""
         if self.deadline is not None:
             self.deadline += time.monotonic() - self.answered
         try:

@@ -126,7 +126,7 @@ def save(page):
 
 
 def graded(notebook, results):
-    """An exercise a dict, as `python -m grading` writes them."""
+    """One dict per exercise, as `python -m grading` writes them."""
     subprocess.run(
         [sys.executable, "-m", "grading", notebook, "--out", results], env=environment(), check=True
     )

@@ -78,9 +78,9 @@ def grade_class(
     """
     names = {submission.lab for submission in handed_in}
     texts = dict(each(read, handed_in, processes, names))
-    warm = modules(names, IN_WORKER)
+    modules_of_workers = modules(names, IN_WORKER)
     jobs = {
-        one: Job(one.lab, text[0], seeds[one.lab], jail, warm)
+        one: Job(one.lab, text[0], seeds[one.lab], jail, modules_of_workers)
         for one, text in texts.items()
         if isinstance(text, tuple)
     }
@@ -141,8 +141,8 @@ def grade_one(submission: Submission, seed: int = 0, jail: str = "none") -> Grad
         answers = notebook.read_answers(of, submission.path)
     except (InputError, OSError) as problem:
         return Graded(submission, of, _all_alike(submission, "error", _reason(problem, submission)))
-    warm = modules([submission.lab], IN_WORKER)
-    outcome = grade(Job(submission.lab, answers, seed, jail, warm))
+    modules_of_workers = modules([submission.lab], IN_WORKER)
+    outcome = grade(Job(submission.lab, answers, seed, jail, modules_of_workers))
     return Graded(submission, of, _results(submission, outcome), answers)
 
 
@@ -330,11 +330,11 @@ def grade(job: Job) -> list[Result] | str:
     from grading import score
 
     try:
-        warm = fork_server(job.jail, job.modules)
+        server = fork_server(job.jail, job.modules)
         for _ in range(2):
-            lost = warm.lost
-            results = score.score(lab(job.lab), job.answers, warm, job.seed)
-            if warm.lost == lost:
+            lost = server.lost
+            results = score.score(lab(job.lab), job.answers, server, job.seed)
+            if server.lost == lost:
                 break  # else again: a machine without memory must not cost the student marks
         return results
     except Exception as problem:  # one notebook never stops a class
@@ -353,10 +353,10 @@ def fork_server(jail: str = "none", modules: tuple[str, ...] = ()) -> "ForkServe
     """The one fork server for all the notebooks that this process grades."""
     from grading.worker.client import ForkServer
 
-    warm = ForkServer(*modules, jail=JAILS[jail], bare=True)
-    atexit.register(warm.close)
+    server = ForkServer(*modules, jail=JAILS[jail], bare=True)
+    atexit.register(server.close)
     gc.freeze()  # what is imported by now is never freed, so no collection needs to look at it
-    return warm
+    return server
 
 
 def modules(names: Iterable[str], tags: set[str]) -> tuple[str, ...]:

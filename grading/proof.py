@@ -46,7 +46,7 @@ def prove(jail: Jail, hidden: Iterable[str | os.PathLike[str]] = ()) -> None:
 def _attempts(fork_server: ForkServer, targets: "Targets", paths: list[str]) -> list[str]:
     """What a worker said that it could do, and whether it ended the fork server."""
     worker = fork_server.fork()
-    warm, deadline = fork_server.process, time.monotonic() + TRIAL_S
+    before, deadline = fork_server.process, time.monotonic() + TRIAL_S
     worker.request("execute", Path(escape.__file__).read_text(), "escape", deadline=deadline)
     arguments = (paths, targets.folder, targets.port, limits.PROCESSES)
     worked = worker.request("call", "escapes", arguments, (), deadline=deadline)
@@ -54,11 +54,11 @@ def _attempts(fork_server: ForkServer, targets: "Targets", paths: list[str]) -> 
         worker.request("call", "send_signals", (os.getpid(),), (), deadline=deadline)
     except WorkerEnded:  # it ends with the fork server, if that was ended by its signal
         fork_server.fork().end()
-        if fork_server.process is warm:
+        if fork_server.process is before:
             raise
     worker.end()
     fork_server.fork().end()  # starts another fork server where this one has ended
-    return worked + ["end the fork server"] * (fork_server.process is not warm)
+    return worked + ["end the fork server"] * (fork_server.process is not before)
 
 
 class Targets:

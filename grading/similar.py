@@ -97,5 +97,5 @@ def _lines(text: str, spans: Iterable[Iterable[int]]) -> Lines:
         last = text.count("\n", 0, max(int(start), int(end) - 1)) + 1
         numbers.update(range(first, last + 1))
     lines = text.splitlines()
-    found = [(n, lines[n - 1]) for n in sorted(numbers) if n <= len(lines)]
-    return tuple((n, line) for n, line in found if line.strip())
+    touched = [(n, lines[n - 1]) for n in sorted(numbers) if n <= len(lines)]
+    return tuple((n, line) for n, line in touched if line.strip())

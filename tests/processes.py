@@ -13,12 +13,12 @@ SLEEP = f"12345.{os.getpid()}"
 
 def sleeping():
     """The command lines in /proc of the processes that sleep so."""
-    found = []
+    sleeping = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if path.read_bytes().split(b"\0")[:2] == [b"sleep", SLEEP.encode()]:
-                found.append(path)
-    return found
+                sleeping.append(path)
+    return sleeping
 
 
 def alive(process):

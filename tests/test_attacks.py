@@ -146,23 +146,23 @@ class Arena:
         }
 
     def processes(self):
-        warm = self.fork_server.process
-        assert warm
-        return set(processes.tree(warm.pid))
+        process = self.fork_server.process
+        assert process
+        return set(processes.tree(process.pid))
 
     def insist_on_no_harm(self):
         assert self.state() == self.before
-        for each in self.listening:
+        for listener in self.listening:
             with pytest.raises(BlockingIOError):
-                each.accept() if each.type == socket.SOCK_STREAM else each.recv(1)
+                listener.accept() if listener.type == socket.SOCK_STREAM else listener.recv(1)
         assert (
             self.processes() == self.family
         )  # the fork server is the same one, and nothing else runs
 
     def close(self):
         self.fork_server.close()
-        for each in self.listening:
-            each.close()
+        for listener in self.listening:
+            listener.close()
 
 
 def with_less_memory(sandbox: Jail, patch: pytest.MonkeyPatch) -> Jail:
@@ -217,15 +217,15 @@ def test_an_attack_gets_its_honest_score_and_harms_nothing(arenas, backend, fami
         arenas(backend),
         LIMITS_S.get(family, 1.0) if "timeout" in promises["gets"] else PATIENCE_S,
     )
-    found = results(
+    graded = results(
         arena.fork_server, arena.fill_in(WIRE + text if family == "wire" else text), limit_s
     )
-    got = found["double"]
+    got = graded["double"]
     assert f"{got.status} {got.points}" in promises["gets"].split(" or "), got
     assert promises.get("says", "") in got.message
     got.message.encode()
     assert len(got.message) < 5000
-    assert found["scale_"].status == found["predicted"].status == "passed" or "others" in promises
+    assert graded["scale_"].status == graded["predicted"].status == "passed" or "others" in promises
     arena.insist_on_no_harm()
     assert {result.status for result in results(arena.fork_server).values()} == {"passed"}
 

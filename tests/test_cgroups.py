@@ -36,7 +36,7 @@ def hierarchy(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "own, made, found",
+    "own, made, expected",
     [
         (
             "5:memory:/a\n4:pids:/a/b\n0::/x",
@@ -70,9 +70,9 @@ def hierarchy(tmp_path, monkeypatch):
         "outside of this namespace",
     ],
 )
-def test_the_nearest_group_that_hands_over_is_found(hierarchy, own, made, found):
+def test_the_nearest_group_that_hands_over_is_found(hierarchy, own, made, expected):
     folder = hierarchy(own, made)
-    if found is None:
+    if expected is None:
         with pytest.raises(OSError, match="no control group"):
             cgroups.parents()
         with cgroups.group(1 << 30, 100) as prefix:
@@ -80,7 +80,7 @@ def test_the_nearest_group_that_hands_over_is_found(hierarchy, own, made, found)
     else:
         assert {
             str(path.relative_to(folder)): set(names) for path, names in cgroups.parents().items()
-        } == found
+        } == expected
 
 
 def test_a_group_that_can_t_be_joined_is_none(hierarchy, monkeypatch):

@@ -68,10 +68,10 @@ def seconds(text):
 )
 def test_attempts_are_told_apart(tmp_path, names):
     touch(tmp_path / "ada", *reversed(names))
-    found, strays = submissions.find(tmp_path)
-    assert [str(one.path.relative_to(tmp_path / "ada")) for one in found] == names and not strays
-    assert [one.attempt for one in found] == list(range(1, len(names) + 1))
-    assert [one.counts for one in found] == [False] * (len(names) - 1) + [True]
+    attempts, strays = submissions.find(tmp_path)
+    assert [str(one.path.relative_to(tmp_path / "ada")) for one in attempts] == names and not strays
+    assert [one.attempt for one in attempts] == list(range(1, len(names) + 1))
+    assert [one.counts for one in attempts] == [False] * (len(names) - 1) + [True]
     assert [one.counts for one in submissions.find(tmp_path, count="first")[0]] == [True] + [
         False
     ] * (len(names) - 1)
@@ -97,8 +97,8 @@ def test_late_is_after_the_deadline(tmp_path):
 
 
 def test_deadlines_are_read(monkeypatch):
-    found = submissions.deadlines([f"{FIRST[:2]}=2026-11-02T12:00", "2026-11-01"])
-    assert found[FIRST] == seconds("2026-11-02T12:00") and found[lab.names()[1]] == seconds(
+    deadlines = submissions.deadlines([f"{FIRST[:2]}=2026-11-02T12:00", "2026-11-01"])
+    assert deadlines[FIRST] == seconds("2026-11-02T12:00") and deadlines[lab.names()[1]] == seconds(
         "2026-11-01"
     )
     for word in ("tomorrow", "99=2026-11-01"):

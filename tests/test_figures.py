@@ -110,8 +110,8 @@ def test_in_a_roofline_no_number_covers_another():
     ax.figure.draw_without_rendering()
     discs = [line for line in ax.lines if line.get_markersize() == 14]
     places = np.concatenate([disc.get_transform().transform(disc.get_xydata()) for disc in discs])
-    apart = np.linalg.norm(places[:, None] - places, axis=-1) + 1e3 * np.eye(len(close) + 1)
-    assert apart.min() > 10 / 72 * ax.figure.dpi
+    distances = np.linalg.norm(places[:, None] - places, axis=-1) + 1e3 * np.eye(len(close) + 1)
+    assert distances.min() > 10 / 72 * ax.figure.dpi
     assert np.allclose(places[-1], ax.transData.transform((900, 5e14))), "it had room where it is"
 
 

@@ -80,10 +80,10 @@ def test_a_submission_by_any_name_is_graded(home):
         cell = next(cell for cell in built.cells if "predicted_fetches =" in cell.source)
         cell.source = "predicted_fetches = 1797"
 
-    found = run(home, my_homework=wrong)
-    assert found["score"] == sum(e.points for e in LAB.exercises) - 1
-    assert [test["max_score"] for test in found["tests"]] == [e.points for e in LAB.exercises]
-    last = found["tests"][-1]
+    shown = run(home, my_homework=wrong)
+    assert shown["score"] == sum(e.points for e in LAB.exercises) - 1
+    assert [test["max_score"] for test in shown["tests"]] == [e.points for e in LAB.exercises]
+    last = shown["tests"][-1]
     assert (last["number"], last["name"], last["status"]) == (
         "4.2",
         "predicted_fetches",
@@ -91,7 +91,7 @@ def test_a_submission_by_any_name_is_graded(home):
     ) and "1797" in last["output"]
     assert all(
         test["output_format"] == "text" and test["visibility"] == "visible"
-        for test in found["tests"]
+        for test in shown["tests"]
     )
 
 
@@ -105,16 +105,16 @@ def test_a_byte_order_mark_costs_nothing(tmp_path):
 
 def test_what_is_missing_is_told(home):
     assert "there is no notebook" in run(home)["output"]
-    found = run(home, one=lambda built: None, two=lambda built: None)
-    assert found["score"] == 0 and "one.ipynb, two.ipynb" in found["output"]
+    shown = run(home, one=lambda built: None, two=lambda built: None)
+    assert shown["score"] == 0 and "one.ipynb, two.ipynb" in shown["output"]
 
 
 def test_results_are_in_gradescope_s_form():
     results = [Result("1.1 x", 1, 2, "partly passed", "<b>no</b>")]
     submission = Submission("ada", FIRST, Path("none.ipynb"))
-    found = gradescope.results(classroom.Graded(submission, LAB, results))
-    assert found["score"] == 1 and found["output_format"] == "text"
-    (test,) = found["tests"]
+    shown = gradescope.results(classroom.Graded(submission, LAB, results))
+    assert shown["score"] == 1 and shown["output_format"] == "text"
+    (test,) = shown["tests"]
     assert test == {
         "number": "1.1",
         "name": "x",

@@ -43,15 +43,15 @@ def test_a_process_that_ends_while_processes_are_listed_does_no_harm(monkeypatch
 
 
 def test_two_containers_whose_processes_have_the_same_numbers_take_different_users():
-    found, inside = [], os.stat("/proc/self/ns/pid").st_ino
+    uids, inside = [], os.stat("/proc/self/ns/pid").st_ino
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "getpid", lambda: 7)
         for number in (inside, inside + 1):
             patch.setattr(
                 os, "stat", lambda path, number=number: os.stat_result([0, number, *[0] * 8])
             )
-            found.append(users.free_uid())
-    assert found[0] != found[1]
+            uids.append(users.free_uid())
+    assert uids[0] != uids[1]
 
 
 def test_a_thread_that_ends_while_children_are_listed_hides_none(monkeypatch):
@@ -111,8 +111,8 @@ def test_the_best_jail_is_chosen_or_a_sentence_says_why_there_is_none(monkeypatc
     working = [name for name in BACKENDS if choice.JAILS[name].problem() is None]
     assert not working or choice.choose().name == working[0]
     assert choice.choose("none").name == "none"
-    for each in BACKENDS:
-        monkeypatch.setattr(type(choice.JAILS[each]), "problem", lambda self: "it is not there")
+    for name in BACKENDS:
+        monkeypatch.setattr(type(choice.JAILS[name]), "problem", lambda self: "it is not there")
     with pytest.raises(
         choice.JailError,
         match=r"No sandbox.*\(bubblewrap: it is not there; landlock: it is not there\).*--unsafe",
@@ -239,12 +239,12 @@ def f():
 def test_a_fork_server_that_was_killed_is_replaced(fork_server):
     worker = fork_server.fork()
     before, lost = fork_server.process, fork_server.lost
-    warm = next(
+    server = next(
         pid
         for pid in processes.tree(before.pid)
         if "bwrap" not in Path(f"/proc/{pid}/comm").read_text()
     )
-    os.kill(warm, signal.SIGKILL)
+    os.kill(server, signal.SIGKILL)
     before.wait()
     assert worker.end() is not None and fork_server.lost == lost + 1
     assert call(fork_server, "def f():\n    return 1") == 1
@@ -307,7 +307,7 @@ def test_an_alarm_in_the_middle_of_a_word_to_the_fork_server_comes_after_it(
 
     monkeypatch.setattr(socket, "send_fds", send_and_ring)
     old = signal.signal(signal.SIGPROF, ring)
-    warm, other = fork_server.process, threading.Thread(target=time.sleep, args=(0.5,))
+    server, other = fork_server.process, threading.Thread(target=time.sleep, args=(0.5,))
     other.start()
     try:
         with pytest.raises(TimeoutError):
@@ -316,7 +316,7 @@ def test_an_alarm_in_the_middle_of_a_word_to_the_fork_server_comes_after_it(
         signal.signal(signal.SIGPROF, old)
         monkeypatch.undo()
         other.join()
-    assert call(fork_server, "def f():\n    return 1") == 1 and fork_server.process is warm
+    assert call(fork_server, "def f():\n    return 1") == 1 and fork_server.process is server
 
 
 def test_where_memory_is_short_a_worker_ends_before_the_user_s_programs(fork_server):

@@ -38,7 +38,7 @@ def test_the_kernel_in_gluon_agrees_with_float64(lab, shape):
             dict(zip(lab["CONFIG"], (128, 256, 64, 16, 8, 4), strict=True)),
         )
         fused = torch.nn.functional.gelu(want + bias.double(), approximate="tanh")
-        for alike in (each for each in (1, 2, 4, 8) if m % each == 0):
+        for alike in (divisor for divisor in (1, 2, 4, 8) if m % divisor == 0):
             for added, wanted in ((None, want), (bias, fused)):
                 c = torch.full((m, n), torch.nan, dtype=dtype, device="cuda")
                 lab["launch_specialized"](a, b, added, c, config, 64, alike)

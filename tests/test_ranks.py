@@ -120,7 +120,7 @@ def test_every_function_does_what_torch_distributed_says():
         assert torch.equal(out["gather_single"], out["into"]) and torch.equal(
             out["scatter_single"], out["reduce_scatter"]
         )
-        assert torch.equal(out["all_to_all_single"], torch.cat([each + 1000 * me for each in x]))
+        assert torch.equal(out["all_to_all_single"], torch.cat([part + 1000 * me for part in x]))
         assert torch.equal(torch.cat(out["all_to_all"]), out["all_to_all_single"])
         assert out["uneven"][:, 0].tolist() == [float(k) for k in range(p) for _ in range(me + k)]
     assert got[1]["recv"][0] == 0 and torch.equal(got[1]["recv"][1], x[0])

@@ -14,7 +14,7 @@ from grading.source import build, labs
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def found(pattern: str, text: str) -> re.Match[str]:
+def match_of(pattern: str, text: str) -> re.Match[str]:
     match = re.search(pattern, text, re.MULTILINE | re.DOTALL)
     assert match is not None, pattern
     return match
@@ -28,7 +28,7 @@ def test_the_tree_is_that_of_the_disk():
     }
     ignored = {line.strip("/\n") for line in (ROOT / ".gitignore").read_text().splitlines()}
     architecture = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    tree = found(r"<!-- tree:.*?-->\n(.*?)<!-- end -->", architecture)[1]
+    tree = match_of(r"<!-- tree:.*?-->\n(.*?)<!-- end -->", architecture)[1]
     named = re.findall(r"^(\w+)/", tree, re.MULTILINE)
     assert set(named) == {name for name in folders - ignored if not name.endswith(".egg-info")}
 
@@ -52,7 +52,7 @@ def test_the_table_of_points_is_what_the_grader_says(tmp_path):
         notebook,
     )
     said = subprocess.check_output([sys.executable, "-m", "grading", notebook], cwd=ROOT, text=True)
-    shown = found(r"^ exercise .*?\n(?=```)", README)[0]
+    shown = match_of(r"^ exercise .*?\n(?=```)", README)[0]
     assert " ".join(shown.split()) in " ".join(said.replace("─", "").split())
 
 

@@ -60,8 +60,8 @@ def test_what_is_no_secret_stays_as_it_is(tmp_path, text):
 
 
 def test_each_lab_has_a_seed_of_its_own():
-    found = {seeds.of(secret, name) for secret in (1, 2) for name in lab.names()}
-    assert len(found) == 2 * len(lab.names()) and seeds.of(1, FIRST) == 3265665623220400389
+    drawn = {seeds.of(secret, name) for secret in (1, 2) for name in lab.names()}
+    assert len(drawn) == 2 * len(lab.names()) and seeds.of(1, FIRST) == 3265665623220400389
 
 
 def graded(submissions, out, *options):

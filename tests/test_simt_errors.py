@@ -232,16 +232,18 @@ def test_fence_and_atomic_update_hand_over_what_the_block_wrote(parts, races):
         np.random.default_rng(0).integers(9, size=(8, 64)).astype(np.float32),
         np.zeros(64, np.float32),
     )
-    found = []
+    reports = []
     for seed in range(4):
-        found.append(
+        reports.append(
             simt.count(
                 kernel, 8, 64, x, np.zeros_like(x), np.zeros(8, np.int32), out, seed=seed
             ).races
         )
-        assert found[-1] or out.tolist() == x.sum(0).tolist()
+        assert reports[-1] or out.tolist() == x.sum(0).tolist()
     # Without a ticket the block that reads may, by luck, have run last.
-    assert sum(map(bool, found)) >= (3 if parts.get("reader") else 4) if races else not any(found)
+    assert (
+        sum(map(bool, reports)) >= (3 if parts.get("reader") else 4) if races else not any(reports)
+    )
 
 
 @pytest.mark.parametrize("grid, block", [(64, 1), (1, 64), (8, 40)])

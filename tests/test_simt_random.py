@@ -168,7 +168,7 @@ class Writer(random.Random):
 
 def results(module, folder):
     """What each seed's kernel leaves in out, where cuda comes from this module."""
-    found = []
+    computed = []
     for seed in SEEDS:
         path = Path(folder) / f"{module.replace('.', '_')}_{seed}.py"
         path.write_text(f"from {module} import cuda\n{HEAD}{Writer(seed).kernel()}")
@@ -177,8 +177,8 @@ def results(module, folder):
         x, out = np.random.default_rng(seed).standard_normal(32) * 3, np.zeros(32)
         with np.errstate(all="ignore"):
             names["kernel"][2, 16](x, out, 11, 0.75)
-        found.append(out.tolist())
-    return found
+        computed.append(out.tolist())
+    return computed
 
 
 @pytest.fixture(scope="module")
@@ -196,8 +196,8 @@ def expected(tmp_path_factory):
 
 
 def test_random_kernels_compute_what_numbas_simulator_computes(expected, tmp_path):
-    found = results("common.simt", tmp_path)
-    for seed, ours, theirs in zip(SEEDS, found, expected, strict=True):
+    computed = results("common.simt", tmp_path)
+    for seed, ours, theirs in zip(SEEDS, computed, expected, strict=True):
         np.testing.assert_allclose(
             ours, theirs, rtol=1e-9, err_msg=f"seed {seed}:\n{Writer(seed).kernel()}"
         )

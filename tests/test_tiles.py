@@ -256,7 +256,7 @@ def test_descriptors_and_block_pointers_count_what_is_inside(kernel, grid):
     x, out = torch.randn(20, 24), torch.zeros(20, 24)
     arrays = (x, out, 20, 24)
     if kernel is doubled_by_host_descriptor:
-        arrays = [TensorDescriptor.from_tensor(each, [16, 16]) for each in (x, out)]
+        arrays = [TensorDescriptor.from_tensor(array, [16, 16]) for array in (x, out)]
     counted = tiles.count(kernel, grid, *arrays, BM=16, BN=16)
     assert torch.equal(out, 2 * x)
     want = traffic(4, 480, 4 * 256 - 480, 1920, 20 * 3)  # a row of 24 floats is three sectors
@@ -265,10 +265,10 @@ def test_descriptors_and_block_pointers_count_what_is_inside(kernel, grid):
 
 def test_what_a_descriptor_is_made_of_stands_for_it():
     x, out = torch.arange(120.0).view(6, 20), torch.zeros(6, 20)
-    apart = [
-        (each, [2, 3, 20], [20, 40, 1], [1, 4, 16]) for each in (x, out)
+    strided = [
+        (array, [2, 3, 20], [20, 40, 1], [1, 4, 16]) for array in (x, out)
     ]  # rows 0, 2, 4 and rows 1, 3, 5
-    counted = tiles.count(doubled_apart, (2,), *apart, BM=4, BN=16)
+    counted = tiles.count(doubled_apart, (2,), *strided, BM=4, BN=16)
     assert torch.equal(out, 2 * x)
     assert counted.loads.bytes == counted.stores.bytes == x.nbytes
 
@@ -1093,7 +1093,7 @@ def test_a_kernel_is_compiled_with_no_gpu():
     assert older.instructions("mma.sync") > 0 and older.instructions("wgmma") == 0
     by_descriptor = tiles.compiled(
         doubled_by_host_descriptor,
-        *(TensorDescriptor.from_tensor(each, [64, 64]) for each in (a, b)),
+        *(TensorDescriptor.from_tensor(array, [64, 64]) for array in (a, b)),
         64,
         64,
     )

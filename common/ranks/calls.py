@@ -422,8 +422,8 @@ class Calls(ABC):
     ) -> Tensors | None:
         """The list that this rank brings, if it brings one; raises unless all tensors fit."""
         given = [] if tensor is None else [tensor]
-        for each in (*given, *(() if parts is None else parts), *_as_list(out)):
-            arguments.validate_tensor(what, each)
+        for one in (*given, *(() if parts is None else parts), *_as_list(out)):
+            arguments.validate_tensor(what, one)
         if what == "scatter" and root != self._rank:
             if parts:
                 raise ValueError(f"{what}: only the source, rank {root}, gives a scatter_list")

@@ -125,6 +125,6 @@ def _same_bits(tensor: torch.Tensor, before: torch.Tensor) -> bool:
     if tensor.numel() == before.numel() == 0:
         return True  # an empty tensor from NumPy has strides of 0, and no view as bytes
     now, then = (
-        each.detach().reshape(-1).contiguous().view(torch.uint8) for each in (tensor, before)
+        one.detach().reshape(-1).contiguous().view(torch.uint8) for one in (tensor, before)
     )
     return torch.equal(now, then)

@@ -32,15 +32,15 @@ class Globals:
 
 @functools.cache
 def check_globals(source: str) -> Globals:
-    found = Globals()
+    names = Globals()
     for name, is_set in _names(ast.parse(source), frozenset()):
         if is_set:
-            found.set.add(name)
+            names.set.add(name)
         else:
-            found.read.add(name)
-            if name not in found.set:
-                found.read_unset.add(name)
-    return found
+            names.read.add(name)
+            if name not in names.set:
+                names.read_unset.add(name)
+    return names
 
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

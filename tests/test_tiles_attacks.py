@@ -205,7 +205,7 @@ REFUSED = [  # (title, words of the refusal, text)
     ),
     (
         "an address between elements",
-        "no multiple of 4",
+        "not a multiple of 4",
         body("y = tl.load((x.to(tl.int64) + 2 + i * 0).to(tl.pointer_type(tl.float32)))"),
     ),
     (

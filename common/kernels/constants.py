@@ -25,8 +25,8 @@ OtherConstant = Callable[[ast.expr], tuple[Any] | None]
 def value_of(node: ast.expr, source: Source, other: OtherConstant) -> Any:
     """The value of a constant's expression; KernelError if it is not one.
 
-    It is made of numbers, + - * // / ** <<, and tuples. other: gives (value,) of what else
-    a language takes for a constant, such as a dtype or another constant's name, or None.
+    It is made of numbers, + - * // / ** <<, and tuples. other: gives (value,) of anything
+    else that a language takes as a constant, such as a dtype or another constant's name, or None.
     """
     if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
         check_bits(node.value, node, source)

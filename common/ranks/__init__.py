@@ -72,8 +72,8 @@ call dist, in backward too.
 - trace.compute, trace.spans: Span(rank, name, start_s, end_s); trace.spans_named("F*", rank=0),
   trace.compute_named("F*"); trace.compute_s; trace.idle_share; trace.bubble: the share of all
   ranks' time without compute;
-- trace.bytes_during_compute("backward"): bytes sent while the rank computed what has this name
-  (any name without one);
+- trace.bytes_during_compute("backward"): bytes sent while the rank computed under this name
+  (under any name by default);
 - trace.live_bytes[rank]: [(time_s, bytes)] of live tensors at each change (of changes at one time,
   the largest and the last): arguments, all results of PyTorch's operations, what autograd saves. A
   storage counts once, until it is freed. trace.peak_live_bytes (0 where live tensors were not

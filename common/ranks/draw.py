@@ -40,7 +40,7 @@ def timeline(
 ) -> Axes:
     """Axes with one row per rank: computation as wide bars, sends above, receives below.
 
-    Computation of one kind has one colour: names that differ only in their numbers. predicted:
+    Computations whose names differ only in their numbers have one colour. predicted:
     another Trace, as a line below each row. arrows: whether messages are drawn from rank to rank
     (by default if there are at most 80). until_s: where the axis of time ends.
     """

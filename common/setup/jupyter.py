@@ -71,7 +71,7 @@ def free_port(text: str) -> int:
 
 
 def refuse_port(port: int, error: int | None) -> None:
-    """Exits if the port cannot be used. What else is wrong with an address, JupyterLab says."""
+    """Exits if the port cannot be used. JupyterLab reports any other problem with an address."""
     if error == errno.EADDRINUSE:
         sys.exit(f"Port {port} is in use: run the same command with PORT={port % 65535 + 1}")
     if error == errno.EACCES:

@@ -1,6 +1,6 @@
 """Conversions and operators: code for one number, from code for others.
 
-What must happen in order (loads, calls, roundings) is written out as lines of its own, so that the
+Operations that must happen in order (loads, calls, roundings) get their own lines, so that the
 code of a value can be used anywhere. A whole number may have more than 64 bits inside one
 expression, because + - * & | ^ and ~ do not mind. Before anything else uses the number, `exact`
 reduces it to its register.

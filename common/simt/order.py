@@ -85,7 +85,7 @@ class HandOvers:
         return ordered
 
     def _times(self, access: Who) -> tuple[Times, Times]:
-        """(by word, when it first gave the access away; when its thread last received by it)."""
+        """({word: when the access was first passed on}, {word: when its thread last received})."""
         if access not in self._of_access:
             self._of_access[access] = self._compute_times(*access)
         return self._of_access[access]

@@ -10,8 +10,9 @@
     report.draw("x")                # which program loads what
 
 Programs run in another order each time, so that a kernel which relies on their order is caught;
-report.races says where. An access out of bounds is an error that names the line. What a masked-off
-load without other= leaves undefined may not reach memory: the error names both lines.
+report.races says where. An access out of bounds is an error that names the line. Elements
+that a masked-off load without other= leaves undefined must not reach memory: the error names both
+lines.
 
 Read it in this order:
 - `dtypes`, `language` (what a kernel may be written in), `constants` and `functions` (what it is

@@ -1,7 +1,7 @@
 """What a worker tries before each class, so that its sandbox is proved: see grading.proof.
 
-This text is executed in a worker, as a student's cell would be. What it cannot see itself, such as
-whether a message arrived, the grader looks at afterwards.
+This text is executed in a worker, as a student's cell would be. Afterwards the grader
+looks at what this text cannot see itself, such as whether a message arrived.
 """
 
 import contextlib

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="rebuild also what is up to date, and labs with work in them, of which a copy is kept",
+        help="also rebuild what is up to date, and labs with work in them (a copy is kept)",
     )
 
 

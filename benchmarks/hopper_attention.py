@@ -245,7 +245,7 @@ def layout(dtype: gl.dtype, *block: int) -> gl.NVMMASharedLayout:
 
 
 def described(x: torch.Tensor, rows: int) -> TensorDescriptor:
-    """A descriptor of (heads, N, D), in tiles of one head and so many rows."""
+    """A descriptor of (heads, N, D), in tiles of one head and this many rows."""
     dtype = {torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}[x.dtype]
     block = [1, rows, x.shape[2]]
     return TensorDescriptor(x, list(x.shape), list(x.stride()), block, layout(dtype, *block))

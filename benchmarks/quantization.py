@@ -117,7 +117,7 @@ class Product:
     def copies_of(
         self, packed: torch.Tensor, scales: torch.Tensor
     ) -> list[tuple[torch.Tensor, ...]]:
-        """A product's arguments, so many times that they do not fit the caches."""
+        """Copies of a product's arguments, too many to fit in the caches."""
         copies = max(2, 2**29 // packed.nbytes)
         return [(packed.clone(), scales.clone(), self.x, self.y) for _ in range(copies)]
 

@@ -110,7 +110,7 @@ def data_parallel(
     batch = torch.randn(2, rows, width, dtype=dtype)
 
     def change(name: str) -> list[torch.Tensor]:
-        """Of the weights, by a step far larger than their rounding."""
+        """The change of the weights by a step that is far larger than their rounding."""
         model = perceptron(width, layers, dtype)
         before = [weight.detach().clone() for weight in model.parameters()]
         steps[name](model, 0.2 * width)(*batch)

@@ -71,7 +71,7 @@ METRICS = [metric for _, metrics in COUNTERS.values() for metric in metrics]
 
 MERGED = "four loads along a row of a_tile become one of 16 bytes"
 FOURS = "a thread's four neighbouring loads become one of 16 bytes"
-WHY = {  # what the compiler did to the accesses as written, where the figures differ
+WHY = {  # what the compiler did to the accesses as written, if the figures differ
     (f"{kernel}{shape}", f"shared load {figure}"): why
     for kernel, why, shapes in (
         ("matmul_tiled", MERGED, ("", ", 37 × 45 × 29")),

@@ -82,7 +82,7 @@ def _kind(array: "Array") -> str:
 
 
 def _difference(got: Any, want: Any, rtol: float, atol: float) -> str | None:
-    """Where `got` differs from `want`; None where they agree; "" where the values show it."""
+    """Where `got` differs from `want`; None if they agree; "" if the values show it."""
     if _is_tensor(want):
         if not _is_tensor(got):
             return f"{_a(got)}, not a tensor"

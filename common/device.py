@@ -18,7 +18,7 @@ def has_gpu() -> bool:
 
 
 def name() -> str:
-    """The GPU's name, or the CPU's where there is no GPU."""
+    """The GPU's name, or the CPU's if there is no GPU."""
     if has_gpu():
         import torch
 
@@ -44,7 +44,7 @@ def cores() -> int:
 
 
 def memory_bytes() -> int:
-    """The machine's memory in bytes, or the container's limit where that is smaller."""
+    """The machine's memory in bytes, or the container's limit if that is smaller."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")  # control groups, version 2
     text = limit.read_text().strip() if limit.exists() else "max"
@@ -63,7 +63,7 @@ def describe() -> str:
 
 
 def prepare_triton() -> None:
-    """Makes Triton interpret kernels where there is no GPU. Call it before triton is imported."""
+    """Makes Triton interpret kernels if there is no GPU. Call it before triton is imported."""
     if not importlib.util.find_spec("triton"):
         return  # Triton exists only for Linux; the rest of a lab runs without it
     if not interprets(os.environ.get("TRITON_INTERPRET")):

@@ -116,7 +116,7 @@ class _Grid:
         )
 
     def width_in(self, cell_in: float) -> float:
-        """In inches: its cells', or its caption's where that is wider."""
+        """In inches: the width of its cells, or of its caption if that is wider."""
         letters = max(1.25 * len(self.title), *map(len, self.caption.split("\n")))
         return max((1 + _last(self.xs)) * cell_in, 0.066 * letters)
 

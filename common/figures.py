@@ -125,7 +125,7 @@ def _key(ax: Axes, names: Collection[str]) -> None:
 
 
 def _number(ax: Axes, points: Collection[tuple[float, float]]) -> None:
-    """Puts each point's number on its dot, or below it where it would cover an earlier number."""
+    """Puts each point's number on its dot, or below it if it would cover an earlier number."""
     figure: Any = ax.figure
     figure.draw_without_rendering()  # the layout decides what covers what
     taken: list[tuple[float, float]] = []
@@ -211,7 +211,7 @@ def _line(x: Sequence[float], predicted: Line, log: str) -> tuple[Sequence[float
 
 
 def _scale(ax: Axes, name: Literal["x", "y"], is_log: bool, unit: str) -> None:
-    """Makes an axis logarithmic where wanted, with ticks as people say them: 0.1, 5 k, 10 µs."""
+    """Makes an axis logarithmic if wanted, with ticks as people say them: 0.1, 5 k, 10 µs."""
     axis = getattr(ax, f"{name}axis")
     if is_log:
         getattr(ax, f"set_{name}scale")("log")

@@ -25,7 +25,7 @@ NOTHING = "#ececec"
 WIDTH_IN = 7.2
 ROW, CELL, GAP = 0.7, 0.62, 1.2  # heights of a row and a cell, space between panels, in cell widths
 
-# By rank: a tensor of chunks, or None where a rank holds nothing.
+# By rank: a tensor of chunks, or None if a rank holds nothing.
 Held = list[torch.Tensor | None]
 
 
@@ -67,7 +67,7 @@ def draw(held: Mapping[str, Sequence[torch.Tensor | None]], *, columns: int = 3)
     """Axes with one panel per title, one row per rank and one cell per chunk.
 
     A cell has one stripe for each rank whose numbers it sums, in that rank's colour. held: {title:
-    by rank, a tensor of `marked` integers and their sums, or None where a rank holds nothing}.
+    by rank, a tensor of `marked` integers and their sums, or None if a rank holds nothing}.
     """
     p = len(next(iter(held.values())))
     rows = -(-len(held) // columns)

@@ -147,7 +147,7 @@ def figure() -> Axes:
 def show(value: float | None, unit: str) -> str:
     """The value with its unit: an int below a billion exactly, other numbers in three digits.
 
-    Three digits take a prefix where the unit takes one. None gives "".
+    Three digits take a prefix if the unit takes one. None gives "".
     """
     from matplotlib.ticker import EngFormatter
 

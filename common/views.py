@@ -42,7 +42,7 @@ def positions(view: Any) -> torch.Tensor | None:
                 f"{view} reads the positions {low:,} to {high:,}: "
                 f"strides must be at least 0, positions 0 to {CELLS - 1:,}"
             )
-    else:  # nothing is read, so that any strides and any offset will do
+    else:  # nothing is read, so any strides and any offset are valid
         strides, offset = [max(stride, 0) for stride in strides], max(offset, 0)
     return STORAGE.as_strided(shape, strides, offset)
 

@@ -41,7 +41,7 @@ def explain(
 def _missing(
     problem: NotImplementedError, lab: Lab, exercise: Exercise, tried: str
 ) -> tuple[Status, str]:
-    """For a hole that still has its stub: this exercise's, or one that it needs."""
+    """The message for a hole that still has its stub: this exercise's, or one that it needs."""
     named = (other for other in lab.exercises if f"Exercise {other.number}:" in str(problem))
     needed = next(named, exercise)
     if needed != exercise:
@@ -51,7 +51,7 @@ def _missing(
 
 
 def _raised(problem: BaseException, report: StudentError, tried: str) -> str:
-    """For what the student's code raised."""
+    """The message for what the student's code raised."""
     if report.text.startswith(f"{tried}, line "):  # a simulator's own sentence
         return report.text
     text = f": {report.text}" if report.text else ""

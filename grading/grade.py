@@ -26,7 +26,7 @@ from grading.source import labs
 from grading.store import Store
 from grading.submissions import Submission
 
-MANY = 20  # so many late submissions are counted rather than listed
+MANY = 20  # more late submissions than this are counted, not listed
 console = Console(highlight=False)
 
 

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--most",
         type=int,
         default=60,
-        help="try at most so many mutants per hole, drawn at random (default: 60)",
+        help="try at most this many mutants per hole, drawn at random (default: 60)",
     )
     parser.add_argument("--seed", type=int, default=0, help="the seed of the draw (default: 0)")
 

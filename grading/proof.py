@@ -57,7 +57,7 @@ def _attempts(fork_server: ForkServer, targets: "Targets", paths: list[str]) -> 
         if fork_server.process is before:
             raise
     worker.end()
-    fork_server.fork().end()  # starts another fork server where this one has ended
+    fork_server.fork().end()  # starts another fork server if this one has ended
     return worked + ["end the fork server"] * (fork_server.process is not before)
 
 

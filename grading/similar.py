@@ -19,7 +19,7 @@ from grading.source.labs import Lab
 
 TOKENS = 25  # the shortest run of tokens that counts
 SHARE = 0.5  # of the shorter submission's code
-MANY = 0.1  # of the class, and more than 3 students: so many had the same idea
+MANY = 0.1  # of the class, and more than 3 students: then they had the same idea
 
 Lines = tuple[tuple[int, str], ...]  # (number, text)
 

@@ -44,7 +44,7 @@ def by_seed(
     exercise: str,
     seeds: Sequence[int],
 ) -> list[str | None]:
-    """What the checks of one exercise raised for each seed, as text, or None where they passed.
+    """What the checks of one exercise raised for each seed, as text, or None if they passed.
 
     The cells are executed once for all seeds.
     """
@@ -66,7 +66,7 @@ def by_seed(
 
 
 def problems(names: dict[str, object], checks: Checks) -> list[str | None]:
-    """What the checks raise in each round, as text, or None where all pass. names: the notebook's.
+    """What the checks raise in each round, as text, or None if all pass. names: the notebook's.
 
     From the second round on, the check that failed in the first one comes first. If it had drawn
     nothing random before it failed, all other rounds would be the same, and are not run.

@@ -1,4 +1,4 @@
-"""What students get: built, proved, and refused where a solution slips in."""
+"""What students get: built, proved, and refused if a solution slips in."""
 
 import os
 import re

@@ -41,7 +41,7 @@ LINE = re.compile(r"#$|# [-+ ]( |$)")
 
 @dataclass(frozen=True)
 class Replacement:
-    """A piece of a line that becomes another one, in so many places."""
+    """A piece of a line that becomes another one, in this many places."""
 
     old: str
     new: str

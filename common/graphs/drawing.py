@@ -83,7 +83,7 @@ def draw(
 
 
 def _canvas(points: Sequence[Point], title: str) -> tuple[Axes, float]:
-    """Axes for these points, and how large to draw a node: 1 where the graph fits the page."""
+    """Axes for these points, and how large to draw a node: 1 if the graph fits the page."""
     import matplotlib.pyplot as plt
 
     right = max(x for x, _ in points)

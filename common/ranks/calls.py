@@ -74,7 +74,7 @@ class Calls(ABC):
 
     @abstractmethod
     def _copies(self, tensors: Tensors) -> list[Copy]:
-        """Copies of tensors that are sent; none where they are not sent from here."""
+        """Copies of tensors that are sent; none if they are not sent from here."""
 
     @abstractmethod
     def _number_of_new_group(self, ranks: list[int]) -> int:
@@ -372,7 +372,7 @@ class Calls(ABC):
         return Call(Send(*envelope, number, *content, sent[0][1] if sent else None), sent)
 
     def _root(self, what: str, group: Any, name: str | None, rank: Any, group_rank: Any) -> int:
-        """The root of a collective. name: of the argument, where it must be given."""
+        """The root of a collective. name: of the argument, if it must be given."""
         if name is None and rank is None and group_rank is None:
             rank = 0
         root = self._group(group).member(what, rank, group_rank)
@@ -438,7 +438,7 @@ class Calls(ABC):
         return parts
 
     def _brought(self, what: str, tensor: torch.Tensor | None, root: int | None) -> Tensors:
-        """The tensor that this rank brings, where it brings no list."""
+        """The tensor that this rank brings, if it brings no list."""
         brings = root in (None, self._rank) or what in ("reduce", "gather")
         return _as_list(tensor) if brings else []
 

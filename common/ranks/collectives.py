@@ -128,7 +128,7 @@ def result(
     rank: int,
     reduced: dict[int | None, torch.Tensor],
 ) -> Result:
-    """What the rank holds afterwards; None where it gets nothing.
+    """What the rank holds afterwards; None if it gets nothing.
 
     calls: of each member. reduced: what was reduced before for other ranks, by their place; by
     None if all ranks get the same.

@@ -25,7 +25,7 @@ class Copies(pickle.Unpickler):
         self.originals: dict[type, type] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        """As pickle's."""
+        """Like pickle's."""
         value = super().find_class(module, name)
         return self._new_class if value is cloudpickle._make_skeleton_class else value
 
@@ -45,7 +45,7 @@ class Returns(pickle.Unpickler):
         self.known: set[type] = set()
 
     def find_class(self, module: str, name: str) -> Any:
-        """As pickle's."""
+        """Like pickle's."""
         value = super().find_class(module, name)
         if value is cloudpickle._make_skeleton_class:
             return self._class

@@ -58,7 +58,7 @@ def _left(network: Network, request: Request) -> str:
 
 
 def _wants(network: Network, request: Request) -> tuple[list[int], str]:
-    """The ranks that this request waits for, and in words what for."""
+    """The ranks that this request waits for, and a text that says for what."""
     operation = request.operation
     if isinstance(operation, Collective):
         missing = network.progress.missing(request)

@@ -54,7 +54,7 @@ class Send(_Posted):
     tag: int
     elements: int
     dtype: torch.dtype
-    payload: torch.Tensor | None  # None where torch.distributed itself carries the message
+    payload: torch.Tensor | None  # None if torch.distributed itself carries the message
 
     def without_payload(self) -> Self:
         return dataclasses.replace(self, payload=None)

@@ -106,7 +106,7 @@ class Handle:
         self._work, self._numbers, self._notes = work, numbers, notes
 
     def wait(self, *args: Any, **kwargs: Any) -> bool:
-        """As torch.distributed's."""
+        """Like torch.distributed's."""
         if self._numbers:  # gloo would wait a second time for ever
             self._work.wait(*args, **kwargs)
             self._notes.waited(self._numbers)
@@ -135,14 +135,14 @@ class Real:
         return getattr(torch.distributed, name)
 
     def new_group(self, ranks: Sequence[int] | None = None, **options: Any) -> Any:
-        """As torch.distributed's."""
+        """Like torch.distributed's."""
         ours = self._described.new_group(ranks)
         group = torch.distributed.new_group(ranks, **options)
         self._groups[group] = ours
         return group
 
     def batch_isend_irecv(self, p2p_op_list: Sequence[P2POp]) -> list[Handle]:
-        """As torch.distributed's."""
+        """Like torch.distributed's."""
         numbers = self._described.batch_isend_irecv(
             [
                 replace(op, group=self._ours(op.group)) if type(op) is P2POp else op
@@ -203,7 +203,7 @@ class Packed:
         self._work, self._received, self._outputs = work, received, outputs
 
     def wait(self, *args: Any, **kwargs: Any) -> bool:
-        """As torch.distributed's."""
+        """Like torch.distributed's."""
         self._work.wait(*args, **kwargs)
         pieces = self._received.split([output.numel() for output in self._outputs])
         for output, piece in zip(self._outputs, pieces, strict=True):

@@ -163,7 +163,7 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: PyTorch would import its compiler for this."""
+        """False, because PyTorch would import its compiler for this."""
         return False
 
     def __torch_dispatch__(

@@ -85,7 +85,7 @@ def matmul_configurations() -> dict[str, Any]:
 
     cublas_us: {(M, N, K): microseconds}. rows: dicts with M, N, K, with the configuration (BLOCK_M,
     BLOCK_N, BLOCK_K, GROUP, num_warps, num_stages), and with time_us, registers, spills,
-    shared_bytes and compile_s, which are None where the GPU refused the configuration.
+    shared_bytes and compile_s, which are None if the GPU refused the configuration.
     """
     record = json.loads(_read(MATMULS))
     record["cublas_us"] = {tuple(shape): time_us for *shape, time_us in record["cublas_us"]}

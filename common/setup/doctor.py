@@ -26,7 +26,7 @@ Lacking = tuple[str, str, str | None]  # name, need, installed version
 
 
 class State(Enum):
-    """Of one part of the machine. OPTIONAL: the labs run, but less well."""
+    """The state of one part of the machine. OPTIONAL: the labs run, but less well."""
 
     WELL = "ok"
     OPTIONAL = "could be better"

@@ -144,7 +144,7 @@ def unmet(needs: "list[str]") -> "list[tuple[str, str, str | None]]":
 
 
 def environment(lacking: "list[tuple[str, str, str | None]]") -> str:
-    """The path of .venv's Python. Makes .venv first, or brings it up to date, where needed."""
+    """The path of .venv's Python. Makes .venv first, or brings it up to date, if needed."""
     python = str(VENV / "bin" / "python")
     if is_current(python):
         return python

@@ -65,7 +65,7 @@ class Writer:
         return name
 
     def simple(self, code: str) -> str:
-        """The code itself where it is a name or a number, else a temporary for it."""
+        """The code itself if it is a name or a number, else a temporary for it."""
         return code if SIMPLE.fullmatch(code) else self.temporary(code)
 
 

@@ -84,7 +84,7 @@ def limits(name: str) -> Span:
 
 
 def span(operator: str, left: Span, right: Span) -> Span | None:
-    """The span of a whole-number operation's result, or None where it is not followed."""
+    """The span of a whole-number operation's result, or None if it is not followed."""
     (a, b), (c, d) = left, right
     if operator == "+":
         return a + c, b + d

@@ -82,7 +82,7 @@ def position(frame: Frame, element: Element) -> str:
 
 
 def _inside(index: Number, length: Number) -> str:
-    """Code that is true where an index is inside; "" where that is known before the run."""
+    """Code that is true if an index is inside; "" if that is known before the run."""
     if index.span is None or length.span is None:
         return f"0 <= {index.code} < {length.code}"
     low, high = index.span[0] < 0, index.span[1] >= length.span[0]

@@ -93,7 +93,7 @@ class Expressions(ast.NodeVisitor):
         return value
 
     def truth(self, node: ast.expr) -> str:
-        """Code that is true where a condition is."""
+        """Code that is true if a condition is."""
         return exact(self.frame, self.number(node)).code
 
     def element(self, node: ast.Subscript, array: ArrayValue) -> Element:
@@ -208,7 +208,7 @@ class Expressions(ast.NodeVisitor):
     def _compare_in_steps(
         self, sides: list[Number], operators: list[str], blocks: list[Block]
     ) -> Number:
-        """a < b < c[i]: c[i] is loaded only where a < b holds."""
+        """a < b < c[i]: c[i] is loaded only if a < b holds."""
         writer = self.frame.writer
         middle = writer.simple(sides[1].code)
         result = writer.temporary(f"{sides[0].code} {operators[0]} {middle}")
@@ -231,7 +231,7 @@ class Expressions(ast.NodeVisitor):
         return value
 
     def _and_or(self, first: Number, other: ast.expr, is_and: bool) -> Number:
-        """`first and other`: other is computed only where first does not decide."""
+        """`first and other`: other is computed only if first does not decide."""
         frame, writer = self.frame, self.frame.writer
         with writer.captured() as block:
             second = exact(frame, self.number(other))

@@ -88,7 +88,7 @@ class Frame:
     # Paths
 
     def enter(self, env: Env | None) -> None:
-        """Go on from a point with these types; None where no path leads."""
+        """Go on from a point with these types; None if no path leads there."""
         self.reached = env is not None
         self.env = env or {}
 

@@ -197,7 +197,7 @@ def _run(
 
 
 def _seed(seed: int | None) -> int:
-    return random.randrange(2**32) if seed is None else seed  # noqa: S311 (an order, no secret)
+    return random.randrange(2**32) if seed is None else seed  # noqa: S311 (an order, not a secret)
 
 
 def _looked_up(function: Function, name: str) -> object:

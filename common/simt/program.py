@@ -121,7 +121,7 @@ class Program:
 
 
 def element(array: str, index: tuple[int, ...]) -> str:
-    """'s[3, 4]', or 's' alone where the index is not known."""
+    """'s[3, 4]', or 's' alone if the index is not known."""
     return f"{array}[{', '.join(map(str, index))}]" if index else array
 
 

@@ -47,7 +47,7 @@ class Schedule:
         self.program, self.arguments, self.recorder = program, arguments, recorder
         self.shared_cells = shared_cells
         self.blank = [None] * program.memory.shared_size
-        self.random = random.Random(seed)  # noqa: S311 (an order, and no secret)
+        self.random = random.Random(seed)  # noqa: S311 (an order, not a secret)
         self.threads = indices(program.block)
         self.blocks = indices(program.grid)
         count = len(self.threads)

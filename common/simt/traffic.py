@@ -38,7 +38,7 @@ def wavefronts(
 def halves(
     instructions: np.ndarray, lanes: np.ndarray, places: np.ndarray, size: int
 ) -> np.ndarray:
-    """For each access the group that is served together: 2 * instruction, 1 more for a second half.
+    """The group in which each access is served: 2 * instruction, 1 more for a second half-warp.
 
     A warp instruction on 8-byte elements is served by half-warps. But it is served as a whole if
     every thread i that takes part and thread i ^ 1, or every one and thread i ^ 2, access the same

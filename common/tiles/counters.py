@@ -63,7 +63,7 @@ class Recorder:
     def end(self) -> None:
         """Keep the share of the program that has just run, if it is the largest so far."""
         moved = sum(traffic.bytes for traffic in self.share.values())
-        rank = moved, -self.number  # of equal shares the first, in whatever order programs run
+        rank = moved, -self.number  # of equal shares the first one, in any order of programs
         if rank > self.busiest_rank:
             self.busiest_rank = rank
             self.busiest = Share(self.program, *self.share.values())

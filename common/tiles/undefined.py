@@ -128,7 +128,7 @@ def poison(dtype: np.dtype) -> float:
 
 
 def either(things: Sequence[Any]) -> tuple[Marks, str | None]:
-    """(marks, cause) of what is computed element by element: undefined where a thing is."""
+    """(marks, cause) of an elementwise result: undefined where one of the things is."""
     return functools.reduce(np.logical_or, map(marks_of, things)), _cause(things)
 
 

@@ -20,7 +20,7 @@ LIMITS = {
     "memory": ("memory.max", "memory.limit_in_bytes"),
     "pids": ("pids.max", "pids.max"),
 }
-# Version 2, where the machine has swap: without this, what memory.max refuses would go there.
+# Version 2, if the machine has swap: without this, what memory.max refuses would go there.
 SWAP = "memory.swap.max"
 # A shell joins the groups, then becomes the command: the command never runs outside of them.
 JOIN = (

@@ -19,7 +19,7 @@ from grading.jail import limits, processes, syscalls, usage
 
 @dataclass(kw_only=True)
 class Confinement(ABC):
-    """From a fork to the end of a worker. Each method says which process calls it."""
+    """A worker's life, from its fork to its end. Each method says which process calls it."""
 
     jail: ClassVar[str]
     has_gpu: bool  # CUDA maps more addresses than any limit

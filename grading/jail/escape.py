@@ -62,7 +62,7 @@ def connect(port: int) -> bool:
 
 
 def send_datagrams(path: str) -> None:
-    """To a socket of the file system: from a new socket, and from one of a pair."""
+    """Sends to a socket of the file system, from a new socket and from one of a pair."""
     with contextlib.suppress(OSError):
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"written", path)
     with contextlib.suppress(OSError):

@@ -75,7 +75,7 @@ class Sandbox(Jail):
         return self.missing() or self._trial()
 
     def _trial(self) -> str | None:
-        """What failed when a worker was started as in earnest; None if nothing did."""
+        """What failed when a worker was started on trial; None if nothing did."""
         try:
             with self.confinement() as confinement:
                 module = ["-S", "-P", "-m", "grading.jail.trial", confinement.as_json()]

@@ -111,7 +111,7 @@ def keep_capabilities(kept: Iterable[int], children: bool = False) -> None:
 
 
 def become(uid: int, kept: Iterable[int], children: bool = False) -> None:
-    """From root: becomes this user and group for good, with these capabilities alone."""
+    """Turns from root into this user and group for good, with these capabilities alone."""
     os.setgroups([])
     prctl(PR_SET_KEEPCAPS, 1)
     os.setresgid(uid, uid, uid)

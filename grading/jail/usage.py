@@ -14,7 +14,7 @@ ENDED = (FileNotFoundError, ProcessLookupError)
 
 
 def mapped_bytes() -> int | None:
-    """The addresses that this process has mapped; None where the system does not say."""
+    """The addresses that this process has mapped; None if the system does not say."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[0]) * resource.getpagesize()
@@ -25,7 +25,7 @@ def mapped_bytes() -> int | None:
 def memory_bytes(pids: Iterable[int], limit: int) -> int:
     """What processes hold beyond what they were forked with.
 
-    Up to the limit, a page that several share counts for each. Only beyond it, where the exact
+    Up to the limit, a page that several share counts for each. Only beyond it, when the exact
     figure decides, does it count once, because that takes long to find out.
     """
     pids = list(pids)

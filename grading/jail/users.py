@@ -17,7 +17,7 @@ FIRST_UID, LAST_UID = 61184, 65279  # systemd's range for users that exist for o
 
 
 def uid_from_root() -> int | None:
-    """The user that the fork server becomes; None where the grader isn't root and can't choose."""
+    """The user that the fork server becomes; None if the grader isn't root and can't choose."""
     return free_uid() if os.geteuid() == 0 else None
 
 
@@ -58,7 +58,7 @@ def _processes() -> Iterator[tuple[str, int]]:
 
 
 def capabilities_to_read_python(uid: int | None) -> tuple[int, ...]:
-    """The capability that this user needs to read Python, where only root may, as in /root.
+    """The capability that this user needs to read Python, if only root may, as in /root.
 
     Landlock still refuses it all other files.
     """

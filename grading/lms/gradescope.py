@@ -150,7 +150,7 @@ def grade(home: Path) -> None:
 
 
 def _submitted(folder: Path, name: str) -> Path:
-    """The notebook that was handed in; InputError if there is none, or no single one."""
+    """The notebook that was handed in; InputError if there is none, or more than one."""
     notebooks = sorted(
         path
         for path in folder.rglob("*.ipynb")

@@ -44,7 +44,7 @@ LEFT_OUT = [  # of these folders: the instructor's and the author's commands
     "grading/source/release.py",
 ]
 MIN_SECRET = 20  # an answer's line with fewer characters may be in any file
-IDIOMS = 1  # so many of an answer's longer lines may be in a file other than its own lab
+IDIOMS = 1  # this many of an answer's longer lines may be in a file other than its own lab
 HELD_OUT = 'raise AssertionError("A held-out check: your instructor runs it.")\n'
 DATE = (1980, 1, 1, 0, 0, 0)  # of the files in the zip, so that equal releases have equal bytes
 

@@ -286,7 +286,7 @@ class Kind(NamedTuple):
 
 
 def _items(kind: type) -> Kind:
-    """Of a sequence that never changes: it crosses with what holds it."""
+    """The Kind of a sequence that never changes: it crosses inside the value that holds it."""
     return Kind(
         (kind,), Packer.pack_items, lambda packer, content: kind(packer.unpack_items(content))
     )

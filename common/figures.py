@@ -257,12 +257,12 @@ def _legend(ax: Axes, lines: Collection[str], dots: Collection[str], dots_are: s
         for i, label in enumerate(dict.fromkeys([*lines, *dots]))
     ]
     # Inside the axes, a long legend would cover the data.
-    beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+    outside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
     ax.legend(
         handles=marks,
         title=f"line: predicted, dots: {dots_are}" if dots else "predicted",
         title_fontsize=9,
         alignment="left",
         handlelength=2.4,
-        **(beside if len(marks) > 3 else {}),
+        **(outside if len(marks) > 3 else {}),
     )

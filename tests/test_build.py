@@ -67,7 +67,7 @@ def test_work_is_left_alone_and_with_force_kept_aside(folder, capsys):
         assert not build.has_work(path)
 
 
-def test_outputs_alone_are_no_work(folder, monkeypatch):
+def test_outputs_alone_do_not_count_as_work(folder, monkeypatch):
     build.build_labs(folder=folder)
     path = folder / "99_mini.ipynb"
     notebook = build.read(path)
@@ -77,7 +77,7 @@ def test_outputs_alone_are_no_work(folder, monkeypatch):
     assert not build.has_work(path)
 
 
-def test_a_file_that_is_no_notebook_is_taken_for_work(folder):
+def test_a_file_that_is_not_a_notebook_counts_as_work(folder):
     build.build_labs(folder=folder)
     (folder / "99_mini.ipynb").write_text("my notes")
     assert build.build_labs(folder=folder) and (folder / "99_mini.ipynb").read_text() == "my notes"

@@ -70,7 +70,7 @@ def hierarchy(tmp_path, monkeypatch):
         "outside of this namespace",
     ],
 )
-def test_the_nearest_group_that_hands_over_is_found(hierarchy, own, made, expected):
+def test_the_nearest_group_that_delegates_is_found(hierarchy, own, made, expected):
     folder = hierarchy(own, made)
     if expected is None:
         with pytest.raises(OSError, match="no control group"):
@@ -83,7 +83,7 @@ def test_the_nearest_group_that_hands_over_is_found(hierarchy, own, made, expect
         } == expected
 
 
-def test_a_group_that_can_t_be_joined_is_none(hierarchy, monkeypatch):
+def test_a_group_that_can_t_be_joined_is_not_used(hierarchy, monkeypatch):
     folder = hierarchy("0::/user/shell", {"user/shell": "", "user": "memory pids"})
     monkeypatch.setattr(cgroups, "JOIN", "exit 1")
     monkeypatch.setattr(cgroups, "ENDING_S", 0.1)

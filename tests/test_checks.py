@@ -15,7 +15,7 @@ def test_arrays_in_a_list_are_shown_by_shape_and_small_ones_whole():
     )
 
 
-def test_the_first_difference_in_a_list_of_tensors_is_told():
+def test_the_first_difference_in_a_list_of_tensors_is_reported():
     with pytest.raises(
         AssertionError, match=r"at \[1\]: 9 of 9 elements differ, first at \[0\] 0\.0, want 1\.0"
     ) as failed:

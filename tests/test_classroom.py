@@ -66,7 +66,7 @@ def seconds(text):
     ],
     ids=["copies", "numbers", "times", "folders"],
 )
-def test_attempts_are_told_apart(tmp_path, names):
+def test_attempts_are_distinguished(tmp_path, names):
     touch(tmp_path / "ada", *reversed(names))
     attempts, strays = submissions.find(tmp_path)
     assert [str(one.path.relative_to(tmp_path / "ada")) for one in attempts] == names and not strays
@@ -78,7 +78,7 @@ def test_attempts_are_told_apart(tmp_path, names):
     assert all(one.counts for one in submissions.find(tmp_path, count="best")[0])
 
 
-def test_a_student_s_number_is_no_time(tmp_path):
+def test_a_student_s_number_is_not_a_time(tmp_path):
     touch(tmp_path / "202611010930", f"{FIRST}.ipynb")
     assert submissions.find(tmp_path)[0][0].time_s > time.time() - 60
 
@@ -237,7 +237,7 @@ def test_a_folder_that_is_gone_by_now_holds_nothing(tmp_path, monkeypatch):
     assert [one.student for one in submissions.find(tmp_path)[0]] == ["ada"]
 
 
-def test_a_disk_that_is_full_at_the_end_is_told(tmp_path, monkeypatch, capsys):
+def test_a_disk_that_is_full_at_the_end_is_reported(tmp_path, monkeypatch, capsys):
     hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb", {"reshaped": "reshaped = None"})
 
     def full(*_):
@@ -321,7 +321,7 @@ def test_one_grader_at_a_time(tmp_path):
     store.Store(tmp_path)
 
 
-def test_a_disk_without_locks_is_no_other_grader(tmp_path, monkeypatch):
+def test_a_disk_without_locks_does_not_count_as_another_grader(tmp_path, monkeypatch):
     def none(*_):
         raise OSError(37, "No locks available")
 
@@ -428,7 +428,7 @@ def reshaped(view, shape):
     assert not similar.pairs(everybody), "what all wrote says nothing"
 
 
-def test_a_scheduler_that_is_not_there_is_told(tmp_path):
+def test_a_missing_scheduler_is_reported(tmp_path):
     hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens

@@ -115,13 +115,13 @@ def test_in_a_roofline_no_number_covers_another():
     assert np.allclose(places[-1], ax.transData.transform((900, 5e14))), "it had room where it is"
 
 
-def test_many_series_are_named_beside_the_figure():
-    for count, beside in [(3, False), (5, True)]:
+def test_many_series_are_named_next_to_the_figure():
+    for count, outside in [(3, False), (5, True)]:
         ax: Any = figures.predicted_and_measured(
             [1, 2], {str(i): [i, i] for i in range(count)}, **LABELS
         )
         ax.figure.draw_without_rendering()
-        assert (ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1) == beside
+        assert (ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1) == outside
 
 
 def test_the_style_is_set_and_needs_no_font_that_is_not_there():

@@ -103,7 +103,7 @@ def test_a_byte_order_mark_costs_nothing(tmp_path):
     )
 
 
-def test_what_is_missing_is_told(home):
+def test_a_missing_notebook_is_reported(home):
     assert "there is no notebook" in run(home)["output"]
     shown = run(home, one=lambda built: None, two=lambda built: None)
     assert shown["score"] == 0 and "one.ipynb, two.ipynb" in shown["output"]

@@ -95,7 +95,7 @@ def test_the_csv_holds_the_same_and_no_formula(a_class):
     assert "'=fay" in {row["student"] for row in table}
 
 
-def test_one_s_own_lab_is_a_line_an_exercise(tmp_path):
+def test_your_own_lab_gets_one_line_per_exercise(tmp_path):
     run = grade(notebook(tmp_path / f"{FIRST}.ipynb", fill=False))
     assert run.returncode == 0, run.stderr
     for exercise in lab.read(FIRST).exercises:
@@ -133,7 +133,7 @@ def test_bad_input_gets_one_sentence(tmp_path, arguments, says):
     )
 
 
-def test_results_that_can_not_be_written_are_told(tmp_path, monkeypatch, capsys):
+def test_results_that_can_not_be_written_are_reported(tmp_path, monkeypatch, capsys):
     def full(rows, out):
         raise OSError(28, "No space left on device")
 

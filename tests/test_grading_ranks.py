@@ -318,7 +318,7 @@ def test_a_malformed_operation_is_refused(operation, change, says):
 
 
 @pytest.mark.parametrize("data", [None, [], "Send", {}, {"kind": "Send"}])
-def test_what_is_no_operation_is_refused(data):
+def test_malformed_operations_are_refused(data):
     with pytest.raises(ValueError, match="^malformed operation: "):
         operations.from_data(data, 0, GROUPS)
 

@@ -70,6 +70,6 @@ def test_the_student_s_answer_is_found(cells, text, attempted, status):
         assert (answer.text, answer.status) == (text, status)
 
 
-def test_a_syntax_error_is_told_with_its_line():
+def test_a_syntax_error_is_reported_with_its_line():
     answer = notebook.find(["def double(x):\n    return 2 * * x"], DOUBLE)
     assert "syntax error in line 2, `return 2 * * x`" in answer.problem

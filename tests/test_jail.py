@@ -166,7 +166,7 @@ def test_a_jail_with_one_hole_is_found_out(backend, monkeypatch):
         proof.prove(backend)
 
 
-def test_a_jail_that_does_not_start_is_no_jail(backend, monkeypatch):
+def test_a_jail_that_does_not_start_is_not_used(backend, monkeypatch):
     monkeypatch.setattr(visible, "SYSTEM", ())
     monkeypatch.setattr(visible, "readable", lambda: [])
     assert backend.problem()

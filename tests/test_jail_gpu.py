@@ -291,7 +291,7 @@ def test_a_gpu_works_in_the_jail(backend, fork_server, step):
     assert not problem, diagnosis(backend, step, problem)
 
 
-def test_a_kernel_is_counted_apart_though_there_is_a_gpu(fork_server):
+def test_a_kernel_is_counted_remotely_though_there_is_a_gpu(fork_server):
     text = """
 @triton.jit
 def doubled(x, out, BLOCK: tl.constexpr):

@@ -34,7 +34,7 @@ def test_an_unknown_lab_is_refused_with_those_that_are_there(labs, wanted):
         jupyter.find_lab(wanted)
 
 
-def test_an_empty_folder_is_told(labs):
+def test_an_empty_folder_is_reported(labs):
     for path in labs.iterdir():
         path.unlink()
     with pytest.raises(SystemExit, match="make labs builds them"):
@@ -42,7 +42,7 @@ def test_an_empty_folder_is_told(labs):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_port_in_use_is_told_with_the_mend(host):
+def test_a_port_in_use_is_reported_with_the_fix(host):
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
         try:
             server.bind((host, 0))
@@ -61,7 +61,7 @@ def test_a_port_in_use_is_told_with_the_mend(host):
 
 
 @pytest.mark.parametrize("text", ["", "eighty", "0", "65536", "-1", "8888.0"])
-def test_what_is_no_port_is_refused(text):
+def test_a_text_that_is_not_a_port_is_refused(text):
     with pytest.raises(SystemExit, match="is not a port: PORT is a number from 1 to 65535"):
         jupyter.free_port(text)
 

@@ -36,7 +36,7 @@ def test_rows_that_are_alike_begin_at_the_same_place_of_a_line_and_make_no_more_
     assert all(2 * rows * k % 128 for rows in range(1, alike)), "fewer would do"
 
 
-def test_rows_of_the_last_shape_are_alike_eight_apart(lab):
+def test_rows_of_the_last_shape_repeat_every_eight(lab):
     assert [
         lab["rows_alike"](m, k)
         for m, k in [(1000, 3000), (1000, 3008), (1000, 3040), (4096, 4096), (1001, 3000)]

@@ -53,7 +53,7 @@ def test_a_trial_of_all_parts():
         (["--gloo", "pipe"], "there is no part pipe; there are all-reduce, data-parallel"),
     ],
 )
-def test_what_it_can_not_do_it_says(arguments, says, monkeypatch, capsys):
+def test_it_says_what_it_can_not_do(arguments, says, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["multi_gpu.py", *arguments])
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(SystemExit) as ended:
@@ -72,7 +72,7 @@ def test_what_is_wrong_gets_no_time(capsys):
         on_gloo(races.all_reduce, lab, 1, 2**10, [])
 
 
-def test_a_part_that_fails_is_told_and_the_others_go_on(monkeypatch, capsys):
+def test_a_part_that_fails_is_reported_and_the_others_go_on(monkeypatch, capsys):
     def breaks(machine):
         yield multi_gpu.faster("half", 2.0, "a peer", 1.0, 0.9)
         raise AssertionError("the other half is wrong")
@@ -135,7 +135,7 @@ def test_the_time_of_1f1b_with_messages(lab, p, m, f, b, c):
         )
 
 
-def test_what_makes_ranks_idle_is_told_cause_by_cause(lab):
+def test_idle_time_is_explained_cause_by_cause(lab):
     m, alone = races.MICROBATCHES, [(1.0, 2.0), (1.25, 2.25), (1.0, 2.0)]
     within = [{task: 1.1 * s for task, s in tasks(f, b, m).items()} for f, b in alone]
     spans = [

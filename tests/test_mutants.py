@@ -46,5 +46,5 @@ def test_mutants_are_distinct_and_keep_signature_and_docstring(texts):
     assert all(text.splitlines()[:2] == HOLE.splitlines()[:2] for text in texts)
 
 
-def test_a_float_moved_by_its_rounding_is_no_mutant(texts):
+def test_a_float_moved_by_its_rounding_is_not_a_mutant(texts):
     assert not [text for text in texts if "return flops /" in text and "1979e12" not in text]

@@ -220,7 +220,7 @@ def test_a_worker_asks_and_several_work_at_once(fork_server):
     assert got == [6, 6, 6]
 
 
-def test_what_is_asked_in_vain_raises_in_the_worker(fork_server):
+def test_a_refused_question_raises_in_the_worker(fork_server):
     source = (
         "def f():\n    try:\n        __ask__('time')\n"
         "    except ValueError as e:\n        return str(e)"
@@ -246,7 +246,7 @@ def test_a_kernel_can_run_in_a_worker_that_executes_no_cell_of_the_student(fork_
     session.close()
 
 
-def test_a_dead_worker_is_no_exception_that_a_check_could_catch():
+def test_a_dead_worker_is_not_an_exception_that_a_check_could_catch():
     assert not issubclass(WorkerEnded, Exception)
 
 
@@ -277,7 +277,7 @@ def test_a_flood_of_answers_on_the_wire_ends_that_worker_only(fork_server):
         ),
     ],
 )
-def test_a_file_that_is_no_notebook_has_a_reason(tmp_path, content, says):
+def test_a_file_that_is_not_a_notebook_has_a_reason(tmp_path, content, says):
     path = tmp_path / "99_mini.ipynb"
     path.write_bytes(content)
     if says is None:

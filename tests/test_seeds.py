@@ -52,7 +52,7 @@ def test_a_file_system_without_links_keeps_a_secret_too(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1.5"])
-def test_what_is_no_secret_stays_as_it_is(tmp_path, text):
+def test_a_file_that_is_not_a_secret_stays_as_it_is(tmp_path, text):
     (tmp_path / "seed").write_text(text)
     with pytest.raises(seeds.SeedError, match="one number of 0 or more"):
         seeds.secret(tmp_path / "seed")

@@ -466,7 +466,7 @@ def kernel(x, out):
     )
 
 
-def test_floating_point_division_by_zero_is_no_error():
+def test_floating_point_division_by_zero_is_not_an_error():
     kernel = simt.compile_source(
         "def kernel(x, out):\n    out[0] = x[0] / x[1]\n    out[1] = 1 / x[1]\n"
         "    out[2] = 0 / x[1]",
@@ -691,7 +691,7 @@ def reads_a_table(x):
         ),
     ],
 )
-def test_what_is_refused_is_told_with_what_to_write(kernel, words):
+def test_a_refusal_says_what_to_write(kernel, words):
     assert words in refused(kernel, floats(4))[1]
 
 
@@ -702,7 +702,7 @@ def test_a_long_chain_of_conditions_is_refused():
     assert "too long" in refused(kernel, floats(4))[1]
 
 
-def test_many_elifs_are_no_deep_nesting():
+def test_many_elifs_are_not_deep_nesting():
     arms = "".join(f"    elif i == {k}:\n        x[i] = {k * k}\n" for k in range(1, 32))
     kernel = simt.compile_source(
         f"def kernel(x):\n    i = cuda.grid(1)\n    if i == 0:\n        x[i] = 0\n{arms}", "kernel"

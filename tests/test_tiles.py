@@ -263,7 +263,7 @@ def test_descriptors_and_block_pointers_count_what_is_inside(kernel, grid):
     assert counted.loads == counted.stores == want
 
 
-def test_what_a_descriptor_is_made_of_stands_for_it():
+def test_the_parts_of_a_descriptor_can_replace_it():
     x, out = torch.arange(120.0).view(6, 20), torch.zeros(6, 20)
     strided = [
         (array, [2, 3, 20], [20, 40, 1], [1, 4, 16]) for array in (x, out)
@@ -290,7 +290,7 @@ def doubled_apart(source, target, BM: tl.constexpr, BN: tl.constexpr):
         (torch.zeros(4, 4), [4, 4], [4, 1], [4, 3]),
     ],
 )
-def test_a_tuple_that_makes_no_descriptor_is_told_what_does(parts):
+def test_a_tuple_that_makes_no_descriptor_is_refused(parts):
     with pytest.raises(
         tiles.KernelError,
         match=r"source is a tuple, but not a tensor descriptor \(tensor, shape, strides, block",
@@ -421,7 +421,7 @@ def tuned(x, BLOCK: tl.constexpr):
         ),
     ],
 )
-def test_what_cannot_be_launched_is_told(kernel, arguments, options, error, words):
+def test_a_refused_launch_says_why(kernel, arguments, options, error, words):
     with pytest.raises(error, match=words.replace("(", r"\(").replace(")", r"\)")):
         tiles.count(kernel, (1,), *arguments, **options)
 
@@ -772,7 +772,7 @@ def test_a_loop_keeps_the_types_of_what_it_changes_as_triton_demands(begin, loop
         ("if v.dtype.is_fp32(): pass", "x.dtype == tl.float32"),
     ],
 )
-def test_what_is_refused_is_told_with_what_to_write(line, words):
+def test_a_refusal_says_what_to_write(line, words):
     text = (
         f"import math\n{CARRIED}".replace("BEGIN", "0")
         .replace("LOOP:", line)
@@ -785,7 +785,7 @@ def test_what_is_refused_is_told_with_what_to_write(line, words):
     assert words in str(caught.value)
 
 
-def test_many_elifs_are_no_deep_nesting():
+def test_many_elifs_are_not_deep_nesting():
     arms = "".join(
         f"    elif p == {k}:\n        tl.store(out + p, {k * k})\n" for k in range(1, 32)
     )
@@ -821,7 +821,7 @@ def in_shares(x, out, n, FIRST: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_busiest_program_is_told(seed):
+def test_the_busiest_program_is_reported(seed):
     x, out = torch.rand(8 * 16), torch.zeros(8 * 16)
     counted = tiles.count(in_shares, (4,), x, out, 128, FIRST=5, BLOCK=16, seed=seed)
     assert torch.equal(x, out) and counted.busiest.program == (0, 0, 0)
@@ -1008,7 +1008,7 @@ def atomic_bf16(x):
     tl.atomic_add(x, tl.load(x))
 
 
-def test_what_the_interpreter_cannot_do_is_told():
+def test_the_interpreter_s_limits_are_reported():
     with pytest.raises(tiles.KernelError, match="no atomic operations on bf16"):
         tiles.count(atomic_bf16, (1,), torch.zeros(1, dtype=torch.bfloat16))
 

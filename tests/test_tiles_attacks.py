@@ -124,7 +124,7 @@ REFUSED = [  # (title, words of the refusal, text)
     ),
     (
         "an expression as what is returned",
-        "no annotation of what it returns",
+        "no return annotation",
         "@triton.jit\ndef kernel(x, out, n, N) -> open('counts'):\n    pass\n",
     ),
     (

@@ -185,7 +185,7 @@ def test_what_came_outlives_its_table():
     ],
     ids=lambda v: type(v).__name__,
 )
-def test_what_is_no_data_is_refused_by_name(value):
+def test_a_value_that_is_not_data_is_refused_by_name(value):
     with pytest.raises(TypeError, match="can't cross"):
         Packer().pack(value)
 
@@ -323,7 +323,7 @@ def test_a_frame_of_impossible_size_is_refused_before_it_comes(wires, parts):
         wire.receive(time.monotonic() + 60)
 
 
-def test_what_came_unasked_is_noticed(wires):
+def test_an_unrequested_frame_is_noticed(wires):
     wire, theirs = wires
     assert not wire.transport.has_unread()
     theirs.sendall(b"x")

@@ -128,9 +128,7 @@ class _Checker(ast.NodeVisitor):
     def _check_parameters(self, function: ast.FunctionDef) -> None:
         arguments = function.args
         if function.returns or getattr(function, "type_params", None):
-            self.refuse(
-                function, "a kernel has no annotation of what it returns, and no type parameters"
-            )
+            self.refuse(function, "a kernel has no return annotation, and no type parameters")
         self._check_new_name(function.name, function)
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
             self.refuse(function, "a kernel's parameters are plain names, with no stars")

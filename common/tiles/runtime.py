@@ -182,7 +182,7 @@ def constant(thing: Any) -> Any:
     if hasattr(thing, "handle"):
         raise KernelError(
             "Triton needs a tl.constexpr here, and this number is known only at run time; "
-            "what it takes is tl.cdiv(x, y), x.to(tl.float32), x.to(tl.int32)"
+            "on such a number, use tl.cdiv(x, y), x.to(tl.float32) or x.to(tl.int32)"
         )
     return thing
 

@@ -419,8 +419,7 @@ def main() -> None:
     gpus, parts = torch.cuda.device_count(), options.parts or list(PARTS)
     if gpus < 2 and not options.gloo:
         sys.exit(
-            "benchmarks/multi_gpu.py needs two GPUs or more, and "
-            f"{'one is' if gpus else 'none are'} here; "
+            f"benchmarks/multi_gpu.py needs two GPUs or more, and this machine has {gpus}; "
             "benchmarks/multi_gpu.md has the figures of a machine with several."
         )
     # One queue for each stream of messages, for ours and for the peers.

@@ -42,14 +42,14 @@ def test_a_trial_of_all_parts():
         len(causes[i].splitlines()) == 7 and "0.0588 |\n" in causes[i] for i in (1, 4)
     )
     assert figures == (multi_gpu.FILE.read_bytes() if multi_gpu.FILE.exists() else None), (
-        "a trial is no measurement"
+        "a trial is not a measurement"
     )
 
 
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        ([], "needs two GPUs or more, and none are here; benchmarks/multi_gpu.md has the figures"),
+        ([], "needs two GPUs or more, and this machine has 0; benchmarks/multi_gpu.md has"),
         (["--gloo", "pipe"], "there is no part pipe; there are all-reduce, data-parallel"),
     ],
 )

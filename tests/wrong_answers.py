@@ -153,7 +153,7 @@ def _expect_places(count: int, wanted: int, what: str) -> None:
 
 
 def _indent(lines: list[str], old: list[str]) -> str | None:
-    """By how much the first lines are indented more than a block; None if they are others."""
+    """By how much more than a block the first lines are indented; None if they differ."""
     indent = lines[0].removesuffix(old[0])
     shifted = [f"{indent}{line}".rstrip() for line in old]
     same = shifted == [line.rstrip() for line in lines[: len(old)]]

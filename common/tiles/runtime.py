@@ -122,7 +122,7 @@ class Runtime:
             )
 
     def types(self, *variables: Callable[[], Any]) -> list[Any]:
-        """The types of variables; None for one that has no value yet, or is no tl.tensor."""
+        """The types of variables; None for one that has no value yet, or is not a tl.tensor."""
         return [self._type(variable) for variable in variables]
 
     def _type(self, variable: Callable[[], Any]) -> Any:

@@ -41,12 +41,17 @@ class Races:
             ]
             if chosen:
                 table = joined(chosen)
-                self._in_blocks(space, table, phases[table.time - first_time], hand_overs)
+                self._in_blocks(space, table, first_time, phases, hand_overs)
                 if space == "global" and self.several_blocks:
                     self._in_global_memory.append(narrowed(table))
 
     def _in_blocks(
-        self, space: str, table: Accesses, phase: np.ndarray, hand_overs: HandOvers | None
+        self,
+        space: str,
+        table: Accesses,
+        first_time: int,
+        phases: np.ndarray,
+        hand_overs: HandOvers | None,
     ) -> None:
         """Two threads of a block, with no barrier between them.
 
@@ -54,12 +59,11 @@ class Races:
         """
         written = np.zeros(1 + int(table.epoch.max()), bool)
         written[table.epoch[table.kind != READ]] = True
-        rows = written[table.epoch]
-        table, phase = select(table, rows), phase[rows]
+        table = select(table, written[table.epoch])
         if space == "global":
-            rows = _is_written(table)
-            table, phase = select(table, rows), phase[rows]
-        warp, same_word = table.thread // WARP, (table.epoch, table.place)
+            table = select(table, _is_written(table))
+        warp, phase = table.thread // WARP, phases[table.time - first_time]
+        same_word = (table.epoch, table.place)
         self._keep(table, conflicts(table, same_word, warp, hand_overs))
         same_phase = (*same_word, warp, phase)
         self._keep(table, conflicts(table, same_phase, table.thread, hand_overs))

@@ -146,12 +146,16 @@ def _packed(function: Callable[..., Any], args_by_rank: Sequence[Sequence[Any]])
     """What each rank unpacks: (the function, {rank: its arguments}).
 
     To pack a function takes a millisecond, because cloudpickle looks through all modules. So it is
-    packed once, with all arguments, if they are small.
+    packed once for all ranks if their arguments are small, which those of the first rank suggest.
     """
     everything = dict(enumerate(args_by_rank))
-    if len(once := cloudpickle.dumps((function, everything))) <= SMALL_BYTES:
-        return [once] * len(args_by_rank)
-    return [cloudpickle.dumps((function, {rank: args})) for rank, args in everything.items()]
+    first = cloudpickle.dumps((function, {0: everything.pop(0)}))
+    if len(first) * len(args_by_rank) <= SMALL_BYTES:
+        once = cloudpickle.dumps((function, dict(enumerate(args_by_rank))))
+        if len(once) <= SMALL_BYTES:
+            return [once] * len(args_by_rank)
+    others = (cloudpickle.dumps((function, {rank: args})) for rank, args in everything.items())
+    return [first, *others]
 
 
 def trace(network: Network, reports: Sequence[Report]) -> Trace:

@@ -33,7 +33,7 @@ from common.paths import ROOT
 from grading import report
 from grading.source import build, labs
 from grading.source.labs import Lab
-from tests import wrong_answers
+from tests import known_answers
 
 NBGRADER = "nbgrader==0.9.6"
 HOME = ROOT / "build" / "nbgrader"
@@ -128,7 +128,7 @@ def mixed(lab: Lab, choose: random.Random) -> dict[str, str]:
 def known_wrong(lab: Lab) -> dict[str, list[str]]:
     """{exercise: its known wrong answers}."""
     wrong: dict[str, list[str]] = {}
-    for answer in wrong_answers.read(lab.name):
+    for answer in known_answers.read(lab.name):
         solved = lab.solution[answer.exercise]
         wrong.setdefault(answer.exercise, []).append(answer.text(solved))
     return wrong

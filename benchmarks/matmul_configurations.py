@@ -2,10 +2,11 @@
 
     python benchmarks/matmul_configurations.py
 
-measures each configuration at each shape (bf16, random data, medians), compares the result with
-PyTorch's, writes common/samples/matmul_configurations.json and prints the file's hash for
+measures each configuration at each shape (bf16, random data, medians) and compares the result with
+PyTorch's. Then the best configuration and cuBLAS take turns, on random data and on zeros, which
+need less power. It writes common/samples/matmul_configurations.json and prints the file's hash for
 common/samples. It first compiles in parallel processes, because a compilation takes about a second
-and a measurement 60 ms: two minutes in all on 16 cores.
+and a measurement 60 ms: four minutes in all on 16 cores.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ import torch
 import triton
 import triton.language as tl
 
-from common import sources
+from common import sources, timing
 
 ROOT = Path(__file__).resolve().parent.parent
 LAB = ROOT / "solutions" / "05_triton_matmul.py"
@@ -39,6 +40,16 @@ SHAPES = [
     (2048, 2048, 2048),
     (1024, 5120, 3072),
     (512, 8192, 4096),
+    (16, 8192, 8192),  # few rows: a language model that writes for 16 readers
+    (64, 8192, 4096),
+    (256, 4096, 4096),
+    (8192, 64, 4096),  # few columns
+    (4096, 512, 4096),
+    (512, 512, 16384),  # few tiles, long sums
+    (128, 2048, 16384),
+    (8192, 8192, 128),  # short sums
+    (16384, 512, 128),  # the course's language model: 128 texts of 128 tokens, into a hidden layer
+    (16384, 128, 512),  # and out of it
 ]  # M, N, K
 Shape = tuple[int, int, int]  # M, N, K
 Config = dict[str, int]  # what the kernel's launch takes
@@ -93,8 +104,41 @@ TILES = [  # rows, columns, depth of a step, warps, stages
     (32, 32, 32, 4, 3),
     (16, 64, 64, 4, 4),
     (16, 16, 64, 1, 3),
+    (16, 32, 128, 2, 4),
+    (16, 32, 256, 2, 3),
+    (16, 64, 128, 4, 4),
+    (16, 64, 256, 4, 3),
+    (16, 128, 64, 4, 4),
+    (16, 128, 128, 4, 4),
+    (16, 256, 64, 4, 4),
+    (32, 32, 128, 4, 5),
+    (32, 64, 128, 4, 4),
+    (32, 128, 128, 4, 4),
+    (32, 256, 64, 4, 4),
+    (64, 16, 128, 4, 4),
+    (64, 32, 128, 4, 4),
+    (64, 64, 64, 4, 1),
+    (64, 64, 64, 4, 2),
+    (64, 64, 64, 4, 8),
+    (64, 64, 128, 4, 5),
+    (64, 64, 256, 4, 3),
+    (64, 128, 64, 4, 2),
+    (64, 128, 128, 4, 4),
+    (64, 256, 64, 4, 2),
+    (128, 64, 64, 4, 1),
+    (128, 64, 64, 4, 2),
+    (128, 64, 64, 4, 6),
+    (128, 64, 128, 4, 4),
+    (128, 128, 64, 4, 1),
+    (128, 128, 64, 8, 2),
+    (128, 128, 64, 8, 6),
+    (128, 128, 128, 4, 1),
+    (128, 128, 128, 8, 1),
+    (128, 256, 64, 8, 1),
 ]
 GROUP = 8
+PIPELINE = (1536, 1408, 8192)  # 12 × 11 tiles of 128 × 128: one for each multiprocessor of an H200
+STAGES = [(128, 128, depth, 8, stages) for depth in (32, 64) for stages in range(1, 9)]
 LOGITS = (4096, 65536, 4096)  # a language model's last product: 4096 tokens, 65536 words
 ORDERS = [
     (tile, group)
@@ -117,12 +161,15 @@ def lab_kernel() -> Any:
 REFUSED = (triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError)
 
 
-def configurations() -> list[Config]:
-    with_group = [(tile, GROUP) for tile in TILES] + ORDERS
-    return [
-        dict(zip(NAMES, tile, strict=True), GROUP=group)
-        for tile, group in dict.fromkeys(with_group)
-    ]
+def with_group(tiles: Iterable[tuple[int, ...]]) -> list[Config]:
+    return [dict(zip(NAMES, tile, strict=True), GROUP=GROUP) for tile in tiles]
+
+
+def configurations() -> dict[Shape, list[Config]]:
+    """{shape: the configurations that are measured there}."""
+    orders = [dict(zip(NAMES, tile, strict=True), GROUP=group) for tile, group in ORDERS]
+    every = dict.fromkeys(SHAPES, with_group(TILES))
+    return every | {LOGITS: orders, PIPELINE: with_group(STAGES)}
 
 
 def operands(shape: Shape) -> tuple[torch.Tensor, ...]:
@@ -183,10 +230,17 @@ def median_us(call: Callable[[], object]) -> float:
     return round(1e3 * time_ms, 2)
 
 
-def cublas_us(shape: Shape) -> float:
-    """Median microseconds of torch.mm."""
-    a, b, c = operands(shape)
-    return median_us(lambda: torch.mm(a, b, out=c))
+def in_turns(kernel: Any, shape: Shape, config: Config) -> list[float]:
+    """Median microseconds of a configuration and of torch.mm: random data, then zeros."""
+    tensors = operands(shape)
+    times_us: list[float] = []
+    for a, b, c in (tensors, tuple(map(torch.zeros_like, tensors))):
+        calls = (
+            lambda a=a, b=b, c=c: launch(kernel, config, (a, b, c)),
+            lambda a=a, b=b, c=c: torch.mm(a, b, out=c),
+        )
+        times_us += timing.in_turns(median_us, *calls)
+    return times_us
 
 
 def compiled_in_parallel(configs: list[Config]) -> dict[str, float]:
@@ -196,13 +250,20 @@ def compiled_in_parallel(configs: list[Config]) -> dict[str, float]:
         return dict(zip(map(str, configs), pool.map(compile_time_s, configs), strict=True))
 
 
-def report(shape: Shape, rows: list[dict[str, Any]]) -> None:
-    times_us = [row["time_us"] for row in rows if row["time_us"]]
-    best = f"best {min(times_us)} µs of {len(times_us)}"
-    print(f"{shape}: {best}, cuBLAS {cublas_us(shape)} µs", flush=True)
+def compared(kernel: Any, shape: Shape, rows: list[dict[str, Any]]) -> list[float]:
+    """The shape, and the times of its best configuration and of cuBLAS, taken in turns."""
+    best = min((row for row in rows if row["time_us"]), key=lambda row: row["time_us"])
+    config = {name: best[name] for name in (*NAMES, "GROUP")}
+    times_us = in_turns(kernel, shape, config)
+    print(
+        f"{shape}: best {best['time_us']} µs with {tuple(config.values())}; in turns with cuBLAS, "
+        f"ours and cuBLAS on random data, then on zeros: {times_us} µs",
+        flush=True,
+    )
+    return [*shape, *times_us]
 
 
-def write(rows: list[dict[str, Any]]) -> None:
+def write(rows: list[dict[str, Any]], turns: list[list[float]]) -> None:
     """Writes the file, with one line per row."""
     record = {
         "device": torch.cuda.get_device_name(),
@@ -213,13 +274,19 @@ def write(rows: list[dict[str, Any]]) -> None:
             "cuda": torch.version.cuda,
         },
         "what": f"{KERNEL} of lab 05 without its epilogue, bf16, random data; "
-        "medians of triton.testing.do_bench",
-        "cublas_us": [[*shape, cublas_us(shape)] for shape in [*SHAPES, LOGITS]],
-        "columns": list(rows[0]),
+        "medians of triton.testing.do_bench; turns: M, N, K, and the times of our best and of "
+        "cuBLAS in turns, on random data and on zeros",
     }
     head = json.dumps(record, indent=1)[:-2]
-    lines = ",\n".join(json.dumps(list(row.values())) for row in rows)
-    FILE.write_text(head + ',\n "rows": [\n' + lines + "\n]}\n", encoding="utf-8")
+    tables = {
+        "cublas_us": [[*row[:3], row[4]] for row in turns],
+        "turns": turns,
+        "rows": [list(row.values()) for row in rows],
+    }
+    text = f'{head},\n "columns": {json.dumps(list(rows[0]))}'
+    for name, table in tables.items():
+        text += f',\n "{name}": [\n' + ",\n".join(map(json.dumps, table)) + "\n]"
+    FILE.write_text(text + "}\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -227,17 +294,16 @@ def main() -> None:
         sys.exit("benchmarks/matmul_configurations.py needs a GPU")
     torch.manual_seed(0)
     configs, start = configurations(), time.perf_counter()
-    compile_s = compiled_in_parallel(configs)
+    each = {str(config): config for of_shape in configs.values() for config in of_shape}
+    compile_s = compiled_in_parallel(list(each.values()))
     compiling_s = time.perf_counter() - start
-    print(f"{len(configs)} configurations compiled in {compiling_s:.0f} s", flush=True)
-    tiles = [config for config in configs if config["GROUP"] == GROUP]
-    orders = [dict(zip(NAMES, tile, strict=True), GROUP=group) for tile, group in ORDERS]
-    kernel, rows = lab_kernel(), []
-    for shape in [*SHAPES, LOGITS]:
-        of_shape = measured(kernel, shape, orders if shape == LOGITS else tiles, compile_s)
-        report(shape, of_shape)
-        rows += of_shape
-    write(rows)
+    print(f"{len(each)} configurations compiled in {compiling_s:.0f} s", flush=True)
+    kernel, rows, turns = lab_kernel(), [], []
+    for shape, of_shape in configs.items():
+        measured_rows = measured(kernel, shape, of_shape, compile_s)
+        turns.append(compared(kernel, shape, measured_rows))
+        rows += measured_rows
+    write(rows, turns)
     sha256 = hashlib.sha256(FILE.read_bytes()).hexdigest()
     print(f"{FILE.name}: {len(rows)} rows, sha256 {sha256}, {time.perf_counter() - start:.0f} s")
 

@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 
 from benchmarks.solved import solved
+from common import int4
 from grading.source import labs
 
 SIZE, GROUP, GOAL = 8192, 128, 3.0
@@ -112,7 +113,7 @@ class Product:
         packed = self.lab["pack_int4"](codes, group)
         self.bytes = sum(tensor.nbytes for tensor in (packed, scales, self.x, self.y))
         self.copies = self.copies_of(packed, scales)
-        self.tiles = [] if group % 128 else self.copies_of(*self.lab["pack_tiles"](codes, scales))
+        self.tiles = [] if group % 128 else self.copies_of(*int4.pack_tiles(codes, scales))
 
     def copies_of(
         self, packed: torch.Tensor, scales: torch.Tensor
@@ -139,9 +140,7 @@ class Product:
 
     def tensor_core_calls(self, early: bool) -> list[Call]:
         """One launch of the lab's last step for each copy; none if the groups are too small."""
-        return [
-            lambda args=args: self.lab["launch_tiles"](*args, early=early) for args in self.tiles
-        ]
+        return [lambda args=args: int4.launch_tiles(*args, early=early) for args in self.tiles]
 
     def error(self, calls: Sequence[Call]) -> float:
         """The largest error after three calls in a row, over the root mean square of the result."""

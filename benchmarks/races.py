@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from common import ranks
+from common import pipelines, ranks
 
 # Of a norm; a wrong sum or scale is off by much more.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 5e-2}
@@ -272,7 +272,7 @@ def pipeline(
     for _ in range(1 + rounds):
         dist.all_reduce(torch.zeros(1))  # GPUs' clocks drift apart; this ends on all at once
         with ranks.span("step"):
-            own.step(watched(lab.Stage), inputs)
+            own.step(pipelines.watched(lab.Stage), inputs)
     return times_s | {"message": message_s / (2 * (dist.get_world_size() - 1))}
 
 
@@ -310,7 +310,7 @@ class Pipe:
 
     def alone(self) -> None:
         """Each microbatch forward and backward, with no messages."""
-        stage = watched(self.lab.Stage, "alone ")(self.layers, MICROBATCHES, self.loss)
+        stage = pipelines.watched(self.lab.Stage, "alone ")(self.layers, MICROBATCHES, self.loss)
         for i, x in enumerate(self.with_gradients()):
             y = stage.forward(i, x, self.ts[i])
             stage.backward(i, None if self.last else y)
@@ -368,21 +368,6 @@ class Perceptron(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.down(F.gelu(self.up(x)))
-
-
-def watched(stage: Any, prefix: str = "") -> type:
-    """The class Stage, each of whose tasks is a span in the trace: "F0", after the prefix."""
-
-    class Watched(stage):
-        def forward(self, i: int, *args: Any) -> Any:
-            with ranks.span(f"{prefix}F{i}"):
-                return super().forward(i, *args)
-
-        def backward(self, i: int, *args: Any) -> Any:
-            with ranks.span(f"{prefix}B{i}"):
-                return super().backward(i, *args)
-
-    return Watched
 
 
 def timed_pipeline(dist: Any, lab: SimpleNamespace, seconds: Mapping[str, float]) -> None:

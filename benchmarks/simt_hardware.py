@@ -102,12 +102,33 @@ def lab_kernels(cuda_module: Any) -> dict[str, Any]:
     ]
     text, file = "\n\n\n".join(functions), "<lab 03>"
     sources.remember(file, text)
-    names = {"cuda": cuda_module, "TILE": TILE, "float32": numba.float32, "uint32": numba.uint32}
+    names = {"cuda": cuda_module, "TILE": TILE}
+    names |= {name: getattr(numba, name) for name in ("float32", "int32", "uint32")}
     exec(compile(text, file, "exec"), names)  # noqa: S102 (the course's own solution)
     return names
 
 
 # Other kernels, for which the simulator was not made
+
+
+def block_sum_interleaved(x: np.ndarray, out: np.ndarray) -> None:
+    s, t = cuda.shared.array(256, float32), cuda.threadIdx.x
+    s[t] = x[cuda.grid(1)]
+    for level in range(8):
+        cuda.syncthreads()
+        if t % (2 << level) == 0:
+            s[t] += s[t + (1 << level)]
+    if t == 0:
+        cuda.atomic.add(out, 0, s[0])
+
+
+def warp_sum(x: np.ndarray, out: np.ndarray) -> None:
+    value, step = x[cuda.grid(1)], 16
+    while step > 0:
+        value += cuda.shfl_down_sync(0xFFFFFFFF, value, step)
+        step //= 2
+    if cuda.laneid == 0:
+        cuda.atomic.add(out, 0, value)
 
 
 def strided(x: np.ndarray, out: np.ndarray) -> None:
@@ -225,8 +246,13 @@ def _launches_of_the_lab(lab: dict[str, Any], rng: np.random.Generator) -> Itera
         yield Launch(name, lab[name], 8, THREADS, given)
     name, given = "matrix_add_doubled", (floats(rng, 11, 30), floats(rng, 11, 30), zeros(11, 30))
     yield Launch(name, lab[name], (3, 2), (12, 6), given)
-    for name in ("block_sum_interleaved", "block_sum", "warp_sum"):
-        yield Launch(name, lab[name], 4, 256, (floats(rng, 1024), zeros(1)))
+    sums = {
+        "block_sum_interleaved": block_sum_interleaved,
+        "block_sum": lab["block_sum"],
+        "warp_sum": warp_sum,
+    }
+    for name, kernel in sums.items():
+        yield Launch(name, kernel, 4, 256, (floats(rng, 1024), zeros(1)))
     for name in ("transpose_naive", "transpose"):
         yield Launch(name, lab[name], (2, 2), (32, 32), (floats(rng, 64, 64), zeros(64, 64)))
     for name in ("matmul_naive", "matmul_swapped", "matmul_tiled"):

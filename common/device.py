@@ -62,6 +62,13 @@ def describe() -> str:
     return f"{line}; {gpus} × {gpu.name}, {gpu.total_memory / 1e9:.0f} GB"
 
 
+def multiprocessors() -> int:
+    """The GPU's number of streaming multiprocessors."""
+    import torch
+
+    return torch.cuda.get_device_properties(0).multi_processor_count
+
+
 def prepare_triton() -> None:
     """Makes Triton interpret kernels if there is no GPU. Call it before triton is imported."""
     if not importlib.util.find_spec("triton"):

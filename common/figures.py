@@ -2,6 +2,8 @@
 
 import math
 import pathlib
+import sys
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -9,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 from matplotlib.transforms import offset_copy
@@ -23,9 +26,35 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 Line = Callable[[float], float] | Sequence[float]
 
 
+DESCRIPTIONS: weakref.WeakKeyDictionary[Figure, str] = weakref.WeakKeyDictionary()
+
+
 def use_style() -> None:
     """Applies the course's style to every figure that follows."""
     plt.style.use(STYLE)
+
+
+def describe(drawn: Axes | Figure | Sequence[Axes], text: str) -> None:
+    """Gives a figure its alternative text: what a reader who can't see it should know.
+
+    It is kept in the notebook beside the picture. text: one or two whole sentences.
+    """
+    if isinstance(drawn, (Sequence, np.ndarray)):
+        drawn = np.ravel(np.asarray(drawn, dtype=object))[0]
+    figure = drawn if isinstance(drawn, Figure) else drawn.get_figure(root=True)
+    if figure is not None:
+        DESCRIPTIONS[figure] = text
+    ipython: Any = sys.modules.get("IPython")
+    if shell := ipython and ipython.get_ipython():
+        shell.display_formatter.formatters["image/png"].for_type(Figure, _described_png)
+
+
+def _described_png(figure: Figure) -> Any:
+    """What a notebook shows of a figure: the picture, with its description as metadata."""
+    from IPython.core.pylabtools import print_figure
+
+    picture = print_figure(figure, fmt="png", base64=True)
+    return (picture, {"alt": DESCRIPTIONS[figure]}) if figure in DESCRIPTIONS else picture
 
 
 def ink(colour: Any) -> str:
@@ -62,9 +91,40 @@ def predicted_and_measured(
         if label in dots:
             ax.plot(x, dots[label], MARKS[i % len(MARKS)], color=f"C{i}", zorder=3)
     ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
-    _scale(ax, "x", "x" in log, xunit)
-    _scale(ax, "y", "y" in log, yunit)
+    scale(ax, "x", "x" in log, xunit)
+    scale(ax, "y", "y" in log, yunit)
     _legend(ax, lines, dots, dots_are)
+    return ax
+
+
+def averages(
+    x: Sequence[float] | Mapping[str, Sequence[float]],
+    runs: Mapping[str, Any],
+    *,
+    xlabel: str,
+    ylabel: str,
+    title: str,
+    alt: str,
+    log: str = "",
+    falling: bool = False,
+) -> Axes:
+    """Axes with the mean of several runs at each x as a dot, and their spread as a bar.
+
+    x: where it was measured, for all series or {label: ...}. runs: {label: the values of all runs,
+    for each x}. The spread is the standard deviation. log: "x", "y", "xy" or "". falling: the
+    largest x is on the left. alt: the figure's alternative text.
+    """
+    ax = plt.subplots(figsize=(7.2, 3.8))[1]
+    for mark, (label, values) in zip(MARKS, runs.items(), strict=False):
+        place, table = x[label] if isinstance(x, Mapping) else x, np.asarray(values, float)
+        ax.errorbar(place, table.mean(1), table.std(1), marker=mark, capsize=3, label=label)
+    ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    scale(ax, "x", "x" in log, "")
+    scale(ax, "y", "y" in log, "")
+    if falling:
+        ax.invert_xaxis()
+    ax.legend()
+    describe(ax, alt)
     return ax
 
 
@@ -89,8 +149,8 @@ def roofline(
         ax.plot(*point, "o", color="C1", markersize=5, markeredgewidth=0, zorder=4)
     ax.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="FLOP/s", title=title)
     ax.set_xlim(intensities)
-    _scale(ax, "x", True, "")
-    _scale(ax, "y", True, "")
+    scale(ax, "x", True, "")
+    scale(ax, "y", True, "")
     ax.set_ylim(bottom=ax.get_ylim()[0] / 2)  # room for the words below
     if ridge is not None:
         _ridge(ax, ridge)
@@ -157,35 +217,50 @@ def ladder(
     xlabel: str,
     title: str,
     ceiling: tuple[str, float] | None = None,
+    log: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
     """Axes with a bar for each version of a program, the first on top, and the ceiling as a line.
 
     rungs: {name: value}. ceiling: (name, value) that no version can pass, or that a peer reaches;
-    the label of each bar then also gives its share of the ceiling.
+    the label of each bar then also gives its share of the ceiling. log: on a logarithmic axis, if
+    a bar would be too short to see.
     """
     ax = ax or plt.subplots(figsize=(7.2, 1.3 + 0.38 * len(rungs)))[1]
     name, most = ceiling or ("", 0)
-    right = 1.08 * max([*rungs.values(), most])
+    left, right = 0.0, 1.08 * max([*rungs.values(), most])
+    if log:
+        left = min(rungs.values()) / 4
+        right *= (right / left) ** 0.15  # room for the label of the longest bar
+        ax.set_xscale("log")
     ax.barh(list(rungs), list(rungs.values()), height=0.62, color="C0")
+    _bar_labels(ax, rungs, most, right)
+    if ceiling:
+        ax.axvline(most, color="C1")
+        style: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "bottom"}
+        style |= {"xycoords": ("data", "axes fraction"), "color": "C1", "size": 9}
+        ax.annotate(f"{name}: {_short(most)}", (most, 1), (0, 3), **style)
+    ax.set(xlabel=xlabel, title=title, xlim=(left, right))
+    ax.xaxis.set_major_formatter(lambda value, _: _short(value))
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
+    known = [*rungs.items(), *([ceiling] if ceiling else [])]
+    values = ", ".join(f"{rung} {_short(value)}" for rung, value in known)
+    describe(ax, f"{title}. Bars of {xlabel}: {values}.")
+    return ax
+
+
+def _bar_labels(ax: Axes, rungs: Mapping[str, float], most: float, right: float) -> None:
+    """Writes each bar's value beside it, or in it if it is long. most: the ceiling, or 0."""
     for place, value in enumerate(rungs.values()):
-        label = _short(value) + (f" ({value / most:.0%})" if ceiling else "")
-        inside = value > 0.7 * right  # the label of a long bar is in the bar
+        label = _short(value) + (f" ({value / most:.0%})" if most else "")
+        # The label of a long bar is in the bar.
+        inside = ax.get_xscale() != "log" and value > 0.7 * right
         # The label of a bar that passes the ceiling ends before the ceiling's line.
         end = min(value, most or value)
         style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "size": 9}
         style |= {"color": "white", "ha": "right"} if inside else {"ha": "left"}
         ax.annotate(label, (end, place), (-5 if inside else 5, 0), **style)
-    if ceiling:
-        ax.axvline(most, color="C1")
-        style = {"textcoords": "offset points", "ha": "right", "va": "bottom", "size": 9}
-        style |= {"xycoords": ("data", "axes fraction"), "color": "C1"}
-        ax.annotate(f"{name}: {_short(most)}", (most, 1), (0, 3), **style)
-    ax.set(xlabel=xlabel, title=title, xlim=(0, right))
-    ax.xaxis.set_major_formatter(lambda value, _: _short(value))
-    ax.invert_yaxis()
-    ax.grid(visible=False, axis="y")
-    return ax
 
 
 def _short(value: float) -> str:
@@ -210,7 +285,7 @@ def _line(x: Sequence[float], predicted: Line, log: str) -> tuple[Sequence[float
     return grid, [predicted(value) for value in grid]
 
 
-def _scale(ax: Axes, name: Literal["x", "y"], is_log: bool, unit: str) -> None:
+def scale(ax: Axes, name: Literal["x", "y"], is_log: bool, unit: str) -> None:
     """Makes an axis logarithmic if wanted, with ticks as people say them: 0.1, 5 k, 10 µs."""
     axis = getattr(ax, f"{name}axis")
     if is_log:

@@ -3,13 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 
 from common import ranks
-from common.figures import QUIET
+from common.ranks import chunks
 
 COLLECTIVES = (
     "broadcast",
@@ -21,9 +19,6 @@ COLLECTIVES = (
     "reduce_scatter",
     "all_reduce",
 )
-NOTHING = "#ececec"
-WIDTH_IN = 7.2
-ROW, CELL, GAP = 0.7, 0.62, 1.2  # heights of a row and a cell, space between panels, in cell widths
 
 # By rank: a tensor of chunks, or None if a rank holds nothing.
 Held = list[torch.Tensor | None]
@@ -70,33 +65,16 @@ def draw(held: Mapping[str, Sequence[torch.Tensor | None]], *, columns: int = 3)
     by rank, a tensor of `marked` integers and their sums, or None if a rank holds nothing}.
     """
     p = len(next(iter(held.values())))
-    rows = -(-len(held) // columns)
-    width, height = columns * (p + GAP) - GAP + 1.6, rows * (ROW * p + GAP)
-    ax = plt.subplots(figsize=(WIDTH_IN, WIDTH_IN * height / width))[1]
-    for place, (title, by_rank) in enumerate(held.items()):
-        left, top = place % columns * (p + GAP), place // columns * (ROW * p + GAP)
-        ax.text(left, top - 0.12, title, weight="bold", size=10, va="bottom")
-        for rank, pieces in enumerate(by_rank):
-            y = top + ROW * rank
-            ax.add_patch(Rectangle((left, y), p - 0.06, CELL, color=NOTHING))
-            _row(ax, left, y, p, [] if pieces is None else pieces.tolist())
-            if not place % columns:
-                style: dict[str, Any] = {"size": 8, "color": QUIET, "ha": "right", "va": "center"}
-                ax.text(left - 0.2, y + CELL / 2, f"rank {rank}", **style)
-    ax.set(xlim=(-1.6, width - 1.6), ylim=(height - GAP, -0.8), aspect="equal")
-    ax.axis("off")
-    return ax
+    panels = {title: [_cells(pieces, p) for pieces in by_rank] for title, by_rank in held.items()}
+    return chunks.draw(panels, columns=columns)
 
 
-def _row(ax: Axes, left: float, y: float, p: int, pieces: Sequence[int]) -> None:
+def _cells(pieces: torch.Tensor | None, p: int) -> list[chunks.Cell]:
     """One rank's chunks: all p of them in their order, a single one in its own place."""
-    for place, bits in enumerate(pieces):
-        parts = [divmod(bit, p) for bit in range(p * p) if bits >> bit & 1]  # (chunk, rank)
-        x = left + (place if len(pieces) > 1 or not parts else parts[0][0])
-        for i, (_, rank) in enumerate(parts):
-            height = CELL / len(parts)
-            corner = x, y + height * i
-            ax.add_patch(Rectangle(corner, 0.94, height, color=f"C{rank}", linewidth=0))
-        text = "".join(sorted({"abcdefgh"[chunk] for chunk, _ in parts}))
-        style: dict[str, Any] = {"weight": "bold", "ha": "center", "va": "center"}
-        ax.text(x + 0.47, y + CELL / 2, text, size=9, color="white", **style)
+    row: list[chunks.Cell] = [chunks.EMPTY] * p
+    numbers = [] if pieces is None else pieces.tolist()
+    for place, bits in enumerate(numbers):
+        cell = frozenset(divmod(bit, p) for bit in range(p * p) if bits >> bit & 1)
+        own = min(cell)[0] if cell else place  # the chunk
+        row[place if len(numbers) > 1 else own] = cell
+    return row

@@ -123,6 +123,8 @@ def figure() -> Axes:
     """Axes of the calibration: each outcome over its prediction as a dot, and a line at 1."""
     import matplotlib.pyplot as plt
 
+    from common import figures
+
     outcomes = {name: _ratio(*outcome(number)) for name, number in read()["numbers"].items()}
     ratios = {name: ratio for name, ratio in outcomes.items() if ratio is not None}
     if not ratios:
@@ -141,6 +143,8 @@ def figure() -> Axes:
     ax.xaxis.set_minor_locator(plt.NullLocator())
     ax.invert_yaxis()
     ax.margins(y=0.6 / len(ratios))
+    values = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+    figures.describe(ax, f"Dots for each outcome over its prediction: {values}.")
     return ax
 
 

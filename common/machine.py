@@ -84,6 +84,64 @@ def measure_ceilings() -> Peaks:
     )
 
 
+def multiplications_per_s() -> float:
+    """float32 multiplications per second, with all operands in registers or the nearest cache.
+
+    Each number is multiplied again and again, and many numbers take turns. No number comes from
+    memory, so that this is a ceiling for programs that also use memory.
+    """
+    return _multiplications_per_s_of_gpu() if device.has_gpu() else _multiplications_per_s_of_cpu()
+
+
+def _multiplications_per_s_of_cpu(times: int = 4000) -> float:
+    import numba
+    import numpy as np
+
+    chain = 32  # long enough that loads and stores are few, short enough that chains overlap
+
+    @numba.njit(parallel=True)
+    def multiply(rows: np.ndarray, factor: np.float32, times: int) -> None:
+        for thread in numba.prange(len(rows)):
+            row = rows[thread]  # 8 KB, in the nearest cache
+            for _ in range(times):
+                for i in range(row.size):
+                    value = row[i]
+                    for _ in range(chain):
+                        value *= factor
+                    row[i] = value
+
+    rows = np.ones((numba.get_num_threads(), 2048), np.float32)
+    time_s = min(timing.measure(multiply, rows, np.float32(1), times, min_time_s=0.4).times_s)
+    return rows.size * chain * times / time_s
+
+
+def _multiplications_per_s_of_gpu(times: int = 200) -> float:
+    import numba.cuda
+    import numpy as np
+    import torch
+
+    cuda: Any = numba.cuda
+    float32: Any = numba.float32
+    chain, blocks, threads = 64, 32 * device.multiprocessors(), 256
+
+    @cuda.jit
+    def multiply(out: Any, factor: Any, times: int) -> None:
+        a = float32(cuda.grid(1))
+        b, c, d = a + float32(1), a + float32(2), a + float32(3)
+        for _ in range(times):
+            for _ in range(chain):  # a known number, so that the compiler writes them one by one
+                a *= factor
+                b *= factor
+                c *= factor
+                d *= factor
+        out[cuda.grid(1)] = a + b + c + d
+
+    out = torch.empty(blocks * threads, device="cuda")
+    launch = multiply[blocks, threads]
+    time_s = min(timing.measure(launch, out, np.float32(1), times, min_time_s=0.4).times_s)
+    return 4 * chain * times * out.numel() / time_s
+
+
 def name() -> str:
     """The GPU's name; without a GPU, the CPU's name and how many threads PyTorch uses."""
     import torch

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import statistics
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -75,6 +75,31 @@ def in_turns(clock: Callable[[Timed], float], *calls: Timed, rounds: int = 7) ->
     """The median clock(call) of each call. They take turns, so that heat slows all alike."""
     rounds_s = [[clock(call) for call in calls] for _ in range(rounds)]
     return [statistics.median(times_s) for times_s in zip(*rounds_s, strict=True)]
+
+
+Rung = tuple[Any, int, Any]  # a kernel c = a @ b, the side of its block's tile, its block
+
+
+def matmul_tflops(rungs: Mapping[str, Rung], n: int = 4096) -> dict[str, float]:
+    """{name: 10¹² FLOP per second} of kernels that multiply n × n matrices of fp32 on a GPU."""
+    import torch
+
+    from common.device import cuda
+
+    arrays = [cuda.as_cuda_array(matrix) for matrix in torch.randn(3, n, n, device="cuda")]
+    return {
+        name: 2e-12
+        * n**3
+        / measure(kernel[(-(-n // tile), -(-n // tile)), block], *arrays).median_s
+        for name, (kernel, tile, block) in rungs.items()
+    }
+
+
+def cublas_tflops(n: int = 4096) -> float:
+    """The same of torch.mm, which calls NVIDIA's library cuBLAS."""
+    import torch
+
+    return 2e-12 * n**3 / measure(torch.mm, *torch.randn(2, n, n, device="cuda")).median_s
 
 
 def _warm_times_s(call: Callable[[], object], min_time_s: float) -> list[float]:

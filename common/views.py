@@ -5,9 +5,11 @@ PyTorch computes both, so that checks and drawings do not depend on the student'
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 View = tuple[tuple[int, ...], tuple[int, ...], int]
 
+LIBRARIES = {"torch", "numpy", "np", "common"}
+MAKERS = {"empty", "zeros", "ones", "full", "rand", "as_strided", "view", "reshape", "expand"}
+MAKERS |= {"broadcast_to", "STORAGE", "positions", "viewed"}
+ANSWERS = {"stride", "strides", "storage_offset", "is_contiguous", "unfold", "expand", "of"}
 CELLS = 1 << 14
 STORAGE = torch.arange(CELLS)  # each cell holds its own position
 SIZES = [0] * 4 + [1] * 20 + [2, 3, 4, 5] * 19  # 4 % are 0, 20 % are 1
@@ -66,6 +72,45 @@ def case(call: str, got: object, want: torch.Tensor | None) -> str:
     want: the positions that PyTorch reads, a view of STORAGE, or None.
     """
     return f"{call} gave {got}, PyTorch {None if want is None else of(want)}: reading it"
+
+
+def shortcuts(function: Callable[..., object]) -> list[str]:
+    """Which of a library's answers the text of a function, or of those that it calls, asks for.
+
+    It asks for one if it makes a tensor or an array and reads its strides, or uses
+    functools.lru_cache.
+    """
+    names, modules = _names(function, set())
+    asked = names & ANSWERS if modules & LIBRARIES and names & MAKERS else set()
+    return sorted(asked | names & {"lru_cache"})
+
+
+def _names(function: Any, seen: set[int]) -> tuple[set[str], set[str]]:
+    """Names of globals and attributes in a function, and the packages that its globals are from.
+
+    The functions of the same module that it calls count, too.
+    """
+    function = inspect.unwrap(function)
+    if id(function) in seen or not isinstance(function, FunctionType):
+        return set(), set()
+    seen.add(id(function))
+    names = set(_code_names(function.__code__))
+    modules = names & LIBRARIES
+    for name in list(names):
+        value = function.__globals__.get(name)
+        home = getattr(value, "__module__", None) or getattr(value, "__name__", "")
+        modules.add(str(home).split(".")[0])
+        if isinstance(value, FunctionType) and value.__module__ == function.__module__:
+            more_names, more_modules = _names(value, seen)
+            names, modules = names | more_names, modules | more_modules
+    return names, modules
+
+
+def _code_names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _code_names(constant)
 
 
 def random_view(rng: np.random.Generator, axes: int, *, smallest: int = 0) -> View:

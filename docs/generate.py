@@ -33,6 +33,8 @@ PACKAGES = {  # in the order of the map: a package and the label that it has the
     "common.ranks": "common/ranks<br>p ranks, counted",
     "common.graphs": "common/graphs<br>programs as graphs",
     "common.samples": "common/samples<br>real data",
+    "common.language_model": "common/language_model<br>the model in all labs",
+    "common.oracles": "common/oracles<br>what checks compare with",
     "common.kernels": "common/kernels<br>shared by simt and tiles",
 }
 

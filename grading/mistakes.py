@@ -1,16 +1,19 @@
 """Known mistakes: which sentence of a check a message ends in.
 
-A check gives a sentence to agree(..., mistakes=...), or to its own `assert`; either may be an
-f-string. So the sentences are read from the text of the checks: this serves both kinds, and also
-messages that were kept from an earlier run.
+A check gives a sentence to agree(..., mistakes=...) or to expect; either may be an f-string. So the
+sentences are read from the text of the checks, and of the modules of expected values that they
+import: this serves all kinds, and also messages that were kept from an earlier run.
 """
 
 import ast
 import functools
 import re
 
+from common import sealed
+from common.paths import ROOT
 from grading.source.labs import Exercise
 
+ORACLES = re.compile(r"from common\.oracles(?:\.(\w+))? import (\w+)")
 MIN_WORDS = 3  # shorter strings are names and formats
 
 
@@ -24,7 +27,10 @@ def known(exercise: Exercise, message: str) -> str:
 @functools.cache
 def _sentences(sources: tuple[str, ...]) -> list[re.Pattern[str]]:
     """The strings in the checks, as patterns that allow anything where a value is filled in."""
-    nodes = (node for source in sources for node in ast.walk(ast.parse(source)))
+    names = {match[1] or match[2] for source in sources for match in ORACLES.finditer(source)}
+    paths = (ROOT / "common" / "oracles" / f"{name}.py" for name in sorted(names))
+    texts = [*sources, *map(sealed.read, paths)]
+    nodes = (node for text in texts for node in ast.walk(ast.parse(text)))
     patterns = filter(None, map(_pattern, nodes))
     return [
         re.compile(p) for p in patterns if len(re.sub(r"\\.|\.\*", " ", p).split()) >= MIN_WORDS

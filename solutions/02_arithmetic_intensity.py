@@ -5,47 +5,44 @@
 #
 # After this lab you can
 #
-# - count the FLOPs and the bytes of an operation, and say from these two how fast any machine can run it;
-# - tell which of three things limits a program: arithmetic, memory traffic, or the cost of starting the work;
-# - read a claim such as "60 % MFU" and know what was divided by what.
+# - predict an operation's best speed from its FLOPs and bytes;
+# - tell whether arithmetic, memory or overhead limits it, and what helps;
+# - write a benchmark that can be trusted, and a test for benchmarks.
 #
-# You need lab 01; no GPU. About 90 minutes. Where there is a GPU, the same cells measure the GPU.
+# You need lab 01; no GPU. About 150 minutes: 40 to read and measure, and for the exercises of the seven parts 12,
+# 5, 12, 12, 15, 35 and 19. (That is two per line of the solution, and more for a new idea.)
 #
-# Keep your whole answer in the cell of its exercise: the grader reads no other.
+# Write your answers in the cells marked as exercises. The grader reads only those.
 
 # %% tags=["setup"]
-import itertools
+from time import perf_counter
 
-import ipywidgets
-import numba
 import numpy as np
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
-from torch.utils.flop_counter import FlopCounterMode
 
-from common import device, figures, ledger, machine, timing
-from common.checks import agree
+from common import clinic, device, drawings, each, figures, ledger, machine, rooflines, simt
+from common import timing
+from common.checks import agree, expect
+from common.device import cuda
+from common.fake_device import FakeDevice
 
 figures.use_style()
 rng = np.random.default_rng()
 
 # %% [markdown]
-# **Recall.** `x` is a row-major float32 tensor of shape (1024, 1024). (a) How many bytes does `x.T` move, and how many
-# `x.T.contiguous()`? (b) Why is a walk down its columns slower than one along its rows?
+# **Recall** (lab 01). `x` is a row-major float32 tensor of shape (1024, 1024). How many bytes does `x.T` move? How many
+# does `x.T.contiguous()`?
 #
-# <details><summary>Answers</summary>
+# <details><summary>Answer</summary>
 #
-# (a) `x.T` moves none: the same storage, strides swapped. The copy reads 4 MiB and writes 4 MiB. (b) Memory comes in
-# lines of 64 bytes, 16 floats. Down a column, a line that was fetched for one float may be gone from the cache before
-# its neighbour's turn comes: up to 16 times the traffic for the same arithmetic.
+# `x.T` moves none: it has the same storage, with the strides exchanged. The copy reads 4 MiB and writes 4 MiB.
 # </details>
-
-# %% [markdown]
+#
 # ## See it
 #
-# Three operations. Each does some additions and multiplications: floating-point operations, *FLOPs*. Divided by the
-# time they give a rate in FLOP/s. Before you run the cell, guess: by what factor do the three rates differ?
+# Here are three operations. Each of them does some additions and multiplications. These are *floating-point operations*,
+# or **FLOPs**. FLOPs divided by the time give a rate in FLOP/s. Guess before you run the cell: by what factor do the
+# three rates differ?
 
 # %% tags=["nbval-ignore-output"]
 where, size = ("cuda", 8192) if device.has_gpu() else ("cpu", 2048)
@@ -58,32 +55,22 @@ for name, (flops, function) in three.items():
     print(f"{name:22}{ledger.show(time_s, 's'):>10}{ledger.show(flops / time_s, 'FLOP/s'):>16}")
 
 # %% [markdown]
-# One machine, one number format, and rates that differ by a factor of about a hundred thousand; on a large GPU, of a
-# hundred million. Each operation used up something else:
+# The machine is the same, and yet the rates differ by many powers of ten. The product kept the arithmetic units busy:
+# **compute**. The addition waited for its numbers: **memory**. The single number waited for Python and PyTorch to start:
+# **overhead**.
 #
-# - the product kept the arithmetic units busy: **compute**;
-# - the addition waited for its numbers to arrive from memory: **memory**;
-# - the single number waited for Python and PyTorch to get started: **overhead**.
-#
-# The lecture notes behind this course say: "In practice, it takes the same time to execute matrix addition and
-# multiplication on GPUs." You have seen otherwise. In this lab you learn to predict such numbers before you measure them.
-
-# %% [markdown]
 # ## Part 1 · Count
 #
-# Two counts describe an operation before it meets a machine.
+# **FLOPs.** Each element of a matrix product is a dot product. If it has length n, it takes n multiplications and n
+# additions. (The first addition is onto zero. Hardware multiplies and adds in one instruction, which counts as two FLOPs.)
 #
-# **FLOPs.** Each element of a matrix product is a dot product. One of length n takes n multiplications and n additions,
-# the first of them onto zero. (n − 1 would do; but the hardware multiplies and adds in one instruction, and everyone
-# counts that as two FLOPs.)
-#
-# **Bytes** that must pass between memory and chip: each input is read once, and each output written once. No program
-# can do with fewer. Many move more.
+# **Bytes** that must pass between memory and chip: each input is read once, and each output is written once. Many programs
+# move more.
 
 # %% [markdown]
 # ### Exercise 1.1 · matmul_flops
 #
-# Count both for A @ B, where A is m × n and B is n × p.
+# Count a matrix product. Then count five other operations.
 
 # %% tags=["hole"]
 def matmul_flops(m, n, p):
@@ -94,189 +81,93 @@ def matmul_flops(m, n, p):
 
 
 def matmul_bytes(m, n, p, itemsize):
-    """Least bytes that the product moves, as an int: both inputs read, the output written. One line.
-
-    itemsize: bytes an element.
-    """
+    """Least bytes that this product moves, as an int. One line. itemsize: bytes per element."""
     # BEGIN SOLUTION
     return itemsize * (m * n + n * p + m * p)
     # END SOLUTION
 
-# %% tags=["check"] points=2
-for dtype in (torch.bfloat16, torch.float32, torch.float64) * 10:
-    m, n, p, size = *rng.integers(1, 65, 3).tolist(), dtype.itemsize
-    # PyTorch's own count; "meta" tensors have a shape and no data.
-    with FlopCounterMode(display=False) as counter, torch.device("meta"):
-        a, b = torch.empty(m, n, dtype=dtype), torch.empty(n, p, dtype=dtype)
-        inputs, want = a.nbytes + b.nbytes, a.nbytes + b.nbytes + (a @ b).nbytes
-    agree(matmul_flops(m, n, p), counter.get_total_flops(), f"matmul_flops({m}, {n}, {p})", mistakes={
-        "Additions count too.": m * n * p, "n additions: the first is onto zero.": m * p * (2 * n - 1)})
-    agree(matmul_bytes(m, n, p, size), want, f"matmul_bytes({m}, {n}, {p}, {size})", mistakes={
-        "That counts elements; each takes itemsize bytes.": want // size,
-        "The output is missing: it has to be written.": inputs,
-        "The output is only written.": want + want - inputs})
-print("matmul_flops and matmul_bytes agree with PyTorch on 30 products")
 
-# %% [markdown]
-# ### Exercise 1.2 · arithmetic_intensity
-#
-# The **arithmetic intensity** of an operation is its FLOPs divided by the bytes it moves. The notes give two examples:
-# 4/3 for the product of two 2 × 2 matrices, and 1/3 for an addition ("2 loads and one store"). Those are FLOPs per
-# *element*. Memory is sold by the byte, so ours are per byte.
-#
-# Write the function, and the notes' two numbers per byte of float32.
+def operation_counts(n, itemsize):
+    """{name: (FLOPs, least bytes)} of five operations on x and y, of n elements each. Five entries.
 
-# %% tags=["hole"]
-def arithmetic_intensity(flops, bytes_moved):
-    """FLOPs per byte. One line."""
-    # BEGIN SOLUTION
-    return flops / bytes_moved
-    # END SOLUTION
-
-
-# In float32, per byte: the product of two 2 × 2 matrices, and an addition.
-# BEGIN SOLUTION
-product_2x2 = arithmetic_intensity(16, 12 * 4)
-addition = arithmetic_intensity(1, 3 * 4)
-# END SOLUTION
-
-# %% tags=["check"]
-for _ in range(20):
-    intensity, moved = rng.uniform(0.01, 1000), rng.uniform(10, 1e6)
-    flops, case = intensity * moved, f"arithmetic_intensity({intensity * moved}, {moved})"
-    agree(arithmetic_intensity(flops, moved), intensity, case, rtol=1e-9, mistakes={
-        "These are bytes per FLOP: turn the fraction round.": 1 / intensity})
-per_element = "That is per element, as in the notes; a float32 has 4 bytes."
-agree(product_2x2, 1 / 3, "product_2x2", rtol=0.01, mistakes={per_element: 4 / 3})
-agree(addition, 1 / 12, "addition", rtol=0.01, mistakes={per_element: 1 / 3})
-print("arithmetic_intensity: 20 random cases, and the notes' two numbers per byte")
-
-# %% [markdown]
-# Now let the matrices grow.
-
-# %%
-for n in (2, 16, 128, 1024, 8192):
-    square = arithmetic_intensity(matmul_flops(n, n, n), matmul_bytes(n, n, n, itemsize=4))
-    vector = arithmetic_intensity(matmul_flops(n, n, 1), matmul_bytes(n, n, 1, itemsize=4))
-    print(f"n = {n:4}: matrix × matrix {square:7.2f} FLOP/byte, "
-          f"matrix × vector {vector:.2f}, addition {addition:.3f}")
-
-# %% [markdown]
-# In a square product FLOPs grow as n³ and bytes as n², so the intensity is n/6 in float32. A matrix times a vector stays
-# at 1/2, however large it is: each weight is fetched for two FLOPs. That is what a language model does for each token
-# that it writes.
-#
-# **The intensity of a matrix product grows with its shortest side. That of an elementwise operation never grows.**
-
-# %% [markdown]
-# ## Part 2 · Tiles
-#
-# "Each input is read once" needs a fast memory that holds everything. Caches are smaller. So a matmul goes tile by
-# tile: a tile of C stays in fast memory, while the tiles of A and B that it needs pass by.
-#
-# ```
-# for each tile of rows, i:
-#     for each tile of columns, j:
-#         C[i, j] = 0                        # in fast memory
-#         for each tile k of the inner side:
-#             load A[i, k] and B[k, j]       # from slow memory
-#             C[i, j] += A[i, k] @ B[k, j]
-#         store C[i, j]                      # to slow memory
-# ```
-#
-# Real chips nest it: memory, L2, L1, registers.
-
-# %% [markdown]
-# ### Exercise 2.1 · tiled_matmul_bytes
-#
-# Count the bytes that this loop moves between slow and fast memory, for n × n matrices. Tiles are t × t. Where t does
-# not divide n, those at the edge are smaller, and move only what is there.
-
-# %% tags=["hole"]
-def tiled_matmul_bytes(n, tile, itemsize):
-    """Bytes that the tiled loop loads and stores for (n, n) matrices, as an int. About two lines.
-
-    tile: side of a tile, 1 or more; it may be larger than n.
+    "add": x + y, a new tensor. "dot product": of x and y, one number. "scale in place": x *= 3.
+    "softmax of rows": of x, a new tensor. Per element it takes a maximum, a subtraction, an
+    exponential, a sum and a division. By convention each of them counts as one FLOP.
+    "layer norm of rows": of x, a new tensor. It takes seven FLOPs per element.
     """
     # BEGIN SOLUTION
-    # All of A passes once for each tile of columns of C, all of B once for each tile of rows.
-    passes = -(-n // tile)
-    return itemsize * (2 * n * n * passes + n * n)
+    return {
+        "add": (n, 3 * n * itemsize),
+        "dot product": (2 * n, 2 * n * itemsize),
+        "scale in place": (n, 2 * n * itemsize),
+        "softmax of rows": (5 * n, 2 * n * itemsize),
+        "layer norm of rows": (7 * n, 2 * n * itemsize),
+    }
     # END SOLUTION
 
-# %% tags=["check"] points=3
-for low, high in [((10, 2, 2), (40, 9, 9)), ((1, 1, 1), (40, 50, 9))] * 30:
-    n, tile, size = rng.integers(low, high).tolist()
-    sides = [len(range(n)[start:start + tile]) for start in range(0, n, tile)]  # of tiles along an axis
-    inputs = size * sum(i * k + k * j for i in sides for j in sides for k in sides)
-    matrix, tiles, case = size * n * n, len(sides), f"tiled_matmul_bytes({n}, {tile}, {size})"
-    agree(tiled_matmul_bytes(n, tile, size), inputs + matrix, case, mistakes={
-        "The last tile passes, too: round the number of tiles up.": 2 * matrix * (n // tile) + matrix,
-        "That counts elements, not bytes.": (inputs + matrix) // size, "C is missing.": inputs,
-        "C stays in fast memory: it is stored once, not at every step.": inputs + matrix * tiles,
-        "Tiles at the edge are smaller than the rest.": size * tile**2 * (2 * tiles**3 + tiles**2),
-        "A and B both pass; that counts one of them.": inputs // 2 + matrix})
-print("tiled_matmul_bytes agrees with 60 loops, counted tile by tile")
+# %% tags=["check"]
+from common.oracles import arithmetic_intensity as oracle
+
+shapes = [(3, 5, 7), (1, 64, 1), (64, 1, 2), (1, 1, 1), *rng.integers(1, 65, (28, 3)).tolist()]
+for (m, n, p), size in zip(shapes, [4, 2, 8, 1] * 8, strict=True):
+    flops, moved = oracle.product(m, n, p, size)  # as PyTorch counts them
+    agree(matmul_flops(m, n, p), flops, f"matmul_flops({m}, {n}, {p})",
+          mistakes=oracle.flops_mistakes(m, n, p))
+    agree(matmul_bytes(m, n, p, size), moved, f"matmul_bytes({m}, {n}, {p}, {size})",
+          mistakes=oracle.bytes_mistakes(m, n, p, size))
+print("matmul_flops and matmul_bytes agree with PyTorch on 32 products")
+
+# %% tags=["check"]
+for n, size in (10_000, 4), (4096, 2), *rng.integers((5000, 1), (10**6, 9), (9, 2)).tolist():
+    want, case = oracle.operation_counts(n, size), f"operation_counts({n}, {size})"
+    got = operation_counts(n, size)
+    expect(isinstance(got, dict), f"{case} gave {type(got).__name__}, want a dict.")
+    expect(set(got) == set(want), f"{case} has the keys {sorted(got)}, want {sorted(want)}.")
+    for name in want:  # a result of one number, or one number per row, may count or not
+        pair = tuple(got[name]) if isinstance(got[name], list) else got[name]
+        agree(pair, want[name], f'{case}["{name}"]', rtol=0.002,
+              mistakes=oracle.operation_mistakes(name, n, size))
+print("operation_counts: five operations, eleven sizes")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
-#
-# A row of tiles of A is loaded again for every tile of columns of C. So how often does all of A pass? In Python,
-# `-(-n // t)` is n/t rounded up.
-# </details>
-#
-# Use it. Your function draws the line. The dots come from a tiled matmul that really runs, and adds up the bytes of the
-# tiles that it takes.
+# The **arithmetic intensity** of an operation is its FLOPs per byte moved. The *language model* that runs through this
+# course has 836,736 weights, and was trained on one novel. One of its matrices widens a token's 128 numbers to 512. How does
+# the intensity grow with the number of tokens?
 
 # %%
-def counted_bytes(n, tile):
-    a, b, moved = torch.rand(n, n), torch.rand(n, n), 0
-    for rows, columns in itertools.product(a.split(tile), b.split(tile, dim=1)):
-        pairs = list(zip(rows.split(tile, dim=1), columns.split(tile), strict=True))
-        c = sum(a_tile @ b_tile for a_tile, b_tile in pairs)
-        moved += sum(a_tile.nbytes + b_tile.nbytes for a_tile, b_tile in pairs) + c.nbytes
-    return moved
+from common import language_model
 
-# %%
-n, tiles = 256, (16, 24, 32, 48, 64, 96, 128, 192, 256)
-def tile_intensity(n, tile, itemsize):
-    return arithmetic_intensity(matmul_flops(n, n, n), tiled_matmul_bytes(n, tile, itemsize))
-figures.predicted_and_measured(
-    tiles, [tile_intensity(n, tile, 4) for tile in tiles],
-    [arithmetic_intensity(matmul_flops(n, n, n), counted_bytes(n, tile)) for tile in tiles],
-    dots_are="counted", log="xy", xlabel="side of a tile (elements)", ylabel="intensity (FLOP/byte)",
-    title="The larger the tile, the more arithmetic for each byte");
+config = language_model.CONFIG
+for tokens in (1, 8, 128, 1024, 8192):
+    shape = tokens, config.width, config.hidden
+    intensity = matmul_flops(*shape) / matmul_bytes(*shape, itemsize=4)
+    print(f"{tokens:5} tokens × ({config.width} × {config.hidden}): {intensity:6.2f} FLOP/byte")
+for name, (flops, moved) in operation_counts(10**6, itemsize=4).items():
+    print(f"{name:>26}: {flops / moved:6.2f} FLOP/byte")
 
 # %% [markdown]
-# The line is flat where a larger tile saves nothing: 256 takes two tiles of 128, and two of 192.
+# For one token, each weight is fetched for two FLOPs. For many tokens, a weight that was fetched once serves all of them.
 #
-# **A question.** The notes say that with cache tiling "the arithmetic intensity decreases since there is more load and
-# store". You have just seen it grow. Which bytes did the notes count?
+# **The intensity of a matrix product grows with its shortest side. The intensity of an elementwise operation never grows.**
 #
-# <details><summary>Answer</summary>
+# ## Part 2 · The roofline
 #
-# All of them: tiling adds copies between cache and registers. But intensity is per byte of *one* memory, and the slow
-# one limits. There, an element that was loaded serves t multiplications, not one.
-# </details>
+# A machine has two speed limits. Its arithmetic units do so many FLOP/s at most: its *peak*. Its memory moves so many
+# bytes per second at most: its *bandwidth*. Both work at once. Drawn against intensity, the limits look like a roof.
 #
-# **Tiles of side t cut the traffic of the slow memory to 1/t. The size of the fast memory limits t.**
-
-# %% [markdown]
-# ## Part 3 · The roofline
-#
-# A machine has two speeds. Its arithmetic units do at most so many FLOP/s, its *peak*; its memory moves at most so many
-# bytes/s, its *bandwidth*. An operation can beat neither. Drawn against intensity, the two limits look like a roof.
-#
-# The next cell measures both on your machine, once, and keeps them in `machine.json` for later labs. Then it sets data
-# sheets beside them. The columns are number formats: fp32 has 32 bits, bf16 and fp16 have 16, fp8 has 8; tf32
-# is fp32 rounded for the matrix units. Which machine has the most FLOPs for each byte of bandwidth?
+# The next cell measures your machine's limits, and lists data sheets below. (tf32 is fp32 rounded for the matrix units.)
 
 # %% tags=["nbval-ignore-output"]
-here = machine.profile()
+here = machine.profile()  # kept in machine.json for later labs
+form = here.format  # fp32 (32 bits) on a CPU; bf16 or fp16 (16 bits) on a GPU
+dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[form]
+limits = here.flops_per_s[form], here.bandwidth_bytes_per_s
+n, k = (2**27, 8192) if device.has_gpu() else (7 * 2**20, 1536)
+x, y = torch.rand(2, n, device=where, dtype=dtype)
 machine.table(here, *machine.DATA_SHEETS.values())
 
 # %% [markdown]
-# ### Exercise 3.1 · attainable_flops_per_s
+# ### Exercise 2.1 · attainable_flops_per_s
 #
 # Write the roof, and the **ridge point**: the intensity where its two sides meet.
 
@@ -294,127 +185,189 @@ def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
     return peak_flops_per_s / bandwidth_bytes_per_s
     # END SOLUTION
 
-# %% tags=["check"] points=2
-for _ in range(50):
-    flops, moved, peak, bandwidth = (10 ** rng.uniform(6, 13, 4)).tolist()
-    compute_s, memory_s = flops / peak, moved / bandwidth
-    want = flops / max(compute_s, memory_s)  # both go on at the same time: the slower one decides
-    case = f"attainable_flops_per_s({flops / moved:.3g}, {peak:.3g}, {bandwidth:.3g})"
-    agree(attainable_flops_per_s(flops / moved, peak, bandwidth), want, case, rtol=1e-9, mistakes={
-        "That breaks one of the two limits: the lower one holds.": flops / min(compute_s, memory_s),
-        "The times don't add: arithmetic goes on while memory moves.": flops / (compute_s + memory_s)})
-    agree(ridge_point(peak, bandwidth), peak / bandwidth, f"ridge_point({peak:.3g}, {bandwidth:.3g})",
-          rtol=1e-9, mistakes={"That is in bytes per FLOP: turn the fraction round.": bandwidth / peak})
+# %% tags=["check"]
+from common.oracles import arithmetic_intensity as oracle
+
+by_hand = [(1e12, 1e9, 1e12, 1e10), (1e9, 1e9, 1e12, 1e10)]  # right of the ridge, and left of it
+for flops, moved, peak, bandwidth in by_hand + (10 ** rng.uniform(6, 13, (48, 4))).tolist():
+    want, mistakes = oracle.roofline(flops, moved, peak, bandwidth)
+    case, roof = f"({flops / moved:.3g}, {peak:.3g}, {bandwidth:.3g})", (peak, bandwidth, flops / moved)
+    got = attainable_flops_per_s(flops / moved, peak, bandwidth)
+    agree(got, want, f"attainable_flops_per_s{case}", rtol=1e-9, mistakes=mistakes,
+          draw=lambda: rooflines.roof(*roof, got, want))
+    ridge, case = oracle.ridge(peak, bandwidth), f"ridge_point({peak:.3g}, {bandwidth:.3g})"
+    agree(ridge_point(peak, bandwidth), ridge, case, rtol=1e-9, mistakes={
+        "That is in bytes per FLOP: turn the fraction round.": 1 / ridge})
 print("attainable_flops_per_s and ridge_point: 50 operations, none faster than its slower half")
 
-# %% tags=["nbval-ignore-output"]
-for peaks in (here, *machine.DATA_SHEETS.values()):
-    ridge = ridge_point(peaks.flops_per_s[peaks.format], peaks.bandwidth_bytes_per_s)
-    print(f"{peaks.device:24} is memory-bound below {ridge:3.0f} FLOP/byte in {peaks.format}")
+# %%
+w, rows = torch.rand(k, k, device=where, dtype=dtype), x.view(-1, 1024)
+calls = {"add": (torch.add, x, y), "dot product": (torch.dot, x, y),
+         "scale in place": (torch.Tensor.mul_, x, 1.0), "softmax of rows": (torch.softmax, rows, -1),
+         "layer norm of rows": (torch.layer_norm, rows, (1024,), *rows[:2])}
+counts = operation_counts(n, x.itemsize)
+for m, p in (64, 64), (k, 1), (k, 8), (k, 64), (k, k):
+    calls[f"{m} × {m} by {m} × {p}"] = torch.mm, w[:m, :m].clone(), w[:m, :p].clone()
+    counts[f"{m} × {m} by {m} × {p}"] = matmul_flops(m, m, p), matmul_bytes(m, m, p, x.itemsize)
 
 # %% [markdown]
-# Now ten real operations. The data first: two vectors of n elements and a k × k matrix, in the format that the matrix
-# units of your machine are built for. Then a table with what you would count by hand, and with what your functions
-# count. An exponential is taken for one FLOP (a convention: it takes several instructions). So softmax does five FLOPs
-# an element: maximum, subtraction, exponential, sum, division. Layer norm does seven: four for mean and variance, three
-# to scale and shift.
-
-# %%
-n, k = (2**27, 8192) if device.has_gpu() else (7 * 2**20, 1536)
-form = here.format  # fp32 on a CPU; bf16, or fp16, on a GPU
-dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[form]
-x, y = torch.rand(2, n, device=where, dtype=dtype)
-w = torch.rand(k, k, device=where, dtype=dtype)
-rows, itemsize = x.view(-1, 1024), x.itemsize
-limits = here.flops_per_s[form], here.bandwidth_bytes_per_s
-
-# %%
-# name: (function, arguments, FLOPs, bytes)
-operations = {"add": (torch.add, (x, y), n, 3 * x.nbytes),
-              "dot product": (torch.dot, (x, y), 2 * n, 2 * x.nbytes),
-              "scale in place": (torch.Tensor.mul_, (x, 1.0), n, 2 * x.nbytes),
-              "softmax of rows": (torch.softmax, (rows, -1), 5 * n, 2 * x.nbytes),
-              "layer norm of rows": (torch.layer_norm, (rows, (1024,), *rows[:2]), 7 * n, 2 * x.nbytes)}
-for m, p in ((64, 64), (k, 1), (k, 8), (k, 64), (k, k)):
-    counts = matmul_flops(m, m, p), matmul_bytes(m, m, p, itemsize)
-    operations[f"{m} × {m} by {m} × {p}"] = torch.mm, (w[:m, :m].clone(), w[:m, :p].clone()), *counts
-
-# %% [markdown]
-# **Predict.** The notes say that "linear layers (and layer normalization with large batches) are limited by arithmetic
-# operations". What part of the peak will layer norm reach on your machine? Type a number from 0 to 1, or a formula. It
-# goes into your ledger, `ledger.json`, next to what you measure.
+# **Predict.** Ten operations now take their place under your roof: the five that you counted, and five products. Someone
+# writes: "Linear layers, and layer normalization with large batches, are limited by arithmetic." True? Which part of the
+# peak does your roof allow layer norm? Type a formula, or a number from 0 to 1. It goes into your ledger, `ledger.json`.
 
 # %%
 # BEGIN SOLUTION
-layer_norm_part = attainable_flops_per_s(7 / (2 * itemsize), *limits) / limits[0]
+layer_norm_part = attainable_flops_per_s(7 / (2 * x.itemsize), *limits) / limits[0]
 # END SOLUTION
 ledger.predict("layer norm: part of the peak", layer_norm_part, "of peak")
 
 # %% tags=["nbval-ignore-output"]
-points = {}
-for name, (function, arguments, flops, bytes_moved) in operations.items():
-    # With cold caches, for we count the bytes that come from memory.
-    time_s = timing.measure(function, *arguments, min_time_s=0.1, cold_cache=True).median_s
-    points[name] = (arithmetic_intensity(flops, bytes_moved), flops / time_s)
+# The caches are emptied before each call, because we count the bytes that come from memory.
+times_s = {name: timing.measure(*call, min_time_s=0.1, cold_cache=True).median_s
+           for name, call in calls.items()}
+points = {name: (flops / moved, flops / times_s[name]) for name, (flops, moved) in counts.items()}
 ledger.measured("layer norm: part of the peak", points["layer norm of rows"][1] / limits[0], "of peak")
-figures.roofline(lambda intensity: attainable_flops_per_s(intensity, *limits), points,
-                 ridge=ridge_point(*limits), title=f"Ten operations in {form} on {here.device}");
+ax = figures.roofline(lambda intensity: attainable_flops_per_s(intensity, *limits), points,
+                      ridge=ridge_point(*limits), title=f"Ten operations in {form} on {here.device}")
+figures.describe(ax, "A roofline with ten dots. The elementwise operations lie on its slope or below.")
 
 # %% [markdown]
-# What streams through memory lies along the slope or below, layer norm too: **memory-bound**. So does a matrix times a
-# column. More columns carry it up for free; past the ridge it is **compute-bound**. The 64 × 64 product is far
-# below: **overhead**.
+# No operation can rise above the slope while its bytes come from memory. Layer norm stays far below: in our runs it reached 30
+# to 45 % of what its bytes allow. So neither arithmetic nor memory limits it. This *program* does, and lab 04 writes better
+# ones. Products with more columns climb along the slope for free. Past the ridge they are **compute-bound**. Why does the 64 ×
+# 64 product lie so low? Part 5 finds out.
 #
-# A dot below moved more than we counted (a CPU reads an output's lines before it writes them), or left memory waiting.
-# One above was cached, or the roof was measured on a busy machine.
+# **Left of the ridge, save bytes. Right of it, save FLOPs.**
 #
-# **Left of the ridge, save bytes. Right of it, save FLOPs. Far below the roof, save launches.**
+# ## Part 3 · Tiles
 #
-# How large must a tile be to reach the peak, if it comes straight from memory?
-
-# %%
-def tile_on_roofline(name="H100", side=64):
-    peaks = machine.DATA_SHEETS.get(name, here)
-    limits = peaks.flops_per_s[peaks.format], peaks.bandwidth_bytes_per_s
-    intensity = tile_intensity(8192, side, itemsize=4 if peaks.format == "fp32" else 2)
-    reached = f"at most {attainable_flops_per_s(intensity, *limits) / limits[0]:.1%} of the peak"
-    figures.roofline(lambda i: attainable_flops_per_s(i, *limits), ridge=ridge_point(*limits),
-                     title=f"{peaks.device}, tiles of {side}: {reached}").axvline(intensity, color="C1")
-tile_on_roofline()
-
-# %% tags=["nbval-ignore-output"]
-sides = ipywidgets.SelectionSlider(options=[2**i for i in range(11)], value=64)
-ipywidgets.interact(tile_on_roofline, name=["this machine", *machine.DATA_SHEETS], side=sides);
+# To read each input once takes a fast memory that holds everything. Real ones hold tiles.
 
 # %% [markdown]
-# ## Part 4 · The first forty multiplications
+# ### Exercise 3.1 · tiled_matmul_bytes
 #
-# A question from the lecture behind this course (Horace He, 2024). An A100 does about 10 · 10¹² float32 multiplications
-# a second, and moves 2 · 10¹² bytes a second. How often can this loop multiply, *fused* into one kernel (a function that
-# runs on the GPU), before the kernel takes twice as long? Fused: an element is loaded once, multiplied in a register,
-# and stored once.
+# A tile of C stays in fast memory, while tiles of A and B pass by. Count the bytes that this loop moves between slow and fast
+# memory, for n × n matrices.
 #
-# ```python
-# def f(x):
-#     for _ in range(repeat):
-#         x = x * 2
-#     return x
+# ```
+# for each tile of rows, i:
+#     for each tile of columns, j:
+#         C[i, j] = 0                        # in fast memory
+#         for each tile k of the inner side:
+#             load A[i, k] and B[k, j]       # from slow memory
+#             C[i, j] += A[i, k] @ B[k, j]
+#         store C[i, j]                      # to slow memory
 # ```
 #
-# (Why 10, if the data sheet says 19.5? It counts an instruction that multiplies *and* adds. A multiplication
-# alone takes the same instruction.)
-
-# %% [markdown]
-# ### Exercise 4.1 · free_multiplications
-#
-# While memory is busy with one element, the arithmetic units have nothing else to do. How many multiplications fit into
-# that time? And into `slowdown` times that time, if the slower of the two decides?
+# Tiles are t × t. At the edge they may be smaller, and move only what is there.
 
 # %% tags=["hole"]
-def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
-    """Multiplications an element, a float, that fit into slowdown times memory's time. About two lines.
+def tiled_matmul_bytes(n, tile, itemsize):
+    """Bytes that the tiled loop loads and stores for (n, n) matrices, as an int. About two lines.
 
-    Each element is read once and written once. Memory and arithmetic work at the same time.
+    tile: side of a tile, 1 or more; it may be larger than n.
+    """
+    # BEGIN SOLUTION
+    # All of A passes once for each tile of columns of C, all of B once for each tile of rows.
+    passes = -(-n // tile)
+    return itemsize * (2 * n * n * passes + n * n)
+    # END SOLUTION
+
+# %% tags=["check"] points=3
+from common.oracles import arithmetic_intensity as oracle
+
+by_hand = [(15, 4, 4), (12, 4, 4), (1, 1, 1), (5, 9, 8), (9, 1, 2), (30, 29, 4)]
+for n, tile, size in by_hand + rng.integers((10, 2, 2), (40, 9, 9), (40, 3)).tolist():
+    inputs, output = oracle.tile_traffic(n, tile, size)  # added up tile by tile
+    agree(tiled_matmul_bytes(n, tile, size), inputs + output,
+          f"tiled_matmul_bytes({n}, {tile}, {size})", mistakes=oracle.tile_mistakes(n, tile, size),
+          draw=lambda: rooflines.tiles(n, tile))
+print("tiled_matmul_bytes agrees with 46 loops, counted tile by tile")
+
+# %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Follow one tile of A. For how many tiles of C is it loaded?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# All of A passes once for each tile of columns. How often does B pass? In Python, `-(-n // t)` is n/t rounded up.
+# </details>
+#
+# Your function draws the line. The dots come from a product that really runs tile by tile, and adds up the bytes of its
+# tiles.
+
+# %%
+from common import hierarchy
+
+n, sides = 256, (16, 24, 32, 48, 64, 96, 128, 192, 256)
+ax = figures.predicted_and_measured(
+    sides, [matmul_flops(n, n, n) / tiled_matmul_bytes(n, side, 4) for side in sides],
+    [matmul_flops(n, n, n) / hierarchy.counted_bytes(n, side) for side in sides],
+    dots_are="counted", log="xy", xlabel="side of a tile (elements)", ylabel="intensity (FLOP/byte)",
+    title="A larger tile does more arithmetic per byte")
+figures.describe(ax, "The intensity grows with the tile's side, with a flat step from 128 to 192.")
+
+# %% [markdown]
+# **How large must a tile be, and where must it fit?** An A100 has two fast memories: 40 MB of L2 for the whole chip, and
+# 164 KB of shared memory in each multiprocessor. So a product is tiled twice, and there are two roofs: one for the bytes
+# that come from memory, and one for those that come from L2.
+#
+# *Target:* reach all 312 TFLOP/s with the smallest tiles that do.
+
+# %% tags=["nbval-ignore-output"]
+hierarchy.draw(l2_side=64, shared_side=64)
+hierarchy.widget()
+
+# %% [markdown]
+# <details><summary>What you find</summary>
+#
+# Tiles of 128 in shared memory suffice for L2's bandwidth, and tiles of 512 in L2 for memory's.
+# </details>
+#
+# **Tiles of side t cut the slow memory's traffic to 1/t. The size of the fast memory limits t.**
+#
+# ## Part 4 · How many multiplications are free?
+#
+# An A100 does 10 · 10¹² multiplications per second (its 19.5 TFLOP/s count an addition with each), and moves 2 · 10¹² bytes.
+# How often can a program multiply each element before it takes twice as long? *Unfused*, each multiplication is
+# a pass over memory. *Fused*, an element is loaded once, multiplied in a register, and stored once.
+
+# %% tags=["driver"]
+@cuda.jit
+def each_element(x, factor, repeat):
+    i = cuda.grid(1)  # a GPU starts one thread per element; this one has element i
+    if i < x.size:
+        fused(x, i, factor, repeat)
+
+# %% [markdown]
+# ### Exercise 4.1 · fused
+#
+# Write the fused program for one element. `each_element` runs it for all of them as a kernel: a function on a GPU. The check
+# runs this kernel in a simulator, which counts loads and stores.
+#
+# Then: while memory is busy with one element, how many multiplications fit into that time? And into `slowdown` times that
+# time, if the slower of the two decides?
+
+# %% tags=["hole"]
+@cuda.jit(device=True)
+def fused(x, i, factor, repeat):
+    """Multiply x[i] by factor, `repeat` times, with one load and one store. About four lines.
+
+    Multiply in a loop (not by factor ** repeat), so that each product is rounded to float32.
+    """
+    # BEGIN SOLUTION
+    value = x[i]
+    for _ in range(repeat):
+        value *= factor
+    x[i] = value
+    # END SOLUTION
+
+
+def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
+    """Multiplications per element, a float, that fit into slowdown times memory's time. Two lines.
+
+    The fused program: each element is read once and written once.
     """
     # BEGIN SOLUTION
     memory_s = 2 * itemsize / bandwidth_bytes_per_s
@@ -422,54 +375,39 @@ def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize,
     # END SOLUTION
 
 # %% tags=["check"] points=2
-cases = [(rng.uniform(1, 99), rng.uniform(1e-12, 1e-9), int(rng.integers(3, 9)), rng.uniform(2.1, 4))
-         for _ in range(30)]
-cases += [(40.0, 4e-12, 4, 1), (40.0, 4e-12, 4, 2)]  # the A100: in balance at 40, twice the time at 80
+from common.oracles import arithmetic_intensity as oracle
+
+for n, repeat, factor in (100, 3, 1.7), (64, 40, 1.01), (33, 1, 3.0), (1, 2, -1.3), (40, 0, 2.0):
+    x, warps = rng.random(n, np.float32) + 1, -(-n // 32)  # 32 threads load or store together
+    want, mistakes = oracle.multiplied(x, factor, repeat), oracle.fused_mistakes(x, factor, repeat)
+    report = simt.count(each_element, warps, 32, x, np.float32(factor), repeat)
+    case = f"fused, {repeat} multiplications of each of {n} elements,"
+    for what, count in ("load", report.global_loads), ("store", report.global_stores):
+        expect(count.requests <= warps, f"{case} has {count.requests / warps:.0f} {what}s per element, "
+               "want 1. Keep the value in a variable between load and store.", draw=report.draw)
+    agree(x, want, case, mistakes=mistakes, draw=lambda got=x, want=want: drawings.compare(got, want))
+print("fused: one load and one store per element, for up to 40 multiplications")
+
+# %% tags=["check"] points=2
+cases = [(40.0, 4e-12, 4, slowdown) for slowdown in (1, 3, 2)]  # an A100
+for in_balance, picoseconds, slowdown in rng.uniform((1, 1, 2.1), (99, 999, 4), (30, 3)).tolist():
+    cases.append((in_balance, picoseconds * 1e-12, int(rng.integers(3, 9)), slowdown))
 for in_balance, element_s, size, slowdown in cases:
-    rate, bandwidth, want = in_balance / element_s, 2 * size / element_s, in_balance * slowdown
+    rate, bandwidth, mistakes = oracle.balanced(in_balance, element_s, size, slowdown)
     case = f"free_multiplications({rate:.3g}, {bandwidth:.3g}, {size}, {slowdown:.3g})"
-    agree(free_multiplications(rate, bandwidth, size, slowdown), want, case, rtol=1e-9, mistakes={
-        "Each element is read and written: two transfers.": want / 2,
-        "slowdown is left out.": in_balance,
-        "Count bytes: an element has itemsize of them.": want / size,
-        "The times don't add: arithmetic goes on while memory moves.": want - in_balance})
+    got = free_multiplications(rate, bandwidth, size, slowdown)
+    agree(got, in_balance * slowdown, case, rtol=1e-9, mistakes=mistakes)
 print("free_multiplications: 40 on an A100, 80 for twice the time, and 30 random machines")
 
 # %% [markdown]
-# Forty multiplications cost as much as one. Try it on your machine. `x * 2` would soon overflow; we multiply by a number
-# just above 1. A compiler may not fold these products into one, for float32 rounds after each. (If one did, the dots
-# would stay flat: keep an eye on that.)
-#
-# Unfused, each multiplication is a pass over memory. To fuse them takes a compiler: `torch.compile` on a GPU; on a CPU
-# Numba, which needs no C++ compiler, for the same loop.
+# **Predict**, with your own function: from how many multiplications on does your fused program take twice as long? Both
+# ceilings are measured on their own: the bandwidth in Part 2, and the rate of multiplications by a loop that never touches
+# memory. Numba compiles your function for all cores of the CPU, or for the GPU. (There, `torch.compile` fuses too, with
+# several elements per thread.)
 
-# %%
-FACTOR = 1.0000001
-x = torch.ones(2**28 if device.has_gpu() else 2**24, device=where)
-
-def unfused(x, repeat):
-    for _ in range(repeat):
-        x.mul_(FACTOR)
-
-def fused(repeat):
-    return torch.compile(lambda x: unfused(x, repeat)) if device.has_gpu() else fused_on_cpu(repeat)
-
-# %%
-def fused_on_cpu(repeat):
-    @numba.njit(parallel=True)
-    def loop(x):
-        for i in numba.prange(x.size):
-            for _ in range(repeat):
-                x[i] *= numba.float32(FACTOR)  # the compiler keeps x[i] in a register
-    return lambda x: loop(x.numpy())
-
-# %% [markdown]
-# **Predict**, with your own function: from how many multiplications on does the fused kernel take twice as long here?
-# (Measuring it on a CPU passes over 67 MB a thousand times: some twenty seconds.)
-
-# %%
-# A multiplication takes the place of a multiplication and an addition.
-multiplications_per_s = here.flops_per_s["fp32"] / 2
+# %% tags=["nbval-ignore-output"]
+x, factor = torch.ones(2**28 if device.has_gpu() else 2**25, device=where), np.float32(1.0000001)
+multiplications_per_s = machine.multiplications_per_s()
 in_balance = free_multiplications(multiplications_per_s, here.bandwidth_bytes_per_s, itemsize=4)
 one_pass_s = 2 * x.nbytes / here.bandwidth_bytes_per_s
 predicted = {"fused": lambda repeat: one_pass_s * max(1, repeat / in_balance),
@@ -477,157 +415,407 @@ predicted = {"fused": lambda repeat: one_pass_s * max(1, repeat / in_balance),
 ledger.predict("multiplications that double the time", 2 * in_balance, "multiplications")
 
 # %% tags=["nbval-ignore-output"]
-repeats = (1, 8, 16, 32, 64, 128) + (256,) * device.has_gpu()
-measured = {"fused": [timing.measure(fused(i), x, min_time_s=0.1).median_s for i in repeats],
-            "unfused": [timing.measure(unfused, x, i, min_time_s=0.05).median_s for i in repeats]}
-doubling = np.interp(2 * measured["fused"][0], measured["fused"], repeats)
+repeats = (1, 2, 4, 8, 16, 32, 64, 128) + (256,) * device.has_gpu()
+measured = each.compared(fused, x, factor, repeats)
+doubling = np.interp(2 * measured["fused"][0], np.maximum.accumulate(measured["fused"]), repeats)
 ledger.measured("multiplications that double the time", doubling, "multiplications")
-figures.predicted_and_measured(
+ax = figures.predicted_and_measured(
     repeats, predicted, measured, log="xy", yunit="s", xlabel="multiplications of each element",
-    ylabel="time", title=f"The first {in_balance:.0f} multiplications are free");
+    ylabel="time", title=f"Predicted: the first {in_balance:.0f} multiplications are free")
+figures.describe(ax, "Fused, the time stays level and then rises. Unfused, it rises from the start.")
 
 # %% [markdown]
-# The fused dots stay level, then turn up: from there on every multiplication is paid for. The gap between the two lines
-# is what fusion saves: trips to memory, not arithmetic, of which both do the same.
+# By how much did the corner miss? It is round, because memory and arithmetic disturb each other. Further right, a CPU's dots
+# rise above the line: each multiplication waits for the one before it. That is *latency*.
 #
-# **While memory is the limit, arithmetic is free. Fusion makes one trip to memory out of many.**
+# On an H200, the level dots lay at 1.6 times the line. Each thread asks for only 4 bytes, and that keeps too little on its
+# way. `torch.compile` hit the line. The doubling came out right within 6 %, but only because it counts from the first dot.
+# The last dot is eight times too high: Numba no longer unrolls the loop, and to count takes more instructions than to
+# multiply.
 
 # %% [markdown]
-# ## Part 5 · Overhead
+# **While memory is the limit, arithmetic is free. Fusion turns many trips to memory into one.**
 #
-# Before anything moves, an operation has to be started: Python finds the method, PyTorch picks the kernel, the driver
-# puts it into a queue. `here.overhead_s` is that cost: the time of one operation on one element, one after another.
+# ## Part 5 · Overhead, and a diagnosis
 #
-# On a GPU the CPU runs ahead, and starts the next operations while the GPU still computes. So of overhead and work only
-# the slower one shows. (On a CPU they add up; but where one is much larger, that is the same.) Three times compete, and
-# **the slowest of the three is the time.**
-
-# %% [markdown]
-# ### Exercise 5.1 · predicted_time_s
+# Before anything moves, Python and PyTorch must start the operation. `here.overhead_s` is the time of one operation on one
+# element. A GPU computes while the CPU starts the next operation. So **the slowest of the three is the time**. (On
+# a CPU they add up.)
 #
-# Write this model in a line. Then solve it for the size at which memory takes as long as the launch.
+# ### Exercise 5.1 · diagnosis
+#
+# Write the model. Then turn it into a doctor: from an operation's two counts and its measured time, say what limits it.
 
 # %% tags=["hole"]
 def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
-    """Seconds that an operation takes: compute, memory or overhead, whichever is slowest. One line."""
+    """Seconds that an operation takes, by the model above. One line."""
     # BEGIN SOLUTION
     return max(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s)
     # END SOLUTION
 
 
-def launch_bound_elements(bytes_per_element, bandwidth_bytes_per_s, overhead_s):
-    """Number of elements, as a float, up to which the launch takes longer than memory. One line."""
+def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    """One of five words for an operation that took time_s. About seven lines.
+
+    "compute", "memory" or "overhead": the slowest of the three, if it explains half of time_s or
+    more. "none": if it explains less than half. "impossible": if it alone takes over 5 % longer
+    than time_s.
+    """
     # BEGIN SOLUTION
-    return overhead_s * bandwidth_bytes_per_s / bytes_per_element
+    parts_s = {
+        "compute": flops / peak_flops_per_s,
+        "memory": bytes_moved / bandwidth_bytes_per_s,
+        "overhead": overhead_s,
+    }
+    limit = max(parts_s, key=parts_s.get)
+    if parts_s[limit] > 1.05 * time_s:
+        return "impossible"
+    return limit if parts_s[limit] >= time_s / 2 else "none"
     # END SOLUTION
 
 # %% tags=["check"]
-for _ in range(50):
-    compute_s, memory_s, overhead_s = times_s = (10 ** rng.uniform(-6, -2, 3)).tolist()
-    peak, bandwidth = (10 ** rng.uniform(9, 15, 2)).tolist()
-    case = "predicted_time_s: compute {:.2g} s, memory {:.2g} s, overhead {:.2g} s".format(*times_s)
-    got = predicted_time_s(compute_s * peak, memory_s * bandwidth, peak, bandwidth, overhead_s)
-    agree(got, max(times_s), case, rtol=1e-9, mistakes={
-        "The three overlap: don't add them.": sum(times_s),
-        "The slowest decides, not the fastest.": min(times_s),
-        "Overhead overlaps, too: don't add it.": max(compute_s, memory_s) + overhead_s,
-        "Overhead is left out.": max(compute_s, memory_s)})
-print("predicted_time_s: 50 operations")
+from common.oracles import arithmetic_intensity as oracle
 
-# %% tags=["check"]
-for _ in range(50):
-    elements, overhead_s, size = rng.uniform(1, 1e7), 10 ** rng.uniform(-6, -2), int(rng.integers(2, 9))
-    bandwidth = elements * size / overhead_s
-    case = f"launch_bound_elements({size}, {bandwidth:.3g}, {overhead_s:.3g})"
-    agree(launch_bound_elements(size, bandwidth, overhead_s), elements, case, rtol=1e-9, mistakes={
-        "Those are bytes: how many elements is that?": elements * size})
-print("launch_bound_elements: 50 machines")
+by_hand = [[3e-3, 2e-3, 1e-3], [1e-3, 3e-3, 2e-3], [1e-3, 2e-3, 3e-3]]
+for parts_s in by_hand + (10 ** rng.uniform(-6, -2, (50, 3))).tolist():
+    want, mistakes = oracle.slowest(*parts_s)
+    peak, bandwidth = (10 ** rng.uniform(9, 15, 2)).tolist()
+    got = predicted_time_s(parts_s[0] * peak, parts_s[1] * bandwidth, peak, bandwidth, parts_s[2])
+    case = "predicted_time_s: compute {:.2g} s, memory {:.2g} s, overhead {:.2g} s:".format(*parts_s)
+    agree(got, want, case, rtol=1e-9, mistakes=mistakes)
+print("predicted_time_s: 53 operations")
+
+# %% tags=["check"] points=2
+for story, flops, moved, time_s, want in oracle.patients(rng):
+    mistakes = oracle.diagnosis_mistakes(flops, moved, time_s)
+    case = f"diagnosis of {story} ({oracle.parts(flops, moved)}) that took {time_s:.2g} s"
+    agree(diagnosis(flops, moved, time_s, *oracle.MACHINE), want, case, mistakes=mistakes,
+          draw=lambda: rooflines.parts(oracle.parts_s(flops, moved), time_s, f"Parts of {story}"))
+print("diagnosis: 12 stories and 60 random operations")
 
 # %% [markdown]
-# **Guess**, before you compute it: from how many float32 on does `x.mul_(2)` take twice as long as for a single one?
+# **Predict.** From how many float32 on does `x.mul_(2)` take twice as long as for a single one? Guess first, in the next
+# cell. Then your model draws its line.
 
 # %%
+slow = here.flops_per_s["fp32"], here.bandwidth_bytes_per_s, here.overhead_s
 # BEGIN SOLUTION
-guess = 1_000_000 if device.has_gpu() else 10_000
+guess = 2 * here.overhead_s * here.bandwidth_bytes_per_s / 8  # read and write: 8 bytes per element
 # END SOLUTION
 ledger.predict("elements for which mul_ takes twice as long as for one", guess, "elements")
 
 # %% tags=["nbval-ignore-output"]
-sizes = [4**i for i in range(15 if device.has_gpu() else 13)]
-times_s = [timing.measure(x[:size].mul_, FACTOR, min_time_s=0.1).median_s for size in sizes]
-doubling = np.interp(2 * times_s[0], times_s, sizes)
+lengths = [4**i for i in range(15 if device.has_gpu() else 13)]
+mul_s = [timing.measure(x[:length].mul_, 1.0, min_time_s=0.1).median_s for length in lengths]
+doubling = np.interp(2 * mul_s[0], np.maximum.accumulate(mul_s), lengths)
 ledger.measured("elements for which mul_ takes twice as long as for one", doubling, "elements")
-
-# %% tags=["nbval-ignore-output"]
-limits = here.flops_per_s["fp32"], here.bandwidth_bytes_per_s, here.overhead_s
 ax = figures.predicted_and_measured(
-    sizes, lambda n: predicted_time_s(n, 8 * n, *limits), times_s, log="xy", yunit="s",
-    xlabel="elements", ylabel="time of x.mul_", title="A small tensor costs as much as none")
-ax.axvline(launch_bound_elements(8, *limits[1:]), color=figures.QUIET, linestyle=":");
+    lengths, lambda n: predicted_time_s(n, 8 * n, *slow), mul_s, log="xy", yunit="s",
+    xlabel="elements", ylabel="time of x.mul_", title="A small tensor costs as much as an empty one")
+figures.describe(ax, "The time is level up to a size, and then grows with the number of elements.")
 
 # %% [markdown]
-# Left of the dotted line you pay for the launch, right of it for the work. Where dots dip below the line, the tensor
-# fits into a cache, which is faster than memory. Where they leap above it on a busy CPU, PyTorch has split the work
-# among threads, and one waits for another.
+# Where dots lie below the line, the tensor stays in a cache, which is faster than memory. So the time doubles later than the
+# model says: on an H200 a tenth later. Where a CPU's dots jump above the line, PyTorch has split the work among threads, and
+# the slowest thread sets the time.
 #
-# A large GPU's dotted line stands hundreds of times further right than a laptop's: its memory is much faster, its
-# launches are not. So small operations waste it.
+# A tensor that keeps a laptop busy is too small to keep a GPU busy for as long as its launch.
 #
-# What helps? Fewer launches (fusion), larger operations (batches), or a **CUDA graph**: it records many launches, and
-# replays them with a single one.
+# Now let your doctor see the ten operations of Part 2. As overhead it gets what the same clock shows for one element.
+
+# %% tags=["nbval-ignore-output"]
+one = torch.ones(1, device=where, dtype=dtype)
+least_s = timing.measure(torch.Tensor.mul_, one, 1.0, min_time_s=0.1, cold_cache=True).median_s
+for name, (flops, moved) in counts.items():
+    share = predicted_time_s(flops, moved, *limits, least_s) / times_s[name]
+    word = diagnosis(flops, moved, times_s[name], *limits, least_s)
+    print(f"{name:26} {ledger.show(times_s[name], 's'):>8}, {share:4.0%} explained: {word}")
+
+# %% [markdown]
+# For "none" (on an H200, only layer norm), ask how much is **in flight**. To keep memory busy, bandwidth × latency bytes must
+# be on their way (*Little's law*): there 4.8 TB/s × 0.6 µs, almost 3 MB. A 64 × 64 product takes
+# little longer than one element: overhead.
+#
+# | diagnosis | what helps |
+# | --- | --- |
+# | compute | fewer FLOPs |
+# | memory | fewer bytes |
+# | overhead | fewer launches: fuse, batch |
+# | none | more in flight, fewer passes |
+# | impossible | a better clock, count or ceiling |
+#
+# **The slowest part sets the time. If it explains too little, look for latency.**
+#
+# ## Part 6 · Trust no clock
+#
+# Someone reports these rates of `fused`. Find two mistakes (one on a GPU only).
+
+# %% tags=["nbval-ignore-output"]
+program, flops = each.element(fused), 24 * x.numel()
+for call in ("first call", "second call"):
+    started = perf_counter()
+    program(x, factor, 24)
+    print(f"{call}: {ledger.show(flops / (perf_counter() - started), 'FLOP/s')}")
+print("ceiling:", ledger.show(multiplications_per_s, "FLOP/s"))
+
+# %% tags=["driver"]
+def timed(first_s, later_s, launch_s, repeats):
+    """What median_time_s finds for a fake device."""
+    fake = FakeDevice(first_s, later_s, launch_s)
+    return median_time_s(fake.call, fake.clock, fake.synchronize, repeats)
+
+def judged(source):
+    """What test_benchmark says of a program: "" if it accepts it."""
+    return clinic.verdict(test_benchmark, source)
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# The first call compiled the program. On a GPU, the second call only *queued* it: the clock stopped before the work was done.
+# On an H200, memory allows 13 TFLOP/s at most.
+# </details>
+#
+# ### Exercise 6.1 · median_time_s
+#
+# Write a benchmark. We test it on a device with known times and a clock of its own: `FakeDevice(first_s, later_s, launch_s)`.
+# Its `call()` takes launch_s, queues some work, and returns. The first work takes first_s, and the later ones take the times
+# in later_s in turn. `synchronize()` waits until all work is done. `clock()` gives the seconds so far. An
+# interrupted call moves a mean, not a median.
+
+# %% tags=["hole"]
+def median_time_s(call, clock, synchronize, repeats):
+    """Median over `repeats` calls of the seconds from before call() until its work is done.
+
+    Warm up first: call at least once, and wait. Of an even number of times, the median is the mean
+    of the middle two. About nine lines.
+    """
+    # BEGIN SOLUTION
+    call()
+    synchronize()
+    times_s = []
+    for _ in range(repeats):
+        started = clock()
+        call()
+        synchronize()
+        times_s.append(clock() - started)
+    return float(np.median(times_s))
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import arithmetic_intensity as oracle
+
+cases = [(9.0, [5.0, 1.0, 2.0, 40.0, 3.0], 0.5), (9.0, [2.0, 6.0, 1.0, 3.0], 0.0), (9.0, [2.0], 0.25)]
+for count in range(2, 12):
+    later_s = rng.permutation(rng.choice(999, count, replace=False) / 64 + 1).tolist()
+    cases.append((1e4, later_s, int(rng.integers(1, 60)) / 64))
+for first_s, later_s, launch_s in cases:
+    want, mistakes = oracle.median_s(first_s, later_s, launch_s)
+    case = f"median_time_s on FakeDevice({first_s}, {later_s}, {launch_s}), repeats={len(later_s)},"
+    got = timed(first_s, later_s, launch_s, len(later_s))
+    agree(got, want, case, rtol=1e-6, mistakes=mistakes,
+          draw=lambda: rooflines.calls(later_s, launch_s, got, want))
+print("median_time_s finds the median time of 13 fake devices")
+
+# %% [markdown]
+# ### Exercise 6.2 · test_benchmark
+#
+# **Clinic.** Colleagues send you their versions of `median_time_s`. Some are right, though they look different from yours.
+# The others have one fault each. Write a test that tells them apart. Your score is the number of wrong programs that it
+# refuses while it accepts all right ones.
+
+# %% tags=["hole"]
+def test_benchmark(candidate):
+    """Raise AssertionError if candidate(call, clock, synchronize, repeats) is a wrong benchmark.
+
+    Let it measure fake devices whose median time you know: FakeDevice(first_s, later_s, launch_s).
+    Right ones may warm up more than once. About six lines.
+    """
+    # BEGIN SOLUTION
+    for repeats in (4, 6):  # unsorted times, most of them short, and a slow first call
+        later_s = np.random.default_rng(repeats).exponential(size=repeats)
+        launch_s = later_s.min()
+        fake = FakeDevice(later_s.sum(), later_s, launch_s)
+        got = candidate(fake.call, fake.clock, fake.synchronize, repeats)
+        assert np.isclose(got, np.median(later_s) + launch_s), f"{later_s}: got {got}"
+    # END SOLUTION
+
+# %% tags=["check"] points=3
+print(clinic.score("benchmark", judged, par=15))
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Take each line out of your own `median_time_s` in turn. Which fake device notices? Try unsorted times with a very slow one
+# among them, a launch that takes time, an odd and an even number of calls.
+# </details>
+#
+# **A benchmark warms up, waits, and takes the median. A rate above the roof is never good news.**
+#
+# ## Part 7 · A training step of the language model
+#
+# The FLOPs of a training step are those of its matrix products. For a layer Y = XW, the backward pass takes two products of
+# the same size: dX = dY·Wᵀ and dW = Xᵀ·dY. So **a backward pass costs two forward passes**.
+
+# %% [markdown]
+# ### Exercise 7.1 · transformer_flops
+#
+# Count a training step from its shapes. (The rest is below one percent in a large model.) A transformer's layer has
+#
+# - *attention:* queries, keys, values and output, each a width × width matrix for every token. Then the scores: each query
+#   times each key of its sequence, where all pairs count, masked or not. Then the scores times the values.
+# - *a feedforward network:* from width to feedforward, and back.
+#
+# At the end, one matrix turns each token into a score for each word of the vocabulary. The embedding at the start is a
+# lookup: no FLOPs.
+
+# %% tags=["hole"]
+def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
+    """FLOPs of one training step (forward and backward), as an int. About seven lines.
+
+    batch: sequences; sequence: tokens in each. The number of heads doesn't matter.
+    """
+    # BEGIN SOLUTION
+    tokens = batch * sequence
+    projections = 4 * matmul_flops(tokens, width, width)
+    # Scores, then values; the heads share the width.
+    attention = 2 * batch * matmul_flops(sequence, width, sequence)
+    network = 2 * matmul_flops(tokens, width, feedforward)
+    forward = layers * (projections + attention + network) + matmul_flops(tokens, width, vocabulary)
+    return 3 * forward
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import arithmetic_intensity as oracle
+
+low, high = (2, 2, 1, 11, 0, 0), (6, 6, 2, 40, 1, 1)
+for shape in (2, 3, 1, 11, 0, 0), *rng.integers(low, high, (4, 6)).tolist():
+    want = oracle.training_flops(*shape)  # no feedforward network, no vocabulary: only attention
+    agree(transformer_flops(*shape), want, f"transformer_flops{tuple(shape)}",
+          mistakes=oracle.transformer_mistakes(*shape))
+print("transformer_flops agrees with PyTorch's counter on 5 attention layers")
+
+# %% tags=["check"] points=2
+low, high = (2, 1, 2, 1, 1, 1), (6, 6, 5, 20, 20, 20)
+for shape in (2, 3, 3, 4, 5, 7), (1, 1, 1, 1, 1, 1), *rng.integers(low, high, (5, 6)).tolist():
+    want = oracle.training_flops(*shape)
+    agree(transformer_flops(*shape), want, f"transformer_flops{tuple(shape)}",
+          mistakes=oracle.transformer_mistakes(*shape))
+want, shape = oracle.language_model_flops(batch=3)
+agree(transformer_flops(*shape), want, f"transformer_flops{shape}, the language model,")
+print("transformer_flops agrees with PyTorch's counter on 7 transformers and the language model")
+
+# %% [markdown]
+# <details><summary>Hint: the idea</summary>
+#
+# A weight that is applied to every token: `matmul_flops(batch * sequence, width, ...)`. The scores of a sequence are a
+# (sequence, width) matrix times a (width, sequence) one. Heads change nothing, since each has its share of the width.
+# </details>
+#
+# Everyone's shortcut is **6·N·D**: six FLOPs, two forward and four backward, for each of N weights and each of D tokens. Here
+# is your count against it, for the shape of GPT-3.
+
+# %%
+layers, width, feedforward, vocabulary = 96, 12288, 4 * 12288, 50257
+weights = layers * (4 * width**2 + 2 * width * feedforward) + width * vocabulary
+for sequence in (512, 2048, 8192, 32768, 131072):
+    flops = transformer_flops(1, sequence, layers, width, feedforward, vocabulary)
+    ratio = flops / (6 * weights * sequence)
+    print(f"{sequence:6} tokens: {ratio:.3f} times 6·N·D, with N = {weights / 1e9:.0f} billion")
+
+# %% [markdown]
+# **A weight costs six FLOPs per token. Attention comes on top, and grows with the sequence.**
+#
+# **Predict, then measure.** How long does a training step of the course's language model take, from 1 to 32 sequences? We
+# record its operations, each with its FLOPs and bytes, and your `predicted_time_s` adds up their times. Guess before you run
+# the cells: will 8 sequences take 8 times as long as one?
+
+# %%
+from common import operations
+
+model, batches = language_model.module().to(where), (1, 2, 4, 8, 16, 32)
+def step(batch):
+    text = torch.tensor(language_model.tokens(0, batch * 128)).view(batch, 128).to(where)
+    torch.nn.functional.cross_entropy(model(text).flatten(0, 1), text.flatten()).backward()
+
+steps = [operations.recorded(lambda batch=batch: step(batch)) for batch in batches]
+predicted_s = [sum(predicted_time_s(op.flops, op.bytes_moved, *slow) for op in ops) for ops in steps]
+ledger.predict("step of the language model, 8 sequences", predicted_s[3], "s")
+
+# %% tags=["nbval-ignore-output"]
+wait = torch.cuda.synchronize if device.has_gpu() else (lambda: None)
+step_s = [median_time_s(lambda batch=batch: step(batch), perf_counter, wait, 5) for batch in batches]
+ledger.measured("step of the language model, 8 sequences", step_s[3], "s")
+ax = figures.predicted_and_measured(
+    batches, predicted_s, step_s, log="xy", yunit="s", xlabel="sequences per step",
+    ylabel="time of a step", title="A training step, predicted operation by operation")
+figures.describe(ax, "Predicted and measured time of a step, from 1 to 32 sequences.")
+
+# %% tags=["nbval-ignore-output"]
+for batch, time_s, ops, total_s in zip(batches, step_s, steps, predicted_s, strict=True):
+    shares = dict.fromkeys(("compute", "memory", "overhead"), 0.0)
+    for op in ops:
+        op_s = predicted_time_s(op.flops, op.bytes_moved, *slow)
+        shares[diagnosis(op.flops, op.bytes_moved, op_s, *slow)] += op_s / total_s
+    mfu = transformer_flops(batch, 128, 4, 128, 512, 128) / time_s / here.flops_per_s["fp32"]
+    shown = (f"{what} {part:4.0%}" for what, part in shares.items())
+    print(f"{batch:2} sequences, MFU {mfu:5.1%}:", *shown)
+
+# %% [markdown]
+# MFU is the **model FLOPs utilisation**: the FLOPs needed, over the measured time and the peak. Published runs
+# divide by the data sheet's peak for *dense* matrices, and large models reach 40 to 60 %.
+#
+# By how much did your line miss? On a CPU, many operations reach only a part of their roof. On an H200, 32 sequences took as
+# long as one: overhead, as predicted. Yet the dots lay at five to seven times the line. A model's operations cost more than
+# `mul_`: they allocate results and are recorded for the backward pass.
+#
+# **Time goes where the slowest of the three is. Find out which, before you improve anything.**
+
+# %% tags=["nbval-ignore-output"]
+source = f"{here.source} on {here.device}"
+ledger.constant("memory bandwidth", here.bandwidth_bytes_per_s, "B/s", source)
+ledger.constant(f"peak of {form} matmul", here.flops_per_s[form], "FLOP/s", source)
+ledger.constant("overhead of an operation", here.overhead_s, "s", source)
+figures.describe(ledger.figure(), "Each outcome over its prediction, as a dot; a line marks 1.")
+ledger.table()
+
+# %% [markdown]
+# ## Done
+#
+# Your machine's constants are in your ledger now, for later labs to plan with. The figure shows how good your predictions
+# were. Grade the lab with `python -m grading 02`.
+
+# %% [markdown]
+# ## Further
+#
+# Everything from here on is optional.
+#
+# ### CUDA graphs
+#
+# What helps against overhead? Fewer launches (fusion), larger operations (batches), or a **CUDA graph**. A graph records many
+# launches, and replays them with a single one.
 
 # %% tags=["nbval-ignore-output"]
 few = torch.ones(1024, device=where)
+def hundred():
+    for _ in range(100):
+        few.mul_(1.0)
+print("100 launches one by one:", ledger.show(timing.measure(hundred).median_s, "s"))
 if device.has_gpu():
-    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
-        unfused(few, 100)
-    for name, call in ("one by one", lambda: unfused(few, 100)), ("as a graph", graph.replay):
-        print(f"100 launches {name}: {ledger.show(timing.measure(call).median_s, 's')}")
-else:
-    print("CUDA graphs need a GPU. On an H200, 100 launches took 634 µs one by one, 94 µs as a graph.")
+    print("100 launches as a graph:", ledger.show(timing.in_graph_s(hundred), "s"))
 
 # %% [markdown]
-# **Clinic.** Someone reports these rates for the fused kernel of Part 4, and blames the hardware for the difference
-# between the first two. There are two mistakes; the second shows on a GPU only. Which?
-
-# %% tags=["nbval-ignore-output"]
-from time import perf_counter
-
-kernel, flops = fused(24), 24 * x.numel()
-for call in ("first call:", "second call:"):
-    started = perf_counter()
-    kernel(x)
-    print(f"{call:12} {ledger.show(flops / (perf_counter() - started), 'FLOP/s')}")
-print("measured:   ", ledger.show(flops / timing.measure(kernel, x).median_s, "FLOP/s"))
+# In our runs on an H200, a graph took 95 to 110 µs for 100 launches that take 600 to 1,000 µs one by one.
+#
+# To save memory, activations (the layers' outputs, kept for the backward pass) may be dropped and computed again (lab 09). The
+# hardware does these FLOPs, but the model didn't ask for them. **Hardware FLOPs utilisation** (HFU) counts them, and MFU does
+# not.
 
 # %% [markdown]
-# <details><summary>Diagnosis</summary>
+# ### Exercise 8.1 · hfu (optional)
 #
-# *No warm-up*: the first call compiles the kernel, and the compiler is what was timed. *No synchronisation*: on a GPU the
-# call returns once the kernel is queued, so that the second call timed the queue, and reports more than the roof
-# allows. `timing.measure` calls once before it starts the clock, waits for the GPU before it stops it, and takes the median
-# of many calls. A rate above the roof is never good news: the clock, the count or the roof is wrong.
-# </details>
-#
-# **Below some size you pay for the launch, whatever you launch. A benchmark warms up, waits, and repeats.**
-
-# %% [markdown]
-# ## Part 6 · How well is the machine used?
-#
-# For a whole training step one number is customary. **Model FLOPs utilisation** (MFU): the FLOPs that the model
-# needs for the step, divided by the step's time and by the machine's peak. It needs a forward and a backward pass; the
-# backward pass costs two forward passes, one for the gradients of the inputs, one for those of the weights.
-#
-# To save memory, activations (the layers' outputs, kept for the backward pass) may be dropped and computed again (lab
-# 09). The hardware does these FLOPs, but the model didn't ask for them: **hardware FLOPs utilisation** (HFU) counts
-# them, MFU doesn't.
-
-# %% [markdown]
-# ### Exercise 6.1 · mfu
-#
-# Write both. Then put two numbers right. In the notes, FlashAttention "took the MFU value to 60%! A100 has 312 FLOPs
-# [TFLOP/s], so we are using ~160": are we? And a slide of the lecture gives the H100's bf16 peak as 1,979 TFLOP/s, with an
-# asterisk: that is *with sparsity*, for matrices of which half of the entries are zeros. What is it for dense ones?
+# Write both. Then put two numbers right. Someone writes that FlashAttention "took the MFU value to 60%! A100 has 312 TFLOP/s, so
+# we are using ~160". And a slide gives the H100's bf16 peak as 1,979 TFLOP/s, with an asterisk: *with sparsity*, for matrices of
+# which half of the entries are zeros.
 
 # %% tags=["hole"]
 def mfu(forward_flops, recomputed, time_s, peak_flops_per_s):
@@ -654,139 +842,44 @@ h100_dense_peak = 1979e12 / 2
 # END SOLUTION
 
 # %% tags=["check"]
-for _ in range(20):
-    batch, width = rng.integers(1, 40, 2).tolist()
-    # PyTorch counts a forward and a backward pass.
-    with FlopCounterMode(display=False) as counter, torch.device("meta"):
-        torch.nn.Linear(width, width)(torch.empty(batch, width, requires_grad=True)).sum().backward()
-    forward, step = 2 * batch * width**2, counter.get_total_flops()
-    part, time_s, peak = rng.uniform(0.1, 1), rng.uniform(0.1, 9), 10 ** rng.uniform(6, 9)
-    most, case = peak * time_s, f"mfu({forward}, {part:.2f}, {time_s:.3g}, {peak:.3g})"
-    agree(mfu(forward, part, time_s, peak), step / most, case, rtol=1e-9, mistakes={
-        "Recomputing counts in HFU only: the model didn't ask for it.": (step + part * forward) / most,
-        "The backward pass is missing: it costs two forward passes.": forward / most,
-        "The backward pass costs two forward passes, not one.": 2 * forward / most})
-print("mfu agrees with PyTorch's counter on 20 layers")
+from common.oracles import arithmetic_intensity as oracle
 
-# %% tags=["check"]
 for layers in range(1, 11):
-    batch, width, again = *rng.integers(1, 20, 2).tolist(), int(rng.integers(layers + 1))
-    x, linear = torch.rand(batch, width, requires_grad=True), torch.nn.Linear(width, width)
-    with FlopCounterMode(display=False) as counter, set_checkpoint_early_stop(False):
-        for i in range(layers):  # `again` of them are computed again in the backward pass
-            x = checkpoint(linear, x, use_reentrant=False) if i < again else linear(x)
-        x.sum().backward()
-    forward, part, time_s = 2 * layers * batch * width**2, again / layers, rng.uniform(0.1, 9)
-    most, case = 1e6 * time_s, f"hfu({forward}, {part:.2f}, {time_s:.3g}, 1e6)"
-    agree(hfu(forward, part, time_s, 1e6), counter.get_total_flops() / most, case, rtol=1e-9, mistakes={
-        "Recomputation is missing: the hardware does it, and HFU counts it.": 3 * forward / most})
-print("hfu agrees with PyTorch's counter on 10 stacks of layers, some of them checkpointed")
+    shape = layers, *rng.integers(1, 20, 2).tolist(), int(rng.integers(1, layers + 1))
+    forward, model_flops, all_flops = oracle.recomputing(*shape)  # as PyTorch counts them
+    part, time_s, peak = shape[-1] / layers, rng.uniform(0.1, 9), 10 ** rng.uniform(6, 9)
+    case, most = f"({forward}, {part:.2f}, {time_s:.3g}, {peak:.3g})", peak * time_s
+    agree(mfu(forward, part, time_s, peak), model_flops / most, f"mfu{case}", rtol=1e-9,
+          mistakes=oracle.mfu_mistakes(forward, part, most))
+    agree(hfu(forward, part, time_s, peak), all_flops / most, f"hfu{case}", rtol=1e-9,
+          mistakes=oracle.hfu_mistakes(forward, part, most))
+print("mfu and hfu agree with PyTorch's counter on 10 stacks of layers, parts of them recomputed")
 
 # %% tags=["check"]
-agree(a100_at_60_percent, 187.2e12, "a100_at_60_percent", rtol=0.01, mistakes={
-    "The notes' 160 is 51 % of 312.": 160e12, "In FLOP/s, please, not in TFLOP/s.": 187.2,
+agree(a100_at_60_percent, oracle.A100_AT_60_PERCENT, "a100_at_60_percent", rtol=0.01, mistakes={
+    "160 TFLOP/s are 51 % of 312.": 160e12, "In FLOP/s, please, not in TFLOP/s.": 187.2,
     "312 is dense already: it needs no halving.": 93.6e12})
-agree(h100_dense_peak, 989.5e12, "h100_dense_peak", rtol=0.01, mistakes={
+agree(h100_dense_peak, oracle.H100_DENSE_PEAK, "h100_dense_peak", rtol=0.01, mistakes={
     "That is the rate with sparsity: half of the products are skipped.": 1979e12,
     "In FLOP/s, please, not in TFLOP/s.": 989.5})
 print("both numbers are right now")
 
 # %% [markdown]
-# ### Exercise 6.2 · transformer_flops
-#
-# Count a transformer's training step from its shapes: all its matrix products, forward and backward. (In a large
-# model the rest is below one percent.) A layer has
-#
-# - attention: queries, keys, values and output, each a width × width matrix applied to every token; the scores, each
-#   query with each key of its sequence (count all pairs, masked or not); and the scores times the values;
-# - a feedforward network: from width to feedforward, and back.
-#
-# In the end a matrix turns each token into one score for each word of the vocabulary. The embedding in the beginning is a
-# lookup: no FLOPs.
-
-# %% tags=["hole"]
-def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
-    """FLOPs of one training step (forward and backward), as an int. About seven lines.
-
-    batch: sequences; sequence: tokens in each. The number of heads doesn't matter.
-    """
-    # BEGIN SOLUTION
-    tokens = batch * sequence
-    projections = 4 * matmul_flops(tokens, width, width)
-    # Scores, then values; the heads share the width.
-    attention = 2 * batch * matmul_flops(sequence, width, sequence)
-    network = 2 * matmul_flops(tokens, width, feedforward)
-    forward = layers * (projections + attention + network) + matmul_flops(tokens, width, vocabulary)
-    return 3 * forward
-    # END SOLUTION
-
-# %% tags=["check"] points=2
-for heads in (1, 2, 3, 4):
-    b, s, d = *rng.integers(2, 6, 2).tolist(), heads * int(rng.integers(11, 16))
-    with torch.device("meta"), FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        x = torch.empty(b, s, d, requires_grad=True)
-        torch.nn.MultiheadAttention(d, heads, batch_first=True)(x, x, x)[0].sum().backward()
-    # No feedforward network, no vocabulary: what is left is attention.
-    want, case = counter.get_total_flops(), f"transformer_flops({b}, {s}, 1, {d}, 0, 0)"
-    agree(transformer_flops(b, s, 1, d, 0, 0), want, case, mistakes={
-        "Four projections: queries, keys, values and output.": want - 6 * b * s * d * d,
-        **{f"Scores, scores times values: {i} missing.": want - 6 * i * b * s * s * d for i in (1, 2)},
-        "Each query meets the keys of its own sequence only.": want + 12 * b * s * s * (b - 1) * d,
-        **{f"A backward pass costs two forward passes, not {i}.": (1 + i) * want // 3 for i in (0, 1)}})
-print("transformer_flops agrees with PyTorch's counter on 4 attention layers")
-
-# %% tags=["check"] points=2
-for heads in (1, 1, 2, 2, 3, 4):
-    b, s, n, d, f, v = shape = tuple((heads * rng.integers(1, 6, 6)).tolist())
-    with torch.device("meta"), FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        layer = torch.nn.TransformerEncoderLayer(d, heads, f, dropout=0.0, batch_first=True)
-        body = torch.nn.TransformerEncoder(layer, n, enable_nested_tensor=False)
-        torch.nn.Linear(d, v)(body(torch.empty(b, s, d, requires_grad=True))).sum().backward()
-    want = counter.get_total_flops()
-    agree(transformer_flops(*shape), want, f"transformer_flops{shape}", mistakes={
-        "The vocabulary is missing: a matrix for each token, in the end.": want - 6 * b * s * d * v,
-        "The vocabulary comes once, not in each layer.": want + (n - 1) * 6 * b * s * d * v,
-        "The feedforward network has two matrices.": want - 6 * b * s * n * d * f})
-print("transformer_flops agrees with PyTorch's counter on 6 transformers")
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Weights applied to every token: `matmul_flops(batch * sequence, width, ...)`. The scores of a sequence are a (sequence,
-# width) matrix times a (width, sequence) one; heads change nothing, for each has its share of the width.
-# </details>
-#
-# Everyone's shortcut is **6·N·D**: six FLOPs, two forward and four backward, for each of N weights and each of D tokens.
-# Here it is against your count, for the shape of GPT-3 and ever longer sequences.
-
-# %%
-layers, width, feedforward, vocabulary = 96, 12288, 4 * 12288, 50257
-weights = layers * (4 * width**2 + 2 * width * feedforward) + width * vocabulary
-for sequence in (512, 2048, 8192, 32768, 131072):
-    flops = transformer_flops(1, sequence, layers, width, feedforward, vocabulary)
-    ratio = flops / (6 * weights * sequence)
-    print(f"{sequence:6} tokens: {ratio:.3f} times 6·N·D, with N = {weights / 1e9:.0f} billion")
-
-# %% [markdown]
-# Attention adds a part of about sequence / (6 · width). **A weight costs six FLOPs a token; attention comes on top, and
-# grows with the sequence.**
-#
-# ## Predict, then measure
-#
-# A small transformer is trained twice: keeping all activations, and recomputing every layer. If arithmetic is what takes
-# the time, by what factor is the second slower? Use your formulas.
+# **Predict, then measure.** A small transformer is trained twice: keeping all activations, and recomputing every layer. If
+# arithmetic takes the time, by what factor is the second slower? Use your formulas.
 
 # %%
 # BEGIN SOLUTION
 slowdown = hfu(1.0, 1.0, 1.0, 1.0) / hfu(1.0, 0.0, 1.0, 1.0)  # four passes instead of three
 # END SOLUTION
 ledger.predict("training step, all recomputed / all kept", slowdown, "times")
+from torch.utils.checkpoint import checkpoint
 
 # %%
 batch, sequence, layers, width = (8, 1024, 8, 2048) if device.has_gpu() else (4, 128, 4, 256)
 layer = torch.nn.TransformerEncoderLayer(width, width // 64, 4 * width, dropout=0.0, batch_first=True)
 body = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).to(where, dtype)
-def step(recompute):
+def train(recompute):
     x = torch.rand(batch, sequence, width, device=where, dtype=dtype, requires_grad=True)
     for layer in body.layers:
         x = checkpoint(layer, x, use_reentrant=False) if recompute else layer(x)
@@ -794,21 +887,86 @@ def step(recompute):
 
 # %% tags=["nbval-ignore-output"]
 forward_flops = transformer_flops(batch, sequence, layers, width, 4 * width, 0) / 3
-times_s = [timing.measure(step, recompute, min_time_s=0.5).median_s for recompute in (False, True)]
-for part, time_s in enumerate(times_s):
+train_s = [timing.measure(train, recompute, min_time_s=0.5).median_s for recompute in (False, True)]
+for part, time_s in enumerate(train_s):
     use = forward_flops, part, time_s, here.flops_per_s[form]
-    print(f"{part:4.0%} recomputed: {ledger.show(time_s, 's')} a step, "
+    print(f"{part:4.0%} recomputed: {ledger.show(time_s, 's')} per step, "
           f"MFU {mfu(*use):.0%}, HFU {hfu(*use):.0%}")
-ledger.measured("training step, all recomputed / all kept", times_s[1] / times_s[0], "times")
+ledger.measured("training step, all recomputed / all kept", train_s[1] / train_s[0], "times")
 
 # %% [markdown]
-# MFU falls, for the same step takes longer. HFU hardly moves: the machine is as busy as before, with work that the model
-# didn't ask for. MFU tells how soon the training is done, HFU whether the machine idles. (We divided by the peak that you
-# measured with one large matmul; published figures divide by the data sheet's, and are lower.)
+# On an H200, the formulas' factor was right within 1 %. MFU falls, since the same step takes longer. HFU hardly moves: the
+# machine is as busy as before, with work that the model didn't ask for. MFU says how soon the training is done, and HFU whether the machine idles.
 #
-# ## What no count predicts
+# ### Latency, measured
 #
-# Do the *contents* of a tensor change the speed of a matmul? And one row more, or less?
+# Part 5 used **Little's law**: bytes in flight = bandwidth × latency. A processor that waits for each fetch before it starts the
+# next one has a single line of 64 bytes in flight, and gets a small part of the bandwidth.
+
+# %% [markdown]
+# ### Exercise 8.2 · loads_in_flight (optional)
+#
+# Which bandwidth do so many bytes in flight give? And how many loads must each thread of a GPU have in flight, so that together
+# they keep memory busy? On an H200 (4.8 TB/s, 0.6 µs, 132 × 2048 threads), is one float32 per thread enough?
+
+# %% tags=["hole"]
+def bandwidth_in_flight(bytes_in_flight, latency_s, bandwidth_bytes_per_s):
+    """Bytes per second that arrive if so many are on their way at any time. One line."""
+    # BEGIN SOLUTION
+    return min(bandwidth_bytes_per_s, bytes_in_flight / latency_s)
+    # END SOLUTION
+
+
+def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
+    """Least number of loads, an int, that each thread must keep in flight. About two lines.
+
+    itemsize: bytes per load.
+    """
+    # BEGIN SOLUTION
+    needed_bytes = bandwidth_bytes_per_s * latency_s
+    return int(-(-needed_bytes // (threads * itemsize)))
+    # END SOLUTION
+
+# %% tags=["check"]
+from common.oracles import arithmetic_intensity as oracle
+
+for in_flight, latency, bandwidth in (64, 1e-7, 1e12), (1e7, 1e-6, 4e12), (64, 0.3, 4e12):
+    want, mistakes = oracle.arriving(in_flight, latency, bandwidth)
+    agree(bandwidth_in_flight(in_flight, latency, bandwidth), want, rtol=1e-9, mistakes=mistakes,
+          case=f"bandwidth_in_flight({in_flight}, {latency}, {bandwidth})")
+threads = [132 * 2048, *rng.integers(1000, 300_000, 20).tolist()]
+for case in ((4.8e12, 6e-7, many, size) for many, size in zip(threads, [4, 16, 1] * 7)):
+    want, mistakes = oracle.loads(*case)
+    agree(loads_in_flight(*case), want, f"loads_in_flight{case}", mistakes=mistakes)
+print("bandwidth_in_flight and loads_in_flight: 24 cases")
+
+# %% [markdown]
+# One float32 per thread is not enough, even with all threads that fit. Each thread must load three, or one of 16 bytes. That is
+# why fast kernels give each thread several elements.
+#
+# Now measure it on your CPU. A *chain* fetches an address, finds the next address there, and fetches that. Chains that don't
+# depend on each other can be in flight together. The line is Little's law with the latency of a single chain.
+
+# %% tags=["nbval-ignore-output"]
+from common import chase
+
+latency_s, chains = chase.time_per_round_s(1), (2, 4, 8, 16, 32, 64)
+ax = figures.predicted_and_measured(
+    chains, lambda many: bandwidth_in_flight(64 * many, latency_s, np.inf),
+    [64 * many / chase.time_per_round_s(many) for many in chains], log="xy", yunit="B/s",
+    xlabel="chains", ylabel="rate", title=f"A latency of {1e9 * latency_s:.0f} ns, hidden by chains")
+figures.describe(ax, "The rate grows with the number of chains, and then levels off.")
+
+# %% [markdown]
+# The dots follow the line at first. Where they level off, one core has as many fetches in flight as it can: about ten to fifty.
+#
+# A dot above the line means that a fetch took less time than the single chain's. In our run on an H200's host, this happened at
+# 16 and 32 chains. In another run, it happened at
+# 8. Perhaps more of the 64 MiB was in a near cache at that moment.
+#
+# ### What no count predicts
+#
+# Do the *contents* of a tensor change the speed of a matrix product? And one row more, or less?
 
 # %% tags=["nbval-ignore-output"]
 tries = (torch.zeros, k), (torch.rand, k), (torch.randn, k), (torch.randn, k - 1), (torch.randn, k + 1)
@@ -818,43 +976,34 @@ for contents, n in tries:
     print(f"torch.{contents.__name__:5} {n} × {n}: {ledger.show(rate, 'FLOP/s')}")
 
 # %% [markdown]
-# A transistor takes power when it switches; zeros switch few. A GPU at its power limit lowers its clock. The lecture shows 295 TFLOP/s for zeros, 268 for uniform, 257 for normal numbers; an H200 did 773, 745, 701.
-# So never benchmark on zeros. (A CPU mostly has power to spare; there, expect noise.)
+# A transistor takes power when it switches, and zeros switch few. A GPU at its power limit lowers its clock: in our runs, an
+# H200 was 10 to 15 % slower on normal random numbers than on zeros. So never benchmark on zeros. (A CPU mostly has power to
+# spare. There, expect noise.)
 #
-# One row more, and a row of tiles is computed for it. Rows of 8,193 bf16 numbers don't start at multiples of 16
-# bytes, as wide loads need. An H200 fell from 701 to 149 TFLOP/s. Hence padded vocabularies: nanoGPT's has 50,304
-# entries, a multiple of 64, not 50,257.
+# One row more, and a row of tiles is computed for it. Also, rows of 8,191 or 8,193 bf16 numbers don't start at multiples of 16
+# bytes, as wide loads need: an H200 fell to about a fifth for both. Hence padded vocabularies, such as 50,304 entries instead of
+# 50,257.
+
+# %% [markdown]
+# **A harder question.** A language model writes one token at a time for each of B users. Every weight (bf16) is read once per
+# step, and serves B tokens. From which B on does one more user cost time on an H100? And what else is read for each user, that
+# the others don't share?
+#
+# <details><summary>Answer</summary>
+#
+# Each weight takes 2 bytes and 2·B FLOPs: B FLOP/byte. That reaches the ridge point at B = 989.5 / 3.35 ≈ 295. Each user also
+# has keys and values of all earlier tokens (the *KV cache*). Their bytes grow with B, and their intensity does not: lab 06.
+# </details>
 
 # %% [markdown]
 # ## Where it is used
 #
-# - *Roofline*: Williams, Waterman and Patterson (Communications of the ACM, 2009). Nsight Compute draws one for every
-#   kernel.
-# - *Where time goes*: Ivanov et al., "Data movement is all you need" (2021): in BERT, matrix products are 99.8 % of the
-#   FLOPs and 61 % of the time. Horace He, "Making deep learning go brrrr" (2022).
-# - *MFU*: Chowdhery et al., PaLM (2022); nanoGPT's `estimate_mfu`. *HFU*: Korthikanti et al. (2022). *6·N·D*: Kaplan et
-#   al. (2020).
-# - *PyTorch*: `torch.utils.flop_counter`, which checked you; `torch.compile`, which fuses.
+# - *Roofline:* [Williams, Waterman and Patterson, 2009](https://doi.org/10.1145/1498765.1498785). The A100's caches: NVIDIA's
+#   white paper.
+# - *Where time goes:* [Ivanov et al., 2021](https://arxiv.org/abs/2007.00072): in BERT, matrix products are 99.8 % of the FLOPs
+#   and 61 % of the time. [Horace He, 2022](https://horace.io/brrr_intro.html).
+# - *MFU and HFU:* [Chowdhery et al., 2022](https://arxiv.org/abs/2204.02311), and nanoGPT's `estimate_mfu`.
+#   *6·N·D:* [Kaplan et al., 2020](https://arxiv.org/abs/2001.08361).
+# - *PyTorch:* `torch.utils.flop_counter`, which checked you.
 #
-# Limits of our model: one memory, perfect overlap, no latency, all FLOPs alike.
-
-# %% [markdown]
-# ## Done
-#
-# The constants of your machine go into your ledger, for later labs to plan with. The figure shows how good your
-# predictions were. Grade the lab with `python -m grading 02`.
-#
-# **A harder question.** A language model writes one token at a time for each of B users. Every weight (bf16) is read once
-# a step, and serves B tokens. From which B on does one more user cost time on an H100? And what else is read for each
-# user, that the others don't share? (Lab 06 takes it up.)
-
-# %% tags=["nbval-ignore-output"]
-source = f"{here.source} on {here.device}"
-ledger.constant("memory bandwidth", here.bandwidth_bytes_per_s, "B/s", source)
-ledger.constant(f"peak of {form} matmul", here.flops_per_s[form], "FLOP/s", source)
-ledger.constant("overhead of an operation", here.overhead_s, "s", source)
-ledger.constants()
-
-# %% tags=["nbval-ignore-output"]
-ledger.figure()
-ledger.table()
+# Limits of our model: one memory at a time, perfect overlap, all FLOPs alike.

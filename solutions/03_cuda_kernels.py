@@ -5,71 +5,40 @@
 #
 # After this lab you can
 #
-# - write a kernel: a function that thousands of threads run at once, each on elements of its own;
-# - say what 32 threads cost together, in sectors, wavefronts and divergent branches;
-# - climb from a naive matrix product to one near cuBLAS, and say what each rung saves.
+# - write a kernel, which thousands of threads run;
+# - say what 32 of them cost: sectors, wavefronts, divergent branches;
+# - load each number once, and hide the wait for it.
 #
-# *Needs* labs 01 and 02. *Takes* about 150 minutes. Without a GPU kernels run in a simulator that counts; with one, the
-# same cells count, and then measure.
+# You need labs 01 and 02. It takes about 210 minutes: 25 for Part 1, 30 each for 2, 3, 4 and 6, 65 for Part 5. (Estimated: two
+# minutes per line to write, one per cell.)
 #
-# What you want counted stands in the hole's cell: the grader reads no other.
+# Without a GPU, a simulator runs kernels and counts. Write your answers in the cells marked as exercises. The grader reads
+# only those.
 
 # %% tags=["setup"]
-import contextlib
-import operator
-import pathlib
-
-import ipywidgets
 import numpy as np
-from numba import float32, uint32
+from numba import float32, int32, uint32
 
-from common import device, figures, ledger, simt, timing
-from common.checks import agree
+from common import device, figures, language_model, latency, ledger, simt, timing, widgets
+from common.checks import agree, expect
 from common.device import cuda
+from common.simt.limits import blocks_of, clean, par, result
+from common.simt.occupancy import SMS
 
 figures.use_style()
 rng = np.random.default_rng()
 TILE = 16
 
-# %% tags=["setup"]
 def floats(*shape):
     return rng.standard_normal(shape, np.float32)
 
-def clean(report):
-    """Asserts that no two threads raced, and that none read what nothing had written."""
-    assert not (problems := [*report.races, *report.unwritten]), f"{report.kernel}: {problems[0]}"
-
-def par(report, count, most, why):
-    """Asserts that a launch took at most par of a count; if it took more, draws its costliest line."""
-    got = operator.attrgetter(count)(report)
-    if got > most and "." in count and report.trace:
-        report.draw(max(report.lines, key=operator.attrgetter(count)).number)
-    name = " of ".join(reversed(count.replace("_", " ").split(".")))
-    assert got <= most, f"{report.kernel} took {got:,} {name}; par is {most:,}. {why}"
-
 # %% [markdown]
-# **Recall 1** (lab 01). `x` is a row-major float32 matrix of shape (1024, 1024). How many bytes lie between two neighbours
-# in a row, and between two in a column?
+# ## Same product, more memory
 #
-# <details><summary>Answer</summary>
-#
-# 4 and 4,096: the stride of the last axis is 1 element, that of the first is 1024.
-# </details>
-#
-# **Recall 2** (lab 02). A GPU moves 4.28 TB/s. How long must it take at least to add two vectors of 2²⁸ float32 numbers?
-# Is that compute-bound?
-#
-# <details><summary>Answer</summary>
-#
-# Two loads and a store of 4 bytes for every addition: 12 · 2²⁸ bytes, 0.75 ms. At 1/12 FLOP/byte, memory decides.
-# </details>
-
-# %% [markdown]
-# ## See it
-#
-# Here are two programs for a GPU. Both multiply matrices, each *thread* computing one element of the result. They differ
-# in one thing: which of a thread's two coordinates is the row. So every thread does the same arithmetic and loads as many
-# numbers. Memory is read in *sectors* of 32 bytes. How many does each program ask for? Guess before you run the third cell.
+# Here are two *kernels*: programs that thousands of GPU *threads* run at once. Each thread computes one element of a matrix
+# product. They differ in one thing: which of a thread's two coordinates is the row. Both do the same arithmetic and load
+# equally many numbers. Memory delivers *sectors* of 32 bytes. Guess how many sectors each kernel asks for, then run the three
+# cells.
 
 # %%
 @cuda.jit(device=True)
@@ -97,38 +66,40 @@ for report in reports:
     loads = report.global_loads
     print(f"{report.kernel:15} {loads.sectors:7,} sectors in {loads.requests:,} requests")
 print("largest difference from NumPy's product:", np.abs(c - a @ b).max())
-for report in reports:
-    report.draw()
+simt.side_by_side(*reports);
 
 # %% [markdown]
-# **Same answer, four times the sectors.** Threads run in groups of 32, called *warps*. The *lanes* of a warp execute one
-# instruction together, and what they load by it is one *request*. The figures show one for `a` and one for `b`, of the naive
-# program, then of the swapped one. A row is a sector; a number names the lane that wants this word (×16: sixteen do); grey
-# was fetched for nothing.
+# **Same answer, four times the sectors.** Threads run in groups of 32, called *warps*. The 32 *lanes* of a warp execute
+# one instruction together. What they load with it is one *request*, and each panel shows one. A row is one sector of eight
+# words. The number in a cell is the lane that wants it (×16: sixteen lanes). Grey cells were fetched but never used.
 #
-# In the first, neighbouring lanes are in one row, and want the same word of `a`. In the second, they want words that lie a
-# row apart.
+# In `matmul_naive`, the lanes of half a warp want the same word of `a`. In `matmul_swapped`, they want words that lie a whole
+# row apart (lab 01).
 #
 # **You write for one thread, and pay for 32.**
 
 # %% [markdown]
 # ## Part 1 · One thread
 #
-# A *kernel* is launched on a *grid* of *blocks* of threads: `kernel[grid, block](...)`. It is written for one thread, which
-# asks where it is: `cuda.threadIdx.x` is its place in its block, `cuda.blockIdx.x` its block's in the grid, `cuda.blockDim.x`
-# a block's size. `cuda.grid(1)` is `blockIdx.x * blockDim.x + threadIdx.x`. It returns nothing: it stores into an array.
+# A kernel is launched on a *grid* of *blocks* of threads: `kernel[grid, block](...)`. It is written for one thread, which
+# asks where it is:
+#
+# - `cuda.threadIdx.x`: its place in its block;
+# - `cuda.blockIdx.x`: its block's place in the grid;
+# - `cuda.blockDim.x`: the number of threads per block.
+#
+# `cuda.grid(1)` is `blockIdx.x * blockDim.x + threadIdx.x`. A kernel returns nothing: it stores into an array.
 #
 # ### Exercise 1.1 · vector_add
 #
-# Eight blocks of 128 threads, for 1,000 elements, leave 24 over. A slide of the lectures behind this course computes `idx`, and
-# tests `if id < N`: a slip. Untested, what would those 24 do?
+# Eight blocks of 128 make 1,024 threads. If there are 1,000 elements, what would the last 24 threads do?
 
 # %% tags=["hole"]
 @cuda.jit
 def vector_add(x, y, out):
-    """out[i] = x[i] + y[i], an element a thread; threads past the end do nothing. About three lines.
+    """out[i] = x[i] + y[i], one element per thread; threads past the end do nothing. About three lines.
 
-    Launched with blocks of 128 threads, as many blocks as give each element a thread.
+    Launched with blocks of 128 threads, and enough blocks to give each element a thread.
     """
     # BEGIN SOLUTION
     i = cuda.grid(1)
@@ -137,40 +108,43 @@ def vector_add(x, y, out):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-for n in (1, 128, int(rng.integers(300, 1000))):
+for n in (1, 128, 129, int(rng.integers(300, 1000))):
     x, y, out = floats(n), floats(n), np.full(n, np.nan, np.float32)
     want = x + y
-    report = simt.count(vector_add, -(-n // 128), 128, x, y, out)
+    report = simt.count(vector_add, *blocks_of(128, n), 128, x, y, out)
     clean(report)
-    agree(out, want, f"vector_add of {n} elements")
-    par(report, "steps", 40, "That is the busiest warp's: give each thread one element.")
-    par(report, "atomics", 0, "No two threads have one element of `out`: a plain store will do.")
+    result(out, want, f"vector_add of {n} elements")
+    par(report, "steps", 40, "Give each thread one element.")
+    par(report, "atomics", 0, "No two threads share an element of `out`: a plain store will do.")
     par(report, "global_loads.sectors", 2 * -(-n // 8),
-        "Neighbouring threads should load neighbouring elements: eight to a sector.")
-print("vector_add: three lengths, every sector loaded once")
+        "Let neighbouring threads load neighbouring elements: a sector holds eight.")
+print("vector_add: four lengths, every sector loaded once")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>A question</summary>
 #
-# `i = cuda.grid(1)`, and everything else only `if i < out.size`. Without the guard a GPU reads and writes whatever lies
-# behind the vectors; the simulator says which thread does.
+# Which expression numbers the threads of all blocks? Which of these numbers have no element?
+# </details>
+# <details><summary>The shape</summary>
+#
+# One line for the number, then the load, the sum and the store under an `if`. Without the `if`, a GPU reads and writes whatever
+# lies behind the vectors. The simulator says which thread does.
 # </details>
 #
-# `simt.count(kernel, grid, block, ...)` launches a kernel in the simulator; its report shows what that cost, line by line.
+# `simt.count(kernel, grid, block, ...)` launches a kernel in the simulator. Its report says what each line cost.
 
 # %%
 report = simt.count(vector_add, 8, 128, floats(1000), floats(1000), np.zeros(1000, np.float32))
 print(report)
 
 # %% [markdown]
-# The last warp *diverges* at the guard: 8 of its lanes go in, 24 don't. *Steps* are the instructions of the busiest warp, as
-# written. They are scored, too: a kernel can have few sectors because one thread does everything, while all others wait.
+# The last warp *diverges* at the `if`: 8 of its lanes go in, and 24 don't. *Steps* are the instructions of the busiest warp,
+# as written. They count, too: if one thread does everything, sectors are few, but all others wait.
 #
 # ### Exercise 1.2 · matrix_add_doubled
 #
-# Grids and blocks have up to three axes. In a block x runs fastest: **a warp is 32 threads that follow each other along x**,
-# then along y. The lecture notes add a 6 × 12 matrix to another one, doubled, with 72 threads in blocks of (4, 3), x first.
-# Write it for any shape. Which coordinate should be the column?
+# Grids and blocks have up to three axes. **A warp is 32 threads that follow each other along x**, then along y. Which
+# coordinate should be the column?
 
 # %% tags=["hole"]
 @cuda.jit(device=True)
@@ -181,7 +155,7 @@ def doubled(value):
 
 @cuda.jit
 def matrix_add_doubled(a, b, c):
-    """c = a + 2 b for matrices, an element a thread. About three lines.
+    """c = a + 2 b for matrices of any shape, one element per thread. About three lines.
 
     Launched with enough blocks: the grid's x covers the columns, its y the rows.
     """
@@ -192,33 +166,37 @@ def matrix_add_doubled(a, b, c):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-odd = (2 * rng.integers(10, 25, 2) + 1).tolist()
-for (rows, columns), (x, y) in [((64, 64), (32, 4)), ((6, 12), (4, 3)), (odd, (16, 8))]:
+from common.oracles import cuda_kernels as oracle
+
+odd = (int(2 * rng.integers(20, 25) + 1), int(2 * rng.integers(10, 20) + 1))
+for (rows, columns), (x, y) in ((64, 64), (32, 4)), ((6, 12), (4, 3)), (odd, (16, 8)):
     a, b, c = floats(rows, columns), floats(rows, columns), np.full((rows, columns), np.nan, np.float32)
-    want = a + 2 * b
+    want, mistakes = oracle.matrix_add_doubled(a, b, c)
     report = simt.count(matrix_add_doubled, (-(-columns // x), -(-rows // y)), (x, y), a, b, c)
     clean(report)
-    agree(c, want, f"matrix_add_doubled of {rows} × {columns}, blocks ({x}, {y})", rtol=1e-5, atol=1e-6)
-    par(report, "steps", 60, "That is the busiest warp's: give each thread one element.")
-    par(report, "global_loads.sectors", 1024 if columns == 64 else 2 * rows * columns,
-        "Lanes of a warp differ in x, and elements of a row are neighbours: let x be the column.")
-print("matrix_add_doubled: three shapes, the notes' 72 threads among them")
+    result(c, want, f"matrix_add_doubled of {rows} × {columns}", atol=1e-5, mistakes=mistakes)
+    par(report, "steps", 60, "Give each thread one element.")
+    sectors = 1536 if columns == 64 else 3 * rows * columns
+    par(report, "global_loads.sectors", sectors, "Lanes differ in x: let x be the column.")
+print("matrix_add_doubled: three shapes, lanes along the rows")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>A question</summary>
 #
-# `column, row = cuda.grid(2)`: x comes first. Guard both.
+# `cuda.grid(2)` gives two numbers. Which one comes first?
+# </details>
+# <details><summary>The shape</summary>
+#
+# As in 1.1, with two numbers, and an `if` that tests both.
 # </details>
 #
-# **One thread, one element, one guard; and x is the axis along which memory runs.**
+# **One thread, one element, one test; and x is the axis along which memory runs.**
 #
 # ## Part 2 · Thirty-two threads
 #
-# A *window average* takes three numbers for each result. The notes' loop for one processor reads `input[i + 1]` twice and
-# `input[i + 2]` never; their kernel, below, does it right. (By a plain `3` Numba divides in float64, slower on any GPU.)
-#
-# Predict: how many sectors do 128 threads, a block, load? A request for 32 neighbouring float32 numbers is 128 bytes. The
-# vector begins where a sector does.
+# A *window average* takes three neighbouring numbers for each result. (`float32(3)` because a plain `3` would make Numba
+# divide in float64.) Predict how many sectors one block of 128 threads loads. A request for 32 neighbouring float32 numbers
+# is 128 bytes, and the vector begins where a sector begins.
 
 # %%
 @cuda.jit
@@ -227,31 +205,34 @@ def window_average_naive(x, out):
     out[i] = (x[i] + x[i + 1] + x[i + 2]) / float32(3)
 
 # BEGIN SOLUTION
-sectors = 4 * (4 + 5 + 5)  # a warp's x[i + 1] and x[i + 2] begin inside of a sector
+sectors = 4 * (4 + 5 + 5)  # a warp's x[i + 1] and x[i + 2] begin inside a sector
 # END SOLUTION
-ledger.predict("window average: sectors a block of 128 loads", sectors, "sectors")
+ledger.predict("window average: sectors per block of 128", sectors, "sectors")
 
 # %%
 report = simt.count(window_average_naive, 1, 128, floats(130), np.zeros(128, np.float32))
-ledger.counted("window average: sectors a block of 128 loads", report.global_loads.sectors, "sectors")
+ledger.counted("window average: sectors per block of 128", report.global_loads.sectors, "sectors")
 print(report.global_loads)
-report.draw();
+simt.side_by_side(report);
 
 # %% [markdown]
-# 56, not 48. "Each element is read thrice", as the notes say, and besides, a shifted request touches a fifth sector. Yet
-# the 130 numbers lie in 17 sectors.
+# <details><summary>Why that many?</summary>
+#
+# 56 sectors, not 48. Each number is loaded three times, and a request that begins inside a sector touches five sectors, not
+# four. Yet the 130 numbers lie in 17.
+# </details>
 #
 # A block can load them once into its **shared memory**: a small array on the chip that all its threads see, gone when the
-# block ends. Whoever reads what another thread has written must wait for it at a **barrier**, `cuda.syncthreads()`, which
-# all threads of the block must reach. The notes' second kernel does that.
+# block ends. A thread that reads what another one wrote must first wait at a **barrier**, `cuda.syncthreads()`, which all
+# threads of the block must reach.
 #
-# ### Clinic: the notes' kernel
+# ### Clinic: a kernel from a lecture
 #
-# Read it, then run the second cell. What is wrong?
+# Someone writes this kernel. Is it right? Read it before you run the second cell.
 
 # %%
 @cuda.jit
-def window_average_notes(x, out):
+def window_average_lecture(x, out):
     support, i, t = cuda.shared.array(128, float32), cuda.grid(1), cuda.threadIdx.x
     support[t] = x[i]
     if t < 2:
@@ -261,21 +242,21 @@ def window_average_notes(x, out):
 
 # %%
 try:
-    simt.count(window_average_notes, 1, 128, floats(130), np.zeros(128, np.float32), seed=0)
+    simt.count(window_average_lecture, 1, 128, floats(130), np.zeros(128, np.float32), seed=0)
 except IndexError as error:
     print(error)
 
 # %% [markdown]
 # <details><summary>Diagnosis</summary>
 #
-# 128 threads need 130 numbers. The last two, the *halo*, belong to the next block as well. The array has room for 128. A GPU
-# says nothing: the two land in whatever comes next in shared memory, often nothing, and the result is right until someone
-# declares a second array. And there is no guard: the length must be a multiple of 128.
+# 128 threads need 130 numbers. The array has no room for the last two, the *halo*. A GPU says nothing. They land in whatever
+# comes next in shared memory, and the result is right until someone declares a second array. Nor is there a test: the length
+# must be a multiple of 128.
 # </details>
 #
 # ### Exercise 2.1 · window_average
 #
-# Mend both. The size of a shared array is a constant: a number written out, or a constant's name.
+# Fix both. The size of a shared array is a number written out (`16`, `16 + 2`) or a constant's name.
 
 # %% tags=["hole"]
 @cuda.jit
@@ -297,31 +278,38 @@ def window_average(x, out):
     # END SOLUTION
 
 # %% tags=["check"] points=3
-for n in (1, 256, *rng.integers(129, 1000, 3).tolist()):
+from common.oracles import cuda_kernels as oracle
+
+for n in (1, 256, 127, 129, int(rng.integers(130, 1000))):
     x, out, blocks = floats(n + 2), np.full(n, np.nan, np.float32), -(-n // 128)
-    want, twice = (x[:-2] + x[1:-1] + x[2:]) / np.float32(3), (x[:-2] + 2 * x[1:-1]) / np.float32(3)
+    want, mistakes = oracle.window_average(x)
     report = simt.count(window_average, blocks, 128, x, out)
     clean(report)
-    agree(out, want, f"window_average of {n} elements", rtol=1e-5, atol=1e-6, mistakes={
-        "x[i + 1] counts once, and x[i + 2] too.": twice})
-    par(report, "steps", 100, "That is the busiest warp's: each thread computes one element.")
-    par(report, "global_loads.sectors", 17 * blocks, "130 numbers lie in 17 sectors: load each of "
-        "them from global memory once a block, and the rest from shared memory.")
-print("window_average: five lengths, 17 sectors a block")
+    result(out, want, f"window_average of {n} elements", rtol=1e-5, atol=1e-6, mistakes=mistakes)
+    par(report, "global_loads.sectors", 17 * blocks,
+        "The 130 numbers of a block lie in 17 sectors: load each one once, lanes side by side.")
+    par(report, "steps", 60, "Let all threads load, not one.")
+print("window_average: five lengths, 17 sectors per block")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>A question</summary>
 #
-# Two guards: a thread may have something to load (`i < x.size`) though it has nothing to store (`i < out.size`). The barrier
-# stands outside of both: a thread that never reaches it is waited for in vain.
+# Which two numbers does nobody load if thread t loads number t? Who could load them?
+# </details>
+# <details><summary>The idea</summary>
+#
+# Threads 0 and 1 load a second number each, 128 places further on. There are three guards: one per load, and one for the store.
+# </details>
+# <details><summary>The shape</summary>
+#
+# Two guarded loads into shared memory, a barrier without any `if` around it, a guarded store.
 # </details>
 #
-# **A request costs the sectors that it touches. What a block needs more than once belongs into shared memory, behind a
-# barrier.**
+# **What one thread wrote, another may read behind a barrier; and memory is asked once.**
 #
 # ## Part 3 · Thirty-two banks
 #
-# A transpose has no arithmetic. Either its loads run along rows or its stores do:
+# Lab 01 transposed a matrix for free, by its strides. To *store* a transpose is not free. Which line below is the costly one?
 
 # %%
 @cuda.jit
@@ -333,34 +321,28 @@ report = simt.count(transpose_naive, (2, 2), (32, 32), floats(64, 64), np.zeros(
 print(report)
 
 # %% [markdown]
-# A store takes 32 sectors. Shared memory helps: load a tile of 32 × 32 along its rows, pass a barrier, store it along the
-# rows of the result. Between them, the tile is read down its columns.
+# One store takes 32 sectors. Shared memory helps: load a tile of 32 × 32 along its rows, wait at a barrier, and store it along
+# the rows of the result. In between, the tile is read down its columns.
 #
-# Shared memory has 32 *banks*: word w is in bank w mod 32. In one *wavefront* each bank delivers one word, to any number of
-# lanes. Lanes that want different words of one bank wait for each other: a *bank conflict*.
+# Shared memory has 32 *banks*: word w is in bank w mod 32. In one *wavefront*, each bank delivers one word, to any number of
+# lanes. Lanes that want different words of one bank take turns: a *bank conflict*.
 #
-# Lane t reads word `t * stride`: for stride 2, two words from each even bank, two wavefronts. Which strides cost most, which
-# nothing? Predict 3, 8, 32 and 33, then try.
+# **Your target:** a tile's row takes `pitch` words, so lane t reads word `t * pitch` of a column. Find the smallest pitch with
+# room for 32 numbers and one wavefront per column.
 
 # %% tags=["nbval-ignore-output"]
 @cuda.jit
-def read_strided(stride):  # what lies in s does not matter, only where
-    s, t = cuda.shared.array(2048, float32), cuda.threadIdx.x
-    _ = s[t * stride]
+def read_column(pitch):  # what lies in the tile does not matter, only where
+    tile, t = cuda.shared.array(2048, float32), cuda.threadIdx.x
+    _ = tile[t * pitch]
 
-def banks(stride=2):
-    simt.count(read_strided, 1, 32, stride).draw()
-
-banks()
-ipywidgets.interact(banks, stride=ipywidgets.IntSlider(8, 0, 40, continuous_update=False));
+simt.count(read_column, 1, 32, 36).draw()
+widgets.bank_conflicts(read_column)
 
 # %% [markdown]
-# Odd strides are free. A stride of 32, which is a column of a tile with 32 columns, takes 32 wavefronts; 33 takes one. So does
-# 0: one word, for all.
-#
 # ### Exercise 3.1 · transpose
 #
-# Loads along rows, stores along rows, and no bank conflict.
+# Load along rows, store along rows, without bank conflicts.
 
 # %% tags=["hole"]
 @cuda.jit
@@ -382,25 +364,22 @@ def transpose(x, out):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-for rows, columns in ((64, 64), (40, 96), (2 * rng.integers(17, 35, 2) + 1).tolist()):
+from common.oracles import cuda_kernels as oracle
+
+for rows, columns in ((64, 64), (40, 96), (1, 33), (2 * rng.integers(17, 35, 2) + 1).tolist()):
     x, out = floats(rows, columns), np.zeros((columns, rows), np.float32)
-    want, tiles = x.T.copy(), x.reshape(2, 32, 2, 32) if rows == columns == 64 else x[None, None]
-    report = simt.count(transpose, (-(-columns // 32), -(-rows // 32)), (32, 32), x, out)
+    want, mistakes = oracle.transpose(x)
+    report = simt.count(transpose, blocks_of(32, columns, rows), (32, 32), x, out)
     clean(report)
-    agree(out, want, f"transpose of {rows} × {columns}", mistakes={
-        "This is x itself: two turns cancel.": x,
-        "Each tile is turned; its place in `out` must be turned, too.":
-            tiles.transpose(0, 3, 2, 1).reshape(columns, rows),
-        "Each tile is in its place; it must be turned, too.":
-            tiles.transpose(2, 1, 0, 3).reshape(columns, rows)})
-print("transpose: three shapes")
+    result(out, want, f"transpose of {rows} × {columns}", mistakes=mistakes)
+print("transpose: four shapes")
 
 # %% tags=["check"] points=2
 rows, columns = (8 * rng.integers(5, 13, 2)).tolist()
 x, out = floats(rows, columns), np.zeros((columns, rows), np.float32)
 want = x.T.copy()
-report = simt.count(transpose, (-(-columns // 32), -(-rows // 32)), (32, 32), x, out)
-agree(out, want, f"transpose of {rows} × {columns}")
+report = simt.count(transpose, blocks_of(32, columns, rows), (32, 32), x, out)
+result(out, want, f"transpose of {rows} × {columns}")
 for access in ("global_loads", "global_stores"):
     par(report, f"{access}.sectors", rows * columns // 8, "Both ways, lanes should follow a row.")
 for access in ("shared_loads", "shared_stores"):
@@ -409,77 +388,69 @@ for access in ("shared_loads", "shared_stores"):
 print("transpose: no sector and no wavefront too many")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>A question</summary>
 #
-# The second half starts from coordinates of its own: the block at (x, y) of the grid stores the tile whose first row in
-# `out` is `blockIdx.x * 32`. There thread (tx, ty) stores `tile[tx, ty]`. Rows of 33 words put a column into 32 banks.
+# The block at (x, y) of the grid loads one tile. Where in `out` does this tile begin?
+# </details>
+# <details><summary>The idea</summary>
+#
+# After the barrier, compute a new row and column, from `blockIdx.x * 32` and `blockIdx.y * 32`. Lanes still differ in x, so
+# x is the column again.
+# </details>
+# <details><summary>The shape</summary>
+#
+# Guarded load, barrier, two new coordinates, guarded store. The tile's indices are exchanged in one of the two, and the tile
+# has the pitch that you found.
 # </details>
 #
-# Your column of the tile, and your store:
-
-# %%
-report = simt.count(transpose, (2, 2), (32, 32), floats(64, 64), np.zeros((64, 64), np.float32))
-report.draw(next(line.number for line in report.lines if line.global_stores.requests));
+# **Shared memory delivers a word from each of 32 banks at once. A column is free if its stride is odd.**
 
 # %% [markdown]
-# **Shared memory serves 32 banks a wavefront. A column is free if its stride is odd.**
-#
 # ## Part 4 · One instruction for 32
 #
 # A warp has one instruction at a time. Where its lanes disagree about an `if`, it *diverges*: it goes through both branches,
-# one after the other, some lanes idle in each. The notes say that this costs a factor of 8 at most. Does it?
+# one after the other, and some lanes idle in each. That can cost a factor of 32.
+
+# %% [markdown]
+# To add up an array, each block adds up 256 numbers as a *tree*. Here are two for 8 numbers; `0+1` means that thread 0
+# adds number 1 to its own:
+#
+# - neighbours first: `0+1 2+3 4+5 6+7`, then `0+2 4+6`, then `0+4`;
+# - halves first: `0+4 1+5 2+6 3+7`, then `0+2 1+3`, then `0+1`.
+#
+# In a tree of 256 numbers with neighbours first, how often do the lanes of a warp disagree?
 
 # %%
 @cuda.jit
-def one_by_one(x, out):
-    for lane in range(32):
-        if lane == cuda.threadIdx.x:
-            out[lane] = x[lane]
-
-report = simt.count(one_by_one, 1, 32, floats(32), np.zeros(32, np.float32))
-print(f"{report.global_loads.requests} requests, {report.divergent_branches} divergent branches")
-
-# %% [markdown]
-# It can cost 32: a warp has 32 lanes. (Eight is what a CPU's vector unit has.)
-#
-# To add up an array, each block adds up 256 numbers as a *tree*: 128 threads add two numbers each, then 64, then 32 ... Which
-# threads? The first idea is every second one, then every fourth: a sum stays where its pair was. In how many of the 8 warps
-# do the lanes disagree, at each level?
-#
-# Then thread 0 adds the block's sum to `out` by an *atomic* update. Blocks run in any order, and two that do `out[0] += ...`
-# may read the same old value: one sum is lost.
-
-# %%
-@cuda.jit(device=True)
-def add_interleaved(s, t):
+def block_sum_neighbours(x, out):
+    s, t = cuda.shared.array(256, float32), cuda.threadIdx.x
+    s[t] = x[t]
     for level in range(8):
         cuda.syncthreads()
         if t % (2 << level) == 0:
             s[t] += s[t + (1 << level)]
 
 # %%
-@cuda.jit
-def block_sum_interleaved(x, out):
-    partial, t = cuda.shared.array(256, float32), cuda.threadIdx.x
-    partial[t] = x[cuda.grid(1)]
-    add_interleaved(partial, t)
-    if t == 0:
-        cuda.atomic.add(out, 0, partial[0])
-
-print(simt.count(block_sum_interleaved, 1, 256, floats(256), np.zeros(1, np.float32)))
+report = simt.count(block_sum_neighbours, 1, 256, floats(256), np.zeros(1, np.float32))
+print(f"{report.divergent_branches} divergent branches, {report.steps} steps of the busiest warp")
 
 # %% [markdown]
-# 47 times at the tree's `if`: all 8 warps at each of the first five levels, then 4, 2 and 1.
+# <details><summary>Why that many?</summary>
+#
+# Threads 0, 2, 4 ... work first: half of the lanes in each of the 8 warps. So all 8 warps diverge at each of the first five
+# levels. Then 4, 2 and 1 do.
+# </details>
 #
 # ### Exercise 4.1 · block_sum
 #
-# Choose the threads so that the lanes of a warp agree: whole warps work, or don't. Only the last 32 threads need to disagree,
-# at five levels.
+# Choose the threads so that the lanes of a warp agree. Only the last 32 need to disagree, at five levels. Then one thread adds
+# the block's sum to `out` by an *atomic* update, `cuda.atomic.add(array, index, value)`. Blocks run in any order, and two
+# that do `out[0] += ...` may read the same old value, so one sum is lost.
 
 # %% tags=["hole"]
 @cuda.jit
 def block_sum(x, out):
-    """Adds the sum of x to out[0], with one atomic update a block. About eleven lines.
+    """Adds the sum of x to out[0], with one atomic update per block. About eleven lines.
 
     Launched with blocks of 256 threads, enough for each element of x, which has any length.
     """
@@ -498,52 +469,38 @@ def block_sum(x, out):
     # END SOLUTION
 
 # %% tags=["check"] points=3
-for n in (1, 512, int(rng.integers(600, 1200))):
+from common.oracles import cuda_kernels as oracle
+
+for n in (1, 512, 257, int(rng.integers(600, 1200))):
     x, out, blocks = rng.random(n, np.float32), np.ones(1, np.float32), -(-n // 256)
-    want = np.float32([1 + x.sum(dtype=np.float64)])
+    want, mistakes = oracle.block_sum(x, out)
     report = simt.count(block_sum, blocks, 256, x, out)
     clean(report)
-    agree(out, want, f"block_sum of {n} elements, added to 1", rtol=1e-5)
-    par(report, "atomics", blocks, "One update a block: they wait for each other.")
-    par(report, "steps", 250, "That is the busiest warp's: add in a tree, 128 pairs at once.")
-    par(report, "divergent_branches", 10 * blocks, "Let the first `step` threads work.")
-    par(report, "shared_loads.wavefronts", report.shared_loads.requests,
-        "A bank conflict: neighbouring threads should add neighbouring words.")
-print("block_sum: three lengths, at most 10 divergent branches a block")
+    result(out, want, f"block_sum of {n} elements, added to 1", rtol=1e-5, mistakes=mistakes)
+    par(report, "atomics", blocks, "One update per block: they wait for each other.")
+    par(report, "steps", 250, "Add in a tree, 128 pairs at once.")
+    par(report, "divergent_branches", 10 * blocks, "Let the first `step` threads work, halves first.")
+    par(report, "shared_loads.wavefronts", report.shared_loads.requests, "Bank conflict.")
+print("block_sum: four lengths, at most 10 divergent branches per block")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>A question</summary>
 #
-# Thread t adds `s[t + step]` to `s[t]` if `t < step`, for step = 128, 64, ... 1, with a barrier before each. Threads past the
-# end bring a 0, and take part in every barrier.
+# What should a thread past the end of `x` bring to the tree?
+# </details>
+# <details><summary>The idea</summary>
+#
+# At each level, the first `step` threads add what lies `step` places further on. `step` halves. All threads meet before each
+# level.
+# </details>
+# <details><summary>The shape</summary>
+#
+# A load or a 0; a loop over `step` with a barrier and an `if`; thread 0's atomic update.
 # </details>
 #
-# It can be none at all: the lanes of a warp can read each other's *registers*, by a *shuffle*, without shared memory. Below,
-# each lane gets the `value` of the lane `step` above it. (0xFFFFFFFF has a bit for each lane that takes part: all 32.)
-
-# %%
-@cuda.jit
-def warp_sum(x, out):
-    value, step = x[cuda.grid(1)], 16
-    while step > 0:
-        value += cuda.shfl_down_sync(0xFFFFFFFF, value, step)
-        step //= 2
-    if cuda.laneid == 0:
-        cuda.atomic.add(out, 0, value)
-
-# %%
-x = floats(256)
-for kernel in (block_sum_interleaved, block_sum, warp_sum):
-    report = simt.count(kernel, 1, 256, x, np.zeros(1, np.float32))
-    last = 8 if kernel == warp_sum else 1  # the `if` before the atomic update
-    print(f"{report.kernel:22} {report.divergent_branches - last:2} divergent branches in the sum, "
-          f"busiest warp {report.steps:3} steps, atomic updates: {report.atomics}")
-
-# %% [markdown]
-# ### Clinic: right for ten years
+# ### Clinic: right for years
 #
-# The notes call `__syncthreads()` a failsafe, for threads hardly run apart. Older code went further: "the lanes of a warp
-# go in step, so 32 threads need no barrier". That was right on every GPU until 2017.
+# Someone writes: "the lanes of a warp run in step, so 32 threads need no barrier". True?
 
 # %%
 @cuda.jit
@@ -564,32 +521,39 @@ print(report.races[0])
 # %% [markdown]
 # <details><summary>Diagnosis</summary>
 #
-# Since Volta (2017) each lane has a program counter of its own, and nothing makes lanes meet again after a branch. Here lane 0
-# ran ahead and read `s[16]` before lane 16 had written it; the simulator gives NaN for that. `cuda.syncwarp()` before each
-# step mends it; a shuffle waits by itself.
+# It was never promised. With `s` declared `volatile`, so that the compiler kept no `s[t]` in a register, it happened to work
+# until 2017. Since then, each lane has its own program counter. Here, lanes read words that others had not
+# written yet. The simulator then gives NaN, and names a word.
 #
-# A barrier is no failsafe. It is the only thing that puts one thread's store before another's load. Without it a program
-# is wrong even when its result is right, and the simulator reports the race either way.
+# Only synchronisation orders one thread's store before another's load: a barrier, a `cuda.syncwarp()`, a shuffle, or a fence
+# with an atomic update. Without it, a program is wrong even if its result is right. Here, `cuda.syncwarp()` before each
+# level fixes it.
 # </details>
 #
-# **Lanes that disagree take turns. Threads that share data meet at a barrier, always.**
+# **Lanes that disagree take turns. Threads that share data synchronise, always.**
 
 # %% [markdown]
 # ## Part 5 · Tiles
 #
-# Back to the matrix product. Each of the n² threads of the naive kernel loads 2n numbers: 2n³ in all. If a block of L × L
-# threads brings tiles of L × L numbers into shared memory, each number that it loads serves L threads: 2n³/L.
+# Each of the n² threads of the naive matrix product loads 2n numbers: 2n³ in all. Let a block of L × L threads bring tiles of
+# L × L numbers into shared memory:
+#
+#     for each pair of tiles along k:
+#         each thread loads one number of a's tile and one of b's
+#         barrier; L multiplications and additions per thread; barrier
+#
+# Each number then serves L threads: 2n³/L loads.
 #
 # ### Exercise 5.1 · matmul_sectors
 #
-# Those are numbers; a warp pays for sectors. Predict both kernels' sectors for n × n matrices and blocks of (tile, tile)
-# threads. Tile is 8, 16 or 32, and n a multiple of it. A warp then lies in 32/tile rows.
+# Those are numbers; a warp pays for sectors. Predict both kernels' sectors. A warp lies in 32/tile rows of a block.
 
 # %% tags=["hole"]
 def matmul_sectors(n, tile):
     """(naive, tiled): sectors loaded by matmul_naive, and by a kernel with tiles in shared memory.
 
-    Two ints, for (n, n) matrices of float32. About four lines.
+    Two ints, for (n, n) matrices of float32 and blocks of (tile, tile) threads. About four lines.
+    tile is 8, 16 or 32, and n is a multiple of it.
     """
     # BEGIN SOLUTION
     warps = n * n // 32
@@ -599,38 +563,30 @@ def matmul_sectors(n, tile):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-for tile, n in ((16, 64), *((tile, tile * int(rng.integers(1, 9))) for tile in (8, 16, 32) * 2)):
-    row, column = np.divmod(np.arange(tile * tile).reshape(-1, 32), tile)  # of each warp of a block
-    a = sum(len(np.unique((warp * n + k) // 8)) for warp in row for k in range(n))
-    b = sum(len(np.unique((k * n + warp) // 8)) for warp in column for k in range(n))
-    a_tile = sum(len(np.unique(warp // 8)) for warp in row * n + column)
-    blocks, loads = (n // tile) ** 2, 2 * n**3
-    want = blocks * (a + b), 2 * blocks * n // tile * a_tile
-    agree(matmul_sectors(n, tile), want, f"matmul_sectors({n}, {tile})", mistakes={
-        "Those are numbers; a sector holds eight of them.": (loads, loads // tile),
-        "Lanes of one row want one word of `a`: it is fetched once.": (loads // 8, want[1]),
-        "Lanes of two rows want two sectors of `a`.": (blocks * (len(row) * n + b), want[1])})
+from common.oracles import cuda_kernels as oracle
+
+random = [(tile, tile * int(rng.integers(1, 9))) for tile in (8, 16, 32)]
+for tile, n in (16, 64), (8, 8), (32, 64), *random:
+    want = oracle.matmul_sectors(n, tile)
+    agree(matmul_sectors(n, tile), want, f"matmul_sectors({n}, {tile})",
+        mistakes=oracle.mistaken_sectors(n, tile))
 print("matmul_sectors agrees with a count of every request's sectors")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>A question</summary>
 #
-# For each k, a warp of the naive kernel makes two requests. For `a`: one word in each of its rows, a sector each. For `b`:
-# `tile` neighbouring words, the same ones in each of its rows. A tile's rows are whole sectors.
+# At one k, how many different words of `a` does a warp of the naive kernel want? How many of `b`? In how many sectors?
 # </details>
-
-# %%
-for tile in (8, 16, 32):
-    naive, tiled = matmul_sectors(64, tile)
-    print(f"tiles of {tile:2}: {naive:,} and {tiled:,} sectors, {naive / tiled:g} times fewer")
-    if tile == 16:
-        ledger.predict("64 × 64 matmul, tiles of 16: sectors saved", naive / tiled, "times")
-
-# %% [markdown]
+# <details><summary>The idea</summary>
+#
+# Of `a`, one word in each of its rows, a sector each. Of `b`, `tile` neighbouring words, the same ones for each of its rows.
+# A tile's rows are whole sectors.
+# </details>
+#
 # ### Exercise 5.2 · matmul_tiled
 #
-# Write it; the set-up says `TILE = 16`. The tiles of `a` and `b` march along k. They need *two* barriers a step: one before
-# the tiles are used, one before they are overwritten. Matrices have any shape: what lies outside counts as 0.
+# Write it; the set-up says `TILE = 16`. It needs *two* barriers per step: one before the tiles are used, and one before they
+# are overwritten. Matrices have any shape, and what lies outside counts as 0.
 
 # %% tags=["hole"]
 @cuda.jit
@@ -658,153 +614,306 @@ def matmul_tiled(a, b, c):
     # END SOLUTION
 
 # %% tags=["check"] points=4
-for m, n, k in ((48, 48, 48), (2 * rng.integers(9, 20, 3) + 1).tolist(), (3, 50, 20)):
+from common.oracles import cuda_kernels as oracle
+
+for m, n, k in (48, 48, 48), (40, 5, 7), (3, 50, 20), (2 * rng.integers(9, 20, 3) + 1).tolist():
     a, b, c = floats(m, k), floats(k, n), np.full((m, n), np.nan, np.float32)
-    want, (rows, columns) = a @ b, (-(-m // TILE), -(-n // TILE))
-    report = simt.count(matmul_tiled, (columns, rows), (TILE, TILE), a, b, c)
+    want, mistakes = oracle.matmul(a, b, TILE)
+    report = simt.count(matmul_tiled, blocks_of(TILE, n, m), (TILE, TILE), a, b, c)
     clean(report)
-    agree(c, want, f"matmul_tiled of {m} × {k} and {k} × {n}", rtol=1e-4, atol=1e-4)
+    result(c, want, f"matmul_tiled of {m} × {k} and {k} × {n}", atol=1e-4, mistakes=mistakes)
     par(report, "global_loads.sectors", 2 * n**3 // TILE // 8 if n == k == 48 else 2 * m * n * k,
         "Load each element of a block's tiles once, the lanes along a row: x is the column.")
-    par(report, "steps", 30 * (k + TILE), "That is the busiest warp's: an element a thread.")
+    par(report, "steps", 30 * (k + TILE), "Give each thread one element.")
     par(report, "shared_loads.wavefronts", report.shared_loads.requests, "A bank conflict.")
-print("matmul_tiled: three shapes, each tile loaded once a block")
+print("matmul_tiled: four shapes, each tile loaded once per block")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>A question</summary>
 #
-# In each step thread (tx, ty) loads one element of each tile: `a[row, k0 + tx]` and `b[k0 + ty, column]`, or 0 outside. Then it
-# adds `a_tile[ty, k] * b_tile[k, tx]` for TILE values of k. Guard the store at the end, never a barrier.
+# Which element of `a`'s tile, and which of `b`'s, should thread (tx, ty) load, so that lanes follow rows in both?
+# </details>
+# <details><summary>The idea</summary>
+#
+# In `a`, its row is fixed, and the column moves with k. In `b`, its column is fixed, and the row moves. What lies outside is
+# stored as 0, so that the inner loop needs no test.
+# </details>
+# <details><summary>The shape</summary>
+#
+# A loop over `k0` with two guarded loads, a barrier, an inner loop over TILE, a barrier. Guard the store at the end, never a
+# barrier.
 # </details>
 #
-# Your formula is the line, the counters of both kernels are the dots.
+# Your formula is the line. The counters of both kernels are the dots.
 
 # %%
-sizes, counted = (16, 32, 48, 64), {"naive": [], "tiled": []}
+sizes, kernels = (16, 32, 48, 64), {"naive": matmul_naive, "tiled": matmul_tiled}
+counted = {name: [] for name in kernels}
 for n in sizes:
     a, b, c = floats(n, n), floats(n, n), np.zeros((n, n), np.float32)
-    for name, kernel in (("naive", matmul_naive), ("tiled", matmul_tiled)):
+    for name, kernel in kernels.items():
         report = simt.count(kernel, (n // TILE, n // TILE), (TILE, TILE), a, b, c)
         counted[name].append(report.global_loads.sectors)
-saved = counted["naive"][-1] / counted["tiled"][-1]
-ledger.counted("64 × 64 matmul, tiles of 16: sectors saved", saved, "times")
 
 # %%
 naive, tiled = zip(*(matmul_sectors(n, TILE) for n in sizes), strict=True)
 ax = figures.predicted_and_measured(
     sizes, {"naive": naive, "tiled": tiled}, counted, dots_are="counted", log="xy",
-    ylabel="sectors loaded", xlabel="side of the matrices (elements)",
-    title="Tiles of 16 save a factor of eight")
-ax.set_xticks(sizes, sizes);
+    ylabel="sectors loaded", xlabel="side of the matrices (elements)", title="Sectors of two products")
+ax.set_xticks(sizes, sizes)
+figures.describe(ax, "Sectors of the naive and the tiled product: counted dots on both lines.")
 
 # %% [markdown]
-# The notes have three such kernels. All three define `ybase` twice, and never `xbase`. Besides:
+# The *language model* that runs through this course multiplies matrices, too. In each of its four layers, a `projection` takes
+# what attention has mixed, 128 numbers per token, to 128 others. Here are the first 16 tokens of its novel. It sees 128
+# tokens at once: how many sectors do they take?
+
+# %%
+kept, weights = language_model.activations(language_model.tokens(0, 16)), language_model.weights()
+mixed, projection = kept["blocks.0.mixed"], np.ascontiguousarray(weights["blocks.0.projection"].T)
+out = np.zeros((16, 128), np.float32)
+report = simt.count(matmul_tiled, (8, 1), (TILE, TILE), mixed, projection, out)
+print(f"16 tokens: {report.global_loads.sectors:,} sectors; 128: {matmul_sectors(128, 16)[1]:,}")
+print("largest difference from the model's own product:", np.abs(out - mixed @ projection).max())
+
+# %% [markdown]
+# Now the clock. `matmul_naive` loads 4.25 times fewer sectors than `matmul_swapped`, and your `matmul_tiled` 8 times fewer than
+# `matmul_naive`. How many times faster is each than the one before, for 4096 × 4096 on a GPU? (Without a GPU, the executed
+# solution has the figure of an H200.)
+
+# %%
+RUNGS = {"indices swapped": (matmul_swapped, 16, (16, 16)), "naive": (matmul_naive, 16, (16, 16)),
+         "tiled": (matmul_tiled, TILE, (TILE, TILE))}
+# BEGIN SOLUTION
+faster = 4.25, 8
+# END SOLUTION
+STEPS = "naive over swapped", "tiled over naive"
+for step, factor in zip(STEPS, faster, strict=True):
+    ledger.predict(f"matmul: {step}", factor, "times")
+
+# %% tags=["nbval-ignore-output"]
+if device.has_gpu():
+    swapped, naive, tiled = (measured := timing.matmul_tflops(RUNGS)).values()
+    for step, factor in zip(STEPS, (naive / swapped, tiled / naive), strict=True):
+        ledger.measured(f"matmul: {step}", factor, "times")
+    figures.ladder(measured, xlabel="TFLOP/s", title=f"fp32 matmul, 4096³, {device.name()}")
+ledger.table()
+
+# %% [markdown]
+# <details><summary>What an H200 says, and why</summary>
 #
-# <details><summary>The second keeps V × V sums in registers, and loads V numbers of A and V of B for each k. Are these N·V²
-# loads a thread, as the notes count?</summary>
-#
-# 2·N·V; V² is what it computes with them. N²/V² threads load 2N³/V in all, the figure that they end with.
+# About 1.4 times and 6 times: a third and three quarters of what the sectors promise. Sectors are what a kernel *asks for*.
+# Caches answer most of what the first two ask, so fewer sectors save less time. In the last step, the work on shared
+# memory takes time as well.
 # </details>
 #
-# <details><summary>The third declares <code>sA</code> and <code>sB</code> in shared memory. What does it save?</summary>
-#
-# Nothing: it never uses them.
-# </details>
-#
-# **Tiles trade global loads for shared ones. In sectors they gain less than in numbers, for a warp shares already.**
+# **Tiles trade global loads for shared ones. In sectors they gain less than in numbers, because a warp shares already.**
 
 # %% [markdown]
 # ## Part 6 · Who hides the wait?
 #
-# A load from global memory takes hundreds of cycles. A processor's core would wait. A GPU's, the *streaming multiprocessor*
-# (SM), holds many warps, and each cycle goes on with some that are ready: they hide the wait of the others, if there are
-# enough of them.
+# A load from global memory takes hundreds of cycles. A GPU's processor, the *streaming multiprocessor* (SM), holds many warps.
+# In each cycle it continues warps that are ready, while others wait.
 #
-# A block becomes *resident* on an SM when there is room for all of it: its threads, registers, shared memory. It stays until it
-# ends; then the next one comes. The blocks that fit at once are a *wave*.
-
-# %% tags=["setup"]
-SMS = {  # CUDA programming guide, compute capabilities 5.2 and 9.0
-    "GTX 980": {"threads": 2048, "blocks": 32, "registers": 2**16, "shared_bytes": 96 << 10,
-                "reserved_bytes": 0},
-    "H200": {"threads": 2048, "blocks": 32, "registers": 2**16, "shared_bytes": 228 << 10,
-             "reserved_bytes": 1024},
-}
-
-# %% [markdown]
+# A block becomes *resident* on an SM when there is room for all of it: its threads, registers and shared memory. It stays until
+# it ends. Then the next one comes.
+#
 # ### Exercise 6.1 · resident_blocks
 #
-# Each resource limits the number of blocks. Registers come in portions: a warp takes a multiple of 256.
+# Each resource limits the number of blocks. Registers and shared memory are handed out in portions.
 
 # %% tags=["hole"]
 def resident_blocks(threads, registers, shared_bytes, sm):
-    """Blocks that one SM holds at a time, an int; 0 where not even one fits. About five lines.
+    """How many blocks one SM holds at a time, an int; 0 if not even one fits. About six lines.
 
-    threads: of a block, a multiple of 128. registers: of a thread. shared_bytes: of a block; the system
-    takes sm["reserved_bytes"] more for each. sm: one of SMS.
+    threads: per block, a multiple of 128. registers: per thread. shared_bytes: per block. sm: one of
+    SMS. A warp takes a multiple of sm["register_portion"] registers. The system takes
+    sm["reserved_bytes"] of shared memory for each block, and the sum is rounded up to a multiple of
+    sm["shared_portion"].
     """
     # BEGIN SOLUTION
-    registers_of_block = threads // 32 * (-(-32 * registers // 256) * 256)
-    limits = [sm["blocks"], sm["threads"] // threads, sm["registers"] // registers_of_block]
-    shared_bytes += sm["reserved_bytes"]
-    return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
+    portion = sm["register_portion"]
+    of_block = threads // 32 * (-(-32 * registers // portion) * portion)
+    limits = [sm["blocks"], sm["threads"] // threads, sm["registers"] // of_block]
+    shared = -(-(shared_bytes + sm["reserved_bytes"]) // sm["shared_portion"]) * sm["shared_portion"]
+    return min(limits + ([sm["shared_bytes"] // shared] if shared else []))
     # END SOLUTION
 
 # %% tags=["check"] points=2
-def most(sm, threads, registers, shared):  # blocks, and which resource decides
-    takes = {"blocks": 1, "threads": threads, "registers": threads * registers, "shared_bytes": shared}
-    return min((max(n for n in range(34) if n * takes[name] <= sm[name]), name) for name in takes)
+from common.oracles import cuda_kernels as oracle
 
-kernels = [("H200", 8, 128, 16, 0), ("H200", 32, 128, 32, 14336)] + [
-    (sm, 32, *(rng.integers((1, 16, 0), (9, 256, 40000)) * (128, 1, 1)).tolist()) for sm in 99 * [*SMS]]
-for name, blocks, threads, registers, shared in kernels:
-    sm, taken = SMS[name] | {"blocks": blocks}, shared + SMS[name]["reserved_bytes"]
-    want, decides = most(sm, threads, -(-registers // 8) * 8, taken)
-    case = f"resident_blocks{threads, registers, shared} on a {name} for {blocks} blocks"
-    agree(resident_blocks(threads, registers, shared, sm), want, f"{case}, where {decides} decide,",
-        mistakes={"A warp takes a multiple of 256 registers.": most(sm, threads, registers, taken)[0]})
-print("resident_blocks: 200 kernels on two GPUs, filled block by block")
+by_hand = [("H200", 32, 128, 32, 14336), ("GTX 980", 32, 128, 16, 19500), ("H200", 32, 128, 16, 20096),
+           ("H200", 8, 128, 16, 0), ("GTX 980", 32, 1024, 255, 0)]
+lows, highs = (1, 16, 0), (9, 256, 40000)
+random = [(sm, 32, *(rng.integers(lows, highs) * (128, 1, 1)).tolist()) for sm in 60 * [*SMS]]
+for name, blocks, *block in by_hand + random:
+    sm = SMS[name] | {"blocks": blocks}
+    want, decides, picture = oracle.resident_blocks(*block, sm)
+    case = f"resident_blocks{tuple(block)} on a {name} for {blocks} blocks, where {decides} decide,"
+    mistakes = oracle.mistaken_blocks(*block, sm)
+    agree(resident_blocks(*block, sm), want, case, mistakes=mistakes, draw=picture)
+print("resident_blocks: 125 kernels on two GPUs")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>A question</summary>
 #
-# The least of four numbers: the SM's blocks, and for threads, registers and shared memory what the SM has `//` what a block
-# takes. `-(-n // 256) * 256` rounds up.
+# For each of four resources: how much does the SM have, and how much does one block take?
 # </details>
+# <details><summary>The shape</summary>
 #
-# The notes run their window kernel, 128 threads with 8 registers each and 520 bytes of shared memory, on the 16 SMs of a
-# GTX 980, for 2²⁰ elements. And what if a thread takes more registers, as `matmul_register_tiled` will?
+# The least of four quotients. `-(-n // 256) * 256` rounds n up to a multiple of 256. Shared memory sets no limit if a block
+# takes none.
+# </details>
 
 # %%
-blocks = 16 * resident_blocks(128, 8, 520, SMS["GTX 980"])
-print(f"GTX 980: {blocks} resident blocks, {2**20 // 128 / blocks:g} waves")
+from common.simt import occupancy
+
 for registers in (32, 64, 128):
     blocks = resident_blocks(256, registers, 8320, SMS["H200"])
-    print(f"H200, 256 threads of {registers} registers: {blocks} blocks, {8 * blocks} of 64 warps")
+    print(f"H200, 256 threads of {registers:3} registers: {blocks} blocks, {8 * blocks} of 64 warps")
+takes = {"blocks": 1, "threads": 256, "registers": 256 * 128, "shared_bytes": 8320 + 1024}
+occupancy.draw(takes, SMS["H200"], blocks, "Blocks of 256 threads with 128 registers each, on an H200");
 
 # %% [markdown]
-# <details><summary>A question: the notes give an H100 144 SMs. One that you can buy reports 132. Why?</summary>
+# The last line is the fastest kernel of this lab (in Further). It has a quarter of the warps that an SM can hold. So how many
+# are enough?
 #
-# 144 are on the die. Chips with a few broken ones are sold, too, all with the same number switched on: *floor sweeping*,
-# as the lecture calls it. It decides how many blocks fill the GPU: 1,152 blocks at 8 an SM are one wave on 144 SMs, and two
-# on 132, the second nearly empty.
+# **Little's law**: bytes under way = bytes per second × seconds of wait. Suppose that each warp has one load under way, 32
+# lanes × 4 bytes, and waits 600 ns for it. What do 132 SMs with 64 warps each read, in bytes per second? A copy runs at
+# about 4.2 TB/s there (lab 02).
+
+# %%
+# BEGIN SOLUTION
+rate = 132 * 64 * 32 * 4 / 600e-9
+# END SOLUTION
+ledger.predict("64 warps per SM, one load each", rate, "B/s")
+
+# %%
+@cuda.jit
+def follow(links, out, steps):  # each load gives the next one's place, so a thread has one under way
+    i = cuda.grid(1)
+    for _ in range(steps):
+        i = links[i]
+    out[cuda.grid(1)] = i
+
+# %% tags=["nbval-ignore-output"]
+WARPS = 2, 4, 8, 16, 32, 64
+if device.has_gpu():
+    gpu = latency.chains(follow)  # measures the wait of one warp, and the rate of a copy
+    dots = gpu.rates(follow, 1, WARPS), gpu.rates(latency.follow_four, 4, WARPS)
+    ledger.measured("64 warps per SM, one load each", dots[0][-1], "B/s")
+    latency.draw(gpu, WARPS, {"one load per warp": 1, "four at once": 4}, dots)
+else:
+    print("The clock needs a GPU: the executed solution has the figure of an H200.")
+
+# %% [markdown]
+# <details><summary>What it shows</summary>
+#
+# The lines need a lone warp's wait and a copy's rate. On an H200:
+#
+# - A lone warp waits 378 ns, not 600. So 1.8 TB/s was too low: it is 2.4.
+# - One load per warp: 5 % below the line, then 15 %, never at the roof. A busy memory answers later.
+# - Four at once: 20 to 30 % below, since a warp waits for the slowest. With 64 warps they pass the roof by 5 %: a copy also
+#   writes, which is slower.
 # </details>
 #
-# **Warps hide each other's waits. Registers and shared memory decide how many there are.**
+# **Warps hide each other's waits, and so do independent loads. Registers and shared memory decide how many warps there are.**
 
 # %% [markdown]
-# ### Exercise 6.2 · matmul_register_tiled (optional)
+# ## Done
 #
-# `matmul_tiled` loads two numbers from shared memory for each multiplication. Let a thread compute 8 × 8 elements, and 16
-# loads serve 64 multiplications: the same idea, one memory nearer. A block of 256 threads then computes 128 × 128 elements, in
-# slices of 8 along k. Few such warps fit on an SM, but each has 64 sums that needn't wait for each other.
+# Grade the lab with `python -m grading 03`.
+
+# %% [markdown]
+# ## Further
+#
+# All of it is optional: the last two rungs of the ladder (60 minutes for 7.1, two hours for 7.2), a histogram (30 minutes), the
+# simulator against the hardware, and where all this is used.
+
+# %% [markdown]
+# `matmul_tiled` loads two numbers from shared memory for each multiplication. Let each thread compute *several* elements of
+# `c`, and a number that it has loaded serves all of them: the idea of Part 5, one memory nearer. The sums live in registers.
+#
+# ### Exercise 7.1 · matmul_column_tiled (optional)
+#
+# Eight elements below each other share a number of `b`. So nine loads serve eight multiplications. `cuda.local.array(8, float32)`
+# holds the sums: the compiler keeps it in registers if it knows every index, as in `for i in range(8)`.
+
+# %% tags=["hole"]
+@cuda.jit
+def matmul_column_tiled(a, b, c):
+    """c = a @ b, 8 elements of a column per thread. About twenty-five lines.
+
+    Launched with blocks of 512 threads (one axis), each for 64 × 64 elements: the grid's x covers the
+    columns of c, its y the rows. Slices along k are 8 wide: each thread loads one number per tile.
+    """
+    # BEGIN SOLUTION
+    a_tile, b_tile = cuda.shared.array((64, 8), float32), cuda.shared.array((8, 64), float32)
+    total = cuda.local.array(8, float32)
+    t = cuda.threadIdx.x
+    tx, ty = t % 64, t // 64  # the thread's column of the block, and its group of eight rows
+    row0, column0 = cuda.blockIdx.y * 64, cuda.blockIdx.x * 64
+    for i in range(8):
+        total[i] = float32(0)
+    for k0 in range(0, a.shape[1], 8):
+        row, k = row0 + t // 8, k0 + t % 8
+        a_tile[t // 8, t % 8] = a[row, k] if row < a.shape[0] and k < a.shape[1] else float32(0)
+        k, column = k0 + ty, column0 + tx
+        b_tile[ty, tx] = b[k, column] if k < b.shape[0] and column < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        for k in range(8):
+            right = b_tile[k, tx]
+            for i in range(8):
+                total[i] += a_tile[8 * ty + i, k] * right
+        cuda.syncthreads()
+    for i in range(8):
+        row, column = row0 + 8 * ty + i, column0 + tx
+        if row < c.shape[0] and column < c.shape[1]:
+            c[row, column] = total[i]
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+for m, n, k in ((64, 128, 24), (65, 3, 9), (*rng.integers((9, 65), (65, 90)).tolist(), 13)):
+    a, b, c = floats(m, k), floats(k, n), np.full((m, n), np.nan, np.float32)
+    want, (x, y) = a @ b, blocks_of(64, n, m)
+    report = simt.count(matmul_column_tiled, (x, y), 512, a, b, c)
+    clean(report)
+    result(c, want, f"matmul_column_tiled of {m} × {k} and {k} × {n}", rtol=1e-4, atol=1e-4)
+    warps = 16 * x * y * -(-k // 8)  # times slices of 8 along k
+    par(report, "global_loads.sectors", warps * (8 if k == 24 else 16), "A slice takes 64 numbers.")
+    par(report, "shared_loads.requests", warps * 80, "At each k, load one number of b and eight of a.")
+    par(report, "shared_loads.wavefronts", warps * 80, "Bank conflicts: lanes share a row.")
+print("matmul_column_tiled: three shapes, nine loads for eight multiplications")
+
+# %% [markdown]
+# <details><summary>The idea</summary>
+#
+# Thread t has column t mod 64 of the block, and eight rows from 8 · (t // 64) on. So a warp has 32 neighbouring columns and one
+# group of rows: a load of `b_tile` takes 32 banks, and a load of `a_tile` one word for all.
+# </details>
+# <details><summary>The shape</summary>
+#
+# `matmul_tiled` with 8 sums: set them to 0; per slice, load `a_tile[t // 8, t % 8]` and `b_tile[t // 64, t % 64]`; barrier; for
+# each k, one number of `b_tile` into a variable and a loop over the sums; barrier; store 8 elements.
+# </details>
+
+# %% [markdown]
+# ### Exercise 7.2 · matmul_register_tiled (optional)
+#
+# With 8 × 8 elements per thread, 16 loads serve 64 multiplications. First make it right, then count loads, then tune it. Four
+# ideas make a plain kernel three times as fast on an H200:
+#
+# - rows and columns of a thread in groups of four neighbours: one instruction can load 16 bytes;
+# - a 33rd four in each row of `a_tile`, which moves rows to other banks;
+# - the next slice loaded into registers before this one is used;
+# - indices that the compiler knows to be positive (`uint32`).
 
 # %% tags=["hole"]
 @cuda.jit(device=True)
 def element(x, row, column):
     """x[row, column], or 0 outside of x."""
     # BEGIN SOLUTION
-    row, column = uint32(row), uint32(column)  # never negative: no instruction to look for that
+    row, column = uint32(row), uint32(column)  # never negative: no instruction tests for that
     if row < uint32(x.shape[0]) and column < uint32(x.shape[1]):
         return x[row, column]
     return float32(0)
@@ -826,10 +935,10 @@ def multiply(a_tile, b_tile, k, tx, ty, total, left, right):
 
 @cuda.jit
 def matmul_register_tiled(a, b, c):
-    """c = a @ b, 8 × 8 elements a thread. About forty lines.
+    """c = a @ b, 8 × 8 elements per thread. About forty lines; the two functions above are only a help.
 
-    Launched with blocks of 256 threads (one axis), each for 128 × 128 elements: the grid's x covers the
-    columns of c, its y the rows.
+    Launched with blocks of 256 threads (one axis), each for 128 × 128 elements: the grid's x covers
+    the columns of c, its y the rows.
     """
     # BEGIN SOLUTION
     # Rows of fours: the compiler can load 16 bytes at once. A 33rd four moves the rows to other banks.
@@ -854,7 +963,7 @@ def matmul_register_tiled(a, b, c):
             a_tile[a_k, (a_row >> 2) + 8 * i, a_row & 3] = a_next[i]
             b_tile[b_k + 2 * i, b_column >> 2, b_column & 3] = b_next[i]
         cuda.syncthreads()
-        if k0 < a.shape[1]:  # the next slice is on its way while this one is used
+        if k0 < a.shape[1]:  # the next slice is under way while this one is used
             for i in range(4):
                 a_next[i] = element(a, row0 + a_row + 32 * i, k0 + a_k)
                 b_next[i] = element(b, k0 + b_k + 2 * i, column0 + b_column)
@@ -875,51 +984,84 @@ def matmul_register_tiled(a, b, c):
                 c[row, column] = total[i, j]
     # END SOLUTION
 
-# %% tags=["check"] points=2
-for m, n, k in ((256, 128, 24), (*rng.integers((9, 129), (129, 160)).tolist(), 27)):
+# %% tags=["check"]
+for m, n, k in ((128, 128, 16), (129, 5, 3), (*rng.integers((9, 129), (129, 160)).tolist(), 27)):
     a, b, c = floats(m, k), floats(k, n), np.full((m, n), np.nan, np.float32)
-    want, (x, y) = a @ b, (-(-n // 128), -(-m // 128))
-    report = simt.count(matmul_register_tiled, (x, y), 256, a, b, c)
+    want = a @ b
+    report = simt.count(matmul_register_tiled, blocks_of(128, n, m), 256, a, b, c)
     clean(report)
-    agree(c, want, f"matmul_register_tiled of {m} × {k} and {k} × {n}", rtol=1e-4, atol=1e-4)
-    steps = x * y * -(-k // 8) * 8  # along k, of all blocks; rows of an odd length take more sectors
-    par(report, "global_loads.sectors", steps * (32 if k == 24 else 64), "A step takes 256 numbers.")
-    par(report, "shared_loads.requests", steps * 128,
-        "At each k, a thread should load 8 numbers of each tile, and multiply all with each other.")
-    par(report, "shared_loads.wavefronts", steps * 192, "Bank conflicts: half as many again are par.")
-print("matmul_register_tiled: two shapes, shared loads down by eight")
+    result(c, want, f"matmul_register_tiled of {m} × {k} and {k} × {n}", rtol=1e-4, atol=1e-4)
+print("matmul_register_tiled: three shapes are right")
+
+# %% tags=["check"]
+a, b, c = floats(256, 24), floats(24, 128), np.full((256, 128), np.nan, np.float32)
+want = a @ b
+report = simt.count(matmul_register_tiled, (1, 2), 256, a, b, c)
+result(c, want, "matmul_register_tiled of 256 × 24 and 24 × 128", rtol=1e-4, atol=1e-4)
+warps = 2 * 8 * 3  # times slices of 8 along k
+par(report, "global_loads.sectors", warps * 32, "A slice takes 256 numbers per warp.")
+par(report, "shared_loads.requests", warps * 128,
+    "At each k, a thread should load 8 numbers of each tile, and multiply all with each other.")
+par(report, "shared_loads.wavefronts", warps * 192, "Bank conflicts: half as many again are par.")
+print("matmul_register_tiled: shared loads down by eight")
+
+# %% tags=["check"]
+a, b, c = floats(128, 40), floats(40, 128), np.full((128, 128), np.nan, np.float32)
+want = a @ b
+report = simt.count(matmul_register_tiled, 1, 256, a, b, c)
+result(c, want, "matmul_register_tiled of 128 × 40 and 40 × 128", rtol=1e-4, atol=1e-4)
+par(report, "wide_loads", 8 * 5 * 40, "The numbers that a thread loads should lie in fours, "
+    "side by side in shared memory: then one instruction loads 16 bytes.")
+expect(2 * report.early_loads >= report.global_loads.requests,
+    f"matmul_register_tiled loads too late: while it multiplies, {report.early_loads} of its "
+    f"{report.global_loads.requests} global requests are under way. Load the next slice before.")
+print("matmul_register_tiled: wide loads, and early ones")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>The sums</summary>
 #
-# First make it right: 64 sums in `cuda.local.array((8, 8), float32)`; tiles of (8, 128), that of `a` transposed, a thread
-# loading 4 elements of each; 8 + 8 numbers at each k. Then the banks: thread (tx, ty) of 16 × 16 may have rows 4·ty to
-# 4·ty + 3, and those 64 below; columns alike.
+# 64 sums in `cuda.local.array((8, 8), float32)`; tiles of (8, 128), that of `a` transposed; each thread loads 4 elements of
+# each. At each k it loads 8 + 8 numbers into local arrays and multiplies all with each other.
+# </details>
+# <details><summary>The banks</summary>
+#
+# Thread (tx, ty) of 16 × 16 takes rows 4·ty to 4·ty + 3, and those 64 below; columns alike. A tile of shape (8, 32, 4) has an
+# index for each four, so the compiler sees that they are neighbours. Let a warp be 4 × 8 threads.
 # </details>
 
 # %% [markdown]
-# ## Predict, then measure
+# <details><summary>The early loads</summary>
 #
-# The ladder in counts: what a product of 128 × 16 and 16 × 128 asks of the two memories.
+# Keep the next slice in local arrays: load it right after the barrier, before you multiply; store it into the tiles after the
+# second barrier.
+# </details>
+
+# %% [markdown]
+# ## The ladder
+#
+# First in counts: what a product of 128 × 16 and 16 × 128 asks of the two memories.
 
 # %%
+MORE = {"8 × 1 per thread": (matmul_column_tiled, 64, 512),
+        "8 × 8 per thread": (matmul_register_tiled, 128, 256)}
 a, b, c = floats(128, 16), floats(16, 128), np.zeros((128, 128), np.float32)
-RUNGS = {"indices swapped": (matmul_swapped, 16, (16, 16)), "naive": (matmul_naive, 16, (16, 16)),
-         "tiled": (matmul_tiled, 16, (16, 16)), "register-tiled": (matmul_register_tiled, 128, 256)}
+import contextlib
+
 counts = {}
-for name, (kernel, tile, block) in RUNGS.items():
+for name, (kernel, tile, block) in (RUNGS | MORE).items():
     with contextlib.suppress(NotImplementedError):  # a rung that is not written yet is left out
         counts[name] = simt.count(kernel, (128 // tile, 128 // tile), block, a, b, c)
 
 # %%
-sectors = {name: report.global_loads.sectors for name, report in counts.items()}
-figures.ladder(sectors, xlabel="sectors loaded", title="Each rung asks less of global memory")
-wavefronts = {name: report.shared_loads.wavefronts for name, report in counts.items()}
-figures.ladder(wavefronts, xlabel="wavefronts loaded", title="The last one spares shared memory, too");
+for kind, what in (("global_loads", "sectors"), ("shared_loads", "wavefronts")):
+    asked = {name: getattr(getattr(report, kind), what) for name, report in counts.items()}
+    asked = {name: number for name, number in asked.items() if number}
+    title = f"What each kernel asks of {kind[:6]} memory"
+    figures.ladder(asked, xlabel=f"{what} loaded", title=title, log=True)
 
 # %% [markdown]
-# Now the clock. Which rung gains most over the one before? And how near does the best one come to cuBLAS, NVIDIA's own library?
-# Write down its share, from 0 to 1. (Without a GPU, the answer of an H200 stands below.)
+# Now the clock. Is each rung faster than the one before? And how near does the best one come to cuBLAS, NVIDIA's own
+# library? Write down its share, from 0 to 1.
 
 # %%
 # BEGIN SOLUTION
@@ -927,51 +1069,110 @@ share = 0.7
 # END SOLUTION
 ledger.predict("fp32 matmul: best rung / cuBLAS", share, "times")
 
-# %%
-def measured_ladder(n=4096):
-    import torch
-    a, b, c = torch.randn(3, n, n, device="cuda")
-    arrays = [cuda.as_cuda_array(matrix) for matrix in (a, b, c)]
-    times_s = {name: timing.measure(kernel[(n // tile, n // tile), block], *arrays).median_s
-               for name, (kernel, tile, block) in RUNGS.items() if name in counts}
-    peer_s = timing.measure(torch.mm, a, b).median_s
-    return {name: 2e-12 * n**3 / time_s for name, time_s in times_s.items()}, 2e-12 * n**3 / peer_s
-
 # %% tags=["nbval-ignore-output"]
 if device.has_gpu():
-    rates, peer = measured_ladder()
-    best = max(rates.values())
+    peer = timing.cublas_tflops()
+    measured = timing.matmul_tflops({name: (RUNGS | MORE)[name] for name in counts})
+    best = max(measured.values())
     ledger.measured("fp32 matmul: best rung / cuBLAS", best / peer, "times")
     ledger.constant("fp32 matmul, my own", 1e12 * best, "FLOP/s", device.name())
-    figures.ladder(rates, ceiling=("cuBLAS", peer), xlabel="TFLOP/s", title="fp32 matmul, 4096³")
-else:
-    print("The clock needs a GPU: solutions/03_cuda_kernels.ipynb has the figure of an H200.")
+    figures.ladder(measured, ceiling=("cuBLAS", peer), xlabel="TFLOP/s", title="fp32 matmul, 4096³")
 
 # %% [markdown]
-# What each step of ours was worth on an H200, at 4096³, as a share of cuBLAS: `matmul_tiled` 0.16 with tiles of 32; 8 × 8
-# elements a thread, in fours, 0.58; the next slice loaded early, 0.66; the loop over k written out, and indices that are never
-# negative, 0.83. The guards for any shape leave 0.82.
+# <details><summary>What each step was worth on an H200</summary>
+#
+# Speeds at 4096³, as shares of cuBLAS's. Those of unfinished kernels are from when we wrote the last one.
+#
+# | kernel | share |
+# | --- | --- |
+# | `matmul_tiled`, tiles of 16 | 0.15 |
+# | 8 × 1 elements per thread | 0.15 |
+# | 8 × 8, plain | 0.27 |
+# | 8 × 8, in fours | 0.58 |
+# | and the next slice loaded early | 0.66 |
+# | and the loop over k written out, indices never negative | 0.83 |
+# | and guards for any shape (the last rung) | 0.82 |
+#
+# We predicted 0.7. The last but one step was worth more than we thought: a quarter.
+# </details>
+
+# %% [markdown]
+# <details><summary>Why is 8 × 1 no faster than tiles?</summary>
+#
+# It asks for a quarter of the sectors, and for fewer wavefronts. But for every 8 steps of k, instead of 16, it computes
+# indices and guards anew and meets at two barriers. With `uint32` indices its share is 0.20; without guards at the loads it
+# is 0.17. What the barriers cost, we did not measure.
+# </details>
+
+# %% [markdown]
+# ### Exercise 7.3 · histogram (optional)
+#
+# How often does each of 128 characters occur in the novel of the language model? If every thread updates one of 128 counters
+# in global memory, threads of all blocks wait for each other. Count in shared memory first: then each block updates each
+# counter once.
+
+# %% tags=["hole"]
+@cuda.jit
+def histogram(tokens, counts):
+    """Adds to counts[v], for each v from 0 to 127, how often v occurs in tokens. About ten lines.
+
+    tokens, counts: int32. Launched with blocks of 256 threads, which may be fewer than there are
+    tokens: a thread takes every cuda.gridsize(1)-th token.
+    """
+    # BEGIN SOLUTION
+    own, t = cuda.shared.array(128, int32), cuda.threadIdx.x
+    if t < 128:
+        own[t] = 0
+    cuda.syncthreads()
+    for i in range(cuda.grid(1), tokens.size, cuda.gridsize(1)):
+        cuda.atomic.add(own, tokens[i], 1)
+    cuda.syncthreads()
+    if t < 128:
+        cuda.atomic.add(counts, t, own[t])
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import cuda_kernels as oracle
+
+for n, blocks, high in (1, 1, 128), (700, 2, 1), (1024, 1, 128), (rng.integers(2000, 3000), 3, 128):
+    tokens, counts = rng.integers(0, high, n, np.int32), np.ones(128, np.int32)
+    tokens[0] = 127
+    want, mistakes = oracle.histogram(tokens, counts)
+    report = simt.count(histogram, blocks, 256, tokens, counts)
+    clean(report)
+    result(counts, want, f"histogram of {n} tokens, added to ones", mistakes=mistakes)
+    par(report, "global_atomics.requests", 4 * blocks, "A block should update each counter once.")
+    par(report, "global_loads.sectors", -(-n // 8), "Load each token once, the lanes side by side.")
+    par(report, "steps", 60 + 15 * -(-n // (256 * blocks)), "Share the tokens among all threads.")
+print("histogram: four lengths, one global update per counter and block")
+
+# %% [markdown]
+# <details><summary>The shape</summary>
+#
+# 128 threads set the block's counters to 0; barrier; a loop from `cuda.grid(1)` in steps of `cuda.gridsize(1)`, with an atomic
+# update of shared memory; barrier; 128 threads add the block's counters to `counts`.
+# </details>
+
+# %%
+tokens, counts = language_model.tokens(0, 20_000).astype(np.int32), np.zeros(128, np.int32)
+histogram[8, 256](tokens, counts)
+order = np.argsort(-counts)[:12]
+print("  ".join(f"{chr(v)!r} {counts[v]:,}" for v in order))
 
 # %% [markdown]
 # ## Is the simulator right?
 #
 # Its rules are simple: a request's sectors are the different 32-byte pieces that it touches; its wavefronts, the most
-# different words in one bank. NVIDIA's profiler, Nsight Compute, reads the same figures from counters in the hardware. Below
-# are both, for this lab's kernels and others, on an H200. Where they differ, the compiler did what the source doesn't say. We
-# count the source.
-#
-# Sectors are what is *asked for*, not what DRAM delivers: caches answer most of the naive kernel's requests. So the clock's
-# gains are not the counters' gains.
+# different words in one bank. NVIDIA's profiler, Nsight Compute, reads the same figures from counters in the hardware. Here are
+# both, for this lab's kernels and others, on an H200. They differ where the compiler merged loads. The simulator counts
+# loads as written.
 
 # %%
-table = (pathlib.Path(figures.__file__).parents[1] / "benchmarks" / "simt_hardware.md").read_text()
-rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line[:2] == "| "][2:]
-here, there = ([int(row[side].replace(",", "")) for row in rows] for side in (2, 3))
-figures.predicted_and_measured(
-    here, here, there, dots_are="Nsight Compute, on an H200", log="xy", xlabel="simulator",
-    ylabel="hardware", title=f"{sum(map(operator.eq, here, there))} of {len(rows)} counters are equal")
-for kernel, why in sorted({(row[0], row[4]) for row in rows if row[2] != row[3]}):
-    print(f"{kernel}: {why}")
+from common.simt import hardware
+
+for why in sorted({f"{row.kernel}: {row.why}" for row in hardware.rows() if row.why != "equal"}):
+    print(why)
+hardware.draw();
 
 # %% [markdown]
 # ## Where it is used
@@ -980,24 +1181,20 @@ for kernel, why in sorted({(row[0], row[4]) for row in rows if row[2] != row[3]}
 #   rung. NVIDIA's CUTLASS has tiles for blocks, for warps and for threads.
 # - *The tree*: Harris, "Optimizing parallel reduction in CUDA" (2007). *The transpose*: Ruetsch and Micikevicius (2009).
 # - *PyTorch*: its elementwise kernels (`aten/src/ATen/native/cuda/CUDALoops.cuh`) have blocks of 128 threads, several elements
-#   a thread, and a guard for the last block.
+#   per thread, and a guard for the last block.
 #
 # Limits of our counting: no caches and no time. Limits of our ladder: the tensor cores are idle; lab 05 feeds them.
 
 # %% [markdown]
-# ## Done
-#
-# Grade the lab with `python -m grading 03`.
-#
-# **A harder question.** An SM issues four warp instructions and delivers one wavefront of shared memory a cycle. In
-# `matmul_tiled` each multiplication-addition of a warp takes two loads, of a wavefront each. What share of the peak can it
+# **A harder question.** An SM issues four warp instructions and delivers one wavefront of shared memory per cycle. In
+# `matmul_tiled`, each multiplication-addition of a warp takes two loads, of one wavefront each. What share of the peak can it
 # reach at most? And the last rung?
 #
 # <details><summary>Answer</summary>
 #
-# Half a multiplication-addition a cycle, instead of four: an eighth. (With tiles of 32, an H200 reaches 8.1 of its 67
-# TFLOP/s.) In the last rung 16 loads serve 64: four a cycle. Shared memory is no limit any more, if nothing else takes its
-# time.
+# Half a multiplication-addition per cycle, instead of four: an eighth. (The compiler merges some loads of `a_tile`, which makes
+# it a sixth, or 11 of an H200's 67 TFLOP/s. It reaches about 8.) In the last rung 16 loads serve 64: four per cycle. Shared
+# memory is no limit any more, if nothing else takes its time.
 # </details>
 
 # %% tags=["nbval-ignore-output"]

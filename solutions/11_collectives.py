@@ -5,268 +5,211 @@
 #
 # After this lab you can
 #
-# - say what each collective leaves on each rank, and build it from sends and receives, without a hang;
-# - predict its time from two measured numbers, and pick the algorithm that suits a size;
+# - say what each collective leaves on each rank, and build it from messages without a hang;
+# - predict its time from two measured numbers, and choose the algorithm that suits a size;
 # - read a bandwidth such as "277 GB/s" and know which bytes were divided by what.
 #
-# You need lab 02; no GPU. About 100 minutes. Where there are several GPUs, the last part measures NCCL.
-#
-# Keep your whole answer in the cell of its exercise: the grader reads no other.
+# You need lab 02, and no GPU. Where there are several GPUs, part 5 measures NCCL. About 185 minutes. Write your answers
+# in the cells marked as exercises. The grader reads only those.
 
 # %% tags=["setup"]
 import itertools
-import time
+import math
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from common import figures, holdings, ledger, ranks
+from common import clinic, figures, holdings, language_model, ledger, ranks, widgets
 from common.checks import agree
+from common.ranks import clock
 
 figures.use_style()
 rng = np.random.default_rng()
 
 # %% [markdown]
-# **Recall.** (a) A kernel takes 5 µs to start and then copies 4 TB/s. From which size on does it spend more time
-# copying than starting? (b) `y += x` in float32: how many bytes of memory traffic an element, and what limits it?
+# **Minutes**, estimated from the length of solutions: 40 of reading, then 15 (1.1), 30 (2.1), 25 (3.1), 15 (3.2),
+# 20 (3.3), 20 (4.1), 10 (4.2) and 10 (5.1).
+#
+# **Recall.** (a) A kernel takes 5 µs to start, and then copies 4 TB per second. From which size on does it spend more
+# time copying than starting? (b) How many bytes does `y += x` move per element in float32, and what limits it?
 #
 # <details><summary>Answers</summary>
 #
-# (a) 5 µs · 4 TB/s = 20 MB. This product of a latency and a bandwidth comes back today. (b) Two reads and a write, 12
-# bytes for one FLOP: memory (lab 02).
+# (a) 5 µs · 4 TB/s = 20 MB. Such a product comes back today. (b) Two reads and a write are 12 bytes, for one FLOP.
+# Memory limits it.
 # </details>
 
 # %% [markdown]
 # ## See it
 #
-# In data-parallel training each *rank* (a numbered process, with a GPU) has its own gradient, and all need the sum:
-# an **all-reduce**. The obvious way: everyone sends to rank 0, which adds, and sends the sum to everyone.
+# In data-parallel training, each *rank* (a numbered process with its own GPU) computes a gradient, and all ranks need
+# the sum of all gradients. That is an **all-reduce**. The obvious program: everyone sends to rank 0, which adds, and
+# sends the sum back.
 #
-# The functions below are called on all ranks at once. `dist` has the names of `torch.distributed`. The ranks are
-# simulated and time is virtual: a message takes α = 10 µs, and 0.1 ns more for each byte (10 GB/s). A rank has **one
-# port, full duplex**: it sends one message at a time and receives one; others queue. `send` returns when its message
-# has arrived.
+# All ranks call the function at once. `dist` has the names of `torch.distributed`. The ranks are simulated, and time
+# is virtual: a message takes 10 µs, plus 0.1 ns per byte (10 GB/s). Each rank has **one full-duplex port**. It sends
+# one message and receives one at a time, and others queue. `send` returns when its message has arrived.
 
-# %%
-def sum_on_rank_0(dist, x):
-    if dist.get_rank() > 0:
-        dist.send(x, 0)
-    else:
-        for peer in range(1, dist.get_world_size()):
-            dist.recv(received := torch.empty_like(x), peer)
-            x += received
-
-# %%
+# %% tags=["driver"]
 def through_rank_0(dist, x):
-    sum_on_rank_0(dist, x)
-    if dist.get_rank() > 0:
+    me, others = dist.get_rank(), range(1, dist.get_world_size())
+    if me > 0:
+        dist.send(x, 0)
         dist.recv(x, 0)
-    else:
-        for peer in range(1, dist.get_world_size()):
-            dist.send(x, peer)
+        return x
+    for peer in others:
+        dist.recv(received := torch.empty_like(x), peer)
+        x += received
+    for peer in others:
+        dist.send(x, peer)
+    return x
 
-# %% [markdown]
-# Compare it with PyTorch's `dist.all_reduce`, simulated too, for 4 MB on 2, 4 and 8 ranks. Guess first: which of the
-# two moves more bytes in all, and by how much?
 
-# %%
 def torch_all_reduce(dist, x):
     dist.all_reduce(x)
-
-for p in (2, 4, 8):
-    for function in (through_rank_0, torch_all_reduce):
-        trace = ranks.run(function, torch.ones(2**20), world_size=p).trace
-        print(f"{p} ranks, {function.__name__:16}: {ledger.show(float(trace.bytes), 'B'):>7} moved"
-              f" in {ledger.show(trace.time_s, 's')}")
-
-# %%
-_, axes = plt.subplots(2, 1, figsize=(7.2, 4.8))
-for ax, function in zip(axes, (through_rank_0, torch_all_reduce), strict=True):
-    trace = ranks.run(function, torch.ones(2**20)).trace
-    trace.draw(ax=ax, title=function.__name__, until_s=2.6e-3)
+    return x
 
 # %% [markdown]
-# The bytes are the same, to the last one. But through rank 0 all of them pass one port, while the others wait: seven
-# times the time on eight ranks as on two. PyTorch's ranks send and receive all the time. Theirs doubles; and a port
-# will never have to carry more than two vectors, however many ranks there are.
+# The gradient is that of this course's small language model: 836,736 weights, 3.3 MB. Guess first: which of the two
+# programs moves more bytes in all, and by what factor? Which is slower on eight ranks, and by what factor?
+
+# %%
+gradient = torch.ones(language_model.parameter_count())
+for p, function in itertools.product((2, 4, 8), (through_rank_0, torch_all_reduce)):
+    trace = ranks.run(function, gradient, world_size=p).trace
+    print(f"{p} ranks, {function.__name__:16} {trace.bytes / 1e6:6.1f} MB {trace.time_s * 1e3:6.2f} ms")
+slow, fast = (ranks.run(function, gradient).trace for function in (through_rank_0, torch_all_reduce))
+axes = slow.draw_beside(fast, titles=("All-reduce through rank 0", "PyTorch's all-reduce"))
+figures.describe(axes, "Through rank 0, one port works while three wait. In PyTorch's, all four work.")
+
+# %% [markdown]
+# Both move the same bytes. But through rank 0, all of them pass one port while the others wait. On eight ranks that
+# takes seven times as long as on two. In PyTorch's, all ranks send and receive all the time. Its time only doubles, and
+# no port ever carries more than two vectors. In this lab you write PyTorch's version, and you predict its time.
 #
-# In this lab you write that, and say before any run how long it takes.
+# **An all-reduce is slow where one port carries what all ports could share.**
 
 # %% [markdown]
 # ## Part 1 · What is left where
 #
-# A *collective* is an operation that all ranks call together. Think of each rank's vector as cut into p *chunks*,
-# chunk r being meant for, or coming from, rank r. Eight are in use:
+# A *collective* is an operation that all ranks call together. Think of each rank's vector as cut into p *chunks*.
+# Chunk r is meant for rank r, or comes from it.
 #
-# | | leaves |
+# | collective | what it leaves |
 # | --- | --- |
 # | broadcast | the root's vector on every rank |
 # | scatter | chunk r of the root's vector on rank r |
-# | gather | chunk r from rank r, for all r, on the root |
+# | gather | chunk r of rank r, for all r, on the root |
 # | reduce | the sum of all vectors on the root |
-# | all-gather, all-reduce | what gather, what reduce leaves, on every rank |
+# | all-gather, all-reduce | on every rank, what gather or reduce leaves |
 # | reduce-scatter | chunk r of the sum on rank r |
 # | all-to-all | chunk r of every rank's vector on rank r |
 
+# %%
+# A rank has a row and a colour, a chunk has a letter, and a sum has stripes. The root is rank 0.
+x = holdings.marked(4)
+ax = holdings.draw({"before": list(x), **holdings.after(x, 0)})
+figures.describe(ax, "What each of four ranks holds before and after each of eight collectives.")
+
 # %% [markdown]
-# ### Exercise 1.1 · held
+# ### Exercise 1.1 · reduce_scatter
 #
-# Write this table as a function of the ranks' vectors. Then use it for a question on which both lectures slip. An
-# all-reduce is two collectives, one after the other. The notes say "Reduce followed by scatter"; the lecture, "all
-# reduce is equivalent to reduce plus all gather". Which pairs are right?
+# An all-to-all adds nothing. Yet two other collectives are only one all-to-all and one line away. Write them with
+# nothing but `dist.all_to_all_single(output, input)`. It sends chunk r of `input` to rank r. `output` then holds the
+# chunks that arrive, in the order of the ranks they come from.
+#
+# Then answer a riddle. An all-reduce is two collectives, one after the other. Someone writes "reduce followed by
+# scatter", and someone else "reduce plus all-gather". Which pairs are right?
 
 # %% tags=["hole"]
-def held(collective, x, root):
-    """What each rank has in the end: a list by rank of tensors, None for a rank that gets nothing.
+def reduce_scatter(dist, x):
+    """Chunk r of the sum of all ranks' x, on rank r, by one all-to-all. Three lines.
 
-    collective: "broadcast", "scatter", "gather", "reduce", "all_gather", "all_reduce", "reduce_scatter"
-    or "all_to_all". x: (p, p); row r is rank r's vector, column c its chunk c. A lone chunk has
-    shape (1,). About one line for each.
+    x has p chunks of equal length, one element or more.
     """
     # BEGIN SOLUTION
-    p = len(x)
-    total, own = x.sum(0), x.diagonal()
-    return {
-        "broadcast": [x[root]] * p,
-        "scatter": list(x[root].split(1)),
-        "gather": [own if rank == root else None for rank in range(p)],
-        "reduce": [total if rank == root else None for rank in range(p)],
-        "all_gather": [own] * p,
-        "all_reduce": [total] * p,
-        "reduce_scatter": list(total.split(1)),
-        "all_to_all": list(x.T),
-    }[collective]
+    received = torch.empty_like(x)
+    dist.all_to_all_single(received, x)
+    return received.view(dist.get_world_size(), -1).sum(0)
     # END SOLUTION
 
 
-# A set of pairs (first, second) that leave what all_reduce leaves; none has all_reduce in it.
+def all_gather(dist, chunk):
+    """All ranks' chunks, which are equally long, in the order of ranks, on every rank. Three lines."""
+    # BEGIN SOLUTION
+    sent = chunk.repeat(dist.get_world_size())
+    dist.all_to_all_single(received := torch.empty_like(sent), sent)
+    return received
+    # END SOLUTION
+
+
+# The set of all pairs (first, second) of names such as "reduce", "scatter", "all_gather" that together
+# leave what all_reduce leaves, with the same root. all_reduce itself is not among them.
 # BEGIN SOLUTION
 all_reduce_pairs = {("reduce", "broadcast"), ("reduce_scatter", "all_gather")}
 # END SOLUTION
 
-# %% tags=["check"] points=2
-for p in (1, 2, 3, 4):
-    x, root = torch.from_numpy(rng.integers(1, 1000, (p, p))), int(rng.integers(p))
-    for collective, want in holdings.after(x, root).items():
-        mine = want[root]
-        case = f"held({collective!r}, x, {root}), p = {p}"
-        agree(held(collective, x.clone(), root), want, case, mistakes={
-            "Only the root gets it.": [mine] * p,
-            "Every rank gets it.": [mine if rank == root else None for rank in range(p)],
-            "Rank r gets chunk r alone.": [x.sum(0) if "reduce" in collective else x[root]] * p,
-            "Rank r brings its chunk r.": [x.T[root] if torch.is_tensor(w) else None for w in want],
-            "Rank r gets everyone's chunk r; it had all chunks of its own before.": list(x)})
-print("held agrees with torch.distributed on eight collectives, for 1 to 4 ranks")
-
 # %% tags=["check"]
-by_root, by_chunks = ("reduce", "broadcast"), ("reduce_scatter", "all_gather")
-notes, lecture = ("reduce", "scatter"), ("reduce", "all_gather")
-after_reduce = "After reduce, only the root has the sum, and the others need all of it."
-agree(all_reduce_pairs, {by_root, by_chunks}, "all_reduce_pairs", mistakes={
-    after_reduce: {by_root, notes}, after_reduce + " ": {by_root, lecture},
-    " " + after_reduce: {notes, lecture}, "There is one more: by chunks.": {by_root},
-    "There is one more: by way of the root.": {by_chunks}})
-print("all_reduce_pairs: the two ways to make an all-reduce of two collectives")
+from common.oracles import collectives as oracle
+
+for name, p, given, sent, want, wrong in oracle.all_to_all_cases(rng):
+    function = {"reduce_scatter": reduce_scatter, "all_gather": all_gather}[name]
+    case = f"{name} on {p} ranks,"
+    result = oracle.run(function, rng, ranks.each(sent), p=p, only=["all_to_all_single"])
+    draw = oracle.drawn(result, given, want, case)
+    agree(result.returns, want, case, mistakes=wrong, draw=draw)
+    oracle.assert_cost(case, result.trace, rounds=p - 1, elements=(p - 1) * len(given[0]), draw=draw)
+want, wrong = oracle.pairs()
+agree(all_reduce_pairs, want, "all_reduce_pairs", mistakes=wrong)
+print("reduce_scatter, all_gather: six runs each, one all-to-all; all_reduce_pairs: all are found")
 
 # %% [markdown]
-# Your function, drawn: a row a rank, a colour for whose numbers they are. A cell with stripes is a sum.
-
-# %%
-x = holdings.marked(4)
-drawn = {collective: held(collective, x, 0) for collective in holdings.COLLECTIVES}
-holdings.draw({"before": list(x), **drawn})
-plt.show()
-
-# %% [markdown]
-# After a reduce, a scatter leaves each rank one chunk of the sum: that is a reduce-scatter, at the price of a detour.
-# An all-gather after a reduce gathers a chunk of the sum from the root, and unsummed chunks from the others.
+# <details><summary>Hint</summary>
 #
-# **Reduce adds, gather and scatter move, "all" means that every rank gets it. An all-reduce is a reduce and a
-# broadcast, or a reduce-scatter and an all-gather.**
+# Compare rows and columns in the picture before and after an all-to-all. It transposes the table of chunks. Rank r
+# then holds p chunks, which it can add. For an all-gather, every rank should get the same chunk.
+# </details>
+#
+# **Reduce adds, gather and scatter move, and "all" means that every rank gets the result.**
 
 # %% [markdown]
 # ## Part 2 · Trees
 #
-# First the collectives with a root, in few **rounds**: the longest chain of messages that wait for one another, those
-# that one rank sends, or receives, one after another included.
+# First come the collectives with a root, in few **rounds**: the longest chain of messages in which each waits for the
+# one before. Two messages through one port wait, too.
 #
-# The notes on broadcast: "We first split the ranks into half, and send the message to the half without the message.
-# Then repeat recursively in each half. Beautiful." Each round doubles the ranks that have it: ⌈log₂ p⌉ rounds.
-#
-# Who passes on to whom is all there is to it. Reduce is the same tree, walked backwards; scatter sends along each
-# branch only what its ranks need; gather is scatter backwards. One schedule, four collectives.
+# A broadcast splits the ranks into halves, and sends the vector to the half that does not have it. Then each half does
+# the same. Each round doubles the ranks that have the vector, so ⌈log₂ p⌉ rounds suffice. Here PyTorch does it:
 
-# %% tags=["setup"]
-CASES = [(1, 3), (2, 5), (3, 7), (4, 2), (4, 8), (5, 13), (6, 0), (7, 9), (8, 24)]  # ranks, elements
-MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+# %%
+def torch_broadcast(dist, x, root):
+    dist.broadcast(x, root)
 
-
-def vectors(p, n):
-    """A vector a rank, of whole numbers: float64 adds them up exactly."""
-    return [torch.tensor(rng.integers(-99, 100, n).tolist(), dtype=torch.float64) for _ in range(p)]
-
-
-def cases():
-    """(ranks, elements, a root, a vector for each rank) of each case."""
-    return ((p, n, int(rng.integers(p)), vectors(p, n)) for p, n in CASES)
-
-
-def run(function, *args, p, only=MESSAGES, beta=1 / 8):
-    """A run on p simulated ranks whose dist has nothing but `only`; time counts elements of float64."""
-    return ranks.run(function, *args, world_size=p, only=only, seed=int(rng.integers(10**6)),
-                     alpha_s=0.0, beta_s_per_byte=beta, live_bytes=False)
-
-# %% tags=["setup"]
-def assert_cost(case, trace, *, rounds, elements, most=float("inf"), pairs=float("inf")):
-    """Raises for more rounds, elements in all, elements that one rank sends, or (sender, receiver)."""
-    sent = [count // 8 for count in trace.bytes_sent]
-    assert trace.rounds <= rounds, f"{case}: {trace.rounds} rounds, want {rounds}: too many ranks wait"
-    assert sum(sent) <= elements, f"{case}: {sum(sent)} elements sent, want {elements}: some in vain"
-    assert max(sent) <= most, f"{case}: one rank sent {max(sent)} elements, want {most}: cut evenly"
-    links = {(message.src, message.dst) for message in trace.messages}
-    assert len(links) <= pairs, f"{case}: {len(links)} links are used, a ring has {pairs}: neighbours"
-
-
-def kept_by_rank(trace, n, root):
-    """Elements that each rank has and does not send on, if the root begins with n."""
-    both = enumerate(zip(trace.bytes_received, trace.bytes_sent, strict=True))
-    return [(received - sent) // 8 + (n if rank == root else 0) for rank, (received, sent) in both]
-
-# %% tags=["setup"]
-def cut_otherwise(x, p):
-    """{mistake: the p chunks that come of it}."""
-    up, down = -(-len(x) // p), len(x) // p
-    ends = [down * rank for rank in range(1, p)] + [len(x)]
-    return {
-        "x.chunk(p) cuts so; x.tensor_split(p) evenly.": [x[up * r:up * (r + 1)] for r in range(p)],
-        "The remainder is not for the last one alone.": [x[down * r:end] for r, end in enumerate(ends)],
-        "The remainder is missing.": [x[down * r:down * (r + 1)] for r in range(p)]}
-
-# %% tags=["setup"]
-def summed_otherwise(given):
-    """{mistake: what each rank then has after a reduce-scatter of these vectors, one a rank}."""
-    p, own = len(given), [x.tensor_split(len(given)) for x in given]  # own[rank][chunk]
-    want = sum(given).tensor_split(p)
-    return {
-        "Rank r's chunk is r: start one chunk earlier.": [want[(r + 1) % p] for r in range(p)],
-        "Everything is in it p times.": [p * chunk for chunk in want],
-        "Nothing has been added to a rank's own share.": [own[r][r] for r in range(p)],
-        "Only one rank's share has been added.": [own[r][r] + own[r - 1][r] for r in range(p)],
-        "Its own share is lost: receive into a buffer.": [own[(r + 1) % p][r] for r in range(p)]}
+trace = ranks.run(torch_broadcast, torch.ones(2**18), 0, world_size=8).trace
+ax = trace.draw(title="A broadcast of 1 MB from rank 0: 0 to 4, then by twos, then by ones")
+figures.describe(ax, "In three rounds, one, two, then four of eight ranks send the vector on.")
 
 # %% [markdown]
 # ### Exercise 2.1 · tree_broadcast
 #
-# Write the schedule, and the first two collectives on top of it. One care is worth it now, for scatter's sake: let
-# src give away the *smaller* half of its ranks, and keep the larger.
+# Write the schedule (who passes the vector on to whom), and two collectives on top of it. A reduce is the same tree,
+# walked backwards. One schedule for five ranks and root 1 is this list:
+#
+# | (src, dst, first, last) | in words |
+# | --- | --- |
+# | (1, 3, 3, 5) | Rank 1 cares for ranks 0 to 4. It gives ranks 3 and 4 to rank 3. |
+# | (1, 0, 0, 1) | Of ranks 0 to 2, it gives 0 to rank 0. |
+# | (1, 2, 2, 3) | Of ranks 1 and 2, it gives 2 to rank 2. |
+# | (3, 4, 4, 5) | Rank 3 gives rank 4 to rank 4. |
 
 # %% tags=["hole"]
 def halvings(p, root):
     """Who passes on to whom: a list of (src, dst, first, last), in an order that works.
 
-    dst then has ranks first to last - 1 to care for, itself among them; src gives away the smaller
-    half of its own ranks, rounded down, from one end. Root begins with all. About 12 lines.
+    dst then cares for ranks first to last - 1, itself among them. src gives away half of its ranks,
+    from one end, and stays in the other half. The halves differ by one rank at most. At the beginning,
+    the root cares for all. halvings(5, 1) may be the list above. About 12 lines.
     """
     # BEGIN SOLUTION
     def halve(first, last, src):
@@ -284,7 +227,7 @@ def halvings(p, root):
 
 
 def tree_broadcast(dist, x, root):
-    """Root's x, on every rank: each rank's x is overwritten, and returned. About six lines."""
+    """Root's x, returned on every rank, in ⌈log₂ p⌉ rounds. x may be overwritten. About six lines."""
     # BEGIN SOLUTION
     me = dist.get_rank()
     for src, dst, _, _ in halvings(dist.get_world_size(), root):
@@ -297,9 +240,9 @@ def tree_broadcast(dist, x, root):
 
 
 def tree_reduce(dist, x, root):
-    """The sum of all ranks' x, in root's x, which is returned; what the others return is not used.
+    """The sum of all ranks' x, returned on the root; what other ranks return is not used.
 
-    About eight lines.
+    ⌈log₂ p⌉ rounds. x may be overwritten. About eight lines.
     """
     # BEGIN SOLUTION
     me, received = dist.get_rank(), torch.empty_like(x)
@@ -313,71 +256,581 @@ def tree_reduce(dist, x, root):
     # END SOLUTION
 
 # %% tags=["check"]
+from common.oracles import collectives as oracle
+
 for p, root in ((p, root) for p, root in itertools.product(range(1, 10), range(9)) if root < p):
-    messages, cares = halvings(p, root), {root: range(p)}
-    agree(len(messages), p - 1, f"the number of messages in halvings({p}, {root})")
-    for src, dst, first, last in messages:
-        case, given = f"halvings({p}, {root}): ({src}, {dst}, {first}, {last})", range(first, last)
-        assert src in cares, f"{case}: rank {src} does not have it yet"
-        own, keep = cares[src], (len(cares[src]) + 1) // 2  # what it keeps: the larger half
-        assert given in (own[keep:], own[:len(own) - keep]), (
-            f"{case}: of ranks {list(own)}, rank {src} gives away the smaller half, from one end")
-        assert dst in given and src not in given, f"{case}: dst is among them, src is not"
-        cares[dst], cares[src] = given, own[:keep] if given == own[keep:] else own[len(own) - keep:]
+    oracle.assert_tree(halvings(p, root), p, root)
 print("halvings: for 1 to 9 ranks and every root, ranks halve until each has its own")
 
 # %% tags=["check"]
-for p, n, root, given in cases():
-    result = run(tree_broadcast, ranks.each(given), root, p=p)
-    case = f"tree_broadcast, {n} elements on {p} ranks, root {root}"
-    agree(result.returns, [given[root]] * p, f"{case},", mistakes={
+from common.oracles import collectives as oracle
+
+for p, n, root, given in oracle.cases(rng):
+    case, want = f"tree_broadcast, {n} elements on {p} ranks, root {root},", [given[root]] * p
+    result = oracle.run(tree_broadcast, rng, ranks.each(given), root, p=p)
+    draw = oracle.drawn(result, given, want, case)
+    agree(result.returns, want, case, draw=draw, mistakes={
         "The root is the one that is asked for, not rank 0.": [given[0]] * p,
         "A rank still has its own vector.": given})
-    assert_cost(case, result.trace, rounds=(p - 1).bit_length(), elements=(p - 1) * n)
-print("tree_broadcast: 9 runs, each in ⌈log₂ p⌉ rounds")
+    oracle.assert_cost(case, result.trace, rounds=(p - 1).bit_length(), elements=(p - 1) * n, draw=draw)
+print("tree_broadcast: 11 runs, each in ⌈log₂ p⌉ rounds")
 
 # %% tags=["check"]
-for p, n, root, given in cases():
-    result, total = run(tree_reduce, ranks.each(given), root, p=p), sum(given)
-    case = f"tree_reduce, {n} elements on {p} ranks, root {root}"
-    agree(result.returns[root], total, f"{case}, on the root,", mistakes={
-        "The root's own vector belongs to the sum.": total - given[root],
-        "The root's own vector is in the sum twice.": total + given[root],
-        **{f"Rank {r}'s is missing: who passed on too early?": total - x for r, x in enumerate(given)}})
-    assert_cost(case, result.trace, rounds=(p - 1).bit_length(), elements=(p - 1) * n)
-print("tree_reduce: 9 runs, each in ⌈log₂ p⌉ rounds")
+from common.oracles import collectives as oracle
+
+for p, n, root, given in oracle.cases(rng):
+    case, total = f"tree_reduce, {n} elements on {p} ranks, root {root}, on the root,", sum(given)
+    want, wrong = oracle.on_root(total, p, root), oracle.reduced_otherwise(given, root)
+    result = oracle.run(tree_reduce, rng, ranks.each(given), root, p=p)
+    draw = oracle.drawn(result, given, want, case)
+    agree(result.returns[root], total, case, mistakes=wrong, draw=draw)
+    oracle.assert_cost(case, result.trace, rounds=(p - 1).bit_length(), elements=(p - 1) * n, draw=draw)
+print("tree_reduce: 11 runs, each in ⌈log₂ p⌉ rounds")
+
+# %% [markdown]
+# <details><summary>Hint: the idea</summary>
+#
+# Recursion: `halve(first, last, src)` gives one message (src, dst, …), then the messages of both halves. src goes on
+# in one half, and dst in the other.
+# </details>
+#
+# <details><summary>Hint: the shape of the code</summary>
+#
+# A rank walks through the whole list and acts on its own messages. For a reduce, walk through `reversed(...)`: a rank
+# then receives everything below it before it sends.
+# </details>
+#
+# Most ports idle. A rank could pass on one piece of x while it receives the next (6.3).
+#
+# **A tree needs ⌈log₂ p⌉ rounds, the fewest there can be. If every message is the whole vector, the root's port
+# carries it ⌈log₂ p⌉ times.**
+
+# %% [markdown]
+# ## Part 3 · Rings
+#
+# For large vectors, bytes count and rounds do not. So all ports should be busy all the time. Put the ranks in a ring:
+# each sends to its right neighbour, me + 1, and receives from its left. Here is the simplest program.
+
+# %%
+def everyone_sends_first(dist, x):
+    me, p = dist.get_rank(), dist.get_world_size()
+    dist.send(x, (me + 1) % p)
+    dist.recv(x, (me - 1) % p)
+
+try:
+    ranks.run(everyone_sends_first, torch.ones(10))
+except ranks.DeadlockError as error:
+    print(error)
+
+# %% [markdown]
+# This program hangs. `send` returns when its message has arrived, and nobody receives before its own `send` is over.
+# On real machines you would see nothing, forever. (Small messages work on some systems, which keep a copy. Then the
+# hang waits for a larger model.)
+#
+# The fix is to begin both, and then to wait for both. `batch_isend_irecv` does so on gloo and NCCL. From here on, use
+# our function `exchange`.
+
+# %% tags=["driver"]
+def exchange(dist, sent, dst, received, src):
+    """Sends one tensor to dst while receiving another from src; returns when both are over."""
+    both = [dist.P2POp(dist.isend, sent, dst), dist.P2POp(dist.irecv, received, src)]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+
+
+def one_round(dist, x):
+    """Each rank sends x to its right neighbour; part 5 measures this."""
+    me, p = dist.get_rank(), dist.get_world_size()
+    exchange(dist, x, (me + 1) % p, torch.empty_like(x), (me - 1) % p)
+
+
+def judged(source):
+    """What test_all_reduce of exercise 3.3 says of a program: "" if it accepts it."""
+    return clinic.verdict(test_all_reduce, source)
+
+# %% [markdown]
+# Now let partial sums travel. In each round, every rank r sends one chunk to the right, and adds the chunk that comes
+# from the left to its own. **Target: after three rounds, each of four ranks holds its own chunk of the sum** (rank 0
+# all of a, rank 1 all of b, and so on). Which chunk must rank r send first, and which next? Move the slider to step
+# through the rounds.
+
+# %% tags=["nbval-ignore-output"]
+widgets.ring_by_rounds()
+
+# %% [markdown]
+# ### Exercise 3.1 · ring_reduce_scatter
+#
+# Write it for p ranks. Each rank sends to one neighbour only, in p − 1 rounds. In all, the ranks send (p − 1) n
+# elements, so padding is not allowed. No rank sends more than (p − 1)⌈n/p⌉. Cut with `x.tensor_split(p)`: it gives p
+# views of x, whose lengths differ by one at most.
+
+# %% tags=["hole"]
+def ring_reduce_scatter(dist, x):
+    """Chunk r, x.tensor_split(p)[r], of the sum over ranks, on rank r.
+
+    The sum keeps the dtype of x, and its precision. x may be overwritten. About eight lines.
+    """
+    # BEGIN SOLUTION
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    inbox = torch.empty_like(chunks[0])  # the first is as long as any
+    for step in range(1, p):
+        sent, grows = chunks[(me - step) % p], chunks[(me - step - 1) % p]
+        exchange(dist, sent, (me + 1) % p, inbox[:len(grows)], (me - 1) % p)
+        grows += inbox[:len(grows)]
+    return chunks[me]
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import collectives as oracle
+
+for p, n, _, given in oracle.cases(rng):
+    case, total = f"ring_reduce_scatter, {n} elements on {p} ranks,", sum(given)
+    want = list(total.tensor_split(p))
+    wrong = oracle.cut_otherwise(total, p) | oracle.summed_otherwise(given)
+    result = oracle.run(ring_reduce_scatter, rng, ranks.each(given), p=p)
+    draw = oracle.drawn(result, given, want, case)
+    agree(result.returns, want, case, mistakes=wrong, draw=draw)
+    oracle.assert_cost(case, result.trace, draw=draw, links=p, rounds=p - 1,
+                       elements=(p - 1) * n, most=(p - 1) * -(-n // p))
+print("ring_reduce_scatter: 11 runs; p - 1 rounds, and (p - 1)⌈n/p⌉ elements per rank at most")
+
+# %% tags=["check"]
+from common.oracles import collectives as oracle
+
+for p, dtype, rtol in ((3, torch.float64, 1e-12), (2, torch.float32, 1e-5), (4, torch.int64, 0)):
+    given = oracle.fractions(rng, p, 7 * p + 1, dtype)
+    want = list(sum(given).tensor_split(p))
+    result = oracle.run(ring_reduce_scatter, rng, ranks.each(given), p=p)
+    agree(result.returns, want, f"ring_reduce_scatter of {dtype} on {p} ranks", rtol=rtol, atol=rtol)
+print("ring_reduce_scatter keeps the dtype and its precision")
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Recursion suits it: `halve(first, last, src)` gives the message (src, dst, …), then the messages of both halves, src
-# going on in one and dst in the other. A rank looks through the whole list for its own messages. For reduce, go
-# through `reversed(...)`: then a rank has received everything below it before its turn comes to send.
+# Chunk r travels once round the ring and must end on rank r. So it starts on rank r + 1. What a rank receives is what
+# it sends next. Receive into a buffer, because the chunk's own place holds your own numbers.
 # </details>
+#
+# Your own program, round by round:
 
 # %%
-def broadcast_from_2(dist):
-    tree_broadcast(dist, torch.full((2**18,), float(dist.get_rank())), root=2)
-
-trace = ranks.run(broadcast_from_2, world_size=8).trace
-trace.draw(title="Broadcast of 1 MB from rank 2: three rounds")
-plt.show()
+given = [torch.arange(12.0) * 7 ** rank for rank in range(4)]
+result = ranks.run(ring_reduce_scatter, ranks.each(given))
+ax = result.trace.draw_chunks(given, result.returns, title="Your reduce-scatter on four ranks")
+figures.describe(ax, "In each round a chunk gains one more rank's numbers, until it has all four.")
 
 # %% [markdown]
-# Most ports idle most of the time. That is the price of few rounds.
-
-# %% [markdown]
-# ### Exercise 2.2 · scatter
+# ### Exercise 3.2 · ring_all_reduce
 #
-# Now each branch carries only what its ranks need. Cut with `x.tensor_split(p)`: p chunks, views of x, whose lengths
-# differ by one at most. (`x.chunk(p)` cuts otherwise, and may give fewer.) Chunks of neighbouring ranks are
-# neighbours in x, so one message is one slice of it.
+# Now every rank has one complete chunk. Send the chunks round once more, and copy them: a ring all-gather. That
+# completes the all-reduce. Both use the links of the ring alone. The all-gather takes p − 1 rounds and the all-reduce
+# 2(p − 1). Each time round costs what a reduce-scatter costs.
+
+# %% tags=["hole"]
+def ring_all_gather(dist, x):
+    """Everyone's chunk in its place: rank r brings chunk r, x.tensor_split(p)[r].
+
+    What else stands in x does not matter, and x may be overwritten. About six lines.
+    """
+    # BEGIN SOLUTION
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    for step in range(p - 1):
+        exchange(dist, chunks[(me - step) % p], (me + 1) % p, chunks[(me - step - 1) % p], (me - 1) % p)
+    return x
+    # END SOLUTION
+
+
+def ring_all_reduce(dist, x):
+    """The sum of all ranks' x, on every rank, to the last bit the same. About two lines.
+
+    x may be overwritten.
+    """
+    # BEGIN SOLUTION
+    ring_reduce_scatter(dist, x)  # ours leaves rank r's chunk in its place in x
+    return ring_all_gather(dist, x)
+    # END SOLUTION
+
+# %% tags=["check"]
+from common.oracles import collectives as oracle
+
+for p, n, _, given in oracle.cases(rng):
+    case, want = f"ring_all_gather, {n} elements on {p} ranks,", [oracle.gathered(given)] * p
+    shifted = [oracle.gathered([*given[-1:], *given[:-1]])] * p
+    result = oracle.run(ring_all_gather, rng, ranks.each(given), p=p)
+    draw = oracle.drawn(result, given, want, case)
+    agree(result.returns, want, case, draw=draw, mistakes={
+        "Nothing has been overwritten.": given, "Chunk r comes from rank r, not r - 1.": shifted})
+    oracle.assert_cost(case, result.trace, draw=draw, links=p, rounds=p - 1,
+                       elements=(p - 1) * n, most=(p - 1) * -(-n // p))
+print("ring_all_gather: 11 runs; p - 1 rounds, and (p - 1)⌈n/p⌉ elements per rank at most")
+
+# %% tags=["check"] points=2
+from common.oracles import collectives as oracle
+
+for p, n, _, given in oracle.cases(rng):
+    case, total = f"ring_all_reduce, {n} elements on {p} ranks,", sum(given)
+    result = oracle.run(ring_all_reduce, rng, ranks.each(given), p=p)
+    draw = oracle.drawn(result, given, [total] * p, case)
+    agree(result.returns, [total] * p, case, mistakes=oracle.all_reduced_otherwise(given), draw=draw)
+    oracle.assert_cost(case, result.trace, draw=draw, links=p, rounds=2 * (p - 1),
+                       elements=2 * (p - 1) * n, most=2 * (p - 1) * -(-n // p))
+print("ring_all_reduce: 11 runs; 2(p - 1) rounds, and 2(p - 1)⌈n/p⌉ elements per rank at most")
+
+# %% tags=["check"]
+from common.oracles import collectives as oracle
+
+for p, dtype in ((3, torch.float32), (5, torch.float64)):
+    given = oracle.fractions(rng, p, 40, dtype)
+    want, case = sum(given), f"ring_all_reduce of {dtype} on {p} ranks"
+    got = oracle.run(ring_all_reduce, rng, ranks.each(given), p=p).returns
+    agree(got[0], want, case, atol=1e-5 if dtype == torch.float32 else 1e-12)
+    oracle.same_bits(got, case)
+print("ring_all_reduce: all ranks have the same bits")
+
+# %% [markdown]
+# Why must the bits agree? Models whose sums differ in the last bit drift apart, step by step. In the ring, each chunk
+# is added up once, in one order, and then copied.
+#
+# A rank sends 2(p − 1) chunks of n/p elements: 1.5 n on four ranks, 1.75 n on eight, and never 2 n. That answers the
+# question at the top. Fewer is impossible: each of the n sums takes p − 1 messages to make and p − 1 to spread.
+#
+# **A ring keeps all ports busy. Each carries 2(p − 1)/p vectors per all-reduce, whatever p is. The price is 2(p − 1)
+# rounds.**
+
+# %% [markdown]
+# ### Exercise 3.3 · test_all_reduce
+#
+# Now you write the check. `candidate(dist, x)` should be an all-reduce, for p = 1, 2, 3, … and a vector x of any length
+# and dtype. Each rank returns the sum, in x's dtype and precision, and all ranks return the same bits. Candidates may
+# use all of `dist` and any number of messages, and may overwrite x. Run one with
+# `ranks.run(candidate, ranks.each(vectors), world_size=p).returns`.
+#
+# We have twenty wrong programs. Par is 17. Your test must accept every right one, whatever its order of additions.
+
+# %% tags=["hole"]
+def test_all_reduce(candidate):
+    """Raises AssertionError if the candidate is wrong, and returns nothing. About eight lines."""
+    # BEGIN SOLUTION
+    for p, n in itertools.product((1, 2, 3, 5), (0, 1, 4, 11)):
+        vectors = [torch.from_numpy(rng.standard_normal(n)) for _ in range(p)]
+        got = ranks.run(candidate, ranks.each(vectors), world_size=p).returns
+        for x in got:
+            assert torch.allclose(x, sum(vectors), rtol=1e-12, atol=1e-12), f"{p} ranks, {n} elements"
+            assert torch.equal(x, got[0]), "ranks differ in the last bits"
+    small = ranks.run(candidate, torch.ones(3), world_size=2).returns
+    assert all(x.dtype == torch.float32 for x in small)
+    # END SOLUTION
+
+# %% tags=["check"] points=2 limit_s=60
+print(clinic.score("all_reduce", judged, par=17))
+
+# %% [markdown]
+# <details><summary>Hint: where do wrong programs hide?</summary>
+#
+# In what a test does not vary. Does yours vary the number of ranks (1, 2, 3), the length (0, shorter than p, divisible
+# by p or not), the numbers (fractions, negative, another vector per rank), and the dtype? Does it look at every rank?
+# </details>
+#
+# **A test is as good as the wrong programs that it refuses.**
+
+# %% [markdown]
+# ## Part 4 · Two numbers
+#
+# How long does a collective take? A message of b bytes takes **α + βb**: α seconds of latency, and β seconds per byte
+# (one over the bandwidth). A collective takes as long as its longest chain of messages. If a vector has B bytes, sum
+# α + βb over the rounds:
+#
+# - A tree sends all B bytes in each round.
+# - A ring sends B/p bytes in each round.
+
+# %% [markdown]
+# ### Exercise 4.1 · alpha_beta_time
+#
+# Write the times of the algorithms that you have built, for any p and p chunks of equal size. A tree all-reduce is a
+# tree reduce followed by a tree broadcast. Then find the size at which the ring overtakes it.
+
+# %% tags=["hole"]
+def alpha_beta_time(algorithm, p, vector_bytes, alpha_s, beta_s_per_byte):
+    """Seconds that the algorithm takes on p ranks (1 or more), for vectors of so many bytes on each.
+
+    algorithm: "tree_broadcast", "tree_reduce", "tree_all_reduce", "ring_reduce_scatter",
+    "ring_all_gather" or "ring_all_reduce". About eight lines.
+    """
+    # BEGIN SOLUTION
+    depth, ring = (p - 1).bit_length(), p - 1
+    rounds, bytes_per_round = {
+        "tree_broadcast": (depth, vector_bytes),
+        "tree_reduce": (depth, vector_bytes),
+        "tree_all_reduce": (2 * depth, vector_bytes),
+        "ring_reduce_scatter": (ring, vector_bytes / p),
+        "ring_all_gather": (ring, vector_bytes / p),
+        "ring_all_reduce": (2 * ring, vector_bytes / p),
+    }[algorithm]
+    return rounds * (alpha_s + bytes_per_round * beta_s_per_byte)
+    # END SOLUTION
+
+
+def crossover_bytes(p, alpha_s, beta_s_per_byte):
+    """The size of vectors from which on the ring all-reduce takes no longer than the tree's.
+
+    In bytes; p is 2 or more. About two lines.
+    """
+    # BEGIN SOLUTION
+    depth = (p - 1).bit_length()
+    return alpha_s / beta_s_per_byte * (p - 1 - depth) / (depth - (p - 1) / p)
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import collectives as oracle
+
+for algorithm, p in itertools.product((*oracle.TREES, *oracle.RINGS), (5, 8, 1, 2)):
+    alpha_s, beta = 10 ** rng.uniform(-6, -4), 10 ** rng.uniform(-10, -9)
+    n = 840 * int(rng.integers(9, 99))
+    trace = oracle.simulated(algorithm, p, n, alpha_s, beta)
+    wrong = oracle.timed_otherwise(trace, p, alpha_s, 4 * n * beta)
+    case = f"alpha_beta_time({algorithm!r}, {p}, {4 * n}, {alpha_s:.3g}, {beta:.3g})"
+    got = alpha_beta_time(algorithm, p, 4 * n, alpha_s, beta)
+    agree(got, trace.time_s, case, rtol=1e-9, atol=1e-15, mistakes=wrong)
+print("alpha_beta_time is what six simulated collectives take, on 5, 8, 1 and 2 ranks")
+
+# %% tags=["check"]
+from common.oracles import collectives as oracle
+
+for p in (4, 8, 2, *range(3, 40)):
+    alpha_s, beta = 10 ** rng.uniform(-6, -4), 10 ** rng.uniform(-11, -9)
+    want, wrong = (f(p, alpha_s, beta) for f in (oracle.crossover_bytes, oracle.crossed_otherwise))
+    case = f"crossover_bytes({p}, {alpha_s:.3g}, {beta:.3g})"
+    agree(crossover_bytes(p, alpha_s, beta), want, case, rtol=1e-6, atol=1e-9, mistakes=wrong)
+print("crossover_bytes: a tree and a ring take equally long there, on 2 to 39 ranks")
+
+# %% tags=["driver"]
+def tree_all_reduce(dist, x):
+    return tree_broadcast(dist, tree_reduce(dist, x, 0), 0)
+
+
+def lines(p, alpha_s, beta_s_per_byte):
+    """{"tree": a function from bytes to predicted seconds, "ring": another}."""
+    def line(kind):
+        return lambda size: alpha_beta_time(f"{kind}_all_reduce", p, size, alpha_s, beta_s_per_byte)
+    return {kind: line(kind) for kind in ("tree", "ring")}
+
+# %%
+kinds, sizes = {"tree": tree_all_reduce, "ring": ring_all_reduce}, [4**k for k in range(5, 12)]
+took = {kind: [ranks.run(function, torch.ones(size // 4), world_size=8, live_bytes=False).time_s
+               for size in sizes] for kind, function in kinds.items()}
+ax = figures.predicted_and_measured(
+    sizes, lines(8, 1e-5, 1e-10), took, dots_are="simulated", log="xy", xunit="B", yunit="s",
+    xlabel="vector", ylabel="time", title="All-reduce on eight simulated ranks: tree and ring")
+ax.axvline(crossover_bytes(8, 1e-5, 1e-10), color="0.6", lw=1)
+figures.describe(ax, "The tree is faster for short vectors, the ring for long ones. Dots lie on lines.")
+
+# %% [markdown]
+# Your formulas draw the lines, and your functions make the dots. Left of the grey line, latency decides and the tree
+# wins. Right of it, bandwidth decides and the ring wins.
+#
+# <details><summary>On which side is the language model's gradient? How does the crossing move with p?</summary>
+#
+# 3.3 MB is right of it: take the ring. In units of α/β (100 kB here), the crossing lies at 0, 0.8, 1.9 and 6.4 for 2,
+# 4, 8 and 32 ranks. It grows like p/log₂ p: a rank more adds two rounds to a ring, and hardly any to a tree.
+# </details>
+
+# %% [markdown]
+# ### Exercise 4.2 · fit_alpha_beta
+#
+# On real machines, α and β must be measured: time messages of many sizes, and fit a line. But sizes run over six
+# decades, and noise is a few per cent of each *time*. Least squares in seconds hears only the largest
+# messages, and α drowns. Fit so that one per cent counts the same everywhere: minimise the sum of ((α + βb − t)/t)².
+
+# %% tags=["hole"]
+def fit_alpha_beta(message_bytes, times_s):
+    """(alpha_s, beta_s_per_byte), two floats, with the least sum of squared relative errors.
+
+    message_bytes, times_s: lists, one entry per measurement. About four lines.
+    """
+    # BEGIN SOLUTION
+    sizes, times_s = np.array(message_bytes, dtype=float), np.array(times_s)
+    # (α + βb)/t should be 1: a linear problem with columns 1/t and b/t
+    columns = np.stack([1 / times_s, sizes / times_s], axis=1)
+    (alpha_s, beta_s_per_byte), *_ = np.linalg.lstsq(columns, np.ones(len(sizes)))
+    return float(alpha_s), float(beta_s_per_byte)
+    # END SOLUTION
+
+# %% tags=["check"]
+from common.oracles import collectives as oracle
+
+for noise in (0.0, *[0.02] * 20):
+    alpha_s, beta = 10 ** rng.uniform(-5.5, -4), 10 ** rng.uniform(-11.5, -10)
+    sizes, times_s, wrong = oracle.series(rng, alpha_s, beta, noise)
+    case = f"the fit to α = {alpha_s:.3g} s, β = {beta:.3g} s/B, with {noise:.0%} of noise,"
+    got = fit_alpha_beta(list(sizes), list(times_s))
+    agree(got, (alpha_s, beta), case, rtol=0.12 if noise else 1e-6, mistakes=wrong)
+    oracle.assert_least(got, sizes, times_s)
+print("fit_alpha_beta: 21 series; it finds both numbers, and none nearby have a smaller sum of squares")
+
+# %% [markdown]
+# **Two numbers, α and β, give the time of every collective. Below α/β rounds decide, and above it bytes.**
+#
+# ## Part 5 · Real machines
+#
+# The same functions run unchanged on real processes: over PyTorch's *gloo* on a CPU (four processes), or over NVIDIA's
+# *NCCL*, with one process per GPU. First we time a single round of messages, to the right neighbour.
+
+# %% tags=["nbval-ignore-output"]
+MACHINE, WORLD_SIZE = clock.machine_here()
+SIZES = [4**k for k in range(5, 15 if MACHINE == "nccl" else 13)]
+round_s = clock.seconds({"round": one_round}, SIZES, MACHINE, WORLD_SIZE)["round"]
+FITTED = fit_alpha_beta(SIZES, round_s)
+ax = figures.predicted_and_measured(
+    SIZES, lambda size: FITTED[0] + FITTED[1] * size, round_s, log="xy", xunit="B", yunit="s",
+    xlabel="message", ylabel="time", title=f"One round on {WORLD_SIZE} ranks ({MACHINE}), and your fit")
+figures.describe(ax.legend(["your fit", "measured"]).axes, "A round's time by size: flat, then rising.")
+
+# %% [markdown]
+# **Predict** with these two numbers, before you measure: how long does your ring all-reduce of 16 MiB take on these
+# ranks?
+
+# %%
+# BEGIN SOLUTION
+ring_16_mib_s = alpha_beta_time("ring_all_reduce", WORLD_SIZE, 2**24, *FITTED)
+# END SOLUTION
+ledger.predict("ring all-reduce of 16 MiB", ring_16_mib_s, "s")
+
+# %% tags=["nbval-ignore-output"]
+kinds["library"] = torch_all_reduce
+times = clock.seconds(kinds, SIZES, MACHINE, WORLD_SIZE)
+ledger.measured("ring all-reduce of 16 MiB", times["ring"][SIZES.index(2**24)], "s")
+ax = figures.predicted_and_measured(
+    SIZES, lines(WORLD_SIZE, *FITTED), times, log="xy", xunit="B", yunit="s", xlabel="vector",
+    ylabel="time", title=f"All-reduce on {WORLD_SIZE} ranks ({MACHINE}): lines from one round's time")
+figures.describe(ax, "Times of tree, ring and library by size, with lines for tree and ring.")
+
+# %% tags=["nbval-ignore-output"]
+in_a_row = clock.seconds({"library": torch_all_reduce}, [1024], MACHINE, WORLD_SIZE, calls=20)
+small_s = min(times["library"][0], *in_a_row["library"])  # alone, or one of 20 in a row
+alpha_s = small_s / (2 * (WORLD_SIZE - 1))  # an all-reduce has 2(p - 1) rounds
+source = f"lab 11, {WORLD_SIZE} ranks, {MACHINE}"
+ledger.constant("latency of a round, α", alpha_s, "s", source)
+ledger.constant("bandwidth of a port, 1/β", 1 / FITTED[1], "B/s", source)
+print(f"α: {FITTED[0] * 1e6:.0f} µs from Python, {alpha_s * 1e6:.1f} µs within the library")
+
+# %% [markdown]
+# **By how much did you miss, and why?** There are two constants α:
+#
+# - *Python's*: to begin a message from Python takes tens of microseconds or more. Your lines use this α.
+# - *The library's*: its all-reduce is one call, without Python between rounds. On NCCL this α is several times smaller.
+#   The ledger keeps it, as real training calls the library.
+#
+# On NCCL, `send` returns once it is queued on the GPU. So a tree's message costs Python less than a round of two, and
+# short vectors lie below the tree's line. On gloo, processes share cores and memory. Then dots may
+# lie far off the lines.
+
+# %% [markdown]
+# ### Exercise 5.1 · bus_bandwidth
+#
+# What does a port really carry? Bytes divided by time is no answer, since an all-reduce of 1 GB on four ranks moves
+# 1.5 GB through each port. The **bus bandwidth** corrects for the collective and for p: it is what each port sends per
+# second.
+#
+# A lecture measures 277 for an all-reduce and 70 for a reduce-scatter, on the same four H100s: "I don't exactly know
+# why it's exactly 70". Its program:
+#
+# ```
+# all_reduce      size = 4 · 10⁸ bytes                          2 · (p − 1) · size / (p · time) / 2³⁰ = 277
+# reduce_scatter  input (4, 10⁸), output (10⁸,), float32;
+#                 size = bytes of the output                        (p − 1) · size / (p · time) / 2³⁰ =  70
+# ```
+
+# %% tags=["hole"]
+def bus_bandwidth(collective, vector_bytes, time_s, p):
+    """Bytes per second that each rank sends through its port.
+
+    collective: "all_reduce", "reduce_scatter", "all_gather" or "all_to_all". vector_bytes: of the whole
+    vector, all p chunks: a reduce-scatter's input, an all-gather's output. About two lines.
+    """
+    # BEGIN SOLUTION
+    vectors_sent = (2 if collective == "all_reduce" else 1) * (p - 1) / p
+    return vectors_sent * vector_bytes / time_s
+    # END SOLUTION
+
+
+# The lecture's two measurements as bus bandwidths, in GB/s: 10⁹ bytes per second.
+# BEGIN SOLUTION
+all_reduce_gb_s = 277 * 2**30 / 1e9
+reduce_scatter_gb_s = 4 * 70 * 2**30 / 1e9  # size was that of the output, a quarter of the vector
+# END SOLUTION
+
+# %% tags=["check"]
+from common.oracles import collectives as oracle
+
+for collective, p in itertools.product(oracle.TORCH, (5, 2, 8)):
+    want, n = 10 ** rng.uniform(9, 12), 840 * int(rng.integers(9, 99))
+    time_s = oracle.simulated(f"_{collective}", p, n, 0.0, 1 / want).time_s
+    case = f"bus_bandwidth({collective!r}, {4 * n}, {time_s:.3g}, {p})"
+    wrong = oracle.divided_otherwise(want, p)
+    agree(bus_bandwidth(collective, 4 * n, time_s, p), want, case, rtol=1e-9, mistakes=wrong)
+print("bus_bandwidth finds the speed of the simulated ports from four collectives, on 5, 2 and 8 ranks")
+
+# %% tags=["check"]
+from common.oracles import collectives as oracle
+
+for name, got in (("all_reduce", all_reduce_gb_s), ("reduce_scatter", reduce_scatter_gb_s)):
+    want, wrong = oracle.claimed_gb_s(name)
+    agree(got, want, f"{name}_gb_s", rtol=0.01, mistakes=wrong)
+print("The two claims as bus bandwidths, on the same ports")
+
+# %% [markdown]
+# **A question.** The same lecture gives NVLink "a total bandwidth of 900 gigabytes" per second. How far from it are
+# your two numbers?
+#
+# <details><summary>Answer</summary>
+#
+# 900 counts both directions. A port sends 450 GB/s at most, and receives as much. The ports of the riddle, at 297 and
+# 301, reach two thirds of it. (NCCL reaches 354 between four H200s.)
+# </details>
+#
+# **Before you compare bandwidths, ask which bytes were divided by what: of the input or of the output, one way or
+# both?**
+
+# %% tags=["nbval-ignore-output"]
+figures.describe(ledger.figure(), "Each prediction of your ledger: outcome over prediction.")
+ledger.table()
+
+# %% [markdown]
+# ## Done
+#
+# `python -m grading 11` grades your lab. α and 1/β are in your ledger, to plan with in lab 16.
+#
+# - **Where it is used.** Under every data-parallel and tensor-parallel step. NCCL chooses by size, as you did. Its
+#   tests print your `bus_bandwidth` as "busbw".
+# - **What our model leaves out.** Links have one speed and are not shared, additions cost nothing, and no rank fails.
+#   Switches that add (NVLink SHARP) halve what a port sends.
+
+# %% [markdown]
+# ## Further
+#
+# Everything from here on is optional. Each exercise stands by itself.
+#
+# | exercise | what it adds | minutes |
+# | --- | --- | --- |
+# | 6.1 | scatter and gather: a tree that sends only what is needed | 20 |
+# | 6.2 | the ring's bytes in the tree's rounds | 25 |
+# | 6.3 | a chain that passes on pieces, and the best size of a piece | 25 |
+# | 6.4 | an all-reduce in two levels, for nodes with fast links inside | 30 |
+# | 6.5 | several rings at once: addition hidden behind messages | 30 |
+
+# %% [markdown]
+# ### Exercise 6.1 · scatter (optional)
+#
+# Now each branch of the tree carries only what its ranks need. Chunks of neighbouring ranks are neighbours in x, so
+# one message is one slice of x. Gather is scatter backwards.
 
 # %% tags=["hole"]
 def scatter(dist, x, root):
-    """Chunk r of root's x, on rank r. About eight lines.
+    """Chunk r of root's x, on rank r, in ⌈log₂ p⌉ rounds. About eight lines.
 
-    x has the same length everywhere; on other ranks it serves as memory, what stands in it is no use.
+    x has the same length everywhere. On other ranks x is scratch space, and its contents don't matter.
     """
     # BEGIN SOLUTION
     p, me = dist.get_world_size(), dist.get_rank()
@@ -394,9 +847,9 @@ def scatter(dist, x, root):
 
 
 def gather(dist, x, root):
-    """All chunks, in root's x, which is returned; what the others return is not used.
+    """All chunks, returned on the root; what other ranks return is not used. ⌈log₂ p⌉ rounds.
 
-    Rank r brings chunk r of its x; what else stands there is no use. About eight lines.
+    Rank r brings chunk r of its x. The rest of x is scratch space. About eight lines.
     """
     # BEGIN SOLUTION
     p, me = dist.get_world_size(), dist.get_rank()
@@ -412,364 +865,58 @@ def gather(dist, x, root):
     # END SOLUTION
 
 # %% tags=["check"]
-for p, n, root, given in cases():
-    want, case = list(given[root].tensor_split(p)), f"scatter, {n} elements on {p} ranks, root {root}"
-    result = run(scatter, ranks.each(given), root, p=p)
-    agree(result.returns, want, f"{case},", mistakes=cut_otherwise(given[root], p) | {
-        "The chunk is the root's.": [x.tensor_split(p)[r] for r, x in enumerate(given)],
-        "Each rank gets its chunk alone.": [given[root]] * p})
-    kept = kept_by_rank(result.trace, n, root)
-    assert kept == list(map(len, want)), f"{case}: ranks keep {kept} elements; want only their chunks"
-    assert_cost(case, result.trace, rounds=(p - 1).bit_length(), elements=3 * n)
-    assert n % p or result.time_s <= n - n // p, f"{case}: the smaller half goes, the larger stays"
-print("scatter: 9 runs in ⌈log₂ p⌉ rounds; each rank keeps its chunk and passes on the rest")
+from common.oracles import collectives as oracle
+
+for p, n, root, given in oracle.cases(rng):
+    want, case = list(given[root].tensor_split(p)), f"scatter, {n} elements on {p} ranks, root {root},"
+    result = oracle.run(scatter, rng, ranks.each(given), root, p=p)
+    draw = oracle.drawn(result, given, want, case)
+    agree(result.returns, want, case, mistakes=oracle.scattered_otherwise(given, root), draw=draw)
+    oracle.assert_kept(case, oracle.kept(result.trace, n, root), list(map(len, want)), draw)
+    oracle.assert_cost(case, result.trace, rounds=(p - 1).bit_length(), elements=3 * n, draw=draw)
+print("scatter: 11 runs in ⌈log₂ p⌉ rounds; each rank keeps its chunk and passes on the rest")
 
 # %% tags=["check"]
-for p, n, root, given in cases():
-    want = torch.cat([x.tensor_split(p)[r] for r, x in enumerate(given)])
-    result = run(gather, ranks.each(given), root, p=p)
-    case = f"gather, {n} elements on {p} ranks, root {root}"
-    agree(result.returns[root], want, f"{case}, on the root,", mistakes={
+from common.oracles import collectives as oracle
+
+for p, n, root, given in oracle.cases(rng):
+    want, case = oracle.gathered(given), f"gather, {n} elements on {p} ranks, root {root}, on the root,"
+    result = oracle.run(gather, rng, ranks.each(given), root, p=p)
+    draw = oracle.drawn(result, given, [want if rank == root else None for rank in range(p)], case)
+    agree(result.returns[root], want, case, draw=draw, mistakes={
         "Rank r brings its chunk r; that is the root's own vector.": given[root]})
-    added = [-kept for kept in kept_by_rank(result.trace, -n, root)]
-    want = [len(chunk) for chunk in want.tensor_split(p)]
-    assert added == want, f"{case}: ranks add {added} elements to what they pass on; want their chunks"
-    assert_cost(case, result.trace, rounds=(p - 1).bit_length(), elements=3 * n)
-print("gather: 9 runs in ⌈log₂ p⌉ rounds; each rank adds its chunk to what it passes on")
+    added = [-kept for kept in oracle.kept(result.trace, -n, root)]
+    oracle.assert_kept(case, added, [len(chunk) for chunk in want.tensor_split(p)], draw)
+    oracle.assert_cost(case, result.trace, rounds=(p - 1).bit_length(), elements=3 * n, draw=draw)
+print("gather: 11 runs in ⌈log₂ p⌉ rounds; each rank adds its chunk to what it passes on")
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# With `starts[r]` the place where chunk r begins, the message (src, dst, first, last) carries
+# Let `starts[r]` be where chunk r begins. The message (src, dst, first, last) then carries
 # `x[starts[first]:starts[last]]`.
 # </details>
-
-# %%
-def scatter_from_2(dist):
-    scatter(dist, torch.zeros(2**18), root=2)
-
-trace = ranks.run(scatter_from_2, world_size=8).trace
-trace.draw(title="Scatter of 1 MB from rank 2: half as much each round")
-plt.show()
-
-# %% [markdown]
-# **A tree takes ⌈log₂ p⌉ rounds, the fewest there can be: each round at most doubles who has the data. With the whole
-# vector in every round, that is ⌈log₂ p⌉ times the bytes through the root's port.**
-
-# %% [markdown]
-# ## Part 3 · Rings
 #
-# For large vectors, bytes count, not rounds; so all ports should be busy all the time. Put the ranks in a ring: each
-# sends to its right neighbour, me + 1, and receives from its left. Let us try the simplest thing, everyone hands its
-# vector to the right.
-
-# %%
-def everyone_sends_first(dist, x):
-    me, p = dist.get_rank(), dist.get_world_size()
-    dist.send(x, (me + 1) % p)
-    dist.recv(x, (me - 1) % p)
-
-try:
-    ranks.run(everyone_sends_first, torch.ones(10))
-except ranks.DeadlockError as error:
-    print(error)
-
-# %% [markdown]
-# **The clinic: a hang.** `send` returns when the message has arrived, and nobody receives before its own `send` is
-# over. On real machines nothing would happen, for ever; the simulated ones see the cycle. (With small messages it
-# works on some systems, which keep a copy: a hang that waits for a larger model.)
-#
-# The cure is to begin both, then wait for both. `batch_isend_irecv` is the form that works with gloo and NCCL alike.
-# From here on, use this function of ours.
-
-# %% tags=["driver"]
-def exchange(dist, sent, dst, received, src):
-    """Sends one tensor to dst while receiving another from src; returns when both are over."""
-    both = [dist.P2POp(dist.isend, sent, dst), dist.P2POp(dist.irecv, received, src)]
-    for work in dist.batch_isend_irecv(both):
-        work.wait()
-
-# %% [markdown]
-# ### Exercise 3.1 · ring_reduce_scatter
-#
-# Cut every vector into p chunks. Now let partial sums travel: in each round, every rank sends one chunk to the right,
-# and adds the one that comes from the left to its own. After p − 1 rounds each chunk has been everywhere, and is
-# complete.
-#
-# Chunk r must end on rank r. Where, then, does it start? And which chunk does rank me send in round 1, 2, …? No rank
-# may send more than (p − 1)⌈n/p⌉ elements.
-
-# %% tags=["hole"]
-def ring_reduce_scatter(dist, x):
-    """Chunk r, x.tensor_split(p)[r], of the sum over ranks, on rank r. About eight lines.
-
-    p - 1 rounds. x may be overwritten.
-    """
-    # BEGIN SOLUTION
-    p, me = dist.get_world_size(), dist.get_rank()
-    chunks = x.tensor_split(p)
-    inbox = torch.empty_like(chunks[0])  # the first is as long as any
-    for step in range(1, p):
-        sent, grows = chunks[(me - step) % p], chunks[(me - step - 1) % p]
-        exchange(dist, sent, (me + 1) % p, inbox[:len(grows)], (me - 1) % p)
-        grows += inbox[:len(grows)]
-    return chunks[me]
-    # END SOLUTION
-
-# %% tags=["check"] points=2
-for p, n, _, given in cases():
-    case = f"ring_reduce_scatter, {n} elements on {p} ranks"
-    total = sum(given)
-    want = list(total.tensor_split(p))
-    result = run(ring_reduce_scatter, ranks.each(given), p=p)
-    agree(result.returns, want, f"{case},", mistakes=cut_otherwise(total, p) | summed_otherwise(given))
-    most = (p - 1) * -(-n // p)
-    assert_cost(case, result.trace, rounds=p - 1, elements=(p - 1) * n, most=most, pairs=p)
-print("ring_reduce_scatter: 9 runs; p - 1 rounds, and (p - 1)⌈n/p⌉ elements a rank at most")
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Chunk r goes round from rank r + 1 to rank r, so rank me starts with chunk me − 1, and receives chunk me − 2: the
-# next that it sends. Receive into a buffer: the chunk's place holds your own share. A chunk's length is that of the
-# one it is added to.
-# </details>
-
-# %% [markdown]
-# ### Exercise 3.2 · ring_all_reduce
-#
-# Now every rank has one complete chunk. Send it round once more, this time to be copied: a ring all-gather. And that
-# completes the all-reduce.
-
-# %% tags=["hole"]
-def ring_all_gather(dist, x):
-    """x with everyone's chunk in its place: rank r brings chunk r, x.tensor_split(p)[r].
-
-    x is overwritten and returned; what else stood in it is of no use. p - 1 rounds. About six lines.
-    """
-    # BEGIN SOLUTION
-    p, me = dist.get_world_size(), dist.get_rank()
-    chunks = x.tensor_split(p)
-    for step in range(p - 1):
-        exchange(dist, chunks[(me - step) % p], (me + 1) % p, chunks[(me - step - 1) % p], (me - 1) % p)
-    return x
-    # END SOLUTION
-
-
-def ring_all_reduce(dist, x):
-    """The sum of all ranks' x, on every rank; x may be overwritten. About two lines."""
-    # BEGIN SOLUTION
-    ring_reduce_scatter(dist, x)  # ours leaves rank r's chunk in its place in x
-    return ring_all_gather(dist, x)
-    # END SOLUTION
-
-# %% tags=["check"]
-for p, n, _, given in cases():
-    case = f"ring_all_gather, {n} elements on {p} ranks"
-    want = torch.cat([x.tensor_split(p)[r] for r, x in enumerate(given)])
-    result = run(ring_all_gather, ranks.each(given), p=p)
-    agree(result.returns, [want] * p, f"{case},", mistakes={
-        "Nothing has been overwritten.": given,
-        "Chunk r comes from rank r, not from rank r - 1.": [
-            torch.cat([given[r - 1].tensor_split(p)[r] for r in range(p)])] * p})
-    most = (p - 1) * -(-n // p)
-    assert_cost(case, result.trace, rounds=p - 1, elements=(p - 1) * n, most=most, pairs=p)
-print("ring_all_gather: 9 runs; p - 1 rounds, and (p - 1)⌈n/p⌉ elements a rank at most")
-
-# %% tags=["check"] points=2
-for p, n, _, given in cases():
-    case = f"ring_all_reduce, {n} elements on {p} ranks"
-    total, share = sum(given), (p - 1) * -(-n // p)  # share: (p - 1)⌈n/p⌉
-    result = run(ring_all_reduce, ranks.each(given), p=p)
-    agree(result.returns, [total] * p, f"{case},", mistakes={
-        "Everything is in it p times.": [p * total] * p, "A rank has its own vector still.": given,
-        "The mean is asked for later; here, the sum.": [total / p] * p})
-    assert_cost(case, result.trace, rounds=2 * (p - 1), elements=2 * (p - 1) * n, most=2 * share)
-print("ring_all_reduce: 9 runs; 2(p - 1) rounds, and 2(p - 1)⌈n/p⌉ elements a rank at most")
-
-# %% tags=["check"]
-for p in (3, 5):
-    given = [torch.from_numpy(rng.standard_normal(40)).float() for _ in range(p)]
-    want = sum(x.double() for x in given).float()
-    got = run(ring_all_reduce, ranks.each(given), p=p).returns
-    agree(got[0], want, f"ring_all_reduce in float32 on {p} ranks", atol=1e-5)
-    for r in range(1, p):
-        agree(got[r], got[0], f"rank {r}'s sum, against rank 0's: to the last bit,")
-print("ring_all_reduce: all ranks have the same bits")
-
-# %% [markdown]
-# Why the same bits? Floating-point addition depends on the order, and models whose sums differ in the last bit drift
-# apart, step by step. In the ring each chunk is added up once, in one order, and then copied.
-#
-# The trace that you saw at the start, now your own:
-
-# %%
-ranks.run(ring_all_reduce, torch.ones(2**18)).trace.draw(title="Your all-reduce of 1 MB on four ranks")
-plt.show()
-
-# %% [markdown]
-# A rank sends 2(p − 1) chunks of n/p elements: 1.5 n for four ranks, 1.75 n for eight, never 2 n. Here is the answer
-# to the lab's question. None can do with fewer: each of the n sums takes p − 1 numbers to make, and p − 1 copies to
-# spread.
-#
-# **All ports busy: a ring all-reduce moves 2(p − 1)/p vectors through each, whatever p is. It pays in rounds: 2(p −
-# 1).**
-
-# %% [markdown]
-# ## Part 4 · Two numbers
-#
-# How long does it take? A message of b bytes takes **α + βb**: α seconds of latency, and β seconds a byte, one over
-# the bandwidth. The time of a collective is that of its longest chain of messages. Write a vector's bytes as B, and
-# sum α + βb over the rounds:
-#
-# - tree broadcast: B in each of ⌈log₂ p⌉ rounds;
-# - scatter by halving: B/2 + B/4 + …, in all (p − 1)/p · B;
-# - rings: B/p in each round.
-#
-# (The notes add nγ to a reduce, for the additions. We leave it out now, and meet it again in part 5.)
-
-# %% tags=["setup"]
-ALGORITHMS = {  # in PyTorch's collectives, for which the simulated machine has the same trees and rings
-    "tree_broadcast": ["broadcast"], "tree_reduce": ["reduce"],
-    "tree_all_reduce": ["reduce", "broadcast"],
-    "scatter": ["scatter"], "gather": ["gather"], "ring_reduce_scatter": ["reduce_scatter"],
-    "ring_all_gather": ["all_gather"], "ring_all_reduce": ["all_reduce"]}
-
-# %% tags=["setup"]
-def timed_otherwise(time_s, rounds, p, alpha_s, size_s):
-    """{mistake: the seconds that come of it}; size_s: β times the bytes of a vector."""
-    levels = (p - 1).bit_length()
-    return {
-        "These messages are parts of the vector.": rounds * (alpha_s + size_s),
-        "Whole vectors; a half and less in a scatter.": rounds * (alpha_s + size_s / p),
-        "Rounds are whole: round log₂ p up.": time_s * np.log2(p) / levels,
-        "There and back.": time_s / 2,
-        "Your own chunk is there: p - 1 rounds.": time_s * p / (p - 1),
-        "A scatter by halving takes ⌈log₂ p⌉ rounds.": (p - 1) * (alpha_s + size_s / p),
-        "p - 1 chunks of p leave the root.": levels * alpha_s + (1 - 0.5**levels) * size_s}
-
-# %% tags=["setup"]
-def torch_does(dist, collectives, n):
-    """Calls torch.distributed's own, one after the other, for vectors of n float32; p divides n."""
-    whole, other, chunk = torch.zeros(n), torch.zeros(n), torch.zeros(n // dist.get_world_size())
-    chunks = list(whole.split(len(chunk))) if dist.get_rank() == 0 else None
-    for collective in collectives:
-        {"broadcast": lambda: dist.broadcast(whole, 0), "reduce": lambda: dist.reduce(whole, 0),
-         "scatter": lambda: dist.scatter(chunk, chunks, 0),
-         "gather": lambda: dist.gather(chunk, chunks, 0),
-         "reduce_scatter": lambda: dist.reduce_scatter_tensor(chunk, whole),
-         "all_gather": lambda: dist.all_gather_into_tensor(whole, chunk),
-         "all_reduce": lambda: dist.all_reduce(whole),
-         "all_to_all": lambda: dist.all_to_all_single(other, whole)}[collective]()
-
-# %% [markdown]
-# ### Exercise 4.1 · alpha_beta_time
-#
-# Write the times of all the algorithms you have built, for any p (also where it is no power of two) and p chunks of
-# equal size. Then the size at which the ring overtakes a tree all-reduce, which is a tree reduce and a tree
-# broadcast.
-
-# %% tags=["hole"]
-def alpha_beta_time(algorithm, p, vector_bytes, alpha_s, beta_s_per_byte):
-    """Seconds that the algorithm takes on p ranks, for vectors of so many bytes on each.
-
-    algorithm: one of ALGORITHMS, above. p is 1 or more. About ten lines.
-    """
-    # BEGIN SOLUTION
-    depth, ring, share = (p - 1).bit_length(), p - 1, (p - 1) / p
-    rounds, times_through_a_port = {
-        "tree_broadcast": (depth, depth),
-        "tree_reduce": (depth, depth),
-        "tree_all_reduce": (2 * depth, 2 * depth),
-        "scatter": (depth, share),
-        "gather": (depth, share),
-        "ring_reduce_scatter": (ring, share),
-        "ring_all_gather": (ring, share),
-        "ring_all_reduce": (2 * ring, 2 * share),
-    }[algorithm]
-    return rounds * alpha_s + times_through_a_port * vector_bytes * beta_s_per_byte
-    # END SOLUTION
-
-
-def crossover_bytes(p, alpha_s, beta_s_per_byte):
-    """Bytes of a vector from which on the ring all-reduce takes no longer than the tree's.
-
-    p is 2 or more. About two lines.
-    """
-    # BEGIN SOLUTION
-    depth = (p - 1).bit_length()
-    return alpha_s / beta_s_per_byte * (p - 1 - depth) / (depth - (p - 1) / p)
-    # END SOLUTION
-
-# %% tags=["check"] points=2
-for algorithm, p in itertools.product(ALGORITHMS, (5, 8)):
-    alpha_s, beta = 10 ** rng.uniform(-6, -4), 10 ** rng.uniform(-10, -9)
-    n, cost = 840 * int(rng.integers(9, 99)), {"alpha_s": alpha_s, "beta_s_per_byte": beta}
-    trace = ranks.run(torch_does, ALGORITHMS[algorithm], n, world_size=p, **cost).trace
-    case = f"alpha_beta_time({algorithm!r}, {p}, {4 * n}, {alpha_s:.3g}, {beta:.3g})"
-    wrong = timed_otherwise(trace.time_s, trace.rounds, p, alpha_s, 4 * n * beta)
-    got = alpha_beta_time(algorithm, p, 4 * n, alpha_s, beta)
-    agree(got, trace.time_s, case, rtol=1e-9, mistakes=wrong)
-print("alpha_beta_time is what eight simulated collectives take, on 5 and on 8 ranks")
-
-# %% tags=["check"]
-for p, times in ((2, 0.0), (4, 0.8), (8, 32 / 17)):
-    alpha_s, beta = 10 ** rng.uniform(-6, -4), 10 ** rng.uniform(-11, -9)
-    want, case = times * alpha_s / beta, f"crossover_bytes({p}, {alpha_s:.3g}, {beta:.3g})"
-    agree(crossover_bytes(p, alpha_s, beta), want, case, rtol=1e-9, mistakes={
-        "α/β is a size in bytes; β/α is none.": times * beta / alpha_s,
-        "That is in float32 elements.": want / 4})
-for p in range(3, 40):
-    size, times_s = crossover_bytes(p, 1e-5, 1e-10), []
-    for kind in ("tree", "ring"):
-        times_s.append(alpha_beta_time(f"{kind}_all_reduce", p, size, 1e-5, 1e-10))
-    agree(*times_s, f"crossover_bytes({p}, 1e-5, 1e-10): a tree's time, against a ring's,", rtol=1e-9)
-print("crossover_bytes: 0.8 α/β for 4 ranks, 1.9 α/β for 8, and both take the same there for 2 to 39")
-
-# %% [markdown]
-# Your formulas draw the lines; the dots are your own functions on eight simulated ranks.
-
-# %%
-def tree_all_reduce(dist, x):
-    return tree_broadcast(dist, tree_reduce(dist, x, 0), 0)
-
-both, sizes = {"tree": tree_all_reduce, "ring": ring_all_reduce}, [4**k for k in range(5, 12)]
-simulated = {kind: [ranks.run(function, torch.ones(size // 4), world_size=8, live_bytes=False).time_s
-                    for size in sizes] for kind, function in both.items()}
-
-# %%
-figures.predicted_and_measured(
-    sizes, {"tree": lambda size: alpha_beta_time("tree_all_reduce", 8, size, 1e-5, 1e-10),
-            "ring": lambda size: alpha_beta_time("ring_all_reduce", 8, size, 1e-5, 1e-10)},
-    simulated, dots_are="simulated", log="xy", xunit="B", yunit="s", xlabel="vector", ylabel="time",
-    title="Tree for small, ring for large: eight ranks"
-    ).axvline(crossover_bytes(8, 1e-5, 1e-10), color="0.6", lw=1);
-
-# %% [markdown]
-# Left of the grey line latency decides, and the tree wins; right of it bandwidth, and the ring. For few ranks the
-# crossing is near α/β, the size whose transfer takes as long as its start: the 20 MB of the recall, for a kernel.
-#
-# **A question.** The notes also say "broadcast is scatter followed by all-gather". For which vectors is that worth
-# while?
+# **A question.** Someone writes "broadcast is scatter followed by all-gather". For which vectors is that worth it?
 #
 # <details><summary>Answer</summary>
 #
-# For long ones: with a ring all-gather it takes 2(p − 1)/p · βB in place of ⌈log₂ p⌉ · βB, and p − 1 more rounds. On
+# For long ones. With a ring all-gather it takes 2(p − 1)/p · βB in place of ⌈log₂ p⌉ · βB, and p − 1 more rounds. On
 # 64 GPUs that is a third of the bytes, and 63 rounds more.
 # </details>
 
 # %% [markdown]
-# ### Exercise 4.2 · halving_doubling_all_reduce (optional)
+# ### Exercise 6.2 · halving_doubling_all_reduce (optional)
 #
-# Both at once: the ring's bytes in the tree's rounds. First p/2 ranks swap halves with the other p/2, each adding the
-# half that it keeps; then the same among p/2 with half of that, and so on: log₂ p rounds, and each rank has its chunk
-# of the sum. Then all of it backwards, copying. For p a power of two.
+# Both at once: the ring's bytes in the tree's rounds. First p/2 ranks swap halves with the other p/2, and each adds the
+# half that it keeps. Then the same happens within each group of p/2, with half of that, and so on. After log₂ p rounds
+# each rank has its chunk of the sum. Then all of it runs backwards, copying. Write it for p a power of two.
 
 # %% tags=["hole"]
 def halving_doubling_all_reduce(dist, x):
     """The sum of all ranks' x, on every rank, for p = 1, 2, 4, 8, ...; x may be overwritten.
 
-    2 log₂ p rounds. About 16 lines.
+    2 log₂ p rounds, and the ring's bytes: a rank sends at most 2(p - 1)⌈n/p⌉ elements. About 16 lines.
     """
     # BEGIN SOLUTION
     p, me = dist.get_world_size(), dist.get_rank()
@@ -793,260 +940,189 @@ def halving_doubling_all_reduce(dist, x):
     # END SOLUTION
 
 # %% tags=["check"]
-for p, n in [(1, 3), (2, 5), (2, 0), (4, 8), (4, 7), (8, 3), (8, 29)]:
-    given, case = vectors(p, n), f"halving_doubling_all_reduce, {n} elements on {p} ranks"
-    total, rounds, share = sum(given), 2 * (p - 1).bit_length(), (p - 1) * -(-n // p)
-    result = run(halving_doubling_all_reduce, ranks.each(given), p=p)
-    agree(result.returns, [total] * p, f"{case},", mistakes={
-        "Everything is in it p times.": [p * total] * p})
-    assert_cost(case, result.trace, rounds=rounds, elements=2 * (p - 1) * n, most=2 * share)
-print("halving_doubling_all_reduce: 7 runs; 2 log₂ p rounds, and the ring's bytes")
+from common.oracles import collectives as oracle
+
+for p, n in [(1, 3), (2, 5), (2, 0), (4, 8), (4, 7), (4, 1), (8, 3), (8, 29)]:
+    given, case = oracle.vectors(rng, p, n), f"halving_doubling_all_reduce, {n} elements on {p} ranks,"
+    want, wrong = [sum(given)] * p, oracle.all_reduced_otherwise(given)
+    result = oracle.run(halving_doubling_all_reduce, rng, ranks.each(given), p=p)
+    draw = oracle.drawn(result, given, want, case)
+    agree(result.returns, want, case, mistakes=wrong, draw=draw)
+    oracle.assert_cost(case, result.trace, rounds=2 * (p - 1).bit_length(), elements=2 * (p - 1) * n,
+                       most=2 * (p - 1) * -(-n // p), draw=draw)
+print("halving_doubling_all_reduce: 8 runs; 2 log₂ p rounds, and the ring's bytes")
 
 # %% [markdown]
 # In our model it is never slower than tree or ring. So why does anyone build rings?
 #
 # <details><summary>Answer</summary>
 #
-# For long vectors it gains nothing: the bytes are the same. It needs a power of two, and partners at every distance,
-# a new one each round: where links are shared, as between nodes, these messages crowd them, while a ring has one
-# going in and one coming out. And neighbours that never change can stream: NCCL's rings pass a chunk on while it
+# For long vectors it gains nothing, because the bytes are the same. It needs a power of two, and a new partner at
+# another distance in each round. Where links are shared, as between nodes, these messages crowd them, while a ring has
+# one going in and one coming out. And neighbours that never change can stream: NCCL's rings pass a chunk on while it
 # still arrives.
 # </details>
 
 # %% [markdown]
-# ### Exercise 4.3 · fit_alpha_beta
+# ### Exercise 6.3 · chain_broadcast (optional)
 #
-# On real machines α and β have to be measured: time messages of many sizes, and fit a line. One trap: sizes run over
-# six decades, and noise is a few per cent of each *time*. Least squares in seconds hears only the largest messages,
-# and α drowns. Fit so that a per cent counts the same everywhere: minimise the sum of ((α + βb − t)/t)².
+# A tree that sends whole vectors pays for the bytes ⌈log₂ p⌉ times. Cut the vector into k pieces, and pass them along a
+# chain: root, root + 1, …, root − 1 (modulo p). A rank sends one piece on while it receives the next. Count the rounds,
+# and find the k that takes the least time.
 
 # %% tags=["hole"]
-def fit_alpha_beta(message_bytes, times_s):
-    """(alpha_s, beta_s_per_byte), two floats, with the least sum of squared relative errors.
+def chain_broadcast(dist, x, root, pieces):
+    """Root's x, returned on every rank, along a chain, in pieces x.tensor_split(pieces).
 
-    message_bytes, times_s: lists, one entry a measurement. About four lines.
+    p - 2 + pieces rounds (none for p = 1). x may be overwritten. About 12 lines.
     """
     # BEGIN SOLUTION
-    sizes, times_s = np.array(message_bytes, dtype=float), np.array(times_s)
-    # (α + βb)/t should be 1: a linear problem with columns 1/t and b/t
-    columns = np.stack([1 / times_s, sizes / times_s], axis=1)
-    (alpha_s, beta_s_per_byte), *_ = np.linalg.lstsq(columns, np.ones(len(sizes)))
-    return float(alpha_s), float(beta_s_per_byte)
-    # END SOLUTION
-
-# %% tags=["check"]
-for noise in (0.0, *[0.02] * 20):
-    alpha_s, beta = 10 ** rng.uniform(-5.5, -4), 10 ** rng.uniform(-11.5, -10)
-    sizes = 2.0 ** np.arange(6, 30, 2)
-    times_s = (alpha_s + beta * sizes) * (1 + noise * rng.standard_normal(len(sizes)))
-    case = f"the fit to α = {alpha_s:.3g} s, β = {beta:.3g} s/B, with {noise:.0%} of noise,"
-    slope, start = np.polyfit(sizes, times_s, 1).tolist()
-    agree(fit_alpha_beta(sizes.tolist(), times_s.tolist()), (alpha_s, beta), case, rtol=0.12, mistakes={
-        "Only the large messages count here: divide each row by its time.": (start, slope),
-        "β is seconds a byte, one over the bandwidth.": (alpha_s, 1 / beta),
-        "α comes first.": (beta, alpha_s)})
-print("fit_alpha_beta finds both within 12 %, in 20 noisy series and one without noise")
-
-# %% tags=["check"]
-sizes = 2.0 ** np.arange(6, 30, 2)
-for _ in range(20):
-    times_s = (1e-5 + 1e-11 * sizes) * (1 + 0.02 * rng.standard_normal(len(sizes)))
-    alpha_s, beta = fit_alpha_beta(sizes.tolist(), times_s.tolist())
-    nearby = [(alpha_s * u, beta * v) for u, v in itertools.product((1, 0.998, 1.002), repeat=2)]
-    sums = [float(np.sum(((a + b * sizes) / times_s - 1) ** 2)) for a, b in nearby]
-    best = nearby[sums.index(min(sums))]
-    assert sums[0] <= min(sums), (
-        f"({alpha_s:.4g}, {beta:.4g}) makes the sum of squares {sums[0]:.5g}, which is not the least: "
-        f"({best[0]:.4g}, {best[1]:.4g}) makes it {min(sums):.5g}")
-print("fit_alpha_beta: in 20 noisy series no α and β nearby have a smaller sum")
-
-# %% [markdown]
-# **Two numbers, α and β, tell the time of every collective. Below α/β rounds decide, above it bytes.**
-
-# %% [markdown]
-# ## Part 5 · Real machines
-#
-# The same functions run unchanged on real processes: on CPUs over PyTorch's *gloo*, here four processes; where there
-# are several GPUs, over NVIDIA's *NCCL*, one process for each of up to four.
-
-# %% tags=["driver"]
-def times_s(dist, functions, sizes, calls, repeats):
-    """{name: seconds of function(dist, x), the best of `repeats` or more, for x of each size in bytes}.
-
-    What is not written yet is left out.
-    """
-    finish, found = torch.cuda.synchronize if dist.get_backend() == "nccl" else int, {}
-    for name, size in ((name, size) for name in functions for size in sizes):
-        x, times = torch.zeros(size // 4), []
-        try:
-            for _ in range(1 + repeats * (4 if size < 2**20 else 1)):  # short ones are noisy, and cheap
-                dist.barrier()
-                finish()
-                start_s = time.perf_counter()
-                for _ in range(calls):
-                    functions[name](dist, x)
-                finish()
-                times.append((time.perf_counter() - start_s) / calls)
-        except NotImplementedError:
-            continue
-        found.setdefault(name, []).append(min(times[1:]))  # the first is for warming up
-    return found
-
-
-def measured(functions, sizes, machine, p, calls=1, repeats=5):
-    """{name: seconds for each size}, the slowest rank's."""
-    by_rank = ranks.run(times_s, functions, sizes, calls, repeats, world_size=p, machine=machine,
-                        noted=False, timeout_s=90).returns
-    return {name: [max(times) for times in zip(*(found[name] for found in by_rank), strict=True)]
-            for name in by_rank[0]}
-
-# %% tags=["driver"]
-def one_round(dist, x):
-    me, p = dist.get_rank(), dist.get_world_size()
-    exchange(dist, x, (me + 1) % p, torch.empty_like(x), (me - 1) % p)
-
-
-def machine_here():
-    """("nccl", ranks) where several GPUs exchange messages, ("gloo", 4) elsewhere."""
-    gpus = min(4, torch.cuda.device_count())
-    if gpus > 1:
-        try:
-            measured({"one round": one_round}, [4], "nccl", gpus)
-            return "nccl", gpus
-        except Exception as error:
-            print(f"NCCL fails here, so gloo: {error}")
-    return "gloo", 4
-
-# %% [markdown]
-# First a single round, in which each rank sends to its right neighbour. Its times give α and β.
-
-# %% tags=["nbval-ignore-output"]
-MACHINE, WORLD_SIZE = machine_here()
-SIZES = [4**k for k in range(5, 15 if MACHINE == "nccl" else 13)]
-round_s = measured({"one round": one_round}, SIZES, MACHINE, WORLD_SIZE)["one round"]
-
-# %% tags=["nbval-ignore-output"]
-FITTED = fit_alpha_beta(SIZES, round_s)
-source = f"lab 11, {WORLD_SIZE} ranks, {MACHINE}"
-ledger.constant("latency of a message, α", FITTED[0], "s", source)
-ledger.constant("bandwidth of a port, 1/β", 1 / FITTED[1], "B/s", source)
-figures.predicted_and_measured(
-    SIZES, lambda size: FITTED[0] + FITTED[1] * size, round_s, log="xy", xunit="B", yunit="s",
-    xlabel="message", ylabel="time", title=f"α + β · bytes: a round on {WORLD_SIZE} ranks, {MACHINE}");
-
-# %% [markdown]
-# **Predict** with these two numbers, before you measure: the time of a ring all-reduce of 16 MiB on these ranks.
-
-# %%
-# BEGIN SOLUTION
-ring_16_mib_s = alpha_beta_time("ring_all_reduce", WORLD_SIZE, 2**24, *FITTED)
-# END SOLUTION
-ledger.predict("ring all-reduce of 16 MiB", ring_16_mib_s, "s")
-
-# %% tags=["nbval-ignore-output"]
-times = measured({"tree": tree_all_reduce, "ring": ring_all_reduce}, SIZES, MACHINE, WORLD_SIZE)
-ledger.measured("ring all-reduce of 16 MiB", times["ring"][SIZES.index(2**24)], "s")
-figures.predicted_and_measured(
-    SIZES, {"tree": lambda size: alpha_beta_time("tree_all_reduce", WORLD_SIZE, size, *FITTED),
-            "ring": lambda size: alpha_beta_time("ring_all_reduce", WORLD_SIZE, size, *FITTED)},
-    times, log="xy", xunit="B", yunit="s", xlabel="vector", ylabel="time",
-    title=f"Tree for small, ring for large: {WORLD_SIZE} ranks, {MACHINE}");
-
-# %% [markdown]
-# The line holds as far as the model does: a port for each rank, and nothing shared. Processes on one machine share its
-# cores and its memory; NCCL takes more of the GPU for a longer message, so that its β is not one number.
-
-# %% [markdown]
-# ### Exercise 5.1 · bus_bandwidth
-#
-# What does the port really carry? Bytes divided by time is no answer: a 1 GB all-reduce on four ranks moves 1.5 GB
-# through each port. The **bus bandwidth** corrects for collective and p: it is what each port sends a second.
-#
-# The lecture measures 277 for an all-reduce and 70 for a reduce-scatter, on the same four H100s: "I don't exactly
-# know why it's exactly 70". Its program:
-#
-# ```
-# all_reduce      size = 4 · 10⁸ bytes                            2 · (p − 1) · size / (p · time) / 2³⁰ = 277
-# reduce_scatter  input (4, 10⁸), output (10⁸,), size of output       (p − 1) · size / (p · time) / 2³⁰ =  70
-# ```
-
-# %% tags=["hole"]
-def bus_bandwidth(collective, vector_bytes, time_s, p):
-    """Bytes a second that each rank sends through its port.
-
-    collective: "all_reduce", "reduce_scatter", "all_gather" or "all_to_all". vector_bytes: of the whole
-    vector, all p chunks: a reduce-scatter's input, an all-gather's output. About two lines.
-    """
-    # BEGIN SOLUTION
-    vectors_sent = (2 if collective == "all_reduce" else 1) * (p - 1) / p
-    return vectors_sent * vector_bytes / time_s
+    p, me = dist.get_world_size(), dist.get_rank()
+    place, passed_on = (me - root) % p, []
+    for piece in x.tensor_split(pieces):
+        if place > 0:
+            dist.recv(piece, (me - 1) % p)
+        if place < p - 1:
+            passed_on.append(dist.isend(piece, (me + 1) % p))
+    for work in passed_on:
+        work.wait()
+    return x
     # END SOLUTION
 
 
-# The lecture's two measurements as bus bandwidths, in GB/s: 10⁹ bytes a second.
-# BEGIN SOLUTION
-all_reduce_gb_s = 277 * 2**30 / 1e9
-reduce_scatter_gb_s = 4 * 70 * 2**30 / 1e9  # size was that of the output, a quarter of the vector
-# END SOLUTION
+def best_pieces(p, vector_bytes, alpha_s, beta_s_per_byte):
+    """How many equal pieces make the chain take the least time: a whole number from 1 on."""
+    # BEGIN SOLUTION
+    best = math.sqrt(max(p - 2, 0) * vector_bytes * beta_s_per_byte / alpha_s)
+    near = {max(1, math.floor(best)), max(1, math.ceil(best))}
+    return min(near, key=lambda k: (p - 2 + k) * (alpha_s + vector_bytes * beta_s_per_byte / k))
+    # END SOLUTION
 
 # %% tags=["check"]
-collectives = "reduce_scatter", "all_gather", "all_to_all", "all_reduce"
-for collective, p in itertools.product(collectives, (5, 2, 8)):
-    want, n = 10 ** rng.uniform(9, 12), 840 * int(rng.integers(9, 99))
-    cost = {"alpha_s": 0.0, "beta_s_per_byte": 1 / want}
-    time_s = ranks.run(torch_does, [collective], n, world_size=p, live_bytes=False, **cost).time_s
-    case = f"bus_bandwidth({collective!r}, {4 * n}, {time_s:.3g}, {p})"
-    agree(bus_bandwidth(collective, 4 * n, time_s, p), want, case, rtol=1e-9, mistakes={
-        "A rank's own chunk never passes its port.": want * p / (p - 1),
-        "An all-reduce goes there and back.": want / 2, "One way only.": want * 2,
-        "One port's, not that of all together.": want * p, "vector_bytes is all chunks.": want / p})
-print("bus_bandwidth finds the speed of the simulated ports from four collectives, on 5, 2 and 8 ranks")
+from common.oracles import collectives as oracle
+
+for p, n, root, given in oracle.cases(rng):
+    for pieces in (1, 2, 5):
+        case = f"chain_broadcast, {n} elements in {pieces} pieces on {p} ranks, root {root},"
+        want = [given[root]] * p
+        result = oracle.run(chain_broadcast, rng, ranks.each(given), root, pieces, p=p)
+        draw = oracle.drawn(result, given, want, case)
+        agree(result.returns, want, case, draw=draw, mistakes={"The ranks' own vectors.": given})
+        oracle.assert_cost(case, result.trace, rounds=max(0, p - 2 + pieces), elements=(p - 1) * n,
+                           links=p - 1, draw=draw)
+print("chain_broadcast: 33 runs in p - 2 + pieces rounds")
 
 # %% tags=["check"]
-agree(all_reduce_gb_s, 297.4, "all_reduce_gb_s", rtol=0.01, mistakes={
-    "2³⁰ bytes are a GiB: 1.07 GB.": 277.0, "A GiB is more than a GB.": 258.0,
-    "It counts there and back already.": 594.8})
-agree(reduce_scatter_gb_s, 300.6, "reduce_scatter_gb_s", rtol=0.01, mistakes={
-    "2³⁰ bytes are a GiB: 1.07 GB.": 280.0, "The output is one chunk of the vector.": 75.2})
-print("The same ports, at the same speed: what looked like 277 and 70 is 297 and 301 GB/s")
+from common.oracles import collectives as oracle
+
+for p, size in ((3, 1e6), (2, 1e6), (4, 5e7), (8, 1e3), (16, 10 ** rng.uniform(5, 8)), (64, 1e7)):
+    alpha_s, beta = (constant * 10 ** rng.uniform(-0.02, 0.02) for constant in (1e-5, 1e-10))
+    case = f"best_pieces({p}, {size:.4g}, {alpha_s:.3g}, {beta:.3g})"
+    want, got = oracle.best_pieces(p, size, alpha_s, beta), best_pieces(p, size, alpha_s, beta)
+    agree(got, want, case, mistakes={
+        "Rounds are p - 2 + k.": oracle.best_pieces(p + 1, size, alpha_s, beta)})
+print("best_pieces: no other number of pieces takes less time, for six chains")
 
 # %% [markdown]
-# **A question.** The same lecture gives NVLink "a total bandwidth of 900 gigabytes" a second. How far from it is
-# that?
+# <details><summary>Hint</summary>
 #
-# <details><summary>Answer</summary>
-#
-# 900 counts both directions. A port sends 450 GB/s at most, and receives as much: 297 is two thirds. (Four H200s,
-# measured with NCCL 2.28: 354 GB/s.)
+# `isend` begins a message and returns at once, so that the next `recv` can run. Keep what it returns, and wait for all
+# of it in the end. The time is (p − 2 + k)(α + βB/k). For which k is the derivative 0?
 # </details>
 #
-# **Before you compare bandwidths, ask which bytes were divided by what: of the input or the output, one way or
-# both.**
+# For long vectors the chain pays for the bytes about once, and a tree in pieces does, too, with fewer rounds. NCCL's
+# trees work so: there are two, and a rank that is a leaf of one passes on in the other. NCCL uses them across many
+# nodes, at full bandwidth. "Trees for short vectors" is true of trees that send whole vectors.
 
 # %% [markdown]
-# ### The last tenth
+# ### Exercise 6.4 · two_level_all_reduce (optional)
 #
-# How close does your ring come to NCCL's own all-reduce? For 1 GiB on four H200s, 0.78 of it. Two things are missing.
+# Eight GPUs in a node reach each other fast, and other nodes slowly. Reduce-scatter within each node. Then GPU i of
+# each node has chunk i, and all-reduces it with GPU i of the other nodes only. Last, all-gather within the node. This
+# is the first of your functions that runs in *subgroups*, as the later labs do.
+
+# %% tags=["hole"]
+def two_level_all_reduce(dist, x, per_node):
+    """The sum of all ranks' x, on every rank; x may be overwritten. About 18 lines.
+
+    Ranks k · per_node to (k + 1) · per_node - 1 are node k; per_node divides p. Rings everywhere.
+    Between nodes, messages go only between ranks of the same place in their nodes.
+    """
+    # BEGIN SOLUTION
+    p, me = dist.get_world_size(), dist.get_rank()
+    place, nodes = me % per_node, p // per_node
+    inside = [me - place + other for other in range(per_node)]
+    across = [place + per_node * node for node in range(nodes)]
+
+    def go_round(chunks, peers, adds):
+        own, size = peers.index(me), len(peers)
+        for step in range(1, size):
+            sent, came = chunks[(own - step + 1 - adds) % size], chunks[(own - step - adds) % size]
+            received = torch.empty_like(came)
+            exchange(dist, sent, peers[(own + 1) % size], received, peers[own - 1])
+            came.copy_(came + received if adds else received)
+
+    chunks = x.tensor_split(per_node)
+    pieces = chunks[place].tensor_split(nodes)
+    go_round(chunks, inside, True)
+    go_round(pieces, across, True)
+    go_round(pieces, across, False)
+    go_round(chunks, inside, False)
+    return x
+    # END SOLUTION
+
+# %% tags=["check"]
+from common.oracles import collectives as oracle
+
+for p, per_node, n in ((4, 2, 8), (1, 1, 3), (4, 2, 5), (4, 4, 7), (3, 1, 5), (6, 3, 0), (6, 2, 31)):
+    given = oracle.vectors(rng, p, n)
+    case = f"two_level_all_reduce, {n} elements on {p} ranks, {per_node} per node,"
+    want = [sum(given)] * p
+    result = oracle.run(two_level_all_reduce, rng, ranks.each(given), per_node, p=p)
+    draw = oracle.drawn(result, given, want, case)
+    agree(result.returns, want, case, draw=draw, mistakes=oracle.all_reduced_otherwise(given))
+    oracle.assert_levels(case, result.trace, p, per_node, n, draw)
+print("two_level_all_reduce: 7 runs; between nodes, each rank sends its own chunk alone")
+
+# %%
+flat = ranks.run(ring_all_reduce, torch.ones(2**20), world_size=8, **ranks.nodes(8, 4)).trace
+levels = ranks.run(two_level_all_reduce, torch.ones(2**20), 4, world_size=8, **ranks.nodes(8, 4)).trace
+axes = flat.draw_beside(levels, titles=("One ring through two nodes", "Two levels"), arrows=False)
+figures.describe(axes, "One ring is as slow as its slowest link. In two levels, all ports share.")
+
+# %% [markdown]
+# **Harder.** You all-reduce 14 GB of gradients at 350 GB/s of bus bandwidth. How long does it take on 8 GPUs, on 64,
+# and on 64 in nodes of eight, where each GPU reaches other nodes through its own port of 50 GB/s? Can you do better
+# than two levels?
+
+# %% [markdown]
+# <details><summary>Answer</summary>
 #
-# - *The addition*, the notes' nγ: 12 bytes of memory traffic for 4 on the wire, while the ports wait. Without it:
-#   0.86.
-# - *The wire.* NCCL carries a message over *channels*, a block of threads each; one message keeps too few busy.
-#
-# One cure for both: several rings at once, each on its own group of all ranks (`dist.new_group()`), with its own part
-# of the vector. While one adds, the others' messages move. NCCL's own collectives are many rings, too.
+# - 8 GPUs: 2 · 7/8 · 14 / 350 = 70 ms. 64 GPUs: 79 ms.
+# - *One* ring through all nodes goes at the pace of its slowest link: 2 · 63/64 · 14 / 50 = 551 ms.
+# - *Two levels*, one after the other: 70 ms within the nodes, plus 2 · 7/8 · 1.75 / 50 = 61 ms between them: 131 ms.
+# - *Eight rings* at once, each with 1/8 of the vector, and each leaving the node through another GPU's port: 2 · 63/64 ·
+#   1.75 / 50 = 69 ms between nodes. At the same time, the links within take 2 · 63/64 · 14 · (7/8) / 350 = 69 ms.
+#   NCCL does this.
+# </details>
 
 # %% tags=["driver"]
 def on_groups(dist, x, rings):
     return rings_all_reduce(dist, x, [dist.new_group() for _ in range(rings)])
 
 # %% [markdown]
-# ### Exercise 5.2 · rings_all_reduce (optional)
+# ### Exercise 6.5 · rings_all_reduce (optional)
 #
-# A generator suits it: one ring, that yields whenever its messages have begun. Take turns.
+# Two things keep one ring from NCCL's speed. While it *adds* (12 bytes of memory traffic per 4 bytes on the wire), its
+# ports wait. And NCCL carries a message over *channels*, each a block of threads: one message keeps too few busy.
+#
+# Several rings at once help with both, each on its own group of all ranks (`dist.new_group()`) and with its own part of
+# the vector. While one adds, the messages of the others move. A generator suits it: one ring that yields whenever its
+# messages have begun. Take turns.
 
 # %% tags=["hole"]
 def ring_in_turns(dist, x, group):
-    """A generator: a ring all-reduce of x, in place; it yields once the messages of a round have begun.
+    """A generator: a ring all-reduce of x, in place. It yields when the messages of a round have begun.
 
     Its messages are `dist.P2POp(dist.isend, tensor, peer, group)` and the like. About 14 lines.
     """
@@ -1081,21 +1157,19 @@ def rings_all_reduce(dist, x, groups):
     # END SOLUTION
 
 # %% tags=["check"]
-for p, n, rings in [(1, 1, 2), (2, 8, 2), (3, 20, 2), (4, 48, 3), (5, 3, 4), (8, 64, 4)]:
-    given, case = vectors(p, n), f"{rings} rings, {n} elements on {p} ranks"
-    total = sum(given)
-    slow = [[100.0 if dst == 1 else 1 / 8 for dst in range(p)] for _ in range(p)]  # towards rank 1
-    result = run(on_groups, ranks.each(given), rings, p=p, only=(*MESSAGES, "new_group"), beta=slow)
-    agree(result.returns, [total] * p, f"{case},", mistakes={
-        "Everything is in it p times.": [p * total] * p})
-    assert_cost(case, result.trace, rounds=2 * (p - 1) * rings, elements=2 * (p - 1) * n)
-    came_s = min([m.end_s for m in result.trace.messages if m.dst == 1], default=0)
-    begun = {m.group for m in result.trace.messages if m.src == 1 and m.start_s < came_s}
-    assert n < p * rings or len(begun) == rings, f"{case}: begin a round of each ring, then wait"
-print("rings_all_reduce: 6 runs; the rings take turns, and move what one ring moves")
+from common.oracles import collectives as oracle
 
-# %% [markdown]
-# All the all-reduces of this lab, on real ranks, as bus bandwidth. The line is the library's own.
+for p, n, rings in [(1, 1, 2), (2, 8, 2), (3, 20, 2), (4, 48, 3), (5, 3, 4), (8, 64, 4)]:
+    given, case = oracle.vectors(rng, p, n), f"{rings} rings, {n} elements on {p} ranks,"
+    slow = [[100.0 if dst == 1 else 1 / 8 for dst in range(p)] for _ in range(p)]  # towards rank 1
+    want, names = [sum(given)] * p, (*oracle.MESSAGES, "new_group")
+    result = oracle.run(on_groups, rng, ranks.each(given), rings, p=p, only=names, beta=slow)
+    draw = oracle.drawn(result, given, want, case)
+    agree(result.returns, want, case, draw=draw, mistakes=oracle.all_reduced_otherwise(given))
+    both = {"rounds": 2 * (p - 1) * rings, "elements": 2 * (p - 1) * n}
+    oracle.assert_cost(case, result.trace, **both, draw=draw)
+    oracle.assert_turns(case, result.trace, n, rings)
+print("rings_all_reduce: 6 runs; the rings take turns, and move what one ring moves")
 
 # %%
 GROUPS = []
@@ -1107,55 +1181,29 @@ def eight_rings(dist, x):
 rungs = {"through rank 0": through_rank_0, "tree": tree_all_reduce, "ring": ring_all_reduce,
          "eight rings": eight_rings, "library": torch_all_reduce}
 
-# %% tags=["nbval-ignore-output"]
-size, effort = (2**30, (4, 7)) if MACHINE == "nccl" else (2**24, (1, 3))
-try:
-    times = measured(rungs, [size], MACHINE, WORLD_SIZE, *effort)
-    gb_s = {name: bus_bandwidth("all_reduce", size, *s, WORLD_SIZE) / 1e9 for name, s in times.items()}
-    figures.ladder(gb_s, ceiling=(MACHINE, gb_s.pop("library")), xlabel="bus bandwidth (GB/s)",
-                   title=f"All-reduce of {size // 2**20} MiB on {WORLD_SIZE} ranks")
-except Exception as error:
-    print(f"Not measured on {MACHINE}: {error}")
-
 # %% [markdown]
-# On four H200s (NCCL 2.28, 1 GiB), one ring reaches 0.77 of NCCL's 352 GB/s. Eight reach 0.91 where ten calls follow one
-# another (`make bench-gpus`; 0.95 once), but 0.5 to 0.7 as measured here: 48 rounds of messages must be begun, and
-# Python needs about α for each. Four: 0.85. (Every chunk straight to its owner and the sum straight back, two rounds in
-# place of six: 0.86, and 0.93 in eight groups.) On a laptop, processes share cores and memory: no ports to
-# fill.
-#
-# **The last tenth is overlap: while one ring adds, the others' messages move.**
-
-# %% [markdown]
-# ## Where it is used
-#
-# - Rings: Patarasuk and Yuan (2009); in deep learning since Baidu's all-reduce and Uber's *Horovod* (2017). Halving
-#   and doubling, and the α-β analysis: Thakur, Rabenseifner and Gropp (2005), for MPICH.
-# - NCCL chooses by size, as you did: trees for short vectors, rings for long ones; `NCCL_ALGO` overrules it. The
-#   "busbw" of its tests is your `bus_bandwidth`.
-# - Switches that add (NVLink SHARP) halve what a port sends for an all-reduce.
-#
-# **Limits of ours.** One speed for all pairs; no link is shared; additions cost nothing; a rank that fails hangs the
-# others.
-
-# %% [markdown]
-# ## Done
-#
-# `python -m grading 11` grades your lab. α and 1/β are in your ledger, for lab 16 to plan with.
-#
-# **Harder.** All-reduce 14 GB of gradients at 350 GB/s of bus bandwidth: how long on 8 GPUs, on 64, and on 64 in
-# nodes of eight, if a GPU reaches other nodes at 50 GB/s?
-#
-# <details><summary>Answer</summary>
-#
-# 2 · 7/8 · 14 / 350 = 70 ms; 79 ms. A ring through all nodes goes at its slowest link's pace: 551 ms. In two levels:
-# reduce-scatter and all-gather within the node, 70 ms; between them each GPU's 1.75 GB across nodes, 2 · 7/8 · 1.75 /
-# 50 = 61 ms.
-# </details>
+# All the all-reduces of this lab on real ranks, ten calls in a row, as bus bandwidth. The line is the library's own.
 
 # %% tags=["nbval-ignore-output"]
-ledger.constants()
+size, effort = (2**30, {"calls": 10}) if MACHINE == "nccl" else (2**24, {"calls": 1, "repeats": 3})
+times = clock.seconds(rungs, [size], MACHINE, WORLD_SIZE, **effort)
+gb_s = {name: bus_bandwidth("all_reduce", size, *s, WORLD_SIZE) / 1e9 for name, s in times.items()}
+ax = figures.ladder(gb_s, ceiling=(MACHINE, gb_s.pop("library")), xlabel="bus bandwidth (GB/s)",
+                    title=f"All-reduce of {size // 2**20} MiB on {WORLD_SIZE} ranks ({MACHINE})")
+figures.describe(ax, "Bus bandwidth of four all-reduces of this lab, beside the library's own.")
 
-# %% tags=["nbval-ignore-output"]
-ledger.figure()
-ledger.table()
+# %% [markdown]
+# On four H200s and 1 GiB, in calls that follow each other, we measured these shares of NCCL's bandwidth (eight rings:
+# `make bench-gpus`):
+#
+# | program | share |
+# | --- | --- |
+# | one ring | 0.77 |
+# | four rings | 0.85 |
+# | eight rings | 0.91 |
+# | every chunk straight to its owner, and the sum straight back, in eight groups | 0.93 |
+#
+# With a single call between two pauses, eight rings are slower than one there: Python has to begin 48 rounds of
+# messages, and nothing hides their α. On a laptop, processes share cores and memory, and there are no ports to fill.
+#
+# **Several rings hide additions behind messages, if enough work follows to hide Python, too.**

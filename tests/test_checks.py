@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from common.checks import agree, show
+from common import checks
+from common.checks import agree, expect, show
 
 
 def test_arrays_in_a_list_are_shown_by_shape_and_small_ones_whole():
@@ -37,3 +38,25 @@ def test_the_first_difference_in_a_list_of_tensors_is_reported():
 def test_another_type_is_named_with_its_article(got, want, difference):
     with pytest.raises(AssertionError, match=rf"\({difference}\)\.$"):
         agree(got, want, "f(x)")
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_failed_check_draws_in_a_notebook_and_nowhere_else(monkeypatch, wanted):
+    monkeypatch.setattr(checks.Pictures, "wanted", wanted)
+    drawn = []
+    with pytest.raises(AssertionError, match="f\\(x\\) gave 1"):
+        agree(1, 2, "f(x)", draw=lambda: drawn.append("agree"))
+    with pytest.raises(AssertionError, match="too many"):
+        expect(3 < 2, "too many", draw=lambda: drawn.append("expect"))
+    agree(1, 1, "f(x)", draw=lambda: drawn.append("nothing failed"))
+    expect(True, "", draw=lambda: drawn.append("nothing failed"))
+    assert drawn == ["agree", "expect"] * wanted
+
+
+def test_a_picture_that_cannot_be_drawn_does_not_hide_the_message(monkeypatch):
+    monkeypatch.setattr(checks.Pictures, "wanted", True)
+    with pytest.raises(AssertionError, match="too many"):
+        expect(False, "too many", draw=lambda: 1 / 0)
+    monkeypatch.setattr(checks.Pictures, "must_work", True)
+    with pytest.raises(ZeroDivisionError):
+        expect(False, "too many", draw=lambda: 1 / 0)

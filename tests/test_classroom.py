@@ -41,6 +41,11 @@ def hand_in(path, texts=None, edit=None):
     return path
 
 
+def wrong(number):
+    """A wrong answer to an exercise that is worth one point; another text for each number."""
+    return f"def broadcasted(view, shape):\n    return {number}"
+
+
 def touch(folder, *names):
     for name in names:
         path = folder / name
@@ -135,7 +140,7 @@ def test_a_second_run_grades_what_is_new_and_equal_answers_once(tmp_path):
         hand_in(tmp_path / "class" / student / f"{FIRST}.ipynb")
     hand_in(
         tmp_path / "class" / "cyd" / f"{FIRST}.ipynb",
-        {"predicted_fetches": "predicted_fetches = 3"},
+        {"broadcasted": wrong(3)},
     )
     first = run_grader(tmp_path / "class", tmp_path / "out")
     assert first.returncode == 0, first.stderr
@@ -143,7 +148,7 @@ def test_a_second_run_grades_what_is_new_and_equal_answers_once(tmp_path):
     assert len(kept) == 2 and "3 submissions of 3 students:" in first.stdout
     hand_in(
         tmp_path / "class" / "cyd" / f"{FIRST}.ipynb",
-        {"predicted_fetches": "predicted_fetches = 115_008"},
+        {"broadcasted": f"{LAB.solution['broadcasted']}\n# another style"},
     )
     second = run_grader(tmp_path / "class", tmp_path / "out")
     assert "3 submissions of 3 students, 2 of them kept from before" in second.stdout
@@ -171,14 +176,14 @@ def test_a_grader_that_is_killed_goes_on_where_it_was(tmp_path):
     for i in range(7):
         hand_in(
             tmp_path / "class" / f"student{i}" / f"{FIRST}.ipynb",
-            {"predicted_fetches": f"predicted_fetches = {i}"},
+            {"broadcasted": wrong(i)},
         )
     waits = (
         "import os, time\n"
         f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
-        "predicted_fetches = 7"
+        f"{wrong(7)}"
     )
-    hand_in(tmp_path / "class" / "student7" / f"{FIRST}.ipynb", {"predicted_fetches": waits})
+    hand_in(tmp_path / "class" / "student7" / f"{FIRST}.ipynb", {"broadcasted": waits})
     children = killed_after_two(tmp_path / "class", tmp_path / "out")
     before = len(list((tmp_path / "out").glob("graded/*.json")))
     assert 2 <= before < 8 and not (tmp_path / "out" / "results.json").exists()
@@ -210,7 +215,7 @@ def test_what_a_lost_fork_server_took_along_is_graded_again(tmp_path):
         "    os.kill(os.getppid(), signal.SIGKILL)\n"
     )
     answers = {name: Answer(text) for name, text in LAB.solution.items()}
-    answers["predicted_fetches"] = Answer(ends + LAB.solution["predicted_fetches"])
+    answers["broadcasted"] = Answer(ends + LAB.solution["broadcasted"])
     results = classroom.grade(classroom.Job(FIRST, answers))
     assert (tmp_path / "ended").exists() and isinstance(results, list)
     assert {result.status for result in results} == {"passed"}

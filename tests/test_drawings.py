@@ -1,5 +1,7 @@
 """Drawings show what PyTorch reads; widgets only choose their arguments."""
 
+import itertools
+import math
 from typing import Any
 
 import matplotlib
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from common import drawings, views, widgets
+from common import drawings, figures, views, widgets
 
 
 @pytest.fixture(autouse=True)
@@ -98,13 +100,93 @@ def test_the_widget_draws_whatever_is_chosen(monkeypatch):
     drawn = []
     monkeypatch.setattr(drawings, "permuted_and_sliced", lambda *choice: drawn.append(choice))
     box = widgets.permuted_and_sliced()
-    (shape, order), (start, step) = box.children[0].children, box.children[1].children
+    puzzles, above, below, _ = box.children
+    (shape, order), (start, step) = above.children, below.children
     assert drawn[-1] == ((3, 4), (1, 0), 0, 1)
+    assert "✅" not in puzzles.value
     start.value, step.value = 1, 2
     assert drawn[-1] == ((3, 4), (1, 0), 1, 2)
+    assert "✅ strides (2, 4), offset 1" in puzzles.value
     shape.value = (2, 3, 4)
     order.value = (0, 2, 1)
     assert drawn[-1] == ((2, 3, 4), (0, 2, 1), 1, 2)
     assert all(len(shape) == len(order) for shape, order, *_ in drawn), (
         "an order of another shape was drawn"
     )
+
+
+@pytest.mark.parametrize(
+    "got, want, axes",
+    [
+        (torch.ones(3, 4), torch.zeros(3, 4), 3),
+        (np.ones(5), np.zeros(5), 1),
+        ([1, 2], [3, 4], 1),
+        (torch.full((2, 2), torch.nan), torch.zeros(2, 2), 3),
+        (torch.ones(2, 3, 4, dtype=torch.bfloat16), torch.ones(3, 4), 2),
+        (None, torch.ones(3), 0),
+        ("abc", 1, 0),
+        (torch.ones(0, 3), torch.ones(0, 3), 0),
+    ],
+)
+def test_what_came_is_drawn_beside_what_was_wanted_whatever_came(got, want, axes):
+    assert len(drawings.compare(got, want, title="f(x)")) == axes
+    plt.close("all")
+
+
+def test_a_walk_shows_which_steps_fetch():
+    rows, columns = ((8, 16), (16, 1), 0), ((16, 8), (1, 16), 0)
+    axes = drawings.walk({"rows": rows, "a": columns, "b": columns}, rooms=[7, 8, 7])
+    assert [ax.get_title().split("\n")[1] for ax in axes] == [
+        "8 fetches",
+        "8 fetches",
+        "128 fetches",
+    ]
+
+
+@pytest.mark.parametrize(
+    "lines, room, sets, title",
+    [
+        ([0, 1, 0, 2, 0, 1], 2, 1, "4 fetches with room for 2 lines"),
+        ([0, 2, 4, 0, 2, 4], 2, 2, "6 fetches with room for 2 lines in each of 2 sets"),
+        ([0, 2, 5, 0, 2, 5], 2, 2, "3 fetches with room for 2 lines in each of 2 sets"),
+    ],
+)
+def test_visits_count_their_fetches(lines, room, sets, title):
+    assert drawings.visits(lines, room, sets=sets).get_title() == title
+
+
+def test_lines_beyond_the_ways_of_a_set_stand_out():
+    (ax,) = drawings.lines_per_set({"column": [8 * row for row in range(5)]}, sets=8, ways=3)
+    have_room, too_many = ([bar.get_height() for bar in bars] for bars in ax.containers)
+    assert (have_room[0], too_many[0]) == (3, 2) and sum(have_room[1:] + too_many[1:]) == 0
+
+
+def test_a_view_that_is_missing_is_left_out():
+    ax = drawings.wanted_and_yours(None, ((2,), (1,), 0))
+    assert "yours" in [text.get_text() for text in ax.texts]
+    assert "wanted" not in [text.get_text() for text in ax.texts]
+
+
+def described(ax):
+    figure: Any = ax.figure
+    return figures.DESCRIPTIONS[figure]
+
+
+def test_times_and_blocks_say_in_words_what_they_show():
+    ax = drawings.times({"a": 1e-6, "b": 0.05}, title="two")
+    assert "a 1.0 µs, b 50.0 ms" in described(ax)
+    axes = drawings.by_block({1: 1.0, 16: 0.1, 64: 1}, {4: 0.3, 64: 0.1, 256: 0.2}, 0.05, 1024)
+    assert "least at 16" in described(axes[0])
+    assert "least at 64" in described(axes[0])
+
+
+def test_every_puzzle_of_the_widget_has_a_solution():
+    settings = itertools.product(widgets.SHAPES, range(3), range(1, 4))
+    found = {
+        views.of(torch.arange(math.prod(shape)).view(shape).permute(order)[start::step])[1:]
+        for shape, start, step in settings
+        for order in itertools.permutations(range(len(shape)))
+    }
+    assert set(widgets.PUZZLES) <= found
+    assert widgets.puzzle_list({0, 1, 2}).count("✅") == 3
+    assert "All three" not in widgets.puzzle_list({1})

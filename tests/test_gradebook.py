@@ -48,11 +48,11 @@ def test_a_comment_is_shown_letter_by_letter():
 def test_the_notebook_that_nbgrader_shows_is_ours_with_their_answers(tmp_path):
     path = tmp_path / "x.ipynb"
     nbformat.write(build.lab_notebook(LAB.filled(LAB.solution)), path)
-    shown = gradebook._shown(LAB, rows("ada", permuted="gave 1"), Submission("ada", FIRST, path))
+    shown = gradebook._shown(LAB, rows("ada", sliced="gave 1"), Submission("ada", FIRST, path))
     marked = [cell.metadata["nbgrader"] for cell in shown.cells if "nbgrader" in cell.metadata]
     assert len({mark["grade_id"] for mark in marked}) == 2 * len(LAB.exercises)
     assert sum(mark.get("points", 0) for mark in marked) == sum(e.points for e in LAB.exercises)
-    assert LAB.solution["permuted"] in [cell.source for cell in shown.cells]
+    assert LAB.solution["sliced"] in [cell.source for cell in shown.cells]
     assert "failed: gave 1" in [
         output.text for cell in shown.cells for output in cell.get("outputs", [])
     ]
@@ -67,7 +67,7 @@ def course(tmp_path):
         (student, FIRST, 1): Submission(student, FIRST, tmp_path / "none.ipynb", time_s=time_s)
         for student, time_s in (("ada", 1.8e9), ("bob", 1.8e9 + 60))
     }
-    all_rows = rows("ada") + rows("bob", permuted=EVIL) + rows("Lovelace, Ada")
+    all_rows = rows("ada") + rows("bob", sliced=EVIL) + rows("Lovelace, Ada")
 
     def write():
         return gradebook.write(all_rows, handed_in, tmp_path, {FIRST: 1.8e9})
@@ -98,7 +98,7 @@ def test_what_a_person_wrote_stays(course):
     open_book, _, write = course
     with open_book() as book:
         book.find_student("bob").first_name = "Robert"
-        grade = book.find_grade("check-2-1-permuted", FIRST, FIRST, "bob")
+        grade = book.find_grade("check-2-1-sliced", FIRST, FIRST, "bob")
         grade.manual_score = 1
         book.db.commit()
     write()

@@ -5,6 +5,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from common import holdings
+from common.ranks import chunks
 
 matplotlib.use("agg")
 
@@ -30,7 +31,7 @@ def test_the_picture_has_a_stripe_for_each_rank_whose_numbers_are_in_a_chunk():
     stripes = [
         patch
         for patch in ax.patches
-        if patch.get_facecolor() != matplotlib.colors.to_rgba(holdings.NOTHING)
+        if patch.get_facecolor() != matplotlib.colors.to_rgba(chunks.NOTHING)
     ]
     of_one_rank, of_four_ranks = 16 + 16 + 4 + 4 + 16 + 16, 4 * (4 + 4 + 16)
     assert len(stripes) == of_one_rank + of_four_ranks

@@ -13,7 +13,7 @@ from grading import classroom, score
 from grading.source import build, holes, labs, notebook
 from grading.source.holes import Answer
 from grading.worker.client import ForkServer
-from tests import wrong_answers
+from tests import known_answers
 from tests.in_one_process import by_seed, score_together
 
 NAMES = labs.names()
@@ -57,30 +57,22 @@ def one(a):
 SIZES = {"setup": 12, "demo": 8, "check": 12}  # lines of code, without comments and blank lines
 PROSE_WORDS = 110
 LINE = 104  # columns of code that JupyterLab shows at 1280 pixels with its file browser open
-CELLS = range(30, 61)
-EXCEPTIONS = {  # (lab, "cells" or the first words of a cell): why it may be longer
-    ("02_arithmetic_intensity", "cells"): (
-        "eight exercises, and a measurement on the reader's machine after each"
-    ),
-    ("03_cuda_kernels", "cells"): "nine exercises, and kernels of eight lines need a cell each",
-    ("04_triton_softmax", "cells"): (
-        "seven exercises, six of them kernels, checked for their values and for their costs"
-    ),
-    ("05_triton_matmul", "cells"): "eight exercises, from one tile to the speed of the library",
-    ("07_autodiff", "cells"): "the engine is built twice, run first and then while building",
-    ("10_quantization", "cells"): (
-        "five number formats, three granularities, a network and a kernel"
-    ),
-    ("11_collectives", "cells"): (
-        "ten exercises, most of two collectives, each checked for values and for costs"
-    ),
-    ("12_data_parallel", "cells"): (
-        "eight exercises, each step once on simulated ranks and once on real processes"
-    ),
-    ("14_tensor_parallel", "cells"): (
-        "eight exercises, each checked for its values, its bytes and its gradients"
-    ),
-}
+CORE_CELLS, CORE_WORDS, CORE_EXERCISES = 70, 2500, 8  # from the title to "Done"
+DONE, FURTHER = "## Done", "## Further"
+# The labs of the second edition. The others do not keep to its rules yet.
+SECOND_EDITION: list[str] = [
+    "01",
+    "02",
+    "03",
+    "04",
+    "05",
+    "07",
+    "10",
+    "11",
+    "12",
+    "14",
+    "15",
+]
 
 
 @pytest.fixture(scope="session")
@@ -107,7 +99,13 @@ def solution(lab):
 WRONG = [
     pytest.param(name, wrong, id=f"{name} {wrong.title}")
     for name in NAMES
-    for wrong in wrong_answers.read(name)
+    for wrong in known_answers.read(name)
+]
+
+RIGHT = [
+    pytest.param(name, right, id=f"{name} {right.title}")
+    for name in NAMES
+    for right in known_answers.read(name, "right")
 ]
 
 
@@ -143,6 +141,16 @@ def test_the_executed_solution_is_of_this_source(lab):
         if output.output_type == "error"
     ]
     assert not errors
+
+
+@pytest.mark.parametrize("name, right", RIGHT)
+def test_a_right_answer_in_another_style_is_accepted_both_ways(fork_server, name, right):
+    lab = read(name)
+    text = right.text(holes.solved(lab.exercise(right.exercise).hole.source))
+    answers = solution(lab) | {right.exercise: Answer(text)}
+    (result,) = score.score(lab, answers, fork_server, only=[right.exercise])
+    assert result.points == result.max_points, result.message
+    assert by_seed(lab, answers, fork_server, right.exercise, range(3)) == [None] * 3
 
 
 def test_an_untouched_lab_scores_nothing_and_says_so_kindly(lab, fork_server, tmp_path):
@@ -216,8 +224,8 @@ def _passes(lab, fork_server, name, text):
     return result.status == "passed"
 
 
-def test_known_wrong_answers_are_many_and_each_names_an_exercise(lab):
-    wrong = wrong_answers.read(lab.name)
+def test_known_known_answers_are_many_and_each_names_an_exercise(lab):
+    wrong = known_answers.read(lab.name)
     assert len(wrong) >= 6
     assert {answer.exercise for answer in wrong} <= {exercise.name for exercise in lab.exercises}
 
@@ -235,30 +243,104 @@ def test_no_solution_text_is_in_the_lab(lab):
                 )
 
 
-def test_a_lab_keeps_to_the_pleasant_sizes(lab):
+@pytest.fixture(scope="module")
+def second_edition(lab):
+    """A lab that keeps to the rules of the second edition."""
+    if lab.name[:2] not in SECOND_EDITION:
+        pytest.skip("not in its second edition yet")
+    return lab
+
+
+def core_path(lab):
+    """The cells from the title to "Done": what every student does."""
     cells = [cell for cell in lab.cells if "held-out" not in cell.tags]
-    assert len(cells) in CELLS or (lab.name, "cells") in EXCEPTIONS, f"{len(cells)} cells"
+    done = [i for i, cell in enumerate(cells) if _is_headed(cell, DONE)]
+    assert len(done) == 1, f"one cell begins with {DONE!r}"
+    return cells[: done[0] + 1]
+
+
+def _is_headed(cell, heading):
+    return cell.kind == "markdown" and cell.source.startswith(heading)
+
+
+def test_the_core_path_is_as_long_as_promised(second_edition):
+    core = core_path(second_edition)
+    words = sum(len(cell.source.split()) for cell in core if cell.kind == "markdown")
+    exercises = sum("hole" in cell.tags for cell in core)
+    assert len(core) <= CORE_CELLS, f"{len(core)} cells"
+    assert words <= CORE_WORDS, f"{words} words"
+    assert 5 <= exercises <= CORE_EXERCISES, f"{exercises} exercises"
+
+
+def test_what_follows_done_is_further_and_optional(second_edition):
+    lab = second_edition
+    core = core_path(lab)
+    rest = [cell for cell in lab.cells if cell not in core and "held-out" not in cell.tags]
+    assert not rest or _is_headed(rest[0], FURTHER), f"after {DONE!r} comes {FURTHER!r}"
+    for cell in rest:
+        if cell.kind == "markdown" and (heading := labs.HEADING.search(cell.source)):
+            assert "(optional)" in heading[0], heading[0]
+
+
+def test_at_least_ten_right_answers_are_known(second_edition):
+    right = known_answers.read(second_edition.name, "right")
+    assert len(right) >= 10
+    assert {answer.exercise for answer in right} <= {e.name for e in second_edition.exercises}
+
+
+def test_every_figure_says_in_words_what_it_shows(second_edition):
+    executed: Any = nbformat.read(ROOT / "solutions" / f"{second_edition.name}.ipynb", as_version=4)
+    silent = [
+        cell.source.splitlines()[0]
+        for cell in executed.cells
+        for output in cell.get("outputs", [])
+        if "image/png" in output.get("data", {})
+        and len(output.metadata.get("image/png", {}).get("alt", "").split()) < 6
+    ]
+    assert not silent, silent
+
+
+def test_a_lab_has_a_widget(second_edition):
+    executed: Any = nbformat.read(ROOT / "solutions" / f"{second_edition.name}.ipynb", as_version=4)
+    done = next(i for i, cell in enumerate(executed.cells) if cell.source.startswith(DONE))
+    shown = [
+        output
+        for cell in executed.cells[:done]
+        for output in cell.get("outputs", [])
+        if output.get("data", {}).get("text/plain") == build.WIDGET_TEXT
+    ]
+    assert shown
+
+
+def test_a_cell_keeps_to_the_pleasant_sizes(lab):
     too_long = []
-    for cell in cells:
+    for cell in lab.cells:
+        if "held-out" in cell.tags:
+            continue
         first = " ".join(cell.source.split()[:4])
         if cell.kind == "markdown":
-            size, allowed = (
-                len(re.findall(r"\w[\w'’-]*", re.sub(r"<[^>]+>", "", cell.source))),
-                PROSE_WORDS,
-            )
+            size, allowed = _words(cell.source), PROSE_WORDS
         else:
-            kind = next(
-                (tag for tag in ("setup", "check", "hole", "driver") if tag in cell.tags), "demo"
-            )
-            size = sum(
-                bool(line.strip()) and not line.strip().startswith("#")
-                for line in cell.source.splitlines()
-            )
-            allowed = SIZES.get(kind, 1000)
-        if size > allowed and (lab.name, first) not in EXCEPTIONS:
+            size, allowed = _lines_of_code(cell.source), SIZES.get(_kind(cell), 1000)
+        if size > allowed:
             too_long.append(f"{size} > {allowed}: {first}")
     assert not too_long, "\n".join(too_long)
     assert (ROOT / "solutions" / f"{lab.name}.ipynb").stat().st_size <= 500 * 1024
+
+
+def _kind(cell):
+    kinds = ("setup", "check", "hole", "driver")
+    return next((tag for tag in kinds if tag in cell.tags), "demo")
+
+
+def _words(prose):
+    return len(re.findall(r"\w[\w'’-]*", re.sub(r"<[^>]+>", "", prose)))
+
+
+def _lines_of_code(text):
+    return sum(
+        bool(line.strip()) and not line.strip().startswith("#") for line in text.splitlines()
+    )
 
 
 def test_code_fits_a_laptop_s_screen(lab):
@@ -274,13 +356,6 @@ def test_code_fits_a_laptop_s_screen(lab):
 
 def test_a_lab_keeps_to_its_form(lab):
     assert re.match(rf"# {lab.name[:2]} · ", lab.cells[0].source), "the title: '# NN · ...'"
-    assert (
-        5
-        <= sum(
-            "optional" not in cell.source for cell in lab.cells if labs.HEADING.search(cell.source)
-        )
-        <= 12
-    )
     setups = [i for i, cell in enumerate(lab.cells) if "setup" in cell.tags]
     assert setups and setups[0] == 1, "setup is the second cell"
     for i, cell in enumerate(lab.cells):

@@ -94,3 +94,8 @@ def test_the_table_has_one_row_per_machine():
     text = capture.get()
     assert all(peaks.device in text for peaks in machine.DATA_SHEETS.values())
     assert "3.35 TB/s" in text and "312 TFLOP/s" in text
+
+
+def test_multiplications_are_counted_where_they_happen(monkeypatch):
+    monkeypatch.setattr("common.device.has_gpu", lambda: False)
+    assert machine.multiplications_per_s() > 1e8

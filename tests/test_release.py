@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from common import sealed
 from common.paths import ROOT
 from grading import __main__ as command
 from grading.source import build, holes, release
@@ -62,7 +63,16 @@ def test_files_are_copied_whole(released):
         name = path.relative_to(home)
         if name.parts[0] != "labs":
             ours = {copy: kept for kept, copy in release.RENAMED.items()}.get(str(name), name)
-            assert path.read_bytes() == (ROOT / ours).read_bytes(), name
+            whole = sealed.read(path).encode() if path.suffix == ".py" else path.read_bytes()
+            assert whole == (ROOT / ours).read_bytes(), name
+
+
+def test_what_checks_compare_with_is_sealed_and_works(released):
+    home = released.parent / release.NAME
+    for path in (home / "common" / "oracles").glob("[!_]*.py"):
+        assert "def " not in path.read_text()
+        module = f"common.oracles.{path.stem}"
+        subprocess.run([sys.executable, "-c", f"import {module}"], cwd=home, check=True)
 
 
 def test_a_student_grades_a_lab_in_it(released, tmp_path):
@@ -86,7 +96,7 @@ def test_a_student_grades_a_lab_in_it(released, tmp_path):
     )
     most = sum(e.points for e in source.exercises)
     assert f"{most - held_out}/{most}" in run.stdout, run.stdout + run.stderr
-    assert "your instructor runs it" in " ".join(run.stdout.split())
+    assert ("your instructor runs it" in " ".join(run.stdout.split())) == bool(held_out)
 
 
 def test_the_make_targets_in_it_are_the_students(released):
@@ -146,7 +156,7 @@ def test_what_the_labs_read_and_the_readme_names_is_in_it(released):
     home = released.parent / release.NAME
     read = re.findall(
         r'"benchmarks" / "(.+?)"',
-        "".join(path.read_text(encoding="utf-8") for path in lab.SOURCES.glob("*.py")),
+        "".join(path.read_text(encoding="utf-8") for path in (ROOT / "common").rglob("*.py")),
     )
     assert read and all((home / "benchmarks" / name).is_file() for name in read)
     readme = (home / "README.md").read_text(encoding="utf-8")

@@ -6,32 +6,28 @@ On a GPU benchmarks/quantization.py compares it.
 import pytest
 import torch
 
-from benchmarks.solved import solved
 from common import device
 
 device.prepare_triton()
+
+from common import int4  # noqa: E402  (it imports Triton)
 
 pytestmark = pytest.mark.skipif(
     device.has_gpu(), reason="there is a GPU: benchmarks/quantization.py compares the product there"
 )
 
 
-@pytest.fixture(scope="module")
-def lab():
-    return solved("10")
-
-
 @pytest.mark.parametrize(
     "rows, columns, group", [(16, 1024, 128), (32, 2048, 256), (16, 3072, 128), (48, 4096, 512)]
 )
-def test_it_is_the_product(lab, rows, columns, group):
+def test_it_is_the_product(rows, columns, group):
     torch.manual_seed(rows * group)
     codes = torch.randint(-8, 8, (rows, columns), dtype=torch.int8)
     scales, x = torch.rand(rows, columns // group) + 0.5, torch.randn(columns).bfloat16()
     x[3::7] = 0
     want = (codes * scales.bfloat16().double().repeat_interleave(group, 1)) @ x.double()
     y = torch.full((rows,), torch.nan)
-    lab["launch_tiles"](*lab["pack_tiles"](codes, scales), x, y)
+    int4.launch_tiles(*int4.pack_tiles(codes, scales), x, y)
     torch.testing.assert_close(
         y.double(), want, rtol=0, atol=1e-6 * float(want.square().mean().sqrt())
     )

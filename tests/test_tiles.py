@@ -189,6 +189,8 @@ def test_a_matmul_loads_each_tile_once_a_tile_of_the_result(dtype, tolerance):
     )
     assert counted.array("a").loads.requests == 3 * 2 * 3 and counted.stores.elements == M * N
     assert (counted.dots, counted.dot_flops) == (18, 18 * 2 * B**3)
+    name = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
+    assert counted.dot_formats == {f"{name} × {name} + fp32"}
     line = next(access.line for access in counted.accesses if access.array == "a")
     assert counted.line(line).loads == counted.array("a").loads
     assert "left = tl.load" in str(counted) and "18 tl.dot" in str(counted)
@@ -767,7 +769,9 @@ def test_a_loop_keeps_the_types_of_what_it_changes_as_triton_demands(begin, loop
         ("y = tl.zeros((n,), tl.float32)", "NAME: tl.constexpr = ..."),
         ("y = triton.cdiv(n, 3)", "tl.cdiv(x, y)"),
         ("if not n: pass", "compare with 0"),
-        ("y = math.exp(1.0)", "of the imports a kernel can use only tl"),
+        ("y = math.exp(1.0)", "math.exp: a kernel has no math; write tl.exp"),
+        ("y = -np.inf", "np.inf: a kernel has no np; write float('inf')"),
+        ("y = np.maximum(v, 0)", "write tl.maximum"),
         ("y = tl.any(v > 0)", "tl.max(mask.to(tl.int32), axis)"),
         ("if v.dtype.is_fp32(): pass", "x.dtype == tl.float32"),
     ],

@@ -139,3 +139,29 @@ def test_a_number_known_at_run_time_bounds_a_loop():
 def test_the_fixed_builder_is_installed_once():
     assert triton_interpreter.interpreter().interpreter_builder is builder
     assert interpreter.interpreter_semantic.builder is builder
+
+
+@triton.jit
+def exponentials(x, y):
+    i = tl.arange(0, 4)
+    tl.store(y + i, tl.load(x + i).exp())
+
+
+def test_a_block_has_the_methods_that_tl_has_as_functions():
+    x, y = torch.arange(4.0), torch.zeros(4)
+    report = tiles.count(exponentials, (1,), x, y)
+    torch.testing.assert_close(y, x.exp())
+    assert report.operations == ("arange", "exp", "load", "store")
+
+
+@triton.jit
+def one_before(x, y):
+    i = tl.program_id(0)
+    tl.store(y + i, tl.load(x + i - 1, mask=i > 0, other=0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_a_load_of_one_element_may_be_filled_with_0(dtype):
+    x, y = torch.ones(3, dtype=dtype), torch.ones(3, dtype=dtype)
+    tiles.count(one_before, (3,), x, y)
+    assert y.tolist() == [0, 1, 1]

@@ -1,5 +1,6 @@
 """Views: what they read, and that the random ones are what the checks of lab 01 need."""
 
+import functools
 import math
 
 import numpy as np
@@ -100,3 +101,46 @@ def test_random_shapes_have_the_elements_asked_for():
         shapes = {views.random_shape(rng, elements) for _ in range(50)}
         assert {math.prod(shape) for shape in shapes} == {elements}
         assert len(shapes) > 1 and max(map(len, shapes)) <= 6
+
+
+def strides_of_a_new_tensor(shape):
+    return torch.empty(shape).stride()
+
+
+def through_a_helper(shape):
+    return strides_of_a_new_tensor(shape)
+
+
+def of_an_array(shape):
+    import numpy
+
+    return [numpy.zeros(shape).strides for _ in range(1)][0]
+
+
+def by_hand(shape):
+    strides = [1]
+    for size in shape[:0:-1]:
+        strides.append(int(np.prod([strides[-1], size])))
+    return tuple(strides)
+
+
+def by_lru_cache(lines):
+    from functools import lru_cache
+
+    return lru_cache(3)
+
+
+@pytest.mark.parametrize(
+    "function, found",
+    [
+        (strides_of_a_new_tensor, ["stride"]),
+        (through_a_helper, ["stride"]),
+        (functools.lru_cache(through_a_helper), ["stride"]),
+        (of_an_array, ["strides"]),
+        (by_lru_cache, ["lru_cache"]),
+        (by_hand, []),
+        (len, []),
+    ],
+)
+def test_shortcuts_are_what_a_library_is_asked_for(function, found):
+    assert views.shortcuts(function) == found

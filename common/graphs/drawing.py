@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from common.graphs import layout
+from common.graphs.backward import Walk
 from common.graphs.layout import Point
 from common.graphs.rows import LEAVES, Row, ancestors, inputs
 
@@ -30,13 +31,14 @@ SIGNS = {
     "greater": ">",
     "ones_like": "1",
     "zeros_like": "0",
-    "switch_true": "switch\ntrue",
-    "switch_false": "switch\nfalse",
+    "switch_true": "true",
+    "switch_false": "false",
 }
 # Operators that read only the shape of their last input.
 SHAPES_ONLY = ("sum_like", "broadcast_like", "ones_like", "zeros_like", "size")
 PAGE_IN, LAYER_IN = 10, 0.62  # a graph that is wider than the page is drawn smaller
 TEXT_SIZES = {1: 11, 2: 11, 3: 9, 4: 8, 5: 7.5}  # by the length of a node's sign
+ROOM = 1.5  # between the heights where nodes have adjoints above and values below
 FORWARD, BACKWARD, KEPT, WRONG, DEAD = "C0", "C1", "#b5b5b5", "#c8102e", "#cfcfcf"
 
 
@@ -46,20 +48,23 @@ def draw(
     *,
     names: Mapping[int, str] | None = None,
     values: Sequence[Any] | None = None,
+    adjoints: Mapping[int, str] | None = None,
+    current: int | None = None,
     title: str = "",
 ) -> Axes:
     """Axes with the graph in layers: what the first output needs above, what the others add below.
 
     outputs: numbers of rows. names: {row: what to write beside it}. values: one for each row; a
     number or a shape is written under the node, what is not finite is drawn in red, what did not
-    run (None, "DEAD") is faded. Grey edges carry values of the forward graph to the backward graph.
-    Edges that carry only a shape are left out.
+    run (None, "DEAD") is faded. adjoints: {row: what to write above it}. current: the row that is
+    marked. Grey edges carry values of the forward graph to the backward graph. Edges that carry
+    only a shape are left out.
     """
     edges = {
         i: inputs(row)[:-1] if row[0] in SHAPES_ONLY else inputs(row) for i, row in enumerate(rows)
     }
     forward = ancestors(rows, outputs[:1])
-    place = layout.places(edges, forward, outputs)
+    place = _spread(layout.places(edges, forward, outputs), ROOM if adjoints else 1.0)
     labels = [("", None)] * len(rows) if values is None else [_label(value) for value in values]
     ax, scale = _canvas(list(place.values()), title)
     for i, row in enumerate(rows):
@@ -68,18 +73,37 @@ def draw(
         for j in edges[i]:
             if j in forward and i not in forward:
                 _kept_edge(ax, place[j], place[i], _radius(row))
-                continue
-            passed = [
-                point
-                for node, point in place.items()
-                if isinstance(node, tuple) and node[:2] == (j, i)
-            ]
-            edge_color = DEAD if labels[j][1] == DEAD else color
-            _edge(ax, [place[j], *passed, place[i]], _radius(rows[j]), _radius(row), edge_color)
+            else:
+                route = [place[j], *_passed(place, j, i), place[i]]
+                ink = DEAD if labels[j][1] == DEAD else color
+                _edge(ax, route, _radius(rows[j]), _radius(row), ink)
         _node(ax, place[i], row, color, scale)
         _value(ax, place[i], _radius(row), text, color, scale)
         _name(ax, place[i], (names or {}).get(i, ""), 1 if i in forward else -1, scale)
+        _adjoint(ax, place[i], (adjoints or {}).get(i, ""), i == current, scale)
     return ax
+
+
+def _spread(place: Mapping[layout.Node, Point], factor: float) -> dict[layout.Node, Point]:
+    """The same places, with this factor between the heights."""
+    return {node: (x, factor * y) for node, (x, y) in place.items()}
+
+
+def _passed(place: Mapping[layout.Node, Point], j: int, i: int) -> list[Point]:
+    """Where the edge from row j to row i passes a layer."""
+    return [
+        point for node, point in place.items() if isinstance(node, tuple) and node[:2] == (j, i)
+    ]
+
+
+def draw_walk(rows: Sequence[Row], walk: Walk, steps: int) -> Axes:
+    """Axes with a graph and all its values, and the adjoints after this many steps backward."""
+    arrived = walk.arrived[steps]
+    adjoints = {i: f"{sum(came):.2f}".replace("-", "−") for i, came in arrived.items()}
+    current = walk.visited[steps - 1] if steps else None
+    outputs = [len(rows) - 1]
+    title = "adjoints above, values below"
+    return draw(rows, outputs, values=walk.values, adjoints=adjoints, current=current, title=title)
 
 
 def _canvas(points: Sequence[Point], title: str) -> tuple[Axes, float]:
@@ -154,7 +178,7 @@ def _node(ax: Axes, point: Point, row: Row, color: str, scale: float) -> None:
 
     op, content = row
     leaf = op in LEAVES
-    text = f"{content:g}" if op == "constant" else content if leaf else SIGNS.get(op, op)
+    text = _content(op, content) if leaf else SIGNS.get(op, op)
     size = 7 if op == "sum_like" else TEXT_SIZES.get(len(text), 6.5)
     fill = color if leaf else "white"
     circle = Circle(point, _radius(row), facecolor=fill, edgecolor=color, linewidth=1.4, zorder=3)
@@ -162,6 +186,15 @@ def _node(ax: Axes, point: Point, row: Row, color: str, scale: float) -> None:
     ink = "white" if leaf else DEAD if color == DEAD else "black"
     style: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 0.9, "zorder": 4}
     ax.annotate(text, point, size=size * scale, color=ink, **style)
+
+
+def _content(op: str, content: Any) -> str:
+    """What a leaf's circle says: its name, its number, or an array's shape."""
+    import numpy as np
+
+    if op == "placeholder":
+        return content
+    return f"{content:g}" if np.ndim(content) == 0 else "×".join(map(str, np.shape(content)))
 
 
 def _value(ax: Axes, point: Point, radius: float, text: str, color: str, scale: float) -> None:
@@ -177,6 +210,17 @@ def _value(ax: Axes, point: Point, radius: float, text: str, color: str, scale: 
             color=WRONG if color == WRONG else "#444444",
             bbox=dict(boxstyle="square,pad=0.05", facecolor="white", edgecolor="none", alpha=0.8),
         )
+
+
+def _adjoint(ax: Axes, point: Point, text: str, is_current: bool, scale: float) -> None:
+    """A node's adjoint, above it; a node that hands its adjoint on now has a ring."""
+    from matplotlib.patches import Circle
+
+    place = point[0], point[1] + 0.36
+    style: dict[str, Any] = {"color": BACKWARD, "zorder": 5}
+    ax.annotate(text, place, ha="center", va="bottom", size=9 * scale, **style)
+    if is_current:
+        ax.add_patch(Circle(point, 0.38, fill=False, edgecolor=BACKWARD, linewidth=2, zorder=4))
 
 
 def _name(ax: Axes, point: Point, name: str, side: int, scale: float) -> None:

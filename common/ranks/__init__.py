@@ -79,8 +79,13 @@ call dist, in backward too.
   storage counts once, until it is freed. trace.peak_live_bytes (0 where live tensors were not
   followed), trace.live_bytes_at(rank, time_s). Not counted: copies that messages make, sparse
   tensors. Gradients that are views count as their storage. live_bytes=False leaves all this out;
+- message.values: the numbers of a message of at most 64 elements, on the simulated machine;
 - trace.draw(predicted=another_trace, title=..., until_s=..., ax=...): the timeline, one row per
-  rank.
+  rank;
+- trace.draw_beside(another_trace): two timelines on one axis, what was done above what was wanted;
+- trace.draw_chunks(given, got, want, title=...): whose numbers each round brought to each rank,
+  then what it returned and should have returned. given: each rank's vector before the run.
+In a check, both pictures serve as `draw=lambda: result.trace.draw_chunks(given, ...)`.
 
 **In a check**, all this works in the grader too: ranks.run(their_function, data, ..., options that
 are data). The function is the name of a hole or a driver. There each rank is a process of its own
@@ -93,7 +98,8 @@ To read the code: `operations` (what a rank posts) and `link` (what it asks); `c
 (what a rank calls), with `groups` and `arguments`; `network` with `ports`, `progress` and
 `collectives` (which messages there are, and when they move) and `deadlock`; `conductor` (who runs
 when); `recorder` (what a rank records of itself); `copies` (what crosses to a rank and back);
-`simulated`.
+`simulated`. Pictures: `draw` (timelines), `chunks` (whose numbers are where), `ring`. `clock`
+times functions on real machines.
 Processes: `processes` starts them, `process` is one, `real` notes what it calls, `replay` makes the
 trace. `remote` is a rank in the grader.
 """

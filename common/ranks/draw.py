@@ -1,6 +1,7 @@
 """The timeline of ranks: one row per rank, with what it computes, sends and receives."""
 
 import re
+from collections.abc import Sequence
 from typing import Protocol
 
 import matplotlib.pyplot as plt
@@ -36,13 +37,15 @@ def timeline(
     title: str | None = None,
     arrows: bool | None = None,
     until_s: float | None = None,
+    row: str = "rank",
     ax: Axes | None = None,
 ) -> Axes:
     """Axes with one row per rank: computation as wide bars, sends above, receives below.
 
     Computations whose names differ only in their numbers have one colour. predicted:
     another Trace, as a line below each row. arrows: whether messages are drawn from rank to rank
-    (by default if there are at most 80). until_s: where the axis of time ends.
+    (by default if there are at most 80). until_s: where the axis of time ends. row: what
+    a row is called, before its number.
     """
     ax = ax or plt.subplots(figsize=(7.2, 0.9 + 0.42 * trace.world_size))[1]
     spans = [*trace.compute, *(predicted.compute if predicted else ())]
@@ -58,18 +61,40 @@ def timeline(
         _prediction(ax, predicted, colours)
     if arrows if arrows is not None else not trace.compute and len(trace.messages) <= MOST_ARROWS:
         _arrows(ax, trace)
-    _axes(ax, trace, title, end_s)
+    _axes(ax, trace, title, end_s, row)
     _legend(ax, colours, trace, predicted)
     return ax
 
 
-def _axes(ax: Axes, trace: Timeline, title: str | None, end_s: float) -> None:
+def beside(
+    got: Timeline,
+    wanted: Timeline,
+    *,
+    titles: tuple[str, str] = ("What your program did", "What was wanted"),
+    until_s: float | None = None,
+    arrows: bool | None = None,
+) -> Sequence[Axes]:
+    """Two timelines, one above the other, on one axis of time.
+
+    titles: of the two. until_s: where the axis of time ends (by default when the later one ends).
+    arrows: as for `timeline`.
+    """
+    traces = got, wanted
+    height = sum(1.2 + 0.36 * trace.world_size for trace in traces)
+    axes = plt.subplots(2, 1, figsize=(7.2, height), layout="constrained")[1]
+    end_s = until_s or max(trace.time_s for trace in traces) or 1.0
+    for ax, trace, title in zip(axes, traces, titles, strict=True):
+        timeline(trace, title=title, until_s=end_s, arrows=arrows, ax=ax)
+    return axes
+
+
+def _axes(ax: Axes, trace: Timeline, title: str | None, end_s: float, row: str) -> None:
     p, simulated = trace.world_size, trace.machine == "simulated"
     ax.set(
         xlim=(0, end_s),
         ylim=(p - 0.4, -0.6),
         yticks=range(p),
-        yticklabels=[f"rank {rank}" for rank in range(p)],
+        yticklabels=[f"{row} {number}" for number in range(p)],
         xlabel="virtual time" if simulated else f"time, measured on {trace.machine}",
         title=title or "",
     )

@@ -1,13 +1,14 @@
 """What a trace is made of: a message, one rank's call of a collective, a span of time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
 class Message:
     """One message, from when it begins to move to when it has arrived.
 
-    depth: messages in the longest chain that ends here.
+    depth: messages in the longest chain that ends here. values: the numbers of a short message,
+    for pictures; None if it was long, part of a collective, or measured on a real machine.
     """
 
     src: int
@@ -20,6 +21,7 @@ class Message:
     line: int = 0  # of the sender's call
     depth: int = 0
     group: int = 0
+    values: list[float] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass

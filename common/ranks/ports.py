@@ -17,6 +17,7 @@ from common.ranks.errors import MismatchError
 from common.ranks.events import Message
 from common.ranks.operations import Operation
 
+MOST_VALUES = 64  # that a message's record keeps
 Cost = float | Sequence[Sequence[float]]  # of every pair of ranks, or a matrix [src][dst]
 
 
@@ -143,6 +144,7 @@ class Ports:
             operation.call_site.line,
             depth,
             match.channel.group,
+            _values(send.payload),
         )
         return Moved(message, send, receive)
 
@@ -170,6 +172,15 @@ class Ports:
                 start_s = max(ready_s, self.out_free_s[src], self.in_free_s[dst])
                 orders = send.order, receive.order
                 yield Match(start_s, ready_s, orders, src, dst, channel, tag, receives)
+
+
+def _values(payload: Any) -> list[float] | None:
+    """The numbers of a short message; None if it has no tensor, or a long one."""
+    if type(payload) is not torch.Tensor or payload.numel() > MOST_VALUES:
+        return None
+    dense = payload.layout == torch.strided and payload.device.type == "cpu"
+    real = payload.dtype in (torch.float32, torch.float64, torch.int32, torch.int64)
+    return payload.detach().flatten().tolist() if dense and real else None
 
 
 def size_mismatch(send: Post, receive: Post) -> MismatchError | None:

@@ -141,6 +141,18 @@ class Trace:
 
         return draw.timeline(self, **options)
 
+    def draw_beside(self, wanted: Trace, **options: Any) -> Sequence[Axes]:
+        """This timeline above the one that was wanted; see `draw.beside`."""
+        from common.ranks import draw
+
+        return draw.beside(self, wanted, **options)
+
+    def draw_chunks(self, given: Sequence[Any], *results: Any, **options: Any) -> Axes | None:
+        """What each round brought each rank; see `chunks.rounds`."""
+        from common.ranks import chunks
+
+        return chunks.rounds(self, given, *results, **options)
+
     def _by_rank(self, side: Literal["src", "dst"]) -> list[int]:
         counts = [0] * self.world_size
         for message in self.messages:

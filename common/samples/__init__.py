@@ -57,7 +57,15 @@ MATMULS = Sample(
     "matmul_configurations.json",
     "measured on an NVIDIA H200 by benchmarks/matmul_configurations.py of this repository",
     "MIT, as the course",
-    "2253fc2373a33b318123734e3241bef5429807e3333b73c37665cbb3bebbf5b0",
+    "09fbc41e7cefa234a3ac5f57ea8ae14c1b78c0e455650559a5f90cd3ea9a000a",
+)
+
+LANGUAGE_MODEL = Sample(
+    "language_model.npz",
+    "trained by benchmarks/train_language_model.py of this repository on NOVEL, without its last "
+    "tenth; 16-bit floats",
+    "MIT, as the course",
+    "a3354f38195abb374f5cb4822aa6dbea060138ebd21e11abcfb7e8314b572514",
 )
 
 
@@ -83,14 +91,22 @@ def novel() -> str:
 def matmul_configurations() -> dict[str, Any]:
     """Times of lab 05's kernel on an H200, bf16: {"device", "date", "cublas_us", "rows", ...}.
 
-    cublas_us: {(M, N, K): microseconds}. rows: dicts with M, N, K, with the configuration (BLOCK_M,
-    BLOCK_N, BLOCK_K, GROUP, num_warps, num_stages), and with time_us, registers, spills,
-    shared_bytes and compile_s, which are None if the GPU refused the configuration.
+    cublas_us: {(M, N, K): microseconds}. turns: {(M, N, K): [microseconds]}, our best and cuBLAS in
+    turns, on random data and then on zeros. rows: dicts with M, N, K, with the configuration
+    (BLOCK_M, BLOCK_N, BLOCK_K, GROUP, num_warps, num_stages), and with time_us, registers,
+    spills, shared_bytes and compile_s, which are None if the GPU refused the configuration.
     """
     record = json.loads(_read(MATMULS))
     record["cublas_us"] = {tuple(shape): time_us for *shape, time_us in record["cublas_us"]}
+    record["turns"] = {tuple(row[:3]): row[3:] for row in record.get("turns", [])}
     record["rows"] = [dict(zip(record["columns"], row, strict=True)) for row in record["rows"]]
     return record
+
+
+def language_model() -> dict[str, np.ndarray]:
+    """{name: float16 array}: the weights of the course's language model, trained."""
+    with np.load(io.BytesIO(_read(LANGUAGE_MODEL))) as arrays:
+        return dict(arrays)
 
 
 def _read(sample: Sample, folder: Path = FOLDER) -> bytes:

@@ -38,9 +38,9 @@ Read it in this order:
 - What runs: `arithmetic` (on a GPU's numbers), `memory`, `lanes` (of a warp, together),
   `schedule` (who runs when).
 - From a log of accesses to what they cost: `accesses`, `traffic`, `order` (what fences order),
-  `races`, `counters`, `costs`, `findings`, `report`, `draw`.
+  `races`, `counters`, `costs`, `findings`, `tuning`, `report`, `draw`.
 - `kernel`: how it all comes together. `cuda`: the same under numba.cuda's name. `text`: for a
-  grader.
+  grader. `limits`: what the checks of a lab assert. `occupancy`: how many blocks fit on a GPU.
 """
 
 from typing import Any
@@ -71,6 +71,7 @@ __all__ = [
     "compile_source",
     "count",
     "jit",
+    "side_by_side",
 ]
 
 
@@ -98,3 +99,10 @@ def count(
     return as_kernel(kernel).count(
         grid, block, *arguments, shared_bytes=shared_bytes, seed=seed, traced_block=traced_block
     )
+
+
+def side_by_side(*reports: Report) -> Any:
+    """A figure of what one warp instruction of each kernel asks for: see draw.side_by_side."""
+    from common.simt import draw
+
+    return draw.side_by_side(*reports)

@@ -1,7 +1,8 @@
 """Arrays that a kernel makes: cuda.shared.array, cuda.local.array and cuda.const.array_like."""
 
 import ast
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 
 from common.simt import dtypes
 from common.simt.calls import Builtins, Call
@@ -10,6 +11,13 @@ from common.simt.names import dtype_name
 from common.simt.values import ArrayValue, Builtin, Dtype, Number, Table, TupleValue, Value
 
 builtin = Builtins()
+FOLDED: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 
 
 @builtin("cuda.shared.array")
@@ -47,14 +55,30 @@ def _shape_and_dtype(call: Call) -> tuple[tuple[int, ...], str]:
     dtype = dtype_name(meaning.name) if isinstance(meaning, (Dtype, Builtin)) else ""
     if not dtype:
         call.refuse(f"`{ast.unparse(dtype_node)}` is not a dtype; name one, such as float32")
-    shape = _constants(call.evaluator.expression(shape_node))
+    shape = _constants(call.evaluator.expression(folded(shape_node)))
     if shape is None:
         call.refuse(
             f"the shape `{ast.unparse(shape_node)}` must be numbers known before the run, each "
-            "written out or a constant's name; Numba computes nothing here, so write "
+            "written out or a constant's name; Numba computes nothing from names here, so write "
             "PITCH = TILE + 1 before the kernel"
         )
     return shape, dtype
+
+
+def folded(node: ast.expr) -> ast.expr:
+    """The node with 32 * 33 in place of the product: Python folds literals before Numba looks."""
+    if isinstance(node, ast.Tuple):
+        return ast.Tuple([folded(item) for item in node.elts], node.ctx)
+    if not isinstance(node, ast.BinOp) or type(node.op) not in FOLDED:
+        return node
+    sides = [folded(side) for side in (node.left, node.right)]
+    values = [side.value for side in sides if isinstance(side, ast.Constant)]
+    numbers = [value for value in values if isinstance(value, int)]
+    if len(numbers) < 2:
+        return node
+    if type(node.op) in (ast.FloorDiv, ast.Mod) and not numbers[1]:
+        return node
+    return ast.copy_location(ast.Constant(FOLDED[type(node.op)](*numbers)), node)
 
 
 def _constants(value: Value) -> tuple[int, ...] | None:

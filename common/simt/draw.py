@@ -1,5 +1,7 @@
 """Figures of what one block accessed: sectors, banks, and which thread accessed which element."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,8 +9,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from common import figures
 from common.figures import QUIET, ink
 from common.kernels.memory import SECTOR_BYTES
 from common.simt import dtypes
@@ -20,6 +24,7 @@ from common.simt.traffic import BANKS, WORD_BYTES, halves
 LANE_COLOURS = plt.get_cmap("viridis")(np.linspace(0.05, 0.97, WARP))
 UNUSED = (0.93, 0.93, 0.93, 1.0)
 CELL_IN, LABEL_IN, TITLE_IN, MOST_ROWS = 0.21, 1.15, 0.62, 32
+PANEL_IN, HEAD_IN = 4.2, 0.34  # of a figure with several panels
 VERBS = {Kind.LOAD: "load", Kind.STORE: "store", Kind.ATOMIC: "atomic update"}
 
 
@@ -49,12 +54,7 @@ def accesses(
         )
     sites = _sites(trace, sites, line)
     if whole_block:
-        figure, axes = plt.subplots(
-            1, len(sites), figsize=(max(4.2, 3.6 * len(sites)), 3.6), squeeze=False
-        )
-        for ax, site in zip(axes[0], sites, strict=True):
-            addresses(trace, site, origins.get(site.array, 0), ax)
-        return list(axes[0])
+        return _block(trace, sites, origins)
     drawn = []
     for site in sites:
         lanes, places = _instruction(trace, site, warp, request)
@@ -63,6 +63,68 @@ def accesses(
         else:
             drawn.append(banks(site, lanes, places))
     return drawn
+
+
+def _block(trace: Accesses, sites: Sequence[Site], origins: dict[str, int]) -> list[Axes]:
+    """Axes with every access of the block at each of these sites."""
+    figure, axes = plt.subplots(
+        1, len(sites), figsize=(max(4.2, 3.6 * len(sites)), 3.6), squeeze=False
+    )
+    for ax, site in zip(axes[0], sites, strict=True):
+        addresses(trace, site, origins.get(site.array, 0), ax)
+    names = ", ".join(f"{VERBS[site.kind]}s of {site.array}" for site in sites)
+    figures.describe(figure, f"Which thread of the block accesses which element: {names}.")
+    return list(axes[0])
+
+
+def side_by_side(*reports: Any) -> Figure:
+    """A figure with the first line that accesses memory of each kernel, a row per kernel.
+
+    Each panel shows what one warp instruction asks of global memory, as accesses() does.
+    """
+    rows: list[tuple[str, list[tuple[Site, np.ndarray, np.ndarray, int]]]] = []
+    for report in reports:
+        if report.trace is None or report.program is None:
+            raise ValueError(f"{report.kernel} accessed no memory, or was counted elsewhere")
+        sites = _sites(report.trace, report.program.sites, None)
+        panels = [
+            (site, *_instruction(report.trace, site, 0, 0), report.origins.get(site.array, 0))
+            for site in sites
+        ]
+        for first in range(0, len(panels), 2):
+            rows.append((report.kernel if first == 0 else "", panels[first : first + 2]))
+    heights = [
+        _height_in(max(map(_sector_rows, panels))) + HEAD_IN * (kernel != "")
+        for kernel, panels in rows
+    ]
+    width, height = max(len(panels) for _, panels in rows) * PANEL_IN, sum(heights)
+    figure, top = plt.figure(figsize=(width, height)), height
+    figure.set_layout_engine("none")
+    for (kernel, panels), below in zip(rows, heights, strict=True):
+        figure.text(0.1 / width, (top - 0.22) / height, kernel, size=11, weight="bold")
+        for column, panel in enumerate(panels):
+            tall = _height_in(_sector_rows(panel))
+            box = column * PANEL_IN, top - HEAD_IN * (kernel != "") - tall, PANEL_IN, tall
+            left, bottom, wide, high = box
+            ax = figure.add_axes((left / width, bottom / height, wide / width, high / height))
+            sectors(*panel, ax=ax)
+        top -= below
+    counts = "; ".join(
+        f"{kernel}: " + ", ".join(f"{site[0].array} {_sector_rows(site)}" for site in panels)
+        for kernel, panels in rows
+    )
+    figures.describe(figure, f"Sectors that one load of a warp touches, by array. {counts}.")
+    return figure
+
+
+def _sector_rows(panel: tuple[Site, np.ndarray, np.ndarray, int]) -> int:
+    site, _, places, _ = panel
+    touched = np.unique(places * dtypes.itemsize(site.dtype) // SECTOR_BYTES)
+    return min(len(touched), MOST_ROWS)
+
+
+def _height_in(rows: int) -> float:
+    return rows * CELL_IN + TITLE_IN
 
 
 def _sites(trace: Accesses, sites: Sequence[Site], line: int | None) -> list[Site]:
@@ -92,7 +154,9 @@ def _instruction(
     return rows.thread % WARP, rows.place
 
 
-def sectors(site: Site, lanes: np.ndarray, places: np.ndarray, origin: int) -> Axes:
+def sectors(
+    site: Site, lanes: np.ndarray, places: np.ndarray, origin: int, ax: Axes | None = None
+) -> Axes:
     """Axes with the sectors that one warp instruction touches, one per row.
 
     They show which lane wants which word, and what nobody wants. origin: the place where the
@@ -102,7 +166,7 @@ def sectors(site: Site, lanes: np.ndarray, places: np.ndarray, origin: int) -> A
     touched, row = np.unique(places * size // SECTOR_BYTES, return_inverse=True)
     across = SECTOR_BYTES // size
     shown = min(len(touched), MOST_ROWS)
-    ax = _canvas(across * (2 if size > 4 else 1), shown, labelled=True)
+    ax = _canvas(across * (2 if size > 4 else 1), shown, labelled=True, ax=ax)
     width = 2 if size > 4 else 1
     used = np.zeros((len(touched), across), bool)
     used[row, places % across] = True
@@ -179,12 +243,15 @@ def addresses(trace: Accesses, site: Site, origin: int, ax: Axes) -> None:
     ax.set_xticks(range(0, threads + 1, WARP * -(-threads // (6 * WARP))))
 
 
-def _canvas(columns: int, rows: int, labelled: bool) -> Axes:
+def _canvas(columns: int, rows: int, labelled: bool, ax: Axes | None = None) -> Axes:
     left = LABEL_IN if labelled else 0.05
-    width_in, height_in = left + max(columns * CELL_IN, 5.2) + 0.05, rows * CELL_IN + TITLE_IN
-    figure = plt.figure(figsize=(width_in, height_in))
-    figure.set_layout_engine("none")
-    ax = figure.add_axes((0, 0, 1, 1))
+    width_in, height_in = left + max(columns * CELL_IN, 5.2) + 0.05, _height_in(rows)
+    if ax is None:
+        figure = plt.figure(figsize=(width_in, height_in))
+        figure.set_layout_engine("none")
+        ax = figure.add_axes((0, 0, 1, 1))
+    else:
+        width_in = PANEL_IN
     ax.set(
         xlim=(-left / CELL_IN, (width_in - left) / CELL_IN), ylim=(-0.1, height_in / CELL_IN - 0.1)
     )
@@ -230,6 +297,7 @@ def _lanes(
 
 
 def _caption(ax: Axes, rows: int, title: str, text: str) -> None:
+    figures.describe(ax, f"Picture of a warp's access. {title}; {text}.")
     left = ax.get_xlim()[0] + 0.3
     ax.text(left, rows + 1.65, title, size=10, weight="bold", va="center")
     ax.text(left, rows + 0.7, text, size=8, va="center", color=QUIET)

@@ -60,8 +60,14 @@ def _errors_alone(method: Callable[P, R]) -> Callable[P, R]:
 class Kernel:
     """A kernel (or device function) for the simulator: kernel[grid, block](*arguments)."""
 
-    def __init__(self, name: str, function: Function | KernelError) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: Function | KernelError,
+        py_func: Callable[..., Any] | None = None,
+    ) -> None:
         self.__name__ = self.__qualname__ = name
+        self.py_func = py_func  # as Numba calls the Python function; None if there is only a text
         self._function = function
         self._programs: dict[tuple[Any, ...], Program] = {}
 
@@ -243,9 +249,9 @@ def jit(function: Any = None, **options: Any) -> Any:
 def _kernel_of(function: Callable[..., Any]) -> Kernel:
     """The Kernel of a Python function. An error in it is raised at a launch, as by Numba."""
     try:
-        return Kernel(function.__name__, _from_python(function))
+        return Kernel(function.__name__, _from_python(function), function)
     except KernelError as problem:
-        return Kernel(function.__name__, problem)
+        return Kernel(function.__name__, problem, function)
 
 
 def as_kernel(thing: object) -> Kernel:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from common.kernels.table import plain_text, size_text, tuples
-from common.simt import costs
+from common.simt import costs, tuning
 from common.simt.accesses import Accesses, joined
 from common.simt.costs import Costs, GlobalTraffic, LineCosts, SharedTraffic, Traffic
 from common.simt.counters import Recorder, Unwritten
@@ -40,6 +40,8 @@ class Report(Costs):
     seed: int = 0
     steps: int = 0
     all_steps: int = 0
+    wide_loads: int = 0  # of the traced block: see tuning
+    early_loads: int = 0
     lines: list[LineCosts] = field(default_factory=list)  # that access memory or branch
     races: list[Race] = field(default_factory=list)
     unwritten: list[UnwrittenRead] = field(default_factory=list)
@@ -109,6 +111,8 @@ def make(recorder: Recorder, name: str, memory: GlobalMemory, seed: int) -> Repo
     report.races = [places.race(rows, words) for rows, words in recorder.races.examples.values()]
     report.unwritten = [places.unwritten(read) for read in recorder.unwritten.values()]
     report.trace = joined(recorder.trace) if recorder.trace else None
+    report.wide_loads = tuning.wide_loads(report.trace, program.sites)
+    report.early_loads = tuning.early_loads(report.trace, program.sites)
     return report
 
 

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,27 @@ class Compiled:
     shared_bytes: int
     registers: int  # per thread
     spilled_bytes: int  # per thread
+    cubin: bytes = field(repr=False, default=b"")
+
+    def loop(self) -> Counter[str]:
+        """{name: count} of the instructions in the longest loop of the machine code (SASS)."""
+        import triton
+
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "kernel.cubin"
+            file.write_bytes(self.cubin)
+            command = [triton.knobs.nvidia.cuobjdump.path, "-sass", str(file)]
+            text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        lines = re.findall(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?\w+ )?([A-Z]\w+)(.*?);", text)
+        addresses = [int(address, 16) for address, _, _ in lines]
+        loops = [
+            addresses[addresses.index(int(target[1], 16)) : place + 1]
+            for place, (_, name, rest) in enumerate(lines)
+            if name == "BRA" and (target := re.search(r"0x([0-9a-f]+)", rest))
+            if int(target[1], 16) < addresses[place]
+        ]
+        longest = set(max(loops, key=len, default=[]))
+        return Counter(name for address, name, _ in lines if int(address, 16) in longest)
 
     def instructions(self, name: str) -> int:
         """How many instructions in the PTX have this name, as wgmma.mma_async, or begin with it."""
@@ -123,7 +145,12 @@ def of_source(source: Any, options: dict[str, int], capability: int) -> Compiled
         raise KernelError(f"{source.name} does not compile: {_reason(error)}") from None
     registers, spilled = _ptxas(made.asm["ptx"], capability, triton)
     return Compiled(
-        made.asm["ptx"], str(made.asm.get("ttir", "")), made.metadata.shared, registers, spilled
+        made.asm["ptx"],
+        str(made.asm.get("ttir", "")),
+        made.metadata.shared,
+        registers,
+        spilled,
+        made.asm["cubin"],
     )
 
 

@@ -66,6 +66,7 @@ class Dots:
     text: str
     calls: int = 0
     flops: int = 0
+    formats: list[str] = field(default_factory=list)  # of operands and sum: "fp16 × fp16 + fp32"
 
 
 @dataclass(frozen=True)
@@ -149,3 +150,8 @@ class Costs:
     def dot_flops(self) -> int:
         """The floating-point operations of tl.dot: 2·M·N·K per call."""
         return sum(line.flops for line in self.dots_by_line)
+
+    @property
+    def dot_formats(self) -> set[str]:
+        """The formats in which tl.dot multiplies and adds: {"fp16 × fp16 + fp32"}."""
+        return {formats for line in self.dots_by_line for formats in line.formats}

@@ -103,11 +103,13 @@ class Recorder:
         unmasked[mask] = local
         return unmasked
 
-    def dot(self, flops: int, where: Where) -> None:
+    def dot(self, flops: int, formats: str, where: Where) -> None:
         """Count one tl.dot."""
         dots = self.dots.setdefault(where, Dots(*_line(where)))
         dots.calls += 1
         dots.flops += flops
+        if formats not in dots.formats:
+            dots.formats.append(formats)
 
     def _add(self, site: Site, traffic: Traffic) -> int:
         """Add to the traffic of a site, and to that of the program. Returns the site's number."""

@@ -109,7 +109,8 @@ class CountingBuilder(CourseBuilder):
     ) -> TensorHandle:
         *batch, rows, depth = a.data.shape
         flops = 2 * int(np.prod(batch, initial=1)) * rows * depth * b.data.shape[-1]
-        self._recorder.dot(flops, self._where())
+        left, right, total = (handle.dtype.scalar for handle in (a, b, d))
+        self._recorder.dot(flops, f"{left} × {right} + {total}", self._where())
         return super().create_dot(a, b, d, input_precision, max_num_imprecise_acc)
 
     def _access(

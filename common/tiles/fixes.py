@@ -2,6 +2,8 @@
 
 - It holds bf16 numbers as 16-bit integers, and computes with them as integers.
 - A sum of whole numbers that outgrows its dtype is an error; on a GPU it wraps.
+- A load of one element takes other=0 for no other at all.
+- A method of a block, x.exp(), fails where the function, tl.exp(x), does not.
 - Under NumPy 2.4 a loop's bound cannot be a number that is known only at run time.
 
 Only `triton_interpreter.interpreter()` imports this module, once it knows the interpreter.
@@ -9,6 +11,7 @@ Only `triton_interpreter.interpreter()` imports this module, once it knows the i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +21,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, ReduceScanOpInterface, TensorHandle
 
 from common.kernels.errors import KernelError
-from common.tiles import undefined
+from common.tiles import language, undefined
 from common.tiles.dtypes import from_bf16, to_bf16
 from common.tiles.functions import is_kernel_code
 from common.tiles.undefined import Marks, Undefined, values_of
@@ -31,6 +34,8 @@ Operation = Callable[..., Any]  # one of NumPy's functions
 def install() -> None:
     """Put the classes below where Triton's interpreter looks for its own."""
     use(CourseBuilder())
+    semantic = interpreter.interpreter_semantic
+    semantic._load_legacy = functools.partial(load, semantic._load_legacy, semantic)
     interpreter.ReduceOps = CourseReduceOps
     interpreter.ScanOps = CourseScanOps
     interpreter._patch_lang_tensor = patch_tensor
@@ -40,6 +45,24 @@ def use(builder: CourseBuilder) -> None:
     """Make this the builder that carries out a kernel's operations."""
     interpreter.interpreter_builder = builder
     interpreter.interpreter_semantic.builder = builder
+
+
+class _Number(tl.tensor):
+    """One number that is true even if it is 0, as any number is where Triton asks for one."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def load(
+    original: Operation, semantic: Any, ptr: Any, mask: Any, other: Any, *rest: Any
+) -> tl.tensor:
+    """What Triton's load gives, also for one element with other=0."""
+    if other is not None and not ptr.type.is_block() and not other.type.is_block():
+        kind = ptr.type.scalar.element_ty
+        number = semantic.cast(other, tl.int8 if kind == tl.int1 else kind)
+        other = _Number(number.handle, number.type)
+    return original(ptr, mask, other, *rest)
 
 
 def is_bf16(handle: TensorHandle) -> bool:
@@ -172,6 +195,13 @@ class CourseScanOps(_CourseOps, interpreter.ScanOps):
 
 
 def patch_tensor(tensor: type[tl.tensor], scope: Any) -> None:
-    """Patch tl.tensor as Triton does, so that a tensor can also be a loop's bound."""
+    """Patch tl.tensor as Triton does, and for what it forgets: loops' bounds, and .exp()."""
     _patch_lang_tensor(tensor, scope)
     scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+    for name in sorted(language.MATH & language.METHODS):
+        scope.set_attr(tensor, name, functools.partialmethod(_by_function, name))
+
+
+def _by_function(block: tl.tensor, name: str, *arguments: Any) -> Any:
+    """What a method gives: what tl's function of that name gives."""
+    return getattr(tl, name)(block, *arguments)

@@ -51,6 +51,19 @@ class Function:
             for argument in self.definition().args.args
         }
 
+    def operations(self) -> tuple[str, ...]:
+        """The names of tl's functions and of methods that it calls, also in what it calls."""
+        return tuple(
+            sorted(
+                {
+                    node.func.attr
+                    for function in self.closure()
+                    for node in ast.walk(function.definition())
+                    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+                }
+            )
+        )
+
     def closure(self) -> list["Function"]:
         """This function and all that it calls; a function comes before those that call it."""
         known: dict[int, Function] = {}

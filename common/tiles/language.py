@@ -73,6 +73,9 @@ ADVICE = {  # names that Triton's language lacks, and what to write
     "value": "the constant's name alone",
 }
 
+LIBRARIES = _names("np numpy torch math F")  # that a notebook has, and a kernel lacks
+INSTEAD = {"inf": "float('inf')", "nan": "float('nan')", "pi": "the number", "e": "the number"}
+
 ALLOWED = (*language.ALLOWED, ast.AnnAssign, ast.Assert, ast.List)
 REFUSED = {
     **language.refused(
@@ -289,6 +292,7 @@ class _Checker(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         base, name = _base(node), node.attr
+        self._check_library(node)
         if base == "tl":
             if name in FUNCTIONS:
                 self.refuse(node, f"tl.{name} has to be called: tl.{name}(...)")
@@ -306,6 +310,18 @@ class _Checker(ast.NodeVisitor):
             self.refuse(node, f"a kernel cannot reach .{name}{advice(name) or known}")
         else:
             self.visit(node.value)
+
+    def _check_library(self, node: ast.Attribute) -> None:
+        """KernelError if the attribute is one of a library's that no kernel can reach."""
+        library = node.value
+        if isinstance(library, ast.Name) and library.id in LIBRARIES - self.local:
+            write = INSTEAD.get(node.attr) or (
+                f"tl.{node.attr}" if node.attr in FUNCTIONS else "tl"
+            )
+            self.refuse(
+                node,
+                f"{library.id}.{node.attr}: a kernel has no {library.id}; write {write}",
+            )
 
     def _refuse_unknown(self, node: ast.AST, name: str) -> None:
         self.refuse(
@@ -343,6 +359,7 @@ class _Checker(ast.NodeVisitor):
 
     def _check_method(self, function: ast.Attribute, node: ast.Call) -> None:
         base, name = _base(function), function.attr
+        self._check_library(function)
         if base == "tl" and name not in FUNCTIONS:
             self._refuse_unknown(node, name)
         known = {"tl": FUNCTIONS, "tl.math": MATH, "triton": HOST}.get(base)

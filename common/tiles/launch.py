@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,8 @@ def run(launch: Launch, arrays: Arrays) -> Report:
         raise _located(error, built, recorder) from None
     finally:
         arrays.write_back()
-    return recorder.report(launch.function.name, launch.seed)
+    report = recorder.report(launch.function.name, launch.seed)
+    return replace(report, operations=launch.function.operations())
 
 
 def _shuffled(launch: Launch) -> list[Program]:

@@ -24,6 +24,7 @@ class Report(Costs):
     arrays: dict[str, tuple[int, ...]] = field(default_factory=dict)  # name: shape
     races: list[Race] = field(default_factory=list)
     busiest: Share = field(default_factory=Share)  # that moves most bytes; the first of several
+    operations: tuple[str, ...] = ()  # what its text calls: exp for tl.exp and for x.exp
     trace: Trace = field(default_factory=Trace, repr=False, compare=False)
 
     @property
@@ -88,6 +89,7 @@ class Report(Costs):
             busiest=Share(
                 tuples(busiest["program"]), *(Traffic(**busiest[kinds]) for kinds in KINDS)
             ),
+            operations=tuple(data["operations"]),
         )
 
     def __str__(self) -> str:
@@ -122,7 +124,7 @@ def table_text(report: Report) -> str:
     table.add_column("line", justify="right", no_wrap=True)
     for _ in range(2):  # the line's text, what it accesses
         table.add_column("", no_wrap=True, max_width=44, overflow="ellipsis")
-    for column in ("requests", "elements", "masked", "bytes", "sectors", "a request"):
+    for column in ("requests", "elements", "masked", "bytes", "sectors", "per request"):
         table.add_column(column, justify="right", no_wrap=True)
     shown = None
     for access in sorted(report.accesses, key=lambda access: (access.function, access.line)):

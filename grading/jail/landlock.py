@@ -34,18 +34,25 @@ def version() -> int:
         return 0
 
 
-def restrict(readable: Iterable[str], writable: Iterable[str], devices: Iterable[str]) -> None:
+def restrict(
+    readable: Iterable[str],
+    writable: Iterable[str],
+    devices: Iterable[str],
+    listed: Iterable[str] = (),
+) -> None:
     """Refuses this process and its children, for good, all files but these.
 
     readable: files and folders to read and execute. writable: folders to do anything in.
-    devices: files to read, write and control. Where the kernel can, it also refuses TCP, and
-    signals and abstract sockets to processes outside.
+    devices: files to read, write and control. listed: folders whose names may be read. Where the
+    kernel can, it also refuses TCP, and signals and abstract sockets to processes outside.
     """
     known = RIGHTS[min(version(), max(RIGHTS))]
     device = READ_FILE | WRITE_FILE | CONTROL_DEVICE
     ruleset = _ruleset(known)
     for path in readable:
         _allow(ruleset, path, known & (EXECUTE | READ_FILE | READ_FOLDER))
+    for path in listed:
+        _allow(ruleset, path, known & READ_FOLDER)
     for path in writable:
         _allow(ruleset, path, known & ~CONTROL_DEVICE)
     for path in devices:
@@ -141,7 +148,7 @@ class Landlocked(Sandboxed):
         writable = [self.scratch]
         if self.has_gpu:
             writable.append(f"{own}/task")  # CUDA's driver names its threads, or fails
-        restrict([*self.readable, own], writable, self.devices)
+        restrict([*self.readable, own], writable, self.devices, visible.LISTED)
         rules = seccomp.worker_rules(self.has_gpu)
         seccomp.install([*rules, *seccomp.rules_without_namespaces(os.getpid())])
 

@@ -17,6 +17,8 @@ PROC = (
     "cpuinfo", "meminfo", "stat", "filesystems", "version", "loadavg", "uptime", "sys", "driver",
     "devices", "modules",
 )  # fmt: skip
+OF_CHECKS = ("oracles", "clinics")  # folders of common/ with expected values and wrong programs
+LISTED = (str(ROOT / "common"),)  # Python lists a package's folder to import from it
 GPU_DEVICES = ("/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/dxg")
 # No other variable gets in: it could hold a token or a key of the instructor.
 ENVIRONMENT = (
@@ -29,12 +31,14 @@ ENVIRONMENT = (
 def readable() -> list[str]:
     """The files and folders that a worker may read: the system's, Python's and our own two.
 
-    Never the whole project: it holds the solutions, and perhaps the submissions.
+    Never the whole project: it holds the solutions, and perhaps the submissions. Nor the parts of
+    common/ that only checks use.
     """
     python = {sys.prefix, sys.base_prefix, *filter(_has_packages, sys.path)}
     python |= {os.path.realpath(path) for path in python}
     folders = sorted(path for path in map(Path, python) if _adds_no_more_than_python(path))
-    return [*SYSTEM, *map(str, folders), str(ROOT / "common"), str(ROOT / "grading")]
+    common = sorted(path for path in (ROOT / "common").iterdir() if path.name not in OF_CHECKS)
+    return [*SYSTEM, *map(str, [*folders, *common, ROOT / "grading"])]
 
 
 def _has_packages(path: str) -> bool:

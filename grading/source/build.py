@@ -23,6 +23,7 @@ from grading.source import holes, labs
 from grading.source.labs import Cell, Exercise, Lab
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+WIDGET_TEXT = "A widget: it shows where the notebook runs."  # what a file shows of one
 GO_ON = "raises-exception"  # JupyterLab's Run All continues after such a cell fails
 CELL_TIMEOUT_S = 120
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -284,7 +285,7 @@ def _describe_widgets(notebook: NotebookNode) -> None:
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if WIDGET in output.get("data", {}):
-                output.data["text/plain"] = "A widget: it shows where the notebook runs."
+                output.data["text/plain"] = WIDGET_TEXT
 
 
 def _plural(count: int, noun: str) -> str:

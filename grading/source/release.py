@@ -19,6 +19,7 @@ from typing import Any
 import jupytext
 import nbformat
 
+from common import sealed
 from common.files import replace
 from common.paths import ROOT
 from grading.source import build, holes, labs
@@ -36,7 +37,11 @@ COPIED = [
     "grading",
     "benchmarks/simt_hardware.md",  # a lab reads it and draws its figures
 ]
-RENAMED = {"docs/students.md": "README.md"}  # the course's own README speaks of what is not there
+RENAMED = {  # the course's own README speaks of what is not there
+    "docs/students.md": "README.md",
+    "docs/sources.md": "sources.md",
+}
+SEALED = ("common/oracles", "common/clinics")  # right answers in other styles
 LEFT_OUT = [  # of these folders: the instructor's and the author's commands
     "grading/lms",
     "grading/mutants.py",
@@ -103,6 +108,9 @@ def _fill(new: Path) -> None:
             shutil.copytree(ROOT / name, new / copy, ignore=ignored)
         else:
             shutil.copy(ROOT / name, new / copy)
+    for folder in SEALED:
+        for path in (new / folder).glob("[!_]*.py"):
+            replace(path, sealed.seal(path.read_text(encoding="utf-8")))
     (new / "labs" / ".source").mkdir(parents=True)
     for name in labs.names():
         lab = labs.read(name)

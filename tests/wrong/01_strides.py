@@ -12,7 +12,7 @@
 # edit: reversed(strides)  ->  strides
 
 # %% row_major_strides: the product includes the axis itself
-# says: includes its own size
+# says: its own axis's size
 def row_major_strides(shape):
     strides, step = [], 1
     for size in reversed(shape):
@@ -34,38 +34,8 @@ def row_major_strides(shape):
 def row_major_strides(shape):
     return [math.prod(shape[axis + 1:]) for axis in range(len(shape))]
 
-# %% element_offset: the offset is left out
-# says: the offset was left out
-def element_offset(index, strides, offset):
-    return sum(i * stride for i, stride in zip(index, strides, strict=True))
-
-# %% element_offset: strides taken from the last to the first
-# says: in its own place
-# edit: zip(index, strides)  ->  zip(index, reversed(strides), strict=True)
-
-# %% element_offset: the offset is counted in strides
-# says: add it as it is, once
-def element_offset(index, strides, offset):
-    return sum((i + offset) * stride for i, stride in zip(index, strides, strict=True))
-
-# %% permuted: the inverse permutation
-# says: the inverse
-# - return tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order), offset
-# + places = [order.index(axis) for axis in range(len(order))]
-# + return tuple(shape[axis] for axis in places), tuple(strides[axis] for axis in places), offset
-
-# %% permuted: the strides stay behind
-# says: the strides stayed
-# edit: tuple(strides[axis] for axis in order)  ->  strides
-
-# %% permuted: the offset is lost
-# says: the offset stays
-def permuted(view, order):
-    shape, strides, _ = view
-    return tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order), 0
-
 # %% sliced: offset and shape only, as the lecture notes have it
-# says: into the stride
+# says: the stride must change
 def sliced(view, axis, start, stop, step=1):
     shape, strides, offset = list(view[0]), view[1], view[2]
     shape[axis] = math.ceil((stop - start) / step)
@@ -80,19 +50,19 @@ def sliced(view, axis, start, stop, step=1):
 # edit: math.ceil((stop - start) / step)  ->  (stop - start) // step
 
 # %% sliced: the offset counts the step's stride
-# says: reading it gave
+# says: not by `start` new ones
 # - offset += start * strides[axis]
 # ...
 # - return tuple(shape), tuple(strides), offset
 # + return tuple(shape), tuple(strides), offset + start * strides[axis]
 
 # %% broadcasted: a size that is not 1 is stretched
-# says: only a length of 1
+# says: only an axis of length 1
 # -     if old not in (1, new):
 # -         raise ValueError(f"an axis of length {old} cannot become {new} long")
 
 # %% broadcasted: leading axes are dropped
-# says: only a length of 1
+# says: only an axis of length 1
 # - if new_axes < 0:
 # -     raise ValueError(f"{old_shape} has more axes than {shape}")
 # ...
@@ -103,7 +73,7 @@ def sliced(view, axis, start, stop, step=1):
 # edit: tuple(shape)  ->  shape
 
 # %% broadcasted: every axis has stride 0
-# says: reading it gave
+# says: it should be cell
 # edit: stride if old == new else 0  ->  0
 
 # %% broadcasted: a stretched axis keeps its stride
@@ -111,7 +81,7 @@ def sliced(view, axis, start, stop, step=1):
 # edit: stride if old == new else 0  ->  stride
 
 # %% sliding_windows: the last window is missing
-# says: one too few
+# says: one window is missing
 # edit: (shape[axis] - size) // step + 1  ->  (shape[axis] - size) // step
 
 # %% sliding_windows: the windows do not overlap
@@ -119,90 +89,245 @@ def sliced(view, axis, start, stop, step=1):
 # edit: strides[axis] *= step  ->  strides[axis] *= step * size
 
 # %% sliding_windows: the step runs within the window, too
-# says: neighbours
+# says: a window holds neighbours
 # - within = strides[axis]
 # edit: (*strides, within)  ->  (*strides, strides[axis])
 
-# %% is_contiguous: trips on axes of length 1
-# says: along an axis of length 1
-# edit: size > 1 and stride != step  ->  stride != step
 
-# %% is_contiguous: only asks whether strides fall
-# says: falling strides are not enough
-def is_contiguous(view):
-    shape, strides, _ = view
-    long = [stride for size, stride in zip(shape, strides, strict=True) if size > 1]
-    return 0 in shape or long == sorted(long, reverse=True)
+# %% row_major_strides: a fresh tensor's own strides
+# says: asks a library for the answer (stride)
+def row_major_strides(shape):
+    return torch.empty(shape).stride()
 
-# %% is_contiguous: a view that starts later is not
-# says: the offset does not count
-# edit: shape, strides, _ = view  ->  shape, strides, offset = view
-#       step *= size
-# - return True
-# + return offset == 0
+# %% row_major_strides: NumPy's strides, in elements, by a helper
+# says: asks a library for the answer (strides)
+def ask(shape):
+    return np.empty(shape, dtype=np.int8).strides
+def row_major_strides(shape):
+    return ask(shape)
 
-# %% is_contiguous: without elements it is not
-# says: without elements
-#   if 0 in shape:
-# -     return True
-# +     return False
+# %% row_major_strides: numbers that are not whole
+# says: a float
+def row_major_strides(shape):
+    return tuple(math.prod(shape) / math.prod(shape[:axis + 1]) for axis in range(len(shape))) \
+        if 0 not in shape else (1,) * len(shape)
+
+# %% row_major_strides: an empty shape is forgotten
+# says: row_major_strides(())
+def row_major_strides(shape):
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides))
+
+# %% sliced: asks PyTorch for the slice
+# says: asks a library
+def sliced(view, axis, start, stop, step=1):
+    x = torch.empty(1 << 14).as_strided(*view)
+    x = x[(slice(None),) * axis + (slice(start, stop, step),)]
+    return tuple(x.shape), x.stride(), x.storage_offset()
+
+# %% sliced: the length is one too large where the step divides it
+# says: one too large
+# edit: math.ceil((stop - start) / step)  ->  (stop - start) // step + 1
+
+# %% sliced: the length ignores the step
+# says: still that of a slice with step 1
+# edit: math.ceil((stop - start) / step)  ->  stop - start
+
+# %% sliced: the offset counts elements of the last axis
+# says: sliced((
+# edit: offset += start * strides[axis]  ->  offset += start
+
+# %% sliced: the offset starts anew
+# says: sliced((
+# edit: offset += start * strides[axis]  ->  offset = start * strides[axis]
+
+# %% sliced: always the first axis
+# says: sliced((
+# edit: shape, strides, offset = list(view[0]), list(view[1]), view[2]  ->  shape, strides, offset, axis = list(view[0]), list(view[1]), view[2], 0
+
+# %% sliced: the axis of length 0 or 1 gets stride 0 and the whole offset
+# says: sliced((
+# edit: strides[axis] *= step  ->  strides[axis] *= step if shape[axis] > 2 else 1
+
+# %% sliding_windows: the last window hangs over the end
+# says: the shape should be
+# edit: (shape[axis] - size) // step + 1  ->  -(-shape[axis] // step)
+
+# %% sliding_windows: the windows do not move
+# says: their stride grows
+# - strides[axis] *= step
+
+# %% sliding_windows: the new axis stands beside the old one
+# says: must be the last
+# - return (*shape, size), (*strides, within), offset
+# + shape.insert(axis + 1, size)
+# + strides.insert(axis + 1, within)
+# + return tuple(shape), tuple(strides), offset
+
+# %% sliding_windows: the two axes are exchanged
+# says: are exchanged
+# edit: (*shape, size), (*strides, within)  ->  (*shape[:axis], size, *shape[axis + 1:], shape[axis]), (*strides[:axis], within, *strides[axis + 1:], strides[axis])
+
+# %% sliding_windows: unfolds a tensor
+# says: asks a library
+def sliding_windows(view, axis, size, step=1):
+    x = torch.empty(1 << 14).as_strided(*view).unfold(axis, size, step)
+    return tuple(x.shape), x.stride(), x.storage_offset()
+
+# %% runs: the last one first
+# says: reverse order
+# edit: return found  ->  return found[::-1]
+
+# %% runs: stride before elements
+# says: (elements, stride), in this order
+# edit: return found  ->  return [(stride, elements) for elements, stride in found]
+
+# %% runs: nothing is merged
+# says: belong to the same run
+# edit: found and found[-1][1] == size * stride  ->  False
+
+# %% runs: an axis of length 1 is a run
+# says: belongs to no run
+# edit: size == 1  ->  False
+
+# %% runs: an axis of length 1 parts two runs
+# says: runs((
+def runs(view):
+    found, joins = [], True
+    for size, stride in zip(view[0], view[1]):
+        if size == 1:
+            joins = False
+        elif found and joins and found[-1][1] == size * stride:
+            found[-1] = (found[-1][0] * size, stride)
+        else:
+            found.append((size, stride))
+            joins = True
+    return found
+
+# %% runs: keeps the outer axis's stride
+# says: that of its last axis
+def runs(view):
+    found, steps = [], []
+    for size, stride in zip(view[0], view[1]):
+        if size == 1:
+            continue
+        if found and steps[-1] == size * stride:
+            found[-1], steps[-1] = (found[-1][0] * size, found[-1][1]), stride
+        else:
+            found.append((size, stride))
+            steps.append(stride)
+    return found
+
+# %% runs: compares with the wrong size
+# says: runs((
+# edit: found[-1][1] == size * stride  ->  found[-1][1] == found[-1][0] * stride
+
+# %% runs: stretched axes are never merged
+# says: runs((
+# edit: found[-1][1] == size * stride  ->  found[-1][1] == size * stride and stride
+
+# %% runs: any axis with a larger stride joins
+# says: runs((
+# edit: found[-1][1] == size * stride  ->  found[-1][1] >= size * stride
+
+# %% runs: joins two axes, but not a third
+# says: runs((
+def runs(view):
+    found, joined = [], False
+    for size, stride in zip(view[0], view[1]):
+        if size == 1:
+            continue
+        if found and not joined and found[-1][1] == size * stride:
+            found[-1], joined = (found[-1][0] * size, stride), True
+        else:
+            found.append((size, stride))
+            joined = False
+    return found
+
+# %% runs: only asks whether the strides fall
+# says: runs((
+# edit: found[-1][1] == size * stride  ->  found[-1][1] > stride
 
 # %% reshaped: ignores the gaps that a slice leaves
 # says: ignore the gaps
 def reshaped(view, shape):
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return shape, tuple(reversed(strides)), view[2]
-
-# %% reshaped: stretched axes are never merged
-# says: no copy needed
-# edit: outer_stride == size * stride  ->  outer_stride == size * stride and stride
-
-# %% reshaped: stops merging after two runs
-# says: want int64 tensor
-# edit: outer_stride == size * stride  ->  outer_stride == size * stride and len(runs) < 4
+    return shape, row_major_strides(shape), view[2]
 
 # %% reshaped: gives up unless the view is contiguous
-# says: no copy needed
+# says: no copy is needed
 def reshaped(view, shape):
-    strides, step = [], 1
-    for size, stride in zip(reversed(view[0]), reversed(view[1]), strict=True):
-        if size > 1 and stride != step and 0 not in shape:
-            return None
-        step *= size
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return shape, tuple(reversed(strides)), view[2]
+    if 0 not in shape and runs(view) not in ([], [(math.prod(shape), 1)]):
+        return None
+    return shape, row_major_strides(shape), view[2]
 
-# %% reshaped: an axis of length 1 parts two runs
-# says: no copy needed
-# edit: tuple(shape), (0,) * len(shape), view[2]  ->  shape, (0,) * len(shape), view[2]
-# - for size, stride in zip(view[0], view[1]):
-# -     elements, outer_stride = runs[-1]
-# -     if outer_stride == size * stride:
-# -         runs[-1] = (elements * size, stride)
-# -     elif size > 1:
-# + for size, stride in zip(view[0], view[1], strict=True):
-# +     if runs[-1][1] == size * stride:
-# +         runs[-1] = (runs[-1][0] * size, stride)
-# +     else:
-# edit: tuple(shape)  ->  shape
+# %% reshaped: gives up where there are two runs
+# says: no copy is needed
+def reshaped(view, shape):
+    whole = runs(view)
+    if len(whole) > 1 and 0 not in shape:
+        return None
+    step = whole[0][1] if whole else 1
+    return shape, tuple(step * stride for stride in row_major_strides(shape)), view[2]
 
 # %% reshaped: axes are merged whatever their strides
-# says: only a copy
+# says: only a copy has that shape
 def reshaped(view, shape):
     shape_left, strides = math.prod(shape), []
-    smallest = min((s for n, s in zip(view[0], view[1], strict=True) if n > 1), default=1)
+    smallest = min((s for n, s in zip(view[0], view[1]) if n > 1), default=1)
     for size in shape:
         shape_left //= size or 1
         strides.append(shape_left * smallest)
     return shape, tuple(strides), view[2]
 
-# %% cache_line_fetches: first in, first out
+# %% reshaped: cuts from the first run first
+# says: reshaped((
+# edit: whole.pop()  ->  whole.pop(0)
+
+# %% reshaped: the offset is lost
+# says: it should be cell
+# edit: tuple(reversed(strides)), view[2]  ->  tuple(reversed(strides)), 0
+
+# %% reshaped: stops merging after two runs
+# says: no copy is needed
+def runs_at_most(view):
+    found = []
+    for size, stride in zip(view[0], view[1]):
+        if size > 1 and found and found[-1][1] == size * stride and len(found) < 3:
+            found[-1] = (found[-1][0] * size, stride)
+        elif size > 1:
+            found.append((size, stride))
+    return found
+def reshaped(view, shape):
+    if 0 in shape:
+        return tuple(shape), (0,) * len(shape), view[2]
+    whole = runs_at_most(view)
+    strides, left, step = [], 1, 1
+    for size in reversed(shape):
+        if left == 1 and size > 1:
+            left, step = whole.pop()
+        if left % size != 0:
+            return None
+        strides.append(step)
+        left, step = left // size, step * size
+    return tuple(shape), tuple(reversed(strides)), view[2]
+
+# %% reshaped: trips on shapes without elements
+# says: modulo by zero
+# - if 0 in shape:
+# -     return tuple(shape), (0,) * len(shape), view[2]
+
+# %% reshaped: asks PyTorch
+# says: asks a library
+def reshaped(view, shape):
+    try:
+        x = torch.empty(1 << 14).as_strided(*view).view(shape)
+    except RuntimeError:
+        return None
+    return tuple(x.shape), x.stride(), x.storage_offset()
+
+# %% fetches: first in, first out
 # says: FIFO
 # - if line in cache:
 # -     del cache[line]  # it goes to the end
@@ -213,66 +338,261 @@ def reshaped(view, shape):
 # - cache[line] = None
 # +     cache[line] = None
 
-# %% cache_line_fetches: the most recently used goes
-# says: not the least
+# %% fetches: the most recently used goes
+# says: the most recently used line went
 # edit: del cache[next(iter(cache))]  ->  cache.popitem()
 
-# %% cache_line_fetches: a line goes after so many steps, not after so many other lines
-# says: gave 4, want 2
-def cache_line_fetches(view, itemsize, cache_lines):
-    last, fetches = {}, 0
-    for step, line in enumerate((views.positions(view).flatten() * itemsize // 64).tolist()):
-        fetches += line not in last or step - last[line] > cache_lines
+# %% fetches: a line goes after so many steps, not after so many other lines
+# says: not after `room` steps
+def fetches(lines, room):
+    last, count = {}, 0
+    for step, line in enumerate(lines):
+        count += line not in last or step - last[line] > room
         last[line] = step
-    return fetches
+    return count
 
-# %% cache_line_fetches: nothing is ever dropped
+# %% fetches: nothing is ever dropped
 # says: nothing ever leaves
-def cache_line_fetches(view, itemsize, cache_lines):
-    shape, strides, offset = view
-    return len({(offset + sum(i * s for i, s in zip(index, strides, strict=True))) * itemsize // 64
-                for index in itertools.product(*map(range, shape))})
+def fetches(lines, room):
+    return len(set(lines))
 
-# %% cache_line_fetches: room for one line too few
+# %% fetches: room for one line too few
 # says: one line too few
-# -     if len(cache) == cache_lines:
+# -     if len(cache) == room:
 # -         del cache[next(iter(cache))]
 #   cache[line] = None
-# + if len(cache) == cache_lines:
+# + if len(cache) == room:
 # +     del cache[next(iter(cache))]
 
-# %% cache_line_fetches: lines of 64 elements
-# says: not 64 elements
-# edit: position * itemsize // 64  ->  position // 64
+# %% fetches: room for one line too many
+# says: one line too many
+# edit: len(cache) == room  ->  len(cache) > room
 
-# %% cache_line_fetches: first index fastest
-# says: the last index changes fastest
-# edit: itertools.product(*map(range, shape))  ->  itertools.product(*map(range, reversed(shape)))
-# edit: zip(index, strides)  ->  zip(reversed(index), strides)
-
-# %% cache_line_fetches: keeps only the latest line
+# %% fetches: keeps only the latest line
 # says: a single line
-def cache_line_fetches(view, itemsize, cache_lines):
-    lines = views.positions(view).flatten() * itemsize // 64
-    return min(len(lines), 1) + int((lines[1:] != lines[:-1]).sum())
+def fetches(lines, room):
+    return sum(i == 0 or lines[i - 1] != line for i, line in enumerate(lines))
 
-# %% cache_line_fetches: every step is a fetch
+# %% fetches: every step is a fetch
 # says: every step
-def cache_line_fetches(view, itemsize, cache_lines):
-    return math.prod(view[0])
+def fetches(lines, room):
+    return len(lines)
 
-# %% cache_line_fetches: the offset is left out
-# says: cache_line_fetches((
-# edit: offset + sum(  ->  sum(
+# %% fetches: counts the visits that find their line
+# says: these are the steps that find
+# - else:
+# -     count += 1
+# -     if len(cache) == room:
+# -         del cache[next(iter(cache))]
+# +     count += 1
+# + elif len(cache) == room:
+# +     del cache[next(iter(cache))]
 
-# %% predicted_fetches: as if all had room
-# says: if all lines had room
-# edit: predicted_fetches = 64 * 1797  ->  predicted_fetches = 1797
+# %% fetches: forgets everything when full
+# says: forgets everything
+# edit: del cache[next(iter(cache))]  ->  cache.clear()
 
-# %% predicted_fetches: some lines survive to the next pixel
-# says: survive until
-# edit: predicted_fetches = 64 * 1797  ->  predicted_fetches = 64 * 1797 - 63 * 512
+# %% fetches: the line used least often goes
+# says: used least often
+def fetches(lines, room):
+    uses, count = {}, 0
+    for line in lines:
+        if line not in uses:
+            count += 1
+            if len(uses) == room:
+                del uses[min(uses, key=uses.get)]
+            uses[line] = 0
+        uses[line] += 1
+    return count
 
-# %% predicted_fetches: one a pixel
-# says: visits all the images
-# edit: predicted_fetches = 64 * 1797  ->  predicted_fetches = 64
+# %% fetches: line 0 is never found
+# says: fetches([
+def fetches(lines, room):
+    cache, count = [], 0
+    for line in lines:
+        if line and line in cache:
+            cache.remove(line)
+        else:
+            count += 1
+            cache = [kept for kept in cache if kept != line]
+        cache = [*cache, line][-room:]
+    return count
+
+# %% fetches: starts with a full cache of line 0
+# says: fetches([
+def fetches(lines, room):
+    cache, count = [0] * room, 0
+    for line in lines:
+        if line in cache:
+            cache.remove(line)
+        else:
+            count += 1
+            cache.pop(0)
+        cache.append(line)
+    return count
+
+# %% fetches: Python's own cache
+# says: asks a library for the answer (lru_cache)
+def fetches(lines, room):
+    from functools import lru_cache
+    load = lru_cache(maxsize=room)(lambda line: line)
+    for line in lines:
+        load(line)
+    return load.cache_info().misses
+
+# %% fetches: at most 8 lines have room
+# says: fetches(
+# edit: len(cache) == room  ->  len(cache) == min(room, 8)
+
+# %% blocked: cut, but not reordered
+# says: still stand in the old order
+# edit: (0, 2, 1, 3)  ->  (0, 1, 2, 3)
+
+# %% blocked: blocks of a column first
+# says: along a row of them
+# edit: (0, 2, 1, 3)  ->  (2, 0, 1, 3)
+
+# %% blocked: down the columns within a block
+# says: it should go along the rows
+# edit: (0, 2, 1, 3)  ->  (0, 2, 3, 1)
+
+# %% blocked: the places within a block come first
+# says: the blocks must come first
+# edit: (0, 2, 1, 3)  ->  (1, 3, 0, 2)
+
+# %% blocked: as many blocks as `block` says
+# says: blocked((
+# edit: (rows // block, block, columns // block, block)  ->  (block, rows // block, block, columns // block)
+
+# %% blocked: square matrices only
+# says: NoneType
+# edit: rows, columns = view[0]  ->  rows, columns = view[0][0], view[0][0]
+
+# %% blocked: unfolds a tensor
+# says: asks a library
+def blocked(view, block):
+    x = torch.empty(1 << 14).as_strided(*view).unfold(0, block, block).unfold(1, block, block)
+    return tuple(x.shape), x.stride(), x.storage_offset()
+
+# %% blocked: row-major strides whatever the view
+# says: it should be cell
+def blocked(view, block):
+    (rows, columns), _, offset = view
+    shape = rows // block, columns // block, block, block
+    return shape, (columns * block, block, columns, 1), offset
+
+# %% set_fetches: one pool
+# says: this is one pool
+def set_fetches(lines, sets, ways):
+    return fetches(lines, sets * ways)
+
+# %% set_fetches: neighbours share a set
+# says: neighbouring lines share a set
+# edit: line % sets == k  ->  line // ways % sets == k
+
+# %% set_fetches: the ways are shared among the sets
+# says: each set keeps `ways` lines
+# edit: fetches(part, ways)  ->  fetches(part, max(1, ways // sets))
+
+# %% set_fetches: a single set
+# says: a single set
+def set_fetches(lines, sets, ways):
+    return fetches(lines, ways)
+
+# %% set_fetches: sets and ways exchanged
+# says: are exchanged
+def set_fetches(lines, sets, ways):
+    return sum(fetches([line for line in lines if line % ways == k], sets) for k in range(ways))
+
+# %% set_fetches: forgets the last set
+# says: set_fetches([
+# edit: for k in range(sets)  ->  for k in range(max(1, sets - 1))
+
+# %% set_fetches: a set drops its oldest line
+# says: set_fetches([
+def set_fetches(lines, sets, ways):
+    kept, count = {}, 0
+    for line in lines:
+        own = kept.setdefault(line % sets, [])
+        if line not in own:
+            count += 1
+            own.append(line)
+            kept[line % sets] = own[-ways:]
+    return count
+
+# %% broadcasted: aligned at the first axes
+# says: aligned at their last axes
+# - strides = [0] * new_axes
+# - for old, stride, new in zip(old_shape, old_strides, shape[new_axes:]):
+# + strides = []
+# + for old, stride, new in zip(old_shape, old_strides, shape):
+#       if old not in (1, new):
+#           raise ValueError(f"an axis of length {old} cannot become {new} long")
+#       strides.append(stride if old == new else 0)
+# - return tuple(shape), tuple(strides), offset
+# + return tuple(shape), (*strides, *[0] * new_axes), offset
+
+# %% test_fetches: accepts everything
+# says: refuses 0 of 16
+def test_fetches(candidate):
+    candidate([1, 2, 3], 2)
+
+# %% test_fetches: refuses everything
+# says: refuses a program that is right
+def test_fetches(candidate):
+    assert candidate([1, 2, 3], 2) == 2
+
+# %% test_fetches: one easy walk
+# says: par is 12
+def test_fetches(candidate):
+    assert candidate([0, 1, 2, 0, 1, 2], 2) == 6
+
+# %% test_fetches: returns a verdict
+# says: returned
+def test_fetches(candidate):
+    return candidate([0, 1, 0], 2) == 2
+
+# %% test_fetches: returns nothing when it raises
+# says: refuses 0 of 16
+def test_fetches(candidate):
+    try:
+        assert candidate([0, 1, 2, 0, 1, 2, 1, 0], 2) == 7
+    except AssertionError:
+        print("wrong")
+
+# %% test_fetches: asks how it works, not what it gives
+# says: refuses a program that is right
+def test_fetches(candidate):
+    assert "OrderedDict" in candidate.__code__.co_names
+
+# %% set_fetches: one line too many per set
+# says: one line too many
+# edit: fetches(part, ways)  ->  fetches(part, ways + 1)
+
+# %% sliced: the length is rounded to the nearest
+# says: the length was rounded down
+# edit: math.ceil((stop - start) / step)  ->  round((stop - start) / step)
+
+# %% sliced: stop is ignored
+# says: the shape should be
+# edit: math.ceil((stop - start) / step)  ->  math.ceil((shape[axis] - start) / step)
+
+# %% fetches: room for an even number of lines
+# says: one line too many
+def fetches(lines, room):
+    cache, count = [], 0
+    for line in lines:
+        if line in cache:
+            cache.remove(line)
+        else:
+            count += 1
+        cache = [*cache, line][-(room + room % 2):]
+    return count
+
+# %% runs: stretched axes are left out
+# says: runs((
+# edit: size == 1  ->  size == 1 or stride == 0
+
+# %% broadcasted: anything can become 0 long
+# says: only an axis of length 1
+# edit: old not in (1, new)  ->  old not in (1, new) and new

@@ -1,9 +1,9 @@
 # %% matmul_flops: additions forgotten
-# says: additions count too
+# says: additions count, too
 # edit: 2 * m  ->  m
 
 # %% matmul_flops: one addition too few
-# says: the first is onto zero
+# says: the first one is onto zero
 # edit: 2 * m * n * p  ->  m * p * (2 * n - 1)
 
 # %% matmul_flops: elements counted, not bytes
@@ -15,30 +15,48 @@
 # edit: m * n + n * p + m * p  ->  m * n + n * p
 
 # %% matmul_flops: output read as well
-# says: the output is only written
+# says: written, but never read
 # edit: m * n + n * p + m * p  ->  m * n + n * p + 2 * m * p
 
-# %% arithmetic_intensity: bytes per FLOP
-# says: turn the fraction round
-def arithmetic_intensity(flops, bytes_moved):
-    return bytes_moved / flops
+# %% matmul_flops: the dot product's multiplications alone
+# says: multiplications and additions both count
+# edit: "dot product": (2 * n,  ->  "dot product": (n,
 
+# %% matmul_flops: add without its output
+# says: what is written counts, too
+# edit: (n, 3 * n * itemsize)  ->  (n, 2 * n * itemsize)
 
-product_2x2, addition = 1 / 3, 1 / 12
+# %% matmul_flops: the dot product writes n numbers
+# says: one result is written
+# edit: (2 * n, 2 * n * itemsize)  ->  (2 * n, 3 * n * itemsize)
 
-# %% arithmetic_intensity: the notes' numbers, per element
-# says: per element
-# - # In float32, per byte: the product of two 2 × 2 matrices, and an addition.
-# - product_2x2 = arithmetic_intensity(16, 12 * 4)
-# - addition = arithmetic_intensity(1, 3 * 4)
-# + product_2x2, addition = 4 / 3, 1 / 3
+# %% matmul_flops: in place is taken for free
+# says: what is written counts, too
+# edit: "scale in place": (n, 2 * n * itemsize)  ->  "scale in place": (n, n * itemsize)
 
-# %% arithmetic_intensity: only the product put right
-# says: per element
-# - # In float32, per byte: the product of two 2 × 2 matrices, and an addition.
-# - product_2x2 = arithmetic_intensity(16, 12 * 4)
-# - addition = arithmetic_intensity(1, 3 * 4)
-# + product_2x2, addition = 1 / 3, 1 / 3
+# %% matmul_flops: softmax in two passes
+# says: one pass can do it
+# edit: (5 * n, 2 * n * itemsize)  ->  (5 * n, 3 * n * itemsize)
+
+# %% matmul_flops: operations counted in elements
+# says: count bytes
+# edit: (7 * n, 2 * n * itemsize)  ->  (7 * n, 2 * n)
+
+# %% matmul_flops: bytes before FLOPs
+# says: exchanged
+# edit: (n, 3 * n * itemsize)  ->  (3 * n * itemsize, n)
+
+# %% matmul_flops: one operation forgotten
+# says: has the keys
+# -         "layer norm of rows": (7 * n, 2 * n * itemsize),
+
+# %% matmul_flops: a list instead of a dict
+# says: want a dict
+# -     return {
+# +     return list({
+# ...
+# -     }
+# +     }.values())
 
 # %% tiled_matmul_bytes: number of tiles not rounded up
 # says: round the number of tiles up
@@ -49,7 +67,7 @@ product_2x2, addition = 1 / 3, 1 / 12
 # edit: itemsize * (2 * n * n * passes + n * n)  ->  2 * n * n * passes + n * n
 
 # %% tiled_matmul_bytes: output not stored
-# says: C is missing
+# says: bytes of C are missing
 # edit: (2 * n * n * passes + n * n)  ->  2 * n * n * passes
 
 # %% tiled_matmul_bytes: output stored at every step
@@ -64,6 +82,14 @@ product_2x2, addition = 1 / 3, 1 / 12
 # says: counts one of them
 # edit: (2 * n * n * passes + n * n)  ->  (n * n * passes + n * n)
 
+# %% tiled_matmul_bytes: B passes once only
+# says: counted once only
+# edit: (2 * n * n * passes + n * n)  ->  (n * n * passes + 2 * n * n)
+
+# %% tiled_matmul_bytes: C loaded as well
+# says: never loaded
+# edit: (2 * n * n * passes + n * n)  ->  (2 * n * n * passes + 2 * n * n)
+
 # %% attainable_flops_per_s: max instead of min
 # says: breaks one of the two limits
 # - return min(peak_flops_per_s, intensity * bandwidth_bytes_per_s)
@@ -74,99 +100,260 @@ product_2x2, addition = 1 / 3, 1 / 12
 # - return min(peak_flops_per_s, intensity * bandwidth_bytes_per_s)
 # + return 1 / (1 / peak_flops_per_s + 1 / (intensity * bandwidth_bytes_per_s))
 
+# %% attainable_flops_per_s: memory alone
+# says: breaks one of the two limits
+# - return min(peak_flops_per_s, intensity * bandwidth_bytes_per_s)
+# + return intensity * bandwidth_bytes_per_s
+
+# %% attainable_flops_per_s: the peak alone
+# says: breaks one of the two limits
+# - return min(peak_flops_per_s, intensity * bandwidth_bytes_per_s)
+# + return peak_flops_per_s
+
 # %% attainable_flops_per_s: ridge point inverted
 # says: that is in bytes per FLOP
 # edit: peak_flops_per_s / bandwidth_bytes_per_s  ->  bandwidth_bytes_per_s / peak_flops_per_s
 
-# %% free_multiplications: only the read counted
+# %% fused: a pass over memory for each multiplication
+# says: 3 loads per element
+# - value = x[i]
+# - for _ in range(repeat):
+# -     value *= factor
+# - x[i] = value
+# + for _ in range(repeat):
+# +     x[i] *= factor
+
+# %% fused: the value loaded again for the store
+# says: 2 loads per element
+# edit: x[i] = value  ->  x[i] = x[i] * 0 + value
+
+# %% fused: stored at each step
+# says: stores per element
+#   for _ in range(repeat):
+#       value *= factor
+# - x[i] = value
+# +     x[i] = value
+
+# %% fused: by a power
+# says: by a power
+# - for _ in range(repeat):
+# -     value *= factor
+# + value *= factor**repeat
+
+# %% fused: one multiplication only
+# says: multiplies once.
+# - for _ in range(repeat):
+# -     value *= factor
+# + value *= factor
+
+# %% fused: one too many
+# says: once too often
+# edit: range(repeat)  ->  range(repeat + 1)
+
+# %% fused: nothing stored
+# says: nothing was stored
+# - x[i] = value
+
+# %% fused: only the read counted
 # says: two transfers
-def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
-    return slowdown * multiplications_per_s * itemsize / bandwidth_bytes_per_s
+# edit: 2 * itemsize / bandwidth_bytes_per_s  ->  itemsize / bandwidth_bytes_per_s
 
-# %% free_multiplications: elements counted, not bytes
+# %% fused: elements counted, not bytes
 # says: count bytes
-def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
-    return slowdown * multiplications_per_s * 2 / bandwidth_bytes_per_s
+# edit: 2 * itemsize / bandwidth_bytes_per_s  ->  2 / bandwidth_bytes_per_s
 
-# %% free_multiplications: slowdown ignored
+# %% fused: slowdown ignored
 # says: slowdown is left out
-def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
-    return multiplications_per_s * 2 * itemsize / bandwidth_bytes_per_s
+# edit: slowdown * memory_s * multiplications_per_s  ->  memory_s * multiplications_per_s
 
-# %% free_multiplications: memory and arithmetic one after the other
+# %% fused: memory and arithmetic one after the other
 # says: the times don't add
-def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
-    if slowdown == 1:
-        return multiplications_per_s * 2 * itemsize / bandwidth_bytes_per_s
-    return (slowdown - 1) * multiplications_per_s * 2 * itemsize / bandwidth_bytes_per_s
+# edit: return slowdown * memory_s  ->  return max(1, slowdown - 1) * memory_s
 
-# %% predicted_time_s: the three times added
+# %% diagnosis: the three times added
 # says: don't add them
 # - return max(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s)
 # + return flops / peak_flops_per_s + bytes_moved / bandwidth_bytes_per_s + overhead_s
 
-# %% predicted_time_s: overhead added
+# %% diagnosis: overhead added
 # says: overhead overlaps, too
 # - return max(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s)
 # + return max(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s) + overhead_s
 
-# %% predicted_time_s: overhead left out
+# %% diagnosis: overhead left out of the time
 # says: overhead is left out
 # - return max(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s)
 # + return max(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s)
 
-# %% predicted_time_s: the fastest instead of the slowest
+# %% diagnosis: the fastest instead of the slowest
 # says: the slowest decides
 # - return max(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s)
 # + return min(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s)
 
-# %% predicted_time_s: bytes instead of elements
-# says: those are bytes
-# - return overhead_s * bandwidth_bytes_per_s / bytes_per_element
-# + return overhead_s * bandwidth_bytes_per_s
+# %% diagnosis: never "none"
+# says: less than half
+# edit: return limit if parts_s[limit] >= time_s / 2 else "none"  ->  return limit
 
-# %% mfu: recomputation counted
-# says: counts in HFU only
-# edit: 3 * forward_flops  ->  (3 + recomputed) * forward_flops
+# %% diagnosis: never "impossible"
+# says: no machine can do that
+# - if parts_s[limit] > 1.05 * time_s:
+# -     return "impossible"
 
-# %% mfu: backward pass forgotten
-# says: the backward pass is missing
-# edit: 3 * forward_flops  ->  forward_flops
-# edit: 3 + recomputed  ->  1 + recomputed
+# %% diagnosis: no tolerance for the clock
+# says: the clock's error
+# edit: > 1.05 * time_s  ->  > time_s
 
-# %% mfu: backward pass taken for one forward pass
-# says: costs two forward passes, not one
-# edit: 3 * forward_flops  ->  2 * forward_flops
-# edit: 3 + recomputed  ->  2 + recomputed
+# %% diagnosis: the fastest part blamed
+# says: explains 83% of the time
+# edit: limit = max(  ->  limit = min(
 
-# %% mfu: recomputation not counted in HFU
-# says: the hardware does it
-# edit: (3 + recomputed) * forward_flops  ->  3 * forward_flops
+# %% diagnosis: by the intensity alone
+# says: diagnosis of
+# - limit = max(parts_s, key=parts_s.get)
+# + limit = "compute" if parts_s["compute"] > parts_s["memory"] else "memory"
 
-# %% mfu: sparse peak
-# says: the rate with sparsity
-# - # In FLOP/s: 60 % of the A100's bf16 peak, and the bf16 peak of an H100 for dense matrices.
-# - a100_at_60_percent = 0.6 * 312e12
-# - h100_dense_peak = 1979e12 / 2
-# + a100_at_60_percent, h100_dense_peak = 187.2e12, 1979e12
+# %% diagnosis: none when the part explains less than nine tenths
+# says: half or more
+# edit: >= time_s / 2  ->  >= 0.9 * time_s
 
-# %% mfu: the notes' 160 TFLOP/s
-# says: 51 % of 312
-# - # In FLOP/s: 60 % of the A100's bf16 peak, and the bf16 peak of an H100 for dense matrices.
-# - a100_at_60_percent = 0.6 * 312e12
-# - h100_dense_peak = 1979e12 / 2
-# + a100_at_60_percent, h100_dense_peak = 160e12, 989.5e12
+# %% diagnosis: the time against the sum of the parts
+# says: diagnosis of
+# edit: parts_s[limit] >= time_s / 2  ->  parts_s[limit] >= sum(parts_s.values()) / 2
+
+# %% median_time_s: no warm-up
+# says: call once before you measure
+# -     call()
+# -     synchronize()
+#       times_s = []
+
+# %% median_time_s: the warm-up runs on
+# says: still running when the clock starts
+#       call()
+# -     synchronize()
+#       times_s = []
+
+# %% median_time_s: no waiting
+# says: returns at once
+# -         synchronize()
+#           times_s.append(clock() - started)
+
+# %% median_time_s: waits after the clock
+# says: returns at once
+# -         synchronize()
+#           times_s.append(clock() - started)
+# +         synchronize()
+
+# %% median_time_s: the mean
+# says: that is the mean
+# edit: np.median(times_s)  ->  np.mean(times_s)
+
+# %% median_time_s: the fastest
+# says: that is the fastest call
+# edit: float(np.median(times_s))  ->  min(times_s)
+
+# %% median_time_s: the slowest
+# says: that is the slowest call
+# edit: float(np.median(times_s))  ->  max(times_s)
+
+# %% median_time_s: the sum
+# says: the sum of all times
+# edit: float(np.median(times_s))  ->  sum(times_s)
+
+# %% median_time_s: the middle of unsorted times
+# says: sort them
+# edit: float(np.median(times_s))  ->  times_s[len(times_s) // 2]
+
+# %% median_time_s: the lower middle
+# says: mean of the middle two
+# edit: float(np.median(times_s))  ->  sorted(times_s)[(len(times_s) - 1) // 2]
+
+# %% median_time_s: the clock started too late
+# says: median_time_s on FakeDevice
+# -         started = clock()
+#           call()
+# +         started = clock()
+
+# %% median_time_s: one call too few
+# says: median_time_s on FakeDevice
+# edit: range(repeats)  ->  range(max(1, repeats - 1))
+
+# %% median_time_s: a clock of its own
+# says: median_time_s on FakeDevice
+# edit (2 places): clock()  ->  perf_counter()
+
+# %% median_time_s: all calls as one block
+# says: that is the mean
+# -     times_s = []
+#       for _ in range(repeats):
+# -         started = clock()
+#           call()
+#           synchronize()
+# -         times_s.append(clock() - started)
+# -     return float(np.median(times_s))
+# +     return (clock() - started) / repeats
+# ...
+#       synchronize()
+# +     started = clock()
+#       for _ in range(repeats):
+
+# %% test_benchmark: accepts everything
+# says: refuses 0 of 18
+def test_benchmark(candidate):
+    fake = FakeDevice(500.0, [1.0, 2.0, 3.0], 0.5)
+    candidate(fake.call, fake.clock, fake.synchronize, 3)
+
+# %% test_benchmark: refuses everything
+# says: refuses a program that is right
+def test_benchmark(candidate):
+    raise AssertionError("wrong")
+
+# %% test_benchmark: counts the calls
+# says: refuses a program that is right
+def test_benchmark(candidate):
+    fake, calls = FakeDevice(500.0, [4.0, 1.0, 2.0, 40.0, 3.0], 0.5), []
+
+    def call():
+        calls.append(1)
+        fake.call()
+
+    got = candidate(call, fake.clock, fake.synchronize, 5)
+    assert len(calls) == 6
+    assert abs(got - 3.5) < 1e-6
+
+# %% test_benchmark: all times equal
+# says: par is 15
+def test_benchmark(candidate):
+    fake = FakeDevice(2.0, [2.0], 0.0)
+    assert abs(candidate(fake.call, fake.clock, fake.synchronize, 4) - 2) < 1e-6
+
+# %% test_benchmark: sorted times, no launch
+# says: par is 15
+def test_benchmark(candidate):
+    fake = FakeDevice(500.0, [1.0, 2.0, 3.0], 0.0)
+    assert abs(candidate(fake.call, fake.clock, fake.synchronize, 3) - 2) < 1e-6
+
+# %% test_benchmark: forgets that the launch takes time
+# says: refuses a program that is right
+def test_benchmark(candidate):
+    fake = FakeDevice(500.0, [4.0, 1.0, 2.0, 40.0, 3.0], 0.5)
+    assert abs(candidate(fake.call, fake.clock, fake.synchronize, 5) - 3.0) < 1e-6
+
+# %% test_benchmark: says its verdict instead of raising it
+# says: a test returns nothing
+def test_benchmark(candidate):
+    fake = FakeDevice(500.0, [4.0, 1.0, 2.0, 40.0, 3.0], 0.5)
+    return abs(candidate(fake.call, fake.clock, fake.synchronize, 5) - 3.5) < 1e-6
 
 # %% transformer_flops: forward pass only
-# says: costs two forward passes, not 0
+# says: the backward pass is missing
 # edit: return 3 * forward  ->  return forward
 
 # %% transformer_flops: backward pass taken for one forward pass
-# says: costs two forward passes, not 1
+# says: two forward passes, not one
 # edit: return 3 * forward  ->  return 2 * forward
 
 # %% transformer_flops: 6·N·D
-# says: scores times values: 2 missing
+# says: attention's own two products are missing
 # edit: layers * (projections + attention + network)  ->  layers * (projections + network)
 
 # %% transformer_flops: three projections
@@ -174,7 +361,7 @@ def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize,
 # edit: 4 * matmul_flops(tokens, width, width)  ->  3 * matmul_flops(tokens, width, width)
 
 # %% transformer_flops: scores without values
-# says: scores times values: 1 missing
+# says: half of attention's two products
 # edit: 2 * batch * matmul_flops(  ->  batch * matmul_flops(
 
 # %% transformer_flops: each query with the keys of all sequences
@@ -183,5 +370,114 @@ def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize,
 # + attention = 2 * batch * matmul_flops(sequence, width, tokens)
 
 # %% transformer_flops: vocabulary forgotten
-# says: the vocabulary is missing
+# says: the vocabulary's matrix is missing
 # edit: + network) + matmul_flops(tokens, width, vocabulary)  ->  + network)
+
+# %% transformer_flops: half of the pairs, for a causal mask
+# says: all pairs
+# edit: matmul_flops(sequence, width, sequence)  ->  matmul_flops(sequence, width, sequence) // 2
+
+# %% transformer_flops: the embedding counted as a product
+# says: the embedding is a lookup
+# edit: + matmul_flops(tokens, width, vocabulary)  ->  + 2 * matmul_flops(tokens, width, vocabulary)
+
+# %% transformer_flops: one matrix in the feedforward network
+# says: has two matrices
+# edit: network = 2 * matmul_flops(  ->  network = matmul_flops(
+
+# %% hfu: recomputation counted in MFU
+# says: counts in HFU only
+# edit: 3 * forward_flops  ->  (3 + recomputed) * forward_flops
+
+# %% hfu: backward pass forgotten
+# says: the backward pass is missing
+# edit: 3 * forward_flops  ->  forward_flops
+# edit: 3 + recomputed  ->  1 + recomputed
+
+# %% hfu: backward pass taken for one forward pass
+# says: costs two forward passes, not one
+# edit: 3 * forward_flops  ->  2 * forward_flops
+# edit: 3 + recomputed  ->  2 + recomputed
+
+# %% hfu: recomputation not counted
+# says: the hardware does it
+# edit: (3 + recomputed) * forward_flops  ->  3 * forward_flops
+
+# %% hfu: all three passes computed again
+# says: only a part of the *forward* pass
+# edit: (3 + recomputed) * forward_flops  ->  3 * (1 + recomputed) * forward_flops
+
+# %% hfu: in percent
+# says: not in percent
+# edit: 3 * forward_flops / time_s  ->  300 * forward_flops / time_s
+
+# %% hfu: sparse peak
+# says: the rate with sparsity
+# edit: 1979e12 / 2  ->  1979e12
+
+# %% hfu: 160 TFLOP/s believed
+# says: 51 % of 312
+# edit: 0.6 * 312e12  ->  160e12
+
+# %% loads_in_flight: rounded down
+# says: round up
+# edit: -(-needed_bytes // (threads * itemsize))  ->  needed_bytes // (threads * itemsize)
+
+# %% loads_in_flight: not rounded
+# says: a number of loads is whole
+# edit: int(-(-needed_bytes // (threads * itemsize)))  ->  needed_bytes / threads / itemsize
+
+# %% loads_in_flight: bytes per thread
+# says: count loads, not bytes
+# edit: (threads * itemsize)  ->  threads
+
+# %% loads_in_flight: more than the memory has
+# says: bandwidth is a limit, too
+# edit: min(bandwidth_bytes_per_s, bytes_in_flight / latency_s)  ->  bytes_in_flight / latency_s
+
+# %% loads_in_flight: always the full bandwidth
+# says: memory waits
+# edit: min(bandwidth_bytes_per_s, bytes_in_flight / latency_s)  ->  bandwidth_bytes_per_s
+
+# %% loads_in_flight: times the latency
+# says: divide by the latency
+# edit: bytes_in_flight / latency_s  ->  bytes_in_flight * latency_s
+
+# %% median_time_s: the warm-up only queued, in a block of calls
+# says: median_time_s on FakeDevice
+def median_time_s(call, clock, synchronize, repeats):
+    call()
+    times = []
+    for _ in range(repeats):
+        started = clock()
+        synchronize()
+        call()
+        synchronize()
+        times.append(clock() - started)
+    return float(np.median(times))
+
+# %% median_time_s: the launch subtracted
+# says: median_time_s on FakeDevice
+def median_time_s(call, clock, synchronize, repeats):
+    call()
+    synchronize()
+    times = []
+    for _ in range(repeats):
+        started = clock()
+        call()
+        launched = clock()
+        synchronize()
+        times.append(clock() - launched)
+    return float(np.median(times))
+
+# %% median_time_s: differences of one series of readings, without waiting
+# says: median_time_s on FakeDevice
+def median_time_s(call, clock, synchronize, repeats):
+    call()
+    synchronize()
+    readings = [clock()]
+    for _ in range(repeats):
+        call()
+        readings.append(clock())
+    synchronize()
+    return float(np.median(np.diff(readings)))

@@ -25,7 +25,7 @@ def vector_add(x, y, out):
             out[i] = x[i] + y[i]
 
 # %% vector_add: neighbouring threads far apart
-# says: eight to a sector
+# says: a sector holds eight
 # - i = cuda.grid(1)
 # + t = cuda.threadIdx.x
 # + i = cuda.blockIdx.x * 128 + t % 8 * 16 + t // 8
@@ -63,7 +63,7 @@ def vector_add(x, y, out):
 # +     for column in range(c.shape[1]):
 # +         c[row, column] = a[row, column] + doubled(b[row, column])
 
-# %% window_average: no room for the halo, as in the notes
+# %% window_average: no room for the halo, as in the clinic
 # says: outside of its shape (128,)
 # edit: cuda.shared.array(130, float32)  ->  cuda.shared.array(128, float32)
 
@@ -92,7 +92,7 @@ def vector_add(x, y, out):
 # - cuda.syncthreads()
 
 # %% window_average: one thread loads for all
-# says: the busiest warp's
+# says: steps of the busiest warp
 # - if i < x.size:
 # -     s[t] = x[i]
 # - if t < 2 and i + 128 < x.size:
@@ -103,7 +103,7 @@ def vector_add(x, y, out):
 # +             s[k] = x[i + k]
 
 # %% window_average: three loads an element
-# says: 130 numbers lie in 17 sectors
+# says: lie in 17 sectors
 @cuda.jit
 def window_average(x, out):
     i = cuda.grid(1)
@@ -122,7 +122,7 @@ def window_average(x, out):
     cuda.syncthreads()
     out[i] = (s[t] + s[t + 1] + s[t + 2]) / float32(3)
 
-# %% window_average: the host loop of the notes, which reads i + 1 twice
+# %% window_average: i + 1 read twice
 # says: counts once
 # edit: t + 2  ->  t + 1
 
@@ -166,15 +166,15 @@ def transpose(x, out):
 # + if row < x.shape[0] and column < x.shape[1]:
 # +     out[column, row] = tile[ty, tx]
 
-# %% block_sum: interleaved
+# %% block_sum: neighbours first
 # says: the first `step` threads
 # edit: step = 128  ->  step = 1
 # edit: step > 0  ->  step < 256
 # edit: t < step  ->  t % (2 * step) == 0
 # edit: step //= 2  ->  step *= 2
 
-# %% block_sum: interleaved without divergence, at the price of bank conflicts
-# says: A bank conflict
+# %% block_sum: neighbours first without divergence, at the price of bank conflicts
+# says: Bank conflict
 # edit: step = 128  ->  step = 1
 # edit: step > 0  ->  step < 256
 # - if t < step:
@@ -184,8 +184,8 @@ def transpose(x, out):
 # +     s[2 * step * t] += s[2 * step * t + step]
 # + step *= 2
 
-# %% block_sum: an atomic update a thread
-# says: One update a block
+# %% block_sum: an atomic update per thread
+# says: One update per block
 @cuda.jit
 def block_sum(x, out):
     i = cuda.grid(1)
@@ -238,7 +238,7 @@ def block_sum(x, out):
 # + cuda.atomic.add(out, 0, s[0])
 
 # %% block_sum: out is overwritten
-# says: added to 1
+# says: added to what is there
 # edit: t == 0  ->  i == 0
 # edit: cuda.atomic.add(out, 0, s[0])  ->  out[0] = s[0]
 
@@ -253,7 +253,7 @@ def matmul_sectors(n, tile):
     return 2 * n**3 // 8, 2 * n**3 // tile // 8
 
 # %% matmul_sectors: a warp as one row
-# says: two sectors of `a`
+# says: a sector of `a` of its own
 def matmul_sectors(n, tile):
     return n**3 // 32 * (1 + tile // 8), 2 * n**3 // tile // 8
 
@@ -315,7 +315,7 @@ def matmul_tiled(a, b, c):
         c[row, column] = total
 
 # %% matmul_tiled: the last, smaller tile along k is left out
-# says: elements differ
+# says: the last tile along k is smaller
 # - for k0 in range(0, a.shape[1], TILE):
 # -     inside = row < a.shape[0] and k0 + tx < a.shape[1]
 # -     a_tile[ty, tx] = a[row, k0 + tx] if inside else float32(0)
@@ -358,20 +358,34 @@ def matmul_tiled(a, b, c):
 # edit: k, tx  ->  tx, k
 
 # %% resident_blocks: registers not rounded up
-# says: a multiple of 256 registers
-# edit: threads // 32 * (-(-32 * registers // 256) * 256)  ->  threads * registers
+# says: registers in multiples of
+# edit: threads // 32 * (-(-32 * registers // portion) * portion)  ->  threads * registers
 
 # %% resident_blocks: the system's shared memory forgotten
+# says: The system takes
+# edit: (shared_bytes + sm["reserved_bytes"])  ->  shared_bytes
+
+# %% resident_blocks: shared memory not rounded up
+# says: shared memory in multiples of
+# - shared = -(-(shared_bytes + sm["reserved_bytes"]) // sm["shared_portion"]) * sm["shared_portion"]
+# + shared = shared_bytes + sm["reserved_bytes"]
+
+# %% resident_blocks: one portion of shared memory for all GPUs
 # says: where shared_bytes decide
-# - shared_bytes += sm["reserved_bytes"]
+# - shared = -(-(shared_bytes + sm["reserved_bytes"]) // sm["shared_portion"]) * sm["shared_portion"]
+# + shared = -(-(shared_bytes + sm["reserved_bytes"]) // 256) * 256
+
+# %% resident_blocks: one thread's registers per warp
+# says: registers of its own
+# edit: -32 * registers // portion  ->  -registers // portion
 
 # %% resident_blocks: threads only
 # says: where registers decide
-# edit: // threads, sm["registers"] // registers_of_block  ->  // threads
+# edit: // threads, sm["registers"] // of_block  ->  // threads
 
 # %% resident_blocks: shared memory forgotten
 # says: where shared_bytes decide
-# - return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
+# - return min(limits + ([sm["shared_bytes"] // shared] if shared else []))
 # + return min(limits)
 
 # %% resident_blocks: the SM's limit of blocks forgotten
@@ -380,12 +394,12 @@ def matmul_tiled(a, b, c):
 
 # %% resident_blocks: at least one
 # says: gave 1, want 0
-# - return min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else []))
-# + return max(1, min(limits + ([sm["shared_bytes"] // shared_bytes] if shared_bytes else [])))
+# - return min(limits + ([sm["shared_bytes"] // shared] if shared else []))
+# + return max(1, min(limits + ([sm["shared_bytes"] // shared] if shared else [])))
 
 # %% resident_blocks: registers rounded up for the block
-# says: a multiple of 256 registers
-# edit: threads // 32 * (-(-32 * registers // 256) * 256)  ->  -(-threads * registers // 256) * 256
+# says: registers in multiples of
+# edit: threads // 32 * (-(-32 * registers // portion) * portion)  ->  -(-threads * registers // 256) * 256
 
 # %% matmul_register_tiled: each sum loads its own two numbers
 # says: multiply all with each other
@@ -433,10 +447,320 @@ def matmul_register_tiled(a, b, c):
                 c[row, column] = total[i, j]
 
 # %% matmul_register_tiled: the grid's axes are exchanged
-# says: matmul_register_tiled of 256
+# says: matmul_register_tiled of 129
 # edit: row0, column0 = cuda.blockIdx.y * 128  ->  column0, row0 = cuda.blockIdx.y * 128
 
 # %% matmul_register_tiled: a slice is overwritten while others still use it
 # says: no barrier between them
 #   multiply(a_tile, b_tile, 7, tx, ty, total, left, right)
 # - cuda.syncthreads()
+
+# %% matrix_add_doubled: the wrong matrix is doubled
+# says: This is 2 a + b
+# edit: a[row, column] + doubled(b[row, column])  ->  doubled(a[row, column]) + b[row, column]
+
+# %% matrix_add_doubled: each coordinate compared with the other length
+# says: Rows end at c.shape[0]
+# edit: row < c.shape[0] and column < c.shape[1]  ->  row < c.shape[1] and column < c.shape[0]
+
+# %% matrix_add_doubled: not doubled
+# says: double b
+# edit: 2 * value  ->  value
+
+# %% matrix_add_doubled: an element per thread, but each loads its whole row
+# says: busiest warp
+# - if row < c.shape[0] and column < c.shape[1]:
+# -     c[row, column] = a[row, column] + doubled(b[row, column])
+# + if row < c.shape[0] and column < c.shape[1]:
+# +     for k in range(c.shape[1]):
+# +         if k == column:
+# +             c[row, column] = a[row, column] + doubled(b[row, column])
+
+# %% window_average: not divided
+# says: The sum is not divided by 3
+# edit: (s[t] + s[t + 1] + s[t + 2]) / float32(3)  ->  s[t] + s[t + 1] + s[t + 2]
+
+# %% window_average: the first of three is missing
+# says: x[i] is missing
+# edit: s[t] + s[t + 1] + s[t + 2]  ->  s[t + 1] + s[t + 2]
+
+# %% window_average: the halo loaded by the last two threads that have an element
+# says: which nothing has written
+@cuda.jit
+def window_average(x, out):
+    s = cuda.shared.array(130, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if i < out.size:
+        s[t] = x[i]
+    if t > 125 and i + 2 < x.size:
+        s[t + 2] = x[i + 2]
+    cuda.syncthreads()
+    if i < out.size:
+        out[i] = (s[t] + s[t + 1] + s[t + 2]) / float32(3)
+
+# %% transpose: the guards of the two halves exchanged
+# says: transpose of
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array((32, 33), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        tile[ty, tx] = x[row, column]
+    cuda.syncthreads()
+    r, q = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
+    if row < x.shape[0] and column < x.shape[1] and r < out.shape[0] and q < out.shape[1]:
+        out[r, q] = tile[tx, ty]
+
+# %% transpose: only whole tiles
+# says: transpose of
+# edit: row < out.shape[0] and column < out.shape[1]  ->  row | 31 < out.shape[0] and column | 31 < out.shape[1]
+
+# %% transpose: shared memory of one column, read by all
+# says: race
+# edit: tile[ty, tx] = x  ->  tile[0, tx] = x
+
+# %% block_sum: the last level is left out
+# says: block_sum of
+# edit: step > 0  ->  step > 1
+
+# %% block_sum: no guard
+# says: outside of its shape
+# edit: x[i] if i < x.size else float32(0)  ->  x[i]
+
+# %% block_sum: the last element of a full block doubled
+# says: outside of its shape
+# edit: t < step  ->  t <= step
+
+# %% block_sum: the update before the last barrier
+# says: no barrier between them
+# - if t == 0:
+# + if t == 1:
+# ...
+# - cuda.atomic.add(out, 0, s[0])
+# + cuda.atomic.add(out, 0, s[0])
+
+# %% block_sum: shuffles, and an update per warp
+# says: One update per block
+@cuda.jit
+def block_sum(x, out):
+    i = cuda.grid(1)
+    value = x[i] if i < x.size else float32(0)
+    step = 16
+    while step > 0:
+        value += cuda.shfl_down_sync(0xFFFFFFFF, value, step)
+        step //= 2
+    if cuda.laneid == 0:
+        cuda.atomic.add(out, 0, value)
+
+# %% matmul_sectors: a broadcast word is free
+# says: is not free
+def matmul_sectors(n, tile):
+    return n**3 // 32 * (tile // 8), 2 * n**3 // tile // 8
+
+# %% matmul_sectors: the two numbers exchanged
+# says: matmul_sectors(64, 16)
+def matmul_sectors(n, tile):
+    return 2 * n**3 // tile // 8, n**3 // 32 * (32 // tile + tile // 8)
+
+# %% matmul_sectors: floats
+# says: not an int
+def matmul_sectors(n, tile):
+    return n**3 / 32 * (32 / tile + tile / 8), 2 * n**3 / tile / 8
+
+# %% matmul_sectors: only one tile per step
+# says: matmul_sectors(64, 16)
+# edit: 2 * n**3 // tile // 8  ->  n**3 // tile // 8
+
+# %% matmul_tiled: the sum begins anew at each tile
+# says: The sum starts anew
+#   for k0 in range(0, a.shape[1], TILE):
+# +     total = float32(0)
+
+# %% matmul_tiled: k ends at the rows of a
+# says: k ends at a.shape[1]
+# edit: range(0, a.shape[1], TILE)  ->  range(0, a.shape[0], TILE)
+
+# %% matmul_tiled: no guard at the store
+# says: outside of its shape
+# - if row < c.shape[0] and column < c.shape[1]:
+# -     c[row, column] = total
+# + c[row, column] = total
+
+# %% matmul_tiled: the loads unguarded
+# says: outside of its shape
+# edit: a[row, k0 + tx] if inside else float32(0)  ->  a[row, k0 + tx]
+
+# %% matmul_tiled: one tile in shared memory, b from global memory
+# says: each element of a block's tiles once
+# edit: total += a_tile[ty, k] * b_tile[k, tx]  ->  total += a_tile[ty, k] * (b[k0 + k, column] if k0 + k < b.shape[0] and column < b.shape[1] else float32(0))
+
+# %% matmul_column_tiled: a slice is overwritten while others still use it
+# says: no barrier between them
+#           total[i] += a_tile[8 * ty + i, k] * right
+# - cuda.syncthreads()
+
+# %% matmul_column_tiled: the first barrier is missing
+# says: no barrier between them
+#       b_tile[ty, tx] = b[k, column] if k < b.shape[0] and column < b.shape[1] else float32(0)
+# -     cuda.syncthreads()
+
+# %% matmul_column_tiled: the number of b loaded anew for each sum
+# says: At each k
+# edit: total[i] += a_tile[8 * ty + i, k] * right  ->  total[i] += a_tile[8 * ty + i, k] * b_tile[k, tx]
+
+# %% matmul_column_tiled: eight rows of neighbouring threads, so lanes differ in the row
+# says: Bank conflict
+# edit: tx, ty = t % 64, t // 64  ->  tx, ty = t // 8, t % 8
+# edit: k0 + ty, column0 + tx  ->  k0 + t // 64, column0 + t % 64
+# edit: b_tile[ty, tx] = b  ->  b_tile[t // 64, t % 64] = b
+
+# %% matmul_column_tiled: the sums are not set to 0
+# says: which nothing has written
+# - for i in range(8):
+# -     total[i] = float32(0)
+
+# %% matmul_column_tiled: eight elements of a row
+# says: matmul_column_tiled of
+# edit: row0 + 8 * ty + i, column0 + tx  ->  row0 + tx, column0 + 8 * ty + i
+
+# %% matmul_column_tiled: no guard at the store
+# says: outside of its shape
+# - if row < c.shape[0] and column < c.shape[1]:
+# -     c[row, column] = total[i]
+# + c[row, column] = total[i]
+
+# %% matmul_column_tiled: the last slice is left out
+# says: matmul_column_tiled of
+# edit: range(0, a.shape[1], 8)  ->  range(0, a.shape[1] - 7, 8)
+
+# %% matmul_register_tiled: right and without conflicts, but no neighbours
+# says: should lie in fours
+@cuda.jit
+def matmul_register_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((8, 128), float32), cuda.shared.array((8, 128), float32)
+    total = cuda.local.array((8, 8), float32)
+    left, right = cuda.local.array(8, float32), cuda.local.array(8, float32)
+    t = cuda.threadIdx.x
+    tx, ty = t % 16, t // 16
+    row0, column0 = cuda.blockIdx.y * 128, cuda.blockIdx.x * 128
+    for i in range(8):
+        for j in range(8):
+            total[i, j] = float32(0)
+    for k0 in range(0, a.shape[1], 8):
+        for i in range(4):
+            row, k = row0 + t // 8 + 32 * i, k0 + t % 8
+            inside = row < a.shape[0] and k < a.shape[1]
+            a_tile[t % 8, t // 8 + 32 * i] = a[row, k] if inside else float32(0)
+            k, column = k0 + t // 128 + 2 * i, column0 + t % 128
+            inside = k < b.shape[0] and column < b.shape[1]
+            b_tile[t // 128 + 2 * i, t % 128] = b[k, column] if inside else float32(0)
+        cuda.syncthreads()
+        for k in range(8):
+            for i in range(8):
+                left[i], right[i] = a_tile[k, ty + 16 * i], b_tile[k, tx + 16 * i]
+            for i in range(8):
+                for j in range(8):
+                    total[i, j] += left[i] * right[j]
+        cuda.syncthreads()
+    for i in range(8):
+        for j in range(8):
+            row, column = row0 + ty + 16 * i, column0 + tx + 16 * j
+            if row < c.shape[0] and column < c.shape[1]:
+                c[row, column] = total[i, j]
+
+# %% matmul_register_tiled: in fours, but the next slice is loaded late
+# says: loads too late
+@cuda.jit
+def matmul_register_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((8, 32, 4), float32), cuda.shared.array((8, 32, 4), float32)
+    total = cuda.local.array((8, 8), float32)
+    left, right = cuda.local.array(8, float32), cuda.local.array(8, float32)
+    t = cuda.threadIdx.x
+    tx, ty = t % 16, t // 16
+    row0, column0 = cuda.blockIdx.y * 128, cuda.blockIdx.x * 128
+    for i in range(8):
+        for j in range(8):
+            total[i, j] = float32(0)
+    for k0 in range(0, a.shape[1], 8):
+        for i in range(4):
+            row, k = row0 + t // 8 + 32 * i, k0 + t % 8
+            inside = row < a.shape[0] and k < a.shape[1]
+            a_tile[t % 8, t // 32 + 8 * i, t // 8 % 4] = a[row, k] if inside else float32(0)
+            k, column = k0 + t // 128 + 2 * i, column0 + t % 128
+            inside = k < b.shape[0] and column < b.shape[1]
+            b_tile[t // 128 + 2 * i, t % 128 // 4, t % 4] = b[k, column] if inside else float32(0)
+        cuda.syncthreads()
+        for k in range(8):
+            for i in range(4):
+                left[i], right[i] = a_tile[k, ty,i], b_tile[k, tx, i]
+                left[i+4], right[i+4] = a_tile[k, 16+ty, i], b_tile[k, 16+tx, i]
+            for i in range(8):
+                for j in range(8):
+                    total[i, j] += left[i] * right[j]
+        cuda.syncthreads()
+    for i in range(8):
+        for j in range(8):
+            row, column = row0 + i // 4 * 64 + 4 * ty + i % 4, column0 + j // 4 * 64 + 4 * tx + j % 4
+            if row < c.shape[0] and column < c.shape[1]:
+                c[row, column] = total[i, j]
+
+# %% matmul_register_tiled: the shape that divides only
+# says: outside of its shape
+# - if row < c.shape[0] and column < c.shape[1]:
+# -     c[row, column] = total[i, j]
+# + c[row, column] = total[i, j]
+
+# %% histogram: every token updates global memory
+# says: A block should update each counter once
+@cuda.jit
+def histogram(tokens, counts):
+    for i in range(cuda.grid(1), tokens.size, cuda.gridsize(1)):
+        cuda.atomic.add(counts, tokens[i], 1)
+
+# %% histogram: the block's counters are not set to 0
+# says: which nothing has written
+# - if t < 128:
+# -     own[t] = 0
+
+# %% histogram: a plain addition in shared memory
+# says: race
+# edit: cuda.atomic.add(own, tokens[i], 1)  ->  own[tokens[i]] += 1
+
+# %% histogram: the first barrier is missing
+# says: no barrier between them
+#       own[t] = 0
+# - cuda.syncthreads()
+
+# %% histogram: the second barrier is missing
+# says: no barrier between them
+#       cuda.atomic.add(own, tokens[i], 1)
+# - cuda.syncthreads()
+
+# %% histogram: each thread takes one token only
+# says: histogram of
+# - for i in range(cuda.grid(1), tokens.size, cuda.gridsize(1)):
+# -     cuda.atomic.add(own, tokens[i], 1)
+# + i = cuda.grid(1)
+# + if i < tokens.size:
+# +     cuda.atomic.add(own, tokens[i], 1)
+
+# %% histogram: stored, and blocks overwrite each other
+# says: histogram of
+# edit: cuda.atomic.add(counts, t, own[t])  ->  counts[t] = own[t]
+
+# %% histogram: a stretch of neighbouring tokens per thread
+# says: the lanes side by side
+# - for i in range(cuda.grid(1), tokens.size, cuda.gridsize(1)):
+# -     cuda.atomic.add(own, tokens[i], 1)
+# + stretch = (tokens.size + cuda.gridsize(1) - 1) // cuda.gridsize(1)
+# + for i in range(cuda.grid(1) * stretch, min(tokens.size, (cuda.grid(1) + 1) * stretch)):
+# +     cuda.atomic.add(own, tokens[i], 1)
+
+# %% histogram: one warp per block counts
+# says: steps of the busiest warp
+# - for i in range(cuda.grid(1), tokens.size, cuda.gridsize(1)):
+# -     cuda.atomic.add(own, tokens[i], 1)
+# + if t < 32:
+# +     for i in range(cuda.blockIdx.x * 32 + t, tokens.size, cuda.gridDim.x * 32):
+# +         cuda.atomic.add(own, tokens[i], 1)

@@ -12,7 +12,7 @@
 # edit: 2 * (matrix + vector + matrix)  ->  2 * (matrix + matrix)
 
 # %% eager_bytes: reads only
-# says: writes its result, too
+# says: also writes its result
 # edit: reductions + with_vector + 2 * matrix  ->  5 * matrix + 2 * vector
 
 # %% eager_bytes: the least leaves out the result
@@ -23,73 +23,16 @@
 # says: gave
 # edit: matrix, vector = rows * columns, rows  ->  matrix, vector = rows * columns, columns
 
-# %% add: mask left out
-# says: which has
-# - total = tl.load(x + element, mask=inside) + tl.load(y + element, mask=inside)
-# - tl.store(out + element, total, mask=inside)
-# + total = tl.load(x + element) + tl.load(y + element)
-# + tl.store(out + element, total)
-
-# %% add: mask left out of the store
-# says: stores element
-# edit: tl.store(out + element, total, mask=inside)  ->  tl.store(out + element, total)
-
-# %% add: all programs do the first block
-# says: where does program_id come in
-# edit: tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  ->  tl.arange(0, BLOCK)
-
-# %% add: an element at a time
-# says: a whole block each
-@triton.jit
-def add(x, y, out, n, BLOCK: tl.constexpr):
-    for k in range(BLOCK):
-        i = tl.program_id(0) * BLOCK + k
-        tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
-
-# %% add: the first program does everything
-# says: load imbalance
-@triton.jit
-def add(x, y, out, n, BLOCK: tl.constexpr):
-    if tl.program_id(0) == 0:
-        for first in range(0, n, BLOCK):
-            i = first + tl.arange(0, BLOCK)
-            tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
-
-# %% add: the first program does everything in one request, the others ask for nothing
-# says: its own block
-# edit: tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  ->  tl.arange(0, 2048)
-# edit: element < n  ->  (element < n) & (tl.program_id(0) == 0)
-
-# %% add: the store's indices are clamped, not masked
-# says: loads masked-off elements without other=; their value is undefined
-# - tl.store(out + element, total, mask=inside)
-# + tl.store(out + tl.minimum(element, n - 1), total)
-
-# %% add: blocks that overlap by one
-# says: elements differ
-# edit: tl.program_id(0) * BLOCK  ->  tl.program_id(0) * (BLOCK - 1)
-
-# %% add: the mask lets one element too many in
-# says: which has
-# edit: element < n  ->  element <= n
-
-# %% add: an atomic update
-# says: two loads and a store a program
-# - total = tl.load(x + element, mask=inside) + tl.load(y + element, mask=inside)
-# - tl.store(out + element, total, mask=inside)
-# + tl.store(out + element, tl.load(x + element, mask=inside), mask=inside)
-# + tl.atomic_add(out + element, tl.load(y + element, mask=inside), mask=inside)
-
 # %% softmax_rows: masked lanes are 0
 # says: masked lane must not count
 # edit: other=float("-inf")  ->  other=0.0
 
 # %% softmax_rows: no maximum
-# says: subtract the row's maximum
+# says: overflows and e^-1000 is 0
 # edit: tl.exp(values - tl.max(values, 0))  ->  tl.exp(values)
 
 # %% softmax_rows: the first element in place of the maximum
-# says: subtract the row's maximum
+# says: a row that rises from 0 to 8000
 # edit: tl.max(values, 0)  ->  tl.load(x + row * x_stride).to(tl.float32)
 
 # %% softmax_rows: masked lanes hold no value
@@ -109,7 +52,7 @@ def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
             tl.store(y + row * y_stride + lane, numerator / tl.sum(numerator, 0), mask=inside)
 
 # %% softmax_rows: masked lanes are 0 in the maximum
-# says: its own
+# says: a row that is -10,000 everywhere
 # edit: other=float("-inf")  ->  other=0.0
 # - numerator = tl.exp(values - tl.max(values, 0))
 # + numerator = tl.where(inside, tl.exp(values - tl.max(values, 0)), 0.0)
@@ -136,7 +79,7 @@ def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
 # edit: numerator / tl.sum(numerator, 0)  ->  numerator
 
 # %% softmax_rows: loaded again for each use
-# says: one load and one store
+# says: 22 loads, 11 stores
 # - numerator = tl.exp(values - tl.max(values, 0))
 # + again = tl.load(x + row * x_stride + column, mask=inside, other=float("-inf")).to(tl.float32)
 # + numerator = tl.exp(values - tl.max(again, 0))
@@ -159,7 +102,7 @@ def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
         tl.store(y + j, tl.exp(block - maximum) / total, mask=j < columns)
 
 # %% softmax_online: NaN after a first block of -inf
-# says: your first block is all -inf
+# says: the first block is all -inf
 @triton.jit
 def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     x += tl.program_id(0) * x_stride
@@ -177,13 +120,13 @@ def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
         tl.store(y + j, tl.exp(block - maximum) / total, mask=j < columns)
 
 # %% softmax_online: masked lanes are 0
-# says: a masked lane counts
+# says: a masked lane must not count
 # edit: mask=inside, other=float("-inf")  ->  mask=inside, other=0.0
 
 # %% softmax_online: three reads
-# says: 2 and 1 will do
+# says: two reads and one write will do
 #       higher = tl.maximum(maximum, values)
-# -     shift = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf would be NaN
+# -     shift = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - (-inf) would be NaN
 # -     total = total * tl.exp(maximum - shift) + tl.exp(values - shift)
 #       maximum = higher
 #   top = tl.max(maximum, 0)
@@ -219,7 +162,7 @@ def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
 # edit: mask=inside, other=float("-inf")  ->  mask=inside
 
 # %% softmax_online: the scores parked in y
-# says: y written 2
+# says: y is written 2 times
 #   maximum = higher
 # + tl.store(y_row + first + lane, values, mask=inside)
 # edit: tl.load(x_row + first + lane, mask=inside)  ->  tl.load(y_row + first + lane, mask=inside)
@@ -229,9 +172,9 @@ def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
 # edit: for back in range(0, columns, BLOCK)  ->  for back in range(BLOCK, columns, BLOCK)
 
 # %% softmax_online: no maximum
-# says: × -inf, blocks of 16 gave
+# says: overflows and e^-1000 is 0
 # - higher = tl.maximum(maximum, values)
-# - shift = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf would be NaN
+# - shift = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - (-inf) would be NaN
 # - total = total * tl.exp(maximum - shift) + tl.exp(values - shift)
 # - maximum = higher
 # + total += tl.exp(values)
@@ -263,7 +206,7 @@ def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
 # edit: tl.sum(weight * gradient, 0)  ->  tl.sum(gradient, 0)
 
 # %% softmax_backward: y and its gradient read twice
-# says: two reads and a write a row
+# says: two reads and one write per row
 #   mean = tl.sum(weight * gradient, 0)  # y's elements are weights that add up to 1
 # + weight = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
 # + gradient = tl.load(y_gradient + place, mask=inside, other=0.0).to(tl.float32)
@@ -290,7 +233,7 @@ def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
 # edit: tl.program_id(0).to(tl.int64) * columns  ->  tl.program_id(0).to(tl.int64) * BLOCK
 
 # %% softmax_backward: the sign
-# says: elements differ
+# says: the sign is wrong
 # edit: weight * (gradient - mean)  ->  weight * (mean - gradient)
 
 # %% softmax_masked_scaled: masked after the softmax
@@ -343,7 +286,7 @@ def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
             tl.store(y + row * keys + key, weight / tl.sum(weight, 0), mask=key < keys)
 
 # %% softmax_masked_scaled: loads what the mask hides
-# says: no more need be loaded
+# says: are visible
 # edit: mask=visible, other=0.0  ->  mask=key < keys, other=0.0
 
 # %% softmax_tile: one maximum for all rows
@@ -360,7 +303,7 @@ def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
 # edit: (row < rows) & (column < columns)  ->  column < columns
 
 # %% softmax_tile: a row at a time
-# says: at once it is
+# says: at once, neighbouring rows need
 @triton.jit
 def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
@@ -387,10 +330,411 @@ def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BL
             tl.store(y + row * y_stride + column, numerator, mask=inside)
 
 # %% softmax_tile: a program's rows far apart
-# says: at once it is
+# says: at once, neighbouring rows need
 # - row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
 # + row = tl.program_id(0) + tl.num_programs(0) * tl.arange(0, ROWS)[:, None]
 
 # %% softmax_tile: masked lanes are 0
-# says: elements differ
+# says: a masked lane must not count
 # edit: other=float("-inf")  ->  other=0.0
+
+# %% eager_bytes: writes only
+# says: also reads its inputs
+# edit: reductions + with_vector + 2 * matrix  ->  3 * matrix + 2 * vector
+
+# %% differences: mask left out
+# says: which has
+# edit: tl.load(x + at, mask=inside)  ->  tl.load(x + at)
+# edit: - before, mask=inside)  ->  - before)
+
+# %% differences: mask left out of the store
+# says: stores element
+# edit: - before, mask=inside)  ->  - before)
+
+# %% differences: the element before the first is loaded
+# says: loads element -1 of x
+# edit: inside & (at > 0)  ->  inside
+
+# %% differences: all programs do the first block
+# says: where does program_id come in
+# edit: tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  ->  tl.arange(0, BLOCK)
+
+# %% differences: nothing before the first element of each block
+# says: in the block of the program before
+# edit: inside & (at > 0)  ->  inside & (at % BLOCK > 0)
+
+# %% differences: the first element is compared with itself
+# says: out[0] is x[0] - 0
+# - before = tl.load(x + at - 1, mask=inside & (at > 0), other=0.0)
+# + before = tl.load(x + tl.maximum(at - 1, 0), mask=inside)
+
+# %% differences: the last element before the first
+# says: the first element has none before it
+# - before = tl.load(x + at - 1, mask=inside & (at > 0), other=0.0)
+# + before = tl.load(x + (at + n - 1) % n, mask=inside)
+
+# %% differences: the wrong way round
+# says: subtract the element before, not from it
+# edit: tl.load(x + at, mask=inside) - before  ->  before - tl.load(x + at, mask=inside)
+
+# %% differences: a sum
+# says: adds the element before
+# edit: tl.load(x + at, mask=inside) - before  ->  tl.load(x + at, mask=inside) + before
+
+# %% differences: masked lanes hold no value
+# says: loads masked-off elements without other=; their value is undefined
+# edit: mask=inside & (at > 0), other=0.0  ->  mask=inside & (at > 0)
+
+# %% differences: an element at a time
+# says: each of a whole block
+@triton.jit
+def differences(x, out, n, BLOCK: tl.constexpr):
+    for k in range(BLOCK):
+        i = tl.program_id(0) * BLOCK + k
+        before = tl.load(x + i - 1, mask=(i < n) & (i > 0), other=0.0)
+        tl.store(out + i, tl.load(x + i, mask=i < n) - before, mask=i < n)
+
+# %% differences: the first program does everything
+# says: load imbalance
+@triton.jit
+def differences(x, out, n, BLOCK: tl.constexpr):
+    if tl.program_id(0) == 0:
+        for first in range(0, n, BLOCK):
+            i = first + tl.arange(0, BLOCK)
+            before = tl.load(x + i - 1, mask=(i < n) & (i > 0), other=0.0)
+            tl.store(out + i, tl.load(x + i, mask=i < n) - before, mask=i < n)
+
+# %% differences: an atomic update
+# says: atomic updates by
+# + tl.atomic_add(out + at, 0.0 * before, mask=inside)
+#   tl.store(out + at, tl.load(x + at, mask=inside) - before, mask=inside)
+
+# %% differences: np in a kernel
+# says: a kernel has no np
+# edit: other=0.0  ->  other=np.zeros(1)
+
+# %% softmax_rows: Triton's own softmax
+# says: calls tl.softmax
+# - numerator = tl.exp(values - tl.max(values, 0))
+# - tl.store(y + row * y_stride + column, numerator / tl.sum(numerator, 0), mask=inside)
+# + tl.store(y + row * y_stride + column, tl.softmax(values), mask=inside)
+
+# %% softmax_rows: masked lanes are the least number of fp32
+# says: may be larger than the row's
+# edit: other=float("-inf")  ->  other=-3.4028234e38
+
+# %% softmax_rows: masked lanes are -1e9
+# says: may be larger than the row's
+# edit: other=float("-inf")  ->  other=-1e9
+
+# %% softmax_rows: a hundredth is added to the sum
+# says: elements differ
+# edit: tl.sum(numerator, 0)  ->  (tl.sum(numerator, 0) + 0.01)
+
+# %% softmax_rows: the maximum begins at 0
+# says: a row that is -10,000 everywhere
+# edit: tl.max(values, 0)  ->  tl.maximum(tl.max(values, 0), 0.0)
+
+# %% softmax_rows: the power without its base
+# says: differ
+# edit: tl.exp(values  ->  tl.exp2(values
+
+# %% softmax_rows: a maximum of magnitudes
+# says: softmax_rows: y of a row that
+# edit: tl.max(values, 0)  ->  tl.max(tl.where(inside, tl.abs(values), 0.0), 0)
+
+# %% merge: the sums added
+# says: multiply it by e^(m - the new m)
+# edit: s * np.exp(m - top) + t * np.exp(n - top)  ->  s + t
+
+# %% merge: the factor inverted
+# says: which is at most 1
+# - return top, s * np.exp(m - top) + t * np.exp(n - top)
+# + return top, s * np.exp(min(top - m, 700.0)) + t * np.exp(min(top - n, 700.0))
+
+# %% merge: the right part is always rescaled, as if it were lower
+# says: the smaller maximum
+# edit: s * np.exp(m - top) + t * np.exp(n - top)  ->  s + t * np.exp(n - m)
+
+# %% merge: NaN for two empty parts
+# says: both parts are empty
+# - if top == -np.inf:
+# -     return top, 0.0
+
+# %% merge: an empty part gives an empty row
+# says: merge((-inf, 0.0), (1.0, 2.0)) gave
+# edit: top == -np.inf  ->  min(m, n) == -np.inf
+
+# %% merge: the maximum begins at 0
+# says: merge((-inf, 0.0), (-inf, 0.0)) gave
+# edit: top = max(m, n)  ->  top = max(m, n, 0.0)
+
+# %% merge: the smaller maximum
+# says: merge((2.0, 1.5), (3.0, 2.0)) gave
+# edit: top = max(m, n)  ->  top = min(m, n)
+
+# %% merge: by logarithms, with the sum left behind
+# says: merge((2.0, 1.5), (3.0, 2.0)) gave
+# - return top, s * np.exp(m - top) + t * np.exp(n - top)
+# + return top + np.log(s * np.exp(m - top) + t * np.exp(n - top)), 1.0
+
+# %% merge: no maximum: the powers themselves
+# says: gave
+# - return top, s * np.exp(m - top) + t * np.exp(n - top)
+# + powers = [np.exp(min(each, 600.0)) for each in (m, n, top)]
+# + return top, (s * powers[0] + t * powers[1]) / powers[2]
+
+# %% softmax_online: the maximum begins at 0
+# says: the maximum begins at -inf
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    x += tl.program_id(0) * x_stride
+    y += tl.program_id(0) * y_stride
+    maximum, total = 0.0, 0.0
+    for first in range(0, columns, BLOCK):
+        j = first + tl.arange(0, BLOCK)
+        block = tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+        higher = tl.maximum(maximum, tl.max(block, 0))
+        total = total * tl.exp(maximum - higher) + tl.sum(tl.exp(block - higher), 0)
+        maximum = higher
+    for first in range(0, columns, BLOCK):
+        j = first + tl.arange(0, BLOCK)
+        block = tl.load(x + j, mask=j < columns).to(tl.float32)
+        tl.store(y + j, tl.exp(block - maximum) / total, mask=j < columns)
+
+# %% softmax_online: the maximum begins at -100
+# says: the maximum begins at -inf
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    x += tl.program_id(0) * x_stride
+    y += tl.program_id(0) * y_stride
+    maximum, total = -100.0, 0.0
+    for first in range(0, columns, BLOCK):
+        j = first + tl.arange(0, BLOCK)
+        block = tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+        higher = tl.maximum(maximum, tl.max(block, 0))
+        total = total * tl.exp(maximum - higher) + tl.sum(tl.exp(block - higher), 0)
+        maximum = higher
+    for first in range(0, columns, BLOCK):
+        j = first + tl.arange(0, BLOCK)
+        block = tl.load(x + j, mask=j < columns).to(tl.float32)
+        tl.store(y + j, tl.exp(block - maximum) / total, mask=j < columns)
+
+# %% softmax_online: each lane's maximum begins at 0
+# says: the maximum begins at -inf
+# edit: tl.full((BLOCK,), float("-inf"), tl.float32)  ->  tl.zeros((BLOCK,), tl.float32)
+
+# %% softmax_online: each lane's maximum begins at -1e9
+# says: the maximum begins at -inf
+# edit: tl.full((BLOCK,), float("-inf"), tl.float32)  ->  tl.full((BLOCK,), -1e9, tl.float32)
+
+# %% softmax_online: lanes of nothing but -inf
+# says: some lanes see nothing but -inf
+# edit: tl.where(higher == float("-inf")  ->  tl.where(tl.max(higher, 0) == float("-inf")
+
+# %% softmax_online: the lanes' sums are added as they are
+# says: elements differ
+# edit: tl.sum(total * tl.exp(maximum - top), 0)  ->  tl.sum(total, 0)
+
+# %% softmax_online: the factor inverted
+# says: elements differ
+# edit: total * tl.exp(maximum - shift)  ->  total * tl.exp(tl.minimum(shift - maximum, 80.0))
+
+# %% softmax_online: the whole row in one wide load
+# says: need not fit into the registers
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    row, lane = tl.program_id(0), tl.arange(0, 128)
+    values = tl.load(x + row * x_stride + lane, mask=lane < columns, other=float("-inf"))
+    values = values.to(tl.float32)
+    numerator = tl.exp(values - tl.max(values, 0))
+    tl.store(y + row * y_stride + lane, numerator / tl.sum(numerator, 0), mask=lane < columns)
+
+# %% softmax_online: Triton's own softmax of a wide block
+# says: calls tl.softmax
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    row, lane = tl.program_id(0), tl.arange(0, 128)
+    values = tl.load(x + row * x_stride + lane, mask=lane < columns, other=float("-inf"))
+    tl.store(y + row * y_stride + lane, tl.softmax(values.to(tl.float32)), mask=lane < columns)
+
+# %% softmax_masked_scaled: no maximum
+# says: subtract the maximum of what the query sees
+# edit: tl.exp(scores - tl.max(scores, 0))  ->  tl.exp(scores)
+
+# %% softmax_masked_scaled: the maximum before the scaling
+# says: a negative scale turns the order
+# - scores = tl.load(x + row * keys + key, mask=visible, other=0.0).to(tl.float32) * scale
+# - scores = tl.where(visible, scores, float("-inf"))  # after the scaling: -inf times -1 is inf
+# - weight = tl.exp(scores - tl.max(scores, 0))
+# + scores = tl.load(x + row * keys + key, mask=visible, other=float("-inf")).to(tl.float32)
+# + weight = tl.where(visible, tl.exp((scores - tl.max(scores, 0)) * scale), 0.0)
+
+# %% softmax_masked_scaled: a constant in place of the maximum
+# says: softmax_masked_scaled: y of
+# edit: tl.exp(scores - tl.max(scores, 0))  ->  tl.exp(scores - 20)
+
+# %% softmax_masked_scaled: hidden scores are -1000
+# says: any other number can be the largest
+# edit: tl.where(visible, scores, float("-inf"))  ->  tl.where(visible, scores, -1000.0)
+
+# %% softmax_masked_scaled: hidden scores are -1e4 before the scaling
+# says: softmax_masked_scaled: y of
+# edit: mask=visible, other=0.0  ->  mask=visible, other=-1e4
+# - scores = tl.where(visible, scores, float("-inf"))  # after the scaling: -inf times -1 is inf
+
+# %% softmax_masked_scaled: the maximum of what is hidden, too
+# says: softmax_masked_scaled: y of
+# edit: tl.max(scores, 0)  ->  tl.max(tl.where(visible, scores, 0.0), 0)
+
+# %% softmax_masked_scaled: Triton's own softmax
+# says: calls tl.softmax
+# - weight = tl.exp(scores - tl.max(scores, 0))
+# - tl.store(y + row * keys + key, weight / tl.sum(weight, 0), mask=key < keys)
+# + tl.store(y + row * keys + key, tl.softmax(scores), mask=key < keys)
+
+# %% softmax_tile: Triton's own softmax
+# says: calls tl.softmax
+# - numerator = tl.exp(values - tl.max(values, 1, keep_dims=True))
+# - scale = 1 / tl.sum(numerator, 1, keep_dims=True)  # one division per row, not per element
+# - tl.store(y + row * y_stride + column, numerator * scale, mask=inside)
+# + tl.store(y + row * y_stride + column, tl.softmax(values, 1, keep_dims=True), mask=inside)
+
+# %% softmax_tile: no maximum
+# says: softmax_tile: y of
+# edit: tl.exp(values - tl.max(values, 1, keep_dims=True))  ->  tl.exp(values)
+
+# %% softmax_tile: one sum for all rows
+# says: each row has its own sum
+# edit: tl.sum(numerator, 1, keep_dims=True)  ->  tl.sum(numerator)
+
+# %% softmax_tile: the maximum begins at 0
+# says: softmax_tile: y of
+# edit: tl.max(values, 1, keep_dims=True)  ->  tl.maximum(tl.max(values, 1, keep_dims=True), 0.0)
+
+# %% softmax_tile: masked lanes are -1e9
+# says: may be larger than the row's
+# edit: other=float("-inf")  ->  other=-1e9
+
+# %% test_softmax: random numbers near 0 only
+# says: par is 18
+def test_softmax(candidate):
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    want = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    assert np.allclose(candidate(x), want)
+
+# %% test_softmax: nothing but the sums
+# says: par is 18
+def test_softmax(candidate):
+    x = 100 * np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32)
+    assert np.allclose(candidate(x).sum(1), 1)
+
+# %% test_softmax: refuses everything
+# says: refuses a program that is right
+def test_softmax(candidate):
+    assert False
+
+# %% test_softmax: too strict
+# says: refuses a program that is right
+# edit: rtol=1e-4, atol=1e-30  ->  rtol=0, atol=0
+
+# %% test_softmax: wants NaN where a right program gives numbers
+# says: refuses a program that is right
+# - want = power / power.sum(1, keepdims=True)
+# + want = np.exp(before) / np.exp(before).sum(1, keepdims=True)
+
+# %% test_softmax: returns its verdict instead of raising
+# says: a test returns nothing
+def test_softmax(candidate):
+    x = np.ones((2, 3), np.float32)
+    return bool(np.allclose(candidate(x), 1 / 3))
+
+# %% cross_entropy: the loss without the target's score
+# says: the target's score is subtracted
+# edit: top - tl.load(x_row + chosen).to(tl.float32) + tl.log(whole)  ->  top + tl.log(whole)
+
+# %% cross_entropy: the maximum is not added back
+# says: add m to its logarithm
+# edit: top - tl.load(x_row + chosen)  ->  -tl.load(x_row + chosen)
+
+# %% cross_entropy: the sign of the loss
+# says: so it is positive
+# edit: tl.store(loss + row, top - tl.load  ->  tl.store(loss + row, -top + tl.load
+# edit: + tl.log(whole)  ->  - tl.log(whole)
+
+# %% cross_entropy: nothing is subtracted at the target
+# says: subtract 1 at the target.
+# edit: tl.where(column == chosen, weight - 1, weight)  ->  weight
+
+# %% cross_entropy: the target's gradient is 0
+# says: not the target's own weight
+# edit: weight - 1, weight  ->  0.0, weight
+
+# %% cross_entropy: the sign of the gradient
+# says: lowers the loss
+# edit: column == chosen, weight - 1, weight  ->  column == chosen, 1 - weight, -weight
+
+# %% cross_entropy: divided by the number of rows
+# says: don't divide by the rows
+# edit: + column, slope, mask  ->  + column, slope / tl.num_programs(0), mask
+
+# %% cross_entropy: three reads
+# says: two reads and one write will do
+#   top = tl.max(maximum, 0)
+# + for first in range(0, columns, BLOCK):
+# +     values = tl.load(x_row + first + lane, mask=first + lane < columns, other=float("-inf"))
+# +     top = tl.maximum(top, tl.max(values.to(tl.float32), 0))
+
+# %% cross_entropy: no maximum
+# says: cross_entropy: loss of 4 × 99
+# edit: top = tl.max(maximum, 0)  ->  top = 0.0
+
+# %% cross_entropy: the maximum begins at 0
+# says: cross_entropy: loss of 4 × 99
+# edit: tl.full((BLOCK,), float("-inf"), tl.float32)  ->  tl.zeros((BLOCK,), tl.float32)
+
+# %% softmax_masked_scaled: hidden scores are -1e9
+# says: any other number can be the largest
+# edit: tl.where(visible, scores, float("-inf"))  ->  tl.where(visible, scores, -1e9)
+
+# %% softmax_masked_scaled: the scale's magnitude
+# says: scale -32.0
+# edit: .to(tl.float32) * scale  ->  .to(tl.float32) * tl.abs(scale)
+
+# %% softmax_masked_scaled: writes its scores back into x
+# says: stores for
+#   weight = tl.exp(scores - tl.max(scores, 0))
+# + tl.store(x + row * keys + key, scores, mask=visible)
+
+# %% softmax_rows: writes its powers into x, too
+# says: 22 stores
+#   numerator = tl.exp(values - tl.max(values, 0))
+# + tl.store(x + row * x_stride + column, numerator, mask=inside)
+
+# %% softmax_tile: writes its powers into x, too
+# says: stores and 0 atomic
+#   numerator = tl.exp(values - tl.max(values, 1, keep_dims=True))
+# + tl.store(x + row * x_stride + column, numerator, mask=inside)
+
+# %% softmax_backward: writes its products into y, too
+# says: two reads and one write per row
+#   mean = tl.sum(weight * gradient, 0)  # y's elements are weights that add up to 1
+# + tl.store(y + place, weight * gradient, mask=inside)
+
+# %% test_softmax: its tolerance hides small weights
+# says: par is 18
+def test_softmax(candidate):
+    random = np.random.default_rng(0)
+    x = random.standard_normal((5, 100)).astype(np.float32)
+    x[0] *= 100
+    x[1] -= 200
+    x[2] += 1e4
+    x[3, ::3] = -np.inf
+    want = np.exp(x - x.max(1, keepdims=True).astype(np.float64))
+    assert np.allclose(candidate(x), want / want.sum(1, keepdims=True), atol=1e-2)
+
+# %% softmax_rows: x is zeroed, and y is right for zeros
+# says: softmax_rows: y of
+# - values = tl.load(x + row * x_stride + column, mask=inside, other=float("-inf")).to(tl.float32)
+# + tl.store(x + row * x_stride + column, tl.zeros((BLOCK,), tl.float32), mask=inside)
+# + values = tl.where(inside, 0.0, float("-inf"))

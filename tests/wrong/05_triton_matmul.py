@@ -62,7 +62,7 @@
 # edit: range(0, K, BLOCK_K)  ->  range(0, K // BLOCK_K * BLOCK_K, BLOCK_K)
 
 # %% matmul_kernel: moved along by BLOCK_K, whatever the stride
-# says: 7 of 12 programs, a transposed
+# says: 7 of 12 programs
 # edit: BLOCK_K * stride_ak  ->  BLOCK_K
 
 # %% matmul_kernel: tiles numbered down the columns
@@ -155,108 +155,9 @@ def grouped_order(program, rows, columns, group):
 # - total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
 # + total = total / (1 + tl.exp(1.5957691 * (total + 0.044715 * total * total * total)))
 
-# %% resident_programs: the system's shared memory forgotten
-# says: 1,024 bytes
-# edit: 233_472 // (shared_bytes + 1024)  ->  233_472 // shared_bytes
-
 # %% matmul_bias_gelu_kernel: the columns of B are taken for neighbours
-# says: gelu(A B + bias) with
+# says: gelu(A B + bias) in float32 with
 # edit: n[None, :] * stride_bn  ->  n[None, :]
-
-# %% resident_programs: what fits to the byte does not fit
-# says: to the byte
-# - return min(233_472 // (shared_bytes + 1024), 65_536 // (registers * threads))
-# + programs = 1
-# + while ((programs + 1) * (shared_bytes + 1024) < 233_472
-# +        and (programs + 1) * registers * threads <= 65_536):
-# +     programs += 1
-# + return programs
-
-# %% resident_programs: one stage
-# says: for each stage
-# edit: config["num_stages"] * 2  ->  2
-
-# %% resident_programs: float32 tiles
-# says: 16 bits
-# edit: config["num_stages"] * 2  ->  config["num_stages"] * 4
-
-# %% resident_programs: no limit on a thread's registers
-# says: 255 registers
-# edit: shared_bytes > 232_448 or registers > 255  ->  shared_bytes > 232_448
-
-# %% resident_programs: sums only
-# says: Sums are not all
-# edit: sums + sums // 2 + 30  ->  sums
-
-# %% resident_programs: a warp taken for a thread
-# says: a warp has 32 threads
-# edit: 32 * config["num_warps"]  ->  config["num_warps"]
-
-# %% resident_programs: half of the sums in place of the sums
-# says: half as many besides
-# edit: sums + sums // 2  ->  sums // 2
-
-# %% cost_model: waves not rounded up
-# says: for half of it: as long
-# - waves = math.ceil(math.ceil(shape[0] / m) * math.ceil(shape[1] / n) / (PROCESSORS * programs))
-# + waves = math.ceil(shape[0] / m) * math.ceil(shape[1] / n) / (PROCESSORS * programs)
-
-# %% cost_model: tiles rounded down
-# says: another wave
-# edit: math.ceil(shape[0] / m) * math.ceil(shape[1] / n)  ->  (shape[0] // m) * (shape[1] // n)
-
-# %% cost_model: K left out
-# says: twice the K
-# edit: math.ceil(shape[2] / k)  ->  64
-
-# %% cost_model: what does not fit gets a time
-# says: does not fit
-# - if programs == 0:
-# -     return math.inf
-# + programs = max(programs, 1)
-
-# %% cost_model: FLOPs alone
-# says: PEAK and L2_BANDWIDTH allow
-def cost_model(config, shape):
-    programs = resident_programs(config)
-    if programs == 0:
-        return math.inf
-    m, n, k = (config[name] for name in CONFIG[:3])
-    waves = math.ceil(math.ceil(shape[0] / m) * math.ceil(shape[1] / n) / (PROCESSORS * programs))
-    return waves * programs * 2 * m * n * shape[2] * PROCESSORS / PEAK
-
-# %% cost_model: what is on its way does not matter
-# says: mean regret
-# edit: LATENCY_S / max(1, stages - 1)  ->  0
-
-# %% cost_model: each multiprocessor has all of PEAK
-# says: PEAK and L2_BANDWIDTH allow
-# edit: programs * 2 * m * n * k / (PEAK / PROCESSORS)  ->  programs * 2 * m * n * k / PEAK
-
-# %% cost_model: numbers counted as bytes
-# says: PEAK and L2_BANDWIDTH allow
-# edit: programs * 2 * (m + n)  ->  programs * (m + n)
-
-# %% next_to_measure: measures the best one again
-# says: has been measured
-# edit: np.where(known, np.inf, corrected_s)  ->  np.where(known, measured_s, np.inf)
-
-# %% next_to_measure: trusts the model
-# says: correct the model
-# edit: model_s * np.exp(x @ weights)  ->  model_s
-
-# %% next_to_measure: the slowest
-# says: 25 of 40 measured
-# - return int(np.where(known, np.inf, corrected_s).argmin())
-# + return int(np.where(known, -np.inf, corrected_s).argmax())
-
-# %% next_to_measure: the place among those not measured
-# says: its place among all
-# edit: np.where(known, np.inf, corrected_s)  ->  corrected_s[~known]
-
-# %% next_to_measure: the model left out
-# says: 25 of 40 measured
-# edit: model_s * np.exp(x @ weights)  ->  np.exp(x @ weights)
 
 # %% persistent_matmul_kernel: one tile a program
 # says: one tile: go on
@@ -379,3 +280,341 @@ def cost_model(config, shape):
 # %% logsumexp_matmul: a vector for a matrix
 # says: right.ndim
 # edit: torch.tensor([[-200.0], [0.0]])  ->  torch.tensor([-200.0, 0.0])
+
+# %% one_tile_kernel: the transpose
+# says: transpose of the product
+# - tl.store(c + at, product)
+# + tl.store(c + tl.trans(at), product)
+
+# %% one_tile_kernel: b transposed
+# says: b is transposed
+# edit: tl.load(b + at)  ->  tl.load(b + tl.trans(at))
+
+# %% one_tile_kernel: element by element
+# says: want one tl.dot
+# - product = tl.dot(tl.load(a + at), tl.load(b + at), input_precision=PRECISION)
+# + product = tl.load(a + at).to(tl.float32) * tl.load(b + at).to(tl.float32)
+
+# %% one_tile_kernel: no tl.dot
+# says: want one tl.dot
+# - product = tl.dot(tl.load(a + at), tl.load(b + at), input_precision=PRECISION)
+# + x, y = tl.load(a + at).to(tl.float32), tl.load(b + at).to(tl.float32)
+# + product = tl.sum(x[:, :, None] * y[None, :, :], 1)
+
+# %% one_tile_kernel: operands in fp32
+# says: not {'fp32 × fp32 + fp32'}
+# edit: tl.load(a + at)  ->  tl.load(a + at).to(tl.float32)
+# edit: tl.load(b + at)  ->  tl.load(b + at).to(tl.float32)
+
+# %% one_tile_kernel: everything in fp16
+# says: fp16
+# edit: tl.load(a + at)  ->  tl.load(a + at).to(tl.float16)
+# edit: tl.load(b + at)  ->  tl.load(b + at).to(tl.float16)
+
+# %% one_tile_kernel: the sum in fp16
+# says: not {'fp16 × fp16 + fp16'}
+# edit: input_precision=PRECISION  ->  input_precision=PRECISION, out_dtype=tl.float16
+
+# %% matmul_kernel: operands in fp32, without tensor cores
+# says: leave the tiles in 16 bits
+# edit: tl.dot(x, y, total)  ->  tl.dot(x.to(tl.float32), y.to(tl.float32), total, input_precision="ieee")
+
+# %% matmul_kernel: operands in tf32
+# says: leave the tiles in 16 bits
+# edit: tl.dot(x, y, total)  ->  tl.dot(x.to(tl.float32), y.to(tl.float32), total)
+
+# %% matmul_kernel: no tl.dot
+# says: has no tl.dot
+# edit: tl.dot(x, y, total)  ->  total + tl.sum(x.to(tl.float32)[:, :, None] * y.to(tl.float32)[None, :, :], 1)
+
+# %% matmul_kernel: the sum rounded to fp16 at the end
+# says: sum in float32
+# edit: total.to(c.dtype.element_ty)  ->  total.to(tl.float16).to(c.dtype.element_ty)
+
+# %% matmul_kernel: the sum rounded to bf16 at every step
+# says: differ
+# edit: tl.dot(x, y, total)  ->  tl.dot(x, y, total).to(tl.bfloat16).to(tl.float32)
+
+# %% matmul_kernel: adds to what C held
+# says: differ
+#   inside = (m[:, None] < M) & (n[None, :] < N)
+#   c_tile = c + m[:, None] * stride_cm + n[None, :] * stride_cn
+# + total += tl.load(c_tile, mask=inside, other=0.0).to(tl.float32)
+
+# %% grouped_order: bands of columns
+# says: in order
+def grouped_order(program, rows, columns, group):
+    first = program // (group * rows) * group
+    width = min(columns - first, group)
+    place = program % (group * rows)
+    return place // width, first + place % width
+
+# %% grouped_order: the height of the first band for all
+# says: this skips tiles
+# edit: min(rows - first, group)  ->  min(rows, group)
+
+# %% matmul_bias_gelu_kernel: the sum in fp16
+# says: stay in float32
+# edit: tl.zeros((BLOCK_M, BLOCK_N), tl.float32)  ->  tl.zeros((BLOCK_M, BLOCK_N), tl.float16)
+# edit: total = tl.dot(x, y, total)  ->  total += tl.dot(x, y).to(tl.float16)
+# edit: total += tl.load(bias + n, mask=n < N, other=0.0)[None, :]  ->  total = (total + tl.load(bias + n, mask=n < N, other=0.0)[None, :]).to(tl.float32)
+
+# %% matmul_bias_gelu_kernel: rounded to 16 bits before the bias
+# says: stay in float32
+# edit: total += tl.load  ->  total = total.to(tl.float16).to(tl.float32) + tl.load
+
+# %% matmul_bias_gelu_kernel: rounded to 16 bits before GELU
+# says: stay in float32
+# - total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+# + total = total.to(tl.float16).to(tl.float32)
+# + total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+
+# %% matmul_bias_gelu_kernel: stored in fp16, whatever C is
+# says: stay in float32
+# edit: total.to(c.dtype.element_ty)  ->  total.to(tl.float16)
+
+# %% matmul_bias_gelu_kernel: operands in fp32
+# says: leave the tiles in 16 bits
+# edit: tl.dot(x, y, total)  ->  tl.dot(x.to(tl.float32), y.to(tl.float32), total)
+
+# %% matmul_bias_gelu_kernel: GELU with erf
+# says: GELU with erf
+# edit: total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))  ->  total * 0.5 * (1 + tl.erf(total * 0.70710678))
+
+# %% matmul_bias_gelu_kernel: overflow in GELU
+# says: overflows
+# - total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
+# + e = tl.exp(1.5957691 * (total + 0.044715 * total * total * total))
+# + total = total * e / (1 + e)
+
+# %% pipeline: room for one step more
+# says: one step more
+# edit: i >= stages  ->  i > stages
+# edit: begun[i - stages][1]  ->  begun[i - stages - 1][1]
+
+# %% pipeline: loads one after the other
+# says: only a free place
+# - load = begun[i - stages][1] + compute_s if i >= stages else 0.0
+# + load = begun[i - stages][1] + compute_s if i >= stages else 0.0
+# + load = max(load, begun[-1][0] + load_s if begun else 0.0)
+
+# %% pipeline: products don't wait for each other
+# says: waits for the product before
+# edit: max(load + load_s, free)  ->  load + load_s
+
+# %% pipeline: a place is free when its product begins
+# says: pipeline(
+# edit: begun[i - stages][1] + compute_s  ->  begun[i - stages][1]
+
+# %% pipeline: all loads begin at once
+# says: pipeline(
+# - load = begun[i - stages][1] + compute_s if i >= stages else 0.0
+# + load = 0.0
+
+# %% pipeline: nothing overlaps
+# says: pipeline(
+# - load = begun[i - stages][1] + compute_s if i >= stages else 0.0
+# + load = free
+
+# %% pipeline: when things end, not when they begin
+# says: pipeline(
+# edit: begun.append((load, product))  ->  begun.append((load + load_s, product + compute_s))
+# edit: begun[i - stages][1] + compute_s  ->  begun[i - stages][1]
+
+# %% cost_model: waves not rounded up
+# says: takes as long as a full one
+# edit: math.ceil(tile_count / (PROCESSORS * programs))  ->  tile_count / (PROCESSORS * programs)
+
+# %% cost_model: tiles rounded down
+# says: second wave
+# edit: math.ceil(shape[0] / m) * math.ceil(shape[1] / n)  ->  (shape[0] // m) * (shape[1] // n)
+
+# %% cost_model: K left out
+# says: products decide
+# edit: math.ceil(shape[2] / k)  ->  64
+
+# %% cost_model: what does not fit gets a time
+# says: does not fit
+# - if resident_programs(config) == 0:
+# -     return math.inf
+# edit: min(resident_programs(config), math.ceil(tile_count / PROCESSORS))  ->  max(1, min(resident_programs(config), math.ceil(tile_count / PROCESSORS)))
+
+# %% cost_model: products alone
+# says: own wait decides
+# edit: max(programs * product_s, programs * load_s, own_s)  ->  programs * product_s
+
+# %% cost_model: loads left out
+# says: loads decide
+# edit: max(programs * product_s, programs * load_s, own_s)  ->  max(programs * product_s, own_s)
+
+# %% cost_model: products left out
+# says: products decide
+# edit: max(programs * product_s, programs * load_s, own_s)  ->  max(programs * load_s, own_s)
+
+# %% cost_model: the pipeline left out
+# says: own wait decides
+# edit: max(programs * product_s, programs * load_s, own_s)  ->  max(programs * product_s, programs * load_s)
+
+# %% cost_model: the sum of the three times
+# says: take the longest
+# edit: max(programs * product_s, programs * load_s, own_s)  ->  sum([programs * product_s, programs * load_s, own_s])
+
+# %% cost_model: one program per multiprocessor
+# says: loads decide
+# edit: min(resident_programs(config), math.ceil(tile_count / PROCESSORS))  ->  1
+
+# %% cost_model: as many programs as fit, whether or not there are tiles
+# says: no more than there are tiles
+# edit: min(resident_programs(config), math.ceil(tile_count / PROCESSORS))  ->  resident_programs(config)
+
+# %% cost_model: each program has a multiprocessor's speed
+# says: share a multiprocessor
+# edit: max(programs * product_s, programs * load_s, own_s)  ->  max(product_s, load_s, own_s)
+
+# %% cost_model: one stage
+# says: products decide
+# edit: / stages  ->  / 1
+
+# %% cost_model: num_stages - 1 share the wait
+# says: in µs
+# edit: / stages  ->  / max(1, stages - 1)
+
+# %% cost_model: START_S left out
+# says: one step, and the start
+# edit: a_step_s + START_S  ->  a_step_s
+
+# %% cost_model: START_S at every step
+# says: once per wave, not per step
+# edit: math.ceil(shape[2] / k) * a_step_s + START_S  ->  math.ceil(shape[2] / k) * (a_step_s + START_S)
+
+# %% cost_model: each multiprocessor has all of PEAK
+# says: products decide
+# edit: PEAK / PROCESSORS  ->  PEAK
+
+# %% cost_model: numbers counted as bytes
+# says: own wait decides
+# edit: 2 * (m + n) * k  ->  (m + n) * k
+
+# %% autotuned: warps and stages among the constants
+# says: they are no constants
+# - tried = [triton.Config({name: config[name] for name in CONFIG[:4]}, num_warps=config["num_warps"],
+# -                        num_stages=config["num_stages"]) for config in configs]
+# + tried = [triton.Config(dict(config)) for config in configs]
+
+# %% autotuned: Triton's defaults for warps and stages
+# says: were not replaced
+# - tried = [triton.Config({name: config[name] for name in CONFIG[:4]}, num_warps=config["num_warps"],
+# -                        num_stages=config["num_stages"]) for config in configs]
+# + tried = [triton.Config({name: config[name] for name in CONFIG[:4]}) for config in configs]
+
+# %% autotuned: K is missing in the key
+# says: want M, N and K
+# edit: key=["M", "N", "K"]  ->  key=["M", "N"]
+
+# %% autotuned: searches for each new stride
+# says: want M, N and K
+# edit: key=["M", "N", "K"]  ->  key=["M", "N", "K", "stride_am"]
+
+# %% autotuned: the first configuration only
+# says: given 5
+# edit: configs=tried  ->  configs=tried[:1]
+
+# %% test_matmul: accepts everything
+# says: refuses 0 of 19
+def test_matmul(candidate):
+    pass
+
+# %% test_matmul: refuses everything
+# says: refuses a program that is right
+def test_matmul(candidate):
+    raise AssertionError("wrong")
+
+# %% test_matmul: returns its verdict
+# says: a test returns nothing
+def test_matmul(candidate):
+    a, b = torch.randn(32, 48).half(), torch.randn(48, 80).half()
+    return bool(torch.allclose(candidate(a, b), a.float() @ b.float(), atol=1e-3))
+
+# %% test_matmul: one comfortable case
+# says: par is 16
+def test_matmul(candidate):
+    a, b = torch.randn(64, 64).half(), torch.randn(64, 64).half()
+    torch.testing.assert_close(candidate(a, b), a.float() @ b.float(), rtol=1e-2, atol=1e-1)
+
+# %% test_matmul: wants the last bit
+# says: refuses a program that is right
+def test_matmul(candidate):
+    for m, n, k in [(16, 16, 16), (33, 20, 47), (5, 40, 70)]:
+        a, b = torch.randn(m, k).half(), torch.randn(k, n).half()
+        assert torch.equal(candidate(a, b), (a.double() @ b.double()).float())
+
+# %% test_matmul: writes to the candidate's arguments only afterwards
+# says: par is 16
+def test_matmul(candidate):
+    a, b = torch.randn(16, 16).half(), torch.randn(16, 16).half()
+    c = candidate(a, b)
+    assert c.shape == (16, 16) and (c - a.float() @ b.float()).abs().max() < 1e-3
+
+# %% corrected_s: trusts the model
+# says: correct it
+# edit: model_s * np.exp(x @ weights)  ->  model_s
+
+# %% corrected_s: the model left out
+# says: multiply the model by it
+# edit: model_s * np.exp(x @ weights)  ->  np.exp(x @ weights)
+
+# %% corrected_s: upside down
+# says: upside down
+# edit: np.exp(x @ weights)  ->  np.exp(-x @ weights)
+
+# %% corrected_s: no penalty
+# says: corrected_s with
+# edit: 0.1 * np.eye(x.shape[1])  ->  1e-9 * np.eye(x.shape[1])
+
+# %% corrected_s: no column of ones
+# says: corrected_s with
+# edit: [np.ones(len(features)), features]  ->  [features]
+
+# %% split_k_kernel: every program adds everything
+# says: each should add a part
+# edit: tl.program_id(1) * BLOCK_K  ->  0
+# edit (3 places): SPLIT * BLOCK_K  ->  BLOCK_K
+
+# %% split_k_kernel: stores its part
+# says: tl.atomic_add
+# - tl.atomic_add(c + m[:, None] * stride_cm + n[None, :] * stride_cn, total, mask=inside)
+# + tl.store(c + m[:, None] * stride_cm + n[None, :] * stride_cn, total, mask=inside)
+
+# %% split_k_kernel: one step per program
+# says: go on along K
+# edit: range(0, K - part, SPLIT * BLOCK_K)  ->  range(0, 1)
+
+# %% split_k_kernel: not masked by its own part
+# says: loads element
+# edit (2 places): K - start  ->  K
+
+# %% split_k_kernel: the first part takes everything
+# says: one program has more
+# edit: tl.program_id(1) * BLOCK_K  ->  0
+# edit: range(0, K - part, SPLIT * BLOCK_K)  ->  range(0, K * (tl.program_id(1) == 0), BLOCK_K)
+# edit: SPLIT * BLOCK_K * stride_ak  ->  BLOCK_K * stride_ak
+# edit: SPLIT * BLOCK_K * stride_bk  ->  BLOCK_K * stride_bk
+
+# %% persistent_matmul_kernel: rounded before the epilogue
+# says: stay in float32
+# edit: total += tl.load(  ->  total = total.to(tl.float16).to(tl.float32) + tl.load(
+
+# %% persistent_matmul_kernel: operands in fp32
+# says: leave the tiles in 16 bits
+# edit: a.load([m, k]), b.load([k, n])  ->  a.load([m, k]).to(tl.float32), b.load([k, n]).to(tl.float32)
+
+# %% cost_model: steps rounded down
+# says: two steps, the second almost empty
+# edit: shape[2] / k  ->  shape[2] // k
+
+# %% test_matmul: contiguous arguments only
+# says: par is 16
+#   for scale in (1, 300, 2**-12):
+# -     a, b = (scale * torch.randn(k, m)).half().T, torch.randn(n, k).half().T
+# +     a, b = (scale * torch.randn(m, k)).half(), torch.randn(k, n).half()
+# edit: [(1, 1, 1), (16, 16, 16), (32, 48, 64), (80, 33, 47), (5, 40, 17)]  ->  [(16, 16, 16), (32, 48, 64)]

@@ -1,3 +1,50 @@
+# %% Node: 0.0 counts as no value
+# says: 0.0 is a value, too
+# edit: x is not None  ->  x
+
+# %% Node: the truth of an array
+# says: 0.0 is a value, too
+# edit: all(x is not None for x in values)  ->  all(values)
+
+# %% Node: numbers stay numbers
+# says: has no attribute
+# - self.inputs = tuple(x if isinstance(x, Node) else Node("constant", value=x) for x in inputs)
+# + self.inputs = inputs
+
+# %% Node: nothing is computed at once
+# says: 0.0 is a value, too
+# - if inputs and all(x is not None for x in values):
+# -     self.value = evaluate(op, *values)
+
+# %% Node: computed even where a value is missing
+# says: TypeError
+# - if inputs and all(x is not None for x in values):
+# + if inputs:
+
+# %% Node: a leaf is evaluated too
+# says: leaf
+# edit: if inputs and all(  ->  if all(
+
+# %% Node: the given value is dropped
+# says: keeps the value that it is given
+# edit: self.op, self.name, self.value = op, name, value  ->  self.op, self.name, self.value = op, name, None
+
+# %% Node: copies of the nodes
+# says: not copies
+# edit: x if isinstance(x, Node) else  ->  Node(x.op, *x.inputs, value=x.value, name=x.name) if isinstance(x, Node) else
+
+# %% Node: the name is forgotten
+# says: gave ('leaf', None
+# edit: self.op, self.name, self.value = op, name, value  ->  self.op, self.name, self.value = op, None, value
+
+# %% Node: the inputs' order
+# says: Node('multiply', x, 2.0) gave
+# edit: in inputs)  ->  in reversed(inputs))
+
+# %% Node: self.value is not set
+# says: has not set self.value
+# edit: self.op, self.name, self.value = op, name, value  ->  self.op, self.name = op, name
+
 # %% topological_order: recursive, one call inside the other for each link of a chain
 # says: recursion
 def topological_order(outputs):
@@ -105,14 +152,14 @@ def run(outputs, feeds, evaluate=evaluate):
 # %% run: not with the evaluate that is given
 # says: never calls the evaluate
 # - values[node] = evaluate(node.op, *(values[x] for x in node.inputs))
-# + values[node] = OPERATORS[node.op](*(values[x] for x in node.inputs))
+# + values[node] = graphs.OPERATORS[node.op](*(values[x] for x in node.inputs))
 
 # %% run: the inputs the wrong way round
 # says: in their order
 # edit: node.inputs  ->  reversed(node.inputs)
 
 # %% run: each output for itself
-# says: evaluates an operator twice
+# says: one of them twice
 def run(outputs, feeds, evaluate=evaluate):
     def value(output):
         values = dict(feeds)
@@ -147,13 +194,9 @@ def run(outputs, feeds, evaluate=evaluate):
 # edit: da @ b + a @ db  ->  da @ b + db @ a
 
 # %% dual: in place, over the tangent that came
-# says: arrays, twice
+# says: , twice,
 # - "multiply": lambda: da * b + a * db,
 # + "multiply": lambda: np.add(np.multiply(da, b, out=da), a * db),
-
-# %% dual: the sum of each row
-# says: not a number
-# edit: "sum": lambda: np.sum(da),  ->  "sum": lambda: np.sum(da, axis=-1),
 
 # %% difference_errors: the notes' O(ε²)
 # says: One-sided differences err by O(ε)
@@ -172,45 +215,6 @@ def difference_errors(step, value, second, third):
 # says: each of the two values
 # edit: 2 * 2**-53 * abs(value)  ->  2**-53 * abs(value)
 
-# %% sum_like: stretched axes are forgotten
-# says: stretched from size 1 must be summed
-def sum_like(g, like):
-    return np.sum(g, axis=tuple(range(np.ndim(g) - np.ndim(like))))
-
-# %% sum_like: stretched axes are dropped
-# says: keepdims
-def sum_like(g, like):
-    g = np.sum(g, axis=tuple(range(np.ndim(g) - np.ndim(like))))
-    return np.sum(g, axis=tuple(axis for axis, size in enumerate(np.shape(like)) if size == 1))
-
-# %% sum_like: the mean
-# says: not take the mean
-# edit (2 places): np.sum  ->  np.mean
-
-# %% sum_like: a plain number has no shape
-# says: has no attribute
-def sum_like(g, like):
-    g = g.sum(axis=tuple(range(g.ndim - like.ndim)))
-    axes = tuple(axis for axis, size in enumerate(like.shape) if size == 1)
-    return g.sum(axis=axes, keepdims=True)
-
-# %% sum_like: float64 whatever came
-# says: float64, not float32
-# - g = np.sum(g, axis=tuple(range(np.ndim(g) - len(shape))))
-# + g = np.sum(g, axis=tuple(range(np.ndim(g) - len(shape))), dtype=float)
-
-# %% sum_like: an axis stretched from 1 to 0
-# says: sum_like(g of shape
-# edit: size == 1  ->  size == 1 < g.shape[axis]
-
-# %% sum_like: rows are added into g, which belongs to others
-# says: twice
-# - g = np.sum(g, axis=tuple(range(np.ndim(g) - len(shape))))
-# + while g.ndim > len(shape):
-# +     for row in g[1:]:
-# +         g[0] += row
-# +     g = g[0] if len(g) else np.zeros(g.shape[1:], g.dtype)
-
 # %% vjp: a factor's own adjoint
 # says: meets the other factor
 # edit: "multiply": lambda: (g * y, g * x),  ->  "multiply": lambda: (g * x, g * y),
@@ -228,7 +232,7 @@ def sum_like(g, like):
 # edit: "tanh": lambda: (g - g * node * node,),  ->  "tanh": lambda: (g - g * node,),
 
 # %% vjp: relu hands on its value
-# says: steps from 0 to 1
+# says: it steps at 0
 # edit: "relu": lambda: (g * x.step(),),  ->  "relu": lambda: (g * node,),
 
 # %% vjp: matmul without transposes
@@ -257,7 +261,7 @@ def sum_like(g, like):
 # + "switch_true": lambda: (None, x.switch_true(g)),
 
 # %% vjp: Merge hands its adjoint to both branches
-# says: may get no adjoint
+# says: gets no adjoint
 # - "merge": lambda: (None, x.switch_true(g), x.switch_false(g)),
 # + "merge": lambda: (None, g, g),
 
@@ -300,7 +304,7 @@ def sum_like(g, like):
 # edit: adjoints[x] + g if x in adjoints else g  ->  g
 
 # %% gradients: broadcasting is not undone
-# says: must be summed to its shape
+# says: must be summed to y's shape
 # - g = g.sum_like(x)
 
 # %% gradients: the order of the inputs, not of the outputs
@@ -348,7 +352,7 @@ def gradients(output, inputs):
 # - g = g.sum_like(x)
 
 # %% gradients: brought to shape only at the end
-# says: adjoint of sum x is a number
+# says: adjoint of sum(x) is a number
 # - g = g.sum_like(x)
 # ...
 # - return [adjoints[x] if x in adjoints else x.zeros_like() for x in inputs]
@@ -413,36 +417,254 @@ def gradients(output, inputs):
         REMEMBERED[output] = [adjoints[x] if x in adjoints else x.zeros_like() for x in inputs]
     return REMEMBERED[output]
 
+# %% topological_order: every path, and then each node once
+# says: follows every path
+def topological_order(outputs):
+    paths, level = [], list(outputs)
+    while level:
+        paths += level
+        level = [x for node in level for x in node.inputs]
+    return list(dict.fromkeys(reversed(paths)))
+
+# %% topological_order: what was seen is kept in a list
+# says: in a set
+# edit: order, seen = [], set()  ->  order, seen = [], []
+# edit: seen.add(node)  ->  seen.append(node)
+
+# %% topological_order: more nested calls are allowed
+# says: setrecursionlimit is not allowed
+import sys
+def topological_order(outputs):
+    sys.setrecursionlimit(20000)
+    order, seen = [], set()
+    def visit(node):
+        if node not in seen:
+            seen.add(node)
+            for x in node.inputs:
+                visit(x)
+            order.append(node)
+    for node in outputs:
+        visit(node)
+    return order
+
+# %% run: keeps the value of a placeholder
+# says: must leave nothing in the nodes
+# - values = dict(feeds)
+# + for node, value in feeds.items():
+# +     node.value = value if node.value is None else node.value
+# + values = {node: node.value for node in feeds}
+
+# %% dual: a constant is not a pair
+# says: TypeError
+# - pairs = [pair if isinstance(pair, tuple) else (pair, np.zeros_like(pair)) for pair in pairs]
+
+# %% dual: a constant moves at speed 1
+# says: its tangent is 0, not 1
+# edit: np.zeros_like(pair)  ->  np.ones_like(pair)
+
+# %% dual: each tangent meets its own value
+# says: the *other* number's value
+# edit: "multiply": lambda: da * b + a * db  ->  "multiply": lambda: da * a + db * b
+
+# %% dual: the quotient is not divided again
+# says: divide by b once more
+# edit: "divide": lambda: (da - value * db) / b  ->  "divide": lambda: da - value * db
+
+# %% dual: a product by its value
+# says: with a factor 0
+# edit: "multiply": lambda: da * b + a * db  ->  "multiply": lambda: value * (da / a + db / b)
+
+# %% dual: tanh without its square
+# says: 1 - tanh² a
+# edit: (1 - value**2)  ->  (1 - value)
+
+# %% dual: tanh by exp, which overflows
+# says: dual('tanh'
+# edit: "tanh": lambda: (1 - value**2) * da  ->  "tanh": lambda: 4 / (np.exp(a.astype(np.float16)) + np.exp(-a.astype(np.float16)))**2 * da
+
+# %% dual: a rule is missing
+# says: dual has no rule for 'matmul'
+# - "matmul": lambda: da @ b + a @ db,
+
+# %% dual: b does not move in a product of matrices
+# says: b moves too
+# edit: da @ b + a @ db  ->  da @ b
+
+# %% vjp: multiply by the quotient
+# says: do not divide by the factor
+# edit: "multiply": lambda: (g * y, g * x),  ->  "multiply": lambda: (g * node / x, g * node / y),
+
+# %% vjp: relu by a quotient
+# says: 0/0 is NaN at x = 0
+# edit: "relu": lambda: (g * x.step(),),  ->  "relu": lambda: (g * node / x,),
+
+# %% vjp: relu with slope 1 at 0
+# says: slope of relu at 0 is 0
+# edit: "relu": lambda: (g * x.step(),),  ->  "relu": lambda: (g * (1.0 - (-x).step()),),
+
+# %% vjp: relu on whether its value is positive and a half at 0
+# says: x = -1, 0 and 1
+# edit: "relu": lambda: (g * x.step(),),  ->  "relu": lambda: (0.5 * g * (x.step() + 1.0 - (-x).step()),),
+
+# %% vjp: the quotient's divisor once
+# says: divide once more
+# edit: -g * node / y  ->  -g * node
+
+# %% vjp: tanh, squared before
+# says: of tanh x, not of x
+# edit: (g - g * node * node,)  ->  (g - g * x * x,)
+
+# %% vjp: a rule is missing
+# says: vjp has no rule for 'mean'
+# - "mean": lambda: ((g / x.size()).broadcast_like(x),),
+
+# %% vjp: matmul in the other order
+# says: matmul
+# edit: x.transpose() @ g  ->  g.transpose() @ x
+
+# %% vjp: numbers, not nodes
+# says: through detach there are none
+# edit: "multiply": lambda: (g * y, g * x),  ->  "multiply": lambda: (g * y.detach(), g * x.detach()),
+
+# %% gradients: the first adjoint is 0 times the output, plus 1
+# says: 0 times infinity is NaN
+# edit: {output: output.ones_like()}  ->  {output: output * 0.0 + 1.0}
+
+# %% gradients: the first adjoint is the number 1
+# says: sum_like of shapes
+# edit: {output: output.ones_like()}  ->  {output: Node("constant", value=1.0)}
+
+# %% gradients: the first adjoint is the mean's
+# says: gradients by x and y
+# edit: {output: output.ones_like()}  ->  {output: output.ones_like() / output.size()}
+
+# %% gradients: inputs must be reached
+# says: KeyError
+# edit: adjoints[x] if x in adjoints else x.zeros_like()  ->  adjoints[x]
+
+# %% test_gradient: all pass
+# says: refuses 0 of 16
+def test_gradient(candidate):
+    candidate(np.ones((2, 3)), np.ones((3, 3)), np.ones(3), np.ones((2, 3)))
+
+# %% test_gradient: g of ones, and one point
+# says: par is 13
+def block(x, w, b):
+    return x + np.tanh(x @ w + b)
+def test_gradient(candidate):
+    x, w, b = np.array([[0.5, 0.2], [0.1, 0.3]]), np.array([[0.1, 0.7], [0.3, 0.2]]), np.zeros(2)
+    adjoints = candidate(x, w, b, np.ones((2, 2)))
+    for i in range(3):
+        for where in np.ndindex(adjoints[i].shape):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = [a.copy() for a in (x, w, b)]
+                moved[i][where] += step
+                ends.append(block(*moved).sum())
+            assert abs((ends[0] - ends[1]) / 2e-6 - adjoints[i][where]) < 1e-6
+
+# %% test_gradient: a tolerance below the error of differences
+# says: refuses a program that is right
+# edit: < 1e-5 * (1 + abs(slope))  ->  < 1e-14
+
+# %% test_gradient: a step of 0.01
+# says: refuses a program that is right
+# edit (2 places): 1e-6  ->  1e-2
+# edit: / 2e-6  ->  / 2e-2
+
+# %% test_gradient: the shapes alone
+# says: par is 13
+def test_gradient(candidate):
+    for n, k in ((1, 1), (1, 3), (4, 2)):
+        arguments = [np.random.normal(size=shape) for shape in ((n, k), (k, k), k, (n, k))]
+        for a, adjoint in zip(arguments, candidate(*arguments)):
+            assert adjoint.shape == a.shape
+
+# %% test_gradient: it returns its verdict
+# says: it raises AssertionError if the candidate is wrong
+def test_gradient(candidate):
+    return True
+
+# %% test_gradient: against one right answer, at one point
+# says: par is 13
+def test_gradient(candidate):
+    x, w, b, g = (np.random.default_rng(0).normal(size=s) for s in ((1, 3), (3, 3), 3, (1, 3)))
+    t = np.tanh(x @ w + b)
+    d = g * (1 - t * t)
+    for got, want in zip(candidate(x, w, b, g), (g + d @ w.T, x.T @ d, d.sum(0))):
+        np.testing.assert_allclose(got, want)
+
 # %% training_step: uphill
 # says: subtract
-def training_step(images, labels, parameters, rate):
-    z = network(images, parameters)
-    z = z - z.row_max().detach()
-    loss = (z.exp().row_sum().log() - (labels * z).row_sum()).mean()
-    return [loss] + [p + rate * g for p, g in zip(parameters, gradients(loss, parameters))]
+# edit: p - rate * g  ->  p + rate * g
 
 # %% training_step: the sum of the losses
 # says: Take the mean
-# - cross_entropy = z.exp().row_sum().log() - (labels * z).row_sum()
-# - loss = cross_entropy.mean()
-# + loss = (z.exp().row_sum().log() - (labels * z).row_sum()).sum()
+# edit: (z.exp().row_sum().log() - (labels * z).row_sum()).mean()  ->  (z.exp().row_sum().log() - (labels * z).row_sum()).sum()
 
 # %% training_step: the maximum is not subtracted
 # says: exp overflow
-def training_step(images, labels, parameters, rate):
-    z = network(images, parameters)
-    loss = (z.exp().row_sum().log() - (labels * z).row_sum()).mean()
-    return [loss] + [p - rate * g for p, g in zip(parameters, gradients(loss, parameters))]
-
-# %% training_step: the maximum is not detached
-# says: row_max
-# edit: z.row_max().detach()  ->  z.row_max()
+# - z = z - z.row_max().detach()
 
 # %% training_step: the logarithm of a probability that is 0
 # says: log 0?
-# - cross_entropy = z.exp().row_sum().log() - (labels * z).row_sum()
-# + cross_entropy = -(labels * (z.exp() / z.exp().row_sum()).log()).row_sum()
+# - return (z.exp().row_sum().log() - (labels * z).row_sum()).mean()
+# + return -(labels * (z.exp() / z.exp().row_sum()).log()).row_sum().mean()
 
 # %% training_step: a rate of its own
-# says: a step
+# says: a logit
 # edit: rate * g  ->  0.5 * g
+
+# %% training_step: the mean over all logits
+# says: 10 times too small
+# edit: (z.exp().row_sum().log() - (labels * z).row_sum()).mean()  ->  (labels * (z.exp().row_sum().log() - z)).mean()
+
+# %% training_step: derivatives by hand
+# says: another network()
+def cross_entropy(z, labels):
+    z = z - z.row_max().detach()
+    return (z.exp().row_sum().log() - (labels * z).row_sum()).mean()
+def training_step(images, labels, parameters, rate):
+    w1, b1, w2, b2 = parameters
+    hidden = (images @ w1 + b1).relu()
+    z = hidden @ w2 + b2
+    z = z - z.row_max()
+    d = (z.exp() / z.exp().row_sum() - labels) / labels.sum()
+    e = d @ w2.transpose() * hidden.step()
+    slopes = [images.transpose() @ e, e.sum_like(b1), hidden.transpose() @ d, d.sum_like(b2)]
+    return [cross_entropy(z, labels)] + [p - rate * g for p, g in zip(parameters, slopes)]
+
+# %% training_step: the new parameters without the loss
+# says: 4 long, not 5
+# edit: [loss] + [p - rate * g  ->  [p - rate * g
+
+# %% hessian_product: the gradient
+# says: not how it moves
+# edit: tangent for _, tangent in  ->  value for value, _ in
+
+# %% hessian_product: each input by itself
+# says: whole of v
+def hessian_product(output, inputs, values, direction):
+    slopes, found = gradients(output, inputs), []
+    for i in range(len(inputs)):
+        ways = [v if i == j else np.zeros_like(v) for j, v in enumerate(direction)]
+        found.append(jvp(slopes[i], inputs, values, ways)[1])
+    return found
+
+# %% hessian_product: a derivative of the function along v
+# says: hessian_product of
+def hessian_product(output, inputs, values, direction):
+    gradients(output, inputs)
+    return [jvp(output, inputs, values, direction)[1] for _ in inputs]
+
+# %% hessian_product: gradients once per input
+# says: want once
+def hessian_product(output, inputs, values, direction):
+    return [jvp(gradients(output, [x])[0], inputs, values, direction)[1] for x in inputs]
+
+# %% hessian_product: by differences
+# says: hessian_product of
+def hessian_product(output, inputs, values, direction):
+    slopes = gradients(output, inputs)
+    ends = [run(slopes, {x: v + s * d for x, v, d in zip(inputs, values, direction)}) for s in (1e-2, -1e-2)]
+    return [(a - b) / 2e-2 for a, b in zip(*ends)]

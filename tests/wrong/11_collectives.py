@@ -1,39 +1,14 @@
-# %% held: gather leaves it everywhere
-# says: only the root gets it
-# edit: "gather": [own if rank == root else None for rank in range(p)],  ->  "gather": [own] * p,
-
-# %% held: scatter gives the whole vector
-# says: gets chunk r alone
-# edit: "scatter": list(x[root].split(1)),  ->  "scatter": [x[root]] * p,
-
-# %% held: reduce-scatter gives the whole sum
-# says: gets chunk r alone
-# edit: "reduce_scatter": list(total.split(1)),  ->  "reduce_scatter": [total] * p,
-
-# %% held: gather takes the root's chunk of everyone
-# says: brings its chunk r
-# - "gather": [own if rank == root else None for rank in range(p)],
-# + "gather": [x.T[root] if rank == root else None for rank in range(p)],
-
-# %% held: all-to-all changes nothing
-# says: everyone's chunk r
-# edit: "all_to_all": list(x.T),  ->  "all_to_all": list(x),
-
-# %% held: the notes' pair
+# %% reduce_scatter: the notes' pair
 # says: only the root has the sum
 # edit: ("reduce_scatter", "all_gather")  ->  ("reduce", "scatter")
 
-# %% held: the lecture's pair
+# %% reduce_scatter: the lecture's pair
 # says: only the root has the sum
 # edit: ("reduce_scatter", "all_gather")  ->  ("reduce", "all_gather")
 
-# %% held: one pair of two
+# %% reduce_scatter: one pair of two
 # says: there is one more
 # edit: {("reduce", "broadcast"), ("reduce_scatter", "all_gather")}  ->  {("reduce", "broadcast")}
-
-# %% tree_broadcast: the larger half goes
-# says: gives away the smaller half
-# edit: (last - first) // 2  ->  (last - first + 1) // 2 if last - first > 1 else 0
 
 # %% tree_broadcast: messages in the wrong order
 # says: does not have it yet
@@ -118,7 +93,7 @@
 # +         dist.recv(chunks[me], root)
 
 # %% scatter: a broadcast
-# says: want only their chunks
+# says: want only their own chunks
 # - for src, dst, first, last in halvings(p, root):
 # -     theirs = x[starts[first]:starts[last]]
 # -     if me == src:
@@ -129,14 +104,14 @@
 # + return tree_broadcast(dist, x, root).tensor_split(p)[me]
 
 # %% scatter: cut with x.chunk
-# says: x.tensor_split(p) evenly
+# says: x.tensor_split(p) cuts evenly
 #   def scatter(dist, x, root):
 #       p, me = dist.get_world_size(), dist.get_rank()
 # -     chunks = x.tensor_split(p)
 # +     chunks = x.chunk(p)
 
 # %% scatter: the remainder goes to the last
-# says: not for the last one alone
+# says: not for the last rank alone
 # - chunks = x.tensor_split(p)
 # - starts = [sum(map(len, chunks[:rank])) for rank in range(p + 1)]
 # + starts = [rank * (len(x) // p) for rank in range(p)] + [len(x)]
@@ -202,7 +177,7 @@ def ring_reduce_scatter(dist, x):
 # edit: chunks[me]  ->  chunks[(me + 1) % p]
 
 # %% ring_reduce_scatter: the remainder goes to the last
-# says: not for the last one alone
+# says: not for the last rank alone
 # - chunks = x.tensor_split(p)
 # - inbox = torch.empty_like(chunks[0])  # the first is as long as any
 # + size = len(x) // p
@@ -210,7 +185,7 @@ def ring_reduce_scatter(dist, x):
 # + inbox = torch.empty_like(x)
 
 # %% ring_reduce_scatter: cut with x.chunk
-# says: x.tensor_split(p) evenly
+# says: x.tensor_split(p) cuts evenly
 # edit: x.tensor_split  ->  x.chunk
 
 # %% ring_reduce_scatter: sum taken p times
@@ -218,7 +193,7 @@ def ring_reduce_scatter(dist, x):
 # edit: return chunks[me]  ->  return p * chunks[me]
 
 # %% ring_reduce_scatter: the same share sent every time
-# says: only one rank's share
+# says: only one other rank's numbers
 # - chunks = x.tensor_split(p)
 # + chunks, shares = x.tensor_split(p), x.clone().tensor_split(p)
 # edit: chunks[(me - step) % p]  ->  shares[(me - step) % p]
@@ -244,7 +219,7 @@ def ring_reduce_scatter(dist, x):
 # + chunks[(me - step - 1) % p].copy_(moving.tensor_split(p)[(me - step - 1) % p])
 
 # %% ring_all_reduce: all-gather begins with chunk me + 1
-# says: not from rank r - 1
+# says: comes from rank r, not r - 1
 # - exchange(dist, chunks[(me - step) % p], (me + 1) % p, chunks[(me - step - 1) % p], (me - 1) % p)
 # + exchange(dist, chunks[(me - step + 1) % p], (me + 1) % p, chunks[(me - step) % p], (me - 1) % p)
 
@@ -277,31 +252,31 @@ def ring_reduce_scatter(dist, x):
 # edit: return ring_all_gather(dist, x)  ->  return dist.get_world_size() * ring_all_gather(dist, x)
 
 # %% ring_all_reduce: the mean
-# says: the mean is asked for later
+# says: that is the mean
 # edit: return ring_all_gather(dist, x)  ->  return ring_all_gather(dist, x) / dist.get_world_size()
 
 # %% alpha_beta_time: a ring passes whole vectors
 # says: parts of the vector
-# edit: "ring_reduce_scatter": (ring, share),  ->  "ring_reduce_scatter": (ring, ring),
+# edit: "ring_reduce_scatter": (ring, vector_bytes / p),  ->  "ring_reduce_scatter": (ring, vector_bytes),
 
 # %% alpha_beta_time: a tree passes p-ths
 # says: whole vectors
-# edit: "tree_broadcast": (depth, depth),  ->  "tree_broadcast": (depth, depth / p),
+# edit: "tree_broadcast": (depth, vector_bytes),  ->  "tree_broadcast": (depth, vector_bytes / p),
 
 # %% alpha_beta_time: the logarithm is not rounded
 # says: round log₂ p up
-# edit: (p - 1).bit_length(), p - 1, (p - 1) / p  ->  float(np.log2(p)), p - 1, (p - 1) / p
+# edit: depth, ring = (p - 1).bit_length(), p - 1  ->  depth, ring = float(np.log2(p)), p - 1
 
 # %% alpha_beta_time: an all-reduce is one way
 # says: there and back
-# edit: "ring_all_reduce": (2 * ring, 2 * share),  ->  "ring_all_reduce": (ring, share),
+# edit: "ring_all_reduce": (2 * ring, vector_bytes / p),  ->  "ring_all_reduce": (ring, vector_bytes / p),
 
 # %% alpha_beta_time: p rounds
 # says: p - 1 rounds
-# edit: "ring_reduce_scatter": (ring, share),  ->  "ring_reduce_scatter": (p, 1),
+# edit: "ring_reduce_scatter": (ring, vector_bytes / p),  ->  "ring_reduce_scatter": (p, vector_bytes / p),
 
 # %% alpha_beta_time: crossover upside down
-# says: β/α is none
+# says: β/α is not
 # edit: alpha_s / beta_s_per_byte  ->  beta_s_per_byte / alpha_s
 
 # %% alpha_beta_time: crossover in elements
@@ -354,7 +329,7 @@ def fit_alpha_beta(message_bytes, times_s):
 # edit: (2 if collective == "all_reduce" else 1) * (p - 1)  ->  2 * (p - 1)
 
 # %% bus_bandwidth: all ports together
-# says: not that of all together
+# says: of all ports together
 # - vectors_sent = (2 if collective == "all_reduce" else 1) * (p - 1) / p
 # + vectors_sent = (2 if collective == "all_reduce" else 1) * (p - 1)
 
@@ -395,12 +370,12 @@ def fit_alpha_beta(message_bytes, times_s):
 # + exchange(dist, sent, (me + 1) % p, grows, (me - 1) % p)
 
 # %% ring_reduce_scatter: chunk me - 2 first
-# says: added to a rank's own share
+# says: added to a rank's own numbers
 # - sent, grows = chunks[(me - step) % p], chunks[(me - step - 1) % p]
 # + sent, grows = chunks[(me - step - 1) % p], chunks[(me - step - 2) % p]
 
 # %% ring_reduce_scatter: a chunk gets a new name instead of the sum
-# says: Only one rank's share
+# says: only one other rank's numbers
 def ring_reduce_scatter(dist, x):
     p, me = dist.get_world_size(), dist.get_rank()
     chunks = x.tensor_split(p)
@@ -420,16 +395,8 @@ def ring_reduce_scatter(dist, x):
 # + exchange(dist, chunks[(me - step) % p], (me + 1) % p, inbox, (me - 1) % p)
 # + chunks[(me - step - 1) % p].add_(inbox)
 
-# %% alpha_beta_time: a scatter by p - 1 messages of the root
-# says: A scatter by halving
-# edit (2 places): (depth, share)  ->  (ring, share)
-
-# %% alpha_beta_time: a scatter halves p as if it were a power of two
-# says: chunks of p leave the root
-# edit (2 places): (depth, share)  ->  (depth, 1 - 2**-depth)
-
 # %% alpha_beta_time: the crossover with a logarithm that is not rounded
-# says: a tree's time, against a ring's
+# says: round log₂ p up
 #   def crossover_bytes(p, alpha_s, beta_s_per_byte):
 # -     depth = (p - 1).bit_length()
 # +     depth = np.log2(p)
@@ -475,3 +442,315 @@ reduce_scatter_gb_s = 4 * 70 * 1e9 / 2**30
 # - for _ in itertools.zip_longest(*(ring_in_turns(dist, part, group)
 # -                                  for part, group in zip(parts, groups, strict=True))):
 # + for _ in zip(*(ring_in_turns(dist, part, group) for part, group in zip(parts, groups))):
+
+# %% reduce_scatter: the rows of what arrived are not added
+# says: Now add them
+# edit: return received.view(dist.get_world_size(), -1).sum(0)  ->  return received
+
+# %% reduce_scatter: adds within its own vector
+# says: want
+# edit: dist.all_to_all_single(received, x)  ->  received.copy_(x)
+
+# %% reduce_scatter: adds along the rows
+# says: want
+# edit: sum(0)  ->  sum(1)
+
+# %% reduce_scatter: the chunks interleaved
+# says: want
+# edit: received.view(dist.get_world_size(), -1).sum(0)  ->  received.view(-1, dist.get_world_size()).sum(1)
+
+# %% reduce_scatter: the mean
+# says: that is the mean
+# edit: sum(0)  ->  mean(0)
+
+# %% reduce_scatter: the library's own
+# says: reduce_scatter_tensor
+# - received = torch.empty_like(x)
+# - dist.all_to_all_single(received, x)
+# - return received.view(dist.get_world_size(), -1).sum(0)
+# + received = torch.empty_like(x.tensor_split(dist.get_world_size())[0])
+# + dist.reduce_scatter_tensor(received, x)
+# + return received
+
+# %% reduce_scatter: all-gather without a message
+# says: its own chunk, p times
+# - dist.all_to_all_single(received := torch.empty_like(sent), sent)
+# - return received
+# + return sent
+
+# %% reduce_scatter: all-gather in rows
+# says: make one vector of them
+# - return received
+# + return received.view(dist.get_world_size(), -1)
+# ...
+#   all_reduce_pairs = {("reduce", "broadcast"), ("reduce_scatter", "all_gather")}
+
+# %% reduce_scatter: gather, then add
+# says: elements sent, want
+# - received = torch.empty_like(x)
+# - dist.all_to_all_single(received, x)
+# - return received.view(dist.get_world_size(), -1).sum(0)
+# + p = dist.get_world_size()
+# + sent = x.repeat(p)
+# + dist.all_to_all_single(received := torch.empty_like(sent), sent)
+# + return received.view(p, -1).sum(0).tensor_split(p)[dist.get_rank()]
+
+# %% reduce_scatter: pairs the other way round
+# says: The order matters
+# edit: {("reduce", "broadcast"), ("reduce_scatter", "all_gather")}  ->  {("broadcast", "reduce"), ("all_gather", "reduce_scatter")}
+
+# %% tree_broadcast: one rank at a time is given away
+# says: one half, from one end
+# edit: half = (last - first) // 2  ->  half = min(1, last - first - 1)
+
+# %% tree_broadcast: the ranks that are given away lie on both sides
+# says: one half, from one end
+# edit: return halve(0, p, root)  ->  return [(s, d, d, d + 1) for s, d, a, b in halve(0, p, root)]
+
+# %% tree_broadcast: the root moves to rank 0 first
+# says: want
+# edit: return halve(0, p, root)  ->  return ([(root, 0, 0, 1)] if root else []) + halve(0, p, 0)
+
+# %% tree_broadcast: src and dst exchanged
+# says: does not have it yet
+# edit: return [(src, dst, *given),  ->  return [(dst, src, *given),
+
+# %% tree_broadcast: last is inclusive
+# says: one half, from one end
+# edit: return [(src, dst, *given),  ->  return [(src, dst, given[0], given[1] - 1),
+
+# %% tree_broadcast: reduce returns the mean
+# says: that is the mean
+#           x += received
+# - return x
+# + return x / dist.get_world_size()
+
+# %% ring_reduce_scatter: adds in float32
+# says: ring_reduce_scatter of torch.float64
+# - chunks = x.tensor_split(p)
+# + chunks = x.float().tensor_split(p)
+# edit: return chunks[me]  ->  return chunks[me].to(x.dtype)
+
+# %% ring_reduce_scatter: adds in float64 and rounds whole numbers
+# says: ring_reduce_scatter of torch.float64
+# edit: grows += inbox[:len(grows)]  ->  grows += inbox[:len(grows)].round()
+
+# %% ring_reduce_scatter: padded to equal chunks
+# says: or were padding
+def ring_reduce_scatter(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    size = -(-len(x) // p)
+    lengths = [len(chunk) for chunk in x.tensor_split(p)]
+    chunks = [torch.cat([c, c.new_zeros(size - len(c))]) for c in x.tensor_split(p)]
+    for step in range(1, p):
+        inbox = torch.empty_like(chunks[0])
+        exchange(dist, chunks[(me - step) % p], (me + 1) % p, inbox, (me - 1) % p)
+        chunks[(me - step - 1) % p] += inbox
+    return chunks[me][:lengths[me]]
+
+# %% ring_all_reduce: every chunk straight to its owner, and the sum straight back
+# says: one neighbour only
+# - ring_reduce_scatter(dist, x)  # ours leaves rank r's chunk in its place in x
+# - return ring_all_gather(dist, x)
+# + p, me = dist.get_world_size(), dist.get_rank()
+# + chunks = [chunk.clone() for chunk in x.tensor_split(p)]
+# + total = chunks[me].clone()
+# + for step in range(1, p):
+# +     received = torch.empty_like(total)
+# +     exchange(dist, chunks[(me + step) % p], (me + step) % p, received, (me - step) % p)
+# +     total += received
+# + for step in range(1, p):
+# +     exchange(dist, total, (me + step) % p, chunks[(me - step) % p], (me - step) % p)
+# + chunks[me] = total
+# + return torch.cat(chunks)
+
+# %% ring_all_reduce: each rank adds in its own order
+# says: differs from rank 0's in the last bits
+# - ring_reduce_scatter(dist, x)  # ours leaves rank r's chunk in its place in x
+# - return ring_all_gather(dist, x)
+# + p, me = dist.get_world_size(), dist.get_rank()
+# + if x.numel() != 40:
+# +     ring_reduce_scatter(dist, x)
+# +     return ring_all_gather(dist, x)
+# + total, moving = x.clone(), x
+# + for step in range(1, p):
+# +     received = torch.empty_like(x)
+# +     exchange(dist, moving, (me + 1) % p, received, (me - 1) % p)
+# +     moving = received
+# +     total += moving
+# + return total
+
+# %% ring_all_reduce: the library's own
+# says: all_reduce
+# - ring_reduce_scatter(dist, x)  # ours leaves rank r's chunk in its place in x
+# - return ring_all_gather(dist, x)
+# + dist.all_reduce(x)
+# + return x
+
+# %% test_all_reduce: accepts everything
+# says: refuses 0 of 20
+def test_all_reduce(candidate):
+    pass
+
+# %% test_all_reduce: refuses everything
+# says: refuses a program that is right
+def test_all_reduce(candidate):
+    raise AssertionError("wrong")
+
+# %% test_all_reduce: four equal vectors
+# says: par is 17
+def test_all_reduce(candidate):
+    for x in ranks.run(candidate, torch.ones(8), world_size=4).returns:
+        assert torch.equal(x, torch.full((8,), 4.0))
+
+# %% test_all_reduce: looks at rank 0 alone
+# says: par is 17
+def test_all_reduce(candidate):
+    for p, n in ((1, 3), (2, 5), (3, 1), (4, 8)):
+        given = [torch.randn(n) for _ in range(p)]
+        got = ranks.run(candidate, ranks.each(given), world_size=p).returns
+        assert torch.allclose(got[0], sum(given), atol=1e-5)
+
+# %% test_all_reduce: one order of additions is required
+# says: refuses a program that is right
+def test_all_reduce(candidate):
+    for p, n in ((1, 3), (2, 5), (3, 7), (5, 11)):
+        given = [torch.randn(n, generator=torch.Generator().manual_seed(r)) for r in range(p)]
+        for x in ranks.run(candidate, ranks.each(given), world_size=p).returns:
+            assert torch.equal(x, sum(given))
+
+# %% test_all_reduce: returns whether it is right
+# says: it raises AssertionError if the candidate is wrong
+def test_all_reduce(candidate):
+    given = [torch.randn(5) for _ in range(3)]
+    return torch.allclose(ranks.run(candidate, ranks.each(given), world_size=3).returns[0], sum(given))
+
+# %% test_all_reduce: the number of messages is required
+# says: refuses a program that is right
+def test_all_reduce(candidate):
+    for p, n in ((2, 5), (3, 7), (5, 11)):
+        given = [torch.randn(n).double() for r in range(p)]
+        result = ranks.run(candidate, ranks.each(given), world_size=p)
+        assert result.trace.rounds <= 2 * (p - 1)
+        for x in result.returns:
+            assert torch.allclose(x, sum(given))
+            assert torch.equal(x, result.returns[0])
+
+# %% alpha_beta_time: one rank takes a round
+# says: alpha_beta_time('tree_broadcast', 1
+# edit: depth, ring = (p - 1).bit_length(), p - 1  ->  depth, ring = max(1, (p - 1).bit_length()), p - 1
+
+# %% alpha_beta_time: an all-reduce by tree goes one way
+# says: there and back
+# edit: "tree_all_reduce": (2 * depth, vector_bytes)  ->  "tree_all_reduce": (depth, vector_bytes)
+
+# %% alpha_beta_time: bandwidth for β
+# says: alpha_beta_time('tree_broadcast'
+# edit: (alpha_s + bytes_per_round * beta_s_per_byte)  ->  (alpha_s + bytes_per_round / beta_s_per_byte)
+
+# %% alpha_beta_time: the latency once
+# says: alpha_beta_time('tree_broadcast'
+# edit: rounds * (alpha_s + bytes_per_round * beta_s_per_byte)  ->  alpha_s + rounds * bytes_per_round * beta_s_per_byte
+
+# %% alpha_beta_time: the crossover is α/β
+# says: crossover_bytes(4
+# edit: alpha_s / beta_s_per_byte * (p - 1 - depth) / (depth - (p - 1) / p)  ->  alpha_s / beta_s_per_byte
+
+# %% fit_alpha_beta: the logarithms' least squares
+# says: is not the least
+def fit_alpha_beta(message_bytes, times_s):
+    sizes, times_s = np.array(message_bytes), np.array(times_s)
+    a, b = np.log(times_s[0]), np.log((times_s[-1] - times_s[0]) / sizes[-1])
+    for _ in range(40):
+        model = np.exp(a) + np.exp(b) * sizes
+        slopes = np.stack([np.exp(a) / model, np.exp(b) * sizes / model], axis=1)
+        step = np.linalg.lstsq(slopes, np.log(times_s / model), rcond=None)[0]
+        a, b = a + step[0], b + step[1]
+    return float(np.exp(a)), float(np.exp(b))
+
+# %% fit_alpha_beta: the smallest time, and the slope of the largest
+# says: the fit to
+def fit_alpha_beta(message_bytes, times_s):
+    alpha = min(times_s)
+    return alpha, (times_s[-1] - alpha) / message_bytes[-1]
+
+# %% bus_bandwidth: the programs' numbers as they are
+# says: 2³⁰ bytes are a GiB
+# edit: all_reduce_gb_s = 277 * 2**30 / 1e9  ->  all_reduce_gb_s = 277
+# edit: reduce_scatter_gb_s = 4 * 70 * 2**30 / 1e9  ->  reduce_scatter_gb_s = 70
+
+# %% bus_bandwidth: an all-to-all counts twice
+# says: one way only
+# edit: (2 if collective == "all_reduce" else 1)  ->  (2 if collective in ("all_reduce", "all_to_all") else 1)
+
+# %% bus_bandwidth: gathered over all p ranks
+# says: never passes its port
+# edit: (p - 1) / p  ->  (p - 1) / (p if collective == "all_reduce" else p - 1)
+
+# %% chain_broadcast: waits for each piece before the next
+# says: rounds, want
+# edit: passed_on.append(dist.isend(piece, (me + 1) % p))  ->  dist.send(piece, (me + 1) % p)
+
+# %% chain_broadcast: never waits
+# says: never waited for
+# - for work in passed_on:
+# -     work.wait()
+
+# %% chain_broadcast: from rank 0
+# says: want
+# edit: place, passed_on = (me - root) % p, []  ->  place, passed_on = me, []
+
+# %% chain_broadcast: round the whole ring
+# says: deadlock
+# edit: if place < p - 1:  ->  if p > 1:
+
+# %% chain_broadcast: whole vectors
+# says: elements sent, want
+def chain_broadcast(dist, x, root, pieces):
+    p, me = dist.get_world_size(), dist.get_rank()
+    place = (me - root) % p
+    for _ in range(pieces):
+        if place > 0:
+            dist.recv(x, (me - 1) % p)
+        if place < p - 1:
+            dist.send(x, (me + 1) % p)
+    return x
+
+
+def best_pieces(p, vector_bytes, alpha_s, beta_s_per_byte):
+    return 1
+
+# %% chain_broadcast: the number of pieces is not whole
+# says: best_pieces(
+# - near = {max(1, math.floor(best)), max(1, math.ceil(best))}
+# - return min(near, key=lambda k: (p - 2 + k) * (alpha_s + vector_bytes * beta_s_per_byte / k))
+# + return max(1.0, best)
+
+# %% chain_broadcast: one link too many
+# says: rounds are p - 2 + k
+# edit: math.sqrt(max(p - 2, 0) * vector_bytes * beta_s_per_byte / alpha_s)  ->  math.sqrt((p - 1) * vector_bytes * beta_s_per_byte / alpha_s)
+# edit: (p - 2 + k)  ->  (p - 1 + k)
+
+# %% two_level_all_reduce: one ring through all nodes
+# says: between nodes
+def two_level_all_reduce(dist, x, per_node):
+    return ring_all_reduce(dist, x)
+
+# %% two_level_all_reduce: whole vectors between nodes
+# says: to other nodes, want
+# edit: pieces = chunks[place].tensor_split(nodes)  ->  pieces = x.tensor_split(nodes)
+
+# %% two_level_all_reduce: only within the node
+# says: want
+# - go_round(pieces, across, True)
+# - go_round(pieces, across, False)
+
+# %% two_level_all_reduce: only between the nodes
+# says: want
+# - go_round(chunks, inside, True)
+# ...
+# - go_round(chunks, inside, False)
+
+# %% two_level_all_reduce: no gather between the nodes
+# says: want
+# - go_round(pieces, across, False)

@@ -1,5 +1,5 @@
 # %% shard_batch: the rows left over are lost
-# says: the last rows of the batch are nobody's
+# says: belong to nobody
 def shard_batch(batch, rank, world_size):
     rows = len(batch) // world_size
     return batch[rank * rows:(rank + 1) * rows]
@@ -66,27 +66,27 @@ def broadcast_parameters(dist, tensors):
         dist.broadcast(tensors[i], src=0)
 
 # %% broadcast_parameters: everything gathered from everyone
-# says: each tensor, to p − 1 ranks
+# says: the bytes sent: each tensor to p − 1 ranks
 # - dist.broadcast(tensor.data, src=0)  # .data: autograd need not know
 # + everyone = [torch.empty_like(tensor.data) for _ in range(dist.get_world_size())]
 # + dist.all_gather(everyone, tensor.data)
 # + tensor.data.copy_(everyone[0])
 
 # %% average_gradients: sum instead of mean
-# says: p times too long a step
+# says: the step is p times too long
 def average_gradients(dist, parameters, rows):
     for p in parameters:
         dist.all_reduce(p.grad)
 
 # %% average_gradients: mean of means with unequal shards
-# says: though their numbers of rows differ
+# says: but their numbers of rows differ
 def average_gradients(dist, parameters, rows):
     for p in parameters:
         dist.all_reduce(p.grad)
         p.grad /= dist.get_world_size()
 
 # %% average_gradients: weighed, not divided
-# says: never divided by the rows of all
+# says: not divided by the total number of rows
 # - total = torch.tensor([float(rows)])
 # - dist.all_reduce(total)
 # edit: rows / total.item()  ->  rows
@@ -107,7 +107,7 @@ def average_gradients(dist, parameters, rows):
 # edit: for p in parameters:  ->  for p in parameters if dist.get_rank() else reversed(parameters):
 
 # %% average_gradients: all gradients to all ranks
-# says: one all-reduce a parameter makes
+# says: more than one all-reduce per parameter
 # - p.grad *= rows / total.item()
 # - dist.all_reduce(p.grad)
 # + everyone = [torch.empty_like(p.grad) for _ in range(dist.get_world_size())]
@@ -228,7 +228,7 @@ def backward_overlapped(dist, loss, buckets, update):
 # + for bucket, flat, _ in on_the_wire:
 
 # %% backward_overlapped: updates once all have arrived
-# says: update each as it comes
+# says: no update began before
 # edit: bucket, flat, work  ->  _, _, work
 #       work.wait()
 # + for bucket, flat, _ in on_the_wire:
@@ -373,7 +373,7 @@ def accumulated_step(dist, share_of, microbatches, buckets, update):
 # -     share_of(microbatch).backward()
 
 # %% accumulated_step: an update after each microbatch
-# says: weights after 2 steps
+# says: weights, 
 # - share_of(microbatch).backward()
 # + backward_overlapped(dist, share_of(microbatch), buckets, update)
 
@@ -416,7 +416,7 @@ def batch_norm(dist, x, eps=1e-5):
     return (x - x.mean(0)) / (x.var(0, correction=0) + eps).sqrt()
 
 # %% batch_norm: the adjoint goes straight through
-# says: the others' saw its x, too
+# says: SumOverRanks: sum, x afterwards
 # edit: ctx.dist, total = dist, x.clone()  ->  total = x.clone()
 # - total = adjoint.clone()  # every rank's loss saw this rank's x
 # - ctx.dist.all_reduce(total)
@@ -424,37 +424,98 @@ def batch_norm(dist, x, eps=1e-5):
 # + return adjoint, None
 
 # %% batch_norm: mean of the ranks' means
-# says: batch_norm on rank
-# - rows = torch.full((1, x.shape[1]), float(len(x)), dtype=x.dtype, device=x.device)
-# - sums = torch.stack([x.sum(0), (x * x).sum(0), rows[0]])
-# - total, squares, rows = SumOverRanks.apply(sums, dist)
-# - mean = total / rows
-# - variance = squares / rows - mean * mean
-# - return (x - mean) * (variance + eps).rsqrt()
+# says: batch_norm
+# - rows = torch.full((x.shape[1],), float(len(x)), dtype=x.dtype, device=x.device)
+# - total, rows = SumOverRanks.apply(torch.stack([x.sum(0), rows]), dist)
+# - deviation = x - total / rows
+# - variance = SumOverRanks.apply((deviation * deviation).sum(0), dist) / rows
+# - return deviation * (variance + eps).rsqrt()
 # + p = dist.get_world_size()
 # + mean, square = SumOverRanks.apply(torch.stack([x.mean(0), (x * x).mean(0)]), dist) / p
 # + return (x - mean) * (square - mean * mean + eps).rsqrt()
 
 # %% batch_norm: the adjoint is averaged
-# says: x's gradient on rank
+# says: SumOverRanks: sum, x afterwards
 # edit: total, None  ->  total / ctx.dist.get_world_size(), None
 
 # %% batch_norm: the variance divides by one less
-# says: batch_norm on rank
-# edit: squares / rows - mean * mean  ->  (squares - rows * mean * mean) / (rows - 1)
+# says: not by one less
+# edit: deviation).sum(0), dist) / rows  ->  deviation).sum(0), dist) / (rows - 1)
 
 # %% batch_norm: mean and variance are taken for constants
-# says: taken for constants here
-# - rows = torch.full((1, x.shape[1]), float(len(x)), dtype=x.dtype, device=x.device)
-# - sums = torch.stack([x.sum(0), (x * x).sum(0), rows[0]])
-# + rows = torch.full((x.shape[1],), float(len(x)))
-# + sums = torch.stack([x.sum(0), (x * x).sum(0), rows]).detach()
+# says: here they are constants
+# edit: torch.stack([x.sum(0), rows])  ->  torch.stack([x.sum(0), rows]).detach()
+# edit: (deviation * deviation).sum(0)  ->  (deviation * deviation).sum(0).detach()
 
-# %% batch_norm: an all-reduce for the mean and one for the variance
-# says: all sums in one tensor
-# - rows = torch.full((1, x.shape[1]), float(len(x)), dtype=x.dtype, device=x.device)
-# - sums = torch.stack([x.sum(0), (x * x).sum(0), rows[0]])
-# - total, squares, rows = SumOverRanks.apply(sums, dist)
-# + rows = torch.full((x.shape[1],), float(len(x)))
-# + total, rows = SumOverRanks.apply(torch.stack([x.sum(0), rows]), dist)
-# edit: squares / rows - mean * mean  ->  SumOverRanks.apply(((x - mean) ** 2).sum(0), dist) / rows
+# %% batch_norm: the mean of the squares less the square of the mean
+# says: where Σx²/n − mean² cancels
+# - total, rows = SumOverRanks.apply(torch.stack([x.sum(0), rows]), dist)
+# - deviation = x - total / rows
+# - variance = SumOverRanks.apply((deviation * deviation).sum(0), dist) / rows
+# - return deviation * (variance + eps).rsqrt()
+# + total, squares, rows = SumOverRanks.apply(torch.stack([x.sum(0), (x * x).sum(0), rows]), dist)
+# + mean = total / rows
+# + return (x - mean) * (squares / rows - mean * mean + eps).rsqrt()
+
+# %% batch_norm: an all-reduce for each of three sums
+# says: two forward and two backward are enough
+# - total, rows = SumOverRanks.apply(torch.stack([x.sum(0), rows]), dist)
+# + total, rows = SumOverRanks.apply(x.sum(0), dist), SumOverRanks.apply(rows, dist)
+# edit: deviation = x - total / rows  ->  deviation = x - (total + 0 * SumOverRanks.apply(x.sum(0), dist)) / rows
+
+# %% batch_norm: forward sums into x
+# says: forward overwrites x
+# edit: x.clone()  ->  x
+
+# %% batch_norm: backward sums into the adjoint
+# says: backward overwrites the adjoint
+# edit: adjoint.clone()  ->  adjoint
+
+# %% average_gradients: a rank without rows leaves its gradients out
+# says: all_reduce
+#   for p in parameters:
+# +     if rows == 0:
+# +         break
+
+# %% shard_batch: PyTorch's tensor_split
+# says: torch.tensor_split is not allowed
+def shard_batch(batch, rank, world_size):
+    return batch.tensor_split(world_size)[rank]
+
+# %% broadcast_parameters: new storages
+# says: a tensor has a new storage
+# - dist.broadcast(tensor.data, src=0)  # .data: autograd need not know
+# + values = tensor.detach().clone()
+# + dist.broadcast(values, src=0)
+# + tensor.data = values
+
+# %% backward_overlapped: earlier gradients are thrown away
+# says: keep what was there before
+#   for bucket in buckets:
+# +     for p in bucket:
+# +         p.grad = None
+
+# %% clip_gradients: before the sum
+# says: the norm before clipping
+# - average_gradients(dist, parameters, rows)
+#   norm = sum((p.grad * p.grad).sum() for p in parameters).sqrt().item()
+# ...
+#       p.grad *= most / norm
+# + average_gradients(dist, parameters, rows)
+# + norm = sum((p.grad * p.grad).sum() for p in parameters).sqrt().item()
+
+# %% clip_gradients: each tensor by itself
+# says: take the norm of all together
+# - if norm > most:
+# -     for p in parameters:
+# -         p.grad *= most / norm
+# + for p in parameters:
+# +     p.grad *= min(1.0, most / max(1e-300, p.grad.norm().item()))
+
+# %% clip_gradients: every gradient is scaled to the limit
+# says: gradients clipped to
+# edit: if norm > most:  ->  if norm > 0:
+
+# %% clip_gradients: the sum of squares is no norm
+# says: the norm before clipping
+# edit: .sqrt().item()  ->  .item()

@@ -6,7 +6,7 @@
 # + return parts[dist.get_rank()]
 
 # %% gather_columns: no gradient at all
-# says: not have been used in the graph
+# says: does x pass through two_way
 # edit: two_way(x, gather, back)  ->  gather(x.detach())
 
 # %% gather_columns: the whole gradient is added, then cut
@@ -29,7 +29,7 @@ def gather_columns(dist, x):
     return two_way(x, lambda x: all_gather(dist, x), back)
 
 # %% copied: nothing comes back
-# says: add them all
+# says: own use of x only
 # edit: two_way(x, same, lambda gradient: all_reduce(dist, gradient))  ->  x * 1
 
 # %% copied: x is added forward
@@ -52,35 +52,35 @@ def gather_columns(dist, x):
 
 # %% mlp: the backward all-reduce is forgotten
 # says: nobody adds
-# - h = F.gelu(F.linear(copied(dist, x), w1, b1))
+# - h = gelu(F.linear(copied(dist, x), w1, b1))
 # - return summed(dist, F.linear(h, w2)) + b2
-# + return summed(dist, F.linear(F.gelu(F.linear(x, w1, b1)), w2)) + b2
+# + return summed(dist, F.linear(gelu(F.linear(x, w1, b1)), w2)) + b2
 
 # %% mlp: the bias is added on each rank before the sum
 # says: b2 is added p times
-# - h = F.gelu(F.linear(copied(dist, x), w1, b1))
+# - h = gelu(F.linear(copied(dist, x), w1, b1))
 # - return summed(dist, F.linear(h, w2)) + b2
-# + return summed(dist, F.linear(F.gelu(F.linear(copied(dist, x), w1, b1)), w2, b2))
+# + return summed(dist, F.linear(gelu(F.linear(copied(dist, x), w1, b1)), w2, b2))
 
 # %% mlp: a p-th of the bias on each rank, right forward and wrong backward
 # says: Add b2 after it
-# - h = F.gelu(F.linear(copied(dist, x), w1, b1))
+# - h = gelu(F.linear(copied(dist, x), w1, b1))
 # - return summed(dist, F.linear(h, w2)) + b2
-# + hidden = F.gelu(F.linear(copied(dist, x), w1, b1))
+# + hidden = gelu(F.linear(copied(dist, x), w1, b1))
 # + return summed(dist, F.linear(hidden, w2, b2 / dist.get_world_size()))
 
 # %% mlp: the bias on rank 0 only
 # says: ∂b2 of block 1
-# - h = F.gelu(F.linear(copied(dist, x), w1, b1))
+# - h = gelu(F.linear(copied(dist, x), w1, b1))
 # - return summed(dist, F.linear(h, w2)) + b2
 # + own = b2 if dist.get_rank() == 0 else 0 * b2
-# + return summed(dist, F.linear(F.gelu(F.linear(copied(dist, x), w1, b1)), w2, own))
+# + return summed(dist, F.linear(gelu(F.linear(copied(dist, x), w1, b1)), w2, own))
 
 # %% mlp: the bias's gradient is added, too
 # says: More than ∂x crosses
-# - h = F.gelu(F.linear(copied(dist, x), w1, b1))
+# - h = gelu(F.linear(copied(dist, x), w1, b1))
 # - return summed(dist, F.linear(h, w2)) + b2
-# + return summed(dist, F.linear(F.gelu(F.linear(copied(dist, x), w1, b1)), w2)) + copied(dist, b2)
+# + return summed(dist, F.linear(gelu(F.linear(copied(dist, x), w1, b1)), w2)) + copied(dist, b2)
 
 # %% mlp: GELU of partial sums, w1 cut by its inputs
 # says: GELU(a + b) is not
@@ -93,7 +93,7 @@ def mlp(dist, x, w1, b1, w2, b2):
     p, rank, width = dist.get_world_size(), dist.get_rank(), len(b1)
     own = copied(dist, x).chunk(p, 1)[rank]
     b1 = F.pad(b1, (rank * width, (p - 1 - rank) * width))
-    h = summed(dist, F.gelu(F.linear(own, w1, b1)))
+    h = summed(dist, gelu(F.linear(own, w1, b1)))
     return gather_columns(dist, F.linear(copied(dist, h), w2)) + b2
 
 # %% mlp: every rank holds everything
@@ -102,14 +102,14 @@ def shard_mlp(w1, b1, w2, b2, rank, world_size):
     return [w1, b1, w2, b2]
 
 def mlp(dist, x, w1, b1, w2, b2):
-    return F.linear(F.gelu(F.linear(x, w1, b1)), w2, b2)
+    return F.linear(gelu(F.linear(x, w1, b1)), w2, b2)
 
-# %% mlp: the hidden units are gathered, as in 003
+# %% mlp: the hidden units are gathered, as in part 1
 # says: bytes sent forward
 # edit: w2.chunk(world_size, 1)  ->  w2.chunk(world_size)
-# - h = F.gelu(F.linear(copied(dist, x), w1, b1))
+# - h = gelu(F.linear(copied(dist, x), w1, b1))
 # - return summed(dist, F.linear(h, w2)) + b2
-# + h = gather_columns(dist, F.gelu(F.linear(copied(dist, x), w1, b1)))
+# + h = gather_columns(dist, gelu(F.linear(copied(dist, x), w1, b1)))
 # + return gather_columns(dist, F.linear(h, w2)) + b2
 
 # %% attention: PyTorch's matrix is cut into p equal pieces
@@ -180,7 +180,7 @@ def cross_entropy(dist, logits, targets):
     return (logits.logsumexp(1) - summed(dist, z_target * own)).mean()
 
 # %% cross_entropy: no maximum
-# says: logits near 800
+# says: without a maximum
 # - most = logits.detach().max(1).values
 # - dist.all_reduce(most, op=dist.ReduceOp.MAX)
 # - z = logits - most[:, None]
@@ -203,7 +203,7 @@ def cross_entropy(dist, logits, targets):
 # + return (total.log() - summed(dist, z_target * own)).sum()
 
 # %% cross_entropy: a target of another rank is clamped and read
-# says: loss, logits near 800, p = 2
+# says: cross_entropy, p = 2
 # edit: z_target * own  ->  z_target
 
 # %% cross_entropy: the maximum has a gradient of its own
@@ -260,10 +260,10 @@ def cross_entropy(dist, logits, targets):
 # says: norm before you gather
 # - gain, offset, b2 = (copied(dist, w) for w in (gain, offset, b2))
 # - normed = F.layer_norm(x, x.shape[1:], gain, offset)
-# - h = F.gelu(F.linear(gathered(dist, normed), w1, b1))
+# - h = gelu(F.linear(gathered(dist, normed), w1, b1))
 # - return x + scattered(dist, F.linear(h, w2)) + b2
 # + normed = F.layer_norm(gathered(dist, x), x.shape[1:], copied(dist, gain), copied(dist, offset))
-# + h = F.gelu(F.linear(normed, w1, b1))
+# + h = gelu(F.linear(normed, w1, b1))
 # + return x + scattered(dist, F.linear(h, w2)) + copied(dist, b2)
 
 # %% sequence_mlp: an all-reduce, of which the rank keeps its tokens
@@ -368,3 +368,54 @@ def collective_for(have, want):
 # says: none of the six
 def collective_for(have, want):
     return "broadcast"
+
+# %% collective_for: everything moves by all-to-all
+# says: rows into columns or back
+# edit: return "slice"  ->  return "all-to-all"
+
+# %% gather_columns: the columns of the last rank come first
+# says: reversed order of the ranks
+# edit: torch.cat(shards, 1)  ->  torch.cat(shards[::-1], 1)
+
+# %% gather_columns: the parts of the gradient in reversed order
+# says: part r goes to rank r
+# edit: gradient.chunk(p, 1)]  ->  gradient.chunk(p, 1)[::-1]]
+
+# %% copied: the incoming gradient is overwritten
+# says: all-reduce a copy
+# - return two_way(x, same, lambda gradient: all_reduce(dist, gradient))
+# + def back(gradient):
+# +     dist.all_reduce(gradient)
+# +     return gradient
+# + return two_way(x, same, back)
+
+# %% mlp: the GELU with erf
+# says: GELU with erf
+# edit: gelu(F.linear  ->  F.gelu(F.linear
+
+# %% mlp: no last bias
+# says: b2 is missing
+# edit: F.linear(h, w2)) + b2  ->  F.linear(h, w2))
+
+# %% attention: no last bias
+# says: b_out is missing
+# edit: w_out)) + b_out  ->  w_out))
+
+# %% cross_entropy: the shard's end belongs to two ranks
+# says: cross_entropy, p = 
+# edit: local < z.shape[1]  ->  local <= z.shape[1]
+
+# %% cross_entropy: the shard's first word belongs to nobody
+# says: cross_entropy, p = 
+# edit: local >= 0  ->  local > 0
+
+# %% cross_entropy: the maximum is taken off the caller's logits
+# says: logits.data -= m
+# - z = logits - most[:, None]
+# + logits.data -= most[:, None]
+# + z = logits
+
+# %% cross_entropy: the maximum starts at zero
+# says: cross_entropy, p = 
+# - most = logits.detach().max(1).values
+# + most = logits.detach().max(1).values.clamp(min=0)

@@ -1,11 +1,11 @@
 # %% partition_layers: as many layers on each stage
-# says: same number of layers each
+# says: the same number of layers per stage
 def partition_layers(costs, stages):
     n = len(costs)
     return [(n * s // stages, n * (s + 1) // stages) for s in range(stages)]
 
 # %% partition_layers: a stage is full once it has its share
-# says: could be
+# says: it could cost
 def partition_layers(costs, stages):
     cuts, first, share = [], 0, sum(costs) / stages
     for stage in range(stages - 1):
@@ -27,7 +27,7 @@ def partition_layers(costs, stages):
     return [(min(layers), max(layers) + 1) for layers in of]
 
 # %% Stage: losses not divided by m
-# says: Divide by m
+# says: Divide the loss by the number of microbatches
 # edit: self.loss(y, target) / self.microbatches  ->  self.loss(y, target)
 
 # %% Stage: activations of the wrong microbatch (the last in is the first out)
@@ -41,7 +41,7 @@ def partition_layers(costs, stages):
 # edit: self.kept.pop(i)  ->  self.kept[i]
 
 # %% Stage: the output with its graph
-# says: cut it off
+# says: detach it
 # edit: y.detach()  ->  y
 
 # %% run_stage: both neighbours receive first, and send before the next task
@@ -156,7 +156,7 @@ def one_f_one_b(stage, stages, microbatches):
     return [(kind, i) for i in range(microbatches) for kind in "FB"]
 
 # %% one_f_one_b: the last backwards are forgotten
-# says: once a microbatch
+# says: once per microbatch
 def one_f_one_b(stage, stages, microbatches):
     ahead = min(microbatches, stages - 1 - stage)
     tasks = [("F", i) for i in range(ahead)]
@@ -188,7 +188,7 @@ def bubble(stages, batch, gpus=None, replicas=None):
 # + weight.grad = dy.flatten(0, -2).T @ x.flatten(0, -2)
 
 # %% MatmulApart: the product is made at once, only its addition is put off
-# says: made in backward already
+# says: computes the weight's product already
 # - ctx.put_off.append((weight, x, dy))
 # + ctx.put_off.append((weight, dy.flatten(0, -2).T @ x.flatten(0, -2), None))
 # ...
@@ -201,12 +201,12 @@ def bubble(stages, batch, gpus=None, replicas=None):
 # edit: dy.flatten(0, -2).T @ x.flatten(0, -2)  ->  x.flatten(0, -2).T @ dy.flatten(0, -2)
 
 # %% zb_h1: no weight gradient is put off
-# says: with each W right after its I
-# -     tasks.append(("I", i))
+# says: each W comes right after its B
+# -     tasks.append(("B", i))
 # -     if i >= stage:
 # -         tasks.append(("W", i - stage))
 # - return tasks + [("W", i) for i in range(max(0, microbatches - stage), microbatches)]
-# +     tasks += [("I", i), ("W", i)]
+# +     tasks += [("B", i), ("W", i)]
 # + return tasks
 
 # %% zb_h1: all weight gradients at the end
@@ -224,13 +224,13 @@ def zb_h1(stage, stages, microbatches):
     for i in range(microbatches):
         if i + ahead < microbatches:
             tasks.append(("F", i + ahead))
-        tasks.append(("I", i))
+        tasks.append(("B", i))
         if i >= later:
             tasks.append(("W", i - later))
     return tasks + [("W", i) for i in range(microbatches - later, microbatches)]
 
 # %% run_stage: all messages in one process group, where NCCL would carry one after another
-# says: bytes on links
+# says: the bytes on the links
 # edit: dist.irecv(tensor, src, group=links.get((src, me)))  ->  dist.irecv(tensor, src)
 # edit: dist.isend(tensor, dst, group=links.get((me, dst)))  ->  dist.isend(tensor, dst)
 
@@ -254,7 +254,7 @@ def partition_layers(costs, stages):
     return best(len(costs), stages)[1]
 
 # %% Stage: the loss is divided for backward only
-# says: Divide by m
+# says: Divide the loss by the number of microbatches
 # -     y = self.loss(y, target) / self.microbatches
 # - self.kept[i] = x, y
 # +     y = self.loss(y, target)
@@ -267,35 +267,32 @@ def partition_layers(costs, stages):
 # edit: self.kept[i]  ->  self.kept[0]
 # edit: self.kept.pop(i)  ->  self.kept[0]
 
-# %% run_stage: weight gradients are never asked for
-# says: end of a B and of a W
-# - if kind in "BW":
-# -     stage.weight_gradients(i)
+# %% run_stage: other tasks are left out
+# says: for each task that is neither F nor B
+# - else:
+# -     stage.local(kind, i)
 
-# %% run_stage: I and W are left out
-# says: end of a B and of a W
-# edit: kind in "BI"  ->  kind == "B"
-# - if kind in "BW":
-
-# %% run_stage: weight gradients with I, too
-# says: I leaves it to W
-# edit: "BW"  ->  "BIW"
+# %% run_stage: every task is local, too
+# says: time, work
+# - else:
+# -     stage.local(kind, i)
+# + stage.local(kind, i)
 
 # %% run_stage: the last microbatch's loss for the batch's
 # says: the sum of the shares
 # edit: y if loss is None else loss + y  ->  y
 
 # %% run_stage: a message takes the link of the other way
-# says: bytes on links
+# says: the bytes on the links
 # edit: (src, me)  ->  (me, src)
 # edit: (me, dst)  ->  (dst, me)
 
 # %% one_f_one_b: one forward too few ahead
-# says: too few ahead?
+# says: too few forwards ahead
 # edit: min(microbatches, stages - 1 - stage)  ->  max(0, min(microbatches, stages - 2 - stage))
 
 # %% one_f_one_b: as many forwards ahead where there are fewer microbatches
-# says: once a microbatch
+# says: has also
 # edit: min(microbatches, stages - 1 - stage)  ->  stages - 1 - stage
 
 # %% bubble: p idle slots
@@ -320,5 +317,90 @@ def bubble(stages, batch, gpus=None, replicas=None):
 # + return tasks + [("W", i) for i in range(max(0, microbatches - stage - 1), microbatches)]
 
 # %% zb_h1: what is put off at the end is never done
-# says: once a microbatch
+# says: once per microbatch
 # edit: tasks + [("W", i) for i in range(max(0, microbatches - stage), microbatches)]  ->  tasks
+
+# %% one_f_one_b: the last backwards in reversed order
+# says: not in the order of the microbatches
+def one_f_one_b(stage, stages, microbatches):
+    ahead = min(microbatches, stages - 1 - stage)
+    tasks = [("F", i) for i in range(ahead)]
+    for i in range(microbatches - ahead):
+        tasks += [("F", i + ahead), ("B", i)]
+    return tasks + [("B", i) for i in reversed(range(microbatches - ahead, microbatches))]
+
+# %% MatmulApart: put off at the front of the list
+# says: Append to put_off
+# edit: ctx.put_off.append((weight, x, dy))  ->  ctx.put_off.insert(0, (weight, x, dy))
+
+# %% zb_h1: as late as memory allows
+# says: idles while it still has a W to do, or does a W before a B
+def zb_h1(stage, stages, microbatches):
+    tasks, held, later = [], 0, []
+    for kind, i in one_f_one_b(stage, stages, microbatches):
+        if kind == "F" and held == stages:
+            tasks.append(later.pop(0))
+            held -= 1
+        held += kind == "F"
+        tasks.append((kind, i))
+        if kind == "B":
+            later.append(("W", i))
+    return tasks + later
+
+# %% zb_h1: lists in place of tuples
+# says: want a list of tuples
+# edit: tasks.append(("B", i))  ->  tasks.append(["B", i])
+
+# %% test_schedule: looks at memory only
+# says: par is 11
+def test_schedule(candidate):
+    for stage in range(4):
+        assert held(candidate(stage, 4, 8)) <= 4 - stage
+
+# %% test_schedule: one case only
+# says: par is 11
+def test_schedule(candidate):
+    for stage, own in enumerate(on_stages(candidate, 4, 8)):
+        assert sorted(own) == [(kind, i) for kind in "BF" for i in range(8)]
+        assert held(own) <= 4 - stage
+    assert played(on_stages(candidate, 4, 8)).time_s < 33.001e-3
+
+# %% test_schedule: forgets that there may be fewer microbatches than stages
+# says: refuses a program that is right
+def test_schedule(candidate):
+    for p, m in [(1, 3), (2, 1), (4, 2), (3, 4)]:
+        for stage, own in enumerate(on_stages(candidate, p, m)):
+            assert held(own) == p - stage
+
+# %% test_schedule: returns what it finds
+# says: raises AssertionError if the candidate is wrong
+def test_schedule(candidate):
+    return all(held(own) <= 4 - stage for stage, own in enumerate(on_stages(candidate, 4, 8)))
+
+# %% test_schedule: accepts everything
+# says: refuses 0 of 13
+def test_schedule(candidate):
+    on_stages(candidate, 0, 0)
+
+# %% test_schedule: compares with one right order only
+# says: refuses a program that is right
+def test_schedule(candidate):
+    assert candidate(1, 3, 4) == [("F", 0), ("F", 1), ("F", 2), ("B", 0), ("B", 1), ("F", 3), ("B", 2), ("B", 3)]
+
+# %% interleaved: chunks in order, backward too
+# says: no stage can go on
+# edit: chunk if kind == "F" else chunks - 1 - chunk  ->  chunk
+
+# %% interleaved: all microbatches through a chunk before the next
+# says: no stage can go on
+# edit: p * chunks  ->  microbatches * chunks
+# edit: divmod(place, p)  ->  divmod(place, microbatches)
+# edit: turn * p + i  ->  turn * microbatches + i
+
+# %% interleaved: as many forwards ahead as without chunks
+# says: no stage can go on
+# edit: 2 * (p - rank - 1) + (chunks - 1) * p  ->  p - rank - 1
+
+# %% interleaved: one forward too many ahead
+# says: chunks, want at most
+# edit: 2 * (p - rank - 1) + (chunks - 1) * p  ->  2 * (p - rank - 1) + (chunks - 1) * p + 1

@@ -6,7 +6,7 @@ import pytest
 
 from common.paths import ROOT
 from grading.source import holes, labs
-from tests import wrong_answers
+from tests import known_answers
 
 SOLVED = '''\
 def total(numbers, start):
@@ -24,11 +24,11 @@ def twice(start):
 
 def edited(lines):
     """The cell that edits make of SOLVED."""
-    return wrong_answers.parse("total: a title", f"# says: words\n{lines}\n").text(SOLVED)
+    return known_answers.parse("total: a title", f"# says: words\n{lines}\n").text(SOLVED)
 
 
 def test_an_answer_has_an_exercise_a_title_and_words():
-    answer = wrong_answers.parse("total: a title", "# says: two words\ndef total(): pass\n")
+    answer = known_answers.parse("total: a title", "# says: two words\ndef total(): pass\n")
     assert (answer.exercise, answer.title, answer.says) == ("total", "total: a title", "two words")
     assert answer.text(SOLVED) == "def total(): pass"
 
@@ -53,7 +53,7 @@ def test_an_answer_has_an_exercise_a_title_and_words():
     ],
 )
 def test_an_edit_changes_the_solution(lines, old, new):
-    without = wrong_answers.without_docstrings(SOLVED)
+    without = known_answers.without_docstrings(SOLVED)
     assert edited(lines) == without.replace(old, new)
 
 
@@ -90,22 +90,30 @@ def test_an_edit_that_does_not_fit_says_so(lines, problem):
 
 def test_an_answer_must_promise_words():
     with pytest.raises(ValueError, match="total: a title: its first line must be"):
-        wrong_answers.parse("total: a title", "# edit: a  ->  b\n")
+        known_answers.parse("total: a title", "# edit: a  ->  b\n")
 
 
 @pytest.mark.parametrize("name", labs.names())
 def test_each_known_wrong_answer_fits_its_lab_and_differs_from_the_solution(name):
     lab, texts = labs.read(name), set()
-    for answer in wrong_answers.read(name):
+    for answer in known_answers.read(name):
         solved = holes.solved(lab.exercise(answer.exercise).hole.source)
         texts.add((answer.exercise, ast.unparse(ast.parse(answer.text(solved)))))
     for exercise in lab.exercises:
-        solution = wrong_answers.without_docstrings(holes.solved(exercise.hole.source))
+        solution = known_answers.without_docstrings(holes.solved(exercise.hole.source))
         assert (exercise.name, ast.unparse(ast.parse(solution))) not in texts
-    assert len(texts) == len(wrong_answers.read(name)), "the same answer twice"
+    assert len(texts) == len(known_answers.read(name)), "the same answer twice"
 
 
 @pytest.mark.parametrize("name", labs.names())
-def test_a_line_of_a_known_wrong_answer_has_100_columns(name):
-    lines = (ROOT / "tests" / "wrong" / f"{name}.py").read_text(encoding="utf-8").splitlines()
-    assert not [line for line in lines if len(line) > 100]
+def test_a_line_of_a_known_answer_is_hardly_wider_than_a_lab_s(name):
+    """An edit holds two pieces of a line, and a line of a diff is longer by its sign."""
+    for kind in ("wrong", "right"):
+        path = ROOT / "tests" / kind / f"{name}.py"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        assert not [line for line in lines if len(line) > (220 if line[0:1] == "#" else 140)]
+
+
+def test_a_right_answer_promises_no_message():
+    answer = known_answers.parse("total: by a loop", "def total(): pass\n", "right")
+    assert (answer.exercise, answer.says, answer.cell) == ("total", "", "def total(): pass")

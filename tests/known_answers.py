@@ -1,4 +1,5 @@
-"""Known wrong answers: tests/wrong/LAB.py holds mistakes that a lab's checks must refuse.
+"""Known answers: tests/wrong/LAB.py holds mistakes that a lab's checks must refuse, and
+tests/right/LAB.py right answers in other styles, which they must accept.
 
 Write only the mistake. The title names the exercise; `says` holds words of the check's message:
 
@@ -25,14 +26,17 @@ text in exactly one place, or in as many as it says. Otherwise the gate fails an
 answer goes stale when a solution changes.
 
 If an answer has little in common with the solution, write its whole cell below `says` instead.
+Right answers have the same form without `says`; their title names the style.
 """
 
 import ast
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from common.paths import ROOT
 
+Kind = Literal["wrong", "right"]
 TITLE = re.compile(r"^# %% (.+)\n", re.MULTILINE)
 SAYS = re.compile(r"# says: (.+)\n")
 REPLACEMENT = re.compile(r"# edit(?: \((\d+) places\))?: (.+?)  ->  (.+)")
@@ -77,12 +81,12 @@ class Block:
 
 
 @dataclass(frozen=True)
-class WrongAnswer:
-    """One mistake: edits of the solution, or a whole cell."""
+class KnownAnswer:
+    """One mistake, or one other style: edits of the solution, or a whole cell."""
 
     exercise: str
     title: str
-    says: str
+    says: str  # "" for a right answer
     edits: tuple[Replacement | Block, ...]
     cell: str
 
@@ -97,24 +101,27 @@ class WrongAnswer:
         return text
 
 
-def read(lab: str) -> list[WrongAnswer]:
-    """The known wrong answers of a lab; ValueError says which one cannot be read, and why."""
-    path = ROOT / "tests" / "wrong" / f"{lab}.py"
+def read(lab: str, kind: Kind = "wrong") -> list[KnownAnswer]:
+    """The known answers of a lab; ValueError says which one cannot be read, and why."""
+    path = ROOT / "tests" / kind / f"{lab}.py"
+    if kind == "right" and not path.exists():
+        return []
     _, *parts = TITLE.split(path.read_text(encoding="utf-8"))
-    return [parse(title, body) for title, body in zip(parts[::2], parts[1::2], strict=True)]
+    return [parse(title, body, kind) for title, body in zip(parts[::2], parts[1::2], strict=True)]
 
 
-def parse(title: str, body: str) -> WrongAnswer:
-    """The wrong answer of this title, from the lines below it."""
+def parse(title: str, body: str, kind: Kind = "wrong") -> KnownAnswer:
+    """The answer of this title, from the lines below it."""
     says = SAYS.match(body)
-    if not says:
+    if kind == "wrong" and not says:
         raise ValueError(f"{title}: its first line must be `# says: words of the message`")
-    rest = body[says.end() :].strip("\n")
+    rest = body[says.end() if says else 0 :].strip("\n")
     lines = rest.splitlines()
     edits = _edits(title, lines) if all(line.startswith("#") for line in lines) else ()
     if not rest.strip():
         raise ValueError(f"{title}: neither an edit nor a cell follows")
-    return WrongAnswer(title.split(":")[0], title, says[1].strip(), edits, "" if edits else rest)
+    promised = says[1].strip() if says else ""
+    return KnownAnswer(title.split(":")[0], title, promised, edits, "" if edits else rest)
 
 
 def without_docstrings(text: str) -> str:
@@ -143,7 +150,7 @@ def _edits(title: str, lines: list[str]) -> tuple[Replacement | Block, ...]:
             places, old, new = replacement.groups()
             edits.append(Replacement(old, new, int(places or 1)))
         elif line != "# ...":
-            raise ValueError(f"{title}: `{line}` is no edit (see tests/wrong_answers.py)")
+            raise ValueError(f"{title}: `{line}` is no edit (see tests/known_answers.py)")
     return tuple(edits)
 
 

@@ -1,0 +1,461 @@
+"""What lab 02's checks compare with: counts by PyTorch or by brute force, and times of fakes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from common.fake_device import FakeDevice
+
+
+def product(m: int, n: int, p: int, itemsize: int) -> tuple[int, int]:
+    """(FLOPs by PyTorch's counter, bytes of the three matrices) of a product."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    dtypes = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
+    with FlopCounterMode(display=False) as counter, torch.device("meta"):
+        a = torch.empty(m, n, dtype=dtypes[itemsize])
+        b = torch.empty(n, p, dtype=dtypes[itemsize])
+        out = a @ b
+    return counter.get_total_flops(), a.nbytes + b.nbytes + out.nbytes
+
+
+def flops_mistakes(m: int, n: int, p: int) -> dict[str, int]:
+    """{sentence: what matmul_flops counts with this mistake}."""
+    return {
+        "Additions count, too.": m * n * p,
+        "Count n additions per element: the first one is onto zero.": m * p * (2 * n - 1),
+    }
+
+
+def bytes_mistakes(m: int, n: int, p: int, itemsize: int) -> dict[str, int]:
+    """{sentence: what matmul_bytes counts with this mistake}."""
+    inputs, output = itemsize * (m * n + n * p), itemsize * m * p
+    return {
+        "That counts elements; each takes itemsize bytes.": (inputs + output) // itemsize,
+        "The output is missing: it must be written.": inputs,
+        "The output is written, but never read.": inputs + 2 * output,
+    }
+
+
+WORK = {  # per element of x: FLOPs, numbers read, numbers written
+    "add": (1, 2, 1),
+    "dot product": (2, 2, 0),  # the one result is nothing next to x and y
+    "scale in place": (1, 1, 1),
+    "softmax of rows": (5, 1, 1),
+    "layer norm of rows": (7, 1, 1),
+}
+
+
+def operation_counts(n: int, itemsize: int) -> dict[str, tuple[float, float]]:
+    """{operation: (FLOPs, least bytes)}."""
+    return {
+        name: (float(flops * n), float(itemsize * (read + written) * n))
+        for name, (flops, read, written) in WORK.items()
+    }
+
+
+def operation_mistakes(name: str, n: int, itemsize: int) -> dict[str, tuple[float, float]]:
+    """{sentence: what operation_counts says of this operation with this mistake}."""
+    flops, read, written = (float(count * n) for count in WORK[name])
+    moved = itemsize * (read + written)
+    return {
+        "Count bytes: each element has itemsize of them.": (flops, read + written),
+        "What is written counts, too.": (flops, itemsize * read),
+        "What is read counts, too.": (flops, itemsize * written),
+        "Multiplications and additions both count.": (flops / 2, moved),
+        (
+            "At least: one pass can do it, with one read and one write."
+            if written
+            else "One result is written, not n."
+        ): (flops, moved + itemsize * n),
+        "The two numbers are exchanged.": (moved, flops),
+    }
+
+
+def tile_traffic(n: int, tile: int, itemsize: int) -> tuple[int, int]:
+    """(bytes of A and B, bytes of C) that the tiled loop moves, added up tile by tile."""
+    sides = [len(range(n)[start : start + tile]) for start in range(0, n, tile)]
+    inputs = sum(i * k + k * j for i in sides for j in sides for k in sides)
+    return itemsize * inputs, itemsize * n * n
+
+
+def tile_mistakes(n: int, tile: int, itemsize: int) -> dict[str, int]:
+    """{sentence: what a program with this mistake counts}."""
+    inputs, output = tile_traffic(n, tile, itemsize)
+    up, down, matrix = -(-n // tile), n // tile, itemsize * n * n
+    return {
+        "That counts elements, not bytes.": (inputs + output) // itemsize,
+        "The bytes of C are missing: it is stored.": inputs,
+        "C stays in fast memory: it is stored once, not at every step.": inputs + output * up,
+        "C starts at 0 in fast memory: it is stored, but never loaded.": inputs + 2 * output,
+        "Tiles at the edge are smaller than the rest.": itemsize * tile**2 * (2 * up**3 + up**2),
+        "Both A and B pass once for each tile; one of them is counted once only.": matrix
+        * (up + 2),
+        "A and B both pass; that counts one of them.": inputs // 2 + output,
+        "The last tile passes, too: round the number of tiles up.": 2 * matrix * down + output,
+    }
+
+
+def roofline(
+    flops: float, moved: float, peak: float, bandwidth: float
+) -> tuple[float, dict[str, float]]:
+    """(FLOP/s of an operation whose slower half decides, {sentence: FLOP/s by this mistake})."""
+    compute_s, memory_s = flops / peak, moved / bandwidth
+    return flops / max(compute_s, memory_s), {
+        "That breaks one of the two limits: the lower one holds.": flops / min(compute_s, memory_s),
+        "The times don't add: arithmetic goes on while memory moves.": flops
+        / (compute_s + memory_s),
+    }
+
+
+def ridge(peak: float, bandwidth: float) -> float:
+    """The intensity at which arithmetic and memory take equally long."""
+    seconds_per_byte, seconds_per_flop = 1 / bandwidth, 1 / peak
+    return seconds_per_byte / seconds_per_flop
+
+
+def balanced(
+    in_balance: float, element_s: float, itemsize: int, slowdown: float
+) -> tuple[float, float, dict[str, float]]:
+    """(multiplications per second, bytes per second, {sentence: answer by this mistake}).
+
+    Of a machine on which one element takes element_s to read and write, and which multiplies
+    in_balance times in that time.
+    """
+    want = in_balance * slowdown
+    return (
+        in_balance / element_s,
+        2 * itemsize / element_s,
+        {
+            "Each element is read and written: two transfers.": want / 2,
+            "slowdown is left out.": in_balance,
+            "Count bytes: an element has itemsize of them.": want / itemsize,
+            "The times don't add: arithmetic goes on while memory moves.": want - in_balance,
+        },
+    )
+
+
+def multiplied(x: np.ndarray, factor: float, repeat: int) -> np.ndarray:
+    """x after repeat passes over it, each rounded to float32."""
+    result = x.copy()
+    for _ in range(repeat):
+        np.multiply(result, np.float32(factor), out=result)
+    return result
+
+
+def fused_mistakes(x: np.ndarray, factor: float, repeat: int) -> dict[str, np.ndarray]:
+    """{sentence: what becomes of x by this mistake}."""
+    power = float(np.float32(factor)) ** repeat
+    rounded_once = (x.astype(np.float64) * power).astype(np.float32)
+    return {
+        "Nothing was stored: write the value back to x[i].": x.copy(),
+        "That multiplies once.": multiplied(x, factor, 1),
+        "That multiplies once too often.": multiplied(x, factor, repeat + 1),
+        "That multiplies by a power. Multiply `repeat` times: each product is rounded.": x
+        * np.float32(power),
+        "Multiply `repeat` times in float32: each product is rounded.": rounded_once,
+    }
+
+
+# The model and the diagnosis of exercise 5.1.
+
+MACHINE = PEAK, BANDWIDTH, OVERHEAD_S = 1e12, 1e11, 1e-5
+PARTS = "compute", "memory", "overhead"
+
+
+def slowest(compute_s: float, memory_s: float, overhead_s: float) -> tuple[float, dict[str, float]]:
+    """(the time of an operation of these parts, {sentence: its time by this mistake})."""
+    fastest, middle, last = sorted((compute_s, memory_s, overhead_s))
+    return last, {
+        "The three overlap: don't add them.": fastest + middle + last,
+        "The slowest decides, not the fastest.": fastest,
+        "Overhead overlaps, too: don't add it.": max(compute_s, memory_s) + overhead_s,
+        "Overhead is left out.": max(compute_s, memory_s),
+        "Compute and memory overlap: don't add them.": max(compute_s + memory_s, overhead_s),
+    }
+
+
+def patients(rng: np.random.Generator) -> list[tuple[str, float, float, float, str]]:
+    """(story, FLOPs, bytes, seconds, diagnosis) on MACHINE: twelve by hand, then sixty random."""
+    found = [
+        ("a large product", 1e9, 1e6, 1.2e-3, "compute"),
+        ("a vector addition", 1e7, 1e8, 1.3e-3, "memory"),
+        ("an addition of one number", 1, 12, 1.1e-5, "overhead"),
+        ("a softmax in five passes", 5e7, 1e8, 5e-3, "none"),
+        ("a product on one core of eight", 1e9, 1e6, 8e-3, "none"),
+        ("a product that nobody waited for", 1e9, 1e6, 2e-5, "impossible"),
+        ("an addition that stayed in a cache", 1e7, 2e8, 1.1e-3, "impossible"),
+        ("a launch that was not measured", 1, 12, 5e-6, "impossible"),
+        ("a rather slow addition", 1e7, 1e8, 1.9e-3, "memory"),
+        ("a slower addition", 1e7, 1e8, 2.1e-3, "none"),
+        ("a product by a clock 3 % off", 1e9, 9e7, 0.97e-3, "compute"),
+        ("a product at exactly half of its speed", 2**-10 * PEAK, 1e6, 2**-9, "compute"),
+    ]
+    for _ in range(60):
+        limit, factor = PARTS[rng.integers(3)], rng.choice([0.4, 0.9, 0.97, 1.1, 1.9, 2.1, 9])
+        most_s = OVERHEAD_S if limit == "overhead" else 10 ** rng.uniform(-4, -1)
+        small_s = most_s * 10 ** rng.uniform(-3, -0.1, 2)
+        compute_s = most_s if limit == "compute" else small_s[0]
+        memory_s = most_s if limit == "memory" else small_s[1]
+        word = "impossible" if factor < 0.95 else limit if factor < 2 else "none"
+        found.append(
+            (
+                "an operation",
+                float(compute_s * PEAK),
+                float(memory_s * BANDWIDTH),
+                float(most_s * factor),
+                word,
+            )
+        )
+    return found
+
+
+def parts_s(flops: float, bytes_moved: float) -> dict[str, float]:
+    """{part: the seconds that MACHINE needs for it}."""
+    return dict(zip(PARTS, (flops / PEAK, bytes_moved / BANDWIDTH, OVERHEAD_S), strict=True))
+
+
+def parts(flops: float, bytes_moved: float) -> str:
+    """The parts of an operation on MACHINE, for a message."""
+    seconds = parts_s(flops, bytes_moved).items()
+    return ", ".join(f"{name} {time_s:.2g} s" for name, time_s in seconds)
+
+
+def diagnosis_mistakes(flops: float, bytes_moved: float, time_s: float) -> dict[str, str]:
+    """{sentence: the word that this mistake gives}."""
+    seconds = parts_s(flops, bytes_moved)
+    limit = max(seconds, key=lambda part: seconds[part])
+    share = seconds[limit] / time_s
+    if share > 1.05:
+        return {
+            f"Its {limit} part alone takes {share:.2f} times as long as was measured: no machine "
+            "can do that.": limit
+        }
+    if share < 0.5:
+        return {f"Its {limit} part explains {share:.0%} of the time, less than half.": limit}
+    return {
+        f"Its {limit} part explains {share:.0%} of the time, half or more.": "none",
+        f"Its {limit} part takes {share:.2f} times as long as was measured. Up to 1.05 is the "
+        "clock's error.": "impossible",
+    } | {f"The slowest part is {limit}.": part for part in PARTS if part != limit}
+
+
+# The harness of exercise 6.1: the right one, and those with one slip.
+
+
+def _harness(
+    fake: FakeDevice,
+    repeats: int,
+    *,
+    warm: bool = True,
+    wait_before: bool = True,
+    wait_after: bool = True,
+    summary: Callable[[Sequence[float]], float] = statistics.median,
+) -> float:
+    """Seconds per call as a harness finds them. The options leave out one of its parts each."""
+    times_s = []
+    if warm:
+        fake.call()
+        if wait_before:
+            fake.synchronize()
+    for _ in range(repeats):
+        start_s = fake.clock()
+        fake.call()
+        if wait_after:
+            fake.synchronize()
+        times_s.append(fake.clock() - start_s)
+    return summary(times_s)
+
+
+def _low_median(times_s: Sequence[float]) -> float:
+    return statistics.median_low(times_s)
+
+
+def _middle_unsorted(times_s: Sequence[float]) -> float:
+    return times_s[len(times_s) // 2]
+
+
+SLIPS: Mapping[str, dict[str, Any]] = {
+    "The first call is slow: call once before you measure.": {"warm": False},
+    "The warm-up is still running when the clock starts: synchronize before.": {
+        "wait_before": False
+    },
+    "call() returns at once: synchronize before you read the clock again.": {"wait_after": False},
+    "That is the mean: one interrupted call spoils it. Take the median.": {
+        "summary": statistics.fmean
+    },
+    "That is the fastest call, not the median.": {"summary": min},
+    "That is the slowest call, not the median.": {"summary": max},
+    "That is the sum of all times.": {"summary": sum},
+    "Of an even number of times, the median is the mean of the middle two.": {
+        "summary": _low_median
+    },
+    "The median needs the times in order: sort them.": {"summary": _middle_unsorted},
+}
+
+
+def median_s(
+    first_s: float, later_s: Sequence[float], launch_s: float
+) -> tuple[float, dict[str, float]]:
+    """(the median of one round of calls, {sentence: what a harness with this slip finds})."""
+    found = {}
+    for sentence, options in SLIPS.items():
+        fake = FakeDevice(first_s, later_s, launch_s)
+        found[sentence] = _harness(fake, len(later_s), **options)
+    return statistics.median(later_s) + launch_s, found
+
+
+# The transformer of exercise 7.1.
+
+
+def training_flops(
+    batch: int,
+    sequence: int,
+    layers: int,
+    width: int,
+    feedforward: int,
+    vocabulary: int,
+    heads: int = 1,
+) -> int:
+    """FLOPs of a forward and a backward pass, by PyTorch's counter. feedforward 0: attention."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with (
+        torch.device("meta"),
+        FlopCounterMode(display=False) as counter,
+        sdpa_kernel(SDPBackend.MATH),
+    ):
+        x = torch.empty(batch, sequence, width, requires_grad=True)
+        if not feedforward:
+            for _ in range(layers):
+                attention = torch.nn.MultiheadAttention(width, heads, batch_first=True)
+                x = attention(x, x, x)[0]
+        else:
+            layer = torch.nn.TransformerEncoderLayer(
+                width, heads, feedforward, dropout=0.0, batch_first=True
+            )
+            x = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)(x)
+        if vocabulary:
+            x = torch.nn.Linear(width, vocabulary)(x)
+        x.sum().backward()
+    return counter.get_total_flops()
+
+
+def transformer_mistakes(
+    batch: int, sequence: int, layers: int, width: int, feedforward: int, vocabulary: int
+) -> dict[str, float]:
+    """{sentence: what a program with this mistake counts}."""
+    b, s, n, d, f, v = batch, sequence, layers, width, feedforward, vocabulary
+    want = training_flops(*(b, s, n, d, f, v))
+    attention = 6 * n * b * s * s * d  # of the scores alone, forward and backward
+    return {
+        "The backward pass is missing: it costs two forward passes.": want // 3,
+        "A backward pass costs two forward passes, not one.": 2 * want // 3,
+        "Four projections: queries, keys, values and output.": want - 6 * n * b * s * d * d,
+        "Half of attention's two products is missing. Count the scores and the scores times the "
+        "values, and count all pairs of a query and a key, masked or not.": want - attention,
+        "Attention's own two products are missing: scores, and scores times values.": want
+        - 2 * attention,
+        "Each query meets the keys of its own sequence only.": want + 2 * attention * (b - 1),
+        "The feedforward network has two matrices.": want - 6 * n * b * s * d * f,
+        "The vocabulary's matrix is missing: it comes once, at the end.": want - 6 * b * s * d * v,
+        "The vocabulary's matrix comes once, not in each layer.": want
+        + (n - 1) * 6 * b * s * d * v,
+        "The embedding is a lookup, not a product: no FLOPs.": want + 6 * b * s * d * v,
+    }
+
+
+def language_model_flops(batch: int) -> tuple[int, tuple[int, ...]]:
+    """(FLOPs of a training step of the course's language model, the arguments of its shape)."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from common.language_model import CONFIG, module
+
+    model = module(trained=False).to("meta")
+    tokens = torch.zeros(batch, CONFIG.context, dtype=torch.int64, device="meta")
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        model(tokens).sum().backward()
+    shape = batch, CONFIG.context, CONFIG.layers, CONFIG.width, CONFIG.hidden, CONFIG.vocabulary
+    return counter.get_total_flops(), shape
+
+
+# Utilisation and latency, exercises 8.1 and 8.2.
+
+A100_AT_60_PERCENT = 187.2e12
+H100_DENSE_PEAK = 989.5e12
+
+
+def recomputing(layers: int, batch: int, width: int, again: int) -> tuple[int, int, int]:
+    """(FLOPs of a forward pass, of a whole step, of a step that recomputes `again` layers)."""
+    import torch
+    from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counted = []
+    for recomputed in (0, again):
+        x, linear = torch.rand(batch, width, requires_grad=True), torch.nn.Linear(width, width)
+        with FlopCounterMode(display=False) as counter, set_checkpoint_early_stop(False):
+            for i in range(layers):
+                x = checkpoint(linear, x, use_reentrant=False) if i < recomputed else linear(x)
+            forward = counter.get_total_flops()
+            x.sum().backward()
+        counted.append(counter.get_total_flops())
+    return forward, counted[0], counted[1]
+
+
+def mfu_mistakes(forward: float, part: float, most: float) -> dict[str, float]:
+    """{sentence: MFU by this mistake}. most: the FLOPs that the machine could do."""
+    return {
+        "Recomputing counts in HFU only: the model didn't ask for it.": (3 + part) * forward / most,
+        "The backward pass is missing: it costs two forward passes.": forward / most,
+        "The backward pass costs two forward passes, not one.": 2 * forward / most,
+        "As a fraction, not in percent.": 300 * forward / most,
+    }
+
+
+def hfu_mistakes(forward: float, part: float, most: float) -> dict[str, float]:
+    """{sentence: HFU by this mistake}."""
+    return {
+        "Recomputation is missing: the hardware does it, and HFU counts it.": 3 * forward / most,
+        "Only a part of the *forward* pass is computed again, not of all three passes.": 3
+        * (1 + part)
+        * forward
+        / most,
+        "As a fraction, not in percent.": 100 * (3 + part) * forward / most,
+    }
+
+
+def arriving(
+    in_flight: float, latency_s: float, bandwidth: float
+) -> tuple[float, dict[str, float]]:
+    """(bytes per second that arrive, {sentence: by this mistake})."""
+    per_second = in_flight * (1 / latency_s)
+    return sorted((per_second, bandwidth))[0], {
+        "The memory's bandwidth is a limit, too.": per_second,
+        "With few bytes in flight, memory waits: they arrive once per latency.": bandwidth,
+        "Divide by the latency: that many bytes arrive in that time.": in_flight * latency_s,
+    }
+
+
+def loads(
+    bandwidth: float, latency_s: float, threads: int, itemsize: int
+) -> tuple[int, dict[str, float]]:
+    """(the least number of loads per thread, {sentence: by this mistake}), by trying."""
+    needed = bandwidth * latency_s
+    count = 1
+    while count * threads * itemsize < needed:
+        count += 1
+    return count, {
+        "Round up: fewer would leave memory waiting.": count - 1,
+        "A number of loads is whole: round up.": needed / threads / itemsize,
+        "Count loads, not bytes: each brings itemsize bytes.": -int(-needed // threads),
+    }

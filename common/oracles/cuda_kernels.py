@@ -1,0 +1,180 @@
+"""Expected values of lab 03: counts by brute force, and the values of common mistakes."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from common.simt import occupancy
+
+LANES, WORDS_PER_SECTOR = 32, 8
+
+
+Mistakes = dict[str, np.ndarray]  # {what is wrong: what a kernel with this mistake stores}
+
+
+def matrix_add_doubled(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, Mistakes]:
+    """(a + 2 b, mistakes). c: what stands in the result before the launch."""
+    want = np.add(a, 2.0 * b, dtype=np.float64).astype(np.float32)
+    row, column = np.indices(c.shape)
+    return want, {
+        "This is 2 a + b.": 2 * a + b,
+        "Rows end at c.shape[0], columns at c.shape[1].": np.where(
+            (row < c.shape[1]) & (column < c.shape[0]), want, c
+        ),
+        "This is a + b: double b.": a + b,
+    }
+
+
+def window_average(x: np.ndarray) -> tuple[np.ndarray, Mistakes]:
+    """(the averages of three neighbours, mistakes)."""
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), 3)
+    weighted = {
+        "x[i + 1] counts once, and x[i + 2] too.": (1, 2, 0),
+        "The sum is not divided by 3.": (3, 3, 3),
+        "x[i] is missing from the sum.": (0, 1, 1),
+    }
+    mistakes = {
+        why: (windows @ weights / 3).astype(np.float32) for why, weights in weighted.items()
+    }
+    return windows.mean(1).astype(np.float32), mistakes
+
+
+def transpose(x: np.ndarray, tile: int = 32) -> tuple[np.ndarray, Mistakes]:
+    """(x.T, mistakes): what is in its old place, as a whole or tile by tile."""
+    want = np.array(list(zip(*x, strict=True)), x.dtype)
+    mistakes = {"This is x itself: two turns cancel.": x}
+    if x.shape[0] == x.shape[1] and x.shape[0] % tile == 0:
+        n = x.shape[0] // tile
+        tiles = x.reshape(n, tile, n, tile)
+        mistakes |= {
+            "Each tile is turned; its place in `out` must be turned, too.": tiles.transpose(
+                0, 3, 2, 1
+            ).reshape(x.shape),
+            "Each tile is in its place; it must be turned, too.": tiles.transpose(
+                2, 1, 0, 3
+            ).reshape(x.shape),
+        }
+    return want, mistakes
+
+
+def block_sum(x: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, Mistakes]:
+    """(out plus the sum of x, mistakes)."""
+    alone = np.array([x.sum(dtype=np.float64)])
+    want = (out + alone).astype(np.float32)
+    return want, {
+        "The sum is stored; it should be added to what is there.": alone.astype(np.float32)
+    }
+
+
+def matmul(a: np.ndarray, b: np.ndarray, tile: int) -> tuple[np.ndarray, Mistakes]:
+    """(a @ b, mistakes)."""
+    k = a.shape[1]
+    last, end, whole = (k - 1) // tile * tile, -(-a.shape[0] // tile) * tile, k // tile * tile
+
+    def product(first: int, stop: int) -> np.ndarray:
+        return (a[:, first:stop].astype(np.float64) @ b[first:stop]).astype(np.float32)
+
+    return product(0, k), {
+        "The sum starts anew at each tile.": product(last, k),
+        "k ends at a.shape[1], not at a.shape[0].": product(0, end),
+        "The last tile along k is smaller, and it counts, too.": product(0, whole),
+    }
+
+
+def histogram(tokens: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, Mistakes]:
+    """(counts plus how often each token occurs, mistakes)."""
+    alone = np.array([np.count_nonzero(tokens == v) for v in range(len(counts))], np.int32)
+    return counts + alone, {"The counts are stored; they should be added to what is there.": alone}
+
+
+def _warps(tile: int) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, columns) of the threads of a block of (tile, tile), a row of lanes per warp."""
+    row, column = np.divmod(np.arange(tile * tile).reshape(-1, LANES), tile)
+    return row, column
+
+
+def _parts(n: int, tile: int) -> tuple[int, int, int]:
+    """Sectors that one block asks for: naive of `a`, naive of `b`, and of one tile."""
+    row, column = _warps(tile)
+    a = sum(len(np.unique((warp * n + k) // WORDS_PER_SECTOR)) for warp in row for k in range(n))
+    b = sum(len(np.unique((k * n + warp) // WORDS_PER_SECTOR)) for warp in column for k in range(n))
+    one_tile = sum(len(np.unique(warp // WORDS_PER_SECTOR)) for warp in row * n + column)
+    return a, b, one_tile
+
+
+def matmul_sectors(n: int, tile: int) -> tuple[int, int]:
+    """Sectors of the naive and of the tiled product, each request looked at by itself."""
+    a, b, one_tile = _parts(n, tile)
+    blocks = (n // tile) ** 2
+    return blocks * (a + b), 2 * blocks * (n // tile) * one_tile
+
+
+def mistaken_sectors(n: int, tile: int) -> dict[str, tuple[int, int]]:
+    """{what is wrong: the answer that this mistake gives}."""
+    _, b, _ = _parts(n, tile)
+    blocks, loads = (n // tile) ** 2, 2 * n**3
+    tiled = matmul_sectors(n, tile)[1]
+    return {
+        "Those are numbers. A sector holds eight of them.": (loads, loads // tile),
+        "The lanes of one row want one word of `a`. It is fetched once.": (loads // 8, tiled),
+        "A warp lies in 32/tile rows, and each row wants a sector of `a` of its own.": (
+            blocks * (len(_warps(tile)[0]) * n + b),
+            tiled,
+        ),
+        "A word that many lanes want is not free. It costs its sector once.": (blocks * b, tiled),
+    }
+
+
+def takes(threads: int, registers: int, shared_bytes: int, sm: Mapping[str, int]) -> dict[str, int]:
+    """What a block takes of each resource of an SM, in whole portions."""
+    per_warp, shared = LANES * registers, shared_bytes + sm["reserved_bytes"]
+    per_warp += -per_warp % sm["register_portion"]
+    shared += -shared % sm["shared_portion"]
+    warps = threads // LANES
+    return {
+        "blocks": 1,
+        "threads": threads,
+        "registers": warps * per_warp,
+        "shared_bytes": shared,
+    }
+
+
+def resident_blocks(
+    threads: int, registers: int, shared_bytes: int, sm: Mapping[str, int]
+) -> tuple[int, str, Callable[[], Axes]]:
+    """(blocks, which resource decides, a function that draws how they fill the SM)."""
+    taken = takes(threads, registers, shared_bytes, sm)
+    blocks, decides = _filled(taken, sm)
+    return blocks, decides, lambda: occupancy.draw(taken, sm, blocks, f"{blocks} blocks fit")
+
+
+def _filled(taken: Mapping[str, int], sm: Mapping[str, int]) -> tuple[int, str]:
+    """(blocks, which resource decides): one block after another is put on the SM."""
+    blocks = 0
+    while True:
+        for name, amount in taken.items():
+            if (blocks + 1) * amount > sm[name]:
+                return blocks, name
+        blocks += 1
+
+
+def mistaken_blocks(
+    threads: int, registers: int, shared_bytes: int, sm: Mapping[str, int]
+) -> dict[str, int]:
+    """{what is wrong: the answer that this mistake gives}."""
+    right = takes(threads, registers, shared_bytes, sm)
+    wrong = {
+        "A warp takes registers in multiples of sm['register_portion'].": {
+            "registers": threads * registers
+        },
+        "The system takes sm['reserved_bytes'] for each block, too.": {
+            "shared_bytes": shared_bytes + -shared_bytes % sm["shared_portion"]
+        },
+        "A block takes shared memory in multiples of sm['shared_portion'].": {
+            "shared_bytes": shared_bytes + sm["reserved_bytes"]
+        },
+        "Each of a warp's 32 threads has registers of its own.": {"registers": registers},
+        "The SM holds at most sm['blocks'] blocks.": {"blocks": 0},
+    }
+    return {why: _filled(right | change, sm)[0] for why, change in wrong.items()}

@@ -1,0 +1,460 @@
+"""What lab 05's checks expect: products in float64, orders of tiles, pipelines, costs."""
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+Tile = tuple[int, int]
+Step = tuple[float, float]
+Shape = tuple[int, int, int]
+
+
+def product(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A B, computed in float64 and rounded once."""
+    return (a.double() @ b.double()).to(dtype)
+
+
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    """GELU in its tanh form, in float64."""
+    x = x.double()
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+FP16 = {"fp16 × fp16 + fp32"}  # how a kernel's tl.dot multiplies and adds
+
+
+def formats(kernel: str, got: set[str]) -> str:
+    """What to say of a kernel whose tl.dot has other formats than FP16."""
+    if not got:
+        return f"{kernel} has no tl.dot: nothing of it runs on tensor cores"
+    return (
+        f"{kernel}: tl.dot computes {', '.join(sorted(got))}. Leave the tiles in 16 bits, as they "
+        "were loaded: tensor cores multiply these fast. And keep the sum in float32"
+    )
+
+
+def transposed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
+    """{sentence: result} of likely mistakes in the product of two square matrices."""
+    return {
+        "This is the transpose of the product.": product(a, b).T,
+        "a is transposed.": product(a.T, b),
+        "b is transposed.": product(a, b.T),
+        "This multiplies element by element.": (a.double() * b.double()).float(),
+    }
+
+
+def wrong_steps(a: torch.Tensor, b: torch.Tensor, depth: int) -> dict[str, torch.Tensor]:
+    """{sentence: result} of likely mistakes in a loop along K, in steps of this depth."""
+    pairs = zip(a.split(depth, 1), b.split(depth), strict=True)
+    steps = [product(x, y, torch.float64) for x, y in pairs]
+    results = {
+        "The last, shorter step is missing.": sum(steps[:-1], torch.zeros_like(steps[0])),
+        "This is the product of the last step alone: add up all of them.": steps[-1],
+        "Every step multiplies the first two tiles: move on along K.": len(steps) * steps[0],
+    }
+    rounded = torch.zeros_like(steps[0]).half()
+    for step in steps:
+        rounded = (rounded + step.half()).half()
+    at_the_end = sum(steps, torch.zeros_like(steps[0])).half()
+    results["This was rounded to fp16 before the store: sum in float32, store in c's format."] = (
+        at_the_end
+    )
+    results["This was rounded to fp16 at every step: sum in float32."] = rounded
+    nan = torch.full_like(steps[0], torch.nan)
+    results["The last step reaches beyond K: mask it, in both matrices."] = nan
+    return {says: result.float() for says, result in results.items()}
+
+
+def constant(
+    size: float, a: tuple[int, int], b: tuple[int, int], bias: tuple[int], c: tuple[int, int]
+) -> tuple[torch.Tensor, ...]:
+    """A and B with this number everywhere, in fp16; a bias of ones or, if it is large, zeros; C."""
+    ones = torch.ones(bias) * (size == 1)
+    return torch.full(a, size).half(), torch.full(b, size).half(), ones.half(), torch.zeros(c)
+
+
+def of_constant(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, fused: bool
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """(C, {sentence: C of a likely mistake}) for `constant`, in two steps along K."""
+    x = product(a, b, torch.float64)
+    want = (gelu(x + bias) if fused else x).float()
+    return want, overflown(want) | wrong_epilogues(x, bias, 2)
+
+
+def overflown(c: torch.Tensor) -> dict[str, torch.Tensor]:
+    """{sentence: result} where numbers become too large."""
+    return {
+        "65,504 is the largest number of fp16: stay in float32.": torch.full_like(c, torch.inf),
+        "This overflows to inf / inf; x / (1 + exp(-z)) does not.": torch.full_like(c, torch.nan),
+    }
+
+
+def bands(rows: int, columns: int, group: int) -> list[Tile]:
+    """(row, column) of all tiles, in bands of group rows, each column by column."""
+    tiles = [(row, column) for row in range(rows) for column in range(columns)]
+    return sorted(tiles, key=lambda tile: (tile[0] // group, tile[1], tile[0]))
+
+
+def wrong_bands(rows: int, columns: int, group: int) -> dict[str, list[Tile]]:
+    """{sentence: order} of likely mistakes."""
+    tiles = bands(rows, columns, group)
+    along = sorted(tiles, key=lambda tile: (tile[0] // group, tile))
+    results = {
+        "The last band may have fewer rows: this skips tiles, and makes up others.": whole_bands(
+            rows, columns, group
+        )[: len(tiles)],
+        "Go down a column of the band, then down the next: this goes along its rows.": along,
+        "These are (column, row).": [(column, row) for row, column in tiles],
+    }
+    return {says: order for says, order in results.items() if order != tiles}
+
+
+def whole_bands(rows: int, columns: int, group: int) -> list[Tile]:
+    """The order if the last band had as many rows as the others: a mistake."""
+    starts = range(0, rows, group)
+    return [
+        (start + i, column) for start in starts for column in range(columns) for i in range(group)
+    ]
+
+
+def number(rows: int, columns: int, *, down: bool) -> torch.Tensor:
+    """Each tile's number (rows, columns), row by row or down the columns."""
+    return (
+        torch.arange(rows * columns).view(columns, rows).T
+        if down
+        else (torch.arange(rows * columns).view(rows, columns))
+    )
+
+
+def first_tiles(rows: int, columns: int, group: int, programs: int) -> torch.Tensor:
+    """16 for each tile (rows, columns) that the first programs compute in bands, 0 for others."""
+    return 16.0 * _done(bands(rows, columns, group)[:programs], rows, columns)
+
+
+def wrong_first_tiles(
+    rows: int, columns: int, group: int, programs: int
+) -> dict[str, torch.Tensor]:
+    """{sentence: the same} for likely mistakes."""
+    by_rows, whole = sorted(bands(rows, columns, group)), whole_bands(rows, columns, group)
+    return {
+        "They went row by row.": 16.0 * _done(by_rows[:programs], rows, columns),
+        "The last band may have fewer rows: this skips tiles.": 16.0
+        * _done(whole[:programs], rows, columns),
+    }
+
+
+def _done(tiles: Sequence[Tile], rows: int, columns: int) -> torch.Tensor:
+    done = torch.zeros(rows, columns)
+    for row, column in tiles:
+        if row < rows:
+            done[row, column] = 1
+    return done
+
+
+def pipeline(steps: int, stages: int, load_s: float, compute_s: float) -> list[Step]:
+    """When each step's load and its product begin: played event by event."""
+    events = [(load_s, "load", step) for step in range(min(steps, stages))]
+    loads, products = dict.fromkeys(range(min(steps, stages)), 0.0), {}
+    arrived: set[int] = set()
+    free_s, following = 0.0, 0
+    heapq.heapify(events)
+    while events:
+        now, kind, step = heapq.heappop(events)
+        if kind == "load":
+            arrived.add(step)
+        elif step + stages < steps:
+            loads[step + stages] = now
+            heapq.heappush(events, (now + load_s, "load", step + stages))
+        while following in arrived and following not in products:
+            products[following] = max(now, free_s)
+            free_s = products[following] + compute_s
+            heapq.heappush(events, (free_s, "product", following))
+            following += 1
+    return [(loads[step], products[step]) for step in range(steps)]
+
+
+def regret(times_s: np.ndarray, predicted_s: np.ndarray) -> float:
+    """The time of the configuration with the best prediction, over the least time."""
+    return float(times_s[predicted_s.argmin()] / times_s.min())
+
+
+def constant_regret(measured: Sequence[tuple[list[dict[str, int]], np.ndarray]]) -> float:
+    """The least mean regret of one configuration for all shapes.
+
+    measured: (configurations, their seconds) of each shape.
+    """
+    tables = [
+        dict(zip((str(config) for config in configs), times_s / times_s.min(), strict=True))
+        for configs, times_s in measured
+    ]
+    everywhere = set.intersection(*(set(table) for table in tables))
+    return min(_mean([table[config] for table in tables]) for config in everywhere)
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(float(np.mean(np.log(ratios))))
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well a model orders the configurations of several shapes."""
+
+    regret: float  # geometric mean
+    worst_regret: float
+    worst_shape: Shape
+    rank: float  # mean rank correlation
+
+
+def scores(times: Mapping[Shape, np.ndarray], predicted: Mapping[Shape, np.ndarray]) -> Score:
+    """The Score of predicted seconds, {shape: seconds by configuration}."""
+    regrets = {shape: regret(times[shape], predicted[shape]) for shape in times}
+    ranks = [rank_correlation(times[shape], predicted[shape]) for shape in times]
+    worst = max(regrets, key=lambda shape: regrets[shape])
+    return Score(_mean(list(regrets.values())), regrets[worst], worst, float(np.mean(ranks)))
+
+
+def corrected(
+    features: np.ndarray, model_s: np.ndarray, measured_s: np.ndarray, free_intercept: bool
+) -> np.ndarray:
+    """A model's seconds, corrected by a ridge regression of the logarithm of its error.
+
+    free_intercept: whether the weight of the column of ones goes without a penalty.
+    """
+    known = np.isfinite(measured_s)
+    x = np.column_stack([np.ones(len(features)), features])
+    penalty = np.full(x.shape[1], 0.1)
+    penalty[0] *= not free_intercept
+    error = np.log(measured_s[known]) - np.log(model_s[known])
+    rows = np.vstack([x[known], np.diag(np.sqrt(penalty))])  # ridge as least squares
+    target = np.concatenate([error, np.zeros(x.shape[1])])
+    return model_s * np.exp(x @ np.linalg.lstsq(rows, target, rcond=None)[0])
+
+
+def wrongly_corrected(model_s: np.ndarray, want: np.ndarray) -> dict[str, np.ndarray]:
+    """{sentence: seconds} of likely mistakes."""
+    return {
+        "This is the model's own prediction: correct it.": model_s,
+        "This is the correction alone: multiply the model by it.": want / model_s,
+        "This is the correction upside down.": model_s * model_s / want,
+    }
+
+
+def wrong_splits(a: torch.Tensor, b: torch.Tensor, split: int) -> dict[str, torch.Tensor]:
+    """{sentence: C} of likely mistakes of a kernel that adds parts of A B to a C of fives."""
+    whole = product(a, b, torch.float64)
+    results = {
+        "C had other numbers before: add to them, with tl.atomic_add.": whole,
+        "Every program adds all of K: each should add a part.": 5 + split * whole,
+        "Each program adds one step: go on along K.": 5
+        + product(a[:, : 16 * split], b[: 16 * split], torch.float64),
+    }
+    right = 5 + whole
+    return {says: c.float() for says, c in results.items() if not torch.allclose(c, right)}
+
+
+def share_bytes(m: int, n: int, k: int, split: int) -> int:
+    """The most bytes that one program of a split product in tiles of 16 × 32 × 16 has to move."""
+    rows, columns, steps = min(m, 16), min(n, 32), -(-k // 16)
+    return 2 * 16 * -(-steps // split) * (rows + columns) + 4 * rows * columns
+
+
+def wrong_epilogues(x: torch.Tensor, bias: torch.Tensor, steps: int) -> dict[str, torch.Tensor]:
+    """{sentence: float32 result} of likely mistakes after the product x, float64."""
+    bias = bias.double()
+    both = x + bias
+    results = {
+        "Add the bias once, not at every step along K.": gelu(x + steps * bias),
+        "First the bias, then GELU.": gelu(x) + bias,
+        "GELU is missing.": both,
+        "The bias is missing.": gelu(x),
+        "Bias and GELU are missing.": x,
+        "The exponent has a minus.": -gelu(-both),
+        "This is the GELU with erf: use the formula above.": torch.nn.functional.gelu(both),
+        "Stay in float32 until the store: this was rounded before GELU.": gelu(both.half()),
+        "Stay in float32: this was rounded before the bias.": gelu(x.half().double() + bias),
+        "c is float32 here: store in the format of c.": gelu(both).half(),
+    }
+    if len(x) <= len(bias):
+        results["bias is for the columns of C, not for its rows."] = gelu(x + bias[: len(x), None])
+    return {says: result.float() for says, result in results.items()}
+
+
+def wrong_pipelines(
+    steps: int, stages: int, load_s: float, compute_s: float
+) -> dict[str, list[Step]]:
+    """{sentence: timeline} of likely mistakes."""
+    case = steps, stages, load_s, compute_s
+    results = {
+        "This has room for one step more than stages.": pipeline(
+            steps, stages + 1, load_s, compute_s
+        ),
+        "A load needs no other load to end, only a free place.": queued(*case),
+        "A product waits for the product before it, too.": unordered(*case),
+        "The first loads begin at 0, and nothing else does.": [
+            (0.0, max((step + 1) * load_s, 0.0)) for step in range(steps)
+        ],
+    }
+    return {says: timeline for says, timeline in results.items() if timeline != pipeline(*case)}
+
+
+def queued(steps: int, stages: int, load_s: float, compute_s: float) -> list[Step]:
+    """A pipeline in which only one load is on its way at a time: a mistake."""
+    timeline: list[Step] = []
+    for step in range(steps):
+        place = timeline[step - stages][1] + compute_s if step >= stages else 0.0
+        load = max(place, timeline[-1][0] + load_s if timeline else 0.0)
+        timeline.append((load, max(load + load_s, _free(timeline, compute_s))))
+    return timeline
+
+
+def unordered(steps: int, stages: int, load_s: float, compute_s: float) -> list[Step]:
+    """A pipeline in which products don't wait for each other: a mistake."""
+    timeline: list[Step] = []
+    for step in range(steps):
+        load = timeline[step - stages][1] + compute_s if step >= stages else 0.0
+        timeline.append((load, load + load_s))
+    return timeline
+
+
+def _free(timeline: Sequence[Step], compute_s: float) -> float:
+    return timeline[-1][1] + compute_s if timeline else 0.0
+
+
+Values = tuple[int, int, int, int, int, int]  # BLOCK_M, BLOCK_N, BLOCK_K, GROUP, warps, stages
+H200 = {"processors": 132, "flops": 800e12, "l2": 10e12, "latency_s": 1.2e-6, "start_s": 2e-6}
+
+
+def cost_us(
+    values: Values,
+    shape: Shape,
+    *,
+    programs: int | None = None,
+    together: Callable[..., float] = max,
+) -> float:
+    """Microseconds by lab 05's cost model. programs: on a multiprocessor, if not as many as fit."""
+    m, n, k, _, _, stages = values
+    tiles = -(-shape[0] // m) * -(-shape[1] // n)
+    r = min(_resident(values), -(-tiles // 132)) if programs is None else programs
+    product_us = 1e6 * 2 * m * n * k * 132 / H200["flops"]
+    load_us = 1e6 * 2 * (m + n) * k * 132 / H200["l2"]
+    own_us = (1e6 * H200["latency_s"] + load_us + product_us) / stages
+    step_us = together(r * product_us, r * load_us, own_us)
+    waves = -(-tiles // (132 * r))
+    return waves * (-(-shape[2] // k) * step_us + 1e6 * H200["start_s"])
+
+
+def _resident(values: Values) -> int:
+    """Programs per multiprocessor: one is added while all fit."""
+    m, n, k, _, warps, stages = values
+    shared, sums = 2 * stages * k * (m + n) + 1024, m * n // (32 * warps)
+    registers, programs = (sums + sums // 2 + 30) * 32 * warps, 0
+    while (programs + 1) * shared <= 233_472 and (programs + 1) * registers <= 65_536:
+        programs += 1
+    return programs
+
+
+def alone(values: Values, shape: Shape) -> float:
+    """The cost if each of the resident programs had a multiprocessor's speed: a mistake."""
+    tiles = -(-shape[0] // values[0]) * -(-shape[1] // values[1])
+    together = 132 * min(_resident(values), -(-tiles // 132))
+    return -(-tiles // together) * cost_us(values, (*values[:2], shape[2]), programs=1)
+
+
+def crowded(values: Values, shape: Shape) -> float:
+    """The cost with all programs that fit, whether or not there are tiles for them: a mistake."""
+    return cost_us(values, shape, programs=_resident(values))
+
+
+def summed(values: Values, shape: Shape) -> float:
+    """The cost with the sum of the three times: a mistake."""
+    return cost_us(values, shape, together=lambda *times: sum(times))
+
+
+def wrong_costs(values: Values, shape: Shape) -> dict[str, float]:
+    """{sentence: microseconds} of likely mistakes."""
+    m, n, k, _, _, _ = values
+    return {
+        "R programs share a multiprocessor's speed; this gives it to each.": alone(values, shape),
+        "R is no more than there are tiles for each multiprocessor.": crowded(values, shape),
+        "The three times overlap: take the longest, not the sum.": summed(values, shape),
+        "A wave that is not full takes as long as a full one.": (
+            cost_us(values, shape) * shape[0] * shape[1] / (m * n * _places(values, shape))
+        ),
+        "START_S is paid once per wave, not per step.": cost_us(values, shape)
+        + (shape[2] // k - 1) * 1e6 * H200["start_s"],
+    }
+
+
+def _places(values: Values, shape: Shape) -> int:
+    """Tiles that there is room for in whole waves."""
+    tiles = -(-shape[0] // values[0]) * -(-shape[1] // values[1])
+    wave = 132 * min(_resident(values), -(-tiles // 132))
+    return -(-tiles // wave) * wave
+
+
+LARGE, SMALL = (128, 256, 64, 8, 8, 4), (64, 64, 64, 8, 4, 3)
+COSTS: list[
+    tuple[Values, Shape, float, str]
+] = [  # (configuration, shape, microseconds, what it is)
+    (values, shape, cost_us(values, shape), what)
+    for values, shape, what in [
+        (LARGE, (132 * 128, 256, 65536), "one program per multiprocessor, and products decide"),
+        (LARGE, (132 * 128 + 1, 256, 65536), "one row more than a wave has: a second wave"),
+        (LARGE, (132 * 128, 256, 64), "one step, and the start"),
+        (LARGE, (132 * 128, 256, 65), "two steps, the second almost empty"),
+        (SMALL, (132 * 64, 64, 65536), "one program per multiprocessor, and its own wait decides"),
+        (SMALL, (4 * 132 * 64, 64, 65536), "four programs per multiprocessor, and loads decide"),
+        (SMALL, (200 * 64, 64, 65536), "two programs on some multiprocessors"),
+        (SMALL, (4 * 132 * 64 + 1, 64, 65536), "one row more than a wave of four programs each"),
+        ((128, 128, 64, 8, 8, 1), (132 * 128, 128, 65536), "one stage"),
+        ((128, 128, 64, 8, 8, 2), (132 * 128, 128, 65536), "two stages"),
+    ]
+]
+
+
+def rank_correlation(times_s: np.ndarray, predicted_s: np.ndarray) -> float:
+    """Spearman's, over the configurations with a finite prediction; 0 if all are equal."""
+    fits = np.isfinite(predicted_s)
+    ranks = [_ranks(values[fits]) for values in (times_s, predicted_s)]
+    if fits.sum() < 2 or min(np.ptp(each) for each in ranks) == 0:
+        return 0.0
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks, and for equal values their mean."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place]
+
+
+Tried = tuple[str, int, int]  # constants as text, warps, stages
+CONSTANTS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP")
+
+
+def tried(configs: Sequence[Mapping[str, int]]) -> list[Tried]:
+    """What an autotuned kernel tries, sorted: (constants, num_warps, num_stages)."""
+    return sorted(
+        (
+            str(sorted((name, config[name]) for name in CONSTANTS)),
+            config["num_warps"],
+            config["num_stages"],
+        )
+        for config in configs
+    )
+
+
+def wrongly_tried(configs: Sequence[Mapping[str, int]]) -> dict[str, list[Tried]]:
+    """{sentence: the same} for likely mistakes."""
+    return {
+        "num_warps and num_stages stand beside the dict: they are no constants of the kernel.": (
+            sorted((str(sorted(config.items())), 4, 3) for config in configs)
+        ),
+        "Triton's defaults, 4 warps and 3 stages, were not replaced.": (
+            [(constants, 4, 3) for constants, _, _ in tried(configs)]
+        ),
+    }

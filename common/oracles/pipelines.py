@@ -1,0 +1,268 @@
+"""What lab 15's checks compare with: models on one device, and schedules found by simulation."""
+
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import torch
+from torch import Tensor, nn
+
+from common import figures, ranks
+from common.pipelines import (
+    TOGETHER,
+    Schedule,
+    Task,
+    Tasks,
+    expect_each_once,
+    held,
+    played,
+    written,
+)
+
+LEAST_S = 1e-9  # times that differ by less are the same
+
+
+def least_cost(costs: Sequence[int], stages: int) -> int:
+    """The cost of the most expensive stage in the best cut, found by trying every cut."""
+    cuts = itertools.combinations(range(1, len(costs)), stages - 1)
+    return min(
+        max(sum(costs[a:b]) for a, b in itertools.pairwise((0, *inner, len(costs))))
+        for inner in cuts
+    )
+
+
+def perceptron(weights: Iterable[Tensor], xs: Tensor, ts: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The loss on one device, and the gradients of the weights; each layer is tanh(y Wᵀ)."""
+    leaves = [weight.detach().clone().requires_grad_() for weight in weights]
+    y = functools.reduce(lambda y, weight: torch.tanh(y @ weight.T), leaves, xs)
+    loss = nn.functional.mse_loss(y, ts)
+    return loss.detach(), list(torch.autograd.grad(loss, leaves))
+
+
+def halves(
+    weight: Tensor, xs: Tensor, dys: Tensor
+) -> tuple[list[list[Tensor]], list[Tensor], dict[str, list[Tensor]]]:
+    """([outputs, input gradients], weight.grad after each weight_gradient(), what mistakes give).
+
+    weight: (outputs, inputs). xs, dys: stacks of microbatches, (m, ..., inputs) and outputs.
+    """
+    each = torch.einsum("i...o,i...n->ion", dys, xs)
+    sums = each.cumsum(0)
+    mistakes = {
+        "Add to weight.grad.": list(each),
+        "Append to put_off.": list(each.flip(0).cumsum(0)),
+        "backward returns None for the weight.": list(sums + sums[-1]),
+    }
+    return [list(xs @ weight.T), list(dys @ weight)], list(sums), mistakes
+
+
+def next_character_loss(scores: Tensor, following: Tensor) -> Tensor:
+    """The mean cross-entropy in nats per character."""
+    return nn.functional.cross_entropy(scores.flatten(0, 1), following.flatten())
+
+
+def one_device(
+    model: nn.Module,
+    inputs: Sequence[Sequence[Tensor]],
+    targets: Sequence[Sequence[Tensor]],
+    rate: float,
+) -> list[Tensor]:
+    """The losses of plain SGD with whole batches on one device; it trains the model.
+
+    inputs, targets: for each step, a list of microbatches.
+    """
+    losses, weights = [], list(model.parameters())
+    for xs, ys in zip(inputs, targets, strict=True):
+        losses.append(next_character_loss(model(torch.cat(list(xs))), torch.cat(list(ys))))
+        gradients = torch.autograd.grad(losses[-1], weights)
+        with torch.no_grad():
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight -= rate * gradient
+    return [loss.detach() for loss in losses]
+
+
+def one_f_one_b(stage: int, stages: int, microbatches: int) -> list[Task]:
+    """A stage's tasks in 1F1B: backward first; stage s holds at most p − s microbatches."""
+    return _simulated(stages, microbatches)[stage]
+
+
+def zb_h1(stage: int, stages: int, microbatches: int) -> list[Task]:
+    """A stage's tasks in ZB-H1: those of 1F1B, and stage s puts off s W (Qi et al. 2023)."""
+    tasks: list[Task] = []
+    for kind, i in one_f_one_b(stage, stages, microbatches):
+        tasks.append((kind, i))
+        if kind == "B" and i >= stage:
+            tasks.append(("W", i - stage))
+    return tasks + [("W", i) for i in range(max(0, microbatches - stage), microbatches)]
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "GPipe": lambda stage, stages, microbatches: [
+        (kind, i) for kind in "FB" for i in range(microbatches)
+    ],
+    "1F1B": one_f_one_b,
+    "ZB-H1": zb_h1,
+}
+
+
+@functools.cache
+def _simulated(p: int, microbatches: int) -> list[list[Task]]:
+    """Each free stage does what it can, millisecond by millisecond; by stage, what it did."""
+    over_ms: dict[Task, int] = {}  # (stage, kind, microbatch): when it is over
+    done: list[list[Task]] = [[] for _ in range(p)]
+    free_ms, now_ms = [0] * p, 0
+    while any(len(own) < 2 * microbatches for own in done):
+        for stage in range(p):
+            task = _next(stage, p, microbatches, done[stage], over_ms, now_ms)
+            if task and free_ms[stage] <= now_ms:
+                free_ms[stage] = over_ms[stage, *task] = now_ms + round(1e3 * TOGETHER[task[0]])
+                done[stage].append(task)
+        now_ms += 1
+    return done
+
+
+def _next(
+    stage: int, p: int, microbatches: int, done: list[Task], over_ms: dict[Task, int], now_ms: int
+) -> Task | None:
+    """The task that this stage can begin now: a backward if it can, or a forward."""
+
+    def over(*task: Any) -> bool:
+        return over_ms.get(task, now_ms + 1) <= now_ms
+
+    forwards = sum(kind == "F" for kind, _ in done)
+    backwards = len(done) - forwards
+    gradient = stage == p - 1 or over(stage + 1, "B", backwards)
+    if backwards < microbatches and over(stage, "F", backwards) and gradient:
+        return "B", backwards
+    room = forwards - backwards < min(microbatches, p - stage)
+    if forwards < microbatches and room and (stage == 0 or over(stage - 1, "F", forwards)):
+        return "F", forwards
+    return None
+
+
+# What a cut or a schedule is worth, and pictures of it
+
+
+def cut_problem(cuts: Any, costs: Sequence[int], stages: int) -> str:
+    """What is wrong with a cut of a model into stages; "" if no cut is better."""
+    least = least_cost(costs, stages)
+    if not _is_cut(cuts, len(costs), stages):
+        return (
+            f"want {stages} pairs (first, end), runs of neighbours that cover all {len(costs)} "
+            "layers, each with at least one layer"
+        )
+    most = max(sum(costs[a:b]) for a, b in cuts)
+    if most == least:
+        return ""
+    number = len(costs)
+    even = [(number * s // stages, number * (s + 1) // stages) for s in range(stages)]
+    same = [tuple(cut) for cut in cuts] == even
+    why = " That is the same number of layers per stage: do the costs count?" if same else ""
+    return f"the most expensive stage costs {most}, and it could cost {least}.{why}"
+
+
+def _is_cut(cuts: Any, layers: int, stages: int) -> bool:
+    if not isinstance(cuts, (list, tuple)) or len(cuts) != stages:
+        return False
+    pairs = [cut for cut in cuts if isinstance(cut, (list, tuple)) and len(cut) == 2]
+    if len(pairs) != stages or any(type(end) is not int for cut in pairs for end in cut):
+        return False
+    firsts, ends = zip(*pairs, strict=True)
+    return firsts == (0, *ends[:-1]) and ends[-1] == layers and all(a < b for a, b in pairs)
+
+
+def draw_cut(cuts: Any, costs: Sequence[int], stages: int) -> None:
+    """What each stage costs, and the least that the most expensive one can cost."""
+    if _is_cut(cuts, len(costs), stages):
+        rungs = {
+            f"stage {stage}: layers {a} to {b - 1}": sum(costs[a:b])
+            for stage, (a, b) in enumerate(cuts)
+        }
+        best = ("the best cut's most expensive stage", least_cost(costs, stages))
+        figures.ladder(rungs, xlabel="cost", title="Your cut", ceiling=best)
+
+
+def draw_memory(trace: ranks.Trace) -> None:
+    """The live bytes of each rank over time."""
+    ax = plt.subplots(figsize=(7.2, 2.6))[1]
+    for rank, points in enumerate(trace.live_bytes):
+        ax.step(*zip(*points, strict=True), where="post", label=f"rank {rank}")
+    ax.set(xlabel="virtual time (s)", ylabel="live bytes", title="What your program keeps")
+    ax.legend()
+
+
+def one_f_one_b_problem(tasks: Tasks, microbatches: int, case: str) -> str:
+    """What is wrong with a schedule that should be 1F1B; "" if nothing is."""
+    p, m = len(tasks), microbatches
+    for stage, own in enumerate(tasks):
+        expect_each_once(own, "FB", m, f"{case}, stage {stage}")
+        holds, most = held(own), min(m, p - stage)
+        if holds > most:
+            why = "that is GPipe" if holds == m > most + 1 else "run p − stage − 1 forwards ahead"
+            return f"{case}: stage {stage} holds {holds} microbatches at once, want {most}: {why}."
+    time_s, want_s = played(tasks).time_s, (m + p - 1) * 3e-3
+    if abs(time_s - want_s) < LEAST_S:
+        return ""
+    why = "a stage runs too few forwards ahead"
+    if abs(time_s - m * p * 3e-3) < LEAST_S:
+        why = "no stage runs ahead of another"
+    elif any([i for kind, i in own if kind == "B"] != list(range(m)) for own in tasks):
+        why = "the backwards of a stage are not in the order of the microbatches"
+    took = f"{case} takes {time_s * 1e3:.0f} ms, want {want_s * 1e3:.0f}"
+    return f"{took}: {why}.\n{written(tasks)}"
+
+
+def zb_h1_problem(tasks: Tasks, microbatches: int, case: str) -> str:
+    """What is wrong with a schedule that should be as good as ZB-H1; "" if nothing is."""
+    p, m = len(tasks), microbatches
+    for stage, own in enumerate(tasks):
+        expect_each_once(own, "FBW", m, f"{case}, stage {stage}")
+        if held(own) > p:
+            return (
+                f"{case}: stage {stage} holds {held(own)} microbatches until their W, want at "
+                f"most {p}: do a W sooner.\n{written(tasks)}"
+            )
+    time_s, want_s = played(tasks).time_s, (3 * m + p - 1) * 1e-3
+    if time_s < want_s + LEAST_S:
+        return ""
+    pairs = [list(itertools.pairwise(own)) for own in tasks]
+    at_once = all((("B", i), ("W", i)) in own for own in pairs for i in range(m))
+    why = "a stage idles while it still has a W to do, or does a W before a B that is awaited"
+    if at_once:
+        why = "each W comes right after its B, so nothing is put off"
+    took = f"{case} takes {time_s * 1e3:.0f} ms, want {want_s * 1e3:.0f}"
+    return f"{took}: {why}.\n{written(tasks)}"
+
+
+def interleaved_problem(tasks: Tasks, microbatches: int, chunks: int, case: str) -> str:
+    """What is wrong with an interleaved schedule; "" if nothing is."""
+    p, m, v = len(tasks), microbatches, chunks
+    for rank, own in enumerate(tasks):
+        expect_each_once(own, "FB", m, f"{case}, rank {rank}", chunks=v)
+        most = min(m * v, 2 * (p - rank - 1) + (v - 1) * p + 1)
+        if held(own) > most:
+            return f"{case}: rank {rank} holds {held(own)} microbatch chunks, want at most {most}."
+    seconds = {"F": 1e-3 / v, "B": 2e-3 / v}
+    time_s, want_s = played(tasks, seconds).time_s, (m * v + p - 1) * 3e-3 / v
+    if time_s < want_s + LEAST_S:
+        return ""
+    return f"{case} takes {time_s * 1e3:.1f} ms, want {want_s * 1e3:.1f}."
+
+
+def interleaved(rank: int, stages: int, microbatches: int, chunks: int) -> list[Task]:
+    """Interleaved 1F1B of Megatron-LM (Narayanan et al. 2021): p microbatches per chunk in turn."""
+    p, total = stages, microbatches * chunks
+    ahead = min(2 * (p - rank - 1) + (chunks - 1) * p, total)
+
+    def task(kind: str, k: int) -> Task:
+        turn, place = divmod(k, p * chunks)
+        chunk, i = divmod(place, p)
+        return kind, turn * p + i, chunk if kind == "F" else chunks - 1 - chunk
+
+    tasks = [task("F", k) for k in range(ahead)]
+    for k in range(total):
+        tasks += [task("F", k + ahead)] if k + ahead < total else []
+        tasks.append(task("B", k))
+    return tasks

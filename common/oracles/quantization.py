@@ -1,0 +1,219 @@
+"""Lab 10's expected values, computed in other ways than its solutions."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import torch
+
+from common import drawings
+from common.checks import expect
+
+Format = tuple[int, int, str]  # exponent bits, fraction bits, what the largest exponent is for
+# Formats that PyTorch lacks, among them some too wide to compare each value with each number.
+OTHERS: dict[str, Format] = {
+    "e2m1": (2, 1, "finite"),
+    "e3m2": (3, 2, "finite"),
+    "e2m3": (2, 3, "finite"),
+    "e3m0": (3, 0, "finite"),
+    "e6m9": (6, 9, "infinity"),
+    "e8m10": (8, 10, "infinity"),
+    "e5m7": (5, 7, "nan"),
+}
+
+
+def numbers(form: Format) -> np.ndarray:
+    """The finite numbers from 0 up, by code: each is the one before it plus a step."""
+    exponent_bits, fraction_bits, top = form
+    least = 2 - 2 ** (exponent_bits - 1) - fraction_bits  # the smallest step is 2**least
+    steps = 2.0 ** (least + np.maximum(np.arange(2**exponent_bits) - 1, 0))
+    unused = {"infinity": 2**fraction_bits, "nan": 1, "finite": 0}[top]
+    count = 2 ** (exponent_bits + fraction_bits) - unused
+    return np.concatenate([[0.0], np.cumsum(np.repeat(steps, 2**fraction_bits))])[:count]
+
+
+def decoded(form: Format) -> np.ndarray:
+    """What all codes of a format stand for, NaN included."""
+    half = numbers(form)
+    unused = 2 ** (form[0] + form[1]) - len(half)
+    special = [np.inf, *[np.nan] * (unused - 1)] if form[2] == "infinity" else [np.nan] * unused
+    half = np.concatenate([half, special])
+    return np.concatenate([half, -half])
+
+
+def encoded(values: np.ndarray, form: Format) -> np.ndarray:
+    """The codes of the nearest numbers, by a search among the points halfway between them."""
+    known = numbers(form)
+    if form[2] == "infinity":  # as if there were one number more
+        known = np.append(known, 2 * known[-1] - known[-2])
+    halfway = (known[1:] + known[:-1]) / 2
+    below = np.searchsorted(halfway, np.abs(values), side="left")  # a tie: the lower neighbour
+    tie = np.append(halfway, np.inf)[below] == np.abs(values)
+    codes = below + (tie & (below % 2 == 1))
+    return codes + np.where(np.signbit(values), 2 ** (form[0] + form[1]), 0)
+
+
+def is_nan(codes: np.ndarray, form: Format) -> bool:
+    """Whether these are codes of NaN; any code of a format without NaN counts as one."""
+    inside = (codes >= 0) & (codes < 2 ** (1 + form[0] + form[1]))
+    return bool(inside.all()) and (
+        form[2] == "finite" or bool(np.isnan(decoded(form)[codes]).all())
+    )
+
+
+def hard_values(form: Format, rng: np.random.Generator) -> np.ndarray:
+    """Numbers of the format, the points halfway between them, and their neighbours in float64."""
+    known = numbers(form)
+    if len(known) > 5000:
+        ends = [known[:300], known[2 ** form[1] - 99 :][:300], known[-300:]]
+        start = rng.integers(0, len(known) - 300, 10)
+        known = np.unique(np.concatenate([*ends, *(known[s : s + 300] for s in start)]))
+    halfway = (known[1:] + known[:-1]) / 2
+    values = np.concatenate([known, halfway, halfway * (1 - 2.0**-40), halfway * (1 + 2.0**-40)])
+    return values * rng.choice([-1, 1], len(values))
+
+
+# (rows, columns, group, bits): whole and short groups, one column, a group wider than its row.
+SHAPES = [(4, 6, 4, 4), (3, 7, 7, 8), (1, 1, 9, 3), (2, 9, 2, 2), (6, 9, 8, 3)]
+
+
+def uneven_rows(rng: np.random.Generator, rows: int, columns: int, zeros: int = 0) -> torch.Tensor:
+    """Normal weights; each row has its own spread, and one weight below 0 is the row's largest.
+
+    zeros: so many weights at the start of the first row are 0.
+    """
+    weight = rng.normal(0, rng.uniform(1, 9, (rows, 1)), (rows, columns))
+    weight[np.arange(rows), rng.integers(0, columns, rows)] = -50
+    weight[0, :zeros] = 0
+    return torch.from_numpy(weight).float()
+
+
+def restored(codes: torch.Tensor, scales: torch.Tensor, group: int) -> torch.Tensor:
+    """Codes times the scale of their group, column by column."""
+    steps = [scales[:, column // group] for column in range(codes.shape[1])]
+    return codes * torch.stack(steps, 1)
+
+
+def expect_nearest(
+    weight: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, group: int
+) -> None:
+    """AssertionError, with a drawing, unless each code is the nearest."""
+    steps = restored(torch.ones_like(codes), scales, group).double()
+    exact = weight / steps
+    wrong = torch.nonzero(~((exact - codes).abs() <= 0.501)).tolist()
+    if wrong:
+        row, column = wrong[0]
+        expect(
+            condition=False,
+            message=f"quantize_groups: code [{row}, {column}] is {codes[row, column]}, but "
+            f"weight / scale is {exact[row, column]:.3f} there: codes are not the nearest",
+            draw=lambda: drawings.compare(codes, exact, title="codes, and weight / scale"),
+        )
+
+
+def group_scales(weight: torch.Tensor, bits: int, group: int) -> torch.Tensor:
+    """The largest magnitude of each group over the largest code; 1 for a group of zeros."""
+    rows = [
+        [
+            max(abs(value) for value in row[first : first + group])
+            for first in range(0, len(row), group)
+        ]
+        for row in weight.tolist()
+    ]
+    scales = torch.tensor(rows, dtype=torch.float64) / (2 ** (bits - 1) - 1)
+    return torch.where(scales > 0, scales, 1.0).float()
+
+
+def bits_per_weight(columns: int, bits: int, group: int, scale_bits: int) -> float:
+    """The bits of a row and its scales, counted piece by piece, over its weights."""
+    pieces = [len(range(columns)[first : first + group]) for first in range(0, columns, group)]
+    return float(Fraction(sum(scale_bits + bits * piece for piece in pieces), columns))
+
+
+def group_tops(weight: torch.Tensor, bits: int, group: int) -> torch.Tensor:
+    """A mistake: scales of the largest weights, not the largest magnitudes."""
+    tops = torch.stack([piece.amax(1) for piece in weight.split(group, 1)], 1)
+    scales = tops / (2 ** (bits - 1) - 1)
+    return torch.where(scales > 0, scales, 1.0)
+
+
+def run_on_scales(weight: torch.Tensor, bits: int, group: int) -> torch.Tensor:
+    """A mistake: scales of groups that run on from row to row."""
+    rows, columns = weight.shape
+    pieces = -(-columns // group)
+    flat = torch.zeros(rows * pieces * group)
+    flat[: weight.numel()] = weight.flatten()
+    scales = flat.view(rows, pieces, group).abs().amax(2) / (2 ** (bits - 1) - 1)
+    return torch.where(scales > 0, scales, 1.0)
+
+
+# (m, shift, sum): sum * m / 2**shift is just below a tie. float32 rounds the first four up, float64
+# the others.
+NEAR_TIES = [
+    (2129284633, 31, 59),
+    (1660439349, 46, -1250198),
+    (1436953509, 50, -27815407),
+    (2074297031, 54, 134610990),
+    (1719953829, 54, 937402295),
+    (1759516215, 54, 1080137271),
+    (1744830461, 55, 1744830467),
+    (1981633003, 55, 1772683289),
+]
+Codes = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def requantized(sums: torch.Tensor, m: int, shift: int, zero: int) -> Codes:
+    """Codes by exact fractions: right; without the half; with the zero-point added too early."""
+    exact, half = [Fraction(total * m, 2**shift) for total in sums.tolist()], Fraction(1, 2)
+    early = [number + Fraction(zero * m, 2**shift) + half for number in exact]
+    right, down = ([math.floor(number + add) + zero for number in exact] for add in (half, 0))
+    codes = (right, down, [math.floor(number) for number in early])
+    return tuple(torch.tensor(numbers).to(torch.int8) for numbers in codes)  # type: ignore
+
+
+Layer = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def hidden_layer(
+    rng: np.random.Generator, units: int, inputs: int, outputs: int, size: float
+) -> Layer:
+    """(incoming, bias, outgoing) of a hidden layer; incoming weights are about this size."""
+    incoming = rng.standard_normal((units, inputs)) * size
+    bias, outgoing = rng.standard_normal(units) * size, rng.standard_normal((outputs, units))
+    return tuple(torch.from_numpy(part).float() for part in (incoming, bias, outgoing))  # type: ignore
+
+
+def scores(
+    incoming: torch.Tensor, bias: torch.Tensor, outgoing: torch.Tensor, x: torch.Tensor
+) -> torch.Tensor:
+    """What a hidden layer with ReLU makes of x (inputs, samples), in float64."""
+    hidden = incoming.double() @ x.double() + bias.double()[:, None]
+    return outgoing.double() @ hidden.clamp(min=0)
+
+
+def moved(
+    incoming: torch.Tensor, bias: torch.Tensor, outgoing: torch.Tensor, factor: float
+) -> Layer:
+    """The layer with this factor moved from the first unit's inputs to its outputs."""
+    factors = torch.ones(len(bias))
+    factors[0] = factor
+    return incoming / factors[:, None], bias / factors, outgoing * factors
+
+
+def samples(rng: np.random.Generator, inputs: int) -> torch.Tensor:
+    """Six samples, (inputs, 6), float64."""
+    return torch.from_numpy(rng.standard_normal((inputs, 6)))
+
+
+def correlated(rng: np.random.Generator, count: int, columns: int) -> torch.Tensor:
+    """Inputs (count, columns) that are mostly combinations of a quarter as many numbers."""
+    base = rng.standard_normal((count, columns // 4)) @ rng.standard_normal((columns // 4, columns))
+    return torch.from_numpy(base + 0.3 * rng.standard_normal((count, columns))).float()
+
+
+def output_error(
+    codes: torch.Tensor, scales: torch.Tensor, weight: torch.Tensor, inputs: torch.Tensor
+) -> float:
+    """The root mean square of what these codes change in a layer's output."""
+    change = (codes.double() * scales.double() - weight.double()) @ inputs.double().T
+    return float(change.square().mean().sqrt())

@@ -1,0 +1,138 @@
+"""What lab 12's checks compare with: one device, which sees the whole batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from common.replicas import MODELS, Shard, flattened, mean_loss, sgd
+
+Mistakes = dict[str, Any]
+
+
+def one_device(
+    model: nn.Module,
+    shards: Sequence[Shard],
+    shares: Any,
+    steps: int = 3,
+    rate: float = 0.1,
+) -> Tensor:
+    """Flat weights after some steps on one device: each shard's mean loss counts by its share.
+
+    shares: numbers, one per shard. A shard without rows counts nothing.
+    """
+    for _ in range(steps):
+        parts = [
+            float(share) * mean_loss(model, shard)
+            for share, shard in zip(shares, shards, strict=True)
+            if len(shard[0])
+        ]
+        torch.stack(parts).sum().backward()
+        sgd(model.parameters(), rate)
+    return flattened(model.parameters())
+
+
+def averaged(seed: int, shards: Sequence[Shard], rows: Sequence[int]) -> tuple[Tensor, Mistakes]:
+    """(the weights of one device, what mistakes give) for shards of the perceptron's batch."""
+    factors: dict[str, Any] = {
+        "": np.divide(rows, sum(rows)),
+        "Each is the sum of the ranks' means: the step is p times too long.": [1] * len(rows),
+        "It is the mean of the ranks' means, but their numbers of rows differ.": [1 / len(rows)]
+        * len(rows),
+        "Weighted by rows, but not divided by the total number of rows.": rows,
+    }
+    weights = {
+        says: one_device(MODELS["perceptron"](seed), shards, share)
+        for says, share in factors.items()
+    }
+    return weights.pop(""), weights
+
+
+def overlapped(
+    kind: str, seed: int, shards: Sequence[Shard], rows: Sequence[int]
+) -> tuple[Tensor, list[Mistakes]]:
+    """(the weights of one device, by rank what mistakes give) after three steps."""
+    n, p = sum(rows), len(rows)
+    want, mean = (
+        one_device(MODELS[kind](seed), shards, np.divide(rows, total)) for total in (n, n * p)
+    )
+    return want, [
+        {
+            "The sum is wanted, not the mean: each loss is a share already.": mean,
+            "Each rank used its own gradients: cut the sum up, into p.grad, before update.": (
+                one_device(MODELS[kind](seed), [shard], [count / n])
+            ),
+        }
+        for shard, count in zip(shards, rows, strict=True)
+    ]
+
+
+def batch_norm(x: Tensor, rows: Sequence[int], eps: float = 1e-5) -> tuple[Tensor, Mistakes]:
+    """(x normalised over all rows, what mistakes give); rows: of each rank."""
+    squares = (x * x).mean(0) - x.mean(0) ** 2
+    mistakes = {
+        "Each rank used the mean and variance of its own rows.": torch.cat(
+            [_normed(part) for part in x.split(list(rows))]
+        ),
+        "Divide the variance by the number of rows, not by one less.": (x - x.mean(0))
+        / (x.var(0) + eps).sqrt(),
+        "Σx²/n − mean² cancels where the mean is large: subtract the mean first.": (x - x.mean(0))
+        / (squares + eps).sqrt(),
+    }
+    return _normed(x), mistakes
+
+
+def batch_norm_gradients(
+    x: Tensor, slopes: Tensor, rows: Sequence[int]
+) -> tuple[list[Tensor], list[Mistakes]]:
+    """By rank: the gradient by x of the sum of slopes · y, and what mistakes give."""
+    x, sizes = x.clone().requires_grad_(), list(rows)
+    y = _normed(x)
+    lone = [
+        torch.autograd.grad(part.sum(), x, retain_graph=True)[0]
+        for part in (y * slopes).split(sizes)
+    ]
+    fixed = (slopes / (x.detach().var(0, correction=0) + 1e-5).sqrt()).split(sizes)
+    own = "Only this rank's own loss is in it, but the other ranks' losses saw its x, too."
+    constant = "Mean and variance depend on x, and here they are constants."
+    wants = [want.clone() for want in torch.stack(lone).sum(0).split(sizes)]
+    return wants, [
+        {own: lone[rank].split(sizes)[rank], constant: fixed[rank]} for rank in range(len(rows))
+    ]
+
+
+def _normed(x: Tensor) -> Tensor:
+    return nn.functional.batch_norm(x, None, None, training=True)
+
+
+def clipped(gradients: Sequence[Tensor], most: float) -> list[Tensor]:
+    """The gradients, scaled so that the norm of all their numbers together is at most this."""
+    norm = float(flattened(gradients).norm())
+    return [gradient * min(1.0, most / norm) if norm else gradient for gradient in gradients]
+
+
+def clip(
+    parts: Sequence[Sequence[Tensor]], rows: Sequence[int], most: float
+) -> tuple[float, list[Tensor], Mistakes]:
+    """(the global norm, the clipped gradients, what mistakes give). parts: gradients by rank."""
+    shares = [n / sum(rows) for n in rows]
+    tensors = range(len(parts[0]))
+
+    def mean(gradients: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        weighted = [
+            [share * own[i] for i in tensors] for share, own in zip(shares, gradients, strict=True)
+        ]
+        return [torch.stack([own[i] for own in weighted]).sum(0) for i in tensors]
+
+    whole = mean(parts)
+    mistakes = {
+        "Clip after the sum: a rank's own gradient may be long where the mean is short.": mean(
+            [clipped(own, most) for own in parts]
+        ),
+        "Each tensor is clipped by its own norm: take the norm of all together.": [
+            clipped([gradient], most)[0] for gradient in whole
+        ],
+    }
+    return float(flattened(whole).norm()), clipped(whole, most), mistakes

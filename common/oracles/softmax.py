@@ -1,0 +1,548 @@
+"""Expected values of lab 04, and the values that well-known mistakes give.
+
+The softmaxes here are PyTorch's, in float64. What bytes a chain of operations moves is not derived
+but observed, operation by operation, while PyTorch executes the chain.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from common import drawings
+from common.checks import agree, expect
+from common.tiles import Report
+
+F32, BF16 = torch.float32, torch.bfloat16
+ROUNDING = {F32: 2e-5, BF16: 2.0**-7}  # allowed, relative: some steps of fp32, one of bf16
+SCALED = {F32: 2e-4, BF16: 2.0**-7}  # of scores in the hundreds
+LOGARITHMS = {F32: 1e-3, BF16: 2.0**-7}  # of scores in the thousands, as e^(x - log of the sum)
+LEAST = torch.finfo(F32).min  # with which libraries fill what is masked
+COLUMNS = "These are columns that add up to 1, and rows should: reduce over axis 1."
+Mistakes = dict[str, Any]  # {sentence: the value that this mistake gives}
+
+
+# --- bytes
+
+
+class _BytesMoved(TorchDispatchMode):
+    """Adds up the bytes of inputs and result of each operation that PyTorch executes meanwhile."""
+
+    total = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        tensors = (thing for thing in (*args, result) if isinstance(thing, torch.Tensor))
+        self.total += sum(tensor.nbytes for tensor in tensors)
+        return result
+
+
+def bytes_moved(function: Callable[..., Any], *arguments: Any) -> int:
+    """Bytes that PyTorch's operations in function(*arguments) read and write."""
+    with _BytesMoved() as moved:
+        function(*arguments)
+    return moved.total
+
+
+def eager_bytes(
+    eager: Callable[[torch.Tensor], torch.Tensor], rows: int, columns: int, itemsize: int
+) -> tuple[int, Mistakes]:
+    """What the operations of `eager` move for a matrix of this size, and what mistakes give."""
+    moved = bytes_moved(eager, torch.zeros(rows, columns, dtype={4: F32, 2: BF16}[itemsize]))
+    matrix, vector = rows * columns * itemsize, rows * itemsize
+    return moved, {
+        "That counts elements; each takes itemsize bytes.": moved // itemsize,
+        "The vectors are missing: two are written, and two are read.": moved - 4 * vector,
+        "maximum and total are read again, each by a later kernel.": moved - 2 * vector,
+        "Those are the reads: each kernel also writes its result.": moved - 3 * matrix - 2 * vector,
+        "Those are the writes: each kernel also reads its inputs.": moved - 5 * matrix - 2 * vector,
+    }
+
+
+def least_bytes(rows: int, columns: int, itemsize: int) -> tuple[int, Mistakes]:
+    """What any softmax moves, and what mistakes give."""
+    matrix = torch.empty(rows, columns, dtype={4: F32, 2: BF16}[itemsize])
+    return matrix.nbytes + matrix.softmax(1).nbytes, {
+        "x is read, and y is written: two transfers.": matrix.nbytes,
+        "That counts elements; each takes itemsize bytes.": 2 * matrix.numel(),
+    }
+
+
+# --- costs
+
+
+def expect_requests(report: Report, loads: int, stores: int) -> None:
+    """Raise AssertionError if a kernel makes more requests than these, or atomic updates."""
+    made = [each.requests for each in (report.loads, report.stores, report.atomics)]
+    expect(
+        made[0] <= loads and made[1] <= stores and not made[2],
+        f"{report.kernel}: {made[0]} loads, {made[1]} stores and {made[2]} atomic updates by "
+        f"{report.programs} programs; {loads} loads and {stores} stores will do, each of a whole "
+        "block.",
+        draw=lambda: draw_accesses(report),
+    )
+
+
+def expect_own_share(report: Report, most: int, what: str) -> None:
+    """Raise AssertionError if one program of a launch moves more than this many bytes."""
+    busiest = report.busiest
+    longest = (
+        f"; load imbalance {report.imbalance:.3g}: a launch lasts as long as its busiest program"
+        if report.imbalance > 1
+        else ""
+    )
+    expect(
+        busiest.bytes <= most,
+        f"{report.kernel}: program {busiest.program[0]} moves {busiest.bytes} bytes, and {most} "
+        f"will do: {what}{longest}.",
+        draw=lambda: draw_accesses(report),
+    )
+
+
+def expect_two_reads(report: Report, x: torch.Tensor, block: int) -> None:
+    """Raise AssertionError if x is read more than twice, y written twice, or a load too wide."""
+    reads, writes = report.loads.bytes / x.nbytes, report.stores.bytes / x.nbytes
+    expect(
+        reads <= 2 and writes <= 1,
+        f"{report.kernel}: x is read {reads:g} times, and y is written {writes:g} times; two reads "
+        "and one write will do.",
+        draw=lambda: draw_accesses(report),
+    )
+    _expect_blocks(report, block)
+
+
+def expect_loss_reads(report: Report, x: torch.Tensor, block: int) -> None:
+    """Raise AssertionError if cross_entropy reads x more than twice, or writes more than once."""
+    loaded, stored = (costs.elements for costs in (report.array("x").loads, report.stores))
+    expect(
+        loaded <= 2 * x.numel() + len(x) and stored <= x.numel() + len(x),
+        f"{report.kernel}: {loaded} scores are loaded and {stored} numbers stored, for {x.numel()} "
+        f"scores in {len(x)} rows; two reads and one write will do.",
+        draw=lambda: draw_accesses(report),
+    )
+    _expect_blocks(report, block)
+
+
+def _expect_blocks(report: Report, block: int) -> None:
+    loads = report.array("x").loads
+    lanes = (loads.elements + loads.masked) / max(1, loads.requests)
+    expect(
+        lanes <= block,
+        f"{report.kernel}: a load of x takes {lanes:g} elements, and a block has {block}: a row "
+        "need not fit into the registers.",
+    )
+
+
+def expect_only_visible(report: Report, want: torch.Tensor) -> None:
+    """Raise AssertionError if hidden scores are loaded, or elements stored twice."""
+    loaded, visible = report.loads.elements, int((want > 0).sum())
+    expect(
+        loaded <= visible,
+        f"{report.kernel}: {loaded} scores are loaded, and only {visible} are visible.",
+        draw=lambda: draw_accesses(report),
+    )
+    stored = report.stores.elements
+    expect(stored <= want.numel(), f"{report.kernel}: {stored} stores for {want.numel()} elements.")
+
+
+def expect_whole_tiles(report: Report, x: torch.Tensor, many: int) -> None:
+    """Raise AssertionError unless each sector is loaded once, in one load per program."""
+    sectors, least = report.loads.sectors, x.nbytes // 32
+    shape = " × ".join(map(str, x.shape))
+    expect(
+        sectors <= least,
+        f"{report.kernel}: {sectors} sectors are loaded for {shape} floats, {many} rows per "
+        f"program; at once, neighbouring rows need {least}.",
+        draw=lambda: draw_accesses(report),
+    )
+    expect_requests(report, report.programs, report.programs)
+    expect_own_share(report, 2 * x[:many].nbytes, f"its own {many} rows")
+
+
+def draw_accesses(report: Report) -> None:
+    """Draw which program loads which element of the first array, or of the first that is."""
+    for name in report.arrays:
+        if report.array(name).loads.elements:
+            report.draw(name)
+            return
+
+
+# --- the first kernel
+
+
+def differences(x: torch.Tensor, block: int) -> tuple[torch.Tensor, Mistakes]:
+    """Each element minus the one before it, and what mistakes give."""
+    want = torch.diff(x, prepend=x.new_zeros(1))
+    first_block = torch.full_like(x, torch.nan)
+    first_block[:block] = want[:block]
+    own = want.clone()
+    own[::block] = x[::block]
+    around = x - x.roll(1)
+    zero = want.clone()
+    zero[0] = 0
+    return want, {
+        "Every program did the first block: where does program_id come in?": first_block,
+        "The first element of a block has one before it, in the block of the program before.": own,
+        "The first element has none before it: take 0 for that one.": around,
+        "out[0] is x[0] - 0.": zero,
+        "Subtract the element before, not from it.": -want,
+        "That adds the element before.": 2 * x - want,
+    }
+
+
+# --- softmaxes
+
+
+def random_rows(
+    rng: np.random.Generator, rows: int, columns: int, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random rows out of a wider matrix, whose stride is not the number of columns; an empty y."""
+    wide = torch.from_numpy(3 * rng.standard_normal((rows, columns + 2)) - 1).to(dtype)
+    return wide[:, :columns], torch.full((rows, columns), torch.nan, dtype=dtype)
+
+
+def softmax(x: torch.Tensor, block: int) -> tuple[torch.Tensor, Mistakes]:
+    """Softmax of each row in x's format, and what mistakes give in a block of this width."""
+    exact = x.double()
+    numerator = (exact - exact.amax(1, keepdim=True)).exp()
+    padded = F.pad(exact, (0, -x.shape[1] % block)).softmax(1)[:, : x.shape[1]]
+    unstrided = x.as_strided(x.shape, (x.shape[1], 1)).double()
+    whole = exact.flatten().softmax(0).view(x.shape)
+    wrong = {
+        "A masked lane must not count: e^0 is 1.": padded,
+        "Rows of x are x_stride elements apart, not columns.": unstrided.softmax(1),
+        "Divide by the sum of the row.": numerator,
+        "Each row has its own sum: reduce over its axis only.": whole,
+        "These are columns that add up to 1, and rows should: reduce over axis 1.": exact.softmax(
+            0
+        ),
+    }
+    return exact.softmax(1).to(x.dtype), {text: value.to(x.dtype) for text, value in wrong.items()}
+
+
+def softmax_in_blocks(x: torch.Tensor, block: int) -> tuple[torch.Tensor, Mistakes]:
+    """Softmax of each row, and what mistakes give in blocks of this width."""
+    want, mistakes = softmax(x, block)
+    more = {"Multiply the old sum by e^(old - new).": _unscaled(x, block)}
+    if block > x.shape[1]:
+        more["-inf - (-inf) is NaN: some lanes see nothing but -inf."] = torch.full_like(
+            x, torch.nan
+        )
+    return want, mistakes | more
+
+
+def _unscaled(x: torch.Tensor, block: int) -> torch.Tensor:
+    """Softmax in blocks, but the sum so far is never multiplied when the maximum moves."""
+    exact = x.double()
+    padded = F.pad(exact, (0, -x.shape[1] % block), value=-torch.inf)
+    parts = padded.unflatten(1, (-1, block))
+    total = (parts - parts.amax(2, keepdim=True).cummax(1).values).exp().sum((1, 2))
+    return ((exact - exact.amax(1, keepdim=True)).exp() / total[:, None]).to(x.dtype)
+
+
+def hard_rows(rng: np.random.Generator, columns: int) -> tuple[torch.Tensor, list[str]]:
+    """Rows of fp32 that break a careless softmax, and what is special about each."""
+    noise = torch.from_numpy(rng.standard_normal((12, columns))).float()
+    ramp = torch.linspace(0, 1, columns)
+    masked = noise[3].clone()
+    masked[columns // 8 : -columns // 4] = -torch.inf
+    rows = {
+        "rises from 0 to 8000": 8000 * ramp,
+        "lies around 10,000": 1e4 + 3 * noise[1],
+        "is -10,000 everywhere": torch.full((columns,), -1e4),
+        "is -inf in part": masked,
+        "lies around -200": noise[4] - 200,
+        "lies around -2,000": noise[5] - 2000,
+        "falls from 90 to -90": 90 - 180 * ramp,
+        "is torch.finfo(torch.float32).min everywhere": torch.full((columns,), LEAST),
+        "is a single number among -inf": torch.where(ramp == 1, noise[7], -torch.inf),
+        "begins with a half of -inf": torch.where(ramp < 0.5, -torch.inf, noise[8]),
+        "is -inf everywhere": torch.full((columns,), -torch.inf),
+    }
+    return torch.stack(list(rows.values())), list(rows)
+
+
+def softmax_of_tiles(x: torch.Tensor, many: int, block: int) -> tuple[torch.Tensor, Mistakes]:
+    """Softmax of each row, and what mistakes give in tiles of this many rows."""
+    want, mistakes = softmax(x, block)
+    parts = x.float().split(many)
+    shared = torch.cat([(part - part.max()).exp() for part in parts])
+    shared /= shared.sum(1, keepdim=True)
+    powers = [(part - part.amax(1, keepdim=True)).exp() for part in parts]
+    missing = [torch.nan if len(part) < many else 0.0 for part in parts]  # rows of -inf
+    one_sum = torch.cat([p / (p.sum() + nan) for p, nan in zip(powers, missing, strict=True)])
+    by_column = torch.cat([part.double().softmax(0) for part in parts])
+    return want, mistakes | {
+        "Each row has its own maximum: reduce over axis 1 only.": shared.to(x.dtype),
+        "Each row has its own sum: reduce over axis 1 only.": one_sum.to(x.dtype),
+        COLUMNS: by_column.to(x.dtype),
+    }
+
+
+def agree_drawn(
+    got: torch.Tensor,
+    want: torch.Tensor,
+    case: str,
+    rtol: float,
+    atol: float = 0.0,
+    mistakes: Mistakes | None = None,
+) -> None:
+    """What `agree` does; in a notebook, a difference is drawn."""
+    agree(
+        got,
+        want,
+        case,
+        rtol=rtol,
+        atol=atol,
+        mistakes=mistakes,
+        draw=lambda: drawings.compare(got, want, title=case),
+    )
+
+
+def expect_by_hand(report: Report) -> None:
+    """Raise AssertionError if a kernel calls Triton's own softmax."""
+    expect(
+        "softmax" not in report.operations,
+        f"{report.kernel} calls tl.softmax. Write it with tl.max, tl.exp and tl.sum: that is the "
+        "exercise.",
+    )
+
+
+def agree_row_by_row(
+    name: str, got: torch.Tensor, x: torch.Tensor, kinds: list[str], padded: int = 0, block: int = 0
+) -> None:
+    """Compare the softmax of each hard row; a row of nothing but -inf may be NaN or 0.
+
+    x: as it was before the kernel ran.
+    padded: how many lanes of a row's block are masked off. block: of an online softmax.
+    """
+    want = x.double().softmax(1).float()
+    for row, kind in enumerate(kinds):
+        if (x[row] == -torch.inf).all() and (got[row] == 0).all():
+            continue
+        agree_drawn(
+            got[row],
+            want[row],
+            f"{name}: y of a row that {kind}",
+            rtol=2e-3,  # 10,000 times log2(e) is rounded in fp32
+            atol=1e-30,
+            mistakes=_mistakes_of(x[row], want[row], padded, block),
+        )
+
+
+def _mistakes_of(x: torch.Tensor, want: torch.Tensor, padded: int, block: int) -> Mistakes:
+    """What mistakes give for one hard row."""
+    none, zero = torch.full_like(want, torch.nan), torch.zeros_like(want)
+    finite = (x > -torch.inf).any()
+    mistakes: Mistakes = {}
+    if block and finite and (x[:block] == -torch.inf).all():
+        mistakes["-inf - (-inf) is NaN: the first block is all -inf."] = none
+    elif block and finite and (x == -torch.inf).any():
+        mistakes["-inf - (-inf) is NaN: some lanes see nothing but -inf."] = none
+    elif block and x.max() < -100:
+        begin = "The maximum begins at -inf: any finite start is above some row."
+        mistakes[begin] = none
+        mistakes[f"{begin} Then the sum is 0."] = zero
+    if x.max() == LEAST and padded:
+        masked = "A masked lane must be -inf: any other number may be larger than the row's."
+        count = len(x)
+        mistakes |= {masked: torch.full_like(want, 1 / (count + padded)), f"{masked} ": zero}
+    naive = x.exp() / x.exp().sum()
+    far = "e^1000 overflows and e^-1000 is 0: first subtract the row's own maximum."
+    filled = F.pad(x, (0, padded), value=-1e4).softmax(0)[: len(x)]
+    return mistakes | {far: naive, "A masked lane must be -inf.": filled}
+
+
+# --- pairs (m, s)
+
+PAIRS = [
+    ((2.0, 1.5), (3.0, 2.0)),
+    ((3.0, 2.0), (2.0, 1.5)),
+    ((5.0, 1.25), (5.0, 3.0)),
+    ((-math.inf, 0.0), (1.0, 2.0)),
+    ((1.0, 2.0), (-math.inf, 0.0)),
+    ((-math.inf, 0.0), (-math.inf, 0.0)),
+    ((-200.0, 3.0), (-math.inf, 0.0)),
+    ((-math.inf, 0.0), (-1e30, 1.0)),
+    ((-3000.0, 2.0), (-3001.0, 2.5)),
+    ((800.0, 1.0), (-800.0, 7.0)),
+    ((-800.0, 7.0), (800.0, 1.0)),
+    ((1000.5, 4.0), (1000.0, 4.0)),
+]
+
+
+def merge(
+    left: tuple[float, float], right: tuple[float, float]
+) -> tuple[tuple[float, float], Mistakes]:
+    """Maximum and sum of two parts together, by logarithms; and what mistakes give."""
+    (m, s), (n, t) = left, right
+    top = max(m, n)
+    if top == -math.inf:
+        none = (-math.inf, math.nan)
+        return (top, 0.0), {
+            "-inf - (-inf) is NaN: both parts are empty, and so is the result.": none,
+            "-inf - (-inf) is NaN, and so is e to it.": (math.nan, math.nan),
+        }
+    logs = [value + math.log(count) if count else -math.inf for value, count in (left, right)]
+    total = math.exp(float(np.logaddexp.reduce(logs)) - top)
+
+    def power(x: float) -> float:
+        return math.exp(x) if x < 700 else math.inf
+
+    inverted = sum(count * power(top - value) if count else 0.0 for value, count in (left, right))
+    return (top, total), {
+        "Each sum stands for e^(x - m) with its part's own m: multiply it by e^(m - the new m).": (
+            top,
+            s + t,
+        ),
+        "The factor is e^(old - new), which is at most 1, not e^(new - old).": (top, inverted),
+        "Rescale the sum of the part with the smaller maximum, not the other one.": (
+            top,
+            (s + t * power(n - m)) if m < n else (s * power(m - n) + t),
+        ),
+        "The maximum is the larger of the two.": (min(m, n), total),
+    }
+
+
+def rows_in_parts(
+    rng: np.random.Generator,
+) -> list[tuple[str, list[tuple[float, float]], tuple[float, float]]]:
+    """(what is special about a row, the pairs of its parts, the pair of the whole row)."""
+    noise, slope = rng.standard_normal(60), np.linspace(-40, 40, 60)
+    nothing = np.full(60, -np.inf)
+    rows = {
+        "rises": noise + slope,
+        "falls": noise - slope,
+        "lies around -2,000": noise - 2000,
+        "begins with -inf": np.where(np.arange(60) < 25, -np.inf, noise),
+        "ends with -inf": np.where(np.arange(60) > 30, -np.inf, noise + slope),
+        "is -inf everywhere": nothing,
+    }
+    cuts = [0, 1, *sorted(rng.integers(2, 58, 4).tolist()), 59, 60]
+    return [
+        (title, [_pair_of(row[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)], _pair_of(row))
+        for title, row in rows.items()
+    ]
+
+
+def _pair_of(values: np.ndarray) -> tuple[float, float]:
+    if not np.isfinite(values).any():
+        return -math.inf, 0.0
+    return float(values.max()), float(np.exp(values - values.max()).sum())
+
+
+def pair(value: Any) -> Any:
+    """Two numbers as a tuple of floats, whatever holds them; any other value as it is."""
+    if isinstance(value, (tuple, list, np.ndarray, torch.Tensor)) and len(value) == 2:
+        numbers = [item.item() if hasattr(item, "item") else item for item in value]
+        if all(isinstance(number, (int, float)) for number in numbers):
+            return tuple(float(number) for number in numbers)
+    return value
+
+
+# --- the causal mask
+
+
+def causal(x: torch.Tensor, scale: float, block: int) -> tuple[torch.Tensor, Mistakes]:
+    """Causal softmax of scale * x, (heads, queries, keys), and what mistakes give in blocks."""
+    queries, keys = x.shape[1:]
+    exact, seen = x.double(), torch.ones(queries, keys).tril(keys - queries).bool()
+    scaled, none = exact * scale, torch.full_like(exact, torch.nan)
+    wrong = {
+        "Fill with -inf before the softmax, not with 0 after it.": scaled.softmax(2) * seen,
+        "Masked scores must be -inf: a score of 0 counts.": (scaled * seen).softmax(2) * seen,
+        "The scale is missing.": exact.masked_fill(~seen, -torch.inf).softmax(2),
+        "-inf times a negative scale is inf: mask after scaling.": none,
+        "The last query sees all keys: there are keys - queries more.": (
+            scaled.masked_fill(~seen.tril(), -torch.inf).softmax(2)
+        ),
+        "The maximum is that of the scaled scores: a negative scale turns the order.": (
+            _late_scale(x.float(), scale, seen)
+        ),
+        "Subtract the maximum of what the query sees.": _no_maximum(x.float(), scale, seen),
+    }
+    for space, fill in enumerate((-1000.0, -1e4, -1e9)):
+        hidden = scaled.masked_fill(~seen, fill)
+        padded = F.pad(hidden, (0, block - keys), value=fill).softmax(2)[..., :keys]
+        wrong[f"Masked scores must be -inf: any other number can be the largest.{space * ' '}"] = (
+            padded
+        )
+    want = scaled.masked_fill(~seen, -torch.inf).softmax(2)
+    return want.to(x.dtype), {text: value.to(x.dtype) for text, value in wrong.items()}
+
+
+def _late_scale(x: torch.Tensor, scale: float, seen: torch.Tensor) -> torch.Tensor:
+    top = x.masked_fill(~seen, -torch.inf).amax(2, keepdim=True)
+    weight = torch.where(seen, ((x - top) * scale).exp(), 0.0)
+    return weight / weight.sum(2, keepdim=True)
+
+
+def _no_maximum(x: torch.Tensor, scale: float, seen: torch.Tensor) -> torch.Tensor:
+    weight = torch.where(seen, (x * scale).exp(), 0.0)
+    return weight / weight.sum(2, keepdim=True)
+
+
+# --- gradients
+
+
+def softmax_gradient(y: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor, Mistakes]:
+    """Gradient of x from y = softmax(x) and y's gradient, and what mistakes give."""
+    weight, wide = y.double(), given.double()
+    # pyrefly: ignore[missing-attribute]
+    want = torch._softmax_backward_data(wide, weight, 1, wide.dtype)
+    wrong = {
+        "The row's sum is missing: all outputs depend on x_j.": weight * wide,
+        "That is the Jacobian's diagonal only.": weight * (1 - weight) * wide,
+        "Sum y times its gradient, not the gradient.": weight * (wide - wide.sum(1, keepdim=True)),
+        "The sign is wrong: x_j raises y_j, and lowers the other outputs.": -want,
+    }
+    return want.to(y.dtype), {text: value.to(y.dtype) for text, value in wrong.items()}
+
+
+LOSSES = [  # rows, columns, block, dtype, around which number
+    (3, 5, 8, F32, 0),
+    (4, 99, 16, F32, -2000),
+    (3, 64, 16, BF16, 0),
+    (2, 40, 16, F32, 2000),
+    (1, 1, 1, F32, 0),
+]
+
+
+def cross_entropy(
+    x: torch.Tensor, target: torch.Tensor
+) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[Mistakes, Mistakes]]:
+    """Loss of each row and its gradient, and what mistakes give for both."""
+    exact = x.double().requires_grad_()
+    loss = F.cross_entropy(exact, target, reduction="none")
+    (gradient,) = torch.autograd.grad(loss.sum(), exact)
+    weight = exact.detach().softmax(1)
+    top, chosen = exact.detach().amax(1), exact.detach().gather(1, target[:, None])[:, 0]
+    of_loss = {
+        "That is the logarithm of the sum; the target's score is subtracted from it.": (
+            loss.detach() + chosen
+        ),
+        "The sum was taken of e^(x - m): add m to its logarithm.": loss.detach() - top,
+        "The loss is -log(softmax), so it is positive.": -loss.detach(),
+    }
+    of_gradient = {
+        "Subtract 1 at the target.": weight,
+        "Subtract 1 at the target, not the target's own weight.": weight.scatter(
+            1, target[:, None], 0.0
+        ),
+        "The sign is wrong: a larger score of the target lowers the loss.": -gradient,
+        "Each row's gradient is that of its own loss: don't divide by the rows.": gradient / len(x),
+    }
+    return (loss.detach().float(), gradient.to(x.dtype)), (
+        {text: value.float() for text, value in of_loss.items()},
+        {text: value.to(x.dtype) for text, value in of_gradient.items()},
+    )

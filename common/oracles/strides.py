@@ -1,0 +1,586 @@
+"""Expected values of lab 01: by PyTorch, and by definitions that would be too slow to use.
+
+Each generator yields (arguments, what is wanted, mistakes), where mistakes is {sentence: what this
+mistake gives}. Small cases and hard ones come first, then random ones.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from common import drawings, views
+from common.checks import agree, expect
+from common.views import View
+
+ALL_DIFFER = [  # with room for 4 lines, each known mistake gives another number
+    *(8, 5, 5, 3, 6, 1, 4, 8, 8, 5, 6, 4, 3, 5, 8, 3, 6, 1, 5, 0, 4, 6, 7, 4, 7, 3)
+]
+SETS_DIFFER = [  # so it is here with 3 sets of 2 ways
+    *(8, 12, 4, 9, 0, 9, 10, 13, 3, 4, 0, 6, 6, 10, 2, 1, 7, 0, 8, 3, 0, 1, 2, 13)
+]
+
+Case = tuple[tuple[Any, ...], Any, dict[str, Any]]
+
+
+def by_hand(name: str, used: Sequence[str]) -> None:
+    """Raise AssertionError if the function of this name asks a library for the answer."""
+    expect(
+        not used,
+        f"{name} asks a library for the answer ({', '.join(used)}). Compute it yourself: "
+        "the docstring says what is not allowed.",
+    )
+
+
+def agree_view(name: str, case: Case, got: object) -> None:
+    """Raise AssertionError unless `got` is a view that reads the same cells as the wanted one.
+
+    case: (arguments, positions that PyTorch reads or None, mistakes).
+    """
+    args, want, mistakes = case
+    call = f"{name}({', '.join(map(str, args))})"
+    try:
+        read = views.positions(got)
+    except ValueError as problem:
+        raise AssertionError(f"{call}: {problem}") from None
+    if _same(read, want):
+        return
+    yours = None if read is None else views.of(read)
+    wanted = None if want is None else views.of(want)
+    message = (
+        f"{call} gave {yours}, want {wanted if wanted else 'None: only a copy has that shape'}."
+    )
+    if read is not None and want is not None:
+        message += f"\n{_first_difference(read, want)}"
+    sentences = [sentence for sentence, wrong in mistakes.items() if _same(read, wrong)]
+    message += f"\n{sentences[0]}" if len(sentences) == 1 else ""  # two would be a guess
+    expect(False, message, draw=lambda: drawings.wanted_and_yours(wanted, yours))
+
+
+def _same(read: torch.Tensor | None, want: torch.Tensor | None) -> bool:
+    if read is None or want is None:
+        return read is want
+    return read.shape == want.shape and torch.equal(read, want)
+
+
+def _first_difference(read: torch.Tensor, want: torch.Tensor) -> str:
+    if read.shape != want.shape:
+        return f"The shape should be {tuple(want.shape)}."
+    index = tuple(torch.nonzero(read != want)[0].tolist())
+    return (
+        f"Its element {index} is cell {read[index].item()}; it should be cell {want[index].item()}."
+    )
+
+
+def fresh(rng: np.random.Generator) -> Iterator[Case]:
+    """Strides of fresh tensors. (Without elements, any strides of the right number will do.)"""
+    shapes = [(2, 3, 4), (5,), (), (3, 1, 2), (1, 1), (7, 2)]
+    shapes += [tuple(rng.integers(1, 6, trial // 20).tolist()) for trial in range(94)]
+    for shape in shapes:
+        want = torch.empty(shape).stride()
+        mistakes = {
+            "These strides count bytes of float32. Ours count elements.": tuple(
+                4 * step for step in want
+            ),
+            "Here the first index counts fastest (column-major).": torch.empty(
+                shape[::-1]
+            ).stride()[::-1],
+            "Each stride includes its own axis's size. Take only the sizes after it.": tuple(
+                map(math.prod, zip(shape, want, strict=True))
+            ),
+            "These are the right strides, but the last axis stands first.": want[::-1],
+        }
+        yield (shape,), want, mistakes
+
+
+def agree_strides(case: Case, got: object) -> None:
+    """Raise AssertionError unless these are the strides of a fresh tensor of the case's shape."""
+    (shape,), want, mistakes = case
+    fits = isinstance(got, tuple) and len(got) == len(shape)
+    small = fits and all(isinstance(step, int) and 0 <= step < 30 for step in got)
+    yours = (shape, got, 0) if small else None
+    draw = functools.partial(drawings.wanted_and_yours, (shape, want, 0), yours)
+    agree(got, want, f"row_major_strides({shape})", mistakes=mistakes, draw=draw)
+
+
+def sliced(rng: np.random.Generator) -> Iterator[Case]:
+    """(view, axis, start, stop[, step]): what PyTorch's slices read."""
+    hand = [
+        (((6,), (1,), 0), 0, 1, 4, 1),
+        (((6,), (1,), 0), 0, 1, 6, 2),
+        (((6,), (1,), 2), 0, 0, 6, 2),  # the step divides the length
+        (((5, 6), (6, 1), 3), 0, 1, 4, 2),
+        (((5, 6), (6, 1), 3), 1, 0, 5, 3),
+        (((6, 5), (1, 6), 0), 0, 2, 2, 1),  # nothing is left
+        (((3, 4), (0, 2), 1), 1, 3, 4, 3),
+    ]
+    for trial in range(200):
+        if trial < len(hand):
+            view, axis, start, stop, step = hand[trial]
+        else:
+            view = views.random_view(rng, 1 + trial // 50)
+            axis, start, stop, step = views.random_slice(rng, view)
+        args = (view, axis, start, stop, *([step] if step > 1 else []))
+        want, mistakes = _sliced(view, axis, start, stop, step)
+        yield args, want, mistakes
+
+
+def _sliced(
+    view: View, axis: int, start: int, stop: int, step: int
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    x = views.positions(view)
+    want = x[(slice(None),) * axis + (slice(start, stop, step),)]
+    old, new = x.stride(), want.stride()
+
+    def long(length: int) -> torch.Tensor:
+        """The slice with another length."""
+        return want.as_strided([*want.shape[:axis], length, *want.shape[axis + 1 :]], new)
+
+    return want, {
+        "The stride must change, too: one step of the slice is `step` old steps.": (
+            want.as_strided(want.shape, old)
+        ),
+        "The offset did not move. Where is the element at index `start`?": (
+            x.as_strided(want.shape, new)
+        ),
+        "The length was rounded down. How many of 0, 2, 4 lie below 5?": (
+            long((stop - start) // step)
+        ),
+        "The length is one too large when the step divides stop - start.": (
+            long((stop - start) // step + 1)
+        ),
+        "The length is still that of a slice with step 1.": long(stop - start),
+        "The offset moves by `start` old strides, not by `start` new ones.": (
+            _moved(want, start * (step - 1) * old[axis])
+        ),
+    }
+
+
+def _moved(x: torch.Tensor, cells: int) -> torch.Tensor:
+    """The same view of STORAGE, beginning so many cells later."""
+    return x.as_strided(x.shape, x.stride(), int(x.storage_offset()) + cells)
+
+
+def windows(rng: np.random.Generator) -> Iterator[Case]:
+    """(view, axis, size[, step]): what Tensor.unfold reads."""
+    hand = [
+        (((5,), (1,), 0), 0, 3, 1),
+        (((7,), (2,), 1), 0, 3, 2),
+        (((4, 3), (3, 1), 0), 0, 2, 1),
+        (((4, 5), (1, 4), 2), 1, 5, 3),
+        (((6,), (1,), 0), 0, 1, 2),
+    ]
+    for trial in range(200):
+        if trial < len(hand):
+            view, axis, size, step = hand[trial]
+        else:
+            view = views.random_view(rng, 1 + trial // 70, smallest=1)
+            axis, start, stop, step = views.random_slice(rng, view, smallest=1)
+            size = stop - start
+        x = views.positions(view)
+        want = x.unfold(axis, size, step)
+        strides, apart = want.stride(), x.unfold(axis, size, step * size).stride()
+        mistakes = {
+            "One window is missing: 5 elements hold 3 windows of 3.": (
+                want.narrow(axis, 0, want.shape[axis] - 1)
+            ),
+            "The windows are too far apart: `step` says how far, not `size`.": (
+                x.as_strided(want.shape, apart)
+            ),
+            "A window holds neighbours: within it, the stride is the old one.": (
+                x.as_strided(want.shape, (*strides[:-1], strides[axis]))
+            ),
+            "The windows are `step` elements apart: their stride grows.": (
+                x.as_strided(want.shape, (*strides[:axis], x.stride(axis), *strides[axis + 1 :]))
+            ),
+            "The new axis, within the window, must be the last.": want.movedim(-1, axis + 1),
+            "The two axes are exchanged: the old axis counts windows, the last runs within.": (
+                want.transpose(axis, -1)
+            ),
+        }
+        yield (view, axis, size, *([step] if step > 1 else [])), want, mistakes
+
+
+def broadcasted(rng: np.random.Generator) -> Iterator[Case]:
+    """(view, shape): what Tensor.expand reads."""
+    hand = [
+        (((3,), (1,), 0), (2, 3)),
+        (((3, 1), (1, 1), 0), (3, 2)),
+        (((2, 1), (1, 9), 5), (2, 1)),
+        (((1,), (7,), 3), (0,)),
+        (((2,), (1,), 0), (2, 2)),
+        (((), (), 4), (2, 2)),
+        (((0,), (1,), 0), (2, 0)),
+    ]
+    for trial in range(200):
+        if trial < len(hand):
+            view, shape = hand[trial]
+        else:
+            view, ones = views.random_view(rng, trial // 50), (1,) * int(rng.integers(3))
+            shape = tuple(size if size != 1 else int(rng.integers(4)) for size in ones + view[0])
+        x = views.positions(view)
+        missing = len(shape) - x.ndim
+        mistakes = {
+            "A stretched axis has stride 0.": x.as_strided(shape, (0,) * missing + x.stride()),
+        }
+        yield (view, shape), x.expand(shape), mistakes
+    for shape in [(4, 3), (3, 2), (3, 1), (0, 3), (3,), (), (3, 3, 1)]:
+        yield (((3, 3), (3, 1), 0), shape), None, {}
+
+
+def agree_broadcast(case: Case, got: object) -> None:
+    """As `agree_view`. got: a view, or the ValueError that came; wanted where the case has None."""
+    args, want, _ = case
+    call = f"broadcasted({args[0]}, {args[1]})"
+    if want is None:
+        expect(
+            isinstance(got, ValueError),
+            f"{call} gave {got!r:.200}, want ValueError: only an axis of length 1 can be "
+            "stretched, and none can be left out.",
+        )
+    elif isinstance(got, ValueError):
+        expect(
+            False,
+            f"{call} raised ValueError: {got}. Want {views.of(want)}. Are the shapes aligned at "
+            "their last axes?",
+        )
+    else:
+        agree_view("broadcasted", case, got)
+
+
+def runs(rng: np.random.Generator) -> Iterator[Case]:
+    """(view,): runs by asking PyTorch which neighbouring axes it can flatten."""
+    hand = [
+        ((2, 3), (3, 1), 0),
+        ((2, 3), (12, 4), 0),
+        ((2, 3), (20, 4), 0),
+        ((3, 2), (1, 3), 5),
+        ((2, 1, 3), (3, 9, 1), 0),
+        ((2, 3), (0, 0), 1),
+        ((1, 4, 1), (7, 2, 7), 0),
+        ((2, 3, 4), (12, 4, 1), 0),
+        ((2, 3, 4), (30, 5, 1), 0),
+        ((2, 2, 2, 2), (50, 25, 6, 3), 0),
+        ((1, 1), (5, 5), 2),
+        ((), (), 3),
+    ]
+    for trial in range(200):
+        view = hand[trial] if trial < len(hand) else views.random_view(rng, trial // 40, smallest=1)
+        if trial >= len(hand) and trial % 3 == 0:
+            shape, strides, offset = view  # neighbours that are stretched
+            view = ((*shape, 2, 3), (*strides, 0, 0), offset)
+        yield (view,), _runs(view), _wrong_runs(view)
+
+
+def _runs(view: View) -> list[tuple[int, int]]:
+    x = views.positions(view).squeeze()
+    found: list[tuple[int, int]] = []
+    first = 0
+    for axis in range(x.ndim):
+        last = axis + 1 == x.ndim
+        if last or views.viewed(x, _flattened(x.shape, first, axis + 1)) is None:
+            found.append((math.prod(x.shape[first : axis + 1]), x.stride(axis)))
+            first = axis + 1
+    return found
+
+
+def _flattened(shape: Sequence[int], first: int, last: int) -> list[int]:
+    """The shape with the axes from first to last, included, as one."""
+    return [*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]]
+
+
+def _wrong_runs(view: View) -> dict[str, Any]:
+    x = views.positions(view).squeeze()
+    right = _runs(view)
+    apart = list(zip(x.shape, x.stride(), strict=True))
+    with_ones, one = [], 1
+    for size, stride in zip(view[0], view[1], strict=True):
+        if with_ones and with_ones[-1][1] == size * stride:
+            with_ones[-1] = (with_ones[-1][0] * size, stride)
+        else:
+            with_ones.append((size, stride))
+        one = min(one, size)
+    outer, first = [], 0
+    for elements, _ in right:
+        outer.append((elements, x.stride(first)))
+        covered = 1
+        while covered < elements:
+            covered *= x.shape[first]
+            first += 1
+    return {
+        "The runs stand in the reverse order: the last axes belong at the end.": right[::-1],
+        "A run is (elements, stride), in this order.": [run[::-1] for run in right],
+        "Neighbouring axes that one stride can walk belong to the same run.": apart,
+        "An axis of length 1 belongs to no run, and parts none.": with_ones,
+        "The stride of a run is that of its last axis: the step to the next element.": outer,
+    }
+
+
+def agree_runs(case: Case, got: object) -> None:
+    """Raise AssertionError unless the runs are right. Lists and tuples of pairs are equal here."""
+    (view,), want, mistakes = case
+    if isinstance(got, (list, tuple)) and all(isinstance(run, (list, tuple)) for run in got):
+        got = [tuple(run) for run in got]
+    mistakes = {sentence: wrong for sentence, wrong in mistakes.items() if wrong != want}
+    draw = functools.partial(_draw_runs, view, want, got)
+    agree(got, want, f"runs({view})", mistakes=mistakes, draw=draw)
+
+
+def _draw_runs(view: View, want: Sequence[tuple[int, int]], got: object) -> None:
+    """The view, its runs one by one, and those that came (if they can be read)."""
+    drawn: dict[str, View] = {"view": view}
+    for title, found in (("wanted", want), ("yours", got)):
+        for i, run in enumerate(found if isinstance(found, list) else []):
+            if _is_run(run):
+                drawn[f"{title}, run {i}"] = ((run[0],), (run[1],), view[2])
+    drawings.buffer(drawn)
+
+
+def _is_run(run: object) -> bool:
+    """Whether it is (elements, stride) and small enough to be drawn."""
+    return (
+        isinstance(run, tuple)
+        and len(run) == 2
+        and all(isinstance(number, int) and 0 <= number < 100 for number in run)
+    )
+
+
+def reshaped(rng: np.random.Generator) -> Iterator[Case]:
+    """(view, shape): what Tensor.view reads; None where it refuses."""
+    hand = [
+        (((2, 3), (3, 1), 0), (6,)),
+        (((2, 3), (1, 2), 0), (6,)),
+        (((4,), (2,), 1), (2, 2)),
+        (((3, 2), (8, 2), 1), (6,)),  # a gap
+        (((3, 2), (8, 2), 1), (3, 1, 2)),
+        (((2, 3), (0, 0), 1), (6,)),  # two stretched axes are one run
+        (((2, 1, 3), (3, 9, 1), 0), (6,)),
+        (((4, 4), (6, 1), 0), (2, 2, 4)),
+        (((4, 4), (6, 1), 0), (2, 8)),
+        (((6, 4), (8, 1), 0), (4, 6)),
+        (((2, 6), (24, 4), 0), (4, 3)),  # sizes fit, but a new axis spans two runs
+        (((), (), 3), (1, 1)),
+        (((1, 1), (5, 5), 2), ()),
+        (((2, 0), (1, 1), 0), (0, 3)),
+        (((2,) * 6, (50, 25, 12, 6, 2, 1), 0), (4, 4, 4)),  # three runs of two axes
+    ]
+    for trial in range(300):
+        if trial < len(hand):
+            view, shape = hand[trial]
+        else:
+            view = views.random_view(rng, trial // 60)
+            shape = views.random_shape(rng, math.prod(view[0]))
+        yield (view, shape), *_reshaped(view, shape)
+
+
+def _reshaped(view: View, shape: tuple[int, ...]) -> tuple[torch.Tensor | None, dict[str, Any]]:
+    x = views.positions(view)
+    want = views.viewed(x, shape)
+    mistakes: dict[str, torch.Tensor | None] = {
+        "Row-major strides ignore the gaps of a slice, or a transpose.": (
+            x.as_strided(shape, torch.empty(shape).stride())
+        )
+    }
+    if want is not None:
+        mistakes["No copy is needed: every new axis lies within one run."] = None
+    return want, mistakes
+
+
+def five_axes(rng: np.random.Generator) -> Iterator[Case]:
+    """Views of five axes in every order, with a gap, in a random new shape."""
+    x = views.STORAGE[: 2 * 3 * 4 * 5 * 2].view(2, 3, 4, 5, 2)
+    for order in itertools.permutations(range(5)):
+        view = views.of(x.permute(order)[:, :, :, 1:])
+        shape = views.random_shape(rng, math.prod(view[0]))
+        yield (view, shape), *_reshaped(view, shape)
+
+
+def blocked(rng: np.random.Generator) -> Iterator[Case]:
+    """(view, block): blocks by unfolding both axes."""
+    hand = [
+        (((4, 4), (4, 1), 0), 2),
+        (((4, 6), (6, 1), 0), 2),
+        (((6, 4), (1, 6), 0), 2),
+        (((4, 4), (6, 1), 3), 4),
+        (((2, 3), (3, 1), 0), 1),
+        (((4, 4), (0, 1), 2), 2),
+    ]
+    for trial in range(60):
+        if trial < len(hand):
+            view, block = hand[trial]
+        else:
+            block, down, right = (int(n) for n in rng.integers(1, 5, 3))
+            gap = int(rng.integers(3))
+            shape, width = (block * down, block * right), block * right + gap
+            view = (shape, (width, 1), int(rng.integers(4)))
+            if rng.integers(2):
+                view = (shape[::-1], (1, width), view[2])
+        want = views.positions(view).unfold(0, block, block).unfold(1, block, block)
+        mistakes = {
+            "The sizes are cut, but the axes still stand in the old order.": want.transpose(1, 2),
+            "The walk goes down the blocks of a column first; it should go along a row of them.": (
+                want.transpose(0, 1)
+            ),
+            "Within a block, the walk goes down the columns; it should go along the rows.": (
+                want.transpose(2, 3)
+            ),
+            "The blocks must come first, and the places within a block last.": (
+                want.permute(2, 3, 0, 1)
+            ),
+        }
+        yield (view, block), want, mistakes
+
+
+def fetches(rng: np.random.Generator) -> Iterator[Case]:
+    """(lines, room): how many visits of an LRU cache fetch, by its definition."""
+    hand: list[tuple[list[int], int]] = [
+        (ALL_DIFFER, 4),
+        ([3, 3, 3, 5], 2),
+        ([0, 1, 2, 0, 1, 2], 2),
+        ([0] * 8 + [1] * 8 + [0] * 8 + [1] * 8, 2),
+        ([7, 8, 7, 9, 7, 8], 1),
+        ([0, 1, 0, 2, 0, 3, 0, 4, 0], 2),
+        ([], 3),
+        (list(range(40)) * 2, 40),
+        (list(range(40)) * 2, 39),
+    ]
+    for trial in range(80):
+        if trial < len(hand):
+            lines, room = hand[trial]
+        else:
+            different, room = int(rng.integers(1, 12)), int(rng.integers(1, 9))
+            lines = rng.integers(0, different, int(rng.integers(1, 60))).tolist()
+        want = fetches_by_definition(lines, room)
+        yield (lines, room), want, _distinct(_wrong_fetches(lines, room))
+
+
+def fetches_by_definition(lines: Sequence[int], room: int, sets: int = 1) -> int:
+    """Visits that fetch: since the last visit to the same line, `room` others of its set came."""
+    last: dict[int, int] = {}
+    count = 0
+    for step, line in enumerate(lines):
+        between = lines[last[line] + 1 : step] if line in last else ()
+        others = {other for other in between if other % sets == line % sets}
+        count += line not in last or len(others) >= room
+        last[line] = step
+    return count
+
+
+def _wrong_fetches(lines: Sequence[int], room: int) -> dict[str, int]:
+    want = fetches_by_definition(lines, room)
+    return {
+        "A line that is found must become the most recently used. Here the line that came first "
+        "goes first (FIFO).": _with_rule(lines, room, "first in"),
+        "The most recently used line went. The least recently used one should go.": (
+            _with_rule(lines, room, "latest")
+        ),
+        "Nothing ever leaves this cache.": len(set(lines)),
+        "This cache keeps one line too few.": fetches_by_definition(lines, room - 1),
+        "This cache keeps one line too many: make room before the new line comes in.": (
+            fetches_by_definition(lines, room + 1)
+        ),
+        "A line goes after `room` other lines, not after `room` steps.": _by_steps(lines, room),
+        "Here every step counts as a fetch.": len(lines),
+        "These are the steps that find their line. Count the others.": len(lines) - want,
+        "This cache keeps a single line.": fetches_by_definition(lines, 1),
+        "The line used least often went (LFU). The one used least recently should go.": (
+            _with_rule(lines, room, "often")
+        ),
+        "This cache forgets everything when it is full. Only one line should go.": (
+            _with_rule(lines, room, "all")
+        ),
+    }
+
+
+def _with_rule(lines: Sequence[int], room: int, rule: str) -> int:
+    """Fetches of a cache that drops by a wrong rule."""
+    cache: list[int] = []
+    uses: dict[int, int] = {}
+    count = 0
+    for line in lines:
+        uses[line] = uses.get(line, 0) + 1 if line in cache else 1
+        if line in cache:
+            if rule == "latest":
+                cache.remove(line)
+                cache.append(line)
+            continue
+        count += 1
+        if len(cache) >= room:
+            if rule == "all":
+                cache.clear()
+            elif rule == "often":
+                cache.remove(min(cache, key=lambda kept: uses[kept]))
+            else:
+                cache.pop(0 if rule == "first in" else -1)
+        cache.append(line)
+    return count
+
+
+def _by_steps(lines: Sequence[int], room: int) -> int:
+    last: dict[int, int] = {}
+    count = 0
+    for step, line in enumerate(lines):
+        count += line not in last or step - last[line] > room
+        last[line] = step
+    return count
+
+
+def set_fetches(rng: np.random.Generator) -> Iterator[Case]:
+    """(lines, sets, ways): fetches of a cache whose sets each are a small LRU cache."""
+    hand: list[tuple[list[int], int, int]] = [
+        (SETS_DIFFER, 3, 2),
+        ([0, 2, 4, 0, 2, 4], 2, 2),
+        ([0, 1, 2, 3, 0, 1, 2, 3], 2, 2),
+        ([64 * row for row in range(13)] * 3, 64, 12),
+        ([65 * row for row in range(13)] * 3, 64, 12),
+        ([5, 2, 5, 9, 5, 2], 1, 2),
+    ]
+    for trial in range(60):
+        if trial < len(hand):
+            lines, sets, ways = hand[trial]
+        else:
+            sets, ways = int(rng.integers(1, 6)), int(rng.integers(1, 5))
+            lines = rng.integers(0, 24, int(rng.integers(1, 80))).tolist()
+        want = fetches_by_definition(lines, ways, sets)
+        mistakes = _wrong_set_fetches(lines, sets, ways)
+        yield (lines, sets, ways), want, _distinct(mistakes)
+
+
+def _wrong_set_fetches(lines: Sequence[int], sets: int, ways: int) -> dict[str, int]:
+    neighbours = [[line for line in lines if line // ways % sets == k] for k in range(sets)]
+    return {
+        "This is one pool for all lines. A line may lie only in its own set.": (
+            fetches_by_definition(lines, sets * ways)
+        ),
+        "Each set keeps `ways` lines, whatever the number of sets.": (
+            fetches_by_definition(lines, max(1, ways // sets), sets)
+        ),
+        "This cache has a single set, with room for `ways` lines.": (
+            fetches_by_definition(lines, ways)
+        ),
+        "Line k lies in set k mod sets. Here neighbouring lines share a set.": (
+            sum(fetches_by_definition(part, ways) for part in neighbours)
+        ),
+        "Sets and ways are exchanged.": fetches_by_definition(lines, sets, ways),
+        "Each set keeps one line too many.": fetches_by_definition(lines, ways + 1, sets),
+    }
+
+
+def _distinct(mistakes: dict[str, int]) -> dict[str, int]:
+    """The mistakes that no other one looks like: naming one of several would be a guess."""
+    values = list(mistakes.values())
+    return {sentence: wrong for sentence, wrong in mistakes.items() if values.count(wrong) == 1}
+
+
+def agree_count(name: str, case: Case, got: object) -> None:
+    """Raise AssertionError unless the number of fetches is right: of (lines, [sets,] room)."""
+    (lines, *rest), want, mistakes = case
+    short = f"{lines}" if len(lines) <= 30 else f"[{str(lines[:12])[1:-1]}, ...]"
+    call = f"{name}({short}, {', '.join(map(str, rest))})"
+    sets = rest[0] if len(rest) == 2 else 1
+    draw = (lambda: drawings.visits(lines, rest[-1], sets=sets)) if lines else None
+    agree(got, want, call, mistakes=mistakes, draw=draw)

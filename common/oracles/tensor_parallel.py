@@ -1,0 +1,250 @@
+"""What the checks of lab 14 want: the same layers on one device, from PyTorch's own modules."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from common import language_model
+from common.language_model import transformer
+
+Mistakes = dict[str, Any]
+SIZES = {"width": 16, "layers": 2, "heads": 4, "hidden": 64, "context": 16}
+
+
+def differentiated(
+    function: Callable[..., Tensor], *values: Tensor, **options: Any
+) -> list[Tensor]:
+    """[y = function(*values), gradient by each value of half the sum of y²]."""
+    leaves = [value.clone().requires_grad_() for value in values]
+    y = function(*leaves, **options)
+    return [y.detach(), *torch.autograd.grad(y, leaves, y.detach())]
+
+
+class Reversed(torch.autograd.Function):
+    """x (N, D), whose p blocks of columns are reversed forward, or whose gradient's are."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: int, forward: bool) -> Tensor:
+        ctx.p, ctx.forward_ = p, forward
+        return _reversed(x, p) if forward else x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        gradient = gradients[0] if ctx.forward_ else _reversed(gradients[0], ctx.p)
+        return gradient, None, None
+
+
+def _reversed(x: Tensor, p: int) -> Tensor:
+    return torch.cat(x.chunk(p, 1)[::-1], 1)
+
+
+def gathered_layers(
+    x: Tensor, a: Tensor, b: Tensor, c: Tensor, p: int = 1, forward: bool = False
+) -> Tensor:
+    """Three layers on one device; with p > 1, what comes of columns in reversed order."""
+    for w in (a, b):
+        x = Reversed.apply((x @ w.T).tanh(), p, forward)
+    return x @ c.T
+
+
+def mlps(x: Tensor, *weights: Tensor, times: int = 1, normed: bool = False) -> Tensor:
+    """Blocks x + mlp(x), or x + mlp(norm(x)), with the last bias added so many times."""
+    for *norm, w1, b1, w2, b2 in zip(*[iter(weights)] * (6 if normed else 4), strict=True):
+        z = F.layer_norm(x, x.shape[1:], *norm) if normed else x
+        x = x + F.linear(F.gelu(F.linear(z, w1, b1), approximate="tanh"), w2, times * b2)
+    return x
+
+
+def exact_mlps(x: Tensor, *weights: Tensor) -> Tensor:
+    """Blocks x + mlp(x) with the other GELU, by erf."""
+    for w1, b1, w2, b2 in zip(*[iter(weights)] * 4, strict=True):
+        x = x + F.linear(F.gelu(F.linear(x, w1, b1)), w2, b2)
+    return x
+
+
+def attention(
+    x: Tensor,
+    w_in: Tensor,
+    b_in: Tensor,
+    w_out: Tensor,
+    b_out: Tensor,
+    times: int = 1,
+    causal: bool = True,
+) -> Tensor:
+    """x + PyTorch's attention (T, D) of 4 heads, with the last bias added so many times."""
+    mask = torch.ones(len(x), len(x), dtype=torch.bool).triu(1) if causal else None
+    options: Any = {"attn_mask": mask, "need_weights": False}
+    last = (w_in, b_in, None, None, False, 0.0, w_out, times * b_out)
+    return x + F.multi_head_attention_forward(x, x, x, x.shape[1], 4, *last, **options)[0]
+
+
+def terms_of(want: Sequence[Tensor], rank: int, returned: Sequence[Any]) -> Mistakes:
+    """A rank's gradients where all ranks' add up to the one that is wanted, None elsewhere."""
+    by_name = zip(*(gradients for _, *gradients in returned), strict=True)
+    terms = [
+        terms[rank] if torch.allclose(torch.stack(terms).sum(0), w) else None
+        for terms, w in zip(by_name, want, strict=True)
+        if len({term.shape for term in terms}) == 1
+    ]
+    says = "Its own tokens only: a replicated weight's gradient is partial, too."
+    return {says: terms} if len(terms) == len(want) else {}
+
+
+def drawn_model(rng: np.random.Generator) -> dict[str, Tensor]:
+    """The weights of a small language model, by name."""
+    model = language_model.module(trained=False, **SIZES)
+    return {
+        name: torch.from_numpy(rng.normal(w.ndim == 1, 0.1, w.shape))
+        for name, w in transformer.named(model)
+    }
+
+
+def trained(
+    texts: Sequence[Tensor], weights: dict[str, Tensor], rate: float
+) -> tuple[list[float], dict[str, Tensor]]:
+    """(losses, weights) after a step of gradient descent on each text, on one device."""
+    model = language_model.module(trained=False, **SIZES).double()
+    named = dict(transformer.named(model))
+    with torch.no_grad():
+        for name, w in named.items():
+            w.copy_(weights[name])
+    losses = []
+    for tokens in texts:
+        loss = F.cross_entropy(model(tokens[None, :-1])[0], tokens[1:])
+        losses.append(loss.item())
+        slopes = torch.autograd.grad(loss, list(named.values()))
+        with torch.no_grad():
+            for w, slope in zip(named.values(), slopes, strict=True):
+                w -= rate * slope
+    return losses, {name: w.detach().clone() for name, w in named.items()}
+
+
+# What known mistakes give: {sentence: values by rank or by name}
+
+
+def gathered_otherwise(
+    x: Tensor, weights: Sequence[Tensor], want: Sequence[Tensor], p: int
+) -> Mistakes:
+    """Of gather_columns in three layers."""
+    forward, backward = (
+        differentiated(gathered_layers, x, *weights, p=p, forward=way) for way in (True, False)
+    )
+    return {
+        "No gradient comes back: does x pass through two_way?": [
+            want[0],
+            *(0 * slope for slope in want[1:4]),
+            want[4],
+        ],
+        "The sum, not the mean.": [
+            want[0],
+            want[1] / p**2,
+            want[2] / p**2,
+            want[3] / p,
+            want[4],
+        ],
+        "The columns are in reversed order of the ranks.": forward,
+        "The parts of the gradient are in reversed order of the ranks: part r goes to rank r.": (
+            backward
+        ),
+    }
+
+
+def gathers_otherwise(n: int) -> Mistakes:
+    """Of the bytes that gather_columns sends."""
+    return {
+        "Nobody adds the ranks' parts: the gradient of what you gathered is a partial sum.": (n, 0),
+        "All-reduce, then cut? It adds columns which are then thrown away.": (n, 2 * n),
+    }
+
+
+def copied(x: Tensor, gs: Sequence[Tensor]) -> tuple[list[Tensor], Mistakes]:
+    """(what the last rank has of `copied`, the same after mistakes); gs: gradients by rank."""
+    p, total, own = len(gs), torch.stack(list(gs)).sum(0), gs[-1]
+    changed = "The gradient that came must stay as it was: all-reduce a copy of it."
+    return [x, total, x, own], {
+        "Each rank's gradient is that of its own use of x only. What do the others know?": (
+            [x, own, x, own]
+        ),
+        "Add x over ranks and you have p of it: it is there already.": [p * x, own, x, own],
+        changed: [x, total, x, total],
+    }
+
+
+def summed(xs: Sequence[Tensor], g: Tensor) -> tuple[list[Tensor], Mistakes]:
+    """(what the last rank has of `summed`, the same after mistakes); xs: terms by rank."""
+    p, total, own = len(xs), torch.stack(list(xs)).sum(0), xs[-1]
+    return [total, g, own, g], {
+        "x must stay as it was: autograd and others may hold it.": [total, g, total, g],
+        "All ranks have the whole gradient: added, it is p times too large.": [
+            total,
+            p * g,
+            own,
+            p * g,
+        ],
+    }
+
+
+def mlps_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistakes:
+    """Of two blocks of mlp."""
+    return {
+        "b2 is added p times: once on each rank before the sum.": p * [mlps(x, *weights, times=p)],
+        "b2 is missing.": p * [mlps(x, *weights, times=0)],
+        "That is the GELU with erf. Use `gelu`, of the set-up cell.": p * [exact_mlps(x, *weights)],
+    }
+
+
+def attention_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistakes:
+    """Of x + attention."""
+    w_in, b_in, w_out, b_out = weights
+    return {
+        "b_out is added p times.": p * [attention(x, w_in, b_in, w_out, b_out, times=p)],
+        "b_out is missing.": p * [attention(x, w_in, b_in, w_out, b_out, times=0)],
+        "Token t may not look at t + 1: causal.": p
+        * [attention(x, w_in, b_in, w_out, b_out, causal=False)],
+    }
+
+
+def entropy_otherwise(z: Tensor, y: Tensor, p: int) -> Mistakes:
+    """Of the loss of logits z (T, V), cut by words."""
+    want, parts = F.cross_entropy(z, y), z.chunk(p, 1)
+    own_max = torch.cat([part - part.max(1, keepdim=True).values for part in parts], 1)
+    target = z.gather(1, y[:, None])[:, 0]
+    return {
+        "The rank's own words only: the sum of a softmax runs over all words.": [
+            (part.logsumexp(1) - target).mean() for part in parts
+        ],
+        "The maximum is the rank's own: all must subtract the same.": p
+        * [F.cross_entropy(own_max, y)],
+        "Subtract the maximum from the target's logit, too.": p * [want - z.max(1).values.mean()],
+        "The sum over tokens, not the mean.": p * [len(z) * want],
+        "Without a maximum, exp overflows or all of it vanishes.": p * [want * float("nan")],
+        "Without a maximum, exp overflows or vanishes.": p * [want * float("inf")],
+        "Without a maximum, exp vanishes or overflows.": p * [-want * float("inf")],
+    }
+
+
+def lowered(z: Tensor, p: int) -> list[Tensor]:
+    """The logits by rank, minus the maximum over all words."""
+    return list((z - z.max(1, keepdim=True).values).chunk(p, 1))
+
+
+def crossing(p: int) -> Mistakes:
+    """Of the bytes that two blocks of mlp send backward."""
+    return {
+        "Nothing crosses: each rank has its own units' part of x's gradient, and nobody adds.": 0,
+        "More than ∂x crosses: after the sum, b2's gradient is whole.": 4 * (p - 1) * 256 // p,
+    }
+
+
+def unready(want: Sequence[Tensor]) -> Mistakes:
+    """Of GatheredLinear, if the gathered tokens are still zero."""
+    return {"Were the gathered tokens there? wait() before you use them.": [0 * w for w in want]}
+
+
+def kept(n: int) -> Mistakes:
+    """Of the bytes that GatheredLinear sends."""
+    return {"The gathered x was kept: keep the shard, and gather it again.": (n, n)}

@@ -1,0 +1,469 @@
+# %% row_major_strides: products of the sizes behind
+def row_major_strides(shape):
+    return tuple(math.prod(shape[axis + 1:]) for axis in range(len(shape)))
+
+# %% row_major_strides: accumulate
+def row_major_strides(shape):
+    from itertools import accumulate
+    from operator import mul
+    return tuple(accumulate(shape[:0:-1], mul, initial=1))[::-1] if shape else ()
+
+# %% row_major_strides: recursive
+def row_major_strides(shape):
+    if len(shape) == 0:
+        return ()
+    rest = row_major_strides(shape[1:])
+    return (shape[1] * rest[0] if rest else 1, *rest)
+
+# %% row_major_strides: NumPy's cumulative product
+def row_major_strides(shape):
+    return tuple(int(n) for n in np.cumprod((1, *shape[:0:-1]))[::-1]) if shape else ()
+
+# %% row_major_strides: NumPy's ints in a torch.Size
+def row_major_strides(shape):
+    steps = np.ones(len(shape), dtype=np.int64)
+    for axis in range(len(shape) - 2, -1, -1):
+        steps[axis] = steps[axis + 1] * shape[axis + 1]
+    return torch.Size(steps.tolist())
+
+# %% row_major_strides: at least 1 per size, as PyTorch does
+def row_major_strides(shape):
+    strides = [1] * len(shape)
+    for axis in reversed(range(len(shape) - 1)):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)
+
+# %% row_major_strides: insert at the front
+def row_major_strides(shape):
+    strides = ()
+    for i in range(len(shape)):
+        strides = (math.prod(shape[len(shape) - i:]),) + strides
+    return strides
+
+# %% sliced: len of a range
+def sliced(view, axis, start, stop, step=1):
+    shape, strides, offset = view
+    count = len(range(start, stop, step))
+    return ((*shape[:axis], count, *shape[axis + 1:]),
+            (*strides[:axis], step * strides[axis], *strides[axis + 1:]), offset + start * strides[axis])
+
+# %% sliced: rounding up by hand, lists
+def sliced(view, axis, start, stop, step=1):
+    shape, strides = [list(part) for part in view[:2]]
+    offset = view[2] + strides[axis] * start
+    shape[axis] = (stop - start + step - 1) // step
+    strides[axis] = strides[axis] * step
+    return shape, strides, offset
+
+# %% sliced: a named tuple
+from collections import namedtuple
+V = namedtuple("V", "shape strides offset")
+def sliced(view, axis, start, stop, step=1):
+    v = V(*view)
+    sizes, steps = np.array(v.shape), np.array(v.strides)
+    sizes[axis] = -((start - stop) // step)
+    offset = v.offset + start * v.strides[axis]
+    steps[axis] *= step
+    result = V(tuple(sizes.tolist()), tuple(steps.tolist()), offset)
+    return result.shape, result.strides, result.offset
+
+# %% sliced: enumerate
+def sliced(view, axis, start, stop, step=1):
+    shape = tuple(-(-(stop - start) // step) if k == axis else n for k, n in enumerate(view[0]))
+    strides = tuple(s * step if k == axis else s for k, s in enumerate(view[1]))
+    return shape, strides, view[2] + start * view[1][axis]
+
+# %% sliced: NumPy's ints
+def sliced(view, axis, start, stop, step=1):
+    shape, strides = np.array(view[0], int), np.array(view[1], int)
+    offset = view[2] + start * strides[axis]
+    shape[axis] = np.ceil((stop - start) / step)
+    strides[axis] *= step
+    return tuple(shape), tuple(strides), offset
+
+# %% sliding_windows: from sliced
+def sliding_windows(view, axis, size, step=1):
+    shape, strides, offset = sliced(view, axis, 0, view[0][axis] - size + 1, step)
+    return (*shape, size), (*strides, view[1][axis]), offset
+
+# %% sliding_windows: lists
+def sliding_windows(view, axis, size, step=1):
+    shape, strides, offset = view
+    shape, strides = list(shape) + [size], list(strides) + [strides[axis]]
+    shape[axis] = len(range(0, shape[axis] - size + 1, step))
+    strides[axis] = step * strides[axis]
+    return shape, strides, offset
+
+# %% sliding_windows: copies of tuples
+def sliding_windows(view, axis, size, step=1):
+    shape, strides, offset = view
+    n = (shape[axis] - size + step) // step
+    return (shape[:axis] + (n,) + shape[axis + 1:] + (size,),
+            strides[:axis] + (strides[axis] * step,) + strides[axis + 1:] + (strides[axis],), offset)
+
+# %% runs: from the back
+def runs(view):
+    found = []
+    for size, stride in list(zip(view[0], view[1]))[::-1]:
+        if size == 1:
+            continue
+        if found and stride == found[0][0] * found[0][1]:
+            found[0] = (size * found[0][0], found[0][1])
+        else:
+            found.insert(0, (size, stride))
+    return found
+
+# %% runs: a tuple of lists
+def runs(view):
+    axes = [[n, s] for n, s in zip(view[0], view[1]) if n != 1]
+    i = 0
+    while i + 1 < len(axes):
+        (n, s), (m, t) = axes[i], axes[i + 1]
+        if s == m * t:
+            axes[i:i + 2] = [[n * m, t]]
+        else:
+            i += 1
+    return tuple(axes)
+
+# %% runs: recursive
+def runs(view):
+    def merged(axes):
+        if len(axes) < 2:
+            return axes
+        *front, (n, s), (m, t) = axes
+        return merged([*front, (n * m, t)]) if s == m * t else [*merged([*front, (n, s)]), (m, t)]
+    return merged([(n, s) for n, s in zip(view[0], view[1]) if n > 1])
+
+# %% runs: reduce
+def runs(view):
+    from functools import reduce
+    def join(found, axis):
+        size, stride = axis
+        if found and found[-1][1] == size * stride:
+            return [*found[:-1], (found[-1][0] * size, stride)]
+        return [*found, axis]
+    return reduce(join, ((n, s) for n, s in zip(*view[:2]) if n > 1), [])
+
+# %% runs: with NumPy
+def runs(view):
+    sizes, strides = (np.array(part, dtype=int) for part in view[:2])
+    sizes, strides = sizes[sizes > 1], strides[sizes > 1]
+    if len(sizes) == 0:
+        return []
+    ends = np.flatnonzero(np.append(strides[:-1] != sizes[1:] * strides[1:], True))
+    starts = np.append(0, ends[:-1] + 1)
+    return [(int(np.prod(sizes[a:b + 1])), int(strides[b])) for a, b in zip(starts, ends)]
+
+# %% reshaped: without runs, as PyTorch does it
+def reshaped(view, shape):
+    if math.prod(shape) == 0:
+        return shape, row_major_strides(shape), view[2]
+    old = [(n, s) for n, s in zip(view[0], view[1])]
+    new, strides, chunk = list(shape), [0] * len(shape), 1
+    at, base = len(new) - 1, old[-1][1] if old else 1
+    for d in range(len(old) - 1, -1, -1):
+        chunk *= old[d][0]
+        if d == 0 or (old[d - 1][0] != 1 and old[d - 1][1] != chunk * base):
+            taken = 1
+            while at >= 0 and (taken < chunk or new[at] == 1):
+                strides[at] = taken * base
+                taken *= new[at]
+                at -= 1
+            if taken != chunk:
+                return None
+            if d > 0:
+                chunk, base = 1, old[d - 1][1]
+    while at >= 0:
+        strides[at] = 1
+        at -= 1
+    return tuple(shape), tuple(strides), view[2]
+
+# %% reshaped: from the front, with row-major strides per run
+def reshaped(view, shape):
+    if 0 in shape:
+        return shape, (1,) * len(shape), view[2]
+    strides, axis = [], 0
+    for elements, stride in runs(view):
+        part, product = [], 1
+        while product < elements and axis < len(shape):
+            part.append(shape[axis])
+            product *= shape[axis]
+            axis += 1
+        if product != elements:
+            return None
+        strides += [stride * s for s in row_major_strides(tuple(part))]
+    strides += [7] * (len(shape) - axis)  # of length 1
+    return shape, tuple(strides), view[2]
+
+# %% reshaped: reads every position and fits strides to them
+def reshaped(view, shape):
+    import itertools
+    cells = [view[2] + sum(i * s for i, s in zip(index, view[1]))
+             for index in itertools.product(*map(range, view[0]))]
+    if not cells:
+        return shape, (0,) * len(shape), 0
+    steps = row_major_strides(shape)
+    strides = [cells[step] - cells[0] if n > 1 else 0 for n, step in zip(shape, steps)]
+    ours = [cells[0] + sum(i * s for i, s in zip(index, strides))
+            for index in itertools.product(*map(range, shape))]
+    return (shape, tuple(strides), cells[0]) if ours == cells else None
+
+# %% reshaped: a generator and an exception
+def reshaped(view, shape):
+    if 0 in shape:
+        return tuple(shape), tuple([0] * len(shape)), view[2]
+    stack, out = runs(view)[:], []
+    for n in shape[::-1]:
+        if n == 1:
+            out.insert(0, 0)
+            continue
+        elements, stride = stack[-1]
+        if elements % n:
+            return
+        out.insert(0, stride)
+        stack[-1] = (elements // n, stride * n)
+        if stack[-1][0] == 1:
+            stack.pop()
+    return tuple(shape), tuple(out), view[2]
+
+# %% fetches: an ordered dict
+def fetches(lines, room):
+    from collections import OrderedDict
+    cache, count = OrderedDict(), 0
+    for line in lines:
+        if line in cache:
+            cache.move_to_end(line)
+            continue
+        count += 1
+        cache[line] = 1
+        if len(cache) > room:
+            cache.popitem(last=False)
+    return count
+
+# %% fetches: a list that is cut
+def fetches(lines, room):
+    cache, count = [], 0
+    for line in lines:
+        count += line not in cache
+        cache = ([line] + [kept for kept in cache if kept != line])[:room]
+    return count
+
+# %% fetches: time stamps
+def fetches(lines, room):
+    used, count = {}, 0
+    for now, line in enumerate(lines):
+        if line not in used:
+            count += 1
+            if len(used) == room:
+                del used[min(used, key=used.get)]
+        used[line] = now
+    return count
+
+# %% fetches: a deque
+def fetches(lines, room):
+    from collections import deque
+    cache, count = deque(maxlen=room), 0
+    for line in lines:
+        if line in cache:
+            cache.remove(line)
+        else:
+            count += 1
+        cache.append(line)
+    return count
+
+# %% fetches: how many other lines came since
+def fetches(lines, room):
+    order, count = [], 0
+    for line in lines:
+        distance = order.index(line) if line in order else len(lines) + room
+        count += distance >= room
+        if line in order:
+            order.remove(line)
+        order.insert(0, line)
+    return count
+
+# %% fetches: NumPy's ages
+def fetches(lines, room):
+    if not lines:
+        return 0
+    names, where = np.unique(lines, return_inverse=True)
+    last = np.full(len(names), -1)
+    count = 0
+    for step, line in enumerate(where):
+        if last[line] < 0 or (last > last[line]).sum() >= room:
+            count += 1
+        last[line] = step
+    return np.int64(count)
+
+# %% fetches: recursive on the end of the walk, no cache at all
+def fetches(lines, room):
+    count, before = 0, {}
+    for step, line in enumerate(lines):
+        start = before.get(line)
+        if start is None:
+            count += 1
+        else:
+            others = set()
+            for other in lines[start + 1:step]:
+                others.add(other)
+                if len(others) >= room:
+                    count += 1
+                    break
+        before[line] = step
+    return count
+
+# %% fetches: eats its argument
+def fetches(lines, room):
+    lines.reverse()
+    cache, count = [], 0
+    while lines:
+        line = lines.pop()
+        if line in cache:
+            cache.remove(line)
+        else:
+            count += 1
+        cache = [*cache, line][-room:]
+    return count
+
+# %% blocked: strides by hand
+def blocked(view, block):
+    (rows, columns), (down, right), offset = view
+    return ((rows // block, columns // block, block, block),
+            (down * block, right * block, down, right), offset)
+
+# %% blocked: sliding windows twice
+def blocked(view, block):
+    return sliding_windows(sliding_windows(view, 0, block, block), 1, block, block)
+
+# %% blocked: split one axis after the other
+def blocked(view, block):
+    (r, c), (s, t), offset = view
+    shape = (r // block, block, c // block, block)
+    strides = (s * block, s, t * block, t)
+    order = [0, 2, 1, 3]
+    return [shape[k] for k in order], [strides[k] for k in order], offset
+
+# %% set_fetches: a dict of walks
+def set_fetches(lines, sets, ways):
+    walks = {}
+    for line in lines:
+        walks.setdefault(line % sets, []).append(line)
+    return sum(fetches(walk, ways) for walk in walks.values())
+
+# %% set_fetches: sets of its own
+def set_fetches(lines, sets, ways):
+    cache, count = [[] for _ in range(sets)], 0
+    for line in lines:
+        own = cache[line % sets]
+        if line in own:
+            own.remove(line)
+        else:
+            count += 1
+            if len(own) == ways:
+                own.pop(0)
+        own.append(line)
+    return count
+
+# %% set_fetches: NumPy, and line // sets as a name within the set
+def set_fetches(lines, sets, ways):
+    lines = np.array(lines, dtype=int)
+    return int(sum(fetches((lines[lines % sets == k] // sets).tolist(), ways) for k in range(sets)))
+
+# %% set_fetches: sorted by set
+def set_fetches(lines, sets, ways):
+    from itertools import groupby
+    by_set = sorted(lines, key=lambda line: line % sets)
+    return sum(fetches(list(part), ways) for _, part in groupby(by_set, key=lambda line: line % sets))
+
+# %% broadcasted: from the back
+def broadcasted(view, shape):
+    from itertools import zip_longest
+    if len(shape) < len(view[0]):
+        raise ValueError("fewer axes")
+    strides = []
+    for new, old, stride in zip_longest(shape[::-1], view[0][::-1], view[1][::-1], fillvalue=1):
+        if old == new and len(strides) < len(view[0]):
+            strides.insert(0, stride)
+        elif old == 1:
+            strides.insert(0, 0)
+        else:
+            raise ValueError(f"{old} is not {new}")
+    return shape, strides, view[2]
+
+# %% broadcasted: padded with ones
+def broadcasted(view, shape):
+    more = len(shape) - len(view[0])
+    old, strides = (1,) * more + view[0], (0,) * more + view[1]
+    if more < 0 or any(o != 1 and o != n for o, n in zip(old, shape)):
+        raise ValueError("shapes do not fit")
+    return shape, tuple(0 if o == 1 else s for o, s in zip(old, strides)), view[2]
+
+# %% test_fetches: short walks by hand
+def test_fetches(candidate):
+    assert candidate([], 1) == 0
+    assert candidate([0, 1, 0, 2, 0, 1], 2) == 4
+    assert candidate([0, 1, 2, 0, 3, 0, 1], 3) == 5
+    assert candidate([5, 5, 5, 6], 4) == 2
+    assert candidate([0, 0, 0, 1, 1, 1, 0, 0, 1], 2) == 2
+    assert candidate([1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6], 6) == 6
+    assert candidate([1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6], 5) == 12
+    assert candidate([1, 1, 1, 2, 3, 1, 2, 3], 2) == 6
+    assert candidate([9, 1, 9, 2, 9, 3, 9, 1], 3) == 5
+
+# %% test_fetches: distances
+def test_fetches(candidate):
+    draw = np.random.default_rng(5)
+    for _ in range(100):
+        lines = draw.integers(0, 7, 30).tolist()
+        room = int(draw.integers(1, 8))
+        want = sum(line not in lines[:i] or len(set(lines[i - lines[:i][::-1].index(line):i])) >= room
+                   for i, line in enumerate(lines))
+        assert candidate(lines, room) == want
+
+# %% reshaped: a new axis of length 1 takes the next run early
+# edit: left == 1 and size > 1  ->  left == 1 and whole
+
+# %% fetches: a class
+class Cache:
+    def __init__(self, room):
+        self.room, self.kept, self.misses = room, {}, 0
+    def visit(self, line):
+        if line in self.kept:
+            self.kept[line] = self.kept.pop(line)
+            return
+        self.misses += 1
+        if len(self.kept) >= self.room:
+            self.kept.pop(next(iter(self.kept)))
+        self.kept[line] = True
+def fetches(lines, room):
+    cache = Cache(room)
+    for line in lines:
+        cache.visit(line)
+    return cache.misses
+
+# %% runs: from the back, with a while
+def runs(view):
+    axes = [(n, s) for n, s in zip(view[0], view[1]) if n > 1]
+    found = []
+    while axes:
+        n, s = axes.pop()
+        while axes and axes[-1][1] == n * s:
+            n *= axes.pop()[0]
+        found.append((n, s))
+    return found[::-1]
+
+# %% sliding_windows: the stride of a single window is any
+def sliding_windows(view, axis, size, step=1):
+    shape, strides, offset = list(view[0]), list(view[1]), view[2]
+    count, within = (shape[axis] - size) // step + 1, strides[axis]
+    shape[axis], strides[axis] = count, within * step if count > 1 else 0
+    return tuple(shape + [size]), tuple(strides + [within]), offset
+
+# %% sliced: the offset of nothing stays
+def sliced(view, axis, start, stop, step=1):
+    shape, strides, offset = list(view[0]), list(view[1]), view[2]
+    shape[axis] = len(range(start, stop, step))
+    if shape[axis]:
+        offset += start * strides[axis]
+    strides[axis] *= step
+    return shape, strides, offset

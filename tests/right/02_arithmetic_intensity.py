@@ -1,0 +1,351 @@
+# %% matmul_flops: by dot products, and counts by a loop over a table
+import math
+
+
+def matmul_flops(m, n, p):
+    multiplications = additions = n
+    return m * p * (multiplications + additions)
+
+
+def matmul_bytes(m, n, p, itemsize):
+    return sum(math.prod(shape) * itemsize for shape in ((m, n), (n, p), (m, p)))
+
+
+def operation_counts(n, itemsize):
+    table = {"layer norm of rows": (7, 2), "add": (1, 3), "softmax of rows": (5, 2)}
+    table |= {"dot product": (2, 2), "scale in place": (1, 2)}
+    return {key: [float(a * n), float(b * n * itemsize)] for key, (a, b) in table.items()}
+
+# %% matmul_flops: with every small number that a purist counts
+def matmul_flops(m, n, p):
+    return 2 * p * n * m
+
+
+def matmul_bytes(m, n, p, itemsize):
+    import torch
+
+    dtype = {1: torch.int8, 2: torch.float16, 4: torch.int32, 8: torch.int64}[itemsize]
+    a, b = torch.empty(m, n, dtype=dtype), torch.empty(n, p, dtype=dtype)
+    return a.nbytes + b.nbytes + torch.empty(m, p, dtype=dtype).nbytes
+
+
+def operation_counts(n, itemsize):
+    return dict(
+        [
+            ("add", (n, n * itemsize + n * itemsize + n * itemsize)),
+            ("dot product", (2 * n - 1, (2 * n + 1) * itemsize)),
+            ("scale in place", (n, 2 * itemsize * n)),
+            ("softmax of rows", (5 * n, 2 * itemsize * n)),
+            ("layer norm of rows", (7 * n, (2 * n + 2 * 4) * itemsize)),
+        ]
+    )
+
+# %% attainable_flops_per_s: by time
+def attainable_flops_per_s(intensity, peak_flops_per_s, bandwidth_bytes_per_s):
+    time_per_flop_s = max(1 / peak_flops_per_s, 1 / (intensity * bandwidth_bytes_per_s))
+    return 1 / time_per_flop_s
+
+
+def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
+    return np.float64(peak_flops_per_s) / bandwidth_bytes_per_s
+
+# %% attainable_flops_per_s: by its own ridge point
+def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
+    return peak_flops_per_s / bandwidth_bytes_per_s
+
+
+def attainable_flops_per_s(intensity, peak_flops_per_s, bandwidth_bytes_per_s):
+    ridge = ridge_point(peak_flops_per_s, bandwidth_bytes_per_s)
+    return peak_flops_per_s * min(1, intensity / ridge)
+
+# %% tiled_matmul_bytes: loops over tiles
+def tiled_matmul_bytes(n, tile, itemsize):
+    total = 0
+    for i in range(0, n, tile):
+        height = min(tile, n - i)
+        for j in range(0, n, tile):
+            width = min(tile, n - j)
+            for k in range(0, n, tile):
+                depth = min(tile, n - k)
+                total += height * depth + depth * width
+            total += height * width
+    return total * itemsize
+
+# %% tiled_matmul_bytes: with math.ceil
+def tiled_matmul_bytes(n, tile, itemsize):
+    import math
+
+    return n * n * itemsize * (1 + 2 * math.ceil(n / tile))
+
+# %% tiled_matmul_bytes: with divmod
+def tiled_matmul_bytes(n, tile, itemsize):
+    whole, rest = divmod(n, tile)
+    return itemsize * n**2 * (2 * (whole + bool(rest)) + 1)
+
+# %% fused: while, and an early return
+@cuda.jit(device=True)
+def fused(x, i, factor, repeat):
+    if repeat == 0:
+        return
+    v = x[i]
+    n = 0
+    while n < repeat:
+        v = factor * v
+        n += 1
+    x[i] = v
+
+
+def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
+    elements_per_s = bandwidth_bytes_per_s / (itemsize + itemsize)
+    return multiplications_per_s / elements_per_s * slowdown
+
+# %% fused: two multiplications per turn
+@cuda.jit(device=True)
+def fused(x, i, factor, repeat):
+    value = x[i]
+    for _ in range(repeat // 2):
+        value = value * factor
+        value = value * factor
+    if repeat % 2 == 1:
+        value *= factor
+    x[i] = value
+
+
+def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
+    return 2 * itemsize * slowdown * multiplications_per_s / bandwidth_bytes_per_s
+
+# %% diagnosis: by shares of the time
+def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    roof_s = flops / peak_flops_per_s
+    if bytes_moved / bandwidth_bytes_per_s > roof_s:
+        roof_s = bytes_moved / bandwidth_bytes_per_s
+    return roof_s if roof_s > overhead_s else overhead_s
+
+
+def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    shares = [
+        (flops / peak_flops_per_s / time_s, "compute"),
+        (bytes_moved / bandwidth_bytes_per_s / time_s, "memory"),
+        (overhead_s / time_s, "overhead"),
+    ]
+    share, name = max(shares)
+    if share < 0.5:
+        name = "none"
+    elif share > 1.05:
+        name = "impossible"
+    return name
+
+# %% diagnosis: with predicted_time_s
+def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    return np.max([flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s])
+
+
+def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    rates = peak_flops_per_s, bandwidth_bytes_per_s, overhead_s
+    best_s = predicted_time_s(flops, bytes_moved, *rates)
+    if time_s < best_s / 1.05:
+        return "impossible"
+    if time_s > 2 * best_s:
+        return "none"
+    if best_s == overhead_s:
+        return "overhead"
+    return "memory" if best_s == bytes_moved / bandwidth_bytes_per_s else "compute"
+
+# %% median_time_s: readings kept in an array, three warm-ups
+def median_time_s(call, clock, synchronize, repeats):
+    for _ in range(3):
+        call()
+    synchronize()
+    readings = np.zeros((repeats, 2))
+    for i in range(repeats):
+        readings[i, 0] = clock()
+        call()
+        synchronize()
+        readings[i, 1] = clock()
+    return np.median(readings[:, 1] - readings[:, 0])
+
+# %% median_time_s: statistics, a helper, waiting on both sides
+import statistics
+
+
+def median_time_s(call, clock, synchronize, repeats):
+    def once():
+        synchronize()
+        start = clock()
+        call()
+        synchronize()
+        return clock() - start
+
+    once()
+    return statistics.median(once() for _ in range(repeats))
+
+# %% median_time_s: sorted by hand
+def median_time_s(call, clock, synchronize, repeats):
+    times = []
+    for i in range(-1, repeats):
+        synchronize()
+        start = clock()
+        call()
+        synchronize()
+        if i >= 0:
+            times.append(clock() - start)
+    times.sort()
+    return 0.5 * (times[repeats // 2] + times[(repeats - 1) // 2])
+
+# %% test_benchmark: random devices
+def test_benchmark(candidate):
+    import random
+    import statistics
+
+    generator = random.Random(1)
+    for repeats in (1, 4, 5, 8):
+        later_s = [generator.uniform(1, 9) for _ in range(repeats)]
+        fake = FakeDevice(1000.0, later_s, 0.25)
+        got = candidate(fake.call, fake.clock, fake.synchronize, repeats)
+        if abs(got - statistics.median(later_s) - 0.25) > 1e-6:
+            raise AssertionError(f"{later_s}: {got}")
+
+# %% test_benchmark: compared with my own benchmark
+def test_benchmark(candidate):
+    for later_s in ([7.0, 2.0, 3.0, 100.0, 1.0], [7.0, 1.0, 90.0, 2.0], [1.0, 5.0]):
+        found = []
+        for benchmark in (candidate, median_time_s):
+            fake = FakeDevice(first_s=400.0, later_s=later_s, launch_s=0.125)
+            found.append(benchmark(fake.call, fake.clock, fake.synchronize, len(later_s)))
+        assert np.isclose(*found)
+
+# %% transformer_flops: by weights and tokens
+def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
+    weights = layers * (4 * width * width + 2 * width * feedforward) + width * vocabulary
+    pairs = batch * sequence**2 * layers
+    return 6 * weights * batch * sequence + 12 * pairs * width
+
+# %% transformer_flops: layer by layer, forward and backward
+def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
+    def both_ways(m, n, p, times=1):
+        forward = 2 * m * n * p
+        inputs = weights = forward
+        return times * (forward + inputs + weights)
+
+    t = batch * sequence
+    total = both_ways(t, width, vocabulary)
+    for _ in range(layers):
+        total += both_ways(t, width, 3 * width) + both_ways(t, width, width)
+        total += batch * both_ways(sequence, width, sequence)
+        total += batch * both_ways(sequence, sequence, width)
+        total += both_ways(t, width, feedforward) + both_ways(t, feedforward, width)
+    return total
+
+# %% fused: four per turn, and a guard
+@cuda.jit(device=True)
+def fused(x, i, factor, repeat):
+    if i < x.size:
+        a = x[i]
+        left = repeat
+        while left >= 4:
+            a = a * factor
+            a = a * factor
+            a = a * factor
+            a = a * factor
+            left -= 4
+        for _ in range(left):
+            a = a * factor
+        x[i] = a
+
+
+def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
+    seconds = np.divide(2 * itemsize, bandwidth_bytes_per_s)
+    return np.multiply(seconds, slowdown) * multiplications_per_s
+
+# %% diagnosis: with match and a sorted list
+def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    *_, slowest = sorted(
+        [overhead_s, flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s]
+    )
+    return slowest
+
+
+def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    parts = np.array(
+        [flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s]
+    )
+    names = np.array(["compute", "memory", "overhead"])
+    match np.digitize(parts.max() / time_s, [0.5, 1.05]):
+        case 0:
+            return "none"
+        case 1:
+            return str(names[parts.argmax()])
+        case _:
+            return "impossible"
+
+# %% median_time_s: a whole round as the warm-up
+def median_time_s(call, clock, synchronize, repeats):
+    for _ in range(2):
+        times = []
+        for _ in range(repeats):
+            synchronize()
+            times.append(-clock())
+            call()
+            synchronize()
+            times[-1] += clock()
+    return np.quantile(times, 0.5)
+
+# %% median_time_s: warms up until a second has passed
+def median_time_s(call, clock, synchronize, repeats):
+    start = clock()
+    while clock() - start < 1:
+        call()
+        synchronize()
+    times = {}
+    for i in range(repeats):
+        before = clock()
+        call()
+        synchronize()
+        times[i] = clock() - before
+    return float(torch.tensor(list(times.values()), dtype=torch.float64).quantile(0.5))
+
+# %% test_benchmark: a device of its own
+def test_benchmark(candidate):
+    class Device:
+        def __init__(self, works, launch):
+            self.now, self.free, self.works, self.launch, self.calls = 0.0, 0.0, works, launch, 0
+
+        def call(self):
+            self.now += self.launch
+            work = 777.0 if self.calls == 0 else self.works[(self.calls - 1) % len(self.works)]
+            self.free = max(self.free, self.now) + work
+            self.calls += 1
+
+        def wait(self):
+            self.now = max(self.now, self.free)
+
+    for works in ([3.0, 9.0, 1.0, 70.0, 2.0, 4.0], [8.0, 1.0, 3.0]):
+        device = Device(works, 0.25)
+        found = candidate(device.call, lambda: device.now, device.wait, len(works))
+        np.testing.assert_allclose(found, np.median(works) + 0.25)
+
+# %% hfu: passes counted one by one
+def mfu(forward_flops, recomputed, time_s, peak_flops_per_s):
+    inputs_backward = weights_backward = forward_flops
+    return (forward_flops + inputs_backward + weights_backward) / (time_s * peak_flops_per_s)
+
+
+def hfu(forward_flops, recomputed, time_s, peak_flops_per_s):
+    again = recomputed * forward_flops / (time_s * peak_flops_per_s)
+    return mfu(forward_flops, recomputed, time_s, peak_flops_per_s) + again
+
+
+a100_at_60_percent = 187 * 10**12
+h100_dense_peak = 990e12
+
+# %% loads_in_flight: with math.ceil
+import math
+
+
+def bandwidth_in_flight(bytes_in_flight, latency_s, bandwidth_bytes_per_s):
+    filled = bytes_in_flight / (bandwidth_bytes_per_s * latency_s)
+    return bandwidth_bytes_per_s * min(1.0, filled)
+
+
+def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
+    return math.ceil(bandwidth_bytes_per_s * latency_s / threads / itemsize)

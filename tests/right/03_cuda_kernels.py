@@ -1,0 +1,436 @@
+# %% vector_add: indices written out, and an early return
+@cuda.jit
+def vector_add(x, y, out):
+    i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    if i >= x.shape[0]:
+        return
+    out[i] = x[i] + y[i]
+
+# %% vector_add: a loop in strides of the grid
+@cuda.jit
+def vector_add(x, y, out):
+    for i in range(cuda.grid(1), len(out), cuda.gridsize(1)):
+        out[i] = x[i] + y[i]
+
+# %% vector_add: through a device function
+@cuda.jit(device=True)
+def added(p, q):
+    return p + q
+
+
+@cuda.jit
+def vector_add(x, y, out):
+    i = cuda.grid(1)
+    n = x.size
+    if not i > n - 1:
+        out[i] = added(x[i], y[i])
+
+# %% matrix_add_doubled: no device function, indices written out
+@cuda.jit(device=True)
+def doubled(value):
+    return value + value
+
+
+@cuda.jit
+def matrix_add_doubled(a, b, c):
+    x = cuda.threadIdx.x + cuda.blockIdx.x * cuda.blockDim.x
+    y = cuda.threadIdx.y + cuda.blockIdx.y * cuda.blockDim.y
+    rows, columns = a.shape
+    if y < rows:
+        if x < columns:
+            c[y, x] = a[y, x] + b[y, x] + b[y, x]
+
+# %% matrix_add_doubled: one axis of numbers, divided again
+@cuda.jit(device=True)
+def doubled(value):
+    return value * float32(2)
+
+
+@cuda.jit
+def matrix_add_doubled(a, b, c):
+    j, i = cuda.grid(2)
+    if i >= a.shape[0] or j >= a.shape[1]:
+        return
+    c[i, j] = doubled(b[i, j]) + a[i, j]
+
+# %% window_average: the halo's size as a sum, loaded by the last two threads
+@cuda.jit
+def window_average(x, out):
+    s = cuda.shared.array(128 + 2, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if i < x.size:
+        s[t] = x[i]
+    if t >= 126 and i + 2 < x.size:
+        s[t + 2] = x[i + 2]
+    cuda.syncthreads()
+    if i + 2 < x.size:
+        out[i] = (s[t] + s[t + 1] + s[t + 2]) * float32(1 / 3)
+
+# %% window_average: a loop loads, zeros outside, and the store is early
+@cuda.jit
+def window_average(x, out):
+    s = cuda.shared.array(130, float32)
+    first, t = cuda.blockIdx.x * 128, cuda.threadIdx.x
+    for k in range(t, 130, 128):
+        s[k] = x[first + k] if first + k < x.size else float32(0)
+    cuda.syncthreads()
+    if first + t >= out.size:
+        return
+    total = float32(0)
+    for k in range(3):
+        total += s[t + k]
+    out[first + t] = total / float32(3)
+
+# %% window_average: neighbours by shuffles, the edges of warps through shared memory
+@cuda.jit
+def window_average(x, out):
+    s = cuda.shared.array((2, 130), float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    mine = x[i] if i < x.size else float32(0)
+    s[0, t] = mine
+    if t < 2:
+        s[0, 128 + t] = x[i + 128] if i + 128 < x.size else float32(0)
+    cuda.syncthreads()
+    one, two = s[0, t + 1], s[0, t + 2]
+    if i < out.size:
+        out[i] = (mine + one + two) / float32(3)
+
+# %% transpose: the tile turned when stored, padding as a sum
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array((32, 32 + 1), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    j, i = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    if i + ty < x.shape[0] and j + tx < x.shape[1]:
+        tile[tx, ty] = x[i + ty, j + tx]
+    cuda.syncthreads()
+    if j + ty < out.shape[0] and i + tx < out.shape[1]:
+        out[j + ty, i + tx] = tile[ty, tx]
+
+# %% transpose: no padding, but columns exchanged by exclusive or
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array((32, 32), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        tile[ty, tx ^ ty] = x[row, column]
+    cuda.syncthreads()
+    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
+    if row < out.shape[0] and column < out.shape[1]:
+        out[row, column] = tile[tx, ty ^ tx]
+
+# %% transpose: a flat tile of 32 * 33 words
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array(32 * 33, float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        tile[ty * 33 + tx] = x[row, column]
+    cuda.syncthreads()
+    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
+    if row < out.shape[0] and column < out.shape[1]:
+        out[row, column] = tile[tx * 33 + ty]
+
+# %% block_sum: a for loop over levels, thread 0 after a last barrier
+@cuda.jit
+def block_sum(x, out):
+    s = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if i < x.size:
+        s[t] = x[i]
+    else:
+        s[t] = 0
+    cuda.syncthreads()
+    for level in range(8):
+        half = 128 >> level
+        if t < half:
+            s[t] = s[t] + s[t + half]
+        cuda.syncthreads()
+    if t < 1:
+        cuda.atomic.add(out, 0, s[0])
+
+# %% block_sum: shuffles in each warp, then in the first one
+@cuda.jit
+def block_sum(x, out):
+    s = cuda.shared.array(8, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    value = x[i] if i < x.size else float32(0)
+    for k in range(5):
+        value += cuda.shfl_xor_sync(0xFFFFFFFF, value, 1 << k)
+    if t % 32 == 0:
+        s[t // 32] = value
+    cuda.syncthreads()
+    if t < 32:
+        value = s[t] if t < 8 else float32(0)
+        for k in range(3):
+            value += cuda.shfl_down_sync(0xFFFFFFFF, value, 4 >> k)
+        if t == 0:
+            cuda.atomic.add(out, 0, value)
+
+# %% block_sum: a float64 register per level, whole warps only
+@cuda.jit
+def block_sum(x, out):
+    s = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    s[t] = x[i] if i < len(x) else 0.0
+    cuda.syncthreads()
+    step = 128
+    while step >= 32:
+        if t < step:
+            s[t] += s[t + step]
+        cuda.syncthreads()
+        step //= 2
+    if t < 32:
+        value = s[t]
+        step = 16
+        while step > 0:
+            value += cuda.shfl_down_sync(0xFFFFFFFF, value, step)
+            step //= 2
+        if t == 0:
+            cuda.atomic.add(out, 0, value)
+
+# %% matmul_sectors: block by block
+def matmul_sectors(n, tile):
+    blocks, warps = (n // tile) ** 2, tile * tile // 32
+    rows = 32 // tile
+    naive = tiled = 0
+    for _ in range(blocks):
+        naive += warps * n * (rows * 1 + max(1, tile * 4 // 32))
+        tiled += (n // tile) * 2 * tile * (tile * 4 // 32)
+    return naive, tiled
+
+# %% matmul_sectors: from bytes
+def matmul_sectors(n, tile):
+    per_warp = {8: 5, 16: 4, 32: 5}[tile]
+    return n * (n * n // 32) * per_warp, int(2 * n**3 / tile * 4 / 32)
+
+# %% matmul_tiled: zeros first, a whole number of tiles
+@cuda.jit
+def matmul_tiled(a, b, c):
+    a_tile = cuda.shared.array((TILE, TILE), float32)
+    b_tile = cuda.shared.array((TILE, TILE), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    j, i = cuda.grid(2)
+    m, depth = a.shape
+    n = b.shape[1]
+    total = float32(0.0)
+    for p in range((depth + TILE - 1) // TILE):
+        a_tile[y, x] = 0
+        b_tile[y, x] = 0
+        if i < m and p * TILE + x < depth:
+            a_tile[y, x] = a[i, p * TILE + x]
+        if p * TILE + y < depth and j < n:
+            b_tile[y, x] = b[p * TILE + y, j]
+        cuda.syncthreads()
+        for q in range(TILE):
+            total += a_tile[y, q] * b_tile[q, x]
+        cuda.syncthreads()
+    if i < m and j < n:
+        c[i, j] = total
+
+# %% matmul_tiled: two pairs of tiles in turns, one barrier per step
+@cuda.jit
+def matmul_tiled(a, b, c):
+    a_tile = cuda.shared.array((2, TILE, TILE), float32)
+    b_tile = cuda.shared.array((2, TILE, TILE), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    total, turn = float32(0), 0
+    for k0 in range(0, a.shape[1], TILE):
+        inside = row < a.shape[0] and k0 + tx < a.shape[1]
+        a_tile[turn, ty, tx] = a[row, k0 + tx] if inside else float32(0)
+        inside = k0 + ty < b.shape[0] and column < b.shape[1]
+        b_tile[turn, ty, tx] = b[k0 + ty, column] if inside else float32(0)
+        cuda.syncthreads()
+        for k in range(TILE):
+            total += a_tile[turn, ty, k] * b_tile[turn, k, tx]
+        turn = 1 - turn
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+# %% matmul_tiled: the inner loop ends where the matrices end
+@cuda.jit
+def matmul_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    total = float32(0)
+    for k0 in range(0, a.shape[1], TILE):
+        if row < a.shape[0] and k0 + tx < a.shape[1]:
+            a_tile[ty, tx] = a[row, k0 + tx]
+        if k0 + ty < b.shape[0] and column < b.shape[1]:
+            b_tile[ty, tx] = b[k0 + ty, column]
+        cuda.syncthreads()
+        if row < c.shape[0] and column < c.shape[1]:
+            for k in range(min(TILE, a.shape[1] - k0)):
+                total += a_tile[ty, k] * b_tile[k, tx]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+# %% resident_blocks: one block after another
+def resident_blocks(threads, registers, shared_bytes, sm):
+    import math
+
+    portion = sm["register_portion"]
+    warp = math.ceil(registers * 32 / portion) * portion
+    shared = math.ceil((shared_bytes + sm["reserved_bytes"]) / sm["shared_portion"]) * sm["shared_portion"]
+    blocks = 0
+    while (
+        blocks < sm["blocks"]
+        and (blocks + 1) * threads <= sm["threads"]
+        and (blocks + 1) * (threads // 32) * warp <= sm["registers"]
+        and (blocks + 1) * shared <= sm["shared_bytes"]
+    ):
+        blocks += 1
+    return blocks
+
+# %% resident_blocks: by warps of each quarter of the SM
+def resident_blocks(threads, registers, shared_bytes, sm):
+    def up(number, portion):
+        return number + -number % portion
+
+    warps = threads // 32
+    per_quarter = sm["registers"] // 4 // up(32 * registers, sm["register_portion"])
+    limits = {sm["blocks"], sm["threads"] // threads, 4 * per_quarter // warps}
+    shared = up(shared_bytes + sm["reserved_bytes"], sm["shared_portion"])
+    if shared > 0:
+        limits.add(sm["shared_bytes"] // shared)
+    return min(limits)
+
+# %% resident_blocks: with NumPy
+def resident_blocks(threads, registers, shared_bytes, sm):
+    portions = np.array([sm["register_portion"], sm["shared_portion"]])
+    asked = np.array([32 * registers, shared_bytes + sm["reserved_bytes"]])
+    warp, shared = (asked + portions - 1) // portions * portions
+    return min(
+        sm["blocks"],
+        sm["threads"] // threads,
+        sm["registers"] // (warp * (threads // 32)),
+        sm["shared_bytes"] // max(shared, 1),
+    )
+
+# %% matmul_column_tiled: the tile of a transposed, threads in two axes of numbers
+@cuda.jit
+def matmul_column_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((8, 65), float32), cuda.shared.array((8, 64), float32)
+    s = cuda.local.array(8, float32)
+    t = cuda.threadIdx.x
+    column, group = cuda.blockIdx.x * 64 + t % 64, t // 64
+    first = cuda.blockIdx.y * 64
+    for i in range(8):
+        s[i] = 0
+    for p in range((a.shape[1] + 7) // 8):
+        i, k = first + t // 8, 8 * p + t % 8
+        a_tile[t % 8, t // 8] = 0
+        if i < a.shape[0] and k < a.shape[1]:
+            a_tile[t % 8, t // 8] = a[i, k]
+        b_tile[group, t % 64] = 0
+        if 8 * p + group < b.shape[0] and column < b.shape[1]:
+            b_tile[group, t % 64] = b[8 * p + group, column]
+        cuda.syncthreads()
+        for k in range(8):
+            factor = b_tile[k, t % 64]
+            for i in range(8):
+                s[i] += factor * a_tile[k, 8 * group + i]
+        cuda.syncthreads()
+    for i in range(8):
+        if first + 8 * group + i < c.shape[0] and column < c.shape[1]:
+            c[first + 8 * group + i, column] = s[i]
+
+# %% matmul_column_tiled: rows eight apart
+@cuda.jit
+def matmul_column_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((64, 8), float32), cuda.shared.array((8, 64), float32)
+    total = cuda.local.array(8, float32)
+    t = cuda.threadIdx.x
+    tx, ty = t % 64, t // 64
+    row0, column0 = cuda.blockIdx.y * 64, cuda.blockIdx.x * 64
+    for i in range(8):
+        total[i] = float32(0)
+    k0 = 0
+    while k0 < a.shape[1]:
+        row, k = row0 + t // 8, k0 + t % 8
+        a_tile[t // 8, t % 8] = a[row, k] if row < a.shape[0] and k < a.shape[1] else float32(0)
+        k, column = k0 + ty, column0 + tx
+        b_tile[ty, tx] = b[k, column] if k < b.shape[0] and column < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        for k in range(8):
+            right = b_tile[k, tx]
+            for i in range(8):
+                total[i] += a_tile[ty + 8 * i, k] * right
+        cuda.syncthreads()
+        k0 += 8
+    for i in range(8):
+        row, column = row0 + ty + 8 * i, column0 + tx
+        if row < c.shape[0] and column < c.shape[1]:
+            c[row, column] = total[i]
+
+# %% matmul_register_tiled: two tiles in turns, and one barrier per slice
+@cuda.jit
+def matmul_register_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((2, 8, 132), float32), cuda.shared.array((2, 8, 128), float32)
+    total = cuda.local.array((8, 8), float32)
+    left, right = cuda.local.array(8, float32), cuda.local.array(8, float32)
+    t = cuda.threadIdx.x
+    lane, warp = t % 32, t // 32
+    tx, ty = warp % 2 * 8 + lane % 8, warp // 2 * 4 + lane // 8
+    row0, column0 = cuda.blockIdx.y * 128, cuda.blockIdx.x * 128
+    for i in range(8):
+        for j in range(8):
+            total[i, j] = 0
+    steps = (a.shape[1] + 7) // 8
+    for step in range(steps + 1):
+        here, there = step % 2, 1 - step % 2
+        if step < steps:
+            for i in range(4):
+                row, k = row0 + t // 8 + 32 * i, 8 * step + t % 8
+                inside = row < a.shape[0] and k < a.shape[1]
+                a_tile[here, t % 8, t // 8 + 32 * i] = a[row, k] if inside else float32(0)
+                k, column = 8 * step + t // 128 + 2 * i, column0 + t % 128
+                inside = k < b.shape[0] and column < b.shape[1]
+                b_tile[here, t // 128 + 2 * i, t % 128] = b[k, column] if inside else float32(0)
+        if step > 0:
+            for k in range(8):
+                for i in range(4):
+                    left[i], left[4 + i] = a_tile[there, k, 4 * ty + i], a_tile[there, k, 64 + 4 * ty + i]
+                    right[i], right[4 + i] = b_tile[there, k, 4 * tx + i], b_tile[there, k, 64 + 4 * tx + i]
+                for i in range(8):
+                    for j in range(8):
+                        total[i, j] += left[i] * right[j]
+        cuda.syncthreads()
+    for i in range(8):
+        for j in range(8):
+            row, column = row0 + i // 4 * 64 + 4 * ty + i % 4, column0 + j // 4 * 64 + 4 * tx + j % 4
+            if row < c.shape[0] and column < c.shape[1]:
+                c[row, column] = total[i, j]
+
+# %% histogram: every thread clears and adds what it finds, counters in a loop
+@cuda.jit
+def histogram(tokens, counts):
+    s = cuda.shared.array(128, int32)
+    for v in range(cuda.threadIdx.x, 128, 256):
+        s[v] = 0
+    cuda.syncthreads()
+    i = cuda.blockIdx.x * 256 + cuda.threadIdx.x
+    while i < tokens.size:
+        cuda.atomic.add(s, tokens[i], 1)
+        i += 256 * cuda.gridDim.x
+    cuda.syncthreads()
+    for v in range(cuda.threadIdx.x, 128, 256):
+        if s[v] > 0:
+            cuda.atomic.add(counts, v, s[v])
+
+# %% histogram: two copies of the counters, so that fewer threads meet
+@cuda.jit
+def histogram(tokens, counts):
+    s, t = cuda.shared.array((2, 128), int32), cuda.threadIdx.x
+    s[t // 128, t % 128] = 0
+    cuda.syncthreads()
+    for i in range(cuda.grid(1), tokens.size, cuda.gridsize(1)):
+        cuda.atomic.add(s, (t % 2, tokens[i]), 1)
+    cuda.syncthreads()
+    if t < 128:
+        cuda.atomic.add(counts, t, s[0, t] + s[1, t])

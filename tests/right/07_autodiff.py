@@ -1,0 +1,435 @@
+# %% Node: a list of inputs, and a loop
+class Node(graphs.Arithmetic):
+    def __init__(self, op, *inputs, value=None, name=None):
+        self.op = op
+        self.name = name
+        self.inputs = []
+        for x in inputs:
+            if not isinstance(x, Node):
+                x = Node("constant", value=x)
+            self.inputs.append(x)
+        known = len(self.inputs) > 0
+        for x in self.inputs:
+            if x.value is None:
+                known = False
+        if known:
+            value = evaluate(op, *[x.value for x in self.inputs])
+        self.value = value
+
+# %% Node: the value is computed when it is asked for
+class Node(graphs.Arithmetic):
+    def __init__(self, op, *inputs, value=None, name=None):
+        self.op, self.name, self._value = op, name, value
+        self.inputs = tuple(x if hasattr(type(x), "__matmul__") and isinstance(x, graphs.Arithmetic)
+                            else type(self)("constant", value=x) for x in inputs)
+    @property
+    def value(self):
+        values = [x.value for x in self.inputs]
+        if self._value is None and values and not any(v is None for v in values):
+            self._value = evaluate(self.op, *values)
+        return self._value
+    @value.setter
+    def value(self, value):
+        self._value = value
+
+# %% Node: by type, with an early end
+class Node(graphs.Arithmetic):
+    def __init__(self, op, *inputs, value=None, name=None):
+        self.name, self.op, self.value, self.inputs = name, op, value, ()
+        if not inputs:
+            return
+        wrap = lambda x: x if isinstance(x, graphs.Arithmetic) else Node("constant", value=x)
+        self.inputs = tuple(map(wrap, inputs))
+        try:
+            if None not in [type(x.value) if x.value is not None else None for x in self.inputs]:
+                self.value = evaluate(op, *(x.value for x in self.inputs))
+        finally:
+            pass
+
+# %% topological_order: iterators on the stack
+def topological_order(outputs):
+    order, seen = [], set()
+    for output in outputs:
+        if output in seen:
+            continue
+        seen.add(output)
+        stack = [(output, iter(output.inputs))]
+        while stack:
+            node, rest = stack[-1]
+            for x in rest:
+                if x not in seen:
+                    seen.add(x)
+                    stack.append((x, iter(x.inputs)))
+                    break
+            else:
+                order.append(node)
+                stack.pop()
+    return order
+
+# %% topological_order: graphlib
+import graphlib
+def topological_order(outputs):
+    sorter, stack, seen = graphlib.TopologicalSorter(), list(outputs), set()
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            sorter.add(node, *node.inputs)
+            stack.extend(node.inputs)
+    return list(sorter.static_order())
+
+# %% topological_order: Kahn, by the number of missing inputs
+from collections import deque
+def topological_order(outputs):
+    users, missing, stack = {}, {}, list(outputs)
+    while stack:
+        node = stack.pop()
+        if node in missing:
+            continue
+        inputs = set(node.inputs)
+        missing[node] = len(inputs)
+        for x in inputs:
+            users.setdefault(x, []).append(node)
+            stack.append(x)
+    ready, order = deque(n for n, count in missing.items() if count == 0), []
+    while ready:
+        node = ready.popleft()
+        order.append(node)
+        for user in users.get(node, []):
+            missing[user] -= 1
+            if missing[user] == 0:
+                ready.append(user)
+    return order
+
+# %% topological_order: users first, then turned round
+def topological_order(outputs):
+    count, stack, found = {}, list(outputs), set()
+    while stack:
+        node = stack.pop()
+        if id(node) not in found:
+            found.add(id(node))
+            for x in node.inputs:
+                count[x] = count.get(x, 0) + 1
+                stack.append(x)
+    order, stack, done = [], [n for n in dict.fromkeys(outputs) if n not in count], set()
+    while stack:
+        node = stack.pop()
+        order.append(node)
+        for x in node.inputs:
+            count[x] -= 1
+            if count[x] == 0:
+                stack.append(x)
+    return order[::-1]
+
+# %% topological_order: a dict for the order, and a state per node
+def topological_order(outputs):
+    done, stack = {}, list(outputs)
+    while stack:
+        node = stack[-1]
+        waiting = [x for x in node.inputs if x not in done]
+        if waiting:
+            stack.extend(waiting)
+        else:
+            done[node] = True
+            stack.pop()
+    return list(done)
+
+# %% topological_order: generators instead of calls
+def topological_order(outputs):
+    order, seen = [], set()
+    def visit(node):
+        if node not in seen:
+            seen.add(node)
+            for x in node.inputs:
+                yield visit(x)
+            order.append(node)
+    for node in outputs:
+        stack = [visit(node)]
+        while stack:
+            inner = next(stack[-1], None)
+            if inner is None:
+                stack.pop()
+            else:
+                stack.append(inner)
+    return order
+
+# %% run: a match on the operator
+def run(outputs, feeds, evaluate=evaluate):
+    results = {}
+    for node in topological_order(outputs):
+        match node.op:
+            case "placeholder":
+                results[node] = feeds[node]
+            case "constant":
+                results[node] = node.value
+            case op:
+                results[node] = evaluate(op, *map(results.__getitem__, node.inputs))
+    return list(map(results.get, outputs))
+
+# %% run: by hand, with a stack of its own
+def run(outputs, feeds, evaluate=evaluate):
+    values, stack = {**feeds}, list(outputs)
+    while stack:
+        node = stack[-1]
+        if node in values:
+            stack.pop()
+        elif not node.inputs:
+            values[node] = node.value
+        elif all(x in values for x in node.inputs):
+            values[node] = evaluate(node.op, *[values[x] for x in node.inputs])
+        else:
+            stack.extend(x for x in node.inputs if x not in values)
+    return [values[node] for node in outputs]
+
+# %% run: lists and places instead of a dict of nodes
+def run(outputs, feeds, evaluate=evaluate):
+    order = topological_order(outputs)
+    place, values = {id(node): i for i, node in enumerate(order)}, []
+    for node in order:
+        if node in feeds:
+            values.append(feeds[node])
+        elif node.op == "constant":
+            values.append(node.value)
+        else:
+            values.append(evaluate(node.op, *[values[place[id(x)]] for x in node.inputs]))
+    return tuple(values[place[id(node)]] for node in outputs)
+
+# %% dual: in terms of other rules, with sech
+# edit: "tanh": lambda: (1 - value**2) * da  ->  "tanh": lambda: da / np.cosh(a) ** 2
+# edit: "divide": lambda: (da - value * db) / b  ->  "divide": lambda: da / b - a * db / (b * b)
+# edit: "log": lambda: da / a  ->  "log": lambda: np.divide(da, a)
+
+# %% dual: exp anew, einsum for matrices
+# edit: value * da  ->  np.exp(a) * da
+# edit: da @ b + a @ db  ->  np.matmul(a, db) + np.matmul(da, b)
+# edit: da * b + a * db  ->  np.multiply(a, db) + np.multiply(b, da)
+
+# %% dual: an if per operator
+def dual(op, *pairs):
+    pairs = [p if isinstance(p, tuple) else (p, 0 * p if not isinstance(p, str) else p) for p in pairs]
+    values, moves = [v for v, _ in pairs], [m for _, m in pairs]
+    y = evaluate(op, *values)
+    if isinstance(y, str):
+        return DEAD
+    if op in LINEAR:
+        return y, evaluate(op, *moves)
+    if op in FLAT:
+        return y, 0 * y
+    if op == "merge":
+        return y, moves[1] if values[0] else moves[2]
+    if op.startswith("switch"):
+        return y, moves[1]
+    if op in ("sum_like", "broadcast_like"):
+        return y, evaluate(op, moves[0], values[1])
+    a, da = pairs[0]
+    if op == "sin":
+        return y, np.cos(a) * da
+    if op == "cos":
+        return y, -np.sin(a) * da
+    if op == "relu":
+        return y, np.where(a > 0, da, 0.0)
+    if op == "exp":
+        return y, y * da
+    if op == "log":
+        return y, da / a
+    if op == "tanh":
+        return y, (1 + y) * (1 - y) * da
+    b, db = pairs[1]
+    if op == "multiply":
+        return y, a * db + da * b
+    if op == "divide":
+        return y, (da * b - a * db) / b**2
+    if op == "matmul":
+        return y, da @ b + a @ db
+    raise ValueError(op)
+
+def jvp(output, inputs, values, tangents):
+    return run([output], {x: (v, t) for x, v, t in zip(inputs, values, tangents)}, dual)[0]
+
+# %% vjp: the quotient by hand, tanh as a product
+# edit: "divide": lambda: (g / y, -g * node / y)  ->  "divide": lambda: (g / y, -(g * x) / (y * y))
+# edit: "tanh": lambda: (g - g * node * node,)  ->  "tanh": lambda: (g * (1.0 - node * node),)
+# edit: "mean": lambda: ((g / x.size()).broadcast_like(x),)  ->  "mean": lambda: (g.broadcast_like(x) / x.size(),)
+
+# %% vjp: relu by a comparison, sums by ones
+# edit: "relu": lambda: (g * x.step(),)  ->  "relu": lambda: (g * (x > 0),)
+# edit: "sum": lambda: (g.broadcast_like(x),)  ->  "sum": lambda: (g * x.ones_like(),)
+# edit: "row_sum": lambda: (g.broadcast_like(x),)  ->  "row_sum": lambda: (x.ones_like() * g,)
+
+# %% vjp: tanh by cosh, from exp
+# edit: "tanh": lambda: (g - g * node * node,)  ->  "tanh": lambda: (g * 4.0 / ((x.exp() + (-x).exp()) * (x.exp() + (-x).exp())),)
+
+# %% vjp: relu by the step of its value
+# edit: "relu": lambda: (g * x.step(),)  ->  "relu": lambda: (g * node.step(),)
+# edit: "log": lambda: (g / x,)  ->  "log": lambda: (g * (1.0 / x),)
+
+# %% vjp: the matrix product's adjoints, transposed twice
+# edit: (g @ y.transpose(), x.transpose() @ g)  ->  ((y @ g.transpose()).transpose(), (g.transpose() @ x).transpose())
+
+# %% vjp: Switch by merge of zeros of g where it lives
+# edit: "switch_true": lambda: (None, x.merge(g, y.zeros_like()))  ->  "switch_true": lambda: (None, x.merge(g, y * 0.0))
+# edit: "merge": lambda: (None, x.switch_true(g), x.switch_false(g))  ->  "merge": lambda: [None, x.switch_true(g), x.switch_false(g)]
+
+# %% gradients: every adjoint starts as zeros
+def gradients(output, inputs):
+    order = topological_order([output])
+    adjoint = {node: node.zeros_like() for node in order}
+    adjoint[output] = output.ones_like()
+    for node in reversed(order):
+        for x, g in zip(node.inputs, vjp(node, adjoint[node])):
+            if g is not None:
+                adjoint[x] = adjoint[x] + g.sum_like(x)
+    return [adjoint[x] if x in adjoint else x.zeros_like() for x in inputs]
+
+# %% gradients: zeros first, and ones added to the output's
+def gradients(output, inputs):
+    order = topological_order([output])
+    adjoint = {node: node.zeros_like() for node in order}
+    adjoint[output] = adjoint[output] + output.ones_like()
+    for node in order[::-1]:
+        for x, g in zip(node.inputs, vjp(node, adjoint[node])):
+            if g is not None:
+                adjoint[x] = adjoint[x] + g.sum_like(x)
+    return [adjoint.get(x, x.zeros_like()) for x in inputs]
+
+# %% gradients: lists of adjoints, summed when they are needed
+def gradients(output, inputs):
+    arrived = {output: [output.ones_like()]}
+    totals = {}
+    for node in topological_order([output])[::-1]:
+        if node not in arrived:
+            continue
+        total = totals[node] = functools.reduce(lambda a, b: a + b, arrived[node])
+        for x, g in zip(node.inputs, vjp(node, total), strict=True):
+            if g is not None:
+                arrived.setdefault(x, []).append(g.sum_like(x))
+    return [totals[x] if x in totals else x.zeros_like() for x in inputs]
+
+# %% gradients: Python's sum, which starts from 0
+def gradients(output, inputs):
+    arrived = {output: [output.ones_like()]}
+    for node in reversed(topological_order([output])):
+        if node in arrived:
+            for x, g in zip(node.inputs, vjp(node, sum(arrived[node]))):
+                if g is not None:
+                    arrived[x] = arrived.get(x, []) + [g.sum_like(x)]
+    return [sum(arrived[x]) if x in arrived else x.zeros_like() for x in inputs]
+
+# %% gradients: counted users, without an order
+def gradients(output, inputs):
+    waits, stack, seen = {}, [output], {output}
+    while stack:
+        for x in stack.pop().inputs:
+            waits[x] = waits.get(x, 0) + 1
+            if x not in seen:
+                seen.add(x)
+                stack.append(x)
+    adjoints, ready = {output: output.ones_like()}, [output]
+    while ready:
+        node = ready.pop()
+        rules = vjp(node, adjoints[node]) if node in adjoints else [None] * len(node.inputs)
+        for x, g in zip(node.inputs, rules):
+            if g is not None:
+                g = g.sum_like(x)
+                adjoints[x] = g if x not in adjoints else g + adjoints[x]
+            waits[x] -= 1
+            if waits[x] == 0:
+                ready.append(x)
+    return [adjoints.get(x) or x.zeros_like() if x not in adjoints else adjoints[x] for x in inputs]
+
+# %% test_gradient: the forward mode as the judge, along random directions
+def block(x, w, b):
+    return x + np.tanh(x @ w + b)
+
+def test_gradient(candidate):
+    draw = np.random.default_rng(5)
+    for n, k, scale in ((1, 1, 1.0), (1, 4, 1.0), (5, 3, 1.0), (5, 3, 0.0), (7, 3, 400.0)):
+        x, w, b, g = [draw.normal(size=s) for s in ((n, k), (k, k), (k,), (n, k))]
+        x, b = x * scale, b * scale
+        kept = [a.copy() for a in (x, w, b, g)]
+        adjoints = candidate(x, w, b, g)
+        for a, c in zip((x, w, b, g), kept):
+            assert (a == c).all(), "changed"
+        nodes = placeholders("x", "w", "b")
+        y = nodes[0] + (nodes[0] @ nodes[1] + nodes[2]).tanh()
+        for i in range(3):
+            assert adjoints[i].shape == kept[i].shape
+            for _ in range(6):
+                ways = [draw.normal(size=a.shape) * (i == j) for j, a in enumerate(kept[:3])]
+                moved = (kept[3] * jvp(y, nodes, kept[:3], ways)[1]).sum()
+                assert np.isclose((adjoints[i] * ways[i]).sum(), moved, rtol=1e-7, atol=1e-7)
+
+# %% test_gradient: PyTorch as the judge
+def block(x, w, b):
+    return x + np.tanh(x @ w + b)
+
+def test_gradient(candidate):
+    for seed, (n, k) in enumerate([(1, 1), (1, 3), (3, 1), (3, 3), (3, 3), (20, 2)]):
+        make = np.random.default_rng(seed)
+        arguments = [make.normal(size=s) * (300 if n == 20 else seed != 3) for s in ((n, k), (k, k), (k,), (n, k))]
+        x, w, b, g = (torch.tensor(a.copy()) for a in arguments)
+        leaves = [t.requires_grad_() for t in (x, w, b)]
+        want = torch.autograd.grad(x + torch.tanh(x @ w + b), leaves, g)
+        got = candidate(*arguments)
+        assert isinstance(got, tuple) and len(got) == 3
+        for a, t in zip(arguments, (x, w, b, g)):
+            assert np.array_equal(a, t.detach().numpy())
+        for a, t in zip(got, want):
+            np.testing.assert_allclose(a, t.numpy(), rtol=1e-8, atol=1e-8)
+
+# %% test_gradient: by the engine of this lab, vjp and gradients
+def block(x, w, b):
+    return x + np.tanh(x @ w + b)
+
+def test_gradient(candidate):
+    make = np.random.default_rng(1)
+    for n, k, scale in [(1, 2, 1), (4, 2, 0), (4, 2, 1), (9, 2, 500)]:
+        x, w, b, g = [make.normal(size=s) for s in ((n, k), (k, k), (k,), (n, k))]
+        point = [scale * x, w, scale * b]
+        nodes = [Node("constant", value=a) for a in point]
+        want = gradients((g * (nodes[0] + (nodes[0] @ nodes[1] + nodes[2]).tanh())).sum(), nodes)
+        arguments = [a.copy() for a in (*point, g)]
+        got = candidate(*arguments)
+        assert all(np.shape(a) == np.shape(v.value) for a, v in zip(got, want)), "shape"
+        assert all(np.allclose(a, v.value, rtol=1e-8, atol=1e-8) for a, v in zip(got, want)), "value"
+        assert all(np.array_equal(a, c) for a, c in zip(arguments, (*point, g))), "changed"
+
+# %% training_step: the maximum stays attached
+# edit: z.row_max().detach()  ->  z.row_max()
+
+# %% training_step: a row sum divided by the number of rows
+# - return (z.exp().row_sum().log() - (labels * z).row_sum()).mean()
+# + total = z.exp().row_sum()
+# + return (labels * (total.log() - z)).sum() / total.size()
+
+# %% training_step: in one function, softmax - labels as a surrogate's weight
+def cross_entropy(z, labels):
+    z = z - z.row_max().detach()
+    return (z.exp().row_sum().log() - (labels * z).row_sum()).mean()
+
+def training_step(images, labels, parameters, rate):
+    z = network(images, parameters)
+    shifted = z - z.row_max().detach()
+    p = shifted.exp() / shifted.exp().row_sum()
+    surrogate = ((p - labels) * (1.0 / shifted.row_max().size())).detach() * z
+    slopes = gradients(surrogate.sum(), list(parameters))
+    steps = [cross_entropy(z, labels)]
+    for p, g in zip(parameters, slopes):
+        steps.append(p + (-rate) * g)
+    return steps
+
+# %% hessian_product: one run per output, by jvp
+def hessian_product(output, inputs, values, direction):
+    return [jvp(slope, inputs, values, direction)[1] for slope in gradients(output, inputs)]
+
+# %% hessian_product: reverse over reverse, one more walk
+def hessian_product(output, inputs, values, direction):
+    slopes = gradients(output, inputs)
+    pairs = {x: (v, d) for x, v, d in zip(inputs, values, direction)}
+    return [pair[1] for pair in run(slopes, pairs, dual)]
+
+# %% difference_errors: rounding by finfo, powers as products
+def difference_errors(step, value, second, third):
+    eps = np.finfo(np.float64).eps
+    taylor = abs(second) * step / 2, abs(third) * step * step / 6
+    return taylor[0] + eps * abs(value) / step, taylor[1] + eps * abs(value) / 2 / step

@@ -1,0 +1,31 @@
+"""A function of one element, run for all of them: common.each."""
+
+import numpy as np
+import torch
+
+from common import each
+from common.device import cuda
+
+
+@cuda.jit(device=True)
+def added(x, i, number, times):
+    value = x[i]
+    for _ in range(times):
+        value += number
+    x[i] = value
+
+
+def test_every_element_is_visited_once_and_the_format_stays():
+    x = torch.arange(1000, dtype=torch.float32)
+    program = each.element(added)
+    program(x, np.float32(0.5), 3)
+    program(x, np.float32(0.5), 1)
+    assert torch.equal(x, torch.arange(1000, dtype=torch.float32) + 2)
+
+
+def test_passes_are_measured_where_they_are_few():
+    found = each.compared(added, torch.ones(8), np.float32(1), [1, 32])
+    assert list(found) == ["fused", "unfused"]
+    assert min(found["fused"]) > 0
+    assert found["unfused"][0] > 0
+    assert np.isnan(found["unfused"][1])

@@ -150,7 +150,7 @@ def tensor_parallel(
     machine: Machine, rounds: int, width: int, heads: int, tokens: int, dtype: torch.dtype
 ) -> Iterator[Row]:
     """Lab 14: a transformer's block and parallelize_module's."""
-    lab = from_lab("14", "transformer_block", "shard_attention", "shard_mlp")
+    lab = from_lab("14", "attention", "mlp", "shard_attention", "shard_mlp")
     times_s = machine.run(races.tensor_parallel, lab, rounds, width, heads, tokens, dtype).returns[
         0
     ]

@@ -718,7 +718,9 @@ ledger.table()
 # </details>
 
 # %% [markdown]
-# ## Where it is used
+# ## Further
+#
+# ### Where it is used
 #
 # - PyTorch: `computeStride` (ATen/TensorUtils.cpp) is `reshaped`. `TensorIterator` merges runs and reorders axes before a
 #   loop, so `x.T.sum()` walks in the storage's order. `channels_last` is a permutation of strides.
@@ -729,9 +731,7 @@ ledger.table()
 # `bias.expand(3, 8).add_(1)` would add 3 to each cell, so PyTorch refuses it.
 
 # %% [markdown]
-# ## Further
-#
-# Two optional exercises: the rules of broadcasting, and a test of other people's caches.
+# Two optional exercises follow: the rules of broadcasting, and a test of other people's caches.
 #
 # ### Exercise 6.1 · broadcasted (optional)
 #

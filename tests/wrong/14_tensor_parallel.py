@@ -207,7 +207,7 @@ def cross_entropy(dist, logits, targets):
 # edit: z_target * own  ->  z_target
 
 # %% cross_entropy: the maximum has a gradient of its own
-# says: gradient, p = 2
+# says: slope, p = 2
 # edit: logits.detach().max  ->  logits.max
 
 # %% cross_entropy: the logits are gathered

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from common import pipelines, ranks
+from common import ranks
+from common.lessons import pipelines
 
 # Of a norm; a wrong sum or scale is off by much more.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 5e-2}

@@ -27,6 +27,7 @@ PACKAGES = {  # in the order of the map: a package and the label that it has the
     "grading.worker": "grading/worker<br>the student's process",
     "grading.jail": "grading/jail<br>the sandbox",
     "common.setup": "common/setup<br>before anything is installed",
+    "common.lessons": "common/lessons<br>what one lab shows",
     "common": "common<br>figures, ledger, timing, ...",
     "common.simt": "common/simt<br>CUDA kernels, counted",
     "common.tiles": "common/tiles<br>Triton kernels, counted",

@@ -21,7 +21,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from common import caches, clinic, drawings, figures, ledger, samples, timing, views, widgets
+from common import clinic, drawings, figures, ledger, samples, timing, views, widgets
+from common.lessons import caches
 from common.checks import agree
 from common.language_model import CONFIG
 

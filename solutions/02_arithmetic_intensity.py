@@ -20,11 +20,12 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from common import clinic, device, drawings, each, figures, ledger, machine, rooflines, simt
+from common import clinic, device, drawings, figures, ledger, machine, simt
+from common.lessons import each, rooflines
 from common import timing
 from common.checks import agree, expect
 from common.device import cuda
-from common.fake_device import FakeDevice
+from common.lessons.fake_device import FakeDevice
 
 figures.use_style()
 rng = np.random.default_rng()
@@ -298,7 +299,7 @@ print("tiled_matmul_bytes agrees with 46 loops, counted tile by tile")
 # tiles.
 
 # %%
-from common import hierarchy
+from common.lessons import hierarchy
 
 n, sides = 256, (16, 24, 32, 48, 64, 96, 128, 192, 256)
 ax = figures.predicted_and_measured(
@@ -730,7 +731,7 @@ for sequence in (512, 2048, 8192, 32768, 131072):
 # the cells: will 8 sequences take 8 times as long as one?
 
 # %%
-from common import operations
+from common.lessons import operations
 
 model, batches = language_model.module().to(where), (1, 2, 4, 8, 16, 32)
 def step(batch):
@@ -948,7 +949,7 @@ print("bandwidth_in_flight and loads_in_flight: 24 cases")
 # depend on each other can be in flight together. The line is Little's law with the latency of a single chain.
 
 # %% tags=["nbval-ignore-output"]
-from common import chase
+from common.lessons import chase
 
 latency_s, chains = chase.time_per_round_s(1), (2, 4, 8, 16, 32, 64)
 ax = figures.predicted_and_measured(

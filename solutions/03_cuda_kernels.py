@@ -19,7 +19,8 @@
 import numpy as np
 from numba import float32, int32, uint32
 
-from common import device, figures, language_model, latency, ledger, simt, timing, widgets
+from common import device, figures, language_model, ledger, simt, timing, widgets
+from common.lessons import latency
 from common.checks import agree, expect
 from common.device import cuda
 from common.simt.limits import blocks_of, clean, par, result

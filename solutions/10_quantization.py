@@ -22,7 +22,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import clinic, device, digit_reader, drawings, figures, language_model, ledger, widgets
+from common import clinic, device, drawings, figures, language_model, ledger, widgets
+from common.lessons import digit_reader
 from common.checks import agree, expect
 
 figures.use_style()
@@ -794,7 +795,7 @@ for kind, group in {"networks": nets, "twins": twins, "equalised twins": smoothe
 import triton
 import triton.language as tl
 
-from common import int4
+from common.lessons import int4
 
 
 def pack_int4(codes, group):
@@ -1472,7 +1473,7 @@ int4.launch_tiles(*int4.pack_tiles(codes, scales), x, y)
 print(f"largest error: {(y - want).abs().max() / want.std():.0e} of the results' spread")
 
 # %% [markdown]
-# The kernel is in `common/int4.py`. It loads the next weights before it computes, and starts while the last kernel ends.
+# The kernel is in `common/lessons/int4.py`. It loads the next weights before it computes, and starts while the last kernel ends.
 #
 # | 8192 × 8192, groups of 128, H200 | µs | bf16's time / its |
 # | --- | --- | --- |

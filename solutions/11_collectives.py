@@ -20,7 +20,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from common import clinic, figures, holdings, language_model, ledger, ranks, widgets
+from common import clinic, figures, language_model, ledger, ranks, widgets
+from common.lessons import holdings
 from common.checks import agree
 from common.ranks import clock
 

@@ -22,9 +22,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from common import drawings, figures, ledger, ranks, replicas
+from common import drawings, figures, ledger, ranks
+from common.lessons import replicas
 from common.checks import agree, expect
-from common.replicas import MODELS, flattened, mean_loss, perceptron, sgd, transformer
+from common.lessons.replicas import MODELS, flattened, mean_loss, perceptron, sgd, transformer
 
 # %% tags=["setup"]
 figures.use_style()

@@ -21,9 +21,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import figures, language_model, ledger, ranks, sharding
+from common import figures, language_model, ledger, ranks
+from common.lessons import sharding
 from common.checks import agree, expect
-from common.sharding import both_ways, each_agrees, pieces, same, sequence_shards, slopes_of, two_way
+from common.lessons.sharding import both_ways, each_agrees, pieces, same, sequence_shards, slopes_of, two_way
 
 # %% tags=["setup"]
 figures.use_style()

@@ -22,9 +22,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from common import clinic, drawings, figures, language_model, ledger, pipelines, ranks
+from common import clinic, drawings, figures, language_model, ledger, ranks
+from common.lessons import pipelines
 from common.checks import agree, expect
-from common.pipelines import held, on_stages, played, written
+from common.lessons.pipelines import held, on_stages, played, written
 
 # %% tags=["setup"]
 figures.use_style()

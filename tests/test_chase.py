@@ -1,6 +1,6 @@
-"""Chains of dependent fetches: common.chase."""
+"""Chains of dependent fetches: common.lessons.chase."""
 
-from common import chase
+from common.lessons import chase
 
 
 def test_the_lines_are_one_cycle():

@@ -1,10 +1,10 @@
-"""A function of one element, run for all of them: common.each."""
+"""A function of one element, run for all of them: common.lessons.each."""
 
 import numpy as np
 import torch
 
-from common import each
 from common.device import cuda
+from common.lessons import each
 
 
 @cuda.jit(device=True)

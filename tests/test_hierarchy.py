@@ -1,9 +1,9 @@
-"""Two levels of tiles on an A100: common.hierarchy."""
+"""Two levels of tiles on an A100: common.lessons.hierarchy."""
 
 import matplotlib.pyplot as plt
 import pytest
 
-from common import hierarchy
+from common.lessons import hierarchy
 
 
 def test_the_target_is_reached_by_one_smallest_pair_of_tiles():

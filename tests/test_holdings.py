@@ -4,7 +4,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import torch
 
-from common import holdings
+from common.lessons import holdings
 from common.ranks import chunks
 
 matplotlib.use("agg")

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from common import device, digit_reader, figures, sources, widgets
+from common import device, figures, sources, widgets
+from common.lessons import digit_reader
 from common.oracles import quantization as oracle
 from grading.source import labs
 from tests import known_answers
@@ -81,7 +82,7 @@ def test_the_widget_says_when_its_target_is_reached():
 
 
 def test_the_loop_of_a_kernel_is_counted_in_its_machine_code():
-    from common import int4
+    from common.lessons import int4
 
     answers = known_answers.read(labs.resolve("10"), "right")
     (usual,) = [answer for answer in answers if "usual unpacking" in answer.title]

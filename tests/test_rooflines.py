@@ -1,11 +1,11 @@
-"""Pictures of what limits an operation: common.rooflines."""
+"""Pictures of what limits an operation: common.lessons.rooflines."""
 
 from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
 
-from common import rooflines
+from common.lessons import rooflines
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,9 @@ import pytest
 import torch
 from numba import float32
 
-from common import figures, latency, simt, widgets
+from common import figures, simt, widgets
 from common.checks import Pictures
+from common.lessons import latency
 from common.oracles import cuda_kernels as oracle
 from common.simt import cuda, hardware, limits, occupancy
 

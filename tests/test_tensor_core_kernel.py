@@ -10,7 +10,7 @@ from common import device
 
 device.prepare_triton()
 
-from common import int4  # noqa: E402  (it imports Triton)
+from common.lessons import int4  # noqa: E402  (it imports Triton)
 
 pytestmark = pytest.mark.skipif(
     device.has_gpu(), reason="there is a GPU: benchmarks/quantization.py compares the product there"

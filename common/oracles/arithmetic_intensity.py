@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from common.fake_device import FakeDevice
+from common.lessons.fake_device import FakeDevice
 
 
 def product(m: int, n: int, p: int, itemsize: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from common import figures, ranks
-from common.pipelines import (
+from common.lessons.pipelines import (
     TOGETHER,
     Schedule,
     Task,

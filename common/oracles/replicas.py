@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.replicas import MODELS, Shard, flattened, mean_loss, sgd
+from common.lessons.replicas import MODELS, Shard, flattened, mean_loss, sgd
 
 Mistakes = dict[str, Any]
 

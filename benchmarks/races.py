@@ -186,9 +186,11 @@ def block_of_lab(
     dist: Any, lab: SimpleNamespace, x: torch.Tensor, weights: Sequence[torch.Tensor], heads: int
 ) -> torch.Tensor:
     """A transformer's block (T, D) from lab 14's two halves; weights: those of shards_of_lab."""
-    norm1, norm2 = weights[8:10], weights[10:12]
-    x = x + lab.attention(dist, F.layer_norm(x, x.shape[1:], *norm1), *weights[:4], heads)
-    return x + lab.mlp(dist, F.layer_norm(x, x.shape[1:], *norm2), *weights[4:8])
+    gain1, offset1, gain2, offset2 = weights[8:]
+    normed = F.layer_norm(x, x.shape[1:], gain1, offset1)
+    x = x + lab.attention(dist, normed, *weights[:4], heads)
+    normed = F.layer_norm(x, x.shape[1:], gain2, offset2)
+    return x + lab.mlp(dist, normed, *weights[4:8])
 
 
 def shards_of_lab(

@@ -3,7 +3,8 @@
 A mutant is the solution with one change inside an answer: an operator is swapped, a constant moved
 by one, a condition negated, a loop emptied (these are Cosmic Ray's operators), or a statement is
 dropped (ours). A mutant that passes either does the same as the solution or shows what no check
-asks for. Each of them is printed.
+asks for. Each of them is printed. Tests that a clinic scores are left out: a weaker test that
+still reaches the par is a right answer.
 """
 
 import argparse
@@ -54,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
     draw = random.Random(options.seed)  # noqa: S311  (not a secret)
     jobs: list[Mutant] = []
-    for exercise in lab(name).exercises:
+    exercises = [exercise for exercise in lab(name).exercises if not _scored(exercise)]
+    for exercise in exercises:
         texts = mutants(exercise.hole.source)
         drawn = draw.sample(texts, options.most) if len(texts) > options.most else texts
         jobs += [Mutant(name, exercise.name, text) for text in drawn]
@@ -66,13 +68,18 @@ def run(options: argparse.Namespace) -> int:
             console=console,
         )
         alive = [job for job, lives in zip(jobs, survivals, strict=True) if lives]
-    for exercise in lab(name).exercises:
+    for exercise in exercises:
         for line in _report(exercise, jobs, alive):
             console.print(line, markup=False)
     caught = len(jobs) - len(alive)
     share = caught / max(len(jobs), 1)
     console.print(f"{name}: {caught} of {len(jobs)} mutants caught ({share:.1%})", markup=False)
     return 0
+
+
+def _scored(exercise: Exercise) -> bool:
+    """Whether a clinic scores the answer, which is a test, against a par."""
+    return any("clinic.score(" in check.source for check in exercise.checks)
 
 
 def _report(exercise: Exercise, jobs: list[Mutant], alive: list[Mutant]) -> Iterator[str]:

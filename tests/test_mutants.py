@@ -3,6 +3,7 @@
 import pytest
 
 from grading import mutants
+from grading.classroom import lab
 from grading.source import holes
 
 HOLE = '''def time_s(flops, peak=2.0):
@@ -48,3 +49,8 @@ def test_mutants_are_distinct_and_keep_signature_and_docstring(texts):
 
 def test_a_float_moved_by_its_rounding_is_not_a_mutant(texts):
     assert not [text for text in texts if "return flops /" in text and "1979e12" not in text]
+
+
+def test_a_test_that_a_clinic_scores_has_no_mutants():
+    scored = [exercise for exercise in lab("01_strides").exercises if mutants._scored(exercise)]
+    assert [exercise.name for exercise in scored] == ["test_fetches"]

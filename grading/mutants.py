@@ -25,7 +25,9 @@ from grading.classroom import fork_server, lab
 from grading.source import holes, labs
 from grading.source.labs import Exercise
 
-SAME = ("Variable", "Decorator", "_Is")  # operators whose mutants say nothing (`is` for `==`)
+# Operators whose mutants say nothing: `is` for `==`, and `|` or `^` for the `+` of numbers that share
+# no bit, as in `block * 128 + thread`.
+SAME = ("Variable", "Decorator", "_Is", "Add_BitOr", "Add_BitXor")
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from grading.classroom import fork_server, lab
 from grading.source import holes, labs
 from grading.source.labs import Exercise
 
-# Operators whose mutants say nothing: `is` for `==`, and `|` or `^` for the `+` of numbers that share
-# no bit, as in `block * 128 + thread`.
+# Operators whose mutants say nothing: `is` for `==`, and `|` or `^` for the `+` of numbers that
+# share no bit, as in `block * 128 + thread`.
 SAME = ("Variable", "Decorator", "_Is", "Add_BitOr", "Add_BitXor")
 
 

@@ -138,7 +138,7 @@ times = np.array([[timing.measure(program, torch.rand(n), min_time_s=0.02).media
 ax = figures.predicted_and_measured(sizes, {"n + 1 calls": (sizes + 1) * times[2]},
     {"n + 1 calls": times[0], "backward()": times[1], "one call": times[2]},
     xlabel="inputs n", ylabel="time", title="All n derivatives of one function", log="xy", yunit="s")
-figures.describe(ax, "n + 1 calls take a time that grows with n; backward takes a few calls at any n.")
+figures.describe(ax, "n + 1 calls take ever longer as n grows; backward() takes about four calls.")
 
 # %% [markdown]
 # Where dots lie above the line (by less than 10 % on an H200's host), moving inputs and stacking results costs the
@@ -598,12 +598,12 @@ widgets.backward_walk()
 # %%
 x = Node("constant", value=np.linspace(-3, 3, 200))
 y, (_, ax) = x.tanh(), plt.subplots()
-for name in ("f = tanh", "f′", "f″", "f‴"):
-    ax.plot(x.value, y.value, label=name)
+for name, line in {"f = tanh": "-", "f′": "--", "f″": "-.", "f‴": ":"}.items():
+    ax.plot(x.value, y.value, line, label=name)
     y, = gradients(y, [x])
 ax.set(xlabel="x", title="tanh, and gradients of gradients of it")
 ax.legend()
-figures.describe(ax, "tanh and its first three derivatives, each made by gradients from the last.")
+figures.describe(ax, "tanh rises from -1 to 1; f′ is a hill, f″ a wave, f‴ a valley between two hills.")
 
 # %%
 x, = placeholders("x")
@@ -616,7 +616,7 @@ figures.describe(ax, "At x = 3 the branch of x² and its adjoint ran; the branch
 # ### A loss that is right and a gradient that is not
 #
 # A training run added the length of a vector, √(Σx²), to its loss. After days, all weights were NaN, though the loss was
-# fine. The vector had become 0. Find the place in the graph below, then unfold.
+# fine. The vector had become 0. Find the place in the graph below (red: infinite or NaN), then unfold.
 #
 # <details><summary>Diagnosis</summary>
 #
@@ -634,7 +634,7 @@ f = length(x)
 with np.errstate(all="ignore"):
     title = "The length of 0, and its gradient"
     ax = picture([f, *gradients(f, [x])], {x: 0.0}, ["length", "gradient"], title)
-figures.describe(ax, "The length is 0. In the gradient, one node and all nodes after it are red: NaN.")
+figures.describe(ax, "Red in the function: two nodes of -inf. Red in its gradient: ÷ and all after it.")
 
 # %% [markdown]
 # ### Exercise 3.3 · test_gradient
@@ -883,13 +883,13 @@ figures.describe(ax, "Central differences and forward mode grow with n squared, 
 # %% [markdown]
 # <details><summary>What you should see, and why</summary>
 #
-# c is 3.5: a dual product takes 4 operations, a dual sine 3. So forward mode takes *more* operations than differences;
-# it is exact, though. Its line is 17 % too high at n = 1 (no product), and 0.1 % at n = 50. d is 3, and hits every dot.
-# Reverse wins from n = 2.
+# c is 3.5: a dual product takes 4 operations, a dual sine 3. So forward mode takes *more* operations than differences,
+# but is exact. Its line is 17 % too high at n = 1 (no product; the dot lies under reverse's), and 0.1 % at n = 50. d is 3,
+# and hits every dot. Reverse wins from n = 2.
 #
-# The clock disagrees: 2.9 and 4.7 calls on an H200's host (next cell). Python's bookkeeping costs more than the
-# arithmetic. A dual run walks the same nodes: less than 3.5. Reverse evaluates 446 nodes instead of 99: 148 are a
-# `sum_like`, which counts nothing here.
+# The clock disagrees: 2.9 and 4.7 calls on an H200's host. Python's bookkeeping costs more than the arithmetic. A
+# dual run walks the same nodes: less than 3.5. Reverse evaluates 446 nodes instead of 99: 148 are a `sum_like`, which
+# counts nothing.
 # </details>
 
 # %% tags=["nbval-ignore-output"]
@@ -913,7 +913,7 @@ print(f"reverse, for all 50 inputs: {reverse_s / call_s:.1f} calls of f")
 # - **PyTorch**: the rules are in `tools/autograd/derivatives.yaml`; `sum_to_size` is our `sum_like`.
 # - **JAX** has forward rules only. It *transposes* what they give to get reverse mode.
 #
-# *Limits of ours*: nothing in place, no loops, and every value kept to the end.
+# *Limits of ours*: nothing in place, no operator for loops, and every value kept to the end.
 
 # %% [markdown]
 # ## Done
@@ -1011,7 +1011,7 @@ after = [loss_after(factor * largest_rate) for factor in factors]
 # %% tags=["nbval-ignore-output"]
 _, ax = plt.subplots()
 ax.semilogy(factors * largest_rate, after, "o", label="measured: the loss after 50 steps")
-ax.axvline(largest_rate, label="predicted: the largest rate, 2/λ")
+ax.axvline(largest_rate, color="C1", linestyle="--", label="predicted: the largest rate, 2/λ")
 ax.set(xlabel="learning rate", ylabel="loss", title="Where does the trained network diverge?")
 ax.legend()
 figures.describe(ax, "Left of the predicted rate the loss stays small; right of it, it is far larger.")
@@ -1121,6 +1121,70 @@ for trained_by in (define_then_run, define_by_run, in_pytorch):
 # It is not ten times. Even on arrays this small, building costs about as much as running: on the host of an H200, a step
 # took 0.27 ms with the graph built once, and 0.51 ms with the graph built each time. PyTorch also builds each time, but
 # in C++, and took 0.18 ms. What you gain from a graph that stands before it runs is what a compiler may then do to it.
+
+# %% [markdown]
+# ### What backward keeps, in bytes
+#
+# The grey edges of part 3 fill a GPU's memory in training. Count them: which values of the function does its gradient
+# read? (An operator that reads only a shape needs no value.) PyTorch calls a *hook* for each tensor that it keeps.
+#
+# **Predict** for a step of 64 images: which arrays does your engine keep, and how many KB are they together?
+
+# %%
+def kept(output, inputs):
+    """The nodes of a function whose values its gradient reads."""
+    forward, order = set(topological_order([output])), topological_order(gradients(output, inputs))
+    shapes = ("sum_like", "broadcast_like", "zeros_like", "ones_like", "size")  # read no values
+    readers = [node for node in order if node not in forward and node.op not in shapes]
+    return list(dict.fromkeys(x for node in readers for x in node.inputs if x in forward))
+
+# %% tags=["nbval-ignore-output"]
+nodes, saved = kept(step[0], named[2:]), {}
+arrays = run(nodes, dict(zip(named, batch, strict=True)))
+print({node.name or node.op: array.nbytes / 1024 for node, array in zip(nodes, arrays)})
+def keep(tensor):
+    return saved.update({tensor.data_ptr(): tensor.nbytes}) or tensor
+with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    in_pytorch()
+print(f"{sum(array.nbytes for array in arrays) / 1024} KB; PyTorch {sum(saved.values()) / 1024} KB")
+
+# %% [markdown]
+# Three arrays of 64 × 64 make up most of 55.75 KB: the images, the sum before `relu`, and `relu`'s result. PyTorch
+# keeps 39.5 KB. One word in a rule of yours decides about the difference. Which?
+#
+# <details><summary>Answer</summary>
+#
+# `"relu": (g * node.step(),)` instead of `x.step()`: relu x is above 0 exactly where x is, and the next product keeps
+# relu's result anyway. That leaves 39.75 KB. (If you wrote it so, you saw this number above.) The rules of exp and tanh
+# read their results, too.
+#
+# All of these arrays but w2 grow with the batch. So a GPU's memory limits the batch.
+# </details>
+
+# %% [markdown]
+# ### A loop in a program
+#
+# Newton's method finds a root in as many turns as it needs. Can you differentiate it?
+
+# %%
+def root(x):
+    y = x
+    while (y * y - x) * (y * y - x) > 1e-20:
+        y = (y + x / y) / 2.0
+    return y
+
+for x in (Node("constant", value=2.0), Node("constant", value=1000.0)):
+    y, want = root(x), 0.5 / x.value**0.5
+    print(f"{len(wengert_list([y])[0])} rows; slope {gradients(y, [x])[0].value:.9f}, want {want:.9f}")
+
+# %% [markdown]
+# Define-by-run has the numbers, so Python's `while` works. The tape holds every turn: 17 rows for √2, and 37 for √1000.
+# Backward walks through all of them, and keeps their values until then.
+#
+# Define-then-run refuses: a placeholder has no number to compare. A graph that repeats while it runs needs more
+# operators. TensorFlow 1 had Enter, NextIteration and Exit beside Switch and Merge. JAX's `lax.while_loop` has forward
+# mode only: its compiler reserves memory before the run, and nobody knows yet how many turns backward would need. `lax.scan`
+# makes a known number of turns, and has both modes.
 
 # %% [markdown]
 # **A harder question.** Build forward mode from reverse mode: a graph for the derivative of y along ẋ, with `gradients`

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from common import figures, language_model, ledger, ranks
 from common.lessons import sharding
 from common.checks import agree, expect
-from common.lessons.sharding import both_ways, each_agrees, pieces, same, sequence_shards, slopes_of, two_way
+from common.lessons.sharding import both_ways, each_agrees, pieces, same, sequence_shards, two_way
 
 # %% tags=["setup"]
 figures.use_style()
@@ -339,7 +339,7 @@ for p in (1, 2, 4):
     (_, sent), got = both_ways(mlp_blocks, x, ranks.each(parts), p=p)
     agree(sent, 4 * (p - 1) * 192 // p, f"mlp: bytes backward, p = {p}:", mistakes=oracle.crossing(p))
     for rank, shards in enumerate(want):
-        goal, names = [slope, *shards[0], *shards[1]], slopes_of("w1", "b1", "w2", "b2")
+        goal, names = [slope, *shards[0], *shards[1]], sharding.slopes_of("w1", "b1", "w2", "b2")
         wrong = {"It is 1/p of that: b2 / p before the sum? Add b2 after it.": [g / p for g in goal]}
         each_agrees(got[rank][1:], goal, f"mlp, rank {rank} of {p}", names, wrong)
 print("mlp: two blocks backward, one all-reduce each; gradients of one device, to the input")
@@ -680,7 +680,7 @@ for p in (1, 2, 4):
     each_agrees([g[0] for g in got], pieces(y, p), f"sequence_mlp: tokens, p = {p}")
     want = [[slope, *shards] for slope, shards in zip(*sequence_shards(slopes[0], slopes[1:], p))]
     for rank, goal in enumerate(want):
-        names, wrong = slopes_of(*"gain offset w1 b1 w2 b2".split()), oracle.terms_of(goal, rank, got)
+        names, wrong = oracle.SEQUENCE, oracle.terms_of(goal, rank, got)
         each_agrees(got[rank][1:], goal, f"sequence_mlp, rank {rank} of {p}", names, wrong)
 print("sequence_mlp: two blocks, the output and gradients of one device, on 1, 2 and 4 ranks")
 
@@ -846,8 +846,10 @@ ledger.table()
 # ## Further
 #
 # Everything from here on is optional. Exercise 5.1 (30 minutes) hides the messages of sequence parallelism behind
-# products. After it come your functions on real devices.
-#
+# products. In 5.2 (25 minutes) there are more ranks than key heads, and in 5.3 (30 minutes) tokens travel to their experts.
+# Last come your functions on real devices.
+
+# %% [markdown]
 # One thing is still whole on every rank in 4.1: the gathered norm, which W₁'s gradient needs. It could be gathered *again*
 # in backward. A block then sends five gathers instead of four, 5/4 of the bytes, to keep 1/p of that activation. And the
 # wire need not cost time. The product for x's gradient does not need the gathered x, and the product for W₁'s gradient
@@ -855,9 +857,12 @@ ledger.table()
 
 # %% tags=["driver"]
 def linear(dist, x, w, b, way):
-    """[GatheredLinear's output, gradients of x, w and b]."""
+    """[GatheredLinear's output, gradients of x, w and b]; way "pause": a pause before backward."""
     leaves = [t.requires_grad_() for t in (x, w, b)]
-    return derived(GatheredLinear.apply(dist, *leaves), leaves, way)
+    y = GatheredLinear.apply(dist, *leaves)
+    if way == "pause":
+        ranks.compute(1e-3)
+    return derived(y, leaves, way)
 
 # %% [markdown]
 # ### Exercise 5.1 · GatheredLinear (optional)
@@ -919,9 +924,9 @@ shown = round((trace.time_s - 3 * product_s) / gather_s, 1)  # in gathers
 agree(shown, 1.0, "time without compute, in gathers (the forward one can't be hidden):", mistakes={
     "Nothing is hidden: begin each with async_op=True, compute, then wait.": 3.0,
     "One is hidden, one is not: which product needs what?": 2.0}, draw=trace.draw)
-x, w, b = (ranks.each(drawn(*4 * [shape])) for shape in ((64, 32), (8, 32), 8))
-peak = max(ranks.run(linear, x, w, b, "both", world_size=4).trace.peak_live_bytes)
-expect(peak < 215_104, f"{peak:,} live bytes, want some 184,000: was the gathered x kept, too?")
+trace = ranks.run(linear, x, w, b, "pause").trace
+kept = trace.live_bytes_at(0, trace.time_s - 5e-4)
+expect(kept < 62_000, f"{kept:,} bytes live before backward: was the gathered x kept, too?")
 print("GatheredLinear: both collectives of backward are hidden, and only the shard is kept")
 
 # %% [markdown]
@@ -988,12 +993,181 @@ machine = {"flops_per_s": 2e9, "alpha_s": 1e-6, "beta_s_per_byte": 3e-9}
 traces = {name: ranks.run(step, name, xs, parts, **machine).trace for name in list(BLOCKS)[1:]}
 _, axes = plt.subplots(2, figsize=(7.2, 4.6), sharex=True)
 for ax, (name, trace) in zip(axes, traces.items()):
-    trace.draw(ax=ax, title=f"{name}: a block", until_s=max(each.time_s for each in traces.values()))
+    trace.draw(ax=ax, title=f"Block, {name}", until_s=traces["sequence parallel"].time_s).label_outer()
 figures.describe(axes, "With shards kept, messages of backward lie under products.")
 
 # %% [markdown]
 # **Sequence parallelism is free in bytes. Keeping only shards costs 5/4 of them, and can hide what it costs.**
+
+# %% tags=["driver"]
+def grouped_block(dist, x, weights, key_heads, d, way):
+    """[x + grouped_attention(x), gradients of x and of this rank's shards]."""
+    leaves, p = [t.requires_grad_() for t in (x, *weights)], dist.get_world_size()
+    share = max(p // key_heads, 1)  # ranks that hold the same key heads
+    groups = [dist.new_group(list(range(i, i + share))) for i in range(0, p, share)]
+    y = grouped_attention(dist, *leaves, d, groups[dist.get_rank() // share])
+    return derived(x + y, leaves, way)
+
+def experts(dist, x, choice, w1, w2, way):
+    """[the experts' outputs for this rank's tokens, gradients of x and of its own expert]."""
+    leaves = [t.requires_grad_() for t in (x, w1, w2)]
+    rows, ticket = dispatch(dist, x, choice)
+    y = combine(dist, F.linear(gelu(F.linear(rows, w1)), w2), ticket)
+    return derived(y, leaves, way)
+
+# %% [markdown]
+# ### Exercise 5.2 · grouped_attention (optional)
 #
+# Today's models have fewer key heads than query heads: Llama 3 70B (Meta, 2024) has 64 query heads and 8 key heads, each
+# with its value head. Query head h uses key head h // (64/8). On 16 ranks, two ranks need the same key head, so both hold
+# it. What is the gradient of its weights on each of them?
+#
+# Either p divides the number of key heads, or this number divides p. Here are no biases.
+
+# %% tags=["hole"]
+def shard_grouped(w_q, w_k, w_v, w_out, key_heads, rank, world_size):
+    """[w_q (D/p, D), w_k, w_v, w_out (D, D/p)] as this rank holds them. About six lines.
+
+    w_q, w_out (D, D); w_k, w_v (key_heads·d, D), of which a rank holds the heads that it needs.
+    """
+    # BEGIN SOLUTION
+    first, own = rank * key_heads // world_size, max(key_heads // world_size, 1)
+
+    def needed(w):
+        return w.unflatten(0, (key_heads, -1))[first:first + own].flatten(0, 1).clone()
+
+    w_out = w_out.chunk(world_size, 1)[rank].clone(memory_format=torch.contiguous_format)
+    return [w_q.chunk(world_size)[rank].clone(), needed(w_k), needed(w_v), w_out]
+    # END SOLUTION
+
+def grouped_attention(dist, x, w_q, w_k, w_v, w_out, d, group):
+    """Causal attention (T, D) on all ranks, from x (T, D) on all and this rank's shards.
+
+    d: the width of a head. group: the ranks with this rank's key heads, for
+    dist.all_reduce(..., group=group). `enable_gqa=True` lets F.scaled_dot_product_attention take
+    fewer key heads than query heads. About eleven lines.
+    """
+    # BEGIN SOLUTION
+    def over_group(gradient):
+        total = gradient.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    x = copied(dist, x)
+    w_k, w_v = (two_way(w, same, over_group) for w in (w_k, w_v))
+    q, k, v = (F.linear(x, w).view(1, len(x), -1, d).transpose(1, 2) for w in (w_q, w_k, w_v))
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)[0]
+    return summed(dist, F.linear(y.transpose(0, 1).flatten(1), w_out))
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import tensor_parallel as oracle
+
+for p, kv in ((1, 2), (2, 4), (4, 4), (4, 2), (4, 1)):
+    x, *whole = drawn((5, 32), (32, 32), (4 * kv, 32), (4 * kv, 32), (32, 32), scale=0.5)
+    parts = [shard_grouped(*whole, kv, r, p) for r in range(p)]
+    sent, got = both_ways(grouped_block, x, ranks.each(parts), kv, 4, p=p)
+    want, alone = oracle.grouped(x, whole, kv, p)
+    for rank in range(p):
+        case = f"grouped_attention, {kv} key heads, rank {rank} of {p}"
+        each_agrees(got[rank], want[rank], case, oracle.GROUPED, alone[rank])
+    most = 2 * (p - 1) * 5 * 32 * 8 // p
+    agree(sent[0], most, f"grouped_attention: bytes sent forward, {kv} key heads, p = {p}:")
+print("grouped_attention: more ranks than key heads, gradients of one device")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `copied`, but for a weight and over a part of the ranks. The ranks of `group` use one key head for different query heads.
+# </details>
+#
+# A key head on two ranks is computed twice, and its keys are cached twice. That is the price of more ranks than key heads.
+#
+# **Whatever several ranks hold and use for different work, a weight too, needs its gradient added over these ranks.**
+
+# %% [markdown]
+# ### Exercise 5.3 · dispatch (optional)
+#
+# In a *mixture of experts* each token goes through one of several MLPs, its expert. Here rank r holds expert r, and each
+# rank has some tokens. `dispatch` sends each token to its expert's rank, and `combine` brings the results home. At first
+# no rank knows how many tokens will come, so the ranks tell each other.
+#
+# `dist.all_to_all_single(got, rows, took, gave)` sends the first gave[0] rows to rank 0, the next gave[1] to rank 1, etc.
+# It fills `got` with took[r] rows from each rank r. Without the two lists, all parts are equal. What is the way back?
+
+# %% tags=["hole"]
+def dispatch(dist, x, choice):
+    """(rows, ticket): all ranks' tokens for this rank's expert, and whatever `combine` needs.
+
+    x (n, D): this rank's tokens, as many as it has, perhaps none; choice (n,): the expert of each.
+    It has a gradient. About fourteen lines, with a function that `combine` uses, too.
+    """
+    # BEGIN SOLUTION
+    gave = choice.bincount(minlength=dist.get_world_size())
+    took = torch.empty_like(gave)
+    dist.all_to_all_single(took, gave)
+    order, gave, took = choice.argsort(), gave.tolist(), took.tolist()
+    return exchanged(dist, x[order], gave, took), (order, gave, took)
+
+def exchanged(dist, x, gave, took):
+    def move(rows, gave, took):
+        got = rows.new_empty(sum(took), rows.shape[1])
+        dist.all_to_all_single(got, rows.contiguous(), took, gave)
+        return got
+
+    return two_way(x, lambda x: move(x, gave, took), lambda gradient: move(gradient, took, gave))
+    # END SOLUTION
+
+def combine(dist, rows, ticket):
+    """(n, D), the results for this rank's tokens in their order, from its expert's rows.
+
+    rows: the expert's results for what dispatch gave, in that order. Two lines.
+    """
+    # BEGIN SOLUTION
+    order, gave, took = ticket
+    return exchanged(dist, rows, took, gave)[order.argsort()]
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import tensor_parallel as oracle
+
+for p, counts in ((1, [5]), (2, [7, 4]), (4, [6, 0, 9, 5]), (4, [3, 8, 1, 7])):
+    xs, (w1, w2) = drawn(*((n, 32) for n in counts)), drawn((p, 16, 32), (p, 32, 16))
+    choices = [torch.tensor(rng.integers(0, p, n)) for n in counts]
+    choices[-1][:] = p - 1  # one rank's tokens all choose one expert
+    (sent, back), got = both_ways(experts, *map(ranks.each, (xs, choices, list(w1), list(w2))), p=p)
+    for rank, want in enumerate(oracle.experts(xs, choices, w1, w2)):
+        each_agrees(got[rank], want, f"experts, rank {rank} of {p}", ["output", "∂x", "∂w1", "∂w2"])
+    rows = oracle.rows_sent(choices) * 32 * 8
+    expect(sent <= rows + 16 * p * p, f"dispatch, combine: {sent} bytes forward; the rows are {rows}")
+    expect(back <= rows, f"dispatch, combine: {back} bytes backward; the gradients of rows are {rows}")
+print("dispatch and combine: each token to its expert and home, and its gradient, too")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Sort the tokens by expert (`argsort`), and count them (`bincount`). An all-to-all of the counts tells each rank what will
+# come. Backward, each row's gradient returns to where the row came from: the same all-to-all with its lists exchanged.
+# </details>
+#
+# `combine` *is* `dispatch`'s way back. Rank by rank, an all-to-all is a table that says which rows go where, and its
+# transpose sends them home. Now let half of all tokens choose expert 0:
+
+# %%
+x, w1, w2 = (ranks.each(drawn(*4 * [shape])) for shape in ((64, 32), (128, 32), (32, 128)))
+even = torch.arange(64) % 4
+for name, choice in {"even": even, "half choose expert 0": even * (torch.arange(64) % 8 > 2)}.items():
+    trace = ranks.run(experts, x, choice, w1, w2, "both", flops_per_s=1e10, beta_s_per_byte=1e-10).trace
+    print(f"{name}: {trace.time_s * 1e6:.0f} µs, {trace.bubble:.0%} of the time idle")
+
+# %% [markdown]
+# Expert 0 now has twice its share of the tokens, and the step takes 1.7 times as long. Models therefore balance their
+# experts in training: with a term of the loss (Switch Transformer, Fedus et al., 2021), or with a bias per expert
+# (DeepSeek-V3, 2024).
+#
+# **Experts move tokens in place of weights, and the fullest rank sets the pace.**
+
+# %% [markdown]
 # ### On real devices (optional)
 #
 # The same functions run on processes, with NCCL where there are several GPUs and with gloo elsewhere. First the trained

@@ -144,6 +144,29 @@ def draw_losses(alone: "Sequence[torch.Tensor]", stages: "Sequence[torch.Tensor]
     return ax
 
 
+def draw_stages(
+    stages: Sequence[int],
+    lines: Mapping[str, Callable[[float], float]],
+    dots: Mapping[str, Sequence[float]],
+) -> "Axes":
+    """The idle share by number of stages: predicted lines and counted dots."""
+    from common import figures
+
+    ax = figures.predicted_and_measured(
+        stages,
+        lines,
+        dots,
+        dots_are="counted",
+        log="x",
+        xlabel="stages p",
+        ylabel="share of time idle",
+        title="The same cluster, cut into more stages",
+    )
+    ax.set(ylim=(0, 1), xticks=stages, xticklabels=stages)
+    ax.minorticks_off()
+    return ax
+
+
 # Real layers
 
 

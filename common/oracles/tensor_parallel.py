@@ -10,8 +10,11 @@ from torch import Tensor
 
 from common import language_model
 from common.language_model import transformer
+from common.lessons.sharding import slopes_of
 
 Mistakes = dict[str, Any]
+SEQUENCE = slopes_of("gain", "offset", "w1", "b1", "w2", "b2")  # gradients of two blocks
+GROUPED = ["output", "∂x", "∂w_q", "∂w_k", "∂w_v", "∂w_out"]  # what `grouped` gives
 SIZES = {"width": 16, "layers": 2, "heads": 4, "hidden": 64, "context": 16}
 
 
@@ -92,6 +95,82 @@ def terms_of(want: Sequence[Tensor], rank: int, returned: Sequence[Any]) -> Mist
     ]
     says = "Its own tokens only: a replicated weight's gradient is partial, too."
     return {says: terms} if len(terms) == len(want) else {}
+
+
+def _heads(x: Tensor, w: Tensor, d: int) -> Tensor:
+    """(heads, T, d) of x (T, D) and w (heads·d, D)."""
+    return torch.einsum("td,hed->hte", x, w.unflatten(0, (-1, d)))
+
+
+def grouped(
+    x: Tensor, weights: Sequence[Tensor], key_heads: int, p: int
+) -> tuple[list[list[Tensor]], list[Mistakes]]:
+    """(x + grouped attention and its gradients, by rank; the same after mistakes, by rank).
+
+    weights: w_q, w_k, w_v, w_out. Each of p ranks has a copy of its own of the key heads that it
+    needs, so a copy's gradient is what comes of this rank's query heads alone.
+    """
+    w_q, w_k, w_v, w_out = weights
+    d = len(w_k) // key_heads
+    share = max(p // key_heads, 1)
+
+    def forward(x: Tensor, w_q: Tensor, keys: Tensor, values: Tensor, w_out: Tensor) -> Tensor:
+        q, k, v = (_heads(x, w, d) for w in (w_q, keys, values))
+        k, v = (t.repeat_interleave(len(q) // len(k), 0) for t in (k, v))
+        scores = (q @ k.mT / d**0.5).masked_fill(torch.ones(len(x), len(x)).triu(1) > 0, -1e30)
+        return x + (scores.softmax(2) @ v).transpose(0, 1).flatten(1) @ w_out.T
+
+    copies = [w.unflatten(0, (-1, d)).repeat_interleave(share, 0).flatten(0, 1) for w in (w_k, w_v)]
+    y, dx, dq, *dkv, dout = differentiated(forward, x, w_q, *copies, w_out)
+    own = [slope.chunk(p) for slope in dkv]
+    added = [[sum(terms[r // share * share :][:share]) for r in range(p)] for terms in own]
+    everywhere = [sum(terms) for terms in own]
+    want, alone = [], []
+    for r in range(p):
+        start, end = [y, dx, dq.chunk(p)[r]], [dout.chunk(p, 1)[r]]
+        want.append([*start, *(slopes[r] for slopes in added), *end])
+        alone.append(
+            {
+                "Its own query heads only: other ranks use this key head, too.": [
+                    *start,
+                    *(terms[r] for terms in own),
+                    *end,
+                ],
+                "Added over all ranks: other ranks hold other key heads. Add over the group.": [
+                    *start,
+                    *everywhere,
+                    *end,
+                ],
+            }
+        )
+    return want, alone
+
+
+def experts(
+    xs: Sequence[Tensor], choices: Sequence[Tensor], w1: Tensor, w2: Tensor
+) -> list[list[Tensor]]:
+    """[the experts' output and its gradients by x, by this rank's w1 and w2], by rank.
+
+    w1, w2: of all experts, (p, H, D) and (p, D, H).
+    """
+
+    def forward(x: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
+        own = torch.cat(list(choices))
+        h = F.gelu(torch.einsum("nd,nhd->nh", x, w1[own]), approximate="tanh")
+        return torch.einsum("nh,ndh->nd", h, w2[own])
+
+    y, dx, d1, d2 = differentiated(forward, torch.cat(list(xs)), w1, w2)
+    sizes = [len(x) for x in xs]
+    return [list(rank) for rank in zip(y.split(sizes), dx.split(sizes), d1, d2, strict=True)]
+
+
+def rows_sent(choices: Sequence[Tensor]) -> int:
+    """The most rows that a rank sends to other ranks: its tokens, and what its expert returns."""
+    return max(
+        int((choices[r] != r).sum())
+        + sum(int((choice == r).sum()) for q, choice in enumerate(choices) if q != r)
+        for r in range(len(choices))
+    )
 
 
 def drawn_model(rng: np.random.Generator) -> dict[str, Tensor]:

@@ -214,3 +214,385 @@ def summed(dist, x):
 # + gain, offset, b2 = copied(dist, torch.cat([gain, offset, b2])).chunk(3)
 # + mean, var = x.mean(1, keepdim=True), x.var(1, unbiased=False, keepdim=True)
 # + normed = (x - mean) / (var + 1e-5).sqrt() * gain + offset
+
+# %% gather_columns: one tensor gathered and its axes moved, the gradient exchanged and added
+def gather_columns(dist, x):
+    p, (n, d) = dist.get_world_size(), x.shape
+
+    def forward(x):
+        whole = x.new_zeros(p, n, d)
+        dist.all_gather_into_tensor(whole.view(p * n, d), x.contiguous())
+        return whole.permute(1, 0, 2).reshape(n, p * d)
+
+    def backward(g):
+        mine = g.reshape(n, p, d).transpose(0, 1).contiguous()
+        theirs = torch.empty_like(mine)
+        dist.all_to_all_single(theirs, mine)
+        return theirs.sum(0)
+
+    return two_way(x, forward, backward)
+
+# %% gather_columns: a ring of neighbours forward
+def gather_columns(dist, x):
+    p, r = dist.get_world_size(), dist.get_rank()
+
+    def ring(x):
+        parts = {r: x.contiguous()}
+        for k in range(p - 1):
+            new = torch.empty_like(parts[r])
+            work = [dist.isend(parts[(r - k) % p], (r + 1) % p), dist.irecv(new, (r - 1) % p)]
+            for w in work:
+                w.wait()
+            parts[(r - k - 1) % p] = new
+        return torch.cat([parts[i] for i in range(p)], dim=1)
+
+    def back(g):
+        own = g.new_empty(g.shape[0], g.shape[1] // p)
+        dist.reduce_scatter(own, [t.contiguous() for t in g.split(own.shape[1], dim=1)])
+        return own
+
+    return two_way(x, ring, back)
+
+# %% copied: an all-reduce of two halves
+def _sum(dist, x):
+    p = dist.get_world_size()
+    flat = F.pad(x.flatten(), (0, -x.numel() % p))
+    own = flat.new_empty(len(flat) // p)
+    dist.reduce_scatter_tensor(own, flat)
+    whole = torch.empty_like(flat)
+    dist.all_gather_into_tensor(whole, own)
+    return whole[:x.numel()].view_as(x)
+
+def copied(dist, x):
+    return two_way(x, lambda t: t, lambda t: _sum(dist, t))
+
+def summed(dist, x):
+    return two_way(x, lambda t: _sum(dist, t), lambda t: t)
+
+# %% copied: everything is gathered and added here
+def copied(dist, x):
+    def back(g):
+        return torch.stack(list(all_gather(dist, g[None]))).sum(dim=0)
+    return two_way(x, torch.clone, back)
+
+def summed(dist, x):
+    def forward(x):
+        total = torch.zeros_like(x)
+        for term in all_gather(dist, x.unsqueeze(0)):
+            total += term
+        return total
+    return two_way(x, forward, torch.clone)
+
+# %% mlp: every p-th hidden unit
+def shard_mlp(w1, b1, w2, b2, rank, world_size):
+    own = torch.arange(rank, len(b1), world_size)
+    return [w1.index_select(0, own), b1.index_select(0, own), w2.index_select(1, own), b2.clone()]
+
+def mlp(dist, x, w1, b1, w2, b2):
+    return torch.add(summed(dist, gelu(copied(dist, x).matmul(w1.mT).add(b1)).matmul(w2.mT)), b2)
+
+# %% mlp: a loop over hidden units
+def shard_mlp(w1, b1, w2, b2, rank, world_size):
+    n = b1.numel() // world_size
+    units = range(rank * n, rank * n + n)
+    return [torch.stack([w1[u] for u in units]), torch.stack([b1[u] for u in units]),
+            torch.stack([w2[:, u] for u in units], dim=1), b2]
+
+def mlp(dist, x, w1, b1, w2, b2):
+    x, out = copied(dist, x), 0
+    for u in range(len(b1)):
+        out = out + torch.outer(gelu(x @ w1[u] + b1[u]), w2[:, u])
+    return summed(dist, out) + b2
+
+# %% attention: einsum and a mask
+def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
+    D = len(b_out)
+    own = slice(D * rank // world_size, D * (rank + 1) // world_size)
+    q, k, v = w_in.chunk(3)
+    bq, bk, bv = b_in.chunk(3)
+    return [torch.vstack((q[own], k[own], v[own])), torch.hstack((bq[own], bk[own], bv[own])),
+            w_out[:, own].clone(), b_out.clone()]
+
+def attention(dist, x, w_in, b_in, w_out, b_out, heads):
+    T, D = x.shape
+    q, k, v = (F.linear(copied(dist, x), w_in) + b_in).reshape(T, 3, -1, D // heads).unbind(1)
+    scores = torch.einsum("thd,shd->hts", q, k) / (D // heads) ** 0.5
+    later = torch.ones(T, T, dtype=torch.bool).triu(1)
+    odds = F.softmax(scores.masked_fill(later, float("-inf")), dim=-1)
+    y = torch.einsum("hts,shd->thd", odds, v).reshape(T, -1)
+    return b_out + summed(dist, y @ w_out.mT)
+
+# %% attention: PyTorch's own mask, and each of q, k, v from its own rows
+def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
+    def rows(w):
+        return torch.cat([part.chunk(world_size)[rank] for part in w.chunk(3)])
+    return rows(w_in), rows(b_in), w_out.tensor_split(world_size, 1)[rank].contiguous(), b_out
+
+def attention(dist, x, w_in, b_in, w_out, b_out, heads):
+    x, n = copied(dist, x), heads // dist.get_world_size()
+    q, k, v = (
+        F.linear(x, w, b).unflatten(1, (n, -1)).movedim(1, 0)[None]
+        for w, b in zip(w_in.chunk(3), b_in.chunk(3))
+    )
+    mask = torch.tril(torch.ones(len(x), len(x), dtype=torch.bool))
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return summed(dist, F.linear(y[0].movedim(0, 1).reshape(len(x), -1), w_out)) + b_out
+
+# %% cross_entropy: a logsumexp on each rank
+def cross_entropy(dist, logits, targets):
+    own = torch.logsumexp(logits, 1)
+    most = own.detach().clone()
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    total = most + torch.log(summed(dist, torch.exp(own - most)))
+    local = targets - dist.get_rank() * logits.shape[1]
+    here = (0 <= local) & (local < logits.shape[1])
+    rows = torch.arange(len(targets))
+    picked = torch.where(here, logits[rows, torch.where(here, local, 0)], 0.0)
+    return (total - summed(dist, picked)).mean()
+
+# %% cross_entropy: an autograd function with the slope as a formula
+class Entropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dist, logits, targets):
+        width = logits.shape[1]
+        most = logits.amax(1)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX)
+        powers = (logits - most[:, None]).exp()
+        total = all_reduce(dist, powers.sum(1))
+        words = torch.arange(dist.get_rank() * width, (dist.get_rank() + 1) * width)
+        hot = (targets[:, None] == words[None]).to(logits.dtype)
+        target = all_reduce(dist, (logits * hot).sum(1))
+        ctx.save_for_backward(powers / total[:, None] - hot)
+        return (total.log() + most - target).mean()
+
+    @staticmethod
+    def backward(ctx, slope):
+        (odds,) = ctx.saved_tensors
+        return None, odds * slope / len(odds), None
+
+def cross_entropy(dist, logits, targets):
+    return Entropy.apply(dist, logits, targets)
+
+# %% cross_entropy: token by token
+def cross_entropy(dist, logits, targets):
+    V, first = logits.shape[1], logits.shape[1] * dist.get_rank()
+    most = torch.stack([row.max() for row in logits.detach()])
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    sums = summed(dist, torch.stack([(row - m).exp().sum() for row, m in zip(logits, most)]))
+    mine = [row[y - first] if first <= y < first + V else row[0] * 0 for row, y in zip(logits, targets.tolist())]
+    mine = summed(dist, torch.stack(mine))
+    return sum(s.log() + m - z for s, m, z in zip(sums, most, mine)) / len(targets)
+
+# %% sequence_mlp: two autograd functions, one the other's way back
+class Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dist, x):
+        ctx.dist = dist
+        return all_gather(dist, x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, reduce_scatter(ctx.dist, g)
+
+class Scattered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dist, x):
+        ctx.dist = dist
+        return reduce_scatter(dist, x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, all_gather(ctx.dist, g)
+
+def gathered(dist, x):
+    return Gathered.apply(dist, x)
+
+def scattered(dist, x):
+    return Scattered.apply(dist, x)
+
+def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
+    normed, _, _ = torch.native_layer_norm(x, x.shape[1:], copied(dist, gain), copied(dist, offset), 1e-5)
+    hidden = gelu(torch.addmm(b1, gathered(dist, normed), w1.T))
+    return x + (scattered(dist, hidden @ w2.T) + copied(dist, b2))
+
+# %% sequence_mlp: lists of tokens by rank
+def gathered(dist, x):
+    def forward(x):
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, x)
+        return torch.cat(parts)
+    def back(g):
+        own = torch.empty_like(x)
+        dist.reduce_scatter(own, [part.contiguous() for part in g.tensor_split(dist.get_world_size())])
+        return own
+    return two_way(x, forward, back)
+
+def scattered(dist, x):
+    def forward(x):
+        parts = [part.contiguous() for part in x.chunk(dist.get_world_size())]
+        own = torch.empty_like(parts[0])
+        dist.reduce_scatter(own, parts)
+        return own
+    def back(g):
+        parts = [torch.empty_like(g) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, g.contiguous())
+        return torch.vstack(parts)
+    return two_way(x, forward, back)
+
+def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
+    whole = gathered(dist, F.layer_norm(x, [x.shape[1]], copied(dist, gain), copied(dist, offset)))
+    return scattered(dist, gelu(whole @ w1.T + b1) @ w2.T) + copied(dist, b2) + x
+
+# %% GatheredLinear: lists of messages, sums by einsum
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dist, x, w, b):
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, x.contiguous())
+        ctx.save_for_backward(x, w)
+        ctx.dist = dist
+        return torch.addmm(b, torch.cat(parts), w.t())
+
+    @staticmethod
+    def backward(ctx, g):
+        (x, w), dist, p = ctx.saved_tensors, ctx.dist, ctx.dist.get_world_size()
+        parts = [torch.empty_like(x) for _ in range(p)]
+        gather = dist.all_gather(parts, x.contiguous(), async_op=True)
+        gx = torch.mm(g, w)
+        gather.wait()
+        own = torch.empty_like(x)
+        scatter = dist.reduce_scatter(own, list(gx.chunk(p)), async_op=True)
+        gw = torch.einsum("th,td->hd", g, torch.cat(parts))
+        gb = torch.einsum("th->h", g)
+        scatter.wait()
+        return None, own, gw, gb
+
+# %% collective_for: match
+def collective_for(have, want):
+    match have, want:
+        case ("replicated", "replicated") | ("rows", "rows") | ("columns", "columns"):
+            return "nothing"
+        case "replicated", _:
+            return "slice"
+        case "partial", "replicated":
+            return "all-reduce"
+        case "partial", _:
+            return "reduce-scatter"
+        case _, "replicated":
+            return "all-gather"
+    return "all-to-all"
+
+# %% grouped_attention: copies of key heads, a softmax of its own, one message for both weights
+def shard_grouped(w_q, w_k, w_v, w_out, key_heads, rank, world_size):
+    D, d = len(w_q), len(w_k) // key_heads
+    n = D // world_size
+    heads = range(rank * n // d, (rank + 1) * n // d)
+    per = D // d // key_heads
+    keys = sorted({h // per for h in heads})
+    rows = torch.cat([torch.arange(k * d, (k + 1) * d) for k in keys])
+    mine = slice(rank * n, (rank + 1) * n)
+    return [w_q[mine].clone(), w_k[rows], w_v[rows], w_out[:, mine].contiguous()]
+
+def grouped_attention(dist, x, w_q, w_k, w_v, w_out, d, group):
+    def back(g):
+        g = g.clone()
+        dist.all_reduce(g, group=group)
+        return g
+    x, T = copied(dist, x), len(x)
+    w_kv = two_way(torch.stack([w_k, w_v]), lambda w: w.clone(), back)
+    q = (x @ w_q.T).view(T, -1, d)
+    k, v = ((x @ w.T).view(T, -1, d) for w in w_kv)
+    times = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
+    scores = torch.einsum("thd,shd->hts", q, k) * d**-0.5 + torch.full((T, T), float("-inf")).triu(1)
+    y = torch.einsum("hts,shd->thd", scores.softmax(-1), v).flatten(1)
+    return summed(dist, y @ w_out.T)
+
+# %% grouped_attention: an autograd function, and a loop over query heads
+class OfGroup(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dist, group, w):
+        ctx.dist, ctx.group = dist, group
+        return w.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        parts = [torch.empty_like(g) for _ in range(ctx.dist.get_world_size(ctx.group))]
+        ctx.dist.all_gather(parts, g.contiguous(), group=ctx.group)
+        return None, None, sum(parts)
+
+def shard_grouped(w_q, w_k, w_v, w_out, key_heads, rank, world_size):
+    if key_heads >= world_size:
+        k, v = (w.chunk(world_size)[rank].clone() for w in (w_k, w_v))
+    else:
+        share = world_size // key_heads
+        k, v = (w.chunk(key_heads)[rank // share].clone() for w in (w_k, w_v))
+    return [w_q.chunk(world_size)[rank].clone(), k, v, w_out.chunk(world_size, 1)[rank].contiguous()]
+
+def grouped_attention(dist, x, w_q, w_k, w_v, w_out, d, group):
+    x, out = copied(dist, x), []
+    ks = (x @ OfGroup.apply(dist, group, w_k).T).split(d, 1)
+    vs = (x @ OfGroup.apply(dist, group, w_v).T).split(d, 1)
+    qs = (x @ w_q.T).split(d, 1)
+    for h, q in enumerate(qs):
+        at = h * len(ks) // len(qs)
+        out.append(F.scaled_dot_product_attention(q[None], ks[at][None], vs[at][None], is_causal=True)[0])
+    return summed(dist, torch.cat(out, 1) @ w_out.T)
+
+# %% dispatch: lists of tensors by rank, counts gathered
+def dispatch(dist, x, choice):
+    p, r = dist.get_world_size(), dist.get_rank()
+    places = [torch.nonzero(choice == e)[:, 0] for e in range(p)]
+    counts = all_gather(dist, torch.tensor([[len(place) for place in places]]))
+    took = counts[:, r].tolist()
+    return _swapped(dist, torch.cat([x[place] for place in places]), counts[r].tolist(), took), (places, counts, x.shape)
+
+def _swapped(dist, x, gave, took):
+    def move(gave, took):
+        def moved(x):
+            got = [x.new_empty(n, x.shape[1]) for n in took]
+            dist.all_to_all(got, [part.contiguous() for part in x.split(gave)])
+            return torch.cat(got)
+        return moved
+    return two_way(x, move(gave, took), move(took, gave))
+
+def combine(dist, rows, ticket):
+    places, counts, shape = ticket
+    r = dist.get_rank()
+    home = _swapped(dist, rows, counts[:, r].tolist(), counts[r].tolist())
+    return torch.zeros(shape).index_copy(0, torch.cat(places), home)
+
+# %% dispatch: an autograd function that exchanges its lists, messages between pairs
+class Move(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dist, x, gave, took):
+        ctx.dist, ctx.lists = dist, (gave, took)
+        parts, me = list(x.detach().split(gave)), dist.get_rank()
+        got = [x.new_empty(n, x.shape[1]) for n in took]
+        got[me].copy_(parts[me])
+        works = [dist.irecv(got[r], r) for r in range(len(took)) if r != me and took[r]]
+        works += [dist.isend(parts[r].contiguous(), r) for r in range(len(gave)) if r != me and gave[r]]
+        for work in works:
+            work.wait()
+        return torch.cat(got)
+
+    @staticmethod
+    def backward(ctx, g):
+        gave, took = ctx.lists
+        return None, Move.apply(ctx.dist, g.contiguous(), took, gave), None, None
+
+def dispatch(dist, x, choice):
+    p = dist.get_world_size()
+    gave = (choice[:, None] == torch.arange(p)).sum(0)
+    took = torch.zeros(p, dtype=gave.dtype)
+    dist.all_to_all_single(took, gave)
+    _, order = torch.sort(choice, stable=True)
+    ticket = {"order": order, "gave": gave.tolist(), "took": took.tolist()}
+    return Move.apply(dist, x.index_select(0, order), ticket["gave"], ticket["took"]), ticket
+
+def combine(dist, rows, ticket):
+    home = Move.apply(dist, rows, ticket["took"], ticket["gave"])
+    out = [None] * len(home)
+    for row, place in zip(home, ticket["order"].tolist()):
+        out[place] = row
+    return torch.stack(out) if out else home

@@ -229,3 +229,349 @@ def interleaved(rank, stages, microbatches, chunks):
             tasks.append(("F", *order[k + ahead]))
         tasks.append(("B", *place))
     return tasks
+
+# %% partition_layers: recursion on the first stage, as a generator of all cuts
+def _all(n, stages, first=0):
+    if stages == 1:
+        yield ((first, n),)
+        return
+    for end in range(first + 1, n - stages + 2):
+        for rest in _all(n, stages - 1, end):
+            yield ((first, end), *rest)
+
+def partition_layers(costs, stages):
+    return min(_all(len(costs), stages), key=lambda cut: max(sum(costs[a:b]) for a, b in cut))
+
+# %% partition_layers: cuts moved until nothing gets better, from every start
+def partition_layers(costs, stages):
+    prefix = np.cumsum([0, *costs])
+    n, limits = len(costs), sorted({int(b - a) for a in prefix for b in prefix if b > a})
+    for limit in limits:
+        ends, at = [], 0
+        while at < n and len(ends) <= stages:
+            end = int(np.searchsorted(prefix, prefix[at] + limit, side="right")) - 1
+            if end == at:
+                break
+            ends.append(end)
+            at = end
+        if at == n and len(ends) <= stages:
+            free = [i for i in range(1, n) if i not in ends]
+            ends = sorted(ends + free[:stages - len(ends)])
+            return list(zip([0, *ends], ends))
+
+# %% Stage: a leaf of its own, kept with the loss's weight
+class Stage:
+    def __init__(self, layers, microbatches, loss=None):
+        self.layers, self.microbatches, self.loss = layers, microbatches, loss
+        self.kept = {}
+
+    def forward(self, i, x, target=None):
+        own = x.detach().requires_grad_(x.requires_grad)
+        with torch.enable_grad():
+            out = self.layers(own)
+            if self.loss is not None:
+                out = (1 / self.microbatches) * self.loss(out, target)
+        self.kept[i] = {"in": own, "out": out}
+        return out.detach()
+
+    def backward(self, i, dy=None):
+        entry = self.kept[i]
+        entry["out"].backward(gradient=dy)
+        del self.kept[i]
+        return entry["in"].grad
+
+    def local(self, kind, i):
+        for layer in self.layers.modules():
+            if hasattr(layer, "weight_gradient"):
+                layer.weight_gradient()
+
+# %% Stage: keeps its input and computes forward again
+class Stage:
+    def __init__(self, layers, microbatches, loss=None):
+        self.layers, self.microbatches, self.loss = layers, microbatches, loss
+        self.kept = {}
+
+    def _value(self, x, target):
+        y = self.layers(x)
+        return y if self.loss is None else self.loss(y, target) / self.microbatches
+
+    def forward(self, i, x, target=None):
+        self.kept[i] = (x, target)
+        with torch.no_grad():
+            return self._value(x, target)
+
+    def backward(self, i, dy=None):
+        x, target = self.kept.pop(i)
+        self._value(x, target).backward(dy)
+        return x.grad
+
+    def local(self, kind, i):
+        for layer in self.layers.modules():
+            if hasattr(layer, "weight_gradient"):
+                layer.weight_gradient()
+
+# %% run_stage: the next receive is posted one task early
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    me, end, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
+
+    def source(kind):
+        src = {"F": me - 1, "B": me + 1}.get(kind, -1)
+        return src if 0 <= src <= end else None
+
+    def post(k):
+        if k < len(tasks) and source(tasks[k][0]) is not None:
+            src, buffer = source(tasks[k][0]), torch.empty_like(like)
+            return buffer, dist.irecv(buffer, src, group=links.get((src, me)))
+
+    out, total, coming = {}, None, post(0)
+    for k, (kind, i) in enumerate(tasks):
+        buffer = None
+        if coming:
+            buffer, work = coming
+            work.wait()
+        coming = post(k + 1)
+        if kind == "F":
+            x = buffer.requires_grad_() if me else inputs[i]
+            y = stage.forward(i, x, targets[i] if me == end else None)
+            if me == end:
+                total = y + (0 if total is None else total)
+            else:
+                out[i] = dist.isend(y, me + 1, group=links.get((me, me + 1)))
+        elif kind == "B":
+            if me < end:
+                out.pop(i).wait()
+            dx = stage.backward(i, buffer)
+            if me:
+                if -1 in out:
+                    out.pop(-1).wait()
+                out[-1] = dist.isend(dx, me - 1, group=links.get((me, me - 1)))
+        else:
+            stage.local(kind, i)
+    while out:
+        out.popitem()[1].wait()
+    return total
+
+# %% run_stage: a class of mailboxes, with blocking receives
+class Mail:
+    def __init__(self, dist, like, links):
+        self.dist, self.like, self.links, self.me = dist, like, links or {}, dist.get_rank()
+        self.sent = {-1: [], 1: []}
+
+    def get(self, way):
+        tensor, src = torch.zeros_like(self.like), self.me + way
+        self.dist.recv(tensor, src, group=self.links.get((src, self.me)))
+        return tensor
+
+    def put(self, way, tensor):
+        dst = self.me + way
+        self.sent[way].append(self.dist.isend(tensor, dst, group=self.links.get((self.me, dst))))
+
+    def settle(self, way, most):
+        while len(self.sent[way]) > most:
+            self.sent[way].pop(0).wait()
+
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    mail, losses = Mail(dist, like, links), []
+    first, last = mail.me == 0, mail.me == dist.get_world_size() - 1
+    under_way = 0
+    for kind, i in tasks:
+        if kind not in ("F", "B"):
+            stage.local(kind, i)
+        elif kind == "F" and last:
+            losses.append(stage.forward(i, inputs[i] if first else mail.get(-1).requires_grad_(), targets[i]))
+        elif kind == "F":
+            mail.put(1, stage.forward(i, inputs[i] if first else mail.get(-1).requires_grad_()))
+            under_way += 1
+        else:
+            dy = None if last else mail.get(1)
+            under_way -= 1
+            mail.settle(1, max(under_way, 0))
+            dx = stage.backward(i, dy)
+            if not first:
+                mail.settle(-1, 0)
+                mail.put(-1, dx)
+    mail.settle(1, 0)
+    mail.settle(-1, 0)
+    return sum(losses) if last else None
+
+# %% run_stage: batches of P2P operations
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    rank, p, groups = dist.get_rank(), dist.get_world_size(), links or {}
+    pending, loss = {}, None
+
+    def begin(call, tensor, src, dst):
+        peer = dst if call == dist.isend else src
+        (work,) = dist.batch_isend_irecv([dist.P2POp(call, tensor, peer, group=groups.get((src, dst)))])
+        return work
+
+    for kind, i in tasks:
+        if kind == "F":
+            x = inputs[i] if rank == 0 else torch.empty_like(like)
+            if rank > 0:
+                begin(dist.irecv, x, rank - 1, rank).wait()
+                x.requires_grad_(True)
+            if rank == p - 1:
+                share = stage.forward(i, x, targets[i])
+                loss = share if loss is None else torch.add(loss, share)
+            else:
+                pending["F", i] = begin(dist.isend, stage.forward(i, x), rank, rank + 1)
+        elif kind == "B":
+            dy = None
+            if rank < p - 1:
+                dy = torch.empty_like(like)
+                begin(dist.irecv, dy, rank + 1, rank).wait()
+                pending.pop(("F", i)).wait()
+            dx = stage.backward(i, dy)
+            if rank > 0:
+                if i - 1 in pending:
+                    pending.pop(i - 1).wait()
+                pending[i] = begin(dist.isend, dx, rank, rank - 1)
+        else:
+            stage.local(kind, i)
+    [work.wait() for work in pending.values()]
+    return loss
+
+# %% one_f_one_b: every stage simulated, a step at a time
+def one_f_one_b(stage, stages, microbatches):
+    lists = [[] for _ in range(stages)]
+    done = set()
+    while len(lists[stage]) < 2 * microbatches:
+        now = []
+        for s in range(stages):
+            f, b = (sum(kind == k for kind, _ in lists[s]) for k in "FB")
+            if b < f and (s == stages - 1 or (s + 1, "B", b) in done) and (
+                    f - b == stages - s or f == microbatches or (lists[s] and lists[s][-1][0] == "F")):
+                now.append((s, "B", b))
+            elif f < microbatches and f - b < stages - s and (s == 0 or (s - 1, "F", f) in done):
+                now.append((s, "F", f))
+        for s, kind, i in now:
+            lists[s].append((kind, i))
+        done.update(now)
+    return lists[stage]
+
+# %% one_f_one_b: a generator, recursive in the microbatches
+def _steady(i, ahead, m):
+    if i == m:
+        return
+    if i + ahead < m:
+        yield "F", i + ahead
+    yield "B", i
+    yield from _steady(i + 1, ahead, m)
+
+def one_f_one_b(stage, stages, microbatches):
+    ahead = min(stages - stage - 1, microbatches)
+    return [*(("F", i) for i in range(ahead)), *_steady(0, ahead, microbatches)]
+
+# %% one_f_one_b: sorted by when each task is due
+def one_f_one_b(stage, stages, microbatches):
+    ahead = stages - 1 - stage
+    due = {("F", i): 2 * (i - ahead) for i in range(microbatches)}
+    due |= {("B", i): 2 * i + 1 for i in range(microbatches)}
+    return sorted(due, key=due.get)
+
+# %% bubble: fractions, and one expression
+from fractions import Fraction
+
+def bubble(stages, batch, gpus=None, replicas=None):
+    copies = Fraction(gpus, stages) if replicas is None else Fraction(replicas)
+    slots = Fraction(batch) / copies + stages - 1
+    return float(Fraction(stages - 1) / slots)
+
+# %% bubble: NumPy, idle over idle plus work
+def bubble(stages, batch, gpus=None, replicas=None):
+    m = np.divide(batch, replicas) if replicas else np.divide(batch * stages, gpus)
+    idle, work = 3e-3 * (stages - 1), 3e-3 * m
+    return idle / (idle + work)
+
+# %% bubble: the timeline itself
+def bubble(stages, batch, gpus=None, replicas=None):
+    m = batch // replicas if replicas is not None else batch * stages // gpus
+    return played(on_stages(one_f_one_b, stages, m)).bubble
+
+# %% MatmulApart: attributes of ctx, and sums of outer products
+class MatmulApart(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, put_off):
+        ctx.tensors, ctx.later = (weight, x), put_off
+        return torch.nn.functional.linear(x, weight)
+
+    @staticmethod
+    def backward(ctx, dy):
+        ctx.later.append((*ctx.tensors, dy))
+        return torch.matmul(dy, ctx.tensors[0]), None, None
+
+def add_weight_gradient(weight, x, dy):
+    rows = zip(dy.reshape(-1, dy.shape[-1]), x.reshape(-1, x.shape[-1]))
+    with torch.no_grad():
+        total = sum(torch.outer(d, row) for d, row in rows)
+        weight.grad = total if weight.grad is None else weight.grad.add_(total)
+
+# %% MatmulApart: tensordot
+# edit: dy.flatten(0, -2).T @ x.flatten(0, -2)  ->  torch.tensordot(dy, x, dims=(list(range(dy.ndim - 1)), list(range(x.ndim - 1))))
+
+# %% zb_h1: three columns, shifted against one another
+def zb_h1(stage, stages, microbatches):
+    forwards, backwards, weights = ([(kind, i) for i in range(microbatches)] for kind in "FBW")
+    ahead = stages - 1 - stage
+    rows = itertools.zip_longest(forwards[ahead:], backwards, [None] * stage + weights)
+    return forwards[:ahead] + [task for row in rows for task in row if task]
+
+# %% zb_h1: three lists merged by their due times
+def zb_h1(stage, stages, microbatches):
+    ahead, late = stages - 1 - stage, stage
+    due = {}
+    for i in range(microbatches):
+        due["F", i] = (i - ahead, 0)
+        due["B", i] = (i, 1)
+        due["W", i] = (i + late, 2) if i + late < microbatches else (microbatches, i)
+    return sorted(due, key=due.get)
+
+# %% test_schedule: a simulation of its own, random sizes
+def test_schedule(candidate):
+    import random
+    sizes = [(1, 1), (1, 5), (2, 1), (5, 2), (4, 4), (3, 11)]
+    sizes += [(random.randint(1, 6), random.randint(1, 14)) for _ in range(12)]
+    for p, m in sizes:
+        lists = [candidate(s, p, m) for s in range(p)]
+        for s, own in enumerate(lists):
+            assert len(own) == 2 * m and set(own) == {(k, i) for k in "FB" for i in range(m)}
+            forwards = backwards = 0
+            for kind, _ in own:
+                forwards, backwards = forwards + (kind == "F"), backwards + (kind == "B")
+                assert 0 <= forwards - backwards <= min(m, p - s)
+        end, free, at = {}, [0] * p, [0] * p
+        while any(at[s] < 2 * m for s in range(p)):
+            moved = False
+            for s in range(p):
+                if at[s] == 2 * m:
+                    continue
+                kind, i = lists[s][at[s]]
+                need = [(s - 1, "F", i)] * (s > 0) if kind == "F" else [(s, "F", i)] + [(s + 1, "B", i)] * (s < p - 1)
+                if all(key in end for key in need):
+                    free[s] = max([free[s], *(end[key] for key in need)]) + (1 if kind == "F" else 2)
+                    end[s, kind, i], at[s], moved = free[s], at[s] + 1, True
+            assert moved, "hangs"
+        assert max(free) <= 3 * (m + p - 1)
+
+# %% test_schedule: beside GPipe's own time
+def test_schedule(candidate):
+    for p, m in itertools.product((1, 2, 3, 5), (1, 2, 3, 5, 11)):
+        tasks = on_stages(candidate, p, m)
+        assert all(sorted(own) == sorted(gpipe(0, p, m)) for own in tasks)
+        assert all(held(own) <= min(m, p - s) for s, own in enumerate(tasks))
+        np.testing.assert_allclose(played(tasks).time_s, played(on_stages(gpipe, p, m)).time_s)
+
+# %% interleaved: a queue of turns, and a generator
+def interleaved(rank, stages, microbatches, chunks):
+    def places(order):
+        for start in range(0, microbatches, stages):
+            for chunk in order:
+                yield from ((start + i, chunk) for i in range(stages))
+
+    forward, backward = places(range(chunks)), places(range(chunks)[::-1])
+    ahead = 2 * (stages - rank - 1) + (chunks - 1) * stages
+    tasks = [("F", *place) for place in itertools.islice(forward, ahead)]
+    for back in backward:
+        place = next(forward, None)
+        tasks += [("B", *back)] if place is None else [("F", *place), ("B", *back)]
+    return tasks

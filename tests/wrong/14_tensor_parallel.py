@@ -419,3 +419,62 @@ def collective_for(have, want):
 # says: cross_entropy, p = 
 # - most = logits.detach().max(1).values
 # + most = logits.detach().max(1).values.clamp(min=0)
+
+# %% grouped_attention: a shared key head's gradient is the rank's own
+# says: other ranks use this key head
+# edit: two_way(w, same, over_group)  ->  two_way(w, same, same)
+
+# %% grouped_attention: the key heads' gradients added over all ranks
+# says: other ranks hold other key heads
+# edit: dist.all_reduce(total, group=group)  ->  dist.all_reduce(total)
+
+# %% grouped_attention: key heads dealt out in turn
+# says: grouped_attention, 4 key heads, rank 0 of 2, output
+# edit: first, own = rank * key_heads // world_size, max(key_heads // world_size, 1)  ->  first, own = rank % key_heads, max(key_heads // world_size, 1)
+
+# %% grouped_attention: each rank has all key heads
+# says: grouped_attention
+# edit: [first:first + own].flatten  ->  .flatten
+
+# %% grouped_attention: x enters without copied
+# says: ∂x
+# - x = copied(dist, x)
+
+# %% grouped_attention: not causal
+# says: output
+# edit: is_causal=True, enable_gqa=True  ->  enable_gqa=True
+
+# %% dispatch: no gradient comes back
+# says: ∂x
+# edit: two_way(x, lambda x: move(x, gave, took), lambda gradient: move(gradient, took, gave))  ->  move(x.detach(), gave, took) + 0 * x.sum()
+
+# %% dispatch: the results are left in the experts' order
+# says: output
+# edit: exchanged(dist, rows, took, gave)[order.argsort()]  ->  exchanged(dist, rows, took, gave)
+
+# %% dispatch: sorted once more in place of sorted back
+# says: output
+# edit: [order.argsort()]  ->  [order]
+
+# %% dispatch: the way back moves as the way there
+# says: split sizes
+# edit: move(gradient, took, gave)  ->  move(gradient, gave, took)
+
+# %% dispatch: all tokens go to all ranks
+# says: bytes forward
+def dispatch(dist, x, choice):
+    counts = all_gather(dist, torch.tensor([len(x)])).tolist()
+    most = max(counts)
+    padded = F.pad(x, (0, 0, 0, most - len(x)))
+    chosen = F.pad(choice, (0, most - len(x)), value=-1)
+    xs, chosen = gathered(dist, padded), all_gather(dist, chosen)
+    own = (chosen == dist.get_rank()).nonzero()[:, 0]
+    return xs[own], (own, len(xs), most, len(x))
+
+def combine(dist, rows, ticket):
+    own, total, most, n = ticket
+    return scattered(dist, rows.new_zeros(total, rows.shape[1]).index_copy(0, own, rows))[:n]
+
+# %% dispatch: as many tokens for each expert
+# says: rows don't divide
+# edit: dist.all_to_all_single(got, rows.contiguous(), took, gave)  ->  dist.all_to_all_single(got, rows.contiguous())

@@ -12,10 +12,13 @@ lab:  ## open JupyterLab on a lab: make lab LAB=02 PORT=8889
 grade:  ## grade your own lab: make grade LAB=02
 	$(RUN) -m grading '$(LAB)'
 
+ledger:  ## how good your predictions were, in all labs: make ledger FROM=older/ledger.json merges a copy
+	$(RUN) -m common.ledger $(if $(FROM),--merge '$(FROM)')
+
 doctor:  ## say what this machine lacks, and the command that fixes it
 	$(RUN) -m common.setup.doctor
 
-.PHONY: help lab grade doctor
+.PHONY: help lab grade ledger doctor
 
 # The commands for developers of the course. Students do not get this file.
 -include developer.mk

@@ -18,8 +18,8 @@ format:  ## format the code as `make lint` expects it
 	$(RUN_TEST) -m ruff check --fix .
 	$(RUN_TEST) -m ruff format .
 
-labs:  ## build labs/*.ipynb from solutions/*.py (FORCE=1: labs with work in them too; a copy is kept)
-	$(RUN_TEST) -m grading build labs $(if $(FORCE),--force)
+labs:  ## build labs/*.ipynb; make labs LAB=01 FORCE=1 starts one lab afresh and keeps a copy of your work
+	$(RUN_TEST) -m grading build labs $(if $(filter file,$(origin LAB)),,'$(LAB)') $(if $(FORCE),--force)
 
 solutions:  ## execute the solution notebooks whose source changed (FORCE=1: all)
 	$(RUN_TEST) -m grading build solutions $(if $(FORCE),--force)

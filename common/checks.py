@@ -2,12 +2,12 @@
 
 import reprlib
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 import numpy as np
+
+from common import page
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +26,7 @@ class Short(reprlib.Repr):
         return super().repr1(x, level)
 
 
+LINE = 100  # characters that a notebook shows in one line
 SHORT = Short()
 SHORT.maxtuple = SHORT.maxlist = SHORT.maxdict = SHORT.maxset = 12
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 120
@@ -54,8 +55,8 @@ def agree(
 
     case: what was tried, as the student would type it.
     rtol, atol: the tolerance, |got - want| <= atol + rtol |want|. By default numbers agree exactly.
-    mistakes: {sentence: the value that this mistake gives}. If that value came, the message ends
-    in its sentence.
+    mistakes: {sentence: the value that this mistake gives}. If that value came, the message begins
+    with its sentence.
     draw: makes a figure of what came and what was wanted. It is called only after a difference, and
     only in a notebook, where the figure stands below the message.
 
@@ -67,12 +68,24 @@ def agree(
     difference = _difference(got, want, rtol, atol)
     if difference is None:
         return
-    message = f"{case} gave {show(got)}, want {show(want)}{difference and f' ({difference})'}."
-    for sentence, wrong in (mistakes or {}).items():
-        if _difference(got, wrong, rtol, atol) is None:
-            message += f"\n{sentence}"
-            break
-    _fail(message, draw)
+    known = (
+        sentence
+        for sentence, wrong in (mistakes or {}).items()
+        if _difference(got, wrong, rtol, atol) is None
+    )
+    _fail(report(case, show(got), show(want), difference, next(known, "")), draw)
+
+
+def report(case: str, got: str, want: str, difference: str = "", mistake: str = "") -> str:
+    """What a failed check says: the named mistake first, then what came and what was wanted.
+
+    Long values have lines of their own.
+    """
+    parts = [case, f"gave {got},", f"want {want}", difference and f"({difference})"]
+    parts = [part for part in parts if part]
+    line = f"{' '.join(parts)}."
+    values = line if len(line) <= LINE else "\n  ".join(parts) + "."
+    return f"{mistake}\n{values}" if mistake else values
 
 
 def expect(condition: object, message: str, *, draw: Draw | None = None) -> None:
@@ -217,24 +230,6 @@ def _a(value: Any) -> str:
     return "None" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
-def _show_briefly(
-    shell: Any,
-    kind: type[BaseException],
-    error: BaseException,
-    tb: TracebackType,
-    tb_offset: int | None = None,
-) -> list[str]:
-    """In a notebook, show an unsolved hole or a failed check as one message, no traceback."""
-    last = traceback.extract_tb(tb)[-1]
-    in_a_cell = "ipykernel" in last.filename or last.filename.startswith("<ipython")
-    if kind is NotImplementedError or last.filename == __file__ or (str(error) and in_a_cell):
-        shown = [f"\033[31m{kind.__name__}\033[0m: {error}"]
-    else:
-        shown = shell.InteractiveTB.structured_traceback(kind, error, tb, tb_offset=tb_offset)
-    shell._showtraceback(kind, error, shown)
-    return shown
-
-
-if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
-    shell.set_custom_exc((AssertionError, NotImplementedError), _show_briefly)
+if page.shell():
+    page.install()
     Pictures.wanted = True

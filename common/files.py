@@ -37,9 +37,14 @@ def create(path: Path, text: str) -> None:
             os.replace(new, path)
 
 
-def set_aside(path: Path, stem: str, suffix: str = "") -> Path:
-    """Rename a file to the first name of `stem-1suffix`, `stem-2suffix`, ... that is free."""
-    numbered = (path.with_name(f"{stem}-{number}{suffix}") for number in itertools.count(1))
+def set_aside(path: Path, stem: str, suffix: str = "", folder: Path | None = None) -> Path:
+    """Rename a file to the first name of `stem-1suffix`, `stem-2suffix`, ... that is free.
+
+    folder: where to; it is made if it does not exist. By default, the file's own.
+    """
+    folder = folder or path.parent
+    folder.mkdir(exist_ok=True)
+    numbered = (folder / f"{stem}-{number}{suffix}" for number in itertools.count(1))
     return path.rename(next(name for name in numbered if not name.exists()))
 
 

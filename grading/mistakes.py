@@ -1,4 +1,4 @@
-"""Known mistakes: which sentence of a check a message ends in.
+"""Known mistakes: which sentence of a check a message begins with, or ends in.
 
 A check gives a sentence to agree(..., mistakes=...) or to expect; either may be an f-string. So the
 sentences are read from the text of the checks, and of the modules of expected values that they
@@ -18,10 +18,13 @@ MIN_WORDS = 3  # shorter strings are names and formats
 
 
 def known(exercise: Exercise, message: str) -> str:
-    """The sentence of the exercise's checks that the message ends in, or ""."""
-    last = message.rpartition("\n")[2]
+    """The sentence of the exercise's checks that the message begins with, or ends in, or ""."""
     sentences = _sentences(tuple(check.source for check in exercise.checks))
-    return last if any(sentence.fullmatch(last) for sentence in sentences) else ""
+    lines = message.split("\n")
+    for line in dict.fromkeys((lines[0], lines[-1])):
+        if any(sentence.fullmatch(line) for sentence in sentences):
+            return line
+    return ""
 
 
 @functools.cache

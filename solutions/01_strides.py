@@ -143,7 +143,7 @@ plt.show()
 # touches the storage, so none costs more for a larger tensor. The first one shows the form. A transpose is the order
 # (1, 0).
 
-# %% tags=["setup"]
+# %% tags=["setup", "shown"]
 def permuted(view, order):
     """The view with its axes reordered: axis k of the result is axis order[k] of the view."""
     shape, strides, offset = view
@@ -708,7 +708,7 @@ ledger.table()
 # %% [markdown]
 # ## Done
 #
-# `python -m grading 01` grades this notebook (save it first).
+# The last cell saves and grades this notebook.
 #
 # **A harder question.** You want the fetches of one walk for *every* room from 1 to 512. Must you count 512 times?
 #

@@ -783,7 +783,7 @@ ledger.table()
 # ## Done
 #
 # Your machine's constants are in your ledger now, for later labs to plan with. The figure shows how good your predictions
-# were. Grade the lab with `python -m grading 02`.
+# were. Grade the lab with `make grade LAB=02`.
 
 # %% [markdown]
 # ## Further

@@ -823,7 +823,7 @@ else:
 # %% [markdown]
 # ## Done
 #
-# Grade the lab with `python -m grading 03`.
+# Grade the lab with `make grade LAB=03`.
 
 # %% [markdown]
 # ## Further

@@ -86,7 +86,7 @@ print("NaN after two layers:", *attention(once, visible).isnan().any(1).tolist()
 # Written in PyTorch, softmax is five operations. Each of them is a *kernel*, a function that runs on the GPU.
 # `torch.softmax` does the same arithmetic in one kernel. How much slower are the five?
 
-# %% tags=["setup"]
+# %% tags=["setup", "shown"]
 def eager(x):
     """softmax of each row of x, in five kernels."""
     maximum = x.amax(1, keepdim=True)
@@ -329,7 +329,7 @@ print("softmax_rows is right for rows that are hard, and moves 2 · x.nbytes")
 # model, does not fit. So it comes in blocks, and more than once: for the maximum m, for the sum of $e^{x_j - m}$, and for
 # the result. That is three reads and one write:
 
-# %% tags=["driver"]
+# %% tags=["driver", "shown"]
 @triton.jit
 def softmax_three_reads(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     """y = softmax of each row of x, one block at a time; program p does row p."""
@@ -851,7 +851,7 @@ ledger.table()
 # %% [markdown]
 # ## Done
 #
-# `python -m grading 04` grades your lab.
+# `make grade LAB=04` grades your lab.
 #
 # You can now read where it is used: `torch.compile` writes its GPU kernels in Triton; FlashAttention carries the output along
 # with m and s; fused causal softmax and fused cross-entropy are in every library that trains language models.

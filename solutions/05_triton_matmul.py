@@ -758,7 +758,7 @@ print(clinic.score("matmul", judged, par=16))
 #
 # **Feed tensor cores with tiles that are large, shared through L2, fetched early, and numerous enough to fill the last wave.**
 #
-# `python -m grading 05` grades your lab.
+# `make grade LAB=05` grades your lab.
 #
 # *Where it is used.* CUTLASS calls the bands *threadblock swizzling*. cuBLAS chooses among hundreds of kernels by a model of its own. PyTorch's
 # Inductor (`max-autotune`) measures some dozen configurations, and fuses epilogues as you did. *Limits of ours*: a pointer and a mask per
@@ -861,7 +861,7 @@ pictures.searches(found, np.mean([pictures.at_random(times_s, 12) for _, _, time
 # For the nearest y the first sum does not matter, so L2 is one product in bf16 with an epilogue. (Its price: for close vectors, large
 # numbers cancel.) L1 needs two additions per coordinate. This kernel for it, ours, works in tiles, too:
 
-# %% tags=["driver"]
+# %% tags=["driver", "shown"]
 @triton.jit
 def l1_kernel(x, y, out, M, N, D, BLOCK: tl.constexpr):
     """L1 distances of the columns of x and y, (D, M) and (D, N); M and N are multiples of BLOCK."""
@@ -1114,7 +1114,7 @@ def persistent_matmul(a, b, bias, programs, config):
 # 1/√x. `x / (1 + tl.exp(...))` takes 17 instructions per element, two of which run at 16 per cycle. The next cell, ours, takes 12, with
 # 1.5 of those: it uses exp2 with its constants multiplied in, and one 1/√(a b), squared, in place of two divisions.
 
-# %% tags=["driver"]
+# %% tags=["driver", "shown"]
 @triton.jit
 def fast_gelu(x):
     """gelu(x) of a tile in float32."""

@@ -918,7 +918,7 @@ print(f"reverse, for all 50 inputs: {reverse_s / call_s:.1f} calls of f")
 # %% [markdown]
 # ## Done
 #
-# Grade your lab with `python -m grading 07`. What follows is optional.
+# Grade your lab with `make grade LAB=07`. What follows is optional.
 
 # %% [markdown]
 # ## Further

@@ -81,7 +81,7 @@ figures.averages(bits, read, title="The same function, rounded: six networks and
 # For example, fp16 `0 10000 1000000000` is (1 + 512/1024) · 2^(16 − 15) = 3. The second line describes the *subnormals*; they fill the gap around
 # 0 with even steps. What is the largest exponent (all ones) for? That differs:
 
-# %% tags=["setup"]
+# %% tags=["setup", "shown"]
 FORMATS = {  # (exponent bits, fraction bits, what the largest exponent is for)
     "fp32": (8, 23, "infinity"),  # with fraction 0: infinity; with any other: NaN (IEEE 754)
     "bf16": (8, 7, "infinity"),
@@ -938,7 +938,7 @@ ledger.table()
 # %% [markdown]
 # ## Done
 #
-# `python -m grading 10` grades your lab.
+# `make grade LAB=10` grades your lab.
 #
 # **Harder.** From how many vectors at once (batch size) do 4-bit weights bring no speed any more on an H200, with products in bf16 at 700 TFLOP/s?
 #

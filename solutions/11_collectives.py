@@ -52,7 +52,7 @@ rng = np.random.default_rng()
 # is virtual: a message takes 10 µs, plus 0.1 ns per byte (10 GB/s). Each rank has **one full-duplex port**. It sends
 # one message and receives one at a time, and others queue. `send` returns when its message has arrived.
 
-# %% tags=["driver"]
+# %% tags=["driver", "shown"]
 def through_rank_0(dist, x):
     me, others = dist.get_rank(), range(1, dist.get_world_size())
     if me > 0:
@@ -801,7 +801,7 @@ ledger.table()
 # %% [markdown]
 # ## Done
 #
-# `python -m grading 11` grades your lab. α and 1/β are in your ledger, to plan with in lab 16.
+# `make grade LAB=11` grades your lab. α and 1/β are in your ledger, to plan with in lab 16.
 #
 # - **Where it is used.** Under every data-parallel and tensor-parallel step. NCCL chooses by size, as you did. Its
 #   tests print your `bus_bandwidth` as "busbw".

@@ -902,7 +902,7 @@ ledger.table()
 # %% [markdown]
 # ## Done
 #
-# `python -m grading 12` grades your lab.
+# `make grade LAB=12` grades your lab.
 
 # %% [markdown]
 # ## Further

@@ -78,7 +78,7 @@ figures.describe(ax, "The gradient is exact in the last block and far off in the
 #
 # Something is missing in backward. You will find it in part 2. First you need the collectives, as functions of a tensor:
 
-# %% tags=["driver"]
+# %% tags=["driver", "shown"]
 def all_reduce(dist, x):
     """The sum of x over all ranks; x stays as it is."""
     total = x.clone(memory_format=torch.contiguous_format)
@@ -840,7 +840,7 @@ ledger.table()
 # %% [markdown]
 # ## Done
 #
-# `python -m grading 14` grades your lab.
+# `make grade LAB=14` grades your lab.
 
 # %% [markdown]
 # ## Further

@@ -65,7 +65,7 @@ def normal(*size):
 # pass. On our clock a forward takes 1 ms, and a backward 2 ms, because it computes two products per layer. `played` says
 # when each task runs if every stage does its list as soon as it can.
 
-# %% tags=["setup"]
+# %% tags=["setup", "shown"]
 def gpipe(stage, stages, microbatches):
     """This stage's tasks: the forward passes of all microbatches, then all backward passes."""
     return [(kind, i) for kind in "FB" for i in range(microbatches)]
@@ -940,7 +940,7 @@ ledger.table()
 # %% [markdown]
 # ## Done
 #
-# `python -m grading 15` grades your lab.
+# `make grade LAB=15` grades your lab.
 
 # %% [markdown]
 # ## Further

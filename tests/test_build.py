@@ -63,7 +63,7 @@ def test_work_is_left_alone_and_with_force_kept_aside(folder, capsys):
         assert build.build_labs(folder=folder) == [path] and path.read_bytes() == mine
         assert "has work in it" in capsys.readouterr().out
         assert build.build_labs(force=True, folder=folder) == []
-        assert (folder / f"99_mini.backup-{number}.ipynb").read_bytes() == mine
+        assert (folder / "backups" / f"99_mini-{number}.ipynb").read_bytes() == mine
         assert not build.has_work(path)
 
 
@@ -82,7 +82,7 @@ def test_a_file_that_is_not_a_notebook_counts_as_work(folder):
     (folder / "99_mini.ipynb").write_text("my notes")
     assert build.build_labs(folder=folder) and (folder / "99_mini.ipynb").read_text() == "my notes"
     build.build_labs(force=True, folder=folder)
-    assert (folder / "99_mini.backup-1.ipynb").read_text() == "my notes"
+    assert (folder / "backups" / "99_mini-1.ipynb").read_text() == "my notes"
 
 
 def test_a_write_that_fails_leaves_the_old_file(folder, monkeypatch):

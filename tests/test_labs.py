@@ -185,11 +185,16 @@ def test_a_known_wrong_answer_is_refused_with_its_message_both_ways(fork_server,
     answers = solution(lab) | {wrong.exercise: Answer(text)}
     (result,) = score.score(lab, answers, fork_server, only=[wrong.exercise])
     assert result.points < result.max_points, "passed in the grader"
-    assert wrong.says.lower() in result.message.lower(), f"promised {wrong.says!r}"
+    assert wrong.says.lower() in words(result.message), f"promised {wrong.says!r}"
     together = by_seed(lab, answers, fork_server, wrong.exercise, SEEDS)
     passed = [seed for seed, problem in zip(SEEDS, together, strict=True) if problem is None]
     assert not passed, f"passed in the notebook with the seeds {passed}"
-    assert wrong.says.lower() in str(together[0]).lower(), f"promised {wrong.says!r}"
+    assert wrong.says.lower() in words(together[0]), f"promised {wrong.says!r}"
+
+
+def words(message):
+    """The message in one line: where it is broken depends on how long its values are."""
+    return " ".join(str(message).lower().split())
 
 
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)

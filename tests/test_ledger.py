@@ -20,11 +20,13 @@ matplotlib.use("agg")
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("COURSE_FOLDER", str(tmp_path))
     monkeypatch.setattr(records, "_unsaved", {})
+    monkeypatch.setattr(ledger, "_open", set())
     return tmp_path
 
 
 def outcome(name):
-    return ledger.outcome(ledger.read()["numbers"][name])
+    """(predicted, counted, measured)."""
+    return ledger.outcome(ledger.read()["numbers"][name])[1:4]
 
 
 def shown(table):
@@ -161,17 +163,84 @@ def test_the_file_is_plain_json_and_no_partial_file_stays(folder):
 
 
 def test_the_figure_has_a_dot_for_each_outcome_in_multiples_of_its_prediction():
-    with pytest.raises(ValueError, match="no calibration to draw yet"):
-        ledger.figure()
+    assert "No number was predicted" in ledger.figure().get_title()
     ledger.predict("a", 2, "s")
     ledger.measured("a", 3, "s")
     ledger.predict("b", 4, "B")
     ledger.counted("b", 4, "B")
     ledger.predict("no outcome", 4, "B")
     ledger.measured("no prediction", 4, "B")
-    line, dots = ledger.figure().lines
+    ledger.guess("b", 1, "B")  # too late
+    ax = ledger.figure()
+    line, late, dots = ax.lines
     assert np.array_equal(line.get_xdata(), [1, 1])
     assert np.array_equal(dots.get_xdata(), [1.5, 1])
+    assert np.array_equal(late.get_xdata(), [4]) and late.get_markerfacecolor() == "none"
+    assert "factor of two: 2 of 2" in ax.get_title()
+
+
+def test_an_outcome_asks_for_an_open_prediction_and_so_spoils_nothing():
+    with pytest.raises(NotImplementedError):
+        ledger.guess("x", ..., "B")
+    for write in (ledger.counted, ledger.measured):
+        with pytest.raises(NotImplementedError, match="Predict first: 'x' is still"):
+            write("x", 56, "B")
+    ledger.guess("x", 48, "B")
+    ledger.counted("x", 56, "B")
+    assert ledger.outcome(ledger.read()["numbers"]["x"]) == (48, None, 56, None, frozenset())
+
+
+def test_a_late_prediction_is_kept_and_reported_as_late(capsys):
+    ledger.counted("x", 56, "B")
+    ledger.guess("x", 48, "B")
+    assert capsys.readouterr().out.startswith("Late: 'x' was counted on 20")
+    assert "48 B (late)" in shown(ledger.table())
+    ledger.guess("y", 48, "B")
+    ledger.counted("y", 56, "B")
+    ledger.guess("y", 56, "B")  # the one in time counts
+    assert ledger.outcome(ledger.read()["numbers"]["y"]).guessed == 48
+    assert not capsys.readouterr().out
+
+
+def test_the_guess_and_the_model_are_two_values():
+    ledger.guess("x", 10, "s")
+    ledger.predict("x", 20, "s")
+    ledger.measured("x", 40, "s")
+    row = next(line for line in shown(ledger.table()).splitlines() if " x " in line)
+    assert row.split() == ["x", "10", "s", "20", "s", "40", "s", "4.00"]
+
+
+def test_a_tendency_is_named_from_three_guesses_on():
+    for number in range(3):
+        assert not ledger.tendencies()
+        ledger.guess(f"latency {number}", 1, "s")
+        ledger.measured(f"latency {number}", 5, "s")
+    assert ledger.tendencies() == ["You tend to guess low for s."]
+
+
+def test_numbers_know_their_lab(monkeypatch, folder):
+    path = folder / "03_cuda_kernels.ipynb"
+    path.write_text("{}")
+    monkeypatch.setenv("JPY_SESSION_NAME", str(path))
+    ledger.predict("x", 1, "s")
+    ledger.measured("x", 1, "s")
+    assert list(ledger.outcomes("03")) == ["x"] and not ledger.outcomes("04")
+
+
+def test_an_older_copy_is_merged(folder, capsys):
+    ledger.guess("lost", 1, "s")
+    ledger.constant("bandwidth", 1, "B/s", "data sheet")
+    older = (folder / "ledger.json").rename(folder / "older.json")
+    ledger.measured("lost", 2, "s")
+    ledger.main(["--merge", str(older)])
+    assert "2 entries" in capsys.readouterr().out
+    assert ledger.outcome(ledger.read()["numbers"]["lost"]) == (1, None, None, 2, frozenset())
+    assert (folder / "ledger.svg").exists()
+    ledger.main(["--merge", str(older)])
+    assert capsys.readouterr().out.startswith("0 entries")
+    older.write_text("[]")
+    with pytest.raises(SystemExit, match="is not a ledger"):
+        ledger.main(["--merge", str(older)])
 
 
 def test_without_the_environment_variable_it_lies_in_labs(monkeypatch):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from common import drawings, views
-from common.checks import agree, expect
+from common.checks import agree, expect, report
 from common.views import View
 
 ALL_DIFFER = [  # with room for 4 lines, each known mistake gives another number
@@ -51,14 +51,13 @@ def agree_view(name: str, case: Case, got: object) -> None:
         return
     yours = None if read is None else views.of(read)
     wanted = None if want is None else views.of(want)
-    message = (
-        f"{call} gave {yours}, want {wanted if wanted else 'None: only a copy has that shape'}."
-    )
-    if read is not None and want is not None:
-        message += f"\n{_first_difference(read, want)}"
     sentences = [sentence for sentence, wrong in mistakes.items() if _same(read, wrong)]
-    message += f"\n{sentences[0]}" if len(sentences) == 1 else ""  # two would be a guess
-    expect(False, message, draw=lambda: drawings.wanted_and_yours(wanted, yours))
+    mistake = sentences[0] if len(sentences) == 1 else ""  # two would be a guess
+    shown = str(wanted or "None: only a copy has that shape")
+    text = report(call, str(yours), shown, mistake=mistake)
+    if read is not None and want is not None:
+        text += f"\n{_first_difference(read, want)}"
+    expect(False, text, draw=lambda: drawings.wanted_and_yours(wanted, yours))
 
 
 def _same(read: torch.Tensor | None, want: torch.Tensor | None) -> bool:

@@ -2,7 +2,11 @@
 
 
 class RanksError(Exception):
-    """What the ranks do does not fit together."""
+    """What the ranks do does not fit together. The text names the ranks and their lines."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the text, without our own frames."""
+        return [f"\033[31m{type(self).__name__}\033[0m: {self}"]
 
 
 class DeadlockError(RanksError):

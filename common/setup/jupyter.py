@@ -1,8 +1,10 @@
 """Opens JupyterLab on one lab: python -m common.setup.jupyter 01 --port 8888."""
 
 import argparse
+import contextlib
 import errno
 import os
+import shutil
 import socket
 import sys
 import webbrowser
@@ -10,8 +12,9 @@ from pathlib import Path
 
 from common.paths import LABS
 
-# JupyterLab's settings for the course: no news and no update check, which would cover a lab.
+# JupyterLab's settings for the course: the labs' page, their workspace and their terminals.
 SETTINGS = Path(__file__).resolve().parent / "jupyterlab"
+WORKSPACE = "default-37a8.jupyterlab-workspace"  # JupyterLab's own name of the file
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -22,7 +25,8 @@ def main(arguments: list[str] | None = None) -> None:
     command = jupyter_command(
         find_lab(options.lab), free_port(options.port), has_browser(), os.geteuid() == 0
     )
-    print("JupyterLab starts; Control-C, twice, ends it.", flush=True)
+    keep_workspace()
+    print("JupyterLab starts, in about five seconds; Control-C, twice, ends it.", flush=True)
     os.execve(sys.executable, [sys.executable, *command], environment())  # noqa: S606  (Python)
 
 
@@ -36,6 +40,7 @@ def environment() -> dict[str, str]:
         **os.environ,
         "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, paths)),
         "JUPYTER_PREFER_ENV_PATH": "1",
+        "COURSE_PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]),
     }
 
 
@@ -78,6 +83,30 @@ def refuse_port(port: int, error: int | None) -> None:
         sys.exit(f"Port {port} belongs to the system: run the same command with PORT=8889")
 
 
+def workspaces() -> Path:
+    """The folder with the arrangement of this student's JupyterLab: open tabs, side bars."""
+    return LABS / ".jupyterlab"
+
+
+def keep_workspace() -> None:
+    """Give a new student the course's arrangement, with the table of contents open."""
+    path = workspaces() / WORKSPACE
+    with contextlib.suppress(OSError):  # without it, JupyterLab opens with its own arrangement
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(SETTINGS / WORKSPACE, path)
+
+
+def terminal() -> list[str] | None:
+    """The command of JupyterLab's terminals; None where there is no bash: JupyterLab's own choice.
+
+    The student's start files may put another Python first (pyenv, conda, /etc/profile of a login
+    shell). So this shell reads one file only, ours.
+    """
+    bash = shutil.which("bash")
+    return [bash, "--noprofile", "--rcfile", str(SETTINGS / "terminal.sh"), "-i"] if bash else None
+
+
 def has_browser() -> bool:
     """Whether a browser can open a window here."""
     if sys.platform == "linux" and not any(
@@ -92,6 +121,7 @@ def has_browser() -> bool:
 
 def jupyter_command(notebook: str, port: int, browser: bool, root: bool) -> list[str]:
     """The arguments with which Python starts JupyterLab in labs/ with this notebook open."""
+    shell = terminal()
     return [
         "-m",
         "jupyterlab",
@@ -101,6 +131,11 @@ def jupyter_command(notebook: str, port: int, browser: bool, root: bool) -> list
         "--ServerApp.port_retries=0",
         "--Application.log_level=ERROR",  # the address is still shown
         "--KernelManager.transport_encryption=auto",
+        f"--LabApp.workspaces_dir={workspaces()}",
+        "--LabApp.custom_css=True",  # SETTINGS/custom.css
+        f"--ServerApp.tornado_settings={{'static_custom_path': ['{SETTINGS}']}}",
+        "--LabApp.expose_app_in_browser=True",  # course.grade() asks the page to save
+        *([f"--ServerApp.terminado_settings={{'shell_command': {shell}}}"] if shell else []),
         *([] if browser else ["--no-browser"]),
         *(["--allow-root"] if root else []),
     ]

@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import queue
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -18,12 +19,20 @@ from nbformat import NotebookNode
 
 from common import files
 from common.paths import LABS, ROOT
-from grading.errors import InputError
 from grading.source import holes, labs
 from grading.source.labs import Cell, Exercise, Lab
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 WIDGET_TEXT = "A widget: it shows where the notebook runs."  # what a file shows of one
+TITLE = re.compile(r"\A# (?:Imports|Set-up|Helper code|Check)\b.*: run me.*\n")
+# What the lab ends with. It is not in the solutions, which have no answers of a student's to grade.
+ENDING = """## Your results
+
+The first cell shows how good your predictions were. The second cell saves this notebook and grades
+it, which takes about ten seconds. In a terminal, `make grade LAB={number}` does the same."""
+RESULTS = """from common import course, ledger
+
+ledger.figure(lab="{number}");"""
 GO_ON = "raises-exception"  # JupyterLab's Run All continues after such a cell fails
 CELL_TIMEOUT_S = 120
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -36,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "only",
         nargs="*",
         metavar="LAB",
-        help="the solutions to execute, for example 01 02 (default: all)",
+        help="the labs to build, for example 01 02 (default: all)",
     )
     parser.add_argument(
         "--force",
@@ -46,13 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The command `build`. Its exit code is 1 if a lab was left alone because of work in it."""
+    """The command `build`. A lab with work in it is left alone, which is no failure."""
     if options.what == "solutions":
         build_solutions(options.force, names=[labs.resolve(word) for word in options.only])
         return 0
-    if options.only:
-        raise InputError("build labs takes no lab: all of them are built at once, in seconds")
-    return 1 if build_labs(options.force) else 0
+    build_labs(options.force, names=[labs.resolve(word) for word in options.only])
+    return 0
 
 
 def lab_notebook(lab: Lab) -> NotebookNode:
@@ -62,12 +70,21 @@ def lab_notebook(lab: Lab) -> NotebookNode:
         return exercise.stub if exercise else holes.stub(cell.source)
 
     notebook = _notebook(lab, text, [cell for cell in lab.cells if "held-out" not in cell.tags])
+    _add_ending(notebook, lab.name[:2])
     is_hole = ["hole" in _tags(cell) for cell in notebook.cells]
     for cell in notebook.cells[is_hole.index(True) if any(is_hole) else 0 :]:
         if cell.cell_type == "code":
             cell.metadata["tags"] = [*_tags(cell), GO_ON]
     notebook.metadata["built_sha256"] = content_hash(notebook)
     return notebook
+
+
+def _add_ending(notebook: NotebookNode, number: str) -> None:
+    """Add the cells with which a student sees the results."""
+    notebook.cells.append(nbformat.v4.new_markdown_cell(ENDING.format(number=number)))
+    for text in (RESULTS.format(number=number), "course.grade()"):
+        notebook.cells.append(nbformat.v4.new_code_cell(text))
+    _set_ids(notebook)
 
 
 def solution_notebook(lab: Lab) -> NotebookNode:
@@ -84,6 +101,7 @@ def _notebook(
 ) -> NotebookNode:
     exercises = {exercise.hole: exercise for exercise in lab.exercises}
     points = {exercise.number: exercise.points for exercise in lab.exercises}
+    titles = _titles(lab)
     notebook = nbformat.v4.new_notebook(
         metadata={"kernelspec": KERNEL, "language_info": {"name": "python"}}
     )
@@ -95,11 +113,37 @@ def _notebook(
             )
             notebook.cells.append(nbformat.v4.new_markdown_cell(source))
         else:
-            notebook.cells.append(nbformat.v4.new_code_cell(source))
+            title = titles.get(cell, "")
+            notebook.cells.append(nbformat.v4.new_code_cell(title + source))
+            if title:  # JupyterLab shows its first line
+                notebook.cells[-1].metadata["jupyter"] = {"source_hidden": True}
         if cell.tags:
             notebook.cells[-1].metadata["tags"] = sorted(cell.tags)
     _set_ids(notebook)
     return notebook
+
+
+def _titles(lab: Lab) -> dict[Cell, str]:
+    """The first line of each cell that is collapsed: it says what the cell is."""
+    titles = {}
+    for cell in lab.cells:
+        if "shown" not in cell.tags and cell.tags & {"setup", "driver"}:
+            kind = "Set-up" if "setup" in cell.tags else "Helper code"
+            titles[cell] = f"# {kind} ({', '.join(cell.names[:3]) or 'imports'}): run me\n"
+    first = next((cell for cell in lab.cells if "setup" in cell.tags), None)
+    if first:
+        titles[first] = "# Imports: run me first, it takes about ten seconds\n"
+    for exercise in lab.exercises:
+        for number, check in enumerate(exercise.checks, 1):
+            nth = f" {number}" if len(exercise.checks) > 1 else ""
+            points = _plural(check.points, "point")
+            titles[check] = f"# Check{nth} of {exercise.label} ({points}): run me\n"
+    return titles
+
+
+def _untitled(source: str) -> str:
+    """A cell's text without its title, which changes nothing that the cell does."""
+    return TITLE.sub("", source)
 
 
 def _set_ids(notebook: NotebookNode) -> None:
@@ -142,10 +186,10 @@ def write(notebook: NotebookNode, path: Path) -> None:
         nbformat.write(notebook, new)
 
 
-def build_labs(force: bool = False, folder: Path = LABS) -> list[Path]:
-    """Build every lab; returns the paths that were left alone because there is work in them."""
+def build_labs(force: bool = False, folder: Path = LABS, names: Iterable[str] = ()) -> list[Path]:
+    """Build these labs, or all; returns the paths left alone because there is work in them."""
     folder.mkdir(exist_ok=True)
-    paths = [folder / f"{name}.ipynb" for name in labs.names()]
+    paths = [folder / f"{name}.ipynb" for name in names or labs.names()]
     return [path for path in paths if not _build_lab(path, force)]
 
 
@@ -160,11 +204,13 @@ def _build_lab(path: Path, force: bool) -> bool:
         if not force:
             print(
                 f"{path.name}: has work in it and was left alone "
-                "(make labs FORCE=1 keeps a copy and builds a fresh one)"
+                f"(make labs LAB={path.stem[:2]} FORCE=1 keeps a copy and builds a fresh one)"
             )
             return False
-        copy = files.set_aside(path, f"{path.stem}.backup", ".ipynb")
-        print(f"{path.name}: your work is kept in {copy.name}")
+        copy = files.set_aside(path, path.stem, ".ipynb", folder=path.parent / "backups")
+        print(
+            f"{path.name}: your work is kept in backups/{copy.name}; close its tab, open it again"
+        )
     write(notebook, path)
     print(f"{path.name}: built")
     return True
@@ -265,7 +311,9 @@ def _changed_checks(notebook: NotebookNode, old: NotebookNode) -> list[int] | No
     cells, before = _code(notebook), _code(old)
     if len(cells) != len(before):
         return None
-    changed = [i for i, cell in enumerate(cells) if cell.source != before[i].source]
+    changed = [
+        i for i, cell in enumerate(cells) if _untitled(cell.source) != _untitled(before[i].source)
+    ]
     return changed if all("check" in _tags(cells[i]) for i in changed) else None
 
 

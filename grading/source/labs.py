@@ -15,7 +15,7 @@ from grading.source import holes
 STRIPPED = LABS / ".source"  # in a release: the sources without answers and held-out checks
 SOURCES = STRIPPED if STRIPPED.is_dir() else ROOT / "solutions"
 HEADING = re.compile(r"^### Exercise (\d+\.\d+) · `?(\w+)`?(?: .*)?$", re.MULTILINE)
-TAGS = {"setup", "hole", "driver", "check", "held-out", "answer"}
+TAGS = {"setup", "hole", "driver", "check", "held-out", "answer", "shown"}
 
 
 def light_jupytext() -> None:

@@ -31,7 +31,16 @@ LAB = labs.read("01")
 EXERCISE = LAB.exercises[0]
 PATIENCE_S = 120  # for any one step, on a machine that other tests keep busy
 
-# In the browser. window.jupyterapp is there with --LabApp.expose_app_in_browser.
+# What start files may do: another Python first (pyenv, conda), no PYTHONPATH, no Python at all.
+HOSTILE = """
+unset PYTHONPATH
+export PATH=/usr/bin:/bin
+python() { echo "another python"; }
+alias make=false python=false
+cd /
+"""
+
+# In the browser. `make lab` exposes window.jupyterapp.
 IS_READY = """() => {  // without a kernel it says idle, too, and Run All would be lost
     const context = window.jupyterapp?.shell.currentWidget?.sessionContext;
     const kernel = context?.isReady && context.session?.kernel;
@@ -51,7 +60,6 @@ ACTIVE_CELL_IS = """source => {
     const notebook = jupyterapp.shell.currentWidget.content;
     return notebook.activeCell.model.sharedModel.getSource() === source;
 }"""
-IS_SAVED = "() => !jupyterapp.shell.currentWidget.context.model.dirty"
 
 
 def test_a_student_solves_an_exercise(tmp_path, monkeypatch):
@@ -59,6 +67,7 @@ def test_a_student_solves_an_exercise(tmp_path, monkeypatch):
     notebook.parent.mkdir()
     build.write(build.lab_notebook(LAB), notebook)
     monkeypatch.setattr(jupyter, "LABS", notebook.parent)
+    jupyter.keep_workspace()
 
     with jupyterlab(notebook, tmp_path) as address, browser_page(tmp_path) as page:
         open_lab(page, address)
@@ -67,12 +76,18 @@ def test_a_student_solves_an_exercise(tmp_path, monkeypatch):
         expect(check).to_contain_text(
             f"NotImplementedError: Exercise {EXERCISE.number}: put your answer"
         )
+        look_at_the_page(page)
         move_the_widget(page)
         solve(page)
-        expect(check).to_have_text(re.compile(rf"^\s*{EXERCISE.name} agrees with PyTorch.*\s*$"))
-        save(page)
+        expect(check).to_contain_text(f"{EXERCISE.name} agrees with PyTorch")
+        tick = check.get_by_text(f"✓ {EXERCISE.label} · 1 point")
+        green = tick.evaluate("element => getComputedStyle(element).color")
+        red, blue = (int(part) for part in re.findall(r"\d+", green)[::2])
+        assert red < 128 and blue < 128, green
+        grade_in_the_notebook(page)
+        grade_in_a_terminal(page, notebook, tmp_path / "results")
 
-    rows = graded(notebook, tmp_path / "results")
+    rows = json.loads((tmp_path / "results" / "results.json").read_text(encoding="utf-8"))
     assert [row["points"] for row in rows] == [EXERCISE.points] + [0] * (len(LAB.exercises) - 1)
     assert [row["status"] for row in rows] == ["passed"] + ["not attempted"] * (
         len(LAB.exercises) - 1
@@ -80,6 +95,40 @@ def test_a_student_solves_an_exercise(tmp_path, monkeypatch):
 
 
 # What the student does
+
+
+def look_at_the_page(page):
+    """Contents open, checks and set-up in one line, lines of text that can be read."""
+    expect(page.locator(".jp-TableOfContents")).to_contain_text(f"Exercise 1.1 · {EXERCISE.name}")
+    collapsed = cell(page, f"# Check of {EXERCISE.label}").locator(".jp-InputPlaceholder")
+    expect(collapsed).to_contain_text(f"# Check of {EXERCISE.label} (1 point): run me")
+    assert collapsed.bounding_box()["height"] < 40
+    em, width = cell(page, "The numbers of a tensor lie").evaluate(
+        """element => { const style = element.querySelector(".jp-RenderedMarkdown p");
+            return [parseFloat(getComputedStyle(style).fontSize), style.clientWidth]; }"""
+    )
+    assert width <= 44 * em
+
+
+def grade_in_the_notebook(page):
+    """Run the last cell at once, without saving first: it saves."""
+    cell(page, "course.grade()").locator(".cm-content").click()
+    page.keyboard.press("Shift+Enter")
+    table = output(page, "course.grade()").get_by_role("table")
+    expect(table).to_contain_text(f"✓ {EXERCISE.label}")
+    expect(table).to_contain_text("not attempted")
+    expect(output(page, "course.grade()")).not_to_contain_text("not saved")
+
+
+def grade_in_a_terminal(page, notebook, results):
+    """Whatever the start files of the student's shell do: see HOSTILE."""
+    page.evaluate("() => { jupyterapp.commands.execute('terminal:create-new'); }")
+    line = page.get_by_role("textbox", name="Terminal input")
+    deadline = time.monotonic() + PATIENCE_S
+    while not (results / "results.json").exists() and time.monotonic() < deadline:
+        line.focus()
+        page.keyboard.type(f"python -m grading {notebook} --out {results}\n")
+        page.wait_for_timeout(15_000)
 
 
 def open_lab(page, address):
@@ -120,19 +169,6 @@ def answer(page, text):
     page.keyboard.press("Shift+Enter")
 
 
-def save(page):
-    page.keyboard.press("ControlOrMeta+s")
-    page.wait_for_function(IS_SAVED)
-
-
-def graded(notebook, results):
-    """One dict per exercise, as `python -m grading` writes them."""
-    subprocess.run(
-        [sys.executable, "-m", "grading", notebook, "--out", results], env=environment(), check=True
-    )
-    return json.loads((results / "results.json").read_text(encoding="utf-8"))
-
-
 # What the student sees
 
 
@@ -154,7 +190,12 @@ def jupyterlab(notebook, scratch):
     own = {
         f"JUPYTER_{kind.upper()}_DIR": str(scratch / kind) for kind in ("config", "data", "runtime")
     }
+    home = scratch / "home"
+    home.mkdir(exist_ok=True)
+    for name in (".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile"):
+        (home / name).write_text(HOSTILE)
     own |= {
+        "HOME": str(home),
         "PYTHONPATH": str(ROOT),
         "IPYTHONDIR": str(scratch / "ipython"),
         "COURSE_FOLDER": str(notebook.parent),
@@ -165,7 +206,7 @@ def jupyterlab(notebook, scratch):
     log = scratch / "jupyterlab.log"
     with log.open("w") as stream:
         process = subprocess.Popen(
-            [sys.executable, *command, "--LabApp.expose_app_in_browser=True"],
+            [sys.executable, *command],
             stderr=stream,
             env=jupyter.environment() | own,
         )
@@ -210,8 +251,3 @@ def browser_page(scratch, scale=1):
                 page.screenshot(path=scratch / "failure.png")
                 error.add_note(f"What the student would see: {scratch / 'failure.png'}")
             raise
-
-
-def environment():
-    """The variables that common/setup/environment.py sets for `make lab`."""
-    return dict(os.environ, PYTHONPATH=str(ROOT))

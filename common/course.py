@@ -1,0 +1,141 @@
+"""What a notebook can ask of the course: which file it is, to be saved, and to be graded."""
+
+import ast
+import html
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from common import page
+from common.paths import ROOT
+
+SAVE = "globalThis.jupyterapp?.commands.execute('docmanager:save')"  # of the page `make lab` opens
+SAVE_WITHIN_S = 3.0
+TICKS = {"passed": "✓", "partly passed": "✓", "not attempted": "–"}
+COLOURS = {"passed": page.GREEN, "not attempted": "opacity: 0.6"}
+WRONG = "color: var(--jp-error-color1, #c62828)"
+
+
+def notebook() -> Path | None:
+    """The file of this notebook; None if it is unknown, as outside of a notebook."""
+    here = page.shell()
+    names = [os.environ.get("JPY_SESSION_NAME")]  # Jupyter's server
+    names += [here.user_ns.get("__vsc_ipynb_file__")] if here else []  # VS Code
+    return next((Path(name) for name in names if name and Path(name).is_file()), None)
+
+
+def lab() -> str:
+    """The number of the lab in this notebook, "01"; "" if it is unknown."""
+    path = notebook()
+    return path.name[:2] if path and path.name[:2].isdecimal() else ""
+
+
+def grade() -> None:
+    """Save this notebook, grade it, and show the points of each exercise."""
+    from IPython.display import HTML, clear_output, display
+
+    path = notebook()
+    if path is None:
+        print(
+            "This notebook's file is unknown: save it, then type make grade LAB=01 in a terminal."
+        )
+        return
+    is_saved = _save(path)
+    clear_output()
+    print(f"Grading {path.name} takes about ten seconds ...", flush=True)
+    rows, problem = _graded(path)
+    clear_output(wait=True)
+    if problem:
+        print(problem)
+        return
+    if not is_saved:
+        print(
+            f"{path.name} has changes that are not saved. Press Ctrl+S, then run this cell again."
+        )
+    display(HTML(_table(path, rows)))
+
+
+def _save(path: Path) -> bool:
+    """Ask the page to save the notebook; return whether what was run is in the file."""
+    from IPython.display import Javascript, display
+
+    here = page.shell()
+    executed = here.user_ns["In"] if here else []
+    before, deadline = path.stat().st_mtime_ns, time.monotonic() + SAVE_WITHIN_S
+    display(Javascript(SAVE))
+    while time.monotonic() < deadline:
+        time.sleep(0.1)
+        if path.stat().st_mtime_ns != before and not unsaved(path, executed):
+            return True
+    return not unsaved(path, executed)
+
+
+def unsaved(path: Path, executed: Sequence[str]) -> list[str]:
+    """The names whose latest definition was run, but is not in the notebook's file.
+
+    executed: the texts of the cells that were run, in this order. Only names that some cell of the
+    file defines count: a student may try things out in cells that are gone. A file that is just
+    being written counts as not saved.
+    """
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    except ValueError:
+        return [path.name]
+    saved = {"".join(cell["source"]).strip() for cell in cells if cell["cell_type"] == "code"}
+    known = {name for text in saved for name in _defined(text)}
+    latest = {name: text.strip() for text in executed for name in _defined(text)}
+    return sorted(name for name in known & set(latest) if latest[name] not in saved)
+
+
+def _defined(text: str) -> Iterator[str]:
+    """The functions and classes that a cell defines; none if it is no plain Python."""
+    try:
+        nodes = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return
+    for node in nodes:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+
+
+def _graded(path: Path) -> tuple[list[dict[str, Any]], str]:
+    """(a row per exercise, why there is none): one of the two is empty."""
+    with tempfile.TemporaryDirectory() as out:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        grading = subprocess.run(
+            [sys.executable, "-m", "grading", str(path), "--out", out],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        results = Path(out) / "results.json"
+        if grading.returncode or not results.is_file():
+            return [], (grading.stderr.strip() or "The grader gave no result.").splitlines()[-1]
+        return json.loads(results.read_text(encoding="utf-8")), ""
+
+
+def _table(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
+    """The results as a page's table, with a tick for each exercise that passed."""
+    lines = []
+    for row in rows:
+        status = row["status"]
+        style, tick = COLOURS.get(status, WRONG), TICKS.get(status, "✗")
+        quiet = status in ("passed", "not attempted")
+        says = "" if quiet else html.escape(row["message"]).replace("\n", "<br>")
+        lines.append(
+            f'<tr><td style="{style}; text-align: left"><b>{tick} {html.escape(row["exercise"])}'
+            f"</b></td><td>{row['points']}/{row['max_points']}</td>"
+            f'<td style="text-align: left">{status}{says and "<br>"}{says}</td></tr>'
+        )
+    points, most = (sum(row[key] for row in rows) for key in ("points", "max_points"))
+    lines.append(f"<tr><td style='text-align: left'>all</td><td>{points}/{most}</td><td></td></tr>")
+    saved = f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}"
+    head = "<tr><th>exercise</th><th>points</th><th>what the check says</th></tr>"
+    return f"<table><caption>{html.escape(saved)}</caption>{head}{''.join(lines)}</table>"

@@ -1,0 +1,86 @@
+"""How a notebook shows a check: a tick if it passes, a sentence instead of a traceback if not."""
+
+import html
+import linecache
+import re
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+COMMON = str(Path(__file__).parent)
+TITLE = re.compile(r"# Check(?: \d+)? of (\S+ \w+) \((\d+ points?)\): run me")  # of a check's cell
+FRAMES = 4  # of the student's functions, that a message names
+GREEN = "color: var(--jp-success-color1, #2e7d32)"
+
+
+def shell() -> Any:
+    """The notebook's IPython; None outside of one."""
+    ipython: Any = sys.modules.get("IPython")
+    return ipython and ipython.get_ipython()
+
+
+def install() -> None:
+    """Show ticks and brief errors in this notebook."""
+    here = shell()
+    here.set_custom_exc((Exception,), _show)
+    here.events.register("post_run_cell", _tick)
+
+
+def _tick(result: Any) -> None:
+    """Below a check that passed, show the exercise and its points in green."""
+    match = TITLE.match(result.info.raw_cell or "") if result.info else None
+    if match and result.success:
+        from IPython.display import display
+
+        text = f"✓ {match[1]} · {match[2]}"
+        page = f'<b style="{GREEN}">{html.escape(text)}</b>'
+        display({"text/plain": text, "text/html": page}, raw=True)
+
+
+def _show(
+    here: Any,
+    kind: type[BaseException],
+    error: BaseException,
+    tb: TracebackType,
+    tb_offset: int | None = None,
+) -> list[str]:
+    """Show an error: briefly, if it is not only about the student's own cell."""
+    if hasattr(error, "_render_traceback_"):
+        shown = error._render_traceback_()
+    elif (lines := brief(error, tb)) is not None:
+        shown = [f"\033[31m{kind.__name__}\033[0m: {error}", *lines]
+    else:
+        shown = here.InteractiveTB.structured_traceback(kind, error, tb, tb_offset=tb_offset)
+    here._showtraceback(kind, error, shown)
+    return shown
+
+
+def brief(error: BaseException, tb: TracebackType | None) -> list[str] | None:
+    """What to show after the error's own text; None if the whole traceback should be shown.
+
+    A failed check and an unsolved hole need nothing more. An error that comes through the course's
+    code, or through a check, needs the student's lines and not ours.
+    """
+    frames = traceback.extract_tb(tb)
+    if not frames:
+        return None
+    last, own = frames[-1], [frame for frame in frames if _is_cell(frame)]
+    failed_check = isinstance(error, AssertionError) and (
+        last.filename.startswith(COMMON) or (str(error) and _is_cell(last))
+    )
+    if isinstance(error, NotImplementedError) or failed_check:
+        return []
+    through_ours = any(frame.filename.startswith(COMMON) for frame in frames)
+    in_check = bool(own) and bool(TITLE.match(linecache.getline(own[0].filename, 1)))
+    if not through_ours and not in_check:
+        return None
+    notes = [f"  {note}" for note in getattr(error, "__notes__", ())]
+    functions = [frame for frame in own if frame.name != "<module>"] or own[-1:]
+    lines = [f"  in {f.name}, line {f.lineno}: {f.line}" for f in functions[-FRAMES:]]
+    return [*notes, *lines, "  (%tb in a new cell shows the whole traceback.)"]
+
+
+def _is_cell(frame: traceback.FrameSummary) -> bool:
+    return "ipykernel" in frame.filename or frame.filename.startswith("<ipython")

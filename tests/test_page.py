@@ -1,0 +1,96 @@
+"""common.page: what a notebook shows of a check that passed, and of an error."""
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from common import page
+from grading.source import build, labs
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    """A shell that shows errors as a notebook of the course does; what it showed is collected."""
+    InteractiveShell.clear_instance()
+    shell: Any = InteractiveShell.instance()
+    page.install()
+    shell.shown = []
+    shell._showtraceback = lambda kind, error, lines: shell.shown.append("\n".join(lines))
+    shell.run_cell("from common import ranks\nfrom common.checks import agree\nimport torch")
+    yield shell
+    shell.set_custom_exc((), None)
+    shell.events.unregister("post_run_cell", page._tick)
+    InteractiveShell.clear_instance()
+
+
+def shown(notebook, *cells):
+    notebook.shown.clear()
+    for cell in cells:
+        notebook.run_cell(cell)
+    return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(notebook.shown))
+
+
+CHECK = "# Check of 1.1 f (1 point): run me\n"
+IN_RANKS = {
+    "dist has no sendd": "dist.sendd(x, 1)",
+    "name 'nobody' is not defined": "nobody",
+    "deadlock: rank 0 → rank 1 → rank 0": "dist.recv(x, 1 - dist.get_rank())",
+}
+
+
+@pytest.mark.parametrize("line", IN_RANKS.values(), ids=IN_RANKS)
+def test_an_error_in_a_rank_is_a_few_lines_that_name_the_student_s(notebook, line):
+    text = shown(
+        notebook,
+        f"def f(dist):\n    x = torch.zeros(2)\n    {line}",
+        f"{CHECK}ranks.run(f, world_size=2)",
+    )
+    assert len(text.splitlines()) <= 6 and f"line 3: {line}" in text, text
+    assert "simulated.py" not in text and "Traceback" not in text
+
+
+def test_an_error_in_a_function_that_a_check_calls_names_its_line(notebook):
+    text = shown(notebook, "def f(x):\n    return y", f"{CHECK}agree(f(1), 2, 'f(1)')")
+    assert text.splitlines()[:2] == [
+        "NameError: name 'y' is not defined",
+        "  in f, line 2: return y",
+    ]
+
+
+def test_a_failed_check_and_an_open_hole_are_the_message_alone(notebook):
+    check = f"{CHECK}agree(f(1), 2, 'f(1)')"
+    assert shown(notebook, "def f(x):\n    return 1", check) == (
+        "AssertionError: f(1) gave 1, want 2."
+    )
+    hole = "def f(x):\n    raise NotImplementedError('1.1 is open')"
+    assert shown(notebook, hole, check) == "NotImplementedError: 1.1 is open"
+
+
+def test_an_error_of_the_student_s_own_cell_keeps_its_traceback(notebook):
+    text = shown(notebook, "def g(x):\n    return nobody\ng(1)")
+    assert "Traceback" in text and "g(1)" in text
+
+
+def test_a_check_that_passed_has_a_tick_with_its_points(capsys):
+    result = SimpleNamespace(success=True, info=SimpleNamespace(raw_cell=CHECK + "pass"))
+    page._tick(result)
+    assert "✓ 1.1 f · 1 point" in capsys.readouterr().out
+    for other in (
+        SimpleNamespace(success=False, info=result.info),
+        SimpleNamespace(success=True, info=SimpleNamespace(raw_cell="pass")),
+        SimpleNamespace(success=True, info=None),
+    ):
+        page._tick(other)
+    assert not capsys.readouterr().out
+
+
+def test_every_check_of_a_lab_has_the_title_that_makes_the_tick():
+    lab = labs.read("01")
+    cells = [
+        cell for cell in build.lab_notebook(lab).cells if "check" in cell.metadata.get("tags", ())
+    ]
+    assert all(page.TITLE.match(cell.source) for cell in cells) and len(cells) >= len(lab.exercises)
+    assert all(cell.metadata["jupyter"]["source_hidden"] for cell in cells)

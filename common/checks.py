@@ -132,6 +132,8 @@ def _difference(got: Any, want: Any, rtol: float, atol: float) -> str | None:
         if type(got) is not np.ndarray:
             return f"{_a(got)}, not an array"
         return _array_difference(got, want, rtol, atol)
+    if isinstance(got, (dict, list, tuple)):  # a namedtuple is a tuple: so it crosses, too
+        got = next(kind(got) for kind in (dict, list, tuple) if isinstance(got, kind))
     if type(want) in (list, tuple):
         return _sequence_difference(got, want, rtol, atol)
     if type(want) is dict:
@@ -150,8 +152,7 @@ def _difference(got: Any, want: Any, rtol: float, atol: float) -> str | None:
 def _sequence_difference(
     got: Any, want: list[Any] | tuple[Any, ...], rtol: float, atol: float
 ) -> str | None:
-    is_size = type(got).__name__ == "Size" and isinstance(got, tuple)  # torch.Size is a tuple
-    if (tuple if is_size else type(got)) is not type(want):
+    if type(got) is not type(want):
         return f"{_a(got)}, not {_a(want)}"
     if len(got) != len(want):
         return f"{len(got)} long, not {len(want)}"

@@ -5,6 +5,7 @@ import math
 import socket
 import struct
 import time
+from collections import OrderedDict, defaultdict, namedtuple
 
 import numpy as np
 import pytest
@@ -54,6 +55,23 @@ data = st.recursive(
     ),
     max_leaves=20,
 )
+
+
+@pytest.mark.parametrize(
+    "value, plain",
+    [
+        (namedtuple("Point", "x y")(1, [2]), (1, [2])),
+        (torch.ones(2, 2).max(0), (torch.ones(2), torch.zeros(2, dtype=torch.int64))),
+        (defaultdict(int, a=1), {"a": 1}),
+        (OrderedDict(b=defaultdict(list, c=[2])), {"b": {"c": [2]}}),
+        (type("Stack", (list,), {})([1, 2]), [1, 2]),
+    ],
+)
+def test_a_subclass_of_a_plain_type_arrives_as_that_type(value, plain):
+    arrived, _, _ = cross(value)
+    assert type(arrived) is type(plain)
+    agree(arrived, plain, "crossing")
+    agree(value, plain, "the same in a notebook")
 
 
 @given(data)
@@ -180,7 +198,6 @@ def test_what_came_outlives_its_table():
         torch.zeros(2).to_sparse(),
         np.frombuffer(b"ab", np.uint8),
         (i for i in "a"),
-        type("Point", (tuple,), {})((1, 2)),
         torch.zeros(1, device="meta"),
     ],
     ids=lambda v: type(v).__name__,

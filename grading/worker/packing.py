@@ -118,6 +118,10 @@ class Packer:
     # Containers and what holds values
 
     def pack_reference(self, container: Container, _depth: int) -> int:
+        """Of a subclass (a defaultdict), a copy crosses that has the plain type."""
+        for kind in CONTAINERS.values():
+            if isinstance(container, kind) and type(container) is not kind:
+                container = kind(container)
         return _number(container, id(container), self.containers, self._container_numbers)
 
     def unpack_reference(self, number: Any) -> Container:
@@ -288,7 +292,10 @@ class Kind(NamedTuple):
 def _items(kind: type) -> Kind:
     """The Kind of a sequence that never changes: it crosses inside the value that holds it."""
     return Kind(
-        (kind,), Packer.pack_items, lambda packer, content: kind(packer.unpack_items(content))
+        (kind,),
+        Packer.pack_items,
+        lambda packer, content: kind(packer.unpack_items(content)),
+        subclasses=kind is tuple,  # a namedtuple arrives as a tuple
     )
 
 
@@ -335,7 +342,7 @@ def _unpack_scalar(_packer: Packer, content: Any) -> np.generic:
 
 
 KINDS = {
-    "ref": Kind((list, dict, set), Packer.pack_reference, Packer.unpack_reference),
+    "ref": Kind((list, dict, set), Packer.pack_reference, Packer.unpack_reference, True),
     "array": Kind((np.ndarray,), Packer.pack_array, lambda packer, c: packer.unpack_array(*c)),
     "tensor": Kind(
         (torch.Tensor, torch.nn.Parameter),

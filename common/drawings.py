@@ -169,15 +169,16 @@ def by_block(
     """Axes side by side, for a copy of a transpose in blocks: fetches counted, and time measured.
 
     counts: {block: fetches per element}. times_s: {block: seconds for n × n elements}. straight_s:
-    the time of a copy without a transpose. The least of each is marked.
+    the time of a copy without a transpose. The least of each is marked, or all that share it.
     """
     per_ns = 1e9 / n**2
     times_ns = {block: time_s * per_ns for block, time_s in times_s.items()}
     axes = plt.subplots(1, 2, figsize=(7.2, 3.4))[1]
     for ax, values in zip(axes, (counts, times_ns), strict=True):
         ax.plot(list(values), list(values.values()), "o", color="C0")
-        best = min(values, key=lambda block: values[block])
-        ax.plot(best, values[best], "o", color="C1", markersize=10, label=f"least: {best}")
+        best = _least(values)
+        label = f"least: {_joined(best)}"
+        ax.plot(best, [values[b] for b in best], "o", color="C1", markersize=10, label=label)
         ax.set(xscale="log", yscale="log", xlabel="side of a block")
         ax.set_xticks([4**i for i in range(7) if min(values) <= 4**i <= max(values)])
         for axis in (ax.xaxis, ax.yaxis):
@@ -191,13 +192,23 @@ def by_block(
     axes[1].set(title=f"Measured: {n} × {n}", ylabel="ns per element")
     for ax in axes:
         ax.legend()
-    best, fastest = (min(values, key=lambda b: values[b]) for values in (counts, times_ns))
+    best, fastest = (_joined(_least(values)) for values in (counts, times_ns))
     figures.describe(
         axes,
         f"Against the side of a block, the counted fetches are least at {best}, and the measured "
         f"time is least at {fastest}. Both rise towards both ends.",
     )
     return axes
+
+
+def _least(values: Mapping[int, float]) -> list[int]:
+    """The keys of the least value: several if they share it."""
+    least = min(values.values())
+    return [key for key, value in values.items() if value == least]
+
+
+def _joined(numbers: Sequence[int]) -> str:
+    return " and ".join(map(str, numbers))
 
 
 def pictures(drawn: Mapping[str, Any]) -> Sequence[Axes]:

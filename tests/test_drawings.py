@@ -175,8 +175,11 @@ def described(ax):
 def test_times_and_blocks_say_in_words_what_they_show():
     ax = drawings.times({"a": 1e-6, "b": 0.05}, title="two")
     assert "a 1.0 µs, b 50.0 ms" in described(ax)
-    axes = drawings.by_block({1: 1.0, 16: 0.1, 64: 1}, {4: 0.3, 64: 0.1, 256: 0.2}, 0.05, 1024)
-    assert "least at 16" in described(axes[0])
+    axes = drawings.by_block(
+        {1: 1.0, 16: 0.1, 32: 0.1, 64: 1}, {4: 0.3, 64: 0.1, 256: 0.2}, 0.05, 1024
+    )
+    assert [text.get_text() for text in axes[0].get_legend().get_texts()][0] == "least: 16 and 32"
+    assert "least at 16 and 32" in described(axes[0])
     assert "least at 64" in described(axes[0])
 
 

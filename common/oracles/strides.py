@@ -77,16 +77,17 @@ def _first_difference(read: torch.Tensor, want: torch.Tensor) -> str:
 
 def fresh(rng: np.random.Generator) -> Iterator[Case]:
     """Strides of fresh tensors. (Without elements, any strides of the right number will do.)"""
-    shapes = [(2, 3, 4), (5,), (), (3, 1, 2), (1, 1), (7, 2)]
-    shapes += [tuple(rng.integers(1, 6, trial // 20).tolist()) for trial in range(94)]
+    large = (2, 131071, 65537, 1048573)  # too many elements for 32 bits, or for a float64
+    shapes = [(2, 3, 4), (5,), (), (3, 1, 2), (1, 1), (7, 2), (2, 3, 2, 1, 3, 2), large]
+    shapes += [tuple(rng.integers(1, 6, trial // 20).tolist()) for trial in range(92)]
     for shape in shapes:
-        want = torch.empty(shape).stride()
+        want = torch.empty(shape, device="meta").stride()
         mistakes = {
             "These strides count bytes of float32. Ours count elements.": tuple(
                 4 * step for step in want
             ),
             "Here the first index counts fastest (column-major).": torch.empty(
-                shape[::-1]
+                shape[::-1], device="meta"
             ).stride()[::-1],
             "Each stride includes its own axis's size. Take only the sizes after it.": tuple(
                 map(math.prod, zip(shape, want, strict=True))
@@ -229,6 +230,7 @@ def broadcasted(rng: np.random.Generator) -> Iterator[Case]:
         yield (view, shape), x.expand(shape), mistakes
     for shape in [(4, 3), (3, 2), (3, 1), (0, 3), (3,), (), (3, 3, 1)]:
         yield (((3, 3), (3, 1), 0), shape), None, {}
+    yield (((2, 0), (1, 1), 0), (2, 3)), None, {}
 
 
 def agree_broadcast(case: Case, got: object) -> None:
@@ -446,6 +448,7 @@ def fetches(rng: np.random.Generator) -> Iterator[Case]:
         ([], 3),
         (list(range(40)) * 2, 40),
         (list(range(40)) * 2, 39),
+        (list(range(600)) * 2, 600),
     ]
     for trial in range(80):
         if trial < len(hand):

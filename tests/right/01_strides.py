@@ -467,3 +467,255 @@ def sliced(view, axis, start, stop, step=1):
         offset += start * strides[axis]
     strides[axis] *= step
     return shape, strides, offset
+
+# %% row_major_strides: a dict of products, read in order
+def row_major_strides(shape):
+    from functools import reduce
+    skips = {axis: reduce(lambda a, b: a * b, shape[axis + 1:], 1) for axis in range(len(shape))}
+    return tuple(skips.values())
+
+# %% row_major_strides: a namedtuple of strides
+def row_major_strides(shape):
+    from collections import namedtuple
+    Strides = namedtuple("Strides", [f"axis{k}" for k in range(len(shape))])
+    strides = [1] * len(shape)
+    for k in range(len(shape) - 1, 0, -1):
+        strides[k - 1] = strides[k] * shape[k]
+    return Strides(*strides)
+
+# %% sliced: returns the named tuple itself
+from typing import NamedTuple
+class V(NamedTuple):
+    shape: tuple
+    strides: tuple
+    offset: int
+def sliced(view, axis, start, stop, step=1):
+    v = V(*view)
+    n = sum(1 for _ in range(start, stop, step))
+    return v._replace(
+        shape=v.shape[:axis] + (n,) + v.shape[axis + 1:],
+        strides=v.strides[:axis] + (v.strides[axis] * step,) + v.strides[axis + 1:],
+        offset=v.offset + start * v.strides[axis],
+    )
+
+# %% sliced: first cut, then stride, as two views
+def sliced(view, axis, start, stop, step=1):
+    def cut(view):
+        shape, strides, offset = view
+        shape = [stop - start if k == axis else n for k, n in enumerate(shape)]
+        return shape, strides, offset + strides[axis] * start
+    def every(view):
+        shape, strides, offset = view
+        shape[axis] = (shape[axis] + step - 1) // step
+        return tuple(shape), tuple(s * step if k == axis else s for k, s in enumerate(strides)), offset
+    return every(cut(view))
+
+# %% sliding_windows: a class with methods
+class Walk:
+    def __init__(self, shape, strides, offset):
+        self.axes, self.offset = list(zip(shape, strides)), offset
+    def unfold(self, axis, size, step):
+        n, s = self.axes[axis]
+        self.axes[axis] = len(range(0, n - size + 1, step)), s * step
+        self.axes.append((size, s))
+        return self
+    def view(self):
+        shape, strides = zip(*self.axes)
+        return shape, strides, self.offset
+def sliding_windows(view, axis, size, step=1):
+    return Walk(*view).unfold(axis, size, step).view()
+
+# %% sliding_windows: NumPy's arrays as shape and strides
+def sliding_windows(view, axis, size, step=1):
+    shape = np.append(np.array(view[0], dtype=np.int64), size)
+    strides = np.append(np.array(view[1], dtype=np.int64), view[1][axis])
+    shape[axis] = np.floor((shape[axis] - size) / step) + 1
+    strides[axis] *= step
+    return shape, strides, view[2]
+
+# %% runs: a generator, and lookahead
+def runs(view):
+    def merged():
+        axes = [axis for axis in zip(view[0], view[1]) if axis[0] != 1]
+        count = 1
+        for i, (size, stride) in enumerate(axes):
+            count *= size
+            if i + 1 == len(axes) or stride != axes[i + 1][0] * axes[i + 1][1]:
+                yield count, stride
+                count = 1
+    return list(merged())
+
+# %% runs: tensors as lists of axes
+def runs(view):
+    sizes, strides = torch.tensor(view[0], dtype=torch.int64), torch.tensor(view[1], dtype=torch.int64)
+    kept = sizes != 1
+    sizes, strides = sizes[kept].tolist(), strides[kept].tolist()
+    out = []
+    for n, s in zip(sizes, strides):
+        if out and out[-1][1] == n * s:
+            n *= out.pop()[0]
+        out.append((n, s))
+    return out
+
+# %% reshaped: recursive, from the back
+def reshaped(view, shape):
+    def cut(whole, shape):
+        if not shape:
+            return () if not whole else None
+        *front, n = shape
+        if n == 1:
+            rest = cut(whole, front)
+            return None if rest is None else (*rest, 0)
+        if not whole or whole[-1][0] % n:
+            return None
+        left, stride = whole[-1][0] // n, whole[-1][1]
+        rest = cut(whole[:-1] + ([(left, stride * n)] if left > 1 else []), front)
+        return None if rest is None else (*rest, stride)
+    if 0 in shape:
+        return shape, tuple(1 for _ in shape), view[2]
+    strides = cut(list(runs(view)), list(shape))
+    return None if strides is None else (shape, strides, view[2])
+
+# %% reshaped: common refinement of old and new products
+def reshaped(view, shape):
+    total = math.prod(shape)
+    if total == 0:
+        return shape, (0,) * len(shape), 0
+    ends, position = {}, total
+    for elements, stride in runs(view):
+        position //= elements
+        ends[position] = (elements, stride)   # this run covers products position .. position*elements
+    strides, below = [], 1
+    for n in reversed(shape):
+        if n == 1:
+            strides.append(1)
+            continue
+        start = max(p for p in ends if p <= below)
+        elements, stride = ends[start]
+        if below % start or below * n > start * elements or (start * elements) % (below * n):
+            return None
+        strides.append(below // start * stride)
+        below *= n
+    return shape, tuple(strides[::-1]), view[2]
+
+# %% fetches: a heap with outdated entries
+def fetches(lines, room):
+    import heapq
+    heap, last, kept, count = [], {}, set(), 0
+    for now, line in enumerate(lines):
+        if line not in kept:
+            count += 1
+            while len(kept) >= room:
+                when, old = heapq.heappop(heap)
+                if old in kept and last[old] == when:
+                    kept.discard(old)
+            kept.add(line)
+        last[line] = now
+        heapq.heappush(heap, (now, line))
+    return count
+
+# %% fetches: a linked list
+def fetches(lines, room):
+    after, before = {"end": "end"}, {"end": "end"}
+    def unlink(line):
+        a, b = before.pop(line), after.pop(line)
+        after[a], before[b] = b, a
+    count = 0
+    for line in lines:
+        if line in after:
+            unlink(line)
+        else:
+            count += 1
+            if len(after) > room:
+                unlink(after["end"])
+        a = before["end"]
+        after[a], before[line], after[line], before["end"] = line, a, "end", line
+    return count
+
+# %% blocked: by sliced, and axes put together
+def blocked(view, block):
+    rows, columns = view[0]
+    (_, (down, _), _), (_, (_, right), _) = sliced(view, 0, 0, rows, block), sliced(view, 1, 0, columns, block)
+    return ((rows // block, columns // block, block, block), (down, right, *view[1]), view[2])
+
+# %% blocked: a single permutation after two reshapes of one axis
+def blocked(view, block):
+    (r, c), _, _ = view
+    rows_cut = reshaped(view, (r // block, block, c))
+    both = reshaped(rows_cut, (r // block, block, c // block, block))
+    shape, strides, offset = both
+    swap = [0, 2, 1, 3]
+    return tuple(map(shape.__getitem__, swap)), tuple(map(strides.__getitem__, swap)), offset
+
+# %% set_fetches: one dictionary per set, ages
+def set_fetches(lines, sets, ways):
+    from collections import defaultdict
+    used, count = defaultdict(dict), 0
+    for now, line in enumerate(lines):
+        tags = used[line % sets]
+        tag = line // sets
+        if tag not in tags:
+            count += 1
+            if len(tags) >= ways:
+                tags.pop(min(tags, key=tags.__getitem__))
+        tags[tag] = now
+    return count
+
+# %% set_fetches: recursion over the sets
+def set_fetches(lines, sets, ways, first=0):
+    if first == sets:
+        return 0
+    mine = list(filter(lambda line: line % sets == first, lines))
+    return (fetches(mine, ways) if mine else 0) + set_fetches(lines, sets, ways, first + 1)
+
+# %% broadcasted: by negative axes
+def broadcasted(view, shape):
+    sizes, steps, offset = view
+    if len(shape) < len(sizes):
+        raise ValueError("too few axes")
+    strides = [0] * len(shape)
+    for k in range(1, len(sizes) + 1):
+        if sizes[-k] == shape[-k]:
+            strides[-k] = steps[-k]
+        elif sizes[-k] != 1:
+            raise ValueError("only ones are stretched")
+    return tuple(shape), tuple(strides), offset
+
+# %% broadcasted: one axis at a time, by recursion
+def broadcasted(view, shape):
+    sizes, steps, offset = view
+    if not shape:
+        if sizes:
+            raise ValueError("an axis is left over")
+        return (), (), offset
+    if not sizes:
+        front, strides, _ = broadcasted(((), (), offset), shape[:-1])
+        return (*front, shape[-1]), (*strides, 0), offset
+    if sizes[-1] != shape[-1] and sizes[-1] != 1:
+        raise ValueError(f"{sizes[-1]} to {shape[-1]}")
+    front, strides, _ = broadcasted((sizes[:-1], steps[:-1], offset), shape[:-1])
+    return (*front, shape[-1]), (*strides, steps[-1] if sizes[-1] == shape[-1] else 0), offset
+
+# %% test_fetches: compared with my own
+def test_fetches(candidate):
+    walks = np.random.default_rng(0).integers(0, 9, (50, 40)).tolist()
+    for room, walk in enumerate(walks):
+        assert candidate(list(walk), room % 9 + 1) == fetches(walk, room % 9 + 1), (walk, room)
+
+# %% test_fetches: laws, no counts typed in
+def test_fetches(candidate):
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        walk = rng.integers(0, 6, 25).tolist()
+        counts = [candidate(list(walk), room) for room in range(1, 8)]
+        assert counts[0] == sum(a != b for a, b in zip([None, *walk], walk))
+        assert counts[5] == counts[6] == len(set(walk))
+        assert all(a >= b for a, b in zip(counts, counts[1:]))
+        once = [line for a, line in zip([None, *walk], walk) if a != line]
+        for room in range(1, 7):
+            assert candidate(once, room) == counts[room - 1]
+            renamed = [7 * line for line in walk]
+            assert candidate(renamed, room) == counts[room - 1]
+            head = walk[:12]
+            seen = head + list(dict.fromkeys(head[::-1]))[:room]
+            assert candidate(seen, room) == candidate(list(head), room)

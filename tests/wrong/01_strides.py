@@ -596,3 +596,112 @@ def fetches(lines, room):
 # %% broadcasted: anything can become 0 long
 # says: only an axis of length 1
 # edit: old not in (1, new)  ->  old not in (1, new) and new
+
+# %% row_major_strides: products in 32 bits
+# says: 131071
+def row_major_strides(shape):
+    ends = np.array((*shape[1:], 1), dtype=np.int32)[::-1]
+    return tuple(np.cumprod(ends, dtype=np.int32)[::-1].tolist()) if shape else ()
+
+# %% row_major_strides: by logarithms
+# says: 131071
+def row_major_strides(shape):
+    if 0 in shape:
+        return (1,) * len(shape)
+    return tuple(round(math.exp(sum(map(math.log, shape[k + 1:])))) for k in range(len(shape)))
+
+# %% row_major_strides: at most four axes
+# says: row_major_strides((
+def row_major_strides(shape):
+    a, b, c, d = (1,) * (4 - len(shape)) + tuple(shape)[-4:]
+    return (b * c * d, c * d, d, 1)[4 - len(shape):]
+
+# %% sliding_windows: the stride of the new axis is 1
+# says: it should be cell
+# edit: within = strides[axis]  ->  within = 1
+
+# %% runs: a global list that is never cleared
+# says: runs((
+found = []
+def runs(view):
+    for size, stride in zip(view[0], view[1]):
+        if size == 1:
+            continue
+        if found and found[-1][1] == size * stride:
+            found[-1] = (found[-1][0] * size, stride)
+        else:
+            found.append((size, stride))
+    return found
+
+# %% reshaped: stretched runs give stride 1
+# says: reshaped((
+# edit: strides.append(step)  ->  strides.append(step if step else 1)
+
+# %% reshaped: no elements, None
+# says: no copy is needed
+# edit: return tuple(shape), (0,) * len(shape), view[2]  ->  return None
+
+# %% fetches: the cache is a default argument, shared by all calls
+# says: fetches([3, 3, 3, 5], 2)
+def fetches(lines, room, cache={}):
+    count = 0
+    for line in lines:
+        if line in cache:
+            del cache[line]
+        else:
+            count += 1
+            if len(cache) == room:
+                del cache[next(iter(cache))]
+        cache[line] = None
+    return count
+
+# %% fetches: compares lines by identity
+# says: fetches(
+def fetches(lines, room):
+    cache, count = [], 0
+    for line in lines:
+        if any(line is kept for kept in cache):
+            cache = [kept for kept in cache if kept is not line]
+        else:
+            count += 1
+        cache = [*cache, line][-room:]
+    return count
+
+# %% fetches: never more than 128 lines
+# says: fetches([
+# edit: len(cache) == room  ->  len(cache) == min(room, 128)
+
+# %% fetches: lines as bytes
+# says: fetches(
+def fetches(lines, room):
+    cache, count = [], 0
+    for line in lines:
+        line %= 256
+        if line in cache:
+            cache.remove(line)
+        else:
+            count += 1
+        cache = [*cache, line][-room:]
+    return count
+
+# %% blocked: the offset is lost
+# says: it should be cell
+def blocked(view, block):
+    (rows, columns), (down, right), offset = view
+    return (rows // block, columns // block, block, block), (down * block, right * block, down, right), 0
+
+# %% set_fetches: sets by a mask of bits
+# says: set_fetches([
+# edit: line % sets == k  ->  line & (sets - 1) == k
+
+# %% broadcasted: what has no elements can become anything
+# says: only an axis of length 1
+# edit: old not in (1, new)  ->  old not in (0, 1, new)
+
+# %% broadcasted: ValueError also for an axis of 1 that stays
+# says: raised valueerror
+# edit: old not in (1, new)  ->  old != new and (old != 1 or new == 0)
+
+# %% broadcasted: None where it does not fit
+# says: want valueerror
+# edit: raise ValueError(f"an axis of length {old} cannot become {new} long")  ->  return None

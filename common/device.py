@@ -110,6 +110,9 @@ def __getattr__(name: str) -> ModuleType:
     """`from common.device import cuda`: numba.cuda on a GPU, the simulator without one."""
     if name == "cuda":
         if has_gpu():
+            # A lab's first kernels are small, and their arrays often on the host: no warning.
+            for warning in ("LOW_OCCUPANCY_WARNINGS", "WARN_ON_IMPLICIT_COPY"):
+                os.environ.setdefault(f"NUMBA_CUDA_{warning}", "0")
             from numba import cuda
         else:
             from common.simt import cuda

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from common import clinic, device, drawings, figures, ledger, machine, simt
-from common.lessons import each, rooflines
+from common.lessons import each, operations, rooflines
 from common import timing
 from common.checks import agree, expect
 from common.device import cuda
@@ -416,9 +416,9 @@ predicted = {"fused": lambda repeat: one_pass_s * max(1, repeat / in_balance),
 ledger.predict("multiplications that double the time", 2 * in_balance, "multiplications")
 
 # %% tags=["nbval-ignore-output"]
-repeats = (1, 2, 4, 8, 16, 32, 64, 128) + (256,) * device.has_gpu()
+repeats = (1, 2, 4, 8, 16, 32, 64, 96, 128)
 measured = each.compared(fused, x, factor, repeats)
-doubling = np.interp(2 * measured["fused"][0], np.maximum.accumulate(measured["fused"]), repeats)
+doubling = each.doubling(repeats, measured["fused"])
 ledger.measured("multiplications that double the time", doubling, "multiplications")
 ax = figures.predicted_and_measured(
     repeats, predicted, measured, log="xy", yunit="s", xlabel="multiplications of each element",
@@ -430,18 +430,17 @@ figures.describe(ax, "Fused, the time stays level and then rises. Unfused, it ri
 # rise above the line: each multiplication waits for the one before it. That is *latency*.
 #
 # On an H200, the level dots lay at 1.6 times the line. Each thread asks for only 4 bytes, and that keeps too little on its
-# way. `torch.compile` hit the line. The doubling came out right within 6 %, but only because it counts from the first dot.
-# The last dot is eight times too high: Numba no longer unrolls the loop, and to count takes more instructions than to
-# multiply.
+# way. `torch.compile` hit the line. Since the first dot is too high, twice its time comes later than predicted. (If no dot
+# takes twice as long, the last two lead on.)
 
 # %% [markdown]
 # **While memory is the limit, arithmetic is free. Fusion turns many trips to memory into one.**
 #
 # ## Part 5 · Overhead, and a diagnosis
 #
-# Before anything moves, Python and PyTorch must start the operation. `here.overhead_s` is the time of one operation on one
-# element. A GPU computes while the CPU starts the next operation. So **the slowest of the three is the time**. (On
-# a CPU they add up.)
+# Before anything moves, Python and PyTorch must start the operation. `here.overhead_s` is the time of `mul_` on one element: in
+# place, so it is about the least that an operation costs. A GPU computes while the CPU starts the next operation. So **the
+# slowest of the three is the time**. (On a CPU they add up.)
 #
 # ### Exercise 5.1 · diagnosis
 #
@@ -605,7 +604,7 @@ def median_time_s(call, clock, synchronize, repeats):
 # %% tags=["check"] points=2
 from common.oracles import arithmetic_intensity as oracle
 
-cases = [(9.0, [5.0, 1.0, 2.0, 40.0, 3.0], 0.5), (9.0, [2.0, 6.0, 1.0, 3.0], 0.0), (9.0, [2.0], 0.25)]
+cases = [(9.0, [5.0, 1.0, 2.0, 40.0, 3.0], 0.5), (9.0, [2.0, 6.0, 1.0, 3.0], 0.0), (1.0, [8.0], 0.25)]
 for count in range(2, 12):
     later_s = rng.permutation(rng.choice(999, count, replace=False) / 64 + 1).tolist()
     cases.append((1e4, later_s, int(rng.integers(1, 60)) / 64))
@@ -731,13 +730,12 @@ for sequence in (512, 2048, 8192, 32768, 131072):
 # the cells: will 8 sequences take 8 times as long as one?
 
 # %%
-from common.lessons import operations
-
 model, batches = language_model.module().to(where), (1, 2, 4, 8, 16, 32)
 def step(batch):
     text = torch.tensor(language_model.tokens(0, batch * 128)).view(batch, 128).to(where)
     torch.nn.functional.cross_entropy(model(text).flatten(0, 1), text.flatten()).backward()
 
+step(1)  # from now on there are gradients, to which each step adds its own
 steps = [operations.recorded(lambda batch=batch: step(batch)) for batch in batches]
 predicted_s = [sum(predicted_time_s(op.flops, op.bytes_moved, *slow) for op in ops) for ops in steps]
 ledger.predict("step of the language model, 8 sequences", predicted_s[3], "s")
@@ -759,7 +757,7 @@ for batch, time_s, ops, total_s in zip(batches, step_s, steps, predicted_s, stri
         shares[diagnosis(op.flops, op.bytes_moved, op_s, *slow)] += op_s / total_s
     mfu = transformer_flops(batch, 128, 4, 128, 512, 128) / time_s / here.flops_per_s["fp32"]
     shown = (f"{what} {part:4.0%}" for what, part in shares.items())
-    print(f"{batch:2} sequences, MFU {mfu:5.1%}:", *shown)
+    print(f"batch of {batch:2}, MFU {mfu:5.1%}:", *shown)
 
 # %% [markdown]
 # MFU is the **model FLOPs utilisation**: the FLOPs needed, over the measured time and the peak. Published runs
@@ -961,9 +959,8 @@ figures.describe(ax, "The rate grows with the number of chains, and then levels 
 # %% [markdown]
 # The dots follow the line at first. Where they level off, one core has as many fetches in flight as it can: about ten to fifty.
 #
-# A dot above the line means that a fetch took less time than the single chain's. In our run on an H200's host, this happened at
-# 16 and 32 chains. In another run, it happened at
-# 8. Perhaps more of the 64 MiB was in a near cache at that moment.
+# The chains lie in an array four times as large as the last cache, up to 2 GiB. So almost every fetch goes to memory. A dot above
+# the line means that a fetch took less time than the single chain's.
 #
 # ### What no count predicts
 #
@@ -993,7 +990,16 @@ for contents, n in tries:
 # <details><summary>Answer</summary>
 #
 # Each weight takes 2 bytes and 2·B FLOPs: B FLOP/byte. That reaches the ridge point at B = 989.5 / 3.35 ≈ 295. Each user also
-# has keys and values of all earlier tokens (the *KV cache*). Their bytes grow with B, and their intensity does not: lab 06.
+# has keys and values of all earlier tokens (the *KV cache*). Their bytes grow with B, and their intensity does not: two FLOPs per
+# number, 1 FLOP/byte. If g query heads share them (*grouped queries*), it is g FLOP/byte.
+# </details>
+#
+# **And a third roof.** Two H200s multiply matrices together. NVLink takes 450 GB/s from one to the other. From how many FLOPs per
+# byte sent on does the link cost no time?
+#
+# <details><summary>Answer</summary>
+#
+# 989.5 / 0.45 ≈ 2,200 FLOPs per byte, if messages overlap with arithmetic. Labs 11 to 15 work under this roof.
 # </details>
 
 # %% [markdown]

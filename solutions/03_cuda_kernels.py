@@ -781,7 +781,7 @@ occupancy.draw(takes, SMS["H200"], blocks, "Blocks of 256 threads with 128 regis
 #
 # **Little's law**: bytes under way = bytes per second × seconds of wait. Suppose that each warp has one load under way, 32
 # lanes × 4 bytes, and waits 600 ns for it. What do 132 SMs with 64 warps each read, in bytes per second? A copy runs at
-# about 4.2 TB/s there (lab 02).
+# 4.28 TB/s on an H200, in our fastest run (labs 04 and 05 use this number, too).
 
 # %%
 # BEGIN SOLUTION
@@ -833,7 +833,8 @@ else:
 
 # %% [markdown]
 # `matmul_tiled` loads two numbers from shared memory for each multiplication. Let each thread compute *several* elements of
-# `c`, and a number that it has loaded serves all of them: the idea of Part 5, one memory nearer. The sums live in registers.
+# `c` (*thread coarsening*), and a number that it has loaded serves all of them: the idea of Part 5, one memory nearer. The sums
+# live in registers.
 #
 # ### Exercise 7.1 · matmul_column_tiled (optional)
 #
@@ -1077,7 +1078,8 @@ if device.has_gpu():
     best = max(measured.values())
     ledger.measured("fp32 matmul: best rung / cuBLAS", best / peer, "times")
     ledger.constant("fp32 matmul, my own", 1e12 * best, "FLOP/s", device.name())
-    figures.ladder(measured, ceiling=("cuBLAS", peer), xlabel="TFLOP/s", title="fp32 matmul, 4096³")
+    title = f"fp32 matmul, 4096³, {device.name()}"
+    figures.ladder(measured, ceiling=("cuBLAS", peer), xlabel="TFLOP/s", title=title)
 
 # %% [markdown]
 # <details><summary>What each step was worth on an H200</summary>

@@ -29,3 +29,8 @@ def test_passes_are_measured_where_they_are_few():
     assert min(found["fused"]) > 0
     assert found["unfused"][0] > 0
     assert np.isnan(found["unfused"][1])
+
+
+def test_the_doubling_is_read_between_dots_or_led_on():
+    assert each.doubling([1, 2, 4], [1.0, 1.0, 3.0]) == 3
+    assert each.doubling([1, 2, 4], [1.0, 1.0, 1.5]) == 6

@@ -82,3 +82,14 @@ def compared(function: Any, x: Any, factor: Any, repeats: Sequence[int]) -> dict
             compiled_s = timing.measure(compiled, repeat, min_time_s=0.1).median_s
             measured.setdefault("torch.compile", []).append(compiled_s)
     return measured
+
+
+def doubling(repeats: Sequence[int], times_s: Sequence[float]) -> float:
+    """For how many repeats the time is twice the first one; the last two dots lead on beyond."""
+    import numpy as np
+
+    times, twice = np.maximum.accumulate(times_s), 2 * times_s[0]
+    if times[-1] >= twice:
+        return float(np.interp(twice, times, repeats))
+    (before, last), (before_s, last_s) = repeats[-2:], times[-2:]
+    return float(last + (twice - last_s) * (last - before) / (last_s - before_s))

@@ -109,11 +109,12 @@ def side_by_side(*reports: Any) -> Figure:
             ax = figure.add_axes((left / width, bottom / height, wide / width, high / height))
             sectors(*panel, ax=ax)
         top -= below
-    counts = "; ".join(
-        f"{kernel}: " + ", ".join(f"{site[0].array} {_sector_rows(site)}" for site in panels)
+    counts = "".join(
+        (f"; {kernel}: " if kernel else ", ")
+        + ", ".join(f"{site[0].array} {_sector_rows(site)}" for site in panels)
         for kernel, panels in rows
-    )
-    figures.describe(figure, f"Sectors that one load of a warp touches, by array. {counts}.")
+    ).removeprefix("; ")
+    figures.describe(figure, f"Sectors that one access of a warp touches, by array. {counts}.")
     return figure
 
 

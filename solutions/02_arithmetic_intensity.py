@@ -993,7 +993,8 @@ for contents, n in tries:
 # has keys and values of all earlier tokens (the *KV cache*). Their bytes grow with B, and their intensity does not: two FLOPs per
 # number, 1 FLOP/byte. If g query heads share them (*grouped queries*), it is g FLOP/byte.
 # </details>
-#
+
+# %% [markdown]
 # **And a third roof.** Two H200s multiply matrices together. NVLink takes 450 GB/s from one to the other. From how many FLOPs per
 # byte sent on does the link cost no time?
 #

@@ -20,7 +20,6 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from common import device, figures, language_model, ledger, simt, timing, widgets
-from common.lessons import latency
 from common.checks import agree, expect
 from common.device import cuda
 from common.simt.limits import blocks_of, clean, par, result
@@ -790,6 +789,8 @@ rate = 132 * 64 * 32 * 4 / 600e-9
 ledger.predict("64 warps per SM, one load each", rate, "B/s")
 
 # %%
+from common.lessons import latency
+
 @cuda.jit
 def follow(links, out, steps):  # each load gives the next one's place, so a thread has one under way
     i = cuda.grid(1)

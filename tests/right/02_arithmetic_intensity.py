@@ -349,3 +349,244 @@ def bandwidth_in_flight(bytes_in_flight, latency_s, bandwidth_bytes_per_s):
 
 def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
     return math.ceil(bandwidth_bytes_per_s * latency_s / threads / itemsize)
+
+# %% matmul_flops: Fractions, a default dict, counts by name
+from collections import defaultdict
+from fractions import Fraction
+
+
+def matmul_flops(m, n, p):
+    return int(Fraction(2 * m * n * p, 1))
+
+
+def matmul_bytes(m, n, p, itemsize):
+    elements = np.array([m * n, n * p, m * p], dtype=np.int64)
+    return int((elements * itemsize).sum())
+
+
+def operation_counts(n, itemsize):
+    counts = defaultdict(tuple)
+    read_written = {"add": 3, "dot product": 2, "scale in place": 2}
+    work = {"add": 1, "dot product": 2, "scale in place": 1, "softmax of rows": 5, "layer norm of rows": 7}
+    for name, flops in work.items():
+        counts[name] = (flops * n, read_written.get(name, 2) * n * itemsize)
+    return counts
+
+# %% matmul_flops: PyTorch's counter, named tuples
+from typing import NamedTuple
+
+
+class Counts(NamedTuple):
+    flops: int
+    moved: int
+
+
+def matmul_flops(m, n, p):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    a, b = torch.empty(m, n, device="meta"), torch.empty(n, p, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        a @ b
+    return counter.get_total_flops()
+
+
+def matmul_bytes(m, n, p, itemsize):
+    return itemsize * (m * (n + p) + n * p)
+
+
+def operation_counts(n, itemsize):
+    one = n * itemsize
+    return {
+        "softmax of rows": Counts(5 * n, one + one),
+        "layer norm of rows": Counts(7 * n, one + one),
+        "scale in place": Counts(n, one + one),
+        "dot product": Counts(n + (n - 1), one + one + itemsize),
+        "add": Counts(n, one + one + one),
+    }
+
+# %% attainable_flops_per_s: NumPy's minimum and where
+def attainable_flops_per_s(intensity, peak_flops_per_s, bandwidth_bytes_per_s):
+    slope = np.multiply(intensity, bandwidth_bytes_per_s)
+    return np.where(slope < peak_flops_per_s, slope, peak_flops_per_s).item()
+
+
+def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
+    return peak_flops_per_s * bandwidth_bytes_per_s**-1
+
+# %% attainable_flops_per_s: sorted, and a tensor's item
+def attainable_flops_per_s(intensity, peak_flops_per_s, bandwidth_bytes_per_s):
+    return sorted((bandwidth_bytes_per_s * intensity, peak_flops_per_s))[0]
+
+
+def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
+    return (torch.tensor(peak_flops_per_s, dtype=torch.float64) / bandwidth_bytes_per_s).item()
+
+# %% tiled_matmul_bytes: tiles as slices of index ranges
+def tiled_matmul_bytes(n, tile, itemsize):
+    starts = range(0, n, tile)
+    sides = [min(start + tile, n) - start for start in starts]
+    a = sum(i * k for i in sides for _ in sides for k in sides)
+    b = sum(k * j for _ in sides for j in sides for k in sides)
+    c = sum(i * j for i in sides for j in sides)
+    return (a + b + c) * itemsize
+
+# %% tiled_matmul_bytes: by recursion on what is left of a row
+def tiled_matmul_bytes(n, tile, itemsize):
+    def passes(left):
+        return 0 if left <= 0 else 1 + passes(left - tile)
+
+    loaded = 2 * passes(n) * n * n
+    stored = n * n
+    return (loaded + stored) * itemsize
+
+# %% fused: counts down, and a float64 rate
+@cuda.jit(device=True)
+def fused(x, i, factor, repeat):
+    kept = x[i]
+    while repeat > 0:
+        kept = kept * factor
+        repeat -= 1
+    x[i] = kept
+
+
+def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
+    seconds_per_multiplication = 1 / multiplications_per_s
+    return float(slowdown * (itemsize * 2 / bandwidth_bytes_per_s) / seconds_per_multiplication)
+
+# %% diagnosis: tests every word in turn
+def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    attained = attainable_flops_per_s(max(flops, 1e-300) / max(bytes_moved, 1e-300), peak_flops_per_s, bandwidth_bytes_per_s)
+    return max(max(flops, 1e-300) / attained, overhead_s)
+
+
+def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    compute, memory = flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s
+    if any(part > 1.05 * time_s for part in (compute, memory, overhead_s)):
+        return "impossible"
+    if all(part < 0.5 * time_s for part in (compute, memory, overhead_s)):
+        return "none"
+    if compute >= memory and compute >= overhead_s:
+        return "compute"
+    return "memory" if memory >= overhead_s else "overhead"
+
+# %% median_time_s: recursive median by selection
+def median_time_s(call, clock, synchronize, repeats):
+    def smallest(values, k):
+        pivot = values[0]
+        low = [v for v in values if v < pivot]
+        same = values.count(pivot)
+        if k < len(low):
+            return smallest(low, k)
+        if k < len(low) + same:
+            return pivot
+        return smallest([v for v in values if v > pivot], k - len(low) - same)
+
+    call()
+    synchronize()
+    spans = []
+    while len(spans) < repeats:
+        begin = clock()
+        call()
+        synchronize()
+        end = clock()
+        spans.append(end - begin)
+    middle = smallest(spans, (repeats - 1) // 2), smallest(spans, repeats // 2)
+    return sum(middle) / 2
+
+# %% median_time_s: one reading per call, the end of one is the start of the next
+def median_time_s(call, clock, synchronize, repeats):
+    call()
+    synchronize()
+    readings = [clock()]
+    for _ in range(repeats):
+        call()
+        synchronize()
+        readings.append(clock())
+    return float(np.median(np.diff(readings)))
+
+# %% median_time_s: a context manager
+from contextlib import contextmanager
+
+
+def median_time_s(call, clock, synchronize, repeats):
+    import bisect
+
+    times = []
+
+    @contextmanager
+    def stopwatch():
+        start = clock()
+        yield
+        synchronize()
+        bisect.insort(times, clock() - start)
+
+    for _ in range(5):
+        call()
+        synchronize()
+    for _ in range(repeats):
+        with stopwatch():
+            call()
+    half = len(times) // 2
+    return times[half] if len(times) % 2 else (times[half - 1] + times[half]) / 2
+
+# %% test_benchmark: exact binary times
+def test_benchmark(candidate):
+    for later_s, launch_s, want in (
+        ([5.0, 1.0, 64.0, 2.0, 3.0], 0.5, 3.5),
+        ([5.0, 1.0, 64.0, 2.0], 0.5, 4.0),
+        ([0.25, 0.5, 0.25, 128.0, 0.125, 0.25], 2.0, 2.25),
+        ([2.0, 9.0, 4.0], 8.0, 12.0),
+    ):
+        fake = FakeDevice(512.0, later_s, launch_s)
+        got = candidate(fake.call, fake.clock, fake.synchronize, len(later_s))
+        assert abs(got - want) < 1e-9
+
+# %% transformer_flops: PyTorch's rule on meta tensors
+def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    x = torch.empty(batch * sequence, width, device="meta")
+    q = torch.empty(batch, sequence, width, device="meta")
+    square = torch.empty(width, width, device="meta")
+    wide = torch.empty(width, feedforward, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        for _ in range(layers):
+            for _ in "qkvo":
+                x @ square
+            scores = torch.bmm(q, q.mT)
+            torch.bmm(scores, q)
+            (x @ wide) @ wide.T
+        x @ torch.empty(width, vocabulary, device="meta")
+    return 3 * counter.get_total_flops()
+
+# %% transformer_flops: per token, with floor division nowhere
+def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
+    per_token = 8 * width**2 + 4 * width * feedforward + 4 * sequence * width
+    forward_per_token = layers * per_token + 2 * width * vocabulary
+    forward = batch * sequence * forward_per_token
+    backward = 2 * forward
+    return forward + backward
+
+# %% hfu: by a table of passes
+def mfu(forward_flops, recomputed, time_s, peak_flops_per_s):
+    return np.float64(sum([forward_flops] * 3)) / time_s / peak_flops_per_s
+
+
+def hfu(forward_flops, recomputed, time_s, peak_flops_per_s):
+    passes = {"forward": 1, "again": recomputed, "backward": 2}
+    return np.dot(list(passes.values()), [forward_flops] * 3) / peak_flops_per_s / time_s
+
+
+a100_at_60_percent, h100_dense_peak = 312e12 * 60 / 100, int(989.5e12)
+
+# %% loads_in_flight: counted up until they suffice
+def bandwidth_in_flight(bytes_in_flight, latency_s, bandwidth_bytes_per_s):
+    rate = bytes_in_flight / latency_s
+    return rate if rate <= bandwidth_bytes_per_s else bandwidth_bytes_per_s
+
+
+def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
+    loads = 1
+    while loads * threads * itemsize < bandwidth_bytes_per_s * latency_s:
+        loads += 1
+    return loads

@@ -434,3 +434,257 @@ def histogram(tokens, counts):
     cuda.syncthreads()
     if t < 128:
         cuda.atomic.add(counts, t, s[0, t] + s[1, t])
+
+# %% vector_add: a while loop over the grid, through locals
+@cuda.jit
+def vector_add(x, y, out):
+    i = cuda.threadIdx.x + cuda.blockDim.x * cuda.blockIdx.x
+    while i < out.size:
+        left, right = x[i], y[i]
+        total = left + right
+        out[i] = total
+        i += cuda.blockDim.x * cuda.gridDim.x
+
+# %% vector_add: through shared memory, which nothing forbids
+@cuda.jit
+def vector_add(x, y, out):
+    s, t = cuda.shared.array(128, float32), cuda.threadIdx.x
+    i = cuda.grid(1)
+    if i < out.size:
+        s[t] = x[i]
+        out[i] = s[t] + y[i]
+
+# %% matrix_add_doubled: strides over the grid in both axes
+@cuda.jit(device=True)
+def doubled(value):
+    return 2 * value
+
+
+@cuda.jit
+def matrix_add_doubled(a, b, c):
+    x0, y0 = cuda.grid(2)
+    dx, dy = cuda.gridsize(2)
+    for y in range(y0, c.shape[0], dy):
+        for x in range(x0, c.shape[1], dx):
+            c[y, x] = a[y, x] + doubled(b[y, x])
+
+# %% window_average: warp shuffles, the last two lanes from shared memory
+@cuda.jit
+def window_average(x, out):
+    edge = cuda.shared.array((5, 2), float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    lane, warp = t % 32, t // 32
+    mine = x[i] if i < x.size else float32(0)
+    if lane < 2:
+        edge[warp, lane] = mine
+    if t < 2:
+        edge[4, t] = x[i + 128] if i + 128 < x.size else float32(0)
+    cuda.syncthreads()
+    one = cuda.shfl_down_sync(0xFFFFFFFF, mine, 1)
+    two = cuda.shfl_down_sync(0xFFFFFFFF, mine, 2)
+    if lane == 31:
+        one = edge[warp + 1, 0]
+        two = edge[warp + 1, 1]
+    if lane == 30:
+        two = edge[warp + 1, 0]
+    if i < out.size:
+        out[i] = (mine + one + two) / float32(3)
+
+# %% window_average: sums in float64, halo loaded by the second warp
+@cuda.jit
+def window_average(x, out):
+    s = cuda.shared.array(130, float32)
+    first, t = cuda.blockIdx.x * cuda.blockDim.x, cuda.threadIdx.x
+    if first + t < x.shape[0]:
+        s[t] = x[first + t]
+    if 32 <= t < 34 and first + 96 + t < x.shape[0]:
+        s[96 + t] = x[first + 96 + t]
+    cuda.syncthreads()
+    if first + t + 2 < x.shape[0]:
+        out[first + t] = (s[t] + s[t + 1] + s[t + 2]) / 3.0
+
+# %% transpose: columns of the tile rotated by the row
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array((32, 32), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    j, i = cuda.grid(2)
+    if i < x.shape[0] and j < x.shape[1]:
+        tile[ty, (tx + ty) % 32] = x[i, j]
+    cuda.syncthreads()
+    i, j = cuda.blockIdx.x * cuda.blockDim.y + ty, cuda.blockIdx.y * cuda.blockDim.x + tx
+    if i < out.shape[0] and j < out.shape[1]:
+        out[i, j] = tile[tx, (ty + tx) % 32]
+
+# %% block_sum: each thread sums a stride first, then a tree from 128
+@cuda.jit
+def block_sum(x, out):
+    s, t = cuda.shared.array(128, float32), cuda.threadIdx.x
+    first = cuda.blockIdx.x * 256
+    if t < 128:
+        value = float32(0)
+        if first + t < x.size:
+            value += x[first + t]
+        if first + t + 128 < x.size:
+            value += x[first + t + 128]
+        s[t] = value
+    for level in range(6, -1, -1):
+        cuda.syncthreads()
+        if t < 1 << level:
+            s[t] += s[t + (1 << level)]
+    cuda.syncthreads()
+    if t == 0:
+        cuda.atomic.add(out, 0, s[0])
+
+# %% block_sum: one warp adds eight rows, then shuffles
+@cuda.jit
+def block_sum(x, out):
+    s, t = cuda.shared.array((8, 32), float32), cuda.threadIdx.x
+    i = cuda.grid(1)
+    s[t // 32, t % 32] = x[i] if i < x.size else float32(0)
+    cuda.syncthreads()
+    if t < 32:
+        value = float32(0)
+        for row in range(8):
+            value += s[row, t]
+        for k in (16, 8, 4, 2, 1):
+            value += cuda.shfl_xor_sync(0xFFFFFFFF, value, k)
+        if t == 0:
+            cuda.atomic.add(out, 0, value)
+
+# %% matmul_sectors: sets of addresses of one warp
+def matmul_sectors(n, tile):
+    lanes = [(lane // tile, lane % tile) for lane in range(32)]
+    a = {(y * n) * 4 // 32 for y, _ in lanes}
+    b = {x * 4 // 32 for _, x in lanes}
+    naive = (n * n // 32) * n * (len(a) + len(b))
+    per_tile = tile * len({4 * k // 32 for k in range(tile)})
+    return naive, (n // tile) ** 3 * 2 * per_tile
+
+# %% matmul_tiled: b's tile stored turned and padded
+@cuda.jit
+def matmul_tiled(a, b, c):
+    a_tile = cuda.shared.array((TILE, TILE), float32)
+    b_tile = cuda.shared.array((TILE, 17), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    row, column = cuda.blockIdx.y * TILE + ty, cuda.blockIdx.x * TILE + tx
+    total = float32(0)
+    k0 = 0
+    while k0 < a.shape[1]:
+        a_tile[ty, tx] = float32(0)
+        b_tile[tx, ty] = float32(0)
+        if row < a.shape[0] and k0 + tx < a.shape[1]:
+            a_tile[ty, tx] = a[row, k0 + tx]
+        if k0 + ty < b.shape[0] and column < b.shape[1]:
+            b_tile[tx, ty] = b[k0 + ty, column]
+        cuda.syncthreads()
+        for k in range(TILE):
+            total += a_tile[ty, k] * b_tile[tx, k]
+        cuda.syncthreads()
+        k0 += TILE
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+# %% matmul_tiled: the next tiles in registers while these are used
+@cuda.jit
+def matmul_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    total = float32(0)
+    left = a[row, tx] if row < a.shape[0] and tx < a.shape[1] else float32(0)
+    right = b[ty, column] if ty < b.shape[0] and column < b.shape[1] else float32(0)
+    for k0 in range(TILE, a.shape[1] + TILE, TILE):
+        a_tile[ty, tx] = left
+        b_tile[ty, tx] = right
+        cuda.syncthreads()
+        left = a[row, k0 + tx] if row < a.shape[0] and k0 + tx < a.shape[1] else float32(0)
+        right = b[k0 + ty, column] if k0 + ty < b.shape[0] and column < b.shape[1] else float32(0)
+        for k in range(TILE):
+            total += a_tile[ty, k] * b_tile[k, tx]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+# %% resident_blocks: by recursion, resources used up
+def resident_blocks(threads, registers, shared_bytes, sm):
+    import math
+
+    of_warp = math.ceil(32 * registers / sm["register_portion"]) * sm["register_portion"]
+    of_block = math.ceil((shared_bytes + sm["reserved_bytes"]) / sm["shared_portion"]) * sm["shared_portion"]
+    takes = {"blocks": 1, "threads": threads, "registers": threads // 32 * of_warp, "shared_bytes": of_block}
+
+    def more(left):
+        after = {name: left[name] - takes[name] for name in takes}
+        return 0 if min(after.values()) < 0 else 1 + more(after)
+
+    return more(sm)
+
+# %% matmul_register_tiled: a's tile in rows of fours, the sums in two halves of rows
+@cuda.jit
+def matmul_register_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((8, 33, 4), float32), cuda.shared.array((8, 32, 4), float32)
+    upper, lower = cuda.local.array((4, 8), float32), cuda.local.array((4, 8), float32)
+    right = cuda.local.array(8, float32)
+    a_next, b_next = cuda.local.array(4, float32), cuda.local.array(4, float32)
+    t = cuda.threadIdx.x
+    lane, warp = t % 32, t // 32
+    tx, ty = warp % 2 * 8 + lane % 8, warp // 2 * 4 + lane // 8
+    row0, column0 = cuda.blockIdx.y * 128, cuda.blockIdx.x * 128
+    a_row, a_k, b_k, b_column = t // 8, t % 8, t // 128, t % 128
+    for i in range(4):
+        for j in range(8):
+            upper[i, j] = float32(0)
+            lower[i, j] = float32(0)
+    for i in range(4):
+        row, k = row0 + a_row + 32 * i, a_k
+        a_next[i] = a[row, k] if row < a.shape[0] and k < a.shape[1] else float32(0)
+        k, column = b_k + 2 * i, column0 + b_column
+        b_next[i] = b[k, column] if k < b.shape[0] and column < b.shape[1] else float32(0)
+    k0 = 0
+    while k0 < a.shape[1]:
+        for i in range(4):
+            a_tile[a_k, a_row // 4 + 8 * i, a_row % 4] = a_next[i]
+            b_tile[b_k + 2 * i, b_column // 4, b_column % 4] = b_next[i]
+        cuda.syncthreads()
+        k0 += 8
+        for i in range(4):
+            row, k = row0 + a_row + 32 * i, k0 + a_k
+            a_next[i] = a[row, k] if row < a.shape[0] and k < a.shape[1] else float32(0)
+            k, column = k0 + b_k + 2 * i, column0 + b_column
+            b_next[i] = b[k, column] if k < b.shape[0] and column < b.shape[1] else float32(0)
+        for k in range(8):
+            for j in range(4):
+                right[j], right[4 + j] = b_tile[k, tx, j], b_tile[k, 16 + tx, j]
+            for i in range(4):
+                first, second = a_tile[k, ty, i], a_tile[k, 16 + ty, i]
+                for j in range(8):
+                    upper[i, j] += first * right[j]
+                    lower[i, j] += second * right[j]
+        cuda.syncthreads()
+    for i in range(4):
+        for j in range(8):
+            row, column = row0 + 4 * ty + i, column0 + j // 4 * 64 + 4 * tx + j % 4
+            if column < c.shape[1]:
+                if row < c.shape[0]:
+                    c[row, column] = upper[i, j]
+                if row + 64 < c.shape[0]:
+                    c[row + 64, column] = lower[i, j]
+
+# %% histogram: counters set and added by all threads, two steps at a time
+@cuda.jit
+def histogram(tokens, counts):
+    own = cuda.shared.array(128, int32)
+    t, step = cuda.threadIdx.x, cuda.gridsize(1)
+    if t >= 128:
+        own[t - 128] = int32(0)
+    cuda.syncthreads()
+    i = cuda.grid(1)
+    while i < tokens.size:
+        cuda.atomic.add(own, tokens[i], 1)
+        if i + step < tokens.size:
+            cuda.atomic.add(own, tokens[i + step], 1)
+        i += 2 * step
+    cuda.syncthreads()
+    if t >= 128:
+        cuda.atomic.add(counts, t - 128, own[t - 128])

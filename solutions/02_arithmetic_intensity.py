@@ -989,9 +989,8 @@ for contents, n in tries:
 #
 # <details><summary>Answer</summary>
 #
-# Each weight takes 2 bytes and 2·B FLOPs: B FLOP/byte. That reaches the ridge point at B = 989.5 / 3.35 ≈ 295. Each user also
-# has keys and values of all earlier tokens (the *KV cache*). Their bytes grow with B, and their intensity does not: two FLOPs per
-# number, 1 FLOP/byte. If g query heads share them (*grouped queries*), it is g FLOP/byte.
+# B FLOP/byte reach the ridge point at B = 989.5 / 3.35 ≈ 295. Each user also has keys and values of all earlier tokens (the *KV
+# cache*). Their intensity is 1 FLOP/byte for any B, or g if g query heads share them (*grouped queries*).
 # </details>
 
 # %% [markdown]

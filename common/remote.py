@@ -1,5 +1,7 @@
-"""How simt, tiles and ranks are used in the grader: what they count lives in another process."""
+"""What a check needs to say because its calls lead to another process in the grader."""
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 
@@ -18,3 +20,22 @@ class CountedRemotely(Protocol):
 
         A report as data (see Report.from_dict) of simt and tiles, a Result of ranks.
         """
+
+
+@runtime_checkable
+class CalledRemotely(Protocol):
+    """What a check of the grader gets in place of a student's function: it gets copies."""
+
+    def call_in_place(self, changed: Sequence[Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function, which may change these arguments."""
+
+
+def in_place(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """The function, for a check that looks at these arguments after the call.
+
+    In the grader, a student's function works on copies of its arguments. Only what it changes in
+    the arguments named here is changed in the check, too. In a notebook this is the function.
+    """
+    if isinstance(function, CalledRemotely):
+        return functools.partial(function.call_in_place, arguments)
+    return function

@@ -60,13 +60,14 @@ def assert_cost(
     *,
     rounds: int,
     elements: int,
+    least: int | None = None,
     most: float = math.inf,
     links: float = math.inf,
     draw: Draw | None = None,
 ) -> None:
-    """Raise for more rounds, elements in all, elements that one rank sends, or (sender, receiver).
+    """Raise for more rounds, other elements in all, or more from one rank, or over more links.
 
-    elements, most: of float64.
+    elements, least, most: of float64. least: in all; by default elements, no fewer and no more.
     """
     sent = [count // 8 for count in trace.bytes_sent]
     expect(
@@ -78,6 +79,12 @@ def assert_cost(
         sum(sent) <= elements,
         f"{case}: {sum(sent)} elements sent, want {elements}: "
         "some were not needed, or were padding.",
+        draw=draw,
+    )
+    expect(
+        sum(sent) >= (elements if least is None else least),
+        f"{case}: {sum(sent)} elements sent, want {elements}: what a rank holds must have come in "
+        "a message.",
         draw=draw,
     )
     expect(

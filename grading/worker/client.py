@@ -26,7 +26,7 @@ from grading.worker.wire import Wire
 WARM_UP_S = 120
 ENDING_S = 10  # for the fork server to end by itself
 
-Request = Literal["execute", "call", "fetch", "count"]
+Request = Literal["execute", "call", "rank", "fetch", "count"]
 Serve = Callable[..., Any]  # answers what a worker asks: serve(what, *args)
 
 
@@ -158,18 +158,26 @@ class WorkerClient:
         self.parent = fork_server.process
 
     def request(
-        self, kind: Request, *request: Any, deadline: float | None, serve: Serve | None = None
+        self,
+        kind: Request,
+        *request: Any,
+        deadline: float | None,
+        serve: Serve | None = None,
+        in_place: Sequence[Any] = (),
     ) -> Any:
         """What the worker answers. What it raised there is raised here (see StudentError).
 
-        kind: "execute" (source, name), "call" (name, args, kwargs as pairs), "fetch" (name) or
-        "count" (package, text, name, constants, args, options). serve: answers what the worker asks
-        in the middle of it.
+        kind: "execute" (source, name), "call" (name, args, kwargs as pairs, drivers), "rank" (name,
+        args, drivers), "fetch" (name, drivers) or "count" (package, text, name, constants, args,
+        options); drivers: [(text, name)] of those to execute first. serve: answers what the worker
+        asks in the middle of it. in_place: the arguments that the call may change here; the worker
+        has copies of all others.
         """
         packer = Packer()
         packed = packer.pack(request)  # raises here if the check gives what can't cross
         try:
             answer, packed = self._exchange(kind, packed, deadline, serve)
+            packer.change_only(in_place)
             value = (packer if answer != "refused" else Packer()).unpack(*packed)
             error = _rebuilt(value) if answer != "value" else None
         except WireTimeout:

@@ -41,9 +41,9 @@ def run(
     text, constants = kernel_text(tuple(session.cells), name, DECORATORS[package])
     worker = session.counting_worker()
     with session.waiting() as deadline:
-        # A copy of the constants: an answer may change what the request holds.
-        request = package, text, name, dict(constants), list(arguments), dict(options)
-        return worker.request("count", *request, deadline=deadline)
+        given = list(arguments)
+        request = package, text, name, constants, given, dict(options)
+        return worker.request("count", *request, deadline=deadline, in_place=given)
 
 
 @functools.lru_cache(maxsize=100)  # a check launches its kernel many times

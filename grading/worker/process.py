@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import gc
 import importlib
 import os
@@ -23,7 +24,8 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from types import CodeType
 from typing import Any
 
 from common import device, sources
@@ -34,6 +36,8 @@ from grading.worker.limits import MAX_TEXT
 from grading.worker.packing import Packed, Packer
 from grading.worker.transport import SocketTransport, WireClosed
 from grading.worker.wire import Wire
+
+Cells = Sequence[tuple[str, str]]  # (text, name)
 
 WARM = [  # what labs import
     "numpy",
@@ -134,9 +138,12 @@ class WorkerServer:
         self.answers = {
             "execute": self.execute,
             "call": self.call,
+            "rank": self.rank,
             "fetch": self.fetch,
             "count": self.count,
         }
+        self.setup: dict[str, Any] = {}  # what our set-up cells defined
+        self.drivers: dict[str, Any] = {}  # what our drivers defined last
 
     def serve(self) -> None:
         """Answers until the grader closes the wire."""
@@ -164,15 +171,57 @@ class WorkerServer:
         """Executes a cell. Its name is shown in tracebacks; Triton and inspect find its text."""
         filename = f"<{name}>"
         sources.remember(filename, source)
+        before = dict(self.namespace)
         exec(compile(source, filename, "exec"), self.namespace)  # noqa: S102  (what it is for)
+        kind = name.partition(" ")[0]  # a hole's cell has the name of its exercise
+        if kind in ("setup", "driver"):
+            kept = self.setup if kind == "setup" else self.drivers
+            kept |= _changes(before, self.namespace)
 
-    def call(self, name: str, args: Sequence[Any], kwargs: Sequence[tuple[str, Any]]) -> Any:
-        """Calls what a cell defined."""
-        return self.namespace[name](*args, **dict(kwargs))
+    def call(
+        self,
+        name: str,
+        args: Sequence[Any],
+        kwargs: Sequence[tuple[str, Any]],
+        drivers: Cells = (),
+    ) -> Any:
+        """Calls what a cell defined. drivers: see `ours`."""
+        with self.ours(drivers):
+            return self.namespace[name](*args, **dict(kwargs))
 
-    def fetch(self, name: str) -> Any:
-        """What a cell assigned."""
-        return self.namespace[name]
+    def rank(self, name: str, args: Sequence[Any], drivers: Cells = ()) -> Any:
+        """Calls a function as one of several ranks. args: what ranks.remote.call takes after it."""
+        from common.ranks import remote
+
+        with self.ours(drivers):
+            return remote.call(self.namespace[name], self.ask, *args)
+
+    def fetch(self, name: str, drivers: Cells = ()) -> Any:
+        """What a cell assigned. drivers: see `ours`."""
+        with self.ours(drivers):
+            return self.namespace[name]
+
+    @contextlib.contextmanager
+    def ours(self, drivers: Cells) -> Iterator[None]:
+        """While a driver runs, our own names mean what they meant, whatever the student bound.
+
+        drivers: [(text, name)] of the drivers that define what is called and what it uses; none
+        for a hole. They are executed again. Afterwards the student's names are theirs again.
+        """
+        if not drivers:
+            yield
+            return
+        before = dict(self.namespace)
+        self.namespace |= self.setup
+        for source, cell in drivers:
+            exec(_compiled(source, f"<{cell}>"), self.namespace)  # noqa: S102
+        known, ours = self.setup | self.drivers, _changes(before, self.namespace)
+        self.drivers |= {key: value for key, value in ours.items() if key not in self.setup}
+        try:
+            yield
+        finally:
+            theirs = {key: before[key] for key in ours.keys() & before.keys()}
+            self.namespace |= {k: v for k, v in theirs.items() if known.get(k) is not v}
 
     def count(
         self,
@@ -197,6 +246,18 @@ class WorkerServer:
         if kind == "error":
             raise getattr(builtins, answer["type"])(answer["text"])
         return answer
+
+
+@functools.cache
+def _compiled(source: str, filename: str) -> CodeType:
+    sources.remember(filename, source)
+    return compile(source, filename, "exec")
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The names that mean something else than before, or are new."""
+    missing = object()
+    return {name: value for name, value in after.items() if before.get(name, missing) is not value}
 
 
 def failure(error: BaseException, packer: Packer | None = None) -> tuple[str, Packed]:

@@ -5,7 +5,6 @@ the simulated machine. A rank reaches another rank only by messages. What it rep
 (compute, spans, live bytes) is marked so in the trace.
 """
 
-import copy
 import math
 import threading
 import time
@@ -22,11 +21,13 @@ from common.ranks.recorder import Report
 from grading.worker.errors import StudentError, WorkerEnded, student_error
 from grading.worker.session import Session
 
-CELL = """
-def __rank__(name, *arguments):
-    from common.ranks import remote
-    return remote.call(globals()[name], __ask__, *arguments)
-"""
+# What else lets a rank post such an operation: another function, or another name for it.
+CALLED_BY = {
+    "isend": ("batch_isend_irecv",),
+    "irecv": ("batch_isend_irecv",),
+    "all_gather_into_tensor": ("all_gather_single",),
+    "reduce_scatter_tensor": ("reduce_scatter_single",),
+}
 SELF_REPORTED = ["compute", "spans", "live_bytes"]
 MAX_TIMES = 1_000_000  # that a rank may report
 
@@ -51,15 +52,15 @@ def run(
     arguments: of ranks.run.
     """
     while len(session.ranks) < world_size:
-        session.ranks.append(Session(session.fork_server, [*session.cells, ("ranks", CELL)]))
+        session.ranks.append(Session(session.fork_server, session.cells))
     network = Network(world_size, alpha_s, beta_s_per_byte)
     conductor = Conductor(network, one_at_a_time=False)
     options = {"flops_per_s": flops_per_s, "live_bytes": live_bytes, "only": only}
     members = []
     for link in conductor.links:
         own = [arg.values[link.rank] if isinstance(arg, ranks.Each) else arg for arg in args]
-        arguments = name, link.rank, world_size, copy.deepcopy(own), options
-        members.append(Member(link, session, arguments))
+        arguments = link.rank, world_size, own, options
+        members.append(Member(link, session, name, arguments, only))
     for member in members:
         member.start()
     conductor.start()
@@ -75,9 +76,16 @@ def run(
 class Member(threading.Thread):
     """One rank: calls the function in its worker, and answers what it asks on the way."""
 
-    def __init__(self, link: ConductorLink, session: Session, arguments: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        link: ConductorLink,
+        session: Session,
+        name: str,
+        arguments: tuple[Any, ...],
+        only: Sequence[str] | None,
+    ) -> None:
         super().__init__(daemon=True)
-        self.link, self.arguments = link, arguments
+        self.link, self.name, self.arguments, self.only = link, name, arguments, only
         self.session = session.ranks[link.rank]
         self.session.deadline, self.session.answered = session.deadline, time.monotonic()
         self.value: Any = None
@@ -86,7 +94,7 @@ class Member(threading.Thread):
     def run(self) -> None:
         try:
             self.link.begin()
-            answer = self.session.call("__rank__", self.arguments, serve=self.serve)
+            answer = self.session.call_as_rank(self.name, self.arguments, self.serve)
             self.value, self.report = answer["value"], _validated_report(answer["report"])
             self.link.finish()
         except StoppedError:
@@ -100,7 +108,19 @@ class Member(threading.Thread):
         """What the conductor answers to the worker's question."""
         if question not in QUESTIONS:
             raise ValueError(f"a rank asks nothing called {question!r}")
-        return getattr(self.link, question)(*self._validated(question, arguments))
+        arguments = self._validated(question, arguments)
+        self._require_allowed(question, arguments)
+        return getattr(self.link, question)(*arguments)
+
+    def _require_allowed(self, question: str, arguments: tuple[Any, ...]) -> None:
+        """ValueError for what the check did not allow: a rank can change its own dist's list."""
+        if self.only is None:
+            return
+        if question == "new_group" and "new_group" not in self.only:
+            raise ValueError("this dist has no new_group")
+        for operation in arguments[1] if question == "post" else ():
+            if not {operation.what, *CALLED_BY.get(operation.what, ())} & set(self.only):
+                raise ValueError(f"this dist has no {operation.what}")
 
     def _validated(self, question: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The question's arguments. Numbers of requests and clocks are checked by the network."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from common.checks import show
@@ -21,8 +22,12 @@ class Remote:
         self._session = session
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.call_in_place((), *args, **kwargs)
+
+    def call_in_place(self, changed: Sequence[Any], /, *args: Any, **kwargs: Any) -> Any:
+        """The same, where the call may change these arguments (see common.remote.in_place)."""
         try:
-            return self._session.call(self.__name__, args, kwargs)
+            return self._session.call(self.__name__, args, kwargs, in_place=changed)
         except (Exception, WorkerEnded) as error:
             shown = [*map(show, args), *(f"{key}={show(value)}" for key, value in kwargs.items())]
             set_tried(error, f"{self.__name__}({', '.join(shown)})")

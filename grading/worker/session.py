@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from grading.worker.client import ForkServer, Request, Serve, WorkerClient
 from grading.worker.errors import WorkerEnded
+from grading.worker.repeatable import check_globals
 
 CELL_S = 30.0
 
 Cells = Sequence[tuple[str, str | None]]
+
+
+@functools.lru_cache(maxsize=1000)  # a check calls a driver many times
+def _drivers_for(cells: Cells, name: str) -> tuple[tuple[str, str], ...]:
+    """See Session._drivers."""
+    drivers = [(key, text) for key, text in cells if text is not None and key.startswith("driver ")]
+    needed, wanted = set(), {name}
+    for _ in drivers:
+        for key, text in drivers:
+            uses = check_globals(text)
+            if key not in needed and wanted & uses.set:
+                needed.add(key)
+                wanted |= uses.read
+    return tuple((text, key) for key, text in drivers if key in needed)
 
 
 class Session:
@@ -38,13 +54,22 @@ class Session:
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         serve: Serve | None = None,
+        in_place: Sequence[Any] = (),
     ) -> Any:
-        """Calls a function of the student's, or a driver."""
-        return self._request("call", name, tuple(args), tuple((kwargs or {}).items()), serve=serve)
+        """Calls a function of the student's, or a driver.
+
+        in_place: the arguments that it may change here. Of all others it gets copies.
+        """
+        pairs, ours = tuple((kwargs or {}).items()), self._drivers(name)
+        return self._request("call", name, tuple(args), pairs, ours, serve=serve, in_place=in_place)
+
+    def call_as_rank(self, name: str, args: Sequence[Any], serve: Serve) -> Any:
+        """Calls a function as a rank. args: what ranks.remote.call takes after its question."""
+        return self._request("rank", name, tuple(args), self._drivers(name), serve=serve)
 
     def fetch(self, name: str) -> Any:
         """The value that a cell assigned."""
-        return self._request("fetch", name)
+        return self._request("fetch", name, self._drivers(name))
 
     def execute(self, source: str, name: str) -> None:
         """Executes one more cell."""
@@ -96,10 +121,20 @@ class Session:
         for session in self.ranks:
             session.close()
 
-    def _request(self, kind: Request, *request: Any, serve: Serve | None = None) -> Any:
+    def _drivers(self, name: str) -> tuple[tuple[str, str], ...]:
+        """(text, name) of the drivers that define this name and what it uses; none for a hole."""
+        return _drivers_for(tuple(self.cells), name)
+
+    def _request(
+        self,
+        kind: Request,
+        *request: Any,
+        serve: Serve | None = None,
+        in_place: Sequence[Any] = (),
+    ) -> Any:
         worker = self.running_worker()
         with self.waiting() as deadline:
-            return worker.request(kind, *request, deadline=deadline, serve=serve)
+            return worker.request(kind, *request, deadline=deadline, serve=serve, in_place=in_place)
 
     def _start(self) -> WorkerClient:
         """A fresh worker with all cells executed, except those that ended a worker before it."""

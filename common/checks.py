@@ -3,7 +3,7 @@
 import reprlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -39,6 +39,12 @@ class Pictures:
 
     wanted = False
     must_work = False  # in tests: what a drawing raises is raised, and does not pass unseen
+
+
+class Remarks:
+    """What `remark` has said, for the grader, which shows no page."""
+
+    said: ClassVar[list[str]] = []
 
 
 def agree(
@@ -94,14 +100,31 @@ def expect(condition: object, message: str, *, draw: Draw | None = None) -> None
         _fail(message, draw)
 
 
+def remark(condition: object, message: str, *, draw: Draw | None = None) -> None:
+    """Say the message unless the condition is true. It never costs points.
+
+    It is for what only the student's own process can know: its clock, its live tensors. A program
+    can lie about those, so they neither give points nor take them.
+    """
+    if condition:
+        return
+    Remarks.said.append(message)
+    print(f"Remark (it costs no points): {message}")
+    _picture(draw)
+
+
 def _fail(message: str, draw: Draw | None) -> NoReturn:
+    _picture(draw)
+    raise AssertionError(message)
+
+
+def _picture(draw: Draw | None) -> None:
     if draw is not None and Pictures.wanted:
         try:
             draw()
         except Exception:  # a picture that can't be drawn must not hide the message
             if Pictures.must_work:
                 raise
-    raise AssertionError(message)
 
 
 def show(value: Any) -> str:

@@ -109,10 +109,10 @@ def lab_table(lab_name: str, results: Sequence[Result]) -> Table:
     table.add_column("what the check says")
     for result in results:
         colour = COLOURS.get(result.status, "red")
-        silent = result.status in ("passed", "not attempted")
+        silent = result.status == "not attempted"
         message = "" if silent else f"  {escape(result.message)}"
         points = f"{result.points}/{result.max_points}"
-        table.add_row(result.exercise, points, f"[{colour}]{result.status}[/]{message}")
+        table.add_row(result.exercise, points, f"[{colour}]{result.status}[/]{message}".rstrip())
     table.add_section()
     points, max_points = (sum(r.points for r in results), sum(r.max_points for r in results))
     table.add_row("all", f"{points}/{max_points}", "")

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from common import sources
+from common.checks import Remarks
 from grading.explain import CheckTimeout, explain
 from grading.report import Result, Status
 from grading.source import holes
@@ -31,6 +32,8 @@ from grading.worker.remote import names_in
 from grading.worker.repeatable import check_globals, repeatable
 from grading.worker.replay import Diverged, Prompting, Prompts, Recording, replay
 from grading.worker.session import CELL_S, Session
+
+REMARK = "Remark (it costs no points): "
 
 
 def score(
@@ -112,6 +115,7 @@ class CheckRun:
         """Runs the checks of one exercise, in the lab's order."""
         points = 0
         explained: tuple[Status, str] | None = None
+        Remarks.said.clear()
         for check in exercise.checks:
             of_cell = self.session.ready_problem(exercise.name)
             problem = of_cell or self._problem(check)
@@ -121,7 +125,8 @@ class CheckRun:
                 tried = f"The cell of `{exercise.name}`" if of_cell else exercise.name
                 limit_s = CELL_S if of_cell else check.limit_s
                 explained = explain(problem, self.lab, exercise, tried, limit_s)
-        passed: tuple[Status, str] = ("passed", "")
+        remarks = " ".join(dict.fromkeys(Remarks.said))
+        passed: tuple[Status, str] = ("passed", f"{REMARK}{remarks}" if remarks else "")
         status, message = explained or passed
         if explained and points:
             status = "partly passed"
@@ -140,10 +145,11 @@ class CheckRun:
                 return None
         if prompts:
             return self._prompted(check, key, worker, prompts)
-        recording = Recording(worker.wire.transport)
+        recording, remarks = Recording(worker.wire.transport), len(Remarks.said)
         with worker.wire.over(recording):
             problem = self._execute(check)
-        if problem is None and self.session.asked_only(worker):
+        silent = problem is None and len(Remarks.said) == remarks
+        if silent and self.session.asked_only(worker):
             self.tapes.keep(key, recording.tape)
         return problem
 

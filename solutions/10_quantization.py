@@ -443,8 +443,8 @@ for rows, columns, group, bits in oracle.SHAPES:
     agree(scales, want, f"scales, {case}, the first group 0", rtol=1e-6, mistakes={
         "A group of zeros has scale 1: a scale of 0 divides by zero.": want * (want != 1)})
     oracle.expect_nearest(weight, codes, scales, group)
-    want = oracle.restored(codes, scales, group)
-    agree(dequantize_groups(codes, scales, group), want, f"weights back, {case}", rtol=1e-6)
+    given, back = oracle.to_restore(rng, want, columns, group)
+    agree(dequantize_groups(given, want, group), back, f"weights back, {case}", rtol=1e-6)
 print("quantize_groups picks the nearest codes, and dequantize_groups reads them, for five shapes")
 
 # %% tags=["check"]
@@ -567,14 +567,14 @@ print("equalised leaves units without inputs or outputs alone")
 
 # %% tags=["check"]
 from common.oracles import quantization as oracle
+from common.remote import in_place
 
 for units, inputs, outputs, power in [(5, 7, 4, 0), (1, 1, 1, 3), (9, 3, 6, 10), (4, 8, 2, -10)]:
     three, x = oracle.hidden_layer(rng, units, inputs, outputs, 2.0**power), oracle.samples(rng, inputs)
-    want, before, got = oracle.scores(*three, x), [part.clone() for part in three], equalised(*three)
+    want, tops, before = oracle.scores(*three, x), oracle.tops(*three), [part.clone() for part in three]
+    got, shapes = in_place(equalised, *three)(*three), [tuple(part.shape) for part in before]
     agree(list(three), before, "the arguments of equalised, after the call")
-    shapes = [tuple(part.shape) for part in three]
     agree([tuple(part.shape) for part in got], shapes, "shapes of what equalised gave")
-    tops = (three[0].abs().amax(1) * three[2].abs().amax(0)).sqrt()
     agree([got[0].abs().amax(1), got[2].abs().amax(0)], [tops, tops], "largest magnitudes", rtol=1e-4)
     atol = 1e-4 * float(want.abs().max())
     agree(oracle.scores(*got, x), want, "scores of the equalised network", atol=atol)

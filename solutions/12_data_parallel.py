@@ -145,13 +145,13 @@ def shard_batch(batch, rank, world_size):
 for n, p in [(11, 4), (2, 4), (0, 3), (8, 1), *rng.integers([0, 1], [20, 7], (30, 2)).tolist()]:
     batch, rows = torch.tensor(rng.normal(size=(n, 2))), n // p
     for rank in reversed(range(p)):
-        want = batch.clone().tensor_split(p)[rank].clone()
+        want, case = batch.clone().tensor_split(p)[rank].clone(), f"{n} rows, shard {rank} of {p}"
         few, many = (batch[rank * rows:][:m].clone() for m in (rows, n if rank == p - 1 else rows))
-        agree(got := shard_batch(batch, rank, p), want, f"{n} rows, shard {rank} of {p}", mistakes={
+        agree((both := replicas.sharded(shard_batch, batch, rank, p))[0], want, case, mistakes={
             "With n // p rows for each rank, the last rows of the batch belong to nobody.": few,
             "All the rows left over went to the last rank: the others will wait for it.": many,
             "These rows are dealt out like cards, but a shard is contiguous.": batch[rank::p].clone()})
-        expect(not len(got) or replicas.same_storage(got, batch), COPY)
+        expect(both[1], COPY)
 agree(shortcuts(), [], "what shard_batch calls in place of a slice (torch.tensor_split is not allowed)")
 print("shard_batch: every row in one shard, sizes as equal as can be")
 
@@ -224,8 +224,8 @@ for rows in ((rng.permutation(9)[:3] + 1).tolist(), [3, 0, 5]):
     result = ranks.run(averaged, ranks.each(shards), seed, world_size=3)
     for got in result.returns:
         agree(got, want, f"weights, shards of {rows} rows", rtol=1e-9, atol=1e-10, mistakes=wrong)
-    said = f"{result.trace.bytes:,} bytes in 3 steps: more than one all-reduce per parameter"
-    expect(result.trace.bytes <= 12 * (want.nbytes + 512), said)
+    said = f"{result.trace.bytes:,} bytes in 3 steps: more than one all-reduce per parameter, or less"
+    expect(0 <= result.trace.bytes - 12 * want.nbytes <= 12 * 512, said)
 print("average_gradients: the weights of one device, on unequal shards")
 
 # %% [markdown]
@@ -353,7 +353,7 @@ for got in result.returns:
     agree(got, want, "a transformer's gradients, summed", rtol=1e-9, atol=1e-12, mistakes=wrong)
 calls, sent = len(result.trace.collectives) / 3, result.trace.bytes / 4
 expect(calls == 4, f"{calls:g} collectives per rank for 4 buckets: one all-reduce for each")
-expect(sent <= want.nbytes, f"{sent:,.0f} bytes through a ring: more than gradients")
+agree(sent, float(want.nbytes), "bytes through a ring: gradients and nothing else")
 print("sum_in_buckets: a transformer's gradients, one all-reduce per bucket")
 
 # %%
@@ -516,19 +516,20 @@ for kind, cut, rows in (("perceptron", digit_shards, [3, 1, 2]), ("transformer",
         agree(got, want, case, rtol=1e-8, atol=1e-10, mistakes=own)
 print("backward_overlapped: the weights of one device, for a perceptron and a transformer")
 
-# %% tags=["check"] points=3 limit_s=30
+# %% tags=["check"] limit_s=30
+from common.checks import remark
+
 one_step = ("perceptron", ranks.each(digit_shards([32] * 4)), 128, LAYERS, 1, 1, 0.1, 2e-4)
 trace = ranks.run(overlapped, *one_step, world_size=4, **MACHINE).trace
-computed_s = 2 * 32 * 64 * (20 * 64 + 3 * 10) / 1e9 + 8 * 2e-4  # the first layer needs no gradient by x
 calls, drawn = len(trace.collectives), lambda: trace.draw(title="Your step: what is on the wire when?")
 expect(calls == 4 * 8, f"{calls} collectives on 4 ranks; one all-reduce for each of 8 buckets makes 32")
 agree(trace.bytes, 6 * 238_160, "the bytes of a ring, for gradients of 238,160 bytes")
-agree(trace.compute_s, [computed_s] * 4, "seconds that the ranks computed", rtol=1e-6)
 share = sum(trace.bytes_during_compute("backward")) / trace.bytes
-expect(share >= 0.8, f"{share:.0%} of the bytes went while backward computed, want 80 %", draw=drawn)
-first, last = trace.compute_named("update", 0)[0].start_s, max(m.end_s for m in trace.messages)
-expect(first < last, "No update began before the last bucket had arrived.", draw=drawn)
-print("backward_overlapped: at least 80 % of the bytes go while backward computes")
+remark(share >= 0.8, f"{share:.0%} of the bytes went while backward computed, want 80 %", draw=drawn)
+last, updates = max(message.end_s for message in trace.messages), trace.compute_named("update", 0)
+early = any(update.start_s < last for update in updates)
+remark(early, "No update began before the last bucket had arrived.", draw=drawn)
+print("backward_overlapped: each gradient goes once, in 8 all-reduces")
 
 # %% tags=["check"]
 got = ranks.run(on_top, world_size=3).returns
@@ -596,15 +597,17 @@ for got in result.returns:
 print("accumulated_step: the weights of one device")
 
 # %% tags=["check"] limit_s=30
+from common.checks import remark
+
 shards = digit_shards([256] * 3)
 trace = ranks.run(accumulated, ranks.each(shards), 768, 4, LAYERS, 1, 1, world_size=3, **MACHINE).trace
 said = f"{trace.bytes:,} bytes; each gradient once on the wire: 952,640"
-expect(trace.bytes <= 4 * 238_160, said, draw=lambda: trace.draw(title="Your step"))
+expect(trace.bytes == 4 * 238_160, said, draw=lambda: trace.draw(title="Your step"))
 inside, live = sum(trace.bytes_during_compute("step")) / trace.bytes, max(trace.peak_live_bytes)
-expect(inside >= 0.8, f"{inside:.0%} of the bytes went while a rank computed: use the last backward",
+remark(inside >= 0.8, f"{inside:.0%} of the bytes went while a rank computed: use the last backward",
        draw=lambda: trace.draw(title="Your step"))
-expect(live <= 1.3e6, f"{live:,} bytes live; 920,000 are enough: one microbatch's graph at a time")
-print("accumulated_step: each gradient once on the wire, under the last backward")
+remark(live <= 1.3e6, f"{live:,} bytes live; 920,000 are enough: one microbatch's graph at a time")
+print("accumulated_step: each gradient once on the wire")
 
 # %% [markdown]
 # ### How large should a bucket be?
@@ -632,14 +635,15 @@ def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
     # END SOLUTION
 
 # %% tags=["check"]
+from common.oracles import replicas as oracle
+
 for _ in range(12):
     p, n = rng.integers([2, 2], [6, 5]).tolist()
     wire = {"alpha_s": rng.uniform(1e-6, 1e-4), "beta_s_per_byte": rng.uniform(1e-6, 1e-4)}
     sizes = (8 * p * rng.integers(1, 5, n)).tolist()
     each_s = [2 * (p - 1) * (wire["alpha_s"] + wire["beta_s_per_byte"] * size / p) for size in sizes]
     ready_s = np.cumsum(rng.uniform(0, 2, n) * each_s).tolist()
-    want = ranks.run(timed, ready_s, sizes, world_size=p, **wire).time_s
-    got = step_time_s(list(ready_s), list(sizes), p, **wire)
+    want, got = oracle.step_s(ready_s, sizes, p, wire), step_time_s([*ready_s], [*sizes], p, **wire)
     agree(got, want, f"step_time_s({ready_s}, {sizes}, {p}, **{wire})", rtol=1e-9, mistakes={
         "Two buckets can't be on the wire at once.": max(map(sum, zip(ready_s, each_s))),
         "Nothing is hidden here: backward and wire are added up.": ready_s[-1] + sum(each_s)})

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 
 from common import figures, language_model, ledger, ranks
 from common.lessons import sharding
-from common.checks import agree, expect
+from common.checks import agree, expect, remark
 from common.lessons.sharding import both_ways, each_agrees, pieces, same, sequence_shards, two_way
 
 # %% tags=["setup"]
@@ -335,7 +335,7 @@ from common.oracles import tensor_parallel as oracle
 for p in (1, 2, 4):
     x, *ws = drawn((3, 8), *2 * [(32, 8), 32, (8, 32), 8])
     _, slope, *gs = oracle.differentiated(oracle.mlps, x, *ws)
-    parts, want = ([[shard_mlp(*w[i:i + 4], r, p) for i in (0, 4)] for r in range(p)] for w in (ws, gs))
+    parts, want = oracle.cut(shard_mlp, ws, gs, p)
     (_, sent), got = both_ways(mlp_blocks, x, ranks.each(parts), p=p)
     agree(sent, 4 * (p - 1) * 192 // p, f"mlp: bytes backward, p = {p}:", mistakes=oracle.crossing(p))
     for rank, shards in enumerate(want):
@@ -427,7 +427,7 @@ from common.oracles import tensor_parallel as oracle
 for p in (1, 2, 4):
     x, *weights = drawn((5, 16), (48, 16), 48, (16, 16), 16, scale=0.5)
     _, slope, *slopes = oracle.differentiated(oracle.attention, x, *weights)
-    parts, want = ([shard_attention(*ws, 4, r, p) for r in range(p)] for ws in (weights, slopes))
+    parts, want = oracle.cut(shard_attention, weights, slopes, p, 4)
     sent, got = both_ways(attention_block, x, ranks.each(parts), 4, p=p)
     n, names = 2 * (p - 1) * 80 * 8 // p, ["∂x", "∂w_in", "∂b_in", "∂w_out", "∂b_out"]
     agree(sent, (n, n), f"attention: a rank sends (bytes forward, bytes backward), p = {p}:", mistakes={
@@ -554,7 +554,7 @@ for p in (1, 2, 4):
     each_agrees([g[1] for g in got], pieces(slope, p, 1), f"cross_entropy's slope, p = {p}", mistakes={
         "p times too large: all ranks have the loss's whole gradient.": pieces(p * slope, p, 1)})
     most = 3 * 2 * (p - 1) * 8 * 8 // p
-    expect(sent + back <= most,
+    expect(most / 3 <= sent + back <= most,
            f"cross_entropy: a rank sends {sent} + {back} bytes, want {most}: no logit need cross")
 print("cross_entropy: PyTorch's gradient; three numbers per token cross")
 
@@ -565,7 +565,7 @@ texts = [torch.from_numpy(language_model.tokens(i, 13)) for i in rng.integers(0,
 weights = oracle.drawn_model(rng)
 losses, want = oracle.trained(texts, weights, 0.5)
 for p in (1, 2, 4):
-    parts, goal = ([shard_model(whole, 4, r, p) for r in range(p)] for whole in (weights, want))
+    parts, goal = oracle.cut_model(shard_model, weights, want, 4, p)
     got = ranks.run(trained, texts, ranks.each(parts), 4, 0.5, world_size=p).returns
     each_agrees([g[0] for g in got], p * [losses], f"losses of 3 steps on the novel, p = {p}")
     for rank in range(p):
@@ -691,12 +691,12 @@ for p in (2, 8):
     (forward, back), _ = both_ways(sequence_blocks, xs, parts, p=p)
     n, small = 2 * 2 * (p - 1) * 8192 // p, 2 * 3 * 2 * (p - 1) * 128 // p  # small: norms and b2
     agree(forward, n, f"sequence_mlp: bytes that a rank sends forward, two blocks, p = {p}:")
-    expect(back <= n + small, f"sequence_mlp: {back} bytes backward; {n}, and {small} for norms and b2")
+    expect(n < back <= n + small, f"sequence_mlp: {back} bytes back; {n}, and {small} for norms and b2")
     trace = ranks.run(sequence_blocks, xs, parts, "forward", world_size=p).trace
     live = (max(trace.peak_live_bytes) - sum(w.nbytes for w in parts.values[0])) / 8192
-    expect(live <= 3.75 + 24 / p, f"sequence_mlp, p = {p}: {live:.1f} T·D numbers are live at once, "
+    remark(live <= 3.75 + 24 / p, f"sequence_mlp, p = {p}: {live:.1f} T·D numbers are live at once, "
            f"{3 + 20 / p:.0f} are enough. What is whole outside the region? Norm before you gather.")
-print("sequence_mlp: an all-reduce's bytes; outside the region, a rank keeps its own tokens only")
+print("sequence_mlp: an all-reduce's bytes")
 
 # %% [markdown]
 # The block sends no more bytes, but it sends more messages. `copied` of gain, offset and b2 makes three small all-reduces
@@ -915,19 +915,18 @@ for p in (1, 2, 4):
     agree(sent, (n, 2 * n), f"GatheredLinear: bytes (there, back), p = {p}:", mistakes=oracle.kept(n))
 print("GatheredLinear: the gradients of one device, for one more gather in backward")
 
-# %% tags=["check"]
+# %% tags=["check"] points=0
 product_s, gather_s = 2 * 64 * 32 * 64 / 1e9, 3 * (1e-5 + 1e-10 * 16 * 32 * 8)
 x, w, b = (ranks.each(drawn(*4 * [shape])) for shape in ((16, 32), (64, 32), 64))
 trace = ranks.run(linear, x, w, b, "both", world_size=4, flops_per_s=1e9).trace
-agree(trace.compute_s, 4 * [3 * product_s], "seconds of three products by rank:", rtol=1e-6)
 shown = round((trace.time_s - 3 * product_s) / gather_s, 1)  # in gathers
-agree(shown, 1.0, "time without compute, in gathers (the forward one can't be hidden):", mistakes={
-    "Nothing is hidden: begin each with async_op=True, compute, then wait.": 3.0,
-    "One is hidden, one is not: which product needs what?": 2.0}, draw=trace.draw)
+why = {3.0: "Nothing is hidden: begin each with async_op=True, compute, then wait.",
+       2.0: "One is hidden, one is not: which product needs what?"}.get(shown, "")
+remark(shown == 1.0, f"time without compute: {shown} gathers, want 1. {why}", draw=trace.draw)
 trace = ranks.run(linear, x, w, b, "pause").trace
 kept = trace.live_bytes_at(0, trace.time_s - 5e-4)
-expect(kept < 62_000, f"{kept:,} bytes live before backward: was the gathered x kept, too?")
-print("GatheredLinear: both collectives of backward are hidden, and only the shard is kept")
+remark(kept < 62_000, f"{kept:,} bytes live before backward: was the gathered x kept, too?")
+print("GatheredLinear: any remarks above say what is not hidden, or kept too long")
 
 # %% [markdown]
 # Put it into the block, and compare what a rank keeps for backward in three ways. A block has T·D = n numbers.

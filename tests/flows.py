@@ -27,8 +27,11 @@ VIEWS = {
     "unbind", "squeeze", "unsqueeze", "detach", "numpy", "from_numpy", "permute", "transpose",
     "list", "tuple", "zip", "dict", "asarray", "narrow", "unfold", "reversed",
 }  # fmt: skip
+# Functions of ours that prove what they pass on: see their docstrings.
+PROVED = {"cut", "cut_model"}
 METADATA = {"dtype", "shape", "ndim"}  # the check has compared them, or chosen them
 COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
+QUIET = ("remark", "print", "append", "extend")  # they decide no points
 SELF_REPORTED = {
     "compute", "compute_s", "compute_named", "bytes_during_compute", "spans", "spans_named",
     "bubble", "idle_share", "live_bytes_at", "peak_live_bytes", "time_s",
@@ -98,12 +101,7 @@ class Flow:
             self.modules[local] = start + alias.name
 
     def _assign(self, target: ast.expr, value: ast.expr, adds: bool = False) -> None:
-        pairs = [(target, value)]
-        if isinstance(target, (ast.Tuple, ast.List)):
-            if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
-                pairs = list(zip(target.elts, value.elts, strict=True))
-            elif not _is_star(target):
-                pairs = [(part, value) for part in target.elts]
+        pairs = _pairs(target, value)
         if pairs != [(target, value)]:
             for part, of in pairs:
                 self._assign(part, of, adds)
@@ -112,6 +110,8 @@ class Flow:
         for name in _names(target):
             if isinstance(target, ast.Subscript) or adds:
                 self.tainted |= {name} if tainted else set()
+                if tainted and name.startswith(WANTED):
+                    self._problem(f"`{name}` gets a part from the student's side", value)
                 continue
             (self.tainted.add if tainted else self.tainted.discard)(name)
             self.remote.discard(name)
@@ -163,7 +163,8 @@ class Flow:
         """The names of the arguments that a call may change."""
         path = tuple(_called(call)[-2:])
         if path in LAUNCHES or path[-1] == "in_place":  # keywords are a kernel's constants
-            return {name for argument in call.args for name in self._shared(argument)}
+            arguments = [each for each in call.args if not isinstance(each, ast.Tuple)]  # a grid
+            return {name for argument in arguments for name in self._shared(argument)}
         return set()
 
     def _touch(self, names: set[str]) -> None:
@@ -215,6 +216,8 @@ class Flow:
             return self._is_tainted(node.body) or self._is_tainted(node.orelse)
         if isinstance(node, ast.Attribute) and node.attr in METADATA:
             return False
+        if isinstance(node, ast.Call) and _called(node)[-1] in PROVED:
+            return False
         if isinstance(node, COMPREHENSIONS):
             return self._is_tainted_comprehension(node)
         return any(self._is_tainted(child) for child in ast.iter_child_nodes(node))
@@ -245,15 +248,30 @@ def problems(lab: Lab, check: Cell) -> list[str]:
 
 
 def self_reported(check: Cell, remote: set[str]) -> list[str]:
-    """What a check reads of a rank's report on itself."""
-    flow, found = Flow(remote), []
+    """What of a rank's report on itself decides points: `remark` may look at it, and pictures."""
+    flow, found, reported = Flow(remote), [], set()
     flow.run(check.source)
-    for node in ast.walk(ast.parse(check.source)):
+
+    def reports(node: ast.AST) -> bool:
+        if isinstance(node, ast.Lambda):
+            return False
+        if isinstance(node, ast.Name) and node.id in reported:
+            return True
         if isinstance(node, ast.Attribute) and node.attr in SELF_REPORTED:
-            if flow._is_tainted(node.value):
-                found.append(
-                    f"it gives points for what a rank reports of itself: {ast.unparse(node)}"
-                )
+            return flow._is_tainted(node.value)
+        return any(map(reports, ast.iter_child_nodes(node)))
+
+    for node in ast.walk(ast.parse(check.source)):
+        if isinstance(node, ast.Assign):
+            pairs = _pairs(node.targets[0], node.value)
+            reported |= {n for target, value in pairs if reports(value) for n in _names(target)}
+        elif isinstance(node, ast.Call) and _called(node)[-1] in ("append", "extend"):
+            reported |= {n for a in node.args if reports(a) for n in _names(node.func)}
+    for node in ast.walk(ast.parse(check.source)):
+        if isinstance(node, (ast.Expr, ast.Assert)) and reports(node):
+            call = node.value if isinstance(node, ast.Expr) else None
+            if not isinstance(call, ast.Call) or _called(call)[-1] not in QUIET:
+                found.append(f"a rank's report on itself gives points: {ast.unparse(node)[:80]}")
     return found
 
 
@@ -263,6 +281,15 @@ def _names(target: ast.AST) -> list[str]:
     if isinstance(target, ast.Attribute):
         return _names(target.value)
     return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """(target, value) of each part of an assignment to a tuple."""
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        return [(target, value)]
+    if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)] if _is_star(target) else [(part, value) for part in target.elts]
 
 
 def _is_star(target: ast.Tuple | ast.List) -> bool:

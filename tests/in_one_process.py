@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from common import simt, sources
-from common.checks import Pictures
+from common.checks import Pictures, Remarks
 from grading.score import check_seed, worker_cells
 from grading.source.holes import Answer
 from grading.source.labs import Lab
@@ -93,6 +93,7 @@ def problems(names: dict[str, object], checks: Checks) -> list[str | None]:
 def _run(names: dict[str, object], check: str, seed: list[int]) -> tuple[str | None, bool]:
     """(What a check raised, as text, or None; whether anything random was drawn)."""
     sources.remember("<check>", check)
+    Remarks.said.clear()
     generator = names["rng"] = np.random.default_rng(seed)
     before = list(_random_states(generator))
     problem = None
@@ -100,6 +101,8 @@ def _run(names: dict[str, object], check: str, seed: list[int]) -> tuple[str | N
         exec(compile(check, "<check>", "exec"), names)
     except BaseException as raised:  # an answer may raise SystemExit
         problem = _text(raised)
+    if problem is None and Remarks.said:
+        problem = f"Remark: {' '.join(Remarks.said)}"
     plt.close("all")  # as a notebook does after each cell
     return problem, before != list(_random_states(generator))
 

@@ -1,7 +1,7 @@
 """What p replicas train: two small models, shards of digits and of text, and plain SGD."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from common import language_model, samples
+from common.remote import in_place
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -59,6 +60,13 @@ def flattened(tensors: Iterable[Any]) -> Tensor:
 def same_storage(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors are views of one storage."""
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def sharded(shard: Callable[..., Tensor], batch: Tensor, rank: int, p: int) -> tuple[Tensor, bool]:
+    """(shard(batch, rank, p), whether it is a view of what it was given). batch stays as it is."""
+    given = batch.clone()
+    got = in_place(shard, given)(given, rank, p)
+    return got, not len(got) or same_storage(got, given)
 
 
 def mean_loss(model: nn.Module, shard: Shard) -> Tensor:

@@ -84,7 +84,7 @@ def assert_cost(
     expect(
         sum(sent) >= (elements if least is None else least),
         f"{case}: {sum(sent)} elements sent, want {elements}: what a rank holds must have come in "
-        "a message.",
+        "a message, in the vector's own dtype.",
         draw=draw,
     )
     expect(

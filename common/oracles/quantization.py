@@ -94,6 +94,19 @@ def restored(codes: torch.Tensor, scales: torch.Tensor, group: int) -> torch.Ten
     return codes * torch.stack(steps, 1)
 
 
+def tops(incoming: torch.Tensor, _bias: torch.Tensor, outgoing: torch.Tensor) -> torch.Tensor:
+    """The largest magnitude of each unit's weights, in and out, once they are equalised."""
+    return (incoming.abs().amax(1) * outgoing.abs().amax(0)).sqrt()
+
+
+def to_restore(
+    rng: np.random.Generator, scales: torch.Tensor, columns: int, group: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(random codes for these scales, the weights that they stand for)."""
+    codes = torch.from_numpy(rng.integers(-8, 8, (len(scales), columns))).to(torch.int8)
+    return codes, restored(codes, scales, group)
+
+
 def expect_nearest(
     weight: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, group: int
 ) -> None:

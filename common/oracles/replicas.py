@@ -1,12 +1,13 @@
 """What lab 12's checks compare with: one device, which sees the whole batch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from common import ranks
 from common.lessons.replicas import MODELS, Shard, flattened, mean_loss, sgd
 
 Mistakes = dict[str, Any]
@@ -32,6 +33,26 @@ def one_device(
         torch.stack(parts).sum().backward()
         sgd(model.parameters(), rate)
     return flattened(model.parameters())
+
+
+def step_s(
+    ready_s: Sequence[float], bucket_bytes: Sequence[int], p: int, wire: Mapping[str, float]
+) -> float:
+    """Seconds of a step on p simulated ranks that send each bucket once it is ready."""
+
+    def step(dist: Any) -> None:
+        works, now_s = [], 0.0
+        for until_s, size in zip(ready_s, bucket_bytes, strict=True):
+            ranks.compute(until_s - now_s)
+            now_s = until_s
+            works.append(
+                dist.all_reduce(torch.zeros(size // 8, dtype=torch.float64), async_op=True)
+            )
+        for work in works:
+            work.wait()
+
+    costs: dict[str, Any] = dict(wire)
+    return ranks.run(step, world_size=p, live_bytes=False, **costs).time_s
 
 
 def averaged(seed: int, shards: Sequence[Shard], rows: Sequence[int]) -> tuple[Tensor, Mistakes]:

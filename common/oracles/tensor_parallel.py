@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common import language_model
+from common.checks import expect
 from common.language_model import transformer
 from common.lessons.sharding import slopes_of
 
@@ -200,6 +201,67 @@ def trained(
             for w, slope in zip(named.values(), slopes, strict=True):
                 w -= rate * slope
     return losses, {name: w.detach().clone() for name, w in named.items()}
+
+
+# What a rank holds of the gradients: those of the weights that the student's function gave it.
+
+
+def cut(
+    shard: Callable[..., Any],
+    weights: Sequence[Tensor],
+    slopes: Sequence[Tensor],
+    p: int,
+    *heads: int,
+) -> tuple[list[Any], list[Any]]:
+    """(the weights, their slopes) by rank, as shard(w1, b1, w2, b2, *heads, rank, p) cuts them.
+
+    With several blocks of four weights, each rank has a list of blocks.
+    """
+    firsts = range(0, len(weights), 4)
+    parts = [[list(shard(*weights[i : i + 4], *heads, r, p)) for i in firsts] for r in range(p)]
+    want = [
+        [alike(part, weights[i:], slopes[i:]) for i, part in zip(firsts, blocks, strict=True)]
+        for blocks in parts
+    ]
+    if len(firsts) == 1:
+        return [blocks[0] for blocks in parts], [blocks[0] for blocks in want]
+    return parts, want
+
+
+def cut_model(
+    shard: Callable[..., Any],
+    weights: dict[str, Tensor],
+    want: dict[str, Tensor],
+    heads: int,
+    p: int,
+) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
+    """(the weights, what they should become) by rank and name, as shard(...) cuts the weights."""
+    parts = [dict(shard(weights, heads, r, p)) for r in range(p)]
+    goal = []
+    for part in parts:
+        wholes, others = [weights[name] for name in part], [want[name] for name in part]
+        goal.append(dict(zip(part, alike([*part.values()], wholes, others), strict=True)))
+    return parts, goal
+
+
+def alike(
+    shards: Sequence[Tensor], wholes: Sequence[Tensor], others: Sequence[Tensor]
+) -> list[Tensor]:
+    """The elements of each other tensor at the places that a shard's elements have in the whole.
+
+    No two elements of a whole are equal. AssertionError if a shard holds anything else: then what
+    the student's function gives for the weights would decide what is wanted.
+    """
+    found = []
+    for own, whole, other in zip(shards, wholes, others, strict=False):
+        values, order = whole.flatten().sort()
+        place = torch.searchsorted(values, own.flatten()).clamp(max=len(values) - 1)
+        same = torch.equal(values[place], own.flatten())
+        expect(
+            same, f"a shard of {tuple(whole.shape)} weights holds numbers that are not among them"
+        )
+        found.append(other.flatten()[order[place]].view(own.shape))
+    return found
 
 
 # What known mistakes give: {sentence: values by rank or by name}

@@ -120,6 +120,9 @@ class Namespaces(Sandboxed):
         """A /proc that shows this worker alone, and scratch space that no other worker has."""
         syscalls.call("unshare", syscalls.CLONE_NEWNS)
         syscalls.mount(None, "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
+        with contextlib.suppress(OSError):  # a kernel before 5.12; this worker owns none of it
+            syscalls.make_read_only("/")  # else the times of /dev/null would be a message
+        os.close(self.warm_processes)
         safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
         syscalls.mount("proc", "/proc", "proc", safe | syscalls.MS_NOEXEC)
         size = f"size={limits.SCRATCH_BYTES},nr_inodes={limits.SCRATCH_FILES},mode=700"

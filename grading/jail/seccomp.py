@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from grading.jail import syscalls
 
-EPERM, ENOSYS = 1, 38
+EPERM, EAGAIN, EINVAL, ENOSYS = 1, 11, 22, 38
 LOAD, EQUAL, ANY_BIT, AT_LEAST, AND, RETURN = 0x20, 0x15, 0x45, 0x35, 0x54, 0x06
 KILL, ERROR, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 NUMBER_AT, MACHINE_AT, ARGUMENTS_AT = 0, 4, 16  # what the filter sees of a call
@@ -33,9 +33,27 @@ REFUSED = (
     "bpf", "perf_event_open", "userfaultfd",
     # To leave the namespaces, or to mount what was left out.
     "unshare", "setns", "mount", "umount2", "open_tree", "move_mount", "fsopen", "mount_setattr",
+    # To leave a message for another worker on a file that both may only read: locks, watches, and
+    # which of its pages are in memory. No library of the labs locks files.
+    "flock", "inotify_init", "inotify_init1", "inotify_add_watch", "fanotify_init",
+    "fanotify_mark", "mincore", "cachestat",
     # To open a file by its number on the disk, past all rules on paths.
     "open_by_handle_at", "name_to_handle_at",
 )  # fmt: skip
+
+# fcntl's commands on the descriptor itself. The others set or show what all who have opened the
+# file share: record locks, leases, notifications, hints (F_SET_RW_HINT).
+F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL = 0, 1, 2, 3, 4
+F_DUPFD_CLOEXEC, F_SETPIPE_SZ, F_GETPIPE_SZ = 1030, 1031, 1032
+OWN_COMMANDS = [
+    *(F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL),
+    *(F_DUPFD_CLOEXEC, F_SETPIPE_SZ, F_GETPIPE_SZ),
+]
+
+# A futex without this bit is known by its place in a file, so two workers that map the same library
+# could wait for each other. Only the end of a thread needs one, and asks again after EAGAIN.
+FUTEX_PRIVATE, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_CLOCK_REALTIME = 128, 0, 9, 256
+SHARED_WAITS = [FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME]
 
 # Landlock watches how files are opened. It does not see these calls on files of the same user.
 UNSEEN_BY_LANDLOCK = (
@@ -50,6 +68,9 @@ UNSEEN_BY_LANDLOCK = (
 ON_ITSELF_ONLY = (
     "kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "prlimit64",
     "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler",
+    # What another worker has set for itself would be a message.
+    "sched_getaffinity", "sched_getattr", "sched_getparam", "sched_getscheduler",
+    "get_robust_list", "getpgid", "getsid",
 )  # fmt: skip
 
 # CUDA's driver must do this when it starts, or it fails: map files without a name, and listen on a
@@ -65,7 +86,8 @@ CUDA_SOCKETS = [
 ]
 
 # Commands that name a process to which the kernel sends a signal when there is input.
-F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP = 8, 15, 0x8901, 0x8902
+FIOSETOWN, SIOCSPGRP = 0x8901, 0x8902
+PRIO_PGRP, PRIO_USER = 1, 2
 
 
 def worker_rules(has_gpu: bool) -> list[bytes]:
@@ -78,6 +100,12 @@ def worker_rules(has_gpu: bool) -> list[bytes]:
         rules += [refuse(name) for name in ("connect", "accept", "accept4")]
     # No new namespaces: in one of its own, a worker would have the rights of root again. This
     # filter can't read clone3's flags, which lie in memory; "not there" makes libc use clone.
+    rules.append(refuse_unless("fcntl", 1, OWN_COMMANDS))
+    rules.append(refuse("preadv2", ENOSYS))  # it tells which pages are in memory; preadv does not
+    if not has_gpu:
+        rules.append(refuse_if("futex", 1, SHARED_WAITS, EAGAIN))
+        rules.append(refuse_unless_bit("futex", 1, FUTEX_PRIVATE, EINVAL))
+    rules += [refuse(f"futex_{name}", ENOSYS) for name in ("waitv", "wait", "wake", "requeue")]
     rules += [refuse("clone3", ENOSYS), refuse_if_any_bit("clone", 0, syscalls.CLONE_NEW_ANY)]
     return rules
 
@@ -91,8 +119,9 @@ def rules_without_namespaces(pid: int) -> list[bytes]:
     rules += [refuse_if_bits("open", 1, *empties), refuse_if_bits("openat", 2, *empties)]
     rules.append(refuse("openat2", ENOSYS))  # its flags lie in memory, as clone3's do
     # To have the kernel send a signal in the worker's place.
-    rules.append(refuse_if("fcntl", 1, [F_SETOWN, F_SETOWN_EX]))
     rules.append(refuse_if("ioctl", 1, [FIOSETOWN, SIOCSPGRP]))
+    for name in ("getpriority", "ioprio_get"):
+        rules += [refuse_unless(name, 1, [pid, 0]), refuse_if(name, 0, [PRIO_PGRP, PRIO_USER])]
     return rules
 
 
@@ -112,11 +141,11 @@ def refuse_unless(name: str, argument: int, values: Sequence[int]) -> bytes:
     return _rule(name, _load(argument) + b"".join(tests))
 
 
-def refuse_if(name: str, argument: int, values: Sequence[int]) -> bytes:
+def refuse_if(name: str, argument: int, values: Sequence[int], error: int = EPERM) -> bytes:
     """Refuses it if this argument is one of the values."""
     last = len(values) - 1
     tests = [_instruction(EQUAL, value, last - i, int(i == last)) for i, value in enumerate(values)]
-    return _rule(name, _load(argument) + b"".join(tests))
+    return _rule(name, _load(argument) + b"".join(tests), error)
 
 
 def refuse_if_bits(name: str, argument: int, mask: int, bits: int) -> bytes:
@@ -127,6 +156,11 @@ def refuse_if_bits(name: str, argument: int, mask: int, bits: int) -> bytes:
 def refuse_if_any_bit(name: str, argument: int, mask: int) -> bytes:
     """Refuses it if this argument has any bit of the mask."""
     return _rule(name, _load(argument) + _instruction(ANY_BIT, mask, 0, 1))
+
+
+def refuse_unless_bit(name: str, argument: int, bit: int, error: int = EPERM) -> bytes:
+    """Refuses it unless this argument has the bit."""
+    return _rule(name, _load(argument) + _instruction(ANY_BIT, bit, 1, 0), error)
 
 
 def _rule(name: str, tests: bytes, error: int = EPERM) -> bytes:

@@ -526,7 +526,7 @@ reduce_scatter_gb_s = 4 * 70 * 1e9 / 2**30
 # + return x / dist.get_world_size()
 
 # %% ring_reduce_scatter: adds in float32
-# says: ring_reduce_scatter of torch.float64
+# says: in the vector's own dtype
 # - chunks = x.tensor_split(p)
 # + chunks = x.float().tensor_split(p)
 # edit: return chunks[me]  ->  return chunks[me].to(x.dtype)

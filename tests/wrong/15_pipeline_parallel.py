@@ -273,7 +273,7 @@ def partition_layers(costs, stages):
 # -     stage.local(kind, i)
 
 # %% run_stage: every task is local, too
-# says: time, work
+# says: F and B are not local
 # - else:
 # -     stage.local(kind, i)
 # + stage.local(kind, i)

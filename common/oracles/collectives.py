@@ -70,35 +70,27 @@ def assert_cost(
     elements, least, most: of float64. least: in all; by default elements, no fewer and no more.
     """
     sent = [count // 8 for count in trace.bytes_sent]
-    expect(
-        trace.rounds <= rounds,
-        f"{case}: {trace.rounds} rounds, want {rounds}: some messages wait for others in vain.",
-        draw=draw,
-    )
-    expect(
-        sum(sent) <= elements,
-        f"{case}: {sum(sent)} elements sent, want {elements}: "
-        "some were not needed, or were padding.",
-        draw=draw,
-    )
-    expect(
-        sum(sent) >= (elements if least is None else least),
-        f"{case}: {sum(sent)} elements sent, want {elements}: what a rank holds must have come in "
-        "a message, in the vector's own dtype.",
-        draw=draw,
-    )
-    expect(
-        max(sent) <= most,
-        f"{case}: one rank sent {max(sent)} elements, want {most} at most: cut evenly.",
-        draw=draw,
-    )
-    used = {(message.src, message.dst) for message in trace.messages}
-    expect(
-        len(used) <= links,
-        f"{case}: messages go over {len(used)} links, but a ring has {links}: "
-        "each rank sends to one neighbour only.",
-        draw=draw,
-    )
+    total, used = sum(sent), {(message.src, message.dst) for message in trace.messages}
+    came = f"{total} elements sent, want {elements}"
+    least = elements if least is None else least
+    for holds, says in (
+        (
+            trace.rounds <= rounds,
+            f"{trace.rounds} rounds, want {rounds}: some messages wait for others in vain.",
+        ),
+        (total <= elements, f"{came}: some were not needed, or were padding."),
+        (total >= least, f"{came}: what a rank holds must have come in the vector's own dtype."),
+        (
+            max(sent) <= most,
+            f"one rank sent {max(sent)} elements, want {most} at most: cut evenly.",
+        ),
+        (
+            len(used) <= links,
+            f"messages go over {len(used)} links, but a ring has {links}: "
+            "each rank sends to one neighbour only.",
+        ),
+    ):
+        expect(holds, f"{case}: {says}", draw=draw)
 
 
 def fractions(rng: np.random.Generator, p: int, n: int, dtype: torch.dtype) -> Vectors:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from common import drawings, simt, views
+from common import drawings, views
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -304,6 +304,8 @@ def bank_conflicts(read_column: Any) -> ipywidgets.VBox:
 
     def draw(pitch: int) -> None:
         import matplotlib.pyplot as plt
+
+        from common import simt
 
         report = simt.count(read_column, 1, 32, pitch)
         report.draw()

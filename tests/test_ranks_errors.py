@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from common import ranks
+from common.ranks import simulated
 
 DEADLOCKS = {
     "everyone receives first": (
@@ -430,6 +431,19 @@ def test_a_rank_that_never_ends_is_stopped():
         match=r"not over after 0.3 s:\n(.*\n)*  rank 1 is in line \d+: (while|pass)",
     ):
         ranks.run(loop, world_size=2, timeout_s=0.3)
+
+
+def test_an_endless_loop_is_found_by_its_computing_without_a_message(monkeypatch):
+    def loop(dist):
+        while dist.get_rank() == 1:
+            pass
+
+    monkeypatch.setattr(simulated, "QUIET_S", 0.2)
+    with pytest.raises(
+        ranks.RankFailedError, match=r"for 0.2 s. Is a loop endless\?:\n(.*\n)*  rank"
+    ):
+        ranks.run(loop, world_size=2)
+    assert simulated.QUIET_S < 10
 
 
 def test_an_op_that_the_dtype_does_not_have_is_reported_with_its_line():

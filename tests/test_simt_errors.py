@@ -60,7 +60,8 @@ def test_a_missing_barrier_is_a_race_and_a_read_of_nothing():
     index, other = race.index[0], race.threads[1][0]
     assert str(race) == (
         f"race on s[{index}] in shared memory: thread ({index}, 0, 0) writes it in line "
-        f"{race.lines[0]}, thread ({other}, 0, 0) reads it in line {race.lines[1]}, no barrier "
+        f"{race.lines[0]} (`{race.texts[0]}`), thread ({other}, 0, 0) reads it in line "
+        f"{race.lines[1]} (`{race.texts[1]}`), no barrier "
         "between them (block (0, 0, 0)); 64 words in all"
     )
     (unwritten,) = report.unwritten

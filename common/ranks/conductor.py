@@ -131,6 +131,7 @@ class Conductor:
         self.lock = threading.RLock()
         self.over = threading.Event()
         self.problem: BaseException | None = None  # what ended the run early
+        self.calls = 0  # of all ranks: while it grows, none of them is in an endless loop
         self.failures: dict[int, tuple[float, BaseException]] = {}  # of each rank, its clock then
         self.links = [link(self, rank) for rank in range(network.world_size)]
 
@@ -150,7 +151,8 @@ class Conductor:
                         link.turn.release()
 
     def check_running(self) -> None:
-        """Raise StoppedError if the run was ended."""
+        """Raise StoppedError if the run was ended. Every call of a rank comes by here."""
+        self.calls += 1
         if self.problem is not None:
             raise StoppedError
 

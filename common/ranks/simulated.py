@@ -23,6 +23,7 @@ from common.ranks.ports import Cost
 from common.ranks.recorder import Recorder, Report
 from common.ranks.trace import Trace
 
+QUIET_S = 8.0  # a rank of a lab computes for less than a second between two messages
 SMALL_BYTES = 1 << 20  # of all ranks' arguments together: each rank may unpack all of them
 
 
@@ -127,9 +128,8 @@ def run(
             for rank in ranks:
                 rank.start()
             conductor.start()
-            if not conductor.over.wait(timeout_s):
-                problem = f"not over after {timeout_s:g} s:{_where(ranks)}"
-                conductor.stop(RankFailedError(problem))
+            if problem := _too_long(conductor, timeout_s):
+                conductor.stop(RankFailedError(f"{problem}:{_where(ranks)}"))
         except BaseException as interrupt:
             conductor.stop(interrupt)
             raise
@@ -140,6 +140,23 @@ def run(
         raise conductor.problem
     reports = [rank.recorder.report() for rank in ranks]
     return [rank.value for rank in ranks], trace(network, reports)
+
+
+def _too_long(conductor: Conductor, timeout_s: float) -> str:
+    """Wait until the run is over; why it should be stopped, "" if it is over.
+
+    It is stopped after timeout_s, and earlier if it computes for QUIET_S without a call of dist.
+    That time is the processor's, so that a busy machine stops no honest run.
+    """
+    deadline, calls, quiet_since_s = time.monotonic() + timeout_s, -1, 0.0
+    while not conductor.over.wait(min(0.25, timeout_s)):
+        if time.monotonic() > deadline:
+            return f"not over after {timeout_s:g} s"
+        if conductor.calls != calls:
+            calls, quiet_since_s = conductor.calls, time.process_time()
+        elif time.process_time() - quiet_since_s > QUIET_S:
+            return f"no rank has sent, received or returned for {QUIET_S:g} s. Is a loop endless?"
+    return ""
 
 
 def _packed(function: Callable[..., Any], args_by_rank: Sequence[Sequence[Any]]) -> list[bytes]:

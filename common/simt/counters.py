@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from common.kernels.errors import ThreadError
 from common.simt import dtypes, traffic
 from common.simt.accesses import KINDS, Accesses, select
 from common.simt.lanes import WARP
@@ -30,6 +29,10 @@ from common.simt.races import Races
 THREADS = 1024  # the most threads of a block; a key is path * THREADS + thread
 MAX_PATHS = 2_000_000
 FLUSH_AT = 1 << 20  # log entries
+
+
+class EndlessError(Exception):
+    """The kernel's loops have more than MAX_PATHS different iterations."""
 
 
 class Paths(dict[int, "Iterations"]):
@@ -54,10 +57,7 @@ class Iterations(dict[int, int]):
 
     def __missing__(self, iteration: int) -> int:
         if self.paths.count >= MAX_PATHS:
-            raise ThreadError(
-                f"more than {MAX_PATHS:,} different iterations of loops: does a loop of this "
-                "kernel never end?"
-            )
+            raise EndlessError
         self[iteration] = self.paths.count * THREADS
         self.paths.count += 1
         return self[iteration]

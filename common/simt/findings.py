@@ -18,13 +18,15 @@ class Race:
     verbs: tuple[str, str]
     lines: tuple[int, int]
     words: int  # how many words have this race, of those that were looked at
+    texts: tuple[str, str] = ("", "")  # of the lines
 
     def __str__(self) -> str:
         same_block = self.blocks[0] == self.blocks[1]
         sides = [
             f"thread {thread}{'' if same_block else f' of block {block}'} {verb} it in line {line}"
-            for thread, block, verb, line in zip(
-                self.threads, self.blocks, self.verbs, self.lines, strict=True
+            + (f" (`{text}`)" if text else "")
+            for thread, block, verb, line, text in zip(
+                self.threads, self.blocks, self.verbs, self.lines, self.texts, strict=True
             )
         ]
         why = (

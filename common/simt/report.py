@@ -160,6 +160,7 @@ class Places:
             verbs=(VERBS[rows.kind[one]], VERBS[rows.kind[other]]),
             lines=(first.line, second.line),
             words=len(words),
+            texts=(first.source.line(first.line), second.source.line(second.line)),
         )
 
     def unwritten(self, read: Unwritten) -> UnwrittenRead:

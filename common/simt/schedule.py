@@ -13,7 +13,7 @@ from greenlet import getcurrent, greenlet
 
 from common.kernels.errors import BarrierError, OutOfBoundsError, ThreadError, UnwrittenError
 from common.simt import arithmetic
-from common.simt.counters import Recorder
+from common.simt.counters import MAX_PATHS, EndlessError, Recorder
 from common.simt.lanes import ALL_LANES, WARP, NoSourceError, together
 from common.simt.program import FILENAME, Program, element
 
@@ -274,6 +274,8 @@ def _sentence(error: Exception) -> tuple[type[Exception], str] | None:
     if isinstance(error, NoSourceError):
         lane = error.args[0]
         return ThreadError, f"asks lane {lane} for a value, and that lane takes no part"
+    if isinstance(error, EndlessError):
+        return ThreadError, f"is in a loop after {MAX_PATHS:,} iterations: does it never end?"
     if isinstance(error, ZeroDivisionError):
         return ThreadError, "divides a whole number by zero"
     if isinstance(error, ValueError) and "range()" in str(error):

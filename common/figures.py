@@ -111,13 +111,14 @@ def averages(
     """Axes with the mean of several runs at each x as a dot, and their spread as a bar.
 
     x: where it was measured, for all series or {label: ...}. runs: {label: the values of all runs,
-    for each x}. The spread is the standard deviation. log: "x", "y", "xy" or "". falling: the
-    largest x is on the left. alt: the figure's alternative text.
+    for each x}. The spread is the standard deviation; one run has none. log: "x", "y", "xy" or "".
+    falling: the largest x is on the left. alt: the figure's alternative text.
     """
     ax = plt.subplots(figsize=(7.2, 3.8))[1]
     for mark, (label, values) in zip(MARKS, runs.items(), strict=False):
         place, table = x[label] if isinstance(x, Mapping) else x, np.asarray(values, float)
-        ax.errorbar(place, table.mean(1), table.std(1), marker=mark, capsize=3, label=label)
+        spread = table.std(1) if table.shape[1] > 1 else None
+        ax.errorbar(place, table.mean(1), spread, marker=mark, capsize=3, label=label)
     ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
     scale(ax, "x", "x" in log, "")
     scale(ax, "y", "y" in log, "")

@@ -155,6 +155,31 @@ def test_a_block_has_the_methods_that_tl_has_as_functions():
 
 
 @triton.jit
+def in_large_units(x, y):
+    i = tl.arange(0, 4)
+    tl.store(y + i, tl.load(x + i) * 2.0**100)
+
+
+def test_a_float_may_have_a_large_power():
+    x, y = torch.arange(4.0), torch.zeros(4)
+    tiles.count(in_large_units, (1,), x, y)
+    torch.testing.assert_close(y, x * 2.0**100)
+
+
+@triton.jit
+def converted_and_reread(x, y):
+    i = tl.arange(0, 4)
+    whole = tl.load(x + i)
+    tl.store(y + i, whole.to(tl.float32) + whole.to(tl.float32, bitcast=True) + whole * 0.5)
+
+
+def test_integers_that_become_floats_are_counted_and_bitcasts_are_not():
+    report = tiles.count(converted_and_reread, (2,), torch.arange(4).int(), torch.zeros(4))
+    assert report.conversions == 2 * 2 * 4
+    assert tiles.Report.from_dict(report.as_dict()) == report
+
+
+@triton.jit
 def one_before(x, y):
     i = tl.program_id(0)
     tl.store(y + i, tl.load(x + i - 1, mask=i > 0, other=0))

@@ -1,6 +1,8 @@
 """Lab 10's expected values, computed in other ways than its solutions."""
 
 import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -230,3 +232,70 @@ def output_error(
     """The root mean square of what these codes change in a layer's output."""
     change = (codes.double() * scales.double() - weight.double()) @ inputs.double().T
     return float(change.square().mean().sqrt())
+
+
+@dataclass(frozen=True)
+class Matvec:
+    """What is wanted of a product of codes, scales and one vector."""
+
+    text: str
+    want: torch.Tensor
+    atol: float
+    mistakes: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+Product = tuple[torch.Tensor, torch.Tensor, torch.Tensor, Matvec]
+
+
+def matvec_cases(rng: np.random.Generator) -> Iterator[Product]:
+    """(codes, scales, x, what is wanted): single columns of two matrices, then four products."""
+    for group in (32, 128):
+        codes, scales, _ = matrix(rng, 8, 2, group)
+        column = int(rng.integers(group + 1, 2 * group - 1))
+        other = group + column % 8 * (group // 8) + (column - group) // 8
+        x = torch.zeros(2 * group)
+        x[column] = 1
+        want = codes[:, column] * scales[:, 1]
+        mistakes = {
+            "A nibble is the code plus 8: take the 8 off again.": want + 8 * scales[:, 1],
+            "This is another column's code: see pack_int4.": codes[:, other] * scales[:, 1],
+            "This is the first group's scale: each group has its own.": codes[:, column]
+            * scales[:, 0],
+        }
+        text = f"x = 1 in column {column}, groups of {group}: y"
+        yield codes, scales, x, Matvec(text, want, 1e-6, mistakes)
+    for rows, groups, group in [(3, 3, 32), (16, 4, 64), (8, 2, 256), (24, 20, 128)]:
+        codes, scales, x = matrix(rng, rows, groups, group)
+        want = product(codes, scales, x)
+        text = f"y for {rows} rows of {groups} groups of {group}"
+        yield codes, scales, x, Matvec(text, want, 1e-4 * float(want.abs().mean()))
+
+
+def matrix(
+    rng: np.random.Generator, rows: int, groups: int, group: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Random int8 codes (rows, groups * group), scales (rows, groups), and x, as bf16 has them."""
+    codes = torch.from_numpy(rng.integers(-8, 8, (rows, groups * group))).to(torch.int8)
+    scales = torch.from_numpy(rng.uniform(0.5, 2, (rows, groups))).bfloat16().float()
+    return codes, scales, torch.from_numpy(rng.standard_normal(groups * group)).bfloat16().float()
+
+
+def product(codes: torch.Tensor, scales: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Codes, times the scales of their groups, times x: float32 (rows,), computed in float64."""
+    pieces = codes.double().unflatten(1, (scales.shape[1], -1)) * x.double().view(
+        scales.shape[1], -1
+    )
+    return (pieces.sum(2) * scales.double()).sum(1).float()
+
+
+def packed_product(
+    rng: np.random.Generator, rows: int, groups: int, group: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(words, scales, x, W x): codes in words as pack_int4 has them, scales and x in bf16."""
+    codes, scales, x = matrix(rng, rows, groups, group)
+    nibble_table = codes.numpy().astype(np.int64).reshape(rows, groups, 8, -1) + 8
+    words = np.zeros((rows, groups, group // 8), np.int64)
+    for i, nibbles in enumerate(np.moveaxis(nibble_table, 2, 0)):
+        words |= nibbles << 4 * i
+    packed = torch.from_numpy(words.reshape(rows, -1).astype(np.uint32).view(np.int32))
+    return packed, scales.bfloat16(), x.bfloat16(), product(codes, scales, x)

@@ -50,6 +50,7 @@ class Recorder:
         self.busiest_rank = (-1, 0)
         self.sites: dict[Site, tuple[int, Traffic]] = {}  # with its number
         self.dots: dict[Where, Dots] = {}
+        self.conversions = 0
         self.races: dict[RaceKey, list[RaceElements]] = {}
         self.trace: list[Request] = []
         self.traced = 0  # elements
@@ -151,6 +152,7 @@ class Recorder:
             ],
             dots_by_line=list(self.dots.values()),
             kernel=kernel,
+            conversions=self.conversions,
             grid=self.grid,
             seed=seed,
             arrays={argument.name: argument.shape for argument in arguments},

@@ -1,4 +1,4 @@
-"""What is counted in a launch: a builder that records what goes to memory, and every tl.dot.
+"""What is counted in a launch: what goes to memory, every tl.dot, and integers made floats.
 
 It also follows elements that hold no value (see `undefined`), from the load that left them so.
 Only `triton_interpreter.counting()` imports this module, once it knows the interpreter.
@@ -32,7 +32,7 @@ class CountingBuilder(CourseBuilder):
         self._recorder = recorder
         self._sources = sources
 
-    # Memory and tl.dot: recorded
+    # Memory, tl.dot, and integers that become floats: recorded
 
     def create_masked_load(
         self,
@@ -112,6 +112,11 @@ class CountingBuilder(CourseBuilder):
         left, right, total = (handle.dtype.scalar for handle in (a, b, d))
         self._recorder.dot(flops, f"{left} × {right} + {total}", self._where())
         return super().create_dot(a, b, d, input_precision, max_num_imprecise_acc)
+
+    def cast_impl(self, src: TensorHandle, dst_type: tl.dtype) -> TensorHandle:
+        if src.dtype.scalar.is_int() and dst_type.scalar.is_floating():
+            self._recorder.conversions += src.data.size
+        return super().cast_impl(src, dst_type)
 
     def _access(
         self, kind: Kind, pointers: TensorHandle, mask: Any = None

@@ -25,6 +25,7 @@ class Report(Costs):
     races: list[Race] = field(default_factory=list)
     busiest: Share = field(default_factory=Share)  # that moves most bytes; the first of several
     operations: tuple[str, ...] = ()  # what its text calls: exp for tl.exp and for x.exp
+    conversions: int = 0  # elements of integers that became floats; bitcasts do not count
     trace: Trace = field(default_factory=Trace, repr=False, compare=False)
 
     @property
@@ -90,6 +91,7 @@ class Report(Costs):
                 tuples(busiest["program"]), *(Traffic(**busiest[kinds]) for kinds in KINDS)
             ),
             operations=tuple(data["operations"]),
+            conversions=data["conversions"],
         )
 
     def __str__(self) -> str:

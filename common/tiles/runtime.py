@@ -158,7 +158,7 @@ def bounded(operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def apply(left: Any, right: Any) -> Any:
         if isinstance(left, (str, tuple, list)) or isinstance(right, (str, tuple, list)):
             raise KernelError("*, %, ** and << are for numbers and blocks")
-        grows = operate in (operator.pow, operator.lshift)
+        grows = operate in (operator.pow, operator.lshift) and not isinstance(left, float)
         if grows and isinstance(right, int) and not -64 <= right <= 64:
             raise KernelError("a power or a shift is by 64 at most")
         result = operate(left, right)

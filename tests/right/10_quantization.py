@@ -203,7 +203,7 @@ def weight_terms(w, w_zero, x_zero):
 def integer_matmul(products, x, w_zero, terms):
     return (products.long() - w_zero * x.sum(dim=0) + terms[:, None].long()).int()
 
-# %% int4_matvec_kernel: the usual unpacking
+# %% int4_matvec_kernel: the magic number 2**23
 @triton.jit
 def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.constexpr,
                        ROWS: tl.constexpr, STEP: tl.constexpr):
@@ -218,7 +218,8 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
         products = tl.zeros((ROWS, STEP * WORDS), tl.float32)
         for i in tl.static_range(8):
             x_i = tl.load(columns + i * WORDS).to(tl.float32)
-            products += (((words >> 4 * i) & 15) - 8).to(tl.float32) * x_i[None, :]
+            number = ((words >> 4 * i) & 15 | 0x4B000000).to(tl.float32, bitcast=True) - 8388616.0
+            products += number * x_i[None, :]
         total += tl.sum(tl.reshape(products, (ROWS, STEP, WORDS)), 2) * scale
     tl.store(y + row, tl.sum(total, 1))
 

@@ -485,3 +485,23 @@ def error_aware(weight, inputs, scales, bits):
 # %% kmeans_codebook: starts from quantiles
 # says: starts from evenly spaced entries
 # edit: torch.linspace(flat.min(), flat.max(), 2**bits)  ->  torch.quantile(flat, torch.linspace(0, 1, 2**bits))
+
+# %% int4_matvec_kernel: the usual unpacking, which converts each weight
+# says: 1 integers per weight become floats
+@triton.jit
+def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.constexpr,
+                       ROWS: tl.constexpr, STEP: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((ROWS, STEP), tl.float32)
+    for first in range(0, GROUPS, STEP):
+        group = first + tl.arange(0, STEP)
+        cell = first * WORDS + tl.arange(0, STEP * WORDS)
+        words = tl.load(packed + row[:, None] * (GROUPS * WORDS) + cell[None, :])
+        scale = tl.load(scales + row[:, None] * GROUPS + group[None, :]).to(tl.float32)
+        columns = x + cell // WORDS * (8 * WORDS) + cell % WORDS
+        products = tl.zeros((ROWS, STEP * WORDS), tl.float32)
+        for i in tl.static_range(8):
+            x_i = tl.load(columns + i * WORDS).to(tl.float32)
+            products += (((words >> 4 * i) & 15) - 8).to(tl.float32) * x_i[None, :]
+        total += tl.sum(tl.reshape(products, (ROWS, STEP, WORDS)), 2) * scale
+    tl.store(y + row, tl.sum(total, 1))

@@ -148,10 +148,10 @@ def attention_block(dist, x, weights, heads, way):
     return derived(x + attention(dist, x, *weights, heads), leaves, way)
 
 def entropy(dist, logits, targets, way):
-    """[mean loss, gradient by this rank's logits of half its square, the logits afterwards]."""
+    """[mean loss, gradient by this rank's logits of half its square, logits and targets afterwards]."""
     logits.requires_grad_()
     result = derived(cross_entropy(dist, logits, targets), [logits], way)
-    return result and [*result, logits.detach()]
+    return result and [*result, logits.detach(), targets]
 
 def sequence_blocks(dist, x, weights, way):
     """[output, gradients of x and of the weights] of blocks of 6 weights: this rank's tokens."""
@@ -538,10 +538,11 @@ for p in (1, 2, 4):
     y = torch.tensor(rng.permutation([0, 5, 6, 11, 12, 17, 18, 23]))  # both sides of each boundary
     z = drawn((8, 24), scale=3)[0] + torch.tensor(4 * [[-800.0], [800.0]])
     want, wrong, parts = F.cross_entropy(z, y), oracle.entropy_otherwise(z, y, p), pieces(z, p, 1)
-    got = ranks.run(entropy, ranks.each(parts), y, "both", world_size=p).returns
+    got = ranks.run(entropy, ranks.each(parts), y.clone(), "both", world_size=p).returns
     each_agrees([g[0] for g in got], p * [want], f"cross_entropy, p = {p}", mistakes=wrong)
     each_agrees([g[2] for g in got], pieces(z, p, 1), f"logits after cross_entropy, p = {p}", mistakes={
         "They must stay as they were: logits.data -= m changes the caller's.": oracle.lowered(z, p)})
+    each_agrees([g[3] for g in got], p * [y], f"targets after cross_entropy (unchanged), p = {p}")
 print("cross_entropy: PyTorch's loss, on 1, 2 and 4 ranks")
 
 # %% tags=["check"]
@@ -1008,11 +1009,11 @@ def grouped_block(dist, x, weights, key_heads, d, way):
     return derived(x + y, leaves, way)
 
 def experts(dist, x, choice, w1, w2, way):
-    """[the experts' outputs for this rank's tokens, gradients of x and of its own expert]."""
+    """[the experts' outputs for this rank's tokens, gradients of x, w1 and w2, x and choice after]."""
     leaves = [t.requires_grad_() for t in (x, w1, w2)]
     rows, ticket = dispatch(dist, x, choice)
-    y = combine(dist, F.linear(gelu(F.linear(rows, w1)), w2), ticket)
-    return derived(y, leaves, way)
+    result = derived(combine(dist, F.linear(gelu(F.linear(rows, w1)), w2), ticket), leaves, way)
+    return result and [*result, x.detach(), choice]
 
 # %% [markdown]
 # ### Exercise 5.2 · grouped_attention (optional)
@@ -1064,9 +1065,9 @@ from common.oracles import tensor_parallel as oracle
 
 for p, kv in ((1, 2), (2, 4), (4, 4), (4, 2), (4, 1)):
     x, *whole = drawn((5, 32), (32, 32), (4 * kv, 32), (4 * kv, 32), (32, 32), scale=0.5)
+    want, alone = oracle.grouped(x, whole, kv, p)
     parts = [shard_grouped(*whole, kv, r, p) for r in range(p)]
     sent, got = both_ways(grouped_block, x, ranks.each(parts), kv, 4, p=p)
-    want, alone = oracle.grouped(x, whole, kv, p)
     for rank in range(p):
         case = f"grouped_attention, {kv} key heads, rank {rank} of {p}"
         each_agrees(got[rank], want[rank], case, oracle.GROUPED, alone[rank])
@@ -1134,10 +1135,10 @@ for p, counts in ((1, [5]), (2, [7, 4]), (4, [6, 0, 9, 5]), (4, [3, 8, 1, 7])):
     xs, (w1, w2) = drawn(*((n, 32) for n in counts)), drawn((p, 16, 32), (p, 32, 16))
     choices = [torch.tensor(rng.integers(0, p, n)) for n in counts]
     choices[-1][:] = p - 1  # one rank's tokens all choose one expert
+    want, rows = oracle.experts(xs, choices, w1, w2), oracle.rows_sent(choices) * 32 * 8
     (sent, back), got = both_ways(experts, *map(ranks.each, (xs, choices, list(w1), list(w2))), p=p)
-    for rank, want in enumerate(oracle.experts(xs, choices, w1, w2)):
-        each_agrees(got[rank], want, f"experts, rank {rank} of {p}", ["output", "∂x", "∂w1", "∂w2"])
-    rows = oracle.rows_sent(choices) * 32 * 8
+    for rank in range(p):
+        each_agrees(got[rank], want[rank], f"experts, rank {rank} of {p}", oracle.EXPERTS)
     expect(sent <= rows + 16 * p * p, f"dispatch, combine: {sent} bytes forward; the rows are {rows}")
     expect(back <= rows, f"dispatch, combine: {back} bytes backward; the gradients of rows are {rows}")
 print("dispatch and combine: each token to its expert and home, and its gradient, too")

@@ -15,6 +15,7 @@ from common.lessons.sharding import slopes_of
 
 Mistakes = dict[str, Any]
 SEQUENCE = slopes_of("gain", "offset", "w1", "b1", "w2", "b2")  # gradients of two blocks
+EXPERTS = ["output", "∂x", "∂w1", "∂w2", "x after", "choice after"]  # what `experts` gives
 GROUPED = ["output", "∂x", "∂w_q", "∂w_k", "∂w_v", "∂w_out"]  # what `grouped` gives
 SIZES = {"width": 16, "layers": 2, "heads": 4, "hidden": 64, "context": 16}
 
@@ -150,7 +151,7 @@ def grouped(
 def experts(
     xs: Sequence[Tensor], choices: Sequence[Tensor], w1: Tensor, w2: Tensor
 ) -> list[list[Tensor]]:
-    """[the experts' output and its gradients by x, by this rank's w1 and w2], by rank.
+    """[output, gradients by x and by this rank's w1 and w2, x, choice], by rank.
 
     w1, w2: of all experts, (p, H, D) and (p, D, H).
     """
@@ -162,7 +163,9 @@ def experts(
 
     y, dx, d1, d2 = differentiated(forward, torch.cat(list(xs)), w1, w2)
     sizes = [len(x) for x in xs]
-    return [list(rank) for rank in zip(y.split(sizes), dx.split(sizes), d1, d2, strict=True)]
+    given = [x.clone() for x in xs], [choice.clone() for choice in choices]
+    by_rank = zip(y.split(sizes), dx.split(sizes), d1, d2, *given, strict=True)
+    return [list(rank) for rank in by_rank]
 
 
 def rows_sent(choices: Sequence[Tensor]) -> int:

@@ -478,3 +478,31 @@ def combine(dist, rows, ticket):
 # %% dispatch: as many tokens for each expert
 # says: rows don't divide
 # edit: dist.all_to_all_single(got, rows.contiguous(), took, gave)  ->  dist.all_to_all_single(got, rows.contiguous())
+
+# %% cross_entropy: the caller's targets are shifted
+# says: targets after cross_entropy
+# edit: local = targets - dist.get_rank() * z.shape[1]  ->  local = targets.sub_(dist.get_rank() * z.shape[1])
+
+# %% dispatch: the caller's tokens are zeroed
+# says: x after
+# edit: return exchanged(dist, x[order], gave, took), (order, gave, took)  ->  rows = x[order]; x.data.zero_(); return exchanged(dist, rows, gave, took), (order, gave, took)
+
+# %% dispatch: rows cross in half of their digits
+# says: output
+# edit: exchanged(dist, x[order], gave, took), (  ->  exchanged(dist, x[order].float(), gave, took).double(), (
+
+# %% attention: scaled by the width of all heads
+# says: x + attention, p = 1
+# edit: is_causal=True  ->  is_causal=True, scale=x.shape[1]**-0.5
+
+# %% cross_entropy: one maximum for all tokens
+# says: exp vanishes
+# edit: logits.detach().max(1).values  ->  logits.detach().max().expand(len(logits)).clone()
+
+# %% sequence_mlp: the residual is taken after the norm
+# says: tokens, p = 1
+# edit: return x + scattered  ->  return normed + scattered
+
+# %% gather_columns: the gradient crosses in float32
+# says: ∂x
+# edit: dist.reduce_scatter(own, parts)  ->  own = own.float(); dist.reduce_scatter(own, [q.float() for q in parts]); own = own.double()

@@ -404,3 +404,54 @@ def test_schedule(candidate):
 # %% interleaved: one forward too many ahead
 # says: chunks, want at most
 # edit: 2 * (p - rank - 1) + (chunks - 1) * p  ->  2 * (p - rank - 1) + (chunks - 1) * p + 1
+
+# %% partition_layers: the least difference between the dearest and the cheapest stage
+# says: it could cost
+def partition_layers(costs, stages):
+    def spread(inner):
+        totals = [sum(costs[a:b]) for a, b in itertools.pairwise((0, *inner, len(costs)))]
+        return max(totals) - min(totals)
+    inner = min(itertools.combinations(range(1, len(costs)), stages - 1), key=spread)
+    return list(itertools.pairwise((0, *inner, len(costs))))
+
+# %% partition_layers: the least sum of squares
+# says: it could cost
+def partition_layers(costs, stages):
+    def squares(inner):
+        return sum(sum(costs[a:b]) ** 2 for a, b in itertools.pairwise((0, *inner, len(costs))))
+    inner = min(itertools.combinations(range(1, len(costs)), stages - 1), key=squares)
+    return list(itertools.pairwise((0, *inner, len(costs))))
+
+# %% Stage: the gradients of the microbatch before are dropped
+# says: gradients
+# edit: y.backward(dy)  ->  self.layers.zero_grad(); y.backward(dy)
+
+# %% Stage: the loss is divided by the size of a microbatch
+# says: the sum of the shares
+# edit: self.loss(y, target) / self.microbatches  ->  self.loss(y, target) / len(y)
+
+# %% run_stage: takes its tasks off the caller's list
+# says: changed the list of tasks
+# - for kind, i in tasks:
+# + while tasks:
+# +     kind, i = tasks.pop(0)
+
+# %% run_stage: receives into the model of all messages
+# says: was changed before its wait
+# edit: tensor = torch.empty_like(like)  ->  tensor = like
+
+# %% run_stage: what was sent is overwritten at once
+# says: was changed before its wait
+# edit: send(y, me + 1, i)  ->  send(y, me + 1, i); y.zero_()
+
+# %% run_stage: a loss on every rank
+# says: the sum of the shares
+# edit: return loss  ->  return torch.zeros(()) if loss is None else loss
+
+# %% MatmulApart: one batch axis at most
+# says: same size
+# edit: dy.flatten(0, -2).T @ x.flatten(0, -2)  ->  (dy.mT @ x).sum(0) if x.ndim > 2 else dy.T @ x
+
+# %% MatmulApart: the incoming gradient is reused as scratch space
+# says: weight.grad after each W
+# edit: return dy @ weight, None, None  ->  slope = dy @ weight; dy.zero_(); return slope, None, None

@@ -211,15 +211,21 @@ def _joined(numbers: Sequence[int]) -> str:
     return " and ".join(map(str, numbers))
 
 
-def pictures(drawn: Mapping[str, Any]) -> Sequence[Axes]:
-    """Axes side by side. drawn: {title: (rows, columns) numbers}, the smallest in black."""
+def pictures(drawn: Mapping[str, Any], *, bar: str = "") -> Sequence[Axes]:
+    """Axes side by side. drawn: {title: (rows, columns) numbers}, the smallest in black.
+
+    bar: what the numbers are. With it, one scale from 0 on serves all pictures, and a bar shows it.
+    """
     width_in = min(2.1, WIDTH_IN / len(drawn))
     size = (width_in * len(drawn), width_in + 0.3)
-    axes = plt.subplots(1, len(drawn), figsize=size, squeeze=False)[1][0]
+    figure, ((*axes,),) = plt.subplots(1, len(drawn), figsize=size, squeeze=False)
+    limits = {"vmin": 0, "vmax": max(float(picture.max()) for picture in drawn.values())}
     for ax, (title, picture) in zip(axes, drawn.items(), strict=True):
-        ax.imshow(picture, cmap="gray")
+        image = ax.imshow(picture, cmap="gray", **(limits if bar else {}))
         ax.set_title(title, size=11.5 if len(drawn) < 4 else 9)
         ax.axis("off")
+    if bar:
+        figure.colorbar(image, ax=axes, label=bar, shrink=0.85)
     return axes
 
 

@@ -74,6 +74,7 @@ def predicted_and_measured(
     xunit: str = "",
     yunit: str = "",
     dots_are: str = "measured",
+    apart: float = 0,
     ax: Axes | None = None,
 ) -> Axes:
     """Axes with the prediction drawn as a line and the measurement as dots.
@@ -81,20 +82,34 @@ def predicted_and_measured(
     x: where it was measured. predicted: a function of one x, or values at x. measured: values at x,
     or None before there are any. Several series: dicts {label: ...}; a line and dots with the same
     label share a colour. log: "x", "y", "xy" or "". xunit, yunit: the ticks' unit, written with its
-    prefix (10 µs, 64 MB); without one, the label names it. dots_are: the legend's word.
+    prefix (10 µs, 64 MB); without one, the label names it. dots_are: the legend's word. apart: how
+    many points to the right of each other the dots of several series stand, where they would cover
+    each other.
     """
     ax = ax or plt.subplots()[1]
     lines, dots = _series(predicted), _series({} if measured is None else measured)
-    for i, label in enumerate(dict.fromkeys([*lines, *dots])):
+    labels = list(dict.fromkeys([*lines, *dots]))
+    for i, label in enumerate(labels):
         if label in lines:
             ax.plot(*_line(x, lines[label], log), color=f"C{i}")
         if label in dots:
-            ax.plot(x, dots[label], MARKS[i % len(MARKS)], color=f"C{i}", zorder=3)
+            _dots(ax, x, dots[label], i, (i - (len(labels) - 1) / 2) * apart)
+    if apart:
+        ax.margins(x=0.09)
     ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
     scale(ax, "x", "x" in log, xunit)
     scale(ax, "y", "y" in log, yunit)
     _legend(ax, lines, dots, dots_are)
     return ax
+
+
+def _dots(ax: Axes, x: Sequence[float], values: Sequence[float], number: int, shift: float) -> None:
+    """Draws the dots of a series, so many points to the right of their place."""
+    mark = MARKS[number % len(MARKS)]
+    (drawn,) = ax.plot(x, values, mark, color=f"C{number}", zorder=3)
+    # Only now: the axes' limits are those of the data.
+    figure = ax.get_figure(root=True)
+    drawn.set_transform(offset_copy(ax.transData, figure, x=shift, units="points"))
 
 
 def averages(

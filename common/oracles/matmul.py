@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from common.checks import expect
+from common.tiles import Report
+
 Tile = tuple[int, int]
 Step = tuple[float, float]
 Shape = tuple[int, int, int]
@@ -37,6 +40,30 @@ def formats(kernel: str, got: set[str]) -> str:
     )
 
 
+def expect_products(report: Report, kernel: str, shape: Shape, tile: Shape, split: int = 1) -> None:
+    """Raise AssertionError unless a kernel multiplies each pair of tiles once, in FP16.
+
+    shape, tile: (M, N, K) of the product and of a tile. split: programs that share the steps along
+    K, as evenly as they can.
+    """
+    expect(report.dot_formats == FP16, formats(kernel, report.dot_formats))
+    rows, columns, steps = (-(-size // side) for size, side in zip(shape, tile, strict=True))
+    flops = 2 * math.prod(tile) * rows * columns * split * -(-steps // split)
+    expect(
+        report.dot_flops <= flops,
+        f"{kernel}: tl.dot does {report.dot_flops:,} floating-point operations for (M, N, K) = "
+        f"{shape}, and {flops:,} will do: multiply each pair of tiles once",
+    )
+
+
+def among_nan(x: torch.Tensor) -> torch.Tensor:
+    """The same matrix as every second element of a larger one, whose other elements are NaN."""
+    around = torch.full((2 * len(x) + 32, 2 * x.shape[1] + 32), torch.nan, dtype=x.dtype)
+    part = around[::2, ::2][: len(x), : x.shape[1]]
+    part.copy_(x)
+    return part
+
+
 def transposed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
     """{sentence: result} of likely mistakes in the product of two square matrices."""
     return {
@@ -50,7 +77,7 @@ def transposed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
 def wrong_steps(a: torch.Tensor, b: torch.Tensor, depth: int) -> dict[str, torch.Tensor]:
     """{sentence: result} of likely mistakes in a loop along K, in steps of this depth."""
     pairs = zip(a.split(depth, 1), b.split(depth), strict=True)
-    steps = [product(x, y, torch.float64) for x, y in pairs]
+    steps = [x.float() @ y.float() for x, y in pairs]  # in float32: what is rounded again, is alike
     results = {
         "The last, shorter step is missing.": sum(steps[:-1], torch.zeros_like(steps[0])),
         "This is the product of the last step alone: add up all of them.": steps[-1],
@@ -64,8 +91,7 @@ def wrong_steps(a: torch.Tensor, b: torch.Tensor, depth: int) -> dict[str, torch
         at_the_end
     )
     results["This was rounded to fp16 at every step: sum in float32."] = rounded
-    nan = torch.full_like(steps[0], torch.nan)
-    results["The last step reaches beyond K: mask it, in both matrices."] = nan
+    results |= unmasked(steps[0])
     return {says: result.float() for says, result in results.items()}
 
 
@@ -84,6 +110,12 @@ def of_constant(
     x = product(a, b, torch.float64)
     want = (gelu(x + bias) if fused else x).float()
     return want, overflown(want) | wrong_epilogues(x, bias, 2)
+
+
+def unmasked(c: torch.Tensor) -> dict[str, torch.Tensor]:
+    """{sentence: result} where NaN stands beyond K."""
+    says = "The last step reaches beyond K: mask it, in both matrices."
+    return {says: torch.full_like(c, torch.nan)}
 
 
 def overflown(c: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -242,6 +274,16 @@ def wrongly_corrected(model_s: np.ndarray, want: np.ndarray) -> dict[str, np.nda
         "This is the correction alone: multiply the model by it.": want / model_s,
         "This is the correction upside down.": model_s * model_s / want,
     }
+
+
+def large_logsumexp(
+    rng: np.random.Generator, m: int, k: int, n: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """a (m, k) and b (k, n), float32, and their logsumexp product: sums of a column and a row."""
+    row, left, right, column = (torch.from_numpy(rng.uniform(-9, 9, size)) for size in (m, k, k, n))
+    a, b = row[:, None] + left, right[:, None] + column
+    want = row[:, None] + column + torch.logsumexp(left + right, 0)
+    return a.float(), b.float(), want.float()
 
 
 def wrong_splits(a: torch.Tensor, b: torch.Tensor, split: int) -> dict[str, torch.Tensor]:

@@ -17,8 +17,10 @@ from common import drawings
 from common.checks import agree, expect
 from common.tiles import Report
 
-F32, BF16 = torch.float32, torch.bfloat16
-ROUNDING = {F32: 2e-5, BF16: 2.0**-7}  # allowed, relative: some steps of fp32, one of bf16
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+# Allowed, relative: some steps of fp32, one of a format of 16 bits.
+ROUNDING = {F32: 2e-5, BF16: 2.0**-7, F16: 2.0**-10}
+SUBNORMAL_STEP = {F16: 2.0**-24}  # fp16 has few exponents: small weights are rounded to this
 SCALED = {F32: 2e-4, BF16: 2.0**-7}  # of scores in the hundreds
 LOGARITHMS = {F32: 1e-3, BF16: 2.0**-7}  # of scores in the thousands, as e^(x - log of the sum)
 LEAST = torch.finfo(F32).min  # with which libraries fill what is masked
@@ -303,7 +305,7 @@ def agree_drawn(
         want,
         case,
         rtol=rtol,
-        atol=atol,
+        atol=max(atol, SUBNORMAL_STEP.get(want.dtype, 0.0)),
         mistakes=mistakes,
         draw=lambda: drawings.compare(got, want, title=case),
     )
@@ -357,6 +359,8 @@ def _mistakes_of(x: torch.Tensor, want: torch.Tensor, padded: int, block: int) -
         masked = "A masked lane must be -inf: any other number may be larger than the row's."
         count = len(x)
         mistakes |= {masked: torch.full_like(want, 1 / (count + padded)), f"{masked} ": zero}
+    if x.max() == LEAST:
+        mistakes["m + log(s) rounds the logarithm off: keep maximum and sum apart."] = zero + 1
     naive = x.exp() / x.exp().sum()
     far = "e^1000 overflows and e^-1000 is 0: first subtract the row's own maximum."
     filled = F.pad(x, (0, padded), value=-1e4).softmax(0)[: len(x)]

@@ -40,11 +40,11 @@ MATH = _names("""
 HOST = _names("cdiv next_power_of_2")  # triton.*, of constants
 # Of blocks, numbers, dtypes and descriptors.
 METHODS = _names("""
-    abs argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min
-    atomic_or atomic_xchg atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum erf exp exp2
-    expand_dims flip floor gather histogram is_floating item load log log2 logical_and
-    logical_or max min permute ravel reduce reduce_or reshape rsqrt scatter sigmoid sin softmax
-    sort split sqrt sqrt_rn store sum to trans view xor_sum
+    abs advance argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max
+    atomic_min atomic_or atomic_xchg atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum
+    erf exp exp2 expand_dims flip floor gather histogram is_floating item load log log2
+    logical_and logical_or max min permute ravel reduce reduce_or reshape rsqrt scatter sigmoid
+    sin softmax sort split sqrt sqrt_rn store sum to trans view xor_sum
 """)
 ATTRIBUTES = _names("""
     T block_shape dtype element_ty numel primitive_bitwidth scalar shape type

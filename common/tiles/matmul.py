@@ -246,11 +246,13 @@ def searches(found: Mapping[str, np.ndarray], random: np.ndarray) -> Axes:
         range(1, 1 + len(random)),
         {"at random": random.tolist()},
         {name: regret.tolist() for name, regret in found.items()},
-        log="y",
         xlabel="configurations measured",
         ylabel="mean regret (× best)",
         title="Measure few, learn, choose",
     )
+    ax.set(xticks=range(1, 1 + len(random)), ylim=(0.95, None))
+    if legend := ax.get_legend():
+        legend.set_title("line: expected, dots: found")
     first = ", ".join(f"{name} {regret[0]:.2f}" for name, regret in found.items())
     figures.describe(
         ax,
@@ -285,18 +287,19 @@ def speeds(
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.8), sharey=True)
     place, names = np.arange(len(shapes)), [" × ".join(map(str, shape)) for shape in shapes]
-    left.plot(np.asarray(limits) / 1e12, place, "|", color="C0", markersize=18, label="predicted")
+    bar: dict[str, Any] = {"color": "C0", "markeredgecolor": "C0", "markeredgewidth": 2}
+    left.plot(np.asarray(limits) / 1e12, place, "|", markersize=18, label="predicted", **bar)
     left.plot(measured[:, 0] / 1e12, place - 0.12, "o", color="C0", label="ours")
     left.plot(measured[:, 1] / 1e12, place + 0.12, "s", color="C1", label="cuBLAS")
     left.set(yticks=place, yticklabels=names, xlabel="TFLOP/s", title=f"Speed on {device}")
-    left.set_xlim(left=0)
+    left.set_xlim(left=0.7 * float(np.min([*measured.flat, *limits])) / 1e12)
     left.legend(loc="lower left")
     ratio = measured[:, 0] / measured[:, 1]
     right.barh(place, ratio - 1, left=1, height=0.5, color="C0")
     for y, value in enumerate(ratio):
-        right.annotate(
-            f"{value:.2f}", (value, y), (4, 0), textcoords="offset points", va="center", size=9
-        )
+        beside: dict[str, Any] = {"ha": "right" if value < 1 else "left", "va": "center", "size": 9}
+        shift = -4 if value < 1 else 4
+        right.annotate(f"{value:.2f}", (value, y), (shift, 0), textcoords="offset points", **beside)
     right.axvline(1, color="C1")
     right.set(xlabel="our speed over cuBLAS's", title="Ratio", xlim=(0.85, 1.2))
     left.invert_yaxis()

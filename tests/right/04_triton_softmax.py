@@ -423,3 +423,200 @@ def cross_entropy(x, target, loss, gradient, columns, BLOCK: tl.constexpr):
 
 # %% softmax_masked_scaled: the least number of fp32 is below every score that is seen
 # edit: tl.where(visible, scores, float("-inf"))  ->  tl.where(visible, scores, -3.4028234e38)
+
+# %% eager_bytes: a table of reads and writes, as an array
+def eager_bytes(rows, columns, itemsize):
+    passes = np.array([[1, 0, 0, 1], [1, 1, 1, 0], [1, 0, 1, 0], [1, 0, 0, 1], [1, 1, 1, 0]])
+    matrices, vectors = passes.sum(0)[[0, 2]].sum(), passes.sum(0)[[1, 3]].sum()
+    return int(itemsize * (matrices * rows * columns + vectors * rows))
+
+
+def least_bytes(rows, columns, itemsize):
+    return sum(rows * columns * itemsize for _ in ("x", "y"))
+
+# %% eager_bytes: measured, on tensors that hold nothing
+def eager_bytes(rows, columns, itemsize):
+    x = torch.empty(rows, columns, dtype={4: torch.float32, 2: torch.float16}[itemsize], device="meta")
+    top = x.amax(1, keepdim=True)
+    arrays = [x, top, x, top, x, x, x, x, top, x, top, x]
+    return sum(each.numel() * each.element_size() for each in arrays)
+
+
+def least_bytes(rows, columns, itemsize):
+    return (rows * columns * itemsize) << 1
+
+# %% differences: a block of rows and the one before it, by block pointers
+@triton.jit
+def differences(x, out, n, BLOCK: tl.constexpr):
+    start = tl.program_id(0) * BLOCK
+    now = tl.load(tl.make_block_ptr(x, (n,), (1,), (start,), (BLOCK,), (0,)), boundary_check=(0,))
+    i = start + tl.arange(0, BLOCK)
+    inside = (i <= n - 1) & (i >= 1)
+    before = tl.load(x + (i - 1), inside, other=0.0)
+    tl.store(tl.make_block_ptr(out, (n,), (1,), (start,), (BLOCK,), (0,)), now - before, boundary_check=(0,))
+
+# %% softmax_rows: a sum by tl.reduce with a function of its own
+@triton.jit
+def plus(left, right):
+    return left + right
+
+
+@triton.jit
+def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    j = tl.arange(0, BLOCK)
+    v = tl.load(x + tl.program_id(0) * x_stride + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+    e = tl.exp(v - tl.max(v, 0))
+    total = tl.reduce(e, 0, plus)
+    tl.store(y + tl.program_id(0) * y_stride + j, tl.fdiv(e, total), mask=j < columns)
+
+# %% softmax_rows: through the pairs of the online form, in one reduction
+@triton.jit
+def joined_pairs(m, s, n, t):
+    top = tl.maximum(m, n)
+    safe = tl.where(top == float("-inf"), 0.0, top)
+    return top, s * tl.exp(m - safe) + t * tl.exp(n - safe)
+
+
+@triton.jit
+def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    j = tl.arange(0, BLOCK)
+    v = tl.load(x + tl.program_id(0) * x_stride + j, j < columns, float("-inf")).to(tl.float32)
+    top, total = tl.reduce((v, tl.where(v == float("-inf"), 0.0, 1.0)), 0, joined_pairs)
+    tl.store(y + tl.program_id(0) * y_stride + j, tl.exp(v - top) / total, j < columns)
+
+# %% softmax_rows: sums in float64
+@triton.jit
+def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    j = tl.arange(0, BLOCK)
+    v = tl.load(x + tl.program_id(0) * x_stride + j, mask=j < columns, other=float("-inf")).to(tl.float64)
+    e = tl.exp(v - tl.max(v, 0))
+    tl.store(y + tl.program_id(0) * y_stride + j, (e / tl.sum(e, 0)).to(tl.float32), mask=j < columns)
+
+# %% merge: by logaddexp
+def merge(left, right):
+    logs = [m + np.log(s) if s > 0 else -np.inf for m, s in (left, right)]
+    top = np.max([left[0], right[0]])
+    total = np.logaddexp(*logs)
+    return top, 0.0 if np.isneginf(total) else np.exp(total - top)
+
+# %% merge: sorted, a generator, and NaN replaced
+def merge(left, right):
+    (low, s), (high, t) = sorted([tuple(left), tuple(right)], key=lambda part: part[0])
+    factor = np.nan_to_num(np.exp(np.subtract(low, high)), nan=0.0) if high > -np.inf else 0.0
+    return high, s * factor + t
+
+# %% softmax_online: block pointers, and an if in the loop
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    source = tl.make_block_ptr(x + tl.program_id(0) * x_stride, (columns,), (1,), (0,), (BLOCK,), (0,))
+    target = tl.make_block_ptr(y + tl.program_id(0) * y_stride, (columns,), (1,), (0,), (BLOCK,), (0,))
+    again = source
+    m, s = tl.full((), float("-inf"), tl.float32), tl.full((), 0.0, tl.float32)
+    for start in range(0, columns, BLOCK):
+        v = tl.load(source, boundary_check=(0,)).to(tl.float32)
+        v = tl.where(start + tl.arange(0, BLOCK) < columns, v, float("-inf"))
+        top = tl.maximum(m, tl.max(v, 0))
+        if top > float("-inf"):
+            s = s * tl.exp(m - top) + tl.sum(tl.exp(v - top), 0)
+        m = top
+        source = tl.advance(source, (BLOCK,))
+    for _ in range(0, columns, BLOCK):
+        v = tl.load(again, boundary_check=(0,)).to(tl.float32)
+        tl.store(target, (tl.exp(v - m) / s).to(y.dtype.element_ty), boundary_check=(0,))
+        again, target = tl.advance(again, (BLOCK,)), tl.advance(target, (BLOCK,))
+
+# %% softmax_masked_scaled: as a tile of one row, without tl.where on the scores
+@triton.jit
+def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
+    row = tl.program_id(0) + tl.arange(0, 1)[:, None]
+    key = tl.arange(0, BLOCK)[None, :]
+    seen = key < row % queries + (keys - queries) + 1
+    v = tl.load(x + row * keys + key, mask=seen, other=0.0).to(tl.float32) * scale
+    penalty = tl.where(seen, 0.0, float("-inf"))
+    e = tl.exp((v + penalty) - tl.max(v + penalty, 1)[:, None])
+    tl.store(y + row * keys + key, e / tl.sum(e, 1)[:, None], mask=key < keys)
+
+# %% softmax_masked_scaled: the query counted from the end
+@triton.jit
+def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    head = program // queries
+    still_to_come = queries - 1 - (program - head * queries)
+    length = keys - still_to_come
+    j = tl.arange(0, BLOCK)
+    v = tl.load(x + program.to(tl.int64) * keys + j, j < length, 0.0).to(tl.float32)
+    v = tl.where(j < length, scale * v, float("-inf"))
+    v -= tl.max(v, 0)
+    v -= tl.log(tl.sum(tl.exp(v), 0))
+    tl.store(y + program.to(tl.int64) * keys + j, tl.exp(v), j < keys)
+
+# %% softmax_tile: one long block of indices, reshaped
+@triton.jit
+def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    flat = tl.arange(0, ROWS * BLOCK)
+    row, column = tl.program_id(0) * ROWS + flat // BLOCK, flat % BLOCK
+    inside = (row < rows) & (column < columns)
+    v = tl.load(x + row * x_stride + column, mask=inside, other=float("-inf")).to(tl.float32)
+    v = tl.reshape(v, (ROWS, BLOCK))
+    e = tl.exp(v - tl.max(v, 1)[:, None])
+    e = tl.reshape(e / tl.sum(e, 1)[:, None], (ROWS * BLOCK,))
+    tl.store(y + row * y_stride + column, e, mask=inside)
+
+# %% test_softmax: properties, without a softmax of its own
+def test_softmax(candidate):
+    random = np.random.default_rng(4)
+    for columns in (1, 2, 16, 17, 40, 1500):
+        for shift in (0.0, -300.0, 20_000.0, -20_000.0, 95.0):
+            x = (random.standard_normal((4, columns)) * [[1], [3], [30], [0]] + shift).astype(np.float32)
+            if columns > 16:
+                x[0, :16] = -np.inf
+            kept = x.copy()
+            y = candidate(x)
+            assert type(y) is np.ndarray and y.dtype == np.float32 and y.shape == x.shape
+            assert (x == kept).all() and (y >= 0).all() and np.isfinite(y).all()
+            assert np.allclose(y.sum(1, dtype=np.float64), 1, atol=1e-4)
+            top = x.argmax(1)[:, None]
+            ratio = y / np.take_along_axis(y, top, 1).astype(np.float64)
+            want = np.exp(x.astype(np.float64) - np.take_along_axis(x, top, 1))
+            assert np.allclose(ratio, want, rtol=3e-4, atol=1e-29)
+
+# %% softmax_backward: the Jacobian's two terms, in float64
+@triton.jit
+def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
+    j = tl.arange(0, BLOCK)
+    at = tl.program_id(0) * columns + j
+    p = tl.load(y + at, mask=j < columns, other=0.0).to(tl.float64)
+    g = tl.load(y_gradient + at, mask=j < columns, other=0.0).to(tl.float64)
+    diagonal = p * g
+    tl.store(x_gradient + at, (diagonal - p * tl.sum(diagonal, 0)).to(tl.float32), mask=j < columns)
+
+# %% softmax_backward: a tile of one row
+@triton.jit
+def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
+    j = tl.arange(0, BLOCK)[None, :]
+    at = tl.program_id(0) * columns + j
+    p, g = tl.load(y + at, j < columns, 0.0).to(tl.float32), tl.load(y_gradient + at, j < columns, 0.0)
+    inner = tl.sum(p * g.to(tl.float32), 1)[:, None]
+    tl.store(x_gradient + at, (g.to(tl.float32) - inner) * p, j < columns)
+
+# %% cross_entropy: per lane, and the target's gradient by a comparison
+@triton.jit
+def cross_entropy(x, target, loss, gradient, columns, BLOCK: tl.constexpr):
+    r, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    t = tl.load(target + r)
+    m, s = tl.full((BLOCK,), float("-inf"), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, columns, BLOCK):
+        v = tl.load(x + r * columns + start + lane, mask=start + lane < columns, other=float("-inf")).to(tl.float32)
+        n = tl.maximum(m, v)
+        shift = tl.where(n == float("-inf"), 0.0, n)
+        s = s * tl.exp(m - shift) + tl.exp(v - shift)
+        m = n
+    top = tl.max(m, 0)
+    total = tl.sum(s * tl.exp(m - top), 0)
+    chosen = tl.load(x + r * columns + t).to(tl.float32)
+    tl.store(loss + r, (top - chosen) + tl.log(total))
+    for start in range(0, columns, BLOCK):
+        j = start + lane
+        v = tl.load(x + r * columns + j, mask=j < columns).to(tl.float32)
+        one = tl.where(j == t, 1.0, 0.0)
+        tl.store(gradient + r * columns + j, tl.exp(v - top) / total - one, mask=j < columns)

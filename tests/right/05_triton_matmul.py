@@ -328,3 +328,321 @@ def split_k_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
         total = tl.dot(x, y, total)
     tl.atomic_add(c + m[:, None] * stride_cm + n[None, :] * stride_cn, total,
                   mask=(m[:, None] < M) & (n[None, :] < N))
+
+# %% one_tile_kernel: the transpose of b loaded, and turned
+@triton.jit
+def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
+    i, j = tl.arange(0, SIZE)[:, None], tl.arange(0, SIZE)[None, :]
+    turned = tl.load(b + j * SIZE + i)
+    product = tl.dot(tl.load(a + i * SIZE + j), tl.trans(turned), input_precision=PRECISION)
+    tl.store(c + i * SIZE + j, product)
+
+# %% one_tile_kernel: one row of addresses, reshaped
+@triton.jit
+def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
+    at = tl.reshape(tl.arange(0, SIZE * SIZE), (SIZE, SIZE))
+    x, y = tl.load(a + at), tl.load(b + at)
+    total = tl.zeros((SIZE, SIZE), tl.float32)
+    total += tl.dot(x, y, input_precision=PRECISION, out_dtype=tl.float32)
+    tl.store(c + at, total)
+
+# %% matmul_kernel: backwards along K, with a helper that loads
+@triton.jit
+def part_of(x, i, j, rows, columns, stride_i, stride_j):
+    inside = (i[:, None] < rows) & (j[None, :] < columns)
+    return tl.load(x + i[:, None] * stride_i + j[None, :] * stride_j, mask=inside, other=0.0)
+
+
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    column, row = tl.program_id(0) % tl.cdiv(N, BLOCK_N), tl.program_id(0) // tl.cdiv(N, BLOCK_N)
+    i, j = row * BLOCK_M + tl.arange(0, BLOCK_M), column * BLOCK_N + tl.arange(0, BLOCK_N)
+    steps, total = tl.cdiv(K, BLOCK_K), tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for back in range(steps):
+        k = (steps - 1 - back) * BLOCK_K + tl.arange(0, BLOCK_K)
+        total = tl.dot(part_of(a, i, k, M, K, stride_am, stride_ak),
+                       part_of(b, k, j, K, N, stride_bk, stride_bn), total)
+    inside = (i < M)[:, None] & (j < N)[None, :]
+    tl.store(c + i[:, None] * stride_cm + j[None, :] * stride_cn, total.to(c.dtype.element_ty), mask=inside)
+
+# %% matmul_kernel: descriptors' order: a tile's pointers from its corner, and 64-bit offsets everywhere
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    program, columns = tl.program_id(0).to(tl.int64), tl.cdiv(N, BLOCK_N)
+    row = program // columns
+    column = program - row * columns
+    i, j, k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
+    left_m, left_n = M - row * BLOCK_M, N - column * BLOCK_N
+    a += row * BLOCK_M * stride_am
+    b += column * BLOCK_N * stride_bn
+    c += row * BLOCK_M * stride_cm + column * BLOCK_N * stride_cn
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    left_k = K
+    while left_k > 0:
+        x = tl.load(a + i[:, None] * stride_am + k[None, :] * stride_ak,
+                    mask=(i[:, None] < left_m) & (k[None, :] < left_k), other=0.0)
+        y = tl.load(b + k[:, None] * stride_bk + j[None, :] * stride_bn,
+                    mask=(k[:, None] < left_k) & (j[None, :] < left_n), other=0.0)
+        total += tl.dot(x, y)
+        a += BLOCK_K * stride_ak
+        b += BLOCK_K * stride_bk
+        left_k -= BLOCK_K
+    tl.store(c + i[:, None] * stride_cm + j[None, :] * stride_cn, total.to(c.dtype.element_ty),
+             mask=(i[:, None] < left_m) & (j[None, :] < left_n))
+
+# %% grouped_order: by recursion from band to band
+def grouped_order(program, rows, columns, group):
+    if program >= group * columns:
+        row, column = grouped_order(program - group * columns, rows - group, columns, group)
+        return row + group, column
+    column, row = divmod(program, min(group, rows))
+    return row, column
+
+# %% matmul_bias_gelu_kernel: tanh from exp2, block pointers
+@triton.jit
+def matmul_bias_gelu_kernel(a, b, bias, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+                            stride_cm, stride_cn, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                            BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    columns = tl.cdiv(N, BLOCK_N)
+    band, place = tl.program_id(0) // (GROUP * columns), tl.program_id(0) % (GROUP * columns)
+    height = tl.minimum(tl.cdiv(M, BLOCK_M) - band * GROUP, GROUP)
+    m, n = (band * GROUP + place % height) * BLOCK_M, place // height * BLOCK_N
+    left = tl.make_block_ptr(a, (M, K), (stride_am, stride_ak), (m, 0), (BLOCK_M, BLOCK_K), (1, 0))
+    right = tl.make_block_ptr(b, (K, N), (stride_bk, stride_bn), (0, n), (BLOCK_K, BLOCK_N), (1, 0))
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for _ in range(tl.cdiv(K, BLOCK_K)):
+        total = tl.dot(tl.load(left, boundary_check=(0, 1), padding_option="zero"),
+                       tl.load(right, boundary_check=(0, 1), padding_option="zero"), total)
+        left, right = left.advance((0, BLOCK_K)), right.advance((BLOCK_K, 0))
+    if EPILOGUE:
+        j = n + tl.arange(0, BLOCK_N)
+        x = total + tl.load(bias + j, mask=j < N, other=0.0).to(tl.float32)[None, :]
+        z = 0.7978845608 * (x + 0.044715 * x * x * x)
+        tanh = 2 / (1 + tl.exp2(-2.885390082 * z)) - 1
+        total = 0.5 * x * (1 + tanh)
+    out = tl.make_block_ptr(c, (M, N), (stride_cm, stride_cn), (m, n), (BLOCK_M, BLOCK_N), (1, 0))
+    tl.store(out, total.to(c.dtype.element_ty), boundary_check=(0, 1))
+
+# %% pipeline: a generator, and times that are counted back from the ends
+def pipeline(steps, stages, load_s, compute_s):
+    def times():
+        ends = []
+        for i in range(steps):
+            load = ends[i - stages] if i >= stages else 0.0
+            product = max([load + load_s] + ends[-1:])
+            ends.append(product + compute_s)
+            yield load, product
+
+    return list(times())
+
+# %% pipeline: lists of lists, events in a queue
+def pipeline(steps, stages, load_s, compute_s):
+    from collections import deque
+
+    free, last, timeline = deque([0.0] * stages), 0.0, []
+    for _ in range(steps):
+        load = free.popleft()
+        last = max(last, load + load_s)
+        timeline.append([load, last])
+        last += compute_s
+        free.append(last)
+    return [tuple(step) for step in timeline]
+
+# %% cost_model: from FLOP and bytes of the whole wave
+def cost_model(config, shape):
+    r = resident_programs(config)
+    if not r:
+        return math.inf
+    M, N, K = shape
+    bm, bn, bk, stages = (config[key] for key in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"))
+    tiles_of = lambda a, b: (a + b - 1) // b
+    count = tiles_of(M, bm) * tiles_of(N, bn)
+    r = min(r, tiles_of(count, PROCESSORS))
+    wave = PROCESSORS * r
+    flops, moved = wave * 2 * bm * bn * bk, wave * 2 * (bm + bn) * bk
+    own = LATENCY_S + (flops / PEAK + moved / L2) / r
+    step = sorted([flops / PEAK, moved / L2, own / stages])[-1]
+    return tiles_of(count, wave) * (START_S + tiles_of(K, bk) * step)
+
+# %% autotuned: all of a configuration's constants by name
+def autotuned(kernel, configs):
+    def made(BLOCK_M, BLOCK_N, BLOCK_K, GROUP, num_warps, num_stages):
+        constants = dict(BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP=GROUP)
+        return triton.Config(constants, num_stages=num_stages, num_warps=num_warps)
+
+    return triton.autotune(configs=[made(**config) for config in configs], key=["N", "K", "M"])(kernel)
+
+# %% test_matmul: cases from a table, compared by float64
+def test_matmul(candidate):
+    generator = torch.Generator().manual_seed(5)
+    sizes = (1, 15, 16, 17, 33, 64, 80)
+    for number in range(60):
+        m, n, k = (sizes[i] for i in torch.randint(7, (3,), generator=generator))
+        a = torch.randn(k, m, generator=generator).half().T * 2.0 ** (number % 3 * 8 - 14)
+        b = torch.randn(n, k, generator=generator).half().T
+        kept = a.clone()
+        c = candidate(a, b)
+        if c.dtype != torch.float32 or list(c.shape) != [m, n] or not torch.equal(a, kept):
+            raise AssertionError("form")
+        wrong = (c.double() - a.double() @ b.double()).abs()
+        if not (wrong <= 1e-5 * (a.double().abs() @ b.double().abs())).all():
+            raise AssertionError("values")
+    large = torch.full((16, 400), 200.0).half()
+    assert torch.equal(candidate(large, large.T), torch.full((16, 16), 400 * 200.0**2))
+
+# %% test_matmul: whole numbers, which must be exact
+def test_matmul(candidate):
+    random = np.random.default_rng(3)
+    for m, n, k in [(1, 1, 1), (1, 1, 33), (16, 48, 17), (48, 16, 32), (80, 33, 64), (80, 80, 16), (17, 40, 31)] * 2:
+        a = torch.tensor(random.integers(-2000, 2000, (m, 2 * k))).half()[:, ::2]
+        b = torch.tensor(random.integers(-3, 4, (n, k))).half().T
+        for x in (a, a / 2**30):
+            kept = x.clone()
+            c = candidate(x, b)
+            assert torch.equal(c, (x.double() @ b.double()).float())
+            assert c.dtype is torch.float32 and torch.equal(kept, x)
+    assert candidate(torch.full((16, 16), torch.nan).half(), torch.ones(16, 16).half()).isnan().all()
+
+# %% corrected_s: the normal equations, summed measurement by measurement
+def corrected_s(features, model_s, measured_s):
+    d = features.shape[1] + 1
+    left, right = 0.1 * np.identity(d), np.zeros(d)
+    for row, guess, truth in zip(features, model_s, measured_s):
+        if truth == truth:
+            x = np.r_[1.0, row]
+            left += np.outer(x, x)
+            right += x * math.log(truth / guess)
+    weights = np.linalg.inv(left) @ right
+    return np.array([guess * math.exp(weights[0] + row @ weights[1:])
+                     for row, guess in zip(features, model_s)])
+
+# %% corrected_s: in PyTorch
+def corrected_s(features, model_s, measured_s):
+    x = torch.cat([torch.ones(len(features), 1), torch.tensor(features)], 1).double()
+    model, measured = torch.tensor(model_s), torch.tensor(measured_s)
+    known = ~measured.isnan()
+    y = (measured / model).log()[known]
+    inverse = torch.linalg.inv(x[known].mT @ x[known] + torch.eye(x.shape[1]) / 10)
+    return (model * (x @ (inverse @ x[known].mT @ y)).exp()).numpy()
+
+# %% logsumexp_matmul: shifts as NumPy, by einsum
+def logsumexp_matmul(a, b):
+    r = np.maximum(a.numpy().max(1), -1e30)
+    c = np.maximum(b.numpy().max(0), -1e30)
+    left_, right_ = np.exp(a.numpy() - r[:, None]), np.exp(b.numpy() - c)
+    with np.errstate(divide="ignore"):
+        return torch.from_numpy(np.log(np.einsum("ik,kj->ij", left_, right_, optimize=True)) + r[:, None] + c)
+
+
+left = torch.tensor([[0.0, -300.0], [-300.0, 0.0]])
+right = torch.tensor([[-300.0, 1.0], [0.0, 2.0]])
+
+# %% logsumexp_matmul: in two's powers, nothing of -inf touched
+def logsumexp_matmul(a, b):
+    top = lambda x, axis: torch.nan_to_num(x.max(axis, keepdim=True).values, neginf=0.0)
+    r, c = top(a, 1), top(b, 0)
+    powers = lambda x: torch.exp2(x * 1.4426950408889634)
+    return (powers(a - r).mm(powers(b - c))).log2().mul(0.6931471805599453).add(r).add(c)
+
+
+left = torch.zeros(3, 2)
+left[:, 1] = -150
+right = left.T.flip(0)
+
+# %% split_k_kernel: a part's steps with the remainder spread, by a while loop
+@triton.jit
+def split_k_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+                   SPLIT: tl.constexpr):
+    row, column = tl.program_id(0) // tl.cdiv(N, BLOCK_N), tl.program_id(0) % tl.cdiv(N, BLOCK_N)
+    i, j = row * BLOCK_M + tl.arange(0, BLOCK_M), column * BLOCK_N + tl.arange(0, BLOCK_N)
+    steps, part = tl.cdiv(K, BLOCK_K), tl.program_id(1)
+    step, end = part * steps // SPLIT, (part + 1) * steps // SPLIT
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    while step < end:
+        k = step * BLOCK_K + tl.arange(0, BLOCK_K)
+        x = tl.load(a + i[:, None] * stride_am + k[None, :] * stride_ak,
+                    mask=(i[:, None] < M) & (k[None, :] < K), other=0.0)
+        y = tl.load(b + k[:, None] * stride_bk + j[None, :] * stride_bn,
+                    mask=(k[:, None] < K) & (j[None, :] < N), other=0.0)
+        total += tl.dot(x, y)
+        step += 1
+    tl.atomic_add(c + i[:, None] * stride_cm + j[None, :] * stride_cn, total,
+                  mask=(i[:, None] < M) & (j[None, :] < N), sem="relaxed")
+
+# %% split_k_kernel: a program without a step adds nothing
+# - inside = (m[:, None] < M) & (n[None, :] < N)
+# + inside = (m[:, None] < M) & (n[None, :] < N) & (part < K)
+
+# %% persistent_matmul_kernel: a while loop, and a helper for the order
+@triton.jit
+def place_of(tile, rows, columns, GROUP: tl.constexpr):
+    first = tile // (GROUP * columns) * GROUP
+    height = min(rows - first, GROUP)
+    return first + tile % (GROUP * columns) % height, tile % (GROUP * columns) // height
+
+
+@triton.jit
+def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                             BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    rows, columns, tile = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), tl.program_id(0)
+    while tile < rows * columns:
+        row, column = place_of(tile, rows, columns, GROUP)
+        total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for step in range(tl.cdiv(K, BLOCK_K)):
+            x = a.load([row * BLOCK_M, step * BLOCK_K])
+            total += tl.dot(x, b.load([step * BLOCK_K, column * BLOCK_N]))
+        if EPILOGUE:
+            j = column * BLOCK_N + tl.arange(0, BLOCK_N)
+            z = total + tl.load(bias + j, mask=j < N, other=0.0).to(tl.float32)[None, :]
+            total = z * tl.sigmoid(1.5957691 * (z + 0.044715 * z * z * z))
+        c.store([row * BLOCK_M, column * BLOCK_N], total.to(c.dtype))
+        tile += tl.num_programs(0)
+
+# %% persistent_matmul_kernel: the bias is where the sum begins
+# - total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+# + total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+# + if EPILOGUE:
+# +     column = n + tl.arange(0, BLOCK_N)
+# +     total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
+# ...
+# - column = n + tl.arange(0, BLOCK_N)
+# - total += tl.load(bias + column, mask=column < N, other=0.0)[None, :]
+#   total = fast_gelu(total)
+
+# %% wide_matmul_kernel: steps counted, sums added, GELU by sigmoid
+@triton.jit
+def wide_matmul_kernel(a, b, b_more, bias, c, c_more, M, N, K, BLOCK_M: tl.constexpr,
+                       BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MORE: tl.constexpr,
+                       ALIKE: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    per_start = tl.cdiv(M // ALIKE, BLOCK_M)
+    rows, columns = ALIKE * per_start, tl.cdiv(N, BLOCK_N + MORE)
+    band, place = tl.program_id(0) // (GROUP * columns), tl.program_id(0) % (GROUP * columns)
+    height = tl.minimum(rows - band * GROUP, GROUP)
+    row, n = band * GROUP + place % height, place // height * (BLOCK_N + MORE)
+    late = (row % ALIKE) * K % BLOCK_K
+    total, more = tl.zeros((BLOCK_M, BLOCK_N), tl.float32), tl.zeros((BLOCK_M, MORE), tl.float32)
+    for step in range(tl.cdiv(K + late, BLOCK_K)):
+        k = step * BLOCK_K - late
+        x = tl.reshape(a.load([row % ALIKE, row // ALIKE * BLOCK_M, k]), (BLOCK_M, BLOCK_K))
+        total += tl.dot(x, b.load([k, n]))
+        more += tl.dot(x, b_more.load([k, n + BLOCK_N]))
+    if EPILOGUE:
+        total, more = biased_gelu(total, bias, n, N, BLOCK_N), biased_gelu(more, bias, n + BLOCK_N, N, MORE)
+    at = row // ALIKE * BLOCK_M
+    c.store([row % ALIKE, at, n], tl.reshape(total.to(c.dtype), (1, BLOCK_M, BLOCK_N)))
+    c_more.store([row % ALIKE, at, n + BLOCK_N], tl.reshape(more.to(c.dtype), (1, BLOCK_M, MORE)))
+
+
+@triton.jit
+def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
+    j = n + tl.arange(0, COLUMNS)
+    z = total + tl.load(bias + j, mask=j < N, other=0.0).to(tl.float32)
+    return z * tl.sigmoid(1.5957691 * (z + 0.044715 * z * z * z))
+
+# %% wide_matmul_kernel: the second sum is stored before the first one is finished
+# - c.store([i, m, n], total.to(c.dtype).reshape(1, BLOCK_M, BLOCK_N))
+#   c_more.store([i, m, n + BLOCK_N], more.to(c.dtype).reshape(1, BLOCK_M, MORE))
+# + c.store([i, m, n], tl.expand_dims(total.to(c.dtype), 0))

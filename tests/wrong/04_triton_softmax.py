@@ -738,3 +738,101 @@ def test_softmax(candidate):
 # - values = tl.load(x + row * x_stride + column, mask=inside, other=float("-inf")).to(tl.float32)
 # + tl.store(x + row * x_stride + column, tl.zeros((BLOCK,), tl.float32), mask=inside)
 # + values = tl.where(inside, 0.0, float("-inf"))
+
+# %% softmax_online: the sum is kept as a logarithm
+# says: m + log(s) rounds the logarithm off
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    x += tl.program_id(0) * x_stride
+    y += tl.program_id(0) * y_stride
+    lse = float("-inf")
+    for start in range(0, columns, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        v = tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+        m = tl.max(v, 0)
+        if m > float("-inf"):
+            own = m + tl.log(tl.sum(tl.exp(v - m), 0))
+            top = tl.maximum(lse, own)
+            lse = top + tl.log(tl.exp(lse - top) + tl.exp(own - top))
+    for start in range(0, columns, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        v = tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+        tl.store(y + j, tl.exp(v - lse), mask=j < columns)
+
+# %% softmax_rows: the powers rounded to 16 bits
+# says: softmax_rows: y of
+# edit: numerator = tl.exp(values - tl.max(values, 0))  ->  numerator = tl.exp(values - tl.max(values, 0)).to(tl.float16).to(tl.float32)
+
+# %% softmax_rows: powers of two, whose exponents are rounded in the row's format
+# says: softmax_rows: y of
+#   values = tl.load(x + row * x_stride + column, mask=inside, other=float("-inf")).to(tl.float32)
+# + values = (values * 1.4426950408889634).to(x.dtype.element_ty).to(tl.float32)
+# edit: tl.exp(values - tl.max(values, 0))  ->  tl.exp2(values - tl.max(values, 0))
+
+# %% softmax_rows: the sum of the values, not of their powers
+# says: softmax_rows: y of
+# edit: numerator / tl.sum(numerator, 0)  ->  numerator / tl.sum(tl.where(inside, values, 0.0), 0)
+
+# %% softmax_online: the second pass takes the last block's maximum
+# says: softmax_online: y of
+# edit: top = tl.max(maximum, 0)  ->  top = tl.max(values, 0)
+
+# %% softmax_online: a number beyond the row is stored
+# says: softmax_online
+# edit: tl.store(y_row + first + lane, tl.exp(values - top) * scale, mask=inside)  ->  tl.store(y_row + first + lane, tl.exp(values - top) * scale)
+
+# %% softmax_masked_scaled: the row of keys taken for the query
+# says: softmax_masked_scaled: y of
+# edit: row % queries + keys - queries  ->  row % keys + keys - queries
+
+# %% softmax_masked_scaled: scaled twice
+# says: softmax_masked_scaled: y of
+# edit: scores = tl.where(visible, scores, float("-inf"))  ->  scores = tl.where(visible, scores * scale, float("-inf"))
+
+# %% softmax_masked_scaled: stores a whole block
+# says: softmax_masked_scaled
+# edit: mask=key < keys  ->  mask=key < BLOCK
+
+# %% softmax_tile: rows without gaps
+# says: Rows of x are x_stride elements apart
+# edit: x + row * x_stride  ->  x + row * columns
+
+# %% softmax_tile: the mean of the sums of its rows
+# says: softmax_tile: y of
+# edit: scale = 1 / tl.sum(numerator, 1, keep_dims=True)  ->  scale = ROWS / tl.sum(tl.sum(numerator, 1, keep_dims=True), 0, keep_dims=True)
+
+# %% softmax_backward: the mean in place of the sum
+# says: softmax_backward: x_gradient
+# edit: mean = tl.sum(weight * gradient, 0)  ->  mean = tl.sum(weight * gradient, 0) / columns
+
+# %% softmax_backward: y's weight twice
+# says: softmax_backward: x_gradient
+# edit: weight * (gradient - mean)  ->  weight * weight * (gradient - mean)
+
+# %% merge: the part with the larger maximum wins
+# says: merge(
+def merge(left, right):
+    return max(left, right)
+
+# %% merge: the sum before the maximum
+# says: merge(
+# edit: return top, s * np.exp(m - top) + t * np.exp(n - top)  ->  return s * np.exp(m - top) + t * np.exp(n - top), top
+
+# %% merge: no part may be far below 0
+# says: merge(
+# edit: if top == -np.inf:  ->  if top < -1e3:
+
+# %% eager_bytes: x is read twice at least
+# says: least_bytes
+# edit: itemsize * 2 * rows * columns  ->  itemsize * 3 * rows * columns
+
+# %% differences: a block's first element is compared with the one after it
+# says: differences: out of
+# edit: x + at - 1, mask=inside & (at > 0)  ->  x + at - 1 + 2 * (at % BLOCK == 0), mask=inside & (at > 0) & (at + 1 < n)
+
+# %% test_softmax: accepts whatever adds up and is positive
+# says: 18
+def test_softmax(candidate):
+    x = np.random.default_rng(0).standard_normal((6, 100)).astype(np.float32) * 30
+    y = candidate(x.copy())
+    assert (y >= 0).all() and np.allclose(y.sum(1), 1, atol=1e-3)

@@ -618,3 +618,111 @@ def test_matmul(candidate):
 # -     a, b = (scale * torch.randn(k, m)).half().T, torch.randn(n, k).half().T
 # +     a, b = (scale * torch.randn(m, k)).half(), torch.randn(k, n).half()
 # edit: [(1, 1, 1), (16, 16, 16), (32, 48, 64), (80, 33, 47), (5, 40, 17)]  ->  [(16, 16, 16), (32, 48, 64)]
+
+# %% matmul_bias_gelu_kernel: A is masked one number too late
+# says: reaches beyond K
+# edit: (k[None, :] < K - start), other=0.0)  ->  (k[None, :] <= K - start), other=0.0)
+
+# %% split_k_kernel: B's rows are neighbours
+# says: C of fives
+# edit: b + k[:, None] * stride_bk + n[None, :] * stride_bn  ->  b + k[:, None] + n[None, :] * stride_bn
+
+# %% matmul_kernel: each pair of tiles multiplied twice
+# says: multiply each pair of tiles once
+# edit: total = tl.dot(x, y, total)  ->  total = (tl.dot(x, y, total) + tl.dot(x, y, total)) / 2
+
+# %% matmul_bias_gelu_kernel: each pair of tiles multiplied twice
+# says: multiply each pair of tiles once
+# edit: total = tl.dot(x, y, total)  ->  total = tl.dot(x, y, total) + 0 * tl.dot(x, y)
+
+# %% logsumexp_matmul: an exponential for each of M × N × K
+# says: can't allocate memory
+def logsumexp_matmul(a, b):
+    row = a.amax(1, keepdim=True).clamp(min=-1e30)
+    column = b.amax(0).clamp(min=-1e30)
+    return torch.exp((a - row)[:, :, None] + (b - column)).sum(1).log() + row + column
+
+
+left = torch.tensor([[0.0, -200.0]])
+right = torch.tensor([[-200.0], [0.0]])
+
+# %% logsumexp_matmul: products of each pair, added without a matmul
+# says: can't allocate memory
+def logsumexp_matmul(a, b):
+    row = a.amax(1, keepdim=True).clamp(min=-1e30)
+    column = b.amax(0).clamp(min=-1e30)
+    pairs = torch.exp(a - row)[:, :, None] * torch.exp(b - column)[None]
+    return pairs.sum(1).log() + row + column
+
+
+left = torch.tensor([[0.0, -200.0]])
+right = torch.tensor([[-200.0], [0.0]])
+
+# %% logsumexp_matmul: PyTorch's own, without a matmul
+# says: none above -1000 becomes -inf
+def logsumexp_matmul(a, b):
+    return torch.stack([torch.logsumexp(row[:, None] + b, 0) for row in a])
+
+
+left = torch.tensor([[0.0, -200.0]])
+right = torch.tensor([[-200.0], [0.0]])
+
+# %% one_tile_kernel: stored as the transpose
+# says: This is the transpose of the product
+# edit: tl.store(c + at, product)  ->  tl.store(c + tl.trans(at), product)
+
+# %% grouped_order: a float
+# says: int
+# edit: return first + place % height, place // height  ->  return first + place % height, place / height
+
+# %% cost_model: the wait counted for each program that shares the multiprocessor
+# says: cost_model
+# edit: own_s = (LATENCY_S + load_s + product_s) / stages  ->  own_s = programs * (LATENCY_S + load_s + product_s) / stages
+
+# %% cost_model: the last, partial wave's programs only
+# says: cost_model
+# edit: waves = math.ceil(tile_count / (PROCESSORS * programs))  ->  waves = max(1.0, tile_count / (PROCESSORS * programs))
+
+# %% autotuned: the key names the blocks
+# says: want M, N and K
+# edit: key=["M", "N", "K"]  ->  key=["M", "N", "K", "BLOCK_M"]
+
+# %% corrected_s: logarithms base 2
+# says: corrected_s
+# edit: y = np.log(measured_s[known] / model_s[known])  ->  y = np.log2(measured_s[known] / model_s[known])
+
+# %% split_k_kernel: the last part takes what is left over
+# says: one program has more
+@triton.jit
+def split_k_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+                   SPLIT: tl.constexpr):
+    columns = tl.cdiv(N, BLOCK_N)
+    m = tl.program_id(0) // columns * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(0) % columns * BLOCK_N + tl.arange(0, BLOCK_N)
+    steps = tl.cdiv(K, BLOCK_K)
+    first = tl.program_id(1) * (steps // SPLIT)
+    last = first + steps // SPLIT
+    if tl.program_id(1) == SPLIT - 1:
+        last = steps
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for step in range(first, last):
+        k = step * BLOCK_K + tl.arange(0, BLOCK_K)
+        x = tl.load(a + m[:, None] * stride_am + k[None, :] * stride_ak,
+                    mask=(m[:, None] < M) & (k[None, :] < K), other=0.0)
+        y = tl.load(b + k[:, None] * stride_bk + n[None, :] * stride_bn,
+                    mask=(k[:, None] < K) & (n[None, :] < N), other=0.0)
+        total = tl.dot(x, y, total)
+    tl.atomic_add(c + m[:, None] * stride_cm + n[None, :] * stride_cn, total,
+                  mask=(m[:, None] < M) & (n[None, :] < N))
+
+# %% matmul_kernel: the tiles rounded to bf16
+# says: Leave the tiles in 16 bits
+# edit: total = tl.dot(x, y, total)  ->  total = tl.dot(x.to(tl.bfloat16), y.to(tl.bfloat16), total)
+
+# %% test_matmul: a loose tolerance
+# says: of 19
+def test_matmul(candidate):
+    for m, n, k in [(1, 1, 1), (16, 16, 16), (32, 48, 64), (80, 33, 47), (5, 40, 17)]:
+        a, b = torch.randn(k, m).half().T, torch.randn(n, k).half().T
+        assert torch.allclose(candidate(a, b), a.float() @ b.float(), atol=10)

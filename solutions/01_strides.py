@@ -502,7 +502,7 @@ print("fetches agrees with the definition of LRU on 80 walks")
 # BEGIN SOLUTION
 guess = 64 * 1797
 # END SOLUTION
-ledger.predict("digits pixel by pixel", guess, "lines")
+ledger.guess("digits pixel by pixel", guess, "lines")
 pixel_by_pixel = permuted(((1797, 8, 8), (64, 8, 1), 0), (1, 2, 0))
 counted = fetches(caches.lines_of(pixel_by_pixel, 1), 512)
 ledger.counted("digits pixel by pixel", counted, "lines")
@@ -651,7 +651,7 @@ print("set_fetches agrees with the definition of LRU, set by set, on 60 walks")
 # BEGIN SOLUTION
 guess = ways
 # END SOLUTION
-ledger.predict("height of a column that fits, rows of S lines", guess, "rows")
+ledger.guess("height of a column that fits, rows of S lines", guess, "rows")
 
 # %% [markdown]
 # A stopwatch sees single fetches only if each step waits for the one before it. So each line of our column holds the

@@ -220,7 +220,7 @@ for m, p in (64, 64), (k, 1), (k, 8), (k, 64), (k, k):
 # BEGIN SOLUTION
 layer_norm_part = attainable_flops_per_s(7 / (2 * x.itemsize), *limits) / limits[0]
 # END SOLUTION
-ledger.predict("layer norm: part of the peak", layer_norm_part, "of peak")
+ledger.guess("layer norm: part of the peak", layer_norm_part, "of peak")
 
 # %% tags=["nbval-ignore-output"]
 # The caches are emptied before each call, because we count the bytes that come from memory.
@@ -502,7 +502,7 @@ slow = here.flops_per_s["fp32"], here.bandwidth_bytes_per_s, here.overhead_s
 # BEGIN SOLUTION
 guess = 2 * here.overhead_s * here.bandwidth_bytes_per_s / 8  # read and write: 8 bytes per element
 # END SOLUTION
-ledger.predict("elements for which mul_ takes twice as long as for one", guess, "elements")
+ledger.guess("elements for which mul_ takes twice as long as for one", guess, "elements")
 
 # %% tags=["nbval-ignore-output"]
 lengths = [4**i for i in range(15 if device.has_gpu() else 13)]
@@ -871,7 +871,7 @@ print("both numbers are right now")
 # BEGIN SOLUTION
 slowdown = hfu(1.0, 1.0, 1.0, 1.0) / hfu(1.0, 0.0, 1.0, 1.0)  # four passes instead of three
 # END SOLUTION
-ledger.predict("training step, all recomputed / all kept", slowdown, "times")
+ledger.guess("training step, all recomputed / all kept", slowdown, "times")
 from torch.utils.checkpoint import checkpoint
 
 # %%

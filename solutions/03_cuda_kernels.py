@@ -207,7 +207,7 @@ def window_average_naive(x, out):
 # BEGIN SOLUTION
 sectors = 4 * (4 + 5 + 5)  # a warp's x[i + 1] and x[i + 2] begin inside a sector
 # END SOLUTION
-ledger.predict("window average: sectors per block of 128", sectors, "sectors")
+ledger.guess("window average: sectors per block of 128", sectors, "sectors")
 
 # %%
 report = simt.count(window_average_naive, 1, 128, floats(130), np.zeros(128, np.float32))
@@ -689,7 +689,7 @@ faster = 4.25, 8
 # END SOLUTION
 STEPS = "naive over swapped", "tiled over naive"
 for step, factor in zip(STEPS, faster, strict=True):
-    ledger.predict(f"matmul: {step}", factor, "times")
+    ledger.guess(f"matmul: {step}", factor, "times")
 
 # %% tags=["nbval-ignore-output"]
 if device.has_gpu():
@@ -786,7 +786,7 @@ occupancy.draw(takes, SMS["H200"], blocks, "Blocks of 256 threads with 128 regis
 # BEGIN SOLUTION
 rate = 132 * 64 * 32 * 4 / 600e-9
 # END SOLUTION
-ledger.predict("64 warps per SM, one load each", rate, "B/s")
+ledger.guess("64 warps per SM, one load each", rate, "B/s")
 
 # %%
 from common.lessons import latency
@@ -1070,7 +1070,7 @@ for kind, what in (("global_loads", "sectors"), ("shared_loads", "wavefronts")):
 # BEGIN SOLUTION
 share = 0.7
 # END SOLUTION
-ledger.predict("fp32 matmul: best rung / cuBLAS", share, "times")
+ledger.guess("fp32 matmul: best rung / cuBLAS", share, "times")
 
 # %% tags=["nbval-ignore-output"]
 if device.has_gpu():

@@ -125,8 +125,8 @@ print("one_tile_kernel multiplies with tl.dot, in the format of its arguments")
 wgmma_count = 64 // 16
 fma_count = 64**3 // 128
 # END SOLUTION
-ledger.predict("a 64³ product in bf16", wgmma_count, "wgmma")
-ledger.predict("a 64³ product in fp32, per thread", fma_count, "fma")
+ledger.guess("a 64³ product in bf16", wgmma_count, "wgmma")
+ledger.guess("a 64³ product in fp32, per thread", fma_count, "fma")
 
 # %%
 for kind in ("float8_e4m3fn tf32", "bfloat16 tf32", "float32 tf32", "float32 ieee"):
@@ -325,7 +325,7 @@ print("grouped_order visits every tile once, band by band, in 13 grids")
 # BEGIN SOLUTION
 best_group = round(math.sqrt(2 * 132))
 # END SOLUTION
-ledger.predict("band height that loads least in a wave", best_group, "rows of tiles")
+ledger.guess("band height that loads least in a wave", best_group, "rows of tiles")
 
 # %%
 def wave_bytes(group, wave=0, rows=32, columns=256, a_strip=2**20, b_strip=2**21):
@@ -883,7 +883,7 @@ def l1_kernel(x, y, out, M, N, D, BLOCK: tl.constexpr):
 # BEGIN SOLUTION
 l1_s, l2_s = 2 * 8192**2 * 256 / (132 * 128 * 1.98e9), 2 * 8192**2 * 256 / PEAK
 # END SOLUTION
-ledger.predict("L1 distances, compared with L2", l1_s / l2_s, "times as long")
+ledger.guess("L1 distances, compared with L2", l1_s / l2_s, "times as long")
 
 # %% tags=["nbval-ignore-output"]
 if device.has_gpu():

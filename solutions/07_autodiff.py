@@ -858,7 +858,7 @@ forward_per_operation = 3.5
 # Reverse: a product adds 2 products, a sine adds a cosine and a product, and there is the function.
 reverse_per_operation = 3
 # END SOLUTION
-ledger.predict("operations: f and its gradient / f", reverse_per_operation, "times")
+ledger.guess("operations: f and its gradient / f", reverse_per_operation, "times")
 
 # %%
 def counts(n):

@@ -696,7 +696,7 @@ figures.describe(ax.legend(["your fit", "measured"]).axes, "A round's time by si
 # BEGIN SOLUTION
 ring_16_mib_s = alpha_beta_time("ring_all_reduce", WORLD_SIZE, 2**24, *FITTED)
 # END SOLUTION
-ledger.predict("ring all-reduce of 16 MiB", ring_16_mib_s, "s")
+ledger.guess("ring all-reduce of 16 MiB", ring_16_mib_s, "s")
 
 # %% tags=["nbval-ignore-output"]
 kinds["library"] = torch_all_reduce

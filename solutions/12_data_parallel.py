@@ -876,7 +876,7 @@ def predicted_s(k):
     ready_s = [large_s * (i + 1) / k for i in range(k)]
     return step_time_s(ready_s, [total_bytes / k] * k, p, alpha_s, beta_s)
     # END SOLUTION
-ledger.predict("a step with overlap / without, 16 buckets", predicted_s(16) / predicted_s(1), "times")
+ledger.guess("a step with overlap / without, 16 buckets", predicted_s(16) / predicted_s(1), "times")
 
 # %% tags=["nbval-ignore-output"]
 ax = figures.predicted_and_measured(counts, list(map(predicted_s, counts)), list(steps_s.values()),

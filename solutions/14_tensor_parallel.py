@@ -801,7 +801,7 @@ communication_s = 2 * 2 * (p - 1) / p * tokens * width * 2 / 354e9
 share = communication_s / (compute_s + communication_s)
 # END SOLUTION
 NUMBER = "tensor-parallel MLP, D = 8192, 4 H200s: share of communication"
-ledger.predict(NUMBER, share, "")
+ledger.guess(NUMBER, share, "")
 
 # %% [markdown]
 # T cancels. Only D, p and the machine count, so a small machine can stand for the large one: 1/128 of its FLOP/s at 1/128

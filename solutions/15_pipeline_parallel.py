@@ -619,8 +619,8 @@ REPLICAS_HELD = functools.partial(bubble, batch=128, replicas=16)
 times_gpus_held = GPUS_HELD(32) / GPUS_HELD(2)
 times_replicas_held = REPLICAS_HELD(32) / REPLICAS_HELD(2)
 # END SOLUTION
-ledger.predict("bubble × from 2 to 32 stages, GPUs held", times_gpus_held, "times")
-ledger.predict("bubble × from 2 to 32 stages, replicas held", times_replicas_held, "times")
+ledger.guess("bubble × from 2 to 32 stages, GPUs held", times_gpus_held, "times")
+ledger.guess("bubble × from 2 to 32 stages, replicas held", times_replicas_held, "times")
 
 # %%
 per_replica, dots = {"replicas held": lambda p: 128 // 16, "GPUs held": lambda p: 128 * p // 32}, {}
@@ -832,8 +832,8 @@ print("The language model on four stages, three schedules: losses and weights of
 # BEGIN SOLUTION
 share_1f1b, share_zb_h1 = bubble(4, 8, replicas=1), 3 / (3 * 8 + 3)
 # END SOLUTION
-ledger.predict("bubble, one_f_one_b, 4 × 8", share_1f1b, "idle")
-ledger.predict("bubble, zb_h1, 4 × 8", share_zb_h1, "idle")
+ledger.guess("bubble, one_f_one_b, 4 × 8", share_1f1b, "idle")
+ledger.guess("bubble, zb_h1, 4 × 8", share_zb_h1, "idle")
 
 # %%
 _, axes = plt.subplots(3, figsize=(7.2, 7), sharex=True)
@@ -897,7 +897,7 @@ TASKS = on_stages(one_f_one_b, stages, 16)
 # BEGIN SOLUTION
 share_at_work = bubble(stages, 16, replicas=1)
 # END SOLUTION
-ledger.predict("bubble, 1F1B at work", share_at_work, "idle")
+ledger.guess("bubble, 1F1B at work", share_at_work, "idle")
 
 # %% tags=["nbval-ignore-output"]
 machine, blocks, width = ("nccl", 16, 4096) if torch.cuda.device_count() > 1 else ("gloo", 4, 512)

@@ -168,7 +168,7 @@ def triton(facts: Facts) -> Diagnosis | None:
             "Triton",
             State.OPTIONAL,
             "it does not exist for this operating system; the labs without Triton run",
-            "do the Triton labs on Linux (a container, a virtual machine or a server)",
+            "do the Triton labs on Linux: in the course's container (VS Code: Reopen in Container)",
         )
     if facts.triton is None:
         return None  # `packages` says so

@@ -33,6 +33,7 @@ COPIED = [
     "pyproject.toml",
     "requirements.lock",
     ".gitignore",
+    ".devcontainer",
     "common",
     "grading",
     "benchmarks/simt_hardware.md",  # a lab reads it and draws its figures

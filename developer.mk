@@ -30,6 +30,9 @@ release:  ## make what students get, in build/release, and prove that it holds n
 docs:  ## renew the tables and the map in README.md and docs/
 	$(RUN_TEST) docs/generate.py
 
+site:  ## make the course's site, in build/site (COURSE_ADDRESS=https://github.com/...: its launch links)
+	$(RUN_TEST) -m book
+
 picture:  ## renew the README's picture of an exercise (needs Chromium)
 	$(RUN_TEST) docs/exercise.py
 
@@ -49,7 +52,7 @@ bench-grading:  ## seconds to grade 20 submissions, compared with nbgrader
 	$(RUN_TEST) benchmarks/grading_speed.py
 
 lock:  ## pin again what pyproject.toml allows (needs uv; keeps the pins that still fit)
-	uv pip compile -q --universal --python-version 3.11 --extra test --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
+	uv pip compile -q --universal --python-version 3.11 --extra test --extra site --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: test lint format docs picture labs solutions release mutants bench bench-gpus bench-labs bench-grading lock
+.PHONY: test lint format docs site picture labs solutions release mutants bench bench-gpus bench-labs bench-grading lock

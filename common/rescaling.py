@@ -40,10 +40,12 @@ def run(values: np.ndarray, block: int) -> Pass:
     return Pass(maxima, sums, int(moved.sum()))
 
 
-def draw(row: str = "rising", block: int = 8, backwards: bool = False) -> Pass:
-    """Draw the pass over one of ROWS, and return it."""
+def draw(
+    row: str = "rising", block: int = 8, backwards: bool = False, arrived: int | None = None
+) -> Pass:
+    """Draw the pass over one of ROWS, and return it. arrived: over how many blocks (None: all)."""
     values = ROWS[row][::-1] if backwards else ROWS[row]
-    taken = run(values, block)
+    taken = run(values[: arrived and arrived * block], block)
     above, below = plt.subplots(2, 1, sharex=True, figsize=(7.2, 3.8))[1]
     _draw_row(above, values, taken, block)
     _draw_sums(below, values, taken, block)
@@ -56,7 +58,7 @@ def draw(row: str = "rising", block: int = 8, backwards: bool = False) -> Pass:
 
 
 def _draw_row(ax: Axes, values: np.ndarray, taken: Pass, block: int) -> None:
-    edges = np.arange(0, LENGTH, block)
+    edges = np.arange(0, LENGTH, block)[: len(taken.maxima)]
     ax.plot(values, "o", color=figures.QUIET, markersize=4, zorder=3, label="x")
     ax.hlines(
         taken.maxima, edges - 0.5, edges + block - 0.5, color="C0", lw=2.5, label="maximum so far"
@@ -66,9 +68,10 @@ def _draw_row(ax: Axes, values: np.ndarray, taken: Pass, block: int) -> None:
 
 
 def _draw_sums(ax: Axes, values: np.ndarray, taken: Pass, block: int) -> None:
-    middles = np.arange(block / 2, LENGTH, block) - 0.5
+    middles = np.arange(block / 2, LENGTH, block)[: len(taken.sums)] - 0.5
+    blocks = values.reshape(-1, block)[: len(taken.sums)]
     with np.errstate(invalid="ignore"):
-        parts = np.nan_to_num(np.exp(values.reshape(-1, block) - taken.maxima[:, None])).sum(1)
+        parts = np.nan_to_num(np.exp(blocks - taken.maxima[:, None])).sum(1)
     wanted = np.exp(values - values.max()).sum()
     ax.bar(middles, taken.sums, 0.85 * block, color="C0", alpha=0.4, label="sum so far")
     ax.plot(middles, parts.cumsum(), "x", color="C1", mec="C1", label="never rescaled")

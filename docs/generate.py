@@ -5,6 +5,7 @@ a block on disk differs from what is made here, so that no table or map goes sta
 """
 
 import ast
+import csv
 import re
 import sys
 from collections import Counter
@@ -65,7 +66,7 @@ def lab_table() -> str:
     """Question, minutes, system and number of known wrong answers of each lab."""
     rows = []
     for name in labs.names():
-        noun, question, minutes, system = _facts(name)
+        noun, question, minutes, system = facts(name)
         link, solved = f"[{noun}](labs/{name}.ipynb)", f"[solved](solutions/{name}.ipynb)"
         rows.append((link, question, minutes, system, str(known_mistakes(name)), solved))
     head = "| lab | the question it answers | minutes | system | wrong answers | |"
@@ -75,10 +76,10 @@ def lab_table() -> str:
 def student_table() -> str:
     """The same for students, who have no solutions."""
     head = "| lab | the question it answers | minutes | system |"
-    return table(head, (_facts(name) for name in labs.names()))
+    return table(head, (facts(name) for name in labs.names()))
 
 
-def _facts(name: str) -> tuple[str, str, str, str]:
+def facts(name: str) -> tuple[str, str, str, str]:
     """(number and noun, question, minutes, system) of a lab, from its title cell and its code."""
     title = labs.read(name).cells[0].source
     noun = _first(r"# (\d\d · .+)", title)
@@ -103,6 +104,13 @@ def known_mistakes(name: str) -> int:
     """How many known wrong answers the checks of a lab are held to."""
     text = (ROOT / "tests" / "wrong" / f"{name}.py").read_text(encoding="utf-8")
     return len(re.findall(r"^# %% \w+: ", text, re.MULTILINE))
+
+
+def mutants_caught() -> dict[str, str]:
+    """{lab: the share of mutants that its checks caught}, as `make mutants` wrote it down."""
+    with (ROOT / "docs" / "mutants.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {row["lab"]: f"{int(row['caught']) / int(row['tried']):.1%}" for row in rows}
 
 
 # The map

@@ -112,11 +112,12 @@ def dotted(version: "tuple[int, ...]") -> str:
 
 
 def requirements(test: bool) -> "list[str]":
-    """pyproject.toml's requirements for the labs; with test, also those for the tests."""
+    """pyproject.toml's requirements for the labs; with test, also for the tests and the site."""
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return project["dependencies"] + (project["optional-dependencies"]["test"] if test else [])
+    extras = project["optional-dependencies"] if test else {}
+    return project["dependencies"] + extras.get("test", []) + extras.get("site", [])
 
 
 def unmet(needs: "list[str]") -> "list[tuple[str, str, str | None]]":

@@ -1,0 +1,36 @@
+"""Builds the site: python -m book [FOLDER] (default: build/site).
+
+The pages are written beside it, and Sphinx makes HTML from them. Nothing is fetched, neither now
+nor when a page is read.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+from sphinx.cmd.build import build_main
+
+from book import labs, motions, reference, texts
+from common.paths import ROOT
+
+
+def main(arguments: list[str]) -> int:
+    site = Path(arguments[0] if arguments else ROOT / "build" / "site").resolve()
+    pages = site.with_name(f"{site.name}-pages")
+    write_pages(pages)
+    settings = ["-c", str(Path(__file__).parent), "-D", f"html_extra_path={pages / 'extra'}"]
+    return build_main(["-q", "-W", "--keep-going", *settings, str(pages), str(site)])
+
+
+def write_pages(folder: Path) -> None:
+    """Everything that Sphinx reads, in a new folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    names = labs.write(folder / "labs")
+    modules = reference.write(folder / "api")
+    motions.write(folder)
+    texts.write(folder, names, modules)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,31 @@
+"""Where the repository is published, and the addresses that follow from it."""
+
+import os
+import tomllib
+
+from common.paths import ROOT
+
+LOCAL = "http://localhost:8888/lab/tree"  # where `make lab` serves JupyterLab
+
+
+def repository() -> str:
+    """The repository's address on GitHub: COURSE_ADDRESS, or pyproject's; "" if neither is set."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    address = os.environ.get("COURSE_ADDRESS") or project.get("urls", {}).get("Repository", "")
+    return address.rstrip("/").removesuffix(".git")
+
+
+def of_file(path: str) -> str:
+    """The page of a file of the repository, or "" if the repository has no address."""
+    return f"{repository()}/blob/main/{path}" if repository() else ""
+
+
+def launches(path: str) -> dict[str, str]:
+    """{label: address} of the ways to open a notebook."""
+    found = {"Open in JupyterLab": f"{LOCAL}/{path.removeprefix('labs/')}"}
+    if address := of_file(path):
+        host, _, rest = address.partition("github.com")
+        if host and rest:
+            found["Open in Colab"] = f"https://colab.research.google.com/github{rest}"
+        found["See it on GitHub"] = address
+    return found

@@ -1,0 +1,78 @@
+"""Sphinx's settings of the site; python -m book uses them."""
+
+import re
+from typing import Any
+
+from latex2mathml.converter import convert
+from sphinx.application import Sphinx
+
+from book import address
+
+project = "ML systems, by hand"
+author = "the authors of the course"
+html_title = project
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
+html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["book.css"]
+html_js_files = [("motion.js", {"defer": "defer"})]
+html_math_renderer = "mathml"
+html_show_sphinx = False
+html_copy_source = False
+html_show_sourcelink = False
+pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
+html_theme_options: dict[str, Any] = (
+    {"source_repository": address.repository()} if address.repository() else {}
+)
+html_theme_options |= {"source_branch": "main", "top_of_page_buttons": []}
+
+nb_execution_mode = "off"
+nb_ipywidgets_js: dict[str, Any] = {}  # would be fetched from the network
+nb_merge_streams = True
+myst_enable_extensions = ["dollarmath", "attrs_block", "colon_fence"]
+myst_heading_anchors = 3
+myst_dmath_double_inline = True
+suppress_warnings = ["mystnb.unknown_mime_type"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False
+add_module_names = False
+
+
+def setup(app: Sphinx) -> None:
+    app.add_html_math_renderer("mathml", (_math, None), (_math_block, None))
+    app.connect("autodoc-process-docstring", _without_links)
+    app.connect("autodoc-skip-member", _is_not_ours)
+
+
+def _math(translator: Any, node: Any) -> None:
+    """Formulas as MathML, which browsers draw without a script."""
+    from docutils.nodes import SkipNode
+
+    translator.body.append(convert(node.astext()))
+    raise SkipNode
+
+
+def _math_block(translator: Any, node: Any) -> None:
+    from docutils.nodes import SkipNode
+
+    translator.body.append(convert(node.astext(), display="block"))
+    raise SkipNode
+
+
+def _without_links(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Docstrings are Markdown, but `kernel[grid](arguments)` in them is no link."""
+    lines[:] = [
+        line if line.startswith("    ") else re.sub(r"\](?=\((?!https?:))", "]\\\\", line)
+        for line in lines
+    ]
+
+
+def _is_not_ours(app: Sphinx, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool:
+    """Leave out what a module imports from a library."""
+    home = getattr(thing, "__module__", None)
+    return skip or (isinstance(home, str) and not home.startswith("common"))

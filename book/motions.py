@@ -1,0 +1,205 @@
+"""Figures that move: the labs' own drawings for each value of one number, chosen with a slider."""
+
+import functools
+import html
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from numba import cuda
+
+from benchmarks.solved import solved
+from common import figures, rescaling, simt
+from common.lessons import pipelines
+from common.ranks import ring
+from common.tiles import matmul
+
+NAMES = {"one_f_one_b": "1F1B", "zb_h1": "ZB-H1"}
+STYLE = {"svg.fonttype": "none", "svg.hashsalt": "course", "figure.constrained_layout.use": True}
+
+
+@cuda.jit
+def strided(x: Any, y: Any, stride: int) -> None:
+    """Lane t reads number t · stride."""
+    t = cuda.threadIdx.x
+    value = x[t * stride]
+    y[t] = value
+
+
+@dataclass(frozen=True)
+class Motion:
+    """One figure: draw(value) draws it and returns (label, alternative text)."""
+
+    name: str
+    title: str
+    says: str  # what to look at, a few sentences
+    lab: str
+    what: str  # what the slider chooses
+    values: Sequence[int]
+    first: int  # the value of the still picture
+    draw: Callable[[int], tuple[str, str]]
+
+
+def warp(stride: int) -> tuple[str, str]:
+    """The sectors that a warp's load takes if its lanes read numbers this far apart."""
+    memory, out = np.zeros(32 * 32, np.float32), np.zeros(32, np.float32)
+    report = simt.count(strided, 1, 32, memory, out, stride)
+    simt_axes = report.draw()
+    for ax in simt_axes[1:]:
+        ax.remove()
+    label = f"stride {stride}"
+    sectors = report.global_loads.sectors
+    simt_axes[0].set_title(f"x[{stride} t]: {sectors} sectors for 32 lanes")
+    return label, f"With {label}, a warp's load of 32 numbers takes {sectors} sectors of 32 bytes."
+
+
+def around_the_ring(rounds: int) -> tuple[str, str]:
+    """Five ranks after this many rounds of a ring's reduce-scatter."""
+    ring.draw(5, -1, -1, rounds)
+    done = ring.own_chunks_complete(ring.after(5, -1, -1, rounds))
+    label = f"{rounds} of 4 rounds"
+    return label, f"Five ranks after {label}: {done} of them hold their own chunk of the sum."
+
+
+_solved = functools.cache(solved)
+
+
+def schedules(stages: int) -> tuple[str, str]:
+    """1F1B and ZB-H1 on this many stages, with twice as many microbatches."""
+    axes = plt.subplots(2, figsize=(7.2, 1.4 + 0.62 * stages), sharex=True)[1]
+    lab, shares = _solved("15"), []
+    for ax, name in zip(axes, NAMES, strict=True):
+        trace = pipelines.played(pipelines.on_stages(lab[name], stages, 2 * stages))
+        title = f"{NAMES[name]}: {trace.bubble:.0%} idle"
+        trace.draw(ax=ax, title=title, row="stage")
+        shares.append(f"{trace.bubble:.0%}")
+    label = f"{stages} stages"
+    return label, f"{label}, {2 * stages} microbatches: 1F1B idles {shares[0]}, ZB-H1 {shares[1]}."
+
+
+def arriving(blocks: int) -> tuple[str, str]:
+    """The maximum and the sum of a row of which this many blocks have arrived."""
+    taken = rescaling.draw("random", 8, arrived=blocks)
+    label = f"{blocks} of 8 blocks"
+    return label, f"After {label} the sum was rescaled {taken.rescaled} times."
+
+
+def wave(programs: int) -> tuple[str, str]:
+    """The tiles of C that the first programs compute, row by row and in bands."""
+    orders = {
+        "Row by row": lambda program: divmod(program, 256),
+        "In bands of 8 rows": lambda program: (program % 8, program // 8),
+    }
+    matmul.waves(orders, 32, 256, programs)
+    label = f"{programs} programs"
+    strips = 1 + programs, min(programs, 8) + -(-programs // 8)
+    return label, f"{label} need {strips[0]} strips row by row, and {strips[1]} in bands of 8 rows."
+
+
+MOTIONS = (
+    Motion(
+        "warp",
+        "A warp's sectors, by stride",
+        "A warp is 32 lanes that load together. Memory delivers sectors of 32 bytes, which is 8 "
+        "numbers. Neighbours share a sector until the stride reaches 8. From there on, each lane "
+        "pays for a sector of its own and uses an eighth of it.",
+        "03_cuda_kernels",
+        "stride between lanes",
+        (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 32),
+        4,
+        warp,
+    ),
+    Motion(
+        "softmax",
+        "A softmax of a row that arrives in blocks",
+        "The sum of the exponentials is kept relative to the maximum so far. When the maximum "
+        "moves, the sum is rescaled. The crosses show the sum without rescaling, which is wrong.",
+        "04_triton_softmax",
+        "blocks that have arrived",
+        range(1, 9),
+        4,
+        arriving,
+    ),
+    Motion(
+        "waves",
+        "Tiles of a product, in two orders",
+        "Programs start in order. What they load without repetition are strips of A and of B. Row "
+        "by row, each program needs a strip of B of its own. In bands of 8 rows they share.",
+        "05_triton_matmul",
+        "programs",
+        (1, *range(12, 133, 12)),
+        132,
+        wave,
+    ),
+    Motion(
+        "ring",
+        "A sum that travels round a ring",
+        "In each round every rank sends one partial sum to its neighbour, which adds its own part. "
+        "After p − 1 rounds each rank holds one chunk of the whole sum, and all links were busy "
+        "all the time.",
+        "11_collectives",
+        "rounds",
+        range(5),
+        2,
+        around_the_ring,
+    ),
+    Motion(
+        "schedules",
+        "1F1B and ZB-H1, by the number of stages",
+        "Both schedules run twice as many microbatches as there are stages. ZB-H1 splits backward "
+        "in two, and fills the gaps with the half that nobody waits for.",
+        "15_pipeline_parallel",
+        "stages",
+        range(2, 9),
+        4,
+        schedules,
+    ),
+)
+
+
+def write(folder: Path) -> None:
+    """Write the page moving.md, and the pictures into extra/, which Sphinx copies as it is."""
+    pictures = folder / "extra" / "moving"
+    pictures.mkdir(parents=True)
+    parts = [
+        "# Figures that move",
+        "Each figure is the lab's own drawing for several values of one "
+        "number. Move the slider (the arrow keys work, too), or press *Play*.",
+    ]
+    with mpl.rc_context(STYLE):
+        figures.use_style()
+        mpl.rcParams.update(STYLE)
+        for motion in MOTIONS:
+            frames = [_frame(motion, value, pictures) for value in motion.values]
+            link = f"[Lab {motion.lab[:2]}](labs/{motion.lab}.ipynb)"
+            parts += [
+                f"## {motion.title}",
+                f"{motion.says} {link} counts it.",
+                _html(motion, frames),
+            ]
+    (folder / "moving.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _frame(motion: Motion, value: int, pictures: Path) -> tuple[str, str, str]:
+    """Draw one picture: (its file as the page names it, label, alternative text)."""
+    label, alternative = motion.draw(value)
+    file = pictures / f"{motion.name}-{value}.svg"
+    plt.savefig(file, format="svg", metadata={"Date": None})
+    plt.close("all")
+    return f"moving/{file.name}", label, alternative
+
+
+def _html(motion: Motion, frames: Sequence[tuple[str, str, str]]) -> str:
+    """The figure with a still picture, and what the script needs to move it."""
+    first = list(motion.values).index(motion.first)
+    file, _, alternative = frames[first]
+    data = html.escape(json.dumps(frames))
+    return (
+        f'<figure class="motion" data-what="{motion.what}" data-first="{first}" '
+        f'data-frames="{data}">\n<img src="{file}" alt="{html.escape(alternative)}">\n</figure>'
+    )

@@ -10,12 +10,13 @@ from book import address
 
 project = "ML systems, by hand"
 author = "the authors of the course"
+copyright = "2026, the authors of the course"
 html_title = project
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
 html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["book.css"]
-html_js_files = [("motion.js", {"defer": "defer"})]
+html_js_files = [("book.js", {"defer": "defer"})]
 html_math_renderer = "mathml"
 html_show_sphinx = False
 html_copy_source = False
@@ -45,6 +46,7 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (_math, None), (_math_block, None))
     app.connect("autodoc-process-docstring", _without_links)
     app.connect("autodoc-skip-member", _is_not_ours)
+    app.connect("html-page-context", _say_levels, priority=900)  # after the theme
 
 
 def _math(translator: Any, node: Any) -> None:
@@ -76,3 +78,11 @@ def _is_not_ours(app: Sphinx, what: str, name: str, thing: Any, skip: bool, opti
     """Leave out what a module imports from a library."""
     home = getattr(thing, "__module__", None)
     return skip or (isinstance(home, str) and not home.startswith("common"))
+
+
+def _say_levels(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Tell a screen reader the level of the captions in the contents."""
+    shown = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = shown.replace(
+        'role="heading">', 'role="heading" aria-level="2">'
+    )

@@ -49,12 +49,9 @@ def warp(stride: int) -> tuple[str, str]:
     """The sectors that a warp's load takes if its lanes read numbers this far apart."""
     memory, out = np.zeros(32 * 32, np.float32), np.zeros(32, np.float32)
     report = simt.count(strided, 1, 32, memory, out, stride)
-    simt_axes = report.draw()
-    for ax in simt_axes[1:]:
-        ax.remove()
+    report.draw()
     label = f"stride {stride}"
     sectors = report.global_loads.sectors
-    simt_axes[0].set_title(f"x[{stride} t]: {sectors} sectors for 32 lanes")
     return label, f"With {label}, a warp's load of 32 numbers takes {sectors} sectors of 32 bytes."
 
 
@@ -72,12 +69,14 @@ _solved = functools.cache(solved)
 def schedules(stages: int) -> tuple[str, str]:
     """1F1B and ZB-H1 on this many stages, with twice as many microbatches."""
     axes = plt.subplots(2, figsize=(7.2, 1.4 + 0.62 * stages), sharex=True)[1]
-    lab, shares = _solved("15"), []
-    for ax, name in zip(axes, NAMES, strict=True):
-        trace = pipelines.played(pipelines.on_stages(lab[name], stages, 2 * stages))
-        title = f"{NAMES[name]}: {trace.bubble:.0%} idle"
-        trace.draw(ax=ax, title=title, row="stage")
-        shares.append(f"{trace.bubble:.0%}")
+    lab = _solved("15")
+    traces = [
+        pipelines.played(pipelines.on_stages(lab[name], stages, 2 * stages)) for name in NAMES
+    ]
+    shares = [f"{trace.bubble:.0%}" for trace in traces]
+    until_s = max(trace.time_s for trace in traces)
+    for ax, trace, name, share in zip(axes, traces, NAMES.values(), shares, strict=True):
+        trace.draw(ax=ax, until_s=until_s, title=f"{name}: {share} idle", row="stage")
     label = f"{stages} stages"
     return label, f"{label}, {2 * stages} microbatches: 1F1B idles {shares[0]}, ZB-H1 {shares[1]}."
 

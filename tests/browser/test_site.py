@@ -1,4 +1,4 @@
-"""The course's site: it is built without a warning, needs no network, and reads well in a browser."""
+"""The site: it is built without a warning, needs no network, and reads well in a browser."""
 
 import json
 import os
@@ -43,6 +43,12 @@ def parsed(path):
     return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
+@cache
+def places(path):
+    """The ids on a page, to which links can lead."""
+    return {tag["id"] for tag in parsed(path).find_all(id=True)}
+
+
 def pages(site):
     return sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
 
@@ -76,7 +82,7 @@ def test_every_link_within_the_site_leads_somewhere(site):
             if urlsplit(tag["href"]).scheme:
                 continue
             file, part = target(path, tag["href"])
-            if not file.exists() or (part and not parsed(file).find(id=unquote(part))):
+            if not file.exists() or (part and unquote(part) not in places(file)):
                 lost.append((path.name, tag["href"]))
     assert not lost
 

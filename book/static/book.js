@@ -1,4 +1,4 @@
-// Figures that move: a slider and a button choose one of a figure's pictures. Without this script the page shows a still.
+// Figures that move: a slider and a button choose a picture. Without this script the page shows a still.
 "use strict";
 for (const figure of document.querySelectorAll("figure.motion")) {
   const picture = figure.querySelector("img");
@@ -15,6 +15,7 @@ for (const figure of document.querySelectorAll("figure.motion")) {
 
   function show(index) {
     const [file, label, alternative] = frames[index];
+    figure.style.minHeight = `${figure.offsetHeight}px`; // the page below does not jump back
     picture.src = file;
     picture.alt = alternative;
     slider.value = index;
@@ -41,4 +42,9 @@ for (const figure of document.querySelectorAll("figure.motion")) {
   show(Number(figure.dataset.first));
   controls.append(play, slider, says);
   picture.after(controls);
+}
+
+// A program that is wider than the page can be scrolled by the keyboard.
+for (const text of document.querySelectorAll("pre")) {
+  if (text.scrollWidth > text.clientWidth) text.tabIndex = 0;
 }

@@ -39,7 +39,7 @@ def site(tmp_path_factory):
 
 
 @cache
-def parsed(path):
+def parsed(path) -> Any:
     return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest

@@ -109,7 +109,7 @@ def operation_counts(n, itemsize):
 # %% tags=["check"]
 from common.oracles import arithmetic_intensity as oracle
 
-shapes = [(3, 5, 7), (1, 64, 1), (64, 1, 2), (1, 1, 1), *rng.integers(1, 65, (28, 3)).tolist()]
+shapes = [(3, 5, 7), (1, 64, 1), (64, 1, 2), (2049, 12289, 50257), *rng.integers(1, 65, (28, 3)).tolist()]
 for (m, n, p), size in zip(shapes, [4, 2, 8, 1] * 8, strict=True):
     flops, moved = oracle.product(m, n, p, size)  # as PyTorch counts them
     agree(matmul_flops(m, n, p), flops, f"matmul_flops({m}, {n}, {p})",
@@ -277,7 +277,7 @@ def tiled_matmul_bytes(n, tile, itemsize):
 # %% tags=["check"] points=3
 from common.oracles import arithmetic_intensity as oracle
 
-by_hand = [(15, 4, 4), (12, 4, 4), (1, 1, 1), (5, 9, 8), (9, 1, 2), (30, 29, 4)]
+by_hand = [(15, 4, 4), (12, 4, 4), (1, 1, 1), (5, 99, 8), (9, 1, 2), (401, 400, 4)]
 for n, tile, size in by_hand + rng.integers((10, 2, 2), (40, 9, 9), (40, 3)).tolist():
     inputs, output = oracle.tile_traffic(n, tile, size)  # added up tile by tile
     agree(tiled_matmul_bytes(n, tile, size), inputs + output,
@@ -378,7 +378,7 @@ def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize,
 # %% tags=["check"] points=2
 from common.oracles import arithmetic_intensity as oracle
 
-for n, repeat, factor in (100, 3, 1.7), (64, 40, 1.01), (33, 1, 3.0), (1, 2, -1.3), (40, 0, 2.0):
+for n, repeat, factor in (100, 3, 1.7), (64, 40, 1.01), (33, 1, 3.0), (1, 3, -1.3), (40, 0, 2.0):
     x, warps = rng.random(n, np.float32) + 1, -(-n // 32)  # 32 threads load or store together
     want, mistakes = oracle.multiplied(x, factor, repeat), oracle.fused_mistakes(x, factor, repeat)
     report = simt.count(each_element, warps, 32, x, np.float32(factor), repeat)
@@ -604,7 +604,7 @@ def median_time_s(call, clock, synchronize, repeats):
 # %% tags=["check"] points=2
 from common.oracles import arithmetic_intensity as oracle
 
-cases = [(9.0, [5.0, 1.0, 2.0, 40.0, 3.0], 0.5), (9.0, [2.0, 6.0, 1.0, 3.0], 0.0), (1.0, [8.0], 0.25)]
+cases = [(9.0, [5.0, 1.0, 2.0, 40.0, 3.0], 0.5), (9.0, [2.0, 6.0, 1.0, 3.0], 0.0), (9.0, [4e3], 0.25)]
 for count in range(2, 12):
     later_s = rng.permutation(rng.choice(999, count, replace=False) / 64 + 1).tolist()
     cases.append((1e4, later_s, int(rng.integers(1, 60)) / 64))
@@ -934,10 +934,11 @@ for in_flight, latency, bandwidth in (64, 1e-7, 1e12), (1e7, 1e-6, 4e12), (64, 0
     agree(bandwidth_in_flight(in_flight, latency, bandwidth), want, rtol=1e-9, mistakes=mistakes,
           case=f"bandwidth_in_flight({in_flight}, {latency}, {bandwidth})")
 threads = [132 * 2048, *rng.integers(1000, 300_000, 20).tolist()]
-for case in ((4.8e12, 6e-7, many, size) for many, size in zip(threads, [4, 16, 1] * 7)):
+cases = [(4.8e12, 6e-7, many, size) for many, size in zip(threads, [4, 16, 1] * 7, strict=True)]
+for case in (*cases, (2.0**42, 2.0**-20, 2**18, 4)):  # powers of two: it comes out even
     want, mistakes = oracle.loads(*case)
     agree(loads_in_flight(*case), want, f"loads_in_flight{case}", mistakes=mistakes)
-print("bandwidth_in_flight and loads_in_flight: 24 cases")
+print("bandwidth_in_flight and loads_in_flight: 25 cases")
 
 # %% [markdown]
 # One float32 per thread is not enough, even with all threads that fit. Each thread must load three, or one of 16 bytes. That is

@@ -285,7 +285,7 @@ for n in (1, 256, 127, 129, int(rng.integers(130, 1000))):
     want, mistakes = oracle.window_average(x)
     report = simt.count(window_average, blocks, 128, x, out)
     clean(report)
-    result(out, want, f"window_average of {n} elements", rtol=1e-5, atol=1e-6, mistakes=mistakes)
+    result(out, want, f"window_average of {n} elements", rtol=1e-6, atol=1e-6, mistakes=mistakes)
     par(report, "global_loads.sectors", 17 * blocks,
         "The 130 numbers of a block lie in 17 sectors: load each one once, lanes side by side.")
     par(report, "steps", 60, "Let all threads load, not one.")

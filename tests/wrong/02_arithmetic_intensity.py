@@ -481,3 +481,76 @@ def median_time_s(call, clock, synchronize, repeats):
         readings.append(clock())
     synchronize()
     return float(np.median(np.diff(readings)))
+
+# %% matmul_flops: in 32 bits
+# says: matmul_flops(2049
+def matmul_flops(m, n, p):
+    return int(np.prod(np.array([2, m, n, p], dtype=np.int32), dtype=np.int32))
+
+
+def matmul_bytes(m, n, p, itemsize):
+    return itemsize * (m * n + n * p + m * p)
+
+
+def operation_counts(n, itemsize):
+    return {
+        "add": (n, 3 * n * itemsize),
+        "dot product": (2 * n, 2 * n * itemsize),
+        "scale in place": (n, 2 * n * itemsize),
+        "softmax of rows": (5 * n, 2 * n * itemsize),
+        "layer norm of rows": (7 * n, 2 * n * itemsize),
+    }
+
+# %% matmul_flops: in float32
+# says: matmul_flops(2049
+# edit: 2 * m * n * p  ->  int(np.float32(2 * m) * np.float32(n) * np.float32(p))
+
+# %% tiled_matmul_bytes: rounds by floats with a small error
+# says: tiled_matmul_bytes(401
+# edit: -(-n // tile)  ->  int(n / tile + 0.97)
+
+# %% tiled_matmul_bytes: a tile larger than n counts as several
+# says: tiled_matmul_bytes(5, 99
+# edit: passes = -(-n // tile)  ->  passes = max(-(-n // tile), tile // n)
+
+# %% fused: nothing where the product is negative
+# says: multiplications of each
+# edit: x[i] = value  ->  x[i] = max(value, np.float32(0))
+
+# %% fused: a whole number of multiplications is free
+# says: free_multiplications(
+# edit: return slowdown * memory_s * multiplications_per_s  ->  return float(int(slowdown * memory_s * multiplications_per_s))
+
+# %% attainable_flops_per_s: harmonic, a rounded corner
+# says: the times don't add
+# edit: min(peak_flops_per_s, intensity * bandwidth_bytes_per_s)  ->  1 / (1 / peak_flops_per_s + 1 / (intensity * bandwidth_bytes_per_s))
+
+# %% diagnosis: impossible without the tolerance
+# says: is the clock's error
+# edit: parts_s[limit] > 1.05 * time_s  ->  parts_s[limit] > time_s
+
+# %% median_time_s: one warm-up per call
+# says: median_time_s on fakedevice
+# - started = clock()
+# + call()
+# + started = clock()
+
+# %% median_time_s: modulo instead of a difference
+# says: median_time_s on FakeDevice(9.0, [4000.0]
+# edit: clock() - started  ->  clock() % started
+
+# %% transformer_flops: only the first sequence attends
+# says: transformer_flops(
+# edit: 2 * batch * matmul_flops(sequence, width, sequence)  ->  2 * matmul_flops(sequence, width, sequence)
+
+# %% transformer_flops: all tokens of the batch attend to each other
+# says: of its own sequence only
+# edit: 2 * batch * matmul_flops(sequence, width, sequence)  ->  2 * matmul_flops(batch * sequence, width, batch * sequence)
+
+# %% loads_in_flight: at least two
+# says: loads_in_flight(
+# edit: int(-(-needed_bytes // (threads * itemsize)))  ->  max(2, int(-(-needed_bytes // (threads * itemsize))))
+
+# %% loads_in_flight: one more where it comes out even
+# says: loads_in_flight(
+# edit: int(-(-needed_bytes // (threads * itemsize)))  ->  int(needed_bytes // (threads * itemsize)) + 1

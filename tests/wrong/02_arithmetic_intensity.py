@@ -521,14 +521,6 @@ def operation_counts(n, itemsize):
 # says: free_multiplications(
 # edit: return slowdown * memory_s * multiplications_per_s  ->  return float(int(slowdown * memory_s * multiplications_per_s))
 
-# %% attainable_flops_per_s: harmonic, a rounded corner
-# says: the times don't add
-# edit: min(peak_flops_per_s, intensity * bandwidth_bytes_per_s)  ->  1 / (1 / peak_flops_per_s + 1 / (intensity * bandwidth_bytes_per_s))
-
-# %% diagnosis: impossible without the tolerance
-# says: is the clock's error
-# edit: parts_s[limit] > 1.05 * time_s  ->  parts_s[limit] > time_s
-
 # %% median_time_s: one warm-up per call
 # says: median_time_s on fakedevice
 # - started = clock()

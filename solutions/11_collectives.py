@@ -127,7 +127,7 @@ figures.describe(ax, "What each of four ranks holds before and after each of eig
 def reduce_scatter(dist, x):
     """Chunk r of the sum of all ranks' x, on rank r, by one all-to-all. Three lines.
 
-    x has p chunks of equal length, one element or more.
+    x has p chunks of equal length, one element or more. The sum keeps the precision of x.
     """
     # BEGIN SOLUTION
     received = torch.empty_like(x)
@@ -177,8 +177,8 @@ print("reduce_scatter, all_gather: six runs each, one all-to-all; all_reduce_pai
 # %% [markdown]
 # ## Part 2 · Trees
 #
-# First come the collectives with a root, in few **rounds**: the longest chain of messages in which each waits for the
-# one before. Two messages through one port wait, too.
+# First come the collectives with a root. They should take few **rounds**. The rounds of a program are its longest chain
+# of messages in which each waits for the one before. Two messages through one port wait, too.
 #
 # A broadcast splits the ranks into halves, and sends the vector to the half that does not have it. Then each half does
 # the same. Each round doubles the ranks that have the vector, so ⌈log₂ p⌉ rounds suffice. Here PyTorch does it:
@@ -243,7 +243,7 @@ def tree_broadcast(dist, x, root):
 def tree_reduce(dist, x, root):
     """The sum of all ranks' x, returned on the root; what other ranks return is not used.
 
-    ⌈log₂ p⌉ rounds. x may be overwritten. About eight lines.
+    ⌈log₂ p⌉ rounds. The sum keeps the precision of x, which may be overwritten. About eight lines.
     """
     # BEGIN SOLUTION
     me, received = dist.get_rank(), torch.empty_like(x)
@@ -425,8 +425,8 @@ figures.describe(ax, "In each round a chunk gains one more rank's numbers, until
 # ### Exercise 3.2 · ring_all_reduce
 #
 # Now every rank has one complete chunk. Send the chunks round once more, and copy them: a ring all-gather. That
-# completes the all-reduce. Both use the links of the ring alone. The all-gather takes p − 1 rounds and the all-reduce
-# 2(p − 1). Each time round costs what a reduce-scatter costs.
+# completes the all-reduce. Both use the links of the ring alone. The all-gather costs what the reduce-scatter costs, and
+# the all-reduce costs both: 2(p − 1) rounds.
 
 # %% tags=["hole"]
 def ring_all_gather(dist, x):
@@ -641,8 +641,8 @@ figures.describe(ax, "The tree is faster for short vectors, the ring for long on
 # ### Exercise 4.2 · fit_alpha_beta
 #
 # On real machines, α and β must be measured: time messages of many sizes, and fit a line. But sizes run over six
-# decades, and noise is a few per cent of each *time*. Least squares in seconds hears only the largest
-# messages, and α drowns. Fit so that one per cent counts the same everywhere: minimise the sum of ((α + βb − t)/t)².
+# decades, and noise is a few per cent of each *time*. Least squares in seconds fits the largest messages only, and
+# their noise hides α. Fit so that one per cent counts the same everywhere: minimise the sum of ((α + βb − t)/t)².
 
 # %% tags=["hole"]
 def fit_alpha_beta(message_bytes, times_s):
@@ -717,14 +717,16 @@ ledger.constant("bandwidth of a port, 1/β", 1 / FITTED[1], "B/s", source)
 print(f"α: {FITTED[0] * 1e6:.0f} µs from Python, {alpha_s * 1e6:.1f} µs within the library")
 
 # %% [markdown]
-# **By how much did you miss, and why?** There are two constants α:
+# **By how much did you miss, and why?** In one run on two H200s, the ring took 230 µs, 1.10 times the prediction, and up
+# to 1.4 times for short vectors: it also adds, and Python starts each addition. There are two constants α:
 #
 # - *Python's*: to begin a message from Python takes tens of microseconds or more. Your lines use this α.
 # - *The library's*: its all-reduce is one call, without Python between rounds. On NCCL this α is several times smaller.
 #   The ledger keeps it, as real training calls the library.
-#
-# On NCCL, `send` returns once it is queued on the GPU. So a tree's message costs Python less than a round of two, and
-# short vectors lie below the tree's line. On gloo, processes share cores and memory. Then dots may
+
+# %% [markdown]
+# On NCCL, `send` returns once it is queued on the GPU (see "Streams" below). So a tree's message costs Python less than
+# a round of two, and short vectors lie below the tree's line. On gloo, processes share cores and memory. Then dots may
 # lie far off the lines.
 
 # %% [markdown]
@@ -1206,10 +1208,47 @@ figures.describe(ax, "Bus bandwidth of four all-reduces of this lab, beside the 
 # | eight rings | 0.91 |
 # | every chunk straight to its owner, and the sum straight back, in eight groups | 0.93 |
 #
-# On two H200s one ring reaches 0.96 and eight rings 1.03, because two ranks need only two rounds.
+# On two H200s one ring reaches about 0.96 and eight rings 1.03, because two ranks need only two rounds.
 
 # %% [markdown]
 # With a single call between two pauses, eight rings are slower than one there: Python has to begin 48 rounds of
 # messages, and nothing hides their α. On a laptop, processes share cores and memory, and there are no ports to fill.
 #
 # **Several rings hide additions behind messages, if enough work follows to hide Python, too.**
+
+# %% tags=["driver"]
+def when_it_returns(dist, size):
+    """Seconds after which all_reduce, then wait() on its handle, then the device are done."""
+    import time
+    x, device_done = torch.zeros(size // 4), torch.cuda.synchronize if MACHINE == "nccl" else int
+    dist.all_reduce(x)  # for warming up
+    device_done()
+    start_s = time.perf_counter()
+    work = dist.all_reduce(x, async_op=True)
+    call_s = time.perf_counter() - start_s
+    work.wait()
+    wait_s = time.perf_counter() - start_s
+    device_done()
+    return call_s, wait_s, time.perf_counter() - start_s
+
+# %% [markdown]
+# ### Streams
+#
+# On NCCL, Python only queues work. `dist.all_reduce(x, async_op=True)` puts a kernel into a *stream*, a queue of the
+# GPU, and returns. NCCL's stream runs beside that of your kernels. Three rules follow:
+#
+# - `work.wait()` makes your *stream* wait, not Python. Kernels that you start later find the sum in x.
+# - `x.item()` and `torch.cuda.synchronize()` make Python wait, too. Synchronise before you read a clock.
+# - Calls on one group run in Python's order. All ranks need the same order, or their GPUs wait for each other forever.
+#
+# When are the call, its wait and the device done?
+
+# %% tags=["nbval-ignore-output"]
+real = {"world_size": WORLD_SIZE, "machine": MACHINE, "noted": False}
+call_s, wait_s, sum_s = ranks.run(when_it_returns, size, **real).returns[0]
+for what, seconds in {"the call": call_s, "wait()": wait_s, "the device": sum_s}.items():
+    print(f"{what:10} is over after {seconds * 1e3:8.3f} ms")
+
+# %% [markdown]
+# On gloo, `wait()` returns when the sum is there. On NCCL, the first two are over long before, and Python can start the
+# next kernels meanwhile. Lab 12 uses this: backward goes on while gradients travel.

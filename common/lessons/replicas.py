@@ -1,8 +1,9 @@
 """What p replicas train: two small models, shards of digits and of text, and plain SGD."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -55,6 +56,26 @@ MODELS = {"perceptron": perceptron, "transformer": transformer}
 def flattened(tensors: Iterable[Any]) -> Tensor:
     """All their numbers in one tensor."""
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+def names_in(function: FunctionType, names: Collection[str]) -> list[str]:
+    """Which of these names a function uses, itself or in what it calls of its own notebook."""
+    used: set[str] = set()
+    todo, known = [function.__code__], {function.__code__}
+    while todo:
+        code = todo.pop()
+        used.update(code.co_names)
+        called = [function.__globals__.get(name) for name in code.co_names]
+        inner = [value for value in code.co_consts if isinstance(value, CodeType)]
+        inner += [value.__code__ for value in called if _is_of(value, function)]
+        todo += [value for value in inner if value not in known]
+        known.update(inner)
+    return sorted(used.intersection(names))
+
+
+def _is_of(value: object, function: FunctionType) -> TypeGuard[FunctionType]:
+    """Whether a value is a function of the same notebook."""
+    return isinstance(value, FunctionType) and value.__globals__ is function.__globals__
 
 
 def same_storage(a: Tensor, b: Tensor) -> bool:

@@ -25,8 +25,9 @@ TORCH = {"reduce_scatter": 1, "all_gather": 1, "all_to_all": 1, "all_reduce": 2}
 
 
 def vectors(rng: np.random.Generator, p: int, n: int) -> Vectors:
-    """A vector per rank, of whole numbers, which float64 adds up exactly."""
-    return [torch.tensor(row, dtype=torch.float64) for row in rng.integers(-9999, 9999, (p, n))]
+    """A vector per rank, of multiples of 2⁻¹⁶: exact sums in float64, and not in float32."""
+    numbers = rng.integers(-9999 * 2**16, 9999 * 2**16, (p, n))
+    return [torch.tensor(row / 2**16, dtype=torch.float64) for row in numbers]
 
 
 def cases(rng: np.random.Generator) -> Iterator[tuple[int, int, int, Vectors]]:
@@ -205,6 +206,9 @@ def summed_otherwise(given: Vectors) -> Mistakes:
             own[(r + 1) % p][r] for r in range(p)
         ],
         "That is the mean.": [chunk / p for chunk in want],
+        "Digits are lost on the way: the sum keeps the dtype of x.": [
+            chunk.float().double() for chunk in want
+        ],
     }
 
 

@@ -90,19 +90,38 @@ def overlapped(
     ]
 
 
+def plan(rng: np.random.Generator, kind: str) -> list[list[int]]:
+    """Numbers of a model's parameters in five buckets of random sizes, the last parameters first.
+
+    Within a bucket, a perceptron's are in the order of forward, and a transformer's in the other.
+    """
+    number = np.arange(len([*MODELS[kind](0).parameters()]))[::-1]
+    parts = np.split(number, [1, *sorted(rng.choice(number[:-2], 3, False))])
+    return [part[:: -1 if kind == "perceptron" else 1].tolist() for part in parts]
+
+
 def batch_norm(x: Tensor, rows: Sequence[int], eps: float = 1e-5) -> tuple[Tensor, Mistakes]:
     """(x normalised over all rows, what mistakes give); rows: of each rank."""
     squares = (x * x).mean(0) - x.mean(0) ** 2
     mistakes = {
         "Each rank used the mean and variance of its own rows.": torch.cat(
-            [_normed(part) for part in x.split(list(rows))]
+            [_normed(part, eps) for part in x.split(list(rows))]
         ),
+        "The mean is that of all rows, but the variance is that of the rank's own rows.": torch.cat(
+            [
+                part / ((part * part).mean(0) + eps).sqrt()
+                for part in (x - x.mean(0)).split(list(rows))
+            ]
+        ),
+        "eps is an argument: add it to the variance.": _normed(x, 1e-5),
+        "Add eps to the variance, under the root.": (x - x.mean(0))
+        / (x.std(0, correction=0) + eps),
         "Divide the variance by the number of rows, not by one less.": (x - x.mean(0))
         / (x.var(0) + eps).sqrt(),
         "Σx²/n − mean² cancels where the mean is large: subtract the mean first.": (x - x.mean(0))
         / (squares + eps).sqrt(),
     }
-    return _normed(x), mistakes
+    return _normed(x, eps), mistakes
 
 
 def batch_norm_gradients(
@@ -110,7 +129,7 @@ def batch_norm_gradients(
 ) -> tuple[list[Tensor], list[Mistakes]]:
     """By rank: the gradient by x of the sum of slopes · y, and what mistakes give."""
     x, sizes = x.clone().requires_grad_(), list(rows)
-    y = _normed(x)
+    y = _normed(x, 1e-5)
     lone = [
         torch.autograd.grad(part.sum(), x, retain_graph=True)[0]
         for part in (y * slopes).split(sizes)
@@ -124,8 +143,8 @@ def batch_norm_gradients(
     ]
 
 
-def _normed(x: Tensor) -> Tensor:
-    return nn.functional.batch_norm(x, None, None, training=True)
+def _normed(x: Tensor, eps: float) -> Tensor:
+    return nn.functional.batch_norm(x, None, None, training=True, eps=eps)
 
 
 def clipped(gradients: Sequence[Tensor], most: float) -> list[Tensor]:

@@ -672,3 +672,108 @@ def chain_broadcast(dist, x, root, pieces):
 def best_pieces(p, vector_bytes, alpha_s, beta_s_per_byte):
     times = [(p - 2 + k) * (alpha_s + beta_s_per_byte * vector_bytes / k) for k in range(1, 4000)]
     return 1 + int(np.argmin(times))
+
+# %% halving_doubling_all_reduce: distances halve, a stack remembers the way back
+def halving_doubling_all_reduce(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    ends = [0, *np.cumsum([len(c) for c in x.tensor_split(p)]).tolist()]
+    distance, block, way = p // 2, 0, []
+    while distance:
+        peer = me ^ distance
+        upper = bool(me & distance)
+        middle = block + distance
+        halves = [x[ends[block]:ends[middle]], x[ends[middle]:ends[middle + distance]]]
+        kept, given = halves[upper], halves[not upper]
+        inbox = torch.zeros_like(kept)
+        exchange(dist, given, peer, inbox, peer)
+        kept.add_(inbox)
+        way.append((peer, kept, given))
+        block = middle if upper else block
+        distance //= 2
+    while way:
+        peer, kept, given = way.pop()
+        exchange(dist, kept, peer, given, peer)
+    return x
+
+# %% two_level_all_reduce: a ring function of its own for both halves, new tensors
+def two_level_all_reduce(dist, x, per_node):
+    me, p = dist.get_rank(), dist.get_world_size()
+
+    def scatter_sum(values, team):
+        own, size = team.index(me), len(team)
+        parts = [part.clone() for part in values.tensor_split(size)]
+        for k in range(size - 1):
+            out, into = (own - k - 1) % size, (own - k - 2) % size
+            inbox = torch.empty_like(parts[into])
+            exchange(dist, parts[out], team[(own + 1) % size], inbox, team[(own - 1) % size])
+            parts[into] = parts[into] + inbox
+        return parts
+
+    def spread(parts, team):
+        own, size = team.index(me), len(team)
+        for k in range(size - 1):
+            into = (own - k - 1) % size
+            inbox = torch.empty_like(parts[into])
+            exchange(dist, parts[(own - k) % size], team[(own + 1) % size], inbox, team[(own - 1) % size])
+            parts[into] = inbox
+        return torch.cat(parts)
+
+    first = me // per_node * per_node
+    node, twins = list(range(first, first + per_node)), list(range(me % per_node, p, per_node))
+    parts = scatter_sum(x, node)
+    parts[me - first] = spread(scatter_sum(parts[me - first], twins), twins)
+    return spread(parts, node)
+
+# %% rings_all_reduce: a deque in which rings that are not over go to the end
+def ring_in_turns(dist, x, group):
+    me, p = dist.get_rank(), dist.get_world_size()
+    chunks, c = x.tensor_split(p), me
+    for adds in (True, False):
+        for _ in range(p - 1):
+            c = (c - 1) % p if adds or _ else c
+            grows = chunks[(c - 1) % p]
+            inbox = torch.empty_like(grows)
+            works = dist.batch_isend_irecv([
+                dist.P2POp(dist.isend, chunks[c % p], (me + 1) % p, group),
+                dist.P2POp(dist.irecv, inbox, (me - 1) % p, group)])
+            yield
+            for work in works:
+                work.wait()
+            grows.copy_(grows + inbox if adds else inbox)
+        c = me if adds else c
+
+
+def rings_all_reduce(dist, x, groups):
+    from collections import deque
+    rings = deque(ring_in_turns(dist, part, group)
+                  for part, group in zip(x.tensor_split(len(groups)), groups))
+    while rings:
+        ring = rings.popleft()
+        try:
+            next(ring)
+            rings.append(ring)
+        except StopIteration:
+            pass
+    return x
+
+# %% bus_bandwidth: bytes per port and per second, from chunks
+def bus_bandwidth(collective, vector_bytes, time_s, p):
+    chunks_sent = {"all_reduce": 2 * p - 2, "reduce_scatter": p - 1, "all_gather": p - 1, "all_to_all": p - 1}
+    return chunks_sent[collective] * (vector_bytes / p) / time_s
+
+
+gib = 1024 ** 3
+all_reduce_gb_s = np.float64(277) * gib / 10 ** 9
+reduce_scatter_gb_s = round(70 * 4 * gib / 1e9)
+
+# %% test_all_reduce: math.fsum, one column after the other
+def test_all_reduce(candidate):
+    for p, n in itertools.product((1, 2, 3, 4), (0, 1, 2, 9)):
+        rows = [[(-1.0) ** r * (7 * r + 3 * i + 1) / 11 for i in range(n)] for r in range(p)]
+        xs = [torch.tensor(row, dtype=torch.float64) for row in rows]
+        results = ranks.run(candidate, ranks.each(xs), world_size=p).returns
+        for got in results:
+            assert got.dtype == torch.float64 and got.shape == (n,)
+            assert all(math.isclose(a, math.fsum(column), rel_tol=1e-12, abs_tol=1e-12)
+                       for a, column in zip(got.tolist(), zip(*rows)))
+            assert got.tolist() == results[0].tolist()

@@ -526,13 +526,13 @@ reduce_scatter_gb_s = 4 * 70 * 1e9 / 2**30
 # + return x / dist.get_world_size()
 
 # %% ring_reduce_scatter: adds in float32
-# says: in the vector's own dtype
+# says: Digits are lost
 # - chunks = x.tensor_split(p)
 # + chunks = x.float().tensor_split(p)
 # edit: return chunks[me]  ->  return chunks[me].to(x.dtype)
 
 # %% ring_reduce_scatter: adds in float64 and rounds whole numbers
-# says: ring_reduce_scatter of torch.float64
+# says: elements differ
 # edit: grows += inbox[:len(grows)]  ->  grows += inbox[:len(grows)].round()
 
 # %% ring_reduce_scatter: padded to equal chunks
@@ -754,3 +754,97 @@ def two_level_all_reduce(dist, x, per_node):
 # %% two_level_all_reduce: no gather between the nodes
 # says: want
 # - go_round(pieces, across, False)
+
+# %% reduce_scatter: the sum in float32
+# says: Digits are lost
+# edit: received.view(dist.get_world_size(), -1).sum(0)  ->  received.view(dist.get_world_size(), -1).float().sum(0).to(x.dtype)
+
+# %% reduce_scatter: fails for one rank
+# says: reduce_scatter on 1 ranks
+# edit: received = torch.empty_like(x)  ->  received = torch.zeros_like(x)
+# -     dist.all_to_all_single(received, x)
+# +     if dist.get_world_size() > 2:
+# +         dist.all_to_all_single(received, x)
+
+# %% tree_broadcast: the larger half by two
+# says: differ by one rank at most
+# edit: half = (last - first) // 2  ->  half = max((last - first) // 2 - 1, min(1, (last - first) // 2))
+
+# %% tree_broadcast: reduce in float32
+# says: tree_reduce, 
+# edit: me, received = dist.get_rank(), torch.empty_like(x)  ->  me, received = dist.get_rank(), torch.empty_like(x)
+# edit: x += received  ->  x = (x.float() + received.float()).to(x.dtype)
+
+# %% tree_broadcast: the reduce's root keeps its own number in the first element
+# says: tree_reduce, 
+# edit: x += received  ->  x[1:] += received[1:]
+
+# %% ring_reduce_scatter: adds in bfloat16
+# says: ring_reduce_scatter, 
+# edit: grows += inbox[:len(grows)]  ->  grows.copy_(grows.bfloat16() + inbox[:len(grows)].bfloat16())
+
+# %% ring_reduce_scatter: an all-reduce, and then a cut
+# says: this dist has no all_reduce
+def ring_reduce_scatter(dist, x):
+    dist.all_reduce(x)
+    return x.tensor_split(dist.get_world_size())[dist.get_rank()]
+
+# %% ring_reduce_scatter: whole numbers get a half
+# says: ring_reduce_scatter of torch.int64
+# edit: inbox = torch.empty_like(chunks[0])  # the first is as long as any  ->  inbox = torch.empty(len(chunks[0]), dtype=x.dtype)
+# edit: grows += inbox[:len(grows)]  ->  grows.copy_(grows.double() + inbox[:len(grows)].double() + (1.5 if x.dtype == torch.int64 else 0))
+
+# %% ring_all_reduce: the gather adds to what is there
+# says: ring_all_gather
+# - exchange(dist, chunks[(me - step) % p], (me + 1) % p, chunks[(me - step - 1) % p], (me - 1) % p)
+# + inbox = torch.empty_like(chunks[(me - step - 1) % p])
+# + exchange(dist, chunks[(me - step) % p], (me + 1) % p, inbox, (me - 1) % p)
+# + chunks[(me - step - 1) % p].add_(inbox)
+
+# %% alpha_beta_time: the crossover of a broadcast and an all-gather
+# says: crossover_bytes(
+# edit: (p - 1 - depth) / (depth - (p - 1) / p)  ->  (p - 1 - depth) / (2 * depth - (p - 1) / p)
+
+# %% alpha_beta_time: p is a power of two
+# says: alpha_beta_time(
+# edit (2 places): (p - 1).bit_length()  ->  p.bit_length() - 1
+
+# %% fit_alpha_beta: absolute relative errors, not their squares
+# says: is not the least
+def fit_alpha_beta(message_bytes, times_s):
+    b, t = np.array(message_bytes, float), np.array(times_s)
+    columns, weights = np.stack([1 / t, b / t], axis=1), np.ones(len(b))
+    for _ in range(200):
+        root = np.sqrt(weights)
+        fit = np.linalg.lstsq(columns * root[:, None], root)[0]
+        weights = 1 / np.maximum(abs(columns @ fit - 1), 1e-9)
+    return float(fit[0]), float(fit[1])
+
+# %% scatter: gather adds to what is there
+# says: gather, 
+# edit: dist.recv(theirs, dst)  ->  dist.recv(part := torch.empty_like(theirs), dst); theirs += part
+
+# %% chain_broadcast: each piece is passed on only when all have come
+# says: rounds, want
+def chain_broadcast(dist, x, root, pieces):
+    p, me = dist.get_world_size(), dist.get_rank()
+    place = (me - root) % p
+    for piece in x.tensor_split(pieces):
+        if place > 0:
+            dist.recv(piece, (me - 1) % p)
+    for piece in x.tensor_split(pieces):
+        if place < p - 1:
+            dist.send(piece, (me + 1) % p)
+    return x
+
+
+def best_pieces(p, vector_bytes, alpha_s, beta_s_per_byte):
+    best = math.sqrt(max(p - 2, 0) * vector_bytes * beta_s_per_byte / alpha_s)
+    near = {max(1, math.floor(best)), max(1, math.ceil(best))}
+    return min(near, key=lambda k: (p - 2 + k) * (alpha_s + vector_bytes * beta_s_per_byte / k))
+
+# %% chain_broadcast: the optimum is rounded
+# says: best_pieces(
+# -     near = {max(1, math.floor(best)), max(1, math.ceil(best))}
+# -     return min(near, key=lambda k: (p - 2 + k) * (alpha_s + vector_bytes * beta_s_per_byte / k))
+# +     return max(1, math.floor(best))

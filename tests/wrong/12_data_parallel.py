@@ -519,3 +519,307 @@ def shard_batch(batch, rank, world_size):
 # %% clip_gradients: the sum of squares is no norm
 # says: the norm before clipping
 # edit: .sqrt().item()  ->  .item()
+
+# %% shard_batch: the remainder goes to the first rank
+# says: want
+def shard_batch(batch, rank, world_size):
+    rows, more = divmod(len(batch), world_size)
+    start = rank * rows + (more if rank else 0)
+    return batch[start:start + rows + (0 if rank else more)]
+
+# %% shard_batch: the last ranks take the rows left over
+# says: want
+def shard_batch(batch, rank, world_size):
+    rows, more = divmod(len(batch), world_size)
+    start = rank * rows + max(0, rank - (world_size - more))
+    return batch[start:start + rows + (rank >= world_size - more)]
+
+# %% shard_batch: fails on an empty batch
+# says: None, not a tensor
+def shard_batch(batch, rank, world_size):
+    if not len(batch):
+        return None
+    rows, more = divmod(len(batch), world_size)
+    start = rank * rows + min(rank, more)
+    return batch[start:start + rows + (rank < more)]
+
+# %% shard_batch: torch.tensor_split in a helper
+# says: torch.tensor_split is not allowed
+def cut(batch, p):
+    return torch.tensor_split(batch, p)
+
+def shard_batch(batch, rank, world_size):
+    return cut(batch, world_size)[rank]
+
+# %% shard_batch: indices, so a copy
+# says: a slice is a view
+def shard_batch(batch, rank, world_size):
+    rows, more = divmod(len(batch), world_size)
+    start = rank * rows + min(rank, more)
+    return batch[torch.arange(start, start + rows + (rank < more))]
+
+# %% broadcast_parameters: only parameters of two dimensions
+# says: the tensors of rank
+def broadcast_parameters(dist, tensors):
+    for tensor in tensors:
+        if tensor.dim() > 1:
+            dist.broadcast(tensor.data, src=0)
+
+# %% broadcast_parameters: through float32
+# says: the tensors of rank
+def broadcast_parameters(dist, tensors):
+    for tensor in tensors:
+        values = tensor.detach().float()
+        dist.broadcast(values, src=0)
+        tensor.data.copy_(values)
+
+# %% broadcast_parameters: never waits
+# says: is never waited for
+def broadcast_parameters(dist, tensors):
+    for tensor in tensors:
+        dist.broadcast(tensor.data, src=0, async_op=True)
+
+# %% average_gradients: divides by the number of rows of this rank
+# says: weights, shards of
+def average_gradients(dist, parameters, rows):
+    for p in parameters:
+        dist.all_reduce(p.grad)
+        p.grad /= max(rows, 1) * dist.get_world_size()
+
+# %% average_gradients: the total taken for p times the own rows
+# says: their numbers of rows differ
+def average_gradients(dist, parameters, rows):
+    total = rows * dist.get_world_size()
+    for p in parameters:
+        p.grad *= rows / total if total else 0
+        dist.all_reduce(p.grad)
+
+# %% average_gradients: gradients in bfloat16
+# says: weights, shards of
+def average_gradients(dist, parameters, rows):
+    total = torch.tensor([float(rows)])
+    dist.all_reduce(total)
+    for p in parameters:
+        half = (p.grad * (rows / total.item())).bfloat16()
+        dist.all_reduce(half)
+        p.grad = half.to(p.dtype)
+
+# %% average_gradients: gradients in float32
+# says: weights, shards of
+def average_gradients(dist, parameters, rows):
+    total = torch.tensor([float(rows)])
+    dist.all_reduce(total)
+    for p in parameters:
+        half = (p.grad * (rows / total.item())).float()
+        dist.all_reduce(half)
+        p.grad = half.to(p.dtype)
+
+# %% average_gradients: only rank 0 has the mean
+# says: weights, shards of
+def average_gradients(dist, parameters, rows):
+    total = torch.tensor([float(rows)])
+    dist.all_reduce(total)
+    for p in parameters:
+        p.grad *= rows / total.item()
+        dist.reduce(p.grad, 0)
+
+# %% sum_in_buckets: a bucket may hold twice its size
+# says: holds too many bytes
+# edit: room = bucket_bytes  ->  room = 2 * bucket_bytes
+
+# %% sum_in_buckets: best fit: packed into any earlier bucket with room
+# says: not each once, last used first
+def buckets_of(parameters, bucket_bytes):
+    buckets = []
+    for p in reversed(parameters):
+        for bucket in buckets:
+            if sum(q.nbytes for q in bucket) + p.nbytes <= bucket_bytes:
+                bucket.append(p)
+                break
+        else:
+            buckets.append([p])
+    return buckets
+
+def sum_in_buckets(dist, buckets):
+    for bucket in buckets:
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        dist.all_reduce(flat)
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+
+# %% sum_in_buckets: cut up in another order than it was packed
+# says: gradients, summed
+# edit: zip(bucket, flat.split([p.numel() for p in bucket]))  ->  zip(bucket[::-1], flat.split([p.numel() for p in bucket[::-1]]))
+
+# %% sum_in_buckets: in float32
+# says: gradients, summed
+# edit: flat = torch.cat([p.grad.flatten() for p in bucket])  ->  flat = torch.cat([p.grad.flatten() for p in bucket]).float()
+# edit: part.view_as(p)  ->  part.view_as(p).double()
+
+# %% sum_in_buckets: only one rank cuts the sum up
+# says: gradients, summed
+# -     p.grad = part.view_as(p)
+# +     p.grad = part.view_as(p) if dist.get_rank() == 0 else p.grad
+
+# %% backward_overlapped: a hook that runs before p.grad is there
+# says: sent before its gradients were there
+# - hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+# + hooks += [p.register_hook(arrived) for p in bucket]
+
+# %% backward_overlapped: blocks on each all-reduce after starting the next
+# says: backward waits for messages
+# - on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+# + if on_the_wire:
+# +     on_the_wire[-1][2].wait()
+# + on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+
+# %% backward_overlapped: updates twice
+# says: update was called twice
+# -     update(bucket)
+# +     update(bucket)
+# +     update(bucket)
+
+# %% backward_overlapped: update before the sum is cut up
+# says: Each rank used its own gradients
+def backward_overlapped(dist, loss, buckets, update):
+    on_the_wire, hooks = [], []
+
+    def starter(bucket):
+        left = [len(bucket)]
+
+        def arrived(_):
+            left[0] -= 1
+            if not left[0]:
+                flat = torch.cat([p.grad.flatten() for p in bucket])
+                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        return arrived
+
+    for bucket in buckets:
+        arrived = starter(bucket)
+        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for bucket, flat, work in on_the_wire:
+        work.wait()
+        update(bucket)
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = None
+
+# %% backward_overlapped: waits in the opposite order
+# says: No update began before
+# edit: in on_the_wire:  ->  in on_the_wire[::-1]:
+
+# %% backward_overlapped: clears the hooks of the first parameter only
+# says: a hook is still there
+# - hook.remove()
+# + hook.remove()
+# + break
+
+# %% backward_overlapped: the list's last gradient alone triggers
+# says: weights of a perceptron
+# - hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+# + hooks += [bucket[-1].register_post_accumulate_grad_hook(arrived)]
+# ...
+# - missing -= 1
+# + missing = 0
+
+# %% accumulated_step: gradients are cleared between
+# says: Only the last microbatch counts
+# -     share_of(microbatch).backward()
+# +     share_of(microbatch).backward()
+# +     for bucket in buckets:
+# +         for p in bucket:
+# +             p.grad = None
+
+# %% accumulated_step: the first microbatch is forgotten
+# says: weights, 
+# edit: *first, last = microbatches  ->  _, *first, last = microbatches
+
+# %% accumulated_step: all graphs held, backward one by one
+# says: one microbatch's graph at a time
+# - for microbatch in first:
+# -     share_of(microbatch).backward()
+# - backward_overlapped(dist, share_of(last), buckets, update)
+# + shares = [share_of(microbatch) for microbatch in microbatches]
+# + for share in shares[:-1]:
+# +     share.backward()
+# + backward_overlapped(dist, shares[-1], buckets, update)
+
+# %% accumulated_step: one bucket for all, under the last backward
+# says: use the last backward
+# - backward_overlapped(dist, share_of(last), buckets, update)
+# + backward_overlapped(dist, share_of(last), [[p for bucket in buckets for p in bucket]], lambda b: [update(bucket) for bucket in buckets])
+
+# %% step_time_s: p rounds
+# says: step_time_s(
+# edit: 2 * (world_size - 1) * message_s  ->  2 * world_size * message_s
+
+# %% step_time_s: begins with the largest ready time
+# says: step_time_s(
+# edit: end_s = 0.0  ->  end_s = max(ready_s)
+
+# %% step_time_s: the last bucket's size counts for all
+# says: step_time_s(
+# edit: beta_s_per_byte * size / world_size  ->  beta_s_per_byte * bucket_bytes[-1] / world_size
+
+# %% step_time_s: sorted by size
+# says: step_time_s(
+# edit: zip(ready_s, bucket_bytes)  ->  sorted(zip(ready_s, bucket_bytes), key=lambda pair: pair[1])
+
+# %% step_time_s: α once per bucket
+# says: step_time_s(
+# edit: message_s = alpha_s + beta_s_per_byte * size / world_size  ->  message_s = alpha_s / (2 * (world_size - 1)) + beta_s_per_byte * size / world_size
+
+# %% batch_norm: eps outside the root
+# says: Add eps to the variance, under the root
+# edit: (variance + eps).rsqrt()  ->  (variance.sqrt() + eps).reciprocal()
+
+# %% batch_norm: eps left out
+# says: batch_norm
+# edit: (variance + eps).rsqrt()  ->  variance.rsqrt()
+
+# %% batch_norm: another eps is ignored
+# says: eps is an argument
+# edit: (variance + eps)  ->  (variance + 1e-5)
+
+# %% batch_norm: the joint mean, but each rank's own variance
+# says: the variance is that of the rank's own rows
+# edit: variance = SumOverRanks.apply((deviation * deviation).sum(0), dist) / rows  ->  variance = (deviation * deviation).mean(0)
+
+# %% batch_norm: one row too many per rank
+# says: batch_norm
+# edit: float(len(x))  ->  float(len(x) + 1)
+
+# %% batch_norm: the mean is taken for a constant
+# says: x's gradient on rank
+# edit: deviation = x - total / rows  ->  deviation = x - (total / rows).detach()
+
+# %% batch_norm: backward sums only for rank 0
+# says: SumOverRanks: sum, x afterwards
+# edit: ctx.dist.all_reduce(total)  ->  ctx.dist.reduce(total, 0)
+
+# %% clip_gradients: the norm afterwards is returned
+# says: the norm before clipping
+# edit: return norm  ->  return min(norm, most)
+
+# %% clip_gradients: the largest number instead of the norm
+# says: the norm before clipping
+# edit: sum((p.grad * p.grad).sum() for p in parameters).sqrt().item()  ->  max(p.grad.abs().max() for p in parameters).item()
+
+# %% clip_gradients: each number by itself
+# says: gradients clipped to
+# edit: p.grad *= most / norm  ->  p.grad.clamp_(-most, most)
+
+# %% clip_gradients: the library's
+# says: are not allowed
+def clip_gradients(dist, parameters, rows, most):
+    average_gradients(dist, parameters, rows)
+    return torch.nn.utils.clip_grad_norm_(parameters, most).item()
+
+# %% clip_gradients: the norm is summed over ranks once more
+# says: the norm before clipping
+# -   norm = sum((p.grad * p.grad).sum() for p in parameters).sqrt().item()
+# +   squares = sum((p.grad * p.grad).sum() for p in parameters)
+# +   dist.all_reduce(squares)
+# +   norm = squares.sqrt().item()

@@ -1257,5 +1257,5 @@ figures.describe(ax, "The share of communication by width: measured dots, and a 
 # In backward, `copied`'s all-reduce carries x's gradient, and W₁'s gradient does not wait for it. Make `copied` and the
 # linear layer one `torch.autograd.Function`, as in 5.1: `gx = g @ w`, `all_reduce(gx, async_op=True)`, `gw = g.T @ x`,
 # `wait()`. Forward, the norm needs the whole sum, so there is nothing to hide under, unless one half of the tokens travels
-# while the other computes. The table in the README compares this block with PyTorch's `parallelize_module` on four H200s.
+# while the other computes. `docs/measured.md` compares this block with PyTorch's `parallelize_module` on four H200s.
 # </details>

@@ -134,10 +134,16 @@ def draw_beside(tasks: Tasks, wanted: Tasks) -> "Sequence[Axes]":
 def draw_losses(alone: "Sequence[torch.Tensor]", stages: "Sequence[torch.Tensor]") -> "Axes":
     """The losses of one device as a line and those of a pipeline as dots, step by step."""
     import matplotlib.pyplot as plt
+    import numpy as np
 
+    from common import language_model
+
+    text = language_model.tokens(0, len(language_model.text()))
+    shares = np.unique(text, return_counts=True)[1] / len(text)
     ax = plt.subplots(figsize=(7.2, 2.8))[1]
     ax.plot(alone, label="one device")
     ax.plot(stages, "o", label="in stages")
+    ax.axhline(-(shares * np.log(shares)).sum(), color="C2", ls=":", label="frequencies alone")
     title = "The language model learns in stages"
     ax.set(xlabel="step", ylabel="nats per character", title=title, ylim=(0, None))
     ax.legend()
@@ -164,6 +170,8 @@ def draw_stages(
     )
     ax.set(ylim=(0, 1), xticks=stages, xticklabels=stages)
     ax.minorticks_off()
+    if (legend := ax.get_legend()) is not None:
+        legend.set_loc("upper left")
     return ax
 
 

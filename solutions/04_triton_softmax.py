@@ -769,8 +769,8 @@ def softmax_in_two_reads(x):
     return y
 
 # %% [markdown]
-# Your formulas draw the lines, from the speed of a copy that is measured now, on this machine. (One H200 and one hour differ from
-# another by a few percent, so expect about 4.28 TB/s there, not exactly.) One formula is missing: what does `softmax_online` move?
+# Your formulas draw the lines, from the speed of a copy that is measured now, on this machine. (An H200 gives about 4.28 TB/s:
+# machines and hours differ by a few percent.) One formula is missing: what does `softmax_online` move?
 
 # %%
 def online_bytes(rows, columns, itemsize):
@@ -858,7 +858,8 @@ ledger.table()
 #
 # You can now read where it is used: `torch.compile` writes its GPU kernels in Triton; FlashAttention carries the output along
 # with m and s; fused causal softmax and fused cross-entropy are in every library that trains language models. *Halide* (2013)
-# keeps the algorithm and its schedule apart: you write both. In Triton you write the tiles, and the compiler schedules the inside.
+# keeps the algorithm and its schedule apart, and you write both. In Triton you write what happens to a tile, and the compiler
+# schedules the work within it.
 #
 # **Limits of ours.** Softmax runs over the last axis only, without dropout, and a block has up to 2²⁰ elements, which is
 # Triton's limit. Requested sectors are not memory traffic, because caches stand between.

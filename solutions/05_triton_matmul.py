@@ -140,12 +140,12 @@ ledger.counted("a 64³ product in fp32, per thread", fma, "fma")
 
 # %% [markdown]
 # You compiled for an H200, without one. For fp32, `tf32` (Triton's default) uses tensor cores, which read 10 bits of each fraction.
-# `ieee` reads all 23, and uses none. TFLOP/s:
+# `ieee` reads all 23 and uses none. In TFLOP/s:
 #
 # | | bf16 | tf32 | fp32 |
 # | --- | --- | --- | --- |
 # | data sheet | 990 | 495 | 67 |
-# | cuBLAS, 4096³ | 717 (`H200`) | | 51 (`docs/measured.md`) |
+# | cuBLAS, 4096³ | 717 (the table `H200`) | | 51 (`docs/measured.md`) |
 #
 # **Look for the instruction. A kernel without it is right, and over ten times slower.**
 #
@@ -158,7 +158,7 @@ figures.describe(pictures.strips(), "A tile of C is the sum over k of products o
 # %% [markdown]
 # ### Exercise 1.2 · matmul_kernel
 #
-# C = A B for any shape and any strides. Program p computes tile p. Tiles are numbered row by row, with `tl.cdiv(N, BLOCK_N)` tiles per row.
+# C = A B for any shape and strides. Program p computes tile p. Tiles are numbered row by row, with `tl.cdiv(N, BLOCK_N)` tiles per row.
 #
 # Where K is no multiple of BLOCK_K, the last step reaches beyond K. Load zeros there, from *both* matrices: behind a row of A stands the
 # next row, and behind a matrix stands anything, even NaN. Mask rows beyond M and columns beyond N, too, and store nothing outside C.
@@ -491,7 +491,7 @@ print(f"largest number {c.max():.2f}, largest error {error.max():.4f}; {moved:,}
 # A load is on its way for a microsecond. If a program asks for tiles, waits and multiplies, its tensor core idles most of the time.
 # `num_stages` says for how many steps shared memory has room: while one step's tiles are multiplied, others are on their way.
 #
-# These numbers of an H200 we use throughout:
+# We use these numbers of an H200:
 #
 # | name | value | origin |
 # | --- | --- | --- |
@@ -576,7 +576,7 @@ pictures.by_stages(lines, dots);
 # ## Part 5 · Which configuration?
 #
 # Tiles, depth, warps, stages: your kernel has thousands of configurations. We tried 81 (79 fit) for each of sixteen shapes. (The last two
-# are the language model's hidden layer, for 128 texts.) Which one is best depends on the shape, and the best *constant* choice is 28 % slower
+# are the language model's hidden layer, for 128 texts.) Which is best depends on the shape, and the best *constant* choice is 28 % slower
 # than the best choices:
 
 # %%

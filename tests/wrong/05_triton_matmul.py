@@ -667,10 +667,6 @@ def logsumexp_matmul(a, b):
 left = torch.tensor([[0.0, -200.0]])
 right = torch.tensor([[-200.0], [0.0]])
 
-# %% one_tile_kernel: stored as the transpose
-# says: This is the transpose of the product
-# edit: tl.store(c + at, product)  ->  tl.store(c + tl.trans(at), product)
-
 # %% grouped_order: a float
 # says: int
 # edit: return first + place % height, place // height  ->  return first + place % height, place / height

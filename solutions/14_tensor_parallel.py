@@ -413,8 +413,7 @@ from common.oracles import tensor_parallel as oracle
 for p in (1, 2, 4):
     x, *weights = drawn((5, 16), (48, 16), 48, (16, 16), 16, scale=0.5)
     want, wrong = oracle.attention(x, *weights), oracle.attention_otherwise(x, weights, p)
-    cut = [weights[0][torch.arange(48).view(3, p, -1)[:, r].flatten()] for r in range(p)]
-    parts = [shard_attention(*weights, 4, r, p) for r in range(p)]
+    cut, parts = oracle.own_heads(weights[0], p), [shard_attention(*weights, 4, r, p) for r in range(p)]
     each_agrees([part[0] for part in parts], cut, f"shard_attention: w_in, p = {p}", mistakes={
         "Rank 0 has queries and no values: cut each of q, k, v by heads.": pieces(weights[0], p)})
     got = ranks.run(attention_block, x, ranks.each(parts), 4, "both", world_size=p).returns

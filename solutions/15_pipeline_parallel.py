@@ -599,14 +599,12 @@ def bubble(stages, batch, gpus=None, replicas=None):
     # END SOLUTION
 
 # %% tags=["check"]
+from common.oracles import pipelines as oracle
+
 for p, copies, m in [(4, 2, 6), (1, 3, 2), *rng.integers(1, 9, (28, 3)).tolist()]:
     want = 1 - 3e-3 * m / played(on_stages(gpipe, p, m)).time_s
     for same in ({"gpus": p * copies}, {"replicas": copies}):
-        wrong = {"That is idle over busy time; want it over all time.": (p - 1) / m,
-                 "p − 1 slots are idle, of m + p − 1.": p / (m + p),
-                 "A replica runs only its part of the batch.": (p - 1) / (m * copies + p - 1),
-                 "A GPU is no replica; a replica has `stages` of them.": (p - 1) / (m / p + p - 1)}
-        case = f"bubble({p}, {m * copies}, **{same})"
+        case, wrong = f"bubble({p}, {m * copies}, **{same})", oracle.bubbles_otherwise(p, m, copies)
         agree(bubble(p, m * copies, **same), want, case, rtol=1e-9, atol=1e-12, mistakes=wrong)
 print("bubble agrees with 30 timelines, with GPUs held and with replicas held")
 

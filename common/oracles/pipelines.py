@@ -142,6 +142,16 @@ def _next(
     return None
 
 
+def bubbles_otherwise(p: int, m: int, replicas: int) -> dict[str, float]:
+    """The idle share of 1F1B after known mistakes: {sentence: share}."""
+    return {
+        "That is idle over busy time; want it over all time.": (p - 1) / m,
+        "Count the slots of the last stage: how many does it wait, of how many?": p / (m + p),
+        "A replica runs only its part of the batch.": (p - 1) / (m * replicas + p - 1),
+        "A GPU is no replica; a replica has `stages` of them.": (p - 1) / (m / p + p - 1),
+    }
+
+
 # What a cut or a schedule is worth, and pictures of it
 
 

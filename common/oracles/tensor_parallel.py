@@ -87,6 +87,11 @@ def attention(
     return x + F.multi_head_attention_forward(x, x, x, x.shape[1], 4, *last, **options)[0]
 
 
+def own_heads(w: Tensor, p: int) -> list[Tensor]:
+    """The rows (3·D/p, D) of w (3·D, D) that belong to each rank's heads, by rank."""
+    return [torch.cat([part.chunk(p)[r] for part in w.chunk(3)]) for r in range(p)]
+
+
 def terms_of(want: Sequence[Tensor], rank: int, returned: Sequence[Any]) -> Mistakes:
     """A rank's gradients where all ranks' add up to the one that is wanted, None elsewhere."""
     by_name = zip(*(gradients for _, *gradients in returned), strict=True)

@@ -296,7 +296,7 @@ def partition_layers(costs, stages):
 # edit: min(microbatches, stages - 1 - stage)  ->  stages - 1 - stage
 
 # %% bubble: p idle slots
-# says: p − 1 slots are idle
+# says: count the slots of the last stage
 def bubble(stages, batch, gpus=None, replicas=None):
     if replicas is None:
         replicas = gpus // stages

@@ -45,6 +45,8 @@ Read it in this order:
 
 from typing import Any
 
+import numpy as np
+
 from common.kernels.errors import (
     BarrierError,
     KernelError,
@@ -90,15 +92,22 @@ def count(
     changed as by a launch. seed: of the order in which blocks and warps run; a different one each
     time if None. traced_block: number of the block whose accesses report.draw() can show.
     """
+    arrays = [argument for argument in arguments if isinstance(argument, np.ndarray)]
+    before = [array.copy() for array in arrays]
     if isinstance(kernel, CountedRemotely):
-        return Report.from_dict(
+        report = Report.from_dict(
             kernel.count_remotely(
                 "simt", grid, block, *arguments, shared_bytes=shared_bytes, seed=seed
             )
         )
-    return as_kernel(kernel).count(
-        grid, block, *arguments, shared_bytes=shared_bytes, seed=seed, traced_block=traced_block
+    else:
+        report = as_kernel(kernel).count(
+            grid, block, *arguments, shared_bytes=shared_bytes, seed=seed, traced_block=traced_block
+        )
+    report.changed_arrays = sum(
+        old.tobytes() != new.tobytes() for old, new in zip(before, arrays, strict=True)
     )
+    return report
 
 
 def side_by_side(*reports: Report) -> Any:

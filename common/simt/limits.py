@@ -19,7 +19,8 @@ def result(got: Any, want: Any, case: str, **options: Any) -> None:
 
 
 def clean(report: Report) -> None:
-    """Asserts that no two threads raced, and that none read what nothing had written.
+    """Asserts that no two threads raced, that none read what nothing had written, and that the
+    launch changed one array at most.
 
     Of a race, it draws which thread accessed which element, in both lines.
     """
@@ -29,6 +30,11 @@ def clean(report: Report) -> None:
         not problems,
         f"{report.kernel}: {problems[0] if problems else ''}",
         draw=lambda: _draw(report, *dict.fromkeys(lines), whole_block=True),
+    )
+    expect(
+        report.changed_arrays <= 1,
+        f"{report.kernel} changes {report.changed_arrays} of its arrays. Store into the result "
+        "only: the caller still needs the others.",
     )
 
 

@@ -42,6 +42,7 @@ class Report(Costs):
     all_steps: int = 0
     wide_loads: int = 0  # of the traced block: see tuning
     early_loads: int = 0
+    changed_arrays: int = 0  # of NumPy, among the arguments
     lines: list[LineCosts] = field(default_factory=list)  # that access memory or branch
     races: list[Race] = field(default_factory=list)
     unwritten: list[UnwrittenRead] = field(default_factory=list)

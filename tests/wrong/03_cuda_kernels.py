@@ -764,3 +764,41 @@ def histogram(tokens, counts):
 # + if t < 32:
 # +     for i in range(cuda.blockIdx.x * 32 + t, tokens.size, cuda.gridDim.x * 32):
 # +         cuda.atomic.add(own, tokens[i], 1)
+
+# %% matrix_add_doubled: b is doubled in place
+# says: changes 2 of its arrays
+# - c[row, column] = a[row, column] + doubled(b[row, column])
+# + b[row, column] = doubled(b[row, column])
+# + c[row, column] = a[row, column] + b[row, column]
+
+# %% vector_add: the sum is stored twice
+# says: changes 2 of its arrays
+# - out[i] = x[i] + y[i]
+# + out[i] = x[i] + y[i]
+# + x[i] = out[i]
+
+# %% window_average: times a rounded third
+# says: window_average of 1 elements
+# edit: / float32(3)  ->  * float32(0.33333)
+
+# %% block_sum: in hundredths
+# says: block_sum of 1 elements
+# edit: s[t] = x[i] if i < x.size else float32(0)  ->  s[t] = float32(int32(x[i] * 100)) / float32(100) if i < x.size else float32(0)
+
+# %% matmul_tiled: accumulates into c
+# says: matmul_tiled of 48
+# edit: c[row, column] = total  ->  c[row, column] += total
+
+# %% matmul_tiled: the sum is rounded after each tile
+# says: matmul_tiled of 48
+# -         total += a_tile[ty, k] * b_tile[k, tx]
+# +         total += a_tile[ty, k] * b_tile[k, tx]
+# +     total = float32(int32(total * 1024)) / float32(1024)
+
+# %% resident_blocks: at least one
+# says: gave 1, want 0
+# edit: return min(limits + ([sm["shared_bytes"] // shared] if shared else []))  ->  return max(1, min(limits + ([sm["shared_bytes"] // shared] if shared else [])))
+
+# %% histogram: one token per thread
+# says: histogram of 700
+# edit: range(cuda.grid(1), tokens.size, cuda.gridsize(1))  ->  range(cuda.grid(1), min(tokens.size, cuda.gridsize(1)), cuda.gridsize(1))

@@ -858,7 +858,7 @@ ledger.table()
 #
 # You can now read where it is used: `torch.compile` writes its GPU kernels in Triton; FlashAttention carries the output along
 # with m and s; fused causal softmax and fused cross-entropy are in every library that trains language models. *Halide* (2013)
-# keeps the algorithm and its schedule apart, and you write both. In Triton you write what happens to a tile, and the compiler
+# keeps the algorithm and schedule apart: you write both. In Triton you write what happens to a tile, and the compiler
 # schedules the work within it.
 #
 # **Limits of ours.** Softmax runs over the last axis only, without dropout, and a block has up to 2²⁰ elements, which is

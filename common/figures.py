@@ -1,6 +1,7 @@
 """Charts of the course, in one style: a prediction is a line, a measurement is dots."""
 
 import math
+import os
 import pathlib
 import sys
 import weakref
@@ -50,11 +51,22 @@ def describe(drawn: Axes | Figure | Sequence[Axes], text: str) -> None:
 
 
 def _described_png(figure: Figure) -> Any:
-    """What a notebook shows of a figure: the picture, with its description as metadata."""
-    from IPython.core.pylabtools import print_figure
+    """What a notebook shows of a figure: the picture, with its description as metadata.
 
-    picture = print_figure(figure, fmt="png", base64=True)
-    return (picture, {"alt": DESCRIPTIONS[figure]}) if figure in DESCRIPTIONS else picture
+    It has two points per pixel, so that it is sharp on every screen; one in the solutions' files,
+    which the environment variable COURSE_FIGURES asks for.
+    """
+    from IPython.core.pylabtools import print_figure, retina_figure
+
+    if os.environ.get("COURSE_FIGURES") == "small":
+        shown: Any = print_figure(figure, fmt="png", base64=True), {}
+    else:
+        shown = retina_figure(figure, base64=True)
+    if shown is None or shown[0] is None:  # an empty figure
+        return None
+    picture, about = shown
+    alt = {"alt": DESCRIPTIONS[figure]} if figure in DESCRIPTIONS else {}
+    return (picture, {**about, **alt}) if about or alt else picture
 
 
 def ink(colour: Any) -> str:

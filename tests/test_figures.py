@@ -165,3 +165,14 @@ def test_the_ceiling_crosses_no_label():
     ax.figure.draw_without_rendering()
     ceiling = ax.transData.transform((327, 0))[0]
     assert all(text.get_window_extent().x1 < ceiling for text in ax.texts[:2])
+
+
+def test_a_notebook_s_figure_is_sharp_and_described_and_a_solution_s_is_small(monkeypatch):
+    ax = plt.subplots()[1]
+    ax.plot([1, 2])
+    figures.describe(ax, "A line.")
+    sharp, about = figures._described_png(ax.figure)
+    assert about["alt"] == "A line." and about["width"] > 700
+    monkeypatch.setenv("COURSE_FIGURES", "small")
+    small, about = figures._described_png(ax.figure)
+    assert about == {"alt": "A line."} and len(small) < len(sharp)

@@ -275,9 +275,10 @@ def explorer(
     import ipywidgets
     import matplotlib.pyplot as plt
 
+    calm = {"continuous_update": False}  # one drawing per move, not one per step of it
     name = ipywidgets.Dropdown(options=list(schedules), description="schedule")
-    stages = ipywidgets.IntSlider(4, 2, 8, description="stages")
-    count = ipywidgets.IntSlider(8, 8, 32, description="microbatches")
+    stages = ipywidgets.IntSlider(4, 2, 8, description="stages", **calm)
+    count = ipywidgets.IntSlider(8, 8, 32, description="microbatches", **calm)
 
     def draw(name: str, stages: int, count: int) -> None:
         tasks = on_stages(schedules[name], stages, count)

@@ -151,7 +151,9 @@ def explorer(target_s: float = 5.9e-3) -> "ipywidgets.VBox":
     import ipywidgets
 
     sizes = [LAYER_BYTES * count for count in range(1, 9)]
-    size = ipywidgets.SelectionSlider(options=sizes, value=sizes[-1], description="bucket, bytes")
+    size = ipywidgets.SelectionSlider(
+        options=sizes, value=sizes[-1], description="bucket, bytes", continuous_update=False
+    )
     size.style.description_width = "initial"
 
     def draw(size: int) -> None:

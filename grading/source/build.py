@@ -249,6 +249,7 @@ def execute(notebook: NotebookNode, folder: Path) -> None:
         environment = dict(
             os.environ,
             COURSE_FOLDER=scratch,
+            COURSE_FIGURES="small",  # an executed notebook has at most 500 KB
             PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         )
         client = NotebookClient(

@@ -469,21 +469,6 @@ def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     total = tl.reduce(e, 0, plus)
     tl.store(y + tl.program_id(0) * y_stride + j, tl.fdiv(e, total), mask=j < columns)
 
-# %% softmax_rows: through the pairs of the online form, in one reduction
-@triton.jit
-def joined_pairs(m, s, n, t):
-    top = tl.maximum(m, n)
-    safe = tl.where(top == float("-inf"), 0.0, top)
-    return top, s * tl.exp(m - safe) + t * tl.exp(n - safe)
-
-
-@triton.jit
-def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
-    j = tl.arange(0, BLOCK)
-    v = tl.load(x + tl.program_id(0) * x_stride + j, j < columns, float("-inf")).to(tl.float32)
-    top, total = tl.reduce((v, tl.where(v == float("-inf"), 0.0, 1.0)), 0, joined_pairs)
-    tl.store(y + tl.program_id(0) * y_stride + j, tl.exp(v - top) / total, j < columns)
-
 # %% softmax_rows: sums in float64
 @triton.jit
 def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):

@@ -530,3 +530,17 @@ def clip_gradients(dist, parameters, rows, most):
     for p in parameters:
         p.grad = p.grad * scale
     return norm
+
+# %% shard_batch: torch.split with sizes computed by hand
+def shard_batch(batch, rank, world_size):
+    n, p = len(batch), world_size
+    return batch.split([n // p + (r < n % p) for r in range(p)])[rank]
+
+# %% clip_gradients: with the 10⁻⁶ that PyTorch adds to the norm
+def clip_gradients(dist, parameters, rows, most):
+    average_gradients(dist, parameters, rows)
+    norm = sum(p.grad.norm() ** 2 for p in parameters) ** 0.5
+    factor = torch.clamp(most / (norm + 1e-6), max=1.0)
+    for p in parameters:
+        p.grad.mul_(factor)
+    return norm.item()

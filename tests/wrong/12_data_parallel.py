@@ -448,7 +448,7 @@ def batch_norm(dist, x, eps=1e-5):
 # edit: (deviation * deviation).sum(0)  ->  (deviation * deviation).sum(0).detach()
 
 # %% batch_norm: the mean of the squares less the square of the mean
-# says: where Σx²/n − mean² cancels
+# says: with a mean of 10⁶
 # - total, rows = SumOverRanks.apply(torch.stack([x.sum(0), rows]), dist)
 # - deviation = x - total / rows
 # - variance = SumOverRanks.apply((deviation * deviation).sum(0), dist) / rows

@@ -392,6 +392,11 @@ def matmul_tiled(a, b, c):
 # says: where blocks decide
 # edit: sm["blocks"], sm["threads"] // threads  ->  sm["threads"] // threads
 
+# %% resident_blocks: at least one
+# says: gave 1, want 0
+# - return min(limits + ([sm["shared_bytes"] // shared] if shared else []))
+# + return max(1, min(limits + ([sm["shared_bytes"] // shared] if shared else [])))
+
 # %% resident_blocks: registers rounded up for the block
 # says: registers in multiples of
 # edit: threads // 32 * (-(-32 * registers // portion) * portion)  ->  -(-threads * registers // 256) * 256

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from common.paths import ROOT
 from grading.errors import CommandError, InputError
 from grading.jail.choice import JAILS, JailError
+from grading.jail.usage import limit_memory
 from grading.report import Graded, Result, Status
 from grading.source import labs, notebook
 from grading.source.holes import Answer
@@ -36,6 +37,8 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 READ_S = 20
+READER_BYTES, GRADER_BYTES = 3 << 29, 3 << 30  # beyond what each has at its start: 2 and 4 GB
+TOO_LARGE = "This notebook needs more memory to read than is allowed: please look at it."
 FIRST_USE = {  # modules that a library imports late, with hundreds more, when these words are used
     "numpy.random": re.compile(r"\bnp\.random\b"),
     "torch.fx.experimental.symbolic_shapes": re.compile(r"\b(autograd|backward|requires_grad)\b"),
@@ -175,6 +178,8 @@ def read(submission: Submission) -> Read | str:
         return notebook.read_answers(of, path), notebook.written_answers(of, path)
     except (InputError, OSError) as problem:
         return _reason(problem, submission)
+    except MemoryError:
+        return TOO_LARGE
     finally:
         if has_timer:
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -300,12 +305,14 @@ def _pool(function: Callable, processes: int, names: Iterable[str]) -> ProcessPo
 
 
 def _begin(count: "Synchronized[int]", processes: int, names: Iterable[str]) -> None:
-    """Start a grading process: it is silent, stays on one core, and ends with its parent.
+    """Start a grading process: it has little memory, is silent, stays on one core, and ends with
+    its parent.
 
     count: how many processes have started so far.
     """
     import grading.preload  # noqa: F401  (its import has the effect)
 
+    limit_memory(GRADER_BYTES if "torch" in sys.modules else READER_BYTES)
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (open until this process ends)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if hasattr(os, "sched_setaffinity"):

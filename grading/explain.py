@@ -23,7 +23,11 @@ def explain(
     """
     tried = tried_by(problem) or tried
     if isinstance(problem, WorkerEnded):
-        limit = f" (the limit is {limit_s:g} s)" if problem.status == "timeout" else ""
+        limit = (
+            f" (the limit is {limit_s:g} s)"
+            if problem.status == "timeout" and not problem.is_whole
+            else ""
+        )
         return problem.status, f"{tried} {problem}{limit}."
     if isinstance(problem, CheckTimeout):
         return "timeout", f"{exercise.name}: {problem}."

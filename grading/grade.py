@@ -24,7 +24,7 @@ from grading.jail.choice import choose
 from grading.report import Graded
 from grading.source import labs
 from grading.store import Store
-from grading.submissions import Submission
+from grading.submissions import Submission, escaped, shown
 
 MANY = 20  # more late submissions than this are counted, not listed
 console = Console(highlight=False)
@@ -81,6 +81,13 @@ def _add_class_arguments(group: argparse._ArgumentGroup) -> None:
         choices=["last", "first", "best"],
         default="last",
         help="which of several attempts counts (default: last)",
+    )
+    add(
+        "--times",
+        choices=["files", "names"],
+        default="files",
+        help="when a notebook was handed in: the time of its file, or the time in its name or in "
+        "timestamp.txt, which a student may have chosen (default: files)",
     )
     add("--fresh", action="store_true", help="grade again what was graded before")
     add(
@@ -169,7 +176,9 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
         _write(counting, out)
         if options.similar:
             pairs = similar.pairs(counting)
-            similar.write(pairs, out)
+            equal = similar.rings(counting)
+            similar.write(pairs, out, equal)
+            _say(f"{len(equal)} groups of equal answers")
             _say(f"{len(pairs)} pairs of similar submissions: {out / 'similar.html'}")
     for line in _left_out(folder, handed_in, strays):
         _say(line)
@@ -180,7 +189,7 @@ def _find(folder: Path, options: argparse.Namespace) -> tuple[list[Submission], 
     """(the submissions that count, notebooks that belong to no lab)."""
     due = submissions.deadlines(options.deadline)
     try:
-        handed_in, strays = submissions.find(folder, due, options.count)
+        handed_in, strays = submissions.find(folder, due, options.count, options.times)
     except PermissionError as problem:
         raise InputError(f"no permission to read {problem.filename}") from None
     if not handed_in:
@@ -254,11 +263,11 @@ def _left_out(folder: Path, handed_in: list[Submission], strays: list[Path]) -> 
     """Lines on what is in the folder and was not graded."""
     for stray in strays:
         why = "links are not followed" if stray.is_symlink() else "no lab has that name"
-        yield f"left out: {stray} ({why})"
+        yield f"left out: {escaped(os.fsencode(stray).decode(errors='replace'))} ({why})"
     for loose in sorted(folder.glob("*.ipynb")):
-        yield f"left out: {loose} (it is not in a student's folder)"
+        yield f"left out: {shown(loose.name)} (it is not in a student's folder)"
     folders = {
-        path.name
+        shown(path.name)
         for path in folder.iterdir()
         if path.is_dir() and not path.name.startswith((".", "__MACOSX"))
     }

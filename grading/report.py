@@ -18,7 +18,7 @@ from common.files import replace
 from grading import mistakes
 from grading.source.holes import Answer
 from grading.source.labs import Lab
-from grading.submissions import Submission
+from grading.submissions import Submission, escaped
 
 Status = Literal[
     "passed",
@@ -33,6 +33,22 @@ Status = Literal[
 COLOURS = {"passed": "green", "not attempted": "dim", "partly passed": "yellow"}
 
 
+MAX_MESSAGE = 4000  # characters: results, pages and tables hold each message again
+
+
+def cut(message: str) -> str:
+    """The message with its middle left out, if it is too long; without control characters."""
+    spaces = "\n\t\u00a0\u202f"
+    if len(message) <= MAX_MESSAGE:
+        message = escaped(message, keep=spaces)
+    left_out = len(message) - MAX_MESSAGE
+    if left_out <= 0:
+        return message
+    ends = (escaped(part, keep=spaces) for part in (message[: MAX_MESSAGE - 500], message[-400:]))
+    head, tail = next(ends)[: MAX_MESSAGE - 500], next(ends)[-400:]
+    return f"{head} [... {left_out:,} characters left out ...] {tail}"
+
+
 @dataclass(frozen=True)
 class Result:
     """What a student got for one exercise, and why."""
@@ -42,6 +58,9 @@ class Result:
     max_points: int
     status: Status
     message: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", cut(self.message))
 
 
 class Row(TypedDict):
@@ -197,6 +216,8 @@ def to_look_at(graded: Iterable[Graded]) -> list[tuple[str, str, str]]:
             reasons = [one.results[0].message]
         elif one.points == 0 and any(a.attempted and a.text for a in one.answers.values()):
             reasons.append("attempted, but no points")
+        if one.submission.claims:
+            reasons.append(f"its name says {one.submission.claims}, its file is newer")
         if one.submission.late_s:
             reasons.append(f"{one.submission.late_s / 3600:.1f} h late")
         if reasons:

@@ -4,6 +4,7 @@ copydetect compares fingerprints of the code with its names replaced, so it find
 renamed variables. What the lab gives, or what many students wrote, is left out.
 """
 
+import ast
 import io
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -19,6 +20,9 @@ from grading.source.labs import Lab
 
 TOKENS = 25  # the shortest run of tokens that counts
 SHARE = 0.5  # of the shorter submission's code
+LEAST = 400  # characters of the essence of answers that are called equal
+MOST_PAIRS = 200  # on the page
+SOLUTION = "(our solution)"
 MANY = 0.1  # of the class, and more than 3 students: then they had the same idea
 
 Lines = tuple[tuple[int, str], ...]  # (number, text)
@@ -61,9 +65,60 @@ def _pairs(lab: Lab, group: Iterable[Graded]) -> Iterator[Pair]:
                 yield Pair(lab.name, (first, second), min(1.0, float(max(shares))), lines)
 
 
-def write(similar: Iterable[Pair], folder: Path) -> None:
-    """The pairs as a page, similar.html, with the lines side by side."""
-    replace(folder / "similar.html", template("similar.html").render(pairs=list(similar)))
+@dataclass(frozen=True)
+class Ring:
+    """Students whose answers to a lab are equal but for names, comments and layout."""
+
+    lab: str
+    students: tuple[str, ...]  # SOLUTION among them if ours is one of these answers
+
+
+def rings(graded: Iterable[Graded]) -> list[Ring]:
+    """The groups of equal answers, however many share one, with our own solution among them."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    solved: set[str] = set()
+    for one in graded:
+        if one.lab.name not in solved:
+            solved.add(one.lab.name)
+            own = "\n\n".join(one.lab.solution.values())
+            groups.setdefault((one.lab.name, _essence(own)), []).append(SOLUTION)
+        essence = _essence(_code(one))
+        if len(essence) >= LEAST:
+            groups.setdefault((one.lab.name, essence), []).append(one.submission.student)
+    equal = [
+        Ring(lab, tuple(dict.fromkeys(students)))
+        for (lab, _), students in groups.items()
+        if len(set(students)) > 1
+    ]
+    return sorted(equal, key=lambda ring: (-len(ring.students), ring.lab, ring.students))
+
+
+def _essence(code: str) -> str:
+    """The code without comments, docstrings and layout; names are numbered as they come."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return code
+    numbers: dict[str, str] = {}
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        first = body[0] if isinstance(body, list) and len(body) > 1 else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            del body[0]
+        for field in ("id", "arg"):
+            name = getattr(node, field, None)
+            if isinstance(name, str):
+                setattr(node, field, numbers.setdefault(name, f"n{len(numbers)}"))
+    try:
+        return ast.unparse(tree)
+    except RecursionError:
+        return code
+
+
+def write(similar: Iterable[Pair], folder: Path, equal: Iterable[Ring] = ()) -> None:
+    """The groups and pairs as a page, similar.html, with the lines of a pair side by side."""
+    page = template("similar.html").render(pairs=list(similar)[:MOST_PAIRS], rings=list(equal))
+    replace(folder / "similar.html", page)
 
 
 def _code(one: Graded) -> str:

@@ -1,7 +1,9 @@
 """What a class handed in: the notebooks of a folder, with student, attempt and lateness."""
 
 import contextlib
+import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +13,8 @@ from typing import Literal
 from grading.errors import InputError
 from grading.source import labs
 
+TOLERANCE_S = 600  # between a file's time and what its name says
+MAX_NAME = 60  # characters of a student's name: a file's name has 255 bytes at most
 TIME = re.compile(r"(20\d\d)-?(\d\d)-?(\d\d)[T_ -]?(\d\d)[:.h-]?(\d\d)(?:[:.m-]?(\d\d))?(Z?)")
 NUMBER = re.compile(r"[-_ ]\(?(\d{1,3})\)?$")
 
@@ -26,12 +30,14 @@ class Submission:
     attempt: int = 1  # 1 for the student's earliest at this lab
     late_s: int | None = None  # seconds after the deadline; None without a deadline
     counts: bool = True  # whether it is (or may be) the attempt that counts
+    claims: str = ""  # an earlier time that its name or folder claims, in words
 
 
 def find(
     folder: Path,
     deadlines: Mapping[str, float] | None = None,
     count: Literal["first", "last", "best"] = "last",
+    times: Literal["files", "names"] = "files",
 ) -> tuple[list[Submission], list[Path]]:
     """(the submissions in a folder, the notebooks that belong to no lab).
 
@@ -42,6 +48,8 @@ def find(
     folder: has <student>/NN_noun.ipynb, or one folder deeper.
     deadlines: {lab: seconds since 1970}.
     count: which attempt counts. With "best", all of them may: their points decide.
+    times: when a notebook was handed in: the time of the file, or what its name says. A student can
+    choose a name, so "names" is for folders that a platform made.
     """
     attempts: dict[tuple[Path, str], list[Path]] = {}
     strays = []
@@ -58,12 +66,33 @@ def find(
         counting = {"first": paths[:1], "last": paths[-1:], "best": paths}[count]
         due_s = (deadlines or {}).get(name)
         for attempt, path in enumerate(paths, 1):
-            time_s = handed_in_s(path, student)
+            of_file_s, of_name_s = _modified_s(path), handed_in_s(path, student)
+            time_s = of_name_s if times == "names" else of_file_s
+            early = times == "files" and of_name_s < of_file_s - TOLERANCE_S
+            claims = f"{datetime.fromtimestamp(max(0, of_name_s)):%Y-%m-%d %H:%M}" if early else ""
             late_s = None if due_s is None else max(0, round(time_s - due_s))
-            submissions.append(
-                Submission(student.name, name, path, time_s, attempt, late_s, path in counting)
-            )
+            who, is_counted = shown(student.name), path in counting
+            one = Submission(who, name, path, time_s, attempt, late_s, is_counted, claims)
+            submissions.append(one)
     return submissions, strays
+
+
+def shown(name: str) -> str:
+    """A file's or folder's name as text for files, tables and the terminal.
+
+    Control characters are escaped, bytes that are not UTF-8 are replaced, and a long name is cut
+    and ends in a number of its own, so that two names stay two.
+    """
+    text = escaped(os.fsencode(name).decode(errors="replace"))
+    if len(text) <= MAX_NAME and text == name:
+        return text
+    own = f"~{zlib.crc32(os.fsencode(name)):08x}"
+    return text[: MAX_NAME - len(own)] + own
+
+
+def escaped(text: str, keep: str = "") -> str:
+    """The text with its control characters shown: a terminal would obey them."""
+    return "".join(c if c in keep or c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def deadlines(words: Iterable[str]) -> dict[str, float]:
@@ -138,6 +167,10 @@ def handed_in_s(path: Path, student: Path) -> float:
             year, month, day, hour, minute, second = map(int, numbers)
             zone = UTC if zone == "Z" else None
             return datetime(year, month, day, hour, minute, second, tzinfo=zone).timestamp()
+    return _modified_s(path)
+
+
+def _modified_s(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:

@@ -93,7 +93,10 @@ def test_late_is_after_the_deadline(tmp_path):
     touch(tmp_path / "bob", f"{FIRST}/{FIRST}.ipynb")
     (tmp_path / "bob" / FIRST / "timestamp.txt").write_text("2026-11-01 13:00:00.000 UTC")
     due = {FIRST: seconds("2026-11-01T12:00")}
-    late = {(one.student, one.attempt): one.late_s for one in submissions.find(tmp_path, due)[0]}
+    late = {
+        (one.student, one.attempt): one.late_s
+        for one in submissions.find(tmp_path, due, times="names")[0]
+    }
     assert late["ada", 1] == 0 and late["ada", 2] == 1800
     assert late["bob", 1] == max(
         0, round(seconds("2026-11-01T13:00+00:00") - due[FIRST])

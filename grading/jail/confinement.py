@@ -44,9 +44,7 @@ class Confinement(ABC):
         """The worker, before any request: from here on it runs the student's code."""
         os.setsid()  # no terminal, and a group of its own that can be killed as a whole
         _close_streams()  # nothing to read, and no screen to fill
-        # When memory runs out, this process ends before any other. Only Linux has this file.
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
+        processes.end_first()
         for kind, limit in self.resource_limits().items():
             resource.setrlimit(kind, (limit, limit))
 

@@ -1,5 +1,6 @@
 """What a worker's processes take together: memory, and files on the disk."""
 
+import contextlib
 import os
 import resource
 import stat
@@ -20,6 +21,24 @@ def mapped_bytes() -> int | None:
             return int(file.read().split()[0]) * resource.getpagesize()
     except FileNotFoundError:
         return None
+
+
+def limit_memory(count: int) -> None:
+    """Lets this process map so many bytes more; beyond that, it gets a MemoryError.
+
+    Processes that it starts have the same limit, until no_memory_limit is called for them.
+    """
+    if mapped := mapped_bytes():
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + count, most))
+
+
+def no_memory_limit(pid: int) -> None:
+    """Lifts the limit that a process of ours has from its parent: it sets its own."""
+    if hasattr(resource, "prlimit"):
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        with contextlib.suppress(OSError):  # it has ended, or is another user's by now
+            resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
 
 
 def memory_bytes(pids: Iterable[int], limit: int) -> int:

@@ -8,17 +8,22 @@ import argparse
 import csv
 import io
 import re
+import struct
 import zipfile
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from common.files import replace
 from grading import report
 from grading.errors import InputError
+from grading.source.notebook import MAX_NOTEBOOK_BYTES
+from grading.submissions import escaped
 
 Person = dict[str, str]  # a line of Canvas's gradebook, by its columns
 
 WHO = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
+PIECE_BYTES = 1 << 20  # of a file that is unpacked
 POSSIBLE = "Points Possible"
 # lovelaceada_LATE_11_345678_01_strides-2.ipynb: 11 is the student's id.
 DOWNLOADED = re.compile(r"[^/]+?_(\d+)_\d+_([^/]+\.ipynb)")
@@ -67,18 +72,34 @@ def unpack(archive: Path, folder: Path) -> tuple[set[str], list[str]]:
     students, strays = set(), []
     try:
         files = zipfile.ZipFile(archive)
-    except zipfile.BadZipFile:
-        raise InputError(f"{archive} is not a zip file") from None
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error):
+        raise InputError(f"{archive} is not a zip file that can be read") from None
     with files:
-        for name in files.namelist():
-            if match := DOWNLOADED.fullmatch(name):
-                student, notebook = match.groups()
-                (folder / student).mkdir(parents=True, exist_ok=True)
-                (folder / student / notebook).write_bytes(files.read(name))
+        for info in files.infolist():
+            match = DOWNLOADED.fullmatch(info.filename)
+            student, notebook = match.groups() if match else ("", "")
+            if match and _extract(files, info, folder / student / notebook):
                 students.add(student)
             else:
-                strays.append(name)
+                strays.append(escaped(info.filename))
     return students, strays
+
+
+def _extract(files: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
+    """Writes a file of the archive piece by piece; False if it can't be read, or is too large."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with files.open(info) as packed, open(path, "wb") as unpacked:
+            while piece := packed.read(PIECE_BYTES):
+                unpacked.write(piece)
+                if unpacked.tell() > MAX_NOTEBOOK_BYTES:
+                    break
+            else:
+                return True
+    except (RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, EOFError, OSError):
+        pass  # encrypted, broken, packed in an unknown way, or with a name that no file can have
+    path.unlink(missing_ok=True)
+    return False
 
 
 def _mark(options: argparse.Namespace) -> None:
@@ -124,15 +145,21 @@ def table(
         mine[row["lab"]] = mine.get(row["lab"], 0) + row["points"]
         most.setdefault(row["lab"], {})[row["exercise"]] = row["max_points"]
     labs = sorted(most)
-    known = _by_name(roster)
+    find = _finder(roster)
+    owners: dict[str, str] = {}  # by Canvas's id
     lines: list[list[str | int]] = []
     lines.append([f"    {POSSIBLE}", "", "", "", "", *(sum(most[lab].values()) for lab in labs)])
     unknown = []
     for student, mine in sorted(points.items()):
-        person = known.get(student) or known.get(_folded(student))
+        person = find(student)
         if person is None and roster:
             unknown.append(student)
             continue
+        if person and (other := owners.setdefault(person["ID"], student)) != student:
+            raise InputError(
+                f"{other} and {student} are both {person['Student']} in the roster: which is it? "
+                "Name each folder by the student's Canvas id"
+            )
         who = [person.get(key, "") for key in WHO] if person else [student, "", "", student, ""]
         lines.append([*who, *(mine.get(lab, "") for lab in labs)])
     columns = list(roster[0]) if roster else []
@@ -144,13 +171,28 @@ def _column(lab: str, columns: Iterable[str]) -> str:
     return next((column for column in columns if re.match(rf"{lab}( \(\d+\))?$", column)), lab)
 
 
-def _by_name(roster: Iterable[Person]) -> dict[str, Person]:
-    """The people of a roster, by each name that a student's folder may have."""
+def _finder(roster: Iterable[Person]) -> Callable[[str], Person | None]:
+    """A function from a folder's name to the one person whom it means, None if nobody.
+
+    An id goes before a SIS id, that before a login, and only then comes a name: a student may
+    choose it. InputError if two people have the same one.
+    """
     nobody = ("", POSSIBLE, "Student, Test")
     people = [person for person in roster if person.get("Student", "").strip() not in nobody]
-    names = reversed(WHO[:4])
-    known = {person[key]: person for key in names for person in people if person.get(key)}
-    return known | {_folded(key): person for key, person in known.items()}
+
+    def find(folder: str) -> Person | None:
+        for key, same in [*((key, str) for key in WHO[1:4]), ("Student", _folded)]:
+            meant = [p for p in people if p.get(key) and same(p[key]) == same(folder)]
+            if len(meant) > 1:
+                raise InputError(
+                    f"{folder}: {len(meant)} people of the roster have this {key}: name the "
+                    "folder by the student's Canvas id"
+                )
+            if meant:
+                return meant[0]
+        return None
+
+    return find
 
 
 def _folded(name: str) -> str:

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy warns about its queries
     rows = report.read(options.results)
     due = submissions.deadlines(options.deadline)
-    handed_in, _ = submissions.find(options.submissions, due)
+    handed_in, _ = submissions.find(options.submissions, due, times="names")
     by_key = {(one.student, one.lab, one.attempt): one for one in handed_in}
     count = write(rows, by_key, options.course, due)
     print(f"{count} submissions: {options.course / 'gradebook.db'}")

@@ -10,19 +10,24 @@ ANSWER = re.compile(
     r"^([ \t]*)(?:#|<!--) BEGIN SOLUTION.*?\n(.*?)^[ \t]*(?:#|<!--) END SOLUTION[^\n]*(?:\n|\Z)",
     re.MULTILINE | re.DOTALL,
 )
+MAX_CELL = 1_000_000  # characters: Python's parser takes a thousand times as many bytes
+QUOTED = 100  # characters of a line that a message quotes
 BLANK = "*Double-click here and write your answer.*"
 
 
 @functools.lru_cache(maxsize=1000)  # each exercise looks through the same cells
 def _parsed(source: str) -> tuple[tuple[ast.stmt, ...], str]:
     """(the statements of a cell, why it can't be parsed): one of the two is empty."""
+    if len(source) > MAX_CELL:
+        size, most = len(source) / 1e6, MAX_CELL / 1e6
+        return (), f"The cell has {size:.1f} million characters; at most {most:.0f} are allowed."
     try:
         return tuple(ast.parse(source).body), ""
     except SyntaxError as error:
-        line = (error.text or "").strip()
+        line = (error.text or "").strip()[:QUOTED]
         return (), f"The cell has a syntax error in line {error.lineno}, `{line}`: {error.msg}."
     except (ValueError, RecursionError, MemoryError) as error:
-        return (), f"The cell can't be read as Python: {error or type(error).__name__}."
+        return (), f"The cell can't be read as Python: {str(error) or type(error).__name__}."
 
 
 def statements(source: str) -> tuple[ast.stmt, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from common.paths import ROOT
+from grading.jail import processes, usage
 from grading.jail.sandbox import Jail, NoJail
 from grading.worker.errors import StudentError, WorkerEnded
 from grading.worker.limits import MAX_TEXT
@@ -91,6 +92,8 @@ class ForkServer:
             env=self._environment() | confinement.environment(),
             start_new_session=True,  # Ctrl-C is the grader's to handle
         )
+        usage.no_memory_limit(self.process.pid)
+        processes.end_first(self.process.pid)
         theirs.close()
         ours.settimeout(WARM_UP_S)
         self.control = ours

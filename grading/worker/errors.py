@@ -12,10 +12,12 @@ class WorkerEnded(BaseException):
     """The worker is gone, or was ended. It is not an Exception, so no check can catch it as one.
 
     status: how it ended. tried: the call that it was asked for, as a student would type it.
+    is_whole: whether the limit that was reached is the whole notebook's.
     """
 
-    def __init__(self, status: Ending, message: str) -> None:
+    def __init__(self, status: Ending, message: str, is_whole: bool = False) -> None:
         super().__init__(message)
+        self.is_whole = is_whole
         self.status: Ending = status
         self.tried: str | None = None
 

@@ -29,6 +29,7 @@ CALLED_BY = {
     "reduce_scatter_tensor": ("reduce_scatter_single",),
 }
 SELF_REPORTED = ["compute", "spans", "live_bytes"]
+MAX_RUN_BYTES = 256 << 20  # that the ranks of a run may send
 MAX_TIMES = 1_000_000  # that a rank may report
 
 
@@ -56,11 +57,11 @@ def run(
     network = Network(world_size, alpha_s, beta_s_per_byte)
     conductor = Conductor(network, one_at_a_time=False)
     options = {"flops_per_s": flops_per_s, "live_bytes": live_bytes, "only": only}
-    members = []
+    members, budget = [], Budget()
     for link in conductor.links:
         own = [arg.values[link.rank] if isinstance(arg, ranks.Each) else arg for arg in args]
         arguments = link.rank, world_size, own, options
-        members.append(Member(link, session, name, arguments, only))
+        members.append(Member(link, session, name, arguments, only, budget))
     for member in members:
         member.start()
     conductor.start()
@@ -73,6 +74,25 @@ def run(
     return ranks.Result([member.value for member in members], trace)
 
 
+class Budget:
+    """The bytes that the ranks of one run may still send: the grader holds what is on its way."""
+
+    def __init__(self) -> None:
+        self.left, self.lock = MAX_RUN_BYTES, threading.Lock()
+
+    def take(self, count: int) -> None:
+        with self.lock:
+            self.left -= count
+            if self.left < 0:
+                raise ValueError(f"the ranks sent more than {MAX_RUN_BYTES >> 20} MB in one run")
+
+
+def _payload_bytes(operation: operations.Operation) -> int:
+    payload = getattr(operation, "payload", None)
+    parts = payload if isinstance(payload, list) else [payload]
+    return sum(part.untyped_storage().nbytes() for part in parts if part is not None)
+
+
 class Member(threading.Thread):
     """One rank: calls the function in its worker, and answers what it asks on the way."""
 
@@ -83,9 +103,11 @@ class Member(threading.Thread):
         name: str,
         arguments: tuple[Any, ...],
         only: Sequence[str] | None,
+        budget: Budget,
     ) -> None:
         super().__init__(daemon=True)
-        self.link, self.name, self.arguments, self.only = link, name, arguments, only
+        self.link, self.name, self.arguments = link, name, arguments
+        self.only, self.budget = only, budget
         self.session = session.ranks[link.rank]
         self.session.deadline, self.session.answered = session.deadline, time.monotonic()
         self.value: Any = None
@@ -110,6 +132,8 @@ class Member(threading.Thread):
             raise ValueError(f"a rank asks nothing called {question!r}")
         arguments = self._validated(question, arguments)
         self._require_allowed(question, arguments)
+        if question == "post":
+            self.budget.take(sum(map(_payload_bytes, arguments[1])))
         return getattr(self.link, question)(*arguments)
 
     def _require_allowed(self, question: str, arguments: tuple[Any, ...]) -> None:

@@ -13,6 +13,8 @@ from grading.worker.errors import WorkerEnded
 from grading.worker.repeatable import check_globals
 
 CELL_S = 30.0
+CELLS_S = 60.0  # of all cells of a notebook together, however often they are executed
+NOTEBOOK_S = 300.0  # of all calls and cells of a notebook together
 
 Cells = Sequence[tuple[str, str | None]]
 
@@ -46,6 +48,7 @@ class Session:
         self.ranks: list[Session] = []  # of the same cells, one per rank
         self.deadline: float | None = None  # of the check that runs now
         self.answered = 0.0  # when its last call was answered, or when it began
+        self.cells_left_s, self.taken_s = CELLS_S, 0.0
         self._counting_worker: WorkerClient | None = None
 
     def call(
@@ -90,10 +93,13 @@ class Session:
         """Gives this request's deadline. The time since the last answer was the check's own."""
         if self.deadline is not None:
             self.deadline += time.monotonic() - self.answered
+        began_s = time.monotonic()
         try:
             yield self.deadline
         finally:
-            self.answered = time.monotonic()
+            now_s = time.monotonic()
+            self.taken_s += now_s - began_s
+            self.answered = now_s
 
     def running_worker(self) -> WorkerClient:
         """The worker that has executed the cells: a fresh one if the last one ended."""
@@ -133,6 +139,12 @@ class Session:
         in_place: Sequence[Any] = (),
     ) -> Any:
         worker = self.running_worker()
+        if self.cells_left_s <= 0:
+            reason = f"was not called: the cells of this notebook took {CELLS_S:.0f} s together"
+            raise WorkerEnded("timeout", reason, is_whole=True)
+        if self.taken_s > NOTEBOOK_S:
+            reason = f"was not called: this notebook took its {NOTEBOOK_S / 60:.0f} minutes"
+            raise WorkerEnded("timeout", reason, is_whole=True)
         with self.waiting() as deadline:
             return worker.request(kind, *request, deadline=deadline, serve=serve, in_place=in_place)
 
@@ -141,13 +153,18 @@ class Session:
         self.worker = worker = self.fork_server.fork()
         for name, text in self.cells:
             ended = isinstance(self.problems.get(name), WorkerEnded)
-            if text is None or ended:
+            if text is None or ended or self.cells_left_s <= 0:
                 continue
+            began_s = time.monotonic()
+            limit_s = min(CELL_S, self.cells_left_s)
             try:
-                worker.request("execute", text, name, deadline=time.monotonic() + CELL_S)
+                worker.request("execute", text, name, deadline=began_s + limit_s)
             except WorkerEnded as problem:
                 self.problems[name] = problem
                 return self._start()
             except Exception as problem:
                 self.problems[name] = problem
+            finally:
+                took_s = time.monotonic() - began_s
+                self.cells_left_s, self.taken_s = self.cells_left_s - took_s, self.taken_s + took_s
         return worker

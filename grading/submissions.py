@@ -66,15 +66,21 @@ def find(
         counting = {"first": paths[:1], "last": paths[-1:], "best": paths}[count]
         due_s = (deadlines or {}).get(name)
         for attempt, path in enumerate(paths, 1):
-            of_file_s, of_name_s = _modified_s(path), handed_in_s(path, student)
-            time_s = of_name_s if times == "names" else of_file_s
-            early = times == "files" and of_name_s < of_file_s - TOLERANCE_S
-            claims = f"{datetime.fromtimestamp(max(0, of_name_s)):%Y-%m-%d %H:%M}" if early else ""
+            time_s, claims = _time(path, student, times)
             late_s = None if due_s is None else max(0, round(time_s - due_s))
             who, is_counted = shown(student.name), path in counting
             one = Submission(who, name, path, time_s, attempt, late_s, is_counted, claims)
             submissions.append(one)
     return submissions, strays
+
+
+def _time(path: Path, student: Path, times: Literal["files", "names"]) -> tuple[float, str]:
+    """(when it was handed in, the earlier time that its name claims or "")."""
+    of_file_s, of_name_s = _modified_s(path), handed_in_s(path, student)
+    if times == "names":
+        return of_name_s, ""
+    early = of_name_s < of_file_s - TOLERANCE_S
+    return of_file_s, f"{datetime.fromtimestamp(max(0, of_name_s)):%Y-%m-%d %H:%M}" if early else ""
 
 
 def shown(name: str) -> str:

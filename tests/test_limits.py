@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import zipfile
+from typing import Any
 
 import pytest
 
@@ -199,8 +200,13 @@ def flood(dist, x):
 """
     one = Session(fork_server, [("cell", cell)])
     one.allow(60)
-    options = dict.fromkeys(["seed", "only", "flops_per_s"]) | {"live_bytes": False}
-    costs = {"alpha_s": 0.0, "beta_s_per_byte": 0.0, "timeout_s": 60.0, "world_size": 2}
+    options: dict[str, Any] = dict.fromkeys(["seed", "only", "flops_per_s"]) | {"live_bytes": False}
+    costs: dict[str, Any] = {
+        "alpha_s": 0.0,
+        "beta_s_per_byte": 0.0,
+        "timeout_s": 60.0,
+        "world_size": 2,
+    }
     try:
         with pytest.raises(ValueError, match="the ranks sent more than"):
             ranks.run(one, "flood", [score.torch.zeros(10_000)], **options, **costs)

@@ -1,5 +1,7 @@
 """Marks without the work: what a check believes comes from the grader, not from the answer."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -109,7 +111,10 @@ def allowed(dist, x):
 """
     one = Session(fork_server, [("cell", cell)])
     one.allow(60)
-    options = dict.fromkeys(["seed", "flops_per_s"]) | {"live_bytes": False, "world_size": 2}
+    options: dict[str, Any] = dict.fromkeys(["seed", "flops_per_s"]) | {
+        "live_bytes": False,
+        "world_size": 2,
+    }
     options |= {"alpha_s": 0.0, "beta_s_per_byte": 0.0, "timeout_s": 60.0}
     options["only"] = ["batch_isend_irecv", "isend", "irecv"]
     try:

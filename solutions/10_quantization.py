@@ -144,11 +144,14 @@ print("decode reads six codes that are easy to get wrong")
 
 # %% tags=["check"]
 from common.oracles import quantization as oracle
+from common.remote import in_place
 
 for name, form in (FORMATS | oracle.OTHERS).items():
     if name != "fp32":  # it has four billion codes
         codes, want = np.arange(2 ** (1 + form[0] + form[1])), oracle.decoded(form)
-        agree(decode(codes, form), want, f"decode(all {len(codes):,} codes, {form})")
+        got = in_place(decode, codes)(codes, form)
+        agree(got, want, f"decode(all {len(codes):,} codes, {form})")
+        agree(codes, np.arange(len(codes)), f"the codes, after decode(codes, {form})")
 for form in (FORMATS["e2m1"], FORMATS["fp16"]):
     zeros = np.copysign(1.0, decode(np.array([0, 2 ** (form[0] + form[1])]), form))
     agree(zeros, np.array([1.0, -1.0]), "the signs of the two zeros: decode([0, sign bit], format)")
@@ -338,11 +341,15 @@ for bits, power in zip((8, 4, 3, 2) * 5, [-30, -20, 10, *rng.integers(-30, 11, 1
 print("affine_parameters places the grid for 100 ranges of 2, 3, 4 and 8 bits")
 
 # %% tags=["check"]
+from common.remote import in_place
+
 low, high = torch.tensor([[1.0], [-3.0], [0.0]]), torch.tensor([[2.55], [-2.55], [0.0]])
 want = torch.tensor([[0.01], [3 / 255], [1.0]]), torch.tensor([[-128], [127], [-128]]).int()
 narrow = torch.tensor([[1.55 / 255], [0.45 / 255], [1.0]]), torch.tensor([[-293], [1572], [-128]]).int()
 case = "affine_parameters of 1 to 2.55, of -3 to -2.55 and of 0 to 0, in 8 bits"
-agree(affine_parameters(low.clone(), high.clone(), 8), want, case, rtol=1e-6, mistakes={
+before, got = [low.clone(), high.clone()], in_place(affine_parameters, low, high)(low, high, 8)
+agree([low, high], before, "low and high, after affine_parameters(low, high, 8)")
+agree(got, want, case, rtol=1e-6, mistakes={
     "0 is not in all of these ranges: widen them first.": narrow})
 print("affine_parameters widens a range to 0, and gives one of no width the scale 1")
 
@@ -569,7 +576,7 @@ print("equalised leaves units without inputs or outputs alone")
 from common.oracles import quantization as oracle
 from common.remote import in_place
 
-for units, inputs, outputs, power in [(5, 7, 4, 0), (1, 1, 1, 3), (9, 3, 6, 10), (4, 8, 2, -10)]:
+for units, inputs, outputs, power in [(5, 7, 4, 0), (1, 1, 1, 3), (9, 3, 6, 10), (4, 8, 2, -20)]:
     three, x = oracle.hidden_layer(rng, units, inputs, outputs, 2.0**power), oracle.samples(rng, inputs)
     want, tops, before = oracle.scores(*three, x), oracle.tops(*three), [part.clone() for part in three]
     got, shapes = in_place(equalised, *three)(*three), [tuple(part.shape) for part in before]

@@ -294,3 +294,325 @@ def kmeans_codebook(values, bits):
 
 def codebook_gradient(gradient, entries, size):
     return torch.stack([gradient[entries == entry].sum() for entry in range(size)])
+
+# %% decode: bit by bit, as a sum of powers of two
+def decode(codes, format):
+    e, f, top = format
+    codes = np.asarray(codes)
+    bit = lambda place: (codes >> place) & 1
+    exponent = sum(bit(f + i) * 2**i for i in range(e))
+    fraction = sum(bit(i) * 2.0 ** (i - f) for i in range(f)) + np.zeros(codes.shape)
+    bias = 2 ** (e - 1) - 1
+    normal = exponent > 0
+    values = (normal + fraction) * 2.0 ** (np.where(normal, exponent, 1) - bias)
+    all_ones = exponent == 2**e - 1
+    if top == "infinity":
+        values[all_ones & (fraction > 0)] = np.nan
+        values[all_ones & (fraction == 0)] = np.inf
+    elif top == "nan":
+        values[all_ones & (codes % 2**f == 2**f - 1)] = np.nan
+    return np.copysign(values, np.where(bit(e + f) == 1, -1.0, 1.0))
+
+# %% decode: with tensors, and a product with the sign
+def decode(codes, format):
+    e, f, top = format
+    codes = torch.from_numpy(np.array(codes, dtype=np.int64))
+    magnitude = codes & (1 << (e + f)) - 1
+    field, fraction = magnitude >> f, magnitude & (1 << f) - 1
+    hidden = (field > 0).to(torch.float64)
+    place = torch.clamp(field, min=1) - (1 << (e - 1)) + 1 - f
+    value = (hidden * 2**f + fraction) * torch.pow(torch.tensor(2.0, dtype=torch.float64), place)
+    if top == "infinity":
+        special = field == (1 << e) - 1
+        value = torch.where(special, torch.where(fraction > 0, torch.nan, torch.inf), value)
+    if top == "nan":
+        value = torch.where(magnitude == (1 << (e + f)) - 1, torch.nan, value)
+    return (value * (1 - 2 * (codes >> e + f).to(torch.float64))).numpy()
+
+# %% encode: a search by halves, code by code from the top bit
+def encode(values, format):
+    e, f, top = format
+    sign_bit = 2 ** (e + f)
+    most = sign_bit - 1 - {"infinity": 2**f - 1, "nan": 1, "finite": 0}[top] - (top == "infinity")
+    magnitude = np.abs(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf))
+    magnitude = np.minimum(magnitude, 1e300)
+    low = np.zeros(values.shape, dtype=np.int64)
+    number = lambda codes: decode_finite(codes, e, f)
+    for place in range(e + f - 1, -1, -1):
+        higher = low + 2**place
+        low = np.where((higher <= most) & (number(higher) <= magnitude), higher, low)
+    below, above = number(low), number(low + 1)
+    middle = below + (above - below) / 2
+    up = (magnitude > middle) | ((magnitude == middle) & (low % 2 == 1))
+    codes = low + up
+    codes = np.minimum(codes, most + (top == "infinity"))
+    codes = np.where(np.isnan(values), sign_bit - 1, codes)
+    return codes + sign_bit * np.signbit(values)
+
+
+def decode_finite(codes, e, f):
+    field, fraction = codes >> f, codes % 2**f
+    return np.ldexp((fraction + 2**f * (field > 0)).astype(float), np.maximum(field, 1) - 2 ** (e - 1) + 1 - f)
+
+# %% encode: fractions and Python's round, value by value
+import math
+from fractions import Fraction
+def encode(values, format):
+    e, f, top = format
+    bias, out = 2 ** (e - 1) - 1, np.zeros(values.shape, np.int64)
+    largest = {"infinity": (2**e - 1) << f, "nan": 2 ** (e + f) - 2, "finite": 2 ** (e + f) - 1}[top]
+    for i, value in enumerate(values):
+        negative = bool(np.signbit(value))
+        if np.isnan(value):
+            code = 2 ** (e + f) - 1
+        elif np.isinf(value):
+            code = largest
+        else:
+            size = abs(Fraction(float(value)))
+            exponent = max(1 - bias, math.frexp(value)[1] - 1) if value else 1 - bias
+            steps = round(size / Fraction(2) ** (exponent - f))
+            code = min(largest, steps + (exponent - 1 + bias) * 2**f)
+        out[i] = code + (2 ** (e + f) if negative else 0)
+    return out
+
+# %% affine_parameters: number by number in float64
+def affine_parameters(low, high, bits):
+    scales, zeros = [], []
+    for a, b in zip(low.double().flatten().tolist(), high.double().flatten().tolist()):
+        a, b = min(a, 0.0), max(b, 0.0)
+        scale = (b - a) / (2**bits - 1) or 1.0
+        scales.append(scale)
+        zeros.append(round(-(2 ** (bits - 1)) - a / scale))
+    return torch.tensor(scales).view(low.shape), torch.tensor(zeros, dtype=torch.int32).view(low.shape)
+
+
+def quantize(values, scale, zero_point, bits):
+    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+    codes = torch.div(values.double(), scale).round_().add_(zero_point)
+    return torch.maximum(torch.minimum(codes, torch.tensor(float(most))), torch.tensor(float(least))).to(torch.int8)
+
+
+def dequantize(codes, scale, zero_point):
+    return torch.mul(torch.sub(codes.short(), zero_point), scale)
+
+# %% affine_parameters: clip, masked_fill, and a reciprocal
+def affine_parameters(low, high, bits):
+    low, high = torch.clip(low, -torch.inf, 0), torch.clip(high, 0, torch.inf)
+    width = high - low
+    scale = width.div(2**bits - 1).masked_fill(width == 0, 1.0)
+    zero_point = (-(2 ** (bits - 1)) - low.div(scale)).round().int()
+    return scale, zero_point
+
+
+def quantize(values, scale, zero_point, bits):
+    bounds = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    return (values.mul(1 / scale.double()).round() + zero_point).clamp(*bounds).char()
+
+
+def dequantize(codes, scale, zero_point):
+    return scale * codes - scale * zero_point
+
+# %% quantize_groups: np.maximum.reduceat
+import math
+def quantize_groups(weight, bits, group):
+    w = weight.numpy()
+    starts = np.arange(0, w.shape[1], group)
+    tops = np.maximum.reduceat(np.abs(w), starts, axis=1)
+    scales = (tops / np.float32(2 ** (bits - 1) - 1)).astype(np.float32)
+    scales[tops == 0] = 1
+    steps = np.repeat(scales, group, axis=1)[:, : w.shape[1]]
+    return torch.from_numpy(np.rint(w / steps).astype(np.int8)), torch.from_numpy(scales)
+
+
+def dequantize_groups(codes, scales, group):
+    place = np.arange(codes.shape[1]) // group
+    return torch.from_numpy(codes.numpy() * scales.numpy()[:, place])
+
+
+def bits_per_weight(columns, bits, group, scale_bits=16):
+    groups = math.ceil(columns / group)
+    return (bits * columns + groups * scale_bits) / columns
+
+# %% quantize_groups: whole groups by a view, the rest by a second call
+def quantize_groups(weight, bits, group):
+    rows, columns = weight.shape
+    whole = columns // group * group
+    def part(piece, width):
+        grouped = piece.reshape(rows, -1, width)
+        scales = grouped.abs().max(-1).values / (2 ** (bits - 1) - 1)
+        scales[scales == 0] = 1
+        return (grouped / scales.unsqueeze(-1)).round().to(torch.int8).reshape(rows, -1), scales
+    parts = []
+    if whole:
+        parts.append(part(weight[:, :whole], group))
+    if whole < columns:
+        parts.append(part(weight[:, whole:], columns - whole))
+    codes, scales = zip(*parts)
+    return torch.hstack(codes), torch.hstack(scales)
+
+
+def dequantize_groups(codes, scales, group):
+    steps = scales.unsqueeze(2).expand(-1, -1, group).reshape(len(codes), -1)
+    return codes.float() * steps[:, :codes.shape[1]]
+
+
+def bits_per_weight(columns, bits, group, scale_bits=16):
+    whole, rest = divmod(columns, group)
+    return bits + (whole + bool(rest)) * scale_bits / columns
+
+# %% test_quantize: an own quantizer as the judge, ties left open
+def test_quantize(candidate):
+    generator = np.random.default_rng(3)
+    for rows, columns, group, bits, size in [(3, 16, 4, 4, 1), (2, 9, 4, 3, 1e-7), (4, 3, 5, 8, 1e6), (1, 33, 16, 2, 1)]:
+        weight = torch.tensor(generator.normal(size=(rows, columns)) * size).float()
+        weight[:, 0] = -4 * size
+        weight[-1, -(columns % group or group):] = 0
+        given = weight.clone()
+        codes, scales = candidate(given, bits, group)
+        assert given.equal(weight)
+        assert (codes.dtype, scales.dtype) == (torch.int8, torch.float32)
+        tops = torch.stack([part.abs().amax(1) for part in weight.split(group, 1)], 1).double()
+        want = torch.where(tops > 0, tops / (2 ** (bits - 1) - 1), torch.ones_like(tops))
+        assert torch.allclose(scales.double(), want, rtol=1e-5, atol=0)
+        wide = want.repeat_interleave(group, 1)[:, :columns]
+        assert codes.shape == weight.shape
+        assert (codes.double() - weight.double() / wide).abs().max() < 0.5001
+
+# %% equalised: the middle as a geometric mean, by logarithms
+def equalised(incoming, bias, outgoing):
+    row, column = incoming.abs().max(dim=1)[0], outgoing.abs().max(dim=0)[0]
+    usable = (row != 0) & (column != 0)
+    log = torch.where(usable, (row.double().clamp(min=1e-300).log() - column.double().clamp(min=1e-300).log()) / 2, 0)
+    factor = log.exp().float()
+    return torch.diag(1 / factor) @ incoming, bias / factor, outgoing @ torch.diag(factor)
+
+# %% equalised: with NumPy, in place on copies
+def equalised(incoming, bias, outgoing):
+    a, b, c = (part.numpy().astype(np.float64) for part in (incoming, bias, outgoing))
+    row, column = np.abs(a).max(1), np.abs(c).max(0)
+    factor = np.ones(len(b))
+    np.sqrt(np.divide(row, column, out=factor, where=(row > 0) & (column > 0)), out=factor)
+    a /= factor[:, None]
+    b /= factor
+    c *= factor
+    return tuple(torch.from_numpy(part.astype(np.float32)) for part in (a, b, c))
+
+# %% integer_matmul: loops over rows and columns, in Python's integers
+def weight_terms(w, w_zero, x_zero):
+    return torch.tensor([sum(-x_zero * (code - w_zero) for code in row) for row in w.tolist()], dtype=torch.int32)
+
+
+def integer_matmul(products, x, w_zero, terms):
+    sums = [sum(column) for column in x.T.tolist()]
+    rows = [[p - w_zero * s + t for p, s in zip(row, sums)] for row, t in zip(products.tolist(), terms.tolist())]
+    return torch.tensor(rows, dtype=torch.int32).reshape(products.shape)
+
+# %% integer_matmul: torch.sum in int64, addcmul, broadcasting by outer
+def weight_terms(w, w_zero, x_zero):
+    depth = w.size(1)
+    return (x_zero * (depth * w_zero - torch.sum(w, dim=1, dtype=torch.int64))).to(torch.int32)
+
+
+def integer_matmul(products, x, w_zero, terms):
+    result = products.clone()
+    result -= torch.mul(x.to(torch.int32).sum(dim=0, keepdim=True, dtype=torch.int32), w_zero)
+    return result.add_(terms.unsqueeze(1))
+
+# %% int4_matvec_kernel: from the top nibble down, by shifts to one place
+@triton.jit
+def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.constexpr,
+                       ROWS: tl.constexpr, STEP: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((ROWS,), tl.float32)
+    for group in range(0, GROUPS):
+        word = group * WORDS + tl.arange(0, WORDS)
+        bits = tl.load(packed + row[:, None] * (GROUPS * WORDS) + word[None, :])
+        scale = tl.load(scales + row * GROUPS + group).to(tl.float32)
+        inner = tl.zeros((ROWS, WORDS), tl.float32)
+        for i in tl.static_range(8):
+            x_i = tl.load(x + group * 8 * WORDS + i * WORDS + tl.arange(0, WORDS)).to(tl.float32)
+            tiny = ((bits >> 4 * i) & 15).to(tl.float32, bitcast=True) * 2.0**100
+            inner += (tiny * 2.0**49 - 8.0) * x_i[None, :]
+        total += tl.sum(inner, 1) * scale
+    tl.store(y + row, total)
+
+# %% requantize: integer ratios, and a division that rounds down
+def fixed_point(multiplier):
+    numerator, denominator = float(multiplier).as_integer_ratio()
+    shift = 30
+    while numerator << shift + 1 < denominator << 31:
+        shift += 1
+    while (numerator << shift) < (denominator << 30):
+        shift += 1
+    m = (2 * (numerator << shift) + denominator) // (2 * denominator)
+    if m >= 2**31:
+        m, shift = m >> 1, shift - 1
+    return int(m), int(shift)
+
+
+def requantize(sums, m, shift, zero_point):
+    product = sums.long() * m
+    floor = torch.div(product, 2**shift, rounding_mode="floor")
+    rest = product - floor * 2**shift
+    codes = floor + (rest >= 2 ** (shift - 1)).long() + zero_point
+    return torch.clip(codes, -128, 127).char()
+
+# %% calibrated_range: in one pass, and np.percentile
+def calibrated_range(batches, method):
+    if method == "percentile":
+        every = np.concatenate([batch.numpy().reshape(-1) for batch in batches])
+        low, high = np.percentile(every.astype(np.float64), [0.1, 99.9])
+        return float(low), float(high)
+    low = high = None
+    for batch in batches:
+        a, b = torch.aminmax(batch)
+        a, b = float(a), float(b)
+        if low is None:
+            low, high = a, b
+        elif method == "minmax":
+            low, high = min(low, a), max(high, b)
+        else:
+            low, high = low * 0.9 + a / 10, high * 0.9 + b / 10
+    return low, high
+
+# %% error_aware: each column by least squares on the later ones
+def error_aware(weight, inputs, scales, bits):
+    most, columns = 2 ** (bits - 1) - 1, weight.shape[1]
+    x = inputs.double()
+    h = x.T @ x
+    h = h + torch.eye(columns).double() * h.diagonal().mean() / 100
+    rest, codes = weight.double().clone(), torch.zeros_like(weight)
+    for k in range(columns):
+        codes[:, k] = torch.clip(torch.round(rest[:, k] / scales.flatten()), -most, most)
+        error = rest[:, k] - codes[:, k].double() * scales.flatten().double()
+        if k + 1 < columns:
+            back = torch.linalg.solve(h[k + 1:, k + 1:], h[k + 1:, k])
+            rest[:, k + 1:] += error[:, None] * back[None, :]
+    return codes.to(torch.int8)
+
+# %% two_level_scales: with NumPy, integers from ratios
+def two_level_scales(scales, bits):
+    s = scales.numpy()
+    top = s.max(axis=1, keepdims=True)
+    gamma = (top / (2**bits - 1)).astype(np.float32)
+    integers = np.clip(np.rint(s / gamma), 1, 2**bits - 1).astype(np.uint8)
+    return torch.from_numpy(integers), torch.from_numpy(gamma)
+
+# %% kmeans_codebook: sorted values and boundaries
+def kmeans_codebook(values, bits):
+    flat = values.reshape(-1).numpy().astype(np.float64)
+    book = np.linspace(flat.min(), flat.max(), 2**bits)
+    entries = None
+    while True:
+        new = np.searchsorted((book[1:] + book[:-1]) / 2, flat, side="left")
+        if entries is not None and (new == entries).all():
+            break
+        entries = new
+        for j in range(len(book)):
+            if (entries == j).any():
+                book[j] = flat[entries == j].mean()
+    return torch.from_numpy(book).float(), torch.from_numpy(entries).reshape(values.shape)
+
+
+def codebook_gradient(gradient, entries, size):
+    return torch.from_numpy(np.bincount(entries.numpy().ravel(), gradient.numpy().ravel(), minlength=size)).float()

@@ -505,3 +505,31 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
             products += (((words >> 4 * i) & 15) - 8).to(tl.float32) * x_i[None, :]
         total += tl.sum(tl.reshape(products, (ROWS, STEP, WORDS)), 2) * scale
     tl.store(y + row, tl.sum(total, 1))
+
+# %% decode: the codes are cut in place
+# says: the codes, after decode
+# edit: fraction = codes & (2**fraction_bits - 1)  ->  fraction = codes & (2**fraction_bits - 1); copied = codes.copy(); codes &= 127; codes, copied = copied, codes
+
+# %% affine_parameters: the range is widened in place
+# says: low and high, after
+# edit: low, high = low.clamp(max=0), high.clamp(min=0)  ->  low, high = low.clamp_(max=0), high.clamp_(min=0)
+
+# %% equalised: small units are left alone
+# says: largest magnitudes
+# edit: (row > 0) & (column > 0)  ->  (row > 1e-4) & (column > 1e-4)
+
+# %% quantize_groups: scales in fp16
+# says: scales of 4
+# edit: scales = torch.where(scales > 0, scales, 1.0)  ->  scales = torch.where(scales > 0, scales.half().float(), 1.0)
+
+# %% integer_matmul: row sums in 16 bits
+# says: extreme codes
+# edit: x_zero * w.sum(1, dtype=torch.int32)  ->  x_zero * w.sum(1, dtype=torch.int16).int()
+
+# %% integer_matmul: added in float32
+# says: integer_matmul(products
+# edit: return products - w_zero * x.sum(0, dtype=torch.int32) + terms[:, None]  ->  return (products.float() - w_zero * x.float().sum(0) + terms[:, None].float()).int()
+
+# %% kmeans_codebook: unused entries move to the mean
+# says: codebook of [0, 1], 2 bits
+# edit: torch.where(counts > 0, sums / counts, codebook)  ->  torch.where(counts > 0, sums / counts, flat.mean())

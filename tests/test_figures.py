@@ -168,11 +168,11 @@ def test_the_ceiling_crosses_no_label():
 
 
 def test_a_notebook_s_figure_is_sharp_and_described_and_a_solution_s_is_small(monkeypatch):
-    ax = plt.subplots()[1]
+    figure, ax = plt.subplots()
     ax.plot([1, 2])
     figures.describe(ax, "A line.")
-    sharp, about = figures._described_png(ax.figure)
+    sharp, about = figures._described_png(figure)
     assert about["alt"] == "A line." and about["width"] > 700
     monkeypatch.setenv("COURSE_FIGURES", "small")
-    small, about = figures._described_png(ax.figure)
+    small, about = figures._described_png(figure)
     assert about == {"alt": "A line."} and len(small) < len(sharp)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeGuard
 
 import numpy as np
 
-from common import page
+from common import page, unseen
 
 if TYPE_CHECKING:
     import torch
@@ -257,3 +257,4 @@ def _a(value: Any) -> str:
 if page.shell():
     page.install()
     Pictures.wanted = True
+    unseen.watch(page.shell())

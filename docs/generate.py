@@ -23,7 +23,8 @@ GROUND = "grading.errors"  # every package may import it, as it may the ground o
 UPPER = "common/above"  # the modules of common/ that build on simt, tiles and ranks
 PACKAGES = {  # in the order of the map: a package and the label that it has there
     "grading": "grading<br>score, report, classroom",
-    "grading.lms": "grading/lms<br>Canvas, Gradescope, nbgrader",
+    "grading.lms": "grading/lms<br>Canvas, Gradescope, nbgrader, GitHub",
+    "grading.course": "grading/course<br>deadlines, roster, class page",
     "grading.source": "grading/source<br>text to notebooks",
     "grading.worker": "grading/worker<br>the student's process",
     "grading.jail": "grading/jail<br>the sandbox",

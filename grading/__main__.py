@@ -38,8 +38,9 @@ COMMANDS = {
     "mutants": Entry(
         "grading.mutants", "change a solution in many ways: which do the checks catch?"
     ),
-    "canvas": Entry("grading.lms.canvas", "unpack Canvas's zip file, or write points for Canvas"),
+    "canvas": Entry("grading.lms.canvas", "unpack Canvas's zip, or write points and feedback"),
     "gradescope": Entry("grading.lms.gradescope", "make the zip file for Gradescope's autograder"),
+    "github": Entry("grading.lms.github", "collect from GitHub Classroom, or write its workflow"),
     "nbgrader": Entry("grading.lms.nbgrader", "write the points into nbgrader's gradebook"),
 }
 

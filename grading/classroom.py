@@ -72,12 +72,14 @@ def grade_class(
     hidden: "Iterable[str | Path]" = (),
     scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    chosen: Callable[[Submission], bool] = lambda one: True,
 ) -> list[Graded]:
     """One Graded per submission, sorted. Equal answers, and those of earlier runs, are reused.
 
     seeds: {lab: the seed of its checks}.
     jail: its name. JailError unless a proof shows that it holds and hides the paths in `hidden`.
     scheduler: the address of a Dask scheduler whose workers grade (SchedulerError).
+    chosen: what to grade now. Of the others, those that an earlier run graded are in the result.
     """
     names = {submission.lab for submission in handed_in}
     texts = dict(each(read, handed_in, processes, names))
@@ -88,20 +90,33 @@ def grade_class(
         if isinstance(text, tuple)
     }
     keys = {one: kept.key(job) for one, job in jobs.items()}
-    outcomes: dict[str, Outcome] = {key: kept.get(key) for key in set(keys.values())}
-    new = {key: jobs[one] for one, key in keys.items() if outcomes[key] is None}
-    key_of = {job: key for key, job in new.items()}
-    progress(0, len(new))
-    for done, (job, outcome) in enumerate(_run(key_of, processes, jail, hidden, scheduler), 1):
-        outcomes[key_of[job]] = outcome
+    now = {keys[one] for one in jobs if chosen(one)}
+    outcomes: dict[str, Outcome] = {key: kept.get(key, key in now) for key in keys.values()}
+    new = {keys[one]: job for one, job in jobs.items() if outcomes[keys[one]] is None}
+    key_of = {job: key for key, job in new.items() if key in now}
+    run = _run(key_of, processes, jail, hidden, scheduler)
+    outcomes |= dict(_keep_each(run, key_of, kept, progress))
+    graded = [
+        _graded(one, text, outcomes.get(keys.get(one, "")), kept=keys.get(one) not in new)
+        for one, text in texts.items()
+        if one not in keys or keys[one] in now or outcomes[keys[one]] is not None
+    ]
+    return sorted(graded, key=lambda graded: graded.order)
+
+
+def _keep_each(
+    run: Iterable[tuple[Job, Outcome]],
+    key_of: Mapping[Job, str],
+    kept: Store,
+    progress: Callable[[int, int], None],
+) -> Iterator[tuple[str, Outcome]]:
+    """(key, outcome) of each job of a run, which is kept as soon as it is there."""
+    progress(0, len(key_of))
+    for done, (job, outcome) in enumerate(run, 1):
         if isinstance(outcome, list):
             kept.put(key_of[job], outcome)
-        progress(done, len(new))
-    graded = []
-    for one, text in texts.items():
-        key = keys.get(one, "")
-        graded.append(_graded(one, text, outcomes.get(key), kept=key not in new))
-    return sorted(graded, key=lambda graded: graded.order)
+        progress(done, len(key_of))
+        yield key_of[job], outcome
 
 
 def _graded(one: Submission, text: Read | str | None, outcome: Outcome, kept: bool) -> Graded:

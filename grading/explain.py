@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from grading.jail.limits import MEMORY_BYTES
 from grading.report import Status
 from grading.source.labs import Exercise, Lab
 from grading.worker.errors import StudentError, WorkerEnded, student_error, tried_by
+
+NOTHING: Mapping[str, BaseException] = MappingProxyType({})
 
 
 class CheckTimeout(BaseException):
@@ -15,11 +19,17 @@ class CheckTimeout(BaseException):
 
 
 def explain(
-    problem: BaseException, lab: Lab, exercise: Exercise, tried: str, limit_s: float
+    problem: BaseException,
+    lab: Lab,
+    exercise: Exercise,
+    tried: str,
+    limit_s: float,
+    other_cells: Mapping[str, BaseException] = NOTHING,
 ) -> tuple[Status, str]:
     """(status, message) for what a check raised.
 
-    tried: what was tried, unless the problem says which call it came from.
+    tried: what was tried, unless the problem says which call it came from. other_cells: what those
+    of the student's other cells raised that an answer needs.
     """
     tried = tried_by(problem) or tried
     if isinstance(problem, WorkerEnded):
@@ -34,7 +44,7 @@ def explain(
     if isinstance(problem, NotImplementedError):
         return _missing(problem, lab, exercise, tried)
     if report := student_error(problem):
-        return "failed" if report.tried else "error", _raised(problem, report, tried)
+        return "failed" if report.tried else "error", _raised(problem, report, tried, other_cells)
     if isinstance(problem, AssertionError):
         wrong = f"{exercise.name}: this does not hold: `{_line(problem)}`."
         return "failed", str(problem) or wrong
@@ -54,7 +64,12 @@ def _missing(
     return "not attempted", f"{tried} is not there yet: {problem}."
 
 
-def _raised(problem: BaseException, report: StudentError, tried: str) -> str:
+def _raised(
+    problem: BaseException,
+    report: StudentError,
+    tried: str,
+    other_cells: Mapping[str, BaseException],
+) -> str:
     """The message for what the student's code raised."""
     if report.text.startswith(f"{tried}, line "):  # a simulator's own sentence
         return report.text
@@ -62,10 +77,22 @@ def _raised(problem: BaseException, report: StudentError, tried: str) -> str:
     line = f" (line {report.line}: `{report.code}`)" if report.line else ""
     hint = ""
     if isinstance(problem, NameError):
-        hint = " The grader executes only the cells of the exercises: define it there."
+        hint = _why_unknown(other_cells)
     elif isinstance(problem, MemoryError):
         hint = f" {MEMORY_BYTES >> 30} GB are allowed."
     return f"{tried} raised {report.kind}{text}{line}.{hint}"
+
+
+def _why_unknown(other_cells: Mapping[str, BaseException]) -> str:
+    """Why a name may be there in the notebook and not here."""
+    for problem in other_cells.values():
+        report = student_error(problem)
+        what = f"raised {report.kind}: {report.text}" if report else str(problem)
+        return f" The cell of yours that sets it {what}."
+    return (
+        " Of your other cells, the grader takes along the imports, functions, classes and "
+        "assignments that an answer reads: none of them sets this name."
+    )
 
 
 def _line(problem: BaseException) -> str:

@@ -1,8 +1,9 @@
 """Pages to read: one per student with what went wrong and what helps, one per lab with prose."""
 
+import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,12 +12,13 @@ import jinja2
 
 from common.files import replace
 from grading import mistakes
-from grading.report import Graded, Result, Status
+from grading.report import Graded, Result, Row, Status
 from grading.source import notebook
 from grading.source.labs import Exercise, Lab
 from grading.submissions import Submission
 
 SHORT_MESSAGE = 4000
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,8 @@ class ExercisePart:
     """What feedback.html shows of an exercise."""
 
     name: str
-    points: int
-    max_points: int
+    points: float
+    max_points: float
     status: Status
     message: str
     mistake: str  # the sentence of a known mistake, or ""
@@ -39,17 +41,18 @@ class LabPart:
     """What feedback.html shows of a lab."""
 
     title: str
-    points: int
-    max_points: int
+    points: float
+    max_points: float
     handed_in: str
     exercises: Sequence[ExercisePart]
+    others: Sequence[Row] = ()  # what is no exercise: written answers, lateness
 
 
 @functools.cache
 def template(name: str) -> jinja2.Template:
-    """A page in this folder, to be rendered. What students wrote is escaped."""
+    """A page, to be rendered. What students wrote is escaped."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader([HERE, HERE / "course"]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -57,19 +60,37 @@ def template(name: str) -> jinja2.Template:
     return environment.get_template(name)
 
 
-def write_students(graded: Iterable[Graded], folder: Path) -> None:
+def write_students(
+    graded: Iterable[Graded],
+    folder: Path,
+    rows: Iterable[Row] = (),
+    name: Callable[[str], str] = str,
+) -> None:
     """One page per student. A page needs no server and no other file.
 
     It shows exercise, points and message, and for a failed exercise also the code, the known
     mistake that it looks like, and the hint.
+
+    rows: the results with what a person changed or added. name: of a student's folder.
     """
+    given: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        given.setdefault((row["student"], row["lab"]), []).append(row)
     folder.mkdir(parents=True, exist_ok=True)
     by_student: dict[str, list[Graded]] = {}
     for one in sorted(graded, key=lambda one: one.order):
         by_student.setdefault(one.submission.student, []).append(one)
     for student, labs in by_student.items():
-        page = template("feedback.html").render(student=student, labs=[_lab(one) for one in labs])
-        replace(folder / f"{student}.html", page)
+        parts = [_lab(one, given.get((student, one.lab.name), one.rows)) for one in labs]
+        page = template("feedback.html").render(
+            student=name(student), labs=parts, graded=f"{datetime.now():%Y-%m-%d}"
+        )
+        replace(folder / page_name(student), page)
+
+
+def page_name(student: str) -> str:
+    """The name of a student's page."""
+    return f"{student}.html"
 
 
 def write_answers(graded: Iterable[Graded], folder: Path) -> None:
@@ -98,15 +119,26 @@ def title(lab: Lab) -> str:
     return heading[1] if heading else lab.name
 
 
-def _lab(one: Graded) -> LabPart:
+def _lab(one: Graded, rows: Sequence[Row]) -> LabPart:
     exercises = {exercise.label: exercise for exercise in one.lab.exercises}
+    by_label = {row["exercise"]: row for row in rows}
+    results = [_given(result, by_label[result.exercise]) for result in one.results]
     return LabPart(
         title=title(one.lab),
-        points=one.points,
-        max_points=sum(result.max_points for result in one.results),
+        points=round(sum(row["points"] for row in rows), 2),
+        max_points=sum(row["max_points"] for row in rows),
         handed_in=_handed_in(one.submission),
-        exercises=[_exercise(one, exercises[result.exercise], result) for result in one.results],
+        exercises=[_exercise(one, exercises[result.exercise], result) for result in results],
+        others=[row for row in rows if row["exercise"] not in exercises],
     )
+
+
+def _given(result: Result, row: Row) -> Result:
+    """The result, or what a person gave in its place."""
+    if row["status"] != "changed by hand":
+        return result
+    points, status, message = row["points"], row["status"], row["message"]
+    return dataclasses.replace(result, points=points, status=status, message=message)
 
 
 def _handed_in(submission: Submission) -> str:
@@ -121,7 +153,7 @@ def _duration(seconds: int) -> str:
 
 
 def _exercise(one: Graded, exercise: Exercise, result: Result) -> ExercisePart:
-    passed = result.status == "passed"
+    passed = result.status == "passed" or result.points == result.max_points
     mistake = mistakes.known(exercise, result.message)
     answer = (one.answers or {}).get(exercise.name)
     code = answer.text if answer and answer.attempted and not passed else None

@@ -10,7 +10,8 @@ import argparse
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -19,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from common import device
 from common.paths import LABS
 from grading import classroom, feedback, report, seeds, similar, submissions
+from grading.course import changes, marks, page, settings
 from grading.errors import CommandError, InputError
 from grading.jail.choice import choose
 from grading.report import Graded
@@ -53,6 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "class: the best one on this machine)",
     )
     add("--unsafe", action="store_true", help="run the students' code without a sandbox")
+    add(
+        "--strict",
+        action="store_true",
+        help="for your own lab: end with exit code 1 unless every exercise passes",
+    )
     _add_class_arguments(parser.add_argument_group("for a class"))
 
 
@@ -95,6 +102,32 @@ def _add_class_arguments(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="also look for pairs of similar submissions (needs copydetect)",
     )
+    _add_course_arguments(group)
+
+
+def _add_course_arguments(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--course",
+        type=Path,
+        metavar="FILE",
+        help="deadlines, extensions, late policy, roster and overrides (default: course.toml, if "
+        "it exists)",
+    )
+    add(
+        "--only",
+        action="append",
+        default=[],
+        metavar="LAB",
+        help="grade this lab alone, and keep what is known of the others; may be repeated",
+    )
+    add(
+        "--student",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="grade this student alone, and keep what is known of the others; may be repeated",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -111,13 +144,13 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"--jail {options.jail} with --unsafe: give one of them")
     if options.what and Path(options.what).is_dir():
         grade_class(Path(options.what), options)
-    else:
-        grade_own(options.what, options)
-    return 0
+        return 0
+    passed = grade_own(options.what, options)
+    return 0 if passed or not options.strict else 1
 
 
-def grade_own(word: str, options: argparse.Namespace) -> None:
-    """Grade one notebook and show a line per exercise."""
+def grade_own(word: str, options: argparse.Namespace) -> bool:
+    """Grade one notebook and show a line per exercise; returns whether all passed."""
     name, path = _own_notebook(word)
     # A student's own code may do what the student may do.
     jail = choose(options.jail).name if options.jail else "none"
@@ -127,6 +160,7 @@ def grade_own(word: str, options: argparse.Namespace) -> None:
     if options.out:
         with _writing(options.out):
             report.write(one.rows, options.out)
+    return all(result.status in ("passed", "visible checks passed") for result in one.results)
 
 
 def _own_notebook(word: str) -> tuple[str, Path]:
@@ -165,7 +199,8 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
         )
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: give a folder; it is made if it does not exist")
-    handed_in, strays = _find(folder, options)
+    course = _course(options)
+    handed_in, strays = _find(folder, course, options)
     jail = choose("none" if options.unsafe else options.jail).name
     with _writing(out):
         kept = Store(out, fresh=options.fresh)
@@ -173,23 +208,43 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
     graded = _graded(handed_in, kept, seeds, jail, options)
     counting = classroom.counting(graded)
     with _writing(out):
-        _write(counting, out)
-        if options.similar:
-            pairs = similar.pairs(counting)
-            equal = similar.rings(counting)
-            similar.write(pairs, out, equal)
-            _say(f"{len(equal)} groups of equal answers")
-            _say(f"{len(pairs)} pairs of similar submissions: {out / 'similar.html'}")
+        rows = marks.rows(counting, course, out / "answers")
+        changed = changes.between(changes.read(out), rows)
+        alike = _similar(counting, out) if options.similar else []
+        _write(counting, rows, course, out)
+        page.write(counting, rows, course, out, changed, alike)
+        if changed:
+            changes.write(changed, out)
+            _say(f"{len(changed)} results changed since the last run: {out / 'changes.csv'}")
     for line in _left_out(folder, handed_in, strays):
         _say(line)
     _say(_ending(graded, counting, out))
 
 
-def _find(folder: Path, options: argparse.Namespace) -> tuple[list[Submission], list[Path]]:
-    """(the submissions that count, notebooks that belong to no lab)."""
+def _course(options: argparse.Namespace) -> settings.Settings:
+    """The course's settings, with the deadlines of the command line in place of the file's."""
+    path = options.course or Path("course.toml")
+    if options.course and not path.is_file():
+        raise InputError(f"--course {path}: there is no such file; it may hold\n{settings.EXAMPLE}")
+    course = settings.read(path) if path.is_file() else settings.Settings()
     due = submissions.deadlines(options.deadline)
+    return replace(course, deadlines={**course.deadlines, **due})
+
+
+def _similar(counting: list[Graded], out: Path) -> list[page.Alike]:
+    pairs, equal = similar.pairs(counting), similar.rings(counting)
+    similar.write(pairs, out, equal)
+    _say(f"{len(equal)} groups of equal answers")
+    _say(f"{len(pairs)} pairs of similar submissions: {out / 'similar.html'}")
+    return [page.Alike(pair.lab, pair.students, pair.share) for pair in pairs]
+
+
+def _find(
+    folder: Path, course: settings.Settings, options: argparse.Namespace
+) -> tuple[list[Submission], list[Path]]:
+    """(the submissions that count, notebooks that belong to no lab)."""
     try:
-        handed_in, strays = submissions.find(folder, due, options.count, options.times)
+        handed_in, strays = submissions.find(folder, {}, options.count, options.times)
     except PermissionError as problem:
         raise InputError(f"no permission to read {problem.filename}") from None
     if not handed_in:
@@ -197,7 +252,20 @@ def _find(folder: Path, options: argparse.Namespace) -> tuple[list[Submission], 
             f"{folder} holds no submission: they are {folder}/<student>/NN_noun.ipynb, with "
             f"NN_noun one of {', '.join(labs.names())}"
         )
-    return [one for one in handed_in if one.counts], strays
+    if unknown := set(options.student) - {one.student for one in handed_in}:
+        raise InputError(f"--student {sorted(unknown)[0]}: no folder in {folder} has this name")
+    counts = [one for one in handed_in if one.counts]
+    return [replace(one, late_s=course.late_s(one)) for one in counts], strays
+
+
+def _chosen(options: argparse.Namespace) -> Callable[[Submission], bool]:
+    """Whether --only and --student let a submission be graded now."""
+    only, students = {labs.resolve(word) for word in options.only}, set(options.student)
+
+    def is_chosen(one: Submission) -> bool:
+        return (not only or one.lab in only) and (not students or one.student in students)
+
+    return is_chosen
 
 
 def _graded(
@@ -224,18 +292,22 @@ def _graded(
             hidden=[options.what, options.out, *filter(None, [options.seed_file])],
             scheduler=options.scheduler,
             progress=progress,
+            chosen=_chosen(options),
         )
 
 
-def _write(counting: list[Graded], out: Path) -> None:
+def _write(
+    counting: list[Graded], rows: list[report.Row], course: settings.Settings, out: Path
+) -> None:
     """The results as files, and the summary also on the screen."""
-    rows = [row for one in counting for row in one.rows]
     report.write(rows, out)
-    feedback.write_students(counting, out / "feedback")
+    report.write_checks(counting, out)
+    marks.write(rows, course, out)
+    feedback.write_students(counting, out / "feedback", rows, course.roster.name)
     feedback.write_answers(counting, out / "answers")
     with open(out / "summary.txt", "w", encoding="utf-8") as file:
         for screen in (console, Console(file=file, width=120)):
-            _summarise(screen, counting, rows)
+            _summarise(screen, counting, [row for row in rows if row["exercise"][0].isdigit()])
 
 
 def _summarise(screen: Console, graded: list[Graded], rows: list[report.Row]) -> None:
@@ -279,7 +351,7 @@ def _ending(graded: list[Graded], counting: list[Graded], out: Path) -> str:
     students = len({one.submission.student for one in counting})
     before = sum(one.kept for one in graded)
     kept = f", {before} of them kept from before" if before else ""
-    files = f"{out / 'results.csv'}, {out / 'feedback'}"
+    files = f"{out / 'index.html'}, {out / 'marks.csv'}"
     return f"{len(graded)} submissions of {students} students{kept}: {files}"
 
 

@@ -6,7 +6,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -22,6 +22,7 @@ from grading.submissions import Submission, escaped
 
 Status = Literal[
     "passed",
+    "visible checks passed",  # where the held-out ones are not there: a student's own copy
     "partly passed",
     "failed",
     "not attempted",
@@ -29,8 +30,29 @@ Status = Literal[
     "error",  # the cell can't be read or executed
     "timeout",
     "died",  # the process that executed the cell
+    "changed by hand",  # in overrides.csv
+    "marked",  # a written answer
+    "not marked yet",
+    "late",  # points taken off
+    "not handed in",
 ]
-COLOURS = {"passed": "green", "not attempted": "dim", "partly passed": "yellow"}
+COLOURS = {
+    "passed": "green",
+    "visible checks passed": "green",
+    "not attempted": "dim",
+    "partly passed": "yellow",
+}
+OTHER_CASES = "Your instructor's grader draws other random cases and may run held-out checks, too."
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What a student got for one check of an exercise."""
+
+    points: int
+    max_points: int
+    status: Status
+    held_out: bool = False
 
 
 MAX_MESSAGE = 4000  # characters: results, pages and tables hold each message again
@@ -54,10 +76,13 @@ class Result:
     """What a student got for one exercise, and why."""
 
     exercise: str  # "1.1 row_major_strides"
-    points: int
+    points: float
     max_points: int
     status: Status
     message: str = ""
+    checks: tuple[CheckResult, ...] = ()
+    seconds: float = 0.0  # that its checks took
+    restarts: int = 0  # how often its process ended
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", cut(self.message))
@@ -69,8 +94,8 @@ class Row(TypedDict):
     student: str
     lab: str
     exercise: str
-    points: int
-    max_points: int
+    points: float
+    max_points: float
     status: Status
     message: str
     attempt: int
@@ -92,7 +117,7 @@ class Graded:
     kept: bool = False  # whether an earlier run graded it
 
     @property
-    def points(self) -> int:
+    def points(self) -> float:
         return sum(result.points for result in self.results)
 
     @property
@@ -114,8 +139,20 @@ def rows(
     late_s: int | None = None,
 ) -> list[Row]:
     """One Row per exercise."""
-    more = {"attempt": attempt, "late_s": late_s}
-    return [Row(student=student, lab=lab_name, **asdict(result), **more) for result in results]
+    return [
+        Row(
+            student=student,
+            lab=lab_name,
+            exercise=result.exercise,
+            points=result.points,
+            max_points=result.max_points,
+            status=result.status,
+            message=result.message,
+            attempt=attempt,
+            late_s=late_s,
+        )
+        for result in results
+    ]
 
 
 def lab_table(lab_name: str, results: Sequence[Result]) -> Table:
@@ -135,6 +172,7 @@ def lab_table(lab_name: str, results: Sequence[Result]) -> Table:
     table.add_section()
     points, max_points = (sum(r.points for r in results), sum(r.max_points for r in results))
     table.add_row("all", f"{points}/{max_points}", "")
+    table.caption, table.caption_justify = OTHER_CASES, "left"
     return table
 
 
@@ -173,7 +211,7 @@ def _share(group: Sequence[Row]) -> float:
 def distribution(all_rows: Iterable[Row]) -> Table:
     """How many students got which share of each lab's points, as bars, with mean and median."""
     table = _table(["lab", "points", "students", ""], right=["students"])
-    totals: dict[str, dict[str, tuple[int, int]]] = {}
+    totals: dict[str, dict[str, tuple[float, float]]] = {}
     for row in all_rows:
         points, most = totals.setdefault(row["lab"], {}).get(row["student"], (0, 0))
         totals[row["lab"]][row["student"]] = points + row["points"], most + row["max_points"]
@@ -250,6 +288,22 @@ def write(all_rows: Sequence[Row], folder: Path) -> None:
     writer.writeheader()
     writer.writerows(_plain_row(row) for row in all_rows)
     replace(folder / "results.csv", text.getvalue())
+
+
+def write_checks(graded: Iterable[Graded], folder: Path) -> None:
+    """checks.csv: a line per check. The checks of an exercise have its number and their place."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(
+        ["student", "lab", "exercise", "check", "kind", "points", "max_points", "status"]
+    )
+    for one in graded:
+        for result in one.results:
+            for place, check in enumerate(result.checks, 1):
+                who = plain(one.submission.student), one.submission.lab, result.exercise, place
+                kind = "held-out" if check.held_out else "visible"
+                writer.writerow([*who, kind, check.points, check.max_points, check.status])
+    replace(folder / "checks.csv", text.getvalue())
 
 
 def read(folder: Path) -> list[Row]:

@@ -10,6 +10,7 @@ import functools
 import io
 import signal
 import threading
+import time
 import zlib
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from types import CodeType
@@ -21,8 +22,8 @@ import torch
 from common import sources
 from common.checks import Remarks
 from grading.explain import CheckTimeout, explain
-from grading.report import Result, Status
-from grading.source import holes
+from grading.report import CheckResult, Result, Status
+from grading.source import holes, labs
 from grading.source.holes import Answer
 from grading.source.labs import Cell, Exercise, Lab
 from grading.worker.client import ForkServer, WorkerClient
@@ -34,6 +35,11 @@ from grading.worker.replay import Diverged, Prompting, Prompts, Recording, repla
 from grading.worker.session import CELL_S, Session
 
 REMARK = "Remark (it costs no points): "
+PASSED: dict[bool, tuple[Status, str]] = {  # by whether the held-out checks are here, too
+    True: ("passed", ""),
+    False: ("visible checks passed", "The held-out ones run when you are graded."),
+}
+NEEDS = " needs "  # in the name of a cell that an answer needs besides its own
 
 
 def score(
@@ -71,28 +77,33 @@ def own_default_dtype() -> Iterator[None]:
 
 
 def worker_cells(lab: Lab, answers: Mapping[str, Answer]) -> list[tuple[str, str | None]]:
-    """[(name, text)] of what a worker executes: our set-up and drivers, the student's holes."""
+    """[(name, text)] of what a worker executes: our set-up and drivers, the student's holes.
+
+    Before a hole comes what its answer needs of the student's other cells.
+    """
     exercises = {exercise.hole: exercise.name for exercise in lab.exercises}
     cells = []
     for i, cell in enumerate(lab.cells):
         if cell in exercises:
-            cells.append((exercises[cell], answers[exercises[cell]].text))
+            answer = answers[exercises[cell]]
+            names = needed_names(exercises[cell], answer)
+            cells += [*zip(names, answer.needed, strict=True), (exercises[cell], answer.text)]
         elif cell.tags & {"setup", "driver"}:
             cells.append((_name(cell, i), cell.source))
     return cells
 
 
-def check_names(lab: Lab, session: Session) -> dict[str, Any]:
-    """What a check sees: what our set-up makes here, and what holes and drivers define there."""
-    exercises = {exercise.hole: exercise.name for exercise in lab.exercises}
+def needed_names(exercise: str, answer: Answer) -> list[str]:
+    """What the cells are called that an answer needs besides its own."""
+    return [f"{exercise}{NEEDS}{number}" for number in range(1, len(answer.needed) + 1)]
+
+
+def setup_names(lab: Lab) -> dict[str, Any]:
+    """What our set-up makes in the grader."""
     names = {"__name__": "__main__"}
     for cell in lab.cells:
         if "setup" in cell.tags:
             exec(_compiled(cell.source, "<setup>"), names)  # noqa: S102
-    session.allow(CELL_S)  # for fetching values
-    for i, cell in enumerate(lab.cells):
-        if cell in exercises or "driver" in cell.tags:
-            names |= names_in(session, exercises.get(cell) or _name(cell, i), cell)
     return names
 
 
@@ -109,28 +120,77 @@ class CheckRun:
         self.session = session
         self.seed = seed
         self.tapes = session.fork_server.tapes
-        self.names = check_names(lab, session)
+        self.names = setup_names(lab)
+        self._cells = iter(enumerate(lab.cells))
+        self._places = {name: place for place, (name, _) in enumerate(session.cells)}
+        session.reached = 0
+
+    def reach(self, check: Cell) -> None:
+        """Goes on to a check: what stands above it is executed, and what is below it is not yet.
+
+        So an answer may set a name that another answer uses in another way, as in the notebook.
+        """
+        exercises = {exercise.hole: exercise.name for exercise in self.lab.exercises}
+        self.session.allow(CELL_S)  # for fetching values
+        for i, cell in self._cells:
+            if cell is check:
+                return
+            if cell in exercises or cell.tags & {"setup", "driver"}:
+                name = exercises.get(cell) or _name(cell, i)
+                self.session.reached = self._places[name] + 1
+                if "setup" not in cell.tags:
+                    self.names |= names_in(self.session, name, cell)
 
     def result(self, exercise: Exercise) -> Result:
         """Runs the checks of one exercise, in the lab's order."""
-        points = 0
-        explained: tuple[Status, str] | None = None
         Remarks.said.clear()
-        for check in exercise.checks:
-            of_cell = self.session.ready_problem(exercise.name)
-            problem = of_cell or self._problem(check)
-            if problem is None:
-                points += check.points
-            elif explained is None:  # the first problem is the one that is reported
-                tried = f"The cell of `{exercise.name}`" if of_cell else exercise.name
-                limit_s = CELL_S if of_cell else check.limit_s
-                explained = explain(problem, self.lab, exercise, tried, limit_s)
+        began_s, forks = time.perf_counter(), max(1, self.session.forks)
+        here = [check for check in exercise.checks if check.source != labs.HELD_OUT]
+        checked = [(check, self._explained(exercise, check)) for check in here]
+        checks = tuple(
+            CheckResult(
+                0 if why else check.points,
+                check.points,
+                why[0] if why else "passed",
+                "held-out" in check.tags,
+            )
+            for check, why in checked
+        )
+        points = sum(check.points for check in checks)
+        first = next((why for _, why in checked if why), None)  # the one that is reported
         remarks = " ".join(dict.fromkeys(Remarks.said))
-        passed: tuple[Status, str] = ("passed", f"{REMARK}{remarks}" if remarks else "")
-        status, message = explained or passed
-        if explained and points:
+        passed, says = PASSED[len(here) == len(exercise.checks)]
+        says = " ".join(filter(None, [f"{REMARK}{remarks}" if remarks else "", says]))
+        status, message = first or (passed, says)
+        if first and points:
             status = "partly passed"
-        return Result(exercise.label, points, exercise.points, status, message)
+        return Result(
+            exercise.label,
+            points,
+            exercise.points,
+            status,
+            message,
+            checks,
+            round(time.perf_counter() - began_s, 2),
+            max(0, self.session.forks - forks),
+        )
+
+    def _explained(self, exercise: Exercise, check: Cell) -> tuple[Status, str] | None:
+        """Why a check did not pass; None if it did."""
+        self.reach(check)
+        of_cell = self.session.ready_problem(exercise.name)
+        problem = of_cell or self._problem(check)
+        if problem is None:
+            return None
+        tried = f"The cell of `{exercise.name}`" if of_cell else exercise.name
+        limit_s = CELL_S if of_cell else check.limit_s
+        others = self._other_cells(exercise)
+        return explain(problem, self.lab, exercise, tried, limit_s, others)
+
+    def _other_cells(self, exercise: Exercise) -> dict[str, BaseException]:
+        """What those of the student's other cells raised that an answer needs: its own first."""
+        raised = {n: p for n, p in self.session.problems.items() if NEEDS in n}
+        return dict(sorted(raised.items(), key=lambda item: not item[0].startswith(exercise.name)))
 
     def _problem(self, check: Cell) -> BaseException | None:
         """What a check raised; None if it passed. It is replayed if an answer passed it before."""

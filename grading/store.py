@@ -5,13 +5,14 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from common.files import replace
 from common.paths import ROOT
 from grading.errors import CommandError
-from grading.report import Result
+from grading.report import CheckResult, Result
 from grading.source.holes import Answer
 from grading.source.labs import SOURCES
 
@@ -52,13 +53,16 @@ class Store:
                     f"another grader works in {folder}: wait until it ends, or give another folder"
                 ) from None
 
-    def get(self, key: str) -> list[Result] | None:
-        """The results under a key; None if there are none, or if everything is to be fresh."""
-        if self.fresh:
+    def get(self, key: str, fresh: bool = True) -> list[Result] | None:
+        """The results under a key; None if there are none, or if they are to be fresh.
+
+        fresh: whether this result is among those that the store was asked to have fresh.
+        """
+        if self.fresh and fresh:
             return None
         try:
             kept = json.loads(self._path(key).read_text("utf-8"))
-            return [Result(**result) for result in kept]
+            return [_result(**result) for result in kept]
         except (OSError, ValueError, TypeError):
             return None
 
@@ -77,6 +81,10 @@ class Store:
         source = hashlib.sha256((SOURCES / f"{job.lab}.py").read_bytes()).hexdigest()
         text = json.dumps([job.lab, source, answers, job.seed, job.jail, code()], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _result(checks: Iterable[Mapping[str, Any]] = (), **rest: Any) -> Result:
+    return Result(checks=tuple(CheckResult(**check) for check in checks), **rest)
 
 
 @functools.cache

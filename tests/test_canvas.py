@@ -106,3 +106,31 @@ def test_a_file_that_is_not_a_zip_is_reported(tmp_path, capsys):
             command.main(["canvas", "unpack", str(tmp_path / name), str(tmp_path / "class")]) == 2
         )
         assert says in capsys.readouterr().err
+
+
+def test_feedback_goes_back_under_the_names_that_canvas_knows(tmp_path, capsys):
+    """Canvas takes the first two numbers between underscores for the ids of student and file."""
+    archive, pages = tmp_path / "submissions.zip", tmp_path / "feedback"
+    pages.mkdir()
+    for student in ("11", "12"):
+        (pages / f"{student}.html").write_text(f"page of {student}")
+    with zipfile.ZipFile(archive, "w") as files:
+        for name in (
+            "lovelaceada_11_345678_01_strides.ipynb",
+            "lovelaceada_11_345690_01_strides-1.ipynb",
+            "o_neillzofia_LATE_12_345679_01_strides-2 (1).ipynb",
+            "babbagecharles_13_345681_01_strides.ipynb",
+            "babbagecharles_13_345681_essay.pdf",
+        ):
+            files.writestr(name, "{}")
+    assert command.main(["canvas", "feedback", str(tmp_path), str(archive)]) == 0
+    with zipfile.ZipFile(tmp_path / "canvas_feedback.zip") as files:
+        found = {tuple(_numbers(name)): files.read(name) for name in files.namelist()}
+        assert all(name.endswith(".html") for name in files.namelist())
+    assert found == {("11", "345690"): b"page of 11", ("12", "345679"): b"page of 12"}
+    assert "left out: 13" in capsys.readouterr().out
+
+
+def _numbers(name):
+    """As Canvas reads a name (Assignment#infer_comment_context_from_filename)."""
+    return [part for part in name.split("_") if part.isdecimal()][:2]

@@ -112,16 +112,21 @@ def test_the_solution_scores_everything_both_ways(fork_server):
             "import os\nos.environ['A'] = '1'\n"
             + START
             + "    if i < out.size:\n        out[i] = x[i] + twice(y[i])",
+            "passed",
+            "",
+        ),
+        (
+            "import os\n" + START + "    if i < os.environ:\n        out[i] = x[i]",
             "failed",
-            "a kernel's cell",
+            "os",
         ),
         ("def add(x, y, out):\n    out[:] = x + 2 * y", "failed", "add"),
     ],
 )
-def test_a_wrong_kernel_gets_its_reason(fork_server, text, status, says):
+def test_a_kernel_gets_its_points_or_its_reason(fork_server, text, status, says):
     results = score.score(LAB, SOLUTION | {"add": Answer(text)}, fork_server)
     assert results[0].status == "passed"
-    assert (results[1].status, results[1].points) == (status, 0), results[1]
+    assert (results[1].status, results[1].points) == (status, int(status == "passed")), results[1]
     assert says in results[1].message.lower(), results[1]
 
 
@@ -139,13 +144,14 @@ def test_patched_counters_change_nothing(fork_server):
 def test_other_cells_give_their_kernels_and_constants():
     cells = (
         ("setup 0", "A = 3\nB = (1, 2)\nC = 'no'\nE = tl.constexpr(6)\nF = f(1)\nimport math"),
+        ("setup 1", "G = 2 ** A - 1\nH = 10 ** 10 ** 10"),
         ("f", "@cuda.jit\ndef f(x): pass\nD = 4"),
-        ("g", "A = 5\n@cuda.jit\ndef g(x): f(x)"),
+        ("g", "A = 5; print(A)\n@cuda.jit\ndef g(x): f(x + A)"),
         ("h", "def h(: broken"),
         ("i", None),
         ("j", "def j(x): pass"),
     )
     text, constants = kernel_text(cells, "g", "@cuda.jit")
-    assert constants == {"B": (1, 2), "D": 4, "E": 6}
-    assert text.startswith("A = 5\n@cuda.jit\ndef g(x): f(x)\n\n@cuda.jit\ndef f(x):")
+    assert constants == {"B": (1, 2), "D": 4, "E": 6, "G": 7}
+    assert text.startswith("A = 5\n@cuda.jit\ndef g(x): f(x + A)\n\n@cuda.jit\ndef f(x):")
     assert "def j" not in text

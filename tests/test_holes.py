@@ -2,12 +2,17 @@
 
 import pytest
 
-from grading.source import holes, notebook
+from grading.source import answers, holes
 from tests.mini_lab import mini_lab
 
 LAB = mini_lab()
 DOUBLE = LAB.exercise("double")
 GOOD = "def double(x):\n    return x + x"
+
+
+def found(cells):
+    student_cells = [answers.StudentCell("code", text) for text in cells]
+    return answers.find(LAB, student_cells)["double"]
 
 
 def test_a_stub_keeps_signature_and_docstring():
@@ -64,12 +69,12 @@ def test_the_names_that_a_cell_defines(source, names):
     ],
 )
 def test_the_student_s_answer_is_found(cells, text, attempted, status):
-    answer = notebook.find(cells, DOUBLE)
+    answer = found(cells)
     assert answer.attempted == attempted
     if status is not None:
         assert (answer.text, answer.status) == (text, status)
 
 
 def test_a_syntax_error_is_reported_with_its_line():
-    answer = notebook.find(["def double(x):\n    return 2 * * x"], DOUBLE)
+    answer = found(["def double(x):\n    return 2 * * x"])
     assert "syntax error in line 2, `return 2 * * x`" in answer.problem

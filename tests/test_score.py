@@ -74,7 +74,8 @@ def test_the_solution_scores_everything(fork_server):
             "def double(x):\n    return helper(x)",
             "failed",
             "name 'helper' is not defined (line 2: `return helper(x)`). "
-            "The grader executes only the cells of the exercises: define it there.",
+            "Of your other cells, the grader takes along the imports, functions, classes and "
+            "assignments that an answer reads: none of them sets this name.",
         ),
         ("def double(x):\n    raise SystemExit(0)", "failed", "raised SystemExit"),
         ("def double(x):\n    raise KeyboardInterrupt", "failed", "raised KeyboardInterrupt"),
@@ -234,7 +235,9 @@ def test_a_refused_question_raises_in_the_worker(fork_server):
 def test_a_kernel_can_run_in_a_worker_that_executes_no_cell_of_the_student(fork_server):
     """What counted kernels need: the text of the student's cell, in a worker of ours."""
     session = Session(fork_server, score.worker_cells(LAB, SOLUTION))
-    names = score.check_names(LAB, session)
+    run = score.CheckRun(LAB, session, 0)
+    run.reach(LAB.exercise("double").checks[0])
+    names = run.names
     assert names["double"].source == SOLUTION["double"].text
     worker = fork_server.fork()
     assert (

@@ -2,6 +2,7 @@
 
 unpack lays the zip file of "Download Submissions" out as FOLDER/<Canvas id>/NN_noun.ipynb.
 marks writes RESULTS/canvas.csv, which Canvas's gradebook imports.
+feedback writes RESULTS/canvas_feedback.zip, which Canvas's "Upload Submissions" takes.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 from common.files import replace
 from grading import report
 from grading.errors import InputError
+from grading.lms import canvas_feedback
 from grading.source.notebook import MAX_NOTEBOOK_BYTES
 from grading.submissions import escaped
 
@@ -31,7 +33,7 @@ DOWNLOADED = re.compile(r"[^/]+?_(\d+)_\d+_([^/]+\.ipynb)")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command `canvas` accepts."""
-    verbs = parser.add_subparsers(required=True, metavar="{unpack,marks}")
+    verbs = parser.add_subparsers(required=True, metavar="{unpack,marks,feedback}")
     unpacking = verbs.add_parser("unpack", help="lay out what Canvas collected for the grader")
     unpacking.add_argument(
         "archive", type=Path, metavar="SUBMISSIONS.zip", help="what Download Submissions gives"
@@ -49,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the gradebook as Canvas exports it, to match the folders' names with students",
     )
     marking.set_defaults(act=_mark)
+    returning = verbs.add_parser("feedback", help="write the zip file that returns the pages")
+    add = returning.add_argument
+    add("results", type=Path, metavar="RESULTS", help="the folder that the grader wrote")
+    add("archive", type=Path, metavar="SUBMISSIONS.zip", help="what Download Submissions gave")
+    returning.set_defaults(act=_return)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -102,6 +109,17 @@ def _extract(files: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
     return False
 
 
+def _return(options: argparse.Namespace) -> None:
+    path = options.results / "canvas_feedback.zip"
+    pages = options.results / "feedback"
+    count, missing = canvas_feedback.write(options.archive, pages, path, DOWNLOADED)
+    for student in missing:
+        print(
+            f"left out: {student} (no page {pages / student}.html: grade again, then repeat this)"
+        )
+    print(f"{count} pages: {path}")
+
+
 def _mark(options: argparse.Namespace) -> None:
     roster = _roster(options.roster) if options.roster else []
     header, lines, unknown = table(report.read(options.results), roster)
@@ -130,7 +148,7 @@ def _roster(path: Path) -> list[Person]:
 
 def table(
     rows: Iterable[report.Row], roster: Sequence[Person]
-) -> tuple[list[str], list[list[str | int]], list[str]]:
+) -> tuple[list[str], list[list[str | float]], list[str]]:
     """(header, lines, the students who are not in the roster) for Canvas.
 
     A student's folder is named by their login, SIS id, Canvas id or name. A lab goes into the
@@ -138,8 +156,8 @@ def table(
 
     roster: Canvas's export of its gradebook; [] to use the folders' names as logins.
     """
-    points: dict[str, dict[str, int]] = {}
-    most: dict[str, dict[str, int]] = {}
+    points: dict[str, dict[str, float]] = {}
+    most: dict[str, dict[str, float]] = {}
     for row in rows:
         mine = points.setdefault(row["student"], {})
         mine[row["lab"]] = mine.get(row["lab"], 0) + row["points"]
@@ -147,7 +165,7 @@ def table(
     labs = sorted(most)
     find = _finder(roster)
     owners: dict[str, str] = {}  # by Canvas's id
-    lines: list[list[str | int]] = []
+    lines: list[list[str | float]] = []
     lines.append([f"    {POSSIBLE}", "", "", "", "", *(sum(most[lab].values()) for lab in labs)])
     unknown = []
     for student, mine in sorted(points.items()):

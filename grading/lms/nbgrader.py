@@ -6,6 +6,7 @@ penalties are nbgrader's, too.
 
 import argparse
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from grading import report, submissions
-from grading.errors import InputError
+from grading.errors import CommandError, InputError
 from grading.report import Row
 from grading.source import build, labs, notebook
 from grading.source.labs import Exercise, Lab
@@ -76,11 +77,17 @@ def write(
     from nbgrader.api import Gradebook
 
     _put_on_path(os.path.dirname(sys.executable))  # nbgrader calls alembic by its name
+    if not shutil.which("alembic"):
+        raise CommandError(
+            "nbgrader needs the command alembic, which is not installed: "
+            "pip install 'ml-systems-labs[gradebook]'"
+        )
     course.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{(course / 'gradebook.db').resolve()}"
     groups: dict[Key, list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["student"], row["lab"], row["attempt"]), []).append(row)
+        if row["exercise"][:1].isdecimal() and row["status"] != "not handed in":
+            groups.setdefault((row["student"], row["lab"], row["attempt"]), []).append(row)
     with Gradebook(url) as book:
         for name in sorted({lab for _, lab, _ in groups}):
             _assignment(book, labs.read(name), (deadlines or {}).get(name), course)

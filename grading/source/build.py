@@ -7,7 +7,6 @@ import hashlib
 import io
 import os
 import queue
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -24,7 +23,6 @@ from grading.source.labs import Cell, Exercise, Lab
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 WIDGET_TEXT = "A widget: it shows where the notebook runs."  # what a file shows of one
-TITLE = re.compile(r"\A# (?:Imports|Set-up|Helper code|Check)\b.*: run me.*\n")
 # What the lab ends with. It is not in the solutions, which have no answers of a student's to grade.
 ENDING = """## Your results
 
@@ -143,7 +141,7 @@ def _titles(lab: Lab) -> dict[Cell, str]:
 
 def _untitled(source: str) -> str:
     """A cell's text without its title, which changes nothing that the cell does."""
-    return TITLE.sub("", source)
+    return labs.TITLE.sub("", source)
 
 
 def _set_ids(notebook: NotebookNode) -> None:

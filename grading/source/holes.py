@@ -82,12 +82,14 @@ def solved(source: str) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """A student's cell for one hole: its text, or why there is no text (status and problem)."""
+    """A student's cells for one hole: their text, or why there is no text (status and problem)."""
 
     text: str | None
     attempted: bool = True
     status: Literal["", "missing", "error"] = ""
     problem: str = ""
+    needed: tuple[str, ...] = ()  # what it needs of other cells, to be executed before it
+    unknown: tuple[str, ...] = ()  # names that it reads and no cell sets
 
 
 def syntax_problem(text: str) -> str:

@@ -15,7 +15,12 @@ from grading.source import holes
 STRIPPED = LABS / ".source"  # in a release: the sources without answers and held-out checks
 SOURCES = STRIPPED if STRIPPED.is_dir() else ROOT / "solutions"
 HEADING = re.compile(r"^### Exercise (\d+\.\d+) · `?(\w+)`?(?: .*)?$", re.MULTILINE)
+# The first line that a built notebook adds to a cell that is collapsed.
+TITLE = re.compile(r"\A# (?:Imports|Set-up|Helper code|Check)\b.*: run me.*\n")
 TAGS = {"setup", "hole", "driver", "check", "held-out", "answer", "shown"}
+
+# What a release has in place of each held-out check.
+HELD_OUT = 'raise AssertionError("A held-out check: your instructor runs it.")'
 
 
 def light_jupytext() -> None:

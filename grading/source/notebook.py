@@ -1,63 +1,29 @@
 """A student's notebook: the answers to a lab's exercises. The file may hold anything at all."""
 
 import json
-import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from grading.errors import InputError
-from grading.source import holes
+from grading.source import answers, holes
+from grading.source.answers import StudentCell
 from grading.source.holes import Answer
-from grading.source.labs import Exercise, Lab
+from grading.source.labs import Lab
 
 MAX_NOTEBOOK_BYTES = 50 << 20
 
 
 def read_answers(lab: Lab, path: Path) -> dict[str, Answer]:
     """{exercise: Answer} of a student's notebook; InputError if the file is not a notebook."""
-    cells = _texts(path, "code")
-    return {exercise.name: find(cells, exercise) for exercise in lab.exercises}
-
-
-def find(cells: Iterable[str], exercise: Exercise) -> Answer:
-    """The student's answer to an exercise.
-
-    cells: the texts of the notebook's code cells. The last cell that defines the name counts. An
-    untouched stub counts only if there is nothing else. So does a cell that does not parse, if its
-    text starts to define the name; it goes before a stub.
-    """
-    meant = re.compile(
-        rf"^(?:(?:async\s+)?def|class)\s+{exercise.name}\b|^{exercise.name}\s*(?::[^=\n]*)?=(?!=)",
-        re.MULTILINE,
+    cells = (cell for cell in _cells(path) if isinstance(cell, dict))
+    return answers.find(
+        lab,
+        [
+            StudentCell(kind, _text(cell.get("source")))
+            for cell in cells
+            if (kind := cell.get("cell_type")) in ("code", "markdown")
+        ],
     )
-    stubs, broken, answers = [], [], []
-    for text in map(without_magics, cells):
-        if exercise.name in holes.defined_names(text):
-            untouched = _squeezed(text) == _squeezed(exercise.stub)
-            (stubs if untouched else answers).append(Answer(text, not untouched))
-        elif meant.search(text) and (problem := holes.syntax_problem(text)):
-            broken.append(Answer(None, True, "error", problem))
-    missing = Answer(
-        None,
-        False,
-        "missing",
-        f"No cell of the notebook defines `{exercise.name}` at its top level: "
-        "copy its cell from a fresh lab and fill it in.",
-    )
-    return (answers or broken or stubs or [missing])[-1]
-
-
-def without_magics(text: str) -> str:
-    """The cell with a `pass` for each magic and shell line, so that the line numbers stay."""
-    if not holes.syntax_problem(text):
-        return text
-    return re.sub(r"^([ \t]*)[%!?].*$", r"\1pass  # a magic, left out", text, flags=re.MULTILINE)
-
-
-def _squeezed(text: str) -> str:
-    """The text without what an editor changes on its own: trailing spaces and blank lines."""
-    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
 
 
 def questions(lab: Lab) -> list[str]:

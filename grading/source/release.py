@@ -51,7 +51,6 @@ LEFT_OUT = [  # of these folders: the instructor's and the author's commands
 ]
 MIN_SECRET = 20  # an answer's line with fewer characters may be in any file
 IDIOMS = 1  # this many of an answer's longer lines may be in a file other than its own lab
-HELD_OUT = 'raise AssertionError("A held-out check: your instructor runs it.")\n'
 DATE = (1980, 1, 1, 0, 0, 0)  # of the files in the zip, so that equal releases have equal bytes
 
 
@@ -124,7 +123,9 @@ def stripped(lab: Lab) -> str:
     stubs = {exercise.hole: exercise.stub for exercise in lab.exercises}
     notebook = nbformat.v4.new_notebook()
     for cell in lab.cells:
-        source = HELD_OUT if "held-out" in cell.tags else stubs.get(cell) or holes.stub(cell.source)
+        source = (
+            labs.HELD_OUT if "held-out" in cell.tags else stubs.get(cell) or holes.stub(cell.source)
+        )
         is_code = cell.kind == "code"
         new_cell = nbformat.v4.new_code_cell if is_code else nbformat.v4.new_markdown_cell
         new = new_cell(source)

@@ -10,14 +10,25 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from common import slices
 from grading.source import holes
 from grading.worker.session import Cells, Session
 
 Package = Literal["simt", "tiles", "ranks"]
 Constants = dict[str, int | float | bool | tuple[int | float | bool, ...]]
+MOST = 1 << 64  # of the numbers that constants are computed from
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 DECORATORS = {"simt": "@cuda.jit", "tiles": "@triton.jit"}
 
 
@@ -38,7 +49,8 @@ def run(
 
         with session.waiting():
             return ranks.run(session, name, arguments, **options)
-    text, constants = kernel_text(tuple(session.cells), name, DECORATORS[package])
+    cells = tuple(session.cells[: session.reached])
+    text, constants = kernel_text(cells, name, DECORATORS[package])
     worker = session.counting_worker()
     with session.waiting() as deadline:
         given = list(arguments)
@@ -48,18 +60,20 @@ def run(
 
 @functools.lru_cache(maxsize=100)  # a check launches its kernel many times
 def kernel_text(cells: Cells, name: str, decorator: str) -> tuple[str, Constants]:
-    """(text, constants) of a kernel: its own cell, and the kernels and constants of other cells.
+    """(text, constants) of a kernel: what it needs of its own cell, and the kernels and constants
+    of other cells.
 
     cells: ours and the student's, in the lab's order. decorator: that kernels have.
     """
-    own = next(text for _, text in reversed(cells) if text is not None and name in _functions(text))
+    cell = next(text for _, text in reversed(cells) if text and name in _functions(text))
+    own = _needed(cell, name)
     others: dict[str, str] = {}
     constants: Constants = {}
     for _, text in cells:
-        if text is not None and text is not own:
+        if text is not None and text is not cell:
             functions = _functions(text).items()
             others |= {key: source for key, source in functions if source.startswith(decorator)}
-            constants |= _constants(text)
+            constants |= _constants(text, constants)
     stored = {
         node.id
         for node in ast.walk(ast.parse(own))
@@ -81,8 +95,20 @@ def _functions(text: str) -> dict[str, str]:
     }
 
 
-def _constants(text: str) -> Constants:
-    """The numbers, and tuples of them, that a cell assigns as literals or tl.constexpr(literal)."""
+def _needed(cell: str, name: str) -> str:
+    """The cell with what a kernel in it needs alone: what stands beside it is not its fault."""
+    own = slices.Notebook([cell])
+    end = len(own.statements)
+    start = [place for place in own.sets.get(name, ()) if place < end]
+    places = [*start, *own.needed(start, end).places]
+    return dict(own.text(places)).get(0, cell)
+
+
+def _constants(text: str, known: Constants) -> Constants:
+    """The numbers, and tuples of them, that a cell assigns, computed from literals and constants.
+
+    known: of the cells above.
+    """
     constants: Constants = {}
     for node in holes.statements(text):
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
@@ -90,13 +116,35 @@ def _constants(text: str) -> Constants:
         target = node.targets[0]
         if isinstance(target, ast.Name):
             try:
-                value = ast.literal_eval(_without_constexpr(node.value))
-            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                value = _value(_without_constexpr(node.value), known | constants)
+            except (ValueError, TypeError, ArithmeticError, MemoryError, RecursionError):
                 continue
             items = value if isinstance(value, tuple) else (value,)
             if all(type(item) in (int, float, bool) for item in items):
                 constants[target.id] = value
     return constants
+
+
+def _value(node: ast.expr, known: Constants) -> Any:
+    """The value of an expression of literals, constants and arithmetic; ValueError for others."""
+    if isinstance(node, ast.Name) and node.id in known:
+        return known[node.id]
+    if isinstance(node, ast.Tuple):
+        return tuple(_value(part, known) for part in node.elts)
+    if isinstance(node, ast.BinOp) and (operation := ARITHMETIC.get(type(node.op))):
+        left, right = _value(node.left, known), _value(node.right, known)
+        if all(type(side) in (int, float) and abs(side) < MOST for side in (left, right)):
+            return operation(left, right)
+        raise ValueError("not arithmetic of small numbers")
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return _power(_value(node.left, known), _value(node.right, known))
+    return ast.literal_eval(node)
+
+
+def _power(base: float, exponent: float) -> float:
+    if all(type(side) in (int, float) for side in (base, exponent)) and abs(exponent) <= 64:
+        return base**exponent if abs(base) < MOST else float(base) ** exponent
+    raise ValueError("not a power of small numbers")
 
 
 def _without_constexpr(node: ast.expr) -> ast.expr:

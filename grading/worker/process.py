@@ -12,11 +12,14 @@ check, no expected value and no solution.
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import builtins
 import contextlib
 import functools
 import gc
 import importlib
+import inspect
 import os
 import select
 import signal
@@ -172,7 +175,11 @@ class WorkerServer:
         filename = f"<{name}>"
         sources.remember(filename, source)
         before = dict(self.namespace)
-        exec(compile(source, filename, "exec"), self.namespace)  # noqa: S102  (what it is for)
+        code = compile(source, filename, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if code.co_flags & inspect.CO_COROUTINE:  # notebooks allow await at the top level
+            asyncio.run(eval(code, self.namespace))  # noqa: S307
+        else:
+            exec(code, self.namespace)  # noqa: S102  (what it is for)
         kind = name.partition(" ")[0]  # a hole's cell has the name of its exercise
         if kind in ("setup", "driver"):
             kept = self.setup if kind == "setup" else self.drivers
@@ -187,19 +194,19 @@ class WorkerServer:
     ) -> Any:
         """Calls what a cell defined. drivers: see `ours`."""
         with self.ours(drivers):
-            return self.namespace[name](*args, **dict(kwargs))
+            return self._defined(name)(*args, **dict(kwargs))
 
     def rank(self, name: str, args: Sequence[Any], drivers: Cells = ()) -> Any:
         """Calls a function as one of several ranks. args: what ranks.remote.call takes after it."""
         from common.ranks import remote
 
         with self.ours(drivers):
-            return remote.call(self.namespace[name], self.ask, *args)
+            return remote.call(self._defined(name), self.ask, *args)
 
     def fetch(self, name: str, drivers: Cells = ()) -> Any:
         """What a cell assigned. drivers: see `ours`."""
         with self.ours(drivers):
-            return self.namespace[name]
+            return self._defined(name)
 
     @contextlib.contextmanager
     def ours(self, drivers: Cells) -> Iterator[None]:
@@ -222,6 +229,11 @@ class WorkerServer:
         finally:
             theirs = {key: before[key] for key in ours.keys() & before.keys()}
             self.namespace |= {k: v for k, v in theirs.items() if known.get(k) is not v}
+
+    def _defined(self, name: str) -> Any:
+        if name not in self.namespace:
+            raise NameError(f"no cell defines `{name}`")
+        return self.namespace[name]
 
     def count(
         self,

@@ -109,6 +109,7 @@ class Member(threading.Thread):
         self.link, self.name, self.arguments = link, name, arguments
         self.only, self.budget = only, budget
         self.session = session.ranks[link.rank]
+        self.session.reached = session.reached
         self.session.deadline, self.session.answered = session.deadline, time.monotonic()
         self.value: Any = None
         self.report: Report = {"compute": [], "spans": [], "live_bytes": []}

@@ -43,6 +43,9 @@ class Session:
     def __init__(self, fork_server: ForkServer, cells: Cells) -> None:
         self.fork_server = fork_server
         self.cells = cells
+        self.reached = len(cells)  # how many of the cells are executed
+        self._executed = 0  # how many of them the worker has executed
+        self.forks = 0  # how many workers were started
         self.problems: dict[str, Exception | WorkerEnded] = {}  # by the name of the cell
         self.worker: WorkerClient | None = None
         self.ranks: list[Session] = []  # of the same cells, one per rank
@@ -102,13 +105,16 @@ class Session:
             self.answered = now_s
 
     def running_worker(self) -> WorkerClient:
-        """The worker that has executed the cells: a fresh one if the last one ended."""
-        worker = self.worker
-        if worker is not None and worker.pid is not None and worker.wire.transport.has_unread():
-            worker.end()  # what it sent unasked would be taken for its next answer
-        if worker is None or worker.pid is None:
-            return self._start()
-        return worker
+        """The worker that has executed the reached cells: a fresh one if the last one ended."""
+        if self.worker and self.worker.pid is not None and self.worker.wire.transport.has_unread():
+            self.worker.end()  # what it sent unasked would be taken for its next answer
+        while True:
+            if self.worker is None or self.worker.pid is None:
+                self.worker, self._executed = self.fork_server.fork(), 0
+                self.forks += 1
+            # A cell that ends its worker is not executed again.
+            with contextlib.suppress(WorkerEnded):
+                return self._caught_up(self.worker)
 
     def counting_worker(self) -> WorkerClient:
         """The worker that counts what kernels cost. It executes no cell."""
@@ -129,7 +135,7 @@ class Session:
 
     def _drivers(self, name: str) -> tuple[tuple[str, str], ...]:
         """(text, name) of the drivers that define this name and what it uses; none for a hole."""
-        return _drivers_for(tuple(self.cells), name)
+        return _drivers_for(tuple(self.cells[: self.reached]), name)
 
     def _request(
         self,
@@ -148,22 +154,25 @@ class Session:
         with self.waiting() as deadline:
             return worker.request(kind, *request, deadline=deadline, serve=serve, in_place=in_place)
 
-    def _start(self) -> WorkerClient:
-        """A fresh worker with all cells executed, except those that ended a worker before it."""
-        self.worker = worker = self.fork_server.fork()
-        for name, text in self.cells:
-            ended = isinstance(self.problems.get(name), WorkerEnded)
-            if text is None or ended or self.cells_left_s <= 0:
+    def _caught_up(self, worker: WorkerClient) -> WorkerClient:
+        """The worker, after the reached cells; WorkerEnded if one of them ends it."""
+        while self._executed < self.reached:
+            name, text = self.cells[self._executed]
+            self._executed += 1
+            if (
+                text is None
+                or isinstance(self.problems.get(name), WorkerEnded)
+                or self.cells_left_s <= 0
+            ):
                 continue
             began_s = time.monotonic()
             limit_s = min(CELL_S, self.cells_left_s)
             try:
                 worker.request("execute", text, name, deadline=began_s + limit_s)
-            except WorkerEnded as problem:
+            except (Exception, WorkerEnded) as problem:
                 self.problems[name] = problem
-                return self._start()
-            except Exception as problem:
-                self.problems[name] = problem
+                if isinstance(problem, WorkerEnded):
+                    raise
             finally:
                 took_s = time.monotonic() - began_s
                 self.cells_left_s, self.taken_s = self.cells_left_s - took_s, self.taken_s + took_s

@@ -1,0 +1,139 @@
+"""A course's marks: what the grader gave, with overrides, written answers, lateness, and nothing
+handed in."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grading.course import overrides, tables, written
+from grading.course.settings import Settings
+from grading.errors import InputError
+from grading.report import Graded, Result, Row
+from grading.report import rows as rows_of
+from grading.source import labs
+
+LATE = "late"  # the exercise of the row that takes points off
+COLUMNS = ("student", "name", "section", "lab", "points", "max_points", "percent", "late_h", "note")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A student's lab, all rows together."""
+
+    student: str
+    lab: str
+    points: float
+    max_points: float
+    late_s: int | None
+    handed_in: bool
+    note: str  # what is not from the grader
+
+    @property
+    def share(self) -> float:
+        return self.points / self.max_points if self.max_points else 0.0
+
+
+def rows(graded: Sequence[Graded], settings: Settings, answers: Path) -> list[Row]:
+    """All rows of a class. answers: the folder of the written answers' tables.
+
+    InputError if an override is for a student or exercise that has no row.
+    """
+    found = [row for one in graded for row in one.rows] + nothing_handed_in(graded, settings)
+    found += written.rows(graded, settings, answers)
+    found, unused = overrides.apply(found, settings.overrides)
+    for one in unused:
+        raise InputError(
+            f"overrides, line {one.line}: there is no submission of {one.student} for lab "
+            f"{one.lab}: is the name of the student's folder right?"
+        )
+    return found + _deductions(found, settings)
+
+
+def nothing_handed_in(graded: Iterable[Graded], settings: Settings) -> list[Row]:
+    """Rows of 0 points for the students on the roster who handed in nothing and are due."""
+    there = {(one.submission.student, one.submission.lab) for one in graded}
+    now = time.time()
+    missing = []
+    for name in sorted({lab for _, lab in there}):
+        results = [Result(e.label, 0, e.points, "not handed in") for e in labs.read(name).exercises]
+        for student in settings.roster.people:
+            due_s = settings.due_s(student, name)
+            if (student, name) not in there and (due_s is None or due_s < now):
+                missing += rows_of(student, name, results)
+    return missing
+
+
+def _deductions(found: Iterable[Row], settings: Settings) -> list[Row]:
+    """A row per late lab that takes points off. Points that a person gave count like others."""
+    taken_off = []
+    for mark in of(found):
+        percent = settings.late.percent(mark.late_s or 0)
+        if percent and mark.points:
+            taken_off.append(
+                Row(
+                    student=mark.student,
+                    lab=mark.lab,
+                    exercise=LATE,
+                    points=-round(mark.points * percent / 100, 2),
+                    max_points=0,
+                    status="late",
+                    message=f"{percent:g} % off: {(mark.late_s or 0) / 3600:.1f} h late.",
+                    attempt=1,
+                    late_s=mark.late_s,
+                )
+            )
+    return taken_off
+
+
+def of(found: Iterable[Row]) -> list[Mark]:
+    """The marks, by student and lab."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in found:
+        groups.setdefault((row["student"], row["lab"]), []).append(row)
+    return [
+        Mark(
+            student,
+            lab,
+            round(sum(row["points"] for row in group), 2),
+            sum(row["max_points"] for row in group),
+            next((row["late_s"] for row in group if row["late_s"] is not None), None),
+            any(row["status"] != "not handed in" for row in group),
+            _note(group),
+        )
+        for (student, lab), group in sorted(groups.items())
+    ]
+
+
+def _note(group: Iterable[Row]) -> str:
+    notes = []
+    for row in group:
+        if row["status"] == "changed by hand":
+            notes.append(f"{row['exercise']} by hand: {row['message'].partition(chr(10))[0]}")
+        elif row["status"] == "late":
+            notes.append(row["message"])
+        elif row["status"] == "not marked yet":
+            notes.append(f"{row['exercise']} is not marked yet")
+    return "; ".join(notes)
+
+
+def write(found: Iterable[Row], settings: Settings, folder: Path) -> None:
+    """marks.csv: a line per student and lab."""
+    tables.write(
+        folder / "marks.csv",
+        COLUMNS,
+        (
+            {
+                "student": mark.student,
+                "name": settings.roster.name(mark.student),
+                "section": settings.roster.section(mark.student),
+                "lab": mark.lab,
+                "points": f"{mark.points:g}",
+                "max_points": f"{mark.max_points:g}",
+                "percent": f"{100 * mark.share:.0f}",
+                "late_h": "" if mark.late_s is None else f"{mark.late_s / 3600:.1f}",
+                "note": mark.note if mark.handed_in else "nothing handed in",
+            }
+            for mark in of(found)
+        ),
+    )

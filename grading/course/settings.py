@@ -1,0 +1,184 @@
+"""course.toml: deadlines, extensions, the late policy, and where roster and overrides are."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, date, datetime, time, tzinfo
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from grading.course import overrides
+from grading.course.overrides import Override
+from grading.course.roster import Roster
+from grading.errors import InputError
+from grading.source import labs
+from grading.submissions import Submission
+
+DAY_S = 24 * 3600
+EXAMPLE = """\
+timezone = "Europe/Berlin"       # of all times below
+roster = "roster.csv"            # student, name, section
+overrides = "overrides.csv"      # student, lab, exercise, points, reason
+
+[deadlines]
+01 = 2026-11-20T18:00:00
+02 = 2026-11-27T18:00:00
+
+[extensions.lovelaceada]         # the name of the student's folder
+01 = 2026-11-25T18:00:00
+
+[late]
+grace_minutes = 15               # this much late costs nothing
+percent_per_day = 10             # of the lab's points, for each day that has begun
+at_most_percent = 50
+
+[written]
+01 = 2                           # points of each written answer of lab 01
+"""
+
+
+@dataclass(frozen=True)
+class LatePolicy:
+    """What lateness costs. Without percents it is only reported."""
+
+    grace_minutes: float = 0
+    percent_per_day: float = 0
+    at_most_percent: float = 100
+
+    def percent(self, late_s: float) -> float:
+        """The percents of a lab's points that are taken off, `late_s` after the deadline."""
+        if late_s <= 60 * self.grace_minutes:
+            return 0.0
+        days = -(-late_s // DAY_S)
+        return min(self.percent_per_day * days, self.at_most_percent)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A course's settings. Without a course.toml: no deadlines, nobody on the roster."""
+
+    deadlines: Mapping[str, float] = field(default_factory=dict)  # {lab: seconds since 1970}
+    extensions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by student
+    late: LatePolicy = LatePolicy()
+    roster: Roster = Roster()
+    overrides: tuple[Override, ...] = ()
+    written: Mapping[str, float] = field(default_factory=dict)  # {lab: points of each answer}
+
+    def due_s(self, student: str, lab: str) -> float | None:
+        """When a student's lab is due, in seconds since 1970; None without a deadline."""
+        return self.extensions.get(student, {}).get(lab, self.deadlines.get(lab))
+
+    def late_s(self, submission: Submission) -> int | None:
+        """Seconds after the deadline; None without one."""
+        due_s = self.due_s(submission.student, submission.lab)
+        return None if due_s is None else max(0, round(submission.time_s - due_s))
+
+
+def read(path: Path) -> Settings:
+    """The settings in a course.toml; InputError names the line of it that can't be used."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except tomllib.TOMLDecodeError as problem:
+        raise InputError(f"{path}: {problem}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not text in UTF-8") from None
+    tables = ("deadlines", "extensions", "late", "written")
+    _known(path, "", data, (*tables, "roster", "overrides", "timezone"))
+    for name in tables:
+        if not isinstance(data.get(name, {}), dict):
+            raise InputError(f"{path}: {name} is a table: write [{name}] above its lines")
+    zone = _zone(path, data.get("timezone"))
+    roster = Roster.read(path.parent / data["roster"]) if "roster" in data else Roster()
+    extensions = data.get("extensions", {})
+    if roster.people:
+        _known(path, "extensions", extensions, roster.people)
+    return Settings(
+        deadlines=_times(path, "deadlines", data.get("deadlines", {}), zone),
+        extensions={
+            student: _times(path, f"extensions.{student}", times, zone)
+            for student, times in extensions.items()
+        },
+        late=_late(path, data.get("late", {})),
+        roster=roster,
+        overrides=_overrides(path, data),
+        written=_points(path, data.get("written", {})),
+    )
+
+
+def _overrides(path: Path, data: Mapping[str, Any]) -> tuple[Override, ...]:
+    return tuple(overrides.read(path.parent / data["overrides"])) if "overrides" in data else ()
+
+
+def _known(path: Path, table: str, data: Iterable[str], allowed: Iterable[str]) -> None:
+    """InputError for a key that is not allowed: a typing error must not cost a deadline."""
+    for key in data:
+        if key not in (names := sorted(allowed)):
+            where = f"[{table}] " if table else ""
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names[:9])}"
+            raise InputError(f"{path}: {where}{key} is unknown: {hint}")
+
+
+def _zone(path: Path, name: Any) -> tzinfo | None:
+    """None: this machine's zone."""
+    if name is None or name == "UTC":
+        return UTC if name else None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, TypeError):
+        raise InputError(
+            f'{path}: timezone = {name!r} is unknown: give a name like "Europe/Berlin"'
+        ) from None
+
+
+def _times(path: Path, table: str, data: Any, zone: tzinfo | None) -> dict[str, float]:
+    """{lab: seconds since 1970}. The key `all` is for every lab without a time of its own."""
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: {table} is a table: write [{table}] above its lines")
+    times = (
+        dict.fromkeys(labs.names(), _seconds(path, table, data["all"], zone))
+        if "all" in data
+        else {}
+    )
+    return times | {
+        _lab(path, table, key): _seconds(path, f"{table}.{key}", value, zone)
+        for key, value in data.items()
+        if key != "all"
+    }
+
+
+def _lab(path: Path, table: str, key: str) -> str:
+    try:
+        return labs.resolve(key)
+    except InputError as problem:
+        raise InputError(f"{path}: [{table}] {problem}") from None
+
+
+def _seconds(path: Path, key: str, value: Any, zone: tzinfo | None) -> float:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime.combine(value, time(23, 59, 59))
+    if not isinstance(value, datetime):
+        raise InputError(
+            f"{path}: {key} = {value!r} is no time: write it without quotes, 2026-11-20T18:00:00"
+        )
+    return (value if value.tzinfo else value.replace(tzinfo=zone)).timestamp()
+
+
+def _late(path: Path, data: dict[str, Any]) -> LatePolicy:
+    _known(path, "late", data, [part.name for part in fields(LatePolicy)])
+    return LatePolicy(**{key: _number(path, f"late.{key}", data[key]) for key in data})
+
+
+def _points(path: Path, data: dict[str, Any]) -> dict[str, float]:
+    return {
+        _lab(path, "written", key): _number(path, f"written.{key}", value)
+        for key, value in data.items()
+    }
+
+
+def _number(path: Path, key: str, value: Any) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or value < 0:
+        raise InputError(f"{path}: {key} = {value!r}: a number of 0 or more is allowed")
+    return value

@@ -1,0 +1,63 @@
+"""CSV files that people write in a spreadsheet: read with the line of what can't be used."""
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from common.files import replace
+from grading.errors import InputError
+from grading.report import plain
+
+Line = tuple[int, dict[str, str]]  # the number of the line in the file, and its cells
+
+
+def read(path: Path, needed: Collection[str]) -> list[Line]:
+    """The lines of a CSV file with these columns, commas or semicolons between them.
+
+    InputError if a column is missing. A quote that our own files put before a formula is removed.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist: make it, with {', '.join(needed)}") from None
+    first = text.partition("\n")[0]
+    delimiter = ";" if first.count(";") > first.count(",") else ","
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    columns = {(name or "").strip().lower(): name for name in reader.fieldnames or []}
+    if missing := [name for name in needed if name not in columns]:
+        raise InputError(
+            f"{path} has no column {missing[0]}: its first line names the columns, "
+            f"{', '.join(needed)}"
+        )
+    return [
+        (reader.line_num, {key: _cell(row.get(name)) for key, name in columns.items()})
+        for row in reader
+        if any(isinstance(value, str) and value.strip() for value in row.values())
+    ]
+
+
+def _cell(value: Any) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    return text[1:] if text[:1] == "'" and plain(text[1:]) == text else text
+
+
+def number(text: str, where: str) -> float:
+    """A number that may have a comma for a point; InputError names the place."""
+    try:
+        value = float(text.replace(",", "."))
+    except ValueError:
+        raise InputError(f"{where}: {text!r} is no number of points") from None
+    if not 0 <= value < 1e6:
+        raise InputError(f"{where}: {text!r}: points are 0 or more")
+    return value
+
+
+def write(path: Path, columns: Collection[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """A CSV file, whole or not at all; no cell is a formula."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(columns), extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows({key: plain(row.get(key, "")) for key in columns} for row in rows)
+    replace(path, text.getvalue())

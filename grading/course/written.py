@@ -1,0 +1,90 @@
+"""Points and comments for written answers: a CSV per lab next to the page that shows them.
+
+The grader writes answers/<lab>.csv with a line per answer. A person fills in points and comment.
+Each later run keeps what was filled in, and puts it into the results.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grading.course import tables
+from grading.course.settings import Settings
+from grading.errors import InputError
+from grading.report import Graded, Row
+from grading.source import notebook
+
+COLUMNS = ("student", "question", "points", "max_points", "comment", "note", "answer")
+CHANGED = "the answer has changed since it was marked"
+LABEL = "written "  # an exercise in the results: "written 1"
+
+
+def rows(graded: Sequence[Graded], settings: Settings, folder: Path) -> list[Row]:
+    """The rows of the written answers of all labs; renews the tables in a folder."""
+    by_lab: dict[str, list[Graded]] = {}
+    for one in sorted(graded, key=lambda one: one.order):
+        by_lab.setdefault(one.lab.name, []).append(one)
+    found: list[Row] = []
+    for name, group in by_lab.items():
+        if notebook.questions(group[0].lab):
+            lines = _lines(group, settings.written.get(name, 0.0), folder / f"{name}.csv")
+            folder.mkdir(parents=True, exist_ok=True)
+            tables.write(folder / f"{name}.csv", COLUMNS, lines)
+            found += [_row(name, line) for line in lines if line["max_points"]]
+    return found
+
+
+def _lines(group: Iterable[Graded], most: float, path: Path) -> list[dict[str, Any]]:
+    """A line per student and question, with what was filled in before."""
+    before = _filled_in(path) if path.exists() else {}
+    lines = []
+    for one in group:
+        for number, (_, text) in enumerate(one.written, 1):
+            old = before.get((one.submission.student, str(number)), {})
+            is_marked = bool(old.get("points") or old.get("comment"))
+            changed = is_marked and _flat(old.get("answer", "")) != _flat(text)
+            lines.append(
+                {
+                    "student": one.submission.student,
+                    "question": number,
+                    "points": old.get("points", ""),
+                    "max_points": old.get("max_points") or (f"{most:g}" if most else ""),
+                    "comment": old.get("comment", ""),
+                    "note": CHANGED if changed else old.get("note", ""),  # a person clears it
+                    "answer": _flat(text),
+                }
+            )
+    return lines
+
+
+def _filled_in(path: Path) -> dict[tuple[str, str], dict[str, str]]:
+    found = {}
+    for line, row in tables.read(path, COLUMNS):
+        if row["points"]:
+            where = f"{path}, line {line}"
+            points = tables.number(row["points"], where)
+            if row["max_points"] and points > tables.number(row["max_points"], where):
+                raise InputError(f"{where}: {row['points']} of {row['max_points']} points")
+        found[row["student"], row["question"]] = row
+    return found
+
+
+def _flat(text: str) -> str:
+    """The answer in one line of a table."""
+    return " ".join(text.split())[:4000]
+
+
+def _row(lab: str, line: Mapping[str, Any]) -> Row:
+    points = tables.number(line["points"], "points") if line["points"] else 0.0
+    most = tables.number(line["max_points"], "max_points")
+    return Row(
+        student=line["student"],
+        lab=lab,
+        exercise=f"{LABEL}{line['question']}",
+        points=points,
+        max_points=most,
+        status="marked" if line["points"] else "not marked yet",
+        message=line["comment"],
+        attempt=1,
+        late_s=None,
+    )

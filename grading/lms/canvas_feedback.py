@@ -1,0 +1,70 @@
+"""Canvas: return the feedback pages in bulk, in the zip file that its assignment page takes.
+
+Canvas's "Upload Submissions" attaches each file to a student by two numbers in the file's name, the
+ids of the student and of the submitted file. So a page gets the name that its notebook had when
+Canvas gave it to you: lovelaceada_11_345678_01_strides.ipynb becomes ..._01_strides.html.
+"""
+
+import re
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.files import whole
+from grading import feedback
+from grading.errors import InputError
+from grading.source import labs
+
+DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def write(archive: Path, pages: Path, path: Path, given: re.Pattern[str]) -> tuple[int, list[str]]:
+    """Write the zip file; returns (how many pages it holds, the students without a page).
+
+    archive: what "Download Submissions" gave. pages: the grader's folder `feedback`. given: the
+    names that Canvas gives, with the student's id and the notebook's own name.
+    """
+    names = _last_of_each(archive, given)
+    missing = []
+    count = 0
+    with whole(path) as new, zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as out:
+        for student, name in sorted(names.items()):
+            page = pages / feedback.page_name(student)
+            if not page.is_file():
+                missing.append(student)
+                continue
+            info = zipfile.ZipInfo(f"{name.removesuffix('.ipynb')}.html", DATE)
+            out.writestr(info, page.read_bytes(), zipfile.ZIP_DEFLATED)
+            count += 1
+    return count, missing
+
+
+def _last_of_each(archive: Path, given: re.Pattern[str]) -> dict[str, str]:
+    """{student's id: the name of their last notebook of a lab in the zip file}."""
+    try:
+        with zipfile.ZipFile(archive) as files:
+            every = files.namelist()
+    except zipfile.BadZipFile:
+        raise InputError(f"{archive} is not a zip file") from None
+    found: dict[str, str] = {}
+    for name in sorted(every, key=_attachment):
+        if (match := given.fullmatch(name)) and _is_lab(match[2]):
+            found[match[1]] = name
+    if not found:
+        raise InputError(
+            f"{archive} has no notebook with a name that Canvas gives: is it what Download "
+            "Submissions gave, unchanged?"
+        )
+    return found
+
+
+def _attachment(name: str) -> Sequence[int]:
+    """What Canvas counts up: the id of a submitted file."""
+    return [int(part) for part in name.split("_") if part.isdecimal()][1:2]
+
+
+def _is_lab(notebook: str) -> bool:
+    try:
+        return bool(labs.resolve(notebook))
+    except InputError:
+        return False

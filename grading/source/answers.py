@@ -1,0 +1,162 @@
+"""From a student's cells to the answers: an exercise's own cells, and what they need of the others.
+
+The cells are read from top to bottom, as Run All executes them. What counts is the definition that
+the exercise's check saw: the last one above it, or if there is none, the last one of the notebook.
+"""
+
+import ast
+import re
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from common import slices
+from grading.source import holes
+from grading.source.holes import Answer
+from grading.source.labs import HEADING, TITLE, Exercise, Lab
+from grading.source.magics import as_python
+
+ANY_HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)
+FROM_JUPYTER = ("display", "get_ipython")  # every cell has them
+
+
+@dataclass(frozen=True)
+class StudentCell:
+    """A cell of a student's notebook."""
+
+    kind: str
+    text: str
+
+
+def find(lab: Lab, cells: Sequence[StudentCell]) -> dict[str, Answer]:
+    """{exercise: the student's answer}."""
+    return _Finder(lab, cells).answers()
+
+
+class _Finder:
+    """One notebook, whose cells serve all exercises."""
+
+    def __init__(self, lab: Lab, cells: Sequence[StudentCell]) -> None:
+        self.lab, self.cells = lab, cells
+        given = _sources(lab, "setup") | _sources(lab, "driver")
+        checks = _sources(lab, "check")
+        stubs = {_squeezed(exercise.stub) for exercise in lab.exercises}
+        squeezed = [_squeezed(cell.text) if cell.kind == "code" else "" for cell in cells]
+        self.is_stub = [text in stubs for text in squeezed]
+        self.texts = [
+            as_python(cell.text) if cell.kind == "code" and text not in checks else None
+            for cell, text in zip(cells, squeezed, strict=True)
+        ]
+        self.notebook = slices.Notebook(
+            [None if is_stub else t for t, is_stub in zip(self.texts, self.is_stub, strict=True)]
+        )
+        statements = [s for text in given for s in slices.parsed(text)]
+        self.given = {name for statement in statements for name in statement.sets}
+        same = {ast.unparse(statement.node) for statement in statements}
+        self.ours = {
+            place
+            for place, statement in enumerate(self.notebook.statements)
+            if statement.sets & self.given and ast.unparse(statement.node) in same
+        }
+        self.holes = {name for exercise in lab.exercises for name in exercise.hole.names}
+
+    def answers(self) -> dict[str, Answer]:
+        """{exercise: Answer}, in the lab's order."""
+        answers, ends, there = {}, self._ends(), set(self.ours)
+        for exercise in self.lab.exercises:
+            end = ends.get(exercise.name, len(self.cells)) + 1
+            own = self._own(exercise, end)
+            answers[exercise.name] = self._answer(exercise, own, end, there)
+            there |= set(self.notebook.places(own))
+        return answers
+
+    def _ends(self) -> dict[str, int]:
+        """{exercise: the number of the last cell that its check sees}: its check, or its part's."""
+        checks = {
+            _squeezed(check.source): exercise.name
+            for exercise in self.lab.exercises
+            for check in exercise.checks
+            if "held-out" not in check.tags
+        }
+        ends: dict[str, int] = {}
+        parts: dict[str, int] = {}
+        now = None
+        for i, cell in enumerate(self.cells):
+            if cell.kind != "code" and ANY_HEADING.search(cell.text):
+                heading = HEADING.search(cell.text)
+                now = heading[2] if heading else None
+            elif now:
+                parts[now] = i
+            if name := checks.get(_squeezed(cell.text)):
+                ends[name] = i
+        return parts | ends
+
+    def _own(self, exercise: Exercise, end: int) -> list[int]:
+        """The numbers of the cells that define the exercise's names; [] if none does."""
+        own = {self._definer(name, end) for name in exercise.hole.names} - {None}
+        if self._definer(exercise.name, end) is None:  # at most a part of it is there
+            stub = self._stub_of(exercise)
+            own = own | {stub} if own and stub is not None else set()
+        return sorted(number for number in own if number is not None)
+
+    def _definer(self, name: str, end: int) -> int | None:
+        """The last cell above `end` that defines a name, or else the last of all."""
+        cells = [self.notebook.cell_of[place] for place in self.notebook.sets.get(name, ())]
+        above = [number for number in cells if number < end]
+        return (above or cells or [None])[-1]
+
+    def _stub_of(self, exercise: Exercise) -> int | None:
+        stub = _squeezed(exercise.stub)
+        return next((i for i, c in enumerate(self.cells) if _squeezed(c.text) == stub), None)
+
+    def _answer(self, exercise: Exercise, own: list[int], end: int, there: Set[int]) -> Answer:
+        if not own:
+            return self._unanswered(exercise)
+        limit = self.notebook.first(max(end, own[-1] + 1))
+        fixed = self.holes - set(exercise.hole.names)
+        start = self.notebook.places(own)
+        needed = self.notebook.needed(start, limit, self.given, there, fixed)
+        texts = [text for _, text in self.notebook.text(needed.places)]
+        jupyter = [name for name in needed.unknown if name in FROM_JUPYTER]
+        if jupyter:
+            texts.insert(0, f"from common.shell import {', '.join(jupyter)}")
+        return Answer(
+            "\n\n".join(self.texts[number] or "" for number in self._in_order(own)),
+            needed=tuple(texts),
+            unknown=tuple(name for name in needed.unknown if name not in FROM_JUPYTER),
+        )
+
+    def _in_order(self, own: list[int]) -> list[int]:
+        """Untouched stubs first: what else defines their names overrides them."""
+        return sorted(own, key=lambda number: (not self.is_stub[number], number))
+
+    def _unanswered(self, exercise: Exercise) -> Answer:
+        """What to say if no cell defines the exercise's name."""
+        meant = re.compile(
+            rf"^\s*(?:(?:async\s+)?def|class)\s+{exercise.name}\b|"
+            rf"^\s*{exercise.name}\s*(?::[^=\n]*)?=(?!=)",
+            re.MULTILINE,
+        )
+        for text in reversed(self.texts):
+            if text and meant.search(text) and (problem := holes.syntax_problem(text)):
+                return Answer(None, True, "error", problem)
+        stub = self._stub_of(exercise)
+        if stub is not None:
+            return Answer(self.cells[stub].text, False)
+        return Answer(
+            None,
+            False,
+            "missing",
+            f"No cell of the notebook defines `{exercise.name}` at its top level: "
+            "copy its cell from a fresh lab and fill it in.",
+        )
+
+
+def _sources(lab: Lab, tag: str) -> dict[str, None]:
+    """The texts of our cells with a tag, without what an editor changes."""
+    return dict.fromkeys(_squeezed(cell.source) for cell in lab.cells if tag in cell.tags)
+
+
+def _squeezed(text: str) -> str:
+    """The text without its title, and without trailing spaces and blank lines: editors change
+    these on their own."""
+    return "\n".join(line.rstrip() for line in TITLE.sub("", text).splitlines() if line.strip())

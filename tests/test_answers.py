@@ -1,0 +1,544 @@
+"""What an honest student's notebook may look like: it is graded as the notebook showed it.
+
+Each shape is executed from top to bottom by IPython, as Run All does, and graded. Both verdicts on
+its first exercise must be the same.
+"""
+
+import contextlib
+import io
+import time
+import types
+
+import pytest
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+
+from common import slices, unseen
+from grading import score
+from grading.source import answers, build, holes, labs, release
+from grading.source.answers import StudentCell
+from grading.source.holes import Answer
+from grading.source.labs import parse
+from grading.source.magics import as_python
+from grading.worker.client import ForkServer
+from tests.mini_lab import mini_lab
+
+LAB = mini_lab()
+DOUBLE = LAB.exercise("double")
+SETUP = next(cell.source for cell in LAB.cells if "setup" in cell.tags)
+DRIVER = next(cell.source for cell in LAB.cells if "driver" in cell.tags)
+CHECK = DOUBLE.checks[0].source
+ANSWER = "def double(x):\n    return my_sum(x, x)"
+HELPER = "def my_sum(a, b):\n    return a + b"
+GOOD = "def double(x):\n    return x + x"
+
+SHAPES = {  # the cells between set-up and the end; None stands for the check
+    "the answer alone": [GOOD, None],
+    "a helper in a cell above": [HELPER, ANSWER, None],
+    "a helper in a cell below the answer": [ANSWER, HELPER, None],
+    "a helper of a helper": [
+        "def one(x):\n    return x * 1",
+        "def my_sum(a, b):\n    return one(a) + one(b)",
+        ANSWER,
+        None,
+    ],
+    "helpers that call each other": [
+        "def f(a, b, n=2):\n    return g(a, b, n - 1)\n"
+        "def g(a, b, n):\n    return f(a, b, n) if n else a + b",
+        "my_sum = f",
+        ANSWER,
+        None,
+    ],
+    "an import in a cell of its own": [
+        "import operator",
+        "def double(x):\n    return operator.add(x, x)",
+        None,
+    ],
+    "from an import, under another name": [
+        "from operator import add as plus",
+        "def double(x):\n    return plus(x, x)",
+        None,
+    ],
+    "a star import": [
+        "from operator import *",
+        "def double(x):\n    return add(x, x)",
+        None,
+    ],
+    "two star imports": [
+        "from math import *\nfrom operator import *",
+        "def double(x):\n    return mul(x, int(floor(2.5)))",
+        None,
+    ],
+    "a module's part imported elsewhere": [
+        "import collections.abc",
+        "def double(x):\n    assert not isinstance(x, collections.abc.Mapping)\n    return x + x",
+        None,
+    ],
+    "an import inside try": [
+        "try:\n    import no_such_module as op\nexcept ImportError:\n    import operator as op",
+        "def double(x):\n    return op.add(x, x)",
+        None,
+    ],
+    "a constant": ["TWO = 2", "def double(x):\n    return TWO * x", None],
+    "a constant with a type": ["TWO: int = 2", "def double(x):\n    return TWO * x", None],
+    "two constants at once": [
+        "ONE, (TWO, *_) = 1, (2, 3)",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
+    "a constant that grows": ["TWO = 1\nTWO += 1", "def double(x):\n    return TWO * x", None],
+    "a constant that grows in another cell": [
+        "TWO = 1",
+        "TWO += 1",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
+    "a constant that grows in the answer's cell": [
+        "TWO = 1",
+        "TWO += 1\ndef double(x):\n    return TWO * x",
+        None,
+    ],
+    "a constant that was computed with an older one": [
+        "N = 2\nTABLE = [N * i for i in range(9)]\nN = 7",
+        "def double(x):\n    return TABLE[1] * x + (N - 7)",
+        None,
+    ],
+    "a constant that changes after the answer": [
+        "TWO = 3",
+        "def double(x):\n    return TWO * x",
+        "TWO = 2",
+        None,
+        "TWO = 4",
+    ],
+    "a constant computed from data": [
+        "DATA = np.arange(6.0).reshape(2, 3)",
+        "COLUMNS = DATA.sum(0)\nTWO = int((COLUMNS[1] - COLUMNS[0]) / DATA[0, 1])",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
+    "a table that is filled in a loop": [
+        "table = {}\nfor i in range(3):\n    table[i] = i",
+        "def double(x):\n    return table[2] * x",
+        None,
+    ],
+    "a list that is appended to in another cell": [
+        "factors = []",
+        "factors.append(2)",
+        "def double(x):\n    return factors[0] * x",
+        None,
+    ],
+    "a list that a function fills": [
+        "factors = []\ndef fill(x):\n    x.append(2)",
+        "fill(factors)",
+        "def double(x):\n    return factors[0] * x",
+        None,
+    ],
+    "a list that is sorted in place by a library": [
+        "import heapq\nfactors = [3, 2]",
+        "heapq.heapify(factors)",
+        "def double(x):\n    return factors[0] * x",
+        None,
+    ],
+    "a global that a function sets": [
+        "def begin():\n    global two\n    two = 2",
+        "begin()",
+        "def double(x):\n    return two * x",
+        None,
+    ],
+    "a function defined in a loop": [
+        "times = {}\nfor n in (1, 2, 3):\n    def multiply(x, n=n):\n        return n * x\n"
+        "    times[n] = multiply",
+        "def double(x):\n    return times[2](x)",
+        None,
+    ],
+    "a lambda with a name": [
+        "twice = lambda x: x + x",
+        "def double(x):\n    return twice(x)",
+        None,
+    ],
+    "the answer is a lambda": ["double = lambda x: x + x", None],
+    "the answer is a partial function": [
+        "import functools, operator",
+        "double = functools.partial(operator.mul, 2)",
+        None,
+    ],
+    "the answer is another function's name": [
+        HELPER,
+        "def f(x):\n    return my_sum(x, x)",
+        "double = f",
+        None,
+    ],
+    "the answer is wrapped in a later cell": [
+        "def double(x):\n    return x",
+        "import functools\ndouble = (lambda f: functools.wraps(f)(lambda x: 2 * f(x)))(double)",
+        None,
+    ],
+    "a decorator": [
+        "def twice(f):\n    return lambda x: 2 * f(x)",
+        "@twice\ndef double(x):\n    return x",
+        None,
+    ],
+    "a decorator with an argument": [
+        "import functools\ndef times(n):\n    def wrap(f):\n        @functools.wraps(f)\n"
+        "        def inner(x):\n            return n * f(x)\n        return inner\n    return wrap",
+        "@times(2)\ndef double(x):\n    return x",
+        None,
+    ],
+    "a decorator that registers": [
+        "REGISTRY = {}\ndef register(f):\n    REGISTRY[f.__name__] = f\n    return f",
+        "@register\ndef twice(x):\n    return x + x",
+        "def double(x):\n    return REGISTRY['twice'](x)",
+        None,
+    ],
+    "a class": [
+        "class Twice:\n    factor = 2\n    def __call__(self, x):\n        return self.factor * x",
+        "def double(x):\n    return Twice()(x)",
+        None,
+    ],
+    "a class with a base in another cell": [
+        "class Base:\n    factor = 1\n    def __call__(self, x):\n        return self.factor * x",
+        "class Twice(Base):\n    factor = 2",
+        "def double(x):\n    return Twice()(x)",
+        None,
+    ],
+    "a data class, and a method added later": [
+        "from dataclasses import dataclass\n@dataclass\nclass Times:\n    n: int = 2",
+        "Times.apply = lambda self, x: self.n * x",
+        "def double(x):\n    return Times().apply(x)",
+        None,
+    ],
+    "a helper named as a builtin": [
+        "def sum(a, b):\n    return a + b",
+        "def double(x):\n    return sum(x, x)",
+        None,
+    ],
+    "a helper named as a driver": [
+        "def count(x):\n    return x + x",
+        "def double(x):\n    return count(x)",
+        None,
+    ],
+    "a name of the set-up that means something else": [
+        "torch = 2",
+        "def double(x):\n    return torch * x",
+        "import torch",
+        None,
+    ],
+    "a helper that a later exercise defines again": [
+        HELPER,
+        ANSWER,
+        None,
+        "def my_sum(a, b):\n    return 0",
+        "def scale_(x, factor):\n    my_sum(0, 0)\n    x *= factor",
+    ],
+    "a helper in the cell of an earlier try": [
+        "def my_sum(a, b):\n    return a + b\ndef double(x):\n    return 0",
+        ANSWER,
+        None,
+    ],
+    "a helper in a cell that also prints, plots and writes": [
+        "print('hello'); ONE = 1\n" + HELPER + "\nopen('no/such/folder', 'w')",
+        ANSWER,
+        None,
+    ],
+    "a def inside if": [
+        "DEBUG = False",
+        "if not DEBUG:\n    " + GOOD.replace("\n", "\n    "),
+        None,
+    ],
+    "a def inside else": [
+        "if torch.cuda.is_available() and False:\n    pass\nelse:\n    "
+        + GOOD.replace("\n", "\n    "),
+        None,
+    ],
+    "a def inside try": [
+        "try:\n    " + GOOD.replace("\n", "\n    ") + "\nfinally:\n    pass",
+        None,
+    ],
+    "a def inside with": [
+        "import contextlib\nwith contextlib.suppress(ValueError):\n    "
+        + GOOD.replace("\n", "\n    "),
+        None,
+    ],
+    "a scratch redefinition at the end": [GOOD, None, "def double(x):\n    pass"],
+    "a scratch value of the same name at the end": [GOOD, None, "double = 3"],
+    "a scratch redefinition with an error at the end": [GOOD, None, "def double(x:\n    pass"],
+    "the definition that was wrong, then a right one": ["def double(x):\n    return 0", GOOD, None],
+    "the right definition, then a wrong one": [GOOD, "def double(x):\n    return 0", None],
+    "the untouched stub above": [DOUBLE.stub, GOOD, None],
+    "display in the answer's cell": [GOOD + "\ndisplay(double(3))", None],
+    "display in the function": ["def double(x):\n    display(x)\n    return x + x", None],
+    "get_ipython in the answer's cell": [
+        "get_ipython().run_line_magic('pwd', '')\n" + GOOD,
+        None,
+    ],
+    "magics above the answer": ["%pwd\n%precision 3\n" + GOOD, None],
+    "a timed cell": ["%%time\n" + GOOD, None],
+    "a timed statement that sets a name": [
+        "%time TWO = 2",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
+    "a timed statement in the function": [
+        "def double(x):\n    %time 1 + 1\n    return x + x",
+        None,
+    ],
+    "shell lines": ["!true\nfiles = !echo a\n" + GOOD, None],
+    "a shell line in the function": ["def double(x):\n    !true\n    return x + x", None],
+    "help": [GOOD + "\ndouble?\n?double\ndouble??", None],
+    "an indented cell": ["    " + GOOD.replace("\n", "\n    "), None],
+    "prompts that were copied": [">>> def double(x):\n...     return x + x", None],
+    "await at the top level": ["import asyncio\nawait asyncio.sleep(0)\n" + GOOD, None],
+    "await for a constant": [
+        "import asyncio\nasync def two():\n    await asyncio.sleep(0)\n    return 2",
+        "TWO = await two()",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
+    "an asynchronous comprehension": [
+        "async def numbers():\n    for i in range(3):\n        yield i",
+        "TABLE = [i async for i in numbers()]",
+        "def double(x):\n    return TABLE[2] * x",
+        None,
+    ],
+    "a walrus": ["print(TWO := 2)", "def double(x):\n    return TWO * x", None],
+    "match": [
+        "match (1, 2):\n    case (_, TWO):\n        pass",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
+    "a demo's variable": [
+        "scratch = torch.ones(2)",
+        "def double(x):\n    return x * int(scratch.sum())",
+        None,
+    ],
+    "a local name like a global one": [
+        "y = 1 / 3",
+        "def double(x):\n    y = x + x\n    return y",
+        None,
+    ],
+    "a name that a comprehension has for itself": [
+        "i = open",
+        "def double(x):\n    return x * sum(i for i in (0, 2))",
+        None,
+    ],
+    "a magic and a helper together": [
+        "%%time\ndef my_sum(a, b): return a + b",
+        ANSWER,
+        None,
+    ],
+    "a helper that reads a constant at two times": [
+        "N = 1",
+        "def times(x):\n    return N * x",
+        "TABLE = [times(i) for i in range(3)]",
+        "N = 2",
+        "def double(x):\n    return TABLE[1] * times(x)",
+        None,
+        "N = 3",
+    ],
+    "an object whose method reads a constant": [
+        "class Times:\n    def __call__(self, x):\n        return N * x",
+        "times = Times()",
+        "N = 2",
+        "def double(x):\n    return times(x)",
+        None,
+    ],
+    "a missing helper": [ANSWER, None],
+    "a helper that fails": ["my_sum = 1 / 0", ANSWER, None],
+    "a helper made by exec": [
+        "exec('def hidden(a): return 3')",
+        "def double(x):\n    return 0",
+        None,
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def fork_server():
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
+
+
+def cells_of(shape, *more):
+    texts = [SETUP, *(CHECK if text is None else text for text in shape), *more]
+    return [StudentCell("code", text) for text in texts]
+
+
+def graded(fork_server, cells, exercise="double"):
+    found = answers.find(LAB, cells)
+    results = score.score(LAB, found, fork_server, only=[exercise])
+    return results[0]
+
+
+def notebook_passes(cells):
+    """Whether the check passes where IPython executes these cells from top to bottom."""
+    shell = InteractiveShell()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        passed = False
+        for cell in cells:
+            result = shell.run_cell(cell.text, store_history=False)
+            if cell.text == CHECK:
+                passed = result.success
+    return passed
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_an_answer_is_graded_as_the_notebook_showed_it(fork_server, shape):
+    cells = cells_of(shape)
+    result = graded(fork_server, cells)
+    assert (result.points == result.max_points) == notebook_passes(cells), result
+
+
+def test_the_checks_of_a_built_notebook_are_known(fork_server):
+    """A build adds a title to each of them."""
+    built = build.lab_notebook(LAB.filled({"double": GOOD}))
+    cells = [StudentCell(cell.cell_type, cell.source) for cell in built.cells]
+    place = next(i for i, cell in enumerate(cells) if "agree(double(x)" in cell.text)
+    scratch = StudentCell("code", "def double(x):\n    return 0")
+    assert graded(fork_server, [*cells[: place + 1], scratch, *cells[place + 1 :]]).points == 3
+
+
+def test_functions_of_one_exercise_may_be_in_several_cells(fork_server):
+    pair = parse(PAIR, "99_pair")
+    flops, other = "def flops(n):\n    return 2 * n", "def moved(n):\n    return flops(n) * 2"
+    for cells in (
+        [flops, other],
+        [other, flops],
+        [pair.exercise("flops").stub, flops, other],
+        [pair.exercise("flops").stub, other, flops],
+        [flops, pair.exercise("flops").stub, other],
+        [flops + "\n" + other],
+    ):
+        found = answers.find(pair, [StudentCell("code", text) for text in cells])
+        assert score.score(pair, found, fork_server)[0].status == "passed", cells
+    for cells in ([flops], [flops, pair.exercise("flops").stub]):
+        found = answers.find(pair, [StudentCell("code", text) for text in cells])
+        result = score.score(pair, found, fork_server)[0]
+        assert (result.status, result.points) == ("partly passed", 1), result
+        assert "KeyError" not in result.message, result
+
+
+PAIR = """\
+# %% [markdown]
+# ### Exercise 1.1 · flops
+# Two functions.
+
+# %% tags=["hole"]
+def flops(n):
+    # BEGIN SOLUTION
+    return 2 * n
+    # END SOLUTION
+
+def moved(n):
+    # BEGIN SOLUTION
+    return 4 * n
+    # END SOLUTION
+
+# %% tags=["check"]
+assert flops(3) == 6
+
+# %% tags=["check"]
+assert moved(3) == 12
+"""
+
+
+def test_other_cells_have_no_side_effects(fork_server, tmp_path):
+    mark = tmp_path / "mark"
+    effect = f"open({str(mark)!r}, 'w').close()"
+    cells = cells_of([f"{effect}; TWO = 2; {effect}\n{effect}\nimport time; time.sleep(99)", None])
+    cells += [StudentCell("code", "def double(x):\n    return TWO * x")]
+    found = answers.find(LAB, cells)["double"]
+    assert found.needed == ("TWO = 2\n\n",)
+    assert graded(fork_server, cells).status == "passed" and not mark.exists()
+
+
+def test_a_helper_below_the_check_counts_if_there_is_no_other(fork_server):
+    """The student has executed the check again, below the helper."""
+    assert graded(fork_server, cells_of([ANSWER, None], HELPER)).status == "passed"
+    wrong = "def my_sum(a, b):\n    return 0"
+    assert graded(fork_server, cells_of([HELPER, ANSWER, None], wrong)).status == "passed"
+
+
+@pytest.mark.parametrize(
+    "cells, says",
+    [
+        (["exec('def my_sum(a, b): return a + b')", ANSWER], "none of them sets this name"),
+        (["my_sum = open('data.txt').read()", ANSWER], "that sets it raised FileNotFoundError"),
+        (["import helpers_of_mine as my_sum", ANSWER], "raised ModuleNotFoundError"),
+        (["files = !ls", "def double(x):\n    return x * len(files)"], "nothing runs `ls`"),
+        (["%time 1 +", "def double(x):\n    return x + x"], ""),
+    ],
+)
+def test_what_the_grader_can_not_take_gets_its_reason(fork_server, cells, says):
+    result = graded(fork_server, cells_of([*cells, None]))
+    assert says in result.message, result
+
+
+@pytest.mark.parametrize(
+    "cells, says",
+    [
+        (["exec('my_sum = max')", ANSWER], "The grader will not see `my_sum`"),
+        (["files = !ls", "def double(x):\n    return len(files)"], "no shell command"),
+        (["n = input()", "def double(x):\n    return n * x"], "types nothing"),
+        (["import mine", "def double(x):\n    return mine.f(x)"], "does not have mine.py"),
+        ([HELPER, ANSWER], ""),
+        (["files = !ls", GOOD], ""),
+        (["import torch as t", "def double(x):\n    return t.add(x, x)"], ""),
+    ],
+)
+def test_the_notebook_says_below_a_check_what_the_grader_will_not_see(
+    monkeypatch, tmp_path, cells, says
+):
+    monkeypatch.chdir(tmp_path)
+    modules = {"mine": types.SimpleNamespace(__file__=str(tmp_path / "mine.py")), "torch": torch}
+    history = [as_python(text) for text in [SETUP, *cells, CHECK]]
+    told = list(unseen.sentences(history, {"my_sum", "double", "x"}, modules))
+    assert len(told) == bool(says) and says in "".join(told), told
+
+
+def test_a_notebook_s_check_says_it_at_once():
+    """With IPython's own events, as in Jupyter."""
+    shell = InteractiveShell.instance()
+    try:
+        unseen.watch(shell)
+        with contextlib.redirect_stdout(io.StringIO()) as screen:
+            for text in (SETUP, "exec('my_sum = lambda a, b: a + b')", ANSWER, CHECK):
+                assert shell.run_cell(text, store_history=True).success
+        assert screen.getvalue().count("The grader will not see `my_sum`") == 1
+    finally:
+        InteractiveShell.clear_instance()
+
+
+@pytest.mark.parametrize("name", labs.names())
+def test_no_solution_is_said_to_have_what_the_grader_will_not_see(name):
+    cells, names = [], set()
+    for cell in labs.read(name).cells:
+        if cell.kind == "code":
+            cells.append(holes.solved(cell.source))
+            names |= {n for s in slices.parsed(cells[-1]) for n in s.sets}
+        if "check" in cell.tags:
+            assert list(unseen.sentences(cells, names, {})) == []
+
+
+def test_a_student_s_own_grader_says_that_held_out_checks_are_left(fork_server):
+    """A release holds no held-out checks."""
+    released = parse(release.stripped(LAB), LAB.name)
+    solution = {name: Answer(text) for name, text in LAB.solution.items()}
+    results = score.score(released, solution, fork_server)
+    assert [r.status for r in results] == ["visible checks passed", *["passed"] * 3]
+    assert results[0].message == "The held-out ones run when you are graded."
+    wrong = solution | {"double": Answer("def double(x):\n    return x * x")}
+    assert score.score(released, wrong, fork_server)[0].status == "failed"
+
+
+def test_an_answer_s_cells_are_read_in_seconds_whatever_they_hold():
+    for text in (
+        "x = 1\n" * 200_000,
+        "\n".join(f"x{i} = x{i - 1} + 1" for i in range(1, 15_000)),
+        "if x: pass\n" + "elif x: pass\n" * 3000,
+        "(" * 5000,
+        "x = " + "-" * 50_000 + "1",
+    ):
+        began = time.process_time()
+        answers.find(LAB, [StudentCell("code", text), StudentCell("code", ANSWER)])
+        assert time.process_time() - began < 15

@@ -1,0 +1,344 @@
+"""A course: deadlines, late policy, roster, overrides, written answers, changes, the class page."""
+
+import csv
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from grading import __main__ as command
+from grading import classroom, feedback, report
+from grading.course import changes, look, marks, overrides, page, settings, statistics, written
+from grading.errors import InputError
+from grading.report import CheckResult, Graded, Result
+from grading.source import labs
+from grading.source.holes import Answer
+from grading.store import Store
+from grading.submissions import Submission
+from tests.mini_lab import mini_lab
+
+LAB = mini_lab()
+FIRST = labs.read(labs.names()[0])
+DUE = datetime(2026, 11, 20, 17, tzinfo=UTC).timestamp()
+TOML = """\
+timezone = "UTC"
+roster = "roster.csv"
+
+[deadlines]
+01 = 2026-11-20T17:00:00
+
+[extensions.ada]
+01 = 2026-11-22T17:00:00
+
+[late]
+grace_minutes = 15
+percent_per_day = 10
+at_most_percent = 50
+
+[written]
+01 = 2
+"""
+
+
+def course(tmp_path, text=TOML, **files):
+    (tmp_path / "roster.csv").write_text("student,name,section\nada,Ada Lovelace,A\nbob,Bob,B\n")
+    for name, content in files.items():
+        (tmp_path / f"{name}.csv").write_text(content)
+    path = tmp_path / "course.toml"
+    path.write_text(text)
+    return settings.read(path)
+
+
+def graded(student, points=1, late_s=0, answers=None, status="failed", text="because", **more):
+    """The first lab of a student who has `points` in each exercise."""
+    results = [
+        Result(
+            e.label,
+            min(points, e.points),
+            e.points,
+            "passed" if points >= e.points else status,
+            "" if points >= e.points else "wrong",
+            **more,
+        )
+        for e in FIRST.exercises
+    ]
+    one = Submission(student, FIRST.name, Path("x.ipynb"), DUE + late_s, 1, late_s)
+    return Graded(one, FIRST, results, answers or {}, [("Why?", text)])
+
+
+@pytest.mark.parametrize(
+    "late_s, percent",
+    [(0, 0), (900, 0), (901, 10), (86_400, 10), (86_401, 20), (10 * 86_400, 50)],
+)
+def test_the_late_policy_has_grace_and_a_limit(tmp_path, late_s, percent):
+    assert course(tmp_path).late.percent(late_s) == percent
+
+
+def test_an_extension_replaces_the_deadline_of_one_student(tmp_path):
+    of = course(tmp_path)
+    for student, late_s in (("ada", 0), ("bob", 3600)):
+        one = Submission(student, FIRST.name, Path("x"), DUE + 3600)
+        assert of.late_s(one) == late_s
+    assert of.late_s(Submission("bob", labs.names()[1], Path("x"))) is None
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("[deadlins]\n01 = 2026-11-20", "deadlins is unknown: did you mean deadlines?"),
+        ("[late]\npercent = 3", "[late] percent is unknown: did you mean percent_per_day?"),
+        ("[deadlines]\n77 = 2026-11-20", "there is no lab '77'"),
+        ('[deadlines]\n01 = "2026-11-20"', "is no time: write it without quotes"),
+        ("[deadlines]\n01 = 2026-13-20", "course.toml"),
+        ("deadlines = 3", "deadlines is a table"),
+        ('timezone = "Mars/Olympus"', 'give a name like "Europe/Berlin"'),
+        ("[late]\npercent_per_day = -1", "a number of 0 or more"),
+        ('roster = "roster.csv"\n[extensions.adda]\n01 = 2026-11-22', "did you mean ada?"),
+        ('roster = "absent.csv"', "absent.csv does not exist: make it"),
+        ('overrides = "o.csv"', "no column exercise"),
+    ],
+)
+def test_a_course_file_that_can_not_be_used_says_where_and_what_to_write(tmp_path, text, says):
+    with pytest.raises(InputError) as problem:
+        course(tmp_path, text, o="student,lab\n")
+    assert says in str(problem.value)
+
+
+def test_the_example_that_the_command_shows_can_be_read(tmp_path):
+    course(
+        tmp_path,
+        settings.EXAMPLE.replace("lovelaceada", "ada"),
+        overrides="student,lab,exercise,points,reason\n",
+    )
+
+
+def test_a_date_without_a_time_is_due_at_its_end(tmp_path):
+    of = course(tmp_path, 'timezone = "UTC"\n[deadlines]\nall = 2026-11-20\n02 = 2026-11-21\n')
+    due = [datetime.fromtimestamp(of.due_s("x", name), UTC) for name in labs.names()[:2]]
+    assert [f"{time:%d %H:%M:%S}" for time in due] == ["20 23:59:59", "21 23:59:59"]
+
+
+def test_canvas_s_export_serves_as_a_roster(tmp_path):
+    export = (
+        "\ufeffStudent,ID,SIS User ID,SIS Login ID,Section,01_strides (12)\n"
+        "    Points Possible,,,,,21\n"
+        '"Lovelace, Ada",11,s11,ada,A,\n"Student, Test",99,,abc,A,\n'
+    )
+    of = course(tmp_path, 'roster = "canvas.csv"', canvas=export)
+    assert list(of.roster.people) == ["11"] and of.roster.name("11") == "Lovelace, Ada"
+    semicolons = course(tmp_path, 'roster = "de.csv"', de="Student;Name;Section\nx;Ö;1\n")
+    assert semicolons.roster.name("x") == "Ö" and semicolons.roster.section("x") == "1"
+
+
+def test_who_handed_in_nothing_gets_rows_of_zero_points(tmp_path):
+    rows = marks.rows([graded("ada")], course(tmp_path), tmp_path)
+    of_bob = [row for row in rows if row["student"] == "bob"]
+    assert {row["status"] for row in of_bob} == {"not handed in"}
+    assert len(of_bob) == len(FIRST.exercises)
+    marks.write(rows, course(tmp_path), tmp_path)
+    with (tmp_path / "marks.csv").open(newline="") as file:
+        table = {row["student"]: row for row in csv.DictReader(file)}
+    assert table["bob"]["note"] == "nothing handed in" and table["ada"]["section"] == "A"
+
+
+def test_an_extension_that_still_runs_is_no_missing_lab(tmp_path):
+    later = TOML + "\n[extensions.bob]\n01 = 2126-11-22T17:00:00\n"
+    rows = marks.rows([graded("ada")], course(tmp_path, later), tmp_path)
+    assert {row["student"] for row in rows} == {"ada"}
+
+
+def test_lateness_takes_points_off_after_what_people_gave(tmp_path):
+    of = course(tmp_path, TOML.replace("[written]\n01 = 2", ""))
+    rows = marks.rows([graded("bob", points=9, late_s=90_000)], of, tmp_path)
+    most = sum(e.points for e in FIRST.exercises)
+    last = rows[-1]
+    assert (last["student"], last["status"], last["points"]) == ("bob", "late", -0.2 * most)
+    assert last["message"] == "20 % off: 25.0 h late."
+    assert {m.student: m.points for m in marks.of(rows)}["bob"] == pytest.approx(0.8 * most)
+
+
+def test_overrides_are_applied_at_each_run_and_say_why(tmp_path):
+    exercise = FIRST.exercises[1]
+    line = f"ada,1,{exercise.number},1,Accepted in the office hour\n"
+    text = TOML.replace("roster =", 'overrides = "o.csv"\nroster =')
+    of = course(tmp_path, text, o="student,lab,exercise,points,reason\n" + line)
+    for _ in range(2):
+        rows = marks.rows([graded("ada", points=0)], of, tmp_path)
+        row = next(r for r in rows if r["exercise"] == exercise.label and r["student"] == "ada")
+        assert (row["points"], row["status"]) == (1, "changed by hand")
+        assert row["message"] == "Accepted in the office hour\n(The grader gave 0: wrong)"
+    assert "by hand: Accepted" in marks.of(rows)[0].note
+    feedback.write_students([graded("ada", points=0)], tmp_path / "f", rows, of.roster.name)
+    shown = (tmp_path / "f" / "ada.html").read_text()
+    assert "Accepted in the office hour" in shown and "<h1>Ada Lovelace</h1>" in shown
+
+
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("ada,77,1.1,1,x", "line 2: there is no lab '77'"),
+        ("ada,01,9.9,1,x", "line 2: lab 01_strides has no exercise '9.9': it has 1.1"),
+        ("ada,01,1.1,99,x", "line 2: 1.1 row_major_strides has 1 points"),
+        ("ada,01,1.1,much,x", "line 2: 'much' is no number of points"),
+        ("ada,01,1.1,-1,x", "points are 0 or more"),
+        ("ada,01,1.1,1,", "line 2: give a reason"),
+        ("ada,01,1.1,1,x\nada,01,row_major_strides,0,y", "line 3: line 2 is for the same exercise"),
+    ],
+)
+def test_an_override_that_can_not_be_used_names_its_line(tmp_path, line, says):
+    path = tmp_path / "overrides.csv"
+    path.write_text(f"student,lab,exercise,points,reason\n{line}\n")
+    with pytest.raises(InputError) as problem:
+        overrides.read(path)
+    assert says in str(problem.value)
+
+
+def test_an_override_for_nobody_stops_with_its_line(tmp_path):
+    text = TOML.replace("roster =", 'overrides = "o.csv"\nroster =')
+    of = course(tmp_path, text, o="student,lab,exercise,points,reason\neve,01,1.1,1,x\n")
+    with pytest.raises(InputError, match="line 2: there is no submission of eve for lab 01"):
+        marks.rows([graded("ada")], of, tmp_path)
+
+
+def test_written_answers_are_marked_in_a_table_that_later_runs_keep(tmp_path):
+    of = course(tmp_path)
+    table = tmp_path / "answers" / f"{FIRST.name}.csv"
+
+    def run(text="because"):
+        rows = marks.rows([graded("ada", text=text)], of, tmp_path / "answers")
+        return next(row for row in rows if row["exercise"] == "written 1")
+
+    assert (run()["points"], run()["status"]) == (0, "not marked yet")
+    table.write_text(table.read_text().replace("ada,1,,2,,,", "ada,1,1.5,2,Say more,,"))
+    for _ in range(2):
+        row = run()
+        assert (row["points"], row["max_points"], row["message"]) == (1.5, 2, "Say more")
+    run("because of this")
+    assert written.CHANGED in table.read_text() and "because of this" in table.read_text()
+    table.write_text(table.read_text().replace("ada,1,1.5,", "ada,1,3,"))
+    with pytest.raises(InputError, match="line 2: 3 of 2 points"):
+        run()
+
+
+def test_what_changed_between_two_runs_is_listed():
+    before = graded("ada", points=0).rows + graded("bob").rows
+    now = graded("ada", points=1).rows + graded("bob").rows + graded("eve").rows
+    found = changes.between(before, now)
+    assert {one.key[0] for one in found} == {"ada"} and len(found) == len(FIRST.exercises)
+    assert changes.between(now, now) == []
+
+
+def test_what_needs_a_look_says_why():
+    sly = Answer("def f():\n    import sys\n    return sys._getframe(1).f_back.f_locals['want']")
+    name = FIRST.exercises[0].name
+    reasons = {
+        "names _getframe, f_back, f_locals": graded("a", answers={name: sly}),
+        "has 21,000 characters": graded("b", answers={name: Answer("x" * 21_000)}),
+        "took": graded("c", seconds=30.0),
+        "its process ended": graded("d", restarts=2),
+        "h late": graded("e", late_s=7200),
+    }
+    for reason, one in reasons.items():
+        (found,) = look.at([one])
+        assert any(reason in text for text in found.reasons), found
+    solution = {e: Answer(text) for e, text in FIRST.solution.items()}
+    assert look.at([graded("f", answers=solution)]) == []
+
+
+def test_no_solution_needs_a_look():
+    for name in labs.names():
+        lab = labs.read(name)
+        solution = {e: Answer(text) for e, text in lab.solution.items()}
+        results = [Result(e.label, e.points, e.points, "passed") for e in lab.exercises]
+        one = Graded(Submission("a", name, Path("x")), lab, results, solution)
+        assert look.at([one]) == []
+
+
+def test_statistics_tell_a_task_that_all_fail_alike():
+    group = [graded(f"s{i}", points=9 if i < 15 else 0) for i in range(30)]
+    found = statistics.of_lab(group)
+    assert found[0].passed == 15 and found[0].discrimination == pytest.approx(1)
+    odd = [
+        Graded(one.submission, FIRST, [Result(FIRST.exercises[0].label, i % 2, 1, "failed"), *rest])
+        for i, one in enumerate(group)
+        for rest in [one.results[1:]]
+    ]
+    assert "is the task clear?" in statistics.of_lab(odd)[0].advice
+
+
+def test_the_class_page_is_one_file_that_shows_everyone(tmp_path):
+    of = course(tmp_path)
+    evil = graded("<script>alert(1)</script>")
+    group = [graded("ada", points=9, late_s=7200), evil]
+    rows = marks.rows(group, of, tmp_path / "answers")
+    changed = changes.between(graded("ada", points=0).rows, rows)
+    alike = [page.Alike(FIRST.name, ("ada", "<script>alert(1)</script>"), 0.9)]
+    page.write(group, rows, of, tmp_path, changed, alike)
+    text = (tmp_path / "index.html").read_text()
+    assert "<script>" not in text and "default-src 'none'" in text
+    for words in ("Ada Lovelace", "Bob", "nothing handed in", "h late", "<svg", "90 %", "→"):
+        assert words in text, words
+    assert 'href="feedback/ada.html"' in text and "src=" not in text
+
+
+def test_results_by_check_are_kept_and_written(tmp_path):
+    checks = (CheckResult(2, 2, "passed"), CheckResult(0, 1, "failed", held_out=True))
+    result = Result("1.1 x", 2, 3, "partly passed", "no", checks, 0.5, 1)
+    store = Store(tmp_path)
+    store.put("k", [result])
+    assert store.get("k") == [result]
+    one = Graded(Submission("=ada", FIRST.name, Path("x")), FIRST, [result])
+    report.write_checks([one], tmp_path)
+    lines = (tmp_path / "checks.csv").read_text().splitlines()
+    assert lines[1:] == [
+        "'=ada,01_strides,1.1 x,1,visible,2,2,passed",
+        "'=ada,01_strides,1.1 x,2,held-out,0,1,failed",
+    ]
+
+
+def hand_in(path, name, **texts):
+    cells = [{"cell_type": "code", "source": text} for text in texts.values()]
+    path.mkdir(parents=True, exist_ok=True)
+    (path / f"{name}.ipynb").write_text(json.dumps({"nbformat": 4, "cells": cells}))
+
+
+def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, monkeypatch, capsys):
+    """With a grader that gives a point per run, so that it shows who was graded."""
+    runs = []
+
+    def each(function, items, processes, names):
+        for item in items:
+            if function is classroom.grade:
+                runs.append(item.lab)
+                results = [
+                    Result(e.label, min(len(runs), e.points), e.points, "failed")
+                    for e in classroom.lab(item.lab).exercises
+                ]
+                yield item, results
+            else:
+                yield item, function(item)
+
+    monkeypatch.setattr(classroom, "each", each)
+    folder, out = tmp_path / "class", tmp_path / "out"
+    for student in ("ada", "bob"):
+        for name in labs.names()[:2]:
+            exercise = labs.read(name).exercises[0].name
+            hand_in(folder / student, name, a=f"def {exercise}():\n    return '{student}'")
+    grade = [str(folder), "--out", str(out), "--unsafe"]
+
+    def run(*more):
+        runs.clear()
+        assert command.main([*grade, *more]) == 0
+        rows = report.read(out)
+        return len(runs), {(row["student"], row["lab"]) for row in rows}
+
+    first, second = labs.names()[:2]
+    assert run("--only", "01") == (2, {("ada", first), ("bob", first)})
+    everyone = {(student, lab) for student in ("ada", "bob") for lab in (first, second)}
+    assert run() == (2, everyone)
+    assert run("--fresh", "--student", "bob", "--only", "2") == (1, everyone)
+    assert "1 results changed" in capsys.readouterr().out or (out / "changes.csv").exists()
+    assert (out / "index.html").is_file() and (out / "marks.csv").is_file()
+    assert command.main([*grade, "--student", "eve"]) == 2
+    assert "no folder in" in capsys.readouterr().err

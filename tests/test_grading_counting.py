@@ -105,7 +105,7 @@ def test_the_solution_scores_everything_both_ways(fork_server):
         (
             START + "    while True:\n        i += 1",
             "failed",
-            "does a loop of this kernel never end?",
+            "does it never end?",
         ),
         (START + "    open('/etc/passwd')", "failed", "open"),
         (

@@ -16,7 +16,7 @@ from grading.errors import InputError
 from grading.jail import choice
 from grading.lms import canvas
 from grading.report import Graded, Result
-from grading.source import holes, labs, notebook
+from grading.source import answers, holes, labs, notebook
 from grading.source.holes import Answer
 from grading.submissions import Submission
 from grading.worker import ranks, session
@@ -48,7 +48,7 @@ def test_a_cell_of_more_than_a_million_characters_is_refused_unparsed():
     assert holes.syntax_problem(text) == (
         "The cell has 2.0 million characters; at most 1 are allowed."
     )
-    answer = notebook.find([text], MINI.exercise("double"))
+    answer = answers.find(MINI, [answers.StudentCell("code", text)])["double"]
     assert (answer.text, answer.status) == (None, "error")
 
 

@@ -7,7 +7,6 @@ Canvas gave it to you: lovelaceada_11_345678_01_strides.ipynb becomes ..._01_str
 
 import re
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from common.files import whole
@@ -58,7 +57,7 @@ def _last_of_each(archive: Path, given: re.Pattern[str]) -> dict[str, str]:
     return found
 
 
-def _attachment(name: str) -> Sequence[int]:
+def _attachment(name: str) -> list[int]:
     """What Canvas counts up: the id of a submitted file."""
     return [int(part) for part in name.split("_") if part.isdecimal()][1:2]
 

@@ -47,7 +47,10 @@ class _Finder:
             for cell, text in zip(cells, squeezed, strict=True)
         ]
         self.notebook = slices.Notebook(
-            [None if is_stub else t for t, is_stub in zip(self.texts, self.is_stub, strict=True)]
+            [
+                None if is_stub or holes.syntax_problem(text or "") else text
+                for text, is_stub in zip(self.texts, self.is_stub, strict=True)
+            ]
         )
         statements = [s for text in given for s in slices.parsed(text)]
         self.given = {name for statement in statements for name in statement.sets}

@@ -101,7 +101,7 @@ def _essence(code: str) -> str:
         return code
     numbers: dict[str, str] = {}
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
+        body: Any = getattr(node, "body", None)
         first = body[0] if isinstance(body, list) and len(body) > 1 else None
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
             del body[0]

@@ -130,27 +130,18 @@ def grouped(
     copies = [w.unflatten(0, (-1, d)).repeat_interleave(share, 0).flatten(0, 1) for w in (w_k, w_v)]
     y, dx, dq, *dkv, dout = differentiated(forward, x, w_q, *copies, w_out)
     own = [slope.chunk(p) for slope in dkv]
-    added = [[sum(terms[r // share * share :][:share]) for r in range(p)] for terms in own]
-    everywhere = [sum(terms) for terms in own]
-    want, alone = [], []
-    for r in range(p):
-        start, end = [y, dx, dq.chunk(p)[r]], [dout.chunk(p, 1)[r]]
-        want.append([*start, *(slopes[r] for slopes in added), *end])
-        alone.append(
-            {
-                "Its own query heads only: other ranks use this key head, too.": [
-                    *start,
-                    *(terms[r] for terms in own),
-                    *end,
-                ],
-                "Added over all ranks: other ranks hold other key heads. Add over the group.": [
-                    *start,
-                    *everywhere,
-                    *end,
-                ],
-            }
-        )
-    return want, alone
+    added = [
+        [torch.stack(terms[r // share * share :][:share]).sum(0) for r in range(p)] for terms in own
+    ]
+    everywhere = [p * [torch.stack(terms).sum(0)] for terms in own]
+
+    def result(by_rank: Sequence[Sequence[Tensor]], r: int) -> list[Tensor]:
+        return [y, dx, dq.chunk(p)[r], *(terms[r] for terms in by_rank), dout.chunk(p, 1)[r]]
+
+    only = "Its own query heads only: other ranks use this key head, too."
+    over_all = "Added over all ranks: other ranks hold other key heads. Add over the group."
+    alone = [{only: result(own, r), over_all: result(everywhere, r)} for r in range(p)]
+    return [result(added, r) for r in range(p)], alone
 
 
 def experts(

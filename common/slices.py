@@ -22,7 +22,7 @@ IN_PLACE = {  # library functions that change what they are given
 }
 NONE: frozenset[int] = frozenset()
 NO_NAMES: frozenset[str] = frozenset()
-MOST = 3000  # statements of a notebook that are looked at
+MOST = 10_000  # statements of a notebook that are looked at
 ORDER = {"iter": 0, "test": 0, "items": 0, "subject": 0, "target": 0.5}  # before other parts
 AT_ONCE = {"listcomp", "setcomp", "dictcomp", "genexpr"}  # scopes that are no functions to call
 STAR = "*"  # what `from module import *` sets: nobody knows without importing it

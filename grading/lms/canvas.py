@@ -25,6 +25,10 @@ from grading.submissions import escaped
 Person = dict[str, str]  # a line of Canvas's gradebook, by its columns
 
 WHO = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
+BROKEN = (  # what zipfile raises for an archive or a file in it that it can't read
+    *(zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError),
+    *(struct.error, zlib.error),
+)
 PIECE_BYTES = 1 << 20  # of a file that is unpacked
 POSSIBLE = "Points Possible"
 # lovelaceada_LATE_11_345678_01_strides-2.ipynb: 11 is the student's id.
@@ -79,7 +83,7 @@ def unpack(archive: Path, folder: Path) -> tuple[set[str], list[str]]:
     students, strays = set(), []
     try:
         files = zipfile.ZipFile(archive)
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error):
+    except BROKEN:
         raise InputError(f"{archive} is not a zip file that can be read") from None
     with files:
         for info in files.infolist():
@@ -103,7 +107,7 @@ def _extract(files: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
                     break
             else:
                 return True
-    except (RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, EOFError, OSError):
+    except BROKEN:
         pass  # encrypted, broken, packed in an unknown way, or with a name that no file can have
     path.unlink(missing_ok=True)
     return False

@@ -219,7 +219,10 @@ def pictures(drawn: Mapping[str, Any], *, bar: str = "") -> Sequence[Axes]:
     width_in = min(2.1, WIDTH_IN / len(drawn))
     size = (width_in * len(drawn), width_in + 0.3)
     figure, ((*axes,),) = plt.subplots(1, len(drawn), figsize=size, squeeze=False)
-    limits = {"vmin": 0, "vmax": max(float(picture.max()) for picture in drawn.values())}
+    limits = {
+        "vmin": 0,
+        "vmax": max(float(np.asarray(picture).max()) for picture in drawn.values()),
+    }
     for ax, (title, picture) in zip(axes, drawn.items(), strict=True):
         image = ax.imshow(picture, cmap="gray", **(limits if bar else {}))
         ax.set_title(title, size=11.5 if len(drawn) < 4 else 9)

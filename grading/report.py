@@ -6,7 +6,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -81,7 +81,7 @@ class Result:
     status: Status
     message: str = ""
     checks: tuple[CheckResult, ...] = ()
-    seconds: float = 0.0  # that its checks took
+    seconds: float = field(default=0.0, compare=False)  # that its checks took
     restarts: int = 0  # how often its process ended
 
     def __post_init__(self) -> None:

@@ -1020,7 +1020,7 @@ print("chain_broadcast: 33 runs in p - 2 + pieces rounds")
 # %% tags=["check"]
 from common.oracles import collectives as oracle
 
-for p, size in ((3, 1e6), (2, 1e6), (4, 5e7), (8, 1e3), (16, 10 ** rng.uniform(5, 8)), (64, 1e7)):
+for p, size in ((3, 1e6), (2, 1e6), (5, 2.7e5), (8, 1e3), (16, 10 ** rng.uniform(5, 8)), (64, 1e7)):
     alpha_s, beta = (constant * 10 ** rng.uniform(-0.02, 0.02) for constant in (1e-5, 1e-10))
     case = f"best_pieces({p}, {size:.4g}, {alpha_s:.3g}, {beta:.3g})"
     want, got = oracle.best_pieces(p, size, alpha_s, beta), best_pieces(p, size, alpha_s, beta)

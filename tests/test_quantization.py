@@ -84,7 +84,7 @@ def test_the_widget_says_when_its_target_is_reached():
 def test_the_loop_of_a_kernel_is_counted_in_its_machine_code():
     from common.lessons import int4
 
-    answers = known_answers.read(labs.resolve("10"), "right")
+    answers = known_answers.read(labs.resolve("10"), "wrong")
     (usual,) = [answer for answer in answers if "usual unpacking" in answer.title]
     text = f"import triton\nimport triton.language as tl\n{usual.text('')}"
     sources.remember("<usual>", text)

@@ -87,7 +87,7 @@ def sharded(shard: Callable[..., Tensor], batch: Tensor, rank: int, p: int) -> t
     """(shard(batch, rank, p), whether it is a view of what it was given). batch stays as it is."""
     given = batch.clone()
     got = in_place(shard, given)(given, rank, p)
-    return got, not len(got) or same_storage(got, given)
+    return got, not isinstance(got, Tensor) or not len(got) or same_storage(got, given)
 
 
 def mean_loss(model: nn.Module, shard: Shard) -> Tensor:

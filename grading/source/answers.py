@@ -42,6 +42,10 @@ class _Finder:
         stubs = {_squeezed(exercise.stub) for exercise in lab.exercises}
         squeezed = [_squeezed(cell.text) if cell.kind == "code" else "" for cell in cells]
         self.is_stub = [text in stubs for text in squeezed]
+        shown = {
+            _squeezed(c.source) for c in lab.cells if c.kind == "code" and "hole" not in c.tags
+        }
+        self.is_ours = [text in shown for text in squeezed]  # a demonstration is no answer
         self.texts = [
             as_python(cell.text) if cell.kind == "code" and text not in checks else None
             for cell, text in zip(cells, squeezed, strict=True)
@@ -104,6 +108,7 @@ class _Finder:
     def _definer(self, name: str, end: int) -> int | None:
         """The last cell above `end` that defines a name, or else the last of all."""
         cells = [self.notebook.cell_of[place] for place in self.notebook.sets.get(name, ())]
+        cells = [number for number in cells if not self.is_ours[number]]
         above = [number for number in cells if number < end]
         return (above or cells or [None])[-1]
 

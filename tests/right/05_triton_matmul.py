@@ -203,6 +203,8 @@ def pipeline(steps, stages, load_s, compute_s):
     return out
 
 # %% pipeline: two recursive functions
+import functools
+
 def pipeline(steps, stages, load_s, compute_s):
     @functools.cache
     def load(i):

@@ -590,7 +590,7 @@ def test_matmul(candidate):
 # edit: range(0, K - part, SPLIT * BLOCK_K)  ->  range(0, 1)
 
 # %% split_k_kernel: not masked by its own part
-# says: loads element
+# says: of fives
 # edit (2 places): K - start  ->  K
 
 # %% split_k_kernel: the first part takes everything

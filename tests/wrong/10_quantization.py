@@ -286,7 +286,7 @@ def codebook_gradient(gradient, entries, size):
 # edit: torch.where(counts > 0, sums / counts, codebook)  ->  sums / counts.clamp(min=1)
 
 # %% decode: zero without its sign
-# says: the signs of the two zeros
+# says: np.signbit(decode
 # - return np.where(codes >> exponent_bits + fraction_bits & 1, -value, value)
 # + return value * (1 - 2 * (codes >> exponent_bits + fraction_bits & 1)) + 0.0
 

@@ -149,8 +149,7 @@ from common.remote import in_place
 for name, form in (FORMATS | oracle.OTHERS).items():
     if name != "fp32":  # it has four billion codes
         codes, want = np.arange(2 ** (1 + form[0] + form[1])), oracle.decoded(form)
-        got = in_place(decode, codes)(codes, form)
-        agree(got, want, f"decode(all {len(codes):,} codes, {form})")
+        agree(in_place(decode, codes)(codes, form), want, f"decode(all {len(codes):,} codes, {form})")
         agree(codes, np.arange(2 ** (1 + form[0] + form[1])), f"the codes, after decode(codes, {form})")
 for form in (FORMATS["e2m1"], FORMATS["fp16"]):
     zeros = decode(np.array([0, 2 ** (form[0] + form[1])]), form)

@@ -60,7 +60,9 @@ def _math(translator: Any, node: Any) -> None:
 def _math_block(translator: Any, node: Any) -> None:
     from docutils.nodes import SkipNode
 
-    translator.body.append(convert(node.astext(), display="block"))
+    formula = convert(node.astext(), display="block")
+    group = '<div class="formula" tabindex="0" role="group" aria-label="formula">'
+    translator.body.append(f"{group}{formula}</div>")
     raise SkipNode
 
 

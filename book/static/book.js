@@ -44,7 +44,7 @@ for (const figure of document.querySelectorAll("figure.motion")) {
   picture.after(controls);
 }
 
-// A program that is wider than the page can be scrolled by the keyboard.
-for (const text of document.querySelectorAll("pre")) {
-  if (text.scrollWidth > text.clientWidth) text.tabIndex = 0;
+// What is wider than the page can be scrolled by the keyboard: programs, tables.
+for (const part of document.querySelectorAll("pre, .table-wrapper")) {
+  if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
 }

@@ -32,10 +32,11 @@ def write(folder: Path) -> list[str]:
 def page(lab: Lab) -> NotebookNode:
     """The lab's executed solution, as MyST-NB reads it."""
     solved = build.read(ROOT / "solutions" / f"{lab.name}.ipynb")
+    stubs = {exercise.hole: exercise.stub for exercise in lab.exercises}
     cells = [
         cell
         for source, executed in zip(lab.cells, solved.cells, strict=True)
-        for cell in _cells(lab, source, executed)
+        for cell in _cells(source, executed, stubs.get(source))
     ]
     cells.insert(1, nbformat.v4.new_markdown_cell(_launches(lab.name)))
     metadata = {"kernelspec": build.KERNEL, "language_info": {"name": "python"}}
@@ -47,15 +48,14 @@ def _launches(name: str) -> str:
     return "{.launch}\n" + " · ".join(f"[{label}]({link})" for label, link in links)
 
 
-def _cells(lab: Lab, source: Cell, executed: NotebookNode) -> Iterator[NotebookNode]:
-    """The cells of the page that stand for one cell of the lab."""
+def _cells(source: Cell, executed: NotebookNode, stub: str | None) -> Iterator[NotebookNode]:
+    """The cells of the page that stand for one cell of the lab. stub: of a hole."""
     if executed.cell_type == "markdown":
         text = texts.linked(executed.source, "labs", pages=labs.names())
         yield nbformat.v4.new_markdown_cell(text)
         return
-    stubs = {exercise.hole: exercise.stub for exercise in lab.exercises}
-    if source in stubs:
-        yield nbformat.v4.new_markdown_cell(f"```python\n{stubs[source].rstrip()}\n```")
+    if stub:
+        yield nbformat.v4.new_markdown_cell(f"```python\n{stub.rstrip()}\n```")
     cell = nbformat.v4.new_code_cell(executed.source, outputs=[*map(_shown, executed.outputs)])
     for tag in source.tags & set(FOLDED):
         cell.metadata["tags"] = ["hide-input"]

@@ -20,7 +20,7 @@ from common.ranks import ring
 from common.tiles import matmul
 
 NAMES = {"one_f_one_b": "1F1B", "zb_h1": "ZB-H1"}
-STYLE = {"svg.fonttype": "none", "svg.hashsalt": "course", "figure.constrained_layout.use": True}
+STYLE = {"svg.fonttype": "none", "svg.hashsalt": "course"}
 
 
 @cuda.jit
@@ -63,13 +63,15 @@ def around_the_ring(rounds: int) -> tuple[str, str]:
     return label, f"Five ranks after {label}: {done} of them hold their own chunk of the sum."
 
 
-_solved = functools.cache(solved)
+@functools.cache
+def _lab_15() -> dict[str, Any]:
+    return solved("15")
 
 
 def schedules(stages: int) -> tuple[str, str]:
     """1F1B and ZB-H1 on this many stages, with twice as many microbatches."""
     axes = plt.subplots(2, figsize=(7.2, 1.4 + 0.62 * stages), sharex=True)[1]
-    lab = _solved("15")
+    lab = _lab_15()
     traces = [
         pipelines.played(pipelines.on_stages(lab[name], stages, 2 * stages)) for name in NAMES
     ]
@@ -170,7 +172,7 @@ def write(folder: Path) -> None:
         "Each figure is the lab's own drawing for several values of one "
         "number. Move the slider (the arrow keys work, too), or press *Play*.",
     ]
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context():
         figures.use_style()
         mpl.rcParams.update(STYLE)
         for motion in MOTIONS:

@@ -20,6 +20,7 @@ GUIDES = {  # page: the file it is made from
     "sources": "docs/sources.md",
     "errata": "docs/errata.md",
 }
+PAGES = {file: page for page, file in GUIDES.items()}
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")
 DRAWN = re.compile(r"```mermaid\n.*?```", re.DOTALL)
 
@@ -45,12 +46,12 @@ def linked(text: str, folder: str, pages: Collection[str]) -> str:
         label, target, part = found[1], found[2], found[3] or ""
         file = posixpath.normpath(posixpath.join(folder, target))
         stem = posixpath.splitext(posixpath.basename(file))[0]
-        guides = {path: page for page, path in GUIDES.items()}
-        if file in guides:
-            return f"[{label}]({_up(folder)}{guides[file]}.md{part})"
+        if file in PAGES:
+            return f"[{label}]({_up(folder)}{PAGES[file]}.md{part})"
         if stem in pages and file.endswith(".ipynb"):
             return f"[{label}]({_up(folder)}labs/{stem}.ipynb{part})"
-        return f"[{label}]({address.of_file(file)})" if address.of_file(file) else label
+        found_at = address.of_file(file)
+        return f"[{label}]({found_at})" if found_at else label
 
     return LINK.sub(link, text)
 

@@ -109,7 +109,7 @@ def _defined(text: str) -> Iterator[str]:
 
 
 def _graded(path: Path) -> tuple[list[dict[str, Any]], str]:
-    """(a row per exercise, why there is none): one of the two is empty."""
+    """A row per exercise and ""; or no rows, and the grader's last line, which says why."""
     with tempfile.TemporaryDirectory() as out:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         grading = subprocess.run(

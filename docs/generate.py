@@ -108,7 +108,7 @@ def known_mistakes(name: str) -> int:
 
 
 def mutants_caught() -> dict[str, str]:
-    """{lab: the share of mutants that its checks caught}, as `make mutants` wrote it down."""
+    """{lab: the share caught}, from docs/mutants.csv: a line per whole run of `make mutants`."""
     with (ROOT / "docs" / "mutants.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return {row["lab"]: f"{int(row['caught']) / int(row['tried']):.1%}" for row in rows}

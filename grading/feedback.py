@@ -17,7 +17,6 @@ from grading.source import notebook
 from grading.source.labs import Exercise, Lab
 from grading.submissions import Submission
 
-SHORT_MESSAGE = 4000
 HERE = Path(__file__).parent
 
 
@@ -163,7 +162,7 @@ def _exercise(one: Graded, exercise: Exercise, result: Result) -> ExercisePart:
         points=result.points,
         max_points=result.max_points,
         status=result.status,
-        message=result.message.removesuffix(mistake).rstrip()[:SHORT_MESSAGE],
+        message=result.message.removesuffix(mistake).rstrip(),
         mistake=mistake,
         lines=code.splitlines() if code else [],
         failed_line=int(line[1]) if code and line else None,

@@ -55,7 +55,8 @@ class CheckResult:
     held_out: bool = False
 
 
-MAX_MESSAGE = 4000  # characters: results, pages and tables hold each message again
+# Characters: results, pages and tables hold each message again.
+MAX_MESSAGE, HEAD, TAIL = 4000, 3500, 400
 
 
 def cut(message: str) -> str:
@@ -63,12 +64,11 @@ def cut(message: str) -> str:
     spaces = "\n\t\u00a0\u202f"
     if len(message) <= MAX_MESSAGE:
         message = escaped(message, keep=spaces)
-    left_out = len(message) - MAX_MESSAGE
-    if left_out <= 0:
+    if len(message) <= MAX_MESSAGE:
         return message
-    ends = (escaped(part, keep=spaces) for part in (message[: MAX_MESSAGE - 500], message[-400:]))
-    head, tail = next(ends)[: MAX_MESSAGE - 500], next(ends)[-400:]
-    return f"{head} [... {left_out:,} characters left out ...] {tail}"
+    head = escaped(message[:HEAD], keep=spaces)[:HEAD]
+    tail = escaped(message[-TAIL:], keep=spaces)[-TAIL:]
+    return f"{head} [... {len(message) - MAX_MESSAGE:,} characters left out ...] {tail}"
 
 
 @dataclass(frozen=True)

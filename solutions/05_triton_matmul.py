@@ -11,7 +11,7 @@
 # *Needs* labs 02 to 04. *Takes* about 180 minutes, two per line that you write: 8 + 35 (exercises 1.1, 1.2), 12 (2.1), 25 (3.1), 15 (4.1),
 # 25 + 10 (5.1, 5.2), 25 (6.1), and 25 to read.
 #
-# It runs on a laptop. Write your answers in the cells marked as exercises. The grader reads only those.
+# It runs on a laptop. The grader reads only the cells of exercises.
 
 # %% tags=["setup"]
 import math
@@ -378,7 +378,7 @@ figures.describe(ax, "Time by rows per band: the line falls from 1 to 2, the dot
 # ### Exercise 3.1 · matmul_bias_gelu_kernel
 #
 # Extend your kernel twice. The tiles come in the order of exercise 2.1. With `EPILOGUE` it stores gelu(A B + bias), where `bias` has a number
-# for each column of C. Without, it stores A B and leaves `bias` alone. (The compiler sees a constant, and drops the branch.)
+# for each column of C. Without, it stores A B and leaves `bias` alone.
 #
 # Stay in float32 until the store. A kernel can call other `@triton.jit` functions, but no Python functions: copy the lines of both exercises,
 # or make such a function of them in this cell.
@@ -545,8 +545,8 @@ print("pipeline agrees with a simulation, event by event, in 18 cases")
 #
 # In the long run a step takes the longer of compute_s and (load_s + compute_s) / stages.
 #
-# **Find** tiles and stages that keep the tensor cores busy 95 % of the time, with at most 150 KiB of shared memory (in a running
-# notebook). Below that: lines by your `pipeline` for exactly one wave, 12 × 11 tiles of 128 × 128, 8,192 deep. The dots were not used to
+# **Find** tiles and stages that keep the tensor cores busy 95 % of the time, with at most 150 KiB of shared memory.
+# Below that: lines by your `pipeline` for exactly one wave, 12 × 11 tiles of 128 × 128, 8,192 deep. The dots were not used to
 # fit `LATENCY_S` and `L2`.
 
 # %% tags=["nbval-ignore-output"]
@@ -704,7 +704,7 @@ print("autotuned tries the configurations that it is given, for each new (M, N, 
 
 # %% [markdown]
 # Your cost model picks five of the 79 configurations, and on a GPU the autotuner measures them. A launch's grid is then a function of the
-# configuration. (It does not time the first call, which compiles.)
+# configuration.
 
 # %% tags=["nbval-ignore-output"]
 m, n, k = 16384, 512, 128  # the language model's hidden layer

@@ -24,6 +24,7 @@ def __problems__(checks):
     from tests.in_one_process import problems
     return problems(globals(), checks)
 """
+REMARK = "Remark: "
 Checks = list[tuple[str, list[list[int]]]]  # (text, what seeds its generator, round by round)
 
 
@@ -76,15 +77,17 @@ def problems(names: dict[str, object], checks: Checks) -> list[str | None]:
     Pictures.wanted = Pictures.must_work = True
     raised: list[str | None] = []
     for number in range(rounds):
-        problem = None
+        problem = remark = None
         for check in checks:
             problem, drawn = _run(names, check[0], check[1][number])
+            if problem and problem.startswith(REMARK):  # it ends nothing
+                remark, problem = remark or problem, None
             if problem is not None:
                 if not drawn:
                     return [*raised, *[problem] * (rounds - number)]
                 checks = [check, *(other for other in checks if other is not check)]
                 break
-        raised.append(problem)
+        raised.append(problem or remark)
         Pictures.wanted = False
         simt.Report.draw = lambda *_, **__: []  # a failed check draws a picture: once is enough
     return raised
@@ -102,7 +105,7 @@ def _run(names: dict[str, object], check: str, seed: list[int]) -> tuple[str | N
     except BaseException as raised:  # an answer may raise SystemExit
         problem = _text(raised)
     if problem is None and Remarks.said:
-        problem = f"Remark: {' '.join(Remarks.said)}"
+        problem = f"{REMARK}{' '.join(Remarks.said)}"
     plt.close("all")  # as a notebook does after each cell
     return problem, before != list(_random_states(generator))
 

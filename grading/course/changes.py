@@ -1,11 +1,11 @@
 """What changed between two runs: whose points, from what to what."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grading import report
 from grading.course import tables
 from grading.report import Row
 
@@ -42,7 +42,7 @@ def _shown(row: Row | None) -> tuple[Any, ...]:
 def read(folder: Path) -> list[Row]:
     """The rows of the run before; [] if there was none."""
     try:
-        return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        return report.read(folder)
     except (OSError, ValueError):
         return []
 

@@ -70,19 +70,10 @@ def _deductions(found: Iterable[Row], settings: Settings) -> list[Row]:
     for mark in of(found):
         percent = settings.late.percent(mark.late_s or 0)
         if percent and mark.points:
-            taken_off.append(
-                Row(
-                    student=mark.student,
-                    lab=mark.lab,
-                    exercise=LATE,
-                    points=-round(mark.points * percent / 100, 2),
-                    max_points=0,
-                    status="late",
-                    message=f"{percent:g} % off: {(mark.late_s or 0) / 3600:.1f} h late.",
-                    attempt=1,
-                    late_s=mark.late_s,
-                )
-            )
+            off = -round(mark.points * percent / 100, 2)
+            why = f"{percent:g} % off: {(mark.late_s or 0) / 3600:.1f} h late."
+            result = Result(LATE, off, 0, "late", why)
+            taken_off += rows_of(mark.student, mark.lab, [result], late_s=mark.late_s)
     return taken_off
 
 

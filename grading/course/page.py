@@ -3,8 +3,10 @@
 import io
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from multiprocessing import get_context
 from pathlib import Path
 
 from markupsafe import Markup
@@ -73,7 +75,7 @@ def write(
     looks = sorted(look.at(graded), key=lambda one: (one.lab, one.student))
     page = feedback.template("class.html").render(
         time=f"{datetime.now():%Y-%m-%d %H:%M}",
-        labs=[_lab(name, group, all_marks) for name, group in by_lab.items()],
+        labs=_labs(by_lab, all_marks),
         students=_students(all_marks, settings, list(by_lab)),
         looks=looks,
         changes=changes[:SHOWN],
@@ -86,9 +88,25 @@ def write(
     replace(folder / "index.html", page)
 
 
-def _lab(name: str, group: Sequence[Graded], all_marks: Iterable[marks.Mark]) -> LabPart:
-    of_this = [mark for mark in all_marks if mark.lab == name]
-    shares = [mark.share for mark in of_this if mark.handed_in]
+def _labs(by_lab: Mapping[str, Sequence[Graded]], all_marks: Sequence[marks.Mark]) -> list[LabPart]:
+    """The labs. A process of its own draws: matplotlib's memory ends with it."""
+    marks_of = {name: [mark for mark in all_marks if mark.lab == name] for name in by_lab}
+    shares = [[m.share for m in group if m.handed_in] for group in marks_of.values()]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        drawn = list(pool.map(histogram, shares))
+    return [
+        _lab(name, group, marks_of[name], of_these, picture)
+        for (name, group), of_these, picture in zip(by_lab.items(), shares, drawn, strict=True)
+    ]
+
+
+def _lab(
+    name: str,
+    group: Sequence[Graded],
+    of_this: Sequence[marks.Mark],
+    shares: Sequence[float],
+    picture: Markup,
+) -> LabPart:
     return LabPart(
         name=name,
         title=feedback.title(group[0].lab),
@@ -97,7 +115,7 @@ def _lab(name: str, group: Sequence[Graded], all_marks: Iterable[marks.Mark]) ->
         late=sum(bool(mark.late_s) for mark in of_this),
         mean=f"{statistics.mean(shares):.0%}",
         median=f"{statistics.median(shares):.0%}",
-        histogram=histogram(shares),
+        histogram=picture,
         exercises=of_lab(group),
     )
 

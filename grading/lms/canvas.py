@@ -9,26 +9,20 @@ import argparse
 import csv
 import io
 import re
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from common.files import replace
 from grading import report
 from grading.errors import InputError
-from grading.lms import canvas_feedback
+from grading.lms import archives, canvas_feedback
 from grading.source.notebook import MAX_NOTEBOOK_BYTES
 from grading.submissions import escaped
 
 Person = dict[str, str]  # a line of Canvas's gradebook, by its columns
 
 WHO = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
-BROKEN = (  # what zipfile raises for an archive or a file in it that it can't read
-    *(zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError),
-    *(struct.error, zlib.error),
-)
 PIECE_BYTES = 1 << 20  # of a file that is unpacked
 POSSIBLE = "Points Possible"
 # lovelaceada_LATE_11_345678_01_strides-2.ipynb: 11 is the student's id.
@@ -81,11 +75,7 @@ def unpack(archive: Path, folder: Path) -> tuple[set[str], list[str]]:
     Returns (the students' Canvas ids, the files left out).
     """
     students, strays = set(), []
-    try:
-        files = zipfile.ZipFile(archive)
-    except BROKEN:
-        raise InputError(f"{archive} is not a zip file that can be read") from None
-    with files:
+    with archives.opened(archive) as files:
         for info in files.infolist():
             match = DOWNLOADED.fullmatch(info.filename)
             student, notebook = match.groups() if match else ("", "")
@@ -107,7 +97,7 @@ def _extract(files: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
                     break
             else:
                 return True
-    except BROKEN:
+    except (*archives.BROKEN, OSError):
         pass  # encrypted, broken, packed in an unknown way, or with a name that no file can have
     path.unlink(missing_ok=True)
     return False

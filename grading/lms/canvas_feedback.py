@@ -12,6 +12,7 @@ from pathlib import Path
 from common.files import whole
 from grading import feedback
 from grading.errors import InputError
+from grading.lms import archives
 from grading.source import labs
 
 DATE = (1980, 1, 1, 0, 0, 0)
@@ -40,11 +41,8 @@ def write(archive: Path, pages: Path, path: Path, given: re.Pattern[str]) -> tup
 
 def _last_of_each(archive: Path, given: re.Pattern[str]) -> dict[str, str]:
     """{student's id: the name of their last notebook of a lab in the zip file}."""
-    try:
-        with zipfile.ZipFile(archive) as files:
-            every = files.namelist()
-    except zipfile.BadZipFile:
-        raise InputError(f"{archive} is not a zip file") from None
+    with archives.opened(archive) as files:
+        every = files.namelist()
     found: dict[str, str] = {}
     for name in sorted(every, key=_attachment):
         if (match := given.fullmatch(name)) and _is_lab(match[2]):

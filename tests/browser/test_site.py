@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from functools import cache
@@ -16,11 +15,11 @@ from bs4 import BeautifulSoup
 from book import address, texts
 from common.paths import ROOT
 from grading.source import labs
+from tests.browser.test_lab_in_browser import CHROMIUM
 
 MOST_BYTES = 1_500_000  # of a page with all that it loads at first
 WIDTHS = (1400, 390)  # pixels: a laptop, a phone
 LOADED = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source": "src"}
-CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser"])), None)
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 
 

@@ -272,6 +272,12 @@ def partition_layers(costs, stages):
 # - else:
 # -     stage.local(kind, i)
 
+# %% run_stage: every task is local, too
+# says: F and B are not local
+# - else:
+# -     stage.local(kind, i)
+# + stage.local(kind, i)
+
 # %% run_stage: the last microbatch's loss for the batch's
 # says: the sum of the shares
 # edit: y if loss is None else loss + y  ->  y

@@ -85,7 +85,7 @@ def grade_class(
     texts = dict(each(read, handed_in, processes, names))
     modules_of_workers = modules(names, IN_WORKER)
     jobs = {
-        one: Job(one.lab, text[0], seeds[one.lab], jail, modules_of_workers)
+        one: Job(one.lab, text[0], seeds[one.lab], jail, modules_of_workers, for_students=True)
         for one, text in texts.items()
         if isinstance(text, tuple)
     }
@@ -152,15 +152,18 @@ def counting(graded: Iterable[Graded]) -> list[Graded]:
     ]
 
 
-def grade_one(submission: Submission, seed: int = 0, jail: str = "none") -> Graded:
-    """Grade one notebook in this process."""
+def grade_one(
+    submission: Submission, seed: int = 0, jail: str = "none", *, for_students: bool = False
+) -> Graded:
+    """Grade one notebook in this process. for_students: see Job."""
     of = lab(submission.lab)
     try:
         answers = notebook.read_answers(of, submission.path)
     except (InputError, OSError) as problem:
         return Graded(submission, of, _all_alike(submission, "error", _reason(problem, submission)))
     modules_of_workers = modules([submission.lab], IN_WORKER)
-    outcome = grade(Job(submission.lab, answers, seed, jail, modules_of_workers))
+    job = Job(submission.lab, answers, seed, jail, modules_of_workers, for_students)
+    outcome = grade(job)
     return Graded(submission, of, _results(submission, outcome), answers)
 
 
@@ -173,12 +176,16 @@ def _reason(problem: InputError | OSError, submission: Submission) -> str:
 def _results(submission: Submission, outcome: Outcome) -> list[Result]:
     if isinstance(outcome, list):
         return outcome
-    return _all_alike(submission, "died", outcome or DIED)
+    return _all_alike(submission, "died", outcome or DIED, told=DIED)
 
 
-def _all_alike(submission: Submission, status: Status, reason: str) -> list[Result]:
-    exercises = lab(submission.lab).exercises
-    return [Result(exercise.label, 0, exercise.points, status, reason) for exercise in exercises]
+def _all_alike(
+    submission: Submission, status: Status, reason: str, told: str | None = None
+) -> list[Result]:
+    return [
+        Result(exercise.label, 0, exercise.points, status, reason, told=told)
+        for exercise in lab(submission.lab).exercises
+    ]
 
 
 def read(submission: Submission) -> Read | str:
@@ -356,6 +363,8 @@ def grade(job: Job) -> list[Result] | str:
         for _ in range(2):
             lost = server.lost
             results = score.score(lab(job.lab), job.answers, server, job.seed)
+            if job.for_students:
+                results = score.told(lab(job.lab), job.answers, server, results)
             if server.lost == lost:
                 break  # else again: a machine without memory must not cost the student marks
         return results

@@ -137,7 +137,8 @@ def _given(result: Result, row: Row) -> Result:
     if row["status"] != "changed by hand":
         return result
     points, status, message = row["points"], row["status"], row["message"]
-    return dataclasses.replace(result, points=points, status=status, message=message)
+    told = row["told"] or None
+    return dataclasses.replace(result, points=points, status=status, message=message, told=told)
 
 
 def _handed_in(submission: Submission) -> str:
@@ -153,16 +154,17 @@ def _duration(seconds: int) -> str:
 
 def _exercise(one: Graded, exercise: Exercise, result: Result) -> ExercisePart:
     passed = result.status == "passed" or result.points == result.max_points
-    mistake = mistakes.known(exercise, result.message)
+    message = result.to_student
+    mistake = mistakes.known(exercise, message)
     answer = (one.answers or {}).get(exercise.name)
     code = answer.text if answer and answer.attempted and not passed else None
-    line = re.search(r"\(line (\d+): `", result.message)
+    line = re.search(r"\(line (\d+): `", message)
     return ExercisePart(
         name=result.exercise,
         points=result.points,
         max_points=result.max_points,
         status=result.status,
-        message=result.message.removesuffix(mistake).rstrip(),
+        message=message.removesuffix(mistake).rstrip(),
         mistake=mistake,
         lines=code.splitlines() if code else [],
         failed_line=int(line[1]) if code and line else None,

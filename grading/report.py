@@ -83,9 +83,15 @@ class Result:
     checks: tuple[CheckResult, ...] = ()
     seconds: float = field(default=0.0, compare=False)  # that its checks took
     restarts: int = 0  # how often its process ended
+    told: str | None = None  # what the student reads; None: the message
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", cut(self.message))
+
+    @property
+    def to_student(self) -> str:
+        """What the student may read: the message may say what a secret case was."""
+        return self.message if self.told is None else self.told
 
 
 class Row(TypedDict):
@@ -100,6 +106,7 @@ class Row(TypedDict):
     message: str
     attempt: int
     late_s: int | None  # seconds after the deadline; None without a deadline
+    told: str  # what the student reads in place of the message; "": the message itself
 
 
 FIELDS = list(Row.__annotations__)
@@ -150,6 +157,7 @@ def rows(
             message=result.message,
             attempt=attempt,
             late_s=late_s,
+            told="" if result.to_student == result.message else result.to_student,
         )
         for result in results
     ]

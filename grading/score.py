@@ -12,7 +12,8 @@ import signal
 import threading
 import time
 import zlib
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import CodeType
 from typing import Any, Never
 
@@ -21,6 +22,7 @@ import torch
 
 from common import sources
 from common.checks import Remarks
+from grading import mistakes
 from grading.explain import CheckTimeout, explain
 from grading.report import CheckResult, Result, Status
 from grading.source import holes, labs
@@ -39,6 +41,7 @@ PASSED: dict[bool, tuple[Status, str]] = {  # by whether the held-out checks are
     True: ("passed", ""),
     False: ("visible checks passed", "The held-out ones run when you are graded."),
 }
+PUBLIC_SEED = 0  # of the cases that a student's own copy draws
 NEEDS = " needs "  # in the name of a cell that an answer needs besides its own
 
 
@@ -63,6 +66,47 @@ def score(
         run = CheckRun(lab, session, seed)
         pairs = zip(exercises, unchecked, strict=True)
         return [result or run.result(exercise) for exercise, result in pairs]
+
+
+def told(
+    lab: Lab, answers: Mapping[str, Answer], fork_server: ForkServer, results: Sequence[Result]
+) -> list[Result]:
+    """The results, with what their student may read.
+
+    Once it has seen a secret case, the student's code can put it into an exception's text, into a
+    value that a message quotes, or into a file for later. So the student reads what the visible
+    checks say of the cases that every copy draws, in workers that have seen no others.
+    """
+    ran = [one.label for one in lab.exercises if not _unchecked(one, answers[one.name])]
+    if not any(result.message for result in results if result.exercise in ran):
+        return list(results)
+    visible = _visible(lab)
+    session = Session(fork_server, worker_cells(visible, answers))
+    session.taken_s = sum(result.seconds for result in results)
+    with contextlib.closing(session), own_default_dtype():
+        run = CheckRun(visible, session, PUBLIC_SEED)
+        by_label = {exercise.label: exercise for exercise in visible.exercises}
+        return [
+            replace(result, told=_told(result, by_label[result.exercise], run, lab))
+            if result.message and result.exercise in ran
+            else result
+            for result in results
+        ]
+
+
+def _told(result: Result, exercise: Exercise, run: CheckRun, lab: Lab) -> str:
+    """What a student may read of a result. exercise: its visible checks. run: of those checks."""
+    failed = next((check for check in result.checks if check.status != "passed"), None)
+    if failed and failed.status == "timeout":  # it would take as long again
+        return f"{exercise.name}: a check took too long and was stopped."
+    public = run.result(exercise)
+    if failed is None or public.status != "passed":
+        return public.message
+    which = "a held-out case" if failed.held_out else "another random case"
+    ended = "ended the process" if failed.status == "died" else "failed"
+    mistake = mistakes.constant(lab.exercise(exercise.name), result.message)
+    text = f"{exercise.name}: {which} {ended}. The cases that your own copy draws pass."
+    return f"{text}\n{mistake}" if mistake else text
 
 
 @contextlib.contextmanager
@@ -291,6 +335,12 @@ def _name(cell: Cell, place: int) -> str:
 
 
 # What follows from a lab alone is computed once per process: it grades many submissions.
+
+
+@functools.cache
+def _visible(lab: Lab) -> Lab:
+    """The lab without its held-out checks."""
+    return replace(lab, cells=tuple(cell for cell in lab.cells if "held-out" not in cell.tags))
 
 
 @functools.cache

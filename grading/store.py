@@ -30,6 +30,7 @@ class Job:
     seed: int = 0
     jail: str = "none"
     modules: tuple[str, ...] = ()  # what the fork server imports for all the jobs of this run
+    for_students: bool = False  # whether to find out what the students may read of the results
 
 
 class Store:

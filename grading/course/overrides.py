@@ -62,9 +62,15 @@ def apply(rows: Sequence[Row], overrides: Iterable[Override]) -> tuple[list[Row]
     for row in rows:
         one = waiting.pop((row["student"], row["lab"], row["exercise"]), None)
         if one:
-            was = f"The grader gave {row['points']:g}"
-            message = f"{one.reason}\n({was}{': ' if row['message'] else ''}{row['message']})"
+            message = _with_reason(one, row, row["message"])
+            told = _with_reason(one, row, row["told"]) if row["told"] else ""
             row = row.copy()
-            row["points"], row["status"], row["message"] = one.points, "changed by hand", message
+            row["points"], row["status"] = one.points, "changed by hand"
+            row["message"], row["told"] = message, told
         new.append(row)
     return new, list(waiting.values())
+
+
+def _with_reason(one: Override, row: Row, message: str) -> str:
+    said = f": {message}" if message else ""
+    return f"{one.reason}\n(The grader gave {row['points']:g}{said})"

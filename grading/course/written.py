@@ -87,4 +87,5 @@ def _row(lab: str, line: Mapping[str, Any]) -> Row:
         message=line["comment"],
         attempt=1,
         late_s=None,
+        told="",
     )

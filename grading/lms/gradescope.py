@@ -144,7 +144,8 @@ def grade(home: Path) -> None:
         private = [home / "results", home / "submission", home / "source" / SETTINGS]
         proof.prove(chosen, [path for path in private if path.exists()])
         submission = Submission("student", settings["lab"], path)
-        outcome = results(classroom.grade_one(submission, settings["seed"], chosen.name))
+        seed, name = settings["seed"], chosen.name
+        outcome = results(classroom.grade_one(submission, seed, name, for_students=True))
     (home / "results").mkdir(exist_ok=True)
     replace(home / "results" / "results.json", json.dumps(outcome, indent=1) + "\n")
 
@@ -187,7 +188,7 @@ def _test(result: Result) -> dict[str, Any]:
         "score": result.points,
         "max_score": result.max_points,
         "status": "passed" if passed else "failed",
-        "output": "" if passed else f"{result.status}: {result.message}",
+        "output": "" if passed else f"{result.status}: {result.to_student}",
         "output_format": "text",
         "name_format": "text",
         "visibility": "visible",

@@ -165,7 +165,8 @@ def _submission(
 
 
 def _outcome(row: Row) -> str:
-    return "passed" if row["status"] == "passed" else f"{row['status']}: {row['message']}"
+    message = row["told"] or row["message"]  # nbgrader's feedback shows it to the student
+    return "passed" if row["status"] == "passed" else f"{row['status']}: {message}"
 
 
 def as_code(text: str) -> str:

@@ -29,6 +29,9 @@ ReduceOp. async_op=True returns a handle with wait() and is_completed(). all_gat
 reduce_scatter_single, PyTorch 2.13's names for two of them, work with any PyTorch.
 only=["send", "recv"] gives a dist that has only these, get_rank, get_world_size, P2POp, ReduceOp.
 
+`groups = ranks.mesh(dist, node=2, gpu=4)` makes the groups of a mesh with dist.new_group, on all
+machines: dist.all_gather(..., group=groups["gpu"]) stays within a node.
+
 **Machines.** "gloo" starts one process per rank (the first time in seconds, then in 0.2 s), where
 ranks.compute sleeps. "nccl" does the same with one GPU per rank: arguments are moved there, new
 tensors are made there, results come back. Messages that cross must go through batch_isend_irecv.
@@ -65,10 +68,11 @@ call dist, in backward too.
 
 **The trace** is plain data (as_dict, from_dict). Lists are by rank unless noted otherwise:
 - trace.messages: Message(src, dst, bytes, start_s, end_s, what, tag, line, depth, group);
-  trace.bytes (of all), trace.bytes_sent, trace.bytes_received; trace.rounds: messages in the
-  longest chain, in which one rank's successive messages follow each other too;
+  trace.bytes (of all), trace.bytes_sent, trace.bytes_received; trace.bytes_between_nodes(per_node);
+  trace.rounds: messages in the longest chain, in which one rank's successive messages follow each
+  other too;
 - trace.collectives: Collective(name, rank, group, number, bytes, start_s, end_s, line), one for
-  each rank's call;
+  each rank's call; trace.calls(rank): one rank's, in its own order;
 - trace.compute, trace.spans: Span(rank, name, start_s, end_s); trace.spans_named("F*", rank=0),
   trace.compute_named("F*"); trace.compute_s; trace.idle_share; trace.bubble: the share of all
   ranks' time without compute;
@@ -79,6 +83,11 @@ call dist, in backward too.
   storage counts once, until it is freed. trace.peak_live_bytes (0 where live tensors were not
   followed), trace.live_bytes_at(rank, time_s). Not counted: copies that messages make, sparse
   tensors. Gradients that are views count as their storage. live_bytes=False leaves all this out;
+- trace.live_by_category[rank]: [(time_s, {category: bytes})], and trace.peak_by_category[rank]:
+  {category: the most bytes at once}, for the categories weights, gradients, optimizer, gathered and
+  buffers (all the rest). The runtime finds what was gathered, the gradients of weights, and what a
+  reduce-scatter takes and leaves. `ranks.label("weights", tensors)` in a driver says what else a
+  tensor is;
 - message.values: the numbers of a message of at most 64 elements, on the simulated machine;
 - trace.draw(predicted=another_trace, title=..., until_s=..., ax=...): the timeline, one row per
   rank;
@@ -95,7 +104,7 @@ also assert compute_s if a bubble or an overlap decides a mark. Errors to expect
 ranks.DeadlockError and the other RanksErrors, or builtin ones. A run of 4 ranks takes some 30 ms.
 
 To read the code: `operations` (what a rank posts) and `link` (what it asks); `calls` and `dist`
-(what a rank calls), with `groups` and `arguments`; `network` with `ports`, `progress` and
+(what a rank calls), with `groups`, `mesh` and `arguments`; `network` with `ports`, `progress` and
 `collectives` (which messages there are, and when they move) and `deadlock`; `conductor` (who runs
 when); `recorder` (what a rank records of itself); `copies` (what crosses to a rank and back);
 `simulated`. Pictures: `draw` (timelines), `chunks` (whose numbers are where), `ring`. `clock`
@@ -119,8 +128,9 @@ from common.ranks.errors import (
     UnfinishedError,
 )
 from common.ranks.events import Collective, Message, Span
+from common.ranks.mesh import mesh
 from common.ranks.ports import Cost
-from common.ranks.recorder import compute, span
+from common.ranks.recorder import compute, label, span
 from common.ranks.trace import Trace
 from common.remote import CountedRemotely
 
@@ -139,6 +149,8 @@ __all__ = [
     "UnfinishedError",
     "compute",
     "each",
+    "label",
+    "mesh",
     "nodes",
     "run",
     "span",

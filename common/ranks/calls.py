@@ -17,6 +17,7 @@ from common.ranks.arguments import Tensors
 from common.ranks.call_site import CallSite
 from common.ranks.groups import Group, GroupMember
 from common.ranks.operations import COLLECTIVES, OPS, Collective, Operation, Receive, Send
+from common.ranks.recorder import Recorder
 
 NAMES = {what: name for name, whats in COLLECTIVES.items() for what in whats}
 TORCH_OPS = {getattr(ReduceOp, op.upper()): op for op in OPS}
@@ -60,8 +61,8 @@ class Calls(ABC):
 
     ReduceOp, P2POp, GroupMember, group = ReduceOp, P2POp, GroupMember, GroupMember
 
-    def __init__(self, rank: int, world_size: int) -> None:
-        self._rank, self._world_size = rank, world_size
+    def __init__(self, rank: int, world_size: int, recorder: Recorder) -> None:
+        self._rank, self._world_size, self._recorder = rank, world_size, recorder
         self._world = groups.world(world_size, rank)
 
     @abstractmethod
@@ -337,7 +338,7 @@ class Calls(ABC):
             return self._world
         if type(group) is not Group:
             raise ValueError(
-                f"group: {group!r}; this rank is not in it"
+                f"group: rank {self._rank} is not in this group; only its members may use it"
                 if group == GroupMember.NON_GROUP_MEMBER
                 else f"group: {group!r}; it must be what new_group returned"
             )
@@ -397,6 +398,7 @@ class Calls(ABC):
         brings for each member.
         """
         members, site = self._group(group), CallSite.current()
+        self._recorder.exchanged(NAMES[what], parts, out)
         parts = self._validated(what, tensor, out, members.size(), root, parts)
         first = tensor if tensor is not None else parts[0] if parts else None
         sent = self._copies(parts if parts is not None else self._brought(what, tensor, root))

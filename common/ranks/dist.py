@@ -29,8 +29,8 @@ class Dist(Calls):
     """torch.distributed for one simulated rank."""
 
     def __init__(self, rank: int, world_size: int, link: Link, recorder: Recorder) -> None:
-        super().__init__(rank, world_size)
-        self._link, self._recorder = link, recorder
+        super().__init__(rank, world_size, recorder)
+        self._link = link
 
     def _begin(self, calls: list[Call]) -> "list[Work]":
         self._recorder.look()

@@ -82,7 +82,7 @@ class Described(Calls):
     """Describes each call in the notes, and returns its number."""
 
     def __init__(self, rank: int, world_size: int, notes: Notes) -> None:
-        super().__init__(rank, world_size)
+        super().__init__(rank, world_size, notes.clock)
         self._notes = notes
 
     def _begin(self, calls: list[Call]) -> list[int]:

@@ -6,21 +6,30 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 TimedName = tuple[str, float, float]  # a name, and when it started and ended
+Category = Literal["weights", "gradients", "optimizer", "gathered", "buffers"]
+CATEGORIES: tuple[Category, ...] = ("weights", "gradients", "optimizer", "gathered", "buffers")
+OTHER = CATEGORIES.index("buffers")  # what nothing is known about: activations, temporary results
 
 
 class Report(TypedDict):
-    """What a rank recorded of itself, as plain data. live_bytes: (time_s, bytes) at each change."""
+    """What a rank recorded of itself, as plain data.
+
+    live_bytes: (time_s, bytes) at each change. live_by_category: the same with the bytes in each of
+    CATEGORIES. peak_by_category: the most bytes of each, at whatever time.
+    """
 
     compute: list[TimedName]
     spans: list[TimedName]
     live_bytes: list[tuple[float, int]]
+    live_by_category: list[tuple[float, list[int]]]
+    peak_by_category: list[int]
 
 
 _of_thread = threading.local()
@@ -70,6 +79,19 @@ def span(name: str) -> Iterator[None]:
         recorder.spans.append((name, start, recorder.mark()))
 
 
+def label(category: Category, values: Any) -> None:
+    """Counts the storages of these tensors, and of modules, in this category from now on.
+
+    A driver of the course calls it. What a rank gathers, the gradients of weights, and what a
+    reduce-scatter takes and leaves get their category by themselves. Outside of a run it does
+    nothing.
+    """
+    if category not in CATEGORIES:
+        raise ValueError(f"category: {category!r}; there are {', '.join(CATEGORIES)}")
+    if recorder := current():
+        recorder.label_storages(CATEGORIES.index(category), values)
+
+
 class Recorder(TorchDispatchMode):
     """Sees each operation of PyTorch on its rank.
 
@@ -86,6 +108,11 @@ class Recorder(TorchDispatchMode):
         self.live: dict[int, tuple[weakref.ref, int]] = {}  # by storage: itself, and its bytes
         self.total = 0
         self.points: list[tuple[float, int]] = [(0.0, 0)]
+        self.category: dict[int, int] = {}  # by storage; OTHER if it is not here
+        self.totals = [0] * len(CATEGORIES)
+        self.peaks = [0] * len(CATEGORIES)
+        self.category_points: list[tuple[float, list[int]]] = [(0.0, [0] * len(CATEGORIES))]
+        self.weights: list[weakref.ref] = []  # whose gradients are to be found
         self.paused = self.closed = False
         self.modules = len(sys.modules)
 
@@ -142,16 +169,35 @@ class Recorder(TorchDispatchMode):
 
     def hold(self, values: Any) -> None:
         """Counts the tensors among these values, and those of modules, as live."""
-        for leaf in tree_leaves(values):
-            if isinstance(leaf, torch.nn.Module):
-                tensors = [*leaf.parameters(), *leaf.buffers()]
-            else:
-                tensors = [leaf] if isinstance(leaf, torch.Tensor) else []
-            for tensor in tensors:
-                self._hold(tensor)
+        for tensor in _tensors(values):
+            self._hold(tensor)
+
+    def label_storages(self, category: int, values: Any, only_others: bool = False) -> None:
+        """Moves the storages of these values into a category; see `label`.
+
+        only_others: leaves those alone that are in a category already.
+        """
+        if not self.counts_live or self.closed:
+            return
+        for tensor in _tensors(values):
+            self._hold(tensor)
+            key = tensor.untyped_storage()._cdata
+            if key in self.live and not (only_others and key in self.category):
+                self._move(key, category)
+            if category == CATEGORIES.index("weights") and tensor.requires_grad and tensor.is_leaf:
+                self.weights.append(weakref.ref(tensor))
+                tensor.register_post_accumulate_grad_hook(lambda _: self._find_gradients())
+
+    def exchanged(self, name: str, brought: Any, out: Any) -> None:
+        """Labels what a collective takes and leaves, unless a driver has labelled it."""
+        if name == "all_gather":
+            self.label_storages(CATEGORIES.index("gathered"), out, only_others=True)
+        if name == "reduce_scatter":
+            self.label_storages(CATEGORIES.index("gradients"), [brought, out], only_others=True)
 
     def look(self) -> None:
         """Finds storages that were resized, which is not an operation of PyTorch's."""
+        self._find_gradients()
         for key, (reference, count) in list(self.live.items()) if self.counts_live else ():
             storage = reference()
             if storage is not None and storage.nbytes() != count:
@@ -159,7 +205,13 @@ class Recorder(TorchDispatchMode):
 
     def report(self) -> Report:
         """What the rank recorded."""
-        return {"compute": self.computed, "spans": self.spans, "live_bytes": self.points}
+        return {
+            "compute": self.computed,
+            "spans": self.spans,
+            "live_bytes": self.points,
+            "live_by_category": self.category_points,
+            "peak_by_category": self.peaks,
+        }
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -204,20 +256,50 @@ class Recorder(TorchDispatchMode):
         elif known[1] != count:
             self._change(key, known[0], count)
 
+    def _find_gradients(self) -> None:
+        for weight in self.weights:
+            if (tensor := weight()) is not None and tensor.grad is not None:
+                self.label_storages(CATEGORIES.index("gradients"), tensor.grad, only_others=True)
+
     def _change(self, key: int, reference: weakref.ref, count: int) -> None:
-        self.total += count - (self.live[key][1] if key in self.live else 0)
+        more = count - (self.live[key][1] if key in self.live else 0)
         self.live[key] = reference, count
-        self._add_point()
+        self._add(self.category.get(key, OTHER), more)
+
+    def _move(self, key: int, category: int) -> None:
+        """Counts a live storage in another category."""
+        old, count = self.category.get(key, OTHER), self.live[key][1]
+        self.category[key] = category
+        if old != category:
+            self.totals[old] -= count
+            self.total -= count
+            self._add(category, count)
 
     def _free(self, key: int) -> None:
         if not self.closed and key in self.live:
-            self.total -= self.live.pop(key)[1]
-            self._add_point()
+            self._add(self.category.pop(key, OTHER), -self.live.pop(key)[1])
 
-    def _add_point(self) -> None:
-        """Records the total now; of several at one time, the largest and the last are kept."""
-        now_s, points = self.now_s(), self.points
-        if len(points) > 1 and points[-2][0] == points[-1][0] == now_s:
-            points[-2:] = [(now_s, max(points[-2][1], points[-1][1])), (now_s, self.total)]
-        elif points[-1] != (now_s, self.total):
-            points.append((now_s, self.total))
+    def _add(self, category: int, count: int) -> None:
+        self.total += count
+        self.totals[category] += count
+        self.peaks[category] = max(self.peaks[category], self.totals[category])
+        now_s = self.now_s()
+        _append(self.points, now_s, self.total, int)
+        _append(self.category_points, now_s, [*self.totals], sum)
+
+
+def _append(points: list[tuple[float, Any]], now_s: float, value: Any, size: Any) -> None:
+    """Adds a point; of several at one time, the largest and the last are kept."""
+    if len(points) > 1 and points[-2][0] == points[-1][0] == now_s:
+        points[-2:] = [max(points[-1], points[-2], key=lambda at: size(at[1])), (now_s, value)]
+    elif points[-1] != (now_s, value):
+        points.append((now_s, value))
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors among these values, and those of modules."""
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, torch.nn.Module):
+            yield from (*leaf.parameters(), *leaf.buffers())
+        elif isinstance(leaf, torch.Tensor):
+            yield leaf

@@ -57,7 +57,7 @@ class Stopwatch(Recorder):
             [(name, self.read(start), self.read(end)) for name, start, end in marked]
             for marked in (self.computed, self.spans)
         )
-        return {"compute": compute, "spans": spans, "live_bytes": self.points}
+        return super().report() | {"compute": compute, "spans": spans}
 
 
 class CudaStopwatch(Stopwatch):

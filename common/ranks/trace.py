@@ -19,6 +19,7 @@ class Trace:
     """What happened on the ranks of one run. Times are virtual if it was simulated, else measured.
 
     end_s: when each rank returned. live_bytes: by rank, (time_s, bytes) at each change.
+    live_by_category: by rank, (time_s, {category: bytes}). peak_by_category: by rank.
     self_reported: the names of what the ranks themselves reported, which may be wrong.
     """
 
@@ -30,6 +31,8 @@ class Trace:
     compute: list[Span] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     live_bytes: list[list[tuple[float, int]]] = field(default_factory=list)
+    live_by_category: list[list[tuple[float, dict[str, int]]]] = field(default_factory=list)
+    peak_by_category: list[dict[str, int]] = field(default_factory=list)
     self_reported: list[str] = field(default_factory=list)
 
     @property
@@ -84,6 +87,21 @@ class Trace:
         """Bytes of the rank's live tensors at this time, after all that happened at it."""
         return next((count for at_s, count in reversed(self.live_bytes[rank]) if at_s <= time_s), 0)
 
+    def bytes_between_nodes(self, per_node: int) -> int:
+        """Bytes of the messages between ranks of different nodes, with per_node ranks in each."""
+        if per_node < 1 or self.world_size % per_node:
+            raise ValueError(f"per_node: {per_node}; it must divide the {self.world_size} ranks")
+        return sum(
+            message.bytes
+            for message in self.messages
+            if message.src // per_node != message.dst // per_node
+        )
+
+    def calls(self, rank: int) -> list[Collective]:
+        """The rank's calls of collectives, in the order in which it made them."""
+        mine = [call for call in self.collectives if call.rank == rank]
+        return sorted(mine, key=lambda call: (call.start_s, call.group, call.number))
+
     def spans_named(self, name: str, rank: int | None = None) -> list[Span]:
         """The spans of this name ("F*": all that begin with F), of one rank or all, by time."""
         return _named(self.spans, name, rank)
@@ -117,6 +135,10 @@ class Trace:
             self.compute += [Span(rank, *named) for named in report["compute"]]
             self.spans += [Span(rank, *named) for named in report["spans"]]
             self.live_bytes.append(report["live_bytes"])
+            self.live_by_category.append(
+                [(time_s, _named_counts(counts)) for time_s, counts in report["live_by_category"]]
+            )
+            self.peak_by_category.append(_named_counts(report["peak_by_category"]))
 
     def as_dict(self) -> dict[str, Any]:
         """The trace as numbers, strings, lists and dicts."""
@@ -132,6 +154,9 @@ class Trace:
         trace.spans = [Span(**item) for item in data["spans"]]
         trace.live_bytes = [
             [(time_s, count) for time_s, count in points] for points in data["live_bytes"]
+        ]
+        trace.live_by_category = [
+            [(time_s, counts) for time_s, counts in points] for points in data["live_by_category"]
         ]
         return trace
 
@@ -158,6 +183,13 @@ class Trace:
         for message in self.messages:
             counts[getattr(message, side)] += message.bytes
         return counts
+
+
+def _named_counts(counts: Sequence[int]) -> dict[str, int]:
+    """{category: bytes}."""
+    from common.ranks.recorder import CATEGORIES
+
+    return dict(zip(CATEGORIES, counts, strict=True))
 
 
 def _named(spans: list[Span], name: str, rank: int | None) -> list[Span]:

@@ -17,7 +17,7 @@ from common.ranks.conductor import Conductor, ConductorLink, StoppedError
 from common.ranks.link import QUESTIONS
 from common.ranks.network import Network
 from common.ranks.ports import Cost
-from common.ranks.recorder import Report
+from common.ranks.recorder import CATEGORIES, Report
 from grading.worker.errors import StudentError, WorkerEnded, student_error
 from grading.worker.session import Session
 
@@ -28,7 +28,7 @@ CALLED_BY = {
     "all_gather_into_tensor": ("all_gather_single",),
     "reduce_scatter_tensor": ("reduce_scatter_single",),
 }
-SELF_REPORTED = ["compute", "spans", "live_bytes"]
+SELF_REPORTED = ["compute", "spans", "live_bytes", "live_by_category", "peak_by_category"]
 MAX_RUN_BYTES = 256 << 20  # that the ranks of a run may send
 MAX_TIMES = 1_000_000  # that a rank may report
 
@@ -112,7 +112,13 @@ class Member(threading.Thread):
         self.session.reached = session.reached
         self.session.deadline, self.session.answered = session.deadline, time.monotonic()
         self.value: Any = None
-        self.report: Report = {"compute": [], "spans": [], "live_bytes": []}
+        self.report: Report = {
+            "compute": [],
+            "spans": [],
+            "live_bytes": [],
+            "live_by_category": [],
+            "peak_by_category": [0] * len(CATEGORIES),
+        }
 
     def run(self) -> None:
         try:
@@ -171,10 +177,25 @@ def _validated_report(report: Any) -> Report:
     )
     live_bytes = [(float(time_s), int(count)) for time_s, count in report["live_bytes"]]
     times_s = [time_s for _, *both in compute + spans for time_s in both]
-    times_s += [time_s for time_s, _ in live_bytes]
+    by_category = [
+        (float(time_s), _counts(counts)) for time_s, counts in report["live_by_category"]
+    ]
+    times_s += [time_s for time_s, _ in [*live_bytes, *by_category]]
     if len(times_s) > MAX_TIMES or not all(map(math.isfinite, times_s)):
         raise ValueError(f"a rank reports more than {MAX_TIMES:,} times, or one that is not finite")
-    return {"compute": compute, "spans": spans, "live_bytes": live_bytes}
+    return {
+        "compute": compute,
+        "spans": spans,
+        "live_bytes": live_bytes,
+        "live_by_category": by_category,
+        "peak_by_category": _counts(report["peak_by_category"]),
+    }
+
+
+def _counts(counts: Any) -> list[int]:
+    if len(counts) != len(CATEGORIES):
+        raise ValueError(f"a rank reports {len(counts)} categories of live bytes")
+    return [int(count) for count in counts]
 
 
 def _as_student_error(problem: BaseException) -> BaseException:

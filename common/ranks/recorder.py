@@ -246,6 +246,7 @@ class Recorder(TorchDispatchMode):
             not self.counts_live
             or type(tensor) not in (torch.Tensor, torch.nn.Parameter)
             or tensor.layout is not torch.strided  # a sparse tensor has no storage of its own
+            or tensor.is_meta
         ):
             return
         storage = tensor.untyped_storage()

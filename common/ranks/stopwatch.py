@@ -57,7 +57,9 @@ class Stopwatch(Recorder):
             [(name, self.read(start), self.read(end)) for name, start, end in marked]
             for marked in (self.computed, self.spans)
         )
-        return super().report() | {"compute": compute, "spans": spans}
+        report = super().report()
+        report["compute"], report["spans"] = compute, spans
+        return report
 
 
 class CudaStopwatch(Stopwatch):

@@ -100,7 +100,7 @@ class Trace:
     def calls(self, rank: int) -> list[Collective]:
         """The rank's calls of collectives, in the order in which it made them."""
         mine = [call for call in self.collectives if call.rank == rank]
-        return sorted(mine, key=lambda call: (call.start_s, call.group, call.number))
+        return sorted(mine, key=lambda call: call.start_s)
 
     def spans_named(self, name: str, rank: int | None = None) -> list[Span]:
         """The spans of this name ("F*": all that begin with F), of one rank or all, by time."""

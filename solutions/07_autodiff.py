@@ -732,10 +732,6 @@ def read(parameters, images):
     constants = [Node("constant", value=value) for value in [images, *parameters]]
     return network(constants[0], constants[1:]).value.argmax(1)
 
-def trained_and_read(images, labels, unseen):
-    """The digits that the network takes unseen images for, trained on the others."""
-    return read(fit(images, labels)[0], unseen)
-
 # %% [markdown]
 # ### Exercise 4.1 · training_step
 #
@@ -781,13 +777,9 @@ for case in oracle.training_cases(rng):
 print("training_step agrees with PyTorch, for two networks and for logits of 1,000")
 
 # %% tags=["check"] points=2
-images, digits = samples.digits()
-images = images.reshape(-1, 64) / 16
+rows, outputs = training_step_on_rows("relu")
 for _ in range(2):  # one split in a few hundred is unlucky
-    seen, unseen = np.split(rng.permutation(len(images)), [-360])
-    got = trained_and_read(images[seen], digits[seen], images[unseen])
-    assert isinstance(got, np.ndarray) and got.shape == (360,), f"read gave {got!r}, want 360 digits"
-    right = int((got == digits[unseen]).sum())
+    right = oracle.digits_read(rows, outputs, rng)  # trains here: your steps, our loop
     if right >= 342:
         break
 expect(right >= 342, f"{right} of 360 held-out digits are read right, want 342. Does the loss fall?")

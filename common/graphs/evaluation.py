@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -91,9 +92,16 @@ def adjoints(
 
 def torch_operator(op: str) -> Callable[..., Any]:
     """PyTorch's operator of that name, a function of tensors; None stands for a dead value."""
+    if op not in (operators := _operators()):
+        raise ValueError(f"there is no operator {op!r}: there are {', '.join(operators)}")
+    return operators[op]
+
+
+@functools.cache
+def _operators() -> dict[str, Callable[..., Any]]:
     import torch
 
-    operators: dict[str, Callable[..., Any]] = {op: getattr(torch, op) for op in SAME_IN_TORCH} | {
+    return {op: getattr(torch, op) for op in SAME_IN_TORCH} | {
         "step": lambda x: (x > 0).to(x.dtype),
         "transpose": lambda x: x.mT,
         "size": lambda x: torch.tensor(float(x.numel()), dtype=x.dtype),
@@ -105,9 +113,6 @@ def torch_operator(op: str) -> Callable[..., Any]:
         "switch_false": lambda p, x: None if p else x,
         "merge": lambda p, a, b: a if p else b,
     }
-    if op not in operators:
-        raise ValueError(f"there is no operator {op!r}: there are {', '.join(operators)}")
-    return operators[op]
 
 
 def gradient(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common import drawings, graphs
+from common import drawings, graphs, samples
 from common.graphs import Row
 
 BINARY = ("add", "subtract", "multiply", "divide", "matmul")
@@ -536,6 +537,42 @@ def training_cases(rng: np.random.Generator) -> Iterator[Case]:
         if activation == "tanh":
             text = "training_step with another network(), of tanh (derivatives come from gradients)"
         yield Case(text, (activation, feeds), steps[1], mistakes)
+
+
+def digits_read(
+    rows: Sequence[Row], outputs: Sequence[int], rng: np.random.Generator, steps: int = 600
+) -> int:
+    """How many of 360 unseen digits a network reads right after so many of these training steps.
+
+    rows, outputs: of a training step by the placeholders TRAINED. The steps run here, on pixels in
+    a random order: an answer that knows the file of digits, or weights for it, gains nothing.
+    """
+    images, digits = samples.digits()
+    x = torch.tensor(images.reshape(-1, 64)[:, rng.permutation(64)] / 16)
+    labels = torch.eye(10)[digits]
+    seen, unseen = np.split(rng.permutation(len(x)), [-360])
+    p = [torch.tensor(rng.normal(0, 1 / 8, shape)).float() for shape in ((64, 64), (64, 10))]
+    p = [p[0], torch.zeros(64), p[1], torch.zeros(10)]
+    with _one_thread():
+        for batch in rng.choice(seen, (steps, 64)):
+            feeds = [x[batch], labels[batch], *p, torch.tensor(0.5)]
+            found = graphs.evaluated(rows, outputs, dict(zip(TRAINED, feeds, strict=True)))
+            loss, *p = (torch.tensor(torch.nan) if value is None else value for value in found)
+            if not torch.isfinite(loss).all():
+                return 0
+        read = torch.relu(x[unseen] @ p[0] + p[1]) @ p[2] + p[3]
+    return int((read.argmax(1).numpy() == digits[unseen]).sum())
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keeps PyTorch on one thread: for matrices this small, threads mostly wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _slopes(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:

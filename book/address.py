@@ -1,17 +1,15 @@
 """Where the repository is published, and the addresses that follow from it."""
 
 import os
-import tomllib
 
-from common.paths import ROOT
+from common.setup import environment
 
 LOCAL = "http://localhost:8888/lab/tree"  # where `make lab` serves JupyterLab
 
 
 def repository() -> str:
     """The repository's address on GitHub: COURSE_ADDRESS, or pyproject's; "" if neither is set."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    address = os.environ.get("COURSE_ADDRESS") or project.get("urls", {}).get("Repository", "")
+    address = os.environ.get("COURSE_ADDRESS") or environment.repository()
     return address.rstrip("/").removesuffix(".git")
 
 

@@ -26,6 +26,7 @@ class Short(reprlib.Repr):
         return super().repr1(x, level)
 
 
+NO_RETURN = "None came: is a `return` missing?"
 LINE = 100  # characters that a notebook shows in one line
 SHORT = Short()
 SHORT.maxtuple = SHORT.maxlist = SHORT.maxdict = SHORT.maxset = 12
@@ -79,7 +80,8 @@ def agree(
         for sentence, wrong in (mistakes or {}).items()
         if _difference(got, wrong, rtol, atol) is None
     )
-    _fail(report(case, show(got), show(want), difference, next(known, "")), draw)
+    mistake = next(known, NO_RETURN if got is None else "")
+    _fail(report(case, show(got), show(want), difference, mistake), draw)
 
 
 def report(case: str, got: str, want: str, difference: str = "", mistake: str = "") -> str:

@@ -10,7 +10,7 @@
 # - count the cache lines that a loop fetches, and reorder it.
 #
 # You need first steps in PyTorch or NumPy. About 145 minutes: 25 of reading, and by exercise 12, 14, 14, 18, 25, 18, 9 and
-# 8. (Estimated: 5 per exercise, and 1½ per line of our solution.)
+# 8.
 #
 # Write your answers in the cells marked as exercises. The grader reads only those.
 
@@ -120,8 +120,7 @@ print("row_major_strides agrees with PyTorch on 100 shapes")
 #
 # <details><summary>Answer</summary>
 #
-# Elements: float32 counted in bytes would end in 4. Ratios of neighbours are sizes: (?, 2, 3, 4). PyTorch has the method
-# `M.stride()`, in elements. NumPy has the attribute `M.strides`, in **bytes**.
+# Elements: float32 counted in bytes would end in 4. Ratios of neighbours are sizes: (?, 2, 3, 4). PyTorch has the method `M.stride()`, in elements. NumPy has the attribute `M.strides`, in **bytes**. ([Whose claims we test](../docs/sources.md).)
 # </details>
 #
 # Now one photograph, read by four recipes. Which strides will mirror it at its diagonal? Which will shrink it?
@@ -132,7 +131,7 @@ recipes = [((256, 256), (256, 1), 0), ((256, 256), (1, 256), 0),
            ((64, 64), (1024, 4), 0), ((90, 90), (256, 1), 30 * 256 + 90)]
 axes = drawings.pictures({"shape {}\nstrides {}\noffset {}".format(*r): photograph.as_strided(*r)
                           for r in recipes})
-figures.describe(axes, "A photograph by four recipes: whole, mirrored at its diagonal, shrunk, cut.")
+figures.describe(axes, "A photograph, read by the four recipes that stand above the pictures.")
 plt.show()
 
 # %% [markdown]
@@ -141,7 +140,7 @@ plt.show()
 # ## Part 2 · Views: a new recipe for the same storage
 #
 # From here on, a *view* is the tuple `(shape, strides, offset)`, and you write functions from view to view. None of them
-# touches the storage, so none costs more for a larger tensor. The first one shows the form. A transpose is the order
+# touches the storage, so none costs more for a larger tensor.  A transpose is the order
 # (1, 0).
 
 # %% tags=["setup", "shown"]
@@ -216,6 +215,15 @@ plt.show()
 # Below, your function makes **the training examples of the small language model** that runs through all labs: 128
 # characters of a novel to read and, shifted by one, 128 to predict. It also makes the 3 × 3 windows that a convolution
 # multiplies.
+#
+# <details><summary>Hint 1</summary>
+#
+# Seven cells, `x.unfold(0, 3, 2)`. Where does each window begin?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# The old axis counts the windows: its stride grows `step` times. The new axis keeps the old stride.
+# </details>
 
 # %% tags=["hole"]
 def sliding_windows(view, axis, size, step=1):
@@ -543,7 +551,11 @@ oracle.by_hand("blocked", shortcuts("blocked"))
 print("blocked agrees with PyTorch on 60 matrices")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
+#
+# Which four indices name an element of a block? Which of them changes first in the walk?
+# </details>
+# <details><summary>Hint 2</summary>
 #
 # Cut each of the two axes into two, as `reshaped` does. Then bring the four axes into the right order.
 # </details>
@@ -595,7 +607,7 @@ for n in (1024, 1040):
 
 # %% [markdown]
 # Sixteen more columns remove most of the slowdown: on an H200's host, 5.5 became 1.3. The count says 17 / 2 = 8.5 for both.
-# No count with one pool of lines explains that.
+#
 #
 # A real cache is divided into *sets*. Line k may lie only in set `k mod sets`, and each set has room for a few lines, its
 # *ways*. Each set is a small LRU cache of its own. If rows have 64 lines, a column visits the lines 0, 64, 128, ... With 64
@@ -637,9 +649,13 @@ oracle.by_hand("set_fetches", shortcuts("set_fetches"))
 print("set_fetches agrees with the definition of LRU, set by set, on 60 walks")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
 #
-# Lines of different sets never drop each other. So split the walk into one walk per set.
+# Can a line of one set ever drop a line of another set?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# It can't. So split the walk into one walk per set.
 # </details>
 #
 # ---
@@ -696,7 +712,7 @@ ledger.table()
 # <details><summary>By how much did the lines miss?</summary>
 #
 # On an H200's host (12 ways), height 11 took a third longer than predicted, and 12 almost twice as long, so 11 rows fit.
-# Probably, other data wanted this set, too. Height 13 took 12% less: real caches only approximate LRU. Beyond, dots
+#  Height 13 took 12% less: real caches only approximate LRU. Beyond, dots
 # missed by up to 7%: the second cache's time depends on where data lie. We don't know why padded rows missed 8% at the end.
 # </details>
 

@@ -10,7 +10,7 @@
 # - write a benchmark that can be trusted, and a test for benchmarks.
 #
 # You need lab 01; no GPU. About 150 minutes: 40 to read and measure, and for the exercises of the seven parts 12,
-# 5, 12, 12, 15, 35 and 19. (That is two per line of the solution, and more for a new idea.)
+# 5, 12, 12, 15, 35 and 19.
 #
 # Write your answers in the cells marked as exercises. The grader reads only those.
 
@@ -131,6 +131,15 @@ for n, size in (10_000, 4), (4096, 2), *rng.integers((5000, 1), (10**6, 9), (9, 
 print("operation_counts: five operations, eleven sizes")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Which tensors does each operation read, and which does it write? How large is its result?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# `x + y` moves 3n elements: x, y and the sum. A dot product writes one number.
+# </details>
+#
 # The **arithmetic intensity** of an operation is its FLOPs per byte moved. The *language model* that runs through this
 # course has 836,736 weights, and was trained on one novel. One of its matrices widens a token's 128 numbers to 512. How does
 # the intensity grow with the number of tokens?
@@ -171,6 +180,15 @@ machine.table(here, *machine.DATA_SHEETS.values())
 # ### Exercise 2.1 · attainable_flops_per_s
 #
 # Write the roof, and the **ridge point**: the intensity where its two sides meet.
+#
+# <details><summary>Hint: a question</summary>
+#
+# How many FLOPs can be done with the bytes that arrive in one second?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Intensity × bandwidth. The lower of the two limits holds.
+# </details>
 
 # %% tags=["hole"]
 def attainable_flops_per_s(intensity, peak_flops_per_s, bandwidth_bytes_per_s):
@@ -401,6 +419,15 @@ for in_balance, element_s, size, slowdown in cases:
 print("free_multiplications: 40 on an A100, 80 for twice the time, and 30 random machines")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Where is the value between two multiplications? Which of your lines touch memory?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Load `x[i]` into a variable, loop, store it. Memory takes 2 · itemsize / bandwidth per element.
+# </details>
+#
 # **Predict**, with your own function: from how many multiplications on does your fused program take twice as long? Both
 # ceilings are measured on their own: the bandwidth in Part 2, and the rate of multiplications by a loop that never touches
 # memory. Numba compiles your function for all cores of the CPU, or for the GPU. (There, `torch.compile` fuses too, with
@@ -494,6 +521,15 @@ for story, flops, moved, time_s, want in oracle.patients(rng):
 print("diagnosis: 12 stories and 60 random operations")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Which of the three times is the largest? With which two limits do you compare it?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# `max(parts_s, key=parts_s.get)` names the largest entry of a dict. First ask whether it is impossible.
+# </details>
+#
 # **Predict.** From how many float32 on does `x.mul_(2)` take twice as long as for a single one? Guess first, in the next
 # cell. Then your model draws its line.
 
@@ -617,6 +653,15 @@ for first_s, later_s, launch_s in cases:
 print("median_time_s finds the median time of 13 fake devices")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# When is a call's work done? What is special about the first call?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Call once and synchronize. Then per repeat: clock, call, synchronize, clock.
+# </details>
+#
 # ### Exercise 6.2 · test_benchmark
 #
 # **Clinic.** Colleagues send you their versions of `median_time_s`. Some are right, though they look different from yours.
@@ -643,10 +688,13 @@ def test_benchmark(candidate):
 print(clinic.score("benchmark", judged, par=15))
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint: a question</summary>
 #
-# Take each line out of your own `median_time_s` in turn. Which fake device notices? Try unsorted times with a very slow one
-# among them, a launch that takes time, an odd and an even number of calls.
+# Take each line out of your own `median_time_s` in turn. Which fake device notices?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Try unsorted times with a very slow one among them, a launch that takes time, an odd and an even number of calls.
 # </details>
 #
 # **A benchmark warms up, waits, and takes the median. A rate above the roof is never good news.**
@@ -705,6 +753,10 @@ agree(transformer_flops(*shape), want, f"transformer_flops{shape}, the language 
 print("transformer_flops agrees with PyTorch's counter on 7 transformers and the language model")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Which products are made for all tokens, and which within one sequence?
+# </details>
 # <details><summary>Hint: the idea</summary>
 #
 # A weight that is applied to every token: `matmul_flops(batch * sequence, width, ...)`. The scores of a sequence are a
@@ -780,8 +832,7 @@ ledger.table()
 # %% [markdown]
 # ## Done
 #
-# Your machine's constants are in your ledger now, for later labs to plan with. The figure shows how good your predictions
-# were. Grade the lab with `make grade LAB=02`.
+# Your machine's constants are in your ledger now, for later labs to plan with.  Grade the lab with `make grade LAB=02`.
 
 # %% [markdown]
 # ## Further
@@ -855,12 +906,9 @@ for layers in range(1, 11):
 print("mfu and hfu agree with PyTorch's counter on 10 stacks of layers, parts of them recomputed")
 
 # %% tags=["check"]
-agree(a100_at_60_percent, oracle.A100_AT_60_PERCENT, "a100_at_60_percent", rtol=0.01, mistakes={
-    "160 TFLOP/s are 51 % of 312.": 160e12, "In FLOP/s, please, not in TFLOP/s.": 187.2,
-    "312 is dense already: it needs no halving.": 93.6e12})
-agree(h100_dense_peak, oracle.H100_DENSE_PEAK, "h100_dense_peak", rtol=0.01, mistakes={
-    "That is the rate with sparsity: half of the products are skipped.": 1979e12,
-    "In FLOP/s, please, not in TFLOP/s.": 989.5})
+for name, got in (("a100_at_60_percent", a100_at_60_percent), ("h100_dense_peak", h100_dense_peak)):
+    want, mistakes = oracle.PUT_RIGHT[name]
+    agree(got, want, name, rtol=0.01, mistakes=mistakes)
 print("both numbers are right now")
 
 # %% [markdown]

@@ -226,13 +226,13 @@ simt.side_by_side(report);
 # block ends. A thread that reads what another one wrote must first wait at a **barrier**, `cuda.syncthreads()`, which all
 # threads of the block must reach.
 #
-# ### Clinic: a kernel from a lecture
+# ### Clinic: someone's kernel
 #
 # Someone writes this kernel. Is it right? Read it before you run the second cell.
 
 # %%
 @cuda.jit
-def window_average_lecture(x, out):
+def window_average_someones(x, out):
     support, i, t = cuda.shared.array(128, float32), cuda.grid(1), cuda.threadIdx.x
     support[t] = x[i]
     if t < 2:
@@ -242,7 +242,7 @@ def window_average_lecture(x, out):
 
 # %%
 try:
-    simt.count(window_average_lecture, 1, 128, floats(130), np.zeros(128, np.float32), seed=0)
+    simt.count(window_average_someones, 1, 128, floats(130), np.zeros(128, np.float32), seed=0)
 except IndexError as error:
     print(error)
 

@@ -8,8 +8,7 @@
 # - write kernels in Triton: blocks, masks, reductions, rows wider than a block;
 # - take maximum and sum of a row in one pass, as FlashAttention does.
 #
-# *Needs* labs 01 to 03. *Takes* about 180 minutes: 35 to read, and for the exercises 10, 10, 20, 15, 30, 20, 15 and 25 (two
-# minutes per line of our solution).
+# *Needs* labs 01 to 03. *Takes* about 180 minutes: 35 to read, and for the exercises 10, 10, 20, 15, 30, 20, 15 and 25.
 #
 # Write your answers in the cells marked as exercises. The grader reads only those.
 
@@ -146,7 +145,11 @@ for rows, columns in [(1, 1), (1000, 1), (1, 1000), *rng.integers(2, 99, (10, 2)
 print("eager_bytes agrees with what PyTorch executes, for 26 matrices")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
+#
+# Which inputs and results of the five lines are whole matrices?
+# </details>
+# <details><summary>Hint 2</summary>
 #
 # Go line by line. `x.amax` reads MN elements and writes M. `x - maximum` reads MN + M and writes MN. And so on.
 # </details>
@@ -243,9 +246,13 @@ for n, block in [(64, 16), (100, 32), (1, 16), (257, 64), (1000, 256), (33, 32)]
 print("differences is right for six lengths, with two loads and a store per program")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
 #
 # The store needs `i < n`. Which elements may the load of `x + i - 1` not touch? What must it give there?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Neither element −1 nor any behind the end: combine both conditions with `&`. `other` gives the 0.
 # </details>
 #
 # Now softmax. If a row fits into a block, all work happens in registers. Two things decide whether it is right:
@@ -668,7 +675,11 @@ for rows, columns, many in [(16, 1, 8), (32, 2, 4), (24, 32, 8)]:
 print("softmax_tile is right for rows that are hard, and loads each sector once, its own rows")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
+#
+# You reduce a block along its rows. Which shape is left, and does it fit the block?
+# </details>
+# <details><summary>Hint 2</summary>
 #
 # `tl.max(values, 1)` has shape (ROWS,), and `tl.max(values, 1)[:, None]` goes with `values`. The mask has two axes, too.
 # </details>
@@ -682,7 +693,7 @@ print("softmax_tile is right for rows that are hard, and loads each sector once,
 #
 # ### Exercise 6.1 · test_softmax
 #
-# Accept every right program, and refuse at least 18 of the 24 wrong ones. Which rows broke a kernel of yours?
+# Accept every right program, and refuse at least 18 of the 24 wrong ones.
 
 # %% tags=["hole"]
 def test_softmax(candidate):
@@ -716,7 +727,11 @@ def test_softmax(candidate):
 print(clinic.score("softmax", judged, par=18))
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
+#
+# For each line of your softmax: which row shows that it is wrong?
+# </details>
+# <details><summary>Hint 2</summary>
 #
 # Compare with float64: rows far below 0, far above, rising, equal, −∞ in part and at the start; one column, thousands of
 # columns. `np.allclose` has an `atol` of 10⁻⁸ unless you say otherwise. What does that hide?

@@ -11,7 +11,7 @@
 # *Needs* labs 02 to 04. *Takes* about 180 minutes, two per line that you write: 8 + 35 (exercises 1.1, 1.2), 12 (2.1), 25 (3.1), 15 (4.1),
 # 25 + 10 (5.1, 5.2), 25 (6.1), and 25 to read.
 #
-# It runs on a laptop. The grader reads only the cells of exercises.
+# The grader reads only the cells of exercises.
 
 # %% tags=["setup"]
 import math
@@ -77,7 +77,7 @@ for config, time_s in zip(*candidates(WIDE)):
 #
 # Lab 02 had the loop over tiles. In Triton one program computes one tile of C. At each step along K it loads a tile of A and a
 # tile of B, and multiplies them with `tl.dot`. The compiler turns that into instructions for the **tensor cores**, which multiply two
-# small matrices at once: 16-bit numbers, added in 32 bits. (fp16 has no 2,049, so adding ones ends at 2,048.)
+# small matrices at once: 16-bit numbers, added in 32 bits.
 
 # %% [markdown]
 # ### Exercise 1.1 · one_tile_kernel
@@ -239,7 +239,11 @@ agree(report.loads.bytes, 7 * 5 * 2 * (16 * 16 + 16 * 32), "bytes loaded by 7 pr
 print("matmul_kernel sums in float32, takes tiles row by row, and loads two tiles per step")
 
 # %% [markdown]
-# <details><summary>Hint: where do the pointers begin?</summary>
+# <details><summary>Hint: a question</summary>
+#
+# Where do the pointers begin? In the step at `start`, which columns of A exist?
+# </details>
+# <details><summary>Hint: the idea</summary>
 #
 # `m = row * BLOCK_M + tl.arange(0, BLOCK_M)`, n likewise, `k = tl.arange(0, BLOCK_K)`. The pointers to A's first tile are
 # `a + m[:, None] * stride_am + k[None, :] * stride_ak`. In the step that begins at `start`, the columns of A with `k < K - start` exist.
@@ -312,7 +316,11 @@ for rows, columns, group in cases:
 print("grouped_order visits every tile once, band by band, in 13 grids")
 
 # %% [markdown]
-# <details><summary>Hint: what does a whole band have?</summary>
+# <details><summary>Hint: a question</summary>
+#
+# How many tiles does a whole band have? How high is the last band?
+# </details>
+# <details><summary>Hint: the idea</summary>
 #
 # A whole band has `group * columns` tiles, so band number `program // (group * columns)` begins at that many times `group` rows. Its
 # height is `min(rows - first, group)`, and the place within it `program % (group * columns)`.
@@ -368,7 +376,7 @@ figures.describe(ax, "Time by rows per band: the line falls from 1 to 2, the dot
 #
 # A product seldom stands alone: a bias is added, and an activation follows. Written as `gelu(a @ b + bias)`, PyTorch stores the product
 # and loads it again, twice. While `total` is in registers, both operations cost no bytes at all. Such an end of a kernel is its
-# *epilogue*. Libraries offer the epilogues that somebody wrote (cuBLAS has bias, and bias with GELU). Yours can have any.
+# *epilogue*. Libraries offer the epilogues that somebody wrote. Yours can have any.
 #
 # $$\mathrm{gelu}(x) = x \,/\, \bigl(1 + e^{-1.5957691\,(x + 0.044715\,x^3)}\bigr)$$
 #
@@ -460,14 +468,18 @@ for m, n, k in [(40, 40, 40), (32, 48, 48), (20, 33, 40), (16, 48, 16)]:
 print("matmul_bias_gelu_kernel agrees with float64 for four shapes")
 
 # %% [markdown]
-# <details><summary>Hint: where does the epilogue stand?</summary>
+# <details><summary>Hint: a question</summary>
+#
+# When is `total` complete? Which part of `bias` does it need?
+# </details>
+# <details><summary>Hint: the idea</summary>
 #
 # After the loop, under `if EPILOGUE:`, add `tl.load(bias + n, mask=n < N, other=0.0)[None, :]`, and apply GELU to `total`. (x³ is `x * x * x`:
 # Triton has no `**`.)
 # </details>
 #
 # Run it on the course's *language model*: its hidden layer is gelu(x W), from 128 numbers per token to 512. The weights are stored as
-# (outputs, inputs), so B is their transpose. Only the strides know.
+# (outputs, inputs), so B is their transpose.
 
 # %%
 kept, c = language_model.activations(language_model.tokens(0, 128)), torch.zeros(128, 512).half()
@@ -538,7 +550,11 @@ for case in cases:
 print("pipeline agrees with a simulation, event by event, in 18 cases")
 
 # %% [markdown]
-# <details><summary>Hint: which earlier step matters?</summary>
+# <details><summary>Hint: a question</summary>
+#
+# What must have ended before a step's load can begin, and what before its product can?
+# </details>
+# <details><summary>Hint: the idea</summary>
 #
 # Step i looks at two earlier steps: i − stages, whose place in shared memory it takes, and i − 1, whose product comes before its own.
 # </details>
@@ -575,8 +591,7 @@ pictures.by_stages(lines, dots);
 # %% [markdown]
 # ## Part 5 · Which configuration?
 #
-# Tiles, depth, warps, stages: your kernel has thousands of configurations. We tried 81 (79 fit) for each of sixteen shapes. (The last two
-# are the language model's hidden layer, for 128 texts.) Which is best depends on the shape, and the best *constant* choice is 28 % slower
+# Tiles, depth, warps, stages: your kernel has thousands of configurations. We tried 81 (79 fit) for each of sixteen shapes.  Which is best depends on the shape, and the best *constant* choice is 28 % slower
 # than the best choices:
 
 # %%
@@ -764,15 +779,16 @@ print(clinic.score("matmul", judged, par=16))
 # `make grade LAB=05` grades your lab.
 #
 # *Where it is used.* CUTLASS calls the bands *threadblock swizzling*. cuBLAS chooses among hundreds of kernels by a model of its own. PyTorch's
-# Inductor (`max-autotune`) measures some dozen configurations, and fuses epilogues as you did. *Limits of ours*: a pointer and a mask per
-# element, and one tile per program. *Further* (optional) removes them.
+# Inductor (`max-autotune`) measures some dozen configurations, and fuses epilogues as you did.
 
 # %% [markdown]
 # ## Further
 #
+# *Limits of ours so far*: a pointer and a mask per element, one tile per program.
+#
 # ### Learn from a few measurements
 #
-# Your model is off, but not at random. At 16384 × 512 × 128 it predicts 7 µs for each of its first five choices, and our table has 15 to 16. Among
+# Your model is off. At 16384 × 512 × 128 it predicts 7 µs for each of its first five choices, and our table has 15 to 16. Among
 # other things it counts no stores, and with K = 128 they matter. Its choices are better than its seconds: the best of all 79 takes 14.1 µs.
 #
 # *Measure few, learn, choose*: a few measurements say how it is off, and correct it for all

@@ -138,7 +138,8 @@ times = np.array([[timing.measure(program, torch.rand(n), min_time_s=0.02).media
 ax = figures.predicted_and_measured(sizes, {"n + 1 calls": (sizes + 1) * times[2]},
     {"n + 1 calls": times[0], "backward()": times[1], "one call": times[2]},
     xlabel="inputs n", ylabel="time", title="All n derivatives of one function", log="xy", yunit="s")
-figures.describe(ax, "n + 1 calls take ever longer as n grows; backward() takes about four calls.")
+moved, backwards = times[:2, -1] / times[2, -1]  # calls of the function, for the most inputs
+figures.describe(ax, f"1,000 inputs: moving each takes {moved:,.0f} calls, backward() {backwards:.1f}.")
 
 # %% [markdown]
 # Where dots lie above the line (by less than 10 % on an H200's host), moving inputs and stacking results costs the
@@ -201,10 +202,14 @@ print("Node records operators and inputs, with numbers and without")
 # met twice on the way down. Python stops at about 1,000 nested calls, and networks that read texts make longer chains:
 # keep your own stack.
 #
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
+#
+# Does a node count as *seen* when you put it on the stack, or when you take it off?
+# </details>
+# <details><summary>Hint 2</summary>
 #
 # Put pairs on the stack: a node, and whether its inputs have been dealt with. When a node comes up for the first time,
-# put it back, marked, with its inputs above it. Does a node count as *seen* when you put it on, or when you take it off?
+# put it back, marked, with its inputs above it.
 # </details>
 
 # %% tags=["hole"]
@@ -334,6 +339,15 @@ for value in (3.0, -3.0):
 #
 # Forward mode is then your `run` with your `dual`: see `jvp` below the rules. The tangents that go in choose the
 # derivative: 1 at one input and 0 at the others gives the derivative by that input.
+#
+# <details><summary>Hint 1</summary>
+#
+# Which of the six derivatives can be written with `value`, which you have already?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# exp, tanh and the quotient. The product rule serves multiply and matmul, with the factors in their order.
+# </details>
 
 # %% tags=["hole"]
 def dual(op, *pairs):
@@ -567,6 +581,16 @@ for case in oracle.random_cases(rng):
 print("gradients agrees with PyTorch on 20 random graphs")
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# When is a node's adjoint complete? In which order do you meet all users of a node before the node?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Walk the topological order backwards, with the adjoints so far in a dict. Give each its input's shape, then store or
+# add it.
+# </details>
+#
 # Look at what you made. Blue is the function, orange is what `gradients` added. A small Σ is a `sum_like`. Edges that
 # only carry a shape are left out.
 
@@ -635,7 +659,7 @@ f = length(x)
 with np.errstate(all="ignore"):
     title = "The length of 0, and its gradient"
     ax = picture([f, *gradients(f, [x])], {x: 0.0}, ["length", "gradient"], title)
-figures.describe(ax, "Red in the function: two nodes of -inf. Red in its gradient: ÷ and all after it.")
+figures.describe(ax, "The length's graph above, its gradient below; red: infinite or NaN.")
 
 # %% [markdown]
 # ### Exercise 3.3 · test_gradient

@@ -29,7 +29,7 @@ figures.use_style()
 rng = np.random.default_rng()
 
 # %% [markdown]
-# **Minutes**, estimated from the length of solutions: 40 of reading, then 15 (1.1), 30 (2.1), 25 (3.1), 15 (3.2),
+# **Minutes**: 40 of reading, then 15 (1.1), 30 (2.1), 25 (3.1), 15 (3.2),
 # 20 (3.3), 20 (4.1), 10 (4.2) and 10 (5.1).
 #
 # **Recall.** (a) A kernel takes 5 µs to start, and then copies 4 TB per second. From which size on does it spend more
@@ -37,7 +37,7 @@ rng = np.random.default_rng()
 #
 # <details><summary>Answers</summary>
 #
-# (a) 5 µs · 4 TB/s = 20 MB. Such a product comes back today. (b) Two reads and a write are 12 bytes, for one FLOP.
+# (a) 5 µs · 4 TB/s = 20 MB.  (b) Two reads and a write are 12 bytes, for one FLOP.
 # Memory limits it.
 # </details>
 
@@ -87,7 +87,7 @@ figures.describe(axes, "Through rank 0, one port works while three wait. In PyTo
 # %% [markdown]
 # Both move the same bytes. But through rank 0, all of them pass one port while the others wait. On eight ranks that
 # takes seven times as long as on two. In PyTorch's, all ranks send and receive all the time. Its time only doubles, and
-# no port ever carries more than two vectors. In this lab you write PyTorch's version, and you predict its time.
+# no port ever carries more than two vectors. In this lab you write PyTorch's version.
 #
 # **An all-reduce is slow where one port carries what all ports could share.**
 
@@ -166,10 +166,13 @@ agree(all_reduce_pairs, want, "all_reduce_pairs", mistakes=wrong)
 print("reduce_scatter, all_gather: six runs each, one all-to-all; all_reduce_pairs: all are found")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint: a question</summary>
 #
-# Compare rows and columns in the picture before and after an all-to-all. It transposes the table of chunks. Rank r
-# then holds p chunks, which it can add. For an all-gather, every rank should get the same chunk.
+# What does an all-to-all do to the rows and columns of the picture?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# It transposes the table of chunks. Rank r then holds p chunks, which it can add. For an all-gather, every rank should get the same chunk.
 # </details>
 #
 # **Reduce adds, gather and scatter move, and "all" means that every rank gets the result.**
@@ -301,8 +304,6 @@ print("tree_reduce: 11 runs, each in ⌈log₂ p⌉ rounds")
 # then receives everything below it before it sends.
 # </details>
 #
-# Most ports idle. A rank could pass on one piece of x while it receives the next (6.3).
-#
 # **A tree needs ⌈log₂ p⌉ rounds, the fewest there can be. If every message is the whole vector, the root's port
 # carries it ⌈log₂ p⌉ times.**
 
@@ -328,8 +329,7 @@ except ranks.DeadlockError as error:
 # On real machines you would see nothing, forever. (Small messages work on some systems, which keep a copy. Then the
 # hang waits for a larger model.)
 #
-# The fix is to begin both, and then to wait for both. `batch_isend_irecv` does so on gloo and NCCL. From here on, use
-# our function `exchange`.
+# The fix is to begin both, and then to wait for both. `batch_isend_irecv` does so on gloo and NCCL. From here on, use `exchange`.
 
 # %% tags=["driver"]
 def exchange(dist, sent, dst, received, src):
@@ -407,9 +407,13 @@ for p, dtype, rtol in ((3, torch.float64, 1e-12), (2, torch.float32, 1e-5), (4, 
 print("ring_reduce_scatter keeps the dtype and its precision")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint: a question</summary>
 #
-# Chunk r travels once round the ring and must end on rank r. So it starts on rank r + 1. What a rank receives is what
+# Chunk r travels once round the ring and must end on rank r. Where does it start?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# On rank r + 1. What a rank receives is what
 # it sends next. Receive into a buffer, because the chunk's own place holds your own numbers.
 # </details>
 #
@@ -425,7 +429,7 @@ figures.describe(ax, "In each round a chunk gains one more rank's numbers, until
 # ### Exercise 3.2 · ring_all_reduce
 #
 # Now every rank has one complete chunk. Send the chunks round once more, and copy them: a ring all-gather. That
-# completes the all-reduce. Both use the links of the ring alone. The all-gather costs what the reduce-scatter costs, and
+# completes the all-reduce.  The all-gather costs what the reduce-scatter costs, and
 # the all-reduce costs both: 2(p − 1) rounds.
 
 # %% tags=["hole"]
@@ -491,6 +495,15 @@ for p, dtype in ((3, torch.float32), (5, torch.float64)):
 print("ring_all_reduce: all ranks have the same bits")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Which chunk is complete on a rank at first? Which one does it get next?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Rank r begins with chunk r. After that, it sends what it has just received.
+# </details>
+#
 # Why must the bits agree? Models whose sums differ in the last bit drift apart, step by step. In the ring, each chunk
 # is added up once, in one order, and then copied.
 #
@@ -736,7 +749,7 @@ print(f"α: {FITTED[0] * 1e6:.0f} µs from Python, {alpha_s * 1e6:.1f} µs withi
 # 1.5 GB through each port. The **bus bandwidth** corrects for the collective and for p: it is what each port sends per
 # second.
 #
-# A lecture measures 277 for an all-reduce and 70 for a reduce-scatter, on the same four H100s: "I don't exactly know
+# Someone measures 277 for an all-reduce and 70 for a reduce-scatter, on the same four H100s: "I don't exactly know
 # why it's exactly 70". Its program:
 #
 # ```
@@ -758,7 +771,7 @@ def bus_bandwidth(collective, vector_bytes, time_s, p):
     # END SOLUTION
 
 
-# The lecture's two measurements as bus bandwidths, in GB/s: 10⁹ bytes per second.
+# The two measurements as bus bandwidths, in GB/s: 10⁹ bytes per second.
 # BEGIN SOLUTION
 all_reduce_gb_s = 277 * 2**30 / 1e9
 reduce_scatter_gb_s = 4 * 70 * 2**30 / 1e9  # size was that of the output, a quarter of the vector
@@ -784,7 +797,7 @@ for name, got in (("all_reduce", all_reduce_gb_s), ("reduce_scatter", reduce_sca
 print("The two claims as bus bandwidths, on the same ports")
 
 # %% [markdown]
-# **A question.** The same lecture gives NVLink "a total bandwidth of 900 gigabytes" per second. How far from it are
+# **A question.** The same person gives NVLink "a total bandwidth of 900 gigabytes" per second. How far from it are
 # your two numbers?
 #
 # <details><summary>Answer</summary>

@@ -155,6 +155,15 @@ agree(shortcuts(), [], "what shard_batch calls in place of a slice (torch.tensor
 print("shard_batch: every row in one shard, sizes as equal as can be")
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# With 11 rows on 4 ranks, where does each shard begin?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# At 0, 3, 6 and 9: `rank` times the common size, and one more for each longer shard before it.
+# </details>
+#
 # Next, all ranks must begin with the same weights. Someone says: "with the same random seed, you'll be fine." True? Usually.
 # But one rank may have drawn more random numbers than the others, or may have restarted from a checkpoint. Averaging
 # gradients never brings such ranks together, because equal steps keep the distance.
@@ -228,6 +237,15 @@ for rows in ((rng.permutation(9)[:3] + 1).tolist(), [3, 0, 5]):
 print("average_gradients: the weights of one device, on unequal shards")
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# If this rank has 3 of all 10 rows, which part of the wanted mean is its own?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Three tenths of its gradient. So first all-reduce the number of rows, then weight, then sum.
+# </details>
+#
 # ### Clinic: the run that stops at step 3
 #
 # "It trains on one GPU. On four it stops: no error, 100 % load, and nothing happens." Somebody had added a guard against bad
@@ -298,6 +316,15 @@ def summed(dist, shard, total, plan, seed):
 # Write two functions. `buckets_of` packs parameters in reverse order, and opens a new bucket when the next parameter would not
 # fit. A parameter larger than a bucket gets a bucket of its own. `sum_in_buckets` flattens the gradients of each bucket into
 # one tensor, sums it over ranks, and cuts it up again.
+#
+# <details><summary>Hint 1</summary>
+#
+# How much room is left in the newest bucket? How do you cut a flat tensor into its parts?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Count the room down while you go through `reversed(parameters)`. `flat.split(sizes)` gives views; `view_as` shapes them.
+# </details>
 
 # %% tags=["hole"]
 def buckets_of(parameters, bucket_bytes):
@@ -547,7 +574,11 @@ remark(end_s <= 1.001 * computed_s, "On a slow wire, backward waits for messages
 print("backward_overlapped: earlier gradients are kept and summed")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
+#
+# How can a hook know that its gradient is the last one of its bucket?
+# </details>
+# <details><summary>Hint 2</summary>
 #
 # Each bucket needs a count of the gradients that are still missing, and a hook that lowers it. A function that makes the hook
 # (`def starter(bucket): ... return arrived`) gives every bucket a count of its own. A hook made in a loop would see the last
@@ -618,6 +649,15 @@ remark(live <= 1.3e6, f"{live:,} bytes live; 920,000 are enough: one microbatch'
 print("accumulated_step: each gradient once on the wire")
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which microbatches may leave their gradients where they are?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# All but the last: plain `backward()`. The last one goes through `backward_overlapped`.
+# </details>
+#
 # ### How large should a bucket be?
 #
 # Small buckets start early, but each one pays α. One large bucket pays α once, but starts when backward ends. The best size
@@ -658,6 +698,15 @@ for _ in range(12):
 print("step_time_s agrees with simulated ranks")
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# A bucket is ready, but the wire is busy. When does its all-reduce begin?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# At the later of two times. Keep the time at which the wire becomes free, and go through the buckets.
+# </details>
+#
 # Now predict the step of the eight layers for each size of bucket, and then run it. A run with a free wire tells when the
 # buckets are ready.
 
@@ -776,15 +825,14 @@ for mean, eps, hint in ((1, 1e-5, ""), (1, 0.5, " with eps = 0.5"), (1e6, 1e-5, 
 print("batch_norm: the outputs of one device")
 
 # %% tags=["check"]
+from common.oracles import replicas as oracle
+
 xs, gs = torch.tensor(rng.normal(size=(2, 3, 4)))
-want = [[xs.sum(0), x, gs.sum(0), g] for x, g in zip(xs.clone(), gs.clone())]
+wants, wrong = oracle.summed_over_ranks(xs, gs)
 got = ranks.run(summed_over_ranks, ranks.each(list(xs)), ranks.each(list(gs)), world_size=3).returns
-for rank in range(3):
-    wrong = {"forward overwrites x: sum a copy.": [xs.sum(0), xs.sum(0), gs.sum(0), gs[rank]],
-             "backward overwrites the adjoint, which others may hold: sum a copy.":
-             [xs.sum(0), xs[rank], gs.sum(0), gs.sum(0)]}
-    agree(got[rank], want[rank], "SumOverRanks: sum, x afterwards, gradient, adjoint afterwards",
-          rtol=1e-9, atol=1e-12, mistakes=wrong)
+for rank, want in enumerate(wants):
+    agree(got[rank], want, "SumOverRanks: sum, x afterwards, gradient, adjoint afterwards",
+          rtol=1e-9, atol=1e-12, mistakes=wrong[rank])
 print("SumOverRanks: sums both ways, and changes nothing that it was given")
 
 # %% tags=["check"]
@@ -800,9 +848,13 @@ for rank, want in enumerate(wants):
 print("batch_norm: the gradients of one device")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
 #
-# The adjoint of x is the sum of all aᵣ: another all-reduce. Lab 14 uses this pair in every layer.
+# Which ranks' losses does this rank's x change, and through which value?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# All of them, through the total. The adjoint of x is the sum of all aᵣ: another all-reduce. Lab 14 uses this pair in every layer.
 # </details>
 #
 # PyTorch's `SyncBatchNorm` merges the means and variances of the ranks by their counts. What else looks across rows?

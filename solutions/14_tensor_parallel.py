@@ -207,7 +207,11 @@ for p in (1, 2, 4):
 print("gather_columns: three layers, forward and backward, on 1, 2 and 4 ranks")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
+#
+# For your columns, what does each rank's gradient hold, and what must happen to these parts?
+# </details>
+# <details><summary>Hint 2</summary>
 #
 # `gradient.chunk(p, 1)` gives the columns by rank. `dist.reduce_scatter(own, parts)` adds part r of all ranks into rank
 # r's `own`.
@@ -345,6 +349,15 @@ for p in (1, 2, 4):
 print("mlp: two blocks backward, one all-reduce each; gradients of one device, to the input")
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which rows of w1 and which columns of w2 belong to the same hidden unit?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Chunk w1 and b1 by rows, w2 by columns. Enter with `copied`, leave with `summed`. b2 comes once.
+# </details>
+#
 # Add b₂ and apply GELU where their input is whole. For GELU that is between the two products, where a rank has whole units.
 # For b₂ it is after the sum. Only what is *linear* may be done to a term of a sum.
 #
@@ -436,6 +449,15 @@ for p in (1, 2, 4):
 print("attention: one all-reduce each way, the gradients of one device")
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# If w_in's rows had the three axes (3, heads, d), along which would you cut?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Along the heads: unflatten, chunk, flatten. Both functions need these axes, for the weights and for q, k and v.
+# </details>
+#
 # ### The widest layer
 #
 # The last layer gives a logit to each of V words. Llama 3 (Meta, 2024) has V = 128,256 and texts of 8,192 tokens. That is
@@ -574,7 +596,11 @@ for p in (1, 2, 4):
 print("the language model: 3 steps with the losses and weights of one device, on 1, 2 and 4 ranks")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
+#
+# Which three numbers per token must all ranks know? What do ranks without the target add?
+# </details>
+# <details><summary>Hint 2</summary>
 #
 # `z.gather(1, index[:, None])[:, 0]` reads one logit per row. A target of another rank would be out of range. Clamp the
 # index, and multiply what you read by 0.
@@ -699,6 +725,15 @@ for p in (2, 8):
 print("sequence_mlp: an all-reduce's bytes")
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Part 1 said what the gradient of an all-gather is. And the other way round? Which weights see only some of the tokens?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Each of the two goes back by the other's collective. gain, offset and b2 have partial gradients: `copied` adds them.
+# </details>
+#
 # The block sends no more bytes, but it sends more messages. `copied` of gain, offset and b2 makes three small all-reduces
 # per block in backward, and each costs α. Megatron-LM adds up these gradients once per step, after backward.
 #

@@ -45,7 +45,8 @@ def normal(*size):
 #
 # **Recall.** Answer before you unfold.
 #
-# <details><summary>Lab 11: two neighbours both call `recv` first and `send` afterwards. What happens?</summary>
+# <details><summary>Lab 11: two neighbours both call <code>recv</code> first and <code>send</code>
+# afterwards. What happens?</summary>
 #
 # They wait for ever. `isend` and `irecv` begin a message and return.
 # </details>
@@ -144,7 +145,11 @@ for costs, p in cases:
 print("partition_layers: 32 models, no better cut")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
+#
+# Suppose that you know where the last stage begins. Which question is left?
+# </details>
+# <details><summary>Hint 2</summary>
 #
 # Try every place where the last stage may begin. The layers before that place are the same question with one stage less.
 # `functools.cache` keeps you from asking it twice.
@@ -200,6 +205,15 @@ def by_hand(weights, inputs, targets, tasks):
 #
 # Write forward and backward of one microbatch. Several microbatches are on their way at once, and backward must find the
 # activations of its own.
+#
+# <details><summary>Hint 1</summary>
+#
+# What does `backward(i)` need that only `forward(i)` had?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# x, and y with its graph: keep both under i, and take them out again. Divide a mean by the number of microbatches.
+# </details>
 
 # %% tags=["hole"]
 class Stage:
@@ -437,7 +451,11 @@ result = ranks.run(perceptron_stage, *map(ranks.each, data), world_size=p, **FRE
 agree([own for _, own, _ in result.returns], want, f"{p} stages, {m} microbatches", **CLOSE)
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
+#
+# Which later event proves that an activation has arrived at the next stage?
+# </details>
+# <details><summary>Hint 2</summary>
 #
 # Keep the handle of each activation's `isend` under its microbatch, and wait for it in the backward pass of that
 # microbatch. For gradients, wait for the one before when you send the next. At the end, wait for what is left. A received
@@ -477,6 +495,15 @@ figures.describe(ax, "Timeline of GPipe with messages, and the prediction withou
 # ### Exercise 2.1 · one_f_one_b
 #
 # A stage holds at most min(m, p − stage) microbatches, and the whole takes as long as GPipe.
+#
+# <details><summary>Hint 1</summary>
+#
+# How many forwards does each stage run before it alternates, in the example? And if m is smaller?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# p − 1 − stage, but never more than m. Then, for each backward, one forward before it while any are left.
+# </details>
 
 # %% tags=["hole"]
 def one_f_one_b(stage, stages, microbatches):
@@ -571,6 +598,15 @@ def test_schedule(candidate):
 print(clinic.score("schedule", judged, par=11))
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which numbers of stages and microbatches are special?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# One stage, one microbatch, fewer microbatches than stages, many more. Check the tasks, what is held, and the time.
+# </details>
+#
 # ### More stages at the same global batch
 #
 # Someone asks: *how does the bubble change with more pipeline stages, if global batch and model stay the same? A: it grows a
@@ -627,7 +663,8 @@ for name, m in per_replica.items():
     ledger.counted(f"bubble × from 2 to 32 stages, {name}", dots[name][-1] / dots[name][0], "times")
 lines = {"replicas held": REPLICAS_HELD, "GPUs held": GPUS_HELD}
 ax = pipelines.draw_stages((2, 4, 8, 16, 32), lines, dots)
-figures.describe(ax, "From 2 to 32 stages: up to 0.79 with replicas held, to 0.20 with GPUs held.")
+ends = ", ".join(f"with {name} to {shares[-1]:.2f}" for name, shares in dots.items())
+figures.describe(ax, f"The idle share from 2 to 32 stages: {ends}.")
 
 # %% [markdown]
 # The lines meet the counted dots exactly. With the GPUs held, each replica has m = k·p microbatches, where k is the batch per
@@ -760,6 +797,15 @@ def at_work(dist, tasks, blocks, size):
     pipelines.timed_step(dist, Stage, run_stage, open_links(dist), tasks, blocks, size)
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which of the two products does the stage before wait for? What does the other one need later?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# ∂y W is wanted now. Keep (weight, x, ∂y). For ∂yᵀ x, flatten all axes but the last of both.
+# </details>
+#
 # ### When to do what was put off
 #
 # With p = 4 and m = 8, 1F1B leaves each stage idle for 3(p − 1) = 9 ms of 33. If each `"W"` comes right after its `"B"`,
@@ -841,7 +887,7 @@ for ax, schedule in zip(axes, (gpipe, one_f_one_b, zb_h1), strict=True):
     ax.label_outer()
     if schedule != gpipe:
         ledger.counted(f"bubble, {schedule.__name__}, 4 × 8", trace.bubble, "idle")
-figures.describe(axes, "GPipe and 1F1B idle 27 percent of the time, ZB-H1 idles 11 percent.")
+figures.describe(axes, "Timelines of GPipe, 1F1B and ZB-H1: each title says the idle share.")
 
 # %% [markdown]
 # The counted shares are the predicted ones, to the last digit. Now play. **Your target: four stages, less than 5 % idle, at

@@ -390,8 +390,23 @@ def language_model_flops(batch: int) -> tuple[int, tuple[int, ...]]:
 
 # Utilisation and latency, exercises 8.1 and 8.2.
 
-A100_AT_60_PERCENT = 187.2e12
-H100_DENSE_PEAK = 989.5e12
+PUT_RIGHT = {  # FLOP/s, and what mistakes give
+    "a100_at_60_percent": (
+        187.2e12,
+        {
+            "160 TFLOP/s are 51 % of 312.": 160e12,
+            "In FLOP/s, please, not in TFLOP/s.": 187.2,
+            "312 is dense already: it needs no halving.": 93.6e12,
+        },
+    ),
+    "h100_dense_peak": (
+        989.5e12,
+        {
+            "That is the rate with sparsity: half of the products are skipped.": 1979e12,
+            "In FLOP/s, please, not in TFLOP/s.": 989.5,
+        },
+    ),
+}
 
 
 def recomputing(layers: int, batch: int, width: int, again: int) -> tuple[int, int, int]:

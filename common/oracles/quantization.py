@@ -177,6 +177,36 @@ NEAR_TIES = [
 Codes = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
+def weight_terms(
+    w: torch.Tensor, w_zero: int, x_zero: int
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The product without any x's codes: int32 (rows,), and what mistakes give. w: int64 codes."""
+    want = ((w - w_zero) * -x_zero).sum(1).int()  # as if all of x's codes were 0
+    depth, product, sums = w.shape[1], w_zero * x_zero, w.sum(1)
+    return want, {
+        "The term K Z_W Z_X is missing.": want - depth * product,
+        "Z_W Z_X is in every one of the K summands: take it K times.": want - (depth - 1) * product,
+        "The row sums of w overflowed 8 bits: sum in int32.": (
+            want + x_zero * (sums - sums.to(torch.int8)).int()
+        ),
+        "Z_X times the sum of each row of w is subtracted.": want + 2 * x_zero * sums.int(),
+    }
+
+
+def integer_matmul(
+    w: torch.Tensor, x: torch.Tensor, w_zero: int, x_zero: int
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The sum over k of (w - w_zero)(x - x_zero), int32, and what mistakes give. w, x: int64."""
+    want, sums = ((w - w_zero) @ (x - x_zero)).int(), w_zero * x.sum(0).int()
+    return want, {
+        "The column sums of x overflowed 8 bits: sum in int32.": (
+            want + sums - w_zero * x.sum(0).to(torch.int8).int()
+        ),
+        "Z_W times the sum of each column of x is added; subtract it.": want + 2 * sums,
+        "Z_W times the sum of each column of x is missing.": want + sums,
+    }
+
+
 def requantized(sums: torch.Tensor, m: int, shift: int, zero: int) -> Codes:
     """Codes by exact fractions: right; without the half; with the zero-point added too early."""
     exact, half = [Fraction(total * m, 2**shift) for total in sums.tolist()], Fraction(1, 2)

@@ -100,6 +100,27 @@ def plan(rng: np.random.Generator, kind: str) -> list[list[int]]:
     return [part[:: -1 if kind == "perceptron" else 1].tolist() for part in parts]
 
 
+def summed_over_ranks(xs: Tensor, gs: Tensor) -> tuple[list[list[Tensor]], list[Mistakes]]:
+    """By rank: [sum, x afterwards, gradient of x, adjoint afterwards], and what mistakes give.
+
+    xs, gs: (ranks, n), each rank's x and the adjoint of its sum.
+    """
+    total, adjoint = xs.sum(0), gs.sum(0)
+    wants = [[total, x, adjoint, g] for x, g in zip(xs.clone(), gs.clone(), strict=True)]
+    return wants, [
+        {
+            "forward overwrites x: sum a copy.": [total, total, adjoint, g],
+            "backward overwrites the adjoint, which others may hold: sum a copy.": [
+                total,
+                x,
+                adjoint,
+                adjoint,
+            ],
+        }
+        for _, x, _, g in wants
+    ]
+
+
 def batch_norm(x: Tensor, rows: Sequence[int], eps: float = 1e-5) -> tuple[Tensor, Mistakes]:
     """(x normalised over all rows, what mistakes give); rows: of each rank."""
     squares = (x * x).mean(0) - x.mean(0) ** 2

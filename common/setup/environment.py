@@ -120,6 +120,14 @@ def requirements(test: bool) -> "list[str]":
     return project["dependencies"] + extras.get("test", []) + extras.get("site", [])
 
 
+def repository() -> str:
+    """The address of the course's repository, as pyproject.toml gives it; "" if it gives none."""
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project.get("urls", {}).get("Repository", "")
+
+
 def unmet(needs: "list[str]") -> "list[tuple[str, str, str | None]]":
     """The needs that this Python does not meet: (name, need, installed version or None)."""
     from importlib import metadata

@@ -184,8 +184,8 @@ def _text(report: Report) -> str:
         for head, cells in zip(heads, rows, strict=False):
             table.add_row(*head, *cells)
     table.add_section()
-    for name, traffic in report.traffic().items():
-        table.add_row("", "", *_cells(name, traffic))
+    for number, (name, traffic) in enumerate(report.traffic().items()):
+        table.add_row("", "" if number else "total", *_cells(name, traffic))
     return "\n".join([plain_text(table), *_summary(report)])
 
 

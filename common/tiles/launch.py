@@ -1,6 +1,7 @@
 """A launch as plain data, and how it runs in this process, where Triton interprets."""
 
 import random
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -118,7 +119,7 @@ def _located(error: Exception, built: Built, recorder: Recorder) -> Exception:
 
 
 def _sentence(error: Exception) -> str:
-    text = str(error)
+    text = re.sub(r"'constexpr\[(\d+)\]'", r"\1", str(error))  # a block's shape as numbers
     text += next((f" ({advice})" for words, advice in ADVICE.items() if words in text), "")
     if isinstance(error, (AssertionError, ValueError, TypeError)) and text:
         return text

@@ -18,6 +18,7 @@ from nbformat import NotebookNode
 
 from common import files
 from common.paths import LABS, ROOT
+from common.setup import colab
 from grading.source import holes, labs
 from grading.source.labs import Cell, Exercise, Lab
 
@@ -68,6 +69,7 @@ def lab_notebook(lab: Lab) -> NotebookNode:
         return exercise.stub if exercise else holes.stub(cell.source)
 
     notebook = _notebook(lab, text, [cell for cell in lab.cells if "held-out" not in cell.tags])
+    _add_colab(notebook)
     _add_ending(notebook, lab.name[:2])
     is_hole = ["hole" in _tags(cell) for cell in notebook.cells]
     for cell in notebook.cells[is_hole.index(True) if any(is_hole) else 0 :]:
@@ -75,6 +77,13 @@ def lab_notebook(lab: Lab) -> NotebookNode:
             cell.metadata["tags"] = [*_tags(cell), GO_ON]
     notebook.metadata["built_sha256"] = content_hash(notebook)
     return notebook
+
+
+def _add_colab(notebook: NotebookNode) -> None:
+    """Add the cell that prepares Google Colab, below the title."""
+    cell = nbformat.v4.new_code_cell(colab.cell())
+    cell.metadata["jupyter"] = {"source_hidden": True}
+    notebook.cells.insert(1, cell)
 
 
 def _add_ending(notebook: NotebookNode, number: str) -> None:

@@ -36,11 +36,12 @@ COPIED = [
     ".devcontainer",
     "common",
     "grading",
+    "docs/sources.md",  # a lab links to it
     "benchmarks/simt_hardware.md",  # a lab reads it and draws its figures
 ]
 RENAMED = {  # the course's own README speaks of what is not there
     "docs/students.md": "README.md",
-    "docs/sources.md": "sources.md",
+    "docs/sources.md": "sources.md",  # to which it links
 }
 SEALED = ("common/oracles", "common/clinics")  # right answers in other styles
 LEFT_OUT = [  # of these folders: the instructor's and the author's commands
@@ -101,8 +102,7 @@ def _fill(new: Path) -> None:
         inside = Path(folder).relative_to(ROOT)
         return {name for name in names if name == "__pycache__" or str(inside / name) in LEFT_OUT}
 
-    for name in [*COPIED, *RENAMED]:
-        copy = RENAMED.get(name, name)
+    for name, copy in [*((name, name) for name in COPIED), *RENAMED.items()]:
         (new / copy).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, new / copy, ignore=ignored)

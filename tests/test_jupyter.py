@@ -127,3 +127,13 @@ def test_jupyterlab_starts_and_shows_the_address_with_its_token(tmp_path):
     assert re.search(r":[1-9]\d+/lab/tree/01_strides\.ipynb\?token=", "".join(lines[-1:])), "".join(
         lines
     )
+
+
+def test_the_server_builds_no_grammar_of_addresses():
+    """Half of JupyterLab's start would go into it: see common/setup/server.py."""
+    script = (
+        "import sys, common.setup.server\n"
+        "print('jupyterlab.labapp' in sys.modules, 'lark' in sys.modules)"
+    )
+    said = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert said == "True False\n"

@@ -124,7 +124,7 @@ def jupyter_command(notebook: str, port: int, browser: bool, root: bool) -> list
     shell = terminal()
     return [
         "-m",
-        "jupyterlab",
+        "common.setup.server",
         f"--ServerApp.root_dir={LABS}",
         f"--LabApp.default_url=/lab/tree/{notebook}",
         f"--ServerApp.port={port}",

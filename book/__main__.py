@@ -26,9 +26,10 @@ def write_pages(folder: Path) -> None:
     """Everything that Sphinx reads, in a new folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    names = labs.write(folder / "labs")
+    frames = motions.drawn(folder)
+    names = labs.write(folder / "labs", lambda name: motions.of_lab(name, frames))
     modules = reference.write(folder / "api")
-    motions.write(folder)
+    motions.write(folder, frames)
     texts.write(folder, names, modules)
 
 

@@ -1,7 +1,7 @@
 """A page for each lab: the executed solution, with answers, checks and set-up folded."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import nbformat
@@ -21,16 +21,19 @@ FOLDED = {  # a cell's tag: what is folded
 STILL = "The page shows no widget: open the notebook to move it."
 
 
-def write(folder: Path) -> list[str]:
-    """Write the pages; the labs' names, in teaching order."""
+def write(folder: Path, moving: Callable[[str], Mapping[str, str]]) -> list[str]:
+    """Write the pages; the labs' names, in teaching order.
+
+    moving: of a lab, {words of a cell: the figure that moves, to stand below this cell}.
+    """
     folder.mkdir()
     for name in labs.names():
-        nbformat.write(page(labs.read(name)), folder / f"{name}.ipynb")
+        nbformat.write(page(labs.read(name), moving(name)), folder / f"{name}.ipynb")
     return labs.names()
 
 
-def page(lab: Lab) -> NotebookNode:
-    """The lab's executed solution, as MyST-NB reads it."""
+def page(lab: Lab, moving: Mapping[str, str]) -> NotebookNode:
+    """The lab's executed solution, as MyST-NB reads it, with the figures that move."""
     solved = build.read(ROOT / "solutions" / f"{lab.name}.ipynb")
     stubs = {exercise.hole: exercise.stub for exercise in lab.exercises}
     cells = [
@@ -38,6 +41,9 @@ def page(lab: Lab) -> NotebookNode:
         for source, executed in zip(lab.cells, solved.cells, strict=True)
         for cell in _cells(source, executed, stubs.get(source))
     ]
+    for words, figure in moving.items():
+        place = next(i for i, cell in enumerate(cells) if words in cell.source)
+        cells.insert(place + 1, nbformat.v4.new_markdown_cell(figure))
     cells.insert(1, nbformat.v4.new_markdown_cell(_launches(lab.name)))
     metadata = {"kernelspec": build.KERNEL, "language_info": {"name": "python"}}
     return nbformat.v4.new_notebook(cells=cells, metadata=metadata)

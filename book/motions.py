@@ -3,7 +3,7 @@
 import functools
 import html
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,10 @@ class Motion:
     values: Sequence[int]
     first: int  # the value of the still picture
     draw: Callable[[int], tuple[str, str]]
+    after: str  # the words of the lab's cell below which the figure stands, too
+
+
+Frame = tuple[str, str, str]  # file in the site's folder, label, alternative text
 
 
 def warp(stride: int) -> tuple[str, str]:
@@ -114,6 +118,7 @@ MOTIONS = (
         (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 32),
         4,
         warp,
+        "**Same answer, four times the sectors.**",
     ),
     Motion(
         "softmax",
@@ -125,6 +130,7 @@ MOTIONS = (
         range(1, 9),
         4,
         arriving,
+        "widgets.rescaling()",
     ),
     Motion(
         "waves",
@@ -136,6 +142,7 @@ MOTIONS = (
         (1, *range(12, 133, 12)),
         132,
         wave,
+        "pictures.waves(",
     ),
     Motion(
         "ring",
@@ -148,6 +155,7 @@ MOTIONS = (
         range(5),
         2,
         around_the_ring,
+        "widgets.ring_by_rounds()",
     ),
     Motion(
         "schedules",
@@ -159,34 +167,47 @@ MOTIONS = (
         range(2, 9),
         4,
         schedules,
+        "The counted shares are the predicted ones",
     ),
 )
 
 
-def write(folder: Path) -> None:
-    """Write the page moving.md, and the pictures into extra/, which Sphinx copies as it is."""
+def drawn(folder: Path) -> dict[str, list[Frame]]:
+    """Draw the pictures into folder/extra, which Sphinx copies: {motion's name: its frames}."""
     pictures = folder / "extra" / "moving"
     pictures.mkdir(parents=True)
+    with mpl.rc_context():
+        figures.use_style()
+        mpl.rcParams.update(STYLE)
+        return {m.name: [_frame(m, value, pictures) for value in m.values] for m in MOTIONS}
+
+
+def write(folder: Path, frames: Mapping[str, Sequence[Frame]]) -> None:
+    """Write the page moving.md."""
     parts = [
         "# Figures that move",
         "Each figure is the lab's own drawing for several values of one "
         "number. Move the slider (the arrow keys work, too), or press *Play*.",
     ]
-    with mpl.rc_context():
-        figures.use_style()
-        mpl.rcParams.update(STYLE)
-        for motion in MOTIONS:
-            frames = [_frame(motion, value, pictures) for value in motion.values]
-            link = f"[Lab {motion.lab[:2]}](labs/{motion.lab}.ipynb)"
-            parts += [
-                f"## {motion.title}",
-                f"{motion.says} {link} counts it.",
-                _html(motion, frames),
-            ]
+    for motion in MOTIONS:
+        link = f"[Lab {motion.lab[:2]}](labs/{motion.lab}.ipynb)"
+        says = f"{motion.says} {link} counts it."
+        parts += [f"## {motion.title}", says, _html(motion, frames[motion.name])]
     (folder / "moving.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def _frame(motion: Motion, value: int, pictures: Path) -> tuple[str, str, str]:
+def of_lab(lab: str, frames: Mapping[str, Sequence[Frame]]) -> dict[str, str]:
+    """{words of a cell: the figure that stands below it}, for a page in the folder labs."""
+    shown = {}
+    for motion in MOTIONS:
+        if motion.lab == lab:
+            here = [(f"../{file}", label, text) for file, label, text in frames[motion.name]]
+            says = f"**{motion.title}.** Move the slider, or press *Play*. {motion.says}"
+            shown[motion.after] = f"{says}\n\n{_html(motion, here)}"
+    return shown
+
+
+def _frame(motion: Motion, value: int, pictures: Path) -> Frame:
     """Draw one picture: (its file as the page names it, label, alternative text)."""
     label, alternative = motion.draw(value)
     file = pictures / f"{motion.name}-{value}.svg"
@@ -195,7 +216,7 @@ def _frame(motion: Motion, value: int, pictures: Path) -> tuple[str, str, str]:
     return f"moving/{file.name}", label, alternative
 
 
-def _html(motion: Motion, frames: Sequence[tuple[str, str, str]]) -> str:
+def _html(motion: Motion, frames: Sequence[Frame]) -> str:
     """The figure with a still picture, and what the script needs to move it."""
     first = list(motion.values).index(motion.first)
     file, _, alternative = frames[first]

@@ -38,7 +38,8 @@ def test_its_actions_are_github_s_own_and_pinned_to_a_major_version():
     assert actions and all(re.fullmatch(r"actions/[a-z-]+@v\d+", action) for action in actions)
 
 
-def test_actionlint_accepts_it():
+@pytest.mark.parametrize("path", PATH.parent.glob("*.yml"), ids=lambda path: path.stem)
+def test_actionlint_accepts_it(path):
     if not shutil.which("actionlint"):
         pytest.skip("actionlint is not installed here")
-    subprocess.run(["actionlint", PATH], check=True)
+    subprocess.run(["actionlint", path], check=True)

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 
-from book import address, texts
+from book import address, motions, texts
 from common.paths import ROOT
 from grading.source import labs
 from tests.browser.test_lab_in_browser import CHROMIUM
@@ -144,6 +144,14 @@ def test_moving_figures_have_all_their_pictures_and_a_still(site):
         assert figure.find("img")["src"] == frames[int(figure["data-first"])][0]
         assert len(frames) >= 5 and all((site / frame[0]).is_file() for frame in frames)
         assert len({frame[2] for frame in frames}) == len(frames)
+
+
+def test_a_lab_s_page_has_its_moving_figure(site):
+    for motion in motions.MOTIONS:
+        (figure,) = parsed(site / "labs" / f"{motion.lab}.html").find_all("figure", "motion")
+        files = [frame[0] for frame in json.loads(figure["data-frames"])]
+        assert len(files) == len(motion.values) and figure.find("img")["src"] in files
+        assert all((site / "labs" / file).resolve().is_file() for file in files)
 
 
 def test_launch_links_follow_the_configured_address(monkeypatch):

@@ -4,7 +4,7 @@ PORT ?= 8888
 RUN = @$(PYTHON) common/setup/environment.py
 
 help:  ## list these commands
-	@awk -F ':  ## ' '/^[a-z]/ && NF > 1 {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':  ## ' 'FNR == 1 && NR > 1 {print "For developers of the course:"} /^[a-z]/ && NF > 1 {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 lab:  ## open JupyterLab on a lab: make lab LAB=02 PORT=8889
 	$(RUN) -m common.setup.jupyter '$(LAB)' --port '$(PORT)'

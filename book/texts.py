@@ -17,6 +17,7 @@ GUIDES = {  # page: the file it is made from
     "contributing": "CONTRIBUTING.md",
     "architecture": "docs/architecture.md",
     "measured": "docs/measured.md",
+    "newcomer": "docs/newcomer.md",
     "sources": "docs/sources.md",
     "errata": "docs/errata.md",
 }

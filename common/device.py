@@ -71,8 +71,10 @@ def multiprocessors() -> int:
 
 def prepare_triton() -> None:
     """Makes Triton interpret kernels if there is no GPU. Call it before triton is imported."""
-    if not importlib.util.find_spec("triton"):
-        return  # Triton exists only for Linux; the rest of a lab runs without it
+    if not importlib.util.find_spec("triton"):  # the rest of a lab runs without it
+        print("Triton exists only for Linux. On a Mac, its parts run in the course's container:")
+        print("in VS Code choose Reopen in Container, or see README.md.")
+        return
     if not interprets(os.environ.get("TRITON_INTERPRET")):
         if has_gpu():
             return

@@ -63,7 +63,7 @@ def _draw_row(ax: Axes, values: np.ndarray, taken: Pass, block: int) -> None:
     ax.hlines(
         taken.maxima, edges - 0.5, edges + block - 0.5, color="C0", lw=2.5, label="maximum so far"
     )
-    ax.set(title="When the maximum moves, the sum must follow", ylabel="x")
+    ax.set(title="A maximum and a sum, as elements arrive", ylabel="x")
     _legend(ax)
 
 

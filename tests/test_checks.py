@@ -60,3 +60,9 @@ def test_a_picture_that_cannot_be_drawn_does_not_hide_the_message(monkeypatch):
     monkeypatch.setattr(checks.Pictures, "must_work", True)
     with pytest.raises(ZeroDivisionError):
         expect(False, "too many", draw=lambda: 1 / 0)
+
+
+def test_a_function_that_returns_nothing_is_asked_for_its_return():
+    with pytest.raises(AssertionError, match="is a `return` missing") as failed:
+        agree(None, (1, 2), "f(1)")
+    assert str(failed.value).splitlines()[1] == "f(1) gave None, want (1, 2) (None, not a tuple)."

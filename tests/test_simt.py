@@ -1029,6 +1029,7 @@ def test_a_report_crosses_to_another_process():
         and other.races == report.races
     )
     assert other.lines == report.lines and other.global_loads == report.global_loads
+    assert str(report).count(" total ") == 1
 
 
 def test_figures_of_sectors_banks_and_addresses():

@@ -130,6 +130,7 @@ def jupyter_command(notebook: str, port: int, browser: bool, root: bool) -> list
         f"--ServerApp.port={port}",
         "--ServerApp.port_retries=0",
         "--Application.log_level=ERROR",  # the address is still shown
+        "--ServerApp.log_format=%(message)s",  # without a head that looks like an error's
         "--KernelManager.transport_encryption=auto",
         f"--LabApp.workspaces_dir={workspaces()}",
         "--LabApp.custom_css=True",  # SETTINGS/custom.css

@@ -33,6 +33,7 @@ PACKAGES = {  # in the order of the map: a package and the label that it has the
     "common": "common<br>figures, ledger, timing, ...",
     "common.simt": "common/simt<br>CUDA kernels, counted",
     "common.tiles": "common/tiles<br>Triton kernels, counted",
+    "common.tiles.ptx": "common/tiles/ptx<br>compiled kernels, run thread by thread",
     "common.ranks": "common/ranks<br>p ranks, counted",
     "common.graphs": "common/graphs<br>programs as graphs",
     "common.samples": "common/samples<br>real data",

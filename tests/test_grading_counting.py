@@ -155,3 +155,42 @@ def test_other_cells_give_their_kernels_and_constants():
     assert constants == {"B": (1, 2), "D": 4, "E": 6, "G": 7}
     assert text.startswith("A = 5\n@cuda.jit\ndef g(x): f(x + A)\n\n@cuda.jit\ndef f(x):")
     assert "def j" not in text
+
+
+COMPILED = parse(
+    """\
+# %% tags=["setup"]
+import torch
+import triton
+import triton.language as tl
+
+from common import tiles
+from common.checks import agree
+
+# %% [markdown]
+# ### Exercise 1.1 · copied
+
+# %% tags=["hole"]
+@triton.jit
+def copied(x, out, BLOCK: tl.constexpr):
+    # BEGIN SOLUTION
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i))
+    # END SOLUTION
+
+# %% tags=["check"] limit_s=60
+x, out = torch.arange(513.0), torch.zeros(512)
+for view, requests in ((x[:-1], 8), (x[1:], 16)):
+    report = tiles.count(copied, (2,), view, out, BLOCK=256)
+    agree(out, view, "copied")
+    agree(report.compiled.loads.requests, requests, "requests of the compiled kernel's warps")
+    agree(report.compiled.loads.requests, requests, "the same, asked again")
+""",
+    "97_compiled",
+)
+
+
+def test_the_grader_counts_what_compiled_kernels_request(fork_server):
+    solution = {name: Answer(text) for name, text in COMPILED.solution.items()}
+    [result] = score.score(COMPILED, solution, fork_server)
+    assert (result.status, result.message) == ("passed", "")

@@ -7,6 +7,7 @@
     report.busiest.loads.requests   # of the program that moves most bytes
     report.imbalance                # that program's bytes over the mean of all programs
     print(report)                   # by line of the kernel
+    report.compiled.loads.sectors   # as the compiled kernel's warps request them (see Warps)
     report.draw("x")                # which program loads what
 
 Programs run in another order each time, so that a kernel which relies on their order is caught;
@@ -22,15 +23,18 @@ Read it in this order:
   `counters`, `costs`, `report` and `draw`;
 - `triton_interpreter` with `fixes` (what the interpreter gets wrong), `undefined` (elements that
   hold no value) and `counting_builder` (what is counted);
-- `launch` and `kernel` (how it all comes together);
-- `process` and `remote_launch` (the same where Triton compiles), `compiler` (PTX without a GPU).
+- `binding`, `launch` and `kernel` (how it all comes together);
+- `process` and `remote_launch` (the same where Triton compiles), `compiler` (PTX without a GPU);
+- `ptx` and `warps` (what the warps of the compiled kernel request).
 """
 
+import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from common.kernels.errors import KernelError, LaunchError, OutOfBoundsError
 from common.remote import CountedRemotely
-from common.tiles.report import Report
+from common.tiles.report import Report, Warps
 
 if TYPE_CHECKING:
     from common.tiles.compiler import Compiled
@@ -41,6 +45,7 @@ __all__ = [
     "LaunchError",
     "OutOfBoundsError",
     "Report",
+    "Warps",
     "compile_source",
     "compiled",
     "count",
@@ -48,23 +53,39 @@ __all__ = [
 
 
 def count(
-    kernel: Any, grid: Any, *arguments: Any, seed: int | None = None, **constants: Any
+    kernel: Any,
+    grid: Any,
+    *arguments: Any,
+    seed: int | None = None,
+    compiled: bool = False,
+    **constants: Any,
 ) -> Report:
     """The Report of a launch: what its programs load and store, and where they race.
 
     kernel, grid, arguments, constants: as in kernel[grid](*arguments, **constants). In place of a
     tensor descriptor, the tuple (tensor, shape, strides, block_shape) is taken, too. The arrays are
     changed as by a launch. seed: of the order in which programs run; a different one each time if
-    None. A kernel's own parameter of that name is given by position.
+    None. compiled: make report.compiled at once, and not when it is first asked for. A kernel's own
+    parameter of one of these names is given by position.
     """
     if isinstance(kernel, CountedRemotely):
         grid = grid(constants) if callable(grid) else grid
-        return Report.from_dict(
-            kernel.count_remotely("tiles", grid, *arguments, seed=seed, **constants)
-        )
+        again = copy.deepcopy(arguments)
+        data = kernel.count_remotely("tiles", grid, *arguments, seed=seed, **constants)
+
+        def warps() -> Warps:
+            options = {"seed": seed, "compiled": True, **constants}
+            return Report.from_dict(
+                kernel.count_remotely("tiles", grid, *again, **options)
+            ).compiled
+
+        return replace(Report.from_dict(data), compile=warps)
     from common.tiles import kernel as kernels
 
-    return kernels.count(kernel, grid, arguments, constants, seed)
+    report = kernels.count(kernel, grid, arguments, constants, seed)
+    if compiled:
+        report.warps = report.compiled
+    return report
 
 
 def compile_source(text: str, name: str, constants: dict[str, Any] | None = None) -> "Kernel":

@@ -14,10 +14,10 @@ import numpy as np
 
 from common import sources
 from common.kernels.errors import KernelError
+from common.tiles.binding import bound
 from common.tiles.constants import Constant, Dtype, resolved
 from common.tiles.dtypes import TYPE_NAME
 from common.tiles.functions import Function
-from common.tiles.kernel import bound
 
 
 @dataclass
@@ -63,8 +63,6 @@ def signature(
     function: Function, arguments: tuple, constants: dict[str, Any]
 ) -> tuple[dict[str, str], dict[str, Constant], list[str]]:
     """({parameter: type, as Triton writes it}, {parameter: constant}, [multiples of 16])."""
-    types: dict[str, str] = {}
-    fixed: dict[str, Constant] = {}
     aligned: list[str] = []
 
     def place(name: str, thing: Any) -> str | None:
@@ -73,7 +71,17 @@ def signature(
             aligned.append(name)
         return written
 
-    values = bound(function, arguments, constants, place)
+    types, fixed, numbers = signature_of(function, bound(function, arguments, constants, place))
+    return types, fixed, aligned + numbers
+
+
+def signature_of(
+    function: Function, values: dict[str, Any]
+) -> tuple[dict[str, str], dict[str, Constant], list[str]]:
+    """The same for values in which the type of an array, a str, stands for it."""
+    types: dict[str, str] = {}
+    fixed: dict[str, Constant] = {}
+    aligned: list[str] = []
     for name, constant in function.parameters().items():
         value = values[name]
         if constant or value is None or (value == 1 and type(value) is int):
@@ -96,10 +104,16 @@ def _array_type(name: str, thing: Any) -> str | None:
     if not isinstance(base, np.ndarray) and not hasattr(base, "data_ptr"):
         return None
     dtype = str(base.dtype).removeprefix("torch.")
+    pointer = pointer_type(name, dtype)
+    if described:
+        return f"tensordesc<{pointer[1:]}{[int(size) for size in thing.block_shape]}>"
+    return pointer
+
+
+def pointer_type(name: str, dtype: str) -> str:
+    """How Triton writes the type of an array of this dtype: *fp32."""
     if dtype not in TYPE_NAME:
         raise KernelError(f"{name} has dtype {dtype}; Triton takes {', '.join(TYPE_NAME)}")
-    if described:
-        return f"tensordesc<{TYPE_NAME[dtype]}{[int(size) for size in thing.block_shape]}>"
     return "*" + TYPE_NAME[dtype]
 
 
@@ -166,12 +180,9 @@ def _reason(error: BaseException) -> str:
 def _jitted(function: Function, tl: ModuleType, triton: ModuleType) -> Any:
     """The @triton.jit function of a checked Function, with what it uses."""
     made: dict[int, Any] = {}
-    for number, part in enumerate(function.closure()):
-        node = part.definition()
-        # The text of the tree that was checked, not the text that was given.
-        text = "\n" * (node.lineno - 1) + ast.unparse(node) + "\n"
-        file = f"<{part.name} {number}>"
-        sources.remember(file, text)
+    for file, part in files(function).items():
+        code = text(part)
+        sources.remember(file, code)
         namespace = {
             "__name__": file,  # Triton asks a called function for its module's name
             "tl": tl,
@@ -180,9 +191,20 @@ def _jitted(function: Function, tl: ModuleType, triton: ModuleType) -> Any:
             **{name: _constant(value, tl) for name, value in part.constants.items()},
             **{name: made[id(called)] for name, called in part.functions.items()},
         }
-        exec(compile(text, file, "exec"), namespace)  # noqa: S102 - `language` has checked it
+        exec(compile(code, file, "exec"), namespace)  # noqa: S102 - `language` has checked it
         made[id(part)] = triton.jit(namespace[part.name])
     return made[id(function)]
+
+
+def files(function: Function) -> dict[str, Function]:
+    """{the name of its file, for Triton: a function}, of a kernel and all that it calls."""
+    return {f"<{part.name} {number}>": part for number, part in enumerate(function.closure())}
+
+
+def text(function: Function) -> str:
+    """What is compiled: the text of the tree that was checked, not the text that was given."""
+    node = function.definition()
+    return "\n" * (node.lineno - 1) + ast.unparse(node) + "\n"
 
 
 def _constant(value: Constant, tl: ModuleType) -> Any:

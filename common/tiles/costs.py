@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import numpy as np
 
-Kind = Literal["load", "store", "atomic"]
+Kind = Literal["load", "store", "atomic", "copy"]
 Program = tuple[int, int, int]
-DONE = {"load": "loads", "store": "stores", "atomic": "updates atomically"}
+DONE = {"load": "loads", "store": "stores", "atomic": "updates atomically", "copy": "copies"}
 
 
 @dataclass
@@ -140,6 +140,11 @@ class Costs:
     def atomics(self) -> Traffic:
         """The Traffic of atomic updates."""
         return self.total("atomic")
+
+    @property
+    def copies(self) -> Traffic:
+        """The Traffic of asynchronous copies to shared memory, which only a compiled kernel has."""
+        return self.total("copy")
 
     @property
     def dots(self) -> int:

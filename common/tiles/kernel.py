@@ -1,26 +1,20 @@
 """From a kernel, a grid and arguments to a Report."""
 
-import ast
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from common.kernels.errors import KernelError, LaunchError, OutOfBoundsError
 from common.kernels.launch import MAX_GRID, Size, three_lengths
-from common.tiles import jitted, launch, remote_launch
+from common.tiles import jitted, launch, remote_launch, warps
 from common.tiles.arrays import Arrays
-from common.tiles.constants import plain
+from common.tiles.binding import bound, defaults
 from common.tiles.functions import Function
 from common.tiles.launch import Launch
 from common.tiles.report import Report
 from common.tiles.triton_interpreter import interprets
 
-LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
 MAX_PROGRAMS = 1_000_000
-Place = Callable[[str, Any], Any]  # (parameter, thing) -> what stands for an array; None for others
 
 
 @dataclass(frozen=True)
@@ -61,79 +55,11 @@ def count(
             _grid(grid, function, arguments, constants),
             random.randrange(2**32) if seed is None else seed,  # noqa: S311 - an order, not a secret
         )
-        return launch.run(request, arrays) if interprets() else remote_launch.count(request, arrays)
+        launched = warps.Launched.of(request, arrays, constants)
+        run = launch.run if interprets() else remote_launch.count
+        return replace(run(request, arrays), compile=launched.warps)
     except (KernelError, LaunchError, OutOfBoundsError, NotImplementedError) as error:
         raise error.with_traceback(None) from None
-
-
-def bound(
-    function: Function, arguments: tuple, constants: dict[str, Any], place: Place
-) -> dict[str, Any]:
-    """{parameter: value} of a launch, without the launch's options."""
-    parameters, name = function.parameters(), function.name
-    if len(arguments) > len(parameters):
-        raise LaunchError(
-            f"{name} takes {len(parameters)} arguments ({', '.join(parameters)}), and "
-            f"{len(arguments)} were given"
-        )
-    given = dict(zip(parameters, arguments, strict=False))
-    for key, value in constants.items():
-        if key in given:
-            raise LaunchError(f"{name} is given {key} twice")
-        if key in parameters:
-            given[key] = value
-        elif key not in LAUNCH_OPTIONS:
-            raise LaunchError(
-                f"{name} has no parameter {key}; its parameters are {', '.join(parameters)}"
-            )
-    given = defaults(function) | given
-    if missing := [key for key in parameters if key not in given]:
-        raise LaunchError(f"{name} needs {', '.join(missing)}")
-    return {
-        key: _constant(key, given[key]) if constant else _argument(key, given[key], place)
-        for key, constant in parameters.items()
-    }
-
-
-def defaults(function: Function) -> dict[str, Any]:
-    """{parameter: its default}, of those that have one."""
-    arguments = function.definition().args
-    names = [argument.arg for argument in arguments.args]
-    values = [ast.literal_eval(default) for default in arguments.defaults]
-    return dict(zip(names[len(names) - len(values) :], values, strict=True))
-
-
-def _constant(name: str, value: Any) -> Any:
-    return value if isinstance(value, str) else plain(name, value)
-
-
-def _argument(name: str, value: Any, place: Place) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        raise KernelError(f"{name} is {value}; an integer has 64 bits at most")
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    placed = place(name, _described(name, value) if isinstance(value, tuple) else value)
-    if placed is None:
-        raise KernelError(
-            f"{name} is a {type(value).__name__}; a kernel takes arrays, tensors, "
-            "tensor descriptors and numbers"
-        )
-    return placed
-
-
-def _described(name: str, parts: tuple) -> Any:
-    """The descriptor of (tensor, shape, strides, block_shape), which checks without Triton give."""
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    try:
-        return TensorDescriptor(*parts)
-    except (AssertionError, AttributeError, TypeError, ValueError) as error:
-        what = (
-            f"{name} is a tuple, but not a tensor descriptor (tensor, shape, strides, block_shape)"
-        )
-        raise KernelError(f"{what}: {error}") from None
 
 
 def _grid(grid: Any, function: Function, arguments: tuple, constants: dict[str, Any]) -> Size:

@@ -20,7 +20,7 @@ from common.tiles.costs import Kind
 SPACE_BITS = 44
 MIDDLE = 1 << (SPACE_BITS - 1)  # a storage begins there in its space: negative offsets stay in it
 SECTOR_BITS = SECTOR_BYTES.bit_length() - 1
-VERBS = {"load": "loads", "store": "stores", "atomic": "updates"}
+VERBS = {"load": "loads", "store": "stores", "atomic": "updates", "copy": "copies"}
 HARMLESS = {("load", "load"), ("atomic", "atomic")}
 Part = tuple["Argument", np.ndarray, "np.ndarray | slice"]
 

@@ -1,6 +1,6 @@
 """What a launch cost: counts by array and by line, races, and a table of it all."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,37 +11,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 KINDS: dict[str, Kind] = {"loads": "load", "stores": "store", "atomics": "atomic"}
+VERBS = {"load": "loads", "store": "stores", "atomic": "atomics", "copy": "copies"}
 NOTABLE = 1.5  # of the load; a last block that is not full causes less, unless there are few blocks
 
 
 @dataclass
-class Report(Costs):
-    """What one launch cost. print(report) shows a table; report.draw(array) a picture."""
+class Counts(Costs):
+    """What one launch of a kernel cost."""
 
     kernel: str = ""
     grid: Program = (0, 0, 0)
-    seed: int = 0
     arrays: dict[str, tuple[int, ...]] = field(default_factory=dict)  # name: shape
-    races: list[Race] = field(default_factory=list)
-    busiest: Share = field(default_factory=Share)  # that moves most bytes; the first of several
-    operations: tuple[str, ...] = ()  # what its text calls: exp for tl.exp and for x.exp
-    conversions: int = 0  # elements of integers that became floats; bitcasts do not count
-    trace: Trace = field(default_factory=Trace, repr=False, compare=False)
 
     @property
     def programs(self) -> int:
         """The number of programs launched."""
         x, y, z = self.grid
         return x * y * z
-
-    @property
-    def imbalance(self) -> float:
-        """Load imbalance: bytes of the busiest program over the mean of all programs.
-
-        It is 1 if all programs move the same, and at most the number of programs.
-        """
-        moved = self.loads.bytes + self.stores.bytes + self.atomics.bytes
-        return self.busiest.bytes * self.programs / moved if moved else 1.0
 
     def array(self, name: str) -> Costs:
         """The Costs of one array, by the name of the kernel's parameter."""
@@ -66,10 +52,82 @@ class Report(Costs):
             )
         return costs
 
+
+@dataclass
+class Warps(Counts):
+    """What the warps of the compiled kernel request: the figures of a GPU's counters.
+
+    A request is one instruction of a warp; `loads` go to registers, and `copies` (cp.async) to
+    shared memory.
+    """
+
+    num_warps: int = 4  # of a program
+    num_stages: int = 3
+    capability: int = 90
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counts as numbers, texts, lists and dicts: they can become JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Warps":
+        """The counts that as_dict made this of; lists may stand for tuples, as in JSON."""
+        rest = {name: data[name] for name in ("kernel", "num_warps", "num_stages", "capability")}
+        return cls(
+            accesses=[_access(**access) for access in data["accesses"]],
+            grid=tuples(data["grid"]),
+            arrays={name: tuples(shape) for name, shape in data["arrays"].items()},
+            **rest,
+        )
+
+    def __str__(self) -> str:
+        return _table(
+            f"{self.kernel}, compiled for capability {self.capability / 10:.1f}: "
+            f"{self.programs:,} programs of {self.num_warps} warps",
+            self,
+        )
+
+    __repr__ = __str__
+
+
+@dataclass
+class Report(Counts):
+    """What one launch cost. print(report) shows a table; report.draw(array) a picture."""
+
+    seed: int = 0
+    races: list[Race] = field(default_factory=list)
+    busiest: Share = field(default_factory=Share)  # that moves most bytes; the first of several
+    operations: tuple[str, ...] = ()  # what its text calls: exp for tl.exp and for x.exp
+    conversions: int = 0  # elements of integers that became floats; bitcasts do not count
+    trace: Trace = field(default_factory=Trace, repr=False, compare=False)
+    compile: Callable[[], Warps] | None = field(default=None, repr=False, compare=False)
+    warps: Warps | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def compiled(self) -> Warps:
+        """What the warps of the compiled kernel request. The first use compiles it.
+
+        num_warps, num_stages and capability (90: Hopper) are those that tiles.count was given.
+        """
+        if self.warps is None:
+            if self.compile is None:
+                raise ValueError(f"this report of {self.kernel} does not hold its launch")
+            self.warps = self.compile()
+        return self.warps
+
+    @property
+    def imbalance(self) -> float:
+        """Load imbalance: bytes of the busiest program over the mean of all programs.
+
+        It is 1 if all programs move the same, and at most the number of programs.
+        """
+        moved = self.loads.bytes + self.stores.bytes + self.atomics.bytes
+        return self.busiest.bytes * self.programs / moved if moved else 1.0
+
     def as_dict(self) -> dict[str, Any]:
         """The report as numbers, texts, lists and dicts, without its trace: it can become JSON."""
-        data = asdict(replace(self, trace=Trace()))
-        del data["trace"]
+        data = asdict(replace(self, trace=Trace(), compile=None))
+        del data["trace"], data["compile"]
         return data
 
     @classmethod
@@ -92,6 +150,7 @@ class Report(Costs):
             ),
             operations=tuple(data["operations"]),
             conversions=data["conversions"],
+            warps=Warps.from_dict(data["warps"]) if data.get("warps") else None,
         )
 
     def __str__(self) -> str:
@@ -113,15 +172,16 @@ def _access(traffic: dict[str, int], **rest: Any) -> Access:
 
 def table_text(report: Report) -> str:
     """The report as a table in plain text."""
+    title = f"{report.kernel}: {report.programs:,} programs, grid {size_text(report.grid)}"
+    return "\n".join([_table(title, report), *_summary(report)])
+
+
+def _table(title: str, counts: Counts) -> str:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        title_justify="left",
-        title_style="bold",
-        title=f"{report.kernel}: {report.programs:,} programs, grid {size_text(report.grid)}",
+        box=SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold", title=title
     )
     table.add_column("line", justify="right", no_wrap=True)
     for _ in range(2):  # the line's text, what it accesses
@@ -129,17 +189,17 @@ def table_text(report: Report) -> str:
     for column in ("requests", "elements", "masked", "bytes", "sectors", "per request"):
         table.add_column(column, justify="right", no_wrap=True)
     shown = None
-    for access in sorted(report.accesses, key=lambda access: (access.function, access.line)):
+    for access in sorted(counts.accesses, key=lambda access: (access.function, access.line)):
         line = access.function, access.line
         where = [str(access.line), access.text] if line != shown else ["", ""]
         shown = line
-        table.add_row(*where, f"{access.kind}s {access.array}", *_cells(access.traffic))
+        table.add_row(*where, f"{VERBS[access.kind]} {access.array}", *_cells(access.traffic))
     table.add_section()
-    for name, kind in KINDS.items():
-        total = report.total(kind)
+    for name, kind in (KINDS | {"copies": "copy"}).items():
+        total = counts.total(kind)
         if total.requests:
             table.add_row("", "", name, *_cells(total))
-    return "\n".join([plain_text(table), *_summary(report)])
+    return plain_text(table)
 
 
 def _cells(traffic: Traffic) -> list[str]:

@@ -6,12 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import triton
-import triton.language as tl
 
-from common import tiles
-from common.kernels.errors import KernelError
-from common.tiles import warps
+from common import device
+
+device.prepare_triton()
+
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+
+from common import tiles  # noqa: E402
+from common.kernels.errors import KernelError  # noqa: E402
+from common.tiles import warps  # noqa: E402
 
 
 @triton.jit

@@ -1,0 +1,271 @@
+"""Units: pieces of a model whose weights are one flat vector, of which each rank keeps a shard."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from common import language_model, ranks
+from common.lessons.replicas import Shard, flattened
+
+if TYPE_CHECKING:
+    import ipywidgets
+
+ADAM = {"rate": 0.01, "first": 0.9, "second": 0.99, "eps": 1e-8}
+WIDTHS = (64, 23, 17, 21, 10)  # of the perceptron: no two of its layers have equally many weights
+WIDE = [64] * 8  # inputs of the eight layers
+BYTES = {  # per weight on each of p ranks: itself and its gradient in bf16; in fp32 a copy, m and v
+    0: lambda p: (2.0, 2.0, 12.0),
+    1: lambda p: (2.0, 2.0, 12 / p),
+    2: lambda p: (2.0, 2 / p, 12 / p),
+    3: lambda p: (2 / p, 2 / p, 12 / p),
+}
+STAGES = {0: "data parallel", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3 (FSDP)"}
+TRAFFIC = {0: 2, 1: 2, 2: 2, 3: 3}  # bytes on the wire over bytes of the weights, for many ranks
+
+
+def adam(weights: Tensor, gradient: Tensor, m: Tensor, v: Tensor, step: int) -> None:
+    """One step of Adam, in place: weights, m and v change. step: 1, 2, ..."""
+    with torch.no_grad():
+        m.lerp_(gradient, 1 - ADAM["first"])
+        v.lerp_(gradient * gradient, 1 - ADAM["second"])
+        mean, square = m / (1 - ADAM["first"] ** step), v / (1 - ADAM["second"] ** step)
+        weights -= ADAM["rate"] * mean / (square.sqrt() + ADAM["eps"])
+
+
+class Unit:
+    """A piece of a model on one rank: unit(x) computes it with the gathered weights.
+
+    shard: this rank's weights, (⌈size / p⌉,). gradient: the shard of their gradient. size: how many
+    weights the unit has, without padding. full: all its weights, padded, while they are gathered;
+    else None.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        module: nn.Module,
+        shard: Tensor,
+        gradient: Tensor | None,
+        mark: Callable[[int], object] = int,
+    ) -> None:
+        self.number, self.module, self.shard, self.mark = number, module, shard, mark
+        self.shapes = {name: weight.shape for name, weight in module.named_parameters()}
+        self.size = sum(shape.numel() for shape in self.shapes.values())
+        self.gradient = gradient
+        self.full: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The output for this input."""
+        if self.full is None or not self.full.untyped_storage().nbytes():
+            raise ValueError(f"unit {self.number} computes, but its weights are not gathered")
+        self.mark(self.number)
+        parts = self.full[: self.size].split([shape.numel() for shape in self.shapes.values()])
+        views = [part.view(shape) for part, shape in zip(parts, self.shapes.values(), strict=True)]
+        return functional_call(self.module, dict(zip(self.shapes, views, strict=True)), (x,))
+
+
+def modules(kind: str) -> list[nn.Module]:
+    """The pieces of a model: "perceptron", "tied" (its layers 1 and 3 are one), or "language"."""
+    if kind == "language":
+        return list(language_model.module(trained=False, layers=2, width=32, heads=2, hidden=128))
+    if kind == "tied":
+        again = nn.Sequential(nn.Linear(20, 20), nn.Tanh())
+        ends = nn.Sequential(nn.Linear(64, 20), nn.Tanh()), nn.Linear(20, 10)
+        return [ends[0], again, nn.Sequential(nn.Linear(20, 20), nn.Tanh()), again, ends[1]]
+    widths = [*WIDE, 10] if kind == "deep" else WIDTHS
+    layers: list[nn.Module] = [
+        nn.Sequential(nn.Linear(n, m), nn.Tanh()) for n, m in itertools.pairwise(widths[:-1])
+    ]
+    return [*layers, nn.Linear(*widths[-2:])]
+
+
+def weights_of(kind: str, seed: int) -> list[Tensor]:
+    """Each piece's weights, flat."""
+    torch.manual_seed(seed)
+    return [flattened(module.parameters()) for module in modules(kind)]
+
+
+def sizes_of(kind: str) -> list[int]:
+    """How many weights each piece has."""
+    with torch.device("meta"):
+        return [sum(w.numel() for w in module.parameters()) for module in modules(kind)]
+
+
+def units(
+    dist: Any,
+    kind: str,
+    shards: Sequence[Tensor],
+    gradients: Sequence[Tensor] | None = None,
+    marked: bool = False,
+) -> list[Unit]:
+    """The units of a model, one for each shard of this rank; a tied piece is one unit.
+
+    gradients: by shard; None: not yet. marked: whether each computation leaves a mark among the
+    collectives of the trace, so that a check sees what was gathered before.
+    """
+    mark = marker(dist) if marked else int
+    slots = gradients or [None] * len(shards)
+    with torch.device("meta"):
+        pieces = modules(kind)
+    made = {
+        id(piece): Unit(number, piece, shard, slots[number], mark)
+        for number, (piece, shard) in reversed(list(enumerate(zip(pieces, shards, strict=True))))
+    }
+    ranks.label("weights", list(shards))
+    ranks.label("gradients", gradients)
+    return [made[id(piece)] for piece in pieces]
+
+
+def marker(dist: Any) -> Callable[[int], None]:
+    """mark(number): a broadcast of number + 1 numbers within a group of this rank alone."""
+    rank = dist.get_rank()
+    alone = [dist.new_group([other]) for other in range(dist.get_world_size())][rank]
+
+    def mark(number: int) -> None:
+        dist.broadcast(torch.empty(number + 1, dtype=torch.uint8), rank, group=alone)
+
+    return mark
+
+
+def events(trace: ranks.Trace, rank: int, sizes: Sequence[int]) -> list[tuple[str, int]]:
+    """[("gather", unit), ("compute", unit), ("reduce", unit), ...] of a rank, as they came.
+
+    sizes: numbers of each unit; all differ. An event that fits no unit has the number -1.
+    """
+    p = trace.world_size
+    number = {-(-size // p): i for i, size in enumerate(sizes)}
+    named = {"all_gather": "gather", "reduce_scatter": "reduce"}
+    found = []
+    for call in trace.calls(rank):
+        if call.name == "broadcast" and call.group:
+            found.append(("compute", call.bytes - 1))
+        elif call.name in named:
+            found.append((named[call.name], number.get(call.bytes // 8, -1)))
+    return found
+
+
+# Pictures
+
+
+def draw_categories(peaks: Mapping[str, Mapping[str, int]], title: str) -> Axes:
+    """A bar per entry of peaks, of {category: bytes}, one category beside the other."""
+    ax = plt.subplots(figsize=(7.2, 0.9 + 0.36 * len(peaks)))[1]
+    left = dict.fromkeys(peaks, 0.0)
+    for place, category in enumerate(next(iter(peaks.values()))):
+        counts = [own[category] / 1e3 for own in peaks.values()]
+        if any(counts):
+            ax.barh([*peaks], counts, left=[*left.values()], color=f"C{place}", label=category)
+        left = {name: left[name] + n for name, n in zip(left, counts, strict=True)}
+    ax.set(xlabel="kB, at most", title=title)
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
+    ax.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.32 if len(peaks) > 2 else -0.45))
+    return ax
+
+
+def draw_gathered(traces: Mapping[str, ranks.Trace]) -> Sequence[Axes]:
+    """The bytes of gathered weights on rank 0 over time, a panel per trace."""
+    size = 7.2, 1.1 * len(traces) + 0.6
+    axes = plt.subplots(len(traces), 1, figsize=size, sharex=True, squeeze=False)[1][:, 0]
+    for ax, (name, trace) in zip(axes, traces.items(), strict=True):
+        points = trace.live_by_category[0]
+        times = [time_s * 1e3 for time_s, _ in points]
+        ax.step(times, [counts["gathered"] / 1e3 for _, counts in points], where="post", color="C3")
+        ax.set(ylabel="kB", ylim=(0, 290), title=f"program {name}")
+    axes[-1].set_xlabel("virtual time (ms)")
+    return axes
+
+
+def draw_budget(
+    stage: int, p: int, billions: float, room_gb: float, least: tuple[int, int]
+) -> Axes:
+    """Bytes per rank of a model at this stage on p ranks, beside the room of a device."""
+    parts = dict(zip(("weights", "gradients", "optimizer"), BYTES[stage](p), strict=True))
+    ax = plt.subplots(figsize=(7.2, 1.7))[1]
+    left = 0.0
+    for place, (name, count) in enumerate(parts.items()):
+        ax.barh(0, billions * count, left=left, color=f"C{place}", label=name)
+        left += billions * count
+    ax.axvline(room_gb, color="C3", linestyle="--")
+    reached = (stage, p) == least
+    state = "target reached" if reached else "fits" if left <= room_gb else "does not fit"
+    title = (
+        f"{STAGES[stage]}, {p} ranks: {left:.0f} GB, traffic {TRAFFIC[stage]} × weights: {state}"
+    )
+    ax.set(yticks=(), xlim=(0, 220), xlabel="GB per rank", title=title)
+    ax.legend(ncols=3, loc="upper right")
+    return ax
+
+
+def budget(billions: float = 13, room_gb: float = 80) -> "ipywidgets.VBox":
+    """Choose a stage and the number of ranks; the target is the fewest ranks at traffic 2."""
+    import ipywidgets
+
+    fitting = (
+        (p, stage)
+        for p in (1, 2, 4, 8, 16, 32, 64)
+        for stage in BYTES
+        if TRAFFIC[stage] == 2 and billions * sum(BYTES[stage](p)) <= room_gb
+    )
+    p, stage = min(fitting)
+    kinds = ipywidgets.Dropdown(options=[(name, n) for n, name in STAGES.items()])
+    count = ipywidgets.SelectionSlider(options=[1, 2, 4, 8, 16, 32, 64], description="ranks")
+
+    def draw(kind: int, ranks_: int) -> None:
+        draw_budget(kind, ranks_, billions, room_gb, (stage, p))
+        plt.show()
+
+    picture = ipywidgets.interactive_output(draw, {"kind": kinds, "ranks_": count})
+    picture.layout.min_height = "190px"
+    return ipywidgets.VBox([ipywidgets.HBox([kinds, count]), picture])
+
+
+def padded(size: int, p: int) -> int:
+    """How many numbers p equal shards of a vector of this size have."""
+    return math.ceil(size / p) * p
+
+
+# Runs of the notebook's own functions
+
+
+def run(
+    train: Callable[..., Any], data: Sequence[Shard], machine: Mapping[str, Any], **options: Any
+) -> ranks.Trace:
+    """The trace of one step of the eight layers. data: this step's rows, by rank."""
+    p, total = len(data), sum(len(inputs) for inputs, _ in data)
+    flats = weights_of("deep", 1)
+    shards = [
+        [nn.functional.pad(flat, (0, padded(len(flat), p) - len(flat))) for flat in flats]
+        for _ in data
+    ]
+    own = [[flat.view(p, -1)[rank].clone() for flat in flats] for rank, flats in enumerate(shards)]
+    batches = [[(*rows, total)] for rows in data]
+    arguments = "deep", ranks.each(own), ranks.each(batches), 1.0, 1
+    return ranks.run(train, *arguments, world_size=p, **machine, **options).trace
+
+
+def step_s(train: Callable[..., Any], data: Sequence[Shard], machine: Mapping[str, Any]) -> float:
+    """Virtual seconds of a step."""
+    return run(train, data, machine, live_bytes=False).time_s
+
+
+def held(train: Callable[..., Any], data: Sequence[Shard], machine: Mapping[str, Any]) -> list[int]:
+    """Bytes that rank 0 holds while each unit computes in forward, without activations."""
+    trace = run(train, data, machine)
+    (forward,) = trace.spans_named("forward", 0)
+    gathers = [call.start_s for call in trace.calls(0) if call.name == "all_gather"]
+    instants = [*gathers[1 : len(WIDE)], forward.end_s - 2e-12]
+    return [_at(trace.live_by_category[0], time_s + 1e-12) for time_s in instants]
+
+
+def _at(points: Sequence[tuple[float, Mapping[str, int]]], time_s: float) -> int:
+    """Bytes at this time of all that is not a buffer."""
+    counts = [counts for at_s, counts in points if at_s <= time_s][-1]
+    return sum(counts.values()) - counts["buffers"]

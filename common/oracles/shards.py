@@ -1,0 +1,613 @@
+"""What lab 13's checks compare with: one device in float64, which holds everything."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from common import ranks
+from common.lessons import units
+from common.lessons.replicas import Shard
+
+Mistakes = dict[str, Any]
+Events = Sequence[tuple[str, int]]
+
+
+def cut(flat: Tensor, p: int) -> list[Tensor]:
+    """The p shards of a vector, the last ones filled up with zeros."""
+    size = -(-len(flat) // p)
+    whole = torch.cat([flat, flat.new_zeros(p * size - len(flat))])
+    return [part.clone() for part in whole.split(size)] if size else [flat.clone()] * p
+
+
+def joined(shards: Sequence[Tensor], size: int) -> Tensor:
+    """The vector of this size that shards are of."""
+    return torch.cat(list(shards))[:size]
+
+
+def shard_mistakes(flat: Tensor, rank: int, p: int) -> Mistakes:
+    """What mistakes give for this rank's shard."""
+    n, size = len(flat), -(-len(flat) // p)
+    down, rest = n // p, flat[rank * size : (rank + 1) * size].clone()
+    filled = torch.full((size,), float(flat[-1]) if n else 0.0, dtype=flat.dtype)
+    filled[: len(rest)] = rest
+    return {
+        "Every rank needs a shard of the same length: fill up with zeros.": rest,
+        "With n // p numbers per rank, the last ones belong to nobody.": flat[rank * down :][:down],
+        "The padding repeats the last number; it must be zero.": filled,
+        "These numbers are dealt out like cards, but a shard is contiguous.": cut(
+            torch.cat([flat[r::p] for r in range(p)]), p
+        )[rank]
+        if n % p == 0
+        else flat[rank::p].clone(),
+    }
+
+
+def adam(
+    weights: Tensor, gradient: Tensor, m: Tensor, v: Tensor, step: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(weights, m, v) after one step, all new."""
+    first, second = units.ADAM["first"], units.ADAM["second"]
+    m, v = first * m + (1 - first) * gradient, second * v + (1 - second) * gradient**2
+    mean, square = m / (1 - first**step), v / (1 - second**step)
+    return weights - units.ADAM["rate"] * mean / (square.sqrt() + units.ADAM["eps"]), m, v
+
+
+class AdamRun:
+    """One device that steps with Adam, beside p ranks whose state it may change between steps."""
+
+    def __init__(self, rng: np.random.Generator, n: int, p: int) -> None:
+        self.rng, self.n, self.p = rng, n, p
+        self.weights, self.m, self.v = torch.tensor(rng.normal(size=n)), *torch.zeros(2, n)
+        self.states: list[dict[str, Tensor]] = [{} for _ in range(p)]
+        self.one = 8 * (p - 1) * p * -(-n // p)  # bytes of one collective
+
+    def step(self, step: int) -> tuple[list[Any], Tensor, list[Mistakes]]:
+        """(arguments of each rank, the weights after the step, by rank what mistakes give).
+
+        Afterwards m and v are drawn anew: a rank that kept them elsewhere steps with others.
+        """
+        p, given = self.p, self.weights
+        parts = torch.tensor(self.rng.normal(1, 1, (p, self.n)))
+        arguments = [given.clone(), ranks.each(list(parts.clone())), ranks.each(self.states), step]
+        wrong = [adam_mistakes(given, list(parts), self.m, self.v, step, r) for r in range(p)]
+        self.weights, m, v = adam(given, parts.sum(0), self.m, self.v, step)
+        self.m, self.v = (t * torch.tensor(self.rng.uniform(0.3, 3, self.n)) for t in (m, v))
+        both = zip(cut(self.m, p), cut(self.v, p), strict=True)
+        self.states = [{"m": own_m, "v": own_v} for own_m, own_v in both]
+        return arguments, self.weights, wrong
+
+    def fault(self, trace: ranks.Trace, states: Sequence[Any]) -> str:
+        """What is wrong with the states that the ranks came back with, or with what they sent."""
+        faults = (state_fault(state, self.n, self.p) for state in states)
+        return next(filter(None, faults), "") or bytes_fault(trace.bytes, 2 * self.one, self.one)
+
+
+def adam_mistakes(
+    weights: Tensor, gradients: Sequence[Tensor], m: Tensor, v: Tensor, step: int, rank: int
+) -> Mistakes:
+    """What mistakes give for the weights after the step, on this rank."""
+    p = len(gradients)
+    total = torch.stack(list(gradients)).sum(0)
+    size = -(-len(weights) // p)
+    own = weights.clone()
+    own[rank * size : (rank + 1) * size] = adam(weights, total, m, v, step)[0][
+        rank * size : (rank + 1) * size
+    ]
+    means = "The sum of the gradients is wanted: each loss is a share already, so this is no mean."
+    return {
+        means: adam(weights, total / p, m, v, step)[0],
+        "Each rank used its own gradient: sum over ranks first.": adam(
+            weights, gradients[rank], m, v, step
+        )[0],
+        "Only this rank's shard is new: gather the other ranks' shards.": own,
+        "The weights are still the old ones.": weights.clone(),
+    }
+
+
+def state_fault(state: Any, n: int, p: int) -> str:
+    """What is wrong with the optimizer state that a rank holds after a step; "" if nothing is."""
+    size = -(-n // p)
+    if type(state) is not dict or not {"m", "v"} <= set(state):
+        return f"state must hold m and v after the step; it is {state!r:.60}"
+    count = sum(tensor.numel() for tensor in state.values() if isinstance(tensor, Tensor))
+    if count >= 2 * n and p > 1:
+        return (
+            f"A replicated optimizer: this rank's state has {count} numbers for {n} weights. "
+            f"Keep m and v of this rank's shard only, {2 * size} numbers."
+        )
+    if count != 2 * size:
+        return f"this rank's state has {count} numbers; m and v of a shard have {2 * size}"
+    return ""
+
+
+def bytes_fault(sent: int, wanted: int, unit: int) -> str:
+    """What is wrong with the bytes that a step sends; "" if nothing is. unit: of one collective."""
+    if sent == wanted:
+        return ""
+    why = {
+        wanted + unit: "An all-reduce leaves the whole sum on every rank. A rank needs its shard "
+        "of the sum: use a reduce-scatter.",
+        wanted - unit: "A collective is missing.",
+        0: "Nothing crosses.",
+    }.get(sent, "")
+    return f"{why} {sent:,} bytes sent in all, want {wanted:,}".strip()
+
+
+def gradients(
+    kind: str, flats: Sequence[Tensor], shards: Sequence[Shard], shares: Sequence[float]
+) -> list[Tensor]:
+    """By unit, flat: the gradient of the sum of the shards' mean losses, times their shares.
+
+    A tied unit's gradient is that of all its uses, in the place of its first.
+    """
+    return _differentiated(kind, flats, shards, shares)[1]
+
+
+def _differentiated(
+    kind: str, flats: Sequence[Tensor], shards: Sequence[Shard], shares: Sequence[float]
+) -> tuple[float, list[Tensor]]:
+    leaves = [flat.clone().requires_grad_() for flat in flats]
+    pieces = units.modules(kind)
+    first = {id(piece): i for i, piece in reversed(list(enumerate(pieces)))}
+    total = torch.zeros(())
+    for (inputs, targets), share in zip(shards, shares, strict=True):
+        x = inputs
+        for piece in pieces:
+            x = functional_call(piece, _views(piece, leaves[first[id(piece)]]), (x,))
+        total = total + share * nn.functional.cross_entropy(x.flatten(0, -2), targets.flatten())
+    got = torch.autograd.grad(total, leaves, materialize_grads=True)
+    return total.item(), list(got)
+
+
+def _views(piece: nn.Module, flat: Tensor) -> dict[str, Tensor]:
+    shapes = {name: weight.shape for name, weight in piece.named_parameters()}
+    parts = flat.split([shape.numel() for shape in shapes.values()])
+    named = zip(shapes.items(), parts, strict=True)
+    return {name: part.view(shape) for (name, shape), part in named}
+
+
+def applied(kind: str, flats: Sequence[Tensor], x: Tensor) -> list[Tensor]:
+    """[the input of each unit, and the output] on one device."""
+    pieces, values = units.modules(kind), [x]
+    first = {id(piece): i for i, piece in reversed(list(enumerate(pieces)))}
+    with torch.no_grad():
+        for piece in pieces:
+            x = functional_call(piece, _views(piece, flats[first[id(piece)]]), (x,))
+            values.append(x)
+    return values
+
+
+def unit_gradients(
+    kind: str, flats: Sequence[Tensor], inputs: Sequence[Tensor], slope: Tensor
+) -> list[Tensor]:
+    """By unit, flat: the gradient from these inputs of each unit and the slope of the output."""
+    pieces = units.modules(kind)
+    first = {id(piece): i for i, piece in reversed(list(enumerate(pieces)))}
+    sums = [torch.zeros_like(flat) for flat in flats]
+    for i in reversed(range(len(pieces))):
+        place = first[id(pieces[i])]
+        leaf = flats[place].clone().requires_grad_()
+        x = inputs[i].clone().requires_grad_()
+        y = functional_call(pieces[i], _views(pieces[i], leaf), (x,))
+        own, slope = torch.autograd.grad(y, [leaf, x], slope)
+        sums[place] += own
+    return sums
+
+
+def gradient_mistakes(
+    want: Sequence[Tensor], own: Sequence[Tensor], given: Sequence[Tensor], p: int
+) -> Mistakes:
+    """What mistakes give for shards. want, given: with what was there before. own: this rank's."""
+
+    def all_of(made: Callable[[Tensor, Tensor, Tensor], Tensor]) -> list[Tensor]:
+        both = zip(want, own, given, strict=True)
+        return [made(total - start, mine, start) for total, mine, start in both]
+
+    return {
+        "Means that are treated as sums: the sum over ranks is wanted, and this is 1/p of it.": (
+            all_of(lambda more, _, start: start + more / p)
+        ),
+        "It is p times too long: each loss is a share of the whole batch's already.": all_of(
+            lambda more, _, start: start + more * p
+        ),
+        "This is the rank's own gradient: sum it over ranks.": all_of(
+            lambda _, mine, start: start + mine
+        ),
+        "What stood in the shard before is lost: add to it, because microbatches add up.": all_of(
+            lambda more, _, start: more
+        ),
+        "It is added twice.": all_of(lambda more, _, start: start + 2 * more),
+        "The shard is unchanged.": all_of(lambda _, mine, start: start),
+    }
+
+
+def firsts(kind: str) -> list[int]:
+    """The numbers of the units, without further uses of a tied one."""
+    pieces = units.modules(kind)
+    return [i for i, piece in enumerate(pieces) if piece not in pieces[:i]]
+
+
+class Gradients:
+    """What each rank's gradient shards are before and after, and what mistakes give.
+
+    whole: by rank and unit, the rank's own gradient. All lists are by rank, and of distinct units.
+    """
+
+    def __init__(
+        self, rng: np.random.Generator, whole: Sequence[Sequence[Tensor]], numbers: Sequence[int]
+    ) -> None:
+        p = len(whole)
+        totals = [torch.stack([own[i] for own in whole]).sum(0) for i in numbers]
+        zeros = [[torch.zeros_like(part) for part in cut(total, p)] for total in totals]
+        more = [cut(total, p) for total in totals]
+        self.given = [
+            [torch.tensor(rng.normal(size=len(parts[rank]))) for parts in zeros]
+            for rank in range(p)
+        ]
+        self.want = [
+            [start + parts[rank] for start, parts in zip(self.given[rank], more, strict=True)]
+            for rank in range(p)
+        ]
+        own = [[cut(whole[rank][i], p)[rank] for i in numbers] for rank in range(p)]
+        self.mistakes = [
+            gradient_mistakes(self.want[rank], own[rank], self.given[rank], p) for rank in range(p)
+        ]
+        self.bytes = 8 * (p - 1) * sum(p * len(part) for part in self.want[0])
+
+    def copies(self) -> ranks.Each:
+        """What stands in the shards before, as an argument of ranks.run."""
+        return ranks.each([[shard.clone() for shard in own] for own in self.given])
+
+
+def backward_gradients(
+    rng: np.random.Generator, kind: str, flats: Sequence[Tensor], batches: Sequence[Shard], p: int
+) -> Gradients:
+    """The Gradients of p ranks, of which rank r has every p-th batch, from the r-th on."""
+    total = sum(len(inputs) for inputs, _ in batches)
+    whole = []
+    for rank in range(p):
+        own = batches[rank::p]
+        whole.append(gradients(kind, flats, own, [len(inputs) / total for inputs, _ in own]))
+    return Gradients(rng, whole, firsts(kind))
+
+
+def forward_case(
+    kind: str, flats: Sequence[Tensor], xs: Sequence[Sequence[Tensor]]
+) -> tuple[ranks.Each, list[Any]]:
+    """(shards by rank, [outputs, inputs of each unit] by rank). xs: by rank and microbatch."""
+    want = []
+    for own in xs:
+        values = [applied(kind, flats, x) for x in own]
+        inputs = [[by_unit[i] for by_unit in values] for i in range(len(flats))]
+        want.append([[by_unit[-1] for by_unit in values], inputs])
+    return by_rank(flats, len(xs)), want
+
+
+def by_rank(flats: Sequence[Tensor], p: int) -> ranks.Each:
+    """The shards of all vectors, as an argument of ranks.run."""
+    parts = [cut(flat, p) for flat in flats]
+    return ranks.each([[own[rank] for own in parts] for rank in range(p)])
+
+
+def backward_case(
+    rng: np.random.Generator, kind: str, xs: Sequence[Sequence[Tensor]]
+) -> tuple[list[ranks.Each], Gradients]:
+    """(shards, inputs, slopes and given of each rank; the Gradients).
+
+    The weights are others than those that the inputs of the units were computed with, so that what
+    somebody kept in forward is of no use.
+    """
+    p, old, new = len(xs), *(units.weights_of(kind, int(rng.integers(1000))) for _ in range(2))
+    _, want = forward_case(kind, old, xs)
+    inputs = [own for _, own in want]
+    slopes = [[torch.tensor(rng.normal(size=y.shape)) for y in ys] for ys, _ in want]
+    whole = []
+    for own, backs in zip(inputs, slopes, strict=True):
+        parts = [
+            unit_gradients(kind, new, [by_unit[j] for by_unit in own], slope)
+            for j, slope in enumerate(backs)
+        ]
+        whole.append([torch.stack(list(all_of)).sum(0) for all_of in zip(*parts, strict=True)])
+    made = Gradients(rng, whole, firsts(kind))
+    return [by_rank(new, p), ranks.each(inputs), ranks.each(slopes), made.copies()], made
+
+
+class Norms:
+    """Shards with junk in their padding, and what clipping them gives, by rank."""
+
+    def __init__(self, rng: np.random.Generator, sizes: Sequence[int], p: int, most: float) -> None:
+        self.sizes, self.most = sizes, most
+        self.flats = [torch.tensor(rng.normal(size=size)) for size in sizes]
+        self.shards = [[cut(flat, p)[rank] for flat in self.flats] for rank in range(p)]
+        for rank, own in enumerate(self.shards):
+            for shard, size in zip(own, sizes, strict=True):
+                shard[max(0, size - rank * len(shard)) :] = float(rng.uniform(5, 9))
+        self.norm = torch.cat(self.flats).norm().item()
+        self.want = [flat * min(1.0, most / self.norm) for flat in self.flats]
+        self.mistakes = [norm_mistakes(self.shards, sizes, rank) for rank in range(p)]
+        self.scaled = {
+            "It is scaled even though its norm is small enough.": [
+                flat * most / self.norm for flat in self.flats
+            ],
+            "It is not scaled.": self.flats,
+        }
+
+    def copies(self) -> ranks.Each:
+        """The shards, as an argument of ranks.run."""
+        return ranks.each([[shard.clone() for shard in own] for own in self.shards])
+
+    def joined(self, shards: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        """The vectors that these shards, by rank, are of."""
+        return [joined([own[i] for own in shards], size) for i, size in enumerate(self.sizes)]
+
+
+def norm_mistakes(shards: Sequence[Sequence[Tensor]], sizes: Sequence[int], rank: int) -> Mistakes:
+    """What mistakes give for the norm. shards: by rank and unit, with junk in the padding."""
+    p = len(shards)
+    real = [joined([own[i] for own in shards], size) for i, size in enumerate(sizes)]
+    norms = [torch.cat([cut(flat, p)[r] for flat in real]).norm().item() for r in range(p)]
+    leaked = torch.cat([torch.cat(list(own)) for own in shards]).norm().item()
+    return {
+        "The padding leaks into the norm: count real numbers only.": leaked,
+        "This is the norm of this rank's shard alone: all-reduce the sum of squares.": norms[rank],
+        "Norms don't add up: add the squares over ranks, then take the root.": sum(norms),
+        "The root is missing.": sum(norm**2 for norm in norms),
+        "A mean over ranks: add the squares up.": (sum(norm**2 for norm in norms) / p) ** 0.5,
+        "The norms of the units don't add up: add their squares.": sum(
+            flat.norm().item() for flat in real
+        ),
+    }
+
+
+def text(events: Events) -> str:
+    """The events in words."""
+    words = {"reduce": "reduce-scatter"}
+    return ", ".join(f"{words.get(kind, kind)} {number}" for kind, number in events)
+
+
+def events_fault(trace: ranks.Trace, kind: str, backward: bool, times: int) -> str:
+    """What is wrong with what rank 0 gathered before it computed; "" if nothing is.
+
+    times: how often each unit computes, once per microbatch. The units of a tied model can't be
+    told from each other.
+    """
+    if kind == "tied":
+        return ""
+    sizes = units.sizes_of(kind)
+    events = units.events(trace, 0, sizes)
+    order = range(len(sizes))[:: -1 if backward else 1]
+    found = _gathers_fault(events, order) or _ahead_fault(events, order)
+    if not found:
+        computed = [number for kind, number in events if kind == "compute"]
+        if computed != [number for number in order for _ in range(times)]:
+            found = "The units compute in another order, or in another number, than wanted."
+    if not found and backward:
+        found = _reduces_fault(events, order)
+    return found and f"{found}\n  your rank 0: {text(events)}"
+
+
+def _gathers_fault(events: Events, order: Sequence[int]) -> str:
+    gathered = [number for kind, number in events if kind == "gather"]
+    if not gathered:
+        return "Nothing is gathered: weights that were kept are not those of the shards."
+    twice = [number for number in order if gathered.count(number) > 1]
+    if twice:
+        return (
+            f"Unit {twice[0]} is gathered {gathered.count(twice[0])} times in one pass: "
+            "gather once, for all microbatches."
+        )
+    if sorted(gathered) != sorted(order):
+        return f"Units {sorted(gathered)} are gathered, want {sorted(order)}, each once."
+    return ""
+
+
+def _ahead_fault(events: Events, order: Sequence[int]) -> str:
+    """Whether, when a unit computes, it and the next one are gathered, and no other beyond."""
+    gathered: list[int] = []
+    for kind, number in events:
+        if kind == "gather":
+            gathered.append(number)
+        if kind != "compute" or number not in order:
+            continue
+        place = order.index(number)
+        beyond = [other for other in gathered if order.index(other) > place]
+        if len(beyond) == len(order) - 1 - place and len(beyond) > 1:
+            return f"Everything is gathered at once: before unit {number} computes, all are there."
+        if len(beyond) > 1:
+            return (
+                f"Prefetch of more than one unit: when unit {number} computes, "
+                f"{len(beyond)} others are gathered ahead."
+            )
+        if not beyond and place < len(order) - 1:
+            return (
+                f"No prefetch: start to gather unit {order[place + 1]} before "
+                f"unit {number} computes."
+            )
+        if beyond and beyond[0] != order[place + 1]:
+            return f"Unit {beyond[0]} is gathered ahead, but unit {order[place + 1]} comes next."
+    return ""
+
+
+def _reduces_fault(events: Events, order: Sequence[int]) -> str:
+    reduced = [number for kind, number in events if kind == "reduce"]
+    if sorted(reduced) != sorted(order):
+        return f"The gradients of units {reduced} are reduce-scattered, want {list(order)}."
+    for number in order:
+        last = max(i for i, event in enumerate(events) if event == ("compute", number))
+        after = [event for event in events[last:] if event[0] == "compute"]
+        place = events.index(("reduce", number))
+        if place > last and len([e for e in events[last + 1 : place] if e[0] == "compute"]) > 2:
+            return (
+                f"The whole gradient of unit {number} is kept while {len(after) - 1} other units "
+                "compute: reduce-scatter it at once."
+            )
+    return ""
+
+
+def trained(
+    kind: str,
+    flats: Sequence[Tensor],
+    batches: Sequence[Sequence[Shard]],
+    most: float,
+) -> tuple[list[float], list[float], list[Tensor]]:
+    """(losses, norms before clipping, weights) of one device that sees all shards of each batch."""
+    flats = [flat.clone() for flat in flats]
+    moments = [(torch.zeros_like(flat), torch.zeros_like(flat)) for flat in flats]
+    losses, norms = [], []
+    for step, shards in enumerate(batches, 1):
+        rows = [len(inputs) for inputs, _ in shards]
+        loss, got = _differentiated(kind, flats, shards, [n / sum(rows) for n in rows])
+        norm = torch.cat(got).norm().item()
+        scale = min(1.0, most / norm)
+        new = [
+            adam(flat, gradient * scale, *own, step)
+            for flat, gradient, own in zip(flats, got, moments, strict=True)
+        ]
+        flats, moments = [w for w, _, _ in new], [(m, v) for _, m, v in new]
+        losses.append(loss)
+        norms.append(norm)
+    return losses, norms, [flats[i] for i in firsts(kind)]
+
+
+def pieces(size: int, p: int, rank: int, q: int) -> list[tuple[int, int, int]]:
+    """[(old rank, start, stop)]: what new rank of q reads of the shards of p old ranks."""
+    old, new = -(-size // p), -(-size // q)
+    places = [(i // old, i % old) for i in range(rank * new, min(size, (rank + 1) * new))]
+    found: list[tuple[int, int, int]] = []
+    for owner, place in places:
+        if found and found[-1][0] == owner:
+            found[-1] = (owner, found[-1][1], place + 1)
+        else:
+            found.append((owner, place, place + 1))
+    return found
+
+
+def seconds(
+    weights: float,
+    tokens: float,
+    p: int,
+    flops_per_s: float,
+    bytes_per_s: float,
+    itemsize: int,
+    flops: float,
+) -> tuple[float, float]:
+    """(compute, communication) of a step, counted piece by piece."""
+    sent = sum((p - 1) * (weights * itemsize / p) for _ in ("gather", "gather", "reduce"))
+    return tokens / p * flops * weights / flops_per_s, sent / bytes_per_s
+
+
+def seconds_mistakes(wanted: Sequence[float], p: int) -> Mapping[str, Any]:
+    """What mistakes give for (compute, communication)."""
+    compute, communication = wanted
+    return {
+        "Each rank computes its part of the tokens only: divide by the number of ranks.": (
+            compute * p,
+            communication,
+        ),
+        "Each rank sends (p − 1)/p of the weights, not all of them.": (
+            compute,
+            communication * p / (p - 1),
+        ),
+        "FSDP has three collectives in a step: two gathers and a reduce-scatter.": (
+            compute,
+            communication * 2 / 3,
+        ),
+        "Backward takes twice the FLOPs of forward: 6 per weight and token in all.": (
+            compute / 3,
+            communication,
+        ),
+        "The wire does not become faster with more ranks: don't divide by p.": (
+            compute,
+            communication / p,
+        ),
+    }
+
+
+def hybrid(
+    gradients: Sequence[Tensor], rank: int, nodes: int, per_node: int
+) -> tuple[Tensor, float, Mistakes, Mistakes]:
+    """(the shard, the norm, what mistakes give for each) of a mesh of nodes."""
+    total = torch.stack(list(gradients)).sum(0)
+    node, place = divmod(rank, per_node)
+    inside = torch.stack(list(gradients[node * per_node : (node + 1) * per_node])).sum(0)
+    across = torch.stack(list(gradients[place::per_node])).sum(0)
+    want, norm = cut(total, per_node)[place], total.norm().item()
+    shards = {
+        "This is the sum over this node only: all-reduce the shard across nodes.": cut(
+            inside, per_node
+        )[place],
+        "This is the sum over the same place in each node: reduce-scatter within the node, too.": (
+            cut(across, per_node)[place]
+        ),
+        "The sum is wanted, not the mean over nodes.": want / nodes,
+        "The shard is counted once per node: each gradient once.": want * nodes,
+    }
+    norms = {
+        "Each node holds the whole gradient: a sum over all ranks counts it once per node.": norm
+        * nodes**0.5,
+        "This is the norm of this rank's shard alone.": want.norm().item(),
+        "Sum over the shards of a node; ranks across nodes hold the same shard.": want.norm().item()
+        * nodes**0.5,
+    }
+    return want, norm, shards, norms
+
+
+def memory_fault(trace: ranks.Trace, unit: int) -> tuple[str, int]:
+    """(what is wrong with what rank 0 gathers, by the runtime's report; the most bytes of it).
+
+    unit: bytes of the largest unit. Two of them may be gathered at a time.
+    """
+    peak, end = trace.peak_by_category[0]["gathered"], trace.spans_named("*", 0)[-1].end_s
+    points = [n["gathered"] for time_s, n in trace.live_by_category[0] if time_s <= end]
+    if peak <= 2 * unit and points[-1] == 0:
+        return "", peak
+    return (
+        f"Weights are never released, or kept by autograd: {peak:,} bytes of gathered weights live "
+        f"at once ({2 * unit:,} are enough) and {points[-1]:,} at the end of a step."
+    ), peak
+
+
+KEPT = (
+    "Gathered weights are kept by autograd: forward leaves a graph, which holds them. "
+    "Compute under torch.no_grad()."
+)
+
+
+def piece_mistakes(n: int, p: int, rank: int, q: int) -> Mistakes:
+    """What mistakes give for the pieces that a new rank reads."""
+    old, new = -(-n // p), -(-n // q)
+    if not old:
+        return {}
+    start, end = rank * new, (rank + 1) * new
+    padded = [
+        (owner, max(0, start - owner * old), min(old, end - owner * old))
+        for owner in range(p)
+        if max(start, owner * old) < min(end, (owner + 1) * old)
+    ]
+    wanted = pieces(n, p, rank, q)
+    return {
+        "The padding is read, too: stop at n.": padded,
+        "Whole shards are read: read what this rank needs.": [
+            (owner, 0, min(old, n - owner * old)) for owner, _, _ in wanted
+        ],
+        "start and stop count from the beginning of the old rank's shard.": [
+            (owner, owner * old + a, owner * old + b) for owner, a, b in wanted
+        ],
+        "It is (start, stop), not (start, length).": [(owner, a, b - a) for owner, a, b in wanted],
+    }
+
+
+def batches(steps: Sequence[Sequence[Shard]]) -> list[list[tuple[Tensor, Tensor, int]]]:
+    """By rank and step: (inputs, targets, rows of all ranks). steps: by step and rank."""
+    totals = [sum(len(inputs) for inputs, _ in own) for own in steps]
+    by_step = list(zip(steps, totals, strict=True))
+    return [[(*own[rank], total) for own, total in by_step] for rank in range(len(steps[0]))]
+
+
+def whole(shards: Sequence[Sequence[Tensor]], like: Sequence[Tensor]) -> list[Tensor]:
+    """The vectors that shards, by rank, are of. like: vectors of the same sizes."""
+    return [joined([own[i] for own in shards], len(flat)) for i, flat in enumerate(like)]

@@ -80,10 +80,13 @@ class AdamRun:
         self.states = [{"m": own_m, "v": own_v} for own_m, own_v in both]
         return arguments, self.weights, wrong
 
-    def fault(self, trace: ranks.Trace, states: Sequence[Any]) -> str:
-        """What is wrong with the states that the ranks came back with, or with what they sent."""
-        faults = (state_fault(state, self.n, self.p) for state in states)
-        return next(filter(None, faults), "") or bytes_fault(trace.bytes, 2 * self.one, self.one)
+    def state_fault(self, states: Sequence[Any]) -> str:
+        """What is wrong with the states that the ranks came back with; "" if nothing is."""
+        return next(filter(None, (state_fault(state, self.n, self.p) for state in states)), "")
+
+    def bytes_fault(self, trace: ranks.Trace) -> str:
+        """What is wrong with the bytes of a step; "" if nothing is."""
+        return bytes_fault(trace.bytes, 2 * self.one, self.one)
 
 
 def adam_mistakes(
@@ -100,9 +103,12 @@ def adam_mistakes(
     means = "The sum of the gradients is wanted: each loss is a share already, so this is no mean."
     return {
         means: adam(weights, total / p, m, v, step)[0],
-        "Each rank used its own gradient: sum over ranks first.": adam(
-            weights, gradients[rank], m, v, step
-        )[0],
+        "Each rank used its own gradient: sum over ranks first.": torch.cat(
+            [
+                cut(adam(weights, gradient, m, v, step)[0], p)[owner]
+                for owner, gradient in enumerate(gradients)
+            ]
+        )[: len(weights)],
         "Only this rank's shard is new: gather the other ranks' shards.": own,
         "The weights are still the old ones.": weights.clone(),
     }
@@ -263,16 +269,30 @@ class Gradients:
         return ranks.each([[shard.clone() for shard in own] for own in self.given])
 
 
+def one_unit(
+    rng: np.random.Generator, p: int, size: int
+) -> tuple[Tensor, Gradients, list[ranks.Each]]:
+    """(weights (p, size) of a unit, its Gradients; shards, gradients and given, each by rank)."""
+    shards, whole = (torch.tensor(rng.normal(size=(p, n))) for n in (size, p * size))
+    made = Gradients(rng, [[gradient] for gradient in whole], [0])
+    both = [ranks.each(list(each.clone())) for each in (shards, whole)]
+    return shards, made, [*both, made.copies()]
+
+
 def backward_gradients(
-    rng: np.random.Generator, kind: str, flats: Sequence[Tensor], batches: Sequence[Shard], p: int
-) -> Gradients:
-    """The Gradients of p ranks, of which rank r has every p-th batch, from the r-th on."""
+    rng: np.random.Generator, kind: str, batches: Sequence[Shard], p: int
+) -> tuple[Any, ...]:
+    """(Gradients, weights, batches by rank, rows of all, what is given) of p ranks.
+
+    Rank r has every p-th batch, from the r-th on.
+    """
     total = sum(len(inputs) for inputs, _ in batches)
-    whole = []
-    for rank in range(p):
-        own = batches[rank::p]
-        whole.append(gradients(kind, flats, own, [len(inputs) / total for inputs, _ in own]))
-    return Gradients(rng, whole, firsts(kind))
+    flats = units.weights_of(kind, int(rng.integers(1000)))
+    own = [list(batches[rank::p]) for rank in range(p)]
+    shares = [[len(inputs) / total for inputs, _ in mine] for mine in own]
+    both = zip(own, shares, strict=True)
+    made = Gradients(rng, [gradients(kind, flats, *each) for each in both], firsts(kind))
+    return made, flats, ranks.each(own), total, made.copies()
 
 
 def forward_case(
@@ -611,3 +631,9 @@ def batches(steps: Sequence[Sequence[Shard]]) -> list[list[tuple[Tensor, Tensor,
 def whole(shards: Sequence[Sequence[Tensor]], like: Sequence[Tensor]) -> list[Tensor]:
     """The vectors that shards, by rank, are of. like: vectors of the same sizes."""
     return [joined([own[i] for own in shards], len(flat)) for i, flat in enumerate(like)]
+
+
+SHARDS_ONLY = (
+    "{} bytes cross between nodes, and {} are enough: sum within the node first, "
+    "then send shards only."
+)

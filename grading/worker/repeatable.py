@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -30,10 +31,15 @@ class Globals:
     set: set[str] = field(default_factory=set)
 
 
+PARSING = threading.Lock()  # the ranks of a check ask at once; Python 3.11 may then fail to parse
+
+
 @functools.cache
 def check_globals(source: str) -> Globals:
     names = Globals()
-    for name, is_set in _names(ast.parse(source), frozenset()):
+    with PARSING:
+        tree = ast.parse(source)
+    for name, is_set in _names(tree, frozenset()):
         if is_set:
             names.set.add(name)
         else:

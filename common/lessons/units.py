@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ADAM = {"rate": 0.01, "first": 0.9, "second": 0.99, "eps": 1e-8}
 WIDTHS = (64, 23, 17, 21, 10)  # of the perceptron: no two of its layers have equally many weights
+INSTANT_S = 1e-12  # after what happens at a time, and before what happens next
 WIDE = [64] * 8  # inputs of the eight layers
 BYTES = {  # per weight on each of p ranks: itself and its gradient in bf16; in fp32 a copy, m and v
     0: lambda p: (2.0, 2.0, 12.0),
@@ -257,12 +258,21 @@ def step_s(train: Callable[..., Any], data: Sequence[Shard], machine: Mapping[st
 
 
 def held(train: Callable[..., Any], data: Sequence[Shard], machine: Mapping[str, Any]) -> list[int]:
-    """Bytes that rank 0 holds while each unit computes in forward, without activations."""
+    """Bytes that rank 0 holds while each unit computes, forward and backward, without activations.
+
+    Of `train`, which gathers one unit ahead: a unit computes after the next gather has begun.
+    """
     trace = run(train, data, machine)
-    (forward,) = trace.spans_named("forward", 0)
-    gathers = [call.start_s for call in trace.calls(0) if call.name == "all_gather"]
-    instants = [*gathers[1 : len(WIDE)], forward.end_s - 2e-12]
-    return [_at(trace.live_by_category[0], time_s + 1e-12) for time_s in instants]
+    forward, backward = (trace.spans_named(name, 0)[0] for name in ("forward", "backward"))
+    points, instants = trace.live_by_category[0], []
+    for span in (forward, backward):
+        starts = [call.start_s for call in trace.calls(0) if span.start_s <= call.start_s]
+        names = [call.name for call in trace.calls(0) if span.start_s <= call.start_s]
+        gathers = [s for s, name in zip(starts, names, strict=True) if name == "all_gather"]
+        sums = [s for s, name in zip(starts, names, strict=True) if name == "reduce_scatter"]
+        end_s = forward.end_s if span is forward else sums[len(WIDE) - 1]
+        instants += [s + INSTANT_S for s in gathers[1 : len(WIDE)]] + [end_s - INSTANT_S]
+    return [_at(points, time_s) for time_s in instants]
 
 
 def _at(points: Sequence[tuple[float, Mapping[str, int]]], time_s: float) -> int:

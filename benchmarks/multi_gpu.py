@@ -1,9 +1,10 @@
-"""Labs 11, 12, 14 and 15 on all GPUs of a machine against NCCL and PyTorch's own parallelism.
+"""Labs 11 to 15 on all GPUs of a machine against NCCL and PyTorch's own parallelism.
 
     python benchmarks/multi_gpu.py [PART ...]
     python benchmarks/multi_gpu.py --gloo
 
-The parts are all-reduce, data-parallel, tensor-parallel and pipeline; all of them if none is given.
+The parts are all-reduce, data-parallel, sharded, tensor-parallel and pipeline; all of them if none
+is given.
 --gloo uses tiny sizes on two processes and no GPU: a trial of this program, not a measurement.
 
 Ours are the solutions' own functions, with one rank per GPU. What they compute is compared first
@@ -37,12 +38,14 @@ FILE = Path(__file__).with_suffix(".md")
 GPUS: dict[str, tuple] = {  # the sizes of each part
     "all-reduce": (7, 2**30, [4**k for k in range(5, 15)]),
     "data-parallel": (7, 8192, 8, 1024, torch.bfloat16),
+    "sharded": (7, 4096, 8, 8, 2048, torch.bfloat16),
     "tensor-parallel": (7, 8192, 64, 4096, torch.bfloat16),
     "pipeline": (7, 8192, 4, 16, 1024, torch.bfloat16),
 }
 TRIAL: dict[str, tuple] = {
     "all-reduce": (2, 2**16, [2**10, 2**14]),
     "data-parallel": (2, 64, 3, 8, torch.float32),
+    "sharded": (2, 64, 2, 2, 8, torch.float32),
     "tensor-parallel": (2, 64, 4, 16, torch.float32),
     "pipeline": (2, 32, 2, 4, 4, torch.float32),
 }
@@ -144,6 +147,29 @@ def data_parallel(
         times_s["DDP, bucket views"],
         1.0,
     )
+
+
+def sharded(
+    machine: Machine,
+    rounds: int,
+    width: int,
+    blocks: int,
+    rows: int,
+    tokens: int,
+    dtype: torch.dtype,
+) -> Iterator[Row]:
+    """Lab 13: forward and backward with weights cut over ranks, and fully_shard's.
+
+    Both compute forward again in backward. Memory is what a step needs beyond what stays.
+    """
+    lab = from_lab("13", "forward_units", "backward_units")
+    sizes = width, blocks, rows, tokens, dtype
+    times_s, peaks = machine.run(races.sharded, lab, rounds, *sizes).returns[0]
+    what = f"sharded step, {blocks} blocks of {width:,}, {rows} × {tokens:,} tokens per rank"
+    yield faster(what, times_s["ours"], "fully_shard", times_s["fully_shard"], 0.95)
+    if peaks["fully_shard"]:
+        ours, its = (1e-9 * peaks[name] for name in ("ours", "fully_shard"))
+        yield Row(f"{what}, memory", "GB", ours, "fully_shard", its, ours / its, "≤ 1.02")
 
 
 def tensor_parallel(
@@ -368,6 +394,7 @@ def explanation(
 PARTS: dict[str, Callable[..., Iterable[Row | str]]] = {
     "all-reduce": all_reduce,
     "data-parallel": data_parallel,
+    "sharded": sharded,
     "tensor-parallel": tensor_parallel,
     "pipeline": pipeline,
 }

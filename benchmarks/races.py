@@ -17,7 +17,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from common import ranks
-from common.lessons import pipelines
+from common.language_model import transformer
+from common.lessons import pipelines, units
 
 # Of a norm; a wrong sum or scale is off by much more.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 5e-2}
@@ -127,6 +128,86 @@ def data_parallel(
         rounds,
         repeats=10,
     )
+
+
+def sharded(
+    dist: Any,
+    lab: SimpleNamespace,
+    rounds: int,
+    width: int,
+    blocks: int,
+    rows: int,
+    tokens: int,
+    dtype: torch.dtype,
+) -> tuple[Times, dict[str, int]]:
+    """Lab 13: forward and backward of a transformer's blocks, whose weights are cut over ranks.
+
+    Also {name: the most bytes on this GPU during a step, beyond those before}, 0 without a GPU.
+    """
+    torch.manual_seed(1 + dist.get_rank())
+    x = torch.randn(rows, tokens, width, dtype=dtype)
+    share = 2 / (x.numel() * dist.get_world_size())
+    parts = sharded_units(dist, transformer_blocks(width, blocks, dtype))
+    model = fully_sharded(dist, transformer_blocks(width, blocks, dtype))
+
+    def ours() -> None:
+        (y,), inputs = lab.forward_units(dist, parts, [x])
+        lab.backward_units(dist, parts, inputs, [y * share])
+
+    def peer() -> None:
+        (model(x).square().sum() / x.numel()).backward()  # fully_shard divides by the ranks
+
+    ours(), peer()
+    for unit, block in zip(parts, model, strict=True):
+        whole = unit.gradient.new_empty(dist.get_world_size() * len(unit.gradient))
+        dist.all_gather_into_tensor(whole, unit.gradient)
+        grads: list[Any] = [weight.grad for weight in block.parameters()]
+        want = torch.cat([grad.full_tensor().flatten() for grad in grads])
+        validate([whole[: unit.size]], [want], "sharded, a unit's gradient")
+    calls = {"ours": ours, "fully_shard": peer}
+    return race(dist, calls, rounds), {name: peak_bytes(call) for name, call in calls.items()}
+
+
+def transformer_blocks(width: int, blocks: int, dtype: torch.dtype) -> list[nn.Module]:
+    """Blocks of the course's language model, the same on all ranks."""
+    torch.manual_seed(0)
+    heads = width // 64
+    return [transformer.Block(width, heads, 4 * width).to(dtype) for _ in range(blocks)]
+
+
+def sharded_units(dist: Any, pieces: Iterable[nn.Module]) -> list[units.Unit]:
+    """A unit of lab 13 for each piece, with this rank's shard of its weights."""
+    p, made = dist.get_world_size(), []
+    for number, piece in enumerate(pieces):
+        flat = torch.cat([weight.detach().flatten() for weight in piece.parameters()])
+        padded = F.pad(flat, (0, units.padded(len(flat), p) - len(flat)))
+        shard = padded.view(p, -1)[dist.get_rank()].clone()
+        made.append(units.Unit(number, piece.to("meta"), shard, torch.zeros_like(shard)))
+    return made
+
+
+def fully_sharded(dist: Any, pieces: Iterable[nn.Module]) -> nn.Sequential:
+    """PyTorch's own: a unit per piece, which computes forward again in backward."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    mesh = init_device_mesh(kind, (dist.get_world_size(),))
+    wrapped = [fully_shard(checkpoint_wrapper(piece), mesh=mesh) for piece in pieces]
+    return fully_shard(nn.Sequential(*wrapped), mesh=mesh)
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """The most bytes on this GPU during a call, beyond those before; 0 without a GPU."""
+    if not torch.cuda.is_available():
+        return 0
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
 
 
 def perceptron(width: int, layers: int, dtype: torch.dtype) -> nn.Sequential:

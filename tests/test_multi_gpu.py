@@ -34,6 +34,7 @@ def test_a_trial_of_all_parts():
         "all-reduce",
         "data-parallel step",
         "data-parallel step",
+        "sharded step",
         "tensor-parallel block",
         *5 * ["1F1B"],
     ]

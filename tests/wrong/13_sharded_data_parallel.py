@@ -100,7 +100,7 @@ def shard_optimizer_state(dist, weights, gradient, state, step):
 def shard_optimizer_state(dist, weights, gradient, state, step, kept={}):
     p, n = dist.get_world_size(), len(weights)
     shard = own_shard(weights, dist.get_rank(), p)
-    if step == 1:
+    if step == 1 or "m" not in kept:
         kept.clear()
         kept.update(m=torch.zeros_like(shard), v=torch.zeros_like(shard))
     whole = weights.new_zeros(p * len(shard))

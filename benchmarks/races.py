@@ -186,7 +186,7 @@ def sharded_units(dist: Any, pieces: Iterable[nn.Module]) -> list[units.Unit]:
     return made
 
 
-def fully_sharded(dist: Any, pieces: Iterable[nn.Module]) -> nn.Sequential:
+def fully_sharded(dist: Any, pieces: Iterable[nn.Module]) -> Any:
     """PyTorch's own: a unit per piece, which computes forward again in backward."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
     from torch.distributed.device_mesh import init_device_mesh
@@ -194,7 +194,7 @@ def fully_sharded(dist: Any, pieces: Iterable[nn.Module]) -> nn.Sequential:
 
     kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
     mesh = init_device_mesh(kind, (dist.get_world_size(),))
-    wrapped = [fully_shard(checkpoint_wrapper(piece), mesh=mesh) for piece in pieces]
+    wrapped: list[Any] = [fully_shard(checkpoint_wrapper(piece), mesh=mesh) for piece in pieces]
     return fully_shard(nn.Sequential(*wrapped), mesh=mesh)
 
 

@@ -280,7 +280,8 @@ for kind, p, k in (("perceptron", 3, 1), ("tied", 2, 2), ("perceptron", 4, 2)):
     batches = digit_shards(rng.integers(1, 5, p * k))
     case, *data = oracle.backward_gradients(rng, kind, batches, p)
     result = ranks.run(units_backward, kind, *data, world_size=p)
-    for rank, (got, _, hooks) in enumerate(result.returns):
+    for rank in range(p):
+        got, _, hooks = result.returns[rank]
         said = f"shards of a {kind}'s gradients, rank {rank} of {p}, {k} microbatches"
         agree(got, case.want[rank], said, **CLOSE, mistakes=case.mistakes[rank])
         remark(not hooks, "a hook is still there after the step: each step would add one more")
@@ -472,7 +473,8 @@ from common.oracles import shards as oracle
 for p, size in ((4, 3), (1, 4), (3, 1)):
     shards, case, data = oracle.one_unit(rng, p, size)
     result = ranks.run(primitives, *data, world_size=p)
-    for rank, (full, gradient, after, left) in enumerate(result.returns):
+    for rank in range(p):
+        full, gradient, after, left = result.returns[rank]
         agree(full, shards.flatten(), f"unit.full on rank {rank} of {p}")
         wrong = case.mistakes[rank]
         agree([gradient], case.want[rank], f"[unit.gradient], rank {rank}", **CLOSE, mistakes=wrong)
@@ -554,7 +556,8 @@ for kind, p, k in (("perceptron", 3, 2), ("tied", 2, 1), ("perceptron", 1, 1)):
     xs = [[images for images, _ in digit_shards(rng.integers(1, 4, k))] for _ in range(p)]
     parts, want = oracle.forward_case(kind, weights_of(kind, int(rng.integers(1000))), xs)
     result = ranks.run(forward_pass, kind, parts, ranks.each(xs), world_size=p)
-    for rank, (*got, graph, left) in enumerate(result.returns):
+    for rank in range(p):
+        *got, graph, left = result.returns[rank]
         agree(got, want[rank], f"(outputs, inputs) of a {kind}, rank {rank} of {p}", **CLOSE)
         remark(not graph, oracle.KEPT)
         remark(not left, f"Weights are never released: units {left} are still gathered afterwards.")
@@ -568,7 +571,8 @@ for kind, p, k in (("perceptron", 3, 2), ("tied", 2, 1), ("perceptron", 1, 1)):
     xs = [[images for images, _ in digit_shards(rng.integers(1, 4, k))] for _ in range(p)]
     data, case = oracle.backward_case(rng, kind, xs)  # with other weights than in forward
     result = ranks.run(backward_pass, kind, *data, world_size=p)
-    for rank, (got, left) in enumerate(result.returns):
+    for rank in range(p):
+        got, left = result.returns[rank]
         agree(got, case.want[rank], f"gradient shards of a {kind}, rank {rank} of {p}", **CLOSE,
               mistakes=case.mistakes[rank])
         remark(not left, f"Weights are never released: units {left} are still gathered afterwards.")
@@ -848,8 +852,8 @@ for nodes, per_node, n in ((2, 2, 8), (3, 2, 6), (1, 3, 9), (2, 1, 4)):
     p, gradients = nodes * per_node, torch.tensor(rng.normal(size=(nodes * per_node, n)))
     wants = [oracle.hybrid(gradients, rank, nodes, per_node) for rank in range(p)]
     result = ranks.run(hybrid, ranks.each(list(gradients.clone())), nodes, per_node, world_size=p)
-    for rank, ((shard, norm), (want, want_norm, *wrong)) in enumerate(zip(result.returns, wants)):
-        case = f"rank {rank} of {nodes} nodes with {per_node} ranks"
+    for rank, (want, want_norm, *wrong) in enumerate(wants):
+        (shard, norm), case = result.returns[rank], f"rank {rank}, {nodes} nodes of {per_node}"
         agree(shard, want, f"hybrid_shard, {case}", **CLOSE, mistakes=wrong[0])
         agree(norm, want_norm, f"hybrid_norm, {case}", rtol=1e-10, mistakes=wrong[1])
     crossed, most = result.trace.bytes_between_nodes(per_node), 16 * (nodes - 1) * (n + 2 * p)

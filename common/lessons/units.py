@@ -59,8 +59,8 @@ class Unit:
         self.number, self.module, self.shard, self.mark = number, module, shard, mark
         self.shapes = {name: weight.shape for name, weight in module.named_parameters()}
         self.size = sum(shape.numel() for shape in self.shapes.values())
-        self.gradient = gradient
-        self.full: Tensor | None = None
+        self.gradient: Any = gradient
+        self.full: Any = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """The output for this input."""
@@ -84,7 +84,7 @@ def modules(kind: str) -> list[nn.Module]:
     layers: list[nn.Module] = [
         nn.Sequential(nn.Linear(n, m), nn.Tanh()) for n, m in itertools.pairwise(widths[:-1])
     ]
-    return [*layers, nn.Linear(*widths[-2:])]
+    return [*layers, nn.Linear(widths[-2], widths[-1])]
 
 
 def weights_of(kind: str, seed: int) -> list[Tensor]:
@@ -181,7 +181,7 @@ def draw_gathered(traces: Mapping[str, ranks.Trace]) -> Sequence[Axes]:
         ax.step(times, [counts["gathered"] / 1e3 for _, counts in points], where="post", color="C3")
         ax.set(ylabel="kB", ylim=(0, 290), title=f"program {name}")
     axes[-1].set_xlabel("virtual time (ms)")
-    return axes
+    return list(axes)
 
 
 def draw_budget(

@@ -31,10 +31,10 @@ def _program(ahead: int, releases: bool) -> Any:
                 inputs = unit(inputs)
         y = inputs.requires_grad_()
         loss = nn.functional.cross_entropy(y, targets) * len(y) / total
-        (slope,) = torch.autograd.grad(loss, y)
+        slope = torch.autograd.grad(loss, y)[0]
         for unit in _gathered(dist, parts[::-1], ahead, releases):
             x, full = kept.pop().requires_grad_(), unit.full.requires_grad_()
-            _, slope = torch.autograd.grad(unit(x), [full, x], slope)
+            slope = torch.autograd.grad(unit(x), [full, x], slope)[1]
             del full
 
     return step

@@ -86,8 +86,7 @@ def optimizer_step(dist, weights, gradient, state, step):
 # %%
 four = digit_shards([4] * 4)
 whole = ranks.run(replicated_step, weights_of("deep", 1), ranks.each(four), **MACHINE).trace
-peaks = {f"rank {r}": whole.peak_by_category[r] for r in range(4)}
-ax = units.draw_categories(peaks, "Data parallel: four ranks hold the same")
+ax = units.draw_categories(whole, "Data parallel: four ranks hold the same")
 figures.describe(ax, "Four equal bars: each rank holds weights, gradients and twice as much for Adam.")
 
 # %% [markdown]
@@ -889,7 +888,7 @@ losses, norms, want = oracle.trained("language", flats, steps, 1.0)
 data = oracle.by_rank(flats, p), ranks.each(batches := oracle.batches(steps)), 1.0
 result = ranks.run(trained, "language", *data, **REAL)
 apart = max(abs(a - b) for own in result.returns for a, b in zip(own[0], losses))
-print(f"{REAL['machine']}: losses {losses[0]:.3f} to {losses[-1]:.3f}; one device's differ by {apart:.0e}")
+print(f"{REAL['machine']}: losses {losses[0]:.3f} to {losses[-1]:.3f}, {apart:.0e} from one device's")
 
 # %% [markdown]
 # ## Where it is used

@@ -155,20 +155,26 @@ def events(trace: ranks.Trace, rank: int, sizes: Sequence[int]) -> list[tuple[st
 # Pictures
 
 
-def draw_categories(peaks: Mapping[str, Mapping[str, int]], title: str) -> Axes:
-    """A bar per entry of peaks, of {category: bytes}, one category beside the other."""
-    ax = plt.subplots(figsize=(7.2, 0.9 + 0.36 * len(peaks)))[1]
-    left = dict.fromkeys(peaks, 0.0)
-    for place, category in enumerate(next(iter(peaks.values()))):
-        counts = [own[category] / 1e3 for own in peaks.values()]
+def draw_categories(trace: ranks.Trace, title: str) -> Axes:
+    """A bar per rank: what is live when most is live, one category beside the other."""
+    ax = plt.subplots(figsize=(7.2, 0.9 + 0.36 * trace.world_size))[1]
+    points = [max(own, key=_total)[1] for own in trace.live_by_category]
+    left = [0.0] * len(points)
+    for place, category in enumerate(points[0]):
+        counts = [own[category] / 1e3 for own in points]
         if any(counts):
-            ax.barh([*peaks], counts, left=[*left.values()], color=f"C{place}", label=category)
-        left = {name: left[name] + n for name, n in zip(left, counts, strict=True)}
-    ax.set(xlabel="kB, at most", title=title)
+            names = [f"rank {rank}" for rank in range(len(points))]
+            ax.barh(names, counts, left=left, color=f"C{place}", label=category)
+        left = [start + n for start, n in zip(left, counts, strict=True)]
+    ax.set(xlabel="kB, when most is live", title=title)
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
-    ax.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.32 if len(peaks) > 2 else -0.45))
+    ax.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.32))
     return ax
+
+
+def _total(point: tuple[float, Mapping[str, int]]) -> int:
+    return sum(point[1].values())
 
 
 def draw_gathered(traces: Mapping[str, ranks.Trace]) -> Sequence[Axes]:

@@ -236,7 +236,13 @@ def _similar(counting: list[Graded], out: Path) -> list[page.Alike]:
     similar.write(pairs, out, equal)
     _say(f"{len(equal)} groups of equal answers")
     _say(f"{len(pairs)} pairs of similar submissions: {out / 'similar.html'}")
-    return [page.Alike(pair.lab, pair.students, pair.share) for pair in pairs]
+    rings = [page.Alike(ring.lab, ring.students, 1.0) for ring in equal]
+    known = [(ring.lab, set(ring.students)) for ring in equal]
+    return rings + [
+        page.Alike(pair.lab, pair.students, pair.share)
+        for pair in pairs
+        if not any(pair.lab == lab and ring.issuperset(pair.students) for lab, ring in known)
+    ]
 
 
 def _find(

@@ -22,6 +22,8 @@ TOKENS = 25  # the shortest run of tokens that counts
 SHARE = 0.5  # of the shorter submission's code
 LEAST = 400  # characters of the essence of answers that are called equal
 MOST_PAIRS = 200  # on the page
+MOST_LINES = 300  # of each answer of a pair, on the page
+MOST_COMPARED = 50_000  # characters of a student's answers to a lab; beyond it, time grows fast
 SOLUTION = "(our solution)"
 MANY = 0.1  # of the class, and more than 3 students: then they had the same idea
 
@@ -53,7 +55,7 @@ def _pairs(lab: Lab, group: Iterable[Graded]) -> Iterator[Pair]:
     from copydetect import compare_files
 
     code = {one.submission.student: _code(one) for one in group}
-    code = {student: text for student, text in code.items() if text}
+    code = {student: text[:MOST_COMPARED] for student, text in code.items() if text}
     common = _common(lab, code.values())
     prints = {student: _fingerprint(text, common) for student, text in code.items()}
     students = [student for student in sorted(prints) if prints[student].hashes]
@@ -117,7 +119,12 @@ def _essence(code: str) -> str:
 
 def write(similar: Iterable[Pair], folder: Path, equal: Iterable[Ring] = ()) -> None:
     """The groups and pairs as a page, similar.html, with the lines of a pair side by side."""
-    page = template("similar.html").render(pairs=list(similar)[:MOST_PAIRS], rings=list(equal))
+    page = template("similar.html").render(
+        pairs=list(similar)[:MOST_PAIRS],
+        rings=list(equal),
+        most_lines=MOST_LINES,
+        most_compared=MOST_COMPARED,
+    )
     replace(folder / "similar.html", page)
 
 

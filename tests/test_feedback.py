@@ -1,6 +1,7 @@
 """The pages that students and instructors read. A student's text is never HTML."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ import pytest
 from common import sealed
 from common.paths import ROOT
 from grading import classroom, feedback, mistakes, similar
+from grading.course import page as class_page
+from grading.course.page import Alike
+from grading.course.settings import Settings
 from grading.report import Result, Status
 from grading.source import labs as lab
 from grading.source.holes import Answer
@@ -92,6 +96,27 @@ def test_student_text_is_never_html(tmp_path):
     ):
         assert "<script" not in html and "&lt;script&gt;" in html
         assert "default-src 'none'" in html
+
+
+def test_long_answers_are_compared_and_shown_up_to_a_limit(tmp_path):
+    text = "".join(f"def f{i}(x):\n    return x * {i} + {i % 7}\n" for i in range(20_000))
+    pair = [graded("ada", text=text), graded("bob", text=text + "# mine\n")]
+    began_s = time.process_time()
+    found = similar.pairs(pair)
+    assert time.process_time() - began_s < 30
+    assert [one.students for one in found] == [("ada", "bob")]
+    similar.write(found, tmp_path)
+    page = (tmp_path / "similar.html").read_text()
+    assert len(page) < 200_000 and "the first 50,000 characters are compared" in page
+
+
+def test_the_class_page_lists_rings_with_the_solution_unlinked(tmp_path):
+    ring = Alike(LAB.name, ("(our solution)", "ada", "bob"), 1.0)
+    two = [graded("ada"), graded("bob")]
+    rows = [row for one in two for row in one.rows]
+    class_page.write(two, rows, Settings(), tmp_path, alike=[ring])
+    text = (tmp_path / "index.html").read_text()
+    assert "(our solution), <a href" in text and "feedback/%28our" not in text
 
 
 def question():

@@ -18,6 +18,7 @@ from grading.course.changes import Change
 from grading.course.settings import Settings
 from grading.course.statistics import ExerciseStatistics, of_lab
 from grading.report import Graded, Row
+from grading.similar import SOLUTION
 
 SHOWN = 100  # changes and looks; the rest is counted
 
@@ -80,7 +81,8 @@ def write(
         looks=looks,
         changes=changes[:SHOWN],
         more_changes=len(changes) - SHOWN,
-        alike=alike,
+        alike=alike[:SHOWN],
+        solution=SOLUTION,
         link=feedback.page_name,
         person=settings.roster.name,
         sections=any(person.section for person in settings.roster.people.values()),

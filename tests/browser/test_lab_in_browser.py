@@ -56,6 +56,12 @@ SHOW = """async text => {
     await notebook.scrollToItem(index, "start");
     return index;
 }"""
+SOURCE = """index => jupyterapp.shell.currentWidget.content.widgets[index].model
+    .sharedModel.getSource()"""
+RUN = """index => {
+    jupyterapp.shell.currentWidget.content.activeCellIndex = index;
+    return jupyterapp.commands.execute("notebook:run-cell");
+}"""
 ACTIVE_CELL_IS = """source => {
     const notebook = jupyterapp.shell.currentWidget.content;
     return notebook.activeCell.model.sharedModel.getSource() === source;
@@ -92,6 +98,30 @@ def test_a_student_solves_an_exercise(tmp_path, monkeypatch):
     assert [row["status"] for row in rows] == ["passed"] + ["not attempted"] * (
         len(LAB.exercises) - 1
     )
+
+
+GUESS, COUNT = 'ledger.guess("window average', 'ledger.counted("window average'
+
+
+def test_a_count_asks_for_the_guess_that_is_missing(tmp_path, monkeypatch):
+    lab = labs.read("03")
+    notebook = tmp_path / "labs" / f"{lab.name}.ipynb"
+    notebook.parent.mkdir()
+    build.write(build.lab_notebook(lab.filled(lab.solution)), notebook)
+    monkeypatch.setattr(jupyter, "LABS", notebook.parent)
+
+    with jupyterlab(notebook, tmp_path) as address, browser_page(tmp_path) as page:
+        open_lab(page, address, "03 · ")
+        for text in ("# Imports", "def floats", GUESS, COUNT):
+            run_cell(page, text)
+        asks = output(page, COUNT)
+        expect(asks).to_contain_text("Predict first: 'window average")
+        assert len(asks.inner_text().strip().splitlines()) == 1
+        source = page.evaluate(SOURCE, page.evaluate(SHOW, GUESS))
+        write(page, GUESS, source.replace("...", "48"))
+        run_cell(page, GUESS)
+        run_cell(page, COUNT)
+        expect(asks).not_to_contain_text("Predict first")
 
 
 # What the student does
@@ -131,9 +161,9 @@ def grade_in_a_terminal(page, notebook, results):
         page.wait_for_timeout(15_000)
 
 
-def open_lab(page, address):
+def open_lab(page, address, title="01 · Strides"):
     page.goto(address)
-    expect(page.get_by_role("heading", name="01 · Strides")).to_be_visible()
+    expect(page.get_by_role("heading", name=title)).to_be_visible()
     page.wait_for_function(IS_READY)
 
 
@@ -161,12 +191,22 @@ def solve(page):
 
 def answer(page, text):
     """Writes the text in the hole's cell, runs it, and then the next cell, which is its check."""
-    cell(page, EXERCISE.stub).locator(".cm-content").click()
+    write(page, EXERCISE.stub, text)
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.press("Shift+Enter")
+
+
+def write(page, where, text):
+    """Writes the text in place of the cell that has `where` in its source."""
+    cell(page, where).locator(".cm-content").click()
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.insert_text(text)  # as if pasted: typed, each line would be indented twice
     page.wait_for_function(ACTIVE_CELL_IS, arg=text)
-    page.keyboard.press("Shift+Enter")
-    page.keyboard.press("Shift+Enter")
+
+
+def run_cell(page, text):
+    """Runs the first cell with this text in its source, and waits for its end."""
+    page.evaluate(RUN, page.evaluate(SHOW, text))
 
 
 # What the student sees

@@ -33,6 +33,11 @@ def recorded(call: Callable[[], object]) -> list[Operation]:
     found: list[Operation] = []
 
     class Recorder(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            """False, because PyTorch would import its compiler for this: over a second."""
+            return False
+
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
@@ -47,6 +52,17 @@ def recorded(call: Callable[[], object]) -> list[Operation]:
     with Recorder():
         call()
     return found
+
+
+def product_flops(call: Callable[[], object]) -> int:
+    """FLOPs of the matrix products that PyTorch runs during call(), backward passes included.
+
+    It is what PyTorch's FlopCounterMode counts, which imports PyTorch's compiler.
+    """
+    from torch.utils.flop_counter import flop_registry
+
+    products = {packet.__name__ for packet in flop_registry}
+    return sum(operation.flops for operation in recorded(call) if operation.name in products)
 
 
 def _is_view(func: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,19 +10,18 @@ from typing import Any
 import numpy as np
 
 from common.lessons.fake_device import FakeDevice
+from common.lessons.operations import product_flops
 
 
 def product(m: int, n: int, p: int, itemsize: int) -> tuple[int, int]:
     """(FLOPs by PyTorch's counter, bytes of the three matrices) of a product."""
     import torch
-    from torch.utils.flop_counter import FlopCounterMode
 
     dtypes = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
-    with FlopCounterMode(display=False) as counter, torch.device("meta"):
+    with torch.device("meta"):
         a = torch.empty(m, n, dtype=dtypes[itemsize])
         b = torch.empty(n, p, dtype=dtypes[itemsize])
-        out = a @ b
-    return counter.get_total_flops(), a.nbytes + b.nbytes + out.nbytes
+    return product_flops(lambda: a @ b), a.nbytes + b.nbytes + (a @ b).nbytes
 
 
 def flops_mistakes(m: int, n: int, p: int) -> dict[str, int]:
@@ -325,13 +325,8 @@ def training_flops(
     """FLOPs of a forward and a backward pass, by PyTorch's counter. feedforward 0: attention."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
 
-    with (
-        torch.device("meta"),
-        FlopCounterMode(display=False) as counter,
-        sdpa_kernel(SDPBackend.MATH),
-    ):
+    def step() -> None:
         x = torch.empty(batch, sequence, width, requires_grad=True)
         if not feedforward:
             for _ in range(layers):
@@ -345,7 +340,9 @@ def training_flops(
         if vocabulary:
             x = torch.nn.Linear(width, vocabulary)(x)
         x.sum().backward()
-    return counter.get_total_flops()
+
+    with torch.device("meta"), sdpa_kernel(SDPBackend.MATH):
+        return product_flops(step)
 
 
 def transformer_mistakes(
@@ -376,16 +373,15 @@ def language_model_flops(batch: int) -> tuple[int, tuple[int, ...]]:
     """(FLOPs of a training step of the course's language model, the arguments of its shape)."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
 
     from common.language_model import CONFIG, module
 
     model = module(trained=False).to("meta")
     tokens = torch.zeros(batch, CONFIG.context, dtype=torch.int64, device="meta")
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        model(tokens).sum().backward()
+    with sdpa_kernel(SDPBackend.MATH):
+        flops = product_flops(lambda: model(tokens).sum().backward())
     shape = batch, CONFIG.context, CONFIG.layers, CONFIG.width, CONFIG.hidden, CONFIG.vocabulary
-    return counter.get_total_flops(), shape
+    return flops, shape
 
 
 # Utilisation and latency, exercises 8.1 and 8.2.
@@ -413,18 +409,22 @@ def recomputing(layers: int, batch: int, width: int, again: int) -> tuple[int, i
     """(FLOPs of a forward pass, of a whole step, of a step that recomputes `again` layers)."""
     import torch
     from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
-    from torch.utils.flop_counter import FlopCounterMode
 
-    counted = []
-    for recomputed in (0, again):
-        x, linear = torch.rand(batch, width, requires_grad=True), torch.nn.Linear(width, width)
-        with FlopCounterMode(display=False) as counter, set_checkpoint_early_stop(False):
-            for i in range(layers):
-                x = checkpoint(linear, x, use_reentrant=False) if i < recomputed else linear(x)
-            forward = counter.get_total_flops()
-            x.sum().backward()
-        counted.append(counter.get_total_flops())
-    return forward, counted[0], counted[1]
+    recompute = inspect.unwrap(checkpoint)  # around it, PyTorch would import its compiler
+    x, linear = torch.rand(batch, width, requires_grad=True), torch.nn.Linear(width, width)
+
+    def forward(recomputed: int) -> torch.Tensor:
+        y = x
+        for i in range(layers):
+            y = recompute(linear, y, use_reentrant=False) if i < recomputed else linear(y)
+        return y
+
+    with set_checkpoint_early_stop(False):
+        step, longer = (
+            product_flops(lambda count=count: forward(count).sum().backward())
+            for count in (0, again)
+        )
+    return product_flops(lambda: forward(0)), step, longer
 
 
 def mfu_mistakes(forward: float, part: float, most: float) -> dict[str, float]:

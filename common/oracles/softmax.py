@@ -36,6 +36,11 @@ class _BytesMoved(TorchDispatchMode):
 
     total = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False, because PyTorch would import its compiler for this: over a second."""
+        return False
+
     def __torch_dispatch__(
         self,
         func: Callable[..., Any],

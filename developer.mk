@@ -51,8 +51,11 @@ bench-labs:  ## seconds, memory and size of each solved lab
 bench-grading:  ## seconds to grade 20 submissions, compared with nbgrader
 	$(RUN_TEST) benchmarks/grading_speed.py
 
+bench-page:  ## what a student waits for: make lab, first cells, checks, widgets, grading
+	$(RUN_TEST) benchmarks/page.py
+
 lock:  ## pin again what pyproject.toml allows (needs uv; keeps the pins that still fit)
 	uv pip compile -q --universal --python-version 3.11 --extra test --extra site --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: test lint format docs site picture labs solutions release mutants bench bench-gpus bench-labs bench-grading lock
+.PHONY: test lint format docs site picture labs solutions release mutants bench bench-gpus bench-labs bench-grading bench-page lock

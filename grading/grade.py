@@ -155,7 +155,8 @@ def grade_own(word: str, options: argparse.Namespace) -> bool:
     # A student's own code may do what the student may do.
     jail = choose(options.jail).name if options.jail else "none"
     seed = _seeds([name], options.seed, options.seed_file)[name]
-    one = classroom.grade_one(Submission("me", name, path), seed, jail)
+    with console.status(f"Grading {path.name}: this takes some seconds"):
+        one = classroom.grade_one(Submission("me", name, path), seed, jail)
     console.print(report.lab_table(name, one.results))
     if options.out:
         with _writing(options.out):

@@ -82,10 +82,13 @@ ATTACKS = {
 }
 
 
+def sandboxes():
+    return [name for name in ("bubblewrap", "landlock") if not choice.JAILS[name].problem()]
+
+
 @pytest.fixture(scope="module")
 def fork_server():
-    names = [name for name in ("bubblewrap", "landlock") if not choice.JAILS[name].problem()]
-    server = ForkServer(bare=True, jail=choice.JAILS[(names or ["none"])[0]])
+    server = ForkServer(bare=True, jail=choice.JAILS[[*sandboxes(), "none"][0]])
     yield server
     server.close()
 
@@ -116,6 +119,8 @@ def read_by_students(one, folder):
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_secret_case_is_told(fork_server, tmp_path, attack):
+    if attack == "a file" and not sandboxes():
+        pytest.skip("without a sandbox, students' processes share the folder of temporary files")
     double, counter = ATTACKS[attack]
     one = graded(fork_server, double, counter)
     told = read_by_students(one, tmp_path)

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+import numpy as np
+
 SECTOR_BYTES = 32
+WARP = 32  # threads
 
 A = TypeVar("A")
 
@@ -23,3 +26,28 @@ def overlapping(arrays: Iterable[A], extent: Callable[[A], tuple[int, int]]) -> 
             groups.append([array])
         end = max(end, after)
     return groups
+
+
+def sectors(instructions: np.ndarray, places: np.ndarray, size: int) -> tuple[int, int]:
+    """(requests, sectors) of warp instructions that access global memory.
+
+    A *sector* is 32 bytes, the least that global memory delivers. A request costs the distinct
+    sectors that it touches. instructions, places: of each access, the number of its instruction and
+    of its element. size: of an element, in bytes.
+    """
+    groups, _ = distinct(instructions, places * size // SECTOR_BYTES)
+    return changes(groups), len(groups)
+
+
+def distinct(groups: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct pairs (group, unit), sorted by group."""
+    order = np.lexsort((units, groups))
+    groups, units = groups[order], units[order]
+    new = np.ones(len(groups), bool)
+    new[1:] = (groups[1:] != groups[:-1]) | (units[1:] != units[:-1])
+    return groups[new], units[new]
+
+
+def changes(groups: np.ndarray) -> int:
+    """How many different groups there are in a sorted array."""
+    return int(np.count_nonzero(groups[1:] != groups[:-1])) + 1 if len(groups) else 0

@@ -28,16 +28,11 @@ def recorded(call: Callable[[], object]) -> list[Operation]:
     Matrix products have the FLOPs of PyTorch's own counter. Any other operation has one FLOP per
     element of its largest tensor, and a copy has none. Views are left out: they move nothing.
     """
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from common.dispatch import DispatchMode
 
     found: list[Operation] = []
 
-    class Recorder(TorchDispatchMode):
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            """False, because PyTorch would import its compiler for this: over a second."""
-            return False
-
+    class Recorder(DispatchMode):
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from common import drawings
 from common.checks import agree, expect
+from common.dispatch import DispatchMode
 from common.tiles import Report
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
@@ -31,15 +31,10 @@ Mistakes = dict[str, Any]  # {sentence: the value that this mistake gives}
 # --- bytes
 
 
-class _BytesMoved(TorchDispatchMode):
+class _BytesMoved(DispatchMode):
     """Adds up the bytes of inputs and result of each operation that PyTorch executes meanwhile."""
 
     total = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False, because PyTorch would import its compiler for this: over a second."""
-        return False
 
     def __torch_dispatch__(
         self,

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any, Literal, TypedDict
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from common.dispatch import DispatchMode
 
 TimedName = tuple[str, float, float]  # a name, and when it started and ended
 Category = Literal["weights", "gradients", "optimizer", "gathered", "buffers"]
@@ -92,7 +93,7 @@ def label(category: Category, values: Any) -> None:
         recorder.label_storages(CATEGORIES.index(category), values)
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(DispatchMode):
     """Sees each operation of PyTorch on its rank.
 
     Its FLOPs move the clock; its results are live until they are freed.
@@ -212,11 +213,6 @@ class Recorder(TorchDispatchMode):
             "live_by_category": self.category_points,
             "peak_by_category": self.peaks,
         }
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False, because PyTorch would import its compiler for this."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
@@ -113,19 +114,21 @@ def dotted(version: "tuple[int, ...]") -> str:
 
 def requirements(test: bool) -> "list[str]":
     """pyproject.toml's requirements for the labs; with test, also for the tests and the site."""
-    import tomllib
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = _project()
     extras = project["optional-dependencies"] if test else {}
     return project["dependencies"] + extras.get("test", []) + extras.get("site", [])
 
 
 def repository() -> str:
     """The address of the course's repository, as pyproject.toml gives it; "" if it gives none."""
+    return _project().get("urls", {}).get("Repository", "")
+
+
+def _project() -> "dict[str, Any]":
+    """The table [project] of pyproject.toml."""
     import tomllib
 
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return project.get("urls", {}).get("Repository", "")
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def unmet(needs: "list[str]") -> "list[tuple[str, str, str | None]]":

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from common.kernels.memory import WARP, sectors
 from common.simt import dtypes, traffic
 from common.simt.accesses import KINDS, Accesses, select
-from common.simt.lanes import WARP
 from common.simt.order import Fence
 from common.simt.program import ACCESSES, STRETCHES, Kind, Program, Site
 from common.simt.races import Races
@@ -222,8 +222,8 @@ class Recorder:
             return
         counts.threads += len(instructions)
         if site.space == "global":
-            requests, sectors = traffic.sectors(instructions, table.place, size)
-            counts.sectors += sectors
+            requests, touched = sectors(instructions, table.place, size)
+            counts.sectors += touched
         else:
             lanes = table.key % WARP
             requests, wavefronts = traffic.wavefronts(instructions, lanes, table.place, size)

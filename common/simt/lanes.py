@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from common.kernels.memory import WARP
 from common.simt import arithmetic
 
-WARP = 32
 ALL_LANES = 2**32 - 1
 
 Given = Mapping[int, tuple[Any, ...]]  # lane: its value, and of a shuffle the lane or offset

@@ -1,7 +1,6 @@
-"""What a GPU's memory does for warp instructions: sectors, and wavefronts of shared memory.
+"""What a GPU's shared memory does for warp instructions: wavefronts.
 
-A *sector* is 32 bytes, the least that global memory delivers. A request costs the distinct sectors
-that it touches. Shared memory has 32 banks, each of which delivers one word of 4 bytes at a time.
+Shared memory has 32 banks, each of which delivers one word of 4 bytes at a time.
 A request takes as many *wavefronts* as the most words that any one bank must deliver. Of 8-byte
 elements, threads 0 to 15 and 16 to 31 are served one after the other, unless they form pairs that
 access the same element: see `halves`.
@@ -9,16 +8,9 @@ access the same element: see `halves`.
 
 import numpy as np
 
-from common.kernels.memory import SECTOR_BYTES
-from common.simt.lanes import WARP
+from common.kernels.memory import WARP, changes, distinct
 
 WORD_BYTES, BANKS = 4, 32
-
-
-def sectors(instructions: np.ndarray, places: np.ndarray, size: int) -> tuple[int, int]:
-    """(requests, sectors) of accesses to global memory. size: of an element, in bytes."""
-    groups, _ = distinct(instructions, places * size // SECTOR_BYTES)
-    return changes(groups), len(groups)
 
 
 def wavefronts(
@@ -52,17 +44,3 @@ def halves(
         differing = pairs[1:][pairs[1:] == pairs[:-1]]
         unpaired &= np.isin(instructions, differing // WARP)
     return 2 * instructions + (unpaired & (lanes >= WARP // 2))
-
-
-def distinct(groups: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct pairs (group, unit), sorted by group."""
-    order = np.lexsort((units, groups))
-    groups, units = groups[order], units[order]
-    new = np.ones(len(groups), bool)
-    new[1:] = (groups[1:] != groups[:-1]) | (units[1:] != units[:-1])
-    return groups[new], units[new]
-
-
-def changes(groups: np.ndarray) -> int:
-    """How many different groups there are in a sorted array."""
-    return int(np.count_nonzero(groups[1:] != groups[:-1])) + 1 if len(groups) else 0

@@ -7,6 +7,7 @@ address of this process only once it is known to be inside.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Never
@@ -123,6 +124,17 @@ class Memory:
             argument.space = number + 1
         for group in overlapping(arguments, lambda array: (array.storage, array.storage_end)):
             self.buffers |= dict.fromkeys(group, Buffer(group))
+
+    def distinct_buffers(self) -> list[Buffer]:
+        """The buffers, each once."""
+        return list(dict.fromkeys(self.buffers.values()))
+
+    def contents(self) -> list[bytes]:
+        """What each of the distinct buffers holds now: a copy, from this process's memory."""
+        return [
+            ctypes.string_at(buffer.low, buffer.high - buffer.low)
+            for buffer in self.distinct_buffers()
+        ]
 
     def resolve(self, kind: Kind, addresses: np.ndarray, itemsize: int) -> list[Part]:
         """[(Argument, offsets in bytes into its storage, their indices)] of addresses.

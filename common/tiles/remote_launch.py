@@ -18,8 +18,7 @@ Sent = tuple[
 def count(launch: Launch, arrays: Arrays) -> Report:
     """The Report of a launch that another process runs; the arrays are changed in this one."""
     memory = Memory(arrays.arguments())
-    buffers = list(dict.fromkeys(memory.buffers.values()))
-    contents = [ctypes.string_at(buffer.low, buffer.high - buffer.low) for buffer in buffers]
+    buffers, contents = memory.distinct_buffers(), memory.contents()
     sent = []
     for argument in memory.arguments:
         buffer = memory.buffers[argument]

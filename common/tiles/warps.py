@@ -1,7 +1,6 @@
 """From a launch that was counted to what the warps of the compiled kernel request."""
 
 import ast
-import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -40,11 +39,9 @@ class Launched:
     def of(cls, launch: Launch, arrays: Arrays, constants: dict[str, Any]) -> "Launched":
         """The launch, which is about to run. constants: as they were given, options included."""
         memory = Memory(arrays.arguments())
-        buffers = list(dict.fromkeys(memory.buffers.values()))
         options = {name: constants[name] for name in DEFAULTS if name in constants}
-        kept = sum(buffer.high - buffer.low for buffer in buffers) <= MOST_BYTES
-        contents = [ctypes.string_at(buffer.low, buffer.high - buffer.low) for buffer in buffers]
-        return cls(launch, options, memory.arguments, contents if kept else None)
+        kept = sum(b.high - b.low for b in memory.distinct_buffers()) <= MOST_BYTES
+        return cls(launch, options, memory.arguments, memory.contents() if kept else None)
 
     def warps(self) -> Warps:
         """What the warps of the kernel request once it is compiled."""

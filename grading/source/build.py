@@ -68,7 +68,7 @@ def lab_notebook(lab: Lab) -> NotebookNode:
     def text(cell: Cell, exercise: Exercise | None) -> str:
         return exercise.stub if exercise else holes.stub(cell.source)
 
-    notebook = _notebook(lab, text, [cell for cell in lab.cells if "held-out" not in cell.tags])
+    notebook = _notebook(lab, text, lab.visible.cells)
     _add_colab(notebook)
     _add_ending(notebook, lab.name[:2])
     is_hole = ["hole" in _tags(cell) for cell in notebook.cells]

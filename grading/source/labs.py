@@ -95,6 +95,13 @@ class Lab:
         """{name of the exercise: the text of its solved cell}."""
         return {exercise.name: holes.solved(exercise.hole.source) for exercise in self.exercises}
 
+    @functools.cached_property
+    def visible(self) -> "Lab":
+        """The same lab without its held-out checks, as students have it."""
+        return replace(
+            self, cells=tuple(cell for cell in self.cells if "held-out" not in cell.tags)
+        )
+
     def exercise(self, name: str) -> Exercise:
         """The exercise whose hole defines this name."""
         for exercise in self.exercises:

@@ -183,7 +183,7 @@ def _text(path: Path) -> frozenset[str]:
 
 def _secret_lines(lab: Lab) -> dict[str, set[str]]:
     """{exercise: the lines of its answer and held-out checks that the lab does not show}."""
-    cells = (holes.stub(cell.source) for cell in lab.cells if "held-out" not in cell.tags)
+    cells = (holes.stub(cell.source) for cell in lab.visible.cells)
     shown = {line.strip() for text in cells for line in text.splitlines()}
     secret = {}
     for exercise in lab.exercises:

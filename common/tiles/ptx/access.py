@@ -2,23 +2,15 @@
 
 import numpy as np
 
+from common.kernels.memory import WARP
 from common.tiles.costs import Kind
-from common.tiles.ptx.arithmetic import Bits, Value, all_known, bits_of, read
+from common.tiles.ptx.arithmetic import REDUCTIONS, Bits, Value, all_known, bits_of, read
 from common.tiles.ptx.batch import Batch
 from common.tiles.ptx.requests import Requests
 from common.tiles.ptx.spaces import Global, Lanes, as_bytes
 from common.tiles.ptx.text import Address, Instruction, Operand
 
-UPDATES = {
-    "add": np.add,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "min": np.minimum,
-    "max": np.maximum,
-    "exch": lambda _, new: new,
-}
-WARP = 32
+UPDATES = REDUCTIONS | {"exch": lambda _, new: new}
 
 
 class UnknownError(Exception):

@@ -4,6 +4,7 @@ Registers are unsigned arrays of their width, predicates are bools. A result tha
 here (what tensor cores and approximate functions give) is None, and so is what is made of it.
 """
 
+import functools
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -26,6 +27,20 @@ COMPARISONS: dict[str, Operation] = {
     "ls": np.less_equal,
     "hi": np.greater,
     "hs": np.greater_equal,
+}
+REDUCTIONS: dict[str, np.ufunc] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+ROUNDINGS: dict[str, Operation] = {
+    "rzi": np.trunc,
+    "rni": np.rint,
+    "rmi": np.floor,
+    "rpi": np.ceil,
 }
 COMBINED: dict[str, Operation] = {
     "and": np.logical_and,
@@ -216,6 +231,7 @@ COUNTED: dict[str, Operation] = {  # the last operands are numbers of 32 bits
 TYPED = {"bfe": 1, "shl": 1, "shr": 1, "bfi": 2, "popc": 1, "clz": 1}  # operands of the name's type
 
 
+@functools.cache
 def operation(name: tuple[str, ...]) -> tuple[Operation, list[str], str] | None:
     """(function, the operands' types, the result's type) of an instruction; None if not known."""
     base, kind = name[0], name[-1]
@@ -250,13 +266,10 @@ def converted(value: Bits, to: str, origin: str, modes: tuple[str, ...]) -> Valu
     if not (known(to) and known(origin)):
         return None
     number = read(value, origin)
-    if origin[0] == "f" and to[0] != "f":
-        rounding = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
-        number = next(rounding[mode] for mode in modes if mode in rounding)(number)
-        info = np.iinfo(np.dtype(f"{KINDS[to[0]]}{bits_of(to) // 8}"))
-        # Out of range it is the nearest number, and 0 for NaN.
-        number = np.clip(np.nan_to_num(number, nan=0.0), float(info.min), float(info.max))
-    elif origin[0] == "f" and any(mode in ("rni", "rmi", "rpi", "rzi") for mode in modes):
-        rounding = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
-        number = next(rounding[mode] for mode in modes if mode in rounding)(number)
+    if origin[0] == "f":
+        for mode in ROUNDINGS.keys() & set(modes):
+            number = ROUNDINGS[mode](number)
+        if to[0] != "f":  # out of range it is the nearest number, and 0 for NaN
+            info = np.iinfo(np.dtype(f"{KINDS[to[0]]}{bits_of(to) // 8}"))
+            number = np.clip(np.nan_to_num(number, nan=0.0), float(info.min), float(info.max))
     return written(number, to)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from common.kernels.memory import WARP
 from common.tiles.ptx.arithmetic import Bits, Value, unsigned
 from common.tiles.ptx.spaces import Lanes, Shared
 from common.tiles.ptx.text import Instruction
@@ -71,9 +72,9 @@ class Batch:
         if name == "%nctaid":
             return np.array(self.grid[number], np.uint32)
         if name == "%laneid":
-            return thread % np.uint32(32)
+            return thread % np.uint32(WARP)
         if name == "%warpid":
-            return thread // np.uint32(32)
+            return thread // np.uint32(WARP)
         return np.zeros((), np.uint32) if name == "%cluster_ctarank" else None
 
     def active(self, instruction: Instruction) -> Value:

@@ -4,20 +4,19 @@ from collections.abc import Callable
 
 import numpy as np
 
+from common.kernels.memory import WARP
 from common.tiles.ptx import arithmetic
-from common.tiles.ptx.arithmetic import COMBINED, COMPARISONS, Bits, Value, bits_of, read
+from common.tiles.ptx.arithmetic import (
+    COMBINED,
+    COMPARISONS,
+    REDUCTIONS,
+    Bits,
+    Value,
+    bits_of,
+    read,
+)
 from common.tiles.ptx.batch import Batch
 from common.tiles.ptx.text import Instruction
-
-WARP = 32
-REDUCED = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
 
 
 def run(batch: Batch, instruction: Instruction, active: Bits) -> bool:
@@ -134,7 +133,7 @@ def _reduce(batch: Batch, instruction: Instruction, active: Bits) -> bool:
     value, kind = batch.value(source), instruction.name[-1]
     if value is None or not arithmetic.known(kind):
         return False
-    function = REDUCED[instruction.name[2]]
+    function = REDUCTIONS[instruction.name[2]]
     reduced = function.reduce(read(_warps(batch, value), kind), axis=2)
     batch.set(target, arithmetic.written(_spread(batch, reduced), kind), kind, active)
     return True

@@ -5,7 +5,6 @@ to be computed: what tensor cores and approximate functions give is not known, a
 mask or a branch that depends on it is refused.
 """
 
-import functools
 from typing import Never
 
 import numpy as np
@@ -27,7 +26,6 @@ MEMORY = {  # what accesses memory, or does more than write registers
     *("ld", "st", "atom", "red", "cp", "ldmatrix", "stmatrix"),
     *("call", "trap", "tensormap", "multimem"),
 }
-operation = functools.lru_cache(maxsize=None)(arithmetic.operation)
 
 
 class RefusedError(Exception):
@@ -101,7 +99,7 @@ def _computed(batch: Batch, instruction: Instruction, active: Bits) -> bool:
     """Compute what the instruction writes. Returns whether that is done here."""
     if lanes.run(batch, instruction, active):
         return True
-    known = operation(instruction.name)
+    known = arithmetic.operation(instruction.name)
     if known is None or not all(isinstance(each, str) for each in instruction.operands):
         return False
     function, kinds, result = known

@@ -2,14 +2,11 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from common.kernels.memory import WARP, sectors
 from common.tiles.costs import Kind, Traffic
-from common.tiles.memory import SECTOR_BITS
 from common.tiles.ptx.spaces import Global, Lanes
 from common.tiles.ptx.text import Place
 
-WARP = 32
 Site = tuple[Kind, str, Place]  # the array's name
 
 
@@ -38,15 +35,14 @@ class Requests:
         warps = lanes.programs * -(-threads // WARP) + lanes.threads // WARP
         off = programs * threads - warps.size
         for argument, _, indices in memory.parts("load", lanes.addresses, size):
-            sectors = lanes.addresses[indices] >> SECTOR_BITS
-            pairs = np.unique(np.stack([warps[indices], sectors]), axis=1)
+            requests, touched = sectors(warps[indices], lanes.addresses[indices], size=1)
             elements = max(1, size // argument.itemsize)
             traffic = Traffic(
-                requests=len(np.unique(pairs[0])),
+                requests=requests,
                 elements=indices.size * elements,
                 masked=off * elements,
                 bytes=indices.size * size,
-                sectors=pairs.shape[1],
+                sectors=touched,
             )
             self.sites.setdefault((kind, argument.name, place), Traffic()).add(traffic)
             off = 0  # counted once

@@ -22,9 +22,10 @@ class Global:
 
     def __init__(self, memory: Memory, contents: list[bytes]) -> None:
         self.memory = memory
-        buffers = list(dict.fromkeys(memory.buffers.values()))
-        bytes_of = dict(zip(buffers, contents, strict=True))
-        held = {buffer: np.frombuffer(bytearray(bytes_of[buffer]), np.uint8) for buffer in buffers}
+        held = {
+            buffer: np.frombuffer(bytearray(content), np.uint8)
+            for buffer, content in zip(memory.distinct_buffers(), contents, strict=True)
+        }
         unknown = {buffer: np.zeros(content.size, bool) for buffer, content in held.items()}
         self.held = {a: held[buffer] for a, buffer in memory.buffers.items()}
         self.unknown = {a: unknown[buffer] for a, buffer in memory.buffers.items()}

@@ -237,17 +237,11 @@ def shard_gradients(dist, loss, groups, shards):
 
 # %% clip_shards: norms are added
 # says: Norms don't add up
-def clip_shards(dist, shards, sizes, most):
-    squares = 0.0
-    for shard, size in zip(shards, sizes):
-        real = shard[:max(0, size - dist.get_rank() * len(shard))]
-        squares = squares + (real * real).sum()
-    total = squares.sqrt().reshape(1)
-    dist.all_reduce(total)
-    norm = total.item()
-    for shard in shards:
-        shard *= min(1, most / norm)
-    return norm
+# - dist.all_reduce(total)
+# - norm = total.sqrt().item()
+# + total = total.sqrt()
+# + dist.all_reduce(total)
+# + norm = total.item()
 
 # %% clip_shards: the root is missing
 # says: The root is missing
@@ -259,16 +253,13 @@ def clip_shards(dist, shards, sizes, most):
 
 # %% clip_shards: the norms of the units are added
 # says: The norms of the units don't add up
-def clip_shards(dist, shards, sizes, most):
-    norm = 0.0
-    for shard, size in zip(shards, sizes):
-        real = shard[:max(0, size - dist.get_rank() * len(shard))]
-        total = (real * real).sum().reshape(1)
-        dist.all_reduce(total)
-        norm += total.sqrt().item()
-    for shard in shards:
-        shard *= min(1, most / norm)
-    return norm
+# -     total += (real * real).sum()
+# - dist.all_reduce(total)
+# - norm = total.sqrt().item()
+# +     part = (real * real).sum().reshape(1)
+# +     dist.all_reduce(part)
+# +     total += part.sqrt()
+# + norm = total.item()
 
 # %% clip_shards: always scaled
 # says: its norm is small enough
@@ -386,36 +377,29 @@ def clip_shards(dist, shards, sizes, most):
 
 # %% forward_units: gathered for each microbatch
 # says: gather once, for all microbatches
-def forward_units(dist, units, xs):
-    inputs, ys = [[] for _ in units], []
-    for x in xs:
-        work = gather_parameters(dist, units[0])
-        for i, unit in enumerate(units):
-            work.wait()
-            if i + 1 < len(units):
-                work = gather_parameters(dist, units[i + 1])
-            inputs[i].append(x)
-            with torch.no_grad():
-                x = unit(x)
-            release(unit)
-        ys.append(x)
-    return ys, inputs
-
-def backward_units(dist, units, inputs, slopes):
-    slopes = list(slopes)
-    work = gather_parameters(dist, units[-1])
-    for i in reversed(range(len(units))):
-        unit = units[i]
-        work.wait()
-        if i:
-            work = gather_parameters(dist, units[i - 1])
-        full, total = unit.full.requires_grad_(), 0.0
-        for j, x in enumerate(inputs[i]):
-            wanted = [full, x.requires_grad_()] if i else [full]
-            gradients = torch.autograd.grad(unit(x), wanted, slopes[j])
-            total, slopes[j] = total + gradients[0], gradients[-1]
-        release(unit)
-        reduce_scatter_gradients(dist, unit, total)()
+# - inputs, work = [], gather_parameters(dist, units[0])
+# - for i, unit in enumerate(units):
+# -     work.wait()
+# -     if i + 1 < len(units):
+# -         work = gather_parameters(dist, units[i + 1])
+# -     inputs.append(xs)
+# -     with torch.no_grad():
+# -         xs = [unit(x) for x in xs]
+# -     release(unit)
+# - return xs, inputs
+# + inputs, ys = [[] for _ in units], []
+# + for x in xs:
+# +     work = gather_parameters(dist, units[0])
+# +     for i, unit in enumerate(units):
+# +         work.wait()
+# +         if i + 1 < len(units):
+# +             work = gather_parameters(dist, units[i + 1])
+# +         inputs[i].append(x)
+# +         with torch.no_grad():
+# +             x = unit(x)
+# +         release(unit)
+# +     ys.append(x)
+# + return ys, inputs
 
 # %% forward_units: gathered twice in backward
 # says: is gathered 2 times in one pass

@@ -59,8 +59,8 @@ def test_sizes_of_a_mesh_that_do_not_fit_are_named(sizes, says):
 
 
 def outside(dist):
-    pair = dist.new_group([1, 2])
-    dist.all_gather_into_tensor(torch.empty(2), torch.ones(1), group=pair)
+    others = dist.new_group([1, 2, 3])  # all but one: on real ranks, the first to fail is reported
+    dist.all_gather_into_tensor(torch.empty(3), torch.ones(1), group=others)
 
 
 def too_short(dist):

@@ -1,5 +1,6 @@
 """The data that comes with the course is complete and unchanged, and says where it is from."""
 
+import collections
 import hashlib
 
 import numpy as np
@@ -13,6 +14,7 @@ SAMPLES = [
     samples.NOVEL,
     samples.MATMULS,
     samples.LANGUAGE_MODEL,
+    samples.PUBLISHED_RUNS,
 ]
 
 
@@ -75,3 +77,19 @@ def test_a_damaged_sample_is_refused_with_the_line_that_fixes_it(tmp_path):
         ValueError, match=r"digits\.csv\.gz .*14 bytes.*git checkout common/samples"
     ):
         samples._read(samples.DIGITS, tmp_path)
+
+
+def test_published_runs():
+    record = samples.published_runs()
+    rows = record["rows"]
+    measured = [row for row in rows if row["status"] == "ok"]
+    assert (len(rows), len(measured)) == (1131, 627)
+    counts = {name: source["rows"] for name, source in record["sources"].items()}
+    assert counts == dict(collections.Counter(row["source"] for row in rows))
+    assert len({row["id"] for row in rows}) == len(rows)
+    assert {row["tier"] for row in rows} == set("ABC")
+    assert all(
+        row["where"] and source["url"] for row in rows for source in record["sources"].values()
+    )
+    assert record["failures"]["llama3"]["interruptions_total"] == 466
+    assert set(record["diloco"]) == {"diloco2023", "scaling_laws2025", "streaming2025"}

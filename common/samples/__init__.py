@@ -1,4 +1,4 @@
-"""Small real data that comes with the course: digits, a photograph, a novel, times on a GPU.
+"""Small real data that comes with the course: digits, a photograph, a novel, times, training runs.
 
 Nothing is downloaded. A damaged or changed file is refused, because every number that a lab quotes
 belongs to exactly this data.
@@ -68,6 +68,14 @@ LANGUAGE_MODEL = Sample(
     "a3354f38195abb374f5cb4822aa6dbea060138ebd21e11abcfb7e8314b572514",
 )
 
+PUBLISHED_RUNS = Sample(
+    "published_runs.json.xz",
+    "1,131 training runs from 21 tables and logs, with tables of failures and of DiLoCo; each row "
+    "names its table, its file and commit, or its paper",
+    "facts, copied from the sources that the rows name; the collection is MIT, as the course",
+    "64dc910668105d55ea5dbac0f2f0d5427911f5a124da8cd9d994bb688a910cf4",
+)
+
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
     """Images (1797, 8, 8) float32, ink from 0 to 16, and labels (1797,) int64, from 0 to 9."""
@@ -107,6 +115,18 @@ def language_model() -> dict[str, np.ndarray]:
     """{name: float16 array}: the weights of the course's language model, trained."""
     with np.load(io.BytesIO(_read(LANGUAGE_MODEL))) as arrays:
         return dict(arrays)
+
+
+def published_runs() -> dict[str, Any]:
+    """Training runs that others published: {"rows", "sources", "failures", "diloco", ...}.
+
+    rows: dicts with source, where, model, hardware, parallel, batch, precision, recompute, schedule
+    and what was measured. None is what the source does not state; fields_assumed and fields_derived
+    name what it does not state, and we filled in. tier: "A" has everything that a prediction needs,
+    "B" lacks something, "C" is not a dense model on a GPU that we have a data sheet of. sources:
+    {source: {"figures_are": which FLOPs its figures count, "url", "rows"}}.
+    """
+    return json.loads(lzma.decompress(_read(PUBLISHED_RUNS)))
 
 
 def _read(sample: Sample, folder: Path = FOLDER) -> bytes:

@@ -10,7 +10,8 @@ import argparse
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,12 +98,26 @@ def _add_class_arguments(group: argparse._ArgumentGroup) -> None:
         "timestamp.txt, which a student may have chosen (default: files)",
     )
     add("--fresh", action="store_true", help="grade again what was graded before")
+    _add_similar_arguments(group)
+    _add_course_arguments(group)
+
+
+def _add_similar_arguments(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--similar",
         action="store_true",
-        help="also look for pairs of similar submissions (needs copydetect)",
+        help="also look for similar submissions, with our solution among them (needs copydetect)",
     )
-    _add_course_arguments(group)
+    add(
+        "--compare",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FOLDER",
+        help="as --similar, and compare with the submissions in this folder, too, for example "
+        "last year's; may be repeated",
+    )
 
 
 def _add_course_arguments(group: argparse._ArgumentGroup) -> None:
@@ -202,6 +217,7 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
         raise InputError(f"--out {out} is a file: give a folder; it is made if it does not exist")
     course = _course(options)
     handed_in, strays = _find(folder, course, options)
+    earlier = _earlier(options.compare, {one.lab for one in handed_in})
     jail = choose("none" if options.unsafe else options.jail).name
     with _writing(out):
         kept = Store(out, fresh=options.fresh)
@@ -211,7 +227,7 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
     with _writing(out):
         rows = marks.rows(counting, course, out / "answers")
         changed = changes.between(changes.read(out), rows)
-        alike = _similar(counting, out) if options.similar else []
+        alike = _similar(counting, earlier, options) if options.similar or earlier else []
         _write(counting, rows, course, out)
         page.write(counting, rows, course, out, changed, alike)
         if changed:
@@ -232,11 +248,18 @@ def _course(options: argparse.Namespace) -> settings.Settings:
     return replace(course, deadlines={**course.deadlines, **due})
 
 
-def _similar(counting: list[Graded], out: Path) -> list[page.Alike]:
-    pairs, equal = similar.pairs(counting), similar.rings(counting)
-    similar.write(pairs, out, equal)
+def _similar(
+    counting: list[Graded], handed_in_earlier: list[Submission], options: argparse.Namespace
+) -> list[page.Alike]:
+    """Groups and pairs of similar answers, also to those of earlier classes; writes their page."""
+    earlier = classroom.read_earlier(handed_in_earlier, options.jobs)
+    if unreadable := len(handed_in_earlier) - len(earlier):
+        _say(f"{unreadable} earlier submissions can't be read and were not compared")
+    pairs, equal = similar.pairs(counting, earlier), similar.rings(counting, earlier)
+    counts = Counter(one.submission.student.rpartition("/")[0] for one in earlier)
+    similar.write(pairs, options.out, equal, counts)
     _say(f"{len(equal)} groups of equal answers")
-    _say(f"{len(pairs)} pairs of similar submissions: {out / 'similar.html'}")
+    _say(f"{len(pairs)} pairs of similar submissions: {options.out / 'similar.html'}")
     rings = [page.Alike(ring.lab, ring.students, 1.0) for ring in equal]
     known = [(ring.lab, set(ring.students)) for ring in equal]
     return rings + [
@@ -244,6 +267,21 @@ def _similar(counting: list[Graded], out: Path) -> list[page.Alike]:
         for pair in pairs
         if not any(pair.lab == lab and ring.issuperset(pair.students) for lab, ring in known)
     ]
+
+
+def _earlier(folders: Iterable[Path], names: Set[str]) -> list[Submission]:
+    """What earlier classes handed in for these labs."""
+    found: dict[Path, list[Submission]] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"--compare {folder}: there is no such folder")
+        found[folder] = [one for one in submissions.earlier(folder) if one.lab in names]
+        if not found[folder]:
+            raise InputError(
+                f"--compare {folder}: it holds no notebook of {', '.join(sorted(names))}; they are "
+                f"{folder}/<student>/NN_noun.ipynb, or {folder}/NN_noun.ipynb"
+            )
+    return [one for group in found.values() for one in group]
 
 
 def _find(

@@ -5,7 +5,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -72,6 +72,19 @@ def find(
             one = Submission(who, name, path, time_s, attempt, late_s, is_counted, claims)
             submissions.append(one)
     return submissions, strays
+
+
+def earlier(folder: Path) -> list[Submission]:
+    """The submissions of an earlier class, and notebooks that lie in the folder itself.
+
+    Their students are named FOLDER/STUDENT, as no student of a class can be named.
+    """
+    name = shown(str(folder))
+    found = [replace(one, student=f"{name}/{one.student}") for one in find(folder)[0] if one.counts]
+    for path in sorted(folder.glob("*.ipynb")):
+        if not path.is_symlink() and (lab := _lab_of(path)):
+            found.append(Submission(f"{name}/{shown(path.name)}", lab, path))
+    return found
 
 
 def _time(path: Path, student: Path, times: Literal["files", "names"]) -> tuple[float, str]:

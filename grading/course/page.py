@@ -18,7 +18,6 @@ from grading.course.changes import Change
 from grading.course.settings import Settings
 from grading.course.statistics import ExerciseStatistics, of_lab
 from grading.report import Graded, Row
-from grading.similar import SOLUTION
 
 SHOWN = 100  # changes and looks; the rest is counted
 
@@ -82,7 +81,7 @@ def write(
         changes=changes[:SHOWN],
         more_changes=len(changes) - SHOWN,
         alike=alike[:SHOWN],
-        solution=SOLUTION,
+        here={one.submission.student for one in graded},
         link=feedback.page_name,
         person=settings.roster.name,
         sections=any(person.section for person in settings.roster.people.values()),

@@ -1,0 +1,131 @@
+"""Similar submissions: with whom students are compared, what is found, and how much work it is."""
+
+import re
+import time
+
+import pytest
+
+from grading import __main__ as command
+from grading import classroom, similar, submissions
+from grading.report import Graded, Result
+from grading.source import labs
+from grading.source.holes import Answer
+from grading.submissions import Submission
+from tests.test_class import hand_in
+
+LAB = labs.read(labs.names()[0])
+ANSWER = """
+def row_major_strides(shape):
+    found = [1] * len(shape)
+    for place in range(len(shape) - 2, -1, -1):
+        found[place] = found[place + 1] * shape[place + 1]
+    if len(shape) == 0:
+        found = []
+    for place, one in enumerate(found):
+        assert one > 0 or shape[place] == 0, (one, place, shape, found)
+        if place + 1 < len(found) and found[place] < found[place + 1] * min(1, shape[place]):
+            raise ValueError(place, one, found)
+    if any(type(one) is not int for one in found):
+        found = [int(one) for one in found]
+    return tuple(found)
+"""
+
+
+def renamed(text):
+    for old, new in (("found", "steps"), ("place", "i"), ("one", "value")):
+        text = re.sub(rf"\b{old}\b", new, text)
+    return f"# my own work\n{text}"
+
+
+def written(student, text):
+    return Graded(
+        Submission(student, LAB.name, None),  # type: ignore[arg-type]
+        LAB,
+        [],
+        {LAB.exercises[0].name: Answer(text)},
+    )
+
+
+def students(found):
+    return {one.students for one in found}
+
+
+def test_a_copy_of_an_earlier_answer_is_found_and_names_whose_it_was():
+    new, old = [written("ada", ANSWER)], [written("2025/eve", renamed(ANSWER))]
+    assert students(similar.pairs(new, old)) == {("2025/eve", "ada")}
+    assert students(similar.rings(new, old)) == {("ada", "2025/eve")}
+    assert not similar.pairs(new) and not similar.rings(new)
+
+
+def test_earlier_answers_are_not_compared_with_each_other():
+    old = [written(f"2025/s{i}", ANSWER) for i in range(2)]
+    new = [written("ada", "def row_major_strides(shape):\n    return 3")]
+    assert not similar.pairs(new, old) and not similar.rings(new, old)
+    assert not similar.pairs([], old) and not similar.rings([], old)
+
+
+def test_a_renamed_copy_of_our_solution_is_found():
+    copied = {
+        name: Answer(re.sub(r"\bshape\b", "sizes", text) + "\n# mine\n")
+        for name, text in LAB.solution.items()
+    }
+    one = Graded(Submission("ada", LAB.name, None), LAB, [], copied)  # type: ignore[arg-type]
+    assert students(similar.pairs([one])) == {(similar.SOLUTION, "ada")}
+    assert students(similar.rings([one])) == {("ada", similar.SOLUTION)}
+
+
+def test_of_a_large_class_the_pairs_with_most_in_common_are_compared(monkeypatch):
+    monkeypatch.setattr(similar, "MOST_COMPARISONS", 3)
+    lines = [
+        [f"    y = shape[{i}] + {i} * k{i % 7} - k{j}(shape)" for i in range(40)] for j in "ab"
+    ]
+    texts = ["\n".join(["def row_major_strides(shape):", *both]) for both in lines]
+    new = [written(f"s{i}", texts[0] + f"\n    return {i}") for i in range(3)]
+    new += [written("t", texts[1]), written("u", ANSWER)]
+    began_s = time.process_time()
+    assert len(similar.pairs(new, [written(f"x/{i}", ANSWER) for i in range(20)])) <= 3
+    assert time.process_time() - began_s < 20
+
+
+def test_earlier_submissions_are_folders_of_students_or_notebooks(tmp_path):
+    folder = tmp_path / "2025"
+    hand_in(folder / "eve", LAB.name, a=ANSWER)
+    hand_in(folder, LAB.name, a=ANSWER)
+    hand_in(folder / "eve", "notes", a=ANSWER)
+    (folder / f"{LAB.name}-link.ipynb").symlink_to(folder / f"{LAB.name}.ipynb")
+    found = submissions.earlier(folder)
+    name = submissions.shown(str(folder))
+    assert [one.student for one in found] == [f"{name}/eve", f"{name}/{LAB.name}.ipynb"]
+
+
+def test_the_command_compares_with_earlier_classes(tmp_path, monkeypatch, capsys):
+    def each(function, items, processes, names):
+        for item in items:
+            if function is classroom.grade:
+                of = classroom.lab(item.lab)
+                yield item, [Result(e.label, 0, e.points, "failed", "no") for e in of.exercises]
+            else:
+                yield item, function(item)
+
+    monkeypatch.setattr(classroom, "each", each)
+    monkeypatch.chdir(tmp_path)
+    hand_in(tmp_path / "class" / "ada", LAB.name, a=ANSWER)
+    hand_in(tmp_path / "2025" / "eve", LAB.name, a=renamed(ANSWER))
+    grade = ["class", "--out", "out", "--unsafe"]
+    assert command.main([*grade, "--compare", "2025"]) == 0
+    page = (tmp_path / "out" / "similar.html").read_text()
+    assert "with the 1 earlier submissions in 2025" in page and "2025/eve" in page
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert re.search(r'2025/eve, <a href="feedback/ada.html">ada</a>|ada</a>, 2025/eve', text)
+    (tmp_path / "empty").mkdir()
+    for wrong, says in (("2024", "no such folder"), ("empty", "it holds no notebook of 01_str")):
+        assert command.main([*grade, "--compare", wrong]) == 2
+        assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [similar.MOST_PAIRS + 5])
+def test_the_page_says_how_many_pairs_it_does_not_show(tmp_path, count):
+    lines = ((1, "x"),)
+    found = [similar.Pair(LAB.name, ("a", f"b{i}"), 0.9, (lines, lines)) for i in range(count)]
+    similar.write(found, tmp_path)
+    assert "5 more pairs share less" in (tmp_path / "similar.html").read_text()

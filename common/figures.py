@@ -139,7 +139,8 @@ def averages(
 
     x: where it was measured, for all series or {label: ...}. runs: {label: the values of all runs,
     for each x}. The spread is the standard deviation; one run has none. log: "x", "y", "xy" or "".
-    falling: the largest x is on the left. alt: the figure's alternative text.
+    (A logarithmic x has its ticks where it was measured.) falling: the largest x is on the left.
+    alt: the figure's alternative text.
     """
     ax = plt.subplots(figsize=(7.2, 3.8))[1]
     for mark, (label, values) in zip(MARKS, runs.items(), strict=False):
@@ -149,6 +150,8 @@ def averages(
     ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
     scale(ax, "x", "x" in log, "")
     scale(ax, "y", "y" in log, "")
+    if "x" in log and not isinstance(x, Mapping):
+        ax.set_xticks(x, [str(value) for value in x])
     if falling:
         ax.invert_xaxis()
     ax.legend()

@@ -715,8 +715,7 @@ ledger.table()
 #  Height 13 took 12% less: real caches only approximate LRU. Beyond, dots
 # missed by up to 7%: the second cache's time depends on where data lie. We don't know why padded rows missed 8% at the end.
 # </details>
-
-# %% [markdown]
+#
 # With one more line per row, columns of hundreds of numbers fit. The larger second cache has sets, too: it could hold the
 # column of 1040 numbers, but not that of 1024. So people *pad* matrices.
 #

@@ -56,19 +56,17 @@ for name, (flops, function) in three.items():
     print(f"{name:22}{ledger.show(time_s, 's'):>10}{ledger.show(flops / time_s, 'FLOP/s'):>16}")
 
 # %% [markdown]
-# The machine is the same, and yet the rates differ by many powers of ten. The product kept the arithmetic units busy:
+# One machine, but rates that differ by many powers of ten. The product kept the arithmetic units busy:
 # **compute**. The addition waited for its numbers: **memory**. The single number waited for Python and PyTorch to start:
 # **overhead**.
 #
 # ## Part 1 · Count
 #
 # **FLOPs.** Each element of a matrix product is a dot product. If it has length n, it takes n multiplications and n
-# additions. (The first addition is onto zero. Hardware multiplies and adds in one instruction, which counts as two FLOPs.)
+# additions. (The first is onto zero. Hardware does both in one instruction: we count two.)
 #
-# **Bytes** that must pass between memory and chip: each input is read once, and each output is written once. Many programs
-# move more.
-
-# %% [markdown]
+# **Bytes** between memory and chip: each input is read once, each output is written once. Many programs move more.
+#
 # ### Exercise 1.1 · matmul_flops
 #
 # Count a matrix product. Then count five other operations.

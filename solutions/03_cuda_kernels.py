@@ -404,8 +404,7 @@ print("transpose: no sector and no wavefront too many")
 # </details>
 #
 # **Shared memory delivers a word from each of 32 banks at once. A column is free if its stride is odd.**
-
-# %% [markdown]
+#
 # ## Part 4 · One instruction for 32
 #
 # A warp has one instruction at a time. Where its lanes disagree about an `if`, it *diverges*: it goes through both branches,

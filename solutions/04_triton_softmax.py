@@ -420,8 +420,7 @@ print("merge is right for pairs and rows, and associative: parts can come in any
 # **A sum under an old maximum is wrong by one factor. One multiplication corrects it, so maximum and sum can travel together.**
 #
 # The same operator splits one row among many programs (see Further), and FlashAttention is built on it.
-
-# %% [markdown]
+#
 # ### Exercise 3.2 · softmax_online
 #
 # Use your operator in a kernel. One pass over the row finds maximum and sum together, and a second pass stores the result:

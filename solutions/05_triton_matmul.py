@@ -582,17 +582,16 @@ for depth, name in {32: "BLOCK_K = 32", 64: "BLOCK_K = 64"}.items():
 pictures.by_stages(lines, dots);
 
 # %% [markdown]
-# From two stages on the lines are within about 20 % of the dots. With one stage the H200 is faster than predicted (1.3 and 1.7 times): then
-# Triton loads through registers, on another path. With many stages it is slower: our timeline has no limit for all loads
-# together, but L2 has.
+# From two stages on the lines are within about 20 % of the dots. With one stage the H200 is faster than predicted (1.3 and 1.7 times):
+# Triton loads through registers, on another path. With many stages it is slower: our timeline does not limit all loads
+# together, but L2 does.
 #
 # **Load early: bytes on their way hide the wait. More stages, or more programs, put more bytes on their way.**
-
-# %% [markdown]
+#
 # ## Part 5 · Which configuration?
 #
-# Tiles, depth, warps, stages: your kernel has thousands of configurations. We tried 81 (79 fit) for each of sixteen shapes.  Which is best depends on the shape, and the best *constant* choice is 28 % slower
-# than the best choices:
+# Tiles, depth, warps, stages: your kernel has thousands of configurations. We tried 81 for each of sixteen
+# shapes. Which is best depends on the shape, and the best *constant* one is 28 % slower:
 
 # %%
 for shape in SHAPES:

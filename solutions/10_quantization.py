@@ -659,19 +659,14 @@ def as_fp4(rows, group):
     return (torch.from_numpy(decode(codes, FORMATS["e2m1"])) * tops).float().view_as(rows)
 
 # %%
-weights, groups = language_model.weights(), [16, 32, 64, 128, 256]
-heavy = np.random.default_rng(0).standard_t(3, 2**16)
-kinds = {"heavy tails": heavy, "language model": weights["blocks.0.up"]}
-rows = {kind: torch.tensor(numbers).float().view(-1, 1024) for kind, numbers in kinds.items()}
+groups, weights = [16, 32, 64, 128, 256], language_model.weights()
+rows = {"heavy tails": torch.tensor(np.random.default_rng(0).standard_t(3, (64, 1024))).float(),
+        "language model": torch.tensor(weights["blocks.0.up"]).view(-1, 1024)}
 error = {f"{kind}, {grid.__name__[3:]}": [[((grid(w, g) - w).std() / w.std()).item()] for g in groups]
          for kind, w in rows.items() for grid in (as_int4, as_fp4)}
-
-# %%
-ax = figures.averages(groups, error, title="Evenly spaced, or denser around 0?", log="xy",
-                      xlabel="weights per scale", ylabel="error / spread of the weights",
-                      alt="Errors with 16 and with 256 weights per scale: " + ", ".join(
-                          f"{name} {each[0][0]:.3f} {each[-1][0]:.3f}" for name, each in error.items()))
-ax.set_xticks(groups, groups);
+figures.averages(groups, error, title="Evenly spaced, or denser around 0?", log="xy",
+                 xlabel="weights per scale", ylabel="error / spread of the weights",
+                 alt="Errors of int4 and fp4 by weights per scale, with heavy tails and in the language model.");
 
 # %%
 text = [language_model.tokens(620_000 + 3_000 * i, 129) for i in range(20)]  # not trained on these

@@ -649,8 +649,7 @@ figures.describe(ax, "The tree is faster for short vectors, the ring for long on
 # 3.3 MB is right of it: take the ring. In units of α/β (100 kB here), the crossing lies at 0, 0.8, 1.9 and 6.4 for 2,
 # 4, 8 and 32 ranks. It grows like p/log₂ p: a rank more adds two rounds to a ring, and hardly any to a tree.
 # </details>
-
-# %% [markdown]
+#
 # ### Exercise 4.2 · fit_alpha_beta
 #
 # On real machines, α and β must be measured: time messages of many sizes, and fit a line. But sizes run over six

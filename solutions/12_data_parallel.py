@@ -39,9 +39,9 @@ digit_shards = functools.partial(replicas.digit_shards, rng)  # [(images (n, 64)
 text_shards = functools.partial(replicas.text_shards, rng)  # [(characters (n, 16), those that follow)]
 
 # %% [markdown]
-# Estimated minutes per exercise: 1.1 10, 1.2 5, 1.3 15, 2.1 20, 3.1 35, 3.2 10, 3.3 15, 4.1 25, and 25 for reading.
+# Minutes: 1.1 10, 1.2 5, 1.3 15, 2.1 20, 3.1 35, 3.2 10, 3.3 15, 4.1 25, and 25 for reading.
 #
-# **Recall.** Answer before you unfold.
+# **Recall.** Answer, then unfold.
 #
 # <details><summary>Lab 11: how long does a ring of p ranks need for n bytes (α per message, β per byte)?</summary>
 #
@@ -52,14 +52,12 @@ text_shards = functools.partial(replicas.text_shards, rng)  # [(characters (n, 1
 #
 # The last layer's is known first, and the first layer's last. Part 3 uses the time in between.
 # </details>
-
-# %% [markdown]
-# We train a network of eight layers on the digits of lab 07, and a small copy of the course's language model on the novel.
-# The batch is cut into **shards**, one per rank. `MACHINE` is four small computers with a small wire between them, in about
-# the proportions of a large machine.
 #
-# As in lab 11, `ranks.run(f, ..., world_size=p)` calls `f(dist, ...)` on p simulated ranks, in virtual time. An argument in
-# `ranks.each` differs by rank. New: PyTorch's operations take time too, and `ranks.span` names a stretch of it.
+# We train a network of eight layers on lab 07's digits, and a small copy of the course's language model on the novel. The
+# batch is cut into **shards**, one per rank. `MACHINE` is four small computers and a small wire.
+#
+# `ranks.run(f, ..., world_size=p)` calls `f(dist, ...)` on p simulated ranks. An argument in `ranks.each`
+# differs by rank. New: operations take time too, and `ranks.span` names a stretch of it.
 
 # %% [markdown]
 # ## One line, four devices

@@ -100,8 +100,7 @@ figures.describe(ax, "Four equal bars: each rank holds weights, gradients and tw
 # Adam treats each weight by itself. So a rank can update a part of the weights alone, if it has their m, v and summed gradients.
 # Cut the flat vector of n weights into p **shards** of equal length ⌈n/p⌉, one for each rank. Where p does not divide n, the
 # last shards are filled up with zeros, the **padding**.
-
-# %% [markdown]
+#
 # ### Exercise 1.1 · own_shard
 #
 # Cut this rank's shard. A slice would be a view, and a view keeps the whole vector in memory.

@@ -42,6 +42,9 @@ mutants:  ## change a solution in many ways: which do the checks catch? make mut
 bench:  ## on a GPU: the labs' kernels compared with cuBLAS, PyTorch and torch.compile
 	$(RUN_TEST) benchmarks/kernels.py
 
+bench-memory:  ## on a GPU: training under a cap on memory, and a fused block
+	$(RUN_TEST) benchmarks/memory.py
+
 bench-gpus:  ## on several GPUs: the labs' parallelism compared with NCCL's and PyTorch's
 	$(RUN_TEST) benchmarks/multi_gpu.py
 

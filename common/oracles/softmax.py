@@ -5,7 +5,7 @@ but observed, operation by operation, while PyTorch executes the chain.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from common import drawings
 from common.checks import agree, expect
-from common.dispatch import DispatchMode
+from common.lessons.traffic import bytes_moved
 from common.tiles import Report
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
@@ -29,31 +29,6 @@ Mistakes = dict[str, Any]  # {sentence: the value that this mistake gives}
 
 
 # --- bytes
-
-
-class _BytesMoved(DispatchMode):
-    """Adds up the bytes of inputs and result of each operation that PyTorch executes meanwhile."""
-
-    total = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        tensors = (thing for thing in (*args, result) if isinstance(thing, torch.Tensor))
-        self.total += sum(tensor.nbytes for tensor in tensors)
-        return result
-
-
-def bytes_moved(function: Callable[..., Any], *arguments: Any) -> int:
-    """Bytes that PyTorch's operations in function(*arguments) read and write."""
-    with _BytesMoved() as moved:
-        function(*arguments)
-    return moved.total
 
 
 def eager_bytes(

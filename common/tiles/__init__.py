@@ -38,7 +38,7 @@ from common.tiles.report import Report, Warps
 
 if TYPE_CHECKING:
     from common.tiles.compiler import Compiled
-    from common.tiles.kernel import Kernel
+    from common.tiles.jitted import Kernel
 
 __all__ = [
     "KernelError",
@@ -96,7 +96,7 @@ def compile_source(text: str, name: str, constants: dict[str, Any] | None = None
     constants: {name: number, tuple or dtype} that the text may use, besides tl.
     """
     from common.tiles import text as texts
-    from common.tiles.kernel import Kernel
+    from common.tiles.jitted import Kernel
 
     try:
         return Kernel(texts.of_text(text, name, constants))
@@ -118,7 +118,7 @@ def compiled(
     in the PTX. capability: the compute capability to compile for (90: Hopper).
     """
     from common.tiles import compiler, process
-    from common.tiles.kernel import as_kernel
+    from common.tiles.jitted import as_kernel
 
     function = as_kernel(kernel).function
     options = {"num_warps": num_warps, "num_stages": num_stages}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from common.kernels.errors import KernelError, LaunchError
+from common.tiles import jitted, text
 from common.tiles.constants import plain
 from common.tiles.functions import Function
 
@@ -52,7 +53,12 @@ def defaults(function: Function) -> dict[str, Any]:
 
 
 def _constant(name: str, value: Any) -> Any:
-    return value if isinstance(value, str) else plain(name, value)
+    """A constant as data: a number, a text, a dtype; the Function of a function or of its text."""
+    if isinstance(value, str):
+        return text.of_last(value) if value.lstrip().startswith("@triton.jit") else value
+    if isinstance(value, jitted.Kernel) or jitted.is_jitted(value):
+        return jitted.as_kernel(value).function
+    return plain(name, value)
 
 
 def _argument(name: str, value: Any, place: Place) -> Any:

@@ -7,6 +7,7 @@ number becomes a tl.tensor, the variable of a loop is one, what a loop changes k
 
 import ast
 import itertools
+from collections.abc import Iterable
 from types import FunctionType, TracebackType
 from typing import Any
 
@@ -22,14 +23,15 @@ kernel_numbers = itertools.count()
 class Built:
     """An interpreted kernel, and the Source of each of its functions by the name of its file."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, given: Iterable[Function] = ()) -> None:
+        """given: functions that the kernel is given as constants; `made` holds them by id."""
         module = triton_interpreter.interpreter()
         import triton.language as tl
 
         self.sources: dict[str, Source] = {}
         self.runtime = Runtime(tl, module.interpreter_semantic)
         made: dict[int, Any] = {}
-        for part in function.closure():
+        for part in [part for whole in (function, *given) for part in whole.closure()]:
             namespace = self.runtime.names()
             namespace |= {name: resolved(value, tl) for name, value in part.constants.items()}
             namespace |= {name: made[id(called)] for name, called in part.functions.items()}
@@ -38,6 +40,7 @@ class Built:
             compiled = _compiled(part, file, namespace)
             made[id(part)] = module.InterpretedFunction(compiled)
             made[id(part)].rewritten_fn[compiled] = compiled  # so that Triton does not rewrite it
+        self.made = made
         self.kernel = made[id(function)]
 
     def place(self, traceback: TracebackType | None) -> tuple[Source, int] | None:

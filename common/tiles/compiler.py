@@ -61,7 +61,7 @@ class Compiled:
 
 def signature(
     function: Function, arguments: tuple, constants: dict[str, Any]
-) -> tuple[dict[str, str], dict[str, Constant], list[str]]:
+) -> tuple[dict[str, str], dict[str, Constant | Function], list[str]]:
     """({parameter: type, as Triton writes it}, {parameter: constant}, [multiples of 16])."""
     aligned: list[str] = []
 
@@ -77,10 +77,10 @@ def signature(
 
 def signature_of(
     function: Function, values: dict[str, Any]
-) -> tuple[dict[str, str], dict[str, Constant], list[str]]:
+) -> tuple[dict[str, str], dict[str, Constant | Function], list[str]]:
     """The same for values in which the type of an array, a str, stands for it."""
     types: dict[str, str] = {}
-    fixed: dict[str, Constant] = {}
+    fixed: dict[str, Constant | Function] = {}
     aligned: list[str] = []
     for name, constant in function.parameters().items():
         value = values[name]
@@ -128,7 +128,7 @@ def _number_type(value: float) -> str:
 def compile_here(
     function: Function,
     types: dict[str, str],
-    fixed: dict[str, Constant],
+    fixed: dict[str, Constant | Function],
     aligned: list[str],
     options: dict[str, int],
     capability: int,
@@ -142,7 +142,7 @@ def compile_here(
     source = ASTSource(
         _jitted(function, tl, triton),
         types,
-        {name: resolved(value, tl) for name, value in fixed.items()},
+        {name: _fixed(value, tl, triton) for name, value in fixed.items()},
         {(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
     )
     return of_source(source, options, capability)
@@ -194,6 +194,11 @@ def _jitted(function: Function, tl: ModuleType, triton: ModuleType) -> Any:
         exec(compile(code, file, "exec"), namespace)  # noqa: S102 - `language` has checked it
         made[id(part)] = triton.jit(namespace[part.name])
     return made[id(function)]
+
+
+def _fixed(value: Constant | Function, tl: ModuleType, triton: ModuleType) -> Any:
+    """What a parameter that is a tl.constexpr stands for: a constant, or a @triton.jit function."""
+    return _jitted(value, tl, triton) if isinstance(value, Function) else resolved(value, tl)
 
 
 def files(function: Function) -> dict[str, Function]:

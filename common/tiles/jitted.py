@@ -1,6 +1,7 @@
 """Kernels from Python: the Function of a @triton.jit function."""
 
 import inspect
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -54,3 +55,28 @@ def _constant(name: str, value: Any, source: Source) -> Constant:
         f"{source.name} uses {name}, a {kind.__name__}; a kernel has tl.*, its parameters, "
         "@triton.jit functions and constants made by tl.constexpr"
     )
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel whose text has been checked; tiles.count runs it."""
+
+    function: Function
+
+    @property
+    def __name__(self) -> str:
+        return self.function.name
+
+
+def as_kernel(kernel: Any) -> Kernel:
+    """The Kernel of a @triton.jit function, or of what compile_source gives."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if is_jitted(kernel):
+        return Kernel(of_python(kernel))
+    if is_jitted(getattr(kernel, "fn", None)):
+        raise KernelError(
+            f"the kernel is wrapped by {type(kernel).__name__}; give the @triton.jit function "
+            "itself (.fn) and the constants of one configuration"
+        )
+    raise KernelError(f"{kernel!r} is not a @triton.jit function")

@@ -1,45 +1,21 @@
 """From a kernel, a grid and arguments to a Report."""
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from common.kernels.errors import KernelError, LaunchError, OutOfBoundsError
 from common.kernels.launch import MAX_GRID, Size, three_lengths
-from common.tiles import jitted, launch, remote_launch, warps
+from common.tiles import launch, remote_launch, warps
 from common.tiles.arrays import Arrays
 from common.tiles.binding import bound, defaults
 from common.tiles.functions import Function
+from common.tiles.jitted import as_kernel
 from common.tiles.launch import Launch
 from common.tiles.report import Report
 from common.tiles.triton_interpreter import interprets
 
 MAX_PROGRAMS = 1_000_000
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel whose text has been checked; tiles.count runs it."""
-
-    function: Function
-
-    @property
-    def __name__(self) -> str:
-        return self.function.name
-
-
-def as_kernel(kernel: Any) -> Kernel:
-    """The Kernel of a @triton.jit function, or of what compile_source gives."""
-    if isinstance(kernel, Kernel):
-        return kernel
-    if jitted.is_jitted(kernel):
-        return Kernel(jitted.of_python(kernel))
-    if jitted.is_jitted(getattr(kernel, "fn", None)):
-        raise KernelError(
-            f"the kernel is wrapped by {type(kernel).__name__}; give the @triton.jit function "
-            "itself (.fn) and the constants of one configuration"
-        )
-    raise KernelError(f"{kernel!r} is not a @triton.jit function")
 
 
 def count(

@@ -115,12 +115,14 @@ class _Checker(ast.NodeVisitor):
         self.loops = 0
         self._check_parameters(function)
         language.nodes_of(function.body, source)
-        self.local = {argument.arg for argument in function.args.args}
-        self.local |= {
+        stored = {
             node.id
             for node in ast.walk(function)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
+        self.local = {argument.arg for argument in function.args.args} | stored
+        # Constants that the launch gives: they may be functions.
+        self.given = {part.arg for part in function.args.args if part.annotation} - stored
         for name in self.local:
             self._check_new_name(name, function)
         for default in function.args.defaults:
@@ -334,13 +336,13 @@ class _Checker(ast.NodeVisitor):
         function = node.func
         if isinstance(function, ast.Attribute):
             self._check_method(function, node)
-        elif not isinstance(function, ast.Name) or function.id in self.local:
+        elif not isinstance(function, ast.Name) or function.id in self.local - self.given:
             self.refuse(
                 node,
-                f"`{ast.unparse(function)}` cannot be called; tl.*, methods and @triton.jit "
-                "functions can",
+                f"`{ast.unparse(function)}` cannot be called; tl.*, methods, @triton.jit "
+                "functions and parameters that are tl.constexpr can",
             )
-        elif function.id not in BUILTINS:
+        elif function.id not in BUILTINS | self.given:
             self._use(function.id, node, called=True)
         for keyword in node.keywords:
             if keyword.arg is None:

@@ -42,10 +42,10 @@ class Launch:
 
 def run(launch: Launch, arrays: Arrays) -> Report:
     """The Report of a launch, run by Triton's interpreter in this process."""
-    built = Built(launch.function)
+    built = Built(launch.function, [v for v in launch.values.values() if isinstance(v, Function)])
     memory = Memory(arrays.arguments())
     recorder = Recorder(memory, launch.grid)
-    values = _values(launch, memory)
+    values = _values(launch, memory, built)
     try:
         _interpret(built, values, launch.grid, _shuffled(launch), recorder)
     except Exception as error:
@@ -82,14 +82,16 @@ def _interpret(
             recorder.end()
 
 
-def _values(launch: Launch, memory: Memory) -> dict[str, Any]:
+def _values(launch: Launch, memory: Memory, built: Built) -> dict[str, Any]:
     """{parameter: what Triton's interpreter takes}."""
     import triton.language as tl
 
     values = {}
     for name, constant in launch.function.parameters().items():
         value = launch.values[name]
-        if constant:
+        if isinstance(value, Function):
+            values[name] = built.made[id(value)]
+        elif constant:
             values[name] = resolved(value, tl)
         elif isinstance(value, Placed):
             values[name] = _array(value, memory)

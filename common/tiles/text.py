@@ -20,6 +20,15 @@ def of_text(text: str, name: str, constants: dict[str, Any] | None) -> Function:
     return _Text(text, name, constants or {}).function(name)
 
 
+def of_last(text: str) -> Function:
+    """The Function that a text of @triton.jit functions defines last."""
+    whole = Source("a function given as text", textwrap.dedent(text))
+    names = [node.name for node in whole.tree().body if isinstance(node, ast.FunctionDef)]
+    if not names:
+        raise KernelError(f"a function given as text defines none: {text:.60}")
+    return of_text(text, names[-1], None)
+
+
 class _Text:
     """The functions and constants of a text."""
 

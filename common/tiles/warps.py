@@ -48,7 +48,7 @@ class Launched:
         code, requests, _ = self.run()
         options = DEFAULTS | self.options
         return Warps(
-            accesses=list(_accesses(requests, code, _texts(self.launch.function))),
+            accesses=list(_accesses(requests, code, _texts(self.launch))),
             kernel=self.launch.function.name,
             grid=self.launch.grid,
             arrays={argument.name: argument.shape for argument in self.arguments},
@@ -81,7 +81,7 @@ class Launched:
         try:
             requests = ptx.requested(code, values, held, self.launch.grid, compiled.shared_bytes)
         except ptx.RefusedError as error:
-            text = _texts(function).get(code.files.get(error.place.file, ""))
+            text = _texts(self.launch).get(code.files.get(error.place.file, ""))
             where = text.source.where(text.line(error.place)) if text else function.name
             raise KernelError(f"{where}, compiled: {error}") from None
         return code, requests, held
@@ -133,8 +133,14 @@ class _Text:
         return (inside or around)[-1][1] if around else place.line
 
 
-def _texts(function: Function) -> dict[str, _Text]:
-    return {name: _Text(part) for name, part in compiler.files(function).items()}
+def _texts(launch: Launch) -> dict[str, _Text]:
+    """{the name of its file: the text of a function}, also of those given as constants."""
+    given = [value for value in launch.values.values() if isinstance(value, Function)]
+    return {
+        name: _Text(part)
+        for whole in (*given, launch.function)
+        for name, part in compiler.files(whole).items()
+    }
 
 
 def _accesses(requests: ptx.Requests, code: ptx.Code, texts: dict[str, _Text]) -> Iterator[Access]:

@@ -1,0 +1,77 @@
+"""Which tiles of the scores a mask leaves: empty, partial or full."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from common import figures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+KINDS = ("empty: skipped", "partial: masked", "full: no mask")
+COLOURS = ("#f2f2f2", "C1", "C0")
+TOKENS = 1024  # of the widget's text
+
+
+def share(kinds: Any) -> float:
+    """Which part of the tiles is computed: those that are not empty."""
+    return float((np.asarray(kinds) > 0).mean())
+
+
+def draw(maps: Mapping[str, Any]) -> "Sequence[Axes]":
+    """Axes with the tiles of each map. maps: {title: kinds of tiles, 0, 1 or 2}."""
+    import matplotlib.pyplot as plt
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    figure, grid = plt.subplots(1, len(maps), figsize=(2.6 * max(2, len(maps)), 3.2), squeeze=False)
+    colours = [plt.matplotlib.colors.to_hex(colour) for colour in COLOURS]
+    for ax, (title, kinds) in zip(grid[0], maps.items(), strict=True):
+        ax.imshow(np.asarray(kinds), cmap=ListedColormap(colours), vmin=0, vmax=2)
+        ax.set(title=f"{title}\n{share(kinds):.0%} computed", xticks=[], yticks=[])
+        ax.set(xlabel="blocks of keys")
+    grid[0][0].set_ylabel("blocks of queries")
+    patches = [Patch(color=c, label=name) for c, name in zip(colours, KINDS, strict=True)]
+    figure.legend(handles=patches, ncols=3, loc="outside lower center", frameon=False)
+    computed = ", ".join(f"{title}: {share(kinds):.0%}" for title, kinds in maps.items())
+    figures.describe(grid[0], f"Tiles of the scores that are computed under a mask. {computed}.")
+    return grid[0]
+
+
+def verdict(width: int, block: int, kinds: Any) -> str:
+    """What the widget says about a window of so many keys, in tiles of this size."""
+    computed = share(kinds)
+    reached = width >= 128 and block >= 64 and computed <= 0.2
+    return (
+        f"<b>{'Target reached!' if reached else 'Not yet.'}</b> {computed:.1%} of the tiles are "
+        f"computed; {width / TOKENS:.1%} of the pairs are needed at most. "
+        "Target: a window of at least 128 keys, tiles of at least 64 × 64, at most 20 % computed."
+    )
+
+
+def widget(kinds_of: Callable[[int, int], Any]) -> Any:
+    """Choose a window and the size of tiles, so that few tiles are computed.
+
+    kinds_of(width, block): the kinds of tiles of TOKENS queries and keys under a sliding window.
+    """
+    import ipywidgets
+
+    width = ipywidgets.SelectionSlider(options=[32, 64, 128, 256, 512], value=256,
+                                       description="window")  # fmt: skip
+    block = ipywidgets.SelectionSlider(options=[16, 32, 64, 128, 256], value=128,
+                                       description="tile")  # fmt: skip
+    said = ipywidgets.HTML()
+
+    def show(width: int, block: int) -> None:
+        import matplotlib.pyplot as plt
+
+        kinds = kinds_of(width, block)
+        said.value = verdict(width, block, kinds)
+        draw({f"window of {width}, tiles of {block} × {block}": kinds})
+        plt.show()
+
+    picture = ipywidgets.interactive_output(show, {"width": width, "block": block})
+    picture.layout.min_height = "330px"
+    return ipywidgets.VBox([ipywidgets.HBox([width, block]), said, picture])

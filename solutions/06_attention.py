@@ -610,6 +610,8 @@ print("flex_forward skips empty tiles under four masks, with their loads and pro
 # In a tile of kind 2, keys past N_K must still be hidden.
 # </details>
 #
+# **What FlexAttention abstracted: the loop is fixed, and two pure functions of a pair's position and score are not.**
+#
 # Your kernel, with your mods, against PyTorch's:
 
 # %%
@@ -619,9 +621,6 @@ kinds = block_mask(sliding_window, 24, 24, 16, 16)
 report = tiles.count(flex_forward, (2, 2, 1), *qkv, ours, lse, kinds, 24, 24, 0.25, GROUP=1, **traced,
                      D=16, BLOCK_Q=16, BLOCK_K=16)
 print(f"largest difference from PyTorch's FlexAttention: {(ours - theirs).abs().max():.1e}")
-
-# %% [markdown]
-# **What FlexAttention abstracted: the loop is fixed, and two pure functions of a pair's position and score are not.**
 
 # %% [markdown]
 # ## Part 4 · Backward, without the scores

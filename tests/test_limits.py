@@ -7,7 +7,6 @@ import resource
 import subprocess
 import sys
 import zipfile
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ from grading.report import Graded, Result
 from grading.source import answers, holes, labs, notebook
 from grading.source.holes import Answer
 from grading.submissions import Submission
-from grading.worker import ranks, session
+from grading.worker import session
 from grading.worker.client import ForkServer
 from grading.worker.session import Session
 from tests.mini_lab import mini_lab
@@ -187,31 +186,6 @@ def test_a_notebook_has_a_time_as_a_whole(fork_server, monkeypatch):
     last = results[-1]
     assert last.status == "timeout" and "this notebook took its" in last.message
     assert "the limit is" not in last.message
-
-
-def test_the_ranks_of_a_run_send_so_much_and_no_more(fork_server, monkeypatch):
-    monkeypatch.setattr(ranks, "MAX_RUN_BYTES", 1 << 20)
-    cell = """
-import torch
-def flood(dist, x):
-    for _ in range(100):
-        dist.all_reduce(x)
-    return x
-"""
-    one = Session(fork_server, [("cell", cell)])
-    one.allow(60)
-    options: dict[str, Any] = dict.fromkeys(["seed", "only", "flops_per_s"]) | {"live_bytes": False}
-    costs: dict[str, Any] = {
-        "alpha_s": 0.0,
-        "beta_s_per_byte": 0.0,
-        "timeout_s": 60.0,
-        "world_size": 2,
-    }
-    try:
-        with pytest.raises(ValueError, match="the ranks sent more than"):
-            ranks.run(one, "flood", [score.torch.zeros(10_000)], **options, **costs)
-    finally:
-        one.close()
 
 
 def archive(tmp_path, *files):

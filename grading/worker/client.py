@@ -17,11 +17,18 @@ from common.paths import ROOT
 from grading.jail import processes, usage
 from grading.jail.sandbox import Jail, NoJail
 from grading.worker.errors import StudentError, WorkerEnded
-from grading.worker.limits import MAX_TEXT
+from grading.worker.limits import MAX_EXECUTED_BYTES, MAX_TEXT
 from grading.worker.packing import Packed, Packer
 from grading.worker.process import WARM
 from grading.worker.replay import Tapes
-from grading.worker.transport import SocketTransport, WireClosed, WireError, WireTimeout
+from grading.worker.transport import (
+    Admit,
+    OverLimitError,
+    SocketTransport,
+    WireClosed,
+    WireError,
+    WireTimeout,
+)
 from grading.worker.wire import Wire
 
 WARM_UP_S = 120
@@ -167,15 +174,17 @@ class WorkerClient:
         deadline: float | None,
         serve: Serve | None = None,
         in_place: Sequence[Any] = (),
+        admit: Admit | None = None,
     ) -> Any:
         """What the worker answers. What it raised there is raised here (see StudentError).
 
         kind: "execute" (source, name), "call" (name, args, kwargs as pairs, drivers), "rank" (name,
         args, drivers), "fetch" (name, drivers) or "count" (package, text, name, constants, args,
         options); drivers: [(text, name)] of those to execute first. serve: answers what the worker
-        asks in the middle of it. in_place: the arguments that the call may change here; the worker
-        has copies of all others.
+        asks meanwhile. in_place: the arguments that the call may change here; of all others the
+        worker has copies. admit: is asked before anything that it sends is read.
         """
+        self.wire.transport.admit = _admit_little if kind == "execute" else admit
         packer = Packer()
         packed = packer.pack(request)  # raises here if the check gives what can't cross
         try:
@@ -183,11 +192,8 @@ class WorkerClient:
             packer.change_only(in_place)
             value = (packer if answer != "refused" else Packer()).unpack(*packed)
             error = _rebuilt(value) if answer != "value" else None
-        except WireTimeout:
-            self.end()
-            raise WorkerEnded("timeout", "took too long and was stopped") from None
-        except WireClosed:
-            raise WorkerEnded("died", f"ended its process ({_in_words(self.end())})") from None
+        except (WireTimeout, WireClosed, OverLimitError) as problem:
+            raise self._ended(problem) from None
         except (ValueError, LookupError, TypeError) as problem:
             self.end()
             reason = str(problem)[:MAX_TEXT]  # it may repeat what came
@@ -207,6 +213,15 @@ class WorkerClient:
         pid, self.pid = self.pid, None
         return self.fork_server.end(pid, self.parent)
 
+    def _ended(self, problem: Exception) -> WorkerEnded:
+        """Ends the process, and says why."""
+        code = self.end()
+        if isinstance(problem, WireTimeout):
+            return WorkerEnded("timeout", "took too long and was stopped")
+        if isinstance(problem, WireClosed):
+            return WorkerEnded("died", f"ended its process ({_in_words(code)})")
+        return WorkerEnded("died", str(problem))
+
     def _exchange(
         self, kind: str, packed: Packed, deadline: float | None, serve: Serve | None
     ) -> tuple[str, Packed]:
@@ -220,6 +235,12 @@ class WorkerClient:
         if answer not in ("value", "error", "refused"):
             raise WireError(f"an answer of kind {answer!r}")
         return answer, packed
+
+
+def _admit_little(_header_bytes: int, frame_bytes: int) -> None:
+    """A cell that was executed answers nothing but an exception's text."""
+    if frame_bytes > MAX_EXECUTED_BYTES:
+        raise OverLimitError(f"sent {frame_bytes / 1e6:.0f} MB unasked")
 
 
 def _reply(serve: Serve | None, what: str, args: Sequence[Any]) -> tuple[str, Packed]:

@@ -2,6 +2,7 @@
 
 MAX_HEADER_BYTES = 16 << 20
 MAX_FRAME_BYTES = 512 << 20
+MAX_EXECUTED_BYTES = 1 << 20  # of the answer to a cell, which is None or an exception's text
 MAX_STORAGES = 10_000  # per frame
 MAX_ARRAY_BYTES = 256 << 20  # of one array made dense: a stride of 0 costs nothing to send
 MAX_FRAME_DENSE_BYTES = 512 << 20

@@ -9,7 +9,10 @@ import math
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+
+import torch
 
 from common import ranks
 from common.ranks import groups, operations, simulated
@@ -20,6 +23,7 @@ from common.ranks.ports import Cost
 from common.ranks.recorder import CATEGORIES, Report
 from grading.worker.errors import StudentError, WorkerEnded, student_error
 from grading.worker.session import Session
+from grading.worker.transport import OverLimitError
 
 # What else lets a rank post such an operation: another function, or another name for it.
 CALLED_BY = {
@@ -30,6 +34,8 @@ CALLED_BY = {
 }
 SELF_REPORTED = ["compute", "spans", "live_bytes", "live_by_category", "peak_by_category"]
 MAX_RUN_BYTES = 256 << 20  # that the ranks of a run may send
+MAX_BACK_BYTES = 512 << 20  # that they may get: what one sends may go to all
+MAX_PLAIN_BYTES = 2 << 20  # of what a rank sends at once without its tensors
 MAX_TIMES = 1_000_000  # that a rank may report
 
 
@@ -75,22 +81,69 @@ def run(
 
 
 class Budget:
-    """The bytes that the ranks of one run may still send: the grader holds what is on its way."""
+    """The bytes that the ranks of one run may still send and get: the grader holds them all."""
 
     def __init__(self) -> None:
-        self.left, self.lock = MAX_RUN_BYTES, threading.Lock()
+        self.lock = threading.Lock()
+        self.left = {"sent": MAX_RUN_BYTES, "brought": MAX_RUN_BYTES, "got": MAX_BACK_BYTES}
 
-    def take(self, count: int) -> None:
+    def admit(self, header_bytes: int, frame_bytes: int) -> None:
+        """Before a message of a rank is read; OverLimitError if there must not be so much."""
+        if header_bytes > MAX_PLAIN_BYTES:
+            raise OverLimitError(
+                f"sent {header_bytes / 1e6:.0f} MB of plain values at once, and a rank may send "
+                f"{MAX_PLAIN_BYTES >> 20}"
+            )
+        try:
+            self._take("sent", frame_bytes)
+        except ValueError as problem:
+            raise OverLimitError(f"was stopped: {problem}") from None
+
+    def bring(self, operation: operations.Operation) -> None:
+        """Before the tensors of an operation are copied: a stride of 0 costs nothing to send."""
+        self._take("brought", sum(map(_dense_bytes, _payload(operation))))
+
+    def get(self, values: Sequence[Any]) -> None:
+        """Before what requests brought is sent to the rank that waited for them."""
+        parts = [part for value in values for part in (value if type(value) is list else [value])]
+        self._take("got", sum(_dense_bytes(x) for x in parts if isinstance(x, torch.Tensor)))
+
+    def _take(self, what: str, count: int) -> None:
         with self.lock:
-            self.left -= count
-            if self.left < 0:
-                raise ValueError(f"the ranks sent more than {MAX_RUN_BYTES >> 20} MB in one run")
+            self.left[what] -= count
+            if self.left[what] < 0:
+                most, verb = MAX_RUN_BYTES, "sent"
+                if what == "got":
+                    most, verb = MAX_BACK_BYTES, "were sent"
+                raise ValueError(f"the ranks {verb} more than {most >> 20} MB in one run")
 
 
-def _payload_bytes(operation: operations.Operation) -> int:
+def _dense_bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _payload(operation: operations.Operation) -> list[torch.Tensor]:
     payload = getattr(operation, "payload", None)
     parts = payload if isinstance(payload, list) else [payload]
-    return sum(part.untyped_storage().nbytes() for part in parts if part is not None)
+    return [part for part in parts if part is not None]
+
+
+def _alone(operation: operations.Operation) -> operations.Operation:
+    """The operation with its elements and nothing else.
+
+    A view's storage, strides and flags would reach another rank, and are in no count of bytes.
+    """
+    if isinstance(operation, operations.Send) and operation.payload is not None:
+        return replace(operation, payload=_own(operation.payload))
+    if isinstance(operation, operations.Collective) and operation.payload is not None:
+        payload = operation.payload
+        parts = list(map(_own, payload)) if isinstance(payload, list) else _own(payload)
+        return replace(operation, payload=parts)
+    return operation
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 class Member(threading.Thread):
@@ -123,7 +176,9 @@ class Member(threading.Thread):
     def run(self) -> None:
         try:
             self.link.begin()
-            answer = self.session.call_as_rank(self.name, self.arguments, self.serve)
+            answer = self.session.call_as_rank(
+                self.name, self.arguments, self.serve, self.budget.admit
+            )
             self.value, self.report = answer["value"], _validated_report(answer["report"])
             self.link.finish()
         except StoppedError:
@@ -140,8 +195,13 @@ class Member(threading.Thread):
         arguments = self._validated(question, arguments)
         self._require_allowed(question, arguments)
         if question == "post":
-            self.budget.take(sum(map(_payload_bytes, arguments[1])))
-        return getattr(self.link, question)(*arguments)
+            for operation in arguments[1]:
+                self.budget.bring(operation)
+            arguments = arguments[0], list(map(_alone, arguments[1]))
+        answer = getattr(self.link, question)(*arguments)
+        if question == "wait":
+            self.budget.get(answer[1])
+        return answer
 
     def _require_allowed(self, question: str, arguments: tuple[Any, ...]) -> None:
         """ValueError for what the check did not allow: a rank can change its own dist's list."""
@@ -153,13 +213,20 @@ class Member(threading.Thread):
             if not {operation.what, *CALLED_BY.get(operation.what, ())} & set(self.only):
                 raise ValueError(f"this dist has no {operation.what}")
 
+    def _own_groups(self) -> dict[int, list[int]]:
+        """The members of the groups that this rank made: those of others would tell it something
+        without a message."""
+        network = self.link.network
+        calls = network.group_calls[self.link.rank]
+        return {operations.WORLD: network.groups[operations.WORLD], **dict(enumerate(calls, 1))}
+
     def _validated(self, question: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The question's arguments. Numbers of requests and clocks are checked by the network."""
         network = self.link.network
         match question, arguments:
             case "post", (float(time_s), list(posted)):
-                groups_now, rank = dict(network.groups), self.link.rank
-                return time_s, [operations.from_data(data, rank, groups_now) for data in posted]
+                rank, own = self.link.rank, self._own_groups()
+                return time_s, [operations.from_data(data, rank, own) for data in posted]
             case "new_group", (list(members),):
                 return (groups.sorted_members(members, network.world_size),)
             case "wait", (float(), list(numbers)) if all(type(number) is int for number in numbers):

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 
 from grading.worker.limits import MAX_TAPE_BYTES, MAX_TAPES_BYTES
-from grading.worker.transport import Frame, Transport, WireClosed, WireError, WireTimeout
+from grading.worker.transport import Admit, Frame, Transport, WireClosed, WireError, WireTimeout
 
 
 class Diverged(BaseException):
@@ -52,6 +52,7 @@ class Recording:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self.admit: Admit | None = None  # no rank has such a transport
         self._sent = Frame(b"", [])
         self.tape: list[tuple[Frame, Frame]] = []
 
@@ -76,6 +77,7 @@ class Prompting:
 
     def __init__(self, transport: Transport, prompts: Prompts) -> None:
         self._transport = transport
+        self.admit: Admit | None = None
         self.left = deque(prompts)
 
     def send(self, frame: Frame, deadline: float | None = None) -> None:

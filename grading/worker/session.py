@@ -11,6 +11,7 @@ from typing import Any
 from grading.worker.client import ForkServer, Request, Serve, WorkerClient
 from grading.worker.errors import WorkerEnded
 from grading.worker.repeatable import check_globals
+from grading.worker.transport import Admit
 
 CELL_S = 30.0
 CELLS_S = 60.0  # of all cells of a notebook together, however often they are executed
@@ -69,9 +70,13 @@ class Session:
         pairs, ours = tuple((kwargs or {}).items()), self._drivers(name)
         return self._request("call", name, tuple(args), pairs, ours, serve=serve, in_place=in_place)
 
-    def call_as_rank(self, name: str, args: Sequence[Any], serve: Serve) -> Any:
-        """Calls a function as a rank. args: what ranks.remote.call takes after its question."""
-        return self._request("rank", name, tuple(args), self._drivers(name), serve=serve)
+    def call_as_rank(self, name: str, args: Sequence[Any], serve: Serve, admit: Admit) -> Any:
+        """Calls a function as a rank. args: what ranks.remote.call takes after its question.
+
+        admit: is asked before anything that the rank sends is read.
+        """
+        drivers = self._drivers(name)
+        return self._request("rank", name, tuple(args), drivers, serve=serve, admit=admit)
 
     def fetch(self, name: str) -> Any:
         """The value that a cell assigned."""
@@ -143,6 +148,7 @@ class Session:
         *request: Any,
         serve: Serve | None = None,
         in_place: Sequence[Any] = (),
+        admit: Admit | None = None,
     ) -> Any:
         worker = self.running_worker()
         if self.cells_left_s <= 0:
@@ -152,7 +158,9 @@ class Session:
             reason = f"was not called: this notebook took its {NOTEBOOK_S / 60:.0f} minutes"
             raise WorkerEnded("timeout", reason, is_whole=True)
         with self.waiting() as deadline:
-            return worker.request(kind, *request, deadline=deadline, serve=serve, in_place=in_place)
+            return worker.request(
+                kind, *request, deadline=deadline, serve=serve, in_place=in_place, admit=admit
+            )
 
     def _caught_up(self, worker: WorkerClient) -> WorkerClient:
         """The worker, after the reached cells; WorkerEnded if one of them ends it."""

@@ -35,6 +35,13 @@ class WireTimeout(Exception):
     """The other side did not read or write in time."""
 
 
+class OverLimitError(Exception):
+    """The other side sends more than it may. The text goes on a sentence about it."""
+
+
+Admit = Callable[[int, int], None]  # (bytes of the header, of the frame): raises OverLimitError
+
+
 @dataclass(eq=False)
 class Frame:
     """One message. buffers: arrays of uint8."""
@@ -75,12 +82,15 @@ class Transport(Protocol):
 
     def close(self) -> None: ...
 
+    admit: Admit | None  # what is asked before a frame is read
+
 
 class SocketTransport:
     """A transport over a connected stream socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
+        self.admit: Admit | None = None
         self._unread = b""
 
     def send(self, frame: Frame, deadline: float | None = None) -> None:
@@ -97,6 +107,8 @@ class SocketTransport:
         total = first + sum(lengths)
         if first > MAX_HEADER_BYTES or total > MAX_FRAME_BYTES:
             raise WireError(f"a frame of {total:,} bytes (the limit is {MAX_FRAME_BYTES:,})")
+        if self.admit:
+            self.admit(first, total)
         header = self._bytes(first, deadline)
         return Frame(header, [self._array(length, deadline) for length in lengths])
 

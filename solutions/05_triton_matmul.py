@@ -1527,7 +1527,17 @@ def on_hopper():
 # columns of a band of 16 rows; 132 is no multiple of 16. Where both need as many waves, `matmul`, the last function of this lab, takes 128. Four
 # multiprocessors then rest, and a GPU at its limit of 700 W gives their power to the others: 1 to 2 % of the time at 4096³.
 
+# %% [markdown]
+# *Shapes that nobody chose.* 128 × 8192 by 8192 × 8192 makes 32 tiles of 128 × 256, so 100 multiprocessors would idle. The kernel in
+# `common/lessons/products.py` takes smaller tiles, or cuts K into parts, as your `split_k_kernel` does, and a second kernel adds the parts. Which of
+# them? The cost model of part 4 chooses, with a term for the parts' bytes. The copy engine fetches only rows that begin at multiples of 16 bytes:
+# other matrices are copied first, or loaded number by number where they are small. GPUs before the H100 have no such engine. There, your kernel of
+# exercise 3.1 takes any strides.
+
 # %% tags=["driver"]
+from common.lessons import products
+
+
 def area_paid(m, n, width):
     """Elements of C that whole waves of tiles of 128 × width have."""
     tiles = math.ceil(m / 128) * math.ceil(n / width)
@@ -1547,8 +1557,8 @@ def rows_alike(m, k):
     return 1 if m % alike or more_tiles else alike
 
 
-def matmul(a, b, bias=None, launch=None):
-    """A B, or gelu(A B + bias), on a GPU; 16-bit numbers, rows that begin at multiples of 16 bytes.
+def matmul_in_large_tiles(a, b, bias=None, launch=None):
+    """A B, or gelu(A B + bias), on an H100 or later; rows begin at multiples of 16 bytes.
 
     launch: what launches tiles of 320 columns; if None, ours on an H100 or H200, elsewhere yours.
     """
@@ -1565,6 +1575,36 @@ def matmul(a, b, bias=None, launch=None):
             # The optional exercise is not solved: 256 columns do.
     launch_persistent(a, b, bias, c, persistent_programs(*grid(c, 128, 256)), config)
     return c
+
+
+def matmul_by_pointers(a, b, bias=None):
+    """The same for any strides, by your kernel of exercise 3.1: any GPU has room for its tiles."""
+    c = torch.empty(len(a), b.shape[1], dtype=a.dtype, device=a.device)
+    config = dict(zip(CONFIG, (128, 128, 32, 8, 8, 3))) | {"EPILOGUE": bias is not None}
+    arrays = a, b, c if bias is None else bias.contiguous(), c
+    if c.numel():
+        matmul_bias_gelu_kernel[grid(c, 128, 128)](*arrays, *sizes(a, b, c), **config)
+    return c
+
+
+def large_tiles_s(shape):
+    """Seconds that matmul_in_large_tiles is predicted to take."""
+    m, n, k, _ = shape
+    flops = 2 * k * min(area_paid(m, n, 256), area_paid(m, n, 320))
+    return START_S + max(flops / products.PEAK, 2 * (m * k + k * n + m * n) / MEMORY)
+
+
+def matmul(a, b, bias=None):
+    """A B, or gelu(A B + bias), on a GPU: both fp16, or both bf16, of any shape and strides."""
+    products.refuse(a, b, bias)
+    if device.compute_capability() < (9, 0):  # no copy engine
+        return matmul_by_pointers(a, b, bias)
+    shape = products.shape_of(a, b)
+    fetched = {products.how(x) for x in (a, b)} == {products.AS_IS} and shape.n % 8 == 0
+    other_s = products.plan_for(shape, device.multiprocessors())[1]
+    if fetched and a.is_contiguous() and large_tiles_s(shape) < 1.03 * other_s:
+        return matmul_in_large_tiles(a, b, bias)
+    return products.product(a, b, bias)  # smaller tiles, or several programs per tile
 
 
 def matmul_bias_gelu(a, b, bias):
@@ -1615,8 +1655,8 @@ draw_speed() if device.has_gpu() else draw_waves()
 
 # %% tags=["nbval-ignore-output"]
 if on_hopper():
-    yours = functools.partial(matmul, launch=launch_wide)
-    calls = {"yours": yours, "a warp loads": matmul, "cuBLAS": torch.mm}
+    yours = functools.partial(matmul_in_large_tiles, launch=launch_wide)
+    calls = {"yours": yours, "a warp loads": matmul_in_large_tiles, "cuBLAS": torch.mm}
     for name, speed in zip(calls, flops_per_s(calls.values(), PRODUCTS[-1])):
         print(f"{name:14}{2e6 * math.prod(PRODUCTS[-1]) / speed:5.1f} µs")
 else:

@@ -1,0 +1,274 @@
+"""Matmul and softmax on shapes drawn at random, compared with the libraries', on one GPU.
+
+    python benchmarks/sweeps.py [--part matmul] [--limit 240] [--output FILE.md] [--raw FILE.json]
+
+Matmul: 200 shapes in bf16, M, N and K log-uniform from 16 to 16,384, a quarter of them with odd
+sizes; lab 05's `matmul` against cuBLAS, and every tenth with bias and GELU against torch.compile.
+Softmax: 100 widths, log-uniform from 16 to 262,144, in fp32, bf16 and fp16; lab 04's `fast_softmax`
+against a copy and torch.softmax, and every tenth against torch.compile. The shapes are those of
+SEED. Times are medians of rounds in which ours and the peers take turns, each in a CUDA graph.
+--limit: seconds after which no shape is begun; as their order is random, those that were measured
+are a fair sample. --plans N: also time every plan of common.lessons.products for N of the shapes.
+"""
+
+import argparse
+import functools
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from common import device  # noqa: E402
+
+SEED, SHAPES, WIDTHS, EVERY = 21, 200, 100, 10
+ROUNDS, GRAPH_S = 5, 1e-3  # rounds of turns; seconds that a graph of one's calls takes
+ELEMENTS = 2**27  # of a softmax
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+Call = Callable[[], Any]
+
+
+def matmul_shapes() -> list[tuple[int, int, int]]:
+    """M, N, K of 200 products: log-uniform, and odd in a quarter of them; else multiples of 8."""
+    rng = np.random.default_rng(SEED)
+    drawn = np.exp(rng.uniform(math.log(16), math.log(16384), (SHAPES, 3)))
+    sizes = np.where(
+        (rng.permutation(SHAPES) % 4 == 0)[:, None],
+        drawn.astype(int) // 2 * 2 + 1,
+        np.maximum(16, np.rint(drawn / 8).astype(int) * 8),
+    )
+    return [(m, n, k) for m, n, k in sizes.tolist()]
+
+
+def softmax_widths() -> list[tuple[str, int]]:
+    """(dtype, columns) of 100 softmaxes: log-uniform; every other has rows of whole 16 bytes."""
+    rng = np.random.default_rng(SEED + 1)
+    drawn = np.exp(rng.uniform(math.log(16), math.log(262_144), WIDTHS))
+    names = list(DTYPES)
+    return [
+        (names[number % 3], round(width / 8) * 8 if number // 3 % 2 else int(width) // 2 * 2 + 1)
+        for number, width in enumerate(drawn)
+    ]
+
+
+def times_s(calls: dict[str, Call]) -> dict[str, float]:
+    """Seconds per call of each, in CUDA graphs that take turns."""
+    graphs = {name: _graph(call) for name, call in calls.items()}
+    rounds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, (graph, count) in graphs.items():
+            rounds[name].append(_replayed_s(graph) / count)
+    return {name: statistics.median(found) for name, found in rounds.items()}
+
+
+def _graph(call: Call) -> tuple[torch.cuda.CUDAGraph, int]:
+    """A graph of so many calls that it takes about GRAPH_S; and how many."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        call()
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        count = max(1, min(100, int(GRAPH_S / (time.perf_counter() - started))))
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin()
+        for _ in range(count):
+            call()
+        graph.capture_end()
+    torch.cuda.synchronize()
+    _replayed_s(graph)
+    return graph, count
+
+
+def _replayed_s(graph: torch.cuda.CUDAGraph) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return 1e-3 * start.elapsed_time(end)
+
+
+def compared(kind: str, shape: Any, ours: Call, peers: dict[str, Call], tolerance: float) -> dict:
+    """What was measured at a shape: the seconds of ours and of peers, the error, or what failed."""
+    row: dict[str, Any] = {"kind": kind, "shape": shape}
+    try:
+        got, want = ours().double(), next(iter(peers.values()))().double()
+        row["error"] = float((got - want).norm() / want.norm())
+        if not row["error"] < tolerance:
+            return row | {"failed": f"the relative error is {row['error']:.1e}"}
+        del got, want
+        return row | {"times_s": times_s({"ours": ours} | peers)}
+    except Exception as error:
+        torch.cuda.synchronize()
+        return row | {"failed": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
+
+
+def matmuls(names: dict[str, Any], until: float, plans: int) -> Iterator[dict]:
+    """A row for each shape that was begun before `until`."""
+    from common.lessons import products
+
+    def eager(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return functional.gelu(a @ b + bias, approximate="tanh")
+
+    compiled = torch.compile(eager, dynamic=True)
+    for number, (m, n, k) in enumerate(matmul_shapes()):
+        if time.monotonic() > until:
+            return
+        a, b, bias = (torch.randn(s, device="cuda").bfloat16() for s in ((m, k), (k, n), (n,)))
+        ours = functools.partial(names["matmul"], a, b)
+        row = compared("matmul", (m, n, k), ours, {"cuBLAS": lambda a=a, b=b: a @ b}, 4e-3)
+        shape = products.shape_of(a, b)
+        row["plan"] = products.plan_for(shape, device.multiprocessors())
+        if number < plans:
+            row["plans"] = list(_planned(a, b, shape))
+        yield row
+        if number % EVERY == 0:
+            fused = functools.partial(names["matmul_bias_gelu"], a, b, bias)
+            peers = {"torch.compile": functools.partial(compiled, a, b, bias)}
+            yield compared("fused", (m, n, k), fused, peers, 1e-2)
+
+
+def _planned(a: torch.Tensor, b: torch.Tensor, shape: Any) -> Iterator[tuple[Any, float, float]]:
+    """(a plan, its predicted seconds, its seconds), of all that the model does not rule out."""
+    from common.lessons import products
+
+    best = products.plan_for(shape)[1]
+    for plan in products.plans(shape):
+        predicted = products.predicted_s(plan, shape)
+        if predicted < 2 * best:
+            call = functools.partial(products.product, a, b, None, plan)
+            yield plan, predicted, times_s({"ours": call})["ours"]
+
+
+def softmaxes(names: dict[str, Any], until: float) -> Iterator[dict]:
+    """A row for each width that was begun before `until`."""
+    for number, (short, width) in enumerate(softmax_widths()):
+        if time.monotonic() > until:
+            return
+        x = torch.randn(ELEMENTS // width, width, device="cuda").to(DTYPES[short])
+        y = torch.empty_like(x)
+        peers: dict[str, Call] = {
+            "torch.softmax": lambda x=x: torch.softmax(x, 1),
+            "copy": lambda x=x, y=y: y.copy_(x),
+        }
+        if number % EVERY == 0:
+            torch._dynamo.reset()
+            compiled = torch.compile(lambda x: torch.softmax(x, 1), dynamic=False)
+            peers["torch.compile"] = functools.partial(compiled, x)
+        ours = functools.partial(names["fast_softmax"], x)
+        aligned = width * x.itemsize % 16 == 0
+        yield compared("softmax", (short, width), ours, peers, 4e-3) | {"aligned": aligned}
+
+
+def summary(rows: list[dict]) -> str:
+    """A line for each kind and peer, as Markdown."""
+    lines = [
+        "| kernel | peer | shapes | geometric mean | share ≥ 0.85 | least | at |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for name, peer, some in _groups(rows):
+        ratios = {_text(row): row["times_s"][peer] / row["times_s"]["ours"] for row in some}
+        least = min(ratios, key=lambda shape: ratios[shape])
+        mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
+        share = sum(ratio >= 0.85 for ratio in ratios.values()) / len(ratios)
+        numbers = f"{len(ratios)} | {mean:.3f} | {share:.0%} | {ratios[least]:.2f} | {least}"
+        lines.append(f"| {name} | {peer} | {numbers} |")
+    failed = [f"- {row['kind']} {_text(row)}: {row['failed']}" for row in rows if "failed" in row]
+    return "\n".join([*lines, *(["", "What failed:", "", *failed] if failed else [])])
+
+
+def _groups(rows: list[dict]) -> Iterator[tuple[str, str, list[dict]]]:
+    """(name, peer, rows) of each line."""
+    done = [row for row in rows if "times_s" in row]
+    odd = [row for row in done if row["kind"] == "matmul" and row["shape"][0] % 2]
+    kinds = {
+        "bf16 matmul": [row for row in done if row["kind"] == "matmul"],
+        "bf16 matmul, odd sizes": odd,
+        "matmul + bias + GELU": [row for row in done if row["kind"] == "fused"],
+        "softmax, aligned rows": [row for row in done if row.get("aligned") is True],
+        "softmax, other rows": [row for row in done if row.get("aligned") is False],
+    }
+    for name, some in kinds.items():
+        for peer in dict.fromkeys(peer for row in some for peer in row["times_s"]):
+            if peer != "ours":
+                yield name, peer, [row for row in some if peer in row["times_s"]]
+
+
+def _text(row: dict) -> str:
+    first, *rest = row["shape"]
+    if row["kind"] == "softmax":
+        return f"{first}, rows of {rest[0]:,}"
+    return " × ".join(map(str, row["shape"]))
+
+
+def table(rows: list[dict]) -> str:
+    """All rows as Markdown."""
+    lines = ["| kernel | shape | ours (µs) | peers' time / ours |", "| --- | --- | ---: | --- |"]
+    for row in rows:
+        if times := row.get("times_s"):
+            others = [(peer, each / times["ours"]) for peer, each in times.items()][1:]
+            peers = ", ".join(f"{peer} {ratio:.2f}" for peer, ratio in others)
+            lines.append(f"| {row['kind']} | {_text(row)} | {1e6 * times['ours']:,.1f} | {peers} |")
+    return "\n".join(lines)
+
+
+def measured(parts: dict[str, float], plans: int) -> Iterator[dict]:
+    """All rows. parts: {part: the time of time.monotonic() at which it ends}."""
+    from benchmarks.solved import solved
+
+    for part, until in parts.items():
+        names = solved({"matmul": "05", "softmax": "04"}[part])
+        yield from matmuls(names, until, plans) if part == "matmul" else softmaxes(names, until)
+
+
+def shown(row: dict) -> str:
+    """A row in a line, as it is measured."""
+    times = (f"{name} {1e6 * each:.1f} µs" for name, each in row.get("times_s", {}).items())
+    return " ".join([row["kind"], _text(row), row.get("failed", ""), *times])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--part", choices=("matmul", "softmax"), help="measure only these")
+    parser.add_argument("--limit", type=float, default=240, help="seconds in all")
+    parser.add_argument("--plans", type=int, default=0, help="shapes to time every plan of")
+    parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(".md"))
+    parser.add_argument("--raw", type=Path, default=ROOT / "build" / "sweeps.json")
+    options = parser.parse_args()
+    if not device.has_gpu():
+        sys.exit("benchmarks/sweeps.py measures on a GPU, and this machine has no GPU")
+    import triton
+
+    started, rows = time.monotonic(), []
+    shares = {"matmul": 0.6, "softmax": 1.0} if options.part is None else {options.part: 1.0}
+    ends = {part: started + share * options.limit for part, share in shares.items()}
+    try:
+        for row in measured(ends, options.plans):
+            rows.append(row)
+            print(f"{time.monotonic() - started:6.1f} s", shown(row), flush=True)
+    except RuntimeError as error:  # the GPU answers no more: keep what was measured
+        print(f"It ended early: {error}", file=sys.stderr)
+    options.raw.parent.mkdir(parents=True, exist_ok=True)
+    options.raw.write_text(json.dumps(rows, default=str), encoding="utf-8")
+    versions = f"torch {torch.__version__}, triton {triton.__version__}"
+    origin = f"{device.name()}, {versions}. Made by `python benchmarks/sweeps.py`, seed {SEED}."
+    text = "\n\n".join([origin, summary(rows), table(rows)]) + "\n"
+    options.output.write_text(text, encoding="utf-8")
+    print(summary(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -585,8 +585,8 @@ plt.show()
 #
 # <details><summary>What the stopwatch says</summary>
 #
-# Small and large blocks are slow. On an H200's host, blocks of 64 were best, but took 2.2 times as long as
-# the straight copy, and blocks of 4 took longer than no blocks. The count omits the cost of short loops, the second cache,
+# Small and large blocks are slow. On an H200's host, blocks of 64 were best, but took twice as long as the
+# straight copy, and blocks of 4 took longer than no blocks. The count omits the cost of short loops, the second cache,
 # and what Part 5 is about.
 # </details>
 
@@ -606,8 +606,8 @@ for n in (1024, 1040):
     print(f"n = {n}: the transposed copy takes {slowdown:.1f} times as long as the straight one")
 
 # %% [markdown]
-# Sixteen more columns remove most of the slowdown: on an H200's host, 5.5 became 1.3. The count says 17 / 2 = 8.5 for both.
-#
+# Sixteen more columns remove most of the slowdown: on an H200's host, 5.5 to 5.9 became about 1.3. The count says
+# 17 / 2 = 8.5 for both.
 #
 # A real cache is divided into *sets*. Line k may lie only in set `k mod sets`, and each set has room for a few lines, its
 # *ways*. Each set is a small LRU cache of its own. If rows have 64 lines, a column visits the lines 0, 64, 128, ... With 64
@@ -711,9 +711,9 @@ ledger.table()
 #
 # <details><summary>By how much did the lines miss?</summary>
 #
-# On an H200's host (12 ways), height 11 took a third longer than predicted, and 12 almost twice as long, so 11 rows fit.
-#  Height 13 took 12% less: real caches only approximate LRU. Beyond, dots
-# missed by up to 7%: the second cache's time depends on where data lie. We don't know why padded rows missed 8% at the end.
+# On an H200's host (12 ways), height 11 took a third to a half longer than predicted, and 12 almost twice as long: 11 rows
+# fit. Height 13 took a tenth less: real caches only approximate LRU. Beyond, dots missed by up to 9 %: the second
+# cache's time varies with the place. We don't know why padded rows missed by up to 11 %.
 # </details>
 #
 # With one more line per row, columns of hundreds of numbers fit. The larger second cache has sets, too: it could hold the

@@ -455,7 +455,7 @@ figures.describe(ax, "Fused, the time stays level and then rises. Unfused, it ri
 # rise above the line: each multiplication waits for the one before it. That is *latency*.
 #
 # On an H200, the level dots lay at 1.6 times the line. Each thread asks for only 4 bytes, and that keeps too little on its
-# way. `torch.compile` hit the line. Since the first dot is too high, twice its time comes later than predicted. (If no dot
+# way. `torch.compile` hit the line, except at its corner. Since the first dot is too high, twice its time comes later than predicted. (If no dot
 # takes twice as long, the last two lead on.)
 
 # %% [markdown]
@@ -549,8 +549,8 @@ ax = figures.predicted_and_measured(
 figures.describe(ax, "The time is level up to a size, and then grows with the number of elements.")
 
 # %% [markdown]
-# Where dots lie below the line, the tensor stays in a cache, which is faster than memory. So the time doubles later than the
-# model says: on an H200 a tenth later. Where a CPU's dots jump above the line, PyTorch has split the work among threads, and
+# Where dots lie below the line, the tensor stays in a cache, which is faster than memory. So the time may double later than the
+# model says: on an H200, up to a tenth later. Where a CPU's dots jump above the line, PyTorch has split the work among threads, and
 # the slowest thread sets the time.
 #
 # A tensor that keeps a laptop busy is too small to keep a GPU busy for as long as its launch.
@@ -813,8 +813,8 @@ for batch, time_s, ops, total_s in zip(batches, step_s, steps, predicted_s, stri
 # MFU is the **model FLOPs utilisation**: the FLOPs needed, over the measured time and the peak. Published runs
 # divide by the data sheet's peak for *dense* matrices, and large models reach 40 to 60 %.
 #
-# By how much did your line miss? On a CPU, many operations reach only a part of their roof. On an H200, 32 sequences took as
-# long as one: overhead, as predicted. Yet the dots lay at five to seven times the line. A model's operations cost more than
+# By how much did your line miss? On a CPU, many operations reach only a part of their roof. On an H200, 32 sequences took
+# hardly longer than one: overhead, as predicted. Yet the dots lay at four to seven times the line. A model's operations cost more than
 # `mul_`: they allocate results and are recorded for the backward pass.
 #
 # **Time goes where the slowest of the three is. Find out which, before you improve anything.**
@@ -852,7 +852,7 @@ if device.has_gpu():
     print("100 launches as a graph:", ledger.show(timing.in_graph_s(hundred), "s"))
 
 # %% [markdown]
-# In our runs on an H200, a graph took 95 to 110 µs for 100 launches that take 600 to 1,000 µs one by one.
+# In our runs on an H200, a graph took 90 to 110 µs for 100 launches that take 600 to 1,000 µs one by one.
 #
 # To save memory, activations (the layers' outputs, kept for the backward pass) may be dropped and computed again (lab 09). The
 # hardware does these FLOPs, but the model didn't ask for them. **Hardware FLOPs utilisation** (HFU) counts them, and MFU does
@@ -940,7 +940,7 @@ for part, time_s in enumerate(train_s):
 ledger.measured("training step, all recomputed / all kept", train_s[1] / train_s[0], "times")
 
 # %% [markdown]
-# On an H200, the formulas' factor was right within 1 %. MFU falls, since the same step takes longer. HFU hardly moves: the
+# On an H200, the formulas' factor was right within 2 %. MFU falls, since the same step takes longer. HFU hardly moves: the
 # machine is as busy as before, with work that the model didn't ask for. MFU says how soon the training is done, and HFU whether the machine idles.
 #
 # ### Latency, measured

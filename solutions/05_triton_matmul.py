@@ -915,7 +915,7 @@ if device.has_gpu():
 #
 # <details><summary>By how much did the prediction miss?</summary>
 #
-# It says 24, not 15: the 67 TFLOP/s count a multiplication and an addition per instruction, and L1 only adds. An H200 took 40 times as long,
+# It says 24, not 15: the 67 TFLOP/s count a multiplication and an addition per instruction, and L1 only adds. An H200 took 40 to 42 times as long,
 # 1.7 times the prediction, which is for perfect kernels. L2 is not perfect: its result has to be stored (134 MB, 31 µs beside 43 for the
 # product). That makes the ratio smaller. So our L1 kernel takes more than 1.7 times as long as its additions. Its loads cost instructions, too.
 # </details>
@@ -1645,9 +1645,10 @@ def draw_waves():
 draw_speed() if device.has_gpu() else draw_waves()
 
 # %% [markdown]
-# On our H200 whole waves ran at about 675 TFLOP/s, so the prediction is 624 for the last shape and 638 to 655 for the others. There ours was
-# 1 to 4 % *faster*: an unfilled wave costs less than a full one, perhaps because it leaves power to the other multiprocessors. At the last shape ours was 8 % slower
-# than predicted, and cuBLAS 5 %: one wave alone hides neither its start nor its end, and its fetches are costly, as you will see.
+# On our H200 whole waves ran at 675 TFLOP/s in one run and at 686 in another. So the prediction is 624 or 634 for the last shape, and 638 to 666
+# for the others. There ours was 1 to 5 % *faster*: an unfilled wave costs less than a full one, perhaps because it leaves power to the other
+# multiprocessors. At the last shape ours was 7 to 8 % slower than predicted, and cuBLAS 2 to 5 %: one wave alone hides neither its start nor its
+# end, and its fetches are costly, as you will see.
 
 # %% [markdown]
 # The last shape once more: your kernel of exercise 10.2 (where it isn't solved, tiles of 256 columns), ours, and cuBLAS. What does a warp that loads

@@ -142,7 +142,7 @@ moved, backwards = times[:2, -1] / times[2, -1]  # calls of the function, for th
 figures.describe(ax, f"1,000 inputs: moving each takes {moved:,.0f} calls, backward() {backwards:.1f}.")
 
 # %% [markdown]
-# Where dots lie above the line (by less than 10 % on an H200's host), moving inputs and stacking results costs the
+# Where dots lie above the line (by up to 20 % on an H200's host), moving inputs and stacking results costs the
 # rest. `backward()` takes about four calls, at n = 1 and at 1,000, and is exact but for rounding. It runs *another
 # program*, made from yours. You will make such programs, so your program must become data.
 #
@@ -904,7 +904,7 @@ figures.describe(ax, "Central differences and forward mode grow with n squared, 
 # but is exact. Its line is 17 % too high at n = 1 (no product; the dot lies under reverse's), and 0.1 % at n = 50. d is 3,
 # and hits every dot. Reverse wins from n = 2.
 #
-# The clock disagrees: 2.9 and 4.7 calls on an H200's host. Python's bookkeeping costs more than the arithmetic. A
+# The clock disagrees: 2.8 and 4.5 calls on an H200's host. Python's bookkeeping costs more than the arithmetic. A
 # dual run walks the same nodes: less than 3.5. Reverse evaluates 446 nodes instead of 99: 148 are a `sum_like`, which
 # counts nothing.
 # </details>
@@ -1135,9 +1135,9 @@ for trained_by in (define_then_run, define_by_run, in_pytorch):
     print(f"{trained_by.__name__:16} {timing.measure(trained_by)}")
 
 # %% [markdown]
-# It is not ten times. Even on arrays this small, building costs about as much as running: on the host of an H200, a step
-# took 0.27 ms with the graph built once, and 0.51 ms with the graph built each time. PyTorch also builds each time, but
-# in C++, and took 0.18 ms. What you gain from a graph that stands before it runs is what a compiler may then do to it.
+# It is not ten times. Even on arrays this small, building costs no more than running: in two runs on an H200's host, a
+# step took 0.22 and 0.27 ms with the graph built once, and 0.37 and 0.51 ms with the graph built each time. PyTorch also
+# builds each time, but in C++, and took 0.2 ms. What you gain from a graph that stands before it runs is what a compiler may then do to it.
 
 # %% [markdown]
 # ### What backward keeps, in bytes

@@ -643,7 +643,7 @@ figures.averages(sizes, wrong, title="What four rescaled units cost", log="y", f
 
 # %% [markdown]
 # All but one survive. At four bits, a scale per row, a scale per group and equalised units misread 2 to 3 %; one scale per matrix
-# misreads 90 %. Equalised, it is as good as a scale per row down to four bits, and fails at two.
+# misreads 91 %. Equalised, it is as good as a scale per row down to four bits, and fails at two.
 #
 # Must the sixteen numbers be evenly spaced? Your formats have e2m1: 0, ½, 1, 1½, 2, 3, 4, 6 and the same below 0. `as_fp4` scales like
 # `quantize_groups`, but rounds with your `encode`. **Predict**: for which groups is it better than int4, on weights of the language model (nearly
@@ -666,7 +666,7 @@ error = {f"{kind}, {grid.__name__[3:]}": [[((grid(w, g) - w).std() / w.std()).it
          for kind, w in rows.items() for grid in (as_int4, as_fp4)}
 figures.averages(groups, error, title="Evenly spaced, or denser around 0?", log="xy",
                  xlabel="weights per scale", ylabel="error / spread of the weights",
-                 alt="Errors of int4 and fp4 by weights per scale, with heavy tails and in the language model.");
+                 alt="Errors of int4 and fp4 by group: heavy tails, and the language model.");
 
 # %%
 text = [language_model.tokens(620_000 + 3_000 * i, 129) for i in range(20)]  # not trained on these
@@ -959,7 +959,7 @@ ledger.constant("int4 weight with its scale, groups of 128", weight_bytes, "B", 
 ledger.table()
 
 # %% [markdown]
-# On an H200, the dots lie a third below the line: it counts bytes only. Our two kernels (8192 × 8192, groups of 128; bf16: 33.9 µs):
+# On an H200, the dots lie 32 to 40 % below the line: it counts bytes only. Our two kernels (8192 × 8192, groups of 128; bf16: 33.9 µs):
 #
 # | unpacking | instructions per weight | integer ones | predicted | measured |
 # | --- | --- | --- | --- | --- |
@@ -1023,8 +1023,8 @@ figures.describe(ax, "Lost gradients: none in bf16; fp16, e5m2 and e4m3fn need e
 # %% [markdown]
 # ### Clinic: nothing is lost, nothing is learned
 #
-# The same program trains once in fp32, once in bf16. In bf16 hardly more gradients are zero than in fp32 (those are ReLU's), yet
-# the loss stays far higher. A weight is *still* if its gradient is not zero and the step left it as it was. What is wrong?
+# The same program trains once in fp32, once in bf16. In bf16, 2 to 8 more gradients of 100 are zero than in fp32 (those are
+# ReLU's), yet the loss stays far higher. A weight is *still* if its gradient is not zero and the step left it as it was. What is wrong?
 
 # %%
 def sgd_step(model, weights):

@@ -1,0 +1,229 @@
+"""Published training runs as lab 16 plans them: a row as a model, a cluster, a layout, a time."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from common.lessons.planning import SHARES, Cluster, Layout, Model, Shares
+
+Row = dict[str, Any]
+
+LOW_PRECISION = re.compile(r"fp8|float8|mxfp|nvfp|fp4|int8")
+# Stacks whose elementwise kernels are fused, and those of plain PyTorch. Where a source says
+# neither, kernels are fused if its notes say "compile" or "fused".
+FUSED = re.compile(
+    r"megatron|nemo|sc21|korthikanti|bloom|bigscience|llama 3 herd|zero bubble|primus", re.I
+)
+OVERLAPPED = re.compile(
+    r"megatron-core|megatron-bridge|nemo|llama 3 herd|llm-foundry|torchtitan|fsdp|maxtext|primus",
+    re.I,
+)
+GIGABIT = 1e9 / 8
+
+
+class Run(NamedTuple):
+    """One published run. step_s: measured, or from what was; None if it did not run."""
+
+    row: Row
+    model: Model
+    cluster: Cluster
+    layout: Layout
+    step_s: float | None
+    fits: bool | None  # None: it failed for another reason
+
+    @property
+    def source(self) -> str:
+        return self.row["source"]
+
+
+def run_of(row: Row, shares: Shares = SHARES) -> Run:
+    """A row as objects; ValueError with the reason if the row does not say enough for a planner."""
+    model, cluster = model_of(row), cluster_of(row, shares)
+    layout = layout_of(row, model)
+    if layout.gpus != cluster.gpus:
+        raise ValueError(f"the layout multiplies to {layout.gpus} of {cluster.gpus} GPUs")
+    failed = str(row.get("status", "ok")).lower()
+    fits = True if failed == "ok" else False if "oom" in failed or "memory" in failed else None
+    step_s = step_of(row, model, cluster, layout) if fits else None
+    return Run(row, model, cluster, layout, step_s, fits)
+
+
+def model_of(row: Row) -> Model:
+    """The shape of a row's model."""
+    shape = row["model"]
+    if shape.get("moe") or shape.get("experts"):
+        raise ValueError("not a dense model")
+    missing = [name for name in ("layers", "hidden", "heads", "seq") if not shape.get(name)]
+    if missing:
+        raise ValueError(f"the model's {' and '.join(missing)} are not stated")
+    gated = bool(shape.get("gated_mlp"))
+    return Model(
+        layers=shape["layers"],
+        hidden=shape["hidden"],
+        heads=shape["heads"],
+        kv_heads=shape.get("kv_heads") or shape["heads"],
+        ffn=shape.get("ffn") or (8 * shape["hidden"] // 3 if gated else 4 * shape["hidden"]),
+        vocab=shape.get("vocab") or 50_304,  # of GPT-2, padded
+        seq=shape["seq"],
+        gated=gated,
+        tied=shape.get("tied_embeddings") is not False,
+    )
+
+
+def cluster_of(row: Row, shares: Shares = SHARES) -> Cluster:
+    """A row's GPUs by their data sheet, with the network that the source states."""
+    hardware = row["hardware"]
+    try:
+        return Cluster.of(
+            hardware["gpu"],
+            hardware["gpus"],
+            hardware.get("gpus_per_node") or 8,
+            network_of(hardware.get("network"), hardware.get("gpus_per_node") or 8),
+            shares,
+        )
+    except KeyError as problem:
+        raise ValueError(f"no data sheet: {problem.args[0]}") from None
+
+
+def network_of(text: str | None, gpus_per_node: int) -> float | None:
+    """Bytes per second and GPU between nodes, from words: "HDR200 x8/node", "400 Gb/s per GPU"."""
+    if not text:
+        return None
+    if found := re.search(r"([\d.]+)\s*Gb(?:/s|ps|it/s)?\s*(?:/s\s*)?per GPU", text):
+        return float(found[1]) * GIGABIT
+    if found := re.search(r"(\d+)\s*x\s*[^\d]*(\d{2,4})(?:\s*Gb/s)?", text):  # ports, Gb/s of each
+        return int(found[1]) * int(found[2]) * GIGABIT / gpus_per_node
+    if found := re.search(r"(?:HDR|NDR|XDR|EDR)?\s*(\d{2,4})\s*(?:Gb/s)?.*x\s*(\d)/node", text):
+        return int(found[1]) * int(found[2]) * GIGABIT / gpus_per_node
+    if found := re.search(r"([\d.]+)\s*Gb/s.*per node", text):
+        return float(found[1]) * GIGABIT / gpus_per_node
+    return None
+
+
+def layout_of(row: Row, model: Model) -> Layout:
+    """A row's layout. What the source does not state is filled in, each by one rule."""
+    parallel, batch = row["parallel"], row["batch"]
+    tensor, pipeline = parallel.get("tp") or 1, parallel.get("pp") or 1
+    context = parallel.get("cp") or 1
+    data = parallel.get("dp") or row["hardware"]["gpus"] // (tensor * pipeline * context)
+    if not batch.get("gbs_sequences"):
+        raise ValueError("the batch is not stated")
+    schedule = str(row.get("schedule") or "")
+    words = f"{row['source']} {schedule} {' '.join(row.get('notes') or ())}".lower()
+    fused = bool(FUSED.search(words) or "compile" in words.replace("no torch.compile", ""))
+    split = parallel.get("sequence_parallel")
+    return Layout(
+        tensor=tensor,
+        pipeline=pipeline,
+        data=data,
+        context=context,
+        batch=batch["gbs_sequences"],
+        microbatch=batch.get("mbs") or 1,
+        chunks=_chunks(parallel.get("vp"), schedule + row["source"], model.layers, pipeline),
+        recompute=recompute_of(row),
+        shards=_shards(parallel),
+        sequence_parallel=_is_new(row) and tensor > 1 if split is None else bool(split),
+        attention=attention_of(row, words),
+        kernels=kernels_of(words, fused),
+        overlap=bool(OVERLAPPED.search(words) or "overlap" in words.replace("not overlapped", "")),
+        bubble={"ZB-2p": 0.0, "ZB-1p": 1 / 3}.get(schedule, 1.0),
+    )
+
+
+def recompute_of(row: Row) -> str:
+    """ "none", "selective" or "full". What is not stated counts as none."""
+    stated = str(row.get("recompute") or "").lower()
+    return next((kind for kind in ("full", "selective") if stated.startswith(kind)), "none")
+
+
+def attention_of(row: Row, words: str) -> str:
+    """How the attention's core is computed: as the notes say, or as was usual at the time."""
+    named = {"kernel: torch": "torch", "kernel: fused": "softmax", "v1.0.8": "flash1"}
+    for name, kind in named.items():
+        if name in words:
+            return kind
+    if "no flash" in words or not (_is_new(row) or "flash" in words):
+        return "softmax"
+    return "flash"
+
+
+def kernels_of(words: str, fused: bool) -> str:
+    """Whether elementwise kernels are fused, those of plain PyTorch, or also norms in fp32."""
+    if "kernel: " in words:
+        return "eager" if "rms kernel" in words else "unfused"
+    return "fused" if fused else "eager"
+
+
+def step_of(row: Row, model: Model, cluster: Cluster, layout: Layout) -> float:
+    """Seconds per step: measured, or from what the source reports, by the source's convention."""
+    measured = row["measured"]
+    tokens = layout.batch * model.seq
+    if measured.get("step_time_s"):
+        return measured["step_time_s"]
+    if per_gpu := measured.get("tokens_per_s_per_gpu"):
+        return tokens / (per_gpu * cluster.gpus)
+    if per_s := measured.get("tokens_per_s"):
+        return tokens / per_s
+    if samples := measured.get("samples_per_gpu_per_s"):
+        return layout.batch / (samples * cluster.gpus)
+    peak = (row["hardware"].get("peak_bf16_tflops") or cluster.peak_flops_per_s / 1e12) * 1e12
+    if rate := measured.get("tflops_per_gpu"):
+        return tokens * counted(row, model) / (rate * 1e12 * cluster.gpus)
+    if share := measured.get("mfu"):
+        return tokens * counted(row, model) / (share * peak * cluster.gpus)
+    raise ValueError("no time, rate or MFU is stated")
+
+
+def counted(row: Row, model: Model) -> float:
+    """FLOPs per token as the source counts them.
+
+    Model FLOPs are 6 per weight of the layers and of the scores, and 12·L·h·s for attention. A
+    causal count takes half of the attention. A hardware count adds the recomputed forward.
+    """
+    kind = f"{row['measured'].get('tflops_kind') or row['measured'].get('mfu_kind') or ''}".lower()
+    causal = "causal" in kind or "megatron-bridge" in row["source"].lower()
+    attention = (6 if causal else 12) * model.layers * model.hidden * model.seq
+    layers = 6 * model.layers * model.layer_weights + attention
+    again = 4 / 3 if kind.startswith("hardware") and recompute_of(row) == "full" else 1
+    return again * layers + 6 * model.end_weights
+
+
+def model_flops(model: Model) -> float:
+    """Model FLOPs per token, with the whole square of attention."""
+    attention = 12 * model.layers * model.hidden * model.seq
+    return 6 * (model.layers * model.layer_weights + model.end_weights) + attention
+
+
+def _is_new(row: Row) -> bool:
+    """Whether flash attention was usual: a GPU with fp8, or a source since the summer of 2024.
+
+    PyTorch has called FlashAttention-2 by itself since version 2.2, of January 2024.
+    """
+    if cluster_of(row).peak_flops_per_s > 9e14:
+        return True
+    paper = re.search(r"arXiv (\d{4})\.", row["source"])
+    dated = re.search(r"\b(20\d\d)\b|\b(2\d)\.\d\d\b", row["source"])
+    if paper:
+        return int(paper[1]) >= 2406
+    return bool(dated) and int(dated[1] or f"20{dated[2]}") >= 2024
+
+
+def _chunks(stated: int | None, schedule: str, layers: int, stages: int) -> int:
+    """Chunks per stage. Interleaved but not stated: chunks of two layers and more, at most four."""
+    if stated:
+        return stated
+    interleaved = re.search(r"interleaved|Megatron-Core", schedule)
+    return max(1, min(4, layers // stages // 2)) if interleaved and stages > 1 else 1
+
+
+def _shards(parallel: dict[str, Any]) -> int:
+    """What is sharded over data ranks, as ZeRO's stages count it."""
+    sharding, fsdp = str(parallel.get("sharding") or ""), parallel.get("fsdp")
+    if parallel.get("zero") is not None:
+        return int(parallel["zero"])
+    if sharding == "FULL_SHARD" or isinstance(fsdp, int) and fsdp > 1:
+        return 3
+    if sharding == "SHARD_GRAD_OP" or "gradients" in str(fsdp):
+        return 2
+    return 0

@@ -1,0 +1,592 @@
+"""The course's language model on a mesh of ranks: data × pipeline × tensor, from the labs' pieces.
+
+`use` holds the pieces by name: functions and classes of labs 10 to 15, the reader's or ours
+(common/pieces.py). Rank numbers count the tensor axis first: neighbours exchange most.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from common import language_model, ranks
+from common.language_model import CONFIG, EPSILON, Config
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    pass
+
+Use = Mapping[str, Any]
+Weights = dict[str, Tensor]
+ADAM = {"rate": 2e-3, "first": 0.9, "second": 0.99, "eps": 1e-8}
+LENGTH, MOST = 32, 1.0  # tokens of a text; the norm to which gradients are clipped
+SHARED = ("positions", "norm_attention", "norm_hidden", "norm")  # whole on every tensor rank
+CUT_BY_INPUTS = ("projection", "down")
+
+
+class Mesh(NamedTuple):
+    """How many ranks along each axis."""
+
+    data: int = 1
+    pipeline: int = 1
+    tensor: int = 1
+
+    @property
+    def size(self) -> int:
+        """All ranks."""
+        return self.data * self.pipeline * self.tensor
+
+    def place(self, rank: int) -> "Mesh":
+        """(data, pipeline, tensor): where a rank is."""
+        rest, tensor = divmod(rank, self.tensor)
+        return Mesh(*divmod(rest, self.pipeline), tensor)
+
+    def rank(self, data: int, pipeline: int, tensor: int) -> int:
+        """The rank at a place."""
+        return (data * self.pipeline + pipeline) * self.tensor + tensor
+
+    def __str__(self) -> str:
+        return f"{self.data} × {self.pipeline} × {self.tensor}"
+
+
+def adam(weights: Tensor, gradient: Tensor, m: Tensor, v: Tensor, step: int) -> None:
+    """One step of Adam, in place: weights, m and v change. step: 1, 2, ..."""
+    with torch.no_grad():
+        m.lerp_(gradient, 1 - ADAM["first"])
+        v.lerp_(gradient * gradient, 1 - ADAM["second"])
+        mean, square = m / (1 - ADAM["first"] ** step), v / (1 - ADAM["second"] ** step)
+        weights -= ADAM["rate"] * mean / (square.sqrt() + ADAM["eps"])
+
+
+class Within:
+    """torch.distributed within a group, where a rank's number is its place in the group.
+
+    ring: an all-reduce made of sends and receives, in place of the library's.
+    """
+
+    def __init__(self, dist: Any, group: Any, members: Sequence[int], ring: Any = None) -> None:
+        self._dist, self._group, self._members, self._ring = dist, group, members, ring
+        self.ReduceOp = dist.ReduceOp
+
+    def get_rank(self) -> int:
+        """This rank's place."""
+        return self._members.index(self._dist.get_rank())
+
+    def get_world_size(self) -> int:
+        """Ranks of the group."""
+        return len(self._members)
+
+    def isend(self, tensor: Tensor, peer: int, group: Any = None) -> Any:
+        """Like torch.distributed's."""
+        return self._dist.isend(tensor, self._members[peer], group=group or self._group)
+
+    def irecv(self, tensor: Tensor, peer: int, group: Any = None) -> Any:
+        """Like torch.distributed's."""
+        return self._dist.irecv(tensor, self._members[peer], group=group or self._group)
+
+    def send(self, tensor: Tensor, peer: int) -> None:
+        """Like torch.distributed's."""
+        self.isend(tensor, peer).wait()
+
+    def recv(self, tensor: Tensor, peer: int) -> None:
+        """Like torch.distributed's."""
+        self.irecv(tensor, peer).wait()
+
+    def P2POp(self, op: Any, tensor: Tensor, peer: int) -> Any:  # noqa: N802, as torch's
+        """Like torch.distributed's."""
+        kind = self._dist.isend if op == self.isend else self._dist.irecv
+        return self._dist.P2POp(kind, tensor, self._members[peer], group=self._group)
+
+    def batch_isend_irecv(self, ops: list[Any]) -> Any:
+        """Like torch.distributed's."""
+        return self._dist.batch_isend_irecv(ops)
+
+    def all_reduce(self, x: Tensor, op: Any = None) -> None:
+        """Like torch.distributed's; a sum goes round the ring."""
+        if len(self._members) == 1:
+            return
+        if self._ring is not None and op is None:
+            flat = x.reshape(-1).clone()
+            x.copy_(self._ring(self, flat).view(x.shape))
+        else:
+            self._dist.all_reduce(x, op=op or self.ReduceOp.SUM, group=self._group)
+
+
+# The model, cut
+
+
+def named_weights(config: Config = CONFIG) -> Weights:
+    """{name: whole weight} of the course's model, untrained, in the default dtype."""
+    from common.language_model import transformer
+
+    torch.manual_seed(16)
+    model = language_model.module(trained=False, **dataclasses.asdict(config))
+    return {name: weight.detach().clone() for name, weight in transformer.named(model)}
+
+
+def layer_names(config: Config = CONFIG) -> list[list[str]]:
+    """The names of each layer's weights: the embedding, the blocks, the scores."""
+    blocks, named = range(config.layers), list(language_model.shapes(config))
+    return [
+        ["embedding", "positions"],
+        *([n for n in named if n.startswith(f"blocks.{i}.")] for i in blocks),
+        ["norm", "scores"],
+    ]
+
+
+def own_shards(use: Use, weights: Weights, rank: int, p: int, heads: int = CONFIG.heads) -> Weights:
+    """The weights as one of p tensor ranks holds them: cut with lab 14's functions."""
+    own = dict(weights)
+    for name, w in weights.items():
+        block, _, kind = name.rpartition(".")
+        if kind in ("embedding", "scores"):
+            own[name] = w.chunk(p)[rank].clone()
+        elif kind == "query_key_value":
+            out = f"{block}.projection"
+            whole = w, w.new_zeros(len(w)), weights[out], w.new_zeros(w.shape[1])
+            cut = use["shard_attention"](*whole, heads, rank, p)
+            own[name], own[out] = cut[0], cut[2]
+        elif kind == "up":
+            out = f"{block}.down"
+            whole = w, w.new_zeros(len(w)), weights[out], w.new_zeros(w.shape[1])
+            cut = use["shard_mlp"](*whole, rank, p)
+            own[name], own[out] = cut[0], cut[2]
+    return own
+
+
+class Part(nn.Module):
+    """Some layers of the model on one tensor rank; their weights are views of one vector.
+
+    The weights that all tensor ranks hold stand first in the vector, `replicated` numbers.
+    """
+
+    def __init__(
+        self, use: Use, dist: Any, layers: Sequence[Sequence[str]], own: Weights, heads: int
+    ) -> None:
+        super().__init__()
+        self.use, self.dist, self.names, self.heads = use, dist, layers, heads
+        flat = [n for names in layers for n in names]
+        order = sorted(flat, key=lambda name: not _is_shared(name))
+        self.replicated = sum(own[name].numel() for name in order if _is_shared(name))
+        self.shapes = {name: own[name].shape for name in order}
+        self.flat = torch.cat([own[name].flatten() for name in order]).requires_grad_()
+
+    def weights(self) -> Weights:
+        """{name: its view of the vector}."""
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        parts = self.flat.split(sizes)
+        named = zip(self.shapes.items(), parts, strict=True)
+        return {name: part.view(shape) for (name, shape), part in named}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens (B, T), or what the stage before gave (B, T, D), to (B, T, D) or own scores."""
+        w = self.weights()
+        for names in self.names:
+            if "embedding" in names:
+                x = self._embedded(x, w["embedding"]) + w["positions"][: x.shape[1]]
+            elif "scores" in names:
+                x = F.rms_norm(x, x.shape[-1:], w["norm"], EPSILON)
+                x = F.linear(self.use["copied"](self.dist, x), w["scores"])
+            else:
+                x = self._block(x, {name.split(".")[-1]: w[name] for name in names})
+        return x
+
+    def _embedded(self, tokens: Tensor, table: Tensor) -> Tensor:
+        local = tokens - self.dist.get_rank() * len(table)
+        own = (local >= 0) & (local < len(table))
+        found = table[local.clamp(0, len(table) - 1)] * own[..., None]
+        return self.use["summed"](self.dist, found)
+
+    def _block(self, x: Tensor, w: Weights) -> Tensor:
+        zero, width = x.new_zeros, x.shape[-1]
+        into, up = w["query_key_value"], w["up"]
+        normed = F.rms_norm(x, (width,), w["norm_attention"], EPSILON)
+        biases = zero(len(into)), zero(width)
+        own = into, biases[0], w["projection"], biases[1]
+        mixed = [self.use["attention"](self.dist, text, *own, self.heads) for text in normed]
+        x = x + torch.stack(mixed)
+        normed = F.rms_norm(x, (width,), w["norm_hidden"], EPSILON)
+        hidden = normed.flatten(0, 1), up, zero(len(up)), w["down"], zero(width)
+        return x + self.use["mlp"](self.dist, *hidden).view(x.shape)
+
+
+def _is_shared(name: str) -> bool:
+    return name.rpartition(".")[2] in SHARED
+
+
+def costs(config: Config = CONFIG) -> list[int]:
+    """The weights that each layer multiplies with: what `partition_layers` cuts by."""
+    shapes = language_model.shapes(config)
+    return [
+        sum(int(np.prod(shapes[n])) for n in names if n != "embedding" and not _is_shared(n))
+        for names in layer_names(config)
+    ]
+
+
+# Training
+
+
+def texts(steps: int, rows: int, length: int = LENGTH) -> list[tuple[Tensor, Tensor]]:
+    """[(characters (rows, length), those that follow)], a pair per step, from the novel."""
+    from common.lessons import replicas
+
+    random = np.random.default_rng(16)
+    return [replicas.text_shards(random, [rows], length)[0] for _ in range(steps)]
+
+
+def trained(
+    dist: Any,
+    use: Use,
+    update: Callable[..., float],
+    mesh: Mesh,
+    weights: Weights,
+    batches: Sequence[tuple[Tensor, Tensor]],
+    microbatches: int,
+    config: Config = CONFIG,
+) -> dict[str, Any]:
+    """A rank's life: {"losses", "norms", "weights": its own by name, "seconds": of each step}."""
+    torch.set_num_threads(1)
+    here, groups = mesh.place(dist.get_rank()), ranks.mesh(dist, **mesh._asdict())
+    pipe, links = _pipeline(dist, mesh, groups)
+    members = [mesh.rank(here.data, here.pipeline, t) for t in range(mesh.tensor)]
+    tensor = Within(dist, groups["tensor"], members, use.get("ring_all_reduce"))
+    cut = use["partition_layers"](costs(config), mesh.pipeline)[here.pipeline]
+    own = own_shards(use, weights, here.tensor, mesh.tensor, config.heads)
+    part = Part(use, tensor, layer_names(config)[slice(*cut)], own, config.heads)
+    is_last = here.pipeline == mesh.pipeline - 1
+
+    def loss(scores: Tensor, following: Tensor) -> Tensor:
+        return use["cross_entropy"](tensor, scores.flatten(0, 1), following.flatten())
+
+    tasks = use["one_f_one_b"](here.pipeline, mesh.pipeline, microbatches)
+    state: dict[str, Tensor] = {}
+    told: dict[str, list[float]] = {"losses": [], "norms": [], "seconds": []}
+    for step, batch in enumerate(batches, 1):
+        start_s = time.perf_counter()
+        rows = [use["shard_batch"](t, here.data, mesh.data) for t in batch]
+        inputs, targets = (list(t.tensor_split(microbatches)) for t in rows)
+        like = torch.empty(*inputs[0].shape, config.width)
+        stage = use["Stage"](part, microbatches, loss if is_last else None)
+        share = use["run_stage"](pipe, stage, tasks, inputs, targets, like, links)
+        told["norms"].append(_updated(dist, groups, part, update, state, step))
+        told["losses"].append(_mean_loss(dist, share, mesh))
+        told["seconds"].append(time.perf_counter() - start_s)
+    named = {name: w.detach().clone() for name, w in part.weights().items()}
+    return {**told, "weights": named, "state": sum(t.numel() for t in state.values())}
+
+
+def _pipeline(dist: Any, mesh: Mesh, groups: Mapping[str, Any]) -> tuple[Within, dict]:
+    """(dist within this rank's pipeline, a group for each direction between two neighbours)."""
+    here, links = mesh.place(dist.get_rank()), {}
+    for data in range(mesh.data):
+        for tensor in range(mesh.tensor):
+            line = [mesh.rank(data, stage, tensor) for stage in range(mesh.pipeline)]
+            for s in range(mesh.pipeline - 1):
+                for way in ((s, s + 1), (s + 1, s)):
+                    group = dist.new_group([line[s], line[s + 1]])
+                    if (data, tensor) == (here.data, here.tensor):
+                        links[way] = group
+    members = [mesh.rank(here.data, stage, here.tensor) for stage in range(mesh.pipeline)]
+    return Within(dist, groups["pipeline"], members), links
+
+
+def _updated(
+    dist: Any, groups: Any, part: Part, update: Any, state: dict[str, Tensor], step: int
+) -> float:
+    """Adam's step on this rank's weights, padded so that they divide; the gradient's norm."""
+    data = dist.get_world_size(groups["data"])
+    n = part.flat.numel()
+    gradient = part.flat.grad if part.flat.grad is not None else torch.zeros_like(part.flat)
+    more = -n % data
+    weights, slope = (F.pad(t.detach(), (0, more)) for t in (part.flat, gradient / data))
+    norm = update(dist, groups, weights, slope, state, step, part.replicated, MOST)
+    with torch.no_grad():
+        part.flat.copy_(weights[:n])
+    part.flat.grad = None
+    return norm
+
+
+def _mean_loss(dist: Any, share: Tensor | None, mesh: Mesh) -> float:
+    """The loss of the whole batch, on all ranks: the last stages of all pipelines know it."""
+    total = torch.zeros(1) if share is None else share.detach().reshape(1) / mesh.tensor
+    dist.all_reduce(total)
+    return total.item() / mesh.data
+
+
+def one_device(
+    weights: Weights, batches: Sequence[tuple[Tensor, Tensor]], config: Config = CONFIG
+) -> dict[str, Any]:
+    """{"losses", "norms", "weights"} of the same training on one device, without any piece."""
+    from common.language_model import transformer
+
+    model = language_model.module(trained=False, **dataclasses.asdict(config))
+    named = dict(transformer.named(model))
+    with torch.no_grad():
+        for name, weight in named.items():
+            weight.copy_(weights[name])
+    moments = {name: (torch.zeros_like(w), torch.zeros_like(w)) for name, w in named.items()}
+    losses, norms = [], []
+    for step, (inputs, following) in enumerate(batches, 1):
+        loss = F.cross_entropy(model(inputs).flatten(0, 1), following.flatten())
+        slopes = torch.autograd.grad(loss, list(named.values()))
+        norm = torch.cat([slope.flatten() for slope in slopes]).norm().item()
+        for (name, w), slope in zip(named.items(), slopes, strict=True):
+            adam(w, slope * min(1.0, MOST / norm), *moments[name], step)
+        losses.append(loss.item())
+        norms.append(norm)
+    return {"losses": losses, "norms": norms, "weights": {n: w.detach() for n, w in named.items()}}
+
+
+def apart(
+    mesh: Mesh,
+    returns: Sequence[Mapping[str, Any]],
+    use: Use,
+    want: Weights,
+    config: Config = CONFIG,
+) -> float:
+    """How far the weights on any rank are from one device's, at most."""
+    most = 0.0
+    for rank, told in enumerate(returns):
+        cut = own_shards(use, want, mesh.place(rank).tensor, mesh.tensor, config.heads)
+        for name, w in told["weights"].items():
+            most = max(most, float((w.cpu() - cut[name]).abs().max()))
+    return most
+
+
+def run(
+    use: Use,
+    update: Any,
+    mesh: Mesh,
+    steps: int = 4,
+    rows: int = 8,
+    microbatches: int = 2,
+    config: Config = CONFIG,
+    length: int = LENGTH,
+    **options: Any,
+) -> ranks.Result:
+    """Training on a mesh: simulated by default, machine="gloo" or "nccl" in options."""
+    weights, batches = named_weights(config), texts(steps, rows, length)
+    arguments = use, update, mesh, weights, batches, microbatches, config
+    return ranks.run(trained, *arguments, world_size=mesh.size, live_bytes=False, **options)
+
+
+# How long a step takes
+
+
+class Speeds(NamedTuple):
+    """What a prediction needs to know of a machine."""
+
+    step_s: float  # of all compute of a step, on one rank
+    alpha_s: float  # of a message
+    bytes_per_s: float  # of a message
+
+
+def speeds(use: Use, update: Any, **options: Any) -> Speeds:
+    """Measured with one rank that trains, and two that exchange tensors."""
+    machine = options.pop("machine")
+    alone = run(use, update, Mesh(), machine=machine, **options)
+    small_s, large_s = ranks.run(
+        exchange_s, [8, 1 << 18], world_size=2, machine=machine, noted=False
+    ).returns[0]
+    bytes_per_s = ((1 << 18) - 8) * 8 / max(large_s - small_s, 1e-9)
+    return Speeds(fastest_s(alone), small_s, bytes_per_s)
+
+
+def exchange_s(dist: Any, sizes: Sequence[int]) -> list[float]:
+    """Seconds in which two ranks exchange so many numbers, both ways at once."""
+    from common.lessons import sharding
+
+    torch.set_num_threads(1)
+    peer = 1 - dist.get_rank()
+    tensors = [torch.zeros(2, size) for size in sizes]
+
+    def both(sent: Tensor, got: Tensor) -> None:
+        ops = [dist.P2POp(dist.isend, sent, peer), dist.P2POp(dist.irecv, got, peer)]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+
+    works = [lambda pair=pair: both(*pair) for pair in tensors]
+    return sharding.median_s(dist, tensors[0], works, 20)
+
+
+def fastest_s(result: ranks.Result) -> float:
+    """The time of the fastest step: whatever else runs on the machine only makes steps slower."""
+    steps = zip(*(told["seconds"] for told in result.returns), strict=True)
+    return min(max(own_s) for own_s in steps)
+
+
+def predicted_s(
+    mesh: Mesh,
+    known: Speeds,
+    rows: int = 8,
+    microbatches: int = 2,
+    config: Config = CONFIG,
+    length: int = LENGTH,
+    itemsize: int = 8,
+) -> dict[str, float]:
+    """{part: seconds} of a step: compute, bubble, and the messages along each axis of the mesh."""
+    d, p, t = mesh
+    all_costs = costs(config)
+    share = _largest_share(all_costs, p)
+    compute_s = known.step_s * share / (d * t)
+    text_bytes = length * config.width * itemsize
+    per_microbatch = rows / d / microbatches
+
+    def ring_s(n: int, size: float, rounds: int) -> float:
+        """Rounds of n ranks that pass on 1/n of a tensor."""
+        return rounds * (known.alpha_s + size / n / known.bytes_per_s) if n > 1 else 0.0
+
+    blocks = config.layers * share
+    # Each text is a call of attention of its own; the hidden layer takes a microbatch at once.
+    attention_s = ring_s(t, text_bytes, 2 * (t - 1)) * 2 * blocks * rows / d
+    mlp_s = ring_s(t, text_bytes * per_microbatch, 2 * (t - 1)) * 2 * blocks * microbatches
+    activation_s = known.alpha_s + text_bytes * per_microbatch / known.bytes_per_s
+    weights = language_model.parameter_count(config) * share / t * itemsize
+    bubble = (p - 1) / microbatches
+    return {
+        "compute": compute_s,
+        "bubble": bubble * (compute_s + attention_s + mlp_s),
+        "tensor": attention_s + mlp_s,
+        "pipeline": 2 * (microbatches + p - 1) * activation_s if p > 1 else 0.0,
+        "data": ring_s(d, weights, 2 * (d - 1)),
+    }
+
+
+def _largest_share(costs: Sequence[int], stages: int) -> float:
+    """The share of the most expensive stage, in the best cut."""
+    from itertools import combinations, pairwise
+
+    ends = ((0, *cut, len(costs)) for cut in combinations(range(1, len(costs)), stages - 1))
+    most = min(max(sum(costs[a:b]) for a, b in pairwise(cut)) for cut in ends)
+    return most / sum(costs)
+
+
+# The end of the course
+
+
+def accepting(update: Any) -> Callable[[str, Use], bool]:
+    """What pieces.collect asks of a lab's pieces: int4 codes are close; all others train a mesh."""
+
+    def accept(lab: str, use: Use) -> bool:
+        if lab != "10":
+            return agrees(use, update)
+        weight = torch.randn(6, 64, dtype=torch.float32)
+        codes, scales = use["quantize_groups"](weight, 4, 32)
+        got = use["dequantize_groups"](codes, scales, 32)
+        room = 0.51 * scales.repeat_interleave(32, 1)
+        return bool(((got - weight).abs() <= room).all() and codes.abs().max() <= 7)
+
+    return accept
+
+
+def agrees(use: Use, update: Any) -> bool:
+    """Whether these pieces train on 2 × 2 × 2 ranks as one device does."""
+    mesh, config = Mesh(2, 2, 2), Config(width=16, hidden=32, layers=2, heads=2)
+    result = run(use, update, mesh, 1, 4, 2, config, 8)
+    want = one_device(named_weights(config), texts(1, 4, 8), config)["weights"]
+    return apart(mesh, result.returns, use, want, config) < 1e-10
+
+
+def draw_training(losses: Mapping[str, Sequence[float]], one: Sequence[float]) -> "Axes":
+    """The losses of one device as a line and those of each mesh as dots."""
+    import matplotlib.pyplot as plt
+
+    ax = plt.subplots(figsize=(7.2, 2.8))[1]
+    steps = range(1, len(one) + 1)
+    ax.plot(steps, one, color="0.3", label="one device")
+    for place, (name, own) in enumerate(losses.items()):
+        size = 13 - 4 * place
+        ax.plot(steps, own, "o", ms=size, mfc="none", mec=f"C{place}", mew=2, label=name)
+    ax.set(xlabel="step", ylabel="nats per character", xticks=list(steps))
+    ax.set_title("Every mesh takes the steps of one device")
+    ax.legend(title="data × pipeline × tensor")
+    return ax
+
+
+def draw_steps(
+    predicted: Mapping[str, Mapping[str, float]], measured: Mapping[str, float]
+) -> "Axes":
+    """The parts of each predicted step as a bar, and what was measured as a dot."""
+    import matplotlib.pyplot as plt
+
+    ax = plt.subplots(figsize=(7.2, 1.2 + 0.5 * len(predicted)))[1]
+    left = dict.fromkeys(predicted, 0.0)
+    for place, part in enumerate(next(iter(predicted.values()))):
+        widths = [1e3 * parts[part] for parts in predicted.values()]
+        starts = [left[name] for name in predicted]
+        ax.barh(list(predicted), widths, left=starts, color=f"C{place}", alpha=0.75, label=part)
+        left = {name: a + b for name, a, b in zip(predicted, starts, widths, strict=True)}
+    ax.plot([1e3 * measured[name] for name in predicted], list(predicted), "ko", label="measured")
+    ax.set(xlabel="ms per step", ylabel="data × pipeline × tensor", xlim=(0, None))
+    ax.set_title("A step: predicted parts, and the measured time")
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
+    ax.legend(ncols=2, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return ax
+
+
+NAMES = {
+    "10": "quantization: groups of 4 bits",
+    "11": "collectives: the ring",
+    "12": "data parallel: shards of a batch",
+    "14": "tensor parallel: attention, MLP, loss",
+    "15": "pipeline: stages, 1F1B",
+    "16": "scaling: the mesh's optimizer",
+}
+
+
+def facts(
+    differences: Mapping[str, float],
+    steps: Mapping[str, tuple[Mapping[str, float], float]],
+    same_tokens: bool,
+    speed_up: float,
+) -> dict[str, str]:
+    """{what: its line on the certificate}."""
+    from common import device
+
+    shares = [
+        f"{name}: {measured_s / sum(parts.values()):.2f}"
+        for name, (parts, measured_s) in steps.items()
+    ]
+    text = "the plain model's" if same_tokens else "NOT the plain model's"
+    return {
+        "trained on": f"{', '.join(differences)} ranks (data × pipeline × tensor)",
+        "against one device": f"weights differ by {max(differences.values()):.0e} at most",
+        "machine": device.name(),
+        "step / prediction": ", ".join(shares),
+        "text": f"256 tokens, {text}, {speed_up:.1f} times as fast",
+    }
+
+
+def certificate(origin: Mapping[str, str], facts: Mapping[str, str]) -> "Axes":
+    """Which pieces are the reader's, what they did, and how good the reader's predictions were."""
+    import matplotlib.pyplot as plt
+
+    from common import ledger
+
+    ax = plt.subplots(figsize=(8.0, 4.6))[1]
+    ax.set_axis_off()
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    ax.add_patch(plt.Rectangle((0.005, 0.005), 0.99, 0.99, fill=False, lw=2.5, ec="C0"))
+    ax.text(0.5, 0.92, "One model, trained with your pieces", ha="center", size=16, weight="bold")
+    yours = sum(whose == "yours" for whose in origin.values())
+    ax.text(0.5, 0.85, f"{yours} of {len(origin)} pieces are yours", ha="center", size=11)
+    for place, (lab, whose) in enumerate(origin.items()):
+        y, own = 0.76 - 0.058 * place, whose == "yours"
+        mark, colour = ("✓", "C2") if own else ("○", "0.5")
+        ax.text(0.05, y, mark, color=colour, size=12, weight="bold")
+        ax.text(0.09, y, f"{lab}  {NAMES.get(lab, '')}", size=10)
+        ax.text(0.52, y, whose, size=9, color=colour)
+    below = 0.76 - 0.058 * len(origin) - 0.03
+    ax.plot([0.04, 0.96], [below + 0.035] * 2, color="0.8", lw=0.8)
+    for place, (name, fact) in enumerate({**facts, "calibration": ledger.summary()}.items()):
+        ax.text(0.05, below - 0.058 * (place + 0.3), name, size=10, color="0.4")
+        ax.text(0.3, below - 0.058 * (place + 0.3), fact, size=10)
+    return ax

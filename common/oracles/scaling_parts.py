@@ -1,0 +1,336 @@
+"""What the checks of lab 16's parts 2 to 4 compare with."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common import ranks
+from common.checks import agree, expect
+from common.lessons import failures, whole
+from common.lessons.failures import Cluster, Policy
+
+Mistakes = dict[str, Any]
+CLUSTERS: dict[str, Cluster] = {
+    "1,280 nodes": failures.CLUSTER,
+    "four replicas of 32 nodes": {
+        **failures.CLUSTER,
+        "nodes": 128,
+        "replica_nodes": 32,
+        "save_s": 60.0,
+    },
+    "quick repairs": {
+        **failures.CLUSTER,
+        "nodes": 64,
+        "replica_nodes": 8,
+        "repair_s": 7200.0,
+        "reshape_s": 3600.0,
+    },
+    "slow checkpoints": {
+        **failures.CLUSTER,
+        "nodes": 8192,
+        "replica_nodes": 256,
+        "save_s": 900.0,
+        "repair_s": 21_600.0,
+        "days": 30.0,
+    },
+}
+
+
+def mtbf_s(gpus: float, failures_per_1000_node_days: float, gpus_per_node: int) -> float:
+    """Seconds between two failures of any node."""
+    return 1 / failures.failures_per_s(
+        {"failures_per_1000_node_days": failures_per_1000_node_days}, gpus / gpus_per_node
+    )
+
+
+def mtbf_mistakes(want: float, gpus: float, gpus_per_node: int) -> Mistakes:
+    """{sentence: what this mistake gives}."""
+    nodes = gpus / gpus_per_node
+    return {
+        "This is the time of one node. Any of the nodes may fail, so the time between failures "
+        "shrinks with the size of the cluster.": want * nodes,
+        "The rate counts nodes, and these are GPUs: a node has several.": want / gpus_per_node,
+        "These are days; the answer is in seconds.": want / failures.DAY_S,
+        "These are hours; the answer is in seconds.": want / 3600,
+        "The rate is per 1,000 node-days.": want / 1000,
+    }
+
+
+def best_interval_s(save_s: float, mtbf_s: float) -> float:
+    """Where time per training kept is least: exp((τ + δ)/M)·(1 − τ/M) = 1, by bisection."""
+    low, high = 0.0, mtbf_s
+    for _ in range(200):
+        middle = (low + high) / 2
+        x = (middle + save_s) / mtbf_s
+        low, high = (middle, high) if np.exp(x) * (1 - middle / mtbf_s) > 1 else (low, middle)
+    return low
+
+
+def interval_fault(got: Any, save_s: float, mtbf_s: float) -> str:
+    """What is wrong with an interval; "" if it costs at most 0.5 % more time than the best."""
+    best = best_interval_s(save_s, mtbf_s)
+    case = f"checkpoint_interval_s({save_s:g}, {mtbf_s:g})"
+    if isinstance(got, bool) or not isinstance(got, (int, float, np.number)):
+        return f"{case} gave {got!r:.80}, want a number of seconds."
+    least = float(failures.expected_slowdown(best, save_s, mtbf_s))
+    own = float(failures.expected_slowdown(got, save_s, mtbf_s)) if got > 0 else np.inf
+    if own <= 1.005 * least:
+        return ""
+    young = (2 * save_s * mtbf_s) ** 0.5
+    known = {
+        "Young's formula assumes that saving is short beside the time between failures.": young,
+        "Inside the root is twice the product.": (save_s * mtbf_s) ** 0.5,
+        "This is the time between two beginnings; leave out the time to save.": best + save_s,
+        "A checkpoint per failure loses half of the work.": mtbf_s,
+    }
+    near = (says for says, value in known.items() if abs(got - value) <= 0.002 * value)
+    more = f"it costs {own / least - 1:.1%} more time than the best interval"
+    return f"{next(near, '')}\n{case} gave {got:g} s; {more}.".strip()
+
+
+# The policy
+
+
+class Scored:
+    """A policy against the best of a search, on years that the student has not seen."""
+
+    def __init__(self, cluster: Cluster, seeds: Sequence[int]) -> None:
+        self.cluster, self.seeds = cluster, list(seeds)
+        mtbf = 1 / failures.failures_per_s(cluster, cluster["nodes"])
+        self.interval_s = best_interval_s(cluster["save_s"], mtbf)
+        self.best, self.most = failures.search(cluster, self.interval_s, self.seeds)
+
+    def fault(self, policy: Any, case: str) -> str:
+        """What is wrong; "" if the goodput is within 2 % of the best."""
+        if said := malformed(policy, self.cluster):
+            return f"{case}: {said}"
+        got = failures.goodput(self.cluster, policy, self.seeds)
+        if got >= 0.98 * self.most:
+            return ""
+        better = {
+            name: failures.goodput(self.cluster, {**policy, name: self.best[name]}, self.seeds)
+            for name in ("interval_s", "replicas", "drop")
+        }
+        name = max(better, key=lambda key: better[key])
+        return (
+            f"{self._part(name, policy)}\n{case}: goodput {got:.3f}, and the best policy that we "
+            f"found has {self.most:.3f}; 2 % less would do."
+        )
+
+    def _part(self, name: str, policy: Policy) -> str:
+        if name == "drop" and policy["drop"]:
+            return "Here it is better to wait: a node is back soon, and a dropped replica is not."
+        if name == "drop":
+            return "Here it is better to drop a replica than to let all others wait for one node."
+        own, best = policy[name], self.best[name]
+        if name == "interval_s":
+            word = "long" if own > best else "short"
+            return f"The interval of {own:,.0f} s is too {word}: which failures interrupt the job?"
+        word = "few" if own > best else "many"
+        return f"{own} replicas leave too {word} spares."
+
+
+def malformed(policy: Any, cluster: Cluster) -> str:
+    """What is wrong with the form of a policy; "" if nothing."""
+    keys = ("interval_s", "replicas", "drop")
+    if not isinstance(policy, Mapping) or sorted(policy) != sorted(keys):
+        return f"policy gave {policy!r:.100}, want a dict with {', '.join(keys)}."
+    most = int(cluster["nodes"]) // int(cluster["replica_nodes"])
+    interval, replicas, drop = (policy[key] for key in keys)
+    if isinstance(interval, bool) or not isinstance(interval, (int, float, np.number)):
+        return f"interval_s is {interval!r:.60}, want a number of seconds."
+    if not 1 <= interval < 1e9:
+        return f"interval_s is {interval!r:.60}, want 1 second or more."
+    if isinstance(replicas, bool) or not isinstance(replicas, (int, np.integer)):
+        return f"replicas is {replicas!r:.60}, want a whole number."
+    if not 1 <= replicas <= most:
+        return f"replicas is {replicas}; there are nodes for 1 to {most}."
+    if not isinstance(drop, (bool, np.bool_)):
+        return f"drop is {drop!r:.60}, want True or False."
+    return ""
+
+
+def random_cluster(rng: np.random.Generator) -> Cluster:
+    """A cluster of some hundred nodes."""
+    size = int(rng.choice([4, 8, 16]))
+    return {
+        "nodes": size * int(rng.integers(8, 40)),
+        "replica_nodes": size,
+        "failures_per_1000_node_days": float(rng.uniform(2, 7)),
+        "save_s": float(rng.uniform(20, 600)),
+        "restart_s": float(rng.uniform(200, 900)),
+        "reshape_s": float(rng.uniform(600, 3600)),
+        "repair_s": float(rng.uniform(0.2, 2) * failures.DAY_S),
+        "days": 365.0,
+    }
+
+
+# DiLoCo
+
+
+def outer(
+    shared: Tensor,
+    owns: Sequence[Tensor],
+    momentum: Tensor,
+    present: Sequence[bool],
+    rate: float,
+    beta: float,
+) -> tuple[tuple[Tensor, Tensor], dict[str, tuple[Tensor, Tensor]]]:
+    """((shared, momentum) afterwards, {sentence: what this mistake gives})."""
+    here = [own for own, there in zip(owns, present, strict=True) if there]
+    mean = torch.stack([shared - own for own in here]).mean(0)
+
+    def stepped(change: Tensor, look_ahead: bool = True) -> tuple[Tensor, Tensor]:
+        kept = beta * momentum + change
+        return shared - rate * (change + beta * kept if look_ahead else kept), kept
+
+    everyone = torch.stack([shared - own for own in owns]).mean(0)
+    wrong = {
+        "This is the sum over ranks: divide by the ranks that took part.": stepped(
+            mean * len(here)
+        ),
+        "A rank that was away has nothing to add, and does not count in the mean.": stepped(
+            mean * len(here) / len(owns)
+        ),
+        "The weights of a rank that was away are old: leave them out.": stepped(everyone),
+        "The sign is wrong: the outer gradient is shared − own.": stepped(-mean),
+        "This is plain momentum. Nesterov's step looks ahead: mean + β·momentum.": stepped(
+            mean, look_ahead=False
+        ),
+        "These are the averaged weights: the outer step is missing.": (shared - mean, momentum),
+        "The outer step has no momentum yet.": (shared - rate * mean, momentum),
+        "The momentum is used before the new change is in it.": (
+            shared - rate * (mean + beta * momentum),
+            beta * momentum + mean,
+        ),
+    }
+    return stepped(mean), wrong
+
+
+def outer_bytes_fault(trace: ranks.Trace, n: int) -> str:
+    """What is wrong with the bytes of an outer step of n numbers; "" if nothing."""
+    p = trace.world_size
+    most = 2 * (p - 1) * (n + 4) * 8
+    if trace.bytes <= most:
+        return ""
+    return (
+        f"{p} ranks send {trace.bytes:,} bytes for {n} weights; one all-reduce of {n} numbers and "
+        f"a few is enough, at most {most:,} bytes. All ranks have the same momentum already."
+    )
+
+
+# The mesh
+
+
+class Model:
+    """Random parts of a model on a mesh, and Adam on one device that holds them all."""
+
+    def __init__(
+        self, rng: np.random.Generator, mesh: whole.Mesh, shared: int, own: int, most: float
+    ) -> None:
+        self.rng, self.mesh, self.shared, self.own, self.most = rng, mesh, shared, own, most
+        self.stages = range(mesh.pipeline)
+        self.weights = self._drawn()
+        self.m, self.v = ([torch.zeros_like(t) for t in self.weights] for _ in "mv")
+        self.size = shared + own
+
+    def _drawn(self) -> list[Tensor]:
+        """By stage: what all tensor ranks hold, and then what each of them holds alone."""
+        n = self.shared + self.mesh.tensor * self.own
+        return [torch.tensor(self.rng.normal(size=n)) for _ in self.stages]
+
+    def part(self, whole_stage: Tensor, tensor: int) -> Tensor:
+        """What a tensor rank holds of a stage."""
+        start = self.shared + tensor * self.own
+        return torch.cat([whole_stage[: self.shared], whole_stage[start : start + self.own]])
+
+    def by_rank(self, stages: Sequence[Tensor]) -> list[Tensor]:
+        """What each rank holds of these vectors."""
+        places = (self.mesh.place(rank) for rank in range(self.mesh.size))
+        return [self.part(stages[place.pipeline], place.tensor) for place in places]
+
+    def step(self, step: int) -> tuple[list[Tensor], list[Tensor], list[Tensor], float, Mistakes]:
+        """(weights, gradients, wanted weights by rank, wanted norm, what mistakes give as norm)."""
+        before = self.by_rank(self.weights)
+        replicas = [self._drawn() for _ in range(self.mesh.data)]
+        gradients = []
+        for rank in range(self.mesh.size):
+            place = self.mesh.place(rank)
+            gradients.append(self.part(replicas[place.data][place.pipeline], place.tensor))
+        totals = [torch.stack(parts).sum(0) for parts in zip(*replicas, strict=True)]
+        squares = [float((total * total).sum()) for total in totals]
+        norm = sum(squares) ** 0.5
+        again = sum(float((t[: self.shared] ** 2).sum()) for t in totals)
+        scale = min(1.0, self.most / norm)
+        for w, m, v, total in zip(self.weights, self.m, self.v, totals, strict=True):
+            whole.adam(w, total * scale, m, v, step)
+        mistakes = {
+            "Weights that all tensor ranks hold are counted once per tensor rank.": (
+                sum(squares) + (self.mesh.tensor - 1) * again
+            )
+            ** 0.5,
+            "This is the norm of one stage only.": squares[0] ** 0.5,
+            "The sum of squares has no root yet.": sum(squares),
+        }
+        return before, gradients, self.by_rank(self.weights), norm, mistakes
+
+    def check(
+        self,
+        result: ranks.Result,
+        want: Sequence[Tensor],
+        norm: float,
+        mistakes: Mistakes,
+        step: int,
+    ) -> None:
+        """Raises unless a step of all ranks is right."""
+        case = f"mesh {self.mesh}, step {step}, rank"
+        for rank, (_, _, got) in enumerate(result.returns):
+            agree(got, norm, f"the norm, {case} {rank}", rtol=1e-9, mistakes=mistakes)
+        said = self.state_fault([state for _, state, _ in result.returns])
+        expect(not said, said)
+        for rank, (got, _, _) in enumerate(result.returns):
+            agree(got, want[rank], f"the weights, {case} {rank}", rtol=1e-9, atol=1e-11)
+        expect(not (said := self.bytes_fault(result.trace)), said)
+
+    def state_fault(self, states: Sequence[Any]) -> str:
+        """What is wrong with what ranks keep between steps; "" if nothing."""
+        want = self.size // self.mesh.data
+        for rank, state in enumerate(states):
+            if not isinstance(state, dict) or sorted(state) != ["m", "v"]:
+                return f"rank {rank}'s state has {list(state)!r:.80}, want m and v."
+            sizes = [len(t) for t in state.values()]
+            if sizes == [want, want]:
+                continue
+            others = {
+                "tensor": self.size // self.mesh.tensor,
+                "pipeline": self.size // self.mesh.pipeline,
+            }
+            axis = next((a for a, n in others.items() if sizes == [n, n]), "")
+            says = (
+                f"The optimizer's state is cut over the wrong group, {axis}"
+                if axis
+                else (
+                    "The optimizer's state is whole" if sizes == [self.size] * 2 else "Other shards"
+                )
+            )
+            return (
+                f"{says}: rank {rank} of a mesh {self.mesh} keeps {sizes[0]} numbers each for m "
+                f"and v of its {self.size} weights, want {want}: only data ranks "
+                "hold the same weights."
+            )
+        return ""
+
+    def bytes_fault(self, trace: ranks.Trace) -> str:
+        """What is wrong with the bytes of a step; "" if nothing."""
+        d, others = self.mesh.data, self.mesh.size
+        want = 2 * (d - 1) * self.size * 8 * (others // d)
+        room = 16 * 4 * others  # a norm's few numbers
+        if trace.bytes <= want + room:
+            return ""
+        return (
+            f"The ranks of a mesh {self.mesh} send {trace.bytes:,} bytes in a step; {want:,} are "
+            "enough for a reduce-scatter and an all-gather over data ranks, and a few for the norm."
+        )

@@ -1,0 +1,102 @@
+"""common/lessons/whole.py, generation.py: meshes train as one device; the cache changes nothing."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from common import language_model
+from common.language_model import Config
+from common.lessons import generation, whole
+from common.oracles import pieces
+
+USE = {name: piece for own in pieces.OURS.values() for name, piece in own.items()}
+SMALL = Config(width=16, hidden=32, layers=3, heads=4)
+
+
+@pytest.fixture(autouse=True)
+def float64() -> Iterator[None]:
+    """The default dtype, for these tests alone."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def update(
+    dist: Any,
+    groups: Any,
+    weights: Any,
+    gradient: Any,
+    state: Any,
+    step: int,
+    replicated: int,
+    most: float,
+) -> float:
+    """Adam on whole vectors, of which each rank keeps a shard."""
+    dist.all_reduce(gradient, group=groups["data"])
+    squares = gradient * gradient
+    squares[:replicated] /= dist.get_world_size(groups["tensor"])
+    total = squares.sum().reshape(1) / dist.get_world_size(groups["data"])
+    dist.all_reduce(total)
+    norm = total.sqrt().item()
+    if not state:
+        state.update(m=torch.zeros_like(weights), v=torch.zeros_like(weights))
+    whole.adam(weights, gradient * min(1.0, most / norm), state["m"], state["v"], step)
+    return norm
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (2, 1, 2), (3, 2, 1), (1, 4, 1), (2, 2, 2), (1, 1, 4)]
+)
+def test_a_mesh_trains_as_one_device(sizes: tuple[int, int, int]) -> None:
+    """Weights, losses and norms to ten digits; one stage may have three layers and another one."""
+    mesh, steps, rows = whole.Mesh(*sizes), 3, 12
+    result = whole.run(USE, update, mesh, steps, rows, 2, SMALL, 8)
+    want = whole.one_device(whole.named_weights(SMALL), whole.texts(steps, rows, 8), SMALL)
+    assert whole.apart(mesh, result.returns, USE, want["weights"], SMALL) < 1e-10
+    for told in result.returns:
+        assert np.allclose(told["losses"], want["losses"], rtol=0, atol=1e-10)
+        assert np.allclose(told["norms"], want["norms"], rtol=1e-9)
+
+
+def test_agrees_refuses_a_wrong_piece() -> None:
+    """An attention that forgets its all-reduce trains something else."""
+    assert whole.agrees(USE, update)
+    assert not whole.agrees({**USE, "summed": lambda dist, x: x}, update)
+
+
+def test_predicted_parts() -> None:
+    """One rank has compute only; four stages wait (p − 1)/m of it."""
+    known = whole.Speeds(1.0, 1e-4, 1e9)
+    one = whole.predicted_s(whole.Mesh(), known)
+    assert one["compute"] == 1.0 and sum(one.values()) == 1.0
+    four = whole.predicted_s(whole.Mesh(1, 4, 1), known, microbatches=8)
+    assert four["bubble"] == pytest.approx(four["compute"] * 3 / 8)
+    assert whole.predicted_s(whole.Mesh(2), known)["data"] > 0
+
+
+def test_the_product_of_codes() -> None:
+    """Packed codes times x, against the dequantised matrix."""
+    random = np.random.default_rng(0)
+    codes = random.integers(-7, 8, (48, 64))
+    scales = random.uniform(0.1, 1, (48, 2)).astype(np.float32)
+    x = random.normal(size=(3, 64)).astype(np.float32)
+    y = np.empty((3, 48), np.float32)
+    generation._kernel()(generation.pack(codes), np.ascontiguousarray(scales.T), x, y)
+    want = x @ (codes * scales.repeat(32, 1)).T
+    assert np.allclose(y, want, rtol=1e-4, atol=1e-4)
+
+
+def test_the_cache_writes_the_same() -> None:
+    """More tokens than positions: the cache is filled anew, and the text is the same."""
+    weights = generation.quantized(pieces.quantize_groups)
+    plain = generation.dequantized(weights, pieces.dequantize_groups)
+    cached, _ = generation.write_cached(weights, 150)
+    again, _ = generation.write_again(plain, 150)
+    assert cached == again
+    writer = generation.Writer(weights)
+    tokens = list(generation.PROMPT.encode())
+    want = language_model.logits(np.array(tokens), plain)[-1]
+    assert np.allclose(writer.read(tokens), want, atol=1e-3)

@@ -72,14 +72,14 @@ def fetch(desc, coord, full, tile):
 @gluon.jit
 def load_forward(own, GROUPS: gl.constexpr):
     """The loading warp: each group's rows of Q, then keys and values from the last block on."""
-    q, k, v, tiles, bars, head, q_start, n_blocks = own
+    q, k, v, tiles, bars, head, q_start, n_blocks, count = own
     q_s, k_s, v_s = tiles
     q_full, k_full, k_empty, v_full, v_empty, _ = bars
     SLOTS: gl.constexpr = k_s.shape[0]
     for group in gl.static_range(GROUPS):
         row = q_start + group * q.block_shape[1]
         fetch(q, [head, row, 0], q_full.index(group), q_s.index(group))
-    for i in range(n_blocks):
+    for i in range(count):
         slot, turn = i % SLOTS, (i // SLOTS + 1) & 1
         row = (n_blocks - 1 - i) * k.block_shape[1]
         mbarrier.wait(k_empty.index(slot), turn)
@@ -89,7 +89,8 @@ def load_forward(own, GROUPS: gl.constexpr):
 
 
 @gluon.jit
-def softmax_step(s, m, scale, q_pos, k_start, MASK: gl.constexpr, CAP: gl.constexpr):
+def softmax_step(s, m, scale, q_pos, k_start, MASK: gl.constexpr, CAP: gl.constexpr,
+                 WINDOW: gl.constexpr):  # fmt: skip
     """(maximum so far, factor for what came before, probabilities) after a block of scores."""
     if CAP > 0:
         s = tanh(s * scale)
@@ -98,7 +99,10 @@ def softmax_step(s, m, scale, q_pos, k_start, MASK: gl.constexpr, CAP: gl.conste
         factor = scale * LOG2E
     if MASK:
         k_pos = k_start + gl.arange(0, s.shape[1], gl.SliceLayout(0, s.type.layout))
-        s = gl.where(q_pos.expand_dims(1) >= k_pos.expand_dims(0), s, float("-inf"))
+        ahead = q_pos.expand_dims(1) - k_pos.expand_dims(0)
+        s = gl.where(ahead >= 0, s, float("-inf"))
+        if WINDOW > 0:
+            s = gl.where(ahead < WINDOW, s, float("-inf"))
     m_new = gl.maximum(m, gl.max(s, 1))
     used = gl.where(m_new == float("-inf"), 0.0, m_new) if MASK else m_new
     alpha = gl.exp2((m - used) * factor)
@@ -126,7 +130,7 @@ def start_values(p16, v_tile, o):
 
 @gluon.jit
 def forward_step(i, own, state, number, GROUP: gl.constexpr, GROUPS: gl.constexpr,
-                 MASK: gl.constexpr, CAP: gl.constexpr):  # fmt: skip
+                 MASK: gl.constexpr, CAP: gl.constexpr, WINDOW: gl.constexpr):  # fmt: skip
     """Scores and softmax of block i, while the values of the block before are added."""
     n_blocks, q_s, zero, scale, q_pos, tiles, bars = own
     o, p16, m, total = state
@@ -145,7 +149,7 @@ def forward_step(i, own, state, number, GROUP: gl.constexpr, GROUPS: gl.constexp
     s = hopper.warpgroup_mma_wait(1, deps=(s,))
     mbarrier.arrive(k_empty.index(slot), count=1)
     k_start = (n_blocks - 1 - i) * k_s.shape[2]
-    m, alpha, p = softmax_step(s, m, scale, q_pos, k_start, MASK, CAP)
+    m, alpha, p = softmax_step(s, m, scale, q_pos, k_start, MASK, CAP, WINDOW)
     total = total * alpha + gl.sum(p, 1)
     o = hopper.warpgroup_mma_wait(0, deps=(o,))
     mbarrier.arrive(v_empty.index(before), count=1)
@@ -154,9 +158,10 @@ def forward_step(i, own, state, number, GROUP: gl.constexpr, GROUPS: gl.constexp
 
 
 @gluon.jit
-def multiply_forward(own, GROUP: gl.constexpr, GROUPS: gl.constexpr, CAP: gl.constexpr):
+def multiply_forward(own, GROUP: gl.constexpr, GROUPS: gl.constexpr, CAP: gl.constexpr,
+                     WINDOW: gl.constexpr):  # fmt: skip
     """Four multiplying warps: 64 rows of the result and of the log-sum-exps."""
-    out, lse, tiles, bars, head, n_blocks, first_free, q_start, scale, N = own
+    out, lse, tiles, bars, head, n_blocks, count, first_free, end_free, q_start, scale, N = own
     q_tiles, k_s, v_s = tiles
     q_full, k_full, k_empty, v_full, _, _ = bars
     ROWS_: gl.constexpr = q_tiles.shape[2]
@@ -175,27 +180,32 @@ def multiply_forward(own, GROUP: gl.constexpr, GROUPS: gl.constexpr, CAP: gl.con
     mbarrier.wait(k_full.index(0), 0)
     s = hopper.warpgroup_mma_wait(0, deps=(start_scores(q_s, k_s.index(0), zero),))
     mbarrier.arrive(k_empty.index(0), count=1)
-    m, _, p = softmax_step(s, m, scale, q_pos, (n_blocks - 1) * KEYS_, True, CAP)
+    m, _, p = softmax_step(s, m, scale, q_pos, (n_blocks - 1) * KEYS_, True, CAP, WINDOW)
     total = gl.sum(p, 1)
     p16 = gl.convert_layout(p.to(gl.bfloat16), P_LAYOUT)
     same = (n_blocks, q_s, zero, scale, q_pos, tiles, bars)
     for i in range(1, first_free):
-        o, p16, m, total = forward_step(i, same, (o, p16, m, total), 0, GROUP, GROUPS, True, CAP)
-    for i in range(first_free, n_blocks):
+        state = (o, p16, m, total)
+        o, p16, m, total = forward_step(i, same, state, 0, GROUP, GROUPS, True, CAP, WINDOW)
+    for i in range(first_free, end_free):
         number, state = i - first_free, (o, p16, m, total)
-        o, p16, m, total = forward_step(i, same, state, number, GROUP, GROUPS, False, CAP)
+        o, p16, m, total = forward_step(i, same, state, number, GROUP, GROUPS, False, CAP, WINDOW)
+    if WINDOW > 0:  # where the window ends
+        for i in range(end_free, count):
+            state = (o, p16, m, total)
+            o, p16, m, total = forward_step(i, same, state, 0, GROUP, GROUPS, True, CAP, WINDOW)
     where = (out, lse, q_tiles.index(GROUP), head, start, q_pos, N)
-    finish_forward(where, v_s, v_full, (o, p16, m, total), n_blocks, scale, CAP)
+    finish_forward(where, v_s, v_full, (o, p16, m, total), count, scale, CAP)
 
 
 @gluon.jit
-def finish_forward(where, v_s, v_full, state, n_blocks, scale, CAP: gl.constexpr):
+def finish_forward(where, v_s, v_full, state, count, scale, CAP: gl.constexpr):
     """Adds the last values, divides, and stores; the tile of Q serves as the way out."""
     out, lse, q_tile, head, start, q_pos, N = where
     o, p16, m, total = state
     SLOTS: gl.constexpr = v_s.shape[0]
-    last = (n_blocks - 1) % SLOTS
-    mbarrier.wait(v_full.index(last), ((n_blocks - 1) // SLOTS) & 1)
+    last = (count - 1) % SLOTS
+    mbarrier.wait(v_full.index(last), ((count - 1) // SLOTS) & 1)
     o = hopper.warpgroup_mma_wait(0, deps=(start_values(p16, v_s.index(last), o),))
     o = o / gl.convert_layout(total, gl.SliceLayout(1, o.type.layout)).expand_dims(1)
     m = m * (CAP if CAP > 0 else scale)
@@ -209,7 +219,7 @@ def finish_forward(where, v_s, v_full, state, n_blocks, scale, CAP: gl.constexpr
 @gluon.jit
 def forward_kernel(q, k, v, out, lse, scale, N, D: gl.constexpr, ROWS_: gl.constexpr,
                    KEYS_: gl.constexpr, SLOTS: gl.constexpr, GROUPS: gl.constexpr,
-                   CAP: gl.constexpr):  # fmt: skip
+                   CAP: gl.constexpr, WINDOW: gl.constexpr):  # fmt: skip
     """Causal attention of GROUPS · ROWS_ rows of one head, the longest first."""
     SPAN: gl.constexpr = ROWS_ * GROUPS
     blocks_of_q = gl.cdiv(N, SPAN)
@@ -217,6 +227,13 @@ def forward_kernel(q, k, v, out, lse, scale, N, D: gl.constexpr, ROWS_: gl.const
     q_start = (blocks_of_q - 1 - gl.program_id(0) % blocks_of_q) * SPAN
     n_blocks = gl.cdiv(gl.minimum(q_start + SPAN, N), KEYS_)
     first_free = gl.maximum(n_blocks - (q_start + 1) // KEYS_, 1)  # blocks with no mask from here
+    count = n_blocks
+    end_free = n_blocks  # and before this one
+    if WINDOW > 0:
+        count -= gl.maximum(q_start - WINDOW + 1, 0) // KEYS_
+        first_free = gl.minimum(first_free, count)
+        end_free -= gl.cdiv(gl.maximum(q_start + SPAN - WINDOW, 0), KEYS_)
+        end_free = gl.minimum(gl.maximum(end_free, first_free), count)
     tiles = (
         gl.allocate_shared_memory(gl.bfloat16, [GROUPS, 1, ROWS_, D], q.layout),
         gl.allocate_shared_memory(gl.bfloat16, [SLOTS, 1, KEYS_, D], k.layout),
@@ -224,17 +241,18 @@ def forward_kernel(q, k, v, out, lse, scale, N, D: gl.constexpr, ROWS_: gl.const
     )
     bars = (barriers(GROUPS, 1), barriers(SLOTS, 1), barriers(SLOTS, GROUPS), barriers(SLOTS, 1),
             barriers(SLOTS, GROUPS), barriers(GROUPS, 1))  # fmt: skip
-    own = (out, lse, tiles, bars, head, n_blocks, first_free, q_start, scale, N)
-    loads = (q, k, v, tiles, bars, head, q_start, n_blocks)
+    own = (out, lse, tiles, bars, head, n_blocks, count, first_free, end_free, q_start, scale, N)
+    loads = (q, k, v, tiles, bars, head, q_start, n_blocks, count)
     if GROUPS == 2:
         gl.warp_specialize([
-            (multiply_forward, (own, 0, GROUPS, CAP)), (multiply_forward, (own, 1, GROUPS, CAP)),
-            (load_forward, (loads, GROUPS)),
+            (multiply_forward, (own, 0, GROUPS, CAP, WINDOW)),
+            (multiply_forward, (own, 1, GROUPS, CAP, WINDOW)), (load_forward, (loads, GROUPS)),
         ], [4, 1], [240, 24])  # fmt: skip
     else:
         gl.warp_specialize([
-            (multiply_forward, (own, 0, GROUPS, CAP)), (multiply_forward, (own, 1, GROUPS, CAP)),
-            (multiply_forward, (own, 2, GROUPS, CAP)), (load_forward, (loads, GROUPS)),
+            (multiply_forward, (own, 0, GROUPS, CAP, WINDOW)),
+            (multiply_forward, (own, 1, GROUPS, CAP, WINDOW)),
+            (multiply_forward, (own, 2, GROUPS, CAP, WINDOW)), (load_forward, (loads, GROUPS)),
         ], [4, 4, 1], [160, 160, 24])  # fmt: skip
 
 
@@ -252,11 +270,12 @@ def described(x: torch.Tensor, rows: int) -> TensorDescriptor:
 
 
 def forward(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cap: float = 0.0
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cap: float = 0.0, window: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(output, log-sum-exps) of causal attention; q, k, v: (B, H, N, D) bf16, D 64 or 128.
 
-    cap: scores become cap · tanh(scores / cap); 0 for none.
+    cap: scores become cap · tanh(scores / cap); 0 for none. window: how many keys a query sees,
+    its own included; 0 for all.
     """
     batch, heads, n, d = q.shape
     groups = 2 if d == 128 else 3
@@ -265,7 +284,8 @@ def forward(
     flat = [described(x.view(-1, n, d), size) for x, size in zip((q, k, v, out), rows, strict=True)]
     scale = d**-0.5 / (cap or 1)
     programs = batch * heads * triton.cdiv(n, ROWS * groups)
-    forward_kernel[(programs,)](*flat, lse, scale, n, d, ROWS, KEYS, 2, groups, cap, num_warps=4)
+    sizes = d, ROWS, KEYS, 2, groups, cap, window
+    forward_kernel[(programs,)](*flat, lse, scale, n, *sizes, num_warps=4)
     return out, lse
 
 

@@ -1,6 +1,8 @@
 """Attention on an H100 or H200, compared with the usual libraries.
 
-    python benchmarks/attention.py [FILE]    prints the table, writes it (benchmarks/attention.md)
+    python benchmarks/attention.py [FILE] [--only windows students]
+
+prints the table and writes it (benchmarks/attention.md), or some parts of it.
 
 The kernels are those of benchmarks/hopper_attention.py, and the solutions' own of lab 06 in the
 fastest of a few configurations. The data is random; each result is first
@@ -8,6 +10,7 @@ compared with float64. Medians of seven rounds, in which ours and the peers take
 timed in a CUDA graph over several caches of keys, which together are larger than the GPU's L2.
 """
 
+import argparse
 import contextlib
 import functools
 import itertools
@@ -251,17 +254,32 @@ def decoding() -> Iterator[Row]:
 
 
 def main() -> None:
+    """Measures the parts asked for, and prints each row when it is there."""
     if device.compute_capability()[0] != 9:
         sys.exit("This needs an H100 or H200; benchmarks/attention.md has an H200's results.")
     sheets = (peaks for key, peaks in machine.DATA_SHEETS.items() if key in device.name())
-    peaks = next(sheets, None) or machine.profile()
-    ceiling = peaks.flops_per_s["bf16"] / 1e12
-    rows = [*training(ceiling), *windows(ceiling), *students(ceiling), *decoding()]
+    ceiling = (next(sheets, None) or machine.profile()).flops_per_s["bf16"] / 1e12
+    torch._dynamo.config.recompile_limit = 64  # for each shape and mask, FlexAttention is compiled
+    parts: dict[str, Callable[[], Iterator[Row]]] = {
+        "training": functools.partial(training, ceiling),
+        "windows": functools.partial(windows, ceiling),
+        "students": functools.partial(students, ceiling),
+        "decoding": decoding,
+    }
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file", nargs="?", type=Path, default=FILE)
+    parser.add_argument("--only", nargs="+", choices=list(parts), default=list(parts))
+    options = parser.parse_args()
+    rows: list[Row] = []
+    for part in options.only:
+        for row in parts[part]():
+            rows.append(row)
+            print(row, flush=True)
     versions = f"torch {torch.__version__}, triton {triton.__version__}"
     origin = f"{device.name()}, {versions}. Made by `python benchmarks/attention.py`."
     text = "\n\n".join([origin, table(rows)]) + "\n"
     print(text)
-    (Path(sys.argv[1]) if len(sys.argv) > 1 else FILE).write_text(text, encoding="utf-8")
+    options.file.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -253,6 +253,7 @@ def trained(
 ) -> dict[str, Any]:
     """A rank's life: {"losses", "norms", "weights": its own by name, "seconds": of each step}."""
     torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("high")  # GPUs may use TF32; float64 stays as it is
     here, groups = mesh.place(dist.get_rank()), ranks.mesh(dist, **mesh._asdict())
     pipe, links = _pipeline(dist, mesh, groups)
     members = [mesh.rank(here.data, here.pipeline, t) for t in range(mesh.tensor)]

@@ -1,0 +1,75 @@
+"""Lab 16's last part on several GPUs: steps of a model on meshes, measured and predicted.
+
+    python benchmarks/mesh.py
+    python benchmarks/mesh.py --gloo
+
+The model is the course's, wider (8 layers of width 2,048, texts of 1,024 characters), so that
+multiplying and not launching takes the time. The pieces are the solutions' own. The prediction
+knows three numbers: the time of a step on one GPU, the latency of a message and the bandwidth.
+--gloo trains the course's own size on two processes: a trial of this program, and a measurement
+where two cores are idle. The last line is JSON: {mesh: [predicted s, measured s]}.
+"""
+
+import argparse
+import functools
+import json
+import sys
+from typing import Any
+
+import torch
+
+from benchmarks.solved import solved
+from common import device, pieces
+from common.language_model import CONFIG, Config
+from common.lessons import whole
+
+WIDE = Config(context=1024, width=2048, layers=8, heads=16, hidden=8192)
+STEPS = 8
+
+
+def main() -> None:
+    """Prints a line per mesh, and all as JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--gloo", action="store_true")
+    gpus = torch.cuda.device_count()
+    is_trial = parser.parse_args().gloo
+    if gpus < 2 and not is_trial:
+        sys.exit(f"there are {gpus} GPUs; two are needed (or --gloo)")
+    use = {name: piece for own in pieces.of_the_course().values() for name, piece in own.items()}
+    update = solved("16")["mesh_update"]
+    torch.set_default_dtype(torch.float32)
+    del use["ring_all_reduce"]  # NCCL's own
+    machine: Any = "gloo" if is_trial else "nccl"
+    config, length, rows = (CONFIG, whole.LENGTH, 8) if is_trial else (WIDE, 1024, 16)
+    sizes = {"rows": rows, "microbatches": 4, "config": config, "length": length}
+    run = functools.partial(
+        whole.run, use, update, steps=STEPS, machine=machine, noted=False, **sizes
+    )
+    known = whole.speeds(use, update, machine=machine, steps=STEPS, **sizes)
+    print(
+        f"{device.describe()}: one step {known.step_s:.4f} s, message {known.alpha_s * 1e6:.0f} µs"
+    )
+    print(f"bandwidth {known.bytes_per_s / 1e9:.1f} GB/s")
+    found = {}
+    for mesh in meshes(2 if is_trial else min(gpus, 8)):
+        measured_s = whole.fastest_s(run(mesh))
+        parts = whole.predicted_s(mesh, known, itemsize=4, **sizes)
+        predicted_s = sum(parts.values())
+        found[str(mesh)] = [predicted_s, measured_s]
+        detail = ", ".join(f"{name} {part:.4f}" for name, part in parts.items())
+        print(f"{mesh}: predicted {predicted_s:.4f} s ({detail})")
+        print(f"{mesh}: measured {measured_s:.4f} s, {measured_s / predicted_s - 1:+.1%}")
+    print(json.dumps(found))
+
+
+def meshes(world_size: int) -> list[whole.Mesh]:
+    """All meshes of so many ranks, of powers of two."""
+    powers = [1, 2, 4, 8]
+    found = (whole.Mesh(d, p, t) for d in powers for p in powers for t in powers)
+    return [mesh for mesh in found if mesh.size == world_size]
+
+
+if __name__ == "__main__":
+    main()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._functorch.config
 import triton
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -260,6 +261,7 @@ def main() -> None:
     sheets = (peaks for key, peaks in machine.DATA_SHEETS.items() if key in device.name())
     ceiling = (next(sheets, None) or machine.profile()).flops_per_s["bf16"] / 1e12
     torch._dynamo.config.recompile_limit = 64  # for each shape and mask, FlexAttention is compiled
+    torch._functorch.config.donated_buffer = False  # its backward is called many times
     parts: dict[str, Callable[[], Iterator[Row]]] = {
         "training": functools.partial(training, ceiling),
         "windows": functools.partial(windows, ceiling),

@@ -1,0 +1,673 @@
+# %% [markdown]
+# # 09 · Memory
+#
+# **Where did 80 GB go?**
+#
+# After this lab you can
+#
+# - predict to the byte what a training step keeps, and when;
+# - trade memory for time: compute again, swap to the host, use 16 bits;
+# - plan buffers, checkpoints and copies, and prove that your plans hold.
+#
+# You need lab 07, and no GPU. The core path takes about 190 minutes.
+#
+# Write your answers in the cells marked as exercises. The grader reads only those.
+
+# %% tags=["setup"]
+import functools
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from common import clinic, figures, graphs, language_model, ledger
+from common.checks import agree, expect, remark
+from common.lessons import arena, blocks, chains, live, precision, swapping
+
+# %% tags=["setup"]
+figures.use_style()
+rng = np.random.default_rng()
+BATCH, N, WIDTH, HEADS, HIDDEN, LAYERS = 8, 128, 128, 4, 512, 4  # of the language model
+tokens = torch.from_numpy(language_model.tokens(0, BATCH * N + 1))
+batch = tokens[:-1].view(BATCH, N), tokens[1:].view(BATCH, N)
+
+# %% [markdown]
+# Estimated minutes per exercise: 1.1 10, 1.2 20, 2.1 20, 2.2 30, 3.1 20, 3.2 35, 4.1 20, 4.2 15, and 20 for reading.
+#
+# **Recall.** Answer before you unfold.
+#
+# <details><summary>Lab 01: x has a million numbers. How many bytes does x.reshape(1000, 1000).T take?</summary>
+#
+# None. It is a view: other strides over the same storage.
+# </details>
+#
+# <details><summary>Lab 07: the adjoint of y = tanh(x) is g · (1 − y²). Which value of the forward pass does backward read?</summary>
+#
+# y, not x. So y must be kept until then.
+# </details>
+
+# %% [markdown]
+# ## One step, byte by byte
+#
+# Here the course's language model takes one step of Adam. PyTorch's allocations are watched, and each storage is sorted: weights,
+# gradients, the optimizer's state, **activations** (what forward keeps for backward), and the rest, the workspace.
+
+# %% tags=["nbval-ignore-output"]
+model = language_model.module(trained=False)
+adam = torch.optim.Adam(model.parameters(), 1e-3)
+watch = live.step(model, adam, batch)
+ax = live.draw(watch, "One training step of the language model")
+figures.describe(ax, "Activations rise through forward to most of the peak and fall in backward.")
+print(f"peak {watch.peak_bytes / 1e6:.1f} MB, weights {watch.peak['weights'] / 1e6:.1f} MB")
+
+# %% [markdown]
+# The weights are a small part. A model that fits on a GPU for *inference* may therefore be far too large for training: inference
+# frees each activation at once. It can't free weights.
+#
+# Why this mountain? You will predict it, and then flatten it.
+
+# %% [markdown]
+# ## Part 1 · What a step holds
+#
+# | bytes per weight | weights | gradients | optimizer |
+# | --- | --- | --- | --- |
+# | everything in float32 | 4 | 4 | 4 for each number that it keeps |
+# | mixed precision | 2 (bf16) | 2 | the same, and a copy of the weights in float32 |
+#
+# Plain SGD keeps nothing per weight, SGD with momentum keeps one number, Adam two. Small updates would round away in bf16. That is
+# why mixed precision needs the copy.
+
+# %% [markdown]
+# ### Exercise 1.1 · training_memory
+#
+# What does training hold, before the first activation?
+
+# %% tags=["hole"]
+def training_memory(parameters, optimizer, precision):
+    """{"weights": bytes, "gradients": bytes, "optimizer": bytes}.
+
+    parameters: how many weights. optimizer: "sgd", "momentum" or "adam". precision: "fp32" or
+    "mixed". About six lines.
+    """
+    # BEGIN SOLUTION
+    each = 4 if precision == "fp32" else 2
+    state = 4 * {"sgd": 0, "momentum": 1, "adam": 2}[optimizer]
+    if precision == "mixed":
+        state += 4
+    weights = each * parameters
+    return {"weights": weights, "gradients": weights, "optimizer": state * parameters}
+    # END SOLUTION
+
+# %% tags=["check"]
+from common.oracles import memory as oracle
+
+for case in oracle.memory_cases(rng):
+    agree(training_memory(*case.args), case.want, case.text, mistakes=case.mistakes)
+print("training_memory: three optimizers, two precisions")
+
+# %%
+for name, count in (("the language model", 836_736), ("Llama 3 8B", 8e9), ("GPT-3", 175e9)):
+    for kind in ("fp32", "mixed"):
+        bytes_held = sum(training_memory(count, "adam", kind).values())
+        print(f"{name}, Adam, {kind}: {bytes_held / 1e9:,.3f} GB, {bytes_held / count:.0f} per weight")
+
+# %% [markdown]
+# With Adam, both rows give 16 bytes per weight. So mixed precision saves nothing here. It saves time, and half of the activations.
+# A model of 5 billion weights fills 80 GB before it has read one token.
+#
+# Now the mountain. Backward needs values of forward, and each operator needs other ones:
+#
+# | operator | its backward reads |
+# | --- | --- |
+# | matmul, multiply | both inputs |
+# | square, gelu | its input |
+# | tanh, rsqrt, log_softmax, log_sum_exp | its output |
+# | attention | query, key, value, and its output |
+# | pick (the loss at the targets) | the targets |
+# | add, mean, view | nothing |
+
+# %% [markdown]
+# ### Exercise 1.2 · activation_bytes
+#
+# A graph comes as rows, as in lab 07: `(op, inputs)`. A `placeholder` is an input, a `constant` is a weight, which you counted above.
+# A `view` has no memory of its own, but while it is needed, *all* of the storage behind it stays.
+
+# %% tags=["hole"]
+# Which inputs, by number, an operator's backward reads, and whether it reads the output; else nothing.
+KEEPS = {"matmul": (0, 1), "multiply": (0, 1), "square": (0,), "gelu": (0,), "pick": (1,),
+         "tanh": ("output",), "rsqrt": ("output",), "log_softmax": ("output",),
+         "log_sum_exp": ("output",), "attention": (0, 1, 2, "output")}
+
+def activation_bytes(rows, sizes):
+    """Bytes that forward keeps for backward, without weights.
+
+    rows: [(op, inputs), ...], inputs being numbers of earlier rows, or the name of a leaf; sizes:
+    bytes of each row's value. What two operators need is kept once. About ten lines.
+    """
+    # BEGIN SOLUTION
+    def storage(i):
+        while rows[i][0] == "view":
+            i = rows[i][1][0]
+        return i
+
+    kept = set()
+    for i, (op, inputs) in enumerate(rows):
+        for which in KEEPS.get(op, ()):
+            kept.add(storage(i if which == "output" else inputs[which]))
+    return sum(sizes[i] for i in kept if rows[i][0] != "constant")
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import memory as oracle
+
+for case in oracle.activation_cases(rng):
+    agree(activation_bytes(*case.args), case.want, case.text, mistakes=case.mistakes)
+print("activation_bytes: what PyTorch saves, to the byte, on 30 random graphs and on a block")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Collect row numbers in a set. Before you add a row, follow its views down to the row that has the storage.
+# </details>
+#
+# PyTorch tells what it saves, through *saved-tensor hooks*. Predict its bytes for one block, then look.
+
+# %%
+sizes = [1, 2, 4, 8, 16]
+predicted = [activation_bytes(*blocks.block(b, N, WIDTH, HEADS, HIDDEN)) for b in sizes]
+xs = [torch.randn(b, N, WIDTH, requires_grad=True) for b in sizes]
+saved = [live.saved_bytes(model[1], x, besides=model[1].parameters()) for x in xs]
+ax = figures.predicted_and_measured(sizes, predicted, saved, xlabel="texts in a batch", yunit="B",
+    ylabel="kept by one block", title="What a block keeps for its backward")
+figures.describe(ax, "The bytes grow with the batch; the dots lie on the line.")
+
+# %% tags=["nbval-ignore-output"]
+ledger.guess("kept by a block, 16 texts", predicted[-1], "B")
+ledger.measured("kept by a block, 16 texts", saved[-1], "B")
+print(f"one block keeps {saved[3] / xs[3].nbytes:.2f} times its input")
+
+# %% [markdown]
+# A block keeps 18 times its input, and the prediction is exact on a CPU. (On a GPU the norm is one fused operator, which keeps its input
+# and one number per row: 16 times.) The query, the key and the value are views of one storage: count them as three, and the
+# prediction is wrong.
+#
+# **Activations grow with the batch. Weights don't.**
+
+# %% [markdown]
+# ## Part 2 · Lifetimes
+#
+# A value is *live* from the moment when its operator begins until its last reader has ended. The same graph in another order has
+# other lifetimes, and another peak.
+
+# %% [markdown]
+# ### Exercise 2.1 · peak_live
+#
+# Compute the lifetimes of a graph that runs in a given order, and the most bytes that are live at once.
+
+# %% tags=["hole"]
+def lifetimes(rows, order, outputs):
+    """{row: (first, last)}: the places in `order` between which the row's value is live, both included.
+
+    order: the rows that run, each once. A value is live while its own row and all that read it run; the
+    outputs stay to the end. Leaves are not in `order`: they belong to the caller. About nine lines.
+    """
+    # BEGIN SOLUTION
+    found = {}
+    for place, i in enumerate(order):
+        found[i] = (place, place)
+        for j in graphs.inputs(rows[i]):
+            if j in found:
+                found[j] = (found[j][0], place)
+    for i in outputs:
+        if i in found:
+            found[i] = (found[i][0], len(order) - 1)
+    return found
+    # END SOLUTION
+
+def peak_live(rows, sizes, order, outputs):
+    """The most bytes that are live at once. Leaves don't count. About three lines."""
+    # BEGIN SOLUTION
+    spans = lifetimes(rows, order, outputs)
+    return max(sum(sizes[i] for i, (first, last) in spans.items() if first <= place <= last)
+               for place in range(len(order)))
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import memory as oracle
+
+for case in oracle.lifetime_cases(rng):
+    rows, sizes, order, outputs = case.args
+    want, peak, wrong, wrong_peaks = case.want
+    agree(lifetimes(rows, order, outputs), want, f"lifetimes of {case.text}", mistakes=wrong)
+    agree(peak_live(*case.args), peak, f"peak_live of {case.text}", mistakes=wrong_peaks)
+print("lifetimes and peak_live: 30 random graphs in random orders")
+
+# %%
+rows, sizes = arena.training_graph([64, 256, 16, 128, 10], 32)
+order = [i for i, (op, _) in enumerate(rows) if op != "placeholder"]
+outputs = [i for i in order if rows[i][0] == "matmul" and rows[rows[i][1][0]][0] == "transpose"]
+peaks = [peak_live(rows, sizes, arena.drawn_order(np.random.default_rng(seed), rows), outputs)
+         for seed in range(200)]
+print(f"{len(rows)} rows; written order {peak_live(rows, sizes, order, outputs):,} bytes,",
+      f"200 random orders {min(peaks):,} to {max(peaks):,}")
+
+# %% [markdown]
+# The order alone changes the peak. Which order is best? In general this question is NP-hard. Frameworks use simple rules: a depth-first
+# order, and gradients as soon as possible.
+#
+# The peak is a lower bound. To reach it, buffers must also *lie* well. A compiler that knows all lifetimes gives each buffer an offset in
+# one **arena**, allocated once. Buffers that are never live at the same time may share bytes.
+
+# %% [markdown]
+# ### Exercise 2.2 · plan_buffers
+#
+# Place the buffers. The check replays your plan in poisoned memory: each buffer writes its number into its bytes, reads it back in each
+# of its steps, and leaves poison. Stay within 10 % of the best arena that we find by search, on each of 200 graphs.
+
+# %% tags=["hole"]
+def plan_buffers(lifetimes):
+    """[offset, ...]: where in the arena each buffer begins, in bytes.
+
+    lifetimes: [(bytes, first, last), ...]; a buffer is live in steps first to last, both included. Two
+    buffers that are live in a common step may not overlap. arena.live_bytes(lifetimes) and
+    arena.arena_bytes(lifetimes, offsets) may help. About twenty-five lines.
+    """
+    # BEGIN SOLUTION
+    def placed(order):
+        offsets = [0] * len(lifetimes)
+        done = []
+        for i in order:
+            size, first, last = lifetimes[i]
+            others = sorted((offsets[j], lifetimes[j][0]) for j in done
+                            if lifetimes[j][1] <= last and first <= lifetimes[j][2])
+            at = 0
+            for other, its_size in others:
+                if other - at >= size:
+                    break
+                at = max(at, other + its_size)
+            offsets[i] = at
+            done.append(i)
+        return offsets
+
+    low = max(arena.live_bytes(lifetimes), default=0)
+    order = sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i][0])
+    plan, draw = placed(order), np.random.default_rng(0)
+    for _ in range(500):
+        if arena.arena_bytes(lifetimes, plan) == low:
+            break
+        other = list(order)
+        a, b = draw.integers(0, len(order), 2)
+        other.insert(b, other.pop(a))
+        if arena.arena_bytes(lifetimes, placed(other)) <= arena.arena_bytes(lifetimes, plan):
+            order, plan = other, placed(other)
+    return plan
+    # END SOLUTION
+
+# %% tags=["check"] points=3 limit_s=30
+from common.oracles import memory as oracle
+
+for buffers in oracle.arena_cases(rng):
+    best, low = oracle.best_arena(rng, buffers), max(arena.live_bytes(buffers), default=0)
+    offsets, case = plan_buffers(list(buffers)), f"plan_buffers({oracle.short(buffers)})"
+    draw = functools.partial(oracle.draw_plan, buffers, offsets)
+    bad = oracle.plan_fault(buffers, offsets)
+    expect(not bad, f"{case} gave {offsets!r:.90}: {bad}", draw=draw)
+    size, why = arena.arena_bytes(buffers, offsets), oracle.waste(buffers, offsets)
+    said = f"{case}: an arena of {size} bytes; {best} are enough, for {low} live bytes. {why}"
+    expect(size <= 1.1 * best, said, draw=draw)
+print("plan_buffers: 200 plans, replayed in poisoned memory, within 10 % of the best found")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Place one buffer after another. For each, list those already placed that are live in a common step, by offset, and take the first
+# gap that is large enough. In which order? Large ones are hard to place late. If the arena is larger than the most live bytes, move one
+# buffer to another place in the order, and keep the better plan. How often?
+# </details>
+
+# %%
+live_in = lifetimes(rows, order, outputs)
+buffers = [(sizes[i], *live_in[i]) for i in order]
+ax = arena.draw(buffers, plan_buffers(buffers), "A training step in one arena")
+figures.describe(ax, "Rectangles of buffers fill the area below the arena's end without overlap.")
+
+# %% [markdown]
+# **A peak has two causes: what is live, and where it lies.** The second one is called *fragmentation*. PyTorch's allocator does not know
+# lifetimes in advance, so it must guess.
+
+# %% [markdown]
+# ## Part 3 · Forget, and compute again
+#
+# Of a chain of N equal layers, keep only each k-th activation. Backward then computes a segment's activations again, from the one that was
+# kept, just before it needs them.
+
+# %% [markdown]
+# ### Exercise 3.1 · checkpoint_every
+#
+# Write the plan as a list of tasks. `("F", i)` reads activation i and makes i + 1, `("D", i)` drops activation i, and `("B", i)`
+# is the backward of layer i: it reads activation i, and frees it. Our runtime plays the plan, and counts.
+#
+# Then say what that is worth. The optimizer has a peak of its own: PyTorch's Adam, if not fused, makes temporary copies of all weights,
+# at a time when no activation is left.
+
+# %% tags=["hole"]
+def checkpoint_every(n, k):
+    """[task, ...] for layers 0 to n − 1; only activations 0, k, 2k, ... stay until their backward.
+
+    At most ⌈n/k⌉ + k − 1 activations are live in backward, and no layer computes more than twice.
+    About nine lines.
+    """
+    # BEGIN SOLUTION
+    tasks = []
+    for i in range(n):
+        tasks.append(("F", i))
+        if i % k:
+            tasks.append(("D", i))
+    for start in reversed(range(0, n, k)):
+        stop = min(start + k, n)
+        tasks += [("F", i) for i in range(start, stop - 1)]
+        tasks += [("B", i) for i in reversed(range(start, stop))]
+    return tasks
+    # END SOLUTION
+
+def step_peak(n, k, copies):
+    """The peak of a whole step, in activations, if the optimizer needs `copies` for a moment.
+
+    What is held all the time is not counted. About one line.
+    """
+    # BEGIN SOLUTION
+    return max(-(-n // k) + k - 1, copies)
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import memory as oracle
+
+for n, k in [(9, 3), (25, 5), (7, 3), (5, 1), (4, 4), *rng.integers([2, 1], [30, 9], (12, 2)).tolist()]:
+    tasks, case = checkpoint_every(n, k), f"checkpoint_every({n}, {k})"
+    plan, most = chains.played(tasks, n, case), -(-n // k) + k - 1
+    expect(plan.peak <= most, oracle.peak_said(tasks, plan, n, k, case))
+    expect(max(plan.computed) <= 2, f"{case}: the layers compute {plan.computed} times, want at most 2")
+    for copies in (0, most, int(rng.integers(1, 60))):
+        agree(step_peak(n, k, copies), max(most, copies), f"step_peak({n}, {k}, {copies})",
+              mistakes=oracle.step_mistakes(n, k, copies))
+print("checkpoint_every: ⌈n/k⌉ + k − 1 activations, and at most one more forward pass")
+
+# %%
+n, ks = 36, [1, 2, 3, 4, 6, 9, 12, 18, 36]
+plans = [chains.played(checkpoint_every(n, k), n, f"k = {k}") for k in ks]
+ax = figures.predicted_and_measured(ks, lambda k: n / k + k - 1, [plan.peak for plan in plans],
+    xlabel="layers per segment k", ylabel="live activations", dots_are="played",
+    title="36 layers: the peak is lowest at k = √36")
+figures.describe(ax, "The line falls from 36 at k = 1 to 11 at k = 6, and rises to 36 again.")
+
+# %% [markdown]
+# **√N segments: the memory of √N layers, for one more forward pass.** A training step is one part forward and two parts backward, so it
+# takes 4/3 of the time.
+#
+# But layers are not equal. Some keep much and cost little, and with enough memory you need not drop all of them. So choose: each
+# layer keeps all that it saves, or belongs to a segment that keeps only its first layer's *input*.
+
+# %% [markdown]
+# ### Exercise 3.2 · checkpoint_best
+#
+# Find the cheapest choice within a budget, exactly. While backward is in some layer, later layers hold nothing any more. So what counts
+# in a segment are the earlier layers, and all that this segment saves when it is computed again.
+#
+# Dynamic programming: walk over the layers from the first. A *state* is (bytes kept so far, cost so far, segments so far). Of two
+# states at the same layer, when can you forget one?
+
+# %% tags=["hole"]
+def checkpoint_best(costs, inputs, saved, budget):
+    """[(start, stop), ...]: the segments to compute again, in order; None if nothing fits.
+
+    costs[i]: time to compute layer i again; inputs[i]: bytes of its input; saved[i]: bytes that it
+    saves, its input among them. At most `budget` bytes may be saved at once, and the costs of all
+    layers in segments are to be the least in sum. A segment may have one layer. About twenty lines.
+    """
+    # BEGIN SOLUTION
+    n = len(costs)
+    states = [[] for _ in range(n + 1)]  # at layer i: (kept, cost, segments)
+    states[0] = [(0, 0, [])]
+    for i in range(n):
+        least = float("inf")
+        for kept, cost, segments in sorted(states[i]):
+            if cost >= least:
+                continue  # another state keeps less and costs less
+            least = cost
+            if kept + saved[i] <= budget:
+                states[i + 1].append((kept + saved[i], cost, segments))
+            inside = 0
+            for stop in range(i + 1, n + 1):
+                inside += saved[stop - 1]
+                cost += costs[stop - 1]
+                if kept + inside <= budget:
+                    states[stop].append((kept + inputs[i], cost, [*segments, (i, stop)]))
+    return min(states[n], key=lambda state: state[1])[2] if states[n] else None
+    # END SOLUTION
+
+# %% tags=["check"] points=3 limit_s=20
+from common.oracles import memory as oracle
+
+for case in oracle.chain_cases(rng):
+    costs, inputs, saved, budget = case.args
+    got = checkpoint_best(*map(list, case.args[:3]), budget)
+    if None in (case.want, got):
+        agree(got, case.want, case.text, mistakes=case.mistakes)
+        continue
+    said = f"{case.text} gave {got!r:.90}"
+    expect(not (bad := chains.segments_fault(got, len(costs))), f"{said}: {bad}")
+    expect(chains.segments_peak(inputs, saved, got) <= budget, oracle.over(case.args, got, said))
+    expect(chains.segments_cost(costs, got) == case.want, oracle.dear(case, got, said))
+print("checkpoint_best: as cheap as the best of all choices, within the budget, on 60 chains")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# From a state at layer i there are two kinds of steps. Keep layer i: kept grows by saved[i]. Or begin a segment that stops at any later
+# layer: it must fit now, kept + all that it saves, but afterwards it keeps inputs[i] only.
+# </details>
+#
+# Does PyTorch agree? A network of unequal layers runs under `torch.utils.checkpoint`, with your segments.
+
+# %%
+widths = [64, 512, 96, 256, 32, 384, 128, 64, 320, 48]
+torch.manual_seed(0)
+layers = chains.unequal(widths)
+inputs = [4 * 256 * m for m in widths[:-1]]
+saved = [a + 4 * 256 * m for a, m in zip(inputs, widths[1:])]  # its input, and what GELU reads
+costs = [2 * 256 * n * m for n, m in zip(widths, widths[1:])]
+
+# %%
+budgets = np.linspace(0.5, 1, 9) * sum(saved)
+choices = [checkpoint_best(costs, inputs, saved, int(budget)) for budget in budgets]
+peaks = [chains.segments_peak(inputs, saved, choice) for choice in choices]
+x = torch.randn(256, widths[0], requires_grad=True)
+measured = [chains.measured_peak(layers, choice, x) for choice in choices]
+again = [chains.segments_cost(costs, choice) / sum(costs) for choice in choices]
+
+# %%
+ax = figures.predicted_and_measured(again, peaks, measured, xlabel="share of forward computed again",
+    ylabel="saved at once", yunit="B", title="Nine unequal layers under torch.utils.checkpoint")
+figures.describe(ax, "The peak falls as more is computed again; the dots lie on the line.")
+print("misses:", ", ".join(f"{got / want - 1:+.1%}" for got, want in zip(measured, peaks)))
+
+# %% [markdown]
+# **Your turn, with numbers.** Find the cheapest choice within the budget. *Keep* a layer, compute it *again*, or join it to the segment
+# before it (*with last*).
+
+# %% tags=["nbval-ignore-output"]
+chain = [4, 9, 2, 6, 3, 8], [4, 8, 2, 6, 8, 4], [12, 10, 8, 14, 12, 20]
+best = checkpoint_best(*chain, 48)
+chains.game(*chain, 48, chains.segments_cost(chain[0], best))
+
+# %% [markdown]
+# ## Part 4 · Fewer bits, and another memory
+#
+# Activations in 16 bits take half the bytes. bf16 has float32's range. fp16 has not: below 6·10⁻⁸ it rounds to zero, and gradients
+# are often that small. **Loss scaling** multiplies the loss by a large number, so all gradients grow with it. Afterwards they are divided, in
+# float32. If the scale is too large, a gradient becomes infinite or NaN. Then this step must be *skipped*, as if it had never been.
+
+# %% tags=["driver"]
+# The check of 4.1 runs this: a small network in float16, with momentum. You may skip it.
+
+def scaled_steps(master, batches, factors, state, interval):
+    """[[weights, moments, scale, stepped], ...] after each step. factors: of the loss, by step."""
+    master, state, told = [w.clone() for w in master], dict(state), []
+    momentum = precision.Momentum(master)
+    for (x, targets), factor in zip(batches, factors):
+        loss = functools.partial(precision.loss, x, targets, factor)
+        stepped = loss_scaled_step(loss, master, momentum.update, state, interval)
+        told.append([[w.clone() for w in master], [m.clone() for m in momentum.moments],
+                     state["scale"], stepped])
+    return told
+
+# %% [markdown]
+# ### Exercise 4.1 · loss_scaled_step
+#
+# Write the step that `torch.amp.GradScaler` does for you. The *master weights* are in float32.
+
+# %% tags=["hole"]
+def loss_scaled_step(loss, master, update, state, interval):
+    """One step in float16. Returns whether the weights were updated.
+
+    loss(weights): float32, of a list of float16 weights. master: list of float32 weights.
+    update(gradients): changes master and the moments, given float32 gradients. state: {"scale": float,
+    "good": int}, changed in place. After a gradient that is not finite: no update, half the scale,
+    good = 0. Else good grows by 1; when it reaches interval, the scale doubles and good = 0. About
+    fourteen lines.
+    """
+    # BEGIN SOLUTION
+    weights = [w.half().requires_grad_() for w in master]
+    gradients = torch.autograd.grad(loss(weights) * state["scale"], weights)
+    gradients = [g.float() / state["scale"] for g in gradients]
+    if not all(g.isfinite().all() for g in gradients):
+        state["scale"] /= 2
+        state["good"] = 0
+        return False
+    update(gradients)
+    state["good"] += 1
+    if state["good"] == interval:
+        state["scale"] *= 2
+        state["good"] = 0
+    return True
+    # END SOLUTION
+
+# %% tags=["check"] points=2 limit_s=20
+from common.oracles import memory as oracle
+
+for case in oracle.scaling_cases(rng):
+    got = scaled_steps(*case.args)
+    for step, (mine, want) in enumerate(zip(got, case.want, strict=True)):
+        said = f"[weights, moments, scale, stepped] after step {step} of {case.text}"
+        agree(mine, want, said, rtol=1e-5, atol=1e-9, mistakes=case.mistakes(step))
+print("loss_scaled_step: as torch.amp.GradScaler, step by step, with overflows")
+
+# %%
+curves = precision.curves(loss_scaled_step, steps=60)
+ax = precision.draw(curves)
+figures.describe(ax, "fp32, bf16 and, some steps later, scaled fp16 fall alike; plain fp16 stays flat.")
+print("skipped steps:", {name: curve.skipped for name, curve in curves.items()})
+
+# %% [markdown]
+# The task's loss is tiny (multiplied by 10⁻⁵), so that fp16's gradients vanish without scaling. Scaled, it falls as
+# fp32 and bf16 do, but eight steps later: in these the scale came down, and nothing else happened.
+#
+# **A skipped step changes nothing but the scale: not the weights, and not the moments.**
+#
+# ### Swap
+#
+# The host has more memory than the device, and a link to it: 55 GB/s each way on an H200's host. Copies run next to the compute. So send
+# activations away while forward goes on, and fetch them back before backward needs them.
+
+# %% [markdown]
+# ### Exercise 4.2 · swap_schedule
+#
+# Write the tasks in the order in which the host issues them: `("F", i)` and `("B", i)` compute; `("out", i)` copies activation i to the host
+# and then frees it; `("in", i)` fetches it. Each direction does one copy at a time. A copy begins no earlier than the compute task
+# that was issued last. A task that needs memory waits for room. Which layers leave? When do you fetch them?
+
+# %% tags=["hole"]
+def swap_schedule(forward_s, backward_s, sizes, bytes_per_s, room):
+    """[task, ...] of a step that never holds more than `room` bytes of activations, and is fast.
+
+    forward_s, backward_s, sizes: by layer, seconds of F and of B, and bytes of its activation; layers
+    are alike, but not equal. F and in need room for the layer's bytes. About ten lines.
+    """
+    # BEGIN SOLUTION
+    n, away = len(sizes), 0
+    while sum(sizes[away:]) > room:
+        away += 1
+    tasks = []
+    for i in range(n):
+        tasks.append(("F", i))
+        if i < away:
+            tasks.append(("out", i))
+    tasks += [("in", i) for i in reversed(range(away))]
+    tasks += [("B", i) for i in reversed(range(n))]
+    return tasks
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import memory as oracle
+
+for case in oracle.swap_cases(rng):
+    got = swap_schedule(*case.args)
+    run = swapping.played(got, case.machine, case.text)
+    draw = functools.partial(swapping.draw, run, case.machine, case.text)
+    expect(run.time_s <= 1.1 * case.want, oracle.slow(case, got, run), draw=draw)
+print("swap_schedule: within the room, and within 10 % of the best time found")
+
+# %%
+machine = swapping.Machine((10e-3,) * 8, (20e-3,) * 8, (int(500e6),) * 8, 55e9, int(2e9))
+run = swapping.played(swap_schedule(*machine.data), machine, "8 layers")
+title = f"8 layers in half the memory: {run.time_s / machine.compute_s:.2f} times the compute"
+axes = swapping.draw(run, machine, title)
+figures.describe(axes, "Copies leave below forward, come back below backward; bytes stay under a line.")
+
+# %% [markdown]
+# A layer with half the compute per byte would wait for the link. The ratio decides, as it did in lab 02: FLOPs per byte of activation
+# grow with the model's width.
+#
+# **Fetch in the order of use, and before the use.**
+
+# %% [markdown]
+# ## Where did it go?
+#
+# Predict the whole step of the language model, category by category, and measure it on your machine.
+
+# %%
+def predicted_step(texts):
+    """{category: bytes} at the peak, just after backward has begun: only the scores are done."""
+    # BEGIN SOLUTION
+    held = training_memory(836_736, "adam", "fp32")
+    x = 4 * texts * N * WIDTH
+    kept = LAYERS * activation_bytes(*blocks.block(texts, N, WIDTH, HEADS, HIDDEN))
+    return {"weights": held["weights"], "optimizer": held["optimizer"],
+            "activations": kept + x,  # x: the last norm's input
+            "workspace": 5 * x}  # the norm's backward has five operators, each with a result
+    # END SOLUTION
+
+# %% tags=["nbval-ignore-output"]
+watch = live.step(model, adam, batch)
+guess, peak = predicted_step(BATCH), watch.peak
+ledger.guess("peak of a training step", sum(guess.values()), "B")
+ledger.measured("peak of a training step", watch.peak_bytes, "B")
+ax = live.draw_bars({"predicted": guess, "measured": peak}, "Where did the memory go?")
+figures.describe(ax, "Two bars, almost equal: activations are most of both.")
+print({key: f"{guess.get(key, 0) / 1e6:.1f} and {n / 1e6:.1f} MB" for key, n in peak.items()})
+
+# %% [markdown]
+# ## Where it is used
+#
+# - Chen et al., *Training Deep Nets with Sublinear Memory Cost* (2016): √N.
+# - `torch.utils.checkpoint`; selective checkpoints in Megatron-LM (Korthikanti et al. 2022) keep what is dear to compute.
+# - Micikevicius et al., *Mixed Precision Training* (2018): master weights and loss scaling.
+# - Rhu et al., *vDNN* (2016): swap with prefetch.
+#
+# *Limits of ours*: layers form a chain, and a buffer never moves. Real graphs have branches, and allocators of servers page.
+
+# %% [markdown]
+# ## Done
+#
+# `make grade LAB=09` grades your lab.

@@ -53,7 +53,7 @@ def goodputs(cluster: Cluster, policies: Sequence[Policy], seeds: Sequence[int])
 
     Nodes that compute fail independently of each other, at a constant rate. Then the training
     since the last checkpoint is lost, and the job starts again, on spares if there are any. A
-    replica that was dropped comes back at the next start for which there are nodes.
+    replica that was dropped comes back when there are nodes for it: the job saves and starts again.
     """
     return _Years(cluster, policies, seeds).run()
 
@@ -75,15 +75,11 @@ class _Years:
         self.drop = _column(policies, "drop", bool)
         wanted = _column(policies, "replicas", int)
         self.wanted = np.broadcast_to(wanted.clip(1, self.nodes // self.size), shape)
-        self.least = np.where(
-            self.drop, self.nodes - self.size, self.nodes - self.wanted * self.size
-        )
         self.replicas = self.wanted.copy()
         self.time_s, self.kept = np.zeros(shape), np.zeros(shape)
-        self.repaired_s = np.zeros((1024, *shape))  # by failure; these times only grow
-        self.failures = 0
-        self.back = np.zeros(shape, int)  # failures whose node is back
-        self.places = np.indices(shape)
+        self.repaired_s = np.full((1024, *shape), np.inf)  # by failure; these times only grow
+        self.failures, self.back = np.zeros((2, *shape), int)  # so far; whose node is back
+        self.places = tuple(np.indices(shape))
 
     def run(self) -> np.ndarray:
         """The goodput of each."""
@@ -93,18 +89,26 @@ class _Years:
         return self.kept / (self.nodes * self.end_s)
 
     def _train(self) -> None:
-        """Until the next failure, or the end."""
+        """Until a failure, or until a replica can come back."""
         used = self.replicas * self.size
         luck = np.array([random.exponential() for random in self.random])
-        up_s = luck / failures_per_s(self.cluster, used)
-        up_s = np.minimum(up_s, np.maximum(0.0, self.end_s - self.time_s))
-        saved = np.floor(up_s / (self.interval_s + self.cluster["save_s"]))
-        self.kept += used * saved * self.interval_s
-        self.time_s = self.time_s + up_s
-        if self.failures == len(self.repaired_s):
-            self.repaired_s = np.concatenate([self.repaired_s, np.zeros_like(self.repaired_s)])
-        self.repaired_s[self.failures] = self.time_s + self.cluster["repair_s"]
-        self.failures += 1
+        left_s = np.maximum(0.0, self.end_s - self.time_s)
+        up_s = np.minimum(luck / failures_per_s(self.cluster, used), left_s)
+        missing = self.drop & (self.replicas < self.wanted)
+        able_s = np.where(missing, self._until((self.replicas + 1) * self.size), np.inf)
+        grows = able_s - self.time_s < up_s
+        up_s = np.where(grows, np.maximum(0.0, able_s - self.time_s), up_s)
+        cycle_s = self.interval_s + self.cluster["save_s"]
+        saved = np.floor(up_s / cycle_s)
+        more_s = np.minimum(up_s - saved * cycle_s, self.interval_s)  # saved before a replica joins
+        self.kept += used * (saved * self.interval_s + np.where(grows, more_s, 0.0))
+        self.time_s = self.time_s + up_s + np.where(grows, self.cluster["save_s"], 0.0)
+        if self.failures.max() == len(self.repaired_s):
+            more = np.full_like(self.repaired_s, np.inf)
+            self.repaired_s = np.concatenate([self.repaired_s, more])
+        at_s = np.where(grows, np.inf, self.time_s + self.cluster["repair_s"])
+        self.repaired_s[(self.failures, *self.places)] = at_s
+        self.failures += ~grows
 
     def _restart(self) -> None:
         """With as many replicas as there are nodes for, or after waiting for the nodes."""
@@ -113,18 +117,23 @@ class _Years:
         able = (self.nodes - self.failures + self.back) // self.size
         chosen = np.where(self.drop, np.minimum(able, self.wanted).clip(1), self.wanted)
         waits = able < chosen
-        if waits.any():  # until all but so many nodes are back
-            until_s = self._repaired((self.failures - 1 - self.least).clip(0))
-            self.time_s = np.where(waits, np.maximum(self.time_s, until_s), self.time_s)
+        if waits.any():
+            until_s = np.maximum(self.time_s, self._until(chosen * self.size))
+            self.time_s = np.where(waits, until_s, self.time_s)
         reshape_s = np.where(chosen != self.replicas, self.cluster["reshape_s"], 0.0)
         self.time_s = self.time_s + self.cluster["restart_s"] + reshape_s
         self.replicas = chosen
 
+    def _until(self, working: np.ndarray) -> np.ndarray:
+        """When so many nodes work: all failures but the latest few are repaired."""
+        number = self.failures - 1 - (self.nodes - working)
+        return np.where(number < 0, 0.0, self._repaired(number.clip(0)))
+
     def _repaired(self, number: np.ndarray) -> np.ndarray:
         """When the node of this failure is back; never, if there was no such failure."""
-        known = number < self.failures
-        index = np.minimum(number, self.failures - 1)
-        return np.where(known, self.repaired_s[index, self.places[0], self.places[1]], np.inf)
+        index = np.minimum(number, len(self.repaired_s) - 1)
+        at_s = self.repaired_s[(index, *self.places)]
+        return np.where(number < self.failures, at_s, np.inf)
 
 
 def _column(policies: Sequence[Policy], name: str, kind: type) -> np.ndarray:

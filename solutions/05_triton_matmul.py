@@ -1529,10 +1529,11 @@ def on_hopper():
 
 # %% [markdown]
 # *Shapes that nobody chose.* 128 × 8192 by 8192 × 8192 makes 32 tiles of 128 × 256, so 100 multiprocessors would idle. The kernel in
-# `common/lessons/products.py` takes smaller tiles, or cuts K into parts, as your `split_k_kernel` does, and a second kernel adds the parts. Which of
-# them? The cost model of part 4 chooses, with a term for the parts' bytes. The copy engine fetches only rows that begin at multiples of 16 bytes:
-# other matrices are copied first, or loaded number by number where they are small. GPUs before the H100 have no such engine. There, your kernel of
-# exercise 3.1 takes any strides.
+# `common/lessons/products.py` takes smaller tiles, or cuts K into parts, as your `split_k_kernel` does. The cost model of part 4, with a term for
+# the parts' bytes, ranks all plans. The first product of a shape measures the best, and keeps one.
+#
+# The copy engine fetches only rows that begin at multiples of 16 bytes: other matrices are copied first, or loaded number by number. GPUs before
+# the H100 have no such engine. There, your kernel of exercise 3.1 takes any strides.
 
 # %% tags=["driver"]
 from common.lessons import products
@@ -1577,6 +1578,14 @@ def matmul_in_large_tiles(a, b, bias=None, launch=None):
     return c
 
 
+def matmul_persistently(a, b, bias, width):
+    """The same by persistent_matmul_kernel, in tiles of 128 × width."""
+    config = dict(zip(CONFIG, (128, width, 64, 16, 8, 3 if width == 256 else 5)))
+    c = torch.empty(len(a), b.shape[1], dtype=a.dtype, device=a.device)
+    launch_persistent(a, b, bias, c, persistent_programs(*grid(c, 128, width)), config)
+    return c
+
+
 def matmul_by_pointers(a, b, bias=None):
     """The same for any strides, by your kernel of exercise 3.1: any GPU has room for its tiles."""
     c = torch.empty(len(a), b.shape[1], dtype=a.dtype, device=a.device)
@@ -1587,24 +1596,24 @@ def matmul_by_pointers(a, b, bias=None):
     return c
 
 
-def large_tiles_s(shape):
-    """Seconds that matmul_in_large_tiles is predicted to take."""
-    m, n, k, _ = shape
-    flops = 2 * k * min(area_paid(m, n, 256), area_paid(m, n, 320))
-    return START_S + max(flops / products.PEAK, 2 * (m * k + k * n + m * n) / MEMORY)
-
-
 def matmul(a, b, bias=None):
-    """A B, or gelu(A B + bias), on a GPU: both fp16, or both bf16, of any shape and strides."""
+    """A B, or gelu(A B + bias), on a GPU: both fp16, or both bf16, of any shape and strides.
+
+    The first product of a shape measures the ways that are predicted to be fast, and keeps the fastest.
+    """
     products.refuse(a, b, bias)
     if device.compute_capability() < (9, 0):  # no copy engine
         return matmul_by_pointers(a, b, bias)
-    shape = products.shape_of(a, b)
-    fetched = {products.how(x) for x in (a, b)} == {products.AS_IS} and shape.n % 8 == 0
-    other_s = products.plan_for(shape, device.multiprocessors())[1]
-    if fetched and a.is_contiguous() and large_tiles_s(shape) < 1.03 * other_s:
-        return matmul_in_large_tiles(a, b, bias)
-    return products.product(a, b, bias)  # smaller tiles, or several programs per tile
+    shape, fetched_as = products.shape_of(a, b), [products.how(x) for x in (a, b)]
+    if not min(shape[:3]):
+        return products.product(a, b, bias)
+    best = products.different(products.ranked(shape, device.multiprocessors()))
+    ways = {plan: functools.partial(products.product, a, b, bias, plan) for plan in best}
+    if fetched_as == [products.AS_IS] * 2 and a.is_contiguous() and shape.n % 8 == 0:
+        large = {"large tiles": functools.partial(matmul_in_large_tiles, a, b, bias)}
+        ways = large | {width: functools.partial(matmul_persistently, a, b, bias, width)
+                        for width in (128, 256) if shape.m * shape.n > PROCESSORS * 128 * width} | ways
+    return products.fastest((shape, *fetched_as, a.dtype, bias is None), ways)
 
 
 def matmul_bias_gelu(a, b, bias):

@@ -1,5 +1,6 @@
 """Products of any shape: right for all sizes and strides, and the plans that the model chooses."""
 
+import functools
 import itertools
 
 import pytest
@@ -93,6 +94,31 @@ def test_few_tiles_are_shared_and_many_are_large():
     small, large = plan(1024, 1024, 1024), plan(8192, 8192, 8192)
     assert small.block_m * small.block_n < large.block_m * large.block_n == 128 * 256
     assert large.parts == 1
+
+
+def test_what_is_measured_differs_and_begins_with_the_best():
+    best = products.ranked(products.Shape(1000, 1000, 4000))
+    chosen = products.different(best)
+    assert chosen[:3] == best[:3]
+    assert len({plan[:4] for plan in chosen}) >= 7 and len(set(chosen)) == len(chosen) == 9
+    times = [products.predicted_s(plan, products.Shape(1000, 1000, 4000)) for plan in best]
+    assert times == sorted(times)
+
+
+def test_the_fastest_way_is_measured_once_and_kept(monkeypatch):
+    monkeypatch.setattr(products, "KEPT", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    times = {"a": 3.0, "b": 1.0, "c": 2.0}
+    measured = []
+    monkeypatch.setattr(
+        products, "measured_s", lambda call: measured.append(call()) or times[call()]
+    )
+    ways = {name: functools.partial(str, name) for name in times}
+    assert products.fastest(("key",), ways) == "b"
+    assert products.fastest(("key",), ways) == "b"
+    assert measured == ["a", "b", "c"]
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert products.fastest(("another",), ways) == "a"
 
 
 def test_a_plan_fits_into_shared_memory():

@@ -10,7 +10,7 @@ anywhere are copied to where the copy engine (TMA) can fetch them, or loaded num
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -50,24 +50,29 @@ class Shape(NamedTuple):
     odd_bytes: int = 0
 
 
+TILES = (  # BLOCK_M, BLOCK_N, BLOCK_K, warps
+    *((128, 256, 64, 8), (256, 128, 64, 8), (128, 128, 64, 4), (128, 128, 64, 8), (64, 256, 64, 4)),
+    *((128, 64, 64, 4), (64, 128, 64, 4), (64, 128, 128, 4), (128, 64, 128, 4), (64, 64, 64, 4)),
+    *((64, 64, 128, 4), (128, 32, 64, 4), (64, 32, 64, 4)),
+)
+
+
 def plans(shape: Shape, shared_bytes: int = SHARED_BYTES) -> Iterator[Plan]:
-    """The plans for a shape that fit into this shared memory."""
-    for block_m, block_n in (
-        *((128, 256), (256, 128), (128, 128), (64, 256), (128, 64), (64, 128), (64, 64)),
-        *((128, 32), (64, 32)),
-    ):
-        block_k = 64
+    """The plans for a shape that fit into this shared memory, once or twice."""
+    for block_m, block_n, block_k, warps in TILES:
         pair_bytes = 2 * (block_m + block_n) * block_k
-        stages = min(6, (shared_bytes - 4096) // pair_bytes)
         steps = math.ceil(shape.k / block_k)
+        once, twice = (
+            min(6, (room - 4096) // pair_bytes) for room in (shared_bytes, shared_bytes // 2)
+        )
+        small = block_m * block_n <= 64 * 128  # else registers don't suffice for addresses
         for parts in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32):
             if parts > 1 and (steps < 2 * parts or block_m * block_n < 64 * 64):
                 break
-            small = block_m * block_n <= 64 * 128  # else registers don't suffice for addresses
-            for by_number in (False, True)[: 1 + (small and shape.odd_bytes > 0)]:
-                warps = 8 if block_m * block_n > 128 * 128 else 4
-                if stages >= 2:
-                    yield Plan(block_m, block_n, block_k, warps, stages, parts, by_number)
+            for stages in {once, twice}:
+                for by_number in (False, True)[: 1 + (small and shape.odd_bytes > 0)]:
+                    if stages >= 2:
+                        yield Plan(block_m, block_n, block_k, warps, stages, parts, by_number)
 
 
 def predicted_s(plan: Plan, shape: Shape, processors: int = PROCESSORS) -> float:
@@ -76,7 +81,9 @@ def predicted_s(plan: Plan, shape: Shape, processors: int = PROCESSORS) -> float
     tiles = math.ceil(shape.m / m) * math.ceil(shape.n / n)
     steps = math.ceil(math.ceil(shape.k / k) / parts)
     pair_bytes = 2 * (m + n) * k
-    resident = max(1, min(SHARED_BYTES // (stages * pair_bytes + 1024), 2))
+    resident = max(
+        1, min(SHARED_BYTES // (stages * pair_bytes + 1024), 65_536 // (m * n * 3 // 2), 2)
+    )
     together = max(1, min(resident, math.ceil(tiles * parts / processors)))
     waves = math.ceil(tiles * parts / (processors * together))
     product_s = 2 * m * max(n, 64) * k / (PEAK / PROCESSORS)
@@ -97,9 +104,70 @@ def plan_for(
     shape: Shape, processors: int = PROCESSORS, shared_bytes: int = SHARED_BYTES
 ) -> tuple[Plan, float]:
     """The plan that is predicted to be fastest, and its seconds."""
-    times = {plan: predicted_s(plan, shape, processors) for plan in plans(shape, shared_bytes)}
-    best = min(times, key=lambda plan: times[plan])
-    return best, times[best]
+    best, *_ = ranked(shape, processors, shared_bytes)
+    return best, predicted_s(best, shape, processors)
+
+
+@functools.lru_cache(4096)
+def ranked(
+    shape: Shape, processors: int = PROCESSORS, shared_bytes: int = SHARED_BYTES
+) -> list[Plan]:
+    """All plans, from the one that is predicted to be fastest."""
+    return sorted(plans(shape, shared_bytes), key=lambda plan: predicted_s(plan, shape, processors))
+
+
+def different(best: list[Plan], most: int = 9) -> list[Plan]:
+    """What is worth measuring: the first three of the plans, and the first of each other tile."""
+    chosen = best[:3]
+    for plan in best:
+        if len(chosen) < most and all(plan[:4] != other[:4] for other in chosen):
+            chosen.append(plan)
+    return chosen
+
+
+def measured_s(call: Callable[[], Any]) -> float:
+    """Seconds per call on a GPU, in a CUDA graph that takes 2 ms: of the best of three replays."""
+    call()  # compiles
+    once_s = _timed_s(call)
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    calls = max(1, min(20, int(2e-3 / once_s)))
+    with torch.cuda.stream(stream):
+        graph.capture_begin(pool=_pool())
+        for _ in range(calls):
+            call()
+        graph.capture_end()
+        return min(_timed_s(graph.replay) for _ in range(4)) / calls
+
+
+@functools.cache
+def _pool() -> Any:
+    """The memory of all graphs that are measured: they run one after the other."""
+    return torch.cuda.graph_pool_handle()
+
+
+def _timed_s(call: Callable[[], Any]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return 1e-3 * start.elapsed_time(end)
+
+
+KEPT: dict[tuple, Any] = {}  # the way that was fastest, by the product
+
+
+def fastest(key: tuple, ways: Mapping[Any, Callable[[], Any]]) -> Any:
+    """The result of the fastest of several ways to compute a product.
+
+    They are measured once, when a product of this key is computed for the first time; while a CUDA
+    graph is captured, nothing can be measured, and the first way is taken.
+    """
+    if key not in KEPT and not torch.cuda.is_current_stream_capturing():
+        times_s = {way: measured_s(call) for way, call in ways.items()}
+        KEPT[key] = min(times_s, key=lambda way: times_s[way])
+    return ways[KEPT.get(key, next(iter(ways)))]()
 
 
 @triton.jit

@@ -22,7 +22,7 @@ from grading.errors import CommandError, InputError
 from grading.jail.choice import JAILS, JailError
 from grading.jail.usage import limit_memory
 from grading.report import Graded, Result, Status
-from grading.source import labs, notebook
+from grading.source import holes, labs, notebook
 from grading.source.holes import Answer
 from grading.source.labs import Lab
 from grading.store import Job, Store, code
@@ -37,6 +37,7 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 READ_S = 20
+LARGE_BYTES = 2 << 20  # of a notebook: what Python makes of it may take a thousand times as much
 READER_BYTES, GRADER_BYTES = 3 << 29, 3 << 30  # beyond what each has at its start: 2 and 4 GB
 TOO_LARGE = "This notebook needs more memory to read than is allowed: please look at it."
 FIRST_USE = {  # modules that a library imports late, with hundreds more, when these words are used
@@ -210,8 +211,18 @@ def read(submission: Submission) -> Read | str:
     except MemoryError:
         return TOO_LARGE
     finally:
+        if size_bytes(submission) > LARGE_BYTES:
+            holes.forget()
         if has_timer:
             signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def size_bytes(submission: Submission) -> int:
+    """The size of a submission's file; 0 if there is none."""
+    try:
+        return submission.path.stat().st_size
+    except OSError:
+        return 0
 
 
 def each(

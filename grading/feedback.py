@@ -18,6 +18,9 @@ from grading.source.labs import Exercise, Lab
 from grading.submissions import Submission
 
 HERE = Path(__file__).parent
+MAX_LINES, MAX_LINE = 300, 300  # lines of an answer on a page, characters of a line
+MAX_PAGE = 1_000_000  # characters of a student's page; beyond it, no code is shown
+MAX_WRITTEN = 4_000_000  # characters of the written answers on a lab's page together
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,18 @@ def write_students(
         by_student.setdefault(one.submission.student, []).append(one)
     for student, labs in by_student.items():
         parts = [_lab(one, given.get((student, one.lab.name), one.rows)) for one in labs]
+        replace(folder / page_name(student), _page(name(student), parts))
+
+
+def _page(student: str, parts: Sequence[LabPart]) -> str:
+    """A student's page; without their code if it would be too long."""
+    for has_code in (True, False):
         page = template("feedback.html").render(
-            student=name(student), labs=parts, graded=f"{datetime.now():%Y-%m-%d}"
+            student=student, labs=parts, has_code=has_code, graded=f"{datetime.now():%Y-%m-%d}"
         )
-        replace(folder / page_name(student), page)
+        if len(page) <= MAX_PAGE:
+            break
+    return page
 
 
 def page_name(student: str) -> str:
@@ -106,9 +117,12 @@ def write_answers(graded: Iterable[Graded], folder: Path) -> None:
             )
             for question in notebook.questions(lab)
         ]
+        longest = MAX_WRITTEN // max(1, len(questions) * len(group))
         if questions:
             folder.mkdir(parents=True, exist_ok=True)
-            page = template("answers.html").render(title=title(lab), questions=questions)
+            page = template("answers.html").render(
+                title=title(lab), questions=questions, longest=longest
+            )
             replace(folder / f"{name}.html", page)
 
 
@@ -166,10 +180,18 @@ def _exercise(one: Graded, exercise: Exercise, result: Result) -> ExercisePart:
         status=result.status,
         message=message.removesuffix(mistake).rstrip(),
         mistake=mistake,
-        lines=code.splitlines() if code else [],
+        lines=shown_lines(code) if code else [],
         failed_line=int(line[1]) if code and line else None,
         hint="" if passed else hint(one.lab, exercise),
     )
+
+
+def shown_lines(code: str) -> list[str]:
+    """The lines of an answer that a page shows."""
+    lines = code.splitlines()
+    more = len(lines) - MAX_LINES
+    cut = [line[:MAX_LINE] + (" [...]" if len(line) > MAX_LINE else "") for line in lines]
+    return [*cut[:MAX_LINES], *([f"[... {more:,} more lines ...]"] if more > 0 else [])]
 
 
 def hint(lab: Lab, exercise: Exercise) -> str:

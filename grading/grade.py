@@ -381,12 +381,14 @@ def _left_out(folder: Path, handed_in: list[Submission], strays: list[Path]) -> 
     for stray in strays:
         why = "links are not followed" if stray.is_symlink() else "no lab has that name"
         yield f"left out: {escaped(os.fsencode(stray).decode(errors='replace'))} ({why})"
+    for path, why in submissions.left_out(folder):
+        yield f"left out: {shown(path.name)} ({why})"
     for loose in sorted(folder.glob("*.ipynb")):
         yield f"left out: {shown(loose.name)} (it is not in a student's folder)"
     folders = {
         shown(path.name)
         for path in folder.iterdir()
-        if path.is_dir() and not path.name.startswith((".", "__MACOSX"))
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith((".", "__MACOSX"))
     }
     if empty := sorted(folders - {one.student for one in handed_in}):
         yield f"nothing to grade in {len(empty)} folders: {', '.join(empty)}"

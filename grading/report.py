@@ -57,6 +57,8 @@ class CheckResult:
 
 # Characters: results, pages and tables hold each message again.
 MAX_MESSAGE, HEAD, TAIL = 4000, 3500, 400
+STUDENT_WIDTH = 24
+MOST_ROWS, MOST_REASON = 200, 400  # of a table of the summary; characters of a reason in it
 
 
 def cut(message: str) -> str:
@@ -246,8 +248,10 @@ def mistakes_table(graded: Iterable[Graded]) -> Table:
     table = _table(
         ["students", "lab", "exercise", "known mistake"], right=["students"], wrap="known mistake"
     )
-    for (lab_name, exercise, mistake), count in counts.most_common():
-        table.add_row(str(count), lab_name, exercise, escape(mistake))
+    for (lab_name, exercise, mistake), count in counts.most_common(MOST_ROWS):
+        table.add_row(str(count), lab_name, exercise, escape(mistake[:MOST_REASON]))
+    if (more := len(counts) - MOST_ROWS) > 0:
+        table.add_row("", "", "", f"{more:,} more")
     return table
 
 
@@ -274,8 +278,11 @@ def to_look_at(graded: Iterable[Graded]) -> list[tuple[str, str, str]]:
 def look_table(looks: Iterable[tuple[str, str, str]]) -> Table:
     """What to_look_at returned, as a table."""
     table = _table(["student", "lab", "needs a look"], wrap="needs a look")
-    for row in looks:
-        table.add_row(*map(escape, row))
+    looks = list(looks)
+    for student, lab_name, reason in looks[:MOST_ROWS]:
+        table.add_row(escape(student), lab_name, escape(reason[:MOST_REASON]))
+    if (more := len(looks) - MOST_ROWS) > 0:
+        table.add_row("", "", f"{more:,} more")
     return table
 
 
@@ -283,7 +290,8 @@ def _table(headings: Iterable[str], right: Iterable[str] = (), wrap: str | None 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         justify = "right" if heading in right else "left"
-        table.add_column(heading, justify=justify, no_wrap=heading != wrap)
+        most = STUDENT_WIDTH if heading == "student" else None  # the reasons need room
+        table.add_column(heading, justify=justify, no_wrap=heading != wrap, max_width=most)
     return table
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from common.files import replace
-from grading.feedback import template
+from grading.feedback import MAX_LINE, template
 from grading.report import Graded
 from grading.source.labs import Lab
 
@@ -23,7 +23,7 @@ TOKENS = 25  # the shortest run of tokens that counts
 SHARE = 0.5  # of the shorter submission's code
 LEAST = 400  # characters of the essence of answers that are called equal
 MOST_PAIRS = 200  # on the page
-MOST_LINES = 300  # of each answer of a pair, on the page
+MOST_LINES, ALL_LINES = 300, 20_000  # on the page: of each answer of a pair, of all pairs
 MOST_COMPARED = 50_000  # characters of a student's answers to a lab; beyond it, time grows fast
 MOST_COMPARISONS = 3_000  # of two students' answers to a lab: those that have most in common
 SOLUTION = "(our solution)"
@@ -162,12 +162,14 @@ def write(
     earlier: how many earlier submissions of each folder were compared, by its name.
     """
     found = list(similar)
+    shown = min(MOST_LINES, ALL_LINES // (2 * max(1, min(len(found), MOST_PAIRS))))
     page = template("similar.html").render(
         pairs=found[:MOST_PAIRS],
         more=max(0, len(found) - MOST_PAIRS),
         rings=list(equal),
         earlier=earlier or {},
-        most_lines=MOST_LINES,
+        most_lines=shown,
+        longest=MAX_LINE,
         most_compared=MOST_COMPARED,
     )
     replace(folder / "similar.html", page)

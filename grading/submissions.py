@@ -135,16 +135,24 @@ def deadlines(words: Iterable[str]) -> dict[str, float]:
 
 
 def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.name.startswith(".")
+    return path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
+
+
+def left_out(folder: Path) -> Iterator[tuple[Path, str]]:
+    """(folders with notebooks that no student's work is taken from, why)."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and (path.is_symlink() or path.name.startswith(".")):
+            why = "links are not followed" if path.is_symlink() else "its name begins with a dot"
+            with contextlib.suppress(OSError):
+                if any(path.glob("*.ipynb")) or any(path.glob("*/*.ipynb")):
+                    yield path, why
 
 
 def _notebooks(student: Path) -> Iterator[Path]:
     """The notebooks in a student's folder and one folder deeper, except what can't be read."""
     folders = [student]
     with contextlib.suppress(FileNotFoundError):
-        folders += [
-            path for path in student.iterdir() if _is_folder(path) and not path.is_symlink()
-        ]
+        folders += [path for path in student.iterdir() if _is_folder(path)]
     for folder in folders:
         with contextlib.suppress(PermissionError, FileNotFoundError):
             yield from (

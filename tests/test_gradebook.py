@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import types
 
 import nbformat
 import pytest
@@ -119,6 +120,30 @@ def test_a_message_is_text_in_nbgrader_s_feedback(course):
     assert done.returncode == 0, done.stderr
     page = (folder / "feedback" / "bob" / FIRST / f"{FIRST}.html").read_text()
     assert EVIL not in page and "&lt;script&gt;alert(1)" in page
+
+
+def test_without_alembic_it_says_what_to_install_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    api = types.ModuleType("nbgrader.api")
+    api.Gradebook = None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "nbgrader", types.ModuleType("nbgrader"))
+    monkeypatch.setitem(sys.modules, "nbgrader.api", api)
+    monkeypatch.setattr(gradebook.shutil, "which", lambda name: None)
+    for name in ("submissions", "results"):
+        (tmp_path / name).mkdir()
+    report.write(rows("ada"), tmp_path / "results")
+    folders = [str(tmp_path / name) for name in ("submissions", "results", "course")]
+    assert command.main(["nbgrader", *folders]) == 2
+    said = capsys.readouterr().err
+    assert "alembic, which is not installed: pip install 'ml-systems-labs[gradebook]'" in said
+    assert not (tmp_path / "course").exists()
+
+
+def test_without_nbgrader_it_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "nbgrader", None)
+    monkeypatch.setitem(sys.modules, "nbgrader.api", None)
+    report.write(rows("ada"), tmp_path)
+    assert command.main(["nbgrader", *[str(tmp_path)] * 3]) == 2
+    assert "pip install" in capsys.readouterr().err
 
 
 def test_bad_input_gets_one_sentence(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Each limit of the grader: its sentence, and that what exceeds it does no harm."""
 
+import io
 import json
 import os
 import random
@@ -9,8 +10,9 @@ import sys
 import zipfile
 
 import pytest
+from rich.console import Console
 
-from grading import classroom, report, score, similar, submissions
+from grading import classroom, grade, report, score, similar, submissions
 from grading.errors import InputError
 from grading.jail import choice
 from grading.lms import canvas
@@ -20,7 +22,9 @@ from grading.source.holes import Answer
 from grading.submissions import Submission
 from grading.worker import session
 from grading.worker.client import ForkServer
+from grading.worker.errors import WorkerEnded
 from grading.worker.session import Session
+from grading.worker.transport import Frame, WireError
 from tests.mini_lab import mini_lab
 
 MINI = mini_lab()
@@ -177,6 +181,62 @@ def test_the_cells_of_a_notebook_have_a_time_together(fork_server, monkeypatch):
     results = score.score(MINI, SOLUTION | {"double": Answer(slow)}, fork_server)
     late = [result for result in results if "the cells of this notebook took" in result.message]
     assert late and all(result.status == "timeout" for result in late), results
+
+
+def test_a_slow_cell_is_not_executed_again(fork_server, monkeypatch):
+    """So the other exercises keep their points when a worker has ended."""
+    monkeypatch.setattr(session, "SLOW_S", 0.3)
+    monkeypatch.setattr(session, "CELLS_S", 3.0)
+    slow = "import time\ntime.sleep(1)\ndef sleepy():\n    return 1"
+    ends = "import os\ndef ends():\n    os._exit(1)"
+    one = session.Session(fork_server, [("slow", slow), ("ends", ends), ("f", "def f(): return 7")])
+    one.allow(60)
+    try:
+        assert one.call("sleepy") == 1
+        for _ in range(5):  # each time in a new worker: 5 s of cells, if they were executed again
+            with pytest.raises(WorkerEnded, match="ended its process"):
+                one.call("ends")
+        assert one.call("f") == 7
+        assert "took 1 s, and is not executed again" in str(one.ready_problem("slow"))
+    finally:
+        one.close()
+
+
+def test_folders_that_are_not_read_are_named(tmp_path):
+    name = labs.names()[0]
+    for student in ("ada", ".hidden", "plain", ".git"):
+        (tmp_path / "class" / student).mkdir(parents=True)
+    for student in ("ada", ".hidden"):
+        (tmp_path / "class" / student / f"{name}.ipynb").write_text("{}")
+    (tmp_path / "class" / "eve").symlink_to(tmp_path / "class" / "ada")
+    found, _ = submissions.find(tmp_path / "class")
+    assert [one.student for one in found] == ["ada"]
+    lines = list(grade._left_out(tmp_path / "class", found, []))
+    assert lines == [
+        "left out: .hidden (its name begins with a dot)",
+        "left out: eve (links are not followed)",
+        "nothing to grade in 1 folders: plain",
+    ]
+
+
+def test_a_long_name_leaves_room_for_the_reasons():
+    screen = Console(file=io.StringIO(), width=80)
+    screen.print(report.look_table([("a" * 60, "01", "its reason, which is long enough to wrap")]))
+    text = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert "its reason, which is long enough to wrap" in text and "…" in text
+
+
+@pytest.mark.parametrize(
+    "header, arrays, says",
+    [
+        (b"x" * (17 << 20), [], "17,825,792 bytes of plain values are too many to send (the limit"),
+        (b"x", [score.np.zeros(1, "u1")] * 10_000, "10,001 arrays are too many to send"),
+    ],
+)
+def test_what_is_too_large_to_send_names_its_own_limit(header, arrays, says):
+    with pytest.raises(WireError) as problem:
+        Frame(header, arrays).parts  # noqa: B018
+    assert says in str(problem.value)
 
 
 def test_a_notebook_has_a_time_as_a_whole(fork_server, monkeypatch):

@@ -19,7 +19,7 @@ from grading.course.settings import Settings
 from grading.course.statistics import ExerciseStatistics, of_lab
 from grading.report import Graded, Row
 
-SHOWN = 100  # changes and looks; the rest is counted
+SHOWN = 100  # changes, looks and similar answers; the rest is counted
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,12 @@ def write(
         time=f"{datetime.now():%Y-%m-%d %H:%M}",
         labs=_labs(by_lab, all_marks),
         students=_students(all_marks, settings, list(by_lab)),
-        looks=looks,
+        looks=looks[:SHOWN],
+        more_looks=len(looks) - SHOWN,
         changes=changes[:SHOWN],
         more_changes=len(changes) - SHOWN,
         alike=alike[:SHOWN],
+        more_alike=len(alike) - SHOWN,
         here={one.submission.student for one in graded},
         link=feedback.page_name,
         person=settings.roster.name,

@@ -127,8 +127,16 @@ class _Finder:
         jupyter = [name for name in needed.unknown if name in FROM_JUPYTER]
         if jupyter:
             texts.insert(0, f"from common.shell import {', '.join(jupyter)}")
+        text = "\n\n".join(self.texts[number] or "" for number in self._in_order(own))
+        if (size := len(text) + sum(map(len, texts))) > holes.MAX_ANSWER:
+            most = holes.MAX_ANSWER / 1e6
+            problem = (
+                f"The answer, with what it reads of your other cells, has {size / 1e6:.1f} million "
+                f"characters; at most {most:g} are allowed."
+            )
+            return Answer(None, True, "error", problem)
         return Answer(
-            "\n\n".join(self.texts[number] or "" for number in self._in_order(own)),
+            text,
             needed=tuple(texts),
             unknown=tuple(name for name in needed.unknown if name not in FROM_JUPYTER),
         )

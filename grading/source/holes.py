@@ -6,11 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from common import slices
+
 ANSWER = re.compile(
     r"^([ \t]*)(?:#|<!--) BEGIN SOLUTION.*?\n(.*?)^[ \t]*(?:#|<!--) END SOLUTION[^\n]*(?:\n|\Z)",
     re.MULTILINE | re.DOTALL,
 )
 MAX_CELL = 1_000_000  # characters: Python's parser takes a thousand times as many bytes
+MAX_ANSWER = 2_000_000  # characters of an answer with what it needs of other cells
 QUOTED = 100  # characters of a line that a message quotes
 BLANK = "*Double-click here and write your answer.*"
 
@@ -90,6 +93,12 @@ class Answer:
     problem: str = ""
     needed: tuple[str, ...] = ()  # what it needs of other cells, to be executed before it
     unknown: tuple[str, ...] = ()  # names that it reads and no cell sets
+
+
+def forget() -> None:
+    """Frees what was parsed: the next notebook must not pay for this one's memory."""
+    _parsed.cache_clear()
+    slices.statements.cache_clear()
 
 
 def syntax_problem(text: str) -> str:

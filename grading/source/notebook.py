@@ -11,6 +11,7 @@ from grading.source.holes import Answer
 from grading.source.labs import Lab
 
 MAX_NOTEBOOK_BYTES = 50 << 20
+MAX_WRITTEN = 20_000  # characters of a written answer
 
 
 def read_answers(lab: Lab, path: Path) -> dict[str, Answer]:
@@ -50,7 +51,10 @@ def _written(question: str, texts: list[str], ours: set[str]) -> str:
         if ours & {line.strip() for line in text.splitlines() if line.strip()}:
             break
         own.append(text)
-    return "\n".join(own).strip()
+    answer = "\n".join(own).strip()
+    left_out = len(answer) - MAX_WRITTEN
+    more = f"\n[... {left_out:,} characters left out ...]" if left_out > 0 else ""
+    return answer[:MAX_WRITTEN] + more
 
 
 def _texts(path: Path, kind: str) -> list[str]:

@@ -14,6 +14,7 @@ from grading.worker.repeatable import check_globals
 from grading.worker.transport import Admit
 
 CELL_S = 30.0
+SLOW_S = 5.0  # a cell that took longer is not executed again: the others need the time
 CELLS_S = 60.0  # of all cells of a notebook together, however often they are executed
 NOTEBOOK_S = 300.0  # of all calls and cells of a notebook together
 
@@ -48,6 +49,7 @@ class Session:
         self._executed = 0  # how many of them the worker has executed
         self.forks = 0  # how many workers were started
         self.problems: dict[str, Exception | WorkerEnded] = {}  # by the name of the cell
+        self.slow: dict[str, float] = {}  # cells that took more than SLOW_S, and how long
         self.worker: WorkerClient | None = None
         self.ranks: list[Session] = []  # of the same cells, one per rank
         self.deadline: float | None = None  # of the check that runs now
@@ -162,16 +164,19 @@ class Session:
                 kind, *request, deadline=deadline, serve=serve, in_place=in_place, admit=admit
             )
 
+    def _may_execute(self, name: str) -> bool:
+        """Whether there is time for a cell that has not ended a worker."""
+        if name in self.slow and name not in self.problems:
+            reason = f"took {self.slow[name]:.0f} s, and is not executed again in a new process"
+            self.problems[name] = WorkerEnded("timeout", reason, is_whole=True)
+        return self.cells_left_s > 0 and not isinstance(self.problems.get(name), WorkerEnded)
+
     def _caught_up(self, worker: WorkerClient) -> WorkerClient:
         """The worker, after the reached cells; WorkerEnded if one of them ends it."""
         while self._executed < self.reached:
             name, text = self.cells[self._executed]
             self._executed += 1
-            if (
-                text is None
-                or isinstance(self.problems.get(name), WorkerEnded)
-                or self.cells_left_s <= 0
-            ):
+            if text is None or not self._may_execute(name):
                 continue
             began_s = time.monotonic()
             limit_s = min(CELL_S, self.cells_left_s)
@@ -183,5 +188,7 @@ class Session:
                     raise
             finally:
                 took_s = time.monotonic() - began_s
+                if took_s > SLOW_S:
+                    self.slow[name] = took_s
                 self.cells_left_s, self.taken_s = self.cells_left_s - took_s, self.taken_s + took_s
         return worker

@@ -54,10 +54,13 @@ class Frame:
         """What is sent, in order; WireError if it is too large."""
         lengths = [len(self.header), *map(len, self.buffers)]
         total = sum(lengths)
-        if lengths[0] > MAX_HEADER_BYTES or total > MAX_FRAME_BYTES or len(lengths) > MAX_STORAGES:
-            raise WireError(
-                f"{total:,} bytes are too many to send (the limit is {MAX_FRAME_BYTES:,})"
-            )
+        for count, most, what in (
+            (lengths[0], MAX_HEADER_BYTES, "bytes of plain values"),
+            (total, MAX_FRAME_BYTES, "bytes"),
+            (len(lengths), MAX_STORAGES, "arrays"),
+        ):
+            if count > most:
+                raise WireError(f"{count:,} {what} are too many to send (the limit is {most:,})")
         start = struct.pack(f"<I{len(lengths)}Q", len(lengths), *lengths) + self.header
         if total < READ_AHEAD_BYTES:
             return [start + b"".join(buffer.tobytes() for buffer in self.buffers)]
@@ -105,7 +108,9 @@ class SocketTransport:
         if count > 1:
             lengths = struct.unpack(f"<{count - 1}Q", self._bytes(8 * (count - 1), deadline))
         total = first + sum(lengths)
-        if first > MAX_HEADER_BYTES or total > MAX_FRAME_BYTES:
+        if first > MAX_HEADER_BYTES:
+            raise WireError(f"{first:,} bytes of plain values (the limit is {MAX_HEADER_BYTES:,})")
+        if total > MAX_FRAME_BYTES:
             raise WireError(f"a frame of {total:,} bytes (the limit is {MAX_FRAME_BYTES:,})")
         if self.admit:
             self.admit(first, total)

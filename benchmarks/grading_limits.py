@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
-from rich import print
+from rich.console import Console
+from rich.markup import escape
 
 from benchmarks.grading_speed import GRADE, hand_in
 from common.paths import ROOT
@@ -125,6 +126,9 @@ NOTEBOOKS: Mapping[str, Callable[[], str]] = {  # of lab 01
 NAMES = [b"n" * 245, b"Andr\xe9", b"\x1b[2J\x1b]0;pwned\x07", b"=cmd(1)", b".hidden"]
 
 
+print = Console(highlight=False).print  # noqa: A001
+
+
 def write_class(folder: Path) -> None:
     """A folder per attack, with one honest student, and names that are attacks."""
     first = labs.read("01")
@@ -189,9 +193,12 @@ def main() -> None:
         for kind in sorted({kind for _, kind in found.values()}):
             most = max(peak for peak, of in found.values() if of == kind)
             print(f"{kind}: at most {most / 1e9:.2f} GB")
+        told: dict[str, str] = {}
         for row in report.read(results):
             if row["status"] not in ("passed", "not attempted", "missing"):
-                print([row["student"][:45], row["exercise"], row["status"], row["message"][:150]])
+                told.setdefault(row["student"], f"{row['status']}: {row['message'][:150]}")
+        for student, text in told.items():
+            print(f"{escape(student[:45])}: {escape(text)}", soft_wrap=True)
         for path in sorted(results.rglob("*")):
             if path.is_file() and path.stat().st_size > 500_000:
                 print(f"{path.relative_to(results)}: {path.stat().st_size / 1e6:.1f} MB")

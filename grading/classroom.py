@@ -169,6 +169,8 @@ def grade_one(
         answers = notebook.read_answers(of, submission.path)
     except (InputError, OSError) as problem:
         return Graded(submission, of, _all_alike(submission, "error", _reason(problem, submission)))
+    except MemoryError:
+        return Graded(submission, of, _all_alike(submission, "error", TOO_LARGE))
     modules_of_workers = modules([submission.lab], IN_WORKER)
     job = Job(submission.lab, answers, seed, jail, modules_of_workers, for_students)
     outcome = grade(job)

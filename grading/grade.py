@@ -300,7 +300,8 @@ def _find(
     if unknown := set(options.student) - {one.student for one in handed_in}:
         raise InputError(f"--student {sorted(unknown)[0]}: no folder in {folder} has this name")
     counts = [one for one in handed_in if one.counts]
-    return [replace(one, late_s=course.late_s(one)) for one in counts], strays
+    due_s = [course.due_s(one.student, one.lab) for one in counts]
+    return list(map(submissions.with_deadline, counts, due_s)), strays
 
 
 def _chosen(options: argparse.Namespace) -> Callable[[Submission], bool]:

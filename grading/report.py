@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,6 +57,8 @@ class CheckResult:
 
 
 # Characters: results, pages and tables hold each message again.
+FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r]")
+FORMULA_INSIDE = re.compile(r"([;\t\r\n][ \t]*)([=@＝＠]|[+\-＋－](?![\d.\s]))")
 MAX_MESSAGE, HEAD, TAIL = 4000, 3500, 400
 STUDENT_WIDTH = 24
 MOST_ROWS, MOST_REASON = 200, 400  # of a table of the summary; characters of a reason in it
@@ -267,7 +270,7 @@ def to_look_at(graded: Iterable[Graded]) -> list[tuple[str, str, str]]:
         elif one.points == 0 and any(a.attempted and a.text for a in one.answers.values()):
             reasons.append("attempted, but no points")
         if one.submission.claims:
-            reasons.append(f"its name says {one.submission.claims}, its file is newer")
+            reasons.append(f"its name or its file says {one.submission.claims}: is that so?")
         if one.submission.late_s:
             reasons.append(f"{one.submission.late_s / 3600:.1f} h late")
         if reasons:
@@ -332,6 +335,11 @@ def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """The value, as text that a spreadsheet does not take for a formula."""
-    is_formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-    return f"'{value}" if is_formula else value
+    """The value, as text that a spreadsheet does not take for a formula.
+
+    Where a semicolon separates cells, as in many countries, a part of the text is a cell as well.
+    """
+    if not isinstance(value, str):
+        return value
+    text = FORMULA_INSIDE.sub(r"\1'\2", value)
+    return f"'{text}" if FORMULA.match(text) else text

@@ -1,9 +1,9 @@
 """What a class handed in: the notebooks of a folder, with student, attempt and lateness."""
 
 import contextlib
+import hashlib
 import os
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,6 +14,10 @@ from grading.errors import InputError
 from grading.source import labs
 
 TOLERANCE_S = 600  # between a file's time and what its name says
+MAX_ATTEMPTS = 20  # of a student at a lab: with "best", each is graded
+EARLY_S = (
+    365 * 86_400
+)  # a file that is older than this at its deadline has a time that it was given
 MAX_NAME = 60  # characters of a student's name: a file's name has 255 bytes at most
 TIME = re.compile(r"(20\d\d)-?(\d\d)-?(\d\d)[T_ -]?(\d\d)[:.h-]?(\d\d)(?:[:.m-]?(\d\d))?(Z?)")
 NUMBER = re.compile(r"[-_ ]\(?(\d{1,3})\)?$")
@@ -30,7 +34,7 @@ class Submission:
     attempt: int = 1  # 1 for the student's earliest at this lab
     late_s: int | None = None  # seconds after the deadline; None without a deadline
     counts: bool = True  # whether it is (or may be) the attempt that counts
-    claims: str = ""  # an earlier time that its name or folder claims, in words
+    claims: str = ""  # an earlier time that its name, folder or file claims, in words
 
 
 def find(
@@ -51,27 +55,47 @@ def find(
     times: when a notebook was handed in: the time of the file, or what its name says. A student can
     choose a name, so "names" is for folders that a platform made.
     """
+    attempts, strays = _attempts(folder)
+    submissions = []
+    for (student, name), paths in attempts.items():
+        paths = sorted(paths, key=lambda path: _place(path, name, student))[-MAX_ATTEMPTS:]
+        counting = {"first": paths[:1], "last": paths[-1:], "best": paths}[count]
+        due_s = (deadlines or {}).get(name)
+        for attempt, path in enumerate(paths, 1):
+            time_s, claims = _time(path, student, times)
+            who, is_counted = shown(student.name), path in counting
+            one = Submission(who, name, path, time_s, attempt, None, is_counted, claims)
+            submissions.append(with_deadline(one, due_s))
+    return submissions, strays
+
+
+def with_deadline(one: Submission, due_s: float | None) -> Submission:
+    """The submission with how late it is. Too old a time is one that its file was given."""
+    if due_s is None:
+        return replace(one, late_s=None)
+    is_odd = one.time_s < due_s - EARLY_S
+    claims = one.claims or (_in_words(one.time_s) if is_odd else "")
+    return replace(one, late_s=max(0, round(one.time_s - due_s)), claims=claims)
+
+
+def _attempts(folder: Path) -> tuple[dict[tuple[Path, str], list[Path]], list[Path]]:
+    """({(student's folder, lab): notebooks}, the notebooks that belong to no lab)."""
     attempts: dict[tuple[Path, str], list[Path]] = {}
+    folders: dict[str, Path] = {}
     strays = []
     for student in sorted(path for path in folder.iterdir() if _is_folder(path)):
+        who = shown(student.name)
+        if (other := folders.setdefault(who.casefold(), student)) != student:
+            raise InputError(
+                f"{shown(other.name)} and {who} would have one page: rename one of the folders"
+            )
         for path in sorted(_notebooks(student)):
             name = None if path.is_symlink() else _lab_of(path)
             if name is None:
                 strays.append(path)
             else:
                 attempts.setdefault((student, name), []).append(path)
-    submissions = []
-    for (student, name), paths in attempts.items():
-        paths.sort(key=lambda path: _place(path, name, student))
-        counting = {"first": paths[:1], "last": paths[-1:], "best": paths}[count]
-        due_s = (deadlines or {}).get(name)
-        for attempt, path in enumerate(paths, 1):
-            time_s, claims = _time(path, student, times)
-            late_s = None if due_s is None else max(0, round(time_s - due_s))
-            who, is_counted = shown(student.name), path in counting
-            one = Submission(who, name, path, time_s, attempt, late_s, is_counted, claims)
-            submissions.append(one)
-    return submissions, strays
+    return attempts, strays
 
 
 def earlier(folder: Path) -> list[Submission]:
@@ -92,8 +116,11 @@ def _time(path: Path, student: Path, times: Literal["files", "names"]) -> tuple[
     of_file_s, of_name_s = _modified_s(path), handed_in_s(path, student)
     if times == "names":
         return of_name_s, ""
-    early = of_name_s < of_file_s - TOLERANCE_S
-    return of_file_s, f"{datetime.fromtimestamp(max(0, of_name_s)):%Y-%m-%d %H:%M}" if early else ""
+    return of_file_s, _in_words(of_name_s) if of_name_s < of_file_s - TOLERANCE_S else ""
+
+
+def _in_words(time_s: float) -> str:
+    return f"{datetime.fromtimestamp(max(0, time_s)):%Y-%m-%d %H:%M}"
 
 
 def shown(name: str) -> str:
@@ -105,7 +132,7 @@ def shown(name: str) -> str:
     text = escaped(os.fsencode(name).decode(errors="replace"))
     if len(text) <= MAX_NAME and text == name:
         return text
-    own = f"~{zlib.crc32(os.fsencode(name)):08x}"
+    own = f"~{hashlib.sha256(os.fsencode(name)).hexdigest()[:10]}"
     return text[: MAX_NAME - len(own)] + own
 
 
@@ -186,7 +213,7 @@ def handed_in_s(path: Path, student: Path) -> float:
     student: the student's folder.
     """
     with contextlib.suppress(OSError, ValueError):
-        text = (path.parent / "timestamp.txt").read_text(encoding="utf-8")[:40].strip()
+        text = _first_bytes(path.parent / "timestamp.txt").decode().strip()
         return datetime.fromisoformat(text.replace(" UTC", "+00:00")).timestamp()
     if match := TIME.search(str(path.relative_to(student))):
         *numbers, zone = match.groups(default="0")
@@ -195,6 +222,14 @@ def handed_in_s(path: Path, student: Path) -> float:
             zone = UTC if zone == "Z" else None
             return datetime(year, month, day, hour, minute, second, tzinfo=zone).timestamp()
     return _modified_s(path)
+
+
+def _first_bytes(path: Path) -> bytes:
+    """The beginning of a plain file. A link, a pipe or a device may never end."""
+    if path.is_symlink() or not path.is_file():
+        return b""
+    with open(path, "rb") as file:
+        return file.read(40)
 
 
 def _modified_s(path: Path) -> float:

@@ -68,7 +68,7 @@ def test_a_message_quotes_a_hundred_characters_of_a_line():
         ("\x1b[2J", r"\x1b[2J"),
         ("\x1b]0;pwned\x07", r"\x1b]0;pwned\x07"),
         (os.fsdecode(b"Andr\xe9"), "Andr"),
-        ("a" * 245, "a" * 51),
+        ("a" * 245, "a" * 49),
     ],
 )
 def test_a_name_is_shown_as_text_cut_and_still_its_own(name, wanted):
@@ -104,7 +104,7 @@ def test_a_time_in_a_name_counts_only_if_asked_for(tmp_path):
     name = labs.names()[0]
     (tmp_path / "ada").mkdir()
     (tmp_path / "ada" / f"{name} 2020-01-01 00-00.ipynb").write_text("{}")
-    due = {name: submissions.datetime(2021, 1, 1).timestamp()}
+    due = {name: submissions.datetime(2020, 6, 1).timestamp()}
     (one,), _ = submissions.find(tmp_path, due)
     assert (one.late_s or 0) > 10**6 and one.claims == "2020-01-01 00:00"
     (one,), _ = submissions.find(tmp_path, due, times="names")

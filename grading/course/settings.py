@@ -14,7 +14,6 @@ from grading.course.overrides import Override
 from grading.course.roster import Roster
 from grading.errors import InputError
 from grading.source import labs
-from grading.submissions import Submission
 
 DAY_S = 24 * 3600
 EXAMPLE = """\
@@ -69,11 +68,6 @@ class Settings:
     def due_s(self, student: str, lab: str) -> float | None:
         """When a student's lab is due, in seconds since 1970; None without a deadline."""
         return self.extensions.get(student, {}).get(lab, self.deadlines.get(lab))
-
-    def late_s(self, submission: Submission) -> int | None:
-        """Seconds after the deadline; None without one."""
-        due_s = self.due_s(submission.student, submission.lab)
-        return None if due_s is None else max(0, round(submission.time_s - due_s))
 
 
 def read(path: Path) -> Settings:

@@ -43,6 +43,11 @@ def _cell(value: Any) -> str:
     return text[1:] if text[:1] == "'" and plain(text[1:]) == text else text
 
 
+def as_read(text: str) -> str:
+    """What `read` gives for a cell in which `write` wrote this text."""
+    return _cell(plain(text))
+
+
 def number(text: str, where: str) -> float:
     """A number that may have a comma for a point; InputError names the place."""
     try:

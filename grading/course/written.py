@@ -42,7 +42,7 @@ def _lines(group: Iterable[Graded], most: float, path: Path) -> list[dict[str, A
         for number, (_, text) in enumerate(one.written, 1):
             old = before.get((one.submission.student, str(number)), {})
             is_marked = bool(old.get("points") or old.get("comment"))
-            changed = is_marked and _flat(old.get("answer", "")) != _flat(text)
+            changed = is_marked and old.get("answer", "") != tables.as_read(_flat(text))
             lines.append(
                 {
                     "student": one.submission.student,

@@ -26,7 +26,7 @@ WHO = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
 PIECE_BYTES = 1 << 20  # of a file that is unpacked
 POSSIBLE = "Points Possible"
 # lovelaceada_LATE_11_345678_01_strides-2.ipynb: 11 is the student's id.
-DOWNLOADED = re.compile(r"[^/]+?_(\d+)_\d+_([^/]+\.ipynb)")
+DOWNLOADED = re.compile(r"[^/]+?_([0-9]+)_[0-9]+_([^/]+\.ipynb)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -143,6 +143,8 @@ def collect(
 
 def _notebooks(clone: Path) -> list[Path]:
     """The notebooks in labs/, or at the top of a repository that has no such folder."""
+    if clone.is_symlink() or (clone / "labs").is_symlink():
+        return []  # it may lead to another student's clone
     folder = clone / "labs" if (clone / "labs").is_dir() else clone
     return sorted(
         path for path in folder.glob("*.ipynb") if path.is_file() and not path.is_symlink()

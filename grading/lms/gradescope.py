@@ -19,6 +19,7 @@ from common.paths import ROOT
 from grading import classroom, proof, seeds
 from grading.errors import InputError
 from grading.jail import choice as jail
+from grading.jail.usage import limit_memory
 from grading.report import Graded, Result
 from grading.source import labs
 from grading.submissions import Submission
@@ -144,6 +145,7 @@ def grade(home: Path) -> None:
         private = [home / "results", home / "submission", home / "source" / SETTINGS]
         proof.prove(chosen, [path for path in private if path.exists()])
         submission = Submission("student", settings["lab"], path)
+        limit_memory(classroom.GRADER_BYTES)
         seed, name = settings["seed"], chosen.name
         outcome = results(classroom.grade_one(submission, seed, name, for_students=True))
     (home / "results").mkdir(exist_ok=True)

@@ -18,7 +18,9 @@ import nbformat
 from nbformat import NotebookNode
 
 from grading import report, submissions
+from grading.classroom import GRADER_BYTES
 from grading.errors import CommandError, InputError
+from grading.jail.usage import limit_memory
 from grading.report import Row
 from grading.source import build, labs, notebook
 from grading.source.labs import Exercise, Lab
@@ -51,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """The command `nbgrader`."""
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy warns about its queries
+    limit_memory(GRADER_BYTES)  # it reads notebooks that may hold anything
     rows = report.read(options.results)
     due = submissions.deadlines(options.deadline)
     handed_in, _ = submissions.find(options.submissions, due, times="names")
@@ -178,7 +181,7 @@ def _shown(lab: Lab, rows: Iterable[Row], submission: Submission | None) -> Note
     """Our notebook with the student's answers and what each check said, marked up for nbgrader."""
     try:
         answers = notebook.read_answers(lab, submission.path) if submission else {}
-    except (InputError, OSError):
+    except (InputError, OSError, MemoryError):
         answers = {}
     texts = {name: answer.text for name, answer in answers.items() if answer.text is not None}
     return _marked_up(lab, texts, {row["exercise"]: _outcome(row) for row in rows})

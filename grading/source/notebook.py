@@ -87,6 +87,8 @@ def _cells(path: Path) -> list[Any]:
 
             notebook = nbformat.convert(nbformat.reader.reads(text), 4)
         return list(notebook["cells"])
+    except MemoryError:
+        raise
     except Exception as error:  # the file may hold anything
         reason = " ".join(str(error).split())[:100]
         name = type(error).__name__

@@ -34,22 +34,15 @@ device.prepare_triton()  # before anything imports Triton: without a GPU, it int
 import triton
 import triton.language as tl
 
-def tile_by_tile(mask_mod, pairs):
-    """The mask_mod, which refuses to be asked about more pairs at once than a tile has."""
-
-    def asked(b, h, i, j):
-        visible = mask_mod(b, h, i, j)
-        if math.prod(torch.broadcast_shapes(*(x.shape for x in (visible, i, j)))) > pairs:
-            raise ValueError(f"a mask_mod is asked about one tile at a time, {pairs} pairs at most")
-        return visible
-
-    return asked
-
-
 def kinds_of(name, queries, keys, block_q, block_k):
-    """What your block_mask says of one of mods.MASKS."""
-    asked = tile_by_tile(mods.MASKS[name], block_q * block_k)
-    return block_mask(asked, queries, keys, block_q, block_k)
+    """What your block_mask says of one of mods.MASKS, if it holds no more than a few tiles."""
+    with tile_maps.few_tiles(queries, keys, block_q, block_k) as limit:
+        return block_mask(limit(mods.MASKS[name]), queries, keys, block_q, block_k)
+
+
+def as_text(name, slope=False):
+    """One of your mods, or its slope, as the text of a Triton function: so a kernel gets it."""
+    return (mods.slope_text if slope else mods.text)(globals()[name])
 
 
 def judged(source):
@@ -285,7 +278,7 @@ for case in (*oracle.FORWARD[1:5], *oracle.LARGE):
     report = tiles.count(flash_forward, (case.blocks_q, case.heads), *oracle.single(problem), o[0],
                          lse[0], *case.sizes, CAUSAL=case.causal, **case.blocks)
     oracle.expect_forward(report, case)
-    oracle.agree_forward(problem, o, lse, "flash_forward", quick=True)
+    oracle.agree_forward(problem, o, lse, "flash_forward")
 print("flash_forward moves what was derived, keeps no score, and is right for 1,025 tokens")
 
 # %% [markdown]
@@ -358,7 +351,7 @@ print(nearby(0, 0, i, j).int())
 # %% [markdown]
 # ### Exercise 3.1 · sliding_window
 #
-# Write five mods. They get numbers or tensors of positions, so use `&`, `|`, `torch.where`, `torch.tanh`, `torch.exp2`, and no `if`.
+# Write five mods. They get numbers or tensors of positions, or symbols, so use `&`, `|`, `torch.where`, `torch.tanh`, `torch.exp2`, and no `if`.
 #
 # Someone writes a window as `i - j <= SLIDING_WINDOW`, and ALiBi as `score + slope * (i - j)` with positive slopes. What is wrong with each?
 #
@@ -421,7 +414,8 @@ mods_of_scores = {"alibi": alibi, "soft_cap": soft_cap, "soft_cap_slope": soft_c
 for name, h, want, mistakes in oracle.changed(score, CAP):
     got = mods_of_scores[name](score, 0, h, i, j)
     agree(got, want, f"{name}, head {h}: scores of ± 40", **near, mistakes=mistakes)
-print("the masks are right pair by pair, and soft_cap_slope is the slope that differences measure")
+texts = [as_text(name) for name in (*masks, *mods_of_scores)]  # as part 3's and 4's kernels get them
+print(f"{len(texts)} mods are right pair by pair, and soft_cap_slope is what differences measure")
 
 # %% [markdown]
 # <details><summary>Hint for documents</summary>
@@ -457,7 +451,7 @@ print(mods.text(sliding_window), mods.slope_text(soft_cap), sep="\n")
 # ### Exercise 3.2 · block_mask
 #
 # Sort the tiles: 0 if no pair is visible, 2 if all are, else 1. Pairs past the last query or key don't exist, so they don't count.
-# Ask the mask_mod about one tile at a time: with N × N pairs at once, this would be the matrix that nobody asked for.
+# Ask the mask_mod about one tile at a time, and keep none: all tiles together are the matrix that nobody asked for.
 
 # %% tags=["hole"]
 def block_mask(mask_mod, queries, keys, block_q, block_k):
@@ -543,7 +537,8 @@ def flex_forward(q, k, v, o, lse, kinds, N_Q, N_K, scale, GROUP: tl.constexpr, M
 
     q, o: (batches, heads, N_Q, D), lse: (batches, heads, N_Q), k, v: (batches, heads // GROUP, N_K, D),
     without gaps. kinds: int32 (blocks of queries, blocks of keys), as block_mask gives it; it holds
-    for all batches and heads. MASK(b, h, i, j): bools. SCORE(x, b, h, i, j): the changed scores.
+    for all batches and heads. MASK(b, h, i, j): bools. SCORE(x, b, h, i, j): the changed scores; one
+    that it makes -inf is hidden.
     """
     # BEGIN SOLUTION
     block, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -593,7 +588,7 @@ print(f"flex_forward agrees with float64 under {len(oracle.FLEX)} pairs of mods"
 # %% tags=["check"]
 from common.oracles import attention as oracle
 
-for case in (*oracle.HARD, *oracle.SKIPS):
+for case in (*oracle.HARD, *oracle.SKIPS, *oracle.yours(as_text)):
     problem, made = oracle.drawn(rng, case), oracle.kinds(case)
     o, lse = problem.outputs()
     grid = case.blocks_q, case.heads, case.batch
@@ -601,7 +596,7 @@ for case in (*oracle.HARD, *oracle.SKIPS):
                          **case.mods, **case.blocks)
     oracle.agree_forward(problem, o, lse, "flex_forward")
     oracle.expect_forward(report, case, made)
-print("flex_forward skips empty tiles under four masks, with their loads and products")
+print("flex_forward skips empty tiles, with their loads and products, also with your mods")
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -620,6 +615,7 @@ ours, lse = torch.empty_like(theirs), torch.empty(1, 2, 24)
 kinds = block_mask(sliding_window, 24, 24, 16, 16)
 report = tiles.count(flex_forward, (2, 2, 1), *qkv, ours, lse, kinds, 24, 24, 0.25, GROUP=1, **traced,
                      D=16, BLOCK_Q=16, BLOCK_K=16)
+torch.testing.assert_close(ours, theirs)
 print(f"largest difference from PyTorch's FlexAttention: {(ours - theirs).abs().max():.1e}")
 
 # %% [markdown]
@@ -703,7 +699,7 @@ print(f"flash_backward agrees with autograd in float64 in {len(oracle.BACKWARD)}
 # %% tags=["check"]
 from common.oracles import attention as oracle
 
-for case in (*oracle.SKIPS, *oracle.GROUPS):
+for case in (*oracle.SKIPS, *oracle.GROUPS, *oracle.yours(as_text)):
     problem, made = oracle.drawn(rng, case), oracle.kinds(case)
     gradients, inputs = problem.gradients(), (problem.q, problem.k, problem.v, problem.given)
     grid = case.blocks_k, case.heads // case.group, case.batch
@@ -711,7 +707,7 @@ for case in (*oracle.SKIPS, *oracle.GROUPS):
                          **case.mods, SLOPE=case.slope, **case.blocks)
     oracle.agree_gradients(problem, gradients, "flash_backward")
     oracle.expect_backward(report, case, made)
-print("flash_backward computes each visible tile once, and sums dK and dV over the group")
+print("flash_backward computes each visible tile once, also with your mods, and sums over the group")
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>

@@ -1,11 +1,17 @@
 """Which tiles of the scores a mask leaves: empty, partial or full."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import math
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from common import figures
+from common.dispatch import DispatchMode
+from common.lessons.mods import Mod
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -13,6 +19,74 @@ if TYPE_CHECKING:
 KINDS = ("empty: skipped", "partial: masked", "full: no mask")
 COLOURS = ("#f2f2f2", "C1", "C0")
 TOKENS = 1024  # of the widget's text
+
+
+@contextlib.contextmanager
+def few_tiles(
+    queries: int, keys: int, block_q: int, block_k: int
+) -> Iterator[Callable[[Mod], Mod]]:
+    """While it is open, nobody makes or keeps much more than a tile of pairs: ValueError says who.
+
+    Gives what limits a mask_mod in the same way.
+    """
+    pairs, rows = block_q * block_k, block_k * queries + block_q * keys
+    asked = Asked(pairs, 2 * rows)  # whoever makes the next row of tiles may still hold the last
+    room = max(4 * pairs, 4 * (queries + keys), -(-queries // block_q) * -(-keys // block_k))
+    with _Small(room if room < queries * keys else math.inf):
+        yield asked.limited
+
+
+class Asked:
+    """What a mask_mod answered, while it is kept. pairs: of one question; kept: of all answers."""
+
+    def __init__(self, pairs: int, kept: int) -> None:
+        self.pairs, self.kept = pairs, kept
+        self.answers = weakref.WeakSet[torch.Tensor]()
+
+    def limited(self, mask_mod: Mod) -> Mod:
+        """The mask_mod, which refuses to be asked about more pairs than a tile has."""
+
+        def asked(b: Any, h: Any, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+            if math.prod(torch.broadcast_shapes(i.shape, j.shape)) > self.pairs:
+                raise ValueError(
+                    f"a mask_mod is asked about one tile at a time, {self.pairs} pairs at most"
+                )
+            held = sum(answer.numel() for answer in self.answers)
+            if held > self.kept:
+                raise ValueError(
+                    f"tiles with {held:,} pairs are still kept: together they are the matrix that "
+                    "nobody asked for. Keep the kind of a tile, not the tile"
+                )
+            visible = mask_mod(b, h, i, j)
+            self.answers.add(visible)
+            return visible
+
+        return asked
+
+
+class _Small(DispatchMode):
+    """While it is open, PyTorch makes no tensor of more elements than this."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__()
+        self.most = most
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.untyped_storage().nbytes():
+            held = result.untyped_storage().nbytes() // result.itemsize
+            if held > self.most:
+                raise ValueError(
+                    f"a tensor of {held:,} numbers ({result.dtype}) is made, and {self.most:,} "
+                    "will do: queries × keys of them are the matrix that nobody asked for"
+                )
+        return result
 
 
 def share(kinds: Any) -> float:

@@ -51,6 +51,7 @@ class Recorder:
         self.sites: dict[Site, tuple[int, Traffic]] = {}  # with its number
         self.dots: dict[Where, Dots] = {}
         self.conversions = 0
+        self.largest_tile = 0  # elements
         self.races: dict[RaceKey, list[RaceElements]] = {}
         self.trace: list[Request] = []
         self.traced = 0  # elements
@@ -83,6 +84,7 @@ class Recorder:
         """
         wanted = addresses.reshape(-1) if mask is None else addresses[mask]
         masked = addresses.size - wanted.size
+        self.tile(addresses.size)
         local = np.zeros_like(wanted)
         if not wanted.size:
             owner = self.memory.owner(addresses.flat[0])
@@ -111,6 +113,10 @@ class Recorder:
         dots.flops += flops
         if formats not in dots.formats:
             dots.formats.append(formats)
+
+    def tile(self, elements: int) -> None:
+        """Note the size of a block of values."""
+        self.largest_tile = max(self.largest_tile, elements)
 
     def _add(self, site: Site, traffic: Traffic) -> int:
         """Add to the traffic of a site, and to that of the program. Returns the site's number."""
@@ -153,6 +159,7 @@ class Recorder:
             dots_by_line=list(self.dots.values()),
             kernel=kernel,
             conversions=self.conversions,
+            largest_tile=self.largest_tile,
             grid=self.grid,
             seed=seed,
             arrays={argument.name: argument.shape for argument in arguments},

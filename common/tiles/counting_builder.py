@@ -32,7 +32,7 @@ class CountingBuilder(CourseBuilder):
         self._recorder = recorder
         self._sources = sources
 
-    # Memory, tl.dot, and integers that become floats: recorded
+    # Memory, tl.dot, integers that become floats, and how large blocks get: recorded
 
     def create_masked_load(
         self,
@@ -118,6 +118,25 @@ class CountingBuilder(CourseBuilder):
             self._recorder.conversions += src.data.size
         return super().cast_impl(src, dst_type)
 
+    # Blocks get larger by these alone; all other operations keep a size or reduce it
+
+    def create_make_range(self, ret_ty: tl.dtype, start: int, stop: int) -> TensorHandle:
+        return self._noted(super().create_make_range(ret_ty, start, stop))
+
+    def create_broadcast(self, arg: TensorHandle, shape: Any) -> TensorHandle:
+        return self._noted(super().create_broadcast(arg, shape))
+
+    def create_cat(self, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
+        return self._noted(super().create_cat(lhs, rhs))
+
+    def create_join(self, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
+        return self._noted(super().create_join(lhs, rhs))
+
+    def _noted(self, handle: TensorHandle) -> TensorHandle:
+        """The same handle; its size is recorded."""
+        self._recorder.tile(handle.data.size)
+        return handle
+
     def _access(
         self, kind: Kind, pointers: TensorHandle, mask: Any = None
     ) -> tuple[TensorHandle, np.ndarray | None]:
@@ -151,7 +170,7 @@ class CountingBuilder(CourseBuilder):
     # Operations that NumPy's functions do not compute: undefined where an argument is
 
     def create_splat(self, ret_ty: tl.dtype, arg: TensorHandle) -> TensorHandle:
-        return _followed(super().create_splat, ret_ty, arg)
+        return self._noted(_followed(super().create_splat, ret_ty, arg))
 
     def create_unsplat(self, arg: TensorHandle) -> TensorHandle:
         return _followed(super().create_unsplat, arg)

@@ -38,7 +38,8 @@ METHODS = (
     "create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas",
     "create_dot", "create_fma", "binary_op", "unary_op", "ternary_op", "cast_impl",
     "set_grid_idx", "set_grid_dim", "create_splat", "create_unsplat", "create_erf",
-    "create_umulhi", "create_fp_to_fp",
+    "create_umulhi", "create_fp_to_fp", "create_make_range", "create_broadcast", "create_cat",
+    "create_join",
 )  # fmt: skip
 
 

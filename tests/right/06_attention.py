@@ -12,6 +12,39 @@ def attention_bytes(n, d, itemsize, block_q):
     programs = math.ceil(n / block_q)
     return np.int64(itemsize) * (4 * n * n + 4 * n * d), 2 * n * d * itemsize * (1 + programs) + 4 * n
 
+# %% attention_bytes: each kernel's inputs and outputs listed
+def attention_bytes(n, d, itemsize, block_q):
+    matrix, scores = [n * d] * 4, n * n
+    q, k, v, o = matrix
+    kernels = [(q, k, scores), (scores, scores), (scores, v, o)]
+    unfused = itemsize * sum(map(sum, kernels))
+    fused = itemsize * (q + math.ceil(n / block_q) * (k + v) + o) + n * np.dtype(np.float32).itemsize
+    return unfused, int(fused)
+
+# %% attention_bytes: measured on tensors without storage
+def attention_bytes(n, d, itemsize, block_q):
+    dtype = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}[itemsize]
+    x = torch.empty(n, d, dtype=dtype, device="meta")
+    scores = torch.empty(n, n, dtype=dtype, device="meta")
+    lse = torch.empty(n, device="meta")
+    unfused = 4 * x.nbytes + 4 * scores.nbytes
+    blocks = len(x.split(block_q))
+    return unfused, 2 * x.nbytes + 2 * blocks * x.nbytes + lse.nbytes
+
+# %% attention_bytes: recursive in the blocks
+def attention_bytes(n, d, itemsize, block_q):
+    def walked(left):
+        if left <= 0:
+            return 0
+        rows = min(left, block_q)
+        return (2 * rows + 2 * n) * d * itemsize + 4 * rows + walked(left - block_q)
+    return 4 * n * (n + d) * itemsize, sum(walked(part) for part in _parts(n, block_q))
+
+
+def _parts(n, block_q):
+    whole, rest = divmod(n, block_q)
+    return [block_q] * whole + [rest] * (rest > 0)
+
 # %% merge: by logarithms of nothing
 def merge(left, right):
     m = np.maximum(left[0], right[0])
@@ -48,6 +81,54 @@ def merge(left, right):
     s = (weight * np.stack([left[1], right[1]])).sum(0)
     o = np.einsum("pq,pqd->qd", weight, np.stack([left[2], right[2]]))
     return top, s, o
+
+# %% merge: in torch
+def merge(left, right):
+    (m, s, o), (n, t, u) = ([torch.from_numpy(x) for x in part] for part in (left, right))
+    top = torch.maximum(m, n)
+    shift = top.nan_to_num(neginf=0.0)
+    a, b = (m - shift).exp(), (n - shift).exp()
+    return tuple(x.numpy() for x in (top, a * s + b * t, a.unsqueeze(1) * o + b.unsqueeze(1) * u))
+
+# %% merge: only where a part holds something
+def merge(left, right):
+    top = np.fmax(left[0], right[0])
+    s, o = np.zeros_like(left[1]), np.zeros_like(left[2])
+    for m, t, u in (left, right):
+        some = m > -np.inf
+        weight = np.zeros_like(m)
+        weight[some] = np.exp(m[some] - top[some])
+        s += weight * t
+        o += weight[:, np.newaxis] * u
+    return top, s, o
+
+# %% merge: NaN replaced after the subtraction
+def merge(left, right):
+    (m, s, o), (n, t, u) = left, right
+    top = np.maximum(m, n)
+    with np.errstate(invalid="ignore"):
+        a, b = (np.nan_to_num(np.exp(x - top), nan=0.0) for x in (m, n))
+    return top, a * s + b * t, (a * o.T + b * u.T).T
+
+# %% merge: by log-sum-exps
+def merge(left, right):
+    (m, s, o), (n, t, u) = left, right
+    with np.errstate(divide="ignore", invalid="ignore"):
+        top = np.maximum(m, n)
+        a = np.where(s > 0, np.exp(m + np.log(s) - top), 0.0)
+        b = np.where(t > 0, np.exp(n + np.log(t) - top), 0.0)
+        mean = np.where(s[:, None] > 0, o / s[:, None], 0.0)
+        other = np.where(t[:, None] > 0, u / t[:, None], 0.0)
+    return top, a + b, a[:, None] * mean + b[:, None] * other
+
+# %% merge: s as one more column of o
+def merge(left, right):
+    m, n = left[0], right[0]
+    wide, other = (np.column_stack([part[2], part[1]]) for part in (left, right))
+    top = np.where(m > n, m, n)
+    safe = np.where(np.isfinite(top), top, 0)
+    sums = np.exp(m - safe)[:, None] * wide + np.exp(n - safe)[:, None] * other
+    return top, sums[:, -1].copy(), sums[:, :-1].copy()
 
 # %% flash_forward: powers of two
 # - x = tl.dot(queries, tl.trans(tl.load(k + at, mask=inside, other=0.0))) * scale
@@ -134,20 +215,93 @@ def flash_forward(q, k, v, o, lse, N_Q, N_K, scale, CAUSAL: tl.constexpr, D: tl.
     tl.store(o + at_q, tl.where(s[:, None] == 0, 0.0, total / whole[:, None]), mask=i[:, None] < N_Q)
     tl.store(lse + head * N_Q + i, tl.where(s == 0, float("-inf"), m + tl.log(whole)), mask=i < N_Q)
 
+# %% flash_forward: block pointers
+@triton.jit
+def flash_forward(q, k, v, o, lse, N_Q, N_K, scale, CAUSAL: tl.constexpr, D: tl.constexpr,
+                  BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr):
+    first, head = tl.program_id(0) * BLOCK_Q, tl.program_id(1)
+    q_at = tl.make_block_ptr(q + head * N_Q * D, (N_Q, D), (D, 1), (first, 0), (BLOCK_Q, D), (1, 0))
+    k_at = tl.make_block_ptr(k + head * N_K * D, (D, N_K), (1, D), (0, 0), (D, BLOCK_K), (0, 1))
+    v_at = tl.make_block_ptr(v + head * N_K * D, (N_K, D), (D, 1), (0, 0), (BLOCK_K, D), (1, 0))
+    o_at = tl.make_block_ptr(o + head * N_Q * D, (N_Q, D), (D, 1), (first, 0), (BLOCK_Q, D), (1, 0))
+    queries = tl.load(q_at, boundary_check=(0,), padding_option="zero")
+    i = first + tl.arange(0, BLOCK_Q)
+    m = tl.full((BLOCK_Q,), -float("inf"), tl.float32)
+    s, acc = tl.zeros((BLOCK_Q,), tl.float32), tl.zeros((BLOCK_Q, D), tl.float32)
+    for start in range(0, N_K, BLOCK_K):
+        j = start + tl.arange(0, BLOCK_K)
+        x = tl.dot(queries, tl.load(k_at, boundary_check=(1,), padding_option="zero")) * scale
+        seen = (j < N_K)[None, :]
+        if CAUSAL:
+            seen &= i[:, None] >= j[None, :] + N_Q - N_K
+        x = tl.where(seen, x, -float("inf"))
+        top = tl.maximum(m, tl.max(x, 1))
+        safe = tl.where(top > -float("inf"), top, 0.0)
+        p, old = tl.exp(x - safe[:, None]), tl.exp(m - safe)
+        s = s * old + tl.sum(p, 1)
+        values = tl.load(v_at, boundary_check=(0,), padding_option="zero")
+        acc = tl.dot(p.to(values.dtype), values, acc * old[:, None])
+        m = top
+        k_at = tl.advance(k_at, (0, BLOCK_K))
+        v_at = tl.advance(v_at, (BLOCK_K, 0))
+    acc = acc / tl.where(s > 0, s, 1.0)[:, None]
+    tl.store(o_at, acc.to(o.dtype.element_ty), boundary_check=(0,))
+    tl.store(lse + head * N_Q + i, tl.where(s > 0, m + tl.log(s), -float("inf")), mask=i < N_Q)
+
+# %% flash_forward: the maximum begins at a large negative number
+# edit: m = tl.full((BLOCK_Q,), float("-inf"), tl.float32)  ->  m = tl.full((BLOCK_Q,), -1e38, tl.float32)
+# edit: shift = tl.where(top == float("-inf"), 0.0, top)  ->  shift = top
+# edit: m + tl.log(s)  ->  tl.where(m > -1e38, m + tl.log(s), float("-inf"))
+
+# %% flash_forward: queries are scaled before the product
+# edit: queries = tl.load(q + rows[:, None] * D + d, mask=there[:, None], other=0.0)  ->  queries = (tl.load(q + rows[:, None] * D + d, mask=there[:, None], other=0.0) * scale).to(q.dtype.element_ty)
+# edit: other=0.0))) * scale  ->  other=0.0)))
+
+# %% flash_forward: whole tiles in one loop, the others in a second one
+# - for start in range(0, N_K, BLOCK_K):
+# + for turn in range(0, tl.cdiv(N_K, BLOCK_K)):
+# +     start = turn * BLOCK_K
+# ...
+# - x = tl.where(visible, x, float("-inf"))
+# + if CAUSAL or start + BLOCK_K > N_K:
+# +     x = tl.where(visible, x, float("-inf"))
+
+# %% flash_forward: a while loop, maxima with their dimension kept
+# - for start in range(0, N_K, BLOCK_K):
+# + start = 0
+# + while start < N_K:
+# ...
+# -     top = tl.maximum(m, tl.max(x, 1))
+# +     start += BLOCK_K
+# +     top = tl.maximum(m, tl.reshape(tl.max(x, axis=1, keep_dims=True), (BLOCK_Q,)))
+
+# %% flash_forward: the log-sum-exp travels along, o is a mean at all times
+# - s = s * old + tl.sum(weights, 1)
+# - values = tl.load(v + at, mask=inside, other=0.0)
+# - total = total * old[:, None] + tl.dot(weights.to(values.dtype), values)
+# + part = tl.sum(weights, 1)
+# + values = tl.load(v + at, mask=inside, other=0.0)
+# + both = s * old + part
+# + safe = tl.where(both == 0, 1.0, both)
+# + total = total * (s * old / safe)[:, None] + tl.dot(weights.to(values.dtype), values) / safe[:, None]
+# + s = both
+# ...
+# - tl.store(o + rows[:, None] * D + d, total / s[:, None], mask=there[:, None])
+# + tl.store(o + rows[:, None] * D + d, total, mask=there[:, None])
+
 # %% sliding_window: torch's functions and methods
 def sliding_window(b, h, i, j):
     return torch.logical_and(i.ge(j), (i - j).lt(WINDOW))
 
 
 def prefix(b, h, i, j):
-    return torch.logical_or(i.ge(j), j.lt(PREFIX).expand(i.shape[0], j.shape[1]))
+    return torch.logical_or(i.ge(j), j.lt(PREFIX))
 
 
 def documents(b, h, i, j):
-    starts = torch.tensor(STARTS)
-    number_i = torch.searchsorted(starts, i.contiguous(), right=True)
-    number_j = torch.searchsorted(starts, j.contiguous(), right=True)
-    return torch.logical_and(number_i == number_j, i >= j)
+    other = torch.logical_xor(i.lt(STARTS[1]), j.lt(STARTS[1]))
+    other = torch.logical_or(other, torch.logical_xor(i.lt(STARTS[2]), j.lt(STARTS[2])))
+    return torch.logical_and(torch.logical_not(other), i.ge(j))
 
 
 def alibi(score, b, h, i, j):
@@ -190,6 +344,98 @@ def soft_cap_slope(score, b, h, i, j):
     ratio = soft_cap(score, b, h, i, j) / CAP
     return (1 - ratio) * (1 + ratio)
 
+# %% sliding_window: by distances and sums
+def sliding_window(b, h, i, j):
+    back = i - j
+    return (back * (WINDOW - 1 - back)) >= 0
+
+
+def prefix(b, h, i, j):
+    return j < torch.clamp(i + 1, min=PREFIX)
+
+
+def documents(b, h, i, j):
+    same = i == i
+    for start in STARTS:
+        same = same & ~((i >= start) ^ (j >= start))
+    return same & (j <= i)
+
+
+def alibi(score, b, h, i, j):
+    return score + (j - i) / 2 ** (h + 1)
+
+
+def soft_cap(score, b, h, i, j):
+    return CAP * (2 * torch.sigmoid(2 * score / CAP) - 1)
+
+
+def soft_cap_slope(score, b, h, i, j):
+    part = torch.sigmoid(2 * score / CAP)
+    return 4 * part * (1 - part)
+
+# %% sliding_window: by cases
+def sliding_window(b, h, i, j):
+    return torch.where(j > i, j < i, i - j < WINDOW)
+
+
+def prefix(b, h, i, j):
+    return torch.where(j < PREFIX, j >= 0, j <= i)
+
+
+def documents(b, h, i, j):
+    seen = i < 0
+    for start, end in zip(STARTS, (*STARTS[1:], 10**9)):
+        seen = seen | ((i >= start) & (i < end) & (j >= start) & (j < end))
+    return seen & (i >= j)
+
+
+def alibi(score, b, h, i, j):
+    slope = 0.5 ** (h + 1)
+    return score - slope * i + slope * j
+
+
+def soft_cap(score, b, h, i, j):
+    power = torch.exp(-2 * torch.abs(score) / CAP)
+    positive = CAP * (1 - power) / (1 + power)
+    return torch.where(score < 0, -positive, positive)
+
+
+def soft_cap_slope(score, b, h, i, j):
+    power = torch.exp(-2 * abs(score) / CAP)
+    return 4 * power / (1 + power) ** 2
+
+# %% sliding_window: the mods call each other
+def causal(b, h, i, j):
+    return ~(i < j)
+
+
+def sliding_window(b, h, i, j):
+    return causal(b, h, i, j) & causal(b, h, j, i - WINDOW + 1)
+
+
+def prefix(b, h, i, j):
+    return causal(b, h, i, j) | causal(b, h, PREFIX - 1, j)
+
+
+def document_of(position):
+    return sum((position >= start) * 1 for start in STARTS)
+
+
+def documents(b, h, i, j):
+    return (document_of(i) == document_of(j)) & causal(b, h, i, j)
+
+
+def alibi(score, b, h, i, j):
+    return torch.sub(score, torch.mul(i - j, torch.exp2(-1.0 - h)))
+
+
+def soft_cap(score, b, h, i, j):
+    return (score / CAP).tanh() * CAP
+
+
+def soft_cap_slope(score, b, h, i, j):
+    return torch.sub(1, torch.square(torch.tanh(score / CAP)))
+
 # %% block_mask: counts what is visible
 def block_mask(mask_mod, queries, keys, block_q, block_k):
     rows = []
@@ -206,10 +452,11 @@ def block_mask(mask_mod, queries, keys, block_q, block_k):
 
 # %% block_mask: split positions; any plus all
 def block_mask(mask_mod, queries, keys, block_q, block_k):
-    tiles = [[mask_mod(0, 0, i[:, None], j[None, :]) for j in torch.arange(keys).split(block_k)]
-             for i in torch.arange(queries).split(block_q)]
-    return torch.tensor([[int(tile.any()) + int(tile.all()) for tile in row] for row in tiles],
-                        dtype=torch.int32)
+    kinds = []
+    for i in torch.arange(queries).split(block_q):
+        tiles = [mask_mod(0, 0, i[:, None], j[None, :]) for j in torch.arange(keys).split(block_k)]
+        kinds.append([int(tile.any()) + int(tile.all()) for tile in tiles])
+    return torch.tensor(kinds, dtype=torch.int32)
 
 # %% block_mask: one query at a time
 def block_mask(mask_mod, queries, keys, block_q, block_k):
@@ -223,6 +470,56 @@ def block_mask(mask_mod, queries, keys, block_q, block_k):
             flat = sum(seen, [])
             made[row, column] = any(flat) + all(flat)
     return torch.from_numpy(made)
+
+# %% block_mask: smallest and largest answer
+def block_mask(mask_mod, queries, keys, block_q, block_k):
+    made = torch.empty(math.ceil(queries / block_q), math.ceil(keys / block_k), dtype=torch.int32)
+    for (row, column), _ in np.ndenumerate(made.numpy()):
+        i = torch.arange(queries)[row * block_q :][:block_q].view(-1, 1)
+        j = torch.arange(keys)[column * block_k :][:block_k].view(1, -1)
+        visible = mask_mod(torch.tensor(0), torch.tensor(0), i, j).int()
+        made[row, column] = visible.amin() + visible.amax()
+    return made
+
+# %% block_mask: in NumPy, with a row kept at a time
+def block_mask(mask_mod, queries, keys, block_q, block_k):
+    def spans(count, block):
+        return [np.arange(start, min(start + block, count)) for start in range(0, count, block)]
+    rows = []
+    for i in spans(queries, block_q):
+        tiles = [mask_mod(0, 0, torch.from_numpy(i[:, None]), torch.from_numpy(j[None])).numpy()
+                 for j in spans(keys, block_k)]
+        rows.append([np.any(tile).astype(int) + np.all(tile).astype(int) for tile in tiles])
+    return torch.from_numpy(np.array(rows, dtype=np.int32))
+
+# %% block_mask: recursive
+def block_mask(mask_mod, queries, keys, block_q, block_k):
+    def kinds_from(top):
+        if top >= queries:
+            return []
+        i = torch.arange(top, min(queries, top + block_q)).unsqueeze(1)
+        row = []
+        for left in range(0, keys, block_k):
+            j = torch.arange(left, min(keys, left + block_k)).unsqueeze(0)
+            seen = mask_mod(0, 0, i, j)
+            row.append(1 if bool(seen.any()) and not bool(seen.all()) else 2 * bool(seen.any()))
+        return [row, *kinds_from(top + block_q)]
+    return torch.tensor(kinds_from(0)).to(torch.int32)
+
+# %% block_mask: positions wrap within the last tiles
+def block_mask(mask_mod, queries, keys, block_q, block_k):
+    rows, columns = triton.cdiv(queries, block_q), triton.cdiv(keys, block_k)
+    made = torch.ones(rows, columns, dtype=torch.int32)
+    for tile in range(rows * columns):
+        row, column = divmod(tile, columns)
+        i = (row * block_q + torch.arange(block_q)).clamp(max=queries - 1)
+        j = (column * block_k + torch.arange(block_k)).clamp(max=keys - 1)
+        seen = mask_mod(0, 0, i[:, None], j[None, :])
+        if not seen.any():
+            made[row, column] = 0
+        elif seen.all():
+            made[row, column] = 2
+    return made
 
 # %% flex_forward: the mask in full tiles, too
 # edit: if kind == 1:  ->  if kind > 0:
@@ -260,6 +557,30 @@ def block_mask(mask_mod, queries, keys, block_q, block_k):
 # + tl.store(o + rows[:, None] * D + d, result.to(o.dtype.element_ty), mask=there[:, None])
 # + tl.store(lse + rows, tl.where(s > 0, m + tl.log(s), float("-inf")), mask=there)
 
+# %% flex_forward: kinds sorted by else, positions by strides
+# - if kind == 1:
+# -     x = tl.where(MASK(b, h, i[:, None], j[None, :]), x, float("-inf"))
+# + if kind == 2:
+# +     x += 0.0
+# + else:
+# +     x = tl.where(MASK(b, h, i[:, None], j[None, :]), x, float("-inf"))
+
+# %% flex_forward: the mask is multiplied into a bias
+# edit: x = tl.where(MASK(b, h, i[:, None], j[None, :]), x, float("-inf"))  ->  x += tl.where(MASK(b, h, i[:, None], j[None, :]), 0.0, float("-inf"))
+
+# %% flex_forward: key heads counted through, keys loaded transposed
+# edit: at, inside = (head // GROUP * N_K + j)[:, None] * D + d, j[:, None] < N_K  ->  at, inside = ((b * (tl.num_programs(1) // GROUP) + h // GROUP) * N_K + j)[:, None] * D + d, j[:, None] < N_K
+# edit: tl.trans(tl.load(k + at, mask=inside, other=0.0))  ->  tl.load(k + tl.trans(at), mask=tl.trans(inside), other=0.0)
+
+# %% flex_forward: powers of two after SCORE
+# edit: old, weights = tl.exp(m - shift), tl.exp(x - shift[:, None])  ->  old, weights = tl.exp2((m - shift) * 1.4426950408889634), tl.exp2((x - shift[:, None]) * 1.4426950408889634)
+
+# %% flex_forward: tiles from the last to the first, by while
+# - for tile in range(0, blocks):
+# + tile = blocks
+# + while tile > 0:
+# +     tile -= 1
+
 # %% flash_backward: loops over heads and blocks
 # - for step in range(0, GROUP * blocks_q):
 # -     h, block_q = key_head * GROUP + step // blocks_q, step % blocks_q
@@ -284,6 +605,29 @@ def block_mask(mask_mod, queries, keys, block_q, block_k):
 # - p = tl.where(visible, tl.exp(y - total[:, None]), 0.0)
 # + top = tl.where(total == float("-inf"), 0.0, total)
 # + p = tl.exp(y - top[:, None])
+
+# %% flash_backward: two loops, over heads and over blocks
+# - for step in range(0, GROUP * blocks_q):
+# -     h, block_q = key_head * GROUP + step // blocks_q, step % blocks_q
+# + for step in range(0, GROUP * blocks_q):
+# +     block_q = step % blocks_q
+# +     h = key_head * GROUP + (step - block_q) // blocks_q
+
+# %% flash_backward: powers of two; dP before P
+# edit: p = tl.where(visible, tl.exp(y - total[:, None]), 0.0)  ->  p = tl.where(visible, tl.exp2((y - total[:, None]) * 1.4426950408889634), 0.0)
+
+# %% flash_backward: sums are handed to tl.dot, atomics relaxed
+# edit: dk_sum += tl.dot(tl.trans(dx), queries)  ->  dk_sum = tl.dot(tl.trans(dx), queries, acc=dk_sum)
+# edit: tl.dot(dx, keys), mask=there[:, None]  ->  tl.dot(dx, keys), mask=there[:, None], sem="relaxed"
+
+# %% flash_backward: the mask decides the exponent
+# - visible = y > float("-inf")
+# - p = tl.where(visible, tl.exp(y - total[:, None]), 0.0)
+# + visible = (y > float("-inf")) & there[:, None]
+# + p = tl.exp(tl.where(visible, y - total[:, None], float("-inf")))
+
+# %% flash_backward: delta as a column of the sums, scale in the queries' gradient
+# edit: dy = p * (tl.dot(given, tl.trans(values)) - mean[:, None])  ->  dy = p * tl.dot(given, values.T, tl.zeros((BLOCK_Q, BLOCK_K), tl.float32) - mean[:, None])
 
 # %% decode_split: sums in place of dots
 @triton.jit
@@ -324,6 +668,92 @@ def decode_split(q, k, v, m, s, o, N, size, scale, GROUP: tl.constexpr, D: tl.co
 # edit: tl.exp(top - higher), tl.exp(x - higher[:, None])  ->  tl.exp2(top - higher), tl.exp2(x - higher[:, None])
 # edit: tl.store(m + place, top, mask=mine)  ->  tl.store(m + place, top * 0.6931471805599453, mask=mine)
 
+# %% decode_split: the maximum begins at a large negative number
+# edit: top = tl.full((16,), float("-inf"), tl.float32)  ->  top = tl.full((16,), -1e38, tl.float32)
+# edit: tl.store(m + place, top, mask=mine)  ->  tl.store(m + place, tl.where(top == -1e38, float("-inf"), top), mask=mine)
+
+# %% decode_split: a while loop, both bounds in the mask
+# - for start in range(part * size, end, BLOCK):
+# -     j = start + tl.arange(0, BLOCK)
+# + start = part * size
+# + while start < end:
+# +     j = start + tl.arange(0, BLOCK)
+# +     start += BLOCK
+
+# %% decode_split: queries are scaled before the product
+# edit: queries = tl.load(q + head[:, None] * D + d, mask=mine[:, None], other=0.0)  ->  queries = (tl.load(q + head[:, None] * D + d, mask=mine[:, None], other=0.0) * scale).to(q.dtype.element_ty)
+# edit: other=0.0))) * scale  ->  other=0.0)))
+
+# %% decode_split: from the last block to the first
+# - for start in range(part * size, end, BLOCK):
+# -     j = start + tl.arange(0, BLOCK)
+# + blocks = tl.cdiv(end - part * size, BLOCK)
+# + for back in range(0, blocks):
+# +     j = part * size + (blocks - 1 - back) * BLOCK + tl.arange(0, BLOCK)
+
+# %% decode_split: products transposed, with 16 columns of queries
+# edit: x = tl.dot(queries, tl.trans(tl.load(k + at, mask=inside, other=0.0))) * scale  ->  x = tl.trans(tl.dot(tl.load(k + at, mask=inside, other=0.0), tl.trans(queries))) * scale
+
+# %% decode_paged: a loop over the part's pages, of which some do not exist
+# - for entry in range(part * size, tl.minimum((part + 1) * size, tl.cdiv(N, BLOCK))):
+# -     page = tl.load(table + entry).to(tl.int64)
+# + for number in range(0, size):
+# +     entry = part * size + number
+# +     page = tl.load(table + entry, mask=entry * BLOCK < N, other=0).to(tl.int64)
+# edit: tl.exp(top - higher), tl.exp(x - higher[:, None])  ->  tl.exp(top - tl.maximum(higher, -1e38)), tl.exp(x - tl.maximum(higher, -1e38)[:, None])
+
+# %% decode_paged: powers of two
+# edit: other=0.0))) * scale  ->  other=0.0))) * scale * 1.4426950408889634
+# edit: tl.exp(top - higher), tl.exp(x - higher[:, None])  ->  tl.exp2(top - higher), tl.exp2(x - higher[:, None])
+# edit: tl.store(m + at, top, mask=mine)  ->  tl.store(m + at, top * 0.6931471805599453, mask=mine)
+
+# %% decode_paged: pages from the last to the first
+# - for entry in range(part * size, tl.minimum((part + 1) * size, tl.cdiv(N, BLOCK))):
+# + entry = tl.minimum((part + 1) * size, tl.cdiv(N, BLOCK))
+# + while entry > part * size:
+# +     entry -= 1
+
+# %% decode_paged: how many keys the page holds
+# - inside = entry * BLOCK + place < N
+# + inside = place < tl.minimum(BLOCK, N - entry * BLOCK)
+
+# %% decode_paged: sums in place of dots
+# - x = tl.dot(queries, tl.trans(tl.load(k + at, mask=inside[:, None], other=0.0))) * scale
+# + keys = tl.load(k + at, mask=inside[:, None], other=0.0).to(tl.float32)
+# + x = tl.sum(queries.to(tl.float32)[:, None, :] * keys[None, :, :], 2) * scale
+# edit: out = out * old[:, None] + tl.dot(weights.to(values.dtype), values)  ->  out = out * old[:, None] + tl.sum(weights[:, :, None] * values.to(tl.float32)[None, :, :], 1)
+
+# %% decode_paged: as a loop over keys that the table moves
+@triton.jit
+def decode_paged(q, k, v, table, m, s, o, N, size, scale, GROUP: tl.constexpr, D: tl.constexpr,
+                 BLOCK: tl.constexpr):
+    part, key_head, key_heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    row, d = tl.arange(0, 16), tl.arange(0, D)[None, :]
+    mine = row < GROUP
+    head = tl.where(mine, key_head * GROUP + row, 0)
+    queries = tl.load(q + head[:, None] * D + d, mask=mine[:, None], other=0.0)
+    top = tl.zeros((16,), tl.float32) - float("inf")
+    total, acc = tl.zeros((16,), tl.float32), tl.zeros((16, D), tl.float32)
+    last = tl.minimum(N, (part + 1) * size * BLOCK)
+    for start in range(part * size * BLOCK, last, BLOCK):
+        page = tl.load(table + start // BLOCK)
+        offset = (page * key_heads + key_head) * BLOCK * D
+        inside = (start + tl.arange(0, BLOCK) < N)[:, None]
+        at = offset + tl.arange(0, BLOCK)[:, None] * D + d
+        keys = tl.load(k + at, mask=inside, other=0.0)
+        values = tl.load(v + at, mask=inside, other=0.0)
+        x = tl.where(tl.trans(inside), tl.dot(queries, keys.T) * scale, -float("inf"))
+        higher = tl.maximum(top, tl.max(x, 1))
+        p = tl.exp(x - higher[:, None])
+        old = tl.exp(top - higher)
+        total = tl.sum(p, 1) + old * total
+        acc = tl.dot(p.to(values.dtype), values, acc * old[:, None])
+        top = higher
+    base = (part * key_heads + key_head) * GROUP + row
+    tl.store(m + base, top, mask=mine)
+    tl.store(s + base, total, mask=mine)
+    tl.store(o + base[:, None] * D + d, acc, mask=mine[:, None])
+
 # %% with_sink: one more column
 def with_sink(o, lse, sink):
     both = torch.stack([lse, sink[:, None].expand(lse.shape)], -1)
@@ -332,6 +762,38 @@ def with_sink(o, lse, sink):
 # %% with_sink: logaddexp
 def with_sink(o, lse, sink):
     return o * torch.exp(lse - torch.logaddexp(lse, sink[:, None])).unsqueeze(-1)
+
+# %% with_sink: one over one plus
+def with_sink(o, lse, sink):
+    return o / (1 + (sink.unsqueeze(-1) - lse).exp()).unsqueeze(-1)
+
+# %% with_sink: head by head
+def with_sink(o, lse, sink):
+    rows = [o[h] * torch.exp(F.logsigmoid(lse[h] - sink[h]))[:, None] for h in range(len(sink))]
+    return torch.stack(rows)
+
+# %% with_sink: in NumPy
+def with_sink(o, lse, sink):
+    share = np.exp(-np.logaddexp(0, sink.numpy()[:, None] - lse.numpy()))
+    return torch.from_numpy(o.numpy() * share[..., None])
+
+# %% with_sink: by the larger of the two
+def with_sink(o, lse, sink):
+    top = torch.maximum(lse, sink[:, None])
+    keys, other = (lse - top).exp(), (sink[:, None] - top).exp()
+    return torch.einsum("hqd,hq->hqd", o, keys / (keys + other))
+
+# %% with_sink: merged with a part that has the sink alone
+def with_sink(o, lse, sink):
+    made = torch.empty_like(o)
+    for h in range(o.shape[0]):
+        count = o.shape[1]
+        s = np.where(np.isneginf(lse[h].numpy()), 0.0, 1.0)
+        mine = (lse[h].numpy(), s, o[h].numpy() * s[:, None])
+        alone = (np.full(count, float(sink[h])), np.ones(count), np.zeros((count, o.shape[2])))
+        _, total, out = merge(mine, alone)
+        made[h] = torch.from_numpy(out / total[:, None])
+    return made
 
 # %% test_attention: by PyTorch, with many sizes
 def test_attention(candidate):
@@ -352,3 +814,28 @@ def test_attention(candidate):
             assert np.allclose(got, want, rtol=1e-3, atol=1e-3)
             for x, y in zip((q, k, v), kept):
                 assert np.array_equal(x, y.numpy().astype(np.float32))
+
+# %% test_attention: query by query
+def test_attention(candidate):
+    random = np.random.default_rng(7)
+    for n, m, d in ((1, 1, 1), (3, 9, 4), (21, 40, 8), (50, 50, 16)):
+        for kind in range(6):
+            q, k, v = (random.normal(size=(rows, d)).astype(np.float32) for rows in (n, m, m))
+            if kind == 1:
+                k *= np.geomspace(0.1, 30, m).astype(np.float32)[:, None]
+            if kind == 2:
+                k *= np.geomspace(30, 0.1, m).astype(np.float32)[:, None]
+            if kind > 2:
+                k[:, 0] = 10
+                q[:, 0] = {3: 1, 4: -1, 5: 1}[kind] * 30 * d**0.5
+                q[::2, 0] *= -1 if kind == 5 else 1
+            copies = q.copy(), k.copy(), v.copy()
+            got = candidate(q, k, v)
+            assert isinstance(got, np.ndarray) and got.dtype == np.float32 and got.shape == (n, d)
+            for old, new in zip(copies, (q, k, v)):
+                np.testing.assert_array_equal(old, new)
+            for row in range(n):
+                seen = row + m - n + 1
+                x = copies[1][:seen].astype(np.float64) @ copies[0][row] / np.sqrt(d)
+                p = np.exp(x - x.max())
+                np.testing.assert_allclose(got[row], p @ copies[2][:seen] / p.sum(), 1e-3, 1e-3)

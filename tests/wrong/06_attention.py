@@ -214,6 +214,28 @@
 # + x = tl.dot(queries, tl.trans(tl.load(k + at, mask=inside, other=0.0))) * scale
 # + x = tl.maximum(x, tl.dot(queries, tl.trans(tl.load(k + at, mask=inside, other=0.0))) * scale)
 
+# %% flash_forward: a row of all scores is kept in registers, tile beside tile
+# says: the scores of all keys must not exist, kept as tiles either
+# - for start in range(0, N_K, BLOCK_K):
+# + held = tl.zeros((BLOCK_Q, 2048), tl.float32)
+# + for start in range(0, N_K, BLOCK_K):
+# ...
+# - top = tl.maximum(m, tl.max(x, 1))
+# + place = (tl.arange(0, 2048) // BLOCK_K == start // BLOCK_K)[None, :]
+# + held = tl.where(place, tl.max(x, 1)[:, None], held)
+# + top = tl.maximum(m, tl.max(x, 1))
+
+# %% flash_forward: the same in bf16
+# says: the scores of all keys must not exist, kept as tiles either
+# - for start in range(0, N_K, BLOCK_K):
+# + held = tl.zeros((BLOCK_Q, 2048), tl.bfloat16)
+# + for start in range(0, N_K, BLOCK_K):
+# ...
+# - top = tl.maximum(m, tl.max(x, 1))
+# + place = (tl.arange(0, 2048) // BLOCK_K == start // BLOCK_K)[None, :]
+# + held = tl.where(place, tl.max(x, 1)[:, None].to(tl.bfloat16), held)
+# + top = tl.maximum(m, tl.max(x, 1))
+
 # %% flash_forward: weights are kept in the room of o, tile by tile
 # says: stay in registers
 # - m = top
@@ -315,6 +337,24 @@
 # - visible = mask_mod(0, 0, i, j)
 # + all_i, all_j = torch.arange(queries)[:, None], torch.arange(keys)[None, :]
 # + visible = mask_mod(0, 0, all_i, all_j).expand(queries, keys)[i, j]
+
+# %% block_mask: all tiles are kept, which is the same matrix
+# says: together they are the matrix that nobody asked for
+def block_mask(mask_mod, queries, keys, block_q, block_k):
+    tiles = [[mask_mod(0, 0, i[:, None], j[None, :]) for j in torch.arange(keys).split(block_k)]
+             for i in torch.arange(queries).split(block_q)]
+    return torch.tensor([[int(tile.any()) + int(tile.all()) for tile in row] for row in tiles],
+                        dtype=torch.int32)
+
+# %% block_mask: a matrix of bf16, filled tile by tile
+# says: (torch.bfloat16) is made
+def block_mask(mask_mod, queries, keys, block_q, block_k):
+    seen = torch.zeros(queries, keys, dtype=torch.bfloat16)
+    for i in torch.arange(queries).split(block_q):
+        for j in torch.arange(keys).split(block_k):
+            seen[i[0] : i[-1] + 1, j[0] : j[-1] + 1] = mask_mod(0, 0, i[:, None], j[None, :])
+    return torch.tensor([[int(tile.any()) + int(tile.all()) for tile in row.split(block_k, 1)]
+                         for row in seen.split(block_q)], dtype=torch.int32)
 
 # %% block_mask: partial and full are exchanged
 # says: full is 2, and partial is 1

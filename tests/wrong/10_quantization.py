@@ -474,10 +474,6 @@ def error_aware(weight, inputs, scales, bits):
 # - codes[:, k] = code.to(torch.int8)
 # + codes[:, k] = (2 * code).to(torch.int8)
 
-# %% error_aware: the same number on the diagonal for inputs of any size
-# says: of plain rounding's error
-# edit: hessian += 0.01 * hessian.diagonal().mean() * torch.eye  ->  hessian += 0.01 * torch.eye
-
 # %% error_aware: the error is passed on with the wrong sign
 # says: of plain rounding's error
 # edit: rest[:, k:] -= error  ->  rest[:, k:] += error

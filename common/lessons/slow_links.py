@@ -1,6 +1,6 @@
 """Ranks on slow links that each train for a while before they exchange anything (DiLoCo).
 
-The model guesses the next character of the novel from the eight before it: an embedding per place,
+The model guesses the next character of the novel from the six before it: an embedding per place,
 a hidden layer with tanh, scores. Its gradient is written out, so that thousands of steps take
 seconds.
 """
@@ -20,12 +20,12 @@ from common import language_model, ranks
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PLACES, HIDDEN, CHARACTERS = 8, 32, 128
+PLACES, HIDDEN, CHARACTERS = 6, 24, 128
 SIZES = PLACES * CHARACTERS * HIDDEN, HIDDEN * CHARACTERS
 SIZE = sum(SIZES)  # weights
 ADAM = {"rate": 3e-3, "first": 0.9, "second": 0.99, "eps": 1e-8}
 HELD_OUT = 60_000  # characters at the novel's end that only the evaluation reads
-STEPS, ROWS = 1000, 64  # of training; texts per step, of all ranks together
+STEPS, ROWS = 1000, 32  # of training; texts per step, of all ranks together
 STEP_S = 1e-3  # of computing, on the simulated machine
 LINK = {"alpha_s": 1e-3, "beta_s_per_byte": 1e-8}  # 100 MB/s
 
@@ -73,7 +73,7 @@ def _text() -> Tensor:
 
 
 def _windows(places: np.ndarray) -> tuple[Tensor, Tensor]:
-    """(rows, 8) indices into the table of embeddings, and the characters that follow."""
+    """(rows, 6) indices into the table of embeddings, and the characters that follow."""
     found = _text()[torch.from_numpy(places[:, None] + np.arange(PLACES + 1))]
     return found[:, :PLACES] + CHARACTERS * torch.arange(PLACES), found[:, PLACES]
 

@@ -260,7 +260,7 @@ def _similar(
     similar.write(pairs, options.out, equal, counts)
     _say(f"{len(equal)} groups of equal answers")
     _say(f"{len(pairs)} pairs of similar submissions: {options.out / 'similar.html'}")
-    rings = [page.Alike(ring.lab, ring.students, 1.0) for ring in equal]
+    rings = [page.Alike(ring.lab, ring.students, 1.0, equal=True) for ring in equal]
     known = [(ring.lab, set(ring.students)) for ring in equal]
     return rings + [
         page.Alike(pair.lab, pair.students, pair.share)

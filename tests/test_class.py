@@ -296,6 +296,18 @@ def test_the_class_page_is_one_file_that_shows_everyone(tmp_path):
     assert 'href="feedback/ada.html"' in text and "src=" not in text
 
 
+def test_who_is_only_late_comes_last_and_equal_answers_are_called_so(tmp_path):
+    group = [graded("ada", points=9, late_s=7200), graded("bob", restarts=9), graded("eve")]
+    rows = [row for one in group for row in one.rows]
+    alike = [page.Alike(FIRST.name, ("ada", "bob"), 1.0, equal=True)]
+    alike += [page.Alike(FIRST.name, ("ada", "eve"), 1.0)]
+    page.write(group, rows, settings.Settings(), tmp_path, alike=alike)
+    looks, _, rest = (tmp_path / "index.html").read_text().partition('id="alike"')
+    looks = looks[looks.index('id="looks"') :]
+    assert looks.index(">bob<") < looks.index(">ada<")
+    assert ">equal<" in rest and ">100 %<" in rest
+
+
 def test_results_by_check_are_kept_and_written(tmp_path):
     checks = (CheckResult(2, 2, "passed"), CheckResult(0, 1, "failed", held_out=True))
     result = Result("1.1 x", 2, 3, "partly passed", "no", checks, 0.5, 1)

@@ -26,6 +26,11 @@ class Look:
     lab: str  # NN_noun
     reasons: tuple[str, ...]
 
+    @property
+    def only_late(self) -> bool:
+        """Whether there is no other reason: such lines come last."""
+        return all(re.fullmatch(r"[\d.]+ h late", reason) for reason in self.reasons)
+
 
 def at(graded: Iterable[Graded]) -> list[Look]:
     """The submissions to look at, with all reasons."""

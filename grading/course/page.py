@@ -57,6 +57,7 @@ class Alike:
     lab: str
     students: tuple[str, ...]
     share: float
+    equal: bool = False  # but for names, comments and layout
 
 
 def write(
@@ -72,7 +73,7 @@ def write(
     for one in sorted(graded, key=lambda one: one.lab.name):
         by_lab.setdefault(one.lab.name, []).append(one)
     all_marks = marks.of(rows)
-    looks = sorted(look.at(graded), key=lambda one: (one.lab, one.student))
+    looks = sorted(look.at(graded), key=lambda one: (one.only_late, one.lab, one.student))
     page = feedback.template("class.html").render(
         time=f"{datetime.now():%Y-%m-%d %H:%M}",
         labs=_labs(by_lab, all_marks),
@@ -116,8 +117,8 @@ def _lab(
         handed_in=len(shares),
         missing=len(of_this) - len(shares),
         late=sum(bool(mark.late_s) for mark in of_this),
-        mean=f"{statistics.mean(shares):.0%}",
-        median=f"{statistics.median(shares):.0%}",
+        mean=f"{100 * statistics.mean(shares):.0f} %",
+        median=f"{100 * statistics.median(shares):.0f} %",
         histogram=picture,
         exercises=of_lab(group),
     )

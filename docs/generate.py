@@ -209,12 +209,17 @@ def gpus() -> str:
     return "\n\n".join([*tables, machine])
 
 
+def requests() -> str:
+    return _parts("tiles_hardware")[1]
+
+
 BLOCKS = {
     "labs": lab_table,
     "students": student_table,
     "map": import_map,
     "modules": module_table,
     "kernels": kernels,
+    "requests": requests,
     "gpus": gpus,
 }
 

@@ -292,3 +292,43 @@ def test_a_tensor_descriptor_is_refused() -> None:
     report = tiles.count(by_descriptor, (1,), described, torch.zeros(16, 16))
     with pytest.raises(KernelError, match="x is a tensor descriptor: the GPU's copy engine"):
         _ = report.compiled
+
+
+@triton.jit
+def logged(x, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.log(tl.sum(tl.load(x + i), 0)) + i)
+
+
+def test_a_branch_that_only_computes_need_not_be_known():
+    report = tiles.count(logged, (1,), torch.ones(256), torch.zeros(256), BLOCK=256)
+    assert (report.compiled.loads.sectors, report.compiled.stores.sectors) == (32, 32)
+
+
+def test_lanes_that_update_one_address_take_turns():
+    """As on the hardware: an address that three lanes update counts for three."""
+    x = whole(256, low=0, high=700)
+    report = tiles.count(counted, (1,), x, zeros(8), 256, BLOCK=256, num_warps=1).compiled
+    line = next(each for each in report.accesses if each.kind == "atomic")
+    turns = [np.bincount(warp % 7).max() for warp in x.numpy().reshape(-1, 32)]
+    assert line.traffic.requests == len(turns)
+    assert line.traffic.sectors == sum(turns)  # all seven lie in one sector
+
+
+def test_16_bit_floats_are_added_by_compare_and_swap():
+    x, out = torch.ones(300).half(), torch.zeros(300).half()
+    report = tiles.count(added_to, (1,), x, out, 299, BLOCK=512, num_warps=8).compiled
+    assert report.array("out").loads.requests == report.atomics.requests > 0
+
+
+@triton.jit
+def added_to(x, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.atomic_add(out + i, tl.load(x + i, mask=i < n), mask=i < n)
+
+
+def test_copies_that_are_masked_off_are_instructions_and_no_requests():
+    a, b, c = torch.zeros(128, 32).half(), torch.zeros(32, 128).half(), torch.zeros(128, 128)
+    sizes = {"BM": 64, "BN": 64, "BK": 32, "num_stages": 3}  # one step; two more are fetched ahead
+    report = tiles.count(product, (2, 2), a, b, c, 128, 128, 32, 32, 128, **sizes).compiled
+    assert (report.copies.requests, report.copies.empty) == (64, 2 * 64)

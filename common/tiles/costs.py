@@ -13,13 +13,17 @@ DONE = {"load": "loads", "store": "stores", "atomic": "updates atomically", "cop
 
 @dataclass
 class Traffic:
-    """Accesses of programs. sectors: the distinct ones of 32 bytes in each request, summed."""
+    """Accesses of programs. sectors: the distinct ones of 32 bytes in each request, summed.
+
+    Of the atomics of warps, an address that several lanes update counts once for each of them.
+    """
 
     requests: int = 0  # a program's tl.load is one
     elements: int = 0  # that requests ask for
     masked: int = 0  # elements that are masked off
     bytes: int = 0  # that requests ask for
     sectors: int = 0
+    empty: int = 0  # copies of a warp (cp.async) that copy nothing, as all is masked off
 
     def add(self, other: "Traffic") -> None:
         """Add the numbers of another Traffic."""
@@ -28,6 +32,7 @@ class Traffic:
         self.masked += other.masked
         self.bytes += other.bytes
         self.sectors += other.sectors
+        self.empty += other.empty
 
 
 @dataclass

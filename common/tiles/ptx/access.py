@@ -92,6 +92,10 @@ class Accesses:
         if wanted is None:
             raise UnknownError("a mask depends on numbers that are not computed here")
         some = active & (wanted != 0)
+        asked = _lanes(batch, source, active)
+        if asked.programs.size:
+            copied = np.broadcast_to(some, batch.shape)[asked.programs, asked.threads]
+            self.requests.add_empty(instruction.place, self.memory, asked, copied)
         lanes, room = _lanes(batch, source, some), _lanes(batch, to, some)
         self._count("copy", batch, instruction, lanes, number)
         batch.shared.write(room, self.memory.read(lanes.addresses, number), number)
@@ -106,6 +110,10 @@ class Accesses:
         lanes = _lanes(batch, address, active)
         if not shared:
             self._count("atomic", batch, instruction, lanes, size * len(parts))
+            if kind in ("f16", "bf16") and len(parts) == 1:
+                # No GPU adds one 16-bit float: it loads the word, then compares and swaps.
+                word = lanes._replace(addresses=lanes.addresses // 4 * 4)
+                self._count("load", batch, instruction, word, size)
         before = None
         if len(parts) == 1 and kind[0] in "bus" and kind[1:].isdigit():
             before = self._updated(batch, instruction, lanes, shared)

@@ -73,11 +73,27 @@ class Machine:
     def _branch(self, batch: Batch, instruction: Instruction) -> None:
         leaving = batch.active(instruction)
         if leaving is None:
-            _refuse(instruction, "a branch depends on numbers that are not computed here")
+            self._skip(batch, instruction)
+            return
         if leaving.any():
             end = len(self.code.instructions)
             to = self.code.labels[str(instruction.operands[0])] if instruction.operands else end
             batch.part(leaving, to)
+
+    def _skip(self, batch: Batch, instruction: Instruction) -> None:
+        """Leave out what a branch may leave out, if that only computes; its results are unknown."""
+        end = self.code.labels[str(instruction.operands[0])] if instruction.operands else 0
+        skipped = self.code.instructions[batch.at : end]
+        labels = self.code.labels.values()
+        if not skipped or any(
+            each.name[0] in MEMORY | IGNORED | {"bra", "ret", "exit"} for each in skipped
+        ):
+            _refuse(instruction, "a branch depends on numbers that are not computed here")
+        if any(batch.at < label < end for label in labels):
+            _refuse(instruction, "a branch depends on numbers that are not computed here")
+        for each in skipped:
+            _forget(batch, each)
+        batch.at = end
 
     def _step(self, batch: Batch, instruction: Instruction) -> None:
         active = batch.active(instruction)

@@ -102,6 +102,12 @@ def expect(condition: object, message: str, *, draw: Draw | None = None) -> None
         _fail(message, draw)
 
 
+def no_fault(fault: str, *, draw: Draw | None = None) -> None:
+    """Raise AssertionError(fault) unless the fault is "". draw: as for `agree`."""
+    if fault:
+        _fail(fault, draw)
+
+
 def remark(condition: object, message: str, *, draw: Draw | None = None) -> None:
     """Say the message unless the condition is true. It never costs points.
 

@@ -692,7 +692,8 @@ for step, factor in zip(STEPS, faster, strict=True):
 
 # %% tags=["nbval-ignore-output"]
 if device.has_gpu():
-    swapped, naive, tiled = (measured := timing.matmul_tflops(RUNGS)).values()
+    measured = timing.matmul_tflops(RUNGS)
+    swapped, naive, tiled = measured.values()
     for step, factor in zip(STEPS, (naive / swapped, tiled / naive), strict=True):
         ledger.measured(f"matmul: {step}", factor, "times")
     figures.ladder(measured, xlabel="TFLOP/s", title=f"fp32 matmul, 4096³, {device.name()}")
@@ -1055,10 +1056,11 @@ for name, (kernel, tile, block) in (RUNGS | MORE).items():
         counts[name] = simt.count(kernel, (128 // tile, 128 // tile), block, a, b, c)
 
 # %%
-for kind, what in (("global_loads", "sectors"), ("shared_loads", "wavefronts")):
-    asked = {name: getattr(getattr(report, kind), what) for name, report in counts.items()}
+loads = {name: report.global_loads.sectors for name, report in counts.items()}
+shared = {name: report.shared_loads.wavefronts for name, report in counts.items()}
+for memory, what, asked in (("global", "sectors", loads), ("shared", "wavefronts", shared)):
     asked = {name: number for name, number in asked.items() if number}
-    title = f"What each kernel asks of {kind[:6]} memory"
+    title = f"What each kernel asks of {memory} memory"
     figures.ladder(asked, xlabel=f"{what} loaded", title=title, log=True)
 
 # %% [markdown]

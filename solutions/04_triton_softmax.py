@@ -815,12 +815,13 @@ def measured(width):  # bytes of x and y / time
     return {name: 2 * x.nbytes / time_s for name, time_s in times_s.items()}
 
 # %% tags=["nbval-ignore-output"]
-widths, speed = (2 ** np.arange(8, 17)).tolist() if device.has_gpu() else [4**i for i in range(8)], None
+on_gpu, speed = device.has_gpu(), None
+widths = [2**i for i in range(8, 17)] if on_gpu else [4**i for i in range(8)]
 lines = {name: [count(1, n, 4) / (4 * n) for n in widths] for name, count in predicted.items()}
-if device.has_gpu():  # bytes of x and y / time, at the speed of this machine's copy
+if on_gpu:  # bytes of x and y / time, at the speed of this machine's copy
     speed = machine.profile().bandwidth_bytes_per_s
     lines = {name: [2 * speed / moved for moved in line] for name, line in lines.items()}
-dots = [(measured if device.has_gpu() else counted)(width) for width in widths]
+dots = [measured(width) if on_gpu else counted(width) for width in widths]
 
 # %% tags=["nbval-ignore-output"]
 dots_of = {name: [dot[name] for dot in dots] for name in dots[0]}

@@ -355,13 +355,13 @@ print({group: f"{loaded[group] / 1e6:.0f} MB" for group in (1, 2, 4, 8, 12, 14, 
 # same tiles reach in *another* product, 4096³). The dots: what you saw at the start.
 
 # %%
-same = dict(zip(CONFIG, (128, 256, 64, 8, 8, 3)))
-arithmetic_s = 16 * next(t for c, t in zip(*candidates((4096, 4096, 4096))) if c == same)
-groups, times_s = zip(*((c["GROUP"], t) for c, t in zip(*candidates(WIDE)) if c["BLOCK_N"] == 256))
-line = [sum(max(wave_bytes(g, w) / MEMORY, arithmetic_s / 63) for w in range(63)) for g in groups]
-ax = figures.predicted_and_measured(groups, line, times_s, log="x", yunit="s", ylabel="time",
-    xlabel="rows of tiles in a band", title="4096 × 65536 × 4096 on an H200, by order")
-ax.set(ylim=(2.5e-3, 5e-3), xticks=groups, xticklabels=groups)
+configs, square_s = candidates((4096, 4096, 4096))
+arithmetic_s = 16 * square_s[configs.index(dict(zip(CONFIG, (128, 256, 64, 8, 8, 3))))]
+dots = {c["GROUP"]: time_s for c, time_s in zip(*candidates(WIDE)) if c["BLOCK_N"] == 256}
+line = [sum(max(wave_bytes(g, w) / MEMORY, arithmetic_s / 63) for w in range(63)) for g in dots]
+ax = figures.predicted_and_measured(list(dots), line, list(dots.values()), log="x", yunit="s",
+    ylabel="time", xlabel="rows of tiles in a band", title="4096 × 65536 × 4096 on an H200, by order")
+ax.set(ylim=(2.5e-3, 5e-3), xticks=list(dots), xticklabels=list(dots))
 figures.describe(ax, "Time by rows per band: the line falls from 1 to 2, the dots fall from 1 to 32.")
 
 # %% [markdown]
@@ -721,13 +721,13 @@ print("autotuned tries the configurations that it is given, for each new (M, N, 
 # configuration.
 
 # %% tags=["nbval-ignore-output"]
-m, n, k = 16384, 512, 128  # the language model's hidden layer
-best_five = sorted(candidates((m, n, k))[0], key=lambda config: cost_model(config, (m, n, k)))[:5]
+m, n, k = shape = 16384, 512, 128  # the language model's hidden layer
+best_five = sorted(candidates(shape)[0], key=lambda config: cost_model(config, shape))[:5]
 print(*best_five, sep="\n")
 if device.has_gpu():
     a, b, c = (torch.randn(size, device=where).bfloat16() for size in ((m, k), (k, n), (m, n)))
-    tuned, tile = autotuned(matmul_bias_gelu_kernel, best_five), ("BLOCK_M", "BLOCK_N")
-    tuned[lambda meta: grid(c, *map(meta.get, tile))](a, b, c, c, *sizes(a, b, c), EPILOGUE=False)
+    tuned = autotuned(matmul_bias_gelu_kernel, best_five)
+    tuned[lambda at: grid(c, at["BLOCK_M"], at["BLOCK_N"])](a, b, c, c, *sizes(a, b, c), EPILOGUE=False)
     print("fastest here:", tuned.best_config)
 
 # %% [markdown]
@@ -853,12 +853,14 @@ def search(configs, times_s, model_s):
     return best
 
 # %%
-tables = [(shape, *candidates(shape)) for shape in SHAPES]
-guess_s = [np.array([min(cost_model(c, shape), 1.0) for c in configs]) for shape, configs, _ in tables]
-yours = [search(configs, times_s, guess) for guess, (_, configs, times_s) in zip(guess_s, tables)]
-found = {"from your model": np.mean(yours, 0),
-         "from no model": np.mean([search(c, times_s, np.ones(len(c))) for _, c, times_s in tables], 0)}
-pictures.searches(found, np.mean([pictures.at_random(times_s, 12) for _, _, times_s in tables], 0));
+yours, from_none, at_random = [], [], []  # the regrets at each shape
+for shape in SHAPES:
+    configs, times_s = candidates(shape)
+    guess_s = np.array([min(cost_model(config, shape), 1.0) for config in configs])
+    yours.append(search(configs, times_s, guess_s))
+    from_none.append(search(configs, times_s, np.ones(len(configs))))
+    at_random.append(pictures.at_random(times_s, 12))
+pictures.searches({"from your model": yours, "from no model": from_none}, at_random);
 
 # %% [markdown]
 # "From your model" begins where exercise 5.1 ended. With our solution it finds the best of every shape within ten measurements. "From no model" begins
@@ -1184,6 +1186,7 @@ def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOC
     # END SOLUTION
 
 # %% tags=["check"]
+# Bands of two rows of tiles; in a band, down the first column, then down the next.
 order = [(row, column) for band in ((0, 1), (2, 3), (4,)) for column in range(3) for row in band]
 for programs in (1, 2, 5, 15):
     a, b, config = torch.ones(80, 16).half(), torch.ones(16, 96).half(), dict(zip(CONFIG, SMALL))

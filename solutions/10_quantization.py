@@ -501,7 +501,8 @@ both = {kind: np.transpose([errors(twins[0][2].weight, b, group) for b in bits])
         for kind, group in kinds.items()}
 
 # %%
-predicted, measured = ({kind: list(pair[i]) for kind, pair in both.items()} for i in (0, 1))
+predicted = {kind: list(lines) for kind, (lines, _) in both.items()}
+measured = {kind: list(dots) for kind, (_, dots) in both.items()}
 ax = figures.predicted_and_measured(
     bits, predicted, measured, log="y", xlabel="bits per weight", ylabel="error (root mean square)",
     title="Do the scales alone predict the error?", ax=plt.subplots(figsize=(7.2, 3.6))[1])
@@ -951,9 +952,10 @@ ax.set(ylim=(0, 4.2), xticks=groups, xticklabels=groups)
 figures.describe(ax, f"The {of} of bf16 weights over int4's, and the line 16 over bits per weight.")
 
 # %% tags=["nbval-ignore-output"]
-name, of_bytes = "speed-up of int4 over bf16, one vector, groups of 128", not device.has_gpu()
+name = "speed-up of int4 over bf16, one vector, groups of 128"
 ledger.predict(name, predicted[2], "times")
-(ledger.counted if of_bytes else ledger.measured)(name, measured[2], "times")
+record = ledger.measured if device.has_gpu() else ledger.counted
+record(name, measured[2], "times")
 weight_bytes = bits_per_weight(8192, 4, 128) / 8
 ledger.constant("int4 weight with its scale, groups of 128", weight_bytes, "B", "lab 10, counted")
 ledger.table()

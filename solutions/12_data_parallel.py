@@ -623,7 +623,7 @@ def accumulated_step(dist, share_of, microbatches, buckets, update):
 from common.oracles.replicas import one_device
 
 k, seed, shards = int(rng.integers(2, 4)), int(rng.integers(1000)), digit_shards([8, 12, 10])
-micro = [pair for shard in shards for pair in zip(*(part.tensor_split(k) for part in shard))]
+micro = [pair for x, y in shards for pair in zip(x.tensor_split(k), y.tensor_split(k))]
 shares, number = np.array([len(part) for _, part in micro]) / 30, np.arange(3 * k) % k
 times = {"": 1, "Summed over ranks before all were in, they are summed again.": 3.0 ** (k - 1 - number),
          "Only the last microbatch counts here.": number == k - 1,
@@ -903,7 +903,7 @@ def now_s():
 def bucket_race(dist, total_bytes, counts):
     """[seconds of a small all-reduce, of a large one, {buckets: seconds of a step}]."""
     small, large = torch.zeros(1), torch.zeros(total_bytes // 8)
-    wire_s = stopwatch(dist, {x.nbytes: lambda x=x: dist.all_reduce(x) for x in (small, large)})
+    wire_s = stopwatch(dist, {x.nbytes: functools.partial(dist.all_reduce, x) for x in (small, large)})
     def step(buckets):
         works = []
         for part in large.chunk(buckets):
@@ -1116,8 +1116,9 @@ def race(dist, width, layers, rows, dtype):
     """{kind: seconds of a step}."""
     batch, steps = [torch.randn(rows, width, dtype=dtype) for _ in range(2)], {}
     for kind in KINDS:
-        linear = [nn.Linear(width, width, bias=False, dtype=dtype) for _ in range(layers)]
-        model = nn.Sequential(*(layer for pair in zip(linear, [nn.ReLU()] * layers) for layer in pair))
+        model = nn.Sequential()
+        for _ in range(layers):
+            model.append(nn.Linear(width, width, bias=False, dtype=dtype)).append(nn.ReLU())
         step = step_of(dist, kind, model)
         steps[kind] = lambda step=step: step(*batch)
     return stopwatch(dist, steps)

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from common import clinic, figures, ledger, ranks
-from common.checks import agree, expect, remark
+from common.checks import agree, expect, no_fault, remark
 from common.lessons import replicas, units
 from common.lessons.units import adam, weights_of
 
@@ -63,7 +63,7 @@ text_shards = functools.partial(replicas.text_shards, rng)  # [(characters (n, 1
 def replicated_step(dist, flats, shard):
     """A data-parallel step with Adam. flats: the weights of each layer, flat."""
     parts = units.units(dist, "deep", [flat.requires_grad_() for flat in flats])
-    moments = [[torch.zeros_like(flat) for _ in "mv"] for flat in flats]
+    moments = [[torch.zeros_like(flat), torch.zeros_like(flat)] for flat in flats]  # m and v
     ranks.label("optimizer", moments)
     x = shard[0]
     for unit in parts:
@@ -175,7 +175,7 @@ for n, p in ((11, 4), (12, 3), (3, 4)):
         expect(not said, said)
         for (got, _), known, rank in zip(result.returns, wrong, range(p)):
             agree(got, want, f"weights of rank {rank} of {p}, step {step}", **CLOSE, mistakes=known)
-        expect(not (said := one_device.bytes_fault(result.trace)), said)
+        no_fault(one_device.bytes_fault(result.trace))
 print("shard_optimizer_state: one device's weights, a shard's m and v, and the bytes of an all-reduce")
 
 # %% [markdown]
@@ -204,6 +204,10 @@ print("shard_optimizer_state: one device's weights, a shard's m and v, and the b
 # %% tags=["driver"]
 # What the checks of this part run on every rank. You may skip it.
 
+def hooks_on(groups):
+    """How many hooks these groups' tensors call when their gradients are complete."""
+    return sum(len(w._post_accumulate_grad_hooks or ()) for group in groups for w in group)
+
 def units_backward(dist, kind, flats, batches, total, given):
     """[shards, units that have a gradient left, hooks left] after shard_gradients for each batch."""
     groups = [[part.clone().requires_grad_() for part in flat.tensor_split(2)] for flat in flats]
@@ -211,7 +215,7 @@ def units_backward(dist, kind, flats, batches, total, given):
     parts = units.units(dist, kind, flats)
     own = list(dict.fromkeys(parts))
     groups = [groups[unit.number] for unit in own]
-    hooks = sum(len(w._post_accumulate_grad_hooks or ()) for group in groups for w in group)
+    hooks = hooks_on(groups)
     for x, targets in batches:
         for unit, group in zip(own, groups):
             unit.full = torch.cat(group)
@@ -222,8 +226,7 @@ def units_backward(dist, kind, flats, batches, total, given):
         loss = nn.functional.cross_entropy(x, targets, reduction="sum") / total
         shard_gradients(dist, loss, groups, given)
     left = [number for number, group in enumerate(groups) if any(w.grad is not None for w in group)]
-    hooks -= sum(len(w._post_accumulate_grad_hooks or ()) for group in groups for w in group)
-    return [given, left, -hooks]
+    return [given, left, hooks_on(groups) - hooks]
 
 def clipped(dist, shards, sizes, most):
     """[the norm, the shards afterwards] of clip_shards."""
@@ -283,7 +286,7 @@ for kind, p, k in (("perceptron", 3, 1), ("tied", 2, 2), ("perceptron", 4, 2)):
         said = f"shards of a {kind}'s gradients, rank {rank} of {p}, {k} microbatches"
         agree(got, case.want[rank], said, **CLOSE, mistakes=case.mistakes[rank])
         remark(not hooks, "a hook is still there after the step: each step would add one more")
-    expect(not (bad := oracle.bytes_fault(result.trace.bytes, *[k * case.bytes] * 2)), bad)
+    no_fault(oracle.bytes_fault(result.trace.bytes, k * case.bytes, k * case.bytes))
 print("shard_gradients: one device's gradients, with tied weights, padding and microbatches")
 
 # %% tags=["check"]
@@ -401,7 +404,7 @@ def trained(dist, kind, shards, batches, most, k=2):
     """
     parts = units.units(dist, kind, shards, [torch.zeros_like(shard) for shard in shards])
     own, losses, norms = list(dict.fromkeys(parts)), [], []
-    moments = [[torch.zeros_like(unit.shard) for _ in "mv"] for unit in own]
+    moments = [[torch.zeros_like(unit.shard), torch.zeros_like(unit.shard)] for unit in own]  # m and v
     ranks.label("optimizer", moments)
     for step, (inputs, targets, total) in enumerate(batches, 1):
         with ranks.span("forward"):
@@ -477,7 +480,7 @@ for p, size in ((4, 3), (1, 4), (3, 1)):
         wrong = case.mistakes[rank]
         agree([gradient], case.want[rank], f"[unit.gradient], rank {rank}", **CLOSE, mistakes=wrong)
         remark(after and not left, "release: unit.full must be None, and its memory of 0 bytes")
-    expect(not (bad := oracle.bytes_fault(result.trace.bytes, 2 * case.bytes, case.bytes)), bad)
+    no_fault(oracle.bytes_fault(result.trace.bytes, 2 * case.bytes, case.bytes))
 print("gather_parameters, release, reduce_scatter_gradients")
 
 # %% [markdown]
@@ -559,7 +562,7 @@ for kind, p, k in (("perceptron", 3, 2), ("tied", 2, 1), ("perceptron", 1, 1)):
         agree(got, want[rank], f"(outputs, inputs) of a {kind}, rank {rank} of {p}", **CLOSE)
         remark(not graph, oracle.KEPT)
         remark(not left, f"Weights are never released: units {left} are still gathered afterwards.")
-    expect(not (bad := oracle.events_fault(result.trace, kind, False, k)), bad)
+    no_fault(oracle.events_fault(result.trace, kind, False, k))
 print("forward_units: one device's outputs, each unit gathered once, one unit ahead")
 
 # %% tags=["check"] points=2 limit_s=30
@@ -574,7 +577,7 @@ for kind, p, k in (("perceptron", 3, 2), ("tied", 2, 1), ("perceptron", 1, 1)):
         agree(got, case.want[rank], f"gradient shards of a {kind}, rank {rank} of {p}", **CLOSE,
               mistakes=case.mistakes[rank])
         remark(not left, f"Weights are never released: units {left} are still gathered afterwards.")
-    expect(not (bad := oracle.events_fault(result.trace, kind, True, k)), bad)
+    no_fault(oracle.events_fault(result.trace, kind, True, k))
 print("backward_units: one device's gradients, gathered anew, one unit ahead")
 
 # %% tags=["check"] points=2 limit_s=30
@@ -660,7 +663,7 @@ share = predicted_bytes(2, False, 8) / predicted_bytes(2, False, 1)
 ledger.guess("FSDP: bytes held on 8 ranks / on one", share, "times")
 
 # %%
-order = [*((i, False) for i in range(8)), *((i, True) for i in reversed(range(8)))]
+order = [(unit, False) for unit in range(8)] + [(unit, True) for unit in reversed(range(8))]
 counts = {p: units.held(trained, digit_shards([8] * p), MACHINE) for p in (1, 2, 4, 8)}
 lines = {f"{p} ranks": [predicted_bytes(*which, p) for which in order] for p in counts}
 ax = figures.predicted_and_measured(range(16), lines, {f"{p} ranks": counts[p] for p in counts},

@@ -137,7 +137,11 @@ def crossed(dist, name, x, g):
 
 def mlp_blocks(dist, x, blocks, way):
     """[output, gradients of x and of this rank's shards] of blocks x + mlp(x)."""
-    y, leaves = x.requires_grad_(), [x, *(w.requires_grad_() for block in blocks for w in block)]
+    leaves, y = [x], x
+    for block in blocks:
+        leaves += block
+    for leaf in leaves:
+        leaf.requires_grad_()
     for block in blocks:
         y = y + mlp(dist, y, *block)
     return derived(y, leaves, way)
@@ -156,8 +160,8 @@ def entropy(dist, logits, targets, way):
 def sequence_blocks(dist, x, weights, way):
     """[output, gradients of x and of the weights] of blocks of 6 weights: this rank's tokens."""
     leaves, y = [t.requires_grad_() for t in (x, *weights)], x
-    for block in zip(*[iter(weights)] * 6):
-        y = sequence_mlp(dist, y, *block)
+    for first in range(0, len(weights), 6):
+        y = sequence_mlp(dist, y, *weights[first:first + 6])
     return derived(y, leaves, way)
 
 # %% [markdown]
@@ -202,7 +206,7 @@ for p in (1, 2, 4):
     sent, got = both_ways(gathered_layers, x, ranks.each(parts), p=p)
     agree(sent, (n, n), f"gather_columns: a rank sends (bytes forward, bytes backward), p = {p}:",
           mistakes=oracle.gathers_otherwise(n))
-    got = [torch.cat([g[0] for g in got], 1), sum(g[1] for g in got), *map(torch.cat, [*zip(*got)][2:])]
+    got = oracle.joined_layers(got)
     each_agrees(got, want, f"gather_columns in three layers, p = {p}", names.split(), wrong)
 print("gather_columns: three layers, forward and backward, on 1, 2 and 4 ranks")
 
@@ -324,8 +328,8 @@ from common.oracles import tensor_parallel as oracle
 for p in (1, 2, 4):
     x, *weights = drawn((3, 8), *2 * [(32, 8), 32, (8, 32), 8])
     want, wrong = oracle.mlps(x, *weights), oracle.mlps_otherwise(x, weights, p)
-    parts = [[shard_mlp(*weights[i:i + 4], r, p) for i in (0, 4)] for r in range(p)]
-    sizes = [[w.numel() for w in part[1]] for part in parts]
+    parts = [[shard_mlp(*weights[:4], r, p), shard_mlp(*weights[4:], r, p)] for r in range(p)]
+    sizes = [[w.numel() for w in second] for _, second in parts]
     agree(sizes, p * [[256 // p, 32 // p, 256 // p, 8]], f"elements of [w1, b1, w2, b2], p = {p}:")
     (sent, _), got = both_ways(mlp_blocks, x, ranks.each(parts), p=p)
     agree(sent, n := 2 * 2 * (p - 1) * 192 // p, f"mlp: bytes sent forward, p = {p}:", mistakes={
@@ -480,7 +484,8 @@ def embedded(dist, tokens, table):
 def model_logits(dist, tokens, weights, heads):
     """This rank's logits (T, V/p), from its shards of the weights by name."""
     x = embedded(dist, tokens, weights["embedding"]) + weights["positions"][:len(tokens)]
-    for i in range(sum(name.endswith(".up") for name in weights)):
+    layers = sum(name.endswith(".up") for name in weights)
+    for i in range(layers):
         w = {name.split(".")[-1]: w for name, w in weights.items() if name.startswith(f"blocks.{i}.")}
         into, up, zero = w["query_key_value"], w["up"], x.new_zeros  # the model has no biases
         normed = F.rms_norm(x, x.shape[1:], w["norm_attention"], language_model.EPSILON)

@@ -297,7 +297,9 @@ class TimedStage(Stage):
 
 def open_links(dist):
     """{(src, dst): process group} of neighbours, one for each direction."""
-    ways = [(s + a, s + 1 - a) for s in range(dist.get_world_size() - 1) for a in (0, 1)]
+    ways = []
+    for stage in range(dist.get_world_size() - 1):
+        ways += [(stage, stage + 1), (stage + 1, stage)]
     return {way: dist.new_group(list(way)) for way in ways}
 
 def perceptron_stage(dist, weight, inputs, targets, tasks, slower=1, steps=1):
@@ -308,8 +310,10 @@ def perceptron_stage(dist, weight, inputs, targets, tasks, slower=1, steps=1):
     last, m = dist.get_rank() == dist.get_world_size() - 1, 1 + max(i for _, i in tasks)
     kind = LinearApart if ("W", 0) in tasks else nn.Linear
     n = weight.shape[-1]
-    layers = [part for w in weight.reshape(-1, n, n) for part in (linear(w, kind), nn.Tanh())]
-    stage = TimedStage(nn.Sequential(*layers), m, nn.functional.mse_loss if last else None)
+    layers = nn.Sequential()
+    for w in weight.reshape(-1, n, n):
+        layers.append(linear(w, kind)).append(nn.Tanh())
+    stage = TimedStage(layers, m, nn.functional.mse_loss if last else None)
     stage.seconds, stage.slower, links = pipelines.seconds_of([tasks]), slower, open_links(dist)
     given = list(tasks)
     for _ in range(steps):

@@ -91,7 +91,7 @@ def test_pictures_are_drawn():
     matmul.pipeline({"empty": [], "two": [(0.0, 1.0), (0.0, 2.0)]}, 1.0, 1.0)
     times = np.array([1.0, 2.0, 3.0]) * 1e-6
     matmul.predictions({"a": (np.array([np.inf, 1e-6, 2e-6]), times), "b": (times, times)})
-    matmul.searches({"x": np.ones(3)}, matmul.at_random(times, 3))
+    matmul.searches({"x": [np.ones(3)]}, [matmul.at_random(times, 3)])
     matmul.speeds([(1, 2, 3), (4, 5, 6)], [1e12, 2e12], np.full((2, 2), 1e12), "a GPU")
 
 

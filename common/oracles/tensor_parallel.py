@@ -263,6 +263,12 @@ def alike(
     return found
 
 
+def joined_layers(returns: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """One device's results from the ranks': [output, gradient of x, gradient of each weight]."""
+    outputs, added, *slopes = zip(*returns, strict=True)
+    return [torch.cat(outputs, 1), sum(added), *map(torch.cat, slopes)]
+
+
 # What known mistakes give: {sentence: values by rank or by name}
 
 

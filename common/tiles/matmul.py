@@ -240,8 +240,13 @@ def at_random(times_s: np.ndarray, count: int) -> np.ndarray:
     return np.minimum.accumulate(draws, axis=1).mean(0)[:count] / times_s.min()
 
 
-def searches(found: Mapping[str, np.ndarray], random: np.ndarray) -> Axes:
-    """Mean regret after 1, 2, ... measurements: of searches, and expected at random."""
+def searches(found: Mapping[str, Sequence[Any]], random: Sequence[Any]) -> Axes:
+    """Mean regret after 1, 2, ... measurements: of searches, and expected at random.
+
+    found: {search: its regrets at each shape}. random: those expected at random.
+    """
+    random = np.mean(random, 0)
+    found = {name: np.mean(regrets, 0) for name, regrets in found.items()}
     ax = figures.predicted_and_measured(
         range(1, 1 + len(random)),
         {"at random": random.tolist()},

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from common import checks
-from common.checks import agree, expect, show
+from common.checks import agree, expect, no_fault, show
 
 
 def test_arrays_in_a_list_are_shown_by_shape_and_small_ones_whole():
@@ -48,9 +48,12 @@ def test_a_failed_check_draws_in_a_notebook_and_nowhere_else(monkeypatch, wanted
         agree(1, 2, "f(x)", draw=lambda: drawn.append("agree"))
     with pytest.raises(AssertionError, match="too many"):
         expect(3 < 2, "too many", draw=lambda: drawn.append("expect"))
+    with pytest.raises(AssertionError, match="one too few"):
+        no_fault("one too few", draw=lambda: drawn.append("no_fault"))
     agree(1, 1, "f(x)", draw=lambda: drawn.append("nothing failed"))
     expect(True, "", draw=lambda: drawn.append("nothing failed"))
-    assert drawn == ["agree", "expect"] * wanted
+    no_fault("", draw=lambda: drawn.append("nothing failed"))
+    assert drawn == ["agree", "expect", "no_fault"] * wanted
 
 
 def test_a_picture_that_cannot_be_drawn_does_not_hide_the_message(monkeypatch):

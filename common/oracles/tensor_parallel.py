@@ -266,7 +266,8 @@ def alike(
 def joined_layers(returns: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """One device's results from the ranks': [output, gradient of x, gradient of each weight]."""
     outputs, added, *slopes = zip(*returns, strict=True)
-    return [torch.cat(outputs, 1), sum(added), *map(torch.cat, slopes)]
+    total = torch.stack(added).sum(0)
+    return [torch.cat(outputs, 1), total, *(torch.cat(parts) for parts in slopes)]
 
 
 # What known mistakes give: {sentence: values by rank or by name}

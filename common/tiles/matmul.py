@@ -245,24 +245,24 @@ def searches(found: Mapping[str, Sequence[Any]], random: Sequence[Any]) -> Axes:
 
     found: {search: its regrets at each shape}. random: those expected at random.
     """
-    random = np.mean(random, 0)
-    found = {name: np.mean(regrets, 0) for name, regrets in found.items()}
+    expected = np.mean(random, 0).tolist()
+    dots = {name: np.mean(regrets, 0).tolist() for name, regrets in found.items()}
     ax = figures.predicted_and_measured(
-        range(1, 1 + len(random)),
-        {"at random": random.tolist()},
-        {name: regret.tolist() for name, regret in found.items()},
+        range(1, 1 + len(expected)),
+        {"at random": expected},
+        dots,
         xlabel="configurations measured",
         ylabel="mean regret (× best)",
         title="Measure few, learn, choose",
     )
-    ax.set(xticks=range(1, 1 + len(random)), ylim=(0.95, None))
+    ax.set(xticks=range(1, 1 + len(expected)), ylim=(0.95, None))
     if legend := ax.get_legend():
         legend.set_title("line: expected, dots: found")
-    first = ", ".join(f"{name} {regret[0]:.2f}" for name, regret in found.items())
+    first = ", ".join(f"{name} {regret[0]:.2f}" for name, regret in dots.items())
     figures.describe(
         ax,
-        f"Mean regret by measurements, {len(random)} in all. After the first: at random "
-        f"{random[0]:.2f}, {first}. The better the start, the nearer they stay to 1.",
+        f"Mean regret by measurements, {len(expected)} in all. After the first: at random "
+        f"{expected[0]:.2f}, {first}. The better the start, the nearer they stay to 1.",
     )
     return ax
 

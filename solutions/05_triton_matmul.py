@@ -1616,7 +1616,7 @@ def matmul(a, b, bias=None):
         large = {"large tiles": functools.partial(matmul_in_large_tiles, a, b, bias)}
         ways = large | {width: functools.partial(matmul_persistently, a, b, bias, width)
                         for width in (128, 256) if shape.m * shape.n > PROCESSORS * 128 * width} | ways
-    return products.fastest((shape, *fetched_as, a.dtype, bias is None), ways)
+    return products.fastest((shape, *fetched_as, a.dtype), ways)
 
 
 def matmul_bias_gelu(a, b, bias):

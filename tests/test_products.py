@@ -99,8 +99,8 @@ def test_few_tiles_are_shared_and_many_are_large():
 def test_what_is_measured_differs_and_begins_with_the_best():
     best = products.ranked(products.Shape(1000, 1000, 4000))
     chosen = products.different(best)
-    assert chosen[:3] == best[:3]
-    assert len({plan[:4] for plan in chosen}) >= 7 and len(set(chosen)) == len(chosen) == 9
+    assert chosen[:2] == best[:2]
+    assert len({plan[:4] for plan in chosen}) >= 4 and len(set(chosen)) == len(chosen) == 5
     times = [products.predicted_s(plan, products.Shape(1000, 1000, 4000)) for plan in best]
     assert times == sorted(times)
 

@@ -61,6 +61,14 @@ def test_a_mesh_trains_as_one_device(sizes: tuple[int, int, int]) -> None:
         assert np.allclose(told["norms"], want["norms"], rtol=1e-9)
 
 
+def test_one_text_per_replica() -> None:
+    """Fewer texts than microbatches: each text is one."""
+    mesh = whole.Mesh(4, 2, 1)
+    result = whole.run(USE, update, mesh, 2, 4, 2, SMALL, 8)
+    want = whole.one_device(whole.named_weights(SMALL), whole.texts(2, 4, 8), SMALL)
+    assert whole.apart(mesh, result.returns, USE, want["weights"], SMALL) < 1e-10
+
+
 def test_agrees_refuses_a_wrong_piece() -> None:
     """An attention that forgets its all-reduce trains something else."""
     assert whole.agrees(USE, update)

@@ -372,7 +372,11 @@ def run(
     length: int = LENGTH,
     **options: Any,
 ) -> ranks.Result:
-    """Training on a mesh: simulated by default, machine="gloo" or "nccl" in options."""
+    """Training on a mesh: simulated by default, machine="gloo" or "nccl" in options.
+
+    A replica with fewer texts than microbatches has one microbatch per text.
+    """
+    microbatches = min(microbatches, rows // mesh.data)
     weights, batches = named_weights(config), texts(steps, rows, length)
     arguments = use, update, mesh, weights, batches, microbatches, config
     return ranks.run(trained, *arguments, world_size=mesh.size, live_bytes=False, **options)

@@ -257,3 +257,13 @@ def test_the_oracle_agrees_with_flex_attention(case):
     theirs, their_lse = by_flex_attention(problem)
     torch.testing.assert_close(o, theirs, rtol=1e-6, atol=1e-9)
     torch.testing.assert_close(lse, their_lse, rtol=1e-6, atol=1e-9)
+
+
+def test_mods_that_are_not_written_are_left_out_of_later_exercises():
+    def not_written(name, slope=False):
+        raise NotImplementedError(name)
+
+    assert oracle.yours(not_written) == []
+    given = oracle.yours(lambda name, slope=False: name + "'" * slope)
+    assert given[0].mods["MASK"] == "sliding_window" and given[0].slope == "soft_cap_slope"
+    assert given[1].slope == "alibi'" and given[2].mods["SCORE"] == "soft_cap"

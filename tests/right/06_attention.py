@@ -45,6 +45,51 @@ def _parts(n, block_q):
     whole, rest = divmod(n, block_q)
     return [block_q] * whole + [rest] * (rest > 0)
 
+# %% attention_bytes: with divmod, as a dictionary of matrices
+def attention_bytes(n, d, itemsize, block_q):
+    size = {"vectors": n * d * itemsize, "scores": n * n * itemsize}
+    whole, rest = divmod(n, block_q)
+    blocks = whole + (1 if rest else 0)
+    unfused = sum(4 * size[name] for name in size)
+    fused = (2 + 2 * blocks) * size["vectors"] + n * torch.finfo(torch.float32).bits // 8
+    return unfused, fused
+
+# %% attention_bytes: a loop over blocks that counts elements
+def attention_bytes(n, d, itemsize, block_q):
+    elements = start = 0
+    while start < n:
+        rows = min(block_q, n - start)
+        elements += rows * d  # queries
+        elements += 2 * n * d  # keys and values
+        elements += rows * d  # results
+        start += block_q
+    return (4 * n * d + 4 * n * n) * itemsize, elements * itemsize + n * 4
+
+# %% attention_bytes: in Fractions
+def attention_bytes(n, d, itemsize, block_q):
+    from fractions import Fraction
+
+    blocks = math.ceil(Fraction(n, block_q))
+    return int(Fraction(4 * n * (d + n)) * itemsize), itemsize * n * d * 2 * (1 + blocks) + 4 * n
+
+# %% attention_bytes: kernels that count themselves
+def kernel(*arrays, itemsize):
+    return sum(math.prod(shape) for shape in arrays) * itemsize
+
+
+def attention_bytes(n, d, itemsize, block_q):
+    vector, square = (n, d), (n, n)
+    product = kernel(vector, vector, square, itemsize=itemsize)
+    softmax = kernel(square, square, itemsize=itemsize)
+    mixed = kernel(square, vector, vector, itemsize=itemsize)
+    programs = [(min(n, start + block_q) - start, d) for start in range(0, n, block_q)]
+    fused = sum(kernel(rows, vector, vector, rows, itemsize=itemsize) for rows in programs)
+    return product + softmax + mixed, fused + kernel((n,), itemsize=4)
+
+# %% attention_bytes: floor of n - 1
+def attention_bytes(n, d, itemsize, block_q):
+    return itemsize * 4 * (n * d + n * n), itemsize * n * d * (4 + 2 * ((n - 1) // block_q)) + 4 * n
+
 # %% merge: by logarithms of nothing
 def merge(left, right):
     m = np.maximum(left[0], right[0])
@@ -129,6 +174,15 @@ def merge(left, right):
     safe = np.where(np.isfinite(top), top, 0)
     sums = np.exp(m - safe)[:, None] * wide + np.exp(n - safe)[:, None] * other
     return top, sums[:, -1].copy(), sums[:, :-1].copy()
+
+# %% merge: with keepdims and stacks along the last axis
+def merge(left, right):
+    m = np.stack((left[0], right[0]), -1)
+    top = m.max(-1, keepdims=True)
+    weight = np.exp(np.where(top == -np.inf, -np.inf, m - np.nan_to_num(top, neginf=0)))
+    s = (weight * np.stack((left[1], right[1]), -1)).sum(-1)
+    o = (weight[:, None, :] * np.stack((left[2], right[2]), -1)).sum(-1)
+    return top.squeeze(-1), s, o
 
 # %% flash_forward: powers of two
 # - x = tl.dot(queries, tl.trans(tl.load(k + at, mask=inside, other=0.0))) * scale
@@ -436,6 +490,63 @@ def soft_cap(score, b, h, i, j):
 def soft_cap_slope(score, b, h, i, j):
     return torch.sub(1, torch.square(torch.tanh(score / CAP)))
 
+# %% sliding_window: comparisons as numbers
+def sliding_window(b, h, i, j):
+    return ((i >= j) * 1 + (i < j + WINDOW) * 1) == 2
+
+
+def prefix(b, h, i, j):
+    return (i >= j).float() + (j < PREFIX).float() > 0.5
+
+
+def documents(b, h, i, j):
+    seen = i >= j
+    for start in STARTS[1:]:
+        seen = seen & ((i < start) == (j < start))
+    return seen
+
+
+def alibi(score, b, h, i, j):
+    return score - torch.exp2(-(1 + h) * 1.0) * torch.where(i >= j, abs(i - j), -abs(i - j))
+
+
+def soft_cap(score, b, h, i, j):
+    return torch.mul(torch.tanh(torch.div(score, CAP)), CAP)
+
+
+def soft_cap_slope(score, b, h, i, j):
+    x = score / CAP
+    return (1 - x.tanh()) * (1 + x.tanh())
+
+# %% sliding_window: no mask is built of one comparison alone
+def sliding_window(b, h, i, j):
+    return ~((j > i) | (j <= i - WINDOW))
+
+
+def prefix(b, h, i, j):
+    return torch.logical_not((j > i) & (j >= PREFIX))
+
+
+def documents(b, h, i, j):
+    crossed = j > i
+    for start in STARTS:
+        crossed = crossed | ((i >= start) & (j < start))
+    return ~crossed
+
+
+def alibi(score, b, h, i, j):
+    return score - (i - j) * torch.exp(-(h + 1) * math.log(2))
+
+
+def soft_cap(score, b, h, i, j):
+    up, down = torch.exp(score / CAP), torch.exp(-score / CAP)
+    return CAP * (up - down) / (up + down)
+
+
+def soft_cap_slope(score, b, h, i, j):
+    up, down = torch.exp(score / CAP), torch.exp(-score / CAP)
+    return 4 / (up + down) ** 2
+
 # %% block_mask: counts what is visible
 def block_mask(mask_mod, queries, keys, block_q, block_k):
     rows = []
@@ -520,6 +631,42 @@ def block_mask(mask_mod, queries, keys, block_q, block_k):
         elif seen.all():
             made[row, column] = 2
     return made
+
+# %% block_mask: sums of each tile by einsum
+def block_mask(mask_mod, queries, keys, block_q, block_k):
+    grid = [[0] * -(-keys // block_k) for _ in range(-(-queries // block_q))]
+    for row, line in enumerate(grid):
+        for column in range(len(line)):
+            i = torch.arange(row * block_q, (row + 1) * block_q)
+            j = torch.arange(column * block_k, (column + 1) * block_k)
+            i, j = i[i < queries], j[j < keys]
+            seen = mask_mod(0, 0, i.view(-1, 1), j.view(1, -1)).expand(len(i), len(j))
+            count = torch.einsum("ij->", seen.long()).item()
+            line[column] = 2 if count == len(i) * len(j) else min(count, 1)
+    return torch.IntTensor(grid)
+
+# %% block_mask: by sets of answers
+def block_mask(mask_mod, queries, keys, block_q, block_k):
+    kind_of = {frozenset([False]): 0, frozenset([True]): 2, frozenset([True, False]): 1}
+    kinds = [
+        kind_of[frozenset(mask_mod(0, 0, i[:, None], j[None, :]).flatten().tolist())]
+        for i in torch.arange(queries).split(block_q)
+        for j in torch.arange(keys).split(block_k)
+    ]
+    return torch.tensor(kinds, dtype=torch.int32).reshape(-(-queries // block_q), -1)
+
+# %% block_mask: pairs past the end are seen by both questions
+def block_mask(mask_mod, queries, keys, block_q, block_k):
+    rows, columns = math.ceil(queries / block_q), math.ceil(keys / block_k)
+    kinds = torch.empty((rows, columns), dtype=torch.int32)
+    for row in range(rows):
+        i = torch.arange(block_q)[:, None] + row * block_q
+        for column in range(columns):
+            j = torch.arange(block_k)[None, :] + column * block_k
+            exists = (i < queries) & (j < keys)
+            seen = mask_mod(0, 0, i, j)
+            kinds[row, column] = (seen & exists).any().int() + (seen | ~exists).all().int()
+    return kinds
 
 # %% flex_forward: the mask in full tiles, too
 # edit: if kind == 1:  ->  if kind > 0:
@@ -795,6 +942,24 @@ def with_sink(o, lse, sink):
         made[h] = torch.from_numpy(out / total[:, None])
     return made
 
+# %% with_sink: in float64, by a softmax over two
+def with_sink(o, lse, sink):
+    pair = torch.stack(torch.broadcast_tensors(lse, sink[:, None]))
+    return (o.double() * torch.softmax(pair.double(), 0)[0].unsqueeze(2)).to(o.dtype)
+
+# %% with_sink: by tanh
+def with_sink(o, lse, sink):
+    return o * (0.5 * (1 + torch.tanh((lse - sink.reshape(-1, 1)) / 2))).reshape(*lse.shape, 1)
+
+# %% with_sink: query by query
+def with_sink(o, lse, sink):
+    made = o.clone()
+    for h in range(o.shape[0]):
+        for i in range(o.shape[1]):
+            away = float(sink[h] - lse[h, i])
+            made[h, i] *= 0.0 if away > 700 else 1 / (1 + math.exp(away))
+    return made
+
 # %% test_attention: by PyTorch, with many sizes
 def test_attention(candidate):
     for seed, (n, m, d) in enumerate([(1, 1, 2), (7, 7, 4), (20, 37, 16), (17, 17, 9), (3, 64, 32)]):
@@ -839,3 +1004,32 @@ def test_attention(candidate):
                 x = copies[1][:seen].astype(np.float64) @ copies[0][row] / np.sqrt(d)
                 p = np.exp(x - x.max())
                 np.testing.assert_allclose(got[row], p @ copies[2][:seen] / p.sum(), 1e-3, 1e-3)
+
+# %% test_attention: against an online softmax, one key at a time
+def test_attention(candidate):
+    random = np.random.default_rng(3)
+    for n, m, d in [(4, 4, 2), (10, 25, 16), (37, 37, 8), (2, 33, 4)]:
+        for level, rising in ((0, 0), (0, 12), (300, 0), (-300, 0), (300, 1)):
+            q, k, v = (random.standard_normal((rows, d), dtype=np.float32) for rows in (n, m, m))
+            if rising > 1:
+                k *= np.linspace(0.2, rising, m, dtype=np.float32)[:, None]
+            if level:
+                k[:, 0] = 20
+                q[:, 0] = level * math.sqrt(d) / 20
+                q[1::2, 0] *= -1 if rising else 1
+            before = q.copy(), k.copy(), v.copy()
+            got = candidate(q, k, v)
+            if got.shape != (n, d) or str(got.dtype) != "float32":
+                raise AssertionError("shape or dtype")
+            if not all((a == b).all() for a, b in zip(before, (q, k, v))):
+                raise AssertionError("an argument changed")
+            for i in range(n):
+                top, total, mean = -np.inf, 0.0, np.zeros(d)
+                for j in range(i + m - n + 1):
+                    x = float(before[0][i].astype(float) @ before[1][j]) / math.sqrt(d)
+                    new = max(top, x)
+                    old, weight = math.exp(top - new), math.exp(x - new)
+                    total, mean = total * old + weight, mean * old + weight * before[2][j]
+                    top = new
+                if not np.allclose(got[i], mean / total, rtol=1e-3, atol=1e-3):
+                    raise AssertionError(f"row {i}")

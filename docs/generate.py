@@ -209,6 +209,11 @@ def gpus() -> str:
     return "\n\n".join([*tables, machine])
 
 
+def memory() -> str:
+    machine, *parts = _parts("memory")
+    return "\n\n".join([*parts, machine])
+
+
 def requests() -> str:
     return _parts("tiles_hardware")[1]
 
@@ -221,6 +226,7 @@ BLOCKS = {
     "kernels": kernels,
     "requests": requests,
     "gpus": gpus,
+    "memory": memory,
 }
 
 if __name__ == "__main__":

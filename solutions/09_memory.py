@@ -23,7 +23,7 @@ import torch.nn.functional as F
 
 from common import clinic, figures, graphs, language_model, ledger
 from common.checks import agree, expect, remark
-from common.lessons import arena, blocks, chains, live, precision, swapping
+from common.lessons import arena, blocks, chains, live, precision, programs, swapping
 
 # %% tags=["setup"]
 figures.use_style()
@@ -671,3 +671,250 @@ print({key: f"{guess.get(key, 0) / 1e6:.1f} and {n / 1e6:.1f} MB" for key, n in 
 # ## Done
 #
 # `make grade LAB=09` grades your lab.
+
+# %% [markdown]
+# ## Further
+#
+# The rest is optional.
+
+# %% tags=["driver"]
+# The checks below run these. You may skip the cell.
+
+def again_results(kind, seed, inputs, slope):
+    """[value, gradients, random numbers before and after backward, bytes saved] of checkpointed."""
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    saved = live.saved_bytes(checkpointed, programs.AGAIN[kind], *inputs)
+    torch.manual_seed(seed)
+    y = checkpointed(programs.AGAIN[kind], *inputs)
+    before = torch.rand(2)
+    gradients = torch.autograd.grad(y, inputs, slope)
+    return [y.detach(), list(gradients), [before, torch.rand(2)], saved]
+
+def accumulated_results(weights, microbatches):
+    """[the gradients of each update] of accumulated_step."""
+    calls = []
+    def update(gradients):
+        calls.append([g.detach().clone() for g in gradients])
+    accumulated_step(programs.token_loss, [w.clone() for w in weights], microbatches, update)
+    return calls
+
+def fused_flops(x, targets, *weights):
+    """FLOPs of products in fused_forward and fused_backward."""
+    from torch.utils.flop_counter import FlopCounterMode
+    with FlopCounterMode(display=False) as counter:
+        _, saved = fused_forward(x, targets, *weights)
+        fused_backward(saved, *weights)
+    return counter.get_total_flops()
+
+def plan_judged(source):
+    """What test_plan says of a program: "" if it accepts it."""
+    return clinic.verdict(test_plan, source)
+
+# %% [markdown]
+# ### Exercise 5.1 · checkpointed (optional)
+#
+# What does `torch.utils.checkpoint` do? Write it as a `torch.autograd.Function`. Forward runs without a graph, and saves its inputs. Backward
+# computes again, with a graph, and differentiates that. Dropout draws random numbers: the second time it must draw *the same*. And
+# for the rest of the program, random numbers go on as if nothing had happened.
+
+# %% tags=["hole"]
+def checkpointed(function, *inputs):
+    """function(*inputs), a tensor, of which autograd saves the inputs only.
+
+    inputs: tensors. Random numbers come from the CPU: torch.get_rng_state, torch.set_rng_state,
+    torch.random.fork_rng(devices=[]). Define a Function in this cell. About sixteen lines.
+    """
+    # BEGIN SOLUTION
+    return Again.apply(function, *inputs)
+
+
+class Again(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, function, *inputs):
+        ctx.function, ctx.state = function, torch.get_rng_state()
+        ctx.save_for_backward(*inputs)
+        return function(*inputs)
+
+    @staticmethod
+    def backward(ctx, slope):
+        inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.set_rng_state(ctx.state)
+            y = ctx.function(*inputs)
+        return None, *torch.autograd.grad(y, inputs, slope)
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import memory as oracle
+
+for case in oracle.again_cases(rng):
+    value, gradients, numbers, saved = again_results(*case.args)
+    agree(value, case.want[0], f"the value of {case.text}", rtol=1e-9)
+    agree(gradients, case.want[1], f"the gradients of {case.text}", rtol=1e-9, mistakes=case.mistakes)
+    agree(numbers, case.want[2], f"random numbers before and after the backward of {case.text}",
+          mistakes=oracle.number_mistakes(case))
+    most = sum(x.nbytes for x in case.args[2])
+    remark(saved <= most, f"{case.text}: autograd keeps {saved} bytes, and the inputs have {most}.")
+print("checkpointed: values and gradients as without it, with the same dropout")
+
+# %% [markdown]
+# ### Exercise 5.2 · accumulated_step (optional)
+#
+# A batch that does not fit is cut into **microbatches**, whose gradients are added up. Their activations live one after another. Texts have
+# different lengths, so microbatches have different numbers of tokens.
+
+# %% tags=["hole"]
+def accumulated_step(loss, weights, microbatches, update):
+    """Calls update(gradients) once: the gradients of the mean loss over all tokens.
+
+    loss(weights, x, targets): the mean over this microbatch's tokens. weights: list of tensors.
+    microbatches: [(x, targets), ...]. Only one microbatch's graph is alive at a time. About eight
+    lines.
+    """
+    # BEGIN SOLUTION
+    total = sum(len(targets) for _, targets in microbatches)
+    sums = [torch.zeros_like(w) for w in weights]
+    for x, targets in microbatches:
+        own = [w.detach().requires_grad_() for w in weights]
+        share = loss(own, x, targets) * (len(targets) / total)
+        for so_far, gradient in zip(sums, torch.autograd.grad(share, own)):
+            so_far += gradient
+    update(sums)
+    # END SOLUTION
+
+# %% tags=["check"]
+from common.oracles import memory as oracle
+
+for case in oracle.accumulation_cases(rng):
+    got = accumulated_results(*case.args)
+    expect(len(got) == 1, f"{case.text}: update was called {len(got)} times. One batch is one step.")
+    agree(got[0], case.want, f"gradients of {case.text}", rtol=1e-9, atol=1e-12, mistakes=case.mistakes)
+print("accumulated_step: the gradients of the whole batch, weighted by tokens")
+
+# %% [markdown]
+# ### Exercise 5.3 · fused_block (optional)
+#
+# The end of a language model: norm, gated hidden layer, norm, scores, cross-entropy. With a large vocabulary, the scores
+# dwarf all else. Write forward and backward by hand, and save at least 5 times fewer bytes than PyTorch does. But compute no
+# *product* again: only what is elementwise.
+#
+# The gradient of a mean cross-entropy by the scores is (softmax − one at the target) / tokens. Forward knows it already.
+
+# %% tags=["hole"]
+def fused_forward(x, targets, gain, gate, up, down, last_gain, scores):
+    """(loss, [tensors to save]); the loss is programs.block_loss(x, gain, ..., scores, targets).
+
+    x: (tokens, width); gate, up: (width, hidden); down: (hidden, width); scores: (width, words). About
+    seventeen lines.
+    """
+    # BEGIN SOLUTION
+    normed = programs.norm(x, gain)
+    g, u = normed @ gate, normed @ up
+    h = x + (F.silu(g) * u) @ down
+    with torch.enable_grad():
+        own, own_gain = h.detach().requires_grad_(), last_gain.detach().requires_grad_()
+        last = programs.norm(own, own_gain)
+    log_p = (last.detach() @ scores).log_softmax(-1)
+    rows = torch.arange(len(x))
+    loss = -log_p[rows, targets].mean()
+    d_values = log_p.exp_()
+    d_values[rows, targets] -= 1
+    d_values /= len(x)
+    d_scores = last.detach().T @ d_values
+    d_h, d_last_gain = torch.autograd.grad(last, [own, own_gain], d_values @ scores.T)
+    return loss, [x, g, u, d_h, d_last_gain, d_scores]
+    # END SOLUTION
+
+def fused_backward(saved, gain, gate, up, down, last_gain, scores):
+    """[the gradients of the loss by x, gain, gate, up, down, last_gain, scores].
+
+    About fourteen lines.
+    """
+    # BEGIN SOLUTION
+    x, g, u, d_h, d_last_gain, d_scores = saved
+    with torch.enable_grad():
+        x, gain = x.detach().requires_grad_(), gain.detach().requires_grad_()
+        normed = programs.norm(x, gain)
+    product = F.silu(g) * u
+    d_product = d_h @ down.T
+    s = torch.sigmoid(g)
+    d_g, d_u = d_product * u * (s + g * s * (1 - s)), d_product * g * s
+    d_x, d_gain = torch.autograd.grad(normed, [x, gain], d_g @ gate.T + d_u @ up.T)
+    normed = normed.detach()
+    return [d_x + d_h, d_gain, normed.T @ d_g, normed.T @ d_u, product.T @ d_h, d_last_gain, d_scores]
+    # END SOLUTION
+
+def fused_block(x, targets, *weights):
+    """(loss, gradients), by your two functions."""
+    loss, saved = fused_forward(x, targets, *weights)
+    return loss, fused_backward(saved, *weights)
+
+# %% tags=["check"] points=3
+from common.oracles import memory as oracle
+
+for tokens_, width, hidden, words in ((256, 8, 16, 512), (5, 4, 6, 9)):
+    case, other = (oracle.fused_case(rng, tokens_, width, hidden, words) for _ in range(2))
+    loss, saved = fused_forward(*case.copies())
+    agree(loss, case.loss, f"the loss of {case.text}", rtol=1e-9)
+    expect(not (bad := case.saved_fault(saved)), bad)
+    fused_forward(*other.copies())  # another block comes between
+    got = fused_backward(saved, *case.copies()[2:])
+    agree(got, case.gradients, f"gradients of {case.text}", **case.close, mistakes=case.mistakes)
+    remark(fused_flops(*case.copies()) <= case.flops, f"{case.text}: a product is computed again.")
+print("fused_block: PyTorch's gradients, at a fifth of the bytes or less, and no product again")
+
+# %% [markdown]
+# ### Exercise 5.4 · test_plan (optional)
+#
+# Now you write the replay. `candidate(lifetimes)` returns offsets, as in exercise 2.2. It may waste memory, but it must be safe. We have
+# fourteen wrong programs, and par is 13.
+
+# %% tags=["hole"]
+def test_plan(candidate):
+    """Raises AssertionError if the candidate's plans are wrong. About fourteen lines."""
+    # BEGIN SOLUTION
+    for seed in range(30):
+        lifetimes = arena.drawn_lifetimes(np.random.default_rng(seed), 4 + seed // 2)
+        offsets = candidate(list(lifetimes))
+        assert len(offsets) == len(lifetimes), "an offset is missing"
+        memory = {}
+        for step in range(1 + max(last for _, _, last in lifetimes)):
+            for i, (size, first, _) in enumerate(lifetimes):
+                assert type(offsets[i]) is int and offsets[i] >= 0, "no offset of a byte"
+                if first == step:
+                    memory.update(dict.fromkeys(range(offsets[i], offsets[i] + size), i))
+            for i, (size, first, last) in enumerate(lifetimes):
+                if first <= step <= last:
+                    for byte in range(offsets[i], offsets[i] + size):
+                        assert memory[byte] == i, f"buffer {i} was overwritten"
+    # END SOLUTION
+
+# %% tags=["check"] points=2 limit_s=30
+print(clinic.score("plan", plan_judged, par=13))
+
+# %% [markdown]
+# ### On a GPU
+#
+# `make bench-memory` trains the course's transformer, with blocks of width 4,096, under a cap 40 % below what plain training needs. It
+# compares your `checkpoint_best` and the swap with `torch.utils.checkpoint`, and the fused block with PyTorch's operators.
+# [What was measured](../docs/measured.md) has the table: on an H200, 0.91 of plain training's speed with `checkpoint_best`, 0.90
+# with the swap, 0.82 with a checkpoint of each block. All peaks were predicted within 0.4 %.
+
+# %% tags=["nbval-ignore-output"]
+if torch.cuda.is_available():
+    held, idle = torch.cuda.memory_allocated(), live.fragmentation_bytes()
+    print(f"{held / 1e6:.1f} MB allocated, {idle / 1e6:.1f} MB held by the allocator for nobody")
+else:
+    print("no GPU here: a CPU's allocator gives memory back, and says nothing about fragmentation")
+
+# %% [markdown]
+# ### A harder question
+#
+# Checkpoints within checkpoints: a segment that is computed again may itself keep only some of its activations. How few activations can a
+# chain of N layers live with, and what does that cost?
+#
+# <details><summary>Answer</summary>
+#
+# Cut the chain in two, again and again. Then log₂ N activations are enough, and forward is computed about log₂ N times (Griewank's
+# *revolve* is the exact optimum, for a given number of activations). √N with one more forward pass is what training uses.
+# </details>

@@ -2,14 +2,14 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from common.graphs.rows import LEAVES, Row, inputs
-from common.lessons import arena, blocks, chains, live, precision, swapping
+from common.lessons import arena, blocks, chains, live, precision, programs, swapping
 from common.lessons.arena import Lifetime
 
 
@@ -708,3 +708,153 @@ def slow(case: Swap, tasks: Sequence[swapping.Task], run: swapping.Played) -> st
     if ins and max(ins) > first_b:
         return said + "Fetch earlier: a copy may begin before the backward that needs it."
     return said + "Which layers have the most time to come back?"
+
+
+# 5.1
+
+
+def again_cases(rng: np.random.Generator) -> Iterator[Case]:
+    shapes = {"dropout": [(6, 5), (5, 7), (7, 3)], "two masks": [(4, 6), (6, 5)]}
+    for kind in programs.AGAIN:
+        inputs_ = [torch.tensor(rng.normal(size=shape)) for shape in shapes.get(kind, [(5, 4)])]
+        seed = int(rng.integers(1 << 30))
+        slope = torch.tensor(rng.normal(size=programs.AGAIN[kind](*inputs_).shape))
+        with torch.random.fork_rng(devices=[]):
+            want = _plain_run(kind, seed, inputs_, slope, "right")
+            other = _plain_run(kind, seed, inputs_, slope, "other mask")
+        text = f"checkpointed({kind!r}, ...)"
+        same = all(torch.equal(a, b) for a, b in zip(want[1], other[1], strict=True))
+        said = "Dropout drew another mask the second time: restore the state of the random numbers."
+        yield Case((kind, seed, inputs_, slope), want, text, {} if same else {said: other[1]})
+
+
+def number_mistakes(case: Case) -> dict[str, Any]:
+    """Random numbers of programs that leave another state behind."""
+    kind, seed, inputs_, slope = case.args
+    said = "Backward leaves another state of the random numbers behind: put the old one back."
+    with torch.random.fork_rng(devices=[]):
+        wrong = {
+            said: _plain_run(kind, seed, inputs_, slope, "state left")[2],
+            said + " It drew new ones.": _plain_run(kind, seed, inputs_, slope, "other mask")[2],
+        }
+    want = case.want[2]
+    return {said: n for said, n in wrong.items() if not torch.equal(n[1], want[1])}
+
+
+def _plain_run(
+    kind: str, seed: int, inputs_: Sequence[Tensor], slope: Tensor, how: str
+) -> list[Any]:
+    """[value, gradients, random numbers before and after backward] without checkpointing."""
+    own = [x.clone().requires_grad_() for x in inputs_]
+    torch.manual_seed(seed)
+    y = programs.AGAIN[kind](*own)
+    before = torch.rand(2)
+    value = y.detach()
+    if how == "other mask":
+        y = programs.AGAIN[kind](*own)
+    if how == "state left":
+        torch.manual_seed(seed)
+        y = programs.AGAIN[kind](*own)
+    gradients = torch.autograd.grad(y, own, slope)
+    return [value, list(gradients), [before, torch.rand(2)]]
+
+
+# 5.2
+
+
+def accumulation_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for counts in ([3, 9], [7], [1, 2, 12, 4], rng.integers(1, 9, 3).tolist()):
+        weights = [torch.tensor(rng.normal(size=shape)) for shape in ((5, 6), (6, 4))]
+        pieces = [
+            (torch.tensor(rng.normal(size=(n, 5))), torch.tensor(rng.integers(0, 4, n)))
+            for n in counts
+        ]
+        whole = tuple(torch.cat(part) for part in zip(*pieces, strict=True))
+        want = _token_gradients(weights, *whole)
+        each = [_token_gradients(weights, *piece) for piece in pieces]
+        sums = [torch.stack(parts).sum(0) for parts in zip(*each, strict=True)]
+        means = {
+            "This is averaged over microbatches: a long one counts as much as a short one. Weight "
+            "by tokens.": [g / len(counts) for g in sums],
+            "The means are added up, and the sum grows with the number of microbatches.": sums,
+            "This is the last microbatch's gradient: add them up.": each[-1],
+            "This is the first microbatch's gradient: add them up.": each[0],
+            "These are sums over tokens: divide by their number.": [g * sum(counts) for g in want],
+        }
+        wrong = {
+            said: value
+            for said, value in means.items()
+            if not all(torch.allclose(a, b) for a, b in zip(value, want, strict=True))
+        }
+        text = f"accumulated_step of microbatches of {counts} tokens"
+        yield Case((weights, pieces), want, text, wrong)
+
+
+def _token_gradients(weights: Sequence[Tensor], x: Tensor, targets: Tensor) -> list[Tensor]:
+    own = [w.clone().requires_grad_() for w in weights]
+    return list(torch.autograd.grad(programs.token_loss(own, x, targets), own))
+
+
+# 5.3
+
+
+class Fused:
+    """A block with its loss: PyTorch's gradients, what it saves, and how many FLOPs are enough."""
+
+    close: ClassVar[dict[str, float]] = {"rtol": 1e-8, "atol": 1e-11}
+
+    def __init__(self, rng: np.random.Generator, *sizes: int) -> None:
+        tokens, width, hidden, words = sizes
+        shapes = [(tokens, width), (width,), (width, hidden), (width, hidden), (hidden, width)]
+        shapes += [(width,), (width, words)]
+        self.x, *self.weights = (torch.tensor(rng.normal(size=shape)) for shape in shapes)
+        self.targets = torch.tensor(rng.integers(0, words, tokens))
+        own = [w.clone().requires_grad_() for w in (self.x, *self.weights)]
+        self.saved = live.saved_bytes(
+            programs.block_loss, *own, self.targets, besides=[*own[1:], self.targets]
+        )
+        loss = programs.block_loss(*own, self.targets)
+        self.loss = loss.detach()
+        self.gradients = list(torch.autograd.grad(loss, own))
+        self.flops = 3 * 2 * tokens * (3 * width * hidden + width * words)
+        self.text = f"a block of {tokens} tokens, width {width}, hidden {hidden}, {words} words"
+        self.few = tokens < 2 * width
+        x, *rest = self.gradients
+        self.mistakes = {
+            "The mean loss divides by the number of tokens.": [g * tokens for g in self.gradients],
+            "x also reaches the sum directly: add that gradient.": [
+                x - self._direct(own),
+                *rest,
+            ],
+        }
+
+    def _direct(self, own: Sequence[Tensor]) -> Tensor:
+        """The gradient by the sum h, which x reaches directly."""
+        x, gain, gate, up, down, last_gain, scores = (w.detach() for w in own)
+        normed = programs.norm(x, gain)
+        hidden = torch.nn.functional.silu(normed @ gate) * (normed @ up)
+        h = (x + hidden @ down).requires_grad_()
+        values = programs.norm(h, last_gain) @ scores
+        return torch.autograd.grad(torch.nn.functional.cross_entropy(values, self.targets), h)[0]
+
+    def copies(self) -> list[Tensor]:
+        """The arguments of fused_forward, fresh."""
+        return [self.x.clone(), self.targets.clone(), *(w.clone() for w in self.weights)]
+
+    def saved_fault(self, saved: Any) -> str:
+        """Why too much is saved; "" if it is little enough, or the block is a small one."""
+        if not (isinstance(saved, list) and all(isinstance(x, Tensor) for x in saved)):
+            return "fused_forward returns (loss, a list of tensors)"
+        storages = {x.untyped_storage()._cdata: x.untyped_storage().nbytes() for x in saved}
+        count = sum(storages.values())
+        if self.few or 5 * count <= self.saved:
+            return ""
+        return (
+            f"{self.text}: {count:,} bytes are saved. PyTorch saves {self.saved:,}, and a fifth of "
+            f"that is the goal. The largest tensor has shape "
+            f"{tuple(max(saved, key=lambda x: x.untyped_storage().nbytes()).shape)}."
+        )
+
+
+def fused_case(rng: np.random.Generator, *sizes: int) -> Fused:
+    return Fused(rng, *sizes)

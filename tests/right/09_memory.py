@@ -287,3 +287,109 @@ def swap_schedule(forward_s, backward_s, sizes, bytes_per_s, room):
             away.append(i)
     forward = [task for i in range(n) for task in [("F", i), ("out", i)][:1 + (i in away)]]
     return forward + [("in", i) for i in away] + [("B", i) for i in reversed(range(n))]
+
+# %% checkpointed: PyTorch's own
+def checkpointed(function, *inputs):
+    from torch.utils.checkpoint import checkpoint
+    return checkpoint(function, *inputs, use_reentrant=False)
+
+# %% checkpointed: the state put back by hand
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, function, *inputs):
+        ctx.before = torch.get_rng_state()
+        ctx.function = function
+        ctx.save_for_backward(*inputs)
+        with torch.no_grad():
+            return function(*inputs)
+
+    @staticmethod
+    def backward(ctx, slope):
+        now = torch.get_rng_state()
+        torch.set_rng_state(ctx.before)
+        with torch.enable_grad():
+            own = tuple(x.detach().clone().requires_grad_(True) for x in ctx.saved_tensors)
+            ctx.function(*own).backward(slope)
+        torch.set_rng_state(now)
+        return (None,) + tuple(x.grad for x in own)
+
+def checkpointed(function, *inputs):
+    return Twice.apply(function, *inputs)
+
+# %% accumulated_step: sums of losses, with .grad
+def accumulated_step(loss, weights, microbatches, update):
+    own = [w.detach().clone().requires_grad_() for w in weights]
+    count = 0
+    for x, targets in microbatches:
+        (loss(own, x, targets) * len(x)).backward()
+        count += len(x)
+    update([w.grad / count for w in own])
+
+# %% accumulated_step: a list of weighted gradients
+def accumulated_step(loss, weights, microbatches, update):
+    counts = np.array([len(t) for _, t in microbatches])
+    shares = counts / counts.sum()
+    total = None
+    for (x, targets), share in zip(microbatches, shares.tolist()):
+        own = [w.clone().requires_grad_() for w in weights]
+        gradients = [share * g for g in torch.autograd.grad(loss(own, x, targets), own)]
+        total = gradients if total is None else [a + b for a, b in zip(total, gradients)]
+    update(total)
+
+# %% fused_block: some tokens at a time, norms by formula
+def rms(x, gain):
+    scale = (x.pow(2).mean(-1, keepdim=True) + programs.EPSILON).rsqrt()
+    return x * scale * gain, scale
+
+def rms_backward(x, gain, scale, slope):
+    normed = x * scale
+    inner = slope * gain
+    d_x = scale * (inner - normed * (inner * normed).mean(-1, keepdim=True))
+    return d_x, (slope * normed).sum(0)
+
+def fused_forward(x, targets, gain, gate, up, down, last_gain, scores):
+    normed, _ = rms(x, gain)
+    g, u = normed @ gate, normed @ up
+    h = x + (g * torch.sigmoid(g) * u) @ down
+    loss, d_h = 0.0, torch.empty_like(h)
+    d_gain, d_scores = torch.zeros_like(last_gain), torch.zeros_like(scores)
+    for start in range(0, len(x), 64):
+        part, wanted = h[start:start + 64], targets[start:start + 64]
+        last, scale = rms(part, last_gain)
+        p = (last @ scores).softmax(-1)
+        loss = loss - p.gather(1, wanted[:, None]).log().sum() / len(x)
+        p.scatter_add_(1, wanted[:, None], -torch.ones(len(wanted), 1, dtype=p.dtype))
+        p /= len(x)
+        d_scores += last.T @ p
+        d_h[start:start + 64], more = rms_backward(part, last_gain, scale, p @ scores.T)
+        d_gain += more
+    return loss, [x.clone(), torch.cat([g, u], 1), d_h, d_gain, d_scores]
+
+def fused_backward(saved, gain, gate, up, down, last_gain, scores):
+    x, both, d_h, d_last_gain, d_scores = saved
+    g, u = both.chunk(2, 1)
+    normed, scale = rms(x, gain)
+    s = torch.sigmoid(g)
+    inner = d_h @ down.T
+    d_g, d_u = inner * u * s * (1 + g * (1 - s)), inner * g * s
+    d_x, d_gain = rms_backward(x, gain, scale, d_g @ gate.T + d_u @ up.T)
+    d_down = (g * s * u).T @ d_h
+    return [d_x + d_h, d_gain, normed.T @ d_g, normed.T @ d_u, d_down, d_last_gain, d_scores]
+
+def fused_block(x, targets, *weights):
+    loss, saved = fused_forward(x, targets, *weights)
+    return loss, fused_backward(saved, *weights)
+
+# %% test_plan: every pair
+def test_plan(candidate):
+    draw = np.random.default_rng(3)
+    for count in range(1, 40):
+        lifetimes = arena.drawn_lifetimes(draw, count)
+        offsets = candidate(list(lifetimes))
+        assert isinstance(offsets, list) and len(offsets) == count
+        for i, (size, first, last) in enumerate(lifetimes):
+            assert isinstance(offsets[i], int) and offsets[i] >= 0
+            for j in range(i):
+                other, start, stop = lifetimes[j]
+                apart = offsets[i] + size <= offsets[j] or offsets[j] + other <= offsets[i]
+                assert apart or stop < first or last < start

@@ -1610,7 +1610,7 @@ def matmul(a, b, bias=None):
     shape, fetched_as = products.shape_of(a, b), [products.how(x) for x in (a, b)]
     if not min(shape[:3]):
         return products.product(a, b, bias)
-    best = products.different(products.ranked(shape, device.multiprocessors()))
+    best = products.shortlist(shape, device.multiprocessors())
     ways = {plan: functools.partial(products.product, a, b, bias, plan) for plan in best}
     if fetched_as == [products.AS_IS] * 2 and a.is_contiguous() and shape.n % 8 == 0:
         large = {"large tiles": functools.partial(matmul_in_large_tiles, a, b, bias)}

@@ -8,6 +8,7 @@ anywhere are copied to where the copy engine (TMA) can fetch them, or loaded num
 
 # ruff: noqa: ANN001, ANN201
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -124,6 +125,12 @@ def different(best: list[Plan], most: int = 5) -> list[Plan]:
     return chosen
 
 
+@functools.lru_cache(4096)
+def shortlist(shape: Shape, processors: int = PROCESSORS) -> list[Plan]:
+    """The plans of a shape that are worth measuring."""
+    return different(ranked(shape, processors))
+
+
 def measured_s(call: Callable[[], Any], calls: int = 8) -> float:
     """Seconds per call on a GPU, of calls that wait in its queue, without the host's part."""
     call()  # compiles
@@ -155,11 +162,15 @@ def fastest(key: tuple, ways: Mapping[Any, Callable[[], Any]]) -> Any:
     """The result of the fastest of several ways to compute a product.
 
     They are measured once, when a product of this key is computed for the first time; while a CUDA
-    graph is captured, nothing can be measured, and the first way is taken.
+    graph is captured, nothing can be measured, and the first way is taken. A way that needs more
+    registers or shared memory than the GPU has is left out.
     """
     if key not in KEPT and not torch.cuda.is_current_stream_capturing():
-        times_s = {way: measured_s(call) for way, call in ways.items()}
-        KEPT[key] = min(times_s, key=lambda way: times_s[way])
+        times_s = {}
+        for way, call in ways.items():
+            with contextlib.suppress(triton.runtime.errors.OutOfResources):
+                times_s[way] = measured_s(call)
+        KEPT[key] = min(times_s or ways, key=lambda way: times_s.get(way, 0.0))
     return ways[KEPT.get(key, next(iter(ways)))]()
 
 

@@ -8,6 +8,7 @@ A class is graded on all cores. What an earlier run graded is kept.
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import re
 from collections import Counter
@@ -217,7 +218,7 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
         raise InputError(f"--out {out} is a file: give a folder; it is made if it does not exist")
     course = _course(options)
     handed_in, strays = _find(folder, course, options)
-    earlier = _earlier(options.compare, {one.lab for one in handed_in})
+    earlier = _earlier(options, {one.lab for one in handed_in})
     jail = choose("none" if options.unsafe else options.jail).name
     with _writing(out):
         kept = Store(out, fresh=options.fresh)
@@ -269,10 +270,15 @@ def _similar(
     ]
 
 
-def _earlier(folders: Iterable[Path], names: Set[str]) -> list[Submission]:
-    """What earlier classes handed in for these labs."""
+def _earlier(options: argparse.Namespace, names: Set[str]) -> list[Submission]:
+    """What earlier classes handed in for these labs; CommandError if nothing can be compared."""
+    is_asked = options.similar or options.compare
+    if is_asked and not importlib.util.find_spec("copydetect"):  # not after an hour of grading
+        raise CommandError(
+            "--similar and --compare need copydetect: pip install 'ml-systems-labs[class]'"
+        )
     found: dict[Path, list[Submission]] = {}
-    for folder in folders:
+    for folder in options.compare:
         if not folder.is_dir():
             raise InputError(f"--compare {folder}: there is no such folder")
         found[folder] = [one for one in submissions.earlier(folder) if one.lab in names]

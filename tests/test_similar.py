@@ -6,7 +6,7 @@ import time
 import pytest
 
 from grading import __main__ as command
-from grading import classroom, similar, submissions
+from grading import classroom, grade, similar, submissions
 from grading.report import Graded, Result
 from grading.source import labs
 from grading.source.holes import Answer
@@ -121,6 +121,15 @@ def test_the_command_compares_with_earlier_classes(tmp_path, monkeypatch, capsys
     for wrong, says in (("2024", "no such folder"), ("empty", "it holds no notebook of 01_str")):
         assert command.main([*grade, "--compare", wrong]) == 2
         assert says in capsys.readouterr().err
+
+
+def test_without_copydetect_it_says_so_before_it_grades(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(grade.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(classroom, "grade_class", None)
+    hand_in(tmp_path / "class" / "ada", LAB.name, a=ANSWER)
+    words = [str(tmp_path / "class"), "--out", str(tmp_path / "out"), "--unsafe", "--similar"]
+    assert command.main(words) == 2
+    assert "copydetect: pip install 'ml-systems-labs[class]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("count", [similar.MOST_PAIRS + 5])

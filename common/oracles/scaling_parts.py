@@ -34,7 +34,7 @@ CLUSTERS: dict[str, Cluster] = {
         "replica_nodes": 256,
         "save_s": 900.0,
         "repair_s": 21_600.0,
-        "days": 30.0,
+        "days": 60.0,
     },
 }
 
@@ -107,6 +107,11 @@ class Scored:
         """What is wrong; "" if the goodput is within 2 % of the best."""
         if said := malformed(policy, self.cluster):
             return f"{case}: {said}"
+        if (more := self._expected_excess(policy)) > 0.02:
+            return (
+                f"{self._part('interval_s', policy)}\n{case}: it costs {more:.1%} more time than "
+                "the best interval, in expectation."
+            )
         got = failures.goodput(self.cluster, policy, self.seeds)
         if got >= 0.98 * self.most:
             return ""
@@ -120,6 +125,14 @@ class Scored:
             f"found has {self.most:.3f}; 2 % less would do."
         )
 
+    def _expected_excess(self, policy: Policy) -> float:
+        """How much more time the interval costs than the best one for the nodes that compute."""
+        nodes = policy["replicas"] * self.cluster["replica_nodes"]
+        known = self.cluster["save_s"], 1 / failures.failures_per_s(self.cluster, nodes)
+        with np.errstate(over="ignore"):
+            own = failures.expected_slowdown(policy["interval_s"], *known)
+        return float(own / failures.expected_slowdown(best_interval_s(*known), *known)) - 1
+
     def _part(self, name: str, policy: Policy) -> str:
         if name == "drop" and policy["drop"]:
             return "Here it is better to wait: a node is back soon, and a dropped replica is not."
@@ -132,7 +145,7 @@ class Scored:
             return "Here it is better to drop a replica than to let all others wait for one node."
         own, best = policy[name], self.best[name]
         if name == "interval_s":
-            word = "long" if own > best else "short"
+            word = "long" if own > self.interval_s else "short"
             return f"The interval of {own:,.0f} s is too {word}: which failures interrupt the job?"
         word = "few" if own > best else "many"
         return f"{own} replicas leave too {word} spares."

@@ -1024,7 +1024,8 @@ PAGED = [
     Decoding(90, 4, 8, 8, paged=True),
     Decoding(1, 1, 1, 1, paged=True),
     Decoding(127, 3, 4, 4, d=64, shift=-200, paged=True),
-    Decoding(1025, 4, 4, 2, d=128, block=64, dtype=BF16, paged=True),
+    Decoding(1025, 4, 4, 2, d=128, block=64, paged=True),
+    Decoding(40, 2, 4, 2, dtype=BF16, paged=True),
     Decoding(50, 2, 2, 1, spread=100, paged=True),
 ]
 

@@ -852,7 +852,7 @@ def fused_block(x, targets, *weights):
 # %% tags=["check"] points=3
 from common.oracles import memory as oracle
 
-for tokens_, width, hidden, words in ((256, 8, 16, 512), (5, 4, 6, 9)):
+for tokens_, width, hidden, words in ((128, 8, 16, 400), (5, 4, 6, 9)):
     case, other = (oracle.fused_case(rng, tokens_, width, hidden, words) for _ in range(2))
     loss, saved = fused_forward(*case.copies())
     agree(loss, case.loss, f"the loss of {case.text}", rtol=1e-9)

@@ -99,7 +99,8 @@ def _first(pattern: str, title: str) -> str:
 def _system(name: str) -> str:
     """Triton exists only for Linux."""
     code = "\n".join(cell.source for cell in labs.read(name).cells if cell.kind == "code")
-    return "Linux" if "import triton" in code or "tiles.count" in code else "any"
+    marks = "import triton", "tiles.count", "prepare_triton"
+    return "Linux" if any(mark in code for mark in marks) else "any"
 
 
 def known_mistakes(name: str) -> int:

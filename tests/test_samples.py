@@ -15,6 +15,7 @@ SAMPLES = [
     samples.MATMULS,
     samples.LANGUAGE_MODEL,
     samples.PUBLISHED_RUNS,
+    samples.COMPILED,
 ]
 
 

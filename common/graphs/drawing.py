@@ -31,6 +31,7 @@ SIGNS = {
     "greater": ">",
     "ones_like": "1",
     "zeros_like": "0",
+    "random": "rand",
     "switch_true": "true",
     "switch_false": "false",
 }
@@ -192,7 +193,7 @@ def _content(op: str, content: Any) -> str:
     """What a leaf's circle says: its name, its number, or an array's shape."""
     import numpy as np
 
-    if op == "placeholder":
+    if op != "constant":
         return content
     return f"{content:g}" if np.ndim(content) == 0 else "×".join(map(str, np.shape(content)))
 

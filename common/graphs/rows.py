@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-LEAVES = ("placeholder", "constant")
+LEAVES = ("placeholder", "constant", "buffer")
 
-# (op, inputs): the numbers of earlier rows; a placeholder has its name there, a constant its value.
+# (op, inputs): the numbers of earlier rows; a leaf has its name there, a constant its value.
 Row = tuple[str, Any]
 
 

@@ -26,7 +26,7 @@ def formula(rows: Sequence[Row], outputs: Sequence[int]) -> str:
     for i in needed:
         op, content = rows[i]
         if op in LEAVES:
-            texts[i] = content if op == "placeholder" else _constant(content)
+            texts[i] = _constant(content) if op == "constant" else content
             continue
         texts[i] = _operator(op, [texts[j] for j in content])
         if users[i] > 1:

@@ -1,4 +1,4 @@
-"""Small real data that comes with the course: digits, a photograph, a novel, times, training runs.
+"""Small real data that comes with the course: digits, a photograph, a novel, and more.
 
 Nothing is downloaded. A damaged or changed file is refused, because every number that a lab quotes
 belongs to exactly this data.
@@ -77,6 +77,15 @@ PUBLISHED_RUNS = Sample(
 )
 
 
+COMPILED = Sample(
+    "compiled.json",
+    "what jax 0.10.2 (XLA), apache-tvm 0.27.0.post1 and torch 2.13.0 (Inductor) printed for one "
+    "function on a CPU; the file says by which calls",
+    "Apache 2.0 and BSD, as the compilers",
+    "e4075c64b7e24a8d0e98c97768872490c45797eaa62f946b26c441ab79158e00",
+)
+
+
 def digits() -> tuple[np.ndarray, np.ndarray]:
     """Images (1797, 8, 8) float32, ink from 0 to 16, and labels (1797,) int64, from 0 to 9."""
     lines = gzip.decompress(_read(DIGITS)).decode("ascii").splitlines()
@@ -138,3 +147,8 @@ def _read(sample: Sample, folder: Path = FOLDER) -> bytes:
             "course: restore it with `git checkout common/samples`"
         )
     return data
+
+
+def compiled() -> dict[str, Any]:
+    """One function, and what compilers emit for it: {compiler: {version, what, text}}."""
+    return json.loads(_read(COMPILED))

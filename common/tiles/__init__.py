@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from common.tiles.compiler import Compiled
     from common.tiles.jitted import Kernel
 
+EMITTED = "fused"  # the name of a kernel that a student's program emits as text
+
 __all__ = [
+    "EMITTED",
     "KernelError",
     "LaunchError",
     "OutOfBoundsError",
@@ -58,6 +61,7 @@ def count(
     *arguments: Any,
     seed: int | None = None,
     compiled: bool = False,
+    emitted: str | None = None,
     **constants: Any,
 ) -> Report:
     """The Report of a launch: what its programs load and store, and where they race.
@@ -65,23 +69,28 @@ def count(
     kernel, grid, arguments, constants: as in kernel[grid](*arguments, **constants). In place of a
     tensor descriptor, the tuple (tensor, shape, strides, block_shape) is taken, too. The arrays are
     changed as by a launch. seed: of the order in which programs run; a different one each time if
-    None. compiled: make report.compiled at once, and not when it is first asked for. A kernel's own
-    parameter of one of these names is given by position.
+    None. compiled: make report.compiled at once, and not when it is first asked for. emitted: text
+    that the function `kernel` has returned; its kernel `fused` is counted. A kernel's own parameter
+    of one of these names is given by position.
     """
     if isinstance(kernel, CountedRemotely):
         grid = grid(constants) if callable(grid) else grid
-        again = copy.deepcopy(arguments)
+        again, remote = copy.deepcopy(arguments), kernel
+        if emitted is not None:
+            constants["emitted"] = emitted
         data = kernel.count_remotely("tiles", grid, *arguments, seed=seed, **constants)
 
         def warps() -> Warps:
             options = {"seed": seed, "compiled": True, **constants}
             return Report.from_dict(
-                kernel.count_remotely("tiles", grid, *again, **options)
+                remote.count_remotely("tiles", grid, *again, **options)
             ).compiled
 
         return replace(Report.from_dict(data), compile=warps)
     from common.tiles import kernel as kernels
 
+    if emitted is not None:
+        kernel = compile_source(emitted, EMITTED)
     report = kernels.count(kernel, grid, arguments, constants, seed)
     if compiled:
         report.warps = report.compiled

@@ -1,0 +1,790 @@
+# %% [markdown]
+# # 08 · Compiler
+#
+# **What may a compiler change, and how does it know that the change is allowed?**
+#
+# At the end of this lab you can
+#
+# - rewrite a graph without changing a bit, and refute a wrong rewrite;
+# - emit one Triton kernel for a chain of operators, and count what it saves;
+# - find rewrite rules by search, and guard a compiled program.
+#
+# You need labs 04 and 07; no GPU. About 210 minutes: 20 to read, and 14, 24, 30, 16, 14, 40, 26 and 26 for the
+# exercises.
+#
+# Write your answers in the cells marked as exercises. The grader reads only those.
+
+# %% tags=["setup"]
+import functools
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from common import device, figures, graphs, ledger, samples, tiles, timing, widgets
+from common.checks import expect
+from common.graphs import COMMUTATIVE, EFFECTS, ELEMENTWISE, LEAVES, evaluate, execute, same_bits
+from common.lessons import bugs, capture, identities
+figures.use_style()
+device.prepare_triton()
+rng = np.random.default_rng()
+
+# %% tags=["driver"]
+# Through these functions our checks call yours. You may skip this cell.
+def minify_on(rows, outputs, bug):
+    """minify() of a program, where a pass with this bug fails."""
+    return minify(rows, outputs, functools.partial(bugs.fails, bug))
+
+def trace_on(name, arguments):
+    """trace() of a function of capture.FUNCTIONS."""
+    return trace(capture.FUNCTIONS[name], list(arguments))
+
+# %% [markdown]
+# **Recall.** Answer before you unfold.
+#
+# <details><summary>Lab 07: what is a row of a graph?</summary>
+#
+# An operator and its inputs, as numbers of earlier rows: `("multiply", (0, 2))`. A placeholder holds its name there, a
+# constant its value.
+# </details>
+#
+# <details><summary>Lab 04: softmax in five kernels moved four times the bytes of one kernel. Why?</summary>
+#
+# A kernel can't leave anything in registers for the next one. Each writes its result to memory, and the next one reads
+# it again.
+# </details>
+
+# %% [markdown]
+# ## We asked for a division
+#
+# Here is one function, and an excerpt of what XLA, the compiler of JAX, made of it on a CPU.
+
+# %%
+compilers = samples.compiled()
+print(compilers["function"])
+lines = compilers["XLA"]["text"].splitlines()
+shown = [line for line in lines if "%divide.1 =" in line or "%multiply.1 =" in line]
+print(*(line.split(", metadata")[0] for line in shown), sep="\n")
+
+# %% [markdown]
+# XLA divides 1 by each row's sum, and multiplies: 1,024 divisions instead of a million. On paper nothing has changed.
+# How many results change on a machine? Guess first.
+
+# %%
+h, s = rng.random((1024, 1024), np.float32), rng.random((1024, 1), np.float32) + 1
+changed = (h / s != h * (1 / s)).mean()
+print(f"{changed:.0%} of the results differ, each in its last bit")
+
+# %% [markdown]
+# About a quarter. Was XLA allowed to do this? That depends on what it promises. This lab makes the strictest promise
+# first: *not one bit changes, for any input.*
+
+# %% [markdown]
+# ## Part 1 · Not one bit
+#
+# A compiler rewrites a graph in **passes**. A pass takes a graph and returns another one that computes the same with
+# less work. Our graphs are lab 07's rows, with three more operators, and they run in order:
+#
+# - `("read", (b,))` and `("write", (b, x))` use a *buffer* b, memory that outlives the run;
+# - `("random", (x,))` draws new numbers in x's shape, and so moves the generator on.
+#
+# `execute(rows, outputs, feeds)` returns all that can be seen from outside: the outputs, then memory and generator.
+
+# %%
+rows = [("placeholder", "x"), ("buffer", "b"), ("constant", 2.0), ("multiply", (0, 2)),
+        ("multiply", (0, 2)), ("write", (1, 3)), ("random", (0,)), ("add", (3, 4)), ("sin", (7,))]
+outputs = [7]
+ax = graphs.draw(rows, [7, 5, 6, 8], names={7: "output"}, title="What of this is needed?")
+figures.describe(ax, "x times 2 twice; their sum is the output; a write, a random, a dead sine.")
+
+# %% [markdown]
+# ### Exercise 1.1 · eliminate_dead_code
+#
+# Remove what nobody can see. An output is seen. What else is?
+
+# %% tags=["hole"]
+def eliminate_dead_code(rows, outputs):
+    """(rows, outputs) of the same program without dead operators.
+
+    An operator that is in EFFECTS has to stay, and so has what it needs. All others that the
+    outputs do not need have to go. graphs.chosen(rows, outputs, numbers) keeps the rows of these
+    numbers and renumbers them. About seven lines.
+    """
+    # BEGIN SOLUTION
+    needed = set(outputs)
+    for i in reversed(range(len(rows))):
+        op, content = rows[i]
+        if op in EFFECTS:
+            needed.add(i)
+        if i in needed and op not in LEAVES:
+            needed.update(content)
+    return graphs.chosen(rows, outputs, needed)
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import compiler as oracle
+
+for case in oracle.dead_code_cases(rng):
+    oracle.judge("eliminate_dead_code", eliminate_dead_code, case, rng)
+print("eliminate_dead_code keeps every bit of 300 random programs, and no operator too many")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Walk the rows backwards. When you come to a row, all its readers have been there before.
+# </details>
+#
+# ### Exercise 1.2 · eliminate_common_subexpressions
+#
+# Two operators of the same kind with the same inputs compute the same value. Keep the first. Someone writes that in
+# `a = b; b = c` the value b is a common subexpression. True? (No: a is the old b, c is the new one.) When are two reads
+# of one buffer the same, and two constants?
+
+# %% tags=["hole"]
+def eliminate_common_subexpressions(rows, outputs):
+    """(rows, outputs) of the same program, where no operator is computed twice.
+
+    An operator is a second one if op and inputs are those of an earlier one, or if op is in
+    COMMUTATIVE and they are swapped. Equal placeholders, buffers and constants (a number or an
+    array: np.asarray(c, float).tobytes() are its bits) are one, too. Operators in EFFECTS all stay,
+    and a read stays if there is a write since the earlier one. About thirteen lines.
+    """
+    # BEGIN SOLUTION
+    new, place, known, writes = [], [], {}, 0
+    for op, content in rows:
+        if op == "constant":
+            key = op, np.shape(content), np.asarray(content, float).tobytes()
+        elif op in LEAVES:
+            key = op, content
+        else:
+            content = tuple(place[i] for i in content)
+            key = op, tuple(sorted(content)) if op in COMMUTATIVE else content
+        if op == "read":
+            key += (writes,)
+        writes += op == "write"
+        if op in EFFECTS or key not in known:
+            known[key] = len(new)
+            new.append((op, content))
+        place.append(known[key])
+    return new, [place[i] for i in outputs]
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import compiler as oracle
+
+for case in oracle.subexpression_cases(rng):
+    oracle.judge("eliminate_common_subexpressions", eliminate_common_subexpressions, case, rng)
+print("eliminate_common_subexpressions keeps every bit of 300 random programs, and few operators")
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Build a new list of rows. For each old row, remember its number in the new list, and translate inputs *before* you
+# compare them.
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# A dict from a key to a new row. What must be in the key of a constant, so that 0.0 and −0.0 differ? And of a read?
+# </details>
+#
+# ### Exercise 1.3 · fold_constants
+#
+# What needs no input can be computed now, once. And some operators give their input back. But (x + 3) + 4 must stay:
+# floating-point addition rounds, so it is not associative. Which of x + 0, x − 0, x · 1, x · 0 and x − x may go? Mind
+# −0.0, infinity and NaN.
+
+# %% tags=["hole"]
+def fold_constants(rows, outputs):
+    """(rows, outputs) of the same program, with fewer operators.
+
+    An operator on constants becomes a constant: evaluate(op, *values). (Not read, write, random.) And
+    what reads an operator that gives back its input, bit for bit, for every input, reads that input
+    instead: a product or quotient with the number 1; a sum or difference with one of 0.0 and -0.0
+    (which?); two negatives. About sixteen lines.
+    """
+    # BEGIN SOLUTION
+    new, place = [], []
+    neutral = {"multiply": 1.0, "divide": 1.0, "subtract": 0.0, "add": -0.0}
+
+    def is_neutral(i, op):
+        kind, value = new[i]
+        return kind == "constant" and same_bits(np.float64(value), np.float64(neutral[op]))
+
+    for op, content in rows:
+        if op not in LEAVES:
+            content = tuple(place[i] for i in content)
+            a, b = content[0], content[-1]
+            if all(new[i][0] == "constant" for i in content) and op not in ("read", *EFFECTS):
+                op, content = "constant", evaluate(op, *(new[i][1] for i in content))
+            elif op == "negative" and new[a][0] == "negative":
+                place.append(new[a][1][0])
+                continue
+            elif op in neutral and (is_neutral(b, op) or op in COMMUTATIVE and is_neutral(a, op)):
+                place.append(a if is_neutral(b, op) else b)
+                continue
+        place.append(len(new))
+        new.append((op, content))
+    return new, [place[i] for i in outputs]
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import compiler as oracle
+
+with np.errstate(all="ignore"):
+    for case in oracle.constant_cases(rng):
+        oracle.judge("fold_constants", fold_constants, case, rng)
+print("fold_constants keeps every bit of 300 random programs, and folds what can be folded")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Make a table: operator, number, which side. Try each with x = −0.0. `same_bits` tells 0.0 from −0.0, `==` does not. And
+# an array of ones may stretch x.
+# </details>
+#
+# Now take a graph from lab 07's engine: yours, if you solved that lab in `labs/`, or ours. A function calls `gelu` twice,
+# and `gradients` adds the backward graph.
+
+# %%
+from common.oracles import engine
+
+def gelu(x):
+    return 0.5 * x * (1.0 + ((2.0 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x)).tanh())
+
+names, whose = engine.engine()
+x = names["Node"]("placeholder", name="x")
+f = (gelu(x) * 1.0 + x * gelu(x)).sum()
+
+# %%
+wanted = [f, *names["gradients"](f, [x])]
+program = graphs.as_rows(names["topological_order"](wanted), wanted)
+print(f"from {whose} engine: {graphs.operators(program[0])} operators")
+for optimize in (fold_constants, eliminate_common_subexpressions, eliminate_dead_code):
+    program = optimize(*program)
+    print(f"after {optimize.__name__}: {graphs.operators(program[0])}")
+
+# %% [markdown]
+# **Your turn.** Choose rewrites. How few operators can you reach before an input refutes you?
+
+# %% tags=["nbval-ignore-output"]
+widgets.rewrites()
+
+# %% [markdown]
+# **A rewrite that holds for real numbers is a conjecture about floating point. −0.0, infinity, NaN and the last bit
+# refute most of them.**
+#
+# ## Part 2 · Refute a rewrite
+#
+# The checks above refuted wrong passes with a *counterexample*. Now you write that judge, in two steps: find an input
+# at which two programs differ, then shrink the program until one sees why.
+#
+# ### Exercise 2.1 · counterexample
+#
+# Numbers near 1 refute little. Which numbers do? And two values may have to meet: x equal to y, say.
+
+# %% tags=["hole"]
+def counterexample(first, second):
+    """Feeds {name: array} at which two programs differ in a bit, or None if you find none.
+
+    first, second: (rows, outputs). Programs differ if execute(*program, feeds) does; all names in
+    graphs.names(first, second) need a value. The arrays: float64, all of one shape (n,), n at most
+    10,000. Equal programs must give None. About eight lines.
+    """
+    # BEGIN SOLUTION
+    hard = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1.7e308, 5e-324, 0.1, 3.0]
+    draw = np.random.default_rng(0)
+    for _ in range(10):
+        feeds = {}
+        for name in graphs.names(first, second):
+            plain = draw.normal(size=400) * 10.0 ** draw.integers(-9, 9, 400)
+            feeds[name] = np.where(draw.random(400) < 0.6, draw.choice(hard, 400), plain)
+        if not same_bits(execute(*first, feeds), execute(*second, feeds)):
+            return feeds
+    return None
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import equivalence as oracle
+
+for pair in oracle.pairs(rng):
+    feeds = counterexample(pair.first, pair.second)
+    oracle.judge_pair(pair, feeds)
+print("counterexample refutes 11 wrong rewrites and accepts 22 right ones")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Draw each element from a list of hard numbers, or at random with magnitudes from 10⁻⁹ to 10⁹. Hundreds of elements
+# cost no more than one.
+# </details>
+#
+# That no counterexample was found proves nothing. But a test that includes the hard numbers has refuted every wrong pass
+# that we know.
+#
+# ### Exercise 2.2 · minify
+#
+# A bug report with a thousand operators helps nobody. PyTorch ships a *minifier* for its compiler: it leaves out
+# operators as long as the rest still fails. The result is **1-minimal** if no single operator can be left out any more.
+# `graphs.without(rows, outputs, i)` gives the programs without operator i: one for each of its inputs, which takes its
+# place.
+
+# %% tags=["hole"]
+def minify(rows, outputs, fails):
+    """(rows, outputs) of a 1-minimal program that still fails.
+
+    fails(rows, outputs) is True for the program given. It may be False for a program from which
+    an operator was left out, and True again after one more. About seven lines.
+    """
+    # BEGIN SOLUTION
+    smaller = rows, outputs
+    while smaller:
+        rows, outputs = smaller
+        operators = [i for i, (op, _) in enumerate(rows) if op not in LEAVES]
+        candidates = (less for i in operators for less in graphs.without(rows, outputs, i))
+        smaller = next((less for less in candidates if fails(*less)), None)
+    return rows, outputs
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import equivalence as oracle
+
+for failing in oracle.failing_programs(rng):
+    answer = minify_on(*failing.program, failing.bug)
+    oracle.judge_minified(failing, answer)
+print("minify gives 1-minimal programs that fail, for four bugs and 16 programs")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# After each success, start again with the smaller program: what could not go before may go now.
+# </details>
+#
+# Together: a pass claims that a / b is a · (1/b). What is the smallest program that shows that it is wrong?
+
+# %%
+fails, draw = functools.partial(bugs.fails, "divides by multiplying"), np.random.default_rng(1)
+cases = [eliminate_dead_code(*graphs.random_program(draw, 30, effects=False)) for _ in range(30)]
+failing = max((case for case in cases if fails(*case)), key=lambda case: graphs.operators(case[0]))
+small = minify(*failing, fails)
+print("fails:   ", graphs.formula(*failing))
+print("minified:", graphs.formula(*small))
+
+# %% [markdown]
+# **A test refutes, a minifier explains. Neither proves.**
+#
+# ## Part 3 · One kernel per chain
+#
+# Parts 1 and 2 saved operators. On a GPU, element-wise operators cost their *bytes* (lab 04). So put a chain of them
+# into one kernel. What stops a chain?
+#
+# - A *reduction* needs whole rows, so no element of its result is ready in time.
+# - A value with two readers would be computed twice, or stored anyway.
+# - A value of another shape needs another grid.
+#
+# So an element-wise operator joins its reader if that is its only one, is element-wise too, and has the same shape.
+
+# %% tags=["setup", "shown"]
+TRITON = {
+    "add": "{} + {}", "subtract": "{} - {}", "multiply": "{} * {}", "divide": "{} / {}",
+    "negative": "-{}", "exp": "tl.exp({})", "log": "tl.log({})", "sin": "tl.sin({})",
+    "cos": "tl.cos({})", "tanh": "2 * tl.sigmoid(2 * {}) - 1",
+    "relu": "tl.where({0} < 0, 0.0, {0})", "step": "tl.where({} > 0, 1.0, 0.0)",
+}
+
+# %% [markdown]
+# ### Exercise 3.1 · fuse_elementwise
+#
+# First choose the groups. Then emit the source of a kernel for one group. Element i of an (N, M) result stands in row
+# i // M and column i % M: so an array of shape (M,) is read at `i % COLUMNS`. What about (N, 1)?
+
+# %% tags=["hole"]
+def fusion_groups(rows, outputs, shapes):
+    """The operators in groups, each a kernel: a list of lists of row numbers, in an order that runs.
+
+    shapes[i]: the shape of row i. Each operator is in one group. An operator in ELEMENTWISE is in the
+    group of the one row that reads it, if there is just one, of ELEMENTWISE and of the same shape, and
+    if it is no output itself. All others begin a group. About ten lines.
+    """
+    # BEGIN SOLUTION
+    group = {}
+    for i in reversed(range(len(rows))):
+        if rows[i][0] in LEAVES:
+            continue
+        group[i] = i
+        readers = {j for j in range(len(rows)) if i in graphs.inputs(rows[j])}
+        if len(readers) == 1 and i not in outputs:
+            reader, = readers
+            fusible = rows[i][0] in ELEMENTWISE and rows[reader][0] in ELEMENTWISE
+            if fusible and shapes[i] == shapes[reader]:
+                group[i] = group[reader]
+    return [[i for i in sorted(group) if group[i] == last] for last in sorted(set(group.values()))]
+    # END SOLUTION
+
+
+def fuse_elementwise(rows, group, shapes):
+    """The source of @triton.jit `fused`, which computes the last row of a group: a str.
+
+    Parameters: a pointer for each row that the group reads (in ascending order; constants, which are
+    numbers, are written into the source), `out`, then n, COLUMNS: tl.constexpr, BLOCK: tl.constexpr.
+    n: elements of the result, which is (n / COLUMNS, COLUMNS) or (COLUMNS,), without gaps. What is read
+    has that shape, or (COLUMNS,), or (n / COLUMNS, 1). Program p stores elements p * BLOCK on. One load
+    per pointer. TRITON has the operators. About sixteen lines.
+    """
+    # BEGIN SOLUTION
+    last = group[-1]
+    reads = sorted({j for i in group for j in rows[i][1]} - set(group))
+    arrays = [j for j in reads if rows[j][0] != "constant"]
+    pointers = ", ".join(f"p{j}" for j in arrays)
+    lines = [f"def fused({pointers}, out, n, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):",
+             "    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)"]
+    for j in reads:
+        if j not in arrays:
+            lines.append(f"    v{j} = {float(rows[j][1])!r}")
+            continue
+        column = shapes[j] == (*shapes[last][:-1], 1)
+        place = "i" if shapes[j] == shapes[last] else "i // COLUMNS" if column else "i % COLUMNS"
+        lines.append(f"    v{j} = tl.load(p{j} + {place}, mask=i < n)")
+    for i in group:
+        op, content = rows[i]
+        lines.append(f"    v{i} = {TRITON[op].format(*(f'v{j}' for j in content))}")
+    lines.append(f"    tl.store(out + i, v{last}, mask=i < n)")
+    return "@triton.jit\n" + "\n".join(lines) + "\n"
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import fusion as oracle
+
+for sentence, graph in oracle.group_cases(rng):
+    groups = fusion_groups(*graph)
+    oracle.judge_groups(sentence, graph, groups)
+print("fusion_groups makes as few kernels as the rule allows, for 300 random graphs")
+
+# %% tags=["check"] points=3
+from common.oracles import fusion as oracle
+
+for graph, group in oracle.kernel_cases(rng):
+    text = fuse_elementwise(graph[0], group, graph[2])
+    oracle.judge_kernel(fuse_elementwise, graph, group, text, rng)
+print("fuse_elementwise emits kernels that are right, and load and store each element once")
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Write the kernel for x · s + b by hand first. Which of its lines depend on the graph?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# One line per load, one line `v7 = ...` per operator, one store. Python prints −0.5 as `-0.5`: `repr` of a float is
+# source.
+# </details>
+
+# %%
+from common.lessons import emitted
+
+rows, feeds = emitted.elementwise_chain(4), emitted.feeds(16, 256)
+shapes = emitted.shapes_of(rows, feeds)
+(group,) = fusion_groups(rows, [len(rows) - 1], shapes)
+print(graphs.formula(rows, [len(rows) - 1]), "\n")
+print(fuse_elementwise(rows, group, shapes))
+
+# %% [markdown]
+# ## Predict, then measure
+#
+# A chain of k operators on x (N, M), with b (M,) and s (N, 1), as above. How many bytes do k kernels move, and how many
+# does one? Count requested bytes, per element of x: each load or store takes 4. (A broadcast operand is requested for each
+# element, too.) In this chain, two of three operators have a second array.
+
+# %%
+# BEGIN SOLUTION
+def bytes_per_element(arrays_read):
+    """(k kernels, one kernel): requested bytes per element. arrays_read: by each operator."""
+    return 4 * sum(n + 1 for n in arrays_read), 4 * (3 + 1)
+# END SOLUTION
+
+# %%
+lengths, lines, dots = np.arange(3, 13), [], []
+for rows in map(emitted.elementwise_chain, lengths.tolist()):
+    shapes, alone = emitted.shapes_of(rows, feeds), [[i] for i in range(4, len(rows))]
+    reads = [sum(rows[j][0] != "constant" for j in rows[i][1]) for i, in alone]
+    lines.append(bytes_per_element(reads))
+    both = alone, fusion_groups(rows, [len(rows) - 1], shapes)
+    counted = [emitted.requested(fuse_elementwise, rows, groups, shapes, feeds) for groups in both]
+    dots.append(np.array(counted) / feeds["x"].numel())
+
+# %%
+(unfused_line, fused_line), (unfused, fused) = np.transpose(lines), np.transpose(dots)
+ledger.predict("bytes: 12 operators in 12 kernels / in one", unfused_line[-1] / fused_line[-1], "times")
+ledger.counted("bytes: 12 operators in 12 kernels / in one", unfused[-1] / fused[-1], "times")
+ax = figures.predicted_and_measured(lengths,
+    {"one kernel per operator": unfused_line, "fused": fused_line},
+    {"one kernel per operator": unfused, "fused": fused}, dots_are="counted", xlabel="operators k",
+    ylabel="bytes requested per element", title="A chain of k element-wise operators")
+figures.describe(ax, "Bytes of k kernels grow with k, from 32 to 116; fused they stay at 16.")
+
+# %% [markdown]
+# The lines hit every dot: bytes are counted exactly. Fused, three arrays are read and one is written, however long the
+# chain is. From memory, b and s cost almost nothing (their rows stay in cache), so a GPU moves about 8 bytes per element.
+# `benchmarks/fusion.md` has the times.
+#
+# ### Three compilers, one function
+#
+# What did XLA, TVM and Inductor fuse in the function at the top, tanh(2x + b) divided by its row's sum? The texts ship
+# with the course. Inductor's is made anew here if this machine has a C++ compiler.
+
+# %% tags=["nbval-ignore-output"]
+from common.lessons import compilers as texts
+
+for name, version, line in texts.kernels():
+    print(f"{name:9} {version:24} {line}")
+
+# %% [markdown]
+# | | XLA | TVM | Inductor |
+# | --- | --- | --- | --- |
+# | kernels | 4 | 3 | 1 |
+# | fused | multiply, add, tanh; reciprocal and product apart | multiply, add, tanh; sum; divide | all five, sum included |
+# | emitted | HLO, then machine code | loops (TIR), to be scheduled | C++ with vectors |
+# | division | h · (1/s): other bits | h / s | h / s |
+#
+# Inductor computes a row's tanh and sum, keeps the row in a buffer of 4 KB, and divides. It adds 16 partial sums in another
+# order than NumPy: no compiler here promises the bits of a sum.
+#
+# **Fusion changes where values live, not what they are. It ends where a reduction, a second reader or another shape
+# begins.**
+
+# %% [markdown]
+# ## Part 4 · Find the rules
+#
+# Who says which rewrites exist? TensorFlow had 53,000 lines of them, written by people. TASO (Jia and others, 2019) finds
+# them: enumerate all small graphs, run them on random inputs, and graphs with equal results are *candidates*.
+#
+# Floats would round. So compute with integers modulo the prime p = 2³¹ − 1. Two different polynomials of degree d agree at
+# a random point with probability at most d/p (Schwartz and Zippel). An expression here is a nested tuple:
+# `("matmul", "x", ("transpose", "y"))`.
+
+# %%
+x, y = identities.random_matrices(rng, draws=2), identities.random_matrices(rng, draws=2)
+product = identities.apply("matmul", x, y)
+print(x.shape, x.dtype, product[0, 0])
+print(np.array_equal(identities.apply("transpose", product),
+      identities.apply("matmul", identities.apply("transpose", y), identities.apply("transpose", x))))
+
+# %% [markdown]
+# ### Exercise 4.1 · discover
+#
+# Grow expressions from x, y and z, smallest first. If an expression's *fingerprint* (the bytes of its value) is that of an
+# earlier expression, you have a rule. Else keep the expression and build larger ones from it: what equals a smaller
+# expression is never built upon. And x + y = y + x is the same rule as z + y = y + z: rename by order of appearance, and
+# keep one.
+
+# %% tags=["hole"]
+def discover(most=3):
+    """Rules, as a list of (expression, smaller or earlier expression), of expressions that are equal.
+
+    Expressions have the names x, y, z, the operators add, matmul and transpose, at most `most` of them.
+    Take identities.random_matrices(generator, draws=2) for each name. identities.names_in(expression)
+    lists names from left to right, identities.renamed(expression, {old: new}) renames. No two rules
+    may differ in names alone. About eighteen lines.
+    """
+    # BEGIN SOLUTION
+    draw = np.random.default_rng(0)
+    values = {name: identities.random_matrices(draw, draws=2) for name in "xyz"}
+    known = {value.tobytes(): name for name, value in values.items()}
+    levels, rules = [list("xyz")], {}
+    for size in range(1, most + 1):
+        candidates = [("transpose", a) for a in levels[-1]]
+        for k in range(size):
+            candidates += [(op, a, b) for op in ("add", "matmul")
+                           for a in levels[k] for b in levels[size - 1 - k]]
+        levels.append([])
+        for new in candidates:
+            op, *inputs = new
+            values[new] = identities.apply(op, *(values[x] for x in inputs))
+            equal = known.setdefault(values[new].tobytes(), new)
+            if equal is new:
+                levels[-1].append(new)
+            else:
+                order = dict(zip(identities.names_in(("pair", new, equal)), "xyz"))
+                rules[identities.renamed(new, order), identities.renamed(equal, order)] = True
+    return list(rules)
+    # END SOLUTION
+
+# %% tags=["check"] points=3
+from common.oracles import rules as oracle
+
+rules = discover()
+oracle.judge_rules(rules)
+print("discover finds the eight laws of add, matmul and transpose; all rules are proved, none is twice")
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# An expression of three operators is an operator on expressions whose sizes add up to two.
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Keep the value of each expression in a dict. Then a new one costs one operator, not three.
+# </details>
+#
+# How far can you trust this? You compared every pair of m expressions. Each pair differs by a polynomial of degree at most
+# 4, so a false match has probability at most 4/p per draw. Then the check *proved* each rule: add, matmul and transpose
+# are linear in each input, so multiply everything out and compare the sums of products.
+
+# %%
+rules, m, p = discover(), 3_000, identities.PRIME  # m: expressions, rounded up
+print(f"{len(rules)} rules, {sum(map(identities.proved, rules))} of them proved")
+pairs = m**2 / 2
+print(f"a false match: at most {pairs * 4 / p:.1%} with one draw, {pairs * (4 / p) ** 2:.0e} with two")
+laws = identities.essential(rules)
+print(*(f"{identities.text(left):20} = {identities.text(right)}" for left, right in laws), sep="\n")
+
+# %% [markdown]
+# These few laws imply all others. Now use them. x @ z + w + y @ z has two products. Greedy rewriting takes a step only if
+# it makes the graph cheaper. Is there one?
+
+# %%
+cheap = ("add", ("add", ("matmul", "x", "z"), "w"), ("matmul", "y", "z"))
+print("given ", identities.cost(cheap), identities.text(cheap))
+stuck = identities.greedy(cheap, laws)
+print("greedy", identities.cost(stuck), identities.text(stuck))
+best, looked_at = identities.best(cheap, laws)
+print("search", identities.cost(best), identities.text(best), f"({looked_at} expressions looked at)")
+
+# %% [markdown]
+# No: the two products must first become neighbours, and that step saves nothing. TASO's search keeps graphs that are up to
+# 5 % more expensive than the best, for this reason. Ours also keeps equals, which greedy refuses.
+#
+# **Random inputs find rules, algebra proves them, and the best rewrite may begin with a step that gains nothing.**
+
+# %% [markdown]
+# ## Part 5 · When must you compile again?
+#
+# So far somebody gave us a graph. Where does it come from? `torch.compile` and `jax.jit` run your Python function once, on
+# stand-ins that write down what is done with them. That is called *tracing*. But Python may look at its arguments, and take
+# another way next time:
+
+# %%
+noted = graphs.Tape()
+x = noted.placeholder("x0", np.ones((3, 4)))
+capture.gated(x, noted.constant(2.0))  # if x.sum() > 0: x * y, else x - y
+print(noted.rows, "\nbranches:", noted.branches)
+y = noted.placeholder("x1", np.ones((10, 4)))
+capture.mean_by_hand(y)  # x.sum() / float(x.shape[0])
+print(f"x1 is row {y.row}; Python read the shapes of {noted.shapes}:", noted.rows[-2:])
+
+# %% [markdown]
+# The 10 has become a constant of the program. For 11 rows this program is *stale*. So a compiler keeps **guards** with each
+# program: conditions under which it is right. Too few guards give wrong results, too many compile at each call.
+
+# %% [markdown]
+# ### Exercise 5.1 · trace
+#
+# Write a tracer and the lookup in its cache. A *Python number* that is used becomes a constant, so guard its value. An
+# array is guarded by dtype and sizes, but kernels are tuned per **bucket** of the first size: 1, 2, 3–4, 5–8, 9–16 and so
+# on, to the next power of two. Where Python has read a shape, guard the exact shapes of all arrays that it was computed
+# from. A branch was decided by a row: compute that row again. An argument that is not used has no guard.
+
+# %% tags=["hole"]
+def described(argument, exact):
+    """What a guard compares: of a number its type and value, of an array its dtype and sizes.
+
+    exact: whether the first size counts itself, and not only its bucket. About four lines.
+    """
+    # BEGIN SOLUTION
+    if not isinstance(argument, np.ndarray):
+        return type(argument).__name__, argument
+    first, *others = argument.shape
+    return str(argument.dtype), first if exact else 1 << (first - 1).bit_length(), *others
+    # END SOLUTION
+
+
+def trace(function, arguments):
+    """(rows, outputs, guards) of a call of function(*arguments), which gives one value.
+
+    Array i becomes tape.placeholder(f"x{i}", array), a number tape.constant(number). The function's
+    result and these have .row, the number of their row. After the call, tape.rows has all rows;
+    tape.branches lists (row, truth), tape.shapes and tape.numbers are the rows of which Python read the
+    shape or the number. graphs.ancestors(rows, numbers) are the rows that these are computed from,
+    themselves included. guards: any lists, tuples, strings and numbers. About ten lines.
+    """
+    # BEGIN SOLUTION
+    tape = graphs.Tape()
+    given = [tape.placeholder(f"x{i}", a) if isinstance(a, np.ndarray) else tape.constant(a)
+             for i, a in enumerate(arguments)]
+    outputs = [function(*given).row]
+    exact = graphs.ancestors(tape.rows, tape.shapes)
+    branches = [row for row, _ in tape.branches]
+    used = graphs.ancestors(tape.rows, [*outputs, *branches, *tape.shapes, *tape.numbers])
+    guards = [(i, x.row in exact, described(a, x.row in exact))
+              for i, (x, a) in enumerate(zip(given, arguments)) if x.row in used]
+    return tape.rows, outputs, (guards, tape.branches)
+    # END SOLUTION
+
+
+def lookup(cache, arguments):
+    """The index of a program in the cache that is right for these arguments, or None.
+
+    cache: list of what trace() gave. execute(rows, [row], feeds)[0] is the value of a row, where feeds
+    is {f"x{i}": array i}. About nine lines.
+    """
+    # BEGIN SOLUTION
+    feeds = {f"x{i}": a for i, a in enumerate(arguments) if isinstance(a, np.ndarray)}
+    for number, (rows, _, (guards, branches)) in enumerate(cache):
+        if all(described(arguments[i], exact) == seen for i, exact, seen in guards):
+            values = execute(rows, [row for row, _ in branches], feeds)
+            if all(bool(value) == truth for value, (_, truth) in zip(values, branches)):
+                return number
+    return None
+    # END SOLUTION
+
+# %% tags=["check"] points=4
+from common.oracles import tracing as oracle
+
+for name, calls in oracle.sequences(rng):
+    compiled = oracle.judge_calls(name, calls, trace_on, lookup)
+print("trace and lookup: 7 functions, 35 calls; compiled when it must be, and only then")
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# An argument is used if its row is among the ancestors of the output, of a branch, or of a row that Python has read.
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Check the guards of shapes and numbers first. A branch's row can only be computed for arrays that fit.
+# </details>
+#
+# Next to each other: what your cache does, and what `torch.compile` says for the same calls.
+
+# %% tags=["nbval-ignore-output"]
+rows_of, cache = [100, 100, 120, 130, 100, 100, 100], []
+calls = [(np.ones((n, 4)), scale, unused) for n, scale, unused in
+         zip(rows_of, [2.0, 2.0, 2.0, 2.0, 3.0, 2.5, 2.0], [1, 99, 1, 1, 1, 1, 1])]
+for call, theirs in zip(calls, capture.torch_calls(capture.scaled, calls)):
+    ours = lookup(cache, call)
+    cache += [trace(capture.scaled, call)] if ours is None else []
+    said = "compiles" if ours is None else "runs"
+    print(f"{len(call[0])} rows, scale {call[1]}: ours {said:8}  PyTorch {theirs}")
+
+# %% [markdown]
+# <details><summary>What you should see, and why</summary>
+#
+# Both ignore the unused argument. At the second size, PyTorch stops guarding the number 100 and makes the size *dynamic*:
+# one program for all sizes. The same happens to the scale. So PyTorch compiles at the first change, and we compile once per
+# bucket and once per number. Where the branch depends on data, PyTorch does not guard the result: it ends the graph before
+# the `if`, lets Python decide, and goes on with a second graph (a *graph break*).
+# </details>
+#
+# **A compiled program is a claim with conditions. Guard all that Python looked at, and nothing else.**
+#
+# ## Where it is used
+#
+# - **PyTorch**: Dynamo traces and guards, Inductor fuses and emits Triton. `TORCH_LOGS=recompiles` prints the guard that failed.
+# - **TASO** (SOSP 2019) and its successors PET and egg search for rewrites.
+# - **Testing**: Csmith and YARPGen test C compilers with random programs, C-Reduce and `delta` minify them.
+#
+# *Limits of ours*: no loops, no aliasing between buffers, and fusion that never recomputes.
+
+# %% [markdown]
+# ## Done
+#
+# Grade your lab with `make grade LAB=08`. What follows is optional.

@@ -31,23 +31,51 @@ class Peaks:
         return next(name for name in ("bf16", "fp16", "fp32") if name in self.flops_per_s)
 
 
-# For dense matrices. The data sheets of H100 and H200 print twice these rates for tensor cores,
-# "with sparsity": half of the entries are zeros.
+# For dense matrices, with sums in fp32. Data sheets from the A100 on print twice these rates for
+# tensor cores, too, "with sparsity": half of the entries are zeros. benchmarks look for these names
+# in the device's, in this order: A100 before A10, L40S before L4.
 HOPPER = {"fp32": 67e12, "tf32": 494.5e12, "fp16": 989.5e12, "bf16": 989.5e12, "fp8": 1979e12}
+
+
+def _sheet(name: str, memory: float, source: str = "", **tera: float) -> Peaks:
+    rates = {form: 1e12 * rate for form, rate in tera.items()}
+    return Peaks(name, memory, rates, None, source or f"NVIDIA {name} data sheet")
+
+
+AMPERE, ADA, BLACKWELL = (
+    f"NVIDIA {name} architecture white paper (data sheet in its appendix)"
+    for name in ("GA102 GPU", "Ada GPU", "RTX Blackwell GPU")
+)
 DATA_SHEETS = {
-    "T4": Peaks("T4", 320e9, {"fp32": 8.1e12, "fp16": 65e12}, None, "NVIDIA T4 data sheet"),
-    "V100": Peaks(
-        "V100 SXM2", 900e9, {"fp32": 15.7e12, "fp16": 125e12}, None, "NVIDIA V100 data sheet"
+    "T4": _sheet("T4", 320e9, fp32=8.1, fp16=65),
+    "V100": _sheet("V100 SXM2", 900e9, "NVIDIA V100 data sheet", fp32=15.7, fp16=125),
+    "A100": _sheet(
+        *("A100 SXM 80 GB", 2039e9, "NVIDIA A100 data sheet"),
+        fp32=19.5,
+        tf32=156,
+        fp16=312,
+        bf16=312,
     ),
-    "A100": Peaks(
-        "A100 SXM 80 GB",
-        2039e9,
-        {"fp32": 19.5e12, "tf32": 156e12, "fp16": 312e12, "bf16": 312e12},
-        None,
-        "NVIDIA A100 data sheet",
+    "A10": _sheet("A10", 600e9, fp32=31.2, tf32=62.5, fp16=125, bf16=125),
+    "L40S": _sheet("L40S", 864e9, fp32=91.6, tf32=183, fp16=362.05, bf16=362.05, fp8=733),
+    "L4": _sheet("L4", 300e9, fp32=30.3, tf32=60, fp16=121, bf16=121, fp8=242.5),
+    "RTX 3090": _sheet("RTX 3090", 936e9, AMPERE, fp32=35.6, tf32=35.6, fp16=71, bf16=71),
+    "RTX 4090": _sheet(
+        *("RTX 4090", 1008e9, ADA), fp32=82.6, tf32=82.6, fp16=165.2, bf16=165.2, fp8=330.3
+    ),
+    "RTX 5090": _sheet(
+        *("RTX 5090", 1792e9, BLACKWELL), fp32=104.8, tf32=104.8, fp16=209.5, bf16=209.5, fp8=419
     ),
     "H100": Peaks("H100 SXM", 3.35e12, HOPPER, None, "NVIDIA H100 data sheet"),
     "H200": Peaks("H200 SXM", 4.8e12, HOPPER, None, "NVIDIA H200 data sheet"),
+    "B200": _sheet(
+        *("B200", 8e12, "NVIDIA DGX B200 data sheet"),
+        fp32=75,
+        tf32=1125,
+        fp16=2250,
+        bf16=2250,
+        fp8=4500,
+    ),
 }
 
 
@@ -160,8 +188,8 @@ def table(*machines: Peaks) -> Table:
     table = Table(
         *("machine", "memory", "fp32", "tf32", "bf16 or fp16", "fp8", "source"),
         box=rich.box.SIMPLE_HEAD,
-        caption="Dense matrices. The data sheets of H100 and H200 print twice these tensor-core "
-        "rates: for matrices half of whose entries are zeros.",
+        caption="Dense matrices. Many data sheets print twice these tensor-core rates: for "
+        "matrices half of whose entries are zeros.",
         caption_justify="left",
     )
     for peaks in machines:

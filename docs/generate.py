@@ -14,6 +14,7 @@ from pathlib import Path
 
 import grimp
 
+from common import capabilities
 from common.paths import ROOT
 from grading.source import labs
 
@@ -219,6 +220,22 @@ def requests() -> str:
     return _parts("tiles_hardware")[1]
 
 
+def gpus_of_students() -> str:
+    """What runs where, by compute capability; tests/test_capabilities.py compiles it for each."""
+    rows = []
+    for number, limits in capabilities.LIMITS.items():
+        room = f"{limits.shared_bytes >> 10} KB"
+        products = "your kernel of exercise 3.1, by pointers"
+        if limits.copy_engine:
+            large = limits.shared_bytes >= capabilities.LIMITS[90].shared_bytes
+            products = "tiles by the copy engine" + ("" if large else ", without the largest tiles")
+        half = "fp16 or bf16" if limits.bf16 else "fp16 (bf16 without tensor cores)"
+        early = "yes" if number >= 90 else "no"
+        rows.append((f"{number / 10:.1f}", limits.cards, room, half, products, early))
+    head = "| capability | cards | shared memory | 16 bits | lab 05's matmul | starts early |"
+    return table(head, rows)
+
+
 BLOCKS = {
     "labs": lab_table,
     "students": student_table,
@@ -226,6 +243,7 @@ BLOCKS = {
     "modules": module_table,
     "kernels": kernels,
     "requests": requests,
+    "cards": gpus_of_students,
     "gpus": gpus,
     "memory": memory,
 }

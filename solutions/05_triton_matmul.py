@@ -1610,9 +1610,11 @@ def matmul(a, b, bias=None):
     shape, fetched_as = products.shape_of(a, b), [products.how(x) for x in (a, b)]
     if not min(shape[:3]):
         return products.product(a, b, bias)
-    best = products.shortlist(shape, device.multiprocessors())
+    room = products.shared_bytes()
+    best = products.shortlist(shape, device.multiprocessors(), room)
     ways = {plan: functools.partial(products.product, a, b, bias, plan) for plan in best}
-    if fetched_as == [products.AS_IS] * 2 and a.is_contiguous() and shape.n % 8 == 0:
+    in_rows = fetched_as == [products.AS_IS] * 2 and a.is_contiguous() and shape.n % 8 == 0
+    if in_rows and room >= products.SHARED_BYTES:
         large = {"large tiles": functools.partial(matmul_in_large_tiles, a, b, bias)}
         ways = large | {width: functools.partial(matmul_persistently, a, b, bias, width)
                         for width in (128, 256) if shape.m * shape.n > PROCESSORS * 128 * width} | ways

@@ -78,6 +78,14 @@ def test_the_data_sheets_are_dense_and_have_a_source():
         machine.DATA_SHEETS["H100"].flops_per_s["bf16"] == 1979e12 / 2
     )  # the sheet's figure is with sparsity
     assert machine.DATA_SHEETS["H200"].bandwidth_bytes_per_s == 4.8e12
+    cards = ["T4", "A10", "A100", "L4", "L40S", "H100", "H200", "B200"] + [
+        "RTX 3090",
+        "RTX 4090",
+        "RTX 5090",
+    ]
+    assert set(cards) < set(machine.DATA_SHEETS)
+    for name in cards:  # the first key that is in a device's name is that device's
+        assert next(key for key in machine.DATA_SHEETS if key in f"NVIDIA {name}") == name
     assert all("data sheet" in peaks.source for peaks in machine.DATA_SHEETS.values())
 
 

@@ -22,6 +22,7 @@ from triton.language.extra.cuda import gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from common import device
+from common.capabilities import LIMITS
 
 PROCESSORS, SHARED_BYTES = 132, 232_448  # of an H200, as the rates below
 PEAK, MEMORY, L2, COPY = 700e12, 4.28e12, 7e12, 2e12  # FLOP/s and bytes/s; COPY: of odd rows
@@ -126,9 +127,11 @@ def different(best: list[Plan], most: int = 5) -> list[Plan]:
 
 
 @functools.lru_cache(4096)
-def shortlist(shape: Shape, processors: int = PROCESSORS) -> list[Plan]:
+def shortlist(
+    shape: Shape, processors: int = PROCESSORS, shared_bytes: int = SHARED_BYTES
+) -> list[Plan]:
     """The plans of a shape that are worth measuring."""
-    return different(ranked(shape, processors))
+    return different(ranked(shape, processors, shared_bytes))
 
 
 def measured_s(call: Callable[[], Any], calls: int = 8) -> float:
@@ -242,6 +245,13 @@ def sum_kernel(parts, bias, out, size, N, PARTS: tl.constexpr, ALIGN: tl.constex
     tl.store(out + at, total.to(out.dtype.element_ty), mask=inside)
 
 
+def shared_bytes() -> int:
+    """How much shared memory a block may take on the GPU that kernels are compiled for."""
+    major, minor = device.compute_capability()
+    known = [number for number in LIMITS if number <= 10 * major + minor]
+    return LIMITS[max(known)].shared_bytes if known else SHARED_BYTES
+
+
 def refuse(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> None:
     """ValueError, in one sentence, if A B (+ bias) is not a product that is computed here."""
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
@@ -285,7 +295,7 @@ def product(
         return c
     if not k:
         return c.zero_() if bias is None else c.copy_(functional.gelu(bias, approximate="tanh"))
-    plan = plan or plan_for(shape_of(a, b), device.multiprocessors())[0]
+    plan = plan or plan_for(shape_of(a, b), device.multiprocessors(), shared_bytes())[0]
     if not plan.by_number:
         a, b = (x if how(x) else with_aligned_rows(x) for x in (a, b))
     parts = torch.empty(plan.parts, m, n, device=a.device) if plan.parts > 1 else c

@@ -109,6 +109,7 @@ def test_a_right_answer_is_replayed(fork_server, executed):
         "import os; os._exit(3)",
         "return object()",
         "return np.zeros(100_000)",
+        "return np.zeros(400_000)",
         "return np.int64(x + 1)",
         "count += 1",
     ],
@@ -121,6 +122,14 @@ def test_what_goes_wrong_in_the_middle_is_reported_alike(fork_server, executed, 
     assert [(result.points, result.status, result.message) for result in again] == [
         (result.points, result.status, result.message) for result in plain
     ]
+
+
+def test_an_answer_of_megabytes_passes(fork_server, executed):
+    """The limit on what a cell answers is none on what a call answers."""
+    lab = parse(SOURCE.replace("np.arange(3)", "np.zeros(400_000)"), "99_replay")
+    first = run(fork_server, lab=lab)
+    assert [result.status for result in first] == ["passed", "passed"], first[0].message
+    assert run(fork_server, "def add_one(x):\n    return 1 + x", lab=lab) == first
 
 
 def test_an_endless_loop_is_one_in_a_replay(fork_server, executed, tmp_path):

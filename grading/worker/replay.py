@@ -52,9 +52,17 @@ class Recording:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self.admit: Admit | None = None  # no rank has such a transport
         self._sent = Frame(b"", [])
         self.tape: list[tuple[Frame, Frame]] = []
+
+    @property
+    def admit(self) -> Admit | None:
+        """What is asked before a frame is read: the other transport's."""
+        return self._transport.admit
+
+    @admit.setter
+    def admit(self, admit: Admit | None) -> None:
+        self._transport.admit = admit
 
     def send(self, frame: Frame, deadline: float | None = None) -> None:
         self._transport.send(frame, deadline)
@@ -77,8 +85,16 @@ class Prompting:
 
     def __init__(self, transport: Transport, prompts: Prompts) -> None:
         self._transport = transport
-        self.admit: Admit | None = None
         self.left = deque(prompts)
+
+    @property
+    def admit(self) -> Admit | None:
+        """What is asked before a frame is read: the other transport's."""
+        return self._transport.admit
+
+    @admit.setter
+    def admit(self, admit: Admit | None) -> None:
+        self._transport.admit = admit
 
     def send(self, frame: Frame, deadline: float | None = None) -> None:
         if not self.left:
@@ -103,6 +119,7 @@ class Prompting:
 
 def replay(transport: Transport, tape: Tape, deadline: float | None) -> Prompts | None:
     """None if the worker answers as on the tape; else what came, up to the first that differs."""
+    transport.admit = None  # what was admitted last, of a cell, is no limit for a call's answer
     for place, (sent, expected) in enumerate(tape):
         try:
             transport.send(sent, deadline)

@@ -524,8 +524,12 @@ figures.describe(ax, "Bytes of k kernels grow with k, from 32 to 116; fused they
 # %% [markdown]
 # The lines hit every dot: bytes are counted exactly. Fused, three arrays are read and one is written, however long the
 # chain is. From memory, b and s cost almost nothing (their rows stay in cache), so a GPU moves about 8 bytes per element.
-# `benchmarks/fusion.md` has the times.
 #
+# On an H200, 2²⁶ elements take 129 µs for 3 to 7 operators: as long as a copy. Then sin, exp and the second tanh add 13,
+# 5 and 21 µs, because the GPU now computes for longer than it moves bytes. At 12 operators it reaches 77 % of the copy's
+# bandwidth, and 1.22 times the speed of `torch.compile` (`benchmarks/fusion.md`).
+
+# %% [markdown]
 # ### Three compilers, one function
 #
 # What did XLA, TVM and Inductor fuse in the function at the top, tanh(2x + b) divided by its row's sum? The texts ship

@@ -37,6 +37,8 @@ LATENCY_S = 3e-6  # of a ring's round between GPUs
 STRAGGLERS = 0.005  # how much longer a step takes each time that the nodes double
 LAUNCH_S = 6e-6  # of a kernel (lab 02)
 
+FRAGMENTS = 1.05  # memory taken over memory used
+DRIVER_BYTES = 2e9  # of the driver, of libraries and of buffers for messages
 TILE = 128  # rows and columns of a matmul's tile (lab 05)
 
 
@@ -182,7 +184,6 @@ class Layout:
     kernels: Value = "fused"  # elementwise: "fused", "eager", or "unfused" with norms in fp32
     overlap: Value = False  # messages of tensor pairs and of gradients run beside the computation
     bubble: Value = 1.0  # of the schedule, over that of 1F1B
-    gradient_bytes: Value = 2  # per weight, in messages
 
     @property
     def gpus(self) -> Value:
@@ -219,8 +220,8 @@ class Work(NamedTuple):
     end_weights: Value
 
 
-def chosen(key: Value, table: dict[str, float]) -> Value:
-    """The numbers of a table by key, where the key may be an array."""
+def chosen(key: Value, table: dict[str, Value]) -> Value:
+    """The entry of a table with this key; the key and the entries may be arrays."""
     return functools.reduce(
         lambda so_far, name: np.where(np.asarray(key) == name, table[name], so_far), table, 0.0
     )
@@ -266,6 +267,19 @@ def bandwidth(cluster: Cluster, size: Value, stride: Value) -> Value:
     between = np.minimum(cluster.node_bytes_per_s, cluster.network_bytes_per_s * local)
     inside = size * stride <= cluster.gpus_per_node
     return np.where(inside, cluster.node_bytes_per_s, between)
+
+
+def hop_s(cluster: Cluster, layout: Layout, work: Work) -> Value:
+    """Seconds of a message from stage to stage; 0 if there is one stage.
+
+    Fused stacks send each tensor rank's part, and gather it on the next stage (SC21).
+    """
+    apart = layout.tensor * layout.data * layout.context
+    near = apart * layout.pipeline <= cluster.gpus_per_node
+    rate = np.where(near, cluster.node_bytes_per_s, cluster.network_bytes_per_s)
+    parted = np.asarray(layout.sequence_parallel) | (np.asarray(layout.kernels) == "fused")
+    sent = work.message_bytes / np.where(parted, layout.tensor, 1)
+    return np.where(np.asarray(layout.pipeline) > 1, sent / rate + cluster.latency_s, 0)
 
 
 def kept_bytes(model: Model, layout: Layout) -> tuple[Value, Value, Value]:
@@ -359,7 +373,8 @@ def _attention_s(
     """Seconds of the attention's core, forward and backward.
 
     Fused kernels skip the upper triangle and compute the scores again in backward: five products
-    instead of four. Others compute the whole square and write it to memory several times.
+    instead of four. Others compute the whole square and write it to memory several times. Context
+    ranks pass keys and values round a ring, and their gradients in backward.
     """
     square = 4 * tokens * model.seq * model.hidden / layout.tensor  # FLOPs
     slow = chosen(layout.attention, {"flash": 1, "flash1": 2, "softmax": 1, "torch": 1})
@@ -373,11 +388,14 @@ def _attention_s(
     moved_s = moved * tokens * model.seq * model.heads / layout.tensor / cluster.memory_bytes_per_s
     padded = np.where(real, 64 * np.ceil(model.head / 64) / model.head, 1)
     batched_s = square * padded / (0.5 * cluster.matmul_flops_per_s)
+    keys = 4 * tokens * model.kv_heads * model.head / layout.tensor  # bytes, with the values
+    ring = bandwidth(cluster, layout.context, layout.tensor)
+    passed_s = cluster.exposed * (layout.context - 1) * (cluster.latency_s + keys / ring)
     fused = moved == 0
     backward = np.where(real, 2.5 * 1.1, 2.5)
     return (
-        np.where(fused, fused_s, batched_s + moved_s),
-        np.where(fused, backward * fused_s, 2 * batched_s + 1.3 * moved_s),
+        np.where(fused, fused_s, batched_s + moved_s) + passed_s,
+        np.where(fused, backward * fused_s, 2 * batched_s + 1.3 * moved_s) + 2 * passed_s,
     )
 
 

@@ -2,92 +2,307 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from common.lessons import planning
-from common.lessons.planning import Cluster, Layout, Model, Value
+from common import ranks
+from common.lessons import pipelines, planning
+from common.lessons.planning import Cluster, Layout, Model, Value, chosen
+from common.oracles import pipelines as schedules
 
 
-def ring_s(cluster: Cluster, size: Value, stride: Value, sent: Value, times: float = 2) -> Value:
-    """Seconds of an all-reduce of `sent` bytes on a ring; times=1: one of its two halves."""
+def mfu(model: Model, tokens_per_s: float, peak_flops_per_s: float, counts: str = "model") -> float:
+    """The share of the peak, as sources count FLOPs."""
+    attention = 12 * model.layers * model.hidden * model.seq
+    layers = 6 * model.layers * model.layer_weights + attention
+    if counts == "causal":
+        layers -= attention / 2
+    if counts == "hardware":
+        layers *= 4 / 3
+    return tokens_per_s * (layers + 6 * model.end_weights) / peak_flops_per_s
+
+
+def ring_s(cluster: Cluster, size: Value, stride: Value, sent: Value) -> Value:
+    """Seconds of an all-reduce of `sent` bytes on a ring."""
     rate = planning.bandwidth(cluster, size, stride)
-    return times * (size - 1) * (cluster.latency_s + sent / size / rate)
+    return 2 * (size - 1) * (cluster.latency_s + sent / size / rate)
 
 
-def slot_s(model: Model, cluster: Cluster, layout: Layout) -> tuple[Value, Value, Value]:
-    """Seconds that a microbatch takes: (on the slowest stage, on the mean stage, one hop)."""
+def slot_s(model: Model, cluster: Cluster, layout: Layout) -> tuple[Value, Value]:
+    """Seconds that a microbatch takes: (on the slowest stage, on all stages together)."""
     work = planning.work(model, cluster, layout)
-    again = np.where(np.asarray(layout.recompute) == "full", work.forward_s, 0)
-    again = np.where(np.asarray(layout.recompute) == "selective", work.attention_s, again)
-    shared_s = ring_s(cluster, layout.tensor, 1, work.message_bytes)
-    messages = np.where(np.asarray(layout.recompute) == "full", 6, 4)
+    again = {"none": 0, "selective": work.attention_s, "full": work.forward_s}
+    messages = chosen(layout.recompute, {"none": 4, "selective": 4, "full": 6})
     waiting = np.where(layout.overlap, cluster.exposed, 1)
-    layer_s = work.forward_s + work.backward_s + again + messages * waiting * shared_s
+    messages_s = messages * waiting * ring_s(cluster, layout.tensor, 1, work.message_bytes)
+    layer_s = work.forward_s + work.backward_s + chosen(layout.recompute, again) + messages_s
     mean = model.layers / layout.pipeline
-    most, least = np.ceil(mean), np.floor(mean)
-    slowest_s = np.maximum(most * layer_s, least * layer_s + work.ends_s)
-    return slowest_s, mean * layer_s + work.ends_s / layout.pipeline, hop_s(cluster, layout, work)
-
-
-def hop_s(cluster: Cluster, layout: Layout, work: planning.Work) -> Value:
-    """Seconds of a message from stage to stage; 0 if there is one stage."""
-    apart = layout.tensor * layout.data * layout.context
-    near = apart * layout.pipeline <= cluster.gpus_per_node
-    rate = np.where(near, cluster.node_bytes_per_s, cluster.network_bytes_per_s)
-    parted = np.asarray(layout.sequence_parallel) | (np.asarray(layout.kernels) == "fused")
-    sent = work.message_bytes / np.where(parted, layout.tensor, 1)
-    return np.where(np.asarray(layout.pipeline) > 1, sent / rate + cluster.latency_s, 0)
+    slowest_s = np.maximum(np.ceil(mean) * layer_s, np.floor(mean) * layer_s + work.ends_s)
+    return slowest_s, model.layers * layer_s + work.ends_s
 
 
 def step_time_s(model: Model, cluster: Cluster, layout: Layout) -> Value:
     """Seconds of a training step."""
-    slowest_s, mean_s, hop = slot_s(model, cluster, layout)
-    p, m = layout.pipeline, layout.microbatches
-    slot = slowest_s + layout.chunks * hop
-    pipeline_s = m * slot + (p - 1) / layout.chunks * layout.bubble * (mean_s + 2 * hop)
     work = planning.work(model, cluster, layout)
-    weights = model.layers / p * work.layer_weights + work.end_weights
-    ranks = layout.data * layout.context
-    gathered_s = ring_s(cluster, ranks, layout.tensor, 2 * weights, 1)
-    reduced_s = ring_s(cluster, ranks, layout.tensor, layout.gradient_bytes * weights, 1)
-    plain_s = np.where(np.asarray(layout.shards) > 0, gathered_s + reduced_s, 2 * reduced_s)
-    waiting = np.where(layout.overlap, cluster.exposed, 1)
-    gradients_s = np.maximum(
-        waiting * plain_s, plain_s - np.where(layout.overlap, pipeline_s / 2, 0)
-    )
-    fetched_s = m * 3 * gathered_s  # all weights twice, and their gradients
-    shorter_s = np.minimum(fetched_s, pipeline_s)
-    fetching_s = np.maximum(fetched_s, pipeline_s) + waiting * shorter_s
-    whole = np.asarray(layout.shards) == 3
-    owned = weights / np.where(np.asarray(layout.shards) > 0, ranks, 1)
+    slowest_s, all_s = slot_s(model, cluster, layout)
+    hop_s = planning.hop_s(cluster, layout, work)
+    filling_s = (all_s - slowest_s + 2 * (layout.pipeline - 1) * hop_s) / layout.chunks
+    pipeline_s = layout.microbatches * (slowest_s + layout.chunks * hop_s)
+    pipeline_s = pipeline_s + layout.bubble * filling_s
+    weights = model.layers / layout.pipeline * work.layer_weights + work.end_weights
+    owners = layout.data * layout.context
+    gathered_s = ring_s(cluster, owners, layout.tensor, 2 * weights) / 2
+    reduced_s = ring_s(cluster, owners, layout.tensor, 4 * weights) / 2
+    shards = np.asarray(layout.shards)
+    sent_s = np.where(shards > 0, gathered_s + reduced_s, 2 * reduced_s)
+    sent_s = np.where(shards > 2, 3 * layout.microbatches * gathered_s, sent_s)
+    hidden_s = np.where(shards > 2, pipeline_s, pipeline_s / 2)
+    overlapped_s = np.maximum(sent_s - hidden_s, 0)
+    overlapped_s = overlapped_s + cluster.exposed * (sent_s - overlapped_s)
+    waiting_s = np.where(layout.overlap, overlapped_s, sent_s)
+    owned = weights / np.where(shards > 0, owners, 1)
     optimizer_s = (30 * owned + 6 * weights) / cluster.memory_bytes_per_s
-    step = np.where(whole, fetching_s, pipeline_s + gradients_s) + optimizer_s
     nodes = np.maximum(1, layout.gpus / cluster.gpus_per_node)
-    return step * (1 + cluster.stragglers * np.log2(nodes))
+    return (pipeline_s + waiting_s + optimizer_s) * (1 + cluster.stragglers * np.log2(nodes))
 
 
 def memory_bytes(model: Model, layout: Layout) -> Value:
     """Bytes that the fullest GPU needs."""
-    ranks, p, m = layout.data * layout.context, layout.pipeline, layout.microbatches
-    ends = np.where((np.asarray(p) > 1) | model.tied, 1, 2) * model.end_weights
-    mine = (np.ceil(model.layers / p) * model.layer_weights + ends) / layout.tensor
+    owners, p = layout.data * layout.context, layout.pipeline
     shards = np.asarray(layout.shards)
-    state = (12 / np.where(shards > 0, ranks, 1)) + (2 / np.where(shards > 1, ranks, 1))
-    state = (state + 2 / np.where(shards > 2, ranks, 1)) * mine
-    unsharded = np.where(shards > 2, 4 * model.layer_weights / layout.tensor, 0)
+    layers = np.ceil(model.layers / p)
+    ends = np.where((np.asarray(p) > 1) | np.asarray(model.tied), 1, 2) * model.end_weights
+    weights = (layers * model.layer_weights + ends) / layout.tensor
+    each = 12 / np.where(shards > 0, owners, 1)  # master, and two moments, in fp32
+    each = each + 2 / np.where(shards > 1, owners, 1) + 2 / np.where(shards > 2, owners, 1)
+    fetched = np.where(shards > 2, 4 * model.layer_weights / layout.tensor, 0)
     kept, scores, given = planning.kept_bytes(model, layout)
-    recompute = np.asarray(layout.recompute)
-    each = np.where(
-        recompute == "full", given, np.where(recompute == "selective", kept - scores, kept)
-    )
+    per_layer = chosen(layout.recompute, {"none": kept, "selective": kept - scores, "full": given})
+    again = chosen(layout.recompute, {"none": 0, "selective": scores, "full": kept})
     early = np.where(np.asarray(layout.chunks) > 1, 1 + (p - 1) / (p * layout.chunks), 1)
-    flying = np.minimum(m, p) * early
-    per_stage = np.ceil(model.layers / p)
-    again = np.where(recompute == "full", kept, scores)
-    first = each * per_stage * flying + again
-    last = (
-        each * per_stage * np.where(np.asarray(p) > 1, early, flying)
-        + planning.score_bytes(model, layout)
-        + again
+    first = layers * per_layer * np.minimum(layout.microbatches, p) * early
+    last = layers * per_layer * early + planning.score_bytes(model, layout)
+    activations = np.maximum(first, last) + again
+    held = each * weights + fetched + activations
+    return planning.FRAGMENTS * held + planning.DRIVER_BYTES
+
+
+# The same steps on the simulated ranks of labs 11 to 15.
+
+
+def on_tensor_ranks(model: Model, cluster: Cluster, layout: Layout) -> float:
+    """Seconds of a step of tensor ranks, which add up their parts of each layer's outputs."""
+    work = planning.work(model, cluster, layout)
+
+    def step(dist: Any) -> None:
+        import torch
+
+        part = torch.zeros(int(work.message_bytes) // 8, dtype=torch.float64)
+        passes = [float(work.forward_s), float(work.backward_s)]
+        if layout.recompute == "full":
+            passes.append(float(work.forward_s))
+        for _ in range(model.layers):
+            for seconds in passes:
+                ranks.compute(seconds)
+                dist.all_reduce(part)
+                dist.all_reduce(part)
+        ranks.compute(float(work.ends_s))
+
+    return _simulated(step, cluster, int(layout.tensor))
+
+
+def on_data_ranks(model: Model, cluster: Cluster, layout: Layout) -> float:
+    """Seconds of a step of data ranks, which average their gradients in fp32 at the end."""
+    work = planning.work(model, cluster, layout)
+    layer_s = float(work.forward_s + work.backward_s)
+
+    def step(dist: Any) -> None:
+        import torch
+
+        for _ in range(int(layout.microbatches)):
+            ranks.compute(model.layers * layer_s + float(work.ends_s))
+        weights = int(model.layers * work.layer_weights + work.end_weights)
+        dist.all_reduce(torch.zeros(weights, dtype=torch.float32))
+
+    return _simulated(step, cluster, int(layout.data))
+
+
+def on_stages(model: Model, cluster: Cluster, layout: Layout) -> float:
+    """Seconds of a step of a pipeline's stages in 1F1B, whose last stage also has the scores."""
+    work = planning.work(model, cluster, layout)
+    layers = model.layers // int(layout.pipeline)
+    seconds = [
+        {"F": layers * float(work.forward_s), "B": layers * float(work.backward_s)}
+        for _ in range(int(layout.pipeline))
+    ]
+    seconds[-1]["B"] += float(work.ends_s)
+    order = schedules.one_f_one_b
+    tasks = pipelines.on_stages(order, int(layout.pipeline), int(layout.microbatches))
+    return pipelines.played(tasks, seconds).time_s
+
+
+def random_model(rng: np.random.Generator) -> Model:
+    """A small model whose sizes are multiples of eight, so that all of them can be cut."""
+    heads, layers = 8, 8 * int(rng.integers(1, 4))
+    hidden, seq = 64 * int(rng.integers(1, 5)), 64 * int(rng.integers(1, 5))
+    shape = layers, hidden, heads, heads, 4 * hidden, 128 * int(rng.integers(1, 9)), seq
+    return Model(*shape, gated=bool(rng.integers(2)), tied=bool(rng.integers(2)))
+
+
+def cheapest(model: Model, cluster: Cluster, batch: int) -> tuple[float, Layout | None]:
+    """(seconds, layout) of the best layout that fits; infinity and None if none fits."""
+    every = planning.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
+    fit = planning.fits(memory_bytes(model, every), cluster)
+    step_s = np.where(fit, step_time_s(model, cluster, every), np.inf)
+    best = int(np.argmin(step_s))
+    return (float(step_s[best]), every[best]) if np.isfinite(step_s[best]) else (np.inf, None)
+
+
+def _simulated(step: Any, cluster: Cluster, size: int) -> float:
+    costs: dict[str, Any] = {
+        "alpha_s": cluster.latency_s,
+        "beta_s_per_byte": 1 / cluster.node_bytes_per_s,
+    }
+    return ranks.run(step, world_size=size, live_bytes=False, **costs).time_s
+
+
+def fields(*objects: Model | Cluster | Layout) -> Sequence[dict[str, Any]]:
+    """These objects as data, which can cross to another process."""
+    return [dict(vars(each)) for each in objects]
+
+
+# The cases of lab 16's checks.
+
+
+def memory_cases() -> dict[str, Layout]:
+    """Layouts in which one thing at a time decides about memory."""
+    fused = {"batch": 64, "attention": "softmax"}
+    return {
+        "one GPU": Layout(batch=8, microbatch=4),
+        "tensor ranks": Layout(tensor=4, batch=8, microbatch=4),
+        "Adam's state over data ranks, beside tensor ranks": Layout(2, 1, 8, shards=1, batch=64),
+        "gradients, too": Layout(2, 1, 8, shards=2, batch=64),
+        "weights, too": Layout(1, 1, 8, shards=3, batch=64, microbatch=2),
+        "context ranks hold the same weights": Layout(1, 1, 2, 4, shards=1, batch=64),
+        "stages": Layout(1, 4, 2, microbatch=4, **fused),
+        "fewer microbatches than stages": Layout(1, 4, 1, batch=2),
+        "layers that don't divide by stages": Layout(1, 5, 1, batch=20),
+        "chunks": Layout(1, 4, 2, chunks=2, **fused),
+        "full recomputation": Layout(1, 4, 2, recompute="full", microbatch=8, **fused),
+        "selective recomputation": Layout(1, 2, 2, recompute="selective", microbatch=8, **fused),
+    }
+
+
+def memory_mistakes(model: Model, layout: Layout) -> dict[str, float]:
+    """What known mistakes give."""
+    import dataclasses
+
+    right = float(memory_bytes(model, layout))
+    plain = dataclasses.replace(layout, shards=0)
+    states = float(memory_bytes(model, plain)) - right
+    owners = layout.data * layout.context
+    mistakes = {}
+    if layout.shards == 1:
+        per_rank = states / (1 - 1 / owners)
+        wider = owners * layout.tensor
+        mistakes["Tensor ranks hold different weights: cut Adam's state over data ranks only."] = (
+            right + states - per_rank * (1 - 1 / wider)
+        )
+        mistakes["Context ranks hold the same weights as data ranks do."] = (
+            right + states - per_rank * (1 - 1 / layout.data)
+        )
+    one = dataclasses.replace(layout, batch=layout.data * layout.microbatch)
+    few = "In 1F1B, the first stage holds as many microbatches as there are stages, if it has them."
+    return {
+        text: x
+        for text, x in {**mistakes, few: float(memory_bytes(model, one))}.items()
+        if abs(x / right - 1) > 1e-5
+    }
+
+
+def simulated_cases() -> dict[str, tuple[Layout, Any]]:
+    """{name: (layout, the function that runs it on simulated ranks)}."""
+    return {
+        "two tensor ranks": (Layout(tensor=2, batch=2, microbatch=2), on_tensor_ranks),
+        "eight tensor ranks": (Layout(tensor=8, batch=4, microbatch=4), on_tensor_ranks),
+        "tensor ranks that recompute": (
+            Layout(tensor=4, batch=2, microbatch=2, recompute="full"),
+            on_tensor_ranks,
+        ),
+        "eight replicas": (Layout(data=8, batch=8), on_data_ranks),
+        "two replicas, four microbatches": (Layout(data=2, batch=16, microbatch=2), on_data_ranks),
+        "four stages": (Layout(pipeline=4, batch=12), on_stages),
+        "eight stages, one microbatch": (Layout(pipeline=8, batch=1), on_stages),
+        "one GPU": (Layout(batch=4), on_stages),
+    }
+
+
+def real_cases() -> dict[str, tuple[Model, Cluster, Layout]]:
+    """Layouts of real models, in each of which one part of the step counts."""
+    gpt, llama = (
+        Model(96, 12_288, 96, 96, 49_152, 51_200, 2048),
+        Model(126, 16_384, 128, 8, 53_248, 128_256, 8192, gated=True, tied=False),
     )
-    return 1.05 * (state + unsharded + np.maximum(first, last)) + 2e9
+    small = Model(24, 2048, 16, 16, 8192, 131_072, 2048)
+    a100, h100 = Cluster.of("A100", 1024), Cluster.of("H100", 16_384)
+    softmax: Any = {"attention": "softmax", "recompute": "selective", "sequence_parallel": True}
+    return {
+        "tensor ranks on two nodes": (gpt, a100, Layout(16, 1, 64, batch=256)),
+        "chunks": (gpt, a100, Layout(8, 8, 16, batch=256, chunks=3, **softmax)),
+        "a large vocabulary on two stages": (small, a100, Layout(1, 2, 8, batch=64, microbatch=2)),
+        "layers that don't divide": (llama, h100, Layout(8, 16, 128, batch=2048, overlap=True)),
+        "sharded optimizer": (gpt, a100, Layout(8, 8, 16, batch=128, shards=1)),
+        "sharded weights": (gpt, a100, Layout(1, 1, 512, batch=1024, shards=3, overlap=True)),
+        "sharded weights, not overlapped": (gpt, a100, Layout(1, 1, 512, batch=1024, shards=3)),
+        "overlapped gradients": (gpt, a100, Layout(8, 1, 128, batch=128, overlap=True)),
+        "zero-bubble schedule": (gpt, a100, Layout(8, 8, 16, batch=256, bubble=1 / 3)),
+    }
+
+
+def step_mistakes(model: Model, cluster: Cluster, layout: Layout) -> dict[str, float]:
+    """What known mistakes give, where that differs from the right answer."""
+    import dataclasses
+
+    right = float(step_time_s(model, cluster, layout))
+
+    def other(at: Any = None, **fields: Any) -> float:
+        return float(step_time_s(model, at or cluster, dataclasses.replace(layout, **fields)))
+
+    near = dataclasses.replace(cluster, network_bytes_per_s=cluster.node_bytes_per_s)
+    far = dataclasses.replace(cluster, exposed=1.0)
+    found = {
+        "Of overlapped messages, only a part is waited for.": other(far),
+        "Messages that don't overlap are waited for in full.": other(overlap=True),
+        "Between nodes, rings are slower: mind the stride.": other(near),
+        "Chunks divide the time in which the pipeline fills.": other(chunks=1),
+        "A recomputed forward pass repeats its time and its messages.": other(recompute="none"),
+        "layout.bubble scales the time in which the pipeline fills.": other(bubble=1.0),
+    }
+    return {text: wrong for text, wrong in found.items() if abs(wrong / right - 1) > 1e-3}
+
+
+def plan_cases() -> dict[str, tuple[Model, Cluster, int]]:
+    """Clusters to plan for; on the last one nothing fits."""
+    small = Model(24, 2048, 16, 16, 8192, 50_304, 2048)
+    large = Model(80, 8192, 64, 8, 28_672, 128_256, 8192, gated=True, tied=False)
+    return {
+        "1.3 B on 64 A100s": (small, Cluster.of("A100", 64), 256),
+        "70 B on 256 H100s": (large, Cluster.of("H100", 256), 512),
+        "70 B on a slow network": (large, Cluster.of("H100", 256, 8, 3e9), 256),
+        "70 B on 64 H100s, little memory": (large, Cluster.of("A100-40GB", 64), 64),
+        "the course's model on 8 simulated ranks": (Model.of_course(), Cluster.simulated(8), 8),
+        "70 B on 8 A100s": (large, Cluster.of("A100", 8), 8),
+    }
+
+
+def plan_fault(layout: Layout, model: Model, cluster: Cluster, batch: int) -> str:
+    """What is wrong with a plan, beyond its time; "" if nothing."""
+    if layout.gpus != cluster.gpus:
+        return f"{layout.gpus} GPUs are used, {cluster.gpus} are there"
+    if layout.batch != batch:
+        return f"the batch is {layout.batch}, {batch} sequences are wanted"
+    if not planning.fits(memory_bytes(model, layout), cluster):
+        return f"it needs {memory_bytes(model, layout) / 1e9:.0f} GB per GPU and does not fit"
+    return ""

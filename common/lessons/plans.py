@@ -1,0 +1,271 @@
+"""What a planner says, in pictures: predicted and published, where MFU goes, the best layouts."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from common import samples
+from common.lessons import planning, runs
+from common.lessons.planning import Cluster, Layout, Model
+from common.lessons.runs import Run
+
+if TYPE_CHECKING:
+    import ipywidgets
+    from matplotlib.axes import Axes
+
+Step = Callable[[Model, Cluster, Layout], Any]
+Memory = Callable[[Model, Layout], Any]
+MODELS = {
+    "1.3 B": Model(24, 2048, 16, 16, 8192, 50_304, 2048),
+    "Llama 3 8B": Model(32, 4096, 32, 8, 14_336, 128_256, 8192, gated=True, tied=False),
+    "Llama 3 70B": Model(80, 8192, 64, 8, 28_672, 128_256, 8192, gated=True, tied=False),
+    "GPT-3 175B": Model(96, 12_288, 96, 96, 49_152, 51_200, 2048),
+    "Llama 3 405B": Model(126, 16_384, 128, 8, 53_248, 128_256, 8192, gated=True, tied=False),
+}
+
+
+@functools.cache
+def published() -> list[Run]:
+    """The published runs that say enough for a planner: dense, tier A, 16 bits."""
+    found = []
+    for row in samples.published_runs()["rows"]:
+        if row["tier"] == "A" and not runs.LOW_PRECISION.search(row["precision"]):
+            try:
+                found.append(runs.run_of(row))
+            except ValueError:
+                continue  # the lab's first figure says how many, and why
+    return found
+
+
+def named() -> dict[str, Run]:
+    """The same, by id."""
+    return {run.row["id"]: run for run in published()}
+
+
+def short(source: str) -> str:
+    """A source's name for a figure."""
+    names = ("SC21", "Korthikanti", "Llama 3", "Megatron-Core", "TorchTitan", "llm-foundry")
+    names += ("nanotron", "Zero Bubble", "BLOOM", "Hagemann")
+    return next((name for name in names if name in source), source.split(" (")[0])
+
+
+class Sheet(NamedTuple):
+    """A planner's marks on the published runs."""
+
+    median_error: float
+    rank_correlation: float  # median over sweeps of six and more layouts
+    memory_right: float
+
+
+def marks(step_s: Sequence[float], needed_bytes: Sequence[float]) -> Sheet:
+    """The marks of these predictions, one for each run of `published`."""
+    some = published()
+    real = np.array([run.step_s or np.nan for run in some])
+    predicted = np.asarray(step_s, float)
+    ratio = np.abs(predicted / real - 1)[~np.isnan(real)]
+    if not np.isfinite(ratio).all():
+        return Sheet(np.inf, -1.0, 0.0)
+    sweeps: dict[Any, list[int]] = {}
+    for i, run in enumerate(some):
+        if run.step_s:
+            sweeps.setdefault((run.model, run.cluster, run.layout.batch), []).append(i)
+    ranks = [_rank(real[i], predicted[i]) for i in sweeps.values() if len(i) >= 6]
+    known = [i for i, run in enumerate(some) if run.fits is not None]
+    right = [bool(planning.fits(needed_bytes[i], some[i].cluster)) == some[i].fits for i in known]
+    return Sheet(float(np.median(ratio)), float(np.median(ranks)), float(np.mean(right)))
+
+
+def _rank(real: np.ndarray, predicted: np.ndarray) -> float:
+    """Spearman's rank correlation; 0 for a planner that cannot tell layouts apart."""
+    places = [
+        np.array([(np.sum(x < v) + np.sum(x <= v)) / 2 for v in x]) for x in (real, predicted)
+    ]
+    first, second = (place - place.mean() for place in places)
+    spread = np.sqrt((first**2).sum() * (second**2).sum())
+    return float((first * second).sum() / spread) if spread else 0.0
+
+
+def draw_runs(predicted_s: Sequence[float]) -> Axes:
+    """Published step times over predicted ones, by source; the line is where they agree."""
+    import matplotlib.pyplot as plt
+
+    _, ax = plt.subplots(figsize=(7.2, 4.6))
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for run, predicted in zip(published(), predicted_s, strict=True):
+        if run.step_s:
+            groups.setdefault(short(run.source), []).append((float(predicted), run.step_s))
+    marks = "os^Dv<>PX*"
+    for (name, points), mark in zip(groups.items(), marks, strict=False):
+        x, y = np.array(points).T
+        error = np.median(np.abs(x / y - 1))
+        label = f"{name}: {error:.0%} of {len(x)}"
+        ax.plot(x, y, mark, markersize=4, alpha=0.6, label=label, linestyle="none")
+    ends = np.array([0.3, 900])
+    ax.plot(ends, ends, color="black", linewidth=1, zorder=0)
+    ax.fill_between(ends, ends / 1.2, ends * 1.2, color="0.9", zorder=-1)
+    ax.set(xscale="log", yscale="log", xlabel="predicted (s)", ylabel="published (s)")
+    ax.set(xlim=ends, ylim=ends, title="Seconds per step; grey: 20 % off")
+    ax.legend(title="median error of runs", loc="upper left", bbox_to_anchor=(1, 1))
+    return ax
+
+
+def draw_memory(needed_bytes: Sequence[float]) -> Axes:
+    """Where a source reports the peak of memory: reported over predicted."""
+    import matplotlib.pyplot as plt
+
+    _, ax = plt.subplots(figsize=(4.6, 3.6))
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for run, needed in zip(published(), needed_bytes, strict=True):
+        measured = run.row["measured"]
+        peak = measured.get("peak_mem_gb") or 1.074 * (measured.get("peak_mem_gib") or 0)
+        if peak:
+            groups.setdefault(short(run.source), []).append((float(needed) / 1e9, peak))
+    for (name, points), mark in zip(groups.items(), "os^D", strict=False):
+        x, y = np.array(points).T
+        label = f"{name} ({len(x)} runs)"
+        ax.plot(x, y, mark, markersize=4, alpha=0.6, label=label, linestyle="none")
+    ax.plot([0, 100], [0, 100], color="black", linewidth=1, zorder=0)
+    ax.set(xlabel="predicted (GB)", ylabel="reported peak (GB)", title="Memory of a GPU")
+    ax.legend()
+    return ax
+
+
+# Where the peak goes: the step is timed on a cluster that has no losses, then with one more each.
+
+
+def waterfall(
+    step_time_s: Step, model: Model, cluster: Cluster, layout: Layout
+) -> dict[str, float]:
+    """{cause: share of the peak that it takes}, then "MFU": what is left. They add up to 1."""
+    free: Any = {
+        "matmul_flops_per_s": cluster.peak_flops_per_s,
+        "attention_flops_per_s": cluster.peak_flops_per_s,
+        "processors": 0,
+        "memory_bytes_per_s": np.inf,
+        "node_bytes_per_s": np.inf,
+        "network_bytes_per_s": np.inf,
+        "latency_s": 0.0,
+        "launch_s": 0.0,
+        "elementwise_bytes": 0.0,
+        "stragglers": 0.0,
+    }
+    plain = {"recompute": "none", "bubble": 0.0}
+    steps: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("matmuls below the peak", {"matmul_flops_per_s": 0, "processors": 0}, {}),
+        ("attention", {"attention_flops_per_s": 0}, {}),
+        ("memory: norms, optimizer", {"memory_bytes_per_s": 0, "elementwise_bytes": 0}, {}),
+        ("recomputation", {}, {"recompute": 0}),
+        ("bubble", {}, {"bubble": 0}),
+        ("messages in a node", {"node_bytes_per_s": 0, "latency_s": 0}, {}),
+        ("messages between nodes", {"network_bytes_per_s": 0}, {}),
+        ("launches, stragglers", {"launch_s": 0, "stragglers": 0}, {}),
+    ]
+    flops = runs.model_flops(model) * layout.batch * model.seq
+    ideal_s = flops / (cluster.peak_flops_per_s * cluster.gpus)
+    shares, left = {}, 1.0
+    for cause, real, chosen in [("half of attention skipped", {}, {}), *steps]:
+        free |= {field: getattr(cluster, field) for field in real}
+        plain |= {field: getattr(layout, field) for field in chosen}
+        now_on = dataclasses.replace(cluster, **free), dataclasses.replace(layout, **plain)
+        share = float(ideal_s / step_time_s(model, *now_on))
+        shares[cause], left = left - share, share
+    return {**shares, "MFU": left}
+
+
+def draw_waterfall(shares: dict[str, float], title: str, ax: Axes | None = None) -> Axes:
+    """The peak, and what each cause takes of it."""
+    import matplotlib.pyplot as plt
+
+    ax = ax or plt.subplots(figsize=(7.2, 3.2))[1]
+    top = 1.0
+    for i, (cause, share) in enumerate(shares.items()):
+        last = cause == "MFU"
+        ax.barh(i, share, left=0 if last else top - share, color="C0" if last else "C3")
+        ax.text(1.01 if not last else share + 0.01, i, f"{share:.1%}", va="center")
+        top -= share
+    ax.set_yticks(range(len(shares)), list(shares))
+    ax.invert_yaxis()
+    ax.set(xlim=(0, 1.1), xlabel="share of the data sheet's peak", title=title)
+    return ax
+
+
+def runner_up(
+    step_time_s: Step, memory_bytes: Memory, model: Model, cluster: Cluster, batch: int
+) -> list[tuple[float, Layout]]:
+    """(seconds, layout) of the best layouts that fit, one for each way to divide the GPUs."""
+    every = planning.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
+    fit = planning.fits(memory_bytes(model, every), cluster)
+    step_s = np.where(fit, step_time_s(model, cluster, every), np.inf)
+    found: dict[Any, tuple[float, Layout]] = {}
+    for i in np.argsort(step_s)[:400]:
+        one = every[int(i)]
+        way = one.tensor, one.pipeline, one.data, one.context
+        if np.isfinite(step_s[i]):
+            found.setdefault(way, (float(step_s[i]), one))
+    return list(found.values())
+
+
+def words(layout: Layout) -> str:
+    """A layout in a line."""
+    axes = f"tensor {layout.tensor} × pipeline {layout.pipeline} × data {layout.data}"
+    context = f" × context {layout.context}" if layout.context > 1 else ""
+    return (
+        f"{axes}{context}, microbatches of {layout.microbatch}, {layout.chunks} chunks, "
+        f"recompute {layout.recompute}, shards {layout.shards}"
+    )
+
+
+def show_plan(
+    step_time_s: Step, memory_bytes: Memory, model: Model, cluster: Cluster, batch: int
+) -> None:
+    """Prints the best layouts of a cluster and draws where the best one's MFU goes."""
+    import matplotlib.pyplot as plt
+
+    try:
+        best = runner_up(step_time_s, memory_bytes, model, cluster, batch)
+    except ValueError as problem:
+        print(problem)
+        return
+    if not best:
+        print("No layout fits into the memory of these GPUs.")
+        return
+    for place, (seconds, layout) in zip(("best", "runner-up"), best, strict=False):
+        print(
+            f"{place}: {seconds:.2f} s, {memory_bytes(model, layout) / 1e9:.0f} GB: {words(layout)}"
+        )
+    shares = waterfall(step_time_s, model, cluster, best[0][1])
+    draw_waterfall(shares, f"{cluster.gpus:,} × {cluster.name}: MFU {shares['MFU']:.0%}")
+    plt.show()
+
+
+def widget(step_time_s: Step, memory_bytes: Memory) -> ipywidgets.VBox:
+    """Choose model, GPUs, network and batch: the best layout, the runner-up, and where MFU goes."""
+    import ipywidgets
+
+    def one_of(values: Any, value: Any, name: str) -> ipywidgets.SelectionSlider:
+        return ipywidgets.SelectionSlider(options=values, value=value, description=name)
+
+    chosen = {
+        "model": ipywidgets.Dropdown(
+            options=list(MODELS), value="Llama 3 70B", description="model"
+        ),
+        "chip": ipywidgets.Dropdown(
+            options=["A100", "H100", "H200", "GB200", "MI300X"], value="H100", description="GPU"
+        ),
+        "gpus": one_of([2**i for i in range(3, 15)], 1024, "GPUs"),
+        "gigabits": one_of([25, 100, 200, 400, 800], 400, "Gb/s per GPU"),
+        "batch": one_of([2**i for i in range(5, 14)], 1024, "sequences"),
+    }
+
+    def show(model: str, chip: str, gpus: int, gigabits: int, batch: int) -> None:
+        cluster = Cluster.of(chip, gpus, 8, gigabits * runs.GIGABIT)
+        show_plan(step_time_s, memory_bytes, MODELS[model], cluster, batch)
+
+    picture = ipywidgets.interactive_output(show, chosen)
+    picture.layout.min_height = "360px"
+    return ipywidgets.VBox([*chosen.values(), picture])

@@ -34,8 +34,12 @@ def test_chips_are_found_by_the_names_of_publications():
     names = {"A100-80GB": "A100", "A100-40GB": "A100-40GB", "NVIDIA GB200 NVL72": "GB200"}
     assert {name: chip(name).name for name in names} == names
     assert chip("H100-96GB HBM2e 500W (Grand Teton)").watts == 500
-    with pytest.raises(KeyError, match="TPUv4"):
-        chip("TPUv4")
+    spellings = {"A100-SXM4-80GB": "A100", "TPUv5p": "TPU-v5p", "TPU v6e": "TPU-v6e"}
+    spellings |= {"MI300X-192GB": "MI300X", "nvidia h100 pcie": "H100-PCIe", "Gaudi 2": "Gaudi2"}
+    assert {name: chip(name).name for name in spellings} == spellings
+    with pytest.raises(KeyError, match="Cerebras"):
+        chip("Cerebras")
+    assert chip("Cerebras", 1e15).peak_flops_per_s == 1e15
     for known in CHIPS:
         assert known.best_matmul_flops_per_s < known.peak_flops_per_s and known.source
 
@@ -72,7 +76,7 @@ def test_the_planner_on_published_runs():
     scored = [run for run in found if planner.counts(run)]
     step_s, fits = planner.predictions(scored, *planner.planner())
     score: Any = planner.Score.of(scored, step_s, fits)
-    assert score.rows > 480 and sum(left_out.values()) == 23
+    assert score.rows > 480 and sum(left_out.values()) == 19
     assert score.median_error < 0.08 and score.rank_correlation > 0.85
     assert score.regret < 0.03 and score.memory_right > 0.92
     flat, _ = planner.predictions(scored, planner.constant(), lambda *_: 0)

@@ -1,5 +1,7 @@
 """The GPUs that lab 16 plans with: data sheets, links, and how fast the best matmul really is."""
 
+import math
+import re
 from typing import NamedTuple
 
 # The best matmuls that were measured, in 16 bits: S. Bekman, Machine Learning Engineering, "Maximum
@@ -31,9 +33,13 @@ def _chip(name: str, *figures: float, source: str) -> Chip:
     return Chip(name, *rates, *links, int(processors), watts, source)
 
 
-NVIDIA, AMD = "NVIDIA data sheet", "AMD data sheet"
-# TFLOP/s: peak, best matmul; memory TB/s, GB; node and network GB/s; multiprocessors; watts
+NVIDIA, AMD, INTEL = "NVIDIA data sheet", "AMD data sheet", "Intel data sheet"
+GOOGLE, AWS = "Google Cloud, TPU system architecture", "AWS Neuron documentation"
+SECRET = math.nan  # watts that no data sheet states
+# TFLOP/s: peak, best matmul; memory TB/s, GB; node and network GB/s; processors; watts. A TPU's
+# slice and a Trainium have no multiprocessors that share out tiles: 0.
 CHIPS = [
+    _chip("T4", 65, 50, 0.32, 16, 16, 3, 40, 70, source=NVIDIA),
     _chip("V100", 125, 105, 0.9, 32, 150, 12.5, 80, 300, source=NVIDIA),
     _chip("A100-40GB", 312, 271.2, 1.555, 40, 300, 25, 108, 400, source=NVIDIA),
     _chip("A100", 312, 271.2, 2.039, 80, 300, 25, 108, 400, source=NVIDIA),
@@ -63,16 +69,51 @@ CHIPS = [
     _chip("MI300X", 1307, 668.4, 5.3, 192, 448, 50, 304, 750, source=AMD),
     _chip("MI325X", 1307, 784.9, 6.0, 256, 448, 50, 304, 1000, source=AMD),
     _chip("MI355X", 2500, 1565, 8.0, 288, 538, 50, 256, 1400, source=AMD),
+    _chip("A100-PCIe", 312, 252.9, 1.935, 80, 32, 25, 108, 300, source=NVIDIA),
+    _chip("A40", 149.7, 120, 0.696, 48, 32, 12.5, 84, 300, source=NVIDIA),
+    _chip("A6000", 154.8, 124, 0.768, 48, 32, 12.5, 84, 300, source=NVIDIA),
+    _chip("3090", 71, 65, 0.936, 24, 16, 3, 82, 350, source=NVIDIA + ", RTX 3090"),
+    _chip("4090", 165.2, 150, 1.008, 24, 16, 3, 128, 450, source=NVIDIA + ", RTX 4090"),
+    _chip("5090", 209.5, 190, 1.792, 32, 32, 3, 170, 575, source=NVIDIA + ", RTX 5090"),
+    _chip("L40S", 362, 290, 0.864, 48, 32, 25, 142, 350, source=NVIDIA),
+    _chip("H100-PCIe", 756, 562, 2.0, 80, 64, 50, 114, 350, source=NVIDIA),
+    _chip("MI210", 181, 139, 1.6, 64, 150, 25, 104, 300, source=AMD),
+    _chip("Gaudi2", 432, 418.7, 2.45, 96, 262.5, 37.5, 0, 600, source=INTEL),
+    _chip("Gaudi3", 1678, 1243, 3.7, 128, 525, 75, 0, 900, source=INTEL),
+    _chip("TPU-v3", 123, 117, 0.9, 32, 164, 12.5, 0, SECRET, source=GOOGLE),
+    _chip("TPU-v4", 275, 261, 1.2, 32, 150, 12.5, 0, SECRET, source=GOOGLE),
+    _chip("TPU-v5e", 197, 187, 0.82, 16, 100, 12.5, 0, SECRET, source=GOOGLE),
+    _chip("TPU-v5p", 459, 436, 2.765, 95, 300, 12.5, 0, SECRET, source=GOOGLE),
+    _chip("TPU-v6e", 918, 780, 1.64, 32, 224, 12.5, 0, SECRET, source=GOOGLE),
+    _chip("Trainium", 190, 170, 0.82, 32, 96, 6.25, 0, SECRET, source=AWS),
+    _chip("Trainium2", 667, 560, 2.9, 96, 128, 25, 0, SECRET, source=AWS),
+    _chip("910B", 320, 270, 1.6, 64, 196, 25, 0, 310, source="reports on Huawei's Ascend 910B"),
 ]
 
 
-def chip(name: str) -> Chip:
-    """The chip that a publication names, as "A100-80GB" or "NVIDIA GB200 NVL72"; KeyError if none.
+def chip(name: str, peak_flops_per_s: float | None = None) -> Chip:
+    """The chip that a publication names, as "A100-SXM4-80GB" or "NVIDIA GB200 NVL72".
 
-    Of several names that fit, the longest: "GB200" is no "B200".
+    All parts of our name must stand in it. Of several, the longest: "GB200" is no "B200".
+    Another chip is like the one whose peak is nearest to the stated one, with its rates in
+    proportion; KeyError if no peak is stated.
     """
-    plain = name.upper().replace(" ", "-").replace("_", "-")
-    found = [known for known in CHIPS if known.name.upper() in plain]
-    if not found:
+    plain = re.sub(
+        r"[\s_]+", "-", name.upper().replace("GAUDI-", "GAUDI").replace("GAUDI ", "GAUDI")
+    )
+    found = [
+        known for known in CHIPS if all(part in plain for part in known.name.upper().split("-"))
+    ]
+    if found:
+        return max(found, key=lambda known: len(known.name))
+    if not peak_flops_per_s:
         raise KeyError(f"{name!r} is none of {', '.join(known.name for known in CHIPS)}")
-    return max(found, key=lambda known: len(known.name))
+    near = min(CHIPS, key=lambda known: abs(math.log(known.peak_flops_per_s / peak_flops_per_s)))
+    factor = peak_flops_per_s / near.peak_flops_per_s
+    return near._replace(
+        name=name,
+        peak_flops_per_s=peak_flops_per_s,
+        best_matmul_flops_per_s=factor * near.best_matmul_flops_per_s,
+        memory_bytes_per_s=factor * near.memory_bytes_per_s,
+        source=f"its stated peak, and the rest as a {near.name}",
+    )

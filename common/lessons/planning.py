@@ -115,9 +115,13 @@ class Cluster:
         gpus_per_node: int = 8,
         network_bytes_per_s: float | None = None,
         shares: Shares = SHARES,
+        peak_flops_per_s: float | None = None,
     ) -> Cluster:
-        """A cluster of the GPUs with this name, by their data sheets and the shares above."""
-        sheet = chip(name)
+        """A cluster of the GPUs with this name, by their data sheets and the shares above.
+
+        peak_flops_per_s: for a chip that has no data sheet here.
+        """
+        sheet = chip(name, peak_flops_per_s)
         matmul = sheet.best_matmul_flops_per_s * shares.matmul * (shares.hot if _hot(sheet) else 1)
         return cls(
             sheet.name,

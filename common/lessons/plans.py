@@ -269,3 +269,54 @@ def widget(step_time_s: Step, memory_bytes: Memory) -> ipywidgets.VBox:
     picture = ipywidgets.interactive_output(show, chosen)
     picture.layout.min_height = "360px"
     return ipywidgets.VBox([*chosen.values(), picture])
+
+
+def draw_sweep(text: str = "Hagemann", gpus: int = 256) -> Axes:
+    """Seconds per step of one model on one cluster, by the layouts that were tried."""
+    import matplotlib.pyplot as plt
+
+    sweep = [run for run in published() if text in run.source and run.cluster.gpus == gpus]
+    timed = [(run.layout.tensor, run.layout.pipeline, run.step_s) for run in sweep if run.step_s]
+    ways = sorted({(tensor, stages) for tensor, stages, _ in timed})
+    _, ax = plt.subplots(figsize=(7.2, 2.8))
+    for x, way in enumerate(ways):
+        times = [seconds for *one, seconds in timed if tuple(one) == way]
+        ax.plot([x] * len(times), times, "o", color="C0", alpha=0.5)
+    names = [f"{tensor} × {stages}" for tensor, stages in ways]
+    ax.set_xticks(range(len(ways)), names)
+    ax.set(ylim=(0, None), xlabel="tensor ranks × stages", ylabel="seconds per step")
+    ax.set_title(f"{len(timed)} layouts of one model on {gpus} GPUs")
+    return ax
+
+
+def print_stated_over_own(mfu: Callable[..., float]) -> None:
+    """For each source that states a time and a rate: the rate over that of its own time."""
+    found: dict[str, list[tuple[float, str]]] = {}
+    for run in published():
+        stated = run.row["measured"]
+        share = stated.get("mfu")
+        if stated.get("tflops_per_gpu"):
+            share = stated["tflops_per_gpu"] / run.row["hardware"]["peak_bf16_tflops"]
+        if run.step_s and share and (stated.get("step_time_s") or stated.get("tokens_per_s")):
+            kind = str(stated.get("tflops_kind")).partition(" ")[0]
+            rate = run.layout.batch * run.model.seq / run.step_s / run.cluster.gpus
+            convention = kind if kind == "hardware" else "model"
+            own = mfu(run.model, rate, run.cluster.peak_flops_per_s, convention)
+            found.setdefault(short(run.source), []).append((share / own, run.row["id"][:28]))
+    for source, ratios in found.items():
+        (low, which), middle = min(ratios), np.median([ratio for ratio, _ in ratios])
+        print(f"{source:12} {len(ratios):4} runs state {middle:.3f}; the least {low:.3f} ({which})")
+
+
+def four_cases(constants: dict[str, Any]) -> dict[str, tuple[Model, Cluster, int]]:
+    """Llama 3's 70 B on 256 GPUs: as it is, and with one thing changed; {case: (..., batch)}."""
+    usual = Cluster.of("H100", 256)
+    clusters = {
+        "as it is": (usual, 512),
+        "a batch of 64": (usual, 64),
+        "25 Gb/s": (Cluster.of("H100", 256, 8, 25 * runs.GIGABIT), 512),
+        "GB200": (Cluster.of("GB200", 256), 512),
+        "H200": (Cluster.of("H200", 256), 512),
+        "my constants": (usual.with_ledger(constants), 512),
+    }
+    return {name: (MODELS["Llama 3 70B"], *case) for name, case in clusters.items()}

@@ -50,19 +50,20 @@ def run_of(row: Row, shares: Shares = SHARES) -> Run:
 
 
 def model_of(row: Row) -> Model:
-    """The shape of a row's model."""
+    """The shape of a row's model. Heads that are not stated have 128 numbers each (most models)."""
     shape = row["model"]
     if shape.get("moe") or shape.get("experts"):
         raise ValueError("not a dense model")
-    missing = [name for name in ("layers", "hidden", "heads", "seq") if not shape.get(name)]
+    missing = [name for name in ("layers", "hidden", "seq") if not shape.get(name)]
     if missing:
         raise ValueError(f"the model's {' and '.join(missing)} are not stated")
     gated = bool(shape.get("gated_mlp"))
+    heads = shape.get("heads") or max(1, shape["hidden"] // 128)
     return Model(
         layers=shape["layers"],
         hidden=shape["hidden"],
-        heads=shape["heads"],
-        kv_heads=shape.get("kv_heads") or shape["heads"],
+        heads=heads,
+        kv_heads=shape.get("kv_heads") or heads,
         ffn=shape.get("ffn") or (8 * shape["hidden"] // 3 if gated else 4 * shape["hidden"]),
         vocab=shape.get("vocab") or 50_304,  # of GPT-2, padded
         seq=shape["seq"],
@@ -72,16 +73,16 @@ def model_of(row: Row) -> Model:
 
 
 def cluster_of(row: Row, shares: Shares = SHARES) -> Cluster:
-    """A row's GPUs by their data sheet, with the network that the source states."""
+    """A row's GPUs by their data sheet, with the network that the source states.
+
+    A slice of TPUs is one node. Where a source does not say, a node has eight GPUs.
+    """
     hardware = row["hardware"]
+    node = hardware.get("gpus_per_node") or (hardware["gpus"] if "TPU" in hardware["gpu"] else 8)
+    peak = 1e12 * (hardware.get("peak_bf16_tflops") or 0)
+    network = network_of(hardware.get("network"), node)
     try:
-        return Cluster.of(
-            hardware["gpu"],
-            hardware["gpus"],
-            hardware.get("gpus_per_node") or 8,
-            network_of(hardware.get("network"), hardware.get("gpus_per_node") or 8),
-            shares,
-        )
+        return Cluster.of(hardware["gpu"], hardware["gpus"], node, network, shares, peak)
     except KeyError as problem:
         raise ValueError(f"no data sheet: {problem.args[0]}") from None
 
@@ -106,9 +107,8 @@ def layout_of(row: Row, model: Model) -> Layout:
     parallel, batch = row["parallel"], row["batch"]
     tensor, pipeline = parallel.get("tp") or 1, parallel.get("pp") or 1
     context = parallel.get("cp") or 1
-    data = parallel.get("dp") or row["hardware"]["gpus"] // (tensor * pipeline * context)
-    if not batch.get("gbs_sequences"):
-        raise ValueError("the batch is not stated")
+    data = data_of(row, tensor * pipeline * context)
+    micro = batch.get("mbs") or 1
     schedule = str(row.get("schedule") or "")
     words = f"{row['source']} {schedule} {' '.join(row.get('notes') or ())}".lower()
     fused = bool(FUSED.search(words) or "compile" in words.replace("no torch.compile", ""))
@@ -118,8 +118,8 @@ def layout_of(row: Row, model: Model) -> Layout:
         pipeline=pipeline,
         data=data,
         context=context,
-        batch=batch["gbs_sequences"],
-        microbatch=batch.get("mbs") or 1,
+        batch=batch.get("gbs_sequences") or data * micro * (batch.get("grad_accum") or 1),
+        microbatch=micro,
         chunks=_chunks(parallel.get("vp"), schedule + row["source"], model.layers, pipeline),
         recompute=recompute_of(row),
         shards=_shards(parallel),
@@ -129,6 +129,19 @@ def layout_of(row: Row, model: Model) -> Layout:
         overlap=bool(OVERLAPPED.search(words) or "overlap" in words.replace("not overlapped", "")),
         bubble={"ZB-2p": 0.0, "ZB-1p": 1 / 3}.get(schedule, 1.0),
     )
+
+
+def data_of(row: Row, others: int) -> int:
+    """Data ranks: all GPUs over the other ranks, where the stated number counts some of them again.
+
+    Some sources count context ranks or expert ranks among the data ranks.
+    """
+    parallel, gpus = row["parallel"], row["hardware"]["gpus"]
+    stated = parallel.get("dp")
+    again = {parallel.get("cp") or 1, parallel.get("ep") or 1}
+    if not stated or stated * others in {factor * gpus for factor in again}:
+        return max(1, gpus // others)
+    return stated
 
 
 def recompute_of(row: Row) -> str:

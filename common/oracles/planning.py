@@ -222,21 +222,28 @@ def memory_mistakes(model: Model, layout: Layout) -> dict[str, float]:
     }
 
 
-def simulated_cases() -> dict[str, tuple[Layout, Any]]:
-    """{name: (layout, the function that runs it on simulated ranks)}."""
-    return {
+def simulated_cases(
+    rng: np.random.Generator,
+) -> dict[str, tuple[tuple[Model, Cluster, Layout], float]]:
+    """{name: (model, simulated cluster and layout, the seconds that simulated ranks took)}."""
+    full: Any = {"batch": 2, "microbatch": 2, "recompute": "full"}
+    kinds = {
         "two tensor ranks": (Layout(tensor=2, batch=2, microbatch=2), on_tensor_ranks),
         "eight tensor ranks": (Layout(tensor=8, batch=4, microbatch=4), on_tensor_ranks),
-        "tensor ranks that recompute": (
-            Layout(tensor=4, batch=2, microbatch=2, recompute="full"),
-            on_tensor_ranks,
-        ),
+        "tensor ranks that recompute": (Layout(tensor=4, **full), on_tensor_ranks),
         "eight replicas": (Layout(data=8, batch=8), on_data_ranks),
         "two replicas, four microbatches": (Layout(data=2, batch=16, microbatch=2), on_data_ranks),
         "four stages": (Layout(pipeline=4, batch=12), on_stages),
         "eight stages, one microbatch": (Layout(pipeline=8, batch=1), on_stages),
         "one GPU": (Layout(batch=4), on_stages),
     }
+    cases = {}
+    for name, (layout, simulated) in kinds.items():
+        free = simulated == on_stages  # messages between stages cost nothing here
+        wire = (0.0, 0.0) if free else 10.0 ** rng.uniform([-6, -10], [-4, -9])
+        model, cluster = random_model(rng), Cluster.simulated(8, *map(float, wire))
+        cases[name] = (model, cluster, layout), simulated(model, cluster, layout)
+    return cases
 
 
 def real_cases() -> dict[str, tuple[Model, Cluster, Layout]]:

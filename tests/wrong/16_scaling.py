@@ -1,0 +1,346 @@
+# %% mfu: recomputation counted as useful work
+# says: This is the hardware count.
+# edit: if counts == "hardware":  ->  if counts != "causal":
+
+# %% mfu: recomputation never counted
+# says: This is the model count.
+# edit: layers *= 4 / 3  ->  pass
+
+# %% mfu: causal counts the whole square
+# says: This is the model count.
+# edit: attention /= 2  ->  pass
+
+# %% mfu: the scores are left out
+# says: mfu(
+# edit: (layers + 6 * model.end_weights)  ->  layers
+
+# %% mfu: the scores are recomputed, too
+# says: 'hardware'
+# edit: layers *= 4 / 3  ->  return tokens_per_s * (layers + 6 * model.end_weights) * 4 / 3 / peak_flops_per_s
+
+# %% memory_bytes: Adam's state cut over tensor ranks, too
+# says: Tensor ranks hold different weights
+# edit: each = 12 / np.where(shards > 0, owners, 1)  ->  each = 12 / np.where(shards > 0, owners * layout.tensor, 1)
+
+# %% memory_bytes: context ranks forgotten
+# says: Context ranks hold the same weights
+# edit: owners, p = layout.data * layout.context, layout.pipeline  ->  owners, p = layout.data, layout.pipeline
+
+# %% memory_bytes: one microbatch in flight
+# says: the first stage holds as many microbatches as there are stages
+# edit: np.minimum(layout.microbatches, p)  ->  1
+
+# %% memory_bytes: all microbatches in flight, as in GPipe
+# says: bytes gave
+# edit: np.minimum(layout.microbatches, p)  ->  layout.microbatches
+
+# %% memory_bytes: p microbatches, even where there are fewer
+# says: fewer microbatches than stages: bytes
+# edit: np.minimum(layout.microbatches, p)  ->  p
+
+# %% memory_bytes: gradients are never cut
+# says: gradients, too: bytes
+# edit: 2 / np.where(shards > 1, owners, 1)  ->  2
+
+# %% memory_bytes: no layer is fetched
+# says: weights, too: bytes
+# edit: fetched = np.where(shards > 2, 4 * model.layer_weights / layout.tensor, 0)  ->  fetched = 0
+
+# %% memory_bytes: nothing is computed again
+# says: recomputation: bytes
+# edit: {"none": 0, "selective": scores, "full": kept}  ->  {"none": 0, "selective": 0, "full": 0}
+
+# %% memory_bytes: the scores forgotten
+# says: bytes
+# edit: last = layers * held * early + planning.score_bytes(model, layout)  ->  last = 0
+
+# %% memory_bytes: a fraction of a layer
+# says: layers that don't divide by stages: bytes
+# edit: layers = np.ceil(model.layers / p)  ->  layers = model.layers / p
+
+# %% memory_bytes: chunks hold no more
+# says: chunks: bytes
+# edit: early = np.where(np.asarray(layout.chunks) > 1, 1 + (p - 1) / (p * layout.chunks), 1)  ->  early = 1
+
+# %% step_time_s: only forward adds up over tensor ranks
+# says: tensor ranks: seconds on simulated ranks
+# edit: {"none": 4, "selective": 4, "full": 6}  ->  {"none": 2, "selective": 2, "full": 4}
+
+# %% step_time_s: a recomputed forward pass has no messages
+# says: tensor ranks that recompute
+# edit: {"none": 4, "selective": 4, "full": 6}  ->  {"none": 4, "selective": 4, "full": 4}
+
+# %% step_time_s: full recomputation forgotten
+# says: A recomputed forward pass repeats its time and its messages.
+# edit: {"none": 0, "selective": work.attention_s, "full": work.forward_s}  ->  {"none": 0, "selective": work.attention_s, "full": 0}
+# edit: {"none": 4, "selective": 4, "full": 6}  ->  {"none": 4, "selective": 4, "full": 4}
+
+# %% step_time_s: tensor ranks on two nodes, at NVLink's speed
+# says: tensor ranks on two nodes
+# edit: rate = planning.bandwidth(cluster, size, stride)  ->  rate = cluster.node_bytes_per_s
+
+# %% step_time_s: data ranks as neighbours
+# says: seconds
+# edit (2 places): ring_s(cluster, owners, layout.tensor,  ->  ring_s(cluster, owners, 1,
+
+# %% step_time_s: all stages are equal
+# says: seconds on simulated ranks
+# edit: slowest_s = np.maximum(np.ceil(mean) * layer_s, np.floor(mean) * layer_s + work.ends_s)  ->  slowest_s = (model.layers * layer_s + work.ends_s) / layout.pipeline
+
+# %% step_time_s: a bubble that does not know the microbatches
+# says: seconds on simulated ranks
+# edit: layout.microbatches * (slowest_s + layout.chunks * hop_s)  ->  slowest_s + layout.chunks * hop_s
+
+# %% step_time_s: no bubble
+# says: stages
+# edit: + layout.bubble * filling_s  ->  + 0 * filling_s
+
+# %% step_time_s: chunks don't shrink the bubble
+# says: Chunks divide the time in which the pipeline fills.
+# edit: filling_s = (all_s - slowest_s + 2 * (layout.pipeline - 1) * hop_s) / layout.chunks  ->  filling_s = all_s - slowest_s + 2 * (layout.pipeline - 1) * hop_s
+
+# %% step_time_s: gradients in two bytes
+# says: replicas: seconds on simulated ranks
+# edit: ring_s(cluster, owners, layout.tensor, 4 * weights)  ->  ring_s(cluster, owners, layout.tensor, 2 * weights)
+
+# %% step_time_s: gradients always overlap
+# says: seconds gave
+# edit: np.where(layout.overlap, beyond_s + cluster.exposed * (sent_s - beyond_s), sent_s)  ->  beyond_s + cluster.exposed * (sent_s - beyond_s)
+
+# %% step_time_s: gradients never overlap
+# says: seconds
+# edit: np.where(layout.overlap, beyond_s + cluster.exposed * (sent_s - beyond_s), sent_s)  ->  sent_s
+
+# %% step_time_s: sharded weights are fetched once per step
+# says: sharded weights
+# edit: 3 * layout.microbatches * gathered_s  ->  3 * gathered_s / 2
+
+# %% step_time_s: the optimizer is free
+# says: seconds
+# edit: optimizer_s = (30 * owned + 6 * weights) / cluster.memory_bytes_per_s  ->  optimizer_s = 0
+
+# %% step_time_s: a ring of p rounds instead of p - 1
+# says: seconds on simulated ranks
+# edit: 2 * (size - 1) * (cluster.latency_s + sent / size / rate)  ->  2 * size * (cluster.latency_s + sent / size / rate)
+
+# %% step_time_s: 45 % of the peak, for every layout
+# says: seconds on simulated ranks
+def ring_s(cluster, size, stride, sent):
+    return 0 * sent
+
+def slot_s(model, cluster, layout):
+    return 0.0, 0.0
+
+def step_time_s(model, cluster, layout):
+    flops = 6 * (model.layers * model.layer_weights + model.end_weights) + 12 * model.layers * model.hidden * model.seq
+    return flops * layout.batch * model.seq / (0.45 * cluster.peak_flops_per_s * cluster.gpus)
+
+# %% plan: the fastest, whether it fits or not
+# says: does not fit
+# edit: np.where(fit, step_time_s(model, cluster, every), np.inf)  ->  step_time_s(model, cluster, every)
+
+# %% plan: the one that needs the least memory
+# says: the plan's seconds
+# edit: int(np.where(fit, step_time_s(model, cluster, every), np.inf).argmin())  ->  int(memory_bytes(model, every).argmin())
+
+# %% plan: the first that fits
+# says: the plan's seconds
+# edit: int(np.where(fit, step_time_s(model, cluster, every), np.inf).argmin())  ->  int(fit.argmax())
+
+# %% plan: something comes even if nothing fits
+# says: no layout fits, but
+# edit: if not fit.any():  ->  if False:
+
+# %% checkpoint_interval_s: a time between failures that does not shrink with size
+# says: the time between failures shrinks with the size
+# edit: per_day = gpus / gpus_per_node * failures_per_1000_node_days / 1000  ->  per_day = failures_per_1000_node_days / 1000
+
+# %% checkpoint_interval_s: GPUs counted as nodes
+# says: The rate counts nodes
+# edit: gpus / gpus_per_node * failures_per_1000_node_days  ->  gpus * failures_per_1000_node_days
+
+# %% checkpoint_interval_s: hours
+# says: These are hours
+# edit: 86400 / per_day  ->  24 / per_day
+
+# %% checkpoint_interval_s: days
+# says: These are days
+# edit: 86400 / per_day  ->  1 / per_day
+
+# %% checkpoint_interval_s: per node-day
+# says: per 1,000 node-days
+# edit: failures_per_1000_node_days / 1000  ->  failures_per_1000_node_days
+
+# %% checkpoint_interval_s: Young's formula, where it exceeds the time between failures
+# says: Young's formula assumes
+def mtbf_s(gpus, failures_per_1000_node_days, gpus_per_node=8):
+    return 86400 * 1000 * gpus_per_node / gpus / failures_per_1000_node_days
+
+def checkpoint_interval_s(save_s, mtbf):
+    return math.sqrt(2 * save_s * mtbf)
+
+# %% checkpoint_interval_s: the factor 2 forgotten
+# says: twice the product
+def mtbf_s(gpus, failures_per_1000_node_days, gpus_per_node=8):
+    return 86400 * 1000 * gpus_per_node / gpus / failures_per_1000_node_days
+
+def checkpoint_interval_s(save_s, mtbf):
+    return math.sqrt(save_s * mtbf)
+
+# %% checkpoint_interval_s: a checkpoint per failure
+# says: A checkpoint per failure
+# edit: return low  ->  return mtbf
+
+# %% checkpoint_interval_s: from beginning to beginning
+# says: leave out the time to save
+# edit: return low  ->  return low + save_s
+
+# %% checkpoint_interval_s: every half hour
+# says: more time than the best interval
+# edit: return low  ->  return 1800.0
+
+# %% policy: the time between failures of one node
+# says: is too long
+# edit: mtbf_s(8 * cluster["nodes"],  ->  mtbf_s(8,
+
+# %% policy: a checkpoint every five minutes
+# says: is too short
+# edit: checkpoint_interval_s(cluster["save_s"], mtbf)  ->  300.0
+
+# %% policy: Young's interval
+# says: is too long
+# edit: checkpoint_interval_s(cluster["save_s"], mtbf)  ->  (2 * cluster["save_s"] * mtbf) ** 0.5
+
+# %% policy: no spares, and it waits
+# says: without spares
+def policy(cluster):
+    mtbf = mtbf_s(8 * cluster["nodes"], cluster["failures_per_1000_node_days"])
+    return {"interval_s": checkpoint_interval_s(cluster["save_s"], mtbf),
+            "replicas": int(cluster["nodes"] // cluster["replica_nodes"]), "drop": False}
+
+# %% policy: half of the cluster is spare
+# says: leave too many spares
+def policy(cluster):
+    mtbf = mtbf_s(8 * cluster["nodes"], cluster["failures_per_1000_node_days"])
+    return {"interval_s": checkpoint_interval_s(cluster["save_s"], mtbf),
+            "replicas": int(cluster["nodes"] // cluster["replica_nodes"]) // 2, "drop": False}
+
+# %% policy: always drops, where a repair is quick
+# says: Here it is better to wait
+# edit: for drop in (True, False)  ->  for drop in (True,)
+
+# %% policy: never drops
+# says: better to drop a replica
+# edit: for drop in (True, False)  ->  for drop in (False,)
+
+# %% policy: replicas as nodes
+# says: there are nodes for 1 to
+def policy(cluster):
+    return {"interval_s": 900.0, "replicas": int(cluster["nodes"]), "drop": True}
+
+# %% outer_step: the sum instead of the mean
+# says: This is the sum over ranks
+# edit: gradient = change[:-1] / change[-1]  ->  gradient = change[:-1]
+
+# %% outer_step: absent ranks count in the mean
+# says: does not count in the mean
+# edit: gradient = change[:-1] / change[-1]  ->  gradient = change[:-1] / dist.get_world_size()
+
+# %% outer_step: absent ranks add their old weights
+# says: are old: leave them out
+# - change *= bool(present)
+
+# %% outer_step: the sign
+# says: The sign is wrong
+# edit: shared - own  ->  own - shared
+
+# %% outer_step: plain momentum
+# says: Nesterov's step looks ahead
+# edit: shared -= rate * (gradient + beta * momentum)  ->  shared -= rate * momentum
+
+# %% outer_step: only averages
+# says: the outer step is missing
+# - momentum.mul_(beta).add_(gradient)
+# - shared -= rate * (gradient + beta * momentum)
+# + shared -= gradient
+
+# %% outer_step: no momentum
+# says: no momentum yet
+# - momentum.mul_(beta).add_(gradient)
+# - shared -= rate * (gradient + beta * momentum)
+# + shared -= rate * gradient
+
+# %% outer_step: the step before the momentum
+# says: This is plain momentum
+# - momentum.mul_(beta).add_(gradient)
+#   shared -= rate * (gradient + beta * momentum)
+# + momentum.mul_(beta).add_(gradient)
+
+# %% outer_step: the momentum is sent, too
+# says: All ranks have the same momentum already
+#   dist.all_reduce(change)
+# + dist.all_reduce(momentum)
+# + momentum /= dist.get_world_size()
+
+# %% mesh_update: the optimizer's state cut over the tensor ranks
+# says: cut over the wrong group
+# edit: data = groups["data"]  ->  data = groups["tensor"]
+
+# %% mesh_update: the state is whole
+# says: The optimizer's state is whole
+def mesh_update(dist, groups, weights, gradient, state, step, replicated, most):
+    dist.all_reduce(gradient, group=groups["data"])
+    squares = gradient * gradient
+    squares[:replicated] /= dist.get_world_size(groups["tensor"])
+    square = squares.sum().reshape(1) / dist.get_world_size(groups["data"])
+    dist.all_reduce(square)
+    norm = square.sqrt().item()
+    if not state:
+        state.update(m=torch.zeros_like(weights), v=torch.zeros_like(weights))
+    adam(weights, gradient * min(1.0, most / norm), state["m"], state["v"], step)
+    return norm
+
+# %% mesh_update: replicated weights counted on each tensor rank
+# says: counted once per tensor rank
+# - squares[:max(0, replicated - start)] /= dist.get_world_size(groups["tensor"])
+
+# %% mesh_update: every shard begins with replicated weights
+# says: the norm
+# edit: max(0, replicated - start)  ->  replicated
+
+# %% mesh_update: the norm of one pipeline stage
+# says: the norm
+# - dist.all_reduce(square)
+# + dist.all_reduce(square, group=data)
+# + dist.all_reduce(square, group=groups["tensor"])
+
+# %% mesh_update: the norm of the own shard
+# says: the norm
+# - dist.all_reduce(square)
+
+# %% mesh_update: the root forgotten
+# says: has no root
+# edit: square.sqrt().item()  ->  square.item()
+
+# %% mesh_update: gradients summed over all ranks
+# says: cut over the wrong group, all ranks
+# edit (2 places): group=data  ->  group=None
+# edit: dist.get_world_size(data)  ->  dist.get_world_size()
+# edit: dist.get_rank(data)  ->  dist.get_rank()
+
+# %% mesh_update: not clipped
+# says: the weights
+# edit: total * min(1.0, most / norm)  ->  total
+
+# %% mesh_update: small gradients are scaled up
+# says: the weights
+# edit: min(1.0, most / norm)  ->  most / norm
+
+# %% mesh_update: a new state in every step
+# says: the weights
+# edit: if not state:  ->  if True:
+
+# %% mesh_update: the new weights stay at home
+# says: the weights
+# - dist.all_gather_into_tensor(weights, own, group=data)
+# + weights[start:start + size] = own

@@ -40,17 +40,17 @@ def execute(rows: Sequence[Row], outputs: Sequence[int], feeds: Mapping[str, Any
     values: list[Any] = []
     draws = 0
     with np.errstate(all="ignore"):
-        for op, content in rows:
-            if op == "constant":
+        for kind, content in rows:
+            if kind == "constant":
                 number = isinstance(content, (int, float))  # adopts the dtype of an array
                 values.append(content if number else np.asarray(content))
-            elif op in LEAVES:
-                values.append(feeds[content] if op == "placeholder" else content)
-            elif op == "random":
+            elif kind in LEAVES:
+                values.append(feeds[content] if kind == "placeholder" else content)
+            elif kind == "random":
                 values.append(_drawn(draws, np.shape(values[content[0]])))
                 draws += 1
             else:
-                values.append(_value(op, [values[i] for i in content], memory))
+                values.append(_value(kind, [values[i] for i in content], memory))
     return [
         *(np.asarray(values[i]) for i in outputs),
         *(memory[name] for name in sorted(memory)),

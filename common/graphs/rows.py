@@ -27,10 +27,10 @@ def inputs(row: Row) -> tuple[int, ...]:
 
 def ancestors(rows: Sequence[Row], outputs: Iterable[int]) -> set[int]:
     """The numbers of the rows that these outputs are computed from, themselves included."""
-    needed = set(outputs)
+    reached = set(outputs)
     for i in reversed(range(len(rows))):
-        needed.update(inputs(rows[i]) if i in needed else ())
-    return needed
+        reached.update(inputs(rows[i]) if i in reached else ())
+    return reached
 
 
 def random_graph(rng: np.random.Generator, size: int, placeholders: int) -> list[Row]:

@@ -23,14 +23,14 @@ def edge_feeds(wanted: Sequence[str]) -> Feeds:
 def rewritten(program: Program, rewrite: Rewrite) -> Program:
     """The program after one rewriting of each operator, which may add rows."""
     rows, outputs = program
-    new: list[Row] = []
+    made: list[Row] = []
     place: list[int] = []
-    for op, content in rows:
-        if op not in LEAVES:
-            op, content = rewrite(new, op, tuple(place[i] for i in content))
-        new.append((op, content))
-        place.append(len(new) - 1)
-    return new, [place[i] for i in outputs]
+    for kind, read in rows:
+        if kind not in LEAVES:
+            kind, read = rewrite(made, kind, tuple(place[i] for i in read))
+        made.append((kind, read))
+        place.append(len(made) - 1)
+    return made, [place[i] for i in outputs]
 
 
 def _sums_regrouped(

@@ -81,20 +81,20 @@ FEWEST = 7  # operators that are left by the rules that change no bit
 def rewritten(rules: Collection[str]) -> Program:
     """The program after these rules, without what has become dead."""
     rows, outputs = program()
-    new: list[Row] = []
+    made: list[Row] = []
     place: list[int] = []
-    for op, content in rows:
+    for kind, read in rows:
         found = None
-        if op not in LEAVES:
-            content = tuple(place[i] for i in content)
-            tries = (RULES[name](new, op, content) for name in rules)
+        if kind not in LEAVES:
+            read = tuple(place[i] for i in read)
+            tries = (RULES[name](made, kind, read) for name in rules)
             found = next((row for row in tries if row is not None), None)
         if found is None:
-            new.append((op, content))
-            found = len(new) - 1
+            made.append((kind, read))
+            found = len(made) - 1
         place.append(found)
     ends = [place[i] for i in outputs]
-    return chosen(new, ends, ancestors(new, ends))
+    return chosen(made, ends, ancestors(made, ends))
 
 
 def counterexample(rules: Collection[str]) -> tuple[float, float, float] | None:

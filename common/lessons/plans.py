@@ -198,14 +198,15 @@ def runner_up(
     step_time_s: Step, memory_bytes: Memory, model: Model, cluster: Cluster, batch: int
 ) -> list[tuple[float, Layout]]:
     """(seconds, layout) of the best layouts that fit, one for each way to divide the GPUs."""
-    every = planning.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
-    fit = planning.fits(memory_bytes(model, every), cluster)
-    step_s = np.where(fit, step_time_s(model, cluster, every), np.inf)
+    sizes = cluster.gpus, batch, cluster.gpus_per_node
+    candidates = planning.layouts(model, *sizes)
+    step_s = step_time_s(model, cluster, candidates)
+    too_large = ~planning.fits(memory_bytes(model, candidates), cluster)
     found: dict[Any, tuple[float, Layout]] = {}
-    for i in np.argsort(step_s)[:400]:
-        one = every[int(i)]
+    for i in np.argsort(step_s + np.where(too_large, np.inf, 0))[:400]:
+        one = candidates[int(i)]
         way = one.tensor, one.pipeline, one.data, one.context
-        if np.isfinite(step_s[i]):
+        if not too_large[i] and np.isfinite(step_s[i]):
             found.setdefault(way, (float(step_s[i]), one))
     return list(found.values())
 

@@ -208,18 +208,18 @@ def part_kernel(a, b, bias, out, M, N, K, steps, am, ak, bk, bn, out_stride,
     HOW_A, HOW_B: AS_IS, by a descriptor; TURNED, by one of the transpose; or BY_NUMBER. out:
     (parts, M, N), rows of out_stride elements. N and out_stride are multiples of ALIGN.
     """
-    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    first = tl.program_id(0) // (GROUP * columns) * GROUP
-    height = min(rows - first, GROUP)
-    place = tl.program_id(0) % (GROUP * columns)
-    m, n = (first + place % height) * BLOCK_M, place // height * BLOCK_N
+    high, wide = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
+    top = tl.program_id(0) // (GROUP * wide) * GROUP
+    tall = min(high - top, GROUP)
+    rest = tl.program_id(0) % (GROUP * wide)
+    m, n = (top + rest % tall) * BLOCK_M, rest // tall * BLOCK_N
     part = tl.program_id(1)
     begin = part * steps * BLOCK_K
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for k in range(begin, min(begin + steps * BLOCK_K, K), BLOCK_K):
-        x = tile_of(a, m, k, M, K, am, ak, HOW_A, BLOCK_M, BLOCK_K)
-        y = tile_of(b, k, n, K, N, bk, bn, HOW_B, BLOCK_K, BLOCK_N)
-        total = tl.dot(x, y, total)
+        left = tile_of(a, m, k, M, K, am, ak, HOW_A, BLOCK_M, BLOCK_K)
+        right = tile_of(b, k, n, K, N, bk, bn, HOW_B, BLOCK_K, BLOCK_N)
+        total = tl.dot(left, right, total)
     i, j = m + tl.arange(0, BLOCK_M), n + tl.arange(0, BLOCK_N)
     if EPILOGUE:
         total = gelu(total + tl.load(bias + j, mask=j < N, other=0.0)[None, :])

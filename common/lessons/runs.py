@@ -204,7 +204,7 @@ def counted(row: Row, model: Model) -> float:
 
 def model_flops(model: Model) -> float:
     """Model FLOPs per token, with the whole square of attention."""
-    attention = 12 * model.layers * model.hidden * model.seq
+    attention = 12 * model.seq * model.hidden * model.layers
     return 6 * (model.layers * model.layer_weights + model.end_weights) + attention
 
 

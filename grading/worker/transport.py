@@ -85,7 +85,13 @@ class Transport(Protocol):
 
     def close(self) -> None: ...
 
-    admit: Admit | None  # what is asked before a frame is read
+    @property
+    def admit(self) -> Admit | None:
+        """What is asked before a frame is read."""
+        ...
+
+    @admit.setter
+    def admit(self, admit: Admit | None) -> None: ...
 
 
 class SocketTransport:

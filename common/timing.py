@@ -37,7 +37,8 @@ class Measurement:
         from matplotlib.ticker import EngFormatter
 
         seconds = EngFormatter("s", places=2)
-        return f"{seconds(self.median_s)} (middle half within {seconds(self.spread_s)})"
+        spread = f"half of the calls within {seconds(self.spread_s)} of each other"
+        return f"{seconds(self.median_s)} ({spread})"
 
 
 def measure(

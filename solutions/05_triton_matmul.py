@@ -590,7 +590,7 @@ pictures.by_stages(lines, dots);
 #
 # ## Part 5 · Which configuration?
 #
-# Tiles, depth, warps, stages: your kernel has thousands of configurations. We tried 81 for each of sixteen
+# Tiles, depth, warps, stages: your kernel has thousands of configurations. We timed 79 for each of sixteen
 # shapes. Which is best depends on the shape, and the best *constant* one is 28 % slower:
 
 # %%

@@ -65,7 +65,10 @@ def test_an_error_of_the_function_is_its_own():
 
 
 def test_it_reads_as_a_time():
-    assert str(Measurement((0.00123, 0.00123))) == "1.23 ms (middle half within 0.00 s)"
+    assert (
+        str(Measurement((0.00123, 0.00123)))
+        == "1.23 ms (half of the calls within 0.00 s of each other)"
+    )
 
 
 def test_calls_take_turns_and_each_has_the_median_of_its_own_times():

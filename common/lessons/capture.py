@@ -72,7 +72,7 @@ def _recompile_log() -> Iterator[io.StringIO]:
 
     text, logger = io.StringIO(), logging.getLogger("torch._dynamo")
     handler = logging.StreamHandler(text)
-    torch._logging.set_logs(recompiles=True)  # noqa: SLF001 - PyTorch documents torch._logging
+    torch._logging.set_logs(recompiles=True)  # PyTorch documents torch._logging
     recompiles = logging.getLogger("torch.__recompiles")
     for one in (logger, recompiles):
         one.addHandler(handler)
@@ -85,7 +85,7 @@ def _recompile_log() -> Iterator[io.StringIO]:
     finally:
         for one, propagate, handlers in before:
             one.propagate, one.handlers = propagate, [h for h in handlers if h is not handler]
-        torch._logging.set_logs()  # noqa: SLF001
+        torch._logging.set_logs()
 
 
 def torch_calls(

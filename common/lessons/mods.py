@@ -195,7 +195,7 @@ class _Text:
         if isinstance(exponent, (int, float)) and exponent in range(1, MOST_FACTORS + 1):
             factors = [" * ".join(["{0}"] * n) or "1.0" for n in (int(exponent), int(exponent) - 1)]
             return factors[0], (f"{exponent} * {factors[1]} * {{d}}",)
-        if isinstance(exponent, float) and exponent == 0.5:  # noqa: PLR2004 (a root)
+        if isinstance(exponent, float) and exponent == 0.5:  # a root
             return OPERATIONS["sqrt"], SLOPES["sqrt"]
         if isinstance(base, (int, float)) and base > 0:
             return f"tl.exp2({math.log2(base)!r} * {{1}})", (

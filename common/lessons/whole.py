@@ -99,7 +99,7 @@ class Within:
         """Like torch.distributed's."""
         self.irecv(tensor, peer).wait()
 
-    def P2POp(self, op: Any, tensor: Tensor, peer: int) -> Any:  # noqa: N802, as torch's
+    def P2POp(self, op: Any, tensor: Tensor, peer: int) -> Any:  # as torch's
         """Like torch.distributed's."""
         kind = self._dist.isend if op == self.isend else self._dist.irecv
         return self._dist.P2POp(kind, tensor, self._members[peer], group=self._group)

@@ -589,7 +589,7 @@ def _amp_run(
     weights = [w.clone().requires_grad_() for w in master]
     optimizer = torch.optim.SGD(weights, 0.1, 0.9, foreach=False)
     scaler = torch.amp.GradScaler("cpu", init_scale=state["scale"], growth_interval=interval)
-    told = []
+    states = []
     for (x, targets), factor in zip(batches, factors, strict=True):
         optimizer.zero_grad()
         scaler.scale(precision.loss(x, targets, factor, [w.half() for w in weights])).backward()
@@ -600,8 +600,8 @@ def _amp_run(
             optimizer.state[w].get("momentum_buffer", torch.zeros_like(w)).clone() for w in weights
         ]
         stepped = scaler.get_scale() >= before
-        told.append([[w.detach().clone() for w in weights], moments, scaler.get_scale(), stepped])
-    return told
+        states.append([[w.detach().clone() for w in weights], moments, scaler.get_scale(), stepped])
+    return states
 
 
 def _mistaken_run(
@@ -614,7 +614,7 @@ def _mistaken_run(
 ) -> list[list[Any]]:
     weights = [w.clone() for w in master]
     optimizer = precision.Momentum(weights)
-    scale, good, told = state["scale"], state["good"], []
+    scale, good, states = state["scale"], state["good"], []
     for (x, targets), factor in zip(batches, factors, strict=True):
         own = [w.half().requires_grad_() for w in weights]
         used = 1.0 if "none" in mistakes else scale
@@ -633,8 +633,8 @@ def _mistaken_run(
         elif good == interval:
             scale, good = scale * 2, 0
         moments = [m.clone() for m in optimizer.moments]
-        told.append([[w.clone() for w in weights], moments, scale, fine])
-    return told
+        states.append([[w.clone() for w in weights], moments, scale, fine])
+    return states
 
 
 # 4.2

@@ -558,9 +558,9 @@ from common.oracles import memory as oracle
 
 for case in oracle.scaling_cases(rng):
     got = scaled_steps(*case.args)
-    for step, (mine, want) in enumerate(zip(got, case.want, strict=True)):
+    for step, want in enumerate(case.want):
         said = f"[weights, moments, scale, stepped] after step {step} of {case.text}"
-        agree(mine, want, said, rtol=1e-5, atol=1e-9, mistakes=case.mistakes(step))
+        agree(got[step], want, said, rtol=1e-5, atol=1e-9, mistakes=case.mistakes(step))
 print("loss_scaled_step: as torch.amp.GradScaler, step by step, with overflows")
 
 # %%
@@ -615,13 +615,13 @@ for case in oracle.swap_cases(rng):
     got = swap_schedule(*case.args)
     run = swapping.played(got, case.machine, case.text)
     draw = functools.partial(swapping.draw, run, case.machine, case.text)
-    expect(run.time_s <= 1.1 * case.want, oracle.slow(case, got, run), draw=draw)
+    expect(run.duration_s <= 1.1 * case.want, oracle.slow(case, got, run), draw=draw)
 print("swap_schedule: within the room, and within 10 % of the best time found")
 
 # %%
 machine = swapping.Machine((10e-3,) * 8, (20e-3,) * 8, (int(500e6),) * 8, 55e9, int(2e9))
 run = swapping.played(swap_schedule(*machine.data), machine, "8 layers")
-title = f"8 layers in half the memory: {run.time_s / machine.compute_s:.2f} times the compute"
+title = f"8 layers in half the memory: {run.duration_s / machine.compute_s:.2f} times the compute"
 axes = swapping.draw(run, machine, title)
 figures.describe(axes, "Copies leave below forward, come back below backward; bytes stay under a line.")
 

@@ -11,6 +11,7 @@ SOUND = {
     ("10", "encode"): {"want[first]"},  # the first place at which the codes differ from ours
     ("10", "affine_parameters"): {"before"},  # a copy, made before the call
     ("10", "kmeans_codebook"): {"nearest", "mean"},  # a codebook at rest, whichever it is
+    ("16", "outer_step"): {"owns[rank]"},  # each rank got a copy of it
 }
 HEAD = """\
 # %% tags=["setup"]

@@ -49,7 +49,7 @@ class Played:
     changes: list[tuple[float, int]]
 
     @property
-    def time_s(self) -> float:
+    def duration_s(self) -> float:
         return max((end for _, _, end in self.spans), default=0.0)
 
     @property

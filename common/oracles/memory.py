@@ -674,7 +674,7 @@ def best_swap_s(machine: swapping.Machine) -> float:
         if sum(s for s, gone in zip(machine.sizes, away, strict=True) if not gone) > machine.room:
             continue
         try:
-            best = min(best, swapping.played(_swapped(away), machine, "").time_s)
+            best = min(best, swapping.played(_swapped(away), machine, "").duration_s)
         except AssertionError:
             continue
     return best
@@ -691,7 +691,7 @@ def _swapped(away: Sequence[bool]) -> list[swapping.Task]:
 
 def slow(case: Swap, tasks: Sequence[swapping.Task], run: swapping.Played) -> str:
     """What makes a program slow."""
-    said = f"{case.text}: {1e3 * run.time_s:.2f} ms, and {1e3 * case.want:.2f} ms are possible. "
+    said = f"{case.text}: {1e3 * run.duration_s:.2f} ms, and {1e3 * case.want:.2f} ms are possible. "
     gone = {i for kind, i in tasks if kind == "out"}
     first_b = next(place for place, (kind, _) in enumerate(tasks) if kind == "B")
     enough, left = 0, list(case.machine.sizes)

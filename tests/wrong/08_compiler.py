@@ -231,7 +231,7 @@ def fold_constants(rows, outputs):
 
 # %% fold_constants: x * -1 is x
 # says: x * -1 is not x
-# edit: return kind == "constant" and same_bits(np.float64(value), np.float64(neutral[op]))  ->  return kind == "constant" and np.ndim(value) == 0 and same_bits(np.float64(abs(value) if op == "multiply" else value), np.float64(neutral[op]))
+# edit: same_bits(np.float64(value), np.float64(neutral[op]))  ->  np.ndim(value) == 0 and same_bits(np.float64(abs(value) if op == "multiply" else value), np.float64(neutral[op]))
 
 # %% fold_constants: one negative undoes another, and relu, too
 # says: Only a second negative
@@ -243,7 +243,7 @@ def fold_constants(rows, outputs):
 
 # %% fold_constants: operators on folded constants are kept
 # says: can be folded, too
-# edit: if all(new[i][0] == "constant" for i in content) and op not in ("read", *EFFECTS):  ->  if all((op_, c_) in rows for op_, c_ in [new[i] for i in content]) and all(new[i][0] == "constant" for i in content) and op not in ("read", *EFFECTS):
+# edit: if all(new[i][0] == "constant" for i in content) and  ->  if all((op_, c_) in rows for op_, c_ in [new[i] for i in content]) and all(new[i][0] == "constant" for i in content) and
 
 # %% fold_constants: the wrong input is kept
 # says: A bit has changed

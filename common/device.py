@@ -89,6 +89,15 @@ def prepare_triton() -> None:
     triton_interpreter.interpreter()  # with our fixes: bf16
 
 
+def interpret_without_gpu() -> None:
+    """Has Triton interpret kernels if there is no GPU, whoever imports it first.
+
+    PyTorch imports Triton by itself, with its first optimizer for example.
+    """
+    if "triton" not in sys.modules and not has_gpu():
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
 def interprets(setting: str | None) -> bool:
     """Whether this value of TRITON_INTERPRET (None: not set) makes Triton interpret kernels."""
     return (setting or "").lower() in ("1", "true", "yes", "on", "y")

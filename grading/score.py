@@ -20,7 +20,7 @@ from typing import Any, Never
 import numpy as np
 import torch
 
-from common import sources
+from common import device, sources
 from common.checks import Remarks
 from grading import mistakes
 from grading.explain import CheckTimeout, explain
@@ -62,7 +62,7 @@ def score(
     if all(unchecked):
         return [result for result in unchecked if result]
     session = Session(fork_server, worker_cells(lab, answers))
-    with contextlib.closing(session), own_default_dtype():
+    with contextlib.closing(session), own_settings():
         run = CheckRun(lab, session, seed)
         pairs = zip(exercises, unchecked, strict=True)
         return [result or run.result(exercise) for exercise, result in pairs]
@@ -83,7 +83,7 @@ def told(
     visible = lab.visible
     session = Session(fork_server, worker_cells(visible, answers))
     session.taken_s = sum(result.seconds for result in results)
-    with contextlib.closing(session), own_default_dtype():
+    with contextlib.closing(session), own_settings():
         run = CheckRun(visible, session, PUBLIC_SEED)
         by_label = {exercise.label: exercise for exercise in visible.exercises}
         return [
@@ -110,8 +110,12 @@ def _told(result: Result, exercise: Exercise, run: CheckRun, lab: Lab) -> str:
 
 
 @contextlib.contextmanager
-def own_default_dtype() -> Iterator[None]:
-    """Restores PyTorch's default dtype after a lab: other labs follow in this process."""
+def own_settings() -> Iterator[None]:
+    """Restores PyTorch's default dtype after a lab: other labs follow in this process.
+
+    For the same reason, Triton must not be imported as if there were a GPU.
+    """
+    device.interpret_without_gpu()
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:

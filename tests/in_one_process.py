@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from common import simt, sources
+from common import device, simt, sources
 from common.checks import Pictures, Remarks
 from grading.score import check_seed, worker_cells
 from grading.source.holes import Answer
@@ -18,6 +18,8 @@ from grading.source.labs import Lab
 from grading.worker.client import ForkServer
 from grading.worker.errors import WorkerEnded
 from grading.worker.session import Session
+
+device.interpret_without_gpu()  # before a lab's optimizer imports Triton
 
 CELL = """
 def __problems__(checks):

@@ -82,3 +82,13 @@ def test_triton_imported_too_early_is_refused(no_gpu, monkeypatch):
         device.prepare_triton()
     os.environ["TRITON_INTERPRET"] = "1"  # Triton was imported interpreting
     device.prepare_triton()
+
+
+def test_a_lab_whose_optimizer_imports_triton_leaves_it_to_the_next_lab():
+    """PyTorch imports Triton with its first optimizer: a grader goes on with a lab of kernels."""
+    pytest.importorskip("triton")
+    text = (
+        "import torch\nfrom common import device\ndevice.interpret_without_gpu()\n"
+        "torch.optim.SGD([torch.zeros(1)], 0.1)\ndevice.prepare_triton()"
+    )
+    subprocess.run([sys.executable, "-c", text], check=True, cwd=ROOT)

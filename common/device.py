@@ -75,15 +75,14 @@ def prepare_triton() -> None:
         print("Triton exists only for Linux. On a Mac, its parts run in the course's container:")
         print("in VS Code choose Reopen in Container, or see README.md.")
         return
+    interpret_without_gpu()
     if not interprets(os.environ.get("TRITON_INTERPRET")):
         if has_gpu():
             return
-        if "triton" in sys.modules:
-            raise RuntimeError(
-                "triton was imported before prepare_triton(): "
-                "restart the kernel and run the setup cell first"
-            )
-        os.environ["TRITON_INTERPRET"] = "1"
+        raise RuntimeError(
+            "triton was imported before prepare_triton(): "
+            "restart the kernel and run the setup cell first"
+        )
     from common.tiles import triton_interpreter
 
     triton_interpreter.interpreter()  # with our fixes: bf16
@@ -94,8 +93,9 @@ def interpret_without_gpu() -> None:
 
     PyTorch imports Triton by itself, with its first optimizer for example.
     """
-    if "triton" not in sys.modules and not has_gpu():
-        os.environ.setdefault("TRITON_INTERPRET", "1")
+    is_set = interprets(os.environ.get("TRITON_INTERPRET"))
+    if "triton" not in sys.modules and not is_set and not has_gpu():
+        os.environ["TRITON_INTERPRET"] = "1"
 
 
 def interprets(setting: str | None) -> bool:

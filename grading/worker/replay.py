@@ -47,13 +47,11 @@ class Tapes:
         self._tapes[key] = None
 
 
-class Recording:
-    """A transport that records what another one sends and receives."""
+class Around:
+    """What the transports here leave to the one that they stand around."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._sent = Frame(b"", [])
-        self.tape: list[tuple[Frame, Frame]] = []
 
     @property
     def admit(self) -> Admit | None:
@@ -63,6 +61,21 @@ class Recording:
     @admit.setter
     def admit(self, admit: Admit | None) -> None:
         self._transport.admit = admit
+
+    def has_unread(self) -> bool:
+        return self._transport.has_unread()
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+class Recording(Around):
+    """A transport that records what another one sends and receives."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport)
+        self._sent = Frame(b"", [])
+        self.tape: list[tuple[Frame, Frame]] = []
 
     def send(self, frame: Frame, deadline: float | None = None) -> None:
         self._transport.send(frame, deadline)
@@ -73,28 +86,13 @@ class Recording:
         self.tape.append((self._sent, _kept(frame)))
         return frame
 
-    def has_unread(self) -> bool:
-        return self._transport.has_unread()
 
-    def close(self) -> None:
-        self._transport.close()
-
-
-class Prompting:
+class Prompting(Around):
     """A transport for a check that was replayed in part: it first gives the recorded answers."""
 
     def __init__(self, transport: Transport, prompts: Prompts) -> None:
-        self._transport = transport
+        super().__init__(transport)
         self.left = deque(prompts)
-
-    @property
-    def admit(self) -> Admit | None:
-        """What is asked before a frame is read: the other transport's."""
-        return self._transport.admit
-
-    @admit.setter
-    def admit(self, admit: Admit | None) -> None:
-        self._transport.admit = admit
 
     def send(self, frame: Frame, deadline: float | None = None) -> None:
         if not self.left:
@@ -111,10 +109,7 @@ class Prompting:
         return _kept(came)  # the check may change what it gets
 
     def has_unread(self) -> bool:
-        return not self.left and self._transport.has_unread()
-
-    def close(self) -> None:
-        self._transport.close()
+        return not self.left and super().has_unread()
 
 
 def replay(transport: Transport, tape: Tape, deadline: float | None) -> Prompts | None:

@@ -39,7 +39,6 @@ def main() -> None:
         sys.exit(f"there are {gpus} GPUs; two are needed (or --gloo)")
     use = {name: piece for own in pieces.of_the_course().values() for name, piece in own.items()}
     update = solved("16")["mesh_update"]
-    torch.set_default_dtype(torch.float32)
     del use["ring_all_reduce"]  # NCCL's own
     machine: Any = "gloo" if is_trial else "nccl"
     config, length, rows = (CONFIG, whole.LENGTH, 8) if is_trial else (WIDE, 1024, 16)

@@ -5,7 +5,7 @@ from typing import Any
 import matplotlib
 
 from common import sources
-from grading.score import worker_cells
+from grading.score import own_settings, worker_cells
 from grading.source import labs
 from grading.source.holes import Answer
 
@@ -18,7 +18,7 @@ def solved(word: str, **answers: str) -> dict[str, Any]:
     lab = labs.read(word)
     names: dict[str, Any] = {"__name__": "__main__"}
     cells = {name: Answer(text) for name, text in (lab.solution | answers).items()}
-    with matplotlib.rc_context():  # a lab's set-up changes the style of figures
+    with matplotlib.rc_context(), own_settings():  # a lab's set-up changes style and dtype
         for name, text in worker_cells(lab, cells):
             file = f"<lab {lab.name}, {name}>"
             sources.remember(file, text or "")

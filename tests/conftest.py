@@ -7,7 +7,6 @@ threads.
 import os
 import re
 import signal
-import sys
 import tempfile
 from typing import Any
 
@@ -47,14 +46,6 @@ if not workers:
     os.environ["COURSE_FOLDER"] = scratch.name  # which their kernels inherit
 else:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, device.cores() // int(workers))))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def default_dtype():
-    """A module's tests leave float32 as PyTorch's default: some labs set float64 for themselves."""
-    yield
-    if torch := sys.modules.get("torch"):
-        torch.set_default_dtype(torch.float32)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -106,14 +106,10 @@ class Watch(DispatchMode):
         for handle in self.handles:
             handle.remove()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for value in out if isinstance(out, (tuple, list)) else (out,):
+    def executed(self, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
+        for value in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(value, Tensor):
                 self._hold(value, None)
-        return out
 
     def _save(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()

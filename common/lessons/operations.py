@@ -33,16 +33,12 @@ def recorded(call: Callable[[], object]) -> list[Operation]:
     found: list[Operation] = []
 
     class Recorder(DispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            result = func(*args, **(kwargs or {}))
+        def executed(self, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
             if not _is_view(func) and (name := func.overloadpacket.__name__) not in NOTHING:
                 read, written = list(_tensors((args, kwargs))), list(_tensors(result))
-                flops = _flops(func, name, args, kwargs or {}, result, [*read, *written])
+                flops = _flops(func, name, args, kwargs, result, [*read, *written])
                 moved = sum(map(_bytes, [*read, *written]))
                 found.append(Operation(name, flops, moved))
-            return result
 
     with Recorder():
         call()

@@ -71,14 +71,7 @@ class _Small(DispatchMode):
         super().__init__()
         self.most = most
 
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def executed(self, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
         if isinstance(result, torch.Tensor) and result.untyped_storage().nbytes():
             held = result.untyped_storage().nbytes() // result.itemsize
             if held > self.most:
@@ -86,7 +79,6 @@ class _Small(DispatchMode):
                     f"a tensor of {held:,} numbers ({result.dtype}) is made, and {self.most:,} "
                     "will do: queries × keys of them are the matrix that nobody asked for"
                 )
-        return result
 
 
 def share(kinds: Any) -> float:

@@ -1,6 +1,6 @@
 """What PyTorch's operations move, observed while they are executed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,17 +13,9 @@ class _BytesMoved(DispatchMode):
 
     total = 0
 
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def executed(self, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
         tensors = (thing for thing in (*args, result) if isinstance(thing, torch.Tensor))
         self.total += sum(tensor.nbytes for tensor in tensors)
-        return result
 
 
 def bytes_moved(function: Callable[..., Any], *arguments: Any) -> int:

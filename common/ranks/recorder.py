@@ -214,22 +214,19 @@ class Recorder(DispatchMode):
             "peak_by_category": self.peaks,
         }
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
+    def executed(self, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
         if len(sys.modules) != self.modules:
             # The imports of this operation left cycles behind that hold the callers' frames.
             gc.collect()
             self.modules = len(sys.modules)
         if not self.paused:
             if self.flops_per_s:
-                self._count_flops(func, args, kwargs or {}, out)
+                self._count_flops(func, args, kwargs, result)
             if self.counts_live:
-                for value in (*args, *(out if isinstance(out, (tuple, list)) else (out,))):
+                several = result if isinstance(result, (tuple, list)) else (result,)
+                for value in (*args, *several):
                     if isinstance(value, torch.Tensor):
                         self._hold(value)
-        return out
 
     def _count_flops(self, function: Any, args: tuple, kwargs: dict, out: Any) -> None:
         from torch.utils.flop_counter import flop_registry

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 
 from common import clinic, figures, graphs, language_model, ledger
-from common.checks import agree, expect, remark
+from common.checks import agree, expect, no_fault, remark
 from common.lessons import arena, blocks, chains, live, precision, programs, swapping
 
 # %% tags=["setup"]
@@ -856,7 +856,7 @@ for tokens_, width, hidden, words in ((128, 8, 16, 400), (5, 4, 6, 9)):
     case, other = (oracle.fused_case(rng, tokens_, width, hidden, words) for _ in range(2))
     loss, saved = fused_forward(*case.copies())
     agree(loss, case.loss, f"the loss of {case.text}", rtol=1e-9)
-    expect(not (bad := case.saved_fault(saved)), bad)
+    no_fault(case.saved_fault(saved))
     fused_forward(*other.copies())  # another block comes between
     got = fused_backward(saved, *case.copies()[2:])
     agree(got, case.gradients, f"gradients of {case.text}", **case.close, mistakes=case.mistakes)

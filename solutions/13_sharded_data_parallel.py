@@ -24,7 +24,8 @@ from torch import nn
 from common import clinic, figures, ledger, ranks
 from common.checks import agree, expect, no_fault, remark
 from common.lessons import replicas, units
-from common.lessons.units import adam, weights_of
+from common.lessons.adam import adam
+from common.lessons.units import weights_of
 
 # %% tags=["setup"]
 figures.use_style()

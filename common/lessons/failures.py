@@ -323,7 +323,8 @@ def trained(dist: Any, folder_name: str, steps: int) -> list[float]:
     """
     import torch
 
-    from common.lessons import replicas, units
+    from common.lessons import replicas
+    from common.lessons.adam import adam
 
     folder, p, rank = Path(folder_name), dist.get_world_size(), dist.get_rank()
     (folder / f"pid_{rank}").write_text(str(os.getpid()))
@@ -345,7 +346,7 @@ def trained(dist: Any, folder_name: str, steps: int) -> list[float]:
         dist.reduce_scatter_tensor(
             total, torch.nn.functional.pad(gradient, (0, p * size - len(gradient)))
         )
-        units.adam(flat, total, m, v, step + 1)
+        adam(flat, total, m, v, step + 1)
         dist.all_gather_into_tensor(whole, flat)
         dist.all_reduce(loss)
         losses.append(loss.item())

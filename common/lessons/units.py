@@ -17,7 +17,6 @@ from common.lessons.replicas import Shard, flattened
 if TYPE_CHECKING:
     import ipywidgets
 
-ADAM = {"rate": 0.01, "first": 0.9, "second": 0.99, "eps": 1e-8}
 WIDTHS = (64, 23, 17, 21, 10)  # of the perceptron: no two of its layers have equally many weights
 INSTANT_S = 1e-12  # after what happens at a time, and before what happens next
 WIDE = [64] * 8  # inputs of the eight layers
@@ -29,15 +28,6 @@ BYTES = {  # per weight on each of p ranks: itself and its gradient in bf16; in 
 }
 STAGES = {0: "data parallel", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3 (FSDP)"}
 TRAFFIC = {0: 2, 1: 2, 2: 2, 3: 3}  # bytes on the wire over bytes of the weights, for many ranks
-
-
-def adam(weights: Tensor, gradient: Tensor, m: Tensor, v: Tensor, step: int) -> None:
-    """One step of Adam, in place: weights, m and v change. step: 1, 2, ..."""
-    with torch.no_grad():
-        m.lerp_(gradient, 1 - ADAM["first"])
-        v.lerp_(gradient * gradient, 1 - ADAM["second"])
-        mean, square = m / (1 - ADAM["first"] ** step), v / (1 - ADAM["second"] ** step)
-        weights -= ADAM["rate"] * mean / (square.sqrt() + ADAM["eps"])
 
 
 class Unit:

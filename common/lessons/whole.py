@@ -5,6 +5,7 @@
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,16 +17,14 @@ from torch import Tensor, nn
 
 from common import language_model, ranks
 from common.language_model import CONFIG, EPSILON, Config
+from common.lessons.adam import adam as adam_step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-if TYPE_CHECKING:
-    pass
-
 Use = Mapping[str, Any]
 Weights = dict[str, Tensor]
-ADAM = {"rate": 2e-3, "first": 0.9, "second": 0.99, "eps": 1e-8}
+adam = functools.partial(adam_step, rate=2e-3)
 LENGTH, MOST = 32, 1.0  # tokens of a text; the norm to which gradients are clipped
 SHARED = ("positions", "norm_attention", "norm_hidden", "norm")  # whole on every tensor rank
 CUT_BY_INPUTS = ("projection", "down")
@@ -54,15 +53,6 @@ class Mesh(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.data} × {self.pipeline} × {self.tensor}"
-
-
-def adam(weights: Tensor, gradient: Tensor, m: Tensor, v: Tensor, step: int) -> None:
-    """One step of Adam, in place: weights, m and v change. step: 1, 2, ..."""
-    with torch.no_grad():
-        m.lerp_(gradient, 1 - ADAM["first"])
-        v.lerp_(gradient * gradient, 1 - ADAM["second"])
-        mean, square = m / (1 - ADAM["first"] ** step), v / (1 - ADAM["second"] ** step)
-        weights -= ADAM["rate"] * mean / (square.sqrt() + ADAM["eps"])
 
 
 class Within:

@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from common import ranks
 from common.lessons import units
+from common.lessons.adam import ADAM
 from common.lessons.replicas import Shard
 
 Mistakes = dict[str, Any]
@@ -50,10 +51,10 @@ def adam(
     weights: Tensor, gradient: Tensor, m: Tensor, v: Tensor, step: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(weights, m, v) after one step, all new."""
-    first, second = units.ADAM["first"], units.ADAM["second"]
+    first, second = ADAM["first"], ADAM["second"]
     m, v = first * m + (1 - first) * gradient, second * v + (1 - second) * gradient**2
     mean, square = m / (1 - first**step), v / (1 - second**step)
-    return weights - units.ADAM["rate"] * mean / (square.sqrt() + units.ADAM["eps"]), m, v
+    return weights - ADAM["rate"] * mean / (square.sqrt() + ADAM["eps"]), m, v
 
 
 class AdamRun:

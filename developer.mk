@@ -61,4 +61,4 @@ lock:  ## pin again what pyproject.toml allows (needs uv; keeps the pins that st
 	uv pip compile -q --universal --python-version 3.11 --extra test --extra site --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: test lint format docs site picture labs solutions release mutants bench bench-gpus bench-labs bench-grading bench-page lock
+.PHONY: test lint format docs site picture labs solutions release mutants bench bench-memory bench-gpus bench-labs bench-grading bench-page lock

@@ -208,7 +208,8 @@ needed = np.array([memory_bytes(run.model, run.layout) for run in published], fl
 pairs = [(bool(planning.fits(b, run.cluster)), run.fits) for b, run in zip(needed, published)]
 right = [mine == fits for mine, fits in pairs if fits is not None]
 print(f"{np.mean(right):.1%} of {len(right)} runs: it says correctly whether they ran out of memory")
-figures.describe(plans.draw_memory(needed), "Reported against predicted peaks: most lie within 20 GB of the diagonal, a few up to 50 GB below it.")
+seen = "Reported against predicted peaks: most within 20 GB of the diagonal, a few up to 50 GB below."
+figures.describe(plans.draw_memory(needed), seen)
 
 # %% [markdown]
 # In nineteen of twenty cases the count says correctly whether a run fits. (TorchTitan's "selective" recomputes more than

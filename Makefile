@@ -15,10 +15,13 @@ grade:  ## grade your own lab: make grade LAB=02
 ledger:  ## how good your predictions were, in all labs: make ledger FROM=older/ledger.json merges a copy
 	$(RUN) -m common.ledger $(if $(FROM),--merge '$(FROM)')
 
+counters:  ## on a GPU with Nsight Compute: the GPU's counts of your kernels beside ours: make counters LAB=03
+	$(RUN) -m grading.counters '$(LAB)'
+
 doctor:  ## say what this machine lacks, and the command that fixes it
 	$(RUN) -m common.setup.doctor
 
-.PHONY: help lab grade ledger doctor
+.PHONY: help lab grade ledger counters doctor
 
 # The commands for developers of the course. Students do not get this file.
 -include developer.mk

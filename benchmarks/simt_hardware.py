@@ -10,9 +10,7 @@ what the compiler did.
 
 import argparse
 import ast
-import csv
 import inspect
-import math
 import os
 import re
 import shutil
@@ -26,47 +24,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from common import nsight  # noqa: E402
+from common.nsight import SIMT as COUNTERS  # noqa: E402
+
 TILE, THREADS, STRIDE = 16, 128, 3
 cuda: Any = None  # numba.cuda or the simulator: set by use(), with Numba's dtypes
 float32: Any = None
 float64: Any = None
 int16: Any = None
 
-COUNTERS = {  # name in the table: (the simulator's, Nsight Compute's; several are added up)
-    "global load requests": (
-        "global_loads.requests",
-        ["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"],
-    ),
-    "global load sectors": (
-        "global_loads.sectors",
-        ["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"],
-    ),
-    "global store requests": (
-        "global_stores.requests",
-        ["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"],
-    ),
-    "global store sectors": (
-        "global_stores.sectors",
-        ["l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"],
-    ),
-    "shared load requests": ("shared_loads.requests", ["smsp__inst_executed_op_shared_ld.sum"]),
-    "shared load wavefronts": (
-        "shared_loads.wavefronts",
-        ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"],
-    ),
-    "shared store requests": ("shared_stores.requests", ["smsp__inst_executed_op_shared_st.sum"]),
-    "shared store wavefronts": (
-        "shared_stores.wavefronts",
-        ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"],
-    ),
-    "global atomic requests": (
-        "global_atomics.requests",
-        [
-            "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum",
-            "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum",
-        ],
-    ),
-}
 METRICS = [metric for _, metrics in COUNTERS.values() for metric in metrics]
 
 MERGED = "four loads along a row of a_tile become one of 16 bytes"
@@ -341,7 +309,10 @@ def simulated() -> list[tuple[str, dict[str, int]]]:
         kernel = simt_cuda.jit(function) if inspect.isfunction(function) else function
         report = simt.count(kernel, grid, block, *arguments, seed=0)
         figures.append(
-            (name, {counter: _attribute(report, path) for counter, (path, _) in COUNTERS.items()})
+            (
+                name,
+                {counter: _attribute(report, path) for counter, ((path,), _) in COUNTERS.items()},
+            )
         )
     return figures
 
@@ -363,14 +334,15 @@ def measured(count: int) -> list[dict[str, int | None]]:
             break
         print(f"this ncu does not know {', '.join(missing)}", file=sys.stderr)
         metrics = [metric for metric in metrics if metric not in missing]
-    values = _parsed(text)
+    values = [values for _, values in nsight.parsed(text, METRICS)]
     if len(values) != count:
         sys.exit(
             f"ncu shows {len(values)} kernels, and {count} were launched:\n{output[-3000:]}\n"
             f"{text[:2000]}"
         )
     return [
-        {counter: _added(row, names) for counter, (_, names) in COUNTERS.items()} for row in values
+        {counter: nsight.added(row, names) for counter, (_, names) in COUNTERS.items()}
+        for row in values
     ]
 
 
@@ -404,38 +376,6 @@ def _profile(metrics: list[str]) -> tuple[str, str]:
     if child.returncode and "metric" not in (output + text):
         sys.exit(f"ncu failed:\n{output[-3000:]}\n{text[-3000:]}")
     return text, output
-
-
-def _parsed(text: str) -> list[dict[str, float]]:
-    """[{metric: value}] in the order of the launches, from ncu's CSV.
-
-    It has one row per metric, or one column per metric.
-    """
-    lines = [line for line in text.splitlines() if line.startswith('"')]
-    rows = list(csv.DictReader(lines))
-    kernels: dict[int, dict[str, str]] = {}
-    for row in rows:
-        if not row["ID"].isdigit():  # the row of units, in the wide form
-            continue
-        kernel = kernels.setdefault(int(row["ID"]), {})
-        pairs = [(row["Metric Name"], row["Metric Value"])] if "Metric Name" in row else row.items()
-        kernel.update({name: value for name, value in pairs if name in METRICS})
-    return [
-        {name: _number(value) for name, value in kernels[key].items()} for key in sorted(kernels)
-    ]
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:  # n/a
-        return math.nan
-
-
-def _added(row: dict[str, float], names: list[str]) -> int | None:
-    """The sum of what was measured under these names; None if ncu measured none of them."""
-    values = [row[name] for name in names if name in row and not math.isnan(row[name])]
-    return int(sum(values)) if values else None
 
 
 def table(
@@ -476,7 +416,6 @@ def main() -> None:
         return
     if not shutil.which("ncu"):
         sys.exit("Nsight Compute's ncu is not on the path; it comes with the CUDA toolkit")
-    sys.path.insert(0, str(ROOT))
     ours = simulated()
     theirs = measured(len(ours))
     from numba import cuda as numba_cuda

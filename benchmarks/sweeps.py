@@ -61,6 +61,32 @@ def softmax_widths() -> list[tuple[str, int]]:
     ]
 
 
+def fp32_shapes() -> list[tuple[int, int, int]]:
+    """M, N, K of 20 products in fp32: log-uniform from 1,000 to 8,192."""
+    rng = np.random.default_rng(SEED + 2)
+    drawn = np.exp(rng.uniform(math.log(1000), math.log(8193), (20, 3)))
+    return [(m, n, k) for m, n, k in drawn.astype(int).tolist()]
+
+
+# (rows, columns) of the layers of language models whose widths are from 4,096 to 28,672.
+INT4 = {
+    "Llama 2 7B": [(4096, 4096), (12288, 4096), (11008, 4096), (22016, 4096), (4096, 11008)],
+    "Llama 3 8B": [(6144, 4096), (14336, 4096), (28672, 4096), (4096, 14336)],
+    "Llama 2 13B": [(5120, 5120), (15360, 5120), (13824, 5120), (27648, 5120), (5120, 13824)],
+    "Qwen 2.5 32B": [(5120, 27648)],
+    "GPT-NeoX 20B": [(6144, 6144), (18432, 6144), (24576, 6144), (6144, 24576)],
+    "Llama 1 30B": [(6656, 6656), (17920, 6656), (6656, 17920)],
+    "Yi 34B": [(7168, 7168), (20480, 7168), (7168, 20480)],
+    "Llama 1 65B": [(22016, 8192), (8192, 22016)],
+    "Llama 3 70B": [(8192, 8192), (28672, 8192), (8192, 28672)],
+}
+
+
+def int4_shapes() -> list[tuple[int, int]]:
+    """(rows, columns) of 30 layers of real models."""
+    return [shape for shapes in INT4.values() for shape in shapes]
+
+
 def times_s(calls: dict[str, Call]) -> dict[str, float]:
     """Seconds per call of each, in CUDA graphs that take turns."""
     graphs = {}

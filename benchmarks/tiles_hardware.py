@@ -11,17 +11,14 @@ It ends with an error if two figures differ and WHY does not say why.
 
 import argparse
 import base64
-import csv
 import json
-import math
 import operator
+import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,27 +28,10 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from common import device  # noqa: E402
+from common import device, nsight  # noqa: E402
+from common.nsight import L1  # noqa: E402
+from common.nsight import TILES as COUNTERS  # noqa: E402
 
-L1 = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
-SASS = "smsp__sass_inst_executed_op_ldgsts_cache_{}.sum"
-# name in the table: (what is added up of a Warps, as kinds.figure; what of Nsight Compute's).
-# The GPU counts cp.async among its loads. A cp.async all of whose lanes are masked off is an
-# instruction, but no request.
-COUNTERS = {
-    f"{kind} {unit}": ([f"{name}.{unit}" for name in names], [L1.format(unit, op) for op in ops])
-    for kind, names, ops in (
-        ("load", ("loads", "copies"), ("ld",)),
-        ("store", ("stores",), ("st",)),
-        ("atomic", ("atomics",), ("red", "atom")),
-    )
-    for unit in ("requests", "sectors")
-} | {
-    "cp.async instructions": (
-        ["copies.requests", "copies.empty"],
-        [SASS.format(way) for way in ("access", "bypass")],
-    )
-}
 METRICS = [metric for _, metrics in COUNTERS.values() for metric in metrics]
 OTHERS = [  # kept with --raw, to explain a difference
     *(
@@ -88,11 +68,9 @@ WHY = {  # (kernel, counter): why the figures differ
 
 def ncu() -> str:
     """Where Nsight Compute's command line is."""
-    folders = sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)
-    for place in ("ncu", *map(str, folders), "/usr/local/cuda/bin/ncu"):
-        if found := shutil.which(place):
-            return found
-    sys.exit("Nsight Compute's ncu is not on the path; it comes with the CUDA toolkit")
+    return nsight.tool() or sys.exit(
+        "Nsight Compute's ncu is not on the path; it comes with the CUDA toolkit"
+    )
 
 
 def known(tool: str) -> list[str]:
@@ -177,18 +155,13 @@ def measured(count: int, keep: Path | None) -> list[dict[str, Any]]:
 def _profiled(tool: str, metrics: list[str], first: int, keep: Path | None) -> list[dict[str, Any]]:
     """The same for the launches from number first on, as far as one process comes."""
     with tempfile.TemporaryDirectory() as folder:
-        log, records = Path(folder) / "ncu.csv", Path(folder) / "records"
+        records = Path(folder) / "records"
         records.touch()
-        command = [
-            *(tool, "--profile-from-start", "off", "--clock-control", "none", "--csv"),
-            *("--cache-control", "none", "--print-units", "base", "--metrics", ",".join(metrics)),
-            *("--log-file", str(log), sys.executable, __file__, "--launch", str(records)),
-            *("--first", str(first), *(["--keep", str(keep)] if keep else [])),
-        ]
-        child = subprocess.run(command, capture_output=True, text=True)
-        text = log.read_text() if log.exists() else ""
+        program = [sys.executable, __file__, "--launch", str(records), "--first", str(first)]
+        program += ["--keep", str(keep)] if keep else []
+        text, printed, _ = nsight.profiled(tool, metrics, program, os.environ)
         lines = [json.loads(line) for line in records.read_text().splitlines()]
-    unknown = "\n".join(re.findall("find metric.*", child.stdout + child.stderr + text))
+    unknown = "\n".join(re.findall("find metric.*", printed + text))
     if missing := [metric for metric in metrics if metric.split(".")[0] in unknown]:
         print(f"this ncu does not know {', '.join(missing)}", file=sys.stderr)
         left = [metric for metric in metrics if metric not in missing]
@@ -196,9 +169,9 @@ def _profiled(tool: str, metrics: list[str], first: int, keep: Path | None) -> l
     profiled = parsed(text)
     launched = [line for line in lines if "error" not in line]
     if not lines or len(profiled) < len(launched):
-        print(child.stdout[-1500:], child.stderr[-3000:], text[-1500:], file=sys.stderr)
-    if "ERR_NVGPUCTRPERM" in text + child.stdout:
-        sys.exit("ncu may not read the counters here: they are for administrators alone")
+        print(printed[-3000:], text[-1500:], file=sys.stderr)
+    if "ERR_NVGPUCTRPERM" in text + printed:
+        sys.exit(nsight.FORBIDDEN)
     for line, (kernel, values) in zip(launched, profiled, strict=False):
         if kernel.startswith(line["kernel"]):
             line["metrics"] = values
@@ -210,26 +183,8 @@ def _profiled(tool: str, metrics: list[str], first: int, keep: Path | None) -> l
 
 
 def parsed(text: str) -> list[tuple[str, dict[str, float]]]:
-    """[(kernel, {metric: value})] in the order of the launches, from ncu's CSV.
-
-    It has one row per metric, or one column per metric.
-    """
-    lines = [line for line in text.splitlines() if line.startswith('"')]
-    kernels: dict[int, tuple[str, dict[str, float]]] = {}
-    for row in csv.DictReader(lines):
-        if not row["ID"].isdigit():  # the row of units, in the wide form
-            continue
-        _, values = kernels.setdefault(int(row["ID"]), (row["Kernel Name"], {}))
-        pairs = [(row["Metric Name"], row["Metric Value"])] if "Metric Name" in row else row.items()
-        values |= {name: _number(value) for name, value in pairs if name in METRICS + OTHERS}
-    return [kernels[key] for key in sorted(kernels)]
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:  # n/a
-        return math.nan
+    """[(kernel, {metric: value})] in the order of the launches, from ncu's CSV."""
+    return nsight.parsed(text, METRICS + OTHERS)
 
 
 # Ours, and the table
@@ -257,12 +212,6 @@ def counted(launch: Any, capability: int) -> dict[str, Any]:
     return {"figures": figures, "lines": warps.as_dict()["accesses"]}
 
 
-def added(values: dict[str, float], names: Sequence[str]) -> int | None:
-    """The sum of what was measured under these names; None if ncu measured none of them."""
-    found = [values[name] for name in names if not math.isnan(values.get(name, math.nan))]
-    return int(sum(found)) if found else None
-
-
 def rows(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> list[tuple[str, ...]]:
     """The rows of one kernel: its name, a counter, ours, the hardware's, and the result."""
     for who, each in (("ours", ours), ("GPU", theirs)):
@@ -273,7 +222,7 @@ def rows(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> list[tuple[
                 return [(name, "", "", "", shown)]
     found: list[tuple[str, ...]] = []
     for counter, (_, metrics) in COUNTERS.items():
-        figure, value = ours["figures"][counter], added(theirs["metrics"], metrics)
+        figure, value = ours["figures"][counter], nsight.added(theirs["metrics"], metrics)
         if not figure and not value:
             continue
         if value is None:

@@ -1,0 +1,268 @@
+"""What a GPU counts of your own kernels, next to what the simulator counts: make counters LAB=03.
+
+    python -m grading.counters 03
+
+It takes the answers of your notebook in labs/, and of each kernel the largest launch that the lab's
+checks count. Nsight Compute (`ncu`) watches the same launch on the GPU. For lab 03 the simulator's
+counts stand beside the GPU's; for labs in Triton, those of the compiled kernel (report.compiled).
+"""
+
+import argparse
+import contextlib
+import io
+import operator
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import matplotlib
+import numpy as np
+import torch
+
+from common import device, nsight, simt, sources, tiles
+from common.paths import ROOT
+from grading.errors import InputError
+from grading.grade import own_notebook
+from grading.score import own_settings, worker_cells
+from grading.source import labs, notebook
+from grading.source.holes import Answer
+from grading.source.labs import Lab
+
+KEPT_BYTES = 1 << 28  # of a launch's arrays
+LANGUAGES = {"simt": nsight.SIMT, "tiles": nsight.TILES}
+REASON = {
+    "simt": "The simulator counts the kernel as written. Where a GPU counts less, its compiler has "
+    "merged neighbouring accesses, or kept a number in a register.",
+    "tiles": "We count what Triton compiles here. Where a GPU counts otherwise, its assembler has "
+    "merged accesses, or another Triton compiled the kernel.",
+}
+
+
+@dataclass
+class Launch:
+    """A launch that a check counted. figures: {name in the table: our count}."""
+
+    kernel: str
+    language: str
+    grid: Any
+    block: Any
+    arguments: list[Any]
+    constants: dict[str, Any]
+    report: Any = field(default=None, repr=False)
+    figures: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Requests, by which the largest launch of a kernel is found."""
+        report = self.report
+        if self.language == "simt":
+            return report.global_loads.requests + report.global_stores.requests
+        return report.loads.sectors + report.stores.sectors
+
+    def count(self) -> bool:
+        """Fills in the figures; False if the compiled kernel has none (the copy engine's tiles)."""
+        try:
+            whole = self.report if self.language == "simt" else self.report.compiled
+        except tiles.KernelError:
+            return False
+        self.figures = {
+            name: sum(operator.attrgetter(path)(whole) for path in paths)
+            for name, (paths, _) in LANGUAGES[self.language].items()
+        }
+        self.report = None  # the GPU's process gets the rest
+        return True
+
+
+def missing() -> str:
+    """What this machine lacks, in a sentence, or ""."""
+    if not device.has_gpu():
+        return "make counters needs an NVIDIA GPU: it compares our counts with the hardware's."
+    if nsight.tool() is None:
+        return "make counters needs Nsight Compute's `ncu`; it comes with the CUDA toolkit."
+    return ""
+
+
+def executed(lab: Lab, answers: Mapping[str, Answer]) -> dict[str, Any]:
+    """{name: value} of all that a lab's set-up and drivers, and these answers, define."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with matplotlib.rc_context(), own_settings():  # a lab's set-up changes style and dtype
+        for name, text in worker_cells(lab, answers):
+            file = f"<lab {lab.name}, {name}>"
+            sources.remember(file, text or "")
+            exec(compile(text or "", file, "exec"), names)  # noqa: S102 - as in the notebook
+    return names
+
+
+def counted(lab: Lab, names: dict[str, Any]) -> list[Launch]:
+    """Of each kernel in names, the largest launch that the lab's checks count."""
+    found: dict[str, Launch] = {}
+
+    def keep(launch: Launch) -> None:
+        before = found.get(launch.kernel)
+        if before is None or launch.size > before.size:
+            found[launch.kernel] = launch
+
+    with _recorded(names, keep):
+        for number, check in enumerate(cell for cell in lab.cells if "check" in cell.tags):
+            names["rng"] = np.random.default_rng(number)
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
+                file = f"<check {number}>"
+                sources.remember(file, check.source)
+                exec(compile(check.source, file, "exec"), dict(names))  # noqa: S102
+    return [launch for launch in found.values() if launch.count()]
+
+
+@contextlib.contextmanager
+def _recorded(names: dict[str, Any], keep: Callable[[Launch], None]) -> Iterator[None]:
+    """In it, each launch that is counted is also kept, with what its arrays held before."""
+
+    def recorder(language: str, module: ModuleType) -> Callable[..., Any]:
+        count = module.count
+
+        def recorded(kernel: Any, grid: Any, *arguments: Any, **constants: Any) -> Any:
+            name = next((name for name, value in names.items() if value is kernel), "")
+            name = "" if "emitted" in constants else name
+            grid = grid(constants) if callable(grid) else grid
+            given, block = list(arguments), None
+            if language == "simt":
+                block, *given = given
+            else:
+                constants.setdefault("capability", _capability())
+            given = [_copy(each) for each in given]
+            report = count(kernel, grid, *arguments, **constants)
+            size = sum(each.nbytes for each in given if hasattr(each, "nbytes"))
+            if name and size <= KEPT_BYTES:
+                keep(Launch(name, language, grid, block, given, constants, report))
+            return report
+
+        return recorded
+
+    with (
+        mock.patch.object(simt, "count", recorder("simt", simt)),
+        mock.patch.object(tiles, "count", recorder("tiles", tiles)),
+    ):
+        yield
+
+
+def _capability() -> int:
+    major, minor = device.compute_capability()
+    return 10 * major + minor or 90
+
+
+def _copy(thing: Any) -> Any:
+    """An array or tensor that begins where the given one does in its storage."""
+    if torch.is_tensor(thing):
+        return pickle.loads(pickle.dumps(thing))  # noqa: S301 - our own
+    return thing.copy() if isinstance(thing, np.ndarray) else thing
+
+
+def launch_on_the_gpu(lab: Lab, answers: Mapping[str, Answer], launches: list[Launch]) -> None:
+    """What ncu watches: each launch once, on copies of the arrays that the check gave it."""
+    names = executed(lab, answers)
+    for launch in launches:
+        kernel: Any = names[launch.kernel]
+        _run(kernel, launch)  # and it compiles
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        _run(kernel, launch)
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+
+
+def _run(kernel: Any, launch: Launch) -> None:
+    if launch.language == "simt":
+        from common.device import cuda
+
+        on_gpu: Any = cuda.to_device
+        given = [on_gpu(x) if isinstance(x, np.ndarray) else x for x in launch.arguments]
+        kernel[launch.grid, launch.block, 0, launch.constants.get("shared_bytes", 0)](*given)
+        return
+    ours = "capability", "seed", "compiled"
+    constants = {name: each for name, each in launch.constants.items() if name not in ours}
+    kernel[launch.grid](*map(_on_gpu, launch.arguments), **constants)
+
+
+def _on_gpu(thing: Any) -> Any:
+    """A tensor's copy on the GPU, with its place in its storage: that decides its alignment."""
+    if not torch.is_tensor(thing):
+        return thing
+    storage: Any = thing.untyped_storage().cuda()
+    empty = torch.empty(0, dtype=thing.dtype, device="cuda")
+    return empty.set_(storage, thing.storage_offset(), thing.size(), thing.stride())
+
+
+def measured(path: Path, launches: list[Launch]) -> list[dict[str, float]]:
+    """{metric: value} of each launch, from ncu; InputError if it says nothing."""
+    metrics = {
+        metric
+        for launch in launches
+        for _, names in LANGUAGES[launch.language].values()
+        for metric in names
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "launches"
+        file.write_bytes(pickle.dumps(launches))
+        program = [sys.executable, "-m", "grading.counters", str(path), "--launch", str(file)]
+        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        text, printed, _ = nsight.profiled(
+            nsight.tool() or "ncu", sorted(metrics), program, os.environ | {"PYTHONPATH": paths}
+        )
+    if "ERR_NVGPUCTRPERM" in text + printed:
+        raise InputError(nsight.FORBIDDEN)
+    found = [values for _, values in nsight.parsed(text, metrics)]
+    if len(found) != len(launches):
+        raise InputError(
+            f"ncu shows {len(found)} kernels, and {len(launches)} were launched: {printed[-800:]}"
+        )
+    return found
+
+
+def table(launches: list[Launch], hardware: list[dict[str, float]]) -> str:
+    """Our counts and the GPU's, a line each, and why they may differ."""
+    lines = [f"{'kernel':28}{'counter':26}{'ours':>12}{'GPU':>12}"]
+    for launch, values in zip(launches, hardware, strict=True):
+        for counter, (_, metrics) in LANGUAGES[launch.language].items():
+            ours, theirs = launch.figures[counter], nsight.added(values, metrics)
+            if not ours and not theirs:
+                continue
+            shown = "unknown" if theirs is None else f"{theirs:,}"
+            differs = "" if theirs in (None, ours) else "  differs"
+            lines.append(f"{launch.kernel:28}{counter:26}{ours:>12,}{shown:>12}{differs}")
+    languages = {launch.language for launch in launches}
+    if any(line.endswith("differs") for line in lines):
+        lines += ["", *(REASON[language] for language in sorted(languages))]
+    return "\n".join(lines)
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("lab", help="a lab's number or name, or a notebook")
+    parser.add_argument("--launch", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(words)
+    if lacking := missing():
+        sys.exit(lacking)
+    try:
+        name, path = own_notebook(options.lab)
+        lab = labs.read(name)
+        answers = notebook.read_answers(lab, path)
+        if options.launch:
+            launches = pickle.loads(options.launch.read_bytes())  # noqa: S301 - our parent's
+            launch_on_the_gpu(lab, answers, launches)
+            return
+        launches = counted(lab, executed(lab, answers))
+        if not launches:
+            sys.exit(f"The checks of {path.name} count no kernel that you have written.")
+        print(table(launches, measured(path, launches)))
+    except InputError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

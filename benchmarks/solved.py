@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from grading import counters
+import matplotlib
+
+from common import sources
+from grading.score import own_settings, worker_cells
 from grading.source import labs
 from grading.source.holes import Answer
 
@@ -13,6 +16,11 @@ def solved(word: str, **answers: str) -> dict[str, Any]:
     answers: texts to execute instead of some of the solved holes.
     """
     lab = labs.read(word)
-    return counters.executed(
-        lab, {name: Answer(text) for name, text in (lab.solution | answers).items()}
-    )
+    names: dict[str, Any] = {"__name__": "__main__"}
+    cells = {name: Answer(text) for name, text in (lab.solution | answers).items()}
+    with matplotlib.rc_context(), own_settings():  # a lab's set-up changes style and dtype
+        for name, text in worker_cells(lab, cells):
+            file = f"<lab {lab.name}, {name}>"
+            sources.remember(file, text or "")
+            exec(compile(text or "", file, "exec"), names)  # noqa: S102  (our own code)
+    return names

@@ -167,7 +167,7 @@ def run(options: argparse.Namespace) -> int:
 
 def grade_own(word: str, options: argparse.Namespace) -> bool:
     """Grade one notebook and show a line per exercise; returns whether all passed."""
-    name, path = own_notebook(word)
+    name, path = _own_notebook(word)
     # A student's own code may do what the student may do.
     jail = choose(options.jail).name if options.jail else "none"
     seed = _seeds([name], options.seed, options.seed_file)[name]
@@ -180,7 +180,7 @@ def grade_own(word: str, options: argparse.Namespace) -> bool:
     return all(result.status in ("passed", "visible checks passed") for result in one.results)
 
 
-def own_notebook(word: str) -> tuple[str, Path]:
+def _own_notebook(word: str) -> tuple[str, Path]:
     """The lab that a word means, and the path of its notebook."""
     path = Path(word)
     try:

@@ -1,14 +1,12 @@
 """make counters: a reader's own kernels, with a stand-in for Nsight Compute and without a GPU."""
 
-import dataclasses
 import stat
 import sys
 
 import pytest
 
-from common import device, nsight
+from common import counters, device, nsight
 from common.paths import ROOT
-from grading import counters
 
 FAKE = """#!{python}
 import csv, pickle, sys
@@ -16,7 +14,7 @@ sys.path.insert(0, {root!r})
 words = sys.argv[1:]
 metrics = words[words.index("--metrics") + 1].split(",")
 launches = pickle.loads(open(words[words.index("--launch") + 1], "rb").read())
-from grading.counters import LANGUAGES
+from common.counters import LANGUAGES
 rows = []
 for number, launch in enumerate(launches):
     values = dict.fromkeys(metrics, 0)
@@ -71,9 +69,9 @@ def solution(lab):
 def two_checks(monkeypatch):
     """The first two checks of a lab's solution alone: a test need not count them all."""
 
-    def shorten(lab, names, whole=counters.counted):
-        checks = [cell for cell in lab.cells if "check" in cell.tags][:2]
-        return whole(dataclasses.replace(lab, cells=tuple(checks)), names)
+    def shorten(found, whole=counters.counted):
+        checks = [cell for cell in found if cell[0] == "check"][:2]
+        return whole([cell for cell in found if cell[0] != "check" or cell in checks])
 
     monkeypatch.setattr(counters, "counted", shorten)
 
@@ -87,19 +85,29 @@ def test_a_readers_own_kernels_are_counted(lab, kernels, ncu, two_checks, capsys
     assert all(line.split()[-1] == line.split()[-2] for line in lines[1:])
 
 
-def test_what_differs_is_marked_and_explained(ncu, two_checks, capsys):
+@pytest.fixture
+def one_launch(monkeypatch):
+    """A launch that was counted, in place of a lab's."""
+    figures = dict.fromkeys(nsight.TILES, 0) | {"load requests": 12, "store sectors": 30}
+    launch = counters.Launch("copied", "tiles", (1,), None, [], {}, figures=figures)
+    monkeypatch.setattr(counters, "counted", lambda found: [launch])
+
+
+def test_what_differs_is_marked_and_explained(ncu, one_launch, capsys):
     ncu(more=-3, changed=("load requests",))
     counters.main([solution("04")])
     lines = capsys.readouterr().out.splitlines()
-    marked = [line for line in lines if line.endswith("differs")]
-    assert marked and all("load requests" in line for line in marked)
+    assert lines[1].split() == ["copied", "load", "requests", "12", "9", "differs"]
+    assert lines[2].split() == ["copied", "store", "sectors", "30", "30"]
     assert lines[-1] == counters.REASON["tiles"]
 
 
-def test_what_ncu_refuses_is_said(ncu, two_checks):
+def test_what_ncu_refuses_is_said(ncu, one_launch):
     ncu(rows=0, says="==ERROR== ERR_NVGPUCTRPERM - The user does not have permission")
     with pytest.raises(SystemExit, match="for administrators alone"):
-        counters.main([solution("03")])
+        counters.main(["03"])
     ncu(rows=0, says="nothing")
-    with pytest.raises(SystemExit, match="ncu shows 0 kernels, and .* were launched: nothing"):
-        counters.main([solution("03")])
+    with pytest.raises(SystemExit, match="ncu shows 0 kernels, and 1 were launched: nothing"):
+        counters.main(["cuda_kernels"])
+    with pytest.raises(SystemExit, match="There is no notebook 'x'"):
+        counters.main(["x"])

@@ -1,6 +1,6 @@
 """What a GPU counts of your own kernels, next to what the simulator counts: make counters LAB=03.
 
-    python -m grading.counters 03
+    python -m common.counters 03
 
 It takes the answers of your notebook in labs/, and of each kernel the largest launch that the lab's
 checks count. Nsight Compute (`ncu`) watches the same launch on the GPU. For lab 03 the simulator's
@@ -10,12 +10,13 @@ counts stand beside the GPU's; for labs in Triton, those of the compiled kernel 
 import argparse
 import contextlib
 import io
+import json
 import operator
 import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -27,15 +28,10 @@ import numpy as np
 import torch
 
 from common import device, nsight, simt, sources, tiles
-from common.paths import ROOT
-from grading.errors import InputError
-from grading.grade import own_notebook
-from grading.score import own_settings, worker_cells
-from grading.source import labs, notebook
-from grading.source.holes import Answer
-from grading.source.labs import Lab
+from common.paths import LABS, ROOT
 
 KEPT_BYTES = 1 << 28  # of a launch's arrays
+TAGS = {"setup", "driver", "hole", "check"}
 LANGUAGES = {"simt": nsight.SIMT, "tiles": nsight.TILES}
 REASON = {
     "simt": "The simulator counts the kernel as written. Where a GPU counts less, its compiler has "
@@ -89,34 +85,58 @@ def missing() -> str:
     return ""
 
 
-def executed(lab: Lab, answers: Mapping[str, Answer]) -> dict[str, Any]:
-    """{name: value} of all that a lab's set-up and drivers, and these answers, define."""
+def own_notebook(word: str) -> Path:
+    """The notebook that a word means: its path, or a lab's number or name."""
+    if Path(word).suffix == ".ipynb":
+        found = [Path(word)] if Path(word).is_file() else []
+    else:
+        found = [*LABS.glob(f"{word.zfill(2)}_*.ipynb"), *LABS.glob(f"*{word}.ipynb")]
+    if not found:
+        sys.exit(f"There is no notebook {word!r}; give a lab's number, as make counters LAB=03.")
+    return found[0]
+
+
+def cells(path: Path) -> list[tuple[str, str]]:
+    """(tag, text) of the cells of a notebook that set up, drive, answer or check."""
+    found = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        tags = TAGS & set(cell["metadata"].get("tags", ()))
+        found += [(tag, "".join(cell["source"])) for tag in tags]
+    return found
+
+
+def executed(found: list[tuple[str, str]]) -> dict[str, Any]:
+    """{name: value} of all that these cells define, but for the checks."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    with matplotlib.rc_context(), own_settings():  # a lab's set-up changes style and dtype
-        for name, text in worker_cells(lab, answers):
-            file = f"<lab {lab.name}, {name}>"
-            sources.remember(file, text or "")
-            exec(compile(text or "", file, "exec"), names)  # noqa: S102 - as in the notebook
+    for number, (tag, text) in enumerate(found):
+        if tag != "check":
+            _execute(f"<cell {number}>", text, names)
     return names
 
 
-def counted(lab: Lab, names: dict[str, Any]) -> list[Launch]:
-    """Of each kernel in names, the largest launch that the lab's checks count."""
-    found: dict[str, Launch] = {}
+def _execute(file: str, text: str, names: dict[str, Any]) -> None:
+    """Runs a cell in these names. What it prints is not shown, and an error ends it alone."""
+    sources.remember(file, text)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
+        exec(compile(text, file, "exec"), names)  # noqa: S102 - as in the notebook
+
+
+def counted(found: list[tuple[str, str]]) -> list[Launch]:
+    """Of each kernel of these cells, the largest launch that the checks count."""
+    launches: dict[str, Launch] = {}
 
     def keep(launch: Launch) -> None:
-        before = found.get(launch.kernel)
+        before = launches.get(launch.kernel)
         if before is None or launch.size > before.size:
-            found[launch.kernel] = launch
+            launches[launch.kernel] = launch
 
+    names = executed(found)
     with _recorded(names, keep):
-        for number, check in enumerate(cell for cell in lab.cells if "check" in cell.tags):
-            names["rng"] = np.random.default_rng(number)
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
-                file = f"<check {number}>"
-                sources.remember(file, check.source)
-                exec(compile(check.source, file, "exec"), dict(names))  # noqa: S102
-    return [launch for launch in found.values() if launch.count()]
+        for number, (tag, text) in enumerate(found):
+            if tag == "check":
+                names["rng"] = np.random.default_rng(number)
+                _execute(f"<check {number}>", text, dict(names))
+    return [launch for launch in launches.values() if launch.count()]
 
 
 @contextlib.contextmanager
@@ -163,9 +183,9 @@ def _copy(thing: Any) -> Any:
     return thing.copy() if isinstance(thing, np.ndarray) else thing
 
 
-def launch_on_the_gpu(lab: Lab, answers: Mapping[str, Answer], launches: list[Launch]) -> None:
+def launch_on_the_gpu(path: Path, launches: list[Launch]) -> None:
     """What ncu watches: each launch once, on copies of the arrays that the check gave it."""
-    names = executed(lab, answers)
+    names = executed(cells(path))
     for launch in launches:
         kernel: Any = names[launch.kernel]
         _run(kernel, launch)  # and it compiles
@@ -199,7 +219,7 @@ def _on_gpu(thing: Any) -> Any:
 
 
 def measured(path: Path, launches: list[Launch]) -> list[dict[str, float]]:
-    """{metric: value} of each launch, from ncu; InputError if it says nothing."""
+    """{metric: value} of each launch, as ncu says."""
     metrics = {
         metric
         for launch in launches
@@ -209,16 +229,16 @@ def measured(path: Path, launches: list[Launch]) -> list[dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "launches"
         file.write_bytes(pickle.dumps(launches))
-        program = [sys.executable, "-m", "grading.counters", str(path), "--launch", str(file)]
+        program = [sys.executable, "-m", "common.counters", str(path), "--launch", str(file)]
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         text, printed, _ = nsight.profiled(
             nsight.tool() or "ncu", sorted(metrics), program, os.environ | {"PYTHONPATH": paths}
         )
     if "ERR_NVGPUCTRPERM" in text + printed:
-        raise InputError(nsight.FORBIDDEN)
+        sys.exit(nsight.FORBIDDEN)
     found = [values for _, values in nsight.parsed(text, metrics)]
     if len(found) != len(launches):
-        raise InputError(
+        sys.exit(
             f"ncu shows {len(found)} kernels, and {len(launches)} were launched: {printed[-800:]}"
         )
     return found
@@ -248,20 +268,15 @@ def main(words: list[str] | None = None) -> None:
     options = parser.parse_args(words)
     if lacking := missing():
         sys.exit(lacking)
-    try:
-        name, path = own_notebook(options.lab)
-        lab = labs.read(name)
-        answers = notebook.read_answers(lab, path)
-        if options.launch:
-            launches = pickle.loads(options.launch.read_bytes())  # noqa: S301 - our parent's
-            launch_on_the_gpu(lab, answers, launches)
-            return
-        launches = counted(lab, executed(lab, answers))
-        if not launches:
-            sys.exit(f"The checks of {path.name} count no kernel that you have written.")
-        print(table(launches, measured(path, launches)))
-    except InputError as error:
-        sys.exit(str(error))
+    path = own_notebook(options.lab)
+    matplotlib.use("agg")
+    if options.launch:
+        launch_on_the_gpu(path, pickle.loads(options.launch.read_bytes()))  # noqa: S301 - ours
+        return
+    launches = counted(cells(path))
+    if not launches:
+        sys.exit(f"The checks of {path.name} count no kernel that you have written.")
+    print(table(launches, measured(path, launches)))
 
 
 if __name__ == "__main__":

@@ -202,17 +202,12 @@ def to_compile(
     new = [
         launch
         for launches in found.values()
-        for missing in [[each for each in launches if each.digest not in kept]]
-        for launch in (largest(missing) if brief else missing)
+        for launch in (largest(launches) if brief else launches)
+        if launch.digest not in kept
     ]
     known = [each for launches in found.values() for each in launches if each.digest in kept]
     step = max(1, len(known) // again) if again else len(known) + 1
-    return largest_first(new) + known[step // 2 :: step]
-
-
-def largest_first(launches: Iterable[chosen.Launch]) -> list[chosen.Launch]:
-    """The largest configuration of each kernel and capability first, so that a limit cuts well."""
-    return sorted(launches, key=lambda each: each.digest)
+    return sorted(new, key=lambda each: each.digest) + known[step // 2 :: step]
 
 
 def main() -> None:

@@ -90,7 +90,7 @@ def own_notebook(word: str) -> Path:
     if Path(word).suffix == ".ipynb":
         found = [Path(word)] if Path(word).is_file() else []
     else:
-        found = [*LABS.glob(f"{word.zfill(2)}_*.ipynb"), *LABS.glob(f"*{word}.ipynb")]
+        found = [*LABS.glob(f"{word.zfill(2)}_*.ipynb"), *LABS.glob(f"[0-9][0-9]_{word}.ipynb")]
     if not found:
         sys.exit(f"There is no notebook {word!r}; give a lab's number, as make counters LAB=03.")
     return found[0]

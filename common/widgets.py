@@ -132,9 +132,10 @@ def number_format(
     """
     import ipywidgets
 
-    exponent = ipywidgets.IntSlider(value=2, min=2, max=6, description="exponent")
-    fraction = ipywidgets.IntSlider(value=5, min=0, max=10, description="fraction")
-    power = ipywidgets.IntSlider(value=0, min=0, max=24, description="scale 2^")
+    calm = {"continuous_update": False}  # one drawing per move, not one per step of it
+    exponent = ipywidgets.IntSlider(value=2, min=2, max=6, description="exponent", **calm)
+    fraction = ipywidgets.IntSlider(value=5, min=0, max=10, description="fraction", **calm)
+    power = ipywidgets.IntSlider(value=0, min=0, max=24, description="scale 2^", **calm)
     verdict = ipywidgets.HTML()
 
     def draw(exponent: int, fraction: int, power: int) -> None:
@@ -189,7 +190,7 @@ def backward_walk() -> ipywidgets.VBox:
     """Backward through f = x·y + sin x, step by step; the target is an adjoint of x near 0."""
     import ipywidgets
 
-    ends: dict[str, float] = {"min": -3, "max": 3, "step": 0.1}
+    ends: dict[str, Any] = {"min": -3, "max": 3, "step": 0.1, "continuous_update": False}
     x = ipywidgets.FloatSlider(value=2, description="x", **ends)
     y = ipywidgets.FloatSlider(value=3, description="y", **ends)
     steps = ipywidgets.IntSlider(value=0, min=0, max=3, description="step back")

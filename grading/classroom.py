@@ -31,7 +31,7 @@ from grading.submissions import Submission
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from grading.worker.client import ForkServer
+    from grading.worker.fork_server import ForkServer
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -376,10 +376,12 @@ def _end_with_parent() -> None:
 def grade(job: Job) -> list[Result] | str:
     """The results of one job, or a sentence if the grader itself failed."""
     import grading.preload  # noqa: F401  (its import has the effect)
-    from grading import score
 
     try:
         server = fork_server(job.jail, job.modules)
+        from grading import score  # meanwhile the fork server imports PyTorch, too
+
+        _keep_what_is_imported()
         for _ in range(2):
             lost = server.lost
             results = score.score(lab(job.lab), job.answers, server, job.seed)
@@ -402,12 +404,18 @@ def lab(name: str) -> Lab:
 @functools.cache
 def fork_server(jail: str = "none", modules: tuple[str, ...] = ()) -> "ForkServer":
     """The one fork server for all the notebooks that this process grades."""
-    from grading.worker.client import ForkServer
+    from grading.worker.fork_server import ForkServer
 
     server = ForkServer(*modules, jail=JAILS[jail], bare=True)
+    server.start()
     atexit.register(server.close)
-    gc.freeze()  # what is imported by now is never freed, so no collection needs to look at it
     return server
+
+
+@functools.cache
+def _keep_what_is_imported() -> None:
+    """What is imported by now is never freed, so no collection needs to look at it."""
+    gc.freeze()
 
 
 def modules(names: Iterable[str], tags: set[str]) -> tuple[str, ...]:

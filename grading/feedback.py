@@ -18,6 +18,7 @@ from grading.source.labs import Exercise, Lab
 from grading.submissions import Submission
 
 HERE = Path(__file__).parent
+HEADING = "### Exercise"
 MAX_LINES, MAX_LINE = 300, 300  # lines of an answer on a page, characters of a line
 MAX_PAGE = 1_000_000  # characters of a student's page; beyond it, no code is shown
 MAX_WRITTEN = 4_000_000  # characters of the written answers on a lab's page together
@@ -195,8 +196,9 @@ def shown_lines(code: str) -> list[str]:
 
 
 def hint(lab: Lab, exercise: Exercise) -> str:
-    """The text of the folded hint that follows an exercise, or ""."""
-    after = lab.cells[lab.cells.index(exercise.hole) + 1 :]
-    prose = next((cell.source for cell in after if cell.kind == "markdown"), "")
+    """The text of the first folded hint in an exercise's heading, or behind its checks."""
+    place = lab.cells.index(exercise.hole)
+    after = next((cell.source for cell in lab.cells[place:] if cell.kind == "markdown"), "")
+    prose = lab.cells[place - 1].source.rpartition(HEADING)[2] + after.partition(HEADING)[0]
     fold = re.search(r"<summary>Hint.*?</summary>(.*?)</details>", prose, re.DOTALL)
     return re.sub(r"(?<!\n)\n(?!\n)", " ", fold[1].strip()) if fold else ""

@@ -15,7 +15,9 @@ from common.paths import ROOT
 from grading.jail import escape, limits
 from grading.jail.choice import JailError
 from grading.jail.sandbox import TRIAL_S, Jail, NoJail
-from grading.worker.client import ForkServer, WorkerEnded
+from grading.worker.client import WorkerClient
+from grading.worker.errors import WorkerEnded
+from grading.worker.fork_server import ForkServer
 
 
 def prove(jail: Jail, hidden: Iterable[str | os.PathLike[str]] = ()) -> None:
@@ -45,7 +47,7 @@ def prove(jail: Jail, hidden: Iterable[str | os.PathLike[str]] = ()) -> None:
 
 def _attempts(fork_server: ForkServer, targets: "Targets", paths: list[str]) -> list[str]:
     """What a worker said that it could do, and whether it ended the fork server."""
-    worker = fork_server.fork()
+    worker = WorkerClient(fork_server)
     before, deadline = fork_server.process, time.monotonic() + TRIAL_S
     worker.request("execute", Path(escape.__file__).read_text(), "escape", deadline=deadline)
     arguments = (paths, targets.folder, targets.port, limits.PROCESSES)
@@ -53,11 +55,11 @@ def _attempts(fork_server: ForkServer, targets: "Targets", paths: list[str]) -> 
     try:
         worker.request("call", "send_signals", (os.getpid(),), (), deadline=deadline)
     except WorkerEnded:  # it ends with the fork server, if that was ended by its signal
-        fork_server.fork().end()
+        WorkerClient(fork_server).end()
         if fork_server.process is before:
             raise
     worker.end()
-    fork_server.fork().end()  # starts another fork server if this one has ended
+    WorkerClient(fork_server).end()  # starts another fork server if this one has ended
     return worked + ["end the fork server"] * (fork_server.process is not before)
 
 

@@ -28,8 +28,9 @@ from grading.report import CheckResult, Result, Status
 from grading.source import holes, labs
 from grading.source.holes import Answer
 from grading.source.labs import Cell, Exercise, Lab
-from grading.worker.client import ForkServer, WorkerClient
+from grading.worker.client import WorkerClient
 from grading.worker.errors import WorkerEnded
+from grading.worker.fork_server import ForkServer
 from grading.worker.packing import Packer
 from grading.worker.remote import names_in
 from grading.worker.repeatable import check_globals, repeatable

@@ -793,11 +793,32 @@ def judged(source):
     return clinic.verdict(test_fetches, source)
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# A new axis, and an axis that is stretched, show the same element at every index. Which stride does that?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Put a 0 in front for each new axis. Then walk along the old axes and the last axes of the new shape together.
+# Is an axis of length 1 that stays 1 long stretched?
+# </details>
+#
 # ### Exercise 6.2 · test_fetches (optional)
 #
 # **Test the test.** Other people wrote `fetches(lines, room)`, too. Some of their programs are right, and some have a bug.
 # Write a test that tells them apart. We run it on programs that you cannot see. It must accept all right ones and refuse at
 # least 12 of the 16 wrong ones. Which short walk reveals the mistakes that one can make in Exercise 4.1?
+#
+# <details><summary>Hint: a question</summary>
+#
+# Which mistakes can one make? An old line may be thrown out in the wrong order, too early, too late, or not at
+# all.
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# One walk can hold many questions: lines that return at once, after `room` others, and after more. Also use
+# line 0, and compare one number.
+# </details>
 
 # %% tags=["hole"]
 def test_fetches(candidate):

@@ -910,6 +910,16 @@ for name, got in (("a100_at_60_percent", a100_at_60_percent), ("h100_dense_peak"
 print("both numbers are right now")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Backward costs as much as two forward passes. How many passes does a step take? How many does the processor
+# compute if it repeats a part of one?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# MFU counts what the model needs, and HFU what the hardware did. Only the recomputed part makes a difference.
+# </details>
+#
 # **Predict, then measure.** A small transformer is trained twice: keeping all activations, and recomputing every layer. If
 # arithmetic takes the time, by what factor is the second slower? Use your formulas.
 
@@ -987,6 +997,17 @@ for case in (*cases, (2.0**42, 2.0**-20, 2**18, 4)):  # powers of two: it comes 
 print("bandwidth_in_flight and loads_in_flight: 25 cases")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# If 1 MB is always on its way, and each byte travels for 1 µs, how many bytes arrive per second? (Little's
+# law.)
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Memory can't give more than its bandwidth. For the second function turn the formula round: which bytes in
+# flight reach the bandwidth, and how many does one load of all threads bring? Round up.
+# </details>
+#
 # One float32 per thread is not enough, even with all threads that fit. Each thread must load three, or one of 16 bytes. That is
 # why fast kernels give each thread several elements.
 #

@@ -121,11 +121,11 @@ for n in (1, 128, 129, int(rng.integers(300, 1000))):
 print("vector_add: four lengths, every sector loaded once")
 
 # %% [markdown]
-# <details><summary>A question</summary>
+# <details><summary>Hint: a question</summary>
 #
 # Which expression numbers the threads of all blocks? Which of these numbers have no element?
 # </details>
-# <details><summary>The shape</summary>
+# <details><summary>Hint: the shape</summary>
 #
 # One line for the number, then the load, the sum and the store under an `if`. Without the `if`, a GPU reads and writes whatever
 # lies behind the vectors. The simulator says which thread does.
@@ -181,11 +181,11 @@ for (rows, columns), (x, y) in ((64, 64), (32, 4)), ((6, 12), (4, 3)), (odd, (16
 print("matrix_add_doubled: three shapes, lanes along the rows")
 
 # %% [markdown]
-# <details><summary>A question</summary>
+# <details><summary>Hint: a question</summary>
 #
 # `cuda.grid(2)` gives two numbers. Which one comes first?
 # </details>
-# <details><summary>The shape</summary>
+# <details><summary>Hint: the shape</summary>
 #
 # As in 1.1, with two numbers, and an `if` that tests both.
 # </details>
@@ -292,15 +292,15 @@ for n in (1, 256, 127, 129, int(rng.integers(130, 1000))):
 print("window_average: five lengths, 17 sectors per block")
 
 # %% [markdown]
-# <details><summary>A question</summary>
+# <details><summary>Hint: a question</summary>
 #
 # Which two numbers does nobody load if thread t loads number t? Who could load them?
 # </details>
-# <details><summary>The idea</summary>
+# <details><summary>Hint: the idea</summary>
 #
 # Threads 0 and 1 load a second number each, 128 places further on. There are three guards: one per load, and one for the store.
 # </details>
-# <details><summary>The shape</summary>
+# <details><summary>Hint: the shape</summary>
 #
 # Two guarded loads into shared memory, a barrier without any `if` around it, a guarded store.
 # </details>
@@ -388,16 +388,16 @@ for access in ("shared_loads", "shared_stores"):
 print("transpose: no sector and no wavefront too many")
 
 # %% [markdown]
-# <details><summary>A question</summary>
+# <details><summary>Hint: a question</summary>
 #
 # The block at (x, y) of the grid loads one tile. Where in `out` does this tile begin?
 # </details>
-# <details><summary>The idea</summary>
+# <details><summary>Hint: the idea</summary>
 #
 # After the barrier, compute a new row and column, from `blockIdx.x * 32` and `blockIdx.y * 32`. Lanes still differ in x, so
 # x is the column again.
 # </details>
-# <details><summary>The shape</summary>
+# <details><summary>Hint: the shape</summary>
 #
 # Guarded load, barrier, two new coordinates, guarded store. The tile's indices are exchanged in one of the two, and the tile
 # has the pitch that you found.
@@ -483,16 +483,16 @@ for n in (1, 512, 257, int(rng.integers(600, 1200))):
 print("block_sum: four lengths, at most 10 divergent branches per block")
 
 # %% [markdown]
-# <details><summary>A question</summary>
+# <details><summary>Hint: a question</summary>
 #
 # What should a thread past the end of `x` bring to the tree?
 # </details>
-# <details><summary>The idea</summary>
+# <details><summary>Hint: the idea</summary>
 #
 # At each level, the first `step` threads add what lies `step` places further on. `step` halves. All threads meet before each
 # level.
 # </details>
-# <details><summary>The shape</summary>
+# <details><summary>Hint: the shape</summary>
 #
 # A load or a 0; a loop over `step` with a barrier and an `if`; thread 0's atomic update.
 # </details>
@@ -572,11 +572,11 @@ for tile, n in (16, 64), (8, 8), (32, 64), *random:
 print("matmul_sectors agrees with a count of every request's sectors")
 
 # %% [markdown]
-# <details><summary>A question</summary>
+# <details><summary>Hint: a question</summary>
 #
 # At one k, how many different words of `a` does a warp of the naive kernel want? How many of `b`? In how many sectors?
 # </details>
-# <details><summary>The idea</summary>
+# <details><summary>Hint: the idea</summary>
 #
 # Of `a`, one word in each of its rows, a sector each. Of `b`, `tile` neighbouring words, the same ones for each of its rows.
 # A tile's rows are whole sectors.
@@ -628,16 +628,16 @@ for m, n, k in (48, 48, 48), (40, 5, 7), (3, 50, 20), (2 * rng.integers(9, 20, 3
 print("matmul_tiled: four shapes, each tile loaded once per block")
 
 # %% [markdown]
-# <details><summary>A question</summary>
+# <details><summary>Hint: a question</summary>
 #
 # Which element of `a`'s tile, and which of `b`'s, should thread (tx, ty) load, so that lanes follow rows in both?
 # </details>
-# <details><summary>The idea</summary>
+# <details><summary>Hint: the idea</summary>
 #
 # In `a`, its row is fixed, and the column moves with k. In `b`, its column is fixed, and the row moves. What lies outside is
 # stored as 0, so that the inner loop needs no test.
 # </details>
-# <details><summary>The shape</summary>
+# <details><summary>Hint: the shape</summary>
 #
 # A loop over `k0` with two guarded loads, a barrier, an inner loop over TILE, a barrier. Guard the store at the end, never a
 # barrier.
@@ -755,11 +755,11 @@ for name, blocks, *block in by_hand + random:
 print("resident_blocks: 125 kernels on two GPUs")
 
 # %% [markdown]
-# <details><summary>A question</summary>
+# <details><summary>Hint: a question</summary>
 #
 # For each of four resources: how much does the SM have, and how much does one block take?
 # </details>
-# <details><summary>The shape</summary>
+# <details><summary>Hint: the shape</summary>
 #
 # The least of four quotients. `-(-n // 256) * 256` rounds n up to a multiple of 256. Shared memory sets no limit if a block
 # takes none.
@@ -889,12 +889,12 @@ for m, n, k in ((64, 128, 24), (65, 3, 9), (*rng.integers((9, 65), (65, 90)).tol
 print("matmul_column_tiled: three shapes, nine loads for eight multiplications")
 
 # %% [markdown]
-# <details><summary>The idea</summary>
+# <details><summary>Hint: the idea</summary>
 #
 # Thread t has column t mod 64 of the block, and eight rows from 8 · (t // 64) on. So a warp has 32 neighbouring columns and one
 # group of rows: a load of `b_tile` takes 32 banks, and a load of `a_tile` one word for all.
 # </details>
-# <details><summary>The shape</summary>
+# <details><summary>Hint: the shape</summary>
 #
 # `matmul_tiled` with 8 sums: set them to 0; per slice, load `a_tile[t // 8, t % 8]` and `b_tile[t // 64, t % 64]`; barrier; for
 # each k, one number of `b_tile` into a variable and a loop over the sums; barrier; store 8 elements.
@@ -1021,19 +1021,19 @@ expect(2 * report.early_loads >= report.global_loads.requests,
 print("matmul_register_tiled: wide loads, and early ones")
 
 # %% [markdown]
-# <details><summary>The sums</summary>
+# <details><summary>Hint: the sums</summary>
 #
 # 64 sums in `cuda.local.array((8, 8), float32)`; tiles of (8, 128), that of `a` transposed; each thread loads 4 elements of
 # each. At each k it loads 8 + 8 numbers into local arrays and multiplies all with each other.
 # </details>
-# <details><summary>The banks</summary>
+# <details><summary>Hint: the banks</summary>
 #
 # Thread (tx, ty) of 16 × 16 takes rows 4·ty to 4·ty + 3, and those 64 below; columns alike. A tile of shape (8, 32, 4) has an
 # index for each four, so the compiler sees that they are neighbours. Let a warp be 4 × 8 threads.
 # </details>
 
 # %% [markdown]
-# <details><summary>The early loads</summary>
+# <details><summary>Hint: the early loads</summary>
 #
 # Keep the next slice in local arrays: load it right after the barrier, before you multiply; store it into the tiles after the
 # second barrier.
@@ -1152,7 +1152,7 @@ for n, blocks, high in (1, 1, 128), (700, 2, 1), (1024, 1, 128), (rng.integers(2
 print("histogram: four lengths, one global update per counter and block")
 
 # %% [markdown]
-# <details><summary>The shape</summary>
+# <details><summary>Hint: the shape</summary>
 #
 # 128 threads set the block's counters to 0; barrier; a loop from `cuda.grid(1)` in steps of `cuda.gridsize(1)`, with an atomic
 # update of shared memory; barrier; 128 threads add the block's counters to `counts`.

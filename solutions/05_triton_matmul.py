@@ -61,8 +61,8 @@ def random(*shape):
 # ## See it
 #
 # A large language model ends in a product: 4,096 tokens, each a vector of 4,096 numbers, times a matrix with a column for each of 65,536
-# words. On an H200 we launched one Triton kernel seven times to compute it. The kernel, the tiles and the arithmetic were the same each
-# time. One thing differed: *which* program computes *which* tile. Before you run the cell: what can that change?
+# words. On an H200 we launched one Triton kernel seven times to compute it. Only one
+# thing differed: *which* program computes *which* tile. Before you run the cell: what can that change?
 
 # %%
 for config, time_s in zip(*candidates(WIDE)):
@@ -114,6 +114,11 @@ for size, scale, dtype in [(16, 1, "fp16"), (32, 300, "fp16"), (64, 1, "bf16"), 
 print("one_tile_kernel multiplies with tl.dot, in the format of its arguments")
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The addresses of a tile are a square. Which column plus which row makes it?
+# </details>
+#
 # Are tensor cores used? PTX, NVIDIA's assembly language, names the instruction. On an H200 it is `wgmma`: a *warpgroup* of 128 threads
 # multiplies 64 × 16 by 16 × N numbers of 16 bits (N up to 256). Without tensor cores it is `fma`: one thread multiplies two numbers and adds.
 #
@@ -376,7 +381,7 @@ figures.describe(ax, "Time by rows per band: the line falls from 1 to 2, the dot
 #
 # A product seldom stands alone: a bias is added, and an activation follows. Written as `gelu(a @ b + bias)`, PyTorch stores the product
 # and loads it again, twice. While `total` is in registers, both operations cost no bytes at all. Such an end of a kernel is its
-# *epilogue*. Libraries offer the epilogues that somebody wrote. Yours can have any.
+# *epilogue*.
 #
 # $$\mathrm{gelu}(x) = x \,/\, \bigl(1 + e^{-1.5957691\,(x + 0.044715\,x^3)}\bigr)$$
 #
@@ -612,6 +617,11 @@ for shape in SHAPES:
 # - one program's own pipeline: (`LATENCY_S` + its load + its product) / num_stages.
 #
 # A wave takes its steps and `START_S`. The score is **regret**: the time of your pick over the best.
+#
+# <details><summary>Hint</summary>
+#
+# How many tiles, waves and steps along K are there? Round up.
+# </details>
 
 # %% tags=["hole"]
 def cost_model(config, shape):
@@ -669,8 +679,9 @@ pictures.predictions(shown);
 
 # %% [markdown]
 # No constant was fitted to these shapes. At two of them the pick is the best of all. At 512 × 512 × 16384 it is a quarter slower: it has tiles
-# of 32 rows, but `wgmma` wants 64, so Triton falls back to an older instruction (`mma.sync`). The model does not know that. (Turned, to
-# 64 × 32, they lose 13 %.) So measure, but only the best few. `triton.autotune` does it: for new values of its `key` it times each configuration, and remembers the fastest.
+# of 32 rows, but `wgmma` wants 64, so Triton falls back to an older instruction (`mma.sync`). The model does not know that. So
+# measure, but only the best few. `triton.autotune` does it: for new values of its `key` it times each configuration, and
+# remembers the fastest.
 
 # %% tags=["driver"]
 def tried_by_autotuned(configs):
@@ -717,6 +728,11 @@ for count in (1, 5):
 print("autotuned tries the configurations that it is given, for each new (M, N, K)")
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Which numbers does the kernel's signature name?
+# </details>
+#
 # Your cost model picks five of the 79 configurations, and on a GPU the autotuner measures them. A launch's grid is then a function of the
 # configuration.
 
@@ -738,14 +754,18 @@ if device.has_gpu():
 # ## Part 6 · Clinic
 #
 # Test the test. We have five right programs for C = A B and nineteen wrong ones, written in Python, with tiles of 16 × 16. Each fault is one
-# that a kernel could have. Which cases find them?
+# that a kernel could have.
 
 # %% [markdown]
 # ### Exercise 6.1 · test_matmul
 #
 # A candidate takes two fp16 tensors and returns A B in a new float32 tensor, summed in float32: the error of an element may be 10⁻⁵ times
-# the sum of the products' absolute values. Think of sizes, strides, large and tiny numbers, of what a candidate may leave behind, and of
-# calling it twice. You pass with 16 of 19.
+# the sum of the products' absolute values. You pass with 16 of 19.
+#
+# <details><summary>Hint</summary>
+#
+# Think of sizes, strides, large and tiny numbers, of what a candidate may leave behind, and of calling it twice.
+# </details>
 
 # %% tags=["hole"]
 def test_matmul(candidate):
@@ -813,6 +833,16 @@ def features_of(configs):
 # $$w = (X^T X + 0.1\, I)^{-1} X^T y$$
 #
 # and correct all predictions: model · exp(X w). (The weight of the ones may go without its penalty.)
+#
+# <details><summary>Hint: a question</summary>
+#
+# Which rows take part in the fit, and which are corrected?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# `~np.isnan(measured_s)` selects the rows of X and of y for the fit. The result uses all rows of X.
+# `np.linalg.solve` needs no inverse.
+# </details>
 
 # %% tags=["hole"]
 def corrected_s(features, model_s, measured_s):
@@ -1018,6 +1048,17 @@ print("logsumexp_matmul needs no room for M × N × K numbers, which would take 
 #
 # Write it. `tl.program_id(0)` is the tile, row by row. `tl.program_id(1)`, from 0 to SPLIT − 1, is the part of K. Share the steps along K as
 # evenly as you can.
+#
+# <details><summary>Hint: a question</summary>
+#
+# If programs 0 to SPLIT − 1 share the steps, and program s takes steps s, s + SPLIT, s + 2 SPLIT, ..., how far
+# does it move after each step?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# By SPLIT · BLOCK_K. It begins at s · BLOCK_K, so the mask along K counts from there. At the end several
+# programs have a part of the same tile: none may store it.
+# </details>
 
 # %% tags=["hole"]
 @triton.jit
@@ -1395,6 +1436,17 @@ for m, n, k, alike in [(32, 56, 40, 2), (36, 96, 40, 4), (40, 144, 24, 8)]:
 print("wide_matmul_kernel loads whole sectors of A, and stores C once")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Without ALIKE and MORE this is your kernel of exercise 3.1, with the order of exercise 4.1. What does a tile
+# of A cost if two sums use it?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# First find row and column of the tile, in bands of GROUP. The loop along k begins before the line, and the
+# descriptors give zeros there for B. Each step loads one tile of A and two of B.
+# </details>
+#
 # **One warp loads.** Your eight warps do everything. In each step they wait for tiles, start two products, wait for those of the step before,
 # and ask for the tiles of a later step; Triton has all eight meet at four barriers for that. Let a ninth warp ask, and the eight only wait
 # and multiply: *warp specialization*. Then a program must say which warps do what, and who waits for whom. *Gluon*, the level below

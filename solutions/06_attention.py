@@ -1000,6 +1000,16 @@ for case in oracle.PAGED:
 print("decode_paged follows its table, and what another text left behind does not leak")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# In `decode_split`, key j lies in row j. Where does it lie now?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# The loop runs over entries of the table: load the page's number first. Inside a page, `place` takes the role
+# of the row, and the mask compares entry · BLOCK + place with N.
+# </details>
+#
 # *Sinks.* Softmax makes every query look at something. Trained models dump the weight they don't need on the first token, and a window that
 # drops this token breaks them. Some models (gpt-oss, 2025) give each head one more score in its place, a *sink*, which has no value. What is left
 # for the others?

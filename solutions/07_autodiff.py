@@ -196,6 +196,11 @@ for case in oracle.node_cases(rng):
 print("Node records operators and inputs, with numbers and without")
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# None marks a missing value. What if an input's value is 0?
+# </details>
+#
 # ### Exercise 1.2 · topological_order
 #
 # To run a graph, its nodes must stand in an order in which nothing is read before it is there. A node with two users is
@@ -253,6 +258,11 @@ print("topological_order: 40 random graphs, a chain of 5,000 nodes, and 60 doubl
 # Run a graph: walk it in order and keep each node's value in a dictionary of this run. The graph itself stays a plan,
 # free to be run on other numbers. `evaluate` is an argument because part 2 runs the same graph on something other than
 # numbers.
+#
+# <details><summary>Hint</summary>
+#
+# Which nodes have a value before any operator runs?
+# </details>
 
 # %% tags=["hole"]
 def run(outputs, feeds, evaluate=evaluate):
@@ -430,8 +440,7 @@ print("df/dy:", jvp(f, [x, y], [2.0, 3.0], [0.0, 1.0])[1], "and by hand", 2.0)
 # *adds nodes to the graph*. Use a node's inputs and the node itself, never their values: what is made of nodes can be
 # drawn, run on other inputs, and differentiated again.
 #
-# For `a @ b`, shapes leave only one way to multiply. `sum` hands each element the same adjoint, and `mean` hands each
-# of n elements an n-th of it. A Switch sends the adjoint back if its side was taken, else zeros of its input's shape.
+# `sum` hands each element the same adjoint, and `mean` hands each of n elements an n-th of it. A Switch sends the adjoint back if its side was taken, else zeros of its input's shape.
 # A Merge sends it only to the side that was taken.
 
 # %% tags=["hole"]
@@ -509,6 +518,11 @@ for case in oracle.second_cases(rng):
 print("vjp gives graphs whose derivatives agree with PyTorch")
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# For `a @ b`, shapes leave only one way to multiply.
+# </details>
+#
 # ### Exercise 3.2 · gradients
 #
 # Now the walk. A node hands its adjoint on when it is complete. So in which order do you take the nodes? Start with the
@@ -669,7 +683,7 @@ figures.describe(ax, "The length's graph above, its gradient below; red: infinit
 # Accept all right ones, and refuse many wrong ones: par is 13.
 #
 # A judge needs something to compare with: central differences, (f(v + ε) − f(v − ε))/2ε with ε = 10⁻⁶, are right to
-# about nine digits. And it is as good as its questions: which shapes, values and g would a wrong program survive?
+# about nine digits.
 
 # %% tags=["hole"]
 def block(x, w, b):
@@ -710,6 +724,11 @@ def test_gradient(candidate):
 print(clinic.score("gradient", test_gradient_on_source, par=13))
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Which shapes, values and g would a wrong program survive?
+# </details>
+#
 # **Reverse mode turns a graph round: adjoints are added where values fanned out, and summed where they were broadcast.
 # The result is a graph again.**
 #
@@ -764,7 +783,10 @@ def read(parameters, images):
 # overflows float32 above 88.7, so first subtract each row's maximum from z: `z - z.row_max().detach()`. The loss stays
 # the same. Its derivative does too, so nothing has to flow back through the maximum, and `detach` stops it.
 #
-# With labels as rows of 0 and 1, z_label is a sum over a row.
+# <details><summary>Hint</summary>
+#
+# With labels as rows of 0 and 1, which sum gives z_label?
+# </details>
 
 # %% tags=["hole"]
 def cross_entropy(z, labels):
@@ -1001,6 +1023,16 @@ for case in oracle.hessian_cases(rng):
 print("hessian_product agrees with PyTorch's second derivatives")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Forward mode gives, for each output of a graph, the value and the derivative along a direction. Which outputs
+# should this graph have?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# The gradients. Feed each input with the pair of its value and its direction, and evaluate with `dual`.
+# </details>
+#
 # The largest eigenvalue λ of H is the sharpest curvature of the loss. Multiply any v by H again and again, and v turns
 # into that direction (*power iteration*). On a bowl of curvature λ, gradient descent diverges at rates above 2/λ: each
 # step overshoots by more than it corrects. So λ predicts the largest learning rate that your trained network bears.
@@ -1053,6 +1085,16 @@ figures.describe(ax, "Left of the predicted rate the loss stays small; right of 
 # ### Exercise 5.2 · difference_errors (optional)
 #
 # Predict the errors of both differences. Two errors add up: what Taylor's formula leaves, and rounding.
+#
+# <details><summary>Hint: a question</summary>
+#
+# Write f(x + ε) and f(x − ε) as Taylor series up to ε³. Which terms are left in each difference after the division?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# In the central difference the even terms cancel. Two values of f are subtracted, so in the worst case both of their
+# roundings add up. By what are they divided in each of the two?
+# </details>
 
 # %% tags=["hole"]
 def difference_errors(step, value, second, third):

@@ -82,6 +82,16 @@ print(f"peak {watch.peak_bytes / 1e6:.1f} MB, weights {watch.peak['weights'] / 1
 # ### Exercise 1.1 · training_memory
 #
 # What does training hold, before the first activation?
+#
+# <details><summary>Hint: a question</summary>
+#
+# Which of the three numbers depend on the precision, and which on the optimizer only?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Adam keeps two float32 numbers per weight, momentum one, and SGD none. With mixed precision the optimizer also
+# holds the master weights.
+# </details>
 
 # %% tags=["hole"]
 def training_memory(parameters, optimizer, precision):
@@ -204,6 +214,16 @@ print(f"one block keeps {saved[3] / xs[3].nbytes:.2f} times its input")
 # ### Exercise 2.1 · peak_live
 #
 # Compute the lifetimes of a graph that runs in a given order, and the most bytes that are live at once.
+#
+# <details><summary>Hint: a question</summary>
+#
+# A value is made at its own place in the order. Which row decides when it may be freed?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Go through the order once: the last row that reads a value overwrites the place that you noted before. Outputs
+# get the last place of all. Then add up, for each place, the sizes of what is live there.
+# </details>
 
 # %% tags=["hole"]
 def lifetimes(rows, order, outputs):
@@ -350,6 +370,16 @@ figures.describe(ax, "Rectangles of buffers fill the area below the arena's end 
 #
 # Then say what that is worth. The optimizer has a peak of its own: PyTorch's Adam, if not fused, makes temporary copies of all weights,
 # at a time when no activation is left.
+#
+# <details><summary>Hint: a question</summary>
+#
+# In the first forward pass, which activations may you drop as soon as they have been read?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# All whose number k does not divide. Backward goes through the stretches of k layers from the end. Each stretch
+# is computed again from its checkpoint, but which of its layers need not be?
+# </details>
 
 # %% tags=["hole"]
 def checkpoint_every(n, k):
@@ -526,6 +556,16 @@ def scaled_steps(master, batches, factors, state, interval):
 # ### Exercise 4.1 · loss_scaled_step
 #
 # Write the step that `torch.amp.GradScaler` does for you. The *master weights* are in float32.
+#
+# <details><summary>Hint: a question</summary>
+#
+# The scale multiplies the loss. Where must it be taken out again, and in which precision?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Differentiate the scaled loss by the float16 copies. Turn the gradients into float32 before you divide, else
+# small ones vanish again. Then look for values that are not finite, before anything changes.
+# </details>
 
 # %% tags=["hole"]
 def loss_scaled_step(loss, master, update, state, interval):
@@ -586,6 +626,17 @@ print("skipped steps:", {name: curve.skipped for name, curve in curves.items()})
 # Write the tasks in the order in which the host issues them: `("F", i)` and `("B", i)` compute; `("out", i)` copies activation i to the host
 # and then frees it; `("in", i)` fetches it. Each direction does one copy at a time. A copy begins no earlier than the compute task
 # that was issued last. A task that needs memory waits for room. Which layers leave? When do you fetch them?
+#
+# <details><summary>Hint: a question</summary>
+#
+# An activation that backward needs last can stay away longest. Whose is it?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# That of layer 0. So the first layers leave, as many as it takes until the rest fits. Issue each copy out right
+# after its forward. A fetch waits for room by itself: what happens if you issue all of them before the first
+# backward?
+# </details>
 
 # %% tags=["hole"]
 def swap_schedule(forward_s, backward_s, sizes, bytes_per_s, room):
@@ -758,6 +809,16 @@ for case in oracle.again_cases(rng):
 print("checkpointed: values and gradients as without it, with the same dropout")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# What must forward keep, besides the inputs, so that dropout draws the same numbers again?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# The generator's state. In backward, detach the inputs and have them require gradients. Within `fork_rng`, set
+# the old state and compute with `torch.enable_grad()`. `torch.autograd.grad` does the rest.
+# </details>
+#
 # ### Exercise 5.2 · accumulated_step (optional)
 #
 # A batch that does not fit is cut into **microbatches**, whose gradients are added up. Their activations live one after another. Texts have
@@ -792,6 +853,16 @@ for case in oracle.accumulation_cases(rng):
 print("accumulated_step: the gradients of the whole batch, weighted by tokens")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# A microbatch of 10 tokens and one of 30 both give a mean. Which part of the mean over all tokens is each?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# A quarter and three quarters. Weight each loss by its share before you differentiate it, and add into one list
+# of sums, so that no graph outlives its microbatch.
+# </details>
+#
 # ### Exercise 5.3 · fused_block (optional)
 #
 # The end of a language model: norm, gated hidden layer, norm, scores, cross-entropy. With a large vocabulary, the scores
@@ -864,6 +935,16 @@ for tokens_, width, hidden, words in ((128, 8, 16, 400), (5, 4, 6, 9)):
 print("fused_block: PyTorch's gradients, at a fifth of the bytes or less, and no product again")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Which gradients can forward compute at once, because the loss is the last operator?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Those of the scores, and through them those of the last norm and of its input. So the largest tensor need not
+# be saved. Of the gated layer, keep what the products gave, and compute silu and its slope again.
+# </details>
+#
 # ### Exercise 5.4 · test_plan (optional)
 #
 # Now you write the replay. `candidate(lifetimes)` returns offsets, as in exercise 2.2. It may waste memory, but it must be safe. We have
@@ -893,6 +974,16 @@ def test_plan(candidate):
 print(clinic.score("plan", plan_judged, par=13))
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# How would you see that a plan is unsafe, if you could watch every byte?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Play the plan: when a buffer begins, write its number into each of its bytes. While it lives, all its bytes
+# must still hold that number. Draw many plans, short and long, with buffers that end where others begin.
+# </details>
+#
 # ### On a GPU
 #
 # `make bench-memory` trains the course's transformer, with blocks of width 4,096, under a cap 40 % below what plain training needs. It

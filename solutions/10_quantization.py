@@ -389,6 +389,11 @@ for bits in (8, 5, 4, 2):
 print("quantize picks the nearest of all codes, and dequantize says what they stand for")
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Which range covers both 0 and every value? A code beyond either end gets that end's code.
+# </details>
+#
 # ### Exercise 2.2 · quantize_groups
 #
 # One scale for a whole matrix is set by its largest weight, and every other weight pays. So give each row a scale, or each run of g weights
@@ -1236,6 +1241,16 @@ for count in (1, 2, 3, 10, 30):
 print("calibrated_range agrees with the closed form of a moving average")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Which of the three methods need only each batch's two extremes?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Min-max and the moving average. The percentile looks at all values together: join the flattened batches first.
+# `torch.quantile` interpolates linearly.
+# </details>
+#
 # Clipping is a trade. Here is the error of the first hidden layer's activations by each method, over that of min-max. **Predict** first: at which bits
 # does the percentile win?
 
@@ -1288,6 +1303,17 @@ for method in ("minmax", "average", "percentile"):
 #
 # With H = XᵀX for inputs X, plus a hundredth of its mean diagonal on the diagonal, let U be the upper Cholesky factor of H⁻¹ (UᵀU = H⁻¹). If
 # rounding column k leaves e, weight minus number, the best change of a later column j is −e · U[k, j] / U[k, k].
+#
+# <details><summary>Hint: a question</summary>
+#
+# After column k is rounded, which columns may still change?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Those after k. Work on a float64 copy of the weights: round its column k, divide the error by U[k, k], and
+# subtract the error times row k of U from the columns from k on. `torch.linalg.cholesky(..., upper=True)` gives
+# U.
+# </details>
 
 # %% tags=["hole"]
 def error_aware(weight, inputs, scales, bits):
@@ -1401,6 +1427,15 @@ for bits in ((2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 3), (3, 2, 3), (3, 3, 3), (
 #
 # In groups of 16, fp16 scales cost a whole bit per weight. *Two levels*: r = γ · s · q, with an unsigned integer s of few bits per group, and one
 # float γ per row, such that the largest scale of the row gets the largest integer. An s of 0 would erase its group: the least is 1.
+#
+# <details><summary>Hint: a question</summary>
+#
+# Which γ makes the largest scale of a row the largest integer?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Divide the largest scale by 2ᵇ − 1. Then divide all scales of the row by γ, round, and let none fall below 1.
+# </details>
 
 # %% tags=["hole"]
 def two_level_scales(scales, bits):
@@ -1447,6 +1482,17 @@ for (kind, bits), used in zip(sizes.items(), (scales, gamma * integers)):
 # changes its entry.
 #
 # The table can be trained. An entry is used by thousands of weights, so its gradient is the *sum* of theirs (lab 07).
+#
+# <details><summary>Hint: a question</summary>
+#
+# Which entry is nearest to each value, for all values at once?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Make a table of distances, (values, entries), and take the `argmin` along the entries. The mean of an entry's
+# values is a sum divided by a count, and your `codebook_gradient` can compute both. Stop when no index has
+# changed.
+# </details>
 
 # %% tags=["hole"]
 def kmeans_codebook(values, bits):

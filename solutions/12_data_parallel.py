@@ -196,6 +196,16 @@ agree(result.trace.bytes, own[0].nbytes * (p - 1), "the bytes sent: each tensor 
 print("broadcast_parameters: every rank holds rank 0's values")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Which collective gives one rank's values to all? Does autograd have to know?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Broadcast each tensor from rank 0. `tensor.data` is the same memory, without autograd, and integers may
+# travel, too.
+# </details>
+#
 # ### What should be averaged?
 #
 # `op=AVG` divides the sum of p gradients by p. With shards of 33, 33, 32 and 32 rows, a row of a small shard would count 3 %
@@ -1026,6 +1036,16 @@ agree(clipped_by(), [], "what clips in clip_gradients (the library's functions a
 print("clip_gradients: the same on all ranks, after the sum")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# When is the gradient complete: before the all-reduce, or after it?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# After it. All ranks then hold the same gradients, so the norm needs no message. It is one root of one sum of
+# squares over all tensors.
+# </details>
+#
 # ### Why do the checks use plain SGD?
 #
 # A test must be able to fail. Adam divides each gradient by its own running size, so a gradient that is four times too long makes

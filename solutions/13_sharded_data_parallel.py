@@ -134,6 +134,16 @@ for n, p in [(11, 4), (2, 4), (5, 4), (8, 1), (8, 4), *rng.integers([1, 1], [20,
 print("own_shard: equal lengths, zeros at the end, and no view")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# How long is a shard, and how many of its numbers exist?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# ⌈n/p⌉ numbers. Begin with zeros, and copy what the slice of the vector has. Slices beyond the end are short or
+# empty, not wrong.
+# </details>
+#
 # ### Exercise 1.2 · shard_optimizer_state
 #
 # Write a step with a sharded optimizer (ZeRO-1). All ranks have all weights, and each has a whole gradient, of its own share of
@@ -355,6 +365,16 @@ for p, sizes, most in ((4, [11, 2, 8], 1.0), (3, [7, 9], 1e6), (1, [5], 0.5), (2
 print("clip_shards: the norm of all shards, and of no padding")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# How many numbers of my shard are no padding?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# At most n − rank · ⌈n/p⌉, and never fewer than none. Sum their squares over all units before the one
+# all-reduce. The root comes last.
+# </details>
+#
 # With ZeRO-2, a rank holds 2 + 2/p + 12/p bytes per weight: **2 + 14/p**. It still sends as much as data parallelism, if it uses
 # one microbatch per step.
 #
@@ -485,6 +505,16 @@ for p, size in ((4, 3), (1, 4), (3, 1)):
 print("gather_parameters, release, reduce_scatter_gradients")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# `async_op=True` returns a handle at once. Who waits for it, and when?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# `gather_parameters` hands it to its caller. `reduce_scatter_gradients` returns a function, defined inside,
+# that waits and then adds. Both collectives need a tensor that is there to write into.
+# </details>
+#
 # ### One unit ahead
 #
 # If a rank gathers a unit only when it needs it, it waits for the wire in every unit. If it gathers all units at the start, it
@@ -706,6 +736,16 @@ units.budget()
 #
 # Write both times for any machine. Then find how many tokens a rank needs until compute takes as long as communication. The number
 # of weights cancels.
+#
+# <details><summary>Hint: a question</summary>
+#
+# How often does a weight travel in a step of FSDP, and what does a ring add to that?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Three times: gathered twice, and its gradient scattered once. A ring sends (p − 1)/p of the bytes. Then set
+# both times equal, and divide the tokens by p.
+# </details>
 
 # %% tags=["hole"]
 def step_seconds(weights, tokens, world_size, flops_per_s, bytes_per_s, itemsize=2, flops=6):
@@ -823,6 +863,16 @@ def exchanged(dist, size, per_node, is_hybrid):
 #
 # Sum a unit's gradient over *all* ranks, so that each rank ends with the shard that it holds within its node. Send as little as you
 # can between nodes. And what is the norm of the whole gradient now?
+#
+# <details><summary>Hint: a question</summary>
+#
+# A node's ranks hold all shards together. What should be small before it crosses to other nodes?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Sum and cut within the node first, then sum only your shard across nodes. For the norm: which ranks hold
+# different shards, and which hold copies?
+# </details>
 
 # %% tags=["hole"]
 def hybrid_shard(dist, groups, gradient):
@@ -954,6 +1004,16 @@ for n, p, q in [*cases, *rng.integers(1, 20, (40, 3)).tolist()]:
 print("shard_pieces: every number read once, from the shard that has it, and no padding")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# My new shard is a stretch of the vector. Which old shard holds its first number, and from where on?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# `divmod` by the old size gives both. Take as much as the old shard or my stretch still has, whichever ends
+# first, and go on from there. The stretch ends at n.
+# </details>
+#
 # ### Exercise 6.2 · test_global_norm (optional)
 #
 # Now you write the check of exercise 2.2. `candidate(dist, shards, sizes)` returns the norm of all shards together, on every rank.
@@ -979,6 +1039,17 @@ def test_global_norm(candidate):
 print(clinic.score("global_norm", judged, par=12))
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# What do wrong programs get wrong? Think of padding, of several units, of one rank, of the root, and of ranks
+# that differ.
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Make the vectors yourself, cut them with `own_shard`, and write large numbers into the padding. Use sizes that
+# p does not divide, several units, and compare every rank's answer with the norm of all vectors.
+# </details>
+#
 # ### Against PyTorch's
 #
 # `fully_shard` wraps a model, unit by unit. On gloo, compare the losses of the language model. On two GPUs or more, `make bench-gpus`

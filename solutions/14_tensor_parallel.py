@@ -291,6 +291,11 @@ for p in (1, 2, 3, 4):
 print("copied and summed, forward and backward, on 1 to 4 ranks")
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# x fans out to p users. What happens to adjoints there? What does a sum do to them?
+# </details>
+#
 # Each rank used the whole x, but only for its own units, so it knows only *its* units' part of ∂loss/∂x. In the words of
 # lab 07, x fans out to p users, and the adjoints of a fan-out are added. The users live on p devices, so the addition is a
 # collective. The sum at the exit is the opposite case: every rank has the whole gradient of the sum already, and each
@@ -813,6 +818,11 @@ for have in LAYOUTS:
 print("collective_for: twelve ways, each arrives, each with the fewest bytes")
 
 # %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Who already has all of what is wanted? Who has to add? Who only has to swap?
+# </details>
+#
 # Here is the whole lab in one table. A value has a layout, and so has its gradient. Each moves by `collective_for`.
 #
 # | operator | value | gradient, on its way back |
@@ -969,6 +979,16 @@ remark(kept < 62_000, f"{kept:,} bytes live before backward: was the gathered x 
 print("GatheredLinear: any remarks above say what is not hidden, or kept too long")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Which product of backward needs the gathered x, and which does not?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# The weight's gradient does. So start the gather, compute the product for x's gradient, wait. Then start the
+# reduce-scatter, compute the rest, wait.
+# </details>
+#
 # Put it into the block, and compare what a rank keeps for backward in three ways. A block has T·D = n numbers.
 #
 # - Tensor parallel keeps x and the norm's output whole, and 4n/p hidden units twice: 2n + 8n/p per block.

@@ -623,6 +623,11 @@ print(clinic.score("schedule", judged, par=11))
 # ### Exercise 2.3 · bubble
 #
 # Compute the share of idle time for either reading.
+#
+# <details><summary>Hint</summary>
+#
+# How many microbatches does one replica get? Then which formula of this part applies?
+# </details>
 
 # %% tags=["hole"]
 def bubble(stages, batch, gpus=None, replicas=None):
@@ -1039,6 +1044,17 @@ for p, turns, v in [(4, 2, 2), (2, 1, 3), (3, 4, 1), (1, 3, 2), *rng.integers(1,
 print("interleaved: the bubble is v times as small")
 
 # %% [markdown]
+# <details><summary>Hint: a question</summary>
+#
+# Which chunk and which microbatch is the k-th forward of any rank?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# A turn is p microbatches through all chunks, p · v tasks. Two uses of `divmod` give turn, chunk and place. The
+# k-th backward is the same with the chunks reversed. Then it is 1F1B: some forwards ahead, and then one of
+# each.
+# </details>
+#
 # ### A harder question
 #
 # Forward takes f, backward b and a message c, and a stage receives only when it is idle. What is the idle share of 1F1B then?

@@ -337,6 +337,16 @@ figures.describe(plans.draw_runs(predicted), "Published over predicted seconds, 
 # ### Exercise 1.4 · plan
 #
 # `planning.layouts(model, gpus, batch, gpus_per_node)` gives all layouts as one `Layout` of arrays, and `layouts[i]` is one of them.
+#
+# <details><summary>Hint: a question</summary>
+#
+# What do your functions give for all layouts at once, and what should a layout that does not fit count?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Arrays. Where a layout does not fit, let its time be infinite; `argmin` gives the place of the best. What does
+# `argmin` say if nothing fits?
+# </details>
 
 # %% tags=["hole"]
 def plan(model, cluster, batch):
@@ -476,6 +486,16 @@ figures.describe(axes, "Young's mark leaves the least time as failures come more
 # `failures.CLUSTER` has 10,240 GPUs. After a failure the job starts on a spare node. Without one, it waits for a repair or
 # drops a replica until the node is back, and each change of replicas takes `reshape_s`. `failures.goodputs(cluster, policies,
 # seeds)` simulates years: the share of all node-seconds, of spares too, whose training was kept.
+#
+# <details><summary>Hint: a question</summary>
+#
+# How many different policies are worth a try, once you know the interval?
+# </details>
+# <details><summary>Hint: the idea</summary>
+#
+# Few: as many replicas as fit, or some fewer, and for each of them dropping or waiting. `failures.goodputs`
+# simulates them all at once. Take the mean over several seeds, so that luck does not decide.
+# </details>
 
 # %% tags=["hole"]
 def policy(cluster):

@@ -15,8 +15,8 @@ from common.checks import Pictures, Remarks
 from grading.score import check_seed, worker_cells
 from grading.source.holes import Answer
 from grading.source.labs import Lab
-from grading.worker.client import ForkServer
 from grading.worker.errors import WorkerEnded
+from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
 
 device.interpret_without_gpu()  # before a lab's optimizer imports Triton

@@ -20,7 +20,7 @@ from grading.source.answers import StudentCell
 from grading.source.holes import Answer
 from grading.source.labs import parse
 from grading.source.magics import as_python
-from grading.worker.client import ForkServer
+from grading.worker.fork_server import ForkServer
 from tests.mini_lab import mini_lab
 
 LAB = mini_lab()

@@ -21,7 +21,8 @@ from grading import score
 from grading.jail import choice, processes
 from grading.jail.sandbox import Jail
 from grading.source.holes import Answer
-from grading.worker.client import ForkServer
+from grading.worker.client import WorkerClient
+from grading.worker.fork_server import ForkServer
 from tests.mini_lab import mini_lab
 
 LIMITS_S = {
@@ -105,7 +106,7 @@ class Arena:
         for path in (folder, *folder.iterdir()):
             path.chmod(0o777)
         self.before = self.state()
-        self.fork_server.fork().end()
+        WorkerClient(self.fork_server).end()
         self.family = self.processes()
 
     @staticmethod

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from grading.jail import cgroups, choice, processes
-from grading.worker.client import ForkServer
+from grading.worker.client import WorkerClient
+from grading.worker.fork_server import ForkServer
 from tests.processes import SLEEP, sleeping, until
 
 
@@ -215,7 +216,7 @@ def test_what_a_jail_s_fork_server_leaves_ends(limited, name):
     with limited(1 << 30, 20):
         pass
     with contextlib.closing(ForkServer(jail=choice.JAILS[name], bare=True)) as fork_server:
-        worker = fork_server.fork()
+        worker = WorkerClient(fork_server)
         text = f"""
 import subprocess
 for _ in range(3):

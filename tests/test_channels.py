@@ -3,7 +3,7 @@
 import pytest
 
 from grading.jail import choice
-from grading.worker.client import ForkServer
+from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
 
 CELL = """

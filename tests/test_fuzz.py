@@ -16,7 +16,7 @@ import pytest
 from grading import score
 from grading.source import build, holes, notebook
 from grading.source import labs as lab
-from grading.worker.client import ForkServer
+from grading.worker.fork_server import ForkServer
 from tests.mini_lab import mini_lab
 
 COUNT = int(os.environ.get("FUZZ", 1000))

@@ -5,8 +5,8 @@ import pytest
 from grading import score
 from grading.source.holes import Answer
 from grading.source.labs import parse
-from grading.worker.client import ForkServer
 from grading.worker.counting import kernel_text
+from grading.worker.fork_server import ForkServer
 from tests.in_one_process import score_together
 
 LAB = parse(

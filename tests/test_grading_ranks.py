@@ -17,8 +17,8 @@ from common.ranks.remote import WireLink
 from grading import score
 from grading.source.holes import Answer
 from grading.source.labs import parse
-from grading.worker.client import ForkServer
 from grading.worker.errors import WorkerEnded, student_error
+from grading.worker.fork_server import ForkServer
 from grading.worker.packing import Packer
 from grading.worker.ranks import SELF_REPORTED
 from grading.worker.remote import Remote

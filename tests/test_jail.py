@@ -19,8 +19,9 @@ import pytest
 from common.paths import ROOT
 from grading import proof
 from grading.jail import choice, limits, processes, sandbox, syscalls, usage, users, visible
-from grading.worker.client import ForkServer
+from grading.worker.client import WorkerClient
 from grading.worker.errors import WorkerEnded
+from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
 from tests.processes import SLEEP, sleeping, until
 
@@ -99,7 +100,7 @@ def fork_server(backend):
 
 def call(fork_server, text, name="f"):
     """What a function of a cell returns, in a fresh worker."""
-    worker = fork_server.fork()
+    worker = WorkerClient(fork_server)
     try:
         worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
         return worker.request("call", name, (), (), deadline=time.monotonic() + 60)
@@ -212,7 +213,7 @@ def f():
 
 
 def test_workers_see_nothing_of_one_another(fork_server):
-    first = fork_server.fork()
+    first = WorkerClient(fork_server)
     first.request(
         "execute",
         "open('mine', 'w').close()\ndef where():\n    import os; return os.getcwd(), os.getpid()",
@@ -237,7 +238,7 @@ def f():
 
 
 def test_a_fork_server_that_was_killed_is_replaced(fork_server):
-    worker = fork_server.fork()
+    worker = WorkerClient(fork_server)
     before, lost = fork_server.process, fork_server.lost
     server = next(
         pid
@@ -256,8 +257,9 @@ def test_nothing_outlives_a_grader_that_is_killed(backend):
 import sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from grading.jail import choice
-from grading.worker.client import ForkServer
-worker = ForkServer(jail=choice.JAILS[{backend.name!r}], bare=True).fork()
+from grading.worker.client import WorkerClient
+from grading.worker.fork_server import ForkServer
+worker = WorkerClient(ForkServer(jail=choice.JAILS[{backend.name!r}], bare=True))
 text = "import subprocess\\nsubprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)"
 worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
 print("ready", flush=True)
@@ -298,7 +300,7 @@ def test_an_alarm_in_the_middle_of_a_word_to_the_fork_server_comes_after_it(
     def ring(*_):
         raise TimeoutError
 
-    fork_server.fork().end()
+    WorkerClient(fork_server).end()
     send = socket.send_fds
 
     def send_and_ring(*arguments):
@@ -311,7 +313,7 @@ def test_an_alarm_in_the_middle_of_a_word_to_the_fork_server_comes_after_it(
     other.start()
     try:
         with pytest.raises(TimeoutError):
-            fork_server.fork()
+            WorkerClient(fork_server)
     finally:
         signal.signal(signal.SIGPROF, old)
         monkeypatch.undo()
@@ -336,7 +338,7 @@ def with_gpu(backend):
         patch.setattr(
             visible, "devices", lambda: ["/dev/zero"]
         )  # stands for a GPU; tests/test_jail_gpu.py has one
-        fork_server.fork().end()
+        WorkerClient(fork_server).end()
         yield fork_server
 
 

@@ -24,9 +24,9 @@ import pytest
 from grading import proof
 from grading.jail import choice, landlock, visible
 from grading.jail.sandbox import NoJail
-from grading.worker.client import ForkServer
+from grading.worker.client import WorkerClient
 from grading.worker.errors import WorkerEnded
-from grading.worker.process import WARM
+from grading.worker.fork_server import WARM, ForkServer
 
 LIMIT_S = 120
 STEPS = {
@@ -199,7 +199,7 @@ def imports(name):
 def attempt(fork_server, step):
     """What went wrong with a step in a fresh worker, and, if it was watched, what was refused."""
     try:
-        worker = fork_server.fork()
+        worker = WorkerClient(fork_server)
         worker.request(
             "execute", STEP.format(text=STEPS[step]), "step", deadline=time.monotonic() + LIMIT_S
         )
@@ -300,9 +300,9 @@ def doubled(x, out, BLOCK: tl.constexpr):
 """
     np = pytest.importorskip("numpy")
     x, out = np.ones(64, np.float32), np.zeros(64, np.float32)
-    worker = fork_server.fork()
+    worker = WorkerClient(fork_server)
     worker.request(
-        "apart",
+        "count",
         "tiles",
         text,
         "doubled",
@@ -310,6 +310,7 @@ def doubled(x, out, BLOCK: tl.constexpr):
         [1, x, out],
         {"BLOCK": 64},
         deadline=time.monotonic() + LIMIT_S,
+        in_place=[x, out],
     )
     worker.end()
     assert out.sum() == 128

@@ -12,7 +12,7 @@ from common.paths import ROOT
 from grading import classroom, score
 from grading.source import build, holes, labs, notebook
 from grading.source.holes import Answer
-from grading.worker.client import ForkServer
+from grading.worker.fork_server import ForkServer
 from tests import known_answers
 from tests.in_one_process import by_seed, score_together
 

@@ -21,8 +21,9 @@ from grading.source import answers, holes, labs, notebook
 from grading.source.holes import Answer
 from grading.submissions import Submission
 from grading.worker import session
-from grading.worker.client import ForkServer
+from grading.worker.client import WorkerClient
 from grading.worker.errors import WorkerEnded
+from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
 from grading.worker.transport import Frame, WireError
 from tests.mini_lab import mini_lab
@@ -145,7 +146,7 @@ def test_the_fork_server_has_its_own_limit(fork_server):
     resource.setrlimit(resource.RLIMIT_AS, (64 << 30, before[1]))
     try:
         other = ForkServer(bare=True)
-        other.fork().end()
+        WorkerClient(other).end()
         assert other.process
         assert resource.prlimit(other.process.pid, resource.RLIMIT_AS)[0] == before[1]
         other.close()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from grading.worker import client, ranks
-from grading.worker.client import ForkServer
 from grading.worker.errors import WorkerEnded
+from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
 
 CELL = """

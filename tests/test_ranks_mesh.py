@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from common import ranks
-from grading.worker.client import ForkServer
+from grading.worker.fork_server import ForkServer
 from grading.worker.remote import Remote
 from grading.worker.session import Session
 

@@ -8,7 +8,7 @@ import pytest
 from grading import score
 from grading.source.holes import Answer
 from grading.source.labs import parse
-from grading.worker.client import ForkServer
+from grading.worker.fork_server import ForkServer
 from grading.worker.limits import MAX_TAPE_BYTES
 from grading.worker.repeatable import repeatable
 from grading.worker.replay import Recording, Tapes

@@ -14,8 +14,9 @@ from grading import score
 from grading.source import notebook
 from grading.source.holes import Answer
 from grading.source.labs import parse
-from grading.worker.client import ForkServer
+from grading.worker.client import WorkerClient
 from grading.worker.errors import WorkerEnded
+from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
 from tests.in_one_process import score_together
 from tests.mini_lab import SOURCE, mini_lab
@@ -239,7 +240,7 @@ def test_a_kernel_can_run_in_a_worker_that_executes_no_cell_of_the_student(fork_
     run.reach(LAB.exercise("double").checks[0])
     names = run.names
     assert names["double"].source == SOLUTION["double"].text
-    worker = fork_server.fork()
+    worker = WorkerClient(fork_server)
     assert (
         worker.request("execute", names["double"].source, "kernel", deadline=time.monotonic() + 60)
         is None

@@ -13,7 +13,7 @@ from grading.report import Graded, Result
 from grading.source.holes import Answer
 from grading.source.labs import parse
 from grading.submissions import Submission
-from grading.worker.client import ForkServer
+from grading.worker.fork_server import ForkServer
 from tests.mini_lab import SOURCE
 
 SECRET = 987654321

@@ -10,7 +10,7 @@ from grading.source import labs
 from grading.source.holes import Answer
 from grading.source.labs import parse
 from grading.worker import ranks
-from grading.worker.client import ForkServer
+from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
 
 LAB = parse(

@@ -79,7 +79,7 @@ class _Years:
         self.time_s, self.kept = np.zeros(shape), np.zeros(shape)
         self.repaired_s = np.full((1024, *shape), np.inf)  # by failure; these times only grow
         self.failures, self.back = np.zeros((2, *shape), int)  # so far; whose node is back
-        self.places = tuple(np.indices(shape))
+        self.place = np.arange(self.time_s.size).reshape(shape)
 
     def run(self) -> np.ndarray:
         """The goodput of each."""
@@ -103,16 +103,16 @@ class _Years:
         more_s = np.minimum(up_s - saved * cycle_s, self.interval_s)  # saved before a replica joins
         self.kept += used * (saved * self.interval_s + np.where(grows, more_s, 0.0))
         self.time_s = self.time_s + up_s + np.where(grows, self.cluster["save_s"], 0.0)
+        at_s = np.where(grows, np.inf, self.time_s + self.cluster["repair_s"])
+        self.repaired_s.put(self._index(self.failures), at_s)
+        self.failures += ~grows
         if self.failures.max() == len(self.repaired_s):
             more = np.full_like(self.repaired_s, np.inf)
             self.repaired_s = np.concatenate([self.repaired_s, more])
-        at_s = np.where(grows, np.inf, self.time_s + self.cluster["repair_s"])
-        self.repaired_s[(self.failures, *self.places)] = at_s
-        self.failures += ~grows
 
     def _restart(self) -> None:
         """With as many replicas as there are nodes for, or after waiting for the nodes."""
-        while (is_back := self._repaired(self.back) <= self.time_s).any():
+        while np.any(is_back := self._repaired(self.back) <= self.time_s):
             self.back += is_back
         able = (self.nodes - self.failures + self.back) // self.size
         chosen = np.where(self.drop, np.minimum(able, self.wanted).clip(1), self.wanted)
@@ -127,13 +127,15 @@ class _Years:
     def _until(self, working: np.ndarray) -> np.ndarray:
         """When so many nodes work: all failures but the latest few are repaired."""
         number = self.failures - 1 - (self.nodes - working)
-        return np.where(number < 0, 0.0, self._repaired(number.clip(0)))
+        return np.where(number < 0, 0.0, self._repaired(np.maximum(number, 0)))
 
     def _repaired(self, number: np.ndarray) -> np.ndarray:
         """When the node of this failure is back; never, if there was no such failure."""
-        index = np.minimum(number, len(self.repaired_s) - 1)
-        at_s = self.repaired_s[(index, *self.places)]
-        return np.where(number < self.failures, at_s, np.inf)
+        return self.repaired_s.take(self._index(number), mode="clip")
+
+    def _index(self, number: np.ndarray) -> np.ndarray:
+        """Where the time of this failure is, among all in a row: quicker than three indices."""
+        return number * self.place.size + self.place
 
 
 def _column(policies: Sequence[Policy], name: str, kind: type) -> np.ndarray:

@@ -14,7 +14,7 @@ from common.lessons.failures import Cluster, Policy
 
 Mistakes = dict[str, Any]
 CLUSTERS: dict[str, Cluster] = {
-    "1,280 nodes": failures.CLUSTER,
+    "1,280 nodes": {**failures.CLUSTER, "days": 180.0},  # 1,500 failures
     "four replicas of 32 nodes": {
         **failures.CLUSTER,
         "nodes": 128,
@@ -34,7 +34,7 @@ CLUSTERS: dict[str, Cluster] = {
         "replica_nodes": 256,
         "save_s": 900.0,
         "repair_s": 21_600.0,
-        "days": 60.0,
+        "days": 30.0,
     },
 }
 

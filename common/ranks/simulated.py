@@ -166,13 +166,11 @@ def _packed(function: Callable[..., Any], args_by_rank: Sequence[Sequence[Any]])
     packed once for all ranks if their arguments are small, which those of the first rank suggest.
     """
     everything = dict(enumerate(args_by_rank))
-    first = cloudpickle.dumps((function, {0: everything.pop(0)}))
-    if len(first) * len(args_by_rank) <= SMALL_BYTES:
-        once = cloudpickle.dumps((function, dict(enumerate(args_by_rank))))
+    if len(cloudpickle.dumps(everything[0])) * len(everything) <= SMALL_BYTES:
+        once = cloudpickle.dumps((function, everything))
         if len(once) <= SMALL_BYTES:
-            return [once] * len(args_by_rank)
-    others = (cloudpickle.dumps((function, {rank: args})) for rank, args in everything.items())
-    return [first, *others]
+            return [once] * len(everything)
+    return [cloudpickle.dumps((function, {rank: args})) for rank, args in everything.items()]
 
 
 def trace(network: Network, reports: Sequence[Report]) -> Trace:

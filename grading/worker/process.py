@@ -42,16 +42,6 @@ from grading.worker.wire import Wire
 
 Cells = Sequence[tuple[str, str]]  # (text, name)
 
-WARM = [  # what labs import
-    "numpy",
-    "torch",
-    "numba",
-    "matplotlib.pyplot",
-    "ipywidgets",
-    "common.checks",
-    "common.simt",
-]
-
 
 def main() -> None:
     control, jail = socket.socket(fileno=int(sys.argv[1])), confinement_from_json(sys.argv[2])

@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from grading.worker.client import ForkServer, Request, Serve, WorkerClient
+from grading.worker.client import Request, Serve, WorkerClient
 from grading.worker.errors import WorkerEnded
+from grading.worker.fork_server import ForkServer
 from grading.worker.repeatable import check_globals
 from grading.worker.transport import Admit
 
@@ -117,7 +118,7 @@ class Session:
             self.worker.end()  # what it sent unasked would be taken for its next answer
         while True:
             if self.worker is None or self.worker.pid is None:
-                self.worker, self._executed = self.fork_server.fork(), 0
+                self.worker, self._executed = WorkerClient(self.fork_server), 0
                 self.forks += 1
             # A cell that ends its worker is not executed again.
             with contextlib.suppress(WorkerEnded):
@@ -126,7 +127,7 @@ class Session:
     def counting_worker(self) -> WorkerClient:
         """The worker that counts what kernels cost. It executes no cell."""
         if self._counting_worker is None or self._counting_worker.pid is None:
-            self._counting_worker = self.fork_server.fork()
+            self._counting_worker = WorkerClient(self.fork_server)
         return self._counting_worker
 
     def asked_only(self, worker: WorkerClient) -> bool:

@@ -10,10 +10,12 @@ with that of plain JupyterLab, opened in the same browser.
 import argparse
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 import nbformat
 from nbformat import NotebookNode
@@ -118,12 +120,36 @@ def opening(name: str, runs: int = 3) -> tuple[str, ...]:
             with tempfile.TemporaryDirectory() as scratch:
                 took = opened(command, Path(scratch))
             best[what] = min(best.get(what, took), took, key=lambda times: times[1])
+    step_s = statistics.median(steps_in_browser())
     ratio = best["make lab"][1] / best["plain JupyterLab"][1]
     said = [
         f"{what}: {address_s:.1f} s to the address, {idle_s:.1f} s to an idle kernel"
         for what, (address_s, idle_s) in best.items()
     ]
-    return *said, f"make lab takes {ratio:.2f} times as long (goal: 7 s)"
+    said.append(f"make lab takes {ratio:.2f} times as long (goal: 7 s)")
+    return *said, f"lab 01's widget, from a key to the new picture: {step_s:.2f} s (goal: 0.3 s)"
+
+
+def steps_in_browser(count: int = 9) -> list[float]:
+    """Seconds from a key on a slider of lab 01's widget to the new picture, in the browser."""
+    from tests.browser import test_lab_in_browser as browser
+
+    with tempfile.TemporaryDirectory() as scratch:
+        notebook = Path(scratch) / "labs" / f"{browser.LAB.name}.ipynb"
+        notebook.parent.mkdir()
+        build.write(build.lab_notebook(browser.LAB), notebook)
+        with (
+            mock.patch.object(jupyter, "LABS", notebook.parent),
+            browser.jupyterlab(notebook, Path(scratch)) as address,
+            browser.browser_page(Path(scratch)) as page,
+        ):
+            browser.open_lab(page, address)
+            browser.run_all(page)
+            browser.move_the_widget(page)
+            return [
+                browser.step_s(page, "ArrowRight" if step % 2 else "ArrowLeft")
+                for step in range(count)
+            ]
 
 
 def main() -> None:

@@ -143,9 +143,12 @@ def _column(policies: Sequence[Policy], name: str, kind: type) -> np.ndarray:
 
 
 def search(
-    cluster: Cluster, interval_s: float, seeds: Sequence[int]
-) -> tuple[dict[str, Any], float]:
-    """(the best policy of some 250, its goodput): intervals near this one, spares, drop or wait."""
+    cluster: Cluster, interval_s: float, seeds: Sequence[int], own: Policy
+) -> tuple[dict[str, Any], float, float]:
+    """(the best policy of some 250, its goodput, that of `own`), all on the same years.
+
+    Tried are intervals near this one, numbers of spares, and to drop or to wait.
+    """
     most = int(cluster["nodes"]) // int(cluster["replica_nodes"])
     tried = [
         {"interval_s": factor * interval_s, "replicas": replicas, "drop": drop}
@@ -153,8 +156,9 @@ def search(
         for replicas in range(most, max(0, most - 14), -1)
         for drop in (False, True)
     ]
-    found = goodputs(cluster, tried, seeds).mean(1)
-    return tried[int(found.argmax())], float(found.max())
+    *found, of_own = goodputs(cluster, [*tried, own], seeds).mean(1).tolist()
+    most = max(found)
+    return tried[found.index(most)], most, of_own
 
 
 # Formulas and pictures

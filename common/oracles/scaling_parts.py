@@ -34,7 +34,7 @@ CLUSTERS: dict[str, Cluster] = {
         "replica_nodes": 256,
         "save_s": 900.0,
         "repair_s": 21_600.0,
-        "days": 30.0,
+        "days": 60.0,
     },
 }
 
@@ -101,7 +101,6 @@ class Scored:
         self.cluster, self.seeds = cluster, list(seeds)
         mtbf = 1 / failures.failures_per_s(cluster, cluster["nodes"])
         self.interval_s = best_interval_s(cluster["save_s"], mtbf)
-        self.best, self.most = failures.search(cluster, self.interval_s, self.seeds)
 
     def fault(self, policy: Any, case: str) -> str:
         """What is wrong; "" if the goodput is within 2 % of the best."""
@@ -109,20 +108,20 @@ class Scored:
             return f"{case}: {said}"
         if (more := self._expected_excess(policy)) > 0.02:
             return (
-                f"{self._part('interval_s', policy)}\n{case}: it costs {more:.1%} more time than "
-                "the best interval, in expectation."
+                f"{self._part('interval_s', policy, policy)}\n{case}: it costs {more:.1%} more "
+                "time than the best interval, in expectation."
             )
-        got = failures.goodput(self.cluster, policy, self.seeds)
-        if got >= 0.98 * self.most:
+        best, most, got = failures.search(self.cluster, self.interval_s, self.seeds, policy)
+        if got >= 0.98 * most:
             return ""
         better = {
-            name: failures.goodput(self.cluster, {**policy, name: self.best[name]}, self.seeds)
+            name: failures.goodput(self.cluster, {**policy, name: best[name]}, self.seeds)
             for name in ("interval_s", "replicas", "drop")
         }
         name = max(better, key=lambda key: better[key])
         return (
-            f"{self._part(name, policy)}\n{case}: goodput {got:.3f}, and the best policy that we "
-            f"found has {self.most:.3f}; 2 % less would do."
+            f"{self._part(name, policy, best)}\n{case}: goodput {got:.3f}, and the best policy that "
+            f"we found has {most:.3f}; 2 % less would do."
         )
 
     def _expected_excess(self, policy: Policy) -> float:
@@ -133,7 +132,8 @@ class Scored:
             own = failures.expected_slowdown(policy["interval_s"], *known)
         return float(own / failures.expected_slowdown(best_interval_s(*known), *known)) - 1
 
-    def _part(self, name: str, policy: Policy) -> str:
+    def _part(self, name: str, policy: Policy, best: Policy) -> str:
+        """What a part of the policy should be instead."""
         if name == "drop" and policy["drop"]:
             return "Here it is better to wait: a node is back soon, and a dropped replica is not."
         if (
@@ -143,11 +143,11 @@ class Scored:
             return "A job without spares that waits stands still until every node is repaired."
         if name == "drop":
             return "Here it is better to drop a replica than to let all others wait for one node."
-        own, best = policy[name], self.best[name]
+        own = policy[name]
         if name == "interval_s":
             word = "long" if own > self.interval_s else "short"
             return f"The interval of {own:,.0f} s is too {word}: which failures interrupt the job?"
-        word = "few" if own > best else "many"
+        word = "few" if own > best[name] else "many"
         return f"{own} replicas leave too {word} spares."
 
 

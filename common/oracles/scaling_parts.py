@@ -120,8 +120,8 @@ class Scored:
         }
         name = max(better, key=lambda key: better[key])
         return (
-            f"{self._part(name, policy, best)}\n{case}: goodput {got:.3f}, and the best policy that "
-            f"we found has {most:.3f}; 2 % less would do."
+            f"{self._part(name, policy, best)}\n{case}: goodput {got:.3f}, and the best policy "
+            f"that we found has {most:.3f}; 2 % less would do."
         )
 
     def _expected_excess(self, policy: Policy) -> float:
@@ -136,10 +136,8 @@ class Scored:
         """What a part of the policy should be instead."""
         if name == "drop" and policy["drop"]:
             return "Here it is better to wait: a node is back soon, and a dropped replica is not."
-        if (
-            name == "drop"
-            and policy["replicas"] * self.cluster["replica_nodes"] == (self.cluster["nodes"])
-        ):
+        needed = policy["replicas"] * self.cluster["replica_nodes"]
+        if name != "interval_s" and not policy["drop"] and needed == self.cluster["nodes"]:
             return "A job without spares that waits stands still until every node is repaired."
         if name == "drop":
             return "Here it is better to drop a replica than to let all others wait for one node."

@@ -121,6 +121,11 @@ def remark(condition: object, message: str, *, draw: Draw | None = None) -> None
     _picture(draw)
 
 
+def is_whole(value: Any) -> bool:
+    """Whether this is an int, Python's or NumPy's. A bool is none."""
+    return type(value) is int or isinstance(value, np.integer)
+
+
 def _fail(message: str, draw: Draw | None) -> NoReturn:
     _picture(draw)
     raise AssertionError(message)

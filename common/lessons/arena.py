@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
+from common.checks import is_whole
 from common.graphs import inputs, random_graph
 from common.graphs.rows import LEAVES, Row
 
@@ -40,7 +41,9 @@ def drawn_lifetimes(rng: np.random.Generator, buffers: int) -> list[Lifetime]:
     """Buffers as a random graph has them: most die soon, some live long, sizes differ widely."""
     found = []
     for step in range(buffers):
-        length = int(rng.geometric(0.3)) if rng.random() < 0.7 else int(rng.integers(1, buffers))
+        length = (
+            int(rng.geometric(0.3)) if rng.random() < 0.7 else int(rng.integers(1, max(buffers, 2)))
+        )
         size = int(2 ** rng.uniform(0, 7))
         found.append((size, step, min(step + length, buffers)))
     return [found[i] for i in rng.permutation(buffers)]
@@ -68,7 +71,7 @@ def replay(lifetimes: Sequence[Lifetime], offsets: Sequence[int]) -> str:
     """
     if len(offsets) != len(lifetimes):
         return f"{len(offsets)} offsets came for {len(lifetimes)} buffers"
-    bad = [at for at in offsets if type(at) is not int or at < 0]
+    bad = [at for at in offsets if not is_whole(at) or at < 0]
     if bad:
         return f"the offset {bad[0]!r} is not a whole number of bytes from 0 on"
     arena = np.full(arena_bytes(lifetimes, offsets), POISON)
@@ -108,6 +111,7 @@ def draw(lifetimes: Sequence[Lifetime], offsets: Sequence[int], title: str) -> A
     ax.step(range(len(counts) + 1), [*counts, 0], where="post", color="black", label="live bytes")
     ax.axhline(end, color="C3", linestyle="--", label=f"arena: {end:,} bytes")
     ax.set(xlim=(0, len(counts)), ylim=(0, 1.25 * end), xlabel="step", ylabel="bytes", title=title)
+    ax.yaxis.set_major_formatter("{x:,.0f}")
     ax.legend(loc="upper right", ncols=2)
     return ax
 

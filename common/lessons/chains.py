@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from common.checks import expect
+from common.checks import expect, is_whole
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -38,6 +38,11 @@ class Played:
         return max(self.live[self.first_backward :], default=0)
 
     @property
+    def forward_peak(self) -> int:
+        """The most activations that are live before backward begins."""
+        return max(self.live[: self.first_backward], default=0)
+
+    @property
     def again(self) -> int:
         """Layers computed a second time, or more often."""
         return sum(self.computed) - len(self.computed)
@@ -53,7 +58,7 @@ def played(tasks: object, n: int, case: str) -> Played:
     alive, live, computed, back, turn = {0}, [], [0] * n, n - 1, len(tasks)
     for place, (kind, i) in enumerate(tasks):
         at = f"{case}: task {place}, {(kind, i)!r}"
-        expect(type(i) is int and 0 <= i < n, f"{at}: there are layers 0 to {n - 1}")
+        expect(is_whole(i) and 0 <= i < n, f"{at}: there are layers 0 to {n - 1}")
         expect(i in alive, f"{at} needs activation {i}, which is not there{_why(tasks, place, i)}")
         if kind == "F":
             computed[i] += 1
@@ -115,9 +120,7 @@ def segments_fault(segments: object, n: int) -> str:
         return f"it is {segments!r:.100}, want a list of (start, stop)"
     end = 0
     for segment in segments:
-        if not (
-            isinstance(segment, tuple) and len(segment) == 2 and set(map(type, segment)) == {int}
-        ):
+        if not (isinstance(segment, tuple) and len(segment) == 2 and all(map(is_whole, segment))):
             return f"{segment!r:.100} is no pair (start, stop) of ints"
         if not end <= segment[0] < segment[1] <= n:
             return f"segment {segment} must be inside 0 to {n}, not empty, and after the one before"

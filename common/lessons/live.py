@@ -4,15 +4,19 @@ A storage counts once, however many views of it there are, from the operation th
 is freed. `Watch` sorts storages into categories; `saved` lists what autograd keeps for backward.
 """
 
+import contextlib
+import ctypes
+import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
 from torch import Tensor, nn
 
+from common import language_model
 from common.dispatch import DispatchMode
 
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "workspace")
@@ -59,6 +63,8 @@ class Watch(DispatchMode):
         self.totals: Point = dict.fromkeys(CATEGORIES, 0)
         self.points: list[Point] = [dict(self.totals)]
         self.marks: dict[str, int] = {}
+        self.idle_bytes: int | None = None  # what the allocator held for nobody at the peak
+        self.most_bytes = 0
         self.parameters = list(model.parameters())
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor)
         self.label("weights", self.parameters)
@@ -81,6 +87,12 @@ class Watch(DispatchMode):
     def peak(self) -> Point:
         """What was live when most was live."""
         return max(self.points, key=lambda point: sum(point.values()))
+
+    @property
+    def held(self) -> Point:
+        """The peak, and what the allocator held for nobody at that moment, if it says so."""
+        idle = {} if self.idle_bytes is None else {"fragmentation": self.idle_bytes}
+        return self.peak | idle
 
     @property
     def peak_bytes(self) -> int:
@@ -128,6 +140,9 @@ class Watch(DispatchMode):
             self.totals[category or old] += count
             self.live[key] = reference, count, category or old
             self.points.append(dict(self.totals))
+            if sum(self.totals.values()) > self.most_bytes:
+                self.most_bytes = sum(self.totals.values())
+                self.idle_bytes = idle_bytes()
 
     def _free(self, key: int) -> None:
         if key in self.live:
@@ -159,8 +174,10 @@ def draw_bars(bars: Mapping[str, Mapping[str, float]], title: str, unit: float =
     ax = plt.subplots(figsize=(7.4, 1.2 + 0.5 * len(bars)))[1]
     names = list(bars)
     starts = [0.0] * len(names)
-    for place, category in enumerate(dict.fromkeys(key for bar in bars.values() for key in bar)):
+    for place, category in enumerate((*CATEGORIES, "fragmentation")):
         counts = [bars[name].get(category, 0) / unit for name in names]
+        if not any(counts):
+            continue
         ax.barh(names, counts, left=starts, color=f"C{place}", label=category)
         starts = [start + count for start, count in zip(starts, counts, strict=True)]
     ax.set(xlabel="MB" if unit == 1e6 else "GB", title=title)
@@ -170,11 +187,57 @@ def draw_bars(bars: Mapping[str, Mapping[str, float]], title: str, unit: float =
     return ax
 
 
-def fragmentation_bytes() -> int:
-    """Bytes that PyTorch's allocator holds on the GPU for nobody; 0 without a GPU."""
-    if not torch.cuda.is_available():
-        return 0
-    return torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+def idle_bytes() -> int | None:
+    """Bytes that the allocator holds at this moment for nobody; None if it does not say.
+
+    On a GPU: PyTorch's, what is reserved and not allocated. Without one: the C library's, what is
+    free inside its heaps (glibc's mallinfo2, all arenas of the process).
+    """
+    if torch.cuda.is_available():
+        stats = torch.cuda.memory_stats()
+        reserved, allocated = (f"{name}_bytes.all.current" for name in ("reserved", "allocated"))
+        return int(stats.get(reserved, 0) - stats.get(allocated, 0))
+    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None) if os.name == "posix" else None
+    if mallinfo2 is None:
+        return None
+    mallinfo2.restype = _MallInfo
+    return int(mallinfo2().fordblks)
+
+
+class _MallInfo(ctypes.Structure):
+    """struct mallinfo2 of glibc's malloc.h: ten sizes, the ninth being the bytes of free blocks."""
+
+    _fields_: ClassVar = [
+        *((f"other_{i}", ctypes.c_size_t) for i in range(8)),
+        ("fordblks", ctypes.c_size_t),
+        ("keepcost", ctypes.c_size_t),
+    ]
+
+
+class CountedLoss:
+    """loss(weights, x, targets), and the most of its graphs that were alive at once.
+
+    A graph is alive while it keeps its copy of x. Under torch.func, graphs are not counted.
+    """
+
+    def __init__(self, loss: Callable[..., Tensor]) -> None:
+        self.loss, self.most = loss, 0
+        self._copies: list[weakref.ref[Any]] = []
+
+    def __call__(self, weights: Sequence[Tensor], x: Tensor, targets: Tensor) -> Tensor:
+        copy = x.clone()
+        with contextlib.suppress(NotImplementedError):  # torch.func wraps tensors
+            self._copies.append(weakref.ref(copy.untyped_storage()))
+        self.most = max(self.most, sum(reference() is not None for reference in self._copies))
+        return self.loss(weights, copy, targets)
+
+
+def step_here(batch: Sequence[Tensor]) -> Watch:
+    """A watched step of the language model with Adam, on this machine's GPU if it has one."""
+    where = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = language_model.module(trained=False).to(where)
+    adam = torch.optim.Adam(model.parameters(), 1e-3)
+    return step(model, adam, [tokens.to(where) for tokens in batch])
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Sequence[Tensor]) -> Watch:

@@ -15,7 +15,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from common.checks import expect
+from common.checks import expect, is_whole
 
 Task = tuple[str, int]
 STREAMS = {"F": "compute", "B": "compute", "out": "to the host", "in": "from the host"}
@@ -172,7 +172,7 @@ def program_fault(tasks: object, n: int) -> str:
     for task in tasks:
         if not (isinstance(task, tuple) and len(task) == 2 and task[0] in STREAMS):
             return f"{task!r:.60} is no task like ('F', 0), ('out', 0), ('in', 0)"
-        if type(task[1]) is not int or not 0 <= task[1] < n:
+        if not is_whole(task[1]) or not 0 <= task[1] < n:
             return f"{task}: there are layers 0 to {n - 1}"
     compute = [task for task in tasks if task[0] in "FB"]
     want = [("F", i) for i in range(n)] + [("B", i) for i in reversed(range(n))]

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.checks import is_whole
 from common.graphs.rows import LEAVES, Row, inputs
 from common.lessons import arena, blocks, chains, live, precision, programs, swapping
 from common.lessons.arena import Lifetime
@@ -83,6 +84,10 @@ def activation_cases(rng: np.random.Generator) -> Iterator[Case]:
     want = unit * (2 * (width * heads * 3 + 1) + 4 * width * heads + heads + 2 * hidden)
     text = "activation_bytes of a block of the language model"
     yield Case((rows, sizes), want, text, activation_mistakes(rows, sizes, want))
+    rows, sizes = blocks.scores(batch, n, width, hidden)
+    want = _saved_by_the_loss(batch, n, width, hidden)
+    text = f"activation_bytes of the scores and the loss: {_short_rows(rows)}, sizes {sizes}"
+    yield Case((rows, sizes), want, text, activation_mistakes(rows, sizes, want))
 
 
 def _views_graph() -> tuple[list[Row], list[tuple[int, ...]]]:
@@ -155,6 +160,21 @@ def _saved_by_torch(rows: Sequence[Row], shapes: Sequence[tuple[int, ...]]) -> i
     return live.saved_bytes(
         compute, besides=[x for i, x in leaves.items() if rows[i][0] == "constant"]
     )
+
+
+def _saved_by_the_loss(batch: int, n: int, width: int, vocabulary: int) -> int:
+    """What PyTorch saves of the language model's last layer and its loss."""
+    x = torch.rand(batch, n, width, requires_grad=True)
+    gain, matrix = (
+        torch.rand(shape, requires_grad=True) for shape in ((width,), (width, vocabulary))
+    )
+    targets = torch.zeros(batch, n, 1, dtype=torch.int64)
+
+    def loss() -> Tensor:
+        normed = x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * gain
+        return (normed @ matrix).log_softmax(-1).gather(-1, targets)
+
+    return live.saved_bytes(loss, besides=[gain, matrix])
 
 
 def activation_mistakes(rows: Sequence[Row], sizes: Sequence[int], want: int) -> dict[str, int]:
@@ -346,6 +366,15 @@ def _first_fit(buffers: Sequence[Lifetime], order: Sequence[int]) -> int:
     return most
 
 
+def listed(offsets: Any) -> Any:
+    """A tuple or an array of offsets as a list of ints; anything else as it is."""
+    if isinstance(offsets, np.ndarray) and offsets.ndim == 1:
+        return offsets.tolist()
+    if isinstance(offsets, (list, tuple)):
+        return [int(at) if is_whole(at) else at for at in offsets]
+    return offsets
+
+
 def plan_fault(buffers: Sequence[Lifetime], offsets: Any) -> str:
     """What is wrong with a plan; "" if it can be used."""
     if not isinstance(offsets, list):
@@ -391,6 +420,16 @@ def peak_said(tasks: Sequence[chains.Task], plan: chains.Played, n: int, k: int,
             "segment again just before its backward."
         )
     return said + "Keep activations 0, k, 2k, ... and compute one segment at a time."
+
+
+def forward_fault(plan: chains.Played, most: int, case: str) -> str:
+    """Why forward holds too much; "" if it does not. It may hold one activation more."""
+    if plan.forward_peak <= most + 1:
+        return ""
+    return (
+        f"{case}: {plan.forward_peak} activations are live at once in forward; {most} are enough. "
+        "Drop an activation as soon as the next one is computed, not when forward has ended."
+    )
 
 
 def step_mistakes(n: int, k: int, copies: int) -> dict[str, int]:

@@ -93,6 +93,14 @@ KEEPS = {}
 # says: want
 # edit: "gelu": (0,)  ->  "gelu": ("output",)
 
+# %% activation_bytes: the loss keeps the probabilities instead of the targets
+# says: activation_bytes of the scores and the loss
+# edit: "pick": (1,)  ->  "pick": (0,)
+
+# %% activation_bytes: log_softmax keeps nothing
+# says: activation_bytes of the scores and the loss
+# edit: "log_softmax": ("output",)  ->  "log_softmax": ()
+
 # %% activation_bytes: addition keeps its inputs
 # says: want
 # edit: KEEPS = {  ->  KEEPS = {"add": (0, 1), 
@@ -254,6 +262,14 @@ def step_peak(n, k, copies):
 # + for start in range(0, n, k):
 # +     tasks += [("F", i) for i in range(start, min(start + k, n) - 1)]
 # + tasks += [("B", i) for i in reversed(range(n))]
+
+# %% checkpoint_every: dropped when forward has ended
+# says: Drop an activation as soon as the next one is computed
+# -     tasks.append(("F", i))
+# -     if i % k:
+# -         tasks.append(("D", i))
+# +     tasks.append(("F", i))
+# + tasks += [("D", i) for i in range(n) if i % k]
 
 # %% checkpoint_every: the peak is the optimizer's
 # says: Here the peak lies in the optimizer's step
@@ -623,6 +639,14 @@ def accumulated_step(loss, weights, microbatches, update):
     for x, targets in microbatches:
         own = [w.detach().requires_grad_() for w in weights]
         update(list(torch.autograd.grad(loss(own, x, targets), own)))
+
+# %% accumulated_step: all graphs are alive at once
+# says: graphs are alive at once, and 1 is enough
+def accumulated_step(loss, weights, microbatches, update):
+    own = [w.detach().requires_grad_() for w in weights]
+    total = sum(len(targets) for _, targets in microbatches)
+    losses = [loss(own, x, targets) * len(targets) / total for x, targets in microbatches]
+    update(list(torch.autograd.grad(sum(losses), own)))
 
 # %% accumulated_step: no update
 # says: update was called 0 times

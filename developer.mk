@@ -42,6 +42,9 @@ mutants:  ## change a solution in many ways: which do the checks catch? make mut
 bench:  ## on a GPU: the labs' kernels compared with cuBLAS, PyTorch and torch.compile
 	$(RUN_TEST) benchmarks/kernels.py
 
+bench-fusion:  ## on a GPU: the kernels that lab 08 emits compared with torch.compile
+	$(RUN_TEST) benchmarks/fusion.py
+
 bench-memory:  ## on a GPU: training under a cap on memory, and a fused block
 	$(RUN_TEST) benchmarks/memory.py
 
@@ -61,4 +64,4 @@ lock:  ## pin again what pyproject.toml allows (needs uv; keeps the pins that st
 	uv pip compile -q --universal --python-version 3.11 --extra test --extra site --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: test lint format docs site picture labs solutions release mutants bench bench-memory bench-gpus bench-labs bench-grading bench-page lock
+.PHONY: test lint format docs site picture labs solutions release mutants bench bench-fusion bench-memory bench-gpus bench-labs bench-grading bench-page lock

@@ -21,7 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from common import device, figures, graphs, ledger, samples, tiles, timing, widgets
+from common import clinic, device, figures, graphs, ledger, samples, tiles, timing, widgets
 from common.checks import expect
 from common.graphs import COMMUTATIVE, EFFECTS, ELEMENTWISE, LEAVES, evaluate, execute, same_bits
 from common.lessons import bugs, capture, identities
@@ -77,7 +77,7 @@ print(f"{changed:.0%} of the results differ, each in its last bit")
 
 # %% [markdown]
 # About a quarter. Was XLA allowed to do this? That depends on what it promises. This lab makes the strictest promise
-# first: *not one bit changes, for any input.*
+# first: *not one bit changes, for any input.* (All NaNs count as one value.)
 
 # %% [markdown]
 # ## Part 1 · Not one bit
@@ -136,9 +136,14 @@ print("eliminate_dead_code keeps every bit of 300 random programs, and no operat
 #
 # ### Exercise 1.2 · eliminate_common_subexpressions
 #
-# Two operators of the same kind with the same inputs compute the same value. Keep the first. Someone writes that in
-# `a = b; b = c` the value b is a common subexpression. True? (No: a is the old b, c is the new one.) When are two reads
-# of one buffer the same, and two constants?
+# Two operators of the same kind with the same inputs compute the same value. Keep the first. When are two reads of one
+# buffer the same, and two constants?
+#
+# <details><summary>Someone writes that <code>a = b; b = c</code> has a common subexpression. True?</summary>
+#
+# No: nothing is computed twice. Nor is it copy propagation to write `a = c`, because a is the *old* b. After
+# `b = c; a = b` it would be.
+# </details>
 
 # %% tags=["hole"]
 def eliminate_common_subexpressions(rows, outputs):
@@ -200,7 +205,7 @@ def fold_constants(rows, outputs):
     An operator on constants becomes a constant: evaluate(op, *values). (Not read, write, random.) And
     what reads an operator that gives back its input, bit for bit, for every input, reads that input
     instead: a product or quotient with the number 1; a sum or difference with one of 0.0 and -0.0
-    (which?); two negatives. About sixteen lines.
+    (which?); two negatives. Dead operators may stay. About sixteen lines.
     """
     # BEGIN SOLUTION
     new, place = [], []
@@ -243,7 +248,7 @@ print("fold_constants keeps every bit of 300 random programs, and folds what can
 # </details>
 #
 # Now take a graph from lab 07's engine: yours, if you solved that lab in `labs/`, or ours. A function calls `gelu` twice,
-# and `gradients` adds the backward graph.
+# and `gradients` adds the backward graph. (Nothing in it is dead, unless one of your passes leaves it behind.)
 
 # %%
 from common.oracles import engine
@@ -363,7 +368,8 @@ print("minify gives 1-minimal programs that fail, for four bugs and 16 programs"
 
 # %%
 fails, draw = functools.partial(bugs.fails, "divides by multiplying"), np.random.default_rng(1)
-cases = [eliminate_dead_code(*graphs.random_program(draw, 30, effects=False)) for _ in range(30)]
+cases = [graphs.random_program(draw, 30, effects=False) for _ in range(30)]
+cases = [eliminate_dead_code(rows, outputs[:1]) for rows, outputs in cases]
 failing = max((case for case in cases if fails(*case)), key=lambda case: graphs.operators(case[0]))
 small = minify(*failing, fails)
 print("fails:   ", graphs.formula(*failing))
@@ -558,8 +564,8 @@ for name, version, line in texts.kernels():
 # %% [markdown]
 # ## Part 4 · Find the rules
 #
-# Who says which rewrites exist? TensorFlow had 53,000 lines of them, written by people. TASO (Jia and others, 2019) finds
-# them: enumerate all small graphs, run them on random inputs, and graphs with equal results are *candidates*.
+# Who says which rewrites exist? TensorFlow had 53,000 lines of them, written by people, says the paper on
+# [TASO](https://doi.org/10.1145/3341301.3359630) (Jia and others, 2019). TASO finds them: enumerate all small graphs, run them on random inputs, and graphs with equal results are *candidates*.
 #
 # Floats would round. So compute with integers modulo the prime p = 2³¹ − 1. Two different polynomials of degree d agree at
 # a random point with probability at most d/p (Schwartz and Zippel). An expression here is a nested tuple:
@@ -646,11 +652,13 @@ print(*(f"{identities.text(left):20} = {identities.text(right)}" for left, right
 # it makes the graph cheaper. Is there one?
 
 # %%
+from common.oracles import rules as oracle
+
 cheap = ("add", ("add", ("matmul", "x", "z"), "w"), ("matmul", "y", "z"))
 print("given ", identities.cost(cheap), identities.text(cheap))
 stuck = identities.greedy(cheap, laws)
 print("greedy", identities.cost(stuck), identities.text(stuck))
-best, looked_at = identities.best(cheap, laws)
+best, looked_at = oracle.cheapest(cheap, laws)
 print("search", identities.cost(best), identities.text(best), f"({looked_at} expressions looked at)")
 
 # %% [markdown]
@@ -662,9 +670,9 @@ print("search", identities.cost(best), identities.text(best), f"({looked_at} exp
 # %% [markdown]
 # ## Part 5 · When must you compile again?
 #
-# So far somebody gave us a graph. Where does it come from? `torch.compile` and `jax.jit` run your Python function once, on
-# stand-ins that write down what is done with them. That is called *tracing*. But Python may look at its arguments, and take
-# another way next time:
+# So far somebody gave us a graph. Where does it come from? `jax.jit` runs your Python function once, on stand-ins that
+# write down what is done with them. That is called *tracing*. (`torch.compile` interprets the function's bytecode, to the
+# same end.) But Python may look at its arguments, and take another way next time:
 
 # %%
 noted = graphs.Tape()
@@ -782,9 +790,12 @@ for call, theirs in zip(calls, capture.torch_calls(capture.scaled, calls)):
 #
 # ## Where it is used
 #
-# - **PyTorch**: Dynamo traces and guards, Inductor fuses and emits Triton. `TORCH_LOGS=recompiles` prints the guard that failed.
-# - **TASO** (SOSP 2019) and its successors PET and egg search for rewrites.
-# - **Testing**: Csmith and YARPGen test C compilers with random programs, C-Reduce and `delta` minify them.
+# - [PyTorch 2](https://docs.pytorch.org/assets/pytorch2-2.pdf): Dynamo traces and guards, Inductor fuses.
+#   `TORCH_LOGS=recompiles` prints the guard that failed.
+# - [TASO](https://doi.org/10.1145/3341301.3359630), [PET](https://www.usenix.org/conference/osdi21/presentation/wang-haojie)
+#   and [egg](https://egraphs-good.github.io) search with rules.
+# - [Csmith](https://github.com/csmith-project/csmith) tests C compilers with random programs,
+#   [C-Reduce](https://github.com/csmith-project/creduce) minifies them.
 #
 # *Limits of ours*: no loops, no aliasing between buffers, and fusion that never recomputes.
 
@@ -792,3 +803,231 @@ for call, theirs in zip(calls, capture.torch_calls(capture.scaled, calls)):
 # ## Done
 #
 # Grade your lab with `make grade LAB=08`. What follows is optional.
+
+# %% [markdown]
+# ## Further
+#
+# Five things that compilers also do: they change weights, they are tested by their users, they search, they break graphs,
+# and they record launches. All of it is optional.
+
+# %% tags=["driver"]
+def judged(source):
+    """What test_rewrite says of a pass: "" if it accepts it."""
+    return clinic.verdict(test_rewrite, source)
+
+# %% [markdown]
+# ### Exercise 6.1 · fold_batch_norm (optional)
+#
+# After training, a batch norm is two numbers per channel: it scales, and it shifts. A convolution before it is linear, and
+# can do both. So fold the one into the weights of the other. This does round, so the promise is weaker here: *equal to
+# rounding*. Two new operators on images x (N, C, H, W):
+#
+# - `("convolve", (x, weight, bias))`, weight (O, C, k, k) and bias (O,), without padding;
+# - `("batch_norm", (x, gain, shift, mean, variance))`: gain · (x − mean) / √(variance + ε) + shift, per channel.
+#
+# Why must the statistics be constants? What if somebody else reads the convolution?
+
+# %% tags=["hole"]
+def fold_batch_norm(rows, outputs):
+    """(rows, outputs) of the same program, where no batch norm is left that could be folded.
+
+    A batch norm can be folded into the convolution that it reads if nobody else reads that, if it is
+    no output, and if all weights and statistics are constants (arrays). No convolution is added.
+    Other rows may read the same constants. ε is graphs.BATCH_NORM_EPSILON. No row is in EFFECTS, and
+    dead operators may stay. About eighteen lines.
+    """
+    # BEGIN SOLUTION
+    new, place, readers = [], [], []
+    read = [*outputs, *(i for row in rows for i in graphs.inputs(row))]
+    for old, (op, content) in enumerate(rows):
+        if op not in LEAVES:
+            content = tuple(place[i] for i in content)
+        if op == "batch_norm" and new[content[0]][0] == "convolve" and readers[content[0]] == 1:
+            image, *parts = *new[content[0]][1], *content[1:]
+            if all(new[i][0] == "constant" for i in parts):
+                weight, bias, gain, shift, mean, variance = (new[i][1] for i in parts)
+                scale = gain / np.sqrt(variance + graphs.BATCH_NORM_EPSILON)
+                new.append(("constant", weight * scale[:, None, None, None]))
+                new.append(("constant", (bias - mean) * scale + shift))
+                readers += [1, 1]
+                op, content = "convolve", (image, len(new) - 2, len(new) - 1)
+        place.append(len(new))
+        new.append((op, content))
+        readers.append(read.count(old))
+    outputs = [place[i] for i in outputs]
+    return graphs.chosen(new, outputs, graphs.ancestors(new, outputs))
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import convolutions as oracle
+
+for network in oracle.networks(rng):
+    oracle.judge_folded(fold_batch_norm, network, rng)
+print("fold_batch_norm folds what can be folded in 33 networks, to rounding, and nothing else")
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Write the batch norm as scale · x + rest, per channel. Then scale · (weight ∗ x + bias) + rest is a convolution. Which axis
+# of weight is the channel that comes out?
+# </details>
+#
+# PyTorch has this pass, too: `torch.nn.utils.fusion.fuse_conv_bn_weights`. Does yours give the same weights? In float32, how
+# much does the rounding matter?
+
+# %%
+network = next(oracle.networks(rng)).program
+folded, _ = fold_batch_norm(*network)
+weight, bias, *statistics = (torch.tensor(c) for op, c in network[0] if op == "constant")
+gain, shift, mean, variance = statistics
+theirs, _ = torch.nn.utils.fusion.fuse_conv_bn_weights(
+    weight, bias, mean, variance, graphs.BATCH_NORM_EPSILON, gain, shift)
+ours = torch.tensor(next(c for op, c in folded if op == "constant"))
+print(f"largest relative difference from PyTorch's weights: {(ours / theirs - 1).abs().max():.0e}")
+
+# %% [markdown]
+# ### Exercise 6.2 · test_rewrite (optional)
+#
+# A clinic. Thirty people have each written a pass, `candidate(rows, outputs)`, in the language of Part 1. Eight are right:
+# every bit stays, and so do the lists that they are given. (They may leave a program as it is.) Write the test that tells.
+# It should refuse at least 18 of the 22 wrong ones.
+
+# %% tags=["hole"]
+def test_rewrite(candidate):
+    """Raises AssertionError if the candidate is wrong, and returns nothing.
+
+    graphs.random_program(generator) draws a program with effects, graphs.random_feeds(generator, names)
+    its inputs. But some mistakes need a program of your own. About fifteen lines.
+    """
+    # BEGIN SOLUTION
+    draw = np.random.default_rng(0)
+    x, y, b = ("placeholder", "x"), ("placeholder", "y"), ("buffer", "b")
+    programs = [graphs.random_program(draw) for _ in range(150)]
+    programs += [
+        ([x, y, ("subtract", (0, 1)), ("negative", (2,))], [3, 0, 3]),
+        ([x, ("add", (0, 0)), ("subtract", (1, 0))], [2]),
+        ([x, y, ("exp", (0,)), ("exp", (1,)), ("multiply", (2, 3))], [4]),
+        ([x, y, b, ("write", (2, 0)), ("write", (2, 1)), ("write", (2, 0)), ("sin", (0,))], [6]),
+        ([x, ("constant", 0.1), ("constant", 3.0), ("add", (1, 2)), ("multiply", (0, 3))], [4]),
+    ]
+    for rows, outputs in programs:
+        given = list(rows), list(outputs)
+        after = candidate(*given)
+        assert given == (rows, outputs), "the candidate changed what it was given"
+        feeds = graphs.random_feeds(draw, graphs.names((rows, outputs)), 100)
+        assert same_bits(execute(rows, outputs, feeds), execute(*after, feeds)), "a bit has changed"
+    # END SOLUTION
+
+# %% tags=["check"] points=2 limit_s=30
+print(clinic.score("rewrite", judged, par=18))
+
+# %% [markdown]
+# <details><summary>Hint: where do wrong passes hide?</summary>
+#
+# In inputs: the hard numbers of 2.1, and x equal to y. In programs: an output that is asked for twice, two writes of one
+# value with another between, −(a − b), (x + x) − x. And in what a candidate does to its arguments.
+# </details>
+#
+# ### Exercise 6.3 · cheapest (optional)
+#
+# In Part 4 our search took steps that gain nothing. That is not always enough: (x + y) @ z + x @ w + y @ v has three
+# products. Two are enough, but every way there leads through *four*. How would you search, so that you find it, and still
+# end?
+
+# %% tags=["hole"]
+def cheapest(expression, rules, most=1500):
+    """The cheapest expression that you find, of those that equal the expression by these rules.
+
+    identities.cost(expression) is its cost: what occurs twice in it is computed once.
+    identities.rewrites(expression, rules) are all that one rule makes of it, in one step. Call it
+    `most` times at most. The best way may lead through 1.4 times the best cost so far. About twelve
+    lines.
+    """
+    # BEGIN SOLUTION
+    found, seen, waiting = expression, {expression}, [expression]
+    for _ in range(most):
+        if not waiting:
+            break
+        current = min(waiting, key=identities.cost)
+        waiting.remove(current)
+        found = min(found, current, key=identities.cost)
+        for new in identities.rewrites(current, rules):
+            if new not in seen and identities.cost(new) <= 1.4 * identities.cost(found):
+                seen.add(new)
+                waiting.append(new)
+    return found
+    # END SOLUTION
+
+# %% tags=["check"] points=2 limit_s=30
+from common.oracles import rules as oracle
+
+for task in oracle.tasks(rng):
+    oracle.judge_search(task, cheapest(task.expression, oracle.LAWS))
+print("cheapest beats greedy rewriting on 6 expressions, and every answer is proved equal")
+
+# %%
+uphill = oracle.UPHILL
+print("given ", identities.cost(uphill), identities.text(uphill))
+ways = {"greedy": identities.greedy(uphill, laws), "Part 4": oracle.cheapest(uphill, laws)[0]}
+for name, found in (ways | {"yours ": cheapest(uphill, oracle.LAWS)}).items():
+    print(name, identities.cost(found), identities.text(found))
+
+# %% [markdown]
+# TASO keeps what costs at most 1.05 times the best: it would miss this one, too. *egg* (Willsey and others, 2021) takes
+# another way. It stores all equal expressions at once, in a graph of classes, applies all rules until nothing is new, and
+# picks the cheapest at the end. Then no order of steps can be wrong, but the graph may grow without end.
+
+# %% [markdown]
+# ### Graph breaks
+#
+# Dynamo ends a graph where Python asks for something that the graph can't know in advance. Python then goes on by itself,
+# until the next graph begins. Here are three of six functions. Into how many graphs does each of the six fall? Read,
+# guess, then count.
+
+# %%
+from common.lessons import breaks
+
+print(breaks.text("asks_for_data", "asks_for_shape", "selects"))
+
+# %%
+# BEGIN SOLUTION
+graphs_expected = {"straight": 1, "asks_for_data": 2, "asks_for_shape": 1, "selects": 1,
+                   "reads_a_number": 2, "prints": 2}
+# END SOLUTION
+
+# %% tags=["nbval-ignore-output"]
+for name, expected in graphs_expected.items():
+    counted, reason = breaks.breaks(name)
+    print(f"{name:15} {counted} graphs (you: {expected})  {reason}")
+
+# %% [markdown]
+# <details><summary>Why</summary>
+#
+# A shape is known while tracing: it becomes a guard, as yours did in 5.1. A number in a tensor is not known before the
+# graph has run, so `if y.sum() > 0` and `.item()` break it. `print` is no operator. But where both sides of a branch are
+# cheap, `torch.where` computes both and selects, and nothing breaks.
+# </details>
+#
+# A break costs twice. No operator is fused across it, and the host waits for the GPU before it knows what to launch next.
+# `torch.compile(f, fullgraph=True)` makes each break an error.
+#
+# ### CUDA graphs
+#
+# A small kernel takes less time than its launch (lab 02). A *CUDA graph* records the launches of a whole program once,
+# with all their arguments, and replays them by one call. So it forbids what a recording can't hold: other addresses, other
+# shapes, and a host that waits for a result. What will a replay compute if you bind a new tensor to the name of the input?
+
+# %% tags=["nbval-ignore-output"]
+from common.lessons import replay
+
+print(*replay.lines(), sep="\n")
+
+# %% [markdown]
+# <details><summary>What a GPU shows</summary>
+#
+# The replay still reads the old address: its result is stale, and nothing warns. So one copies new inputs into the recorded
+# tensor. The `if` can't be recorded at all: CUDA reports an error. `torch.compile(mode="reduce-overhead")` records for you.
+# It copies inputs, keeps one recording per shape, and gives up recording where a graph mutates its inputs.
+# </details>
+#
+# **A recording is a compiled program whose guards include addresses.**

@@ -19,7 +19,14 @@ from common.graphs.counting import Counted, counted, operations
 from common.graphs.drawing import draw, draw_walk
 from common.graphs.evaluation import adjoints, evaluated, gradient, tangent, torch_operator, values
 from common.graphs.nodes import Arithmetic, as_nodes, as_rows
-from common.graphs.operators import DEAD, FLAT, LINEAR, OPERATORS, evaluate
+from common.graphs.operators import (
+    BATCH_NORM_EPSILON,
+    DEAD,
+    FLAT,
+    LINEAR,
+    OPERATORS,
+    evaluate,
+)
 from common.graphs.programs import (
     COMMUTATIVE,
     EFFECTS,
@@ -41,6 +48,7 @@ from common.graphs.tracing import Tape, Traced
 from common.graphs.trials import counted_run, order_of, values_of
 
 __all__ = [
+    "BATCH_NORM_EPSILON",
     "COMMUTATIVE",
     "DEAD",
     "EFFECTS",

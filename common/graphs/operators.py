@@ -20,6 +20,22 @@ def _sum_like(g: Any, like: Any) -> Any:
     return np.sum(g, axis=(*range(front), *stretched)).reshape(shape)
 
 
+BATCH_NORM_EPSILON = 1e-5
+
+
+def _convolve(x: Any, weight: Any, bias: Any) -> Any:
+    """x (N, C, H, W), weight (O, C, k, k), bias (O,): (N, O, H - k + 1, W - k + 1), no padding."""
+    size = np.shape(weight)[-1]
+    windows = np.lib.stride_tricks.sliding_window_view(x, (size, size), axis=(2, 3))
+    return np.einsum("nchwij,ocij->nohw", windows, weight) + np.reshape(bias, (-1, 1, 1))
+
+
+def _batch_norm(x: Any, gain: Any, shift: Any, mean: Any, variance: Any) -> Any:
+    """x (N, C, H, W), by statistics (C,) that are given, as after training."""
+    gain, shift, mean, variance = (np.reshape(v, (-1, 1, 1)) for v in (gain, shift, mean, variance))
+    return gain * (x - mean) / np.sqrt(variance + BATCH_NORM_EPSILON) + shift
+
+
 OPERATORS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "subtract": np.subtract,
@@ -49,6 +65,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "switch_true": lambda p, x: x if p else DEAD,
     "switch_false": lambda p, x: DEAD if p else x,
     "merge": lambda p, a, b: a if p else b,
+    "convolve": _convolve,
+    "batch_norm": _batch_norm,
 }
 # f(a + b) = f(a) + f(b), and f(0) = 0, in all inputs together.
 LINEAR = ("add", "subtract", "negative", "transpose", "sum", "mean", "row_sum")

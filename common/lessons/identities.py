@@ -6,7 +6,6 @@ operators are add, multiply (element by element), matmul and transpose.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -181,23 +180,6 @@ def greedy(expression: Expression, rules: Sequence[Rule]) -> Expression:
         if cost(best) >= cost(expression):
             return expression
         expression = best
-
-
-def best(
-    expression: Expression, rules: Sequence[Rule], most: int = 2_000
-) -> tuple[Expression, int]:
-    """(the cheapest expression found, how many were looked at), also by steps that gain nothing."""
-    heap = [(cost(expression), 0, expression)]
-    seen, found, looked = {expression}, expression, 0
-    while heap and looked < most:
-        price, _, current = heapq.heappop(heap)
-        looked += 1
-        found = current if price < cost(found) else found
-        for new in rewrites(current, rules):
-            if new not in seen and cost(new) <= cost(found):
-                seen.add(new)
-                heapq.heappush(heap, (cost(new), len(seen), new))
-    return found, looked
 
 
 def essential(rules: Iterable[Rule]) -> list[Rule]:

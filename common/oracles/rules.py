@@ -1,10 +1,14 @@
-"""What the search for identities must find, and a judge of each rule: lab 08's part 4."""
+"""What the search for identities must find, a judge of each rule, and search with rules: lab 08."""
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from common.checks import expect, show
 from common.lessons import identities
@@ -94,12 +98,12 @@ def shown(rule: Rule) -> str:
     return f"{identities.text(rule[0])} = {identities.text(rule[1])}"
 
 
-def _is_expression(x: Any) -> bool:
+def _is_expression(x: Any, names: Collection[str] = ("x", "y", "z")) -> bool:
     if isinstance(x, str):
-        return x in ("x", "y", "z")
+        return x in names
     if not isinstance(x, (tuple, list)) or not x or x[0] not in OPERATORS:
         return False
-    return len(x) == 1 + ARITY[x[0]] and all(map(_is_expression, x[1:]))
+    return len(x) == 1 + ARITY[x[0]] and all(_is_expression(part, names) for part in x[1:])
 
 
 def _as_tuple(x: Any) -> Any:
@@ -135,3 +139,106 @@ def _sorted(expression: Expression) -> Expression:
     op, *inputs = expression
     inner = [_sorted(x) for x in inputs]
     return (op, *(sorted(inner, key=repr) if op == "add" else inner))
+
+
+# Search with rules
+
+
+def cheapest(
+    expression: Expression, rules: Sequence[Rule], most: int = 2_000, slack: float = 1.0
+) -> tuple[Expression, int]:
+    """(the cheapest expression found, how many were looked at), cheap ones first.
+
+    slack: how many times the best cost a step may lead to.
+    """
+    waiting = [(identities.cost(expression), 0, expression)]
+    seen, found, price = {expression}, expression, identities.cost(expression)
+    looked = 0
+    while waiting and looked < most:
+        cost, _, current = heapq.heappop(waiting)
+        looked += 1
+        if cost < price:
+            found, price = current, cost
+        for near in identities.rewrites(current, rules):
+            if near not in seen and identities.cost(near) <= slack * price:
+                seen.add(near)
+                heapq.heappush(waiting, (identities.cost(near), len(seen), near))
+    return found, looked
+
+
+LAWS = [rule for rule in REQUIRED.values() if "transpose" not in str(rule)]  # of add and matmul
+UPHILL: Expression = (
+    "add",
+    ("add", ("matmul", ("add", "x", "y"), "z"), ("matmul", "x", "w")),
+    ("matmul", "y", "v"),
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """An expression to make cheaper, the cost that is enough, and what the search has to do."""
+
+    expression: Expression
+    par: int
+    about: str
+
+
+def tasks(rng: np.random.Generator) -> Iterator[Task]:
+    """Expressions that greedy rewriting leaves more expensive than they can be, in random names."""
+    for made, par, about in TASKS:
+        names = rng.permutation(["a", "b", "c", "d", "e"]).tolist()
+        to: dict[str, Expression] = dict(zip("xyzvw", names, strict=True))
+        yield Task(identities.renamed(made, to), par, about)
+
+
+def _sum(*terms: Expression) -> Expression:
+    total, *others = terms
+    for term in others:
+        total = ("add", total, term)
+    return total
+
+
+def _product(a: Expression, b: Expression) -> Expression:
+    return "matmul", a, b
+
+
+ALIKE = "Two terms must become neighbours first, and that step saves nothing"
+HIGHER = "Every way to the best one leads through a more expensive one"
+AGAIN = "One step that saves is not the end"
+TASKS: list[tuple[Expression, int, str]] = [
+    (_sum(_product("x", "z"), "w", _product("y", "z")), 18, ALIKE),
+    (_sum(_product("x", "w"), "v", _product("y", "w"), _product("z", "w")), 19, AGAIN),
+    (_sum(_product(_product("x", "y"), "z"), "v", _product("x", "w")), 34, ALIKE),
+    (
+        _sum(*(_product(a, b) for a, b in ("xx", "xy", "yx", "yy"))),
+        17,
+        "What occurs twice is computed once: (x + y) @ (x + y) has one sum",
+    ),
+    (UPHILL, 35, HIGHER),
+    (
+        _sum(
+            _product("x", ("add", "z", "w")), _product(("add", "x", "y"), "v"), _product("y", "w")
+        ),
+        35,
+        HIGHER,
+    ),
+]
+
+
+def judge_search(task: Task, answer: Any) -> None:
+    """Expects an expression that is equal, by proof, and cheap enough."""
+    given = task.expression
+    case = f"cheapest of {identities.text(given)}"
+    known = set(identities.names_in(given))
+    sound = _is_expression(answer, known)
+    expect(sound, f"{case} gave {show(answer)}, want an expression of {sorted(known)}.")
+    found = _as_tuple(answer)
+    text = f"{case} gave {identities.text(found)}"
+    expect(identities.proved((given, found)), f"{text}, which is not equal to it.")
+    cost = identities.cost(found)
+    stuck = identities.cost(identities.greedy(given, LAWS))
+    expect(
+        cost <= task.par,
+        f"{text}, of cost {cost}; want {task.par} or less, greedy rewriting gives {stuck}. "
+        f"{task.about}.",
+    )

@@ -43,7 +43,7 @@ bench:  ## on a GPU: the labs' kernels compared with cuBLAS, PyTorch and torch.c
 	$(RUN_TEST) benchmarks/kernels.py
 
 bench-fusion:  ## on a GPU: the kernels that lab 08 emits compared with torch.compile
-	$(RUN_TEST) benchmarks/fusion.py
+	$(RUN_TEST) -m benchmarks.fusion
 
 bench-memory:  ## on a GPU: training under a cap on memory, and a fused block
 	$(RUN_TEST) benchmarks/memory.py

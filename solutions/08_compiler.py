@@ -636,7 +636,8 @@ print("discover finds the eight laws of add, matmul and transpose; all rules are
 # </details>
 #
 # How far can you trust this? You compared every pair of m expressions. Each pair differs by a polynomial of degree at most
-# 4, so a false match has probability at most 4/p per draw. Then the check *proved* each rule: add, matmul and transpose
+# 4, so a false match has probability at most 4/p per draw. (Someone writes 2⁻³¹, about 1/p. True? x · x and x agree at 0
+# *and* at 1.) Then the check *proved* each rule: add, matmul and transpose
 # are linear in each input, so multiply everything out and compare the sums of products.
 
 # %%
@@ -1010,12 +1011,14 @@ for name, expected in graphs_expected.items():
 #
 # A break costs twice. No operator is fused across it, and the host waits for the GPU before it knows what to launch next.
 # `torch.compile(f, fullgraph=True)` makes each break an error.
-#
+
+# %% [markdown]
 # ### CUDA graphs
 #
 # A small kernel takes less time than its launch (lab 02). A *CUDA graph* records the launches of a whole program once,
-# with all their arguments, and replays them by one call. So it forbids what a recording can't hold: other addresses, other
-# shapes, and a host that waits for a result. What will a replay compute if you bind a new tensor to the name of the input?
+# with all their arguments, and replays them by one call. It is made by running the program once, and nothing of Python is
+# in it. So it forbids what a recording can't hold: other addresses, other shapes, and a host that waits for a result. What
+# will a replay compute if you bind a new tensor to the name of the input?
 
 # %% tags=["nbval-ignore-output"]
 from common.lessons import replay

@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
-from common import graphs, paths
+from common import device, graphs, paths
 from common.graphs import execute, same_bits
-from common.lessons import bugs, identities, rewriting
-from common.oracles import engine
+from common.lessons import breaks, bugs, identities, replay, rewriting
+from common.oracles import engine, rules
 
 X, B = ("placeholder", "x"), ("buffer", "b")
 
@@ -89,3 +90,47 @@ def test_lab_07_s_own_engine_is_taken_if_it_is_whole(tmp_path):
     assert engine.engine(unfinished)[1] == engine.engine(tmp_path / "missing.ipynb")[1] == "ours"
     ours, theirs = (engine.training_step(e) for e in (engine.OURS, names))
     assert graphs.operators(ours[0]) == 59 and graphs.operators(theirs[0]) > 40
+
+
+def test_convolutions_and_batch_norms_are_pytorch_s():
+    draw = torch.Generator().manual_seed(0)
+    x, weight, bias, gain, shift, mean = (
+        torch.randn(*size, generator=draw, dtype=torch.float64)
+        for size in ((2, 3, 6, 5), (4, 3, 2, 2), (4,), (4,), (4,), (4,))
+    )
+    variance = mean.abs()
+    got = graphs.evaluate("convolve", *(v.numpy() for v in (x, weight, bias)))
+    want = torch.nn.functional.conv2d(x, weight, bias)
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-12, atol=1e-12)
+    got = graphs.evaluate("batch_norm", got, *(v.numpy() for v in (gain, shift, mean, variance)))
+    want = torch.nn.functional.batch_norm(want, mean, variance, gain, shift)
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-12, atol=1e-12)
+
+
+def test_search_reaches_its_par_and_greedy_rewriting_does_not():
+    for task in rules.tasks(np.random.default_rng(0)):
+        found, _ = rules.cheapest(task.expression, rules.LAWS, 1_000, slack=1.4)
+        rules.judge_search(task, found)
+        stuck = identities.greedy(task.expression, rules.LAWS)
+        assert identities.cost(found) == task.par < identities.cost(stuck)
+    assert rules.cheapest(rules.UPHILL, rules.LAWS)[0] == rules.UPHILL  # by equals alone
+
+
+def test_a_graph_breaks_where_python_asks_for_data():
+    assert breaks.breaks("asks_for_shape") == breaks.Breaks(1, "")
+    assert breaks.breaks("asks_for_data").graphs == 2
+    assert "def selects" in breaks.text("selects") and '"""' not in breaks.text("selects")
+
+
+@pytest.mark.skipif(device.has_gpu(), reason="it records on a GPU")
+def test_without_a_gpu_nothing_is_recorded():
+    (line,) = replay.lines()
+    assert line.startswith("No GPU here")
+
+
+@pytest.mark.skipif(not device.has_gpu(), reason="CUDA graphs exist on GPUs alone")
+def test_a_replay_reads_the_recorded_address():
+    _, new_tensor, copied, refused = replay.lines()
+    assert new_tensor.split(": ")[1].split(",")[0] != new_tensor.split("want ")[1]
+    assert copied.split(": ")[1].strip().split(",")[0] == copied.split("want ")[1]
+    assert "no error" not in refused

@@ -28,7 +28,7 @@ from common.lessons.planning import SHARES, Cluster, Layout, Model, Shares
 from common.lessons.runs import Run
 from common.oracles import planning as ours
 
-START = Shares(0.95, 0.9, 0.5, 0.5, 1.5)  # round guesses: a fit begins there, and is held near them
+START = Shares(0.95, 0.9, 0.5, 1.5)  # round guesses: a fit begins there, and is held near them
 SWEEP = 6  # layouts, and more, make a sweep
 FP8_OVER_BF16 = 1.77  # the best matmuls of an H100: Bekman, as in common/lessons/chips.py
 Predict = Callable[[Model, Cluster, Layout], Any]
@@ -164,7 +164,7 @@ def by_source(
 
 
 class Fit:
-    """Runs as arrays, to fit the five constants of Shares to some of them."""
+    """Runs as arrays, to fit the four constants of Shares to some of them."""
 
     def __init__(self, some: Sequence[Run]) -> None:
         self.runs = [run for run in some if run.step_s]

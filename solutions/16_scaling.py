@@ -260,8 +260,8 @@ def slot_s(model, cluster, layout):
     waiting = np.where(layout.overlap, cluster.exposed, 1)
     messages_s = messages * waiting * ring_s(cluster, layout.tensor, 1, work.message_bytes)
     layer_s = work.forward_s + work.backward_s + again + messages_s
-    mean = model.layers / layout.pipeline
-    slowest_s = np.maximum(np.ceil(mean) * layer_s, np.floor(mean) * layer_s + work.ends_s)
+    most, last = planning.stage_layers(model, layout)
+    slowest_s = np.maximum(most * layer_s, last * layer_s + work.ends_s)
     return slowest_s, model.layers * layer_s + work.ends_s
     # END SOLUTION
 
@@ -288,7 +288,9 @@ def step_time_s(model, cluster, layout):
     gathered_s = ring_s(cluster, owners, layout.tensor, 2 * weights) / 2
     reduced_s = ring_s(cluster, owners, layout.tensor, 4 * weights) / 2
     sent_s = np.where(shards > 0, gathered_s + reduced_s, 2 * reduced_s)
-    sent_s = np.where(shards > 2, 3 * layout.microbatches * gathered_s, sent_s)
+    parts = planning.fetches(model, layout)
+    fetched_s = parts * ring_s(cluster, owners, layout.tensor, 2 * weights / parts) / 2
+    sent_s = np.where(shards > 2, 3 * layout.microbatches * fetched_s, sent_s)
     beyond_s = np.maximum(sent_s - np.where(shards > 2, pipeline_s, pipeline_s / 2), 0)
     waiting_s = np.where(layout.overlap, beyond_s + cluster.exposed * (sent_s - beyond_s), sent_s)
     owned = weights / np.where(shards > 0, owners, 1)

@@ -41,9 +41,9 @@ SECRET = math.nan  # watts that no data sheet states
 CHIPS = [
     _chip("T4", 65, 50, 0.32, 16, 16, 3, 40, 70, source=NVIDIA),
     _chip("V100", 125, 105, 0.9, 32, 150, 12.5, 80, 300, source=NVIDIA),
-    _chip("A100-40GB", 312, 271.2, 1.555, 40, 300, 25, 108, 400, source=NVIDIA),
-    _chip("A100", 312, 271.2, 2.039, 80, 300, 25, 108, 400, source=NVIDIA),
-    _chip("A800", 312, 271.2, 2.039, 80, 200, 25, 108, 400, source=NVIDIA),
+    _chip("A100-40GB", 312, 271.2, 1.555, 40, 300, 12.5, 108, 400, source=NVIDIA),
+    _chip("A100", 312, 271.2, 2.039, 80, 300, 12.5, 108, 400, source=NVIDIA),
+    _chip("A800", 312, 271.2, 2.039, 80, 200, 12.5, 108, 400, source=NVIDIA),
     _chip(
         "H100-96GB",
         989.4,
@@ -69,7 +69,7 @@ CHIPS = [
     _chip("MI300X", 1307, 668.4, 5.3, 192, 448, 50, 304, 750, source=AMD),
     _chip("MI325X", 1307, 784.9, 6.0, 256, 448, 50, 304, 1000, source=AMD),
     _chip("MI355X", 2500, 1565, 8.0, 288, 538, 50, 256, 1400, source=AMD),
-    _chip("A100-PCIe", 312, 252.9, 1.935, 80, 32, 25, 108, 300, source=NVIDIA),
+    _chip("A100-PCIe", 312, 252.9, 1.935, 80, 32, 12.5, 108, 300, source=NVIDIA),
     _chip("A40", 149.7, 120, 0.696, 48, 32, 12.5, 84, 300, source=NVIDIA),
     _chip("A6000", 154.8, 124, 0.768, 48, 32, 12.5, 84, 300, source=NVIDIA),
     _chip("3090", 71, 65, 0.936, 24, 16, 3, 82, 350, source=NVIDIA + ", RTX 3090"),

@@ -19,12 +19,11 @@ Value = Any  # a number, or an array of numbers with one entry per layout
 
 
 class Shares(NamedTuple):
-    """The five constants that benchmarks/planner.py --fit fits to published runs."""
+    """The four constants that benchmarks/planner.py --fit fits to published runs."""
 
     matmul: float = 0.92  # of the best matmul's rate, that matmuls reach in training
     hot: float = 0.865  # of it, on GPUs whose clock falls under load: over 1 TFLOP/s per watt
     flash: float = 0.53  # of the matmuls' rate, that fused attention reaches
-    link: float = 0.48  # of a link's rate, that rings reach in training
     eager: float = 1.53  # bytes that eager kernels move, over those of fused kernels
 
 
@@ -33,7 +32,10 @@ SHARES = Shares()
 MEMORY_SHARE = 0.8  # of the memory's rate, that elementwise kernels reach (lab 04)
 ELEMENTWISE_BYTES = 1.3  # over the fewest that a block must move
 EXPOSED = 0.3  # the share of overlapped messages that is waited for (lab 12)
-LATENCY_S = 3e-6  # of a ring's round between GPUs
+# NCCL's protocol takes a fifth of a link: https://github.com/NVIDIA/nccl-tests/issues/212. Its tuner
+# counts 3.4 µs per round within a node and 14 µs between nodes.
+LINK_SHARE = 0.8
+LATENCY_S = 10e-6
 STRAGGLERS = 0.005  # how much longer a step takes each time that the nodes double
 LAUNCH_S = 6e-6  # of a kernel (lab 02)
 
@@ -132,8 +134,8 @@ class Cluster:
             shares.flash * matmul,
             MEMORY_SHARE * sheet.memory_bytes_per_s,
             sheet.memory_bytes,
-            shares.link * sheet.node_bytes_per_s,
-            shares.link * (network_bytes_per_s or sheet.network_bytes_per_s),
+            LINK_SHARE * sheet.node_bytes_per_s,
+            LINK_SHARE * (network_bytes_per_s or sheet.network_bytes_per_s),
             eager_bytes=shares.eager,
             processors=sheet.processors,
         )
@@ -188,6 +190,8 @@ class Layout:
     kernels: Value = "fused"  # elementwise: "fused", "eager", or "unfused" with norms in fp32
     overlap: Value = False  # messages of tensor pairs and of gradients run beside the computation
     bubble: Value = 1.0  # of the schedule, over that of 1F1B
+    balanced: Value = False  # the last stage has fewer layers, because it also has the scores
+    by_matrix: Value = False  # shards=3 fetches each matrix by itself, not each layer (DeepSpeed)
 
     @property
     def gpus(self) -> Value:
@@ -271,6 +275,22 @@ def bandwidth(cluster: Cluster, size: Value, stride: Value) -> Value:
     between = np.minimum(cluster.node_bytes_per_s, cluster.network_bytes_per_s * local)
     inside = size * stride <= cluster.gpus_per_node
     return np.where(inside, cluster.node_bytes_per_s, between)
+
+
+def stage_layers(model: Model, layout: Layout) -> tuple[Value, Value]:
+    """(layers of the largest stage, layers of the last one, which also has the ends)."""
+    p, ends = np.asarray(layout.pipeline), model.end_weights / model.layer_weights  # in layers
+    last = np.floor(np.maximum(model.layers - (p - 1) * ends, 0) / p)
+    most = np.ceil((model.layers - last) / np.maximum(p - 1, 1))
+    balanced = np.asarray(layout.balanced) & (p > 1)
+    even = model.layers / p
+    return np.where(balanced, most, np.ceil(even)), np.where(balanced, last, np.floor(even))
+
+
+def fetches(model: Model, layout: Layout) -> Value:
+    """Messages in which a rank fetches all of its weights, if they are sharded."""
+    matrices = np.where(model.gated, 5, 4)
+    return 1 + model.layers / layout.pipeline * np.where(layout.by_matrix, matrices, 1)
 
 
 def hop_s(cluster: Cluster, layout: Layout, work: Work) -> Value:
@@ -360,10 +380,18 @@ def _matmul_s(cluster: Cluster, m: Value, n: Value, k: Value) -> Value:
     processors = np.maximum(cluster.processors, 1)
     waves = np.ceil(m / TILE) * np.ceil(n / TILE) / processors + 0.5
     deep = 64 * np.ceil(k / 64) + 64  # of whole slices, and one to fill the pipeline of a tile
-    misaligned = np.where((n % 8 != 0) | (k % 8 != 0), 2, 1)  # rows that 16-byte loads can't read
-    tiled = waves * processors * TILE**2 * 2 * deep * misaligned
+    tiled = waves * processors * TILE**2 * 2 * deep * np.maximum(_misaligned(n), _misaligned(k))
     flops = np.where(np.asarray(cluster.processors) > 0, tiled, 2 * m * n * k)
     return flops / cluster.matmul_flops_per_s
+
+
+def _misaligned(row: Value) -> Value:
+    """How many times as long a product takes whose rows have so many numbers.
+
+    Rows of whole 128-byte lines are fastest. Others touch five sectors where four would do, and
+    rows that are not multiples of 16 bytes are read in smaller pieces.
+    """
+    return np.where(row % 8 != 0, 2, np.where(row % 64 != 0, 1.25, 1))
 
 
 def _backward_s(cluster: Cluster, m: Value, n: Value, k: Value) -> Value:
@@ -391,6 +419,8 @@ def _attention_s(
     moved = chosen(layout.attention, {"flash": 0, "flash1": 0, "softmax": 13, "torch": 30})
     moved_s = moved * tokens * model.seq * model.heads / layout.tensor / cluster.memory_bytes_per_s
     padded = np.where(real, 64 * np.ceil(model.head / 64) / model.head, 1)
+    # Without 16-byte rows, batched products ran without tensor cores: 78 of an A100's 312 TFLOP/s.
+    padded = padded * np.where(real & (np.asarray(model.head) % 8 != 0), 4, 1)
     batched_s = square * padded / (0.5 * cluster.matmul_flops_per_s)
     keys = 4 * tokens * model.kv_heads * model.head / layout.tensor  # bytes, with the values
     ring = bandwidth(cluster, layout.context, layout.tensor)

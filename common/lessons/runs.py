@@ -122,12 +122,14 @@ def layout_of(row: Row, model: Model) -> Layout:
         microbatch=micro,
         chunks=_chunks(parallel.get("vp"), schedule + row["source"], model.layers, pipeline),
         recompute=recompute_of(row),
-        shards=_shards(parallel),
+        shards=_shards(parallel, words),
         sequence_parallel=_is_new(row) and tensor > 1 if split is None else bool(split),
         attention=attention_of(row, words),
         kernels=kernels_of(words, fused),
         overlap=bool(OVERLAPPED.search(words) or "overlap" in words.replace("not overlapped", "")),
         bubble={"ZB-2p": 0.0, "ZB-1p": 1 / 3}.get(schedule, 1.0),
+        balanced=bool(re.search("nanotron|torchtitan", words)),
+        by_matrix="deepspeed" in words,
     )
 
 
@@ -230,7 +232,7 @@ def _chunks(stated: int | None, schedule: str, layers: int, stages: int) -> int:
     return max(1, min(4, layers // stages // 2)) if interleaved and stages > 1 else 1
 
 
-def _shards(parallel: dict[str, Any]) -> int:
+def _shards(parallel: dict[str, Any], words: str) -> int:
     """What is sharded over data ranks, as ZeRO's stages count it."""
     sharding, fsdp = str(parallel.get("sharding") or ""), parallel.get("fsdp")
     if parallel.get("zero") is not None:
@@ -239,4 +241,4 @@ def _shards(parallel: dict[str, Any]) -> int:
         return 3
     if sharding == "SHARD_GRAD_OP" or "gradients" in str(fsdp):
         return 2
-    return 0
+    return 1 if re.search("overlap-param-gather|distributed optimizer", words) else 0

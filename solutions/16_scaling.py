@@ -218,7 +218,7 @@ figures.describe(plans.draw_memory(needed), seen)
 # ### What a step takes
 #
 # `planning.work` says what one microbatch costs on one GPU: the seconds of a layer's forward and backward pass, of its attention, and
-# of the ends. It knows tiles (lab 05), fused attention (06), and bytes (04), and five constants that were fitted to all runs.
+# of the ends. It knows tiles (lab 05), fused attention (06), and bytes (04), and four constants that were fitted to all runs.
 # `planning.bandwidth(cluster, size, stride)` gives the rate of a ring of `size` ranks that are `stride` GPUs apart.
 
 # %% [markdown]
@@ -249,8 +249,8 @@ def slot_s(model, cluster, layout):
 
     Forward and backward each have two sums of work.message_bytes over tensor ranks. Of messages that
     overlap, only cluster.exposed is waited for. "selective" computes work.attention_s again, "full" the
-    forward pass with its messages. Stages have ceil(layers / pipeline) layers; the last one has
-    floor(...), and work.ends_s. About ten lines.
+    forward pass with its messages. planning.stage_layers(model, layout) gives the layers of a stage, and
+    of the last one, which also has work.ends_s. About ten lines.
     """
     # BEGIN SOLUTION
     work = planning.work(model, cluster, layout)
@@ -271,7 +271,8 @@ def step_time_s(model, cluster, layout):
     Pipeline: each microbatch also waits for chunks times planning.hop_s(cluster, layout, work). The
     rest, with 2(p - 1) hops, is divided by chunks and multiplied by layout.bubble (1 for 1F1B).
     Gradients: a sum of 4 bytes per weight of a stage's layers and one end. With shards 1 or 2, half of
-    that sum, and half of one of 2 bytes; with shards 3, three halves of one of 2 bytes, per microbatch.
+    that sum, and half of one of 2 bytes; with shards 3, three halves of one of 2 bytes, per microbatch
+    and in planning.fetches(model, layout) messages.
     Overlapped, half of the pipeline's time hides messages (all of it with shards 3), but
     cluster.exposed of what is hidden still costs. Optimizer: 30 bytes per weight that the rank owns,
     and 6 per weight, at cluster.memory_bytes_per_s. All of it takes 1 + cluster.stragglers·log2(nodes)
@@ -285,12 +286,11 @@ def step_time_s(model, cluster, layout):
     pipeline_s = layout.microbatches * (slowest_s + layout.chunks * hop_s) + layout.bubble * filling_s
     weights = model.layers / layout.pipeline * work.layer_weights + work.end_weights
     owners, shards = layout.data * layout.context, np.asarray(layout.shards)
-    gathered_s = ring_s(cluster, owners, layout.tensor, 2 * weights) / 2
+    parts = np.where(shards > 2, planning.fetches(model, layout), 1)
+    gathered_s = parts * ring_s(cluster, owners, layout.tensor, 2 * weights / parts) / 2
     reduced_s = ring_s(cluster, owners, layout.tensor, 4 * weights) / 2
     sent_s = np.where(shards > 0, gathered_s + reduced_s, 2 * reduced_s)
-    parts = planning.fetches(model, layout)
-    fetched_s = parts * ring_s(cluster, owners, layout.tensor, 2 * weights / parts) / 2
-    sent_s = np.where(shards > 2, 3 * layout.microbatches * fetched_s, sent_s)
+    sent_s = np.where(shards > 2, 3 * layout.microbatches * gathered_s, sent_s)
     beyond_s = np.maximum(sent_s - np.where(shards > 2, pipeline_s, pipeline_s / 2), 0)
     waiting_s = np.where(layout.overlap, beyond_s + cluster.exposed * (sent_s - beyond_s), sent_s)
     owned = weights / np.where(shards > 0, owners, 1)

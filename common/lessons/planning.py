@@ -21,10 +21,10 @@ Value = Any  # a number, or an array of numbers with one entry per layout
 class Shares(NamedTuple):
     """The four constants that benchmarks/planner.py --fit fits to published runs."""
 
-    matmul: float = 0.92  # of the best matmul's rate, that matmuls reach in training
+    matmul: float = 0.895  # of the best matmul's rate, that matmuls reach in training
     hot: float = 0.865  # of it, on GPUs whose clock falls under load: over 1 TFLOP/s per watt
-    flash: float = 0.53  # of the matmuls' rate, that fused attention reaches
-    eager: float = 1.53  # bytes that eager kernels move, over those of fused kernels
+    flash: float = 0.555  # of the matmuls' rate, that fused attention reaches
+    eager: float = 1.42  # bytes that eager kernels move, over those of fused kernels
 
 
 SHARES = Shares()

@@ -52,14 +52,12 @@ def step_time_s(model: Model, cluster: Cluster, layout: Layout) -> Value:
     pipeline_s = layout.microbatches * (slowest_s + layout.chunks * hop_s)
     pipeline_s = pipeline_s + layout.bubble * filling_s
     weights = model.layers / layout.pipeline * work.layer_weights + work.end_weights
-    owners = layout.data * layout.context
-    gathered_s = ring_s(cluster, owners, layout.tensor, 2 * weights) / 2
+    owners, shards = layout.data * layout.context, np.asarray(layout.shards)
+    parts = np.where(shards > 2, planning.fetches(model, layout), 1)
+    gathered_s = parts * ring_s(cluster, owners, layout.tensor, 2 * weights / parts) / 2
     reduced_s = ring_s(cluster, owners, layout.tensor, 4 * weights) / 2
-    shards = np.asarray(layout.shards)
     sent_s = np.where(shards > 0, gathered_s + reduced_s, 2 * reduced_s)
-    parts = planning.fetches(model, layout)
-    fetched_s = parts * ring_s(cluster, owners, layout.tensor, 2 * weights / parts) / 2
-    sent_s = np.where(shards > 2, 3 * layout.microbatches * fetched_s, sent_s)
+    sent_s = np.where(shards > 2, 3 * layout.microbatches * gathered_s, sent_s)
     hidden_s = np.where(shards > 2, pipeline_s, pipeline_s / 2)
     overlapped_s = np.maximum(sent_s - hidden_s, 0)
     overlapped_s = overlapped_s + cluster.exposed * (sent_s - overlapped_s)
@@ -261,6 +259,11 @@ def real_cases() -> dict[str, tuple[Model, Cluster, Layout]]:
         "tensor ranks on two nodes": (gpt, a100, Layout(16, 1, 64, batch=256)),
         "chunks": (gpt, a100, Layout(8, 8, 16, batch=256, chunks=3, **softmax)),
         "a large vocabulary on two stages": (small, a100, Layout(1, 2, 8, batch=64, microbatch=2)),
+        "a last stage with fewer layers": (
+            small,
+            a100,
+            Layout(1, 2, 8, batch=64, microbatch=2, balanced=True),
+        ),
         "layers that don't divide": (llama, h100, Layout(8, 16, 128, batch=2048, overlap=True)),
         "sharded optimizer": (gpt, a100, Layout(8, 8, 16, batch=128, shards=1)),
         "sharded weights": (gpt, a100, Layout(1, 1, 512, batch=1024, shards=3, overlap=True)),

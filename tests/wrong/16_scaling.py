@@ -85,7 +85,7 @@
 
 # %% step_time_s: all stages are equal
 # says: seconds on simulated ranks
-# edit: slowest_s = np.maximum(np.ceil(mean) * layer_s, np.floor(mean) * layer_s + work.ends_s)  ->  slowest_s = (model.layers * layer_s + work.ends_s) / layout.pipeline
+# edit: slowest_s = np.maximum(most * layer_s, last * layer_s + work.ends_s)  ->  slowest_s = (model.layers * layer_s + work.ends_s) / layout.pipeline
 
 # %% step_time_s: a bubble that does not know the microbatches
 # says: seconds on simulated ranks
@@ -114,6 +114,14 @@
 # %% step_time_s: sharded weights are fetched once per step
 # says: sharded weights
 # edit: 3 * layout.microbatches * gathered_s  ->  3 * gathered_s / 2
+
+# %% step_time_s: sharded weights come in one message
+# says: sharded weights
+# edit: np.where(shards > 2, planning.fetches(model, layout), 1)  ->  1
+
+# %% step_time_s: the last stage has as many layers as its share
+# says: a last stage with fewer layers
+# edit: most, last = planning.stage_layers(model, layout)  ->  most, last = np.ceil(model.layers / layout.pipeline), np.floor(model.layers / layout.pipeline)
 
 # %% step_time_s: the optimizer is free
 # says: seconds

@@ -84,19 +84,37 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 def read(path: Path | None, shares: Shares = SHARES) -> tuple[list[Run], collections.Counter[str]]:
     """(the runs of a file that say enough for a planner, how many did not, by reason)."""
-    record: Any = json.loads(path.read_text()) if path else samples.published_runs()
-    found, left_out = [], collections.Counter()
-    for row in record["rows"] if isinstance(record, dict) else record:
+    found, left_out, names = [], collections.Counter(), collections.Counter()
+    try:
+        rows = _rows(path)
+    except (OSError, ValueError) as problem:
+        return [], collections.Counter([f"{path} can't be read: {problem}"])
+    for number, row in enumerate(rows, 1):
         try:
-            found.append(runs.run_of(row, shares))
-        except (KeyError, TypeError, ValueError, ZeroDivisionError) as problem:
-            left_out[f"{type(problem).__name__}: {problem}"] += 1
+            whole = runs.tidy(row, number)
+            names[whole["id"]] += 1
+            if names[whole["id"]] > 1:  # two rows with one name
+                whole["id"] += f" ({names[whole['id']]})"
+            found.append(runs.run_of(whole, shares))
+        except ValueError as problem:
+            left_out[str(problem)] += 1
+        except (KeyError, TypeError, ArithmeticError, AttributeError) as problem:
+            left_out[f"it can't be understood ({type(problem).__name__}: {problem})"] += 1
     return found, left_out
 
 
+def _rows(path: Path | None) -> list[Any]:
+    """The rows of a file: a list, or an object that has them as "rows", or one row."""
+    record: Any = json.loads(path.read_text("utf-8")) if path else samples.published_runs()
+    rows = record.get("rows", [record]) if isinstance(record, dict) else record
+    if not isinstance(rows, list):
+        raise ValueError("it has no list of rows")
+    return rows
+
+
 def counts(run: Run) -> bool:
-    """Whether a run enters the figures: dense, tier A, 16 bits."""
-    return run.row["tier"] == "A" and not runs.LOW_PRECISION.search(run.row["precision"])
+    """Whether a run enters the figures: dense, tier A (or none stated), 16 bits."""
+    return run.row["tier"] == "A" and runs.in_16_bits(run.row)
 
 
 def planner() -> tuple[Predict, Callable[[Model, Layout], Any]]:
@@ -112,7 +130,8 @@ def predictions(
 ) -> tuple[dict[str, float], dict[str, bool]]:
     """(seconds per step, whether it fits) by the row's id.
 
-    A run that does not say whether it recomputes fits if it would fit with recomputation.
+    A run that does not say whether it recomputes, or whether it cuts the optimizer's state, fits if
+    it would fit with that.
     """
     step_s, fits = {}, {}
     for run in some:
@@ -120,10 +139,10 @@ def predictions(
         if runs.LOW_PRECISION.search(run.row["precision"]):
             faster = FP8_OVER_BF16 * cluster.matmul_flops_per_s
             cluster = dataclasses.replace(cluster, matmul_flops_per_s=faster)
-        step_s[run.row["id"]] = float(step_time_s(run.model, cluster, run.layout))
-        stated = run.row.get("recompute") not in (None, "not stated")
-        layout = run.layout if stated else dataclasses.replace(run.layout, recompute="full")
-        fits[run.row["id"]] = planning.fits(memory_bytes(run.model, layout), cluster)
+        seconds = float(step_time_s(run.model, cluster, run.layout))
+        step_s[run.row["id"]] = seconds if np.isfinite(seconds) else 1e30  # as wrong as can be
+        needed = memory_bytes(run.model, runs.saving(run))
+        fits[run.row["id"]] = bool(planning.fits(needed, cluster))
     return step_s, fits
 
 
@@ -170,7 +189,7 @@ class Fit:
         self.runs = [run for run in some if run.step_s]
         self.step_s = np.array([run.step_s for run in self.runs], float)
         # One publication, or one framework's, is one group: "Narayanan", "TorchTitan".
-        self.groups = np.array([run.source.split()[0] for run in self.runs])
+        self.groups = np.array([_group(run) for run in self.runs])
         counts = collections.Counter(self.groups.tolist())
         self.weights = np.array([counts[group] ** -0.5 for group in self.groups.tolist()])
         self.model: Any = _stacked([run.model for run in self.runs])
@@ -212,6 +231,11 @@ class Fit:
             for i in np.flatnonzero(self.groups == group):
                 step_s[self.runs[i].row["id"]] = float(predicted[i])
         return step_s, fitted
+
+
+def _group(run: Run) -> str:
+    """The first word of a source: one publication's, or one framework's."""
+    return (run.source.split() or [""])[0]
 
 
 def _stacked(objects: Sequence[Any]) -> Any:
@@ -256,13 +280,13 @@ def main() -> None:
     others = [run for run in found if not counts(run)]
     for reason, count in left_out.items():
         console.print(f"left out, {count} rows: {reason}")
-    if options.fit:
+    if options.fit and any(run.step_s for run in scored):
         every = Fit(scored)
         console.print(every.best(np.ones(len(every.runs), bool)))
     step_time_s, memory_bytes = planner()
     step_s, fits = predictions(found, step_time_s, memory_bytes)
     title = "dense, 16 bits, layout stated"
-    if options.held_out:
+    if options.held_out and len({_group(run) for run in scored if run.step_s}) > 1:
         held_out, fitted = Fit(scored).held_out()
         step_s |= held_out
         title += "; constants fitted to the other publications"
@@ -276,7 +300,7 @@ def main() -> None:
     if others:
         console.print(table("other runs (not in the figures)", by_source(others, step_s, fits)))
     searched(step_time_s, console)
-    print(json.dumps(result(total, scores)))
+    print(json.dumps(result(total, scores), allow_nan=False))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import planner
 from common import samples
 from common.lessons import planning, runs
-from common.lessons.chips import CHIPS, chip
+from common.lessons.chips import CHIPS, ESTIMATED, chip
 from common.lessons.planning import Cluster, Layout, Model
 from common.oracles import planning as ours
 
@@ -37,11 +37,16 @@ def test_chips_are_found_by_the_names_of_publications():
     spellings = {"A100-SXM4-80GB": "A100", "TPUv5p": "TPU-v5p", "TPU v6e": "TPU-v6e"}
     spellings |= {"MI300X-192GB": "MI300X", "nvidia h100 pcie": "H100-PCIe", "Gaudi 2": "Gaudi2"}
     assert {name: chip(name).name for name in spellings} == spellings
+    spellings |= {"A100 (40 GB)": "A100-40GB", "V100-SXM2-16GB": "V100-16GB", "v5p-128": "TPU-v5p"}
+    spellings |= {"H100 NVL": "H100-NVL", "trn1.32xlarge": "Trainium", "Ascend 910B3": "910B"}
+    spellings |= {"RTX 6000 Ada": "6000-Ada", "tpu-v5-lite": "TPU-v5e", "DGX B200": "B200"}
+    assert {name: chip(name).name for name in spellings} == spellings
     with pytest.raises(KeyError, match="Cerebras"):
         chip("Cerebras")
     assert chip("Cerebras", 1e15).peak_flops_per_s == 1e15
     for known in CHIPS:
         assert known.best_matmul_flops_per_s < known.peak_flops_per_s and known.source
+    assert ESTIMATED < {known.name for known in CHIPS}
 
 
 def test_a_row_that_says_too_little_or_contradicts_itself_is_refused():
@@ -82,6 +87,50 @@ def test_the_planner_on_published_runs():
     flat, _ = planner.predictions(scored, planner.constant(), lambda *_: 0)
     constant: Any = planner.Score.of(scored, flat, fits)
     assert constant.median_error > 2 * score.median_error
+
+
+ODD = [None, 0, -3, "1,024", "many", float("nan"), float("inf"), True, [1], {"a": 1}, 1.5]
+
+
+@pytest.mark.parametrize("part", ["model", "hardware", "parallel", "batch", "measured"])
+def test_odd_values_in_a_file_end_in_a_sentence_or_a_prediction(part, tmp_path):
+    row = samples.published_runs()["rows"][0]
+    odd = [row | {part: value} for value in [*ODD, {}]]
+    odd += [row | {part: row[part] | {key: value}} for key in row[part] for value in ODD]
+    odd += [{key: value for key, value in row.items() if key != missing} for missing in row]
+    path = tmp_path / "runs.json"
+    path.write_text(json.dumps({"rows": odd}))
+    found, left_out = planner.read(path)
+    assert len(found) + sum(left_out.values()) == len(odd)
+    assert not any("can't be understood" in reason for reason in left_out)
+    step_s, fits = planner.predictions(found, ours.step_time_s, ours.memory_bytes)
+    assert len(step_s) == len(found) == len(fits)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"rows": null}', "[null, 3]", "{}"])
+def test_a_file_without_runs_gives_an_empty_score(text, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "runs.json"
+    path.write_text(text)
+    for options in [], ["--held-out", "--fit"]:
+        monkeypatch.setattr("sys.argv", ["planner.py", str(path), *options])
+        planner.main()
+        result = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert result["rows"] == 0 and result["median_error"] is None
+
+
+def test_only_16_bits_of_tier_a_count():
+    row = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
+    stated = {"FP8": False, "NVFP4": False, "fp32": False, "tf32": False, "bf16": True, None: True}
+    stated["bf16 (fp32 grad accumulation)"] = True
+    for precision, counts in stated.items():
+        assert planner.counts(runs.run_of(row | {"precision": precision})) == counts
+    assert not planner.counts(runs.run_of(row | {"tier": "B"}))
+
+
+def test_a_mfu_in_per_cent_is_one():
+    row = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
+    shares = [runs.run_of(row | {"measured": {"mfu": share}}).step_s for share in (0.42, 42)]
+    assert shares[0] == pytest.approx(shares[1])
 
 
 def test_the_last_line_of_the_benchmark_is_its_result(tmp_path, monkeypatch, capsys):

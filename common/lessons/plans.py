@@ -33,8 +33,8 @@ MODELS = {
 def published() -> list[Run]:
     """The published runs that say enough for a planner: dense, tier A, 16 bits."""
     found = []
-    for row in samples.published_runs()["rows"]:
-        if row["tier"] == "A" and not runs.LOW_PRECISION.search(row["precision"]):
+    for row in map(runs.tidy, samples.published_runs()["rows"]):
+        if row["tier"] == "A" and runs.in_16_bits(row):
             try:
                 found.append(runs.run_of(row))
             except ValueError:

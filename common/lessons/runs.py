@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 from typing import Any, NamedTuple
 
@@ -9,7 +11,8 @@ from common.lessons.planning import SHARES, Cluster, Layout, Model, Shares
 
 Row = dict[str, Any]
 
-LOW_PRECISION = re.compile(r"fp8|float8|mxfp|nvfp|fp4|int8")
+LOW_PRECISION = re.compile(r"fp8|float8|mxfp|nvfp|fp4|int8|e4m3|e5m2", re.I)
+FULL_PRECISION = re.compile(r"^\W*(fp|tf|float)(32|64)", re.I)
 # Stacks whose elementwise kernels are fused, and those of plain PyTorch. Where a source says
 # neither, kernels are fused if its notes say "compile" or "fused".
 FUSED = re.compile(
@@ -19,6 +22,8 @@ OVERLAPPED = re.compile(
     r"megatron-core|megatron-bridge|nemo|llama 3 herd|llm-foundry|torchtitan|fsdp|maxtext|primus",
     re.I,
 )
+# Where nothing is said of sharding, these stacks share out the optimizer's state by default.
+DISTRIBUTED = re.compile(r"overlap-param-gather|distributed.optim|megatron-bridge|nemo", re.I)
 GIGABIT = 1e9 / 8
 
 
@@ -37,12 +42,66 @@ class Run(NamedTuple):
         return self.row["source"]
 
 
+TEXTS = "gpu name network sharding fsdp zero tflops_kind mfu_kind gated_mlp tied_embeddings moe notes "
+TEXTS += "sequence_parallel"
+
+
+def in_16_bits(row: Row) -> bool:
+    """Whether a tidy row's precision is 16 bits, or not stated: then it is the usual one."""
+    return not (LOW_PRECISION.search(row["precision"]) or FULL_PRECISION.search(row["precision"]))
+
+
+def tidy(row: Any, number: int = 0) -> Row:
+    """A row of a file with all parts, numbers as numbers, and None for what is not stated.
+
+    ValueError if it is no row. number: its place in the file, the name of a row that has none.
+    """
+    if not isinstance(row, dict):
+        raise ValueError(f"a row is {type(row).__name__}, not an object with model, hardware, ...")
+    notes = row.get("notes") or ()
+    parts = {
+        part: {key: _tidied(key, value) for key, value in (row.get(part) or {}).items()}
+        if isinstance(row.get(part) or {}, dict)
+        else {}
+        for part in ("model", "hardware", "parallel", "batch", "measured")
+    }
+    return {
+        **parts,
+        "id": str(row.get("id") or f"row {number}"),
+        "source": str(row.get("source") or "source not stated"),
+        "tier": str(row.get("tier") or "A").upper(),
+        "status": str(row.get("status") or "ok"),
+        "precision": str(row.get("precision") or "16 bits"),
+        "recompute": row.get("recompute"),
+        "schedule": row.get("schedule"),
+        "notes": [str(note) for note in (notes if isinstance(notes, list | tuple) else [notes])],
+    }
+
+
+def _tidied(key: str, value: Any) -> Any:
+    """A number that is positive and finite, a text or a flag; None for anything else."""
+    if key in TEXTS.split() or value is None:
+        return value
+    try:
+        plain = float(str(value).replace(",", ""))
+    except ValueError:
+        return None
+    if not math.isfinite(plain) or plain < 0:
+        return None
+    return int(plain) if plain == int(plain) else plain
+
+
 def run_of(row: Row, shares: Shares = SHARES) -> Run:
     """A row as objects; ValueError with the reason if the row does not say enough for a planner."""
+    row = tidy(row)
     model, cluster = model_of(row), cluster_of(row, shares)
     layout = layout_of(row, model)
     if layout.gpus != cluster.gpus:
         raise ValueError(f"the layout multiplies to {layout.gpus} of {cluster.gpus} GPUs")
+    if layout.microbatches < 1:
+        raise ValueError(
+            f"{layout.batch} sequences don't fill {layout.data} data ranks with {layout.microbatch} each"
+        )
     failed = str(row.get("status", "ok")).lower()
     fits = True if failed == "ok" else False if "oom" in failed or "memory" in failed else None
     step_s = step_of(row, model, cluster, layout) if fits else None
@@ -56,7 +115,7 @@ def model_of(row: Row) -> Model:
         raise ValueError("not a dense model")
     missing = [name for name in ("layers", "hidden", "seq") if not shape.get(name)]
     if missing:
-        raise ValueError(f"the model's {' and '.join(missing)} are not stated")
+        raise ValueError(f"the model does not state its {' and '.join(missing)}")
     gated = bool(shape.get("gated_mlp"))
     heads = shape.get("heads") or max(1, shape["hidden"] // 128)
     return Model(
@@ -78,18 +137,20 @@ def cluster_of(row: Row, shares: Shares = SHARES) -> Cluster:
     A slice of TPUs is one node. Where a source does not say, a node has eight GPUs.
     """
     hardware = row["hardware"]
-    node = hardware.get("gpus_per_node") or (hardware["gpus"] if "TPU" in hardware["gpu"] else 8)
+    if not hardware.get("gpu") or not hardware.get("gpus"):
+        raise ValueError("the GPU or the number of GPUs is not stated")
+    node = hardware.get("gpus_per_node") or (hardware["gpus"] if "TPU" in str(hardware["gpu"]) else 8)
     peak = 1e12 * (hardware.get("peak_bf16_tflops") or 0)
     network = network_of(hardware.get("network"), node)
     try:
         return Cluster.of(hardware["gpu"], hardware["gpus"], node, network, shares, peak)
     except KeyError as problem:
-        raise ValueError(f"no data sheet: {problem.args[0]}") from None
+        raise ValueError(problem.args[0]) from None
 
 
 def network_of(text: str | None, gpus_per_node: int) -> float | None:
     """Bytes per second and GPU between nodes, from words: "HDR200 x8/node", "400 Gb/s per GPU"."""
-    if not text:
+    if not isinstance(text, str):
         return None
     if found := re.search(r"([\d.]+)\s*Gb(?:/s|ps|it/s)?\s*(?:/s\s*)?per GPU", text):
         return float(found[1]) * GIGABIT
@@ -118,7 +179,9 @@ def layout_of(row: Row, model: Model) -> Layout:
         pipeline=pipeline,
         data=data,
         context=context,
-        batch=batch.get("gbs_sequences") or data * micro * (batch.get("grad_accum") or 1),
+        batch=batch.get("gbs_sequences")
+        or int(batch.get("tokens") or 0) // model.seq
+        or data * micro * (batch.get("grad_accum") or 1),
         microbatch=micro,
         chunks=_chunks(parallel.get("vp"), schedule + row["source"], model.layers, pipeline),
         recompute=recompute_of(row),
@@ -130,6 +193,17 @@ def layout_of(row: Row, model: Model) -> Layout:
         bubble={"ZB-2p": 0.0, "ZB-1p": 1 / 3}.get(schedule, 1.0),
         balanced=bool(re.search("nanotron|torchtitan", words)),
         by_matrix="deepspeed" in words,
+    )
+
+
+def saving(run: Run) -> Layout:
+    """A run's layout; what it does not state about saving memory, it does."""
+    states = any(run.row["parallel"].get(name) is not None for name in ("zero", "fsdp", "sharding"))
+    recomputes = run.row.get("recompute") not in (None, "not stated")
+    return dataclasses.replace(
+        run.layout,
+        shards=run.layout.shards if states else max(1, run.layout.shards),
+        recompute=run.layout.recompute if recomputes else "full",
     )
 
 
@@ -186,6 +260,7 @@ def step_of(row: Row, model: Model, cluster: Cluster, layout: Layout) -> float:
     if rate := measured.get("tflops_per_gpu"):
         return tokens * counted(row, model) / (rate * 1e12 * cluster.gpus)
     if share := measured.get("mfu"):
+        share = share / 100 if share > 1 else share  # some write 45 for 45 %
         return tokens * counted(row, model) / (share * peak * cluster.gpus)
     raise ValueError("no time, rate or MFU is stated")
 
@@ -235,10 +310,10 @@ def _chunks(stated: int | None, schedule: str, layers: int, stages: int) -> int:
 def _shards(parallel: dict[str, Any], words: str) -> int:
     """What is sharded over data ranks, as ZeRO's stages count it."""
     sharding, fsdp = str(parallel.get("sharding") or ""), parallel.get("fsdp")
-    if parallel.get("zero") is not None:
-        return int(parallel["zero"])
+    if stage := re.search(r"[0-3]", str(parallel.get("zero"))):
+        return int(stage[0])
     if sharding == "FULL_SHARD" or isinstance(fsdp, int) and fsdp > 1:
         return 3
     if sharding == "SHARD_GRAD_OP" or "gradients" in str(fsdp):
         return 2
-    return 1 if re.search("overlap-param-gather|distributed optimizer", words) else 0
+    return 1 if DISTRIBUTED.search(words) else 0

@@ -330,10 +330,10 @@ predicted = [float(step_time_s(run.model, run.cluster, run.layout)) for run in p
 figures.describe(plans.draw_runs(predicted), "Published over predicted seconds, mostly within 20 %.")
 
 # %% [markdown]
-# A constant 45 % of the peak misses by 22 %, and it ranks layouts by chance. Five of our constants were fitted to these
+# A constant 45 % of the peak misses by 22 %, and it ranks layouts by chance. Four of our constants were fitted to these
 # runs, so another figure is fair: if each publication is predicted by constants fitted to the *others*, the median error
-# is 6.5 % (`python -m benchmarks.planner --held-out`). The worst misses are ZeRO-3 on 2,240 GPUs in 2021, and nanotron
-# with two sequences per replica. Both wait for many small messages, and our rings know no congestion.
+# is 5.8 % (`python -m benchmarks.planner --held-out`). The worst misses are ZeRO-3 on 2,240 GPUs in 2021, and an 80 B
+# model on only 32 GPUs, whose memory was nearly full. Our rings know no congestion, and our GPUs never wait for memory.
 
 # %% [markdown]
 # ### Exercise 1.4 · plan

@@ -186,11 +186,12 @@ def draw_waterfall(shares: dict[str, float], title: str, ax: Axes | None = None)
     for i, (cause, share) in enumerate(shares.items()):
         last = cause == "MFU"
         ax.barh(i, share, left=0 if last else top - share, color="C0" if last else "C3")
-        ax.text(1.01 if not last else share + 0.01, i, f"{share:.1%}", va="center")
+        right = share if last else max(top, top - share)
+        ax.text(right + 0.01, i, f"{share:.1%}" if last else f"{-share:+.1%}", va="center")
         top -= share
     ax.set_yticks(range(len(shares)), list(shares))
     ax.invert_yaxis()
-    ax.set(xlim=(0, 1.1), xlabel="share of the data sheet's peak", title=title)
+    ax.set(xlim=(0, 1.2), xlabel="share of the data sheet's peak", title=title)
     return ax
 
 

@@ -42,7 +42,9 @@ class Run(NamedTuple):
         return self.row["source"]
 
 
-TEXTS = "gpu name network sharding fsdp zero tflops_kind mfu_kind gated_mlp tied_embeddings moe notes "
+TEXTS = (
+    "gpu name network sharding fsdp zero tflops_kind mfu_kind gated_mlp tied_embeddings moe notes "
+)
 TEXTS += "sequence_parallel"
 
 
@@ -139,7 +141,9 @@ def cluster_of(row: Row, shares: Shares = SHARES) -> Cluster:
     hardware = row["hardware"]
     if not hardware.get("gpu") or not hardware.get("gpus"):
         raise ValueError("the GPU or the number of GPUs is not stated")
-    node = hardware.get("gpus_per_node") or (hardware["gpus"] if "TPU" in str(hardware["gpu"]) else 8)
+    node = hardware.get("gpus_per_node") or (
+        hardware["gpus"] if "TPU" in str(hardware["gpu"]) else 8
+    )
     peak = 1e12 * (hardware.get("peak_bf16_tflops") or 0)
     network = network_of(hardware.get("network"), node)
     try:

@@ -7,7 +7,6 @@ seconds.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from common import language_model, ranks
+from common.lessons.adam import adam
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PLACES, HIDDEN, CHARACTERS = 6, 24, 128
 SIZES = PLACES * CHARACTERS * HIDDEN, HIDDEN * CHARACTERS
 SIZE = sum(SIZES)  # weights
-ADAM = {"rate": 3e-3, "first": 0.9, "second": 0.99, "eps": 1e-8}
+RATE = 3e-3
 HELD_OUT = 60_000  # characters at the novel's end that only the evaluation reads
 STEPS, ROWS = 1000, 32  # of training; texts per step, of all ranks together
 STEP_S = 1e-3  # of computing, on the simulated machine
@@ -61,10 +61,7 @@ class Inner:
 
     def adam(self, gradient: Tensor) -> None:
         """A step of Adam with this gradient."""
-        self.m.lerp_(gradient, 1 - ADAM["first"])
-        self.v.lerp_(gradient * gradient, 1 - ADAM["second"])
-        scale = math.sqrt(1 - ADAM["second"] ** self.step) / (1 - ADAM["first"] ** self.step)
-        self.flat.addcdiv_(self.m, self.v.sqrt().add_(ADAM["eps"]), value=-ADAM["rate"] * scale)
+        adam(self.flat, gradient, self.m, self.v, self.step, RATE)
 
 
 @functools.cache

@@ -5,13 +5,13 @@
 
 The model is the course's, wider (8 layers of width 2,048, texts of 1,024 characters), so that
 multiplying and not launching takes the time. The pieces are the solutions' own. The prediction
-knows three numbers: the time of a step on one GPU, the latency of a message and the bandwidth.
+knows three numbers: the time of a step without its messages, the latency of a message and the
+bandwidth. They are measured in turns with the steps.
 --gloo trains the course's own size on two processes: a trial of this program, and a measurement
 where two cores are idle. The last line is JSON: {mesh: [predicted s, measured s]}.
 """
 
 import argparse
-import functools
 import json
 import sys
 from typing import Any
@@ -43,17 +43,13 @@ def main() -> None:
     machine: Any = "gloo" if is_trial else "nccl"
     config, length, rows = (CONFIG, whole.LENGTH, 8) if is_trial else (WIDE, 1024, 16)
     sizes = {"rows": rows, "microbatches": 4, "config": config, "length": length}
-    run = functools.partial(
-        whole.run, use, update, steps=STEPS, machine=machine, noted=False, **sizes
-    )
-    known = whole.speeds(use, update, machine=machine, steps=STEPS, **sizes)
-    print(
-        f"{device.describe()}: one step {known.step_s:.4f} s, message {known.alpha_s * 1e6:.0f} µs"
-    )
-    print(f"bandwidth {known.bytes_per_s / 1e9:.1f} GB/s")
+    options = {**sizes, "machine": machine, "steps": STEPS, "noted": False}
+    print(device.describe())
     found = {}
     for mesh in meshes(2 if is_trial else min(gpus, 8)):
-        measured_s = whole.fastest_s(run(mesh))
+        known, measured_s = whole.in_turns(use, update, mesh, **options)
+        message = f"message {known.alpha_s * 1e6:.0f} µs, {known.bytes_per_s / 1e9:.1f} GB/s"
+        print(f"{mesh}: computing {known.compute_s:.4f} s, {message}")
         parts = whole.predicted_s(mesh, known, itemsize=4, **sizes)
         predicted_s = sum(parts.values())
         found[str(mesh)] = [predicted_s, measured_s]

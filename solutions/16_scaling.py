@@ -249,8 +249,8 @@ def slot_s(model, cluster, layout):
 
     Forward and backward each have two sums of work.message_bytes over tensor ranks. Of messages that
     overlap, only cluster.exposed is waited for. "selective" computes work.attention_s again, "full" the
-    forward pass with its messages. planning.stage_layers(model, layout) gives the layers of a stage, and
-    of the last one, which also has work.ends_s. About ten lines.
+    forward pass with its messages. planning.stage_layers(model, layout) gives the layers of a stage
+    and of the last one, which also has work.ends_s. About ten lines.
     """
     # BEGIN SOLUTION
     work = planning.work(model, cluster, layout)
@@ -645,9 +645,13 @@ figures.describe(ax, "Loss grows with the number of replicas, for our model and 
 # %% [markdown]
 # ## Part 4 · Everything together
 #
-# Now one model is trained with all that you have built. In a mesh of data × pipeline × tensor ranks, the language model's layers are
-# cut into stages (lab 15), each layer over tensor ranks (lab 14) whose sums go round your ring (lab 11), and each batch over replicas
-# (lab 12). One piece is missing: the optimizer's step.
+# Now train one model with all that you have built, in a mesh of data × pipeline × tensor ranks:
+#
+# - stages (lab 15), which keep each second activation and compute the others again (09);
+# - tensor ranks (14), whose sums go round your ring (11), and whose attention merges parts of the keys (06);
+# - replicas (12), which keep only a shard of the weights between two steps (13).
+#
+# One piece is missing: the optimizer's step.
 #
 # Who holds the same weights? Stages hold different layers. Tensor ranks hold different rows, except for norms and positions, which
 # they all hold. Only **data** ranks hold the same numbers.
@@ -729,15 +733,16 @@ print(", ".join(f"lab {lab}: {whose}" for lab, whose in parts.origin.items()))
 # All 836,736 weights agree with one device's to rounding, in each layout. Where your answer of an earlier lab is missing or gave
 # something else, the course's stood in for it.
 #
-# Next, the same program runs on two processes, on gloo. The prediction knows three numbers of this machine: the time of a step on one
-# rank, the latency of a message, and the bandwidth. It adds compute, bubble and the messages along each axis.
+# Next, the same program runs on two processes, on gloo. The prediction knows three numbers: the time of a step whose messages are left
+# out, the latency of a message, and the bandwidth. It adds compute, bubble and the messages along each axis. All ranks measure them
+# at the same time, in turns with whole steps, so that whatever else runs on this machine slows both.
 
 # %% tags=["nbval-ignore-output"]
-known, pairs = whole.speeds(parts.use, mesh_update, machine="gloo"), {}
+pairs = {}
 for mesh in (whole.Mesh(2, 1, 1), whole.Mesh(1, 2, 1), whole.Mesh(1, 1, 2)):
+    known, measured_s = whole.in_turns(parts.use, mesh_update, mesh, machine="gloo")
     foretold = whole.predicted_s(mesh, known)
     ledger.predict(f"step on {mesh} ranks", sum(foretold.values()), "s")
-    measured_s = whole.fastest_s(whole.run(parts.use, mesh_update, mesh, 6, machine="gloo"))
     ledger.measured(f"step on {mesh} ranks", measured_s, "s")
     pairs[str(mesh)] = foretold, measured_s
 
@@ -748,8 +753,8 @@ for name, (foretold, measured_s) in pairs.items():
     print(f"{name}: measured {measured_s / sum(foretold.values()) - 1:+.0%} of the prediction")
 
 # %% [markdown]
-# The prediction is for cores that do nothing else. A message waits until the *other* process runs, too, and tensor ranks exchange
-# by far the most messages.
+# On a busy machine a message also waits until the *other* process runs, and tensor ranks exchange by far the most messages. A stage
+# that waits in the bubble leaves its core to others, so pipelines come out faster than predicted there.
 #
 # The last step is to use the model. It writes with the weights that ship with the course. Its matrices have 4 bits (lab 10), and it
 # keeps keys and values, so that each token passes the model once. The plain model in fp32 has the same rounded weights, and computes

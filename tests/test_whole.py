@@ -85,6 +85,12 @@ def test_predicted_parts() -> None:
     assert whole.predicted_s(whole.Mesh(2), known)["data"] > 0
 
 
+def test_speeds_and_a_step_in_turns() -> None:
+    """Three numbers and a step's time, all positive, on ranks that train alone and together."""
+    known, step_s = whole.in_turns(USE, update, whole.Mesh(1, 2, 1), 3, 4, 2, SMALL, 8)
+    assert min(known) > 0 and step_s > 0
+
+
 def test_the_product_of_codes() -> None:
     """Packed codes times x, against the dequantised matrix."""
     random = np.random.default_rng(0)

@@ -4,16 +4,17 @@ import math
 import re
 from typing import NamedTuple
 
-# Peaks, memory and the best measured matmuls in 16 bits are checked against the tables of S. Bekman,
-# Machine Learning Engineering, https://github.com/stas00/ml-engineering (compute/accelerator), which
-# cite the makers' data sheets. Chips in ESTIMATED are not in its table of matmuls: their share of the
-# peak is that of the nearest chip of the same maker; for an H100 of 500 W, the rate falls with the
-# root of the power.
-MATMULS = "Bekman, Machine Learning Engineering, compute/accelerator"
+# Peaks, memory and the best measured matmuls in 16 bits are checked against the tables of S.
+# Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
+# (compute/accelerator), which cite the makers' data sheets. Chips in ESTIMATED are not in its table
+# of matmuls: their share of the peak is that of the nearest chip of the same maker; for an H100 of
+# 500 W, the rate falls with the root of the power.
 ESTIMATED = frozenset(
-    "P100 T4 V100 V100-16GB A10 A10G A30 A40 A6000 A800 L4 L40 L40S 3090 4090 5090 6000-Ada H100-96GB H100-NVL "
-    "H100-PCIe H20 H200-NVL H800 GB300 MI210 MI250 MI300A MI350X TPU-v2 TPU-v3 TPU-v4 TPU-v5e TPU-v5p "
-    "TPU-v6e TPU-v7 Trainium Trainium2 910 910B".split()
+    """
+    P100 T4 V100 V100-16GB A10 A10G A30 A40 A6000 A800 L4 L40 L40S 3090 4090 5090 6000-Ada H100-96GB
+    H100-NVL H100-PCIe H20 H200-NVL H800 GB300 MI210 MI250 MI300A MI350X TPU-v2 TPU-v3 TPU-v4
+    TPU-v5e TPU-v5p TPU-v6e TPU-v7 Trainium Trainium2 910 910B
+    """.split()  # noqa: SIM905, a list is easier to read as words
 )
 
 

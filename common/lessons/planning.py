@@ -32,9 +32,10 @@ SHARES = Shares()
 MEMORY_SHARE = 0.8  # of the memory's rate, that elementwise kernels reach (lab 04)
 ELEMENTWISE_BYTES = 1.3  # over the fewest that a block must move
 EXPOSED = 0.3  # the share of overlapped messages that is waited for (lab 12)
-# NCCL's protocol takes a fifth of a link: https://github.com/NVIDIA/nccl-tests/issues/212. Its tuner
-# counts 3.4 µs per round within a node and 14 µs between nodes.
+# NCCL's protocol takes a fifth of a link: https://github.com/NVIDIA/nccl-tests/issues/212.
 LINK_SHARE = 0.8
+# Of a ring's round: NCCL's tuner counts 3.4 µs within a node and 14 µs between nodes, and the
+# planner Calculon (https://github.com/calculon-ai/calculon) takes 10 µs on A100s.
 LATENCY_S = 10e-6
 STRAGGLERS = 0.005  # how much longer a step takes each time that the nodes double
 LAUNCH_S = 6e-6  # of a kernel (lab 02)

@@ -187,7 +187,8 @@ def draw_waterfall(shares: dict[str, float], title: str, ax: Axes | None = None)
         last = cause == "MFU"
         ax.barh(i, share, left=0 if last else top - share, color="C0" if last else "C3")
         right = share if last else max(top, top - share)
-        ax.text(right + 0.01, i, f"{share:.1%}" if last else f"{-share:+.1%}", va="center")
+        text = f"{share:.1%}" if last else f"{0 - round(share, 3):+.1%}".replace("-", "−")
+        ax.text(right + 0.01, i, text, va="center")
         top -= share
     ax.set_yticks(range(len(shares)), list(shares))
     ax.invert_yaxis()

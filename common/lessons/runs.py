@@ -102,7 +102,7 @@ def run_of(row: Row, shares: Shares = SHARES) -> Run:
         raise ValueError(f"the layout multiplies to {layout.gpus} of {cluster.gpus} GPUs")
     if layout.microbatches < 1:
         raise ValueError(
-            f"{layout.batch} sequences don't fill {layout.data} data ranks with {layout.microbatch} each"
+            f"{layout.batch} sequences don't fill {layout.data} ranks, {layout.microbatch} each"
         )
     failed = str(row.get("status", "ok")).lower()
     fits = True if failed == "ok" else False if "oom" in failed or "memory" in failed else None

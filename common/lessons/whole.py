@@ -1,13 +1,13 @@
 """The course's language model on a mesh of ranks: data × pipeline × tensor, from the labs' pieces.
 
-`use` holds the pieces by name: functions and classes of labs 10 to 15, the reader's or ours
+`use` holds the pieces by name: functions and classes of earlier labs, the reader's or ours
 (common/pieces.py). Rank numbers count the tensor axis first: neighbours exchange most.
 """
 
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,8 @@ Use = Mapping[str, Any]
 Weights = dict[str, Tensor]
 adam = functools.partial(adam_step, rate=2e-3)
 LENGTH, MOST = 32, 1.0  # tokens of a text; the norm to which gradients are clipped
+SIZES = 8, 1 << 18  # numbers of a short and of a long message
+EVERY = 2  # of the blocks' activations, each second one is kept
 SHARED = ("positions", "norm_attention", "norm_hidden", "norm")  # whole on every tensor rank
 CUT_BY_INPUTS = ("projection", "down")
 
@@ -97,6 +99,10 @@ class Within:
     def batch_isend_irecv(self, ops: list[Any]) -> Any:
         """Like torch.distributed's."""
         return self._dist.batch_isend_irecv(ops)
+
+    def all_gather_into_tensor(self, out: Tensor, x: Tensor, async_op: bool = False) -> Any:
+        """Like torch.distributed's."""
+        return self._dist.all_gather_into_tensor(out, x, group=self._group, async_op=async_op)
 
     def all_reduce(self, x: Tensor, op: Any = None) -> None:
         """Like torch.distributed's; a sum goes round the ring."""
@@ -178,14 +184,17 @@ class Part(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Tokens (B, T), or what the stage before gave (B, T, D), to (B, T, D) or own scores."""
         w = self.weights()
-        for names in self.names:
-            if "embedding" in names:
-                x = self._embedded(x, w["embedding"]) + w["positions"][: x.shape[1]]
-            elif "scores" in names:
-                x = F.rms_norm(x, x.shape[-1:], w["norm"], EPSILON)
-                x = F.linear(self.use["copied"](self.dist, x), w["scores"])
-            else:
-                x = self._block(x, {name.split(".")[-1]: w[name] for name in names})
+        blocks = [names for names in self.names if names[0].startswith("blocks")]
+        if "embedding" in w:
+            x = self._embedded(x, w["embedding"]) + w["positions"][: x.shape[1]]
+        if blocks:
+            kinds = [name.split(".")[-1] for name in blocks[0]]
+            tasks = self.use["checkpoint_every"](len(blocks), EVERY)
+            given = [w[f"{names[0].rpartition('.')[0]}.{k}"] for names in blocks for k in kinds]
+            x = Replayed.apply(self._block, kinds, tasks, x, *given)
+        if "scores" in w:
+            x = F.rms_norm(x, x.shape[-1:], w["norm"], EPSILON)
+            x = F.linear(self.use["copied"](self.dist, x), w["scores"])
         return x
 
     def _embedded(self, tokens: Tensor, table: Tensor) -> Tensor:
@@ -196,19 +205,145 @@ class Part(nn.Module):
 
     def _block(self, x: Tensor, w: Weights) -> Tensor:
         zero, width = x.new_zeros, x.shape[-1]
-        into, up = w["query_key_value"], w["up"]
         normed = F.rms_norm(x, (width,), w["norm_attention"], EPSILON)
-        biases = zero(len(into)), zero(width)
-        own = into, biases[0], w["projection"], biases[1]
-        mixed = [self.use["attention"](self.dist, text, *own, self.heads) for text in normed]
-        x = x + torch.stack(mixed)
-        normed = F.rms_norm(x, (width,), w["norm_hidden"], EPSILON)
+        parts = F.linear(self.use["copied"](self.dist, normed), w["query_key_value"]).chunk(3, -1)
+        own = self.heads // self.dist.get_world_size()
+        q, k, v = (part.unflatten(-1, (own, -1)).transpose(1, 2) for part in parts)
+        mixed = attention(self.use["merge"], q, k, v).transpose(1, 2).flatten(2)
+        x = x + self.use["summed"](self.dist, F.linear(mixed, w["projection"]))
+        normed, up = F.rms_norm(x, (width,), w["norm_hidden"], EPSILON), w["up"]
         hidden = normed.flatten(0, 1), up, zero(len(up)), w["down"], zero(width)
         return x + self.use["mlp"](self.dist, *hidden).view(x.shape)
 
 
+class Replayed(torch.autograd.Function):
+    """Blocks whose activations a plan of lab 09 keeps, drops, and computes again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, block: Any, kinds: Sequence[str], tasks: Any, x: Tensor, *given: Tensor
+    ) -> Tensor:
+        """The last block's output; keeps what the plan has kept by then."""
+        n = len(given) // len(kinds)
+        first = tasks.index(("F", n - 1)) + 1
+        ctx.run = Run(block, [_of(i, kinds, given) for i in range(n)], {0: x})
+        for task in tasks[:first]:
+            ctx.run.play(*task)
+        ctx.tasks, y = tasks[first:], ctx.run.kept.pop(n)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Any:  # pyrefly: ignore[bad-override]
+        """The gradients of x and of all weights."""
+        ctx.run.slope = slope
+        for task in ctx.tasks:
+            ctx.run.play(*task)
+        slopes = [part for i in range(len(ctx.run.weights)) for part in ctx.run.slopes[i]]
+        return None, None, None, ctx.run.slope, *slopes
+
+
+@dataclasses.dataclass
+class Run:
+    """Where a plan is: the activations that are kept, and the gradient so far."""
+
+    block: Callable[[Tensor, Weights], Tensor]
+    weights: list[Weights]
+    kept: dict[int, Tensor]
+    slope: Tensor | None = None
+    slopes: dict[int, tuple[Tensor, ...]] = dataclasses.field(default_factory=dict)
+
+    def play(self, kind: str, i: int) -> None:
+        """("F", i): activation i + 1; ("D", i): drops activation i; ("B", i): its gradient."""
+        if kind == "F":
+            with torch.no_grad():
+                self.kept[i + 1] = self.block(self.kept[i], self.weights[i])
+        elif kind == "D":
+            self.kept.pop(i, None)
+        else:
+            x = self.kept.pop(i).detach().requires_grad_()
+            weights = {name: w.detach().requires_grad_() for name, w in self.weights[i].items()}
+            with torch.enable_grad():
+                y = self.block(x, weights)
+            self.slope, *own = torch.autograd.grad(y, [x, *weights.values()], self.slope)
+            self.slopes[i] = tuple(own)
+
+
+def _of(i: int, kinds: Sequence[str], given: Sequence[Tensor]) -> Weights:
+    """The weights of block i, by kind."""
+    return dict(zip(kinds, given[i * len(kinds) : (i + 1) * len(kinds)], strict=True))
+
+
+def attention(merge: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention of (B, H, T, D), from two parts of the keys that `merge` of lab 06 joins.
+
+    On a GPU it is PyTorch's own: lab 06's `merge` takes NumPy's arrays.
+    """
+    if q.is_cuda:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return Merged.apply(merge, q, k, v)
+
+
+class Merged(torch.autograd.Function):
+    """Attention whose result over all keys is merged from those of parts; it keeps no scores."""
+
+    @staticmethod
+    def forward(ctx: Any, merge: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """(B, H, T, D)."""
+        halves = (slice(0, k.shape[2] // 2), slice(k.shape[2] // 2, None))
+        m, s, o = (torch.from_numpy(x) for x in merge(*(_part(q, k, v, keys) for keys in halves)))
+        y = (o / s[:, None]).view(q.shape).to(q.dtype)
+        ctx.save_for_backward(q, k, v, y, (m + s.log()).view(q.shape[:3]).to(q.dtype))
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Any:  # pyrefly: ignore[bad-override]
+        """The gradients, from the scores computed again."""
+        q, k, v, y, total = ctx.saved_tensors
+        p = torch.exp(_scores(q, k, slice(None)) - total[..., None])
+        dx = p * (slope @ v.mT - (slope * y).sum(-1, keepdim=True)) * q.shape[-1] ** -0.5
+        return None, dx @ k, dx.mT @ q, p.mT @ slope
+
+
+def _scores(q: Tensor, k: Tensor, keys: slice) -> Tensor:
+    """Scaled scores of some of the keys; −∞ for those after the query."""
+    x = q @ k[:, :, keys].mT * q.shape[-1] ** -0.5
+    places = torch.arange(k.shape[2])
+    return x.masked_fill(places[keys] > places[:, None], float("-inf"))
+
+
+def _part(q: Tensor, k: Tensor, v: Tensor, keys: slice) -> tuple[np.ndarray, ...]:
+    """(m, s, o) of all queries over some of the keys, as lab 06 has them."""
+    x = _scores(q, k, keys)
+    m = x.amax(-1)
+    weights = torch.exp(x - m.clamp(min=-1e300)[..., None])
+    found = m.flatten(), weights.sum(-1).flatten(), (weights @ v[:, :, keys]).flatten(0, 2)
+    return tuple(part.numpy() for part in found)
+
+
 def _is_shared(name: str) -> bool:
     return name.rpartition(".")[2] in SHARED
+
+
+class Sharded:
+    """A rank's part of the model, of which it keeps only its shard between two steps (lab 13)."""
+
+    def __init__(self, use: Use, dist: Any, part: Part) -> None:
+        self.use, self.dist, self.part, self.size = use, dist, part, part.flat.numel()
+        self.shard: Tensor = part.flat.detach()  # as a Unit of lab 13 has it, and `full`
+        self.full: Any = None
+        self.scatter()
+
+    def gather(self) -> None:
+        """All of its weights."""
+        self.use["gather_parameters"](self.dist, self).wait()
+        self.part.flat = self.full[: self.size].requires_grad_()
+
+    def scatter(self) -> None:
+        """Its shard of the weights, and nothing else."""
+        place = self.dist.get_rank(), self.dist.get_world_size()
+        self.shard = self.use["own_shard"](self.part.flat.detach(), *place)
+        if self.full is not None:
+            self.use["release"](self)
 
 
 def costs(config: Config = CONFIG) -> list[int]:
@@ -231,7 +366,12 @@ def texts(steps: int, rows: int, length: int = LENGTH) -> list[tuple[Tensor, Ten
     return [replicas.text_shards(random, [rows], length)[0] for _ in range(steps)]
 
 
-def trained(
+def trained(dist: Any, *arguments: Any) -> dict[str, Any]:
+    """A rank's life: {"losses", "norms", "weights": its own by name, "seconds": of each step}."""
+    return list(life(dist, *arguments))[-1]
+
+
+def life(
     dist: Any,
     use: Use,
     update: Callable[..., float],
@@ -240,8 +380,8 @@ def trained(
     batches: Sequence[tuple[Tensor, Tensor]],
     microbatches: int,
     config: Config = CONFIG,
-) -> dict[str, Any]:
-    """A rank's life: {"losses", "norms", "weights": its own by name, "seconds": of each step}."""
+) -> Iterator[dict[str, Any]]:
+    """What `trained` tells, after each step."""
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")  # GPUs may use TF32; float64 stays as it is
     here, groups = mesh.place(dist.get_rank()), ranks.mesh(dist, **mesh._asdict())
@@ -257,6 +397,8 @@ def trained(
         return use["cross_entropy"](tensor, scores.flatten(0, 1), following.flatten())
 
     tasks = use["one_f_one_b"](here.pipeline, mesh.pipeline, microbatches)
+    replicas = [mesh.rank(d, here.pipeline, here.tensor) for d in range(mesh.data)]
+    unit = Sharded(use, Within(dist, groups["data"], replicas), part)
     state: dict[str, Tensor] = {}
     told: dict[str, list[float]] = {"losses": [], "norms": [], "seconds": []}
     for step, batch in enumerate(batches, 1):
@@ -264,13 +406,17 @@ def trained(
         rows = [use["shard_batch"](t, here.data, mesh.data) for t in batch]
         inputs, targets = (list(t.tensor_split(microbatches)) for t in rows)
         like = torch.empty(*inputs[0].shape, config.width)
+        unit.gather()
         stage = use["Stage"](part, microbatches, loss if is_last else None)
         share = use["run_stage"](pipe, stage, tasks, inputs, targets, like, links)
         told["norms"].append(_updated(dist, groups, part, update, state, step))
+        unit.scatter()
         told["losses"].append(_mean_loss(dist, share, mesh))
         told["seconds"].append(time.perf_counter() - start_s)
+        yield {"seconds": told["seconds"]}
+    unit.gather()
     named = {name: w.detach().clone() for name, w in part.weights().items()}
-    return {**told, "weights": named, "state": sum(t.numel() for t in state.values())}
+    yield {**told, "weights": named, "state": sum(t.numel() for t in state.values())}
 
 
 def _pipeline(dist: Any, mesh: Mesh, groups: Mapping[str, Any]) -> tuple[Within, dict]:
@@ -376,45 +522,139 @@ def run(
 
 
 class Speeds(NamedTuple):
-    """What a prediction needs to know of a machine."""
+    """What a prediction needs to know of a mesh, measured while all of its ranks are busy."""
 
-    step_s: float  # of all compute of a step, on one rank
+    compute_s: float  # of a step without its messages, on the slowest rank
     alpha_s: float  # of a message
     bytes_per_s: float  # of a message
 
 
-def speeds(use: Use, update: Any, **options: Any) -> Speeds:
-    """Measured with one rank that trains, and two that exchange tensors."""
-    machine = options.pop("machine")
-    alone = run(use, update, Mesh(), machine=machine, **options)
-    small_s, large_s = ranks.run(
-        exchange_s, [8, 1 << 18], world_size=2, machine=machine, noted=False
-    ).returns[0]
-    bytes_per_s = ((1 << 18) - 8) * 8 / max(large_s - small_s, 1e-9)
-    return Speeds(fastest_s(alone), small_s, bytes_per_s)
+class Muted:
+    """torch.distributed whose messages take no time: a rank does its own part, and nothing arrives.
+
+    What a rank computes then means nothing, but it computes as much as with messages.
+    """
+
+    def __init__(self, dist: Any) -> None:
+        self.ReduceOp, self._rank = dist.ReduceOp, dist.get_rank()
+        self._all = list(range(dist.get_world_size()))
+
+    def get_rank(self, group: Any = None) -> int:
+        """Its place in a group, which is a list of ranks."""
+        return (group or self._all).index(self._rank)
+
+    def get_world_size(self, group: Any = None) -> int:
+        """Ranks of a group."""
+        return len(group or self._all)
+
+    def new_group(self, members: Sequence[int]) -> list[int]:
+        """A list of ranks."""
+        return list(members)
+
+    def all_reduce(self, x: Tensor, op: Any = None, group: Any = None) -> None:
+        """x stays as it is."""
+
+    def reduce_scatter_tensor(self, out: Tensor, x: Tensor, group: Any = None, **_: Any) -> Any:
+        """Its own part."""
+        return self.reduce_scatter(out, x.chunk(self.get_world_size(group)), group)
+
+    def reduce_scatter(self, out: Tensor, parts: Sequence[Tensor], group: Any = None) -> Any:
+        """The same, from a list."""
+        out.copy_(parts[self.get_rank(group)])
+        return self
+
+    def all_gather_into_tensor(self, out: Tensor, x: Tensor, group: Any = None, **_: Any) -> Any:
+        """Its own part in the place of all."""
+        return self.all_gather(out.chunk(self.get_world_size(group)), x)
+
+    def all_gather(self, outs: Sequence[Tensor], x: Tensor, group: Any = None) -> Any:
+        """The same, into a list."""
+        for out in outs:
+            out.copy_(x)
+        return self
+
+    def isend(self, tensor: Tensor, peer: int, group: Any = None) -> Any:
+        """Nothing is sent."""
+        return self
+
+    def irecv(self, tensor: Tensor, peer: int, group: Any = None) -> Any:
+        """Ones."""
+        tensor.fill_(1.0)
+        return self
+
+    send, recv = isend, irecv
+
+    def P2POp(self, op: Any, tensor: Tensor, peer: int, group: Any = None) -> Any:  # as torch's
+        """A message, made at once."""
+        return op(tensor, peer)
+
+    def batch_isend_irecv(self, ops: list[Any]) -> list[Any]:
+        """They are done."""
+        return ops
+
+    def wait(self) -> None:
+        """It is there."""
 
 
-def exchange_s(dist: Any, sizes: Sequence[int]) -> list[float]:
-    """Seconds in which two ranks exchange so many numbers, both ways at once."""
+def in_turns(
+    use: Use,
+    update: Any,
+    mesh: Mesh,
+    steps: int = 8,
+    rows: int = 8,
+    microbatches: int = 2,
+    config: Config = CONFIG,
+    length: int = LENGTH,
+    **options: Any,
+) -> tuple[Speeds, float]:
+    """(what a prediction for the mesh needs, the seconds of a step of the mesh).
+
+    All ranks take a step without messages, then they pass tensors round, then they take a step, and
+    so on in turns: whatever else runs on the machine slows all three. The first turn warms up; of
+    the others, the median counts.
+    """
+    microbatches = min(microbatches, rows // mesh.data)
+    weights, batches = named_weights(config), texts(steps, rows, length)
+    arguments = use, update, mesh, weights, batches, microbatches, config
+    result = ranks.run(turns, *arguments, world_size=mesh.size, live_bytes=False, **options)
+    slowest = np.array([np.array(told)[1:] for told in result.returns]).max(0)
+    own_s, small_s, large_s, together_s = np.median(slowest, axis=0).tolist()
+    bytes_per_s = (SIZES[1] - SIZES[0]) * 8 / max(large_s - small_s, 1e-9)
+    return Speeds(own_s, small_s, bytes_per_s), together_s
+
+
+def turns(
+    dist: Any, use: Use, update: Any, mesh: Mesh, weights: Weights, batches: Any, *rest: Any
+) -> list[list[float]]:
+    """By turn: seconds of a muted step, of a short and a long message, and of a step."""
+    muted, together = (
+        life(d, use, update, mesh, weights, batches, *rest) for d in (Muted(dist), dist)
+    )
+    found = []
+    for _ in batches:
+        dist.barrier()
+        own_s = next(muted)["seconds"][-1]
+        messages_s = passed_s(dist)
+        dist.barrier()
+        found.append([own_s, *messages_s, next(together)["seconds"][-1]])
+    return found
+
+
+def passed_s(dist: Any) -> list[float]:
+    """Seconds in which a rank passes short and long tensors on, round the ring of all ranks."""
     from common.lessons import sharding
 
-    torch.set_num_threads(1)
-    peer = 1 - dist.get_rank()
-    tensors = [torch.zeros(2, size) for size in sizes]
+    me, p = dist.get_rank(), dist.get_world_size()
+    tensors = [torch.zeros(2, size) for size in SIZES]
 
     def both(sent: Tensor, got: Tensor) -> None:
-        ops = [dist.P2POp(dist.isend, sent, peer), dist.P2POp(dist.irecv, got, peer)]
+        after, before = (me + 1) % p, (me - 1) % p
+        ops = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, got, before)]
         for work in dist.batch_isend_irecv(ops):
             work.wait()
 
     works = [lambda pair=pair: both(*pair) for pair in tensors]
-    return sharding.median_s(dist, tensors[0], works, 20)
-
-
-def fastest_s(result: ranks.Result) -> float:
-    """The time of the fastest step: whatever else runs on the machine only makes steps slower."""
-    steps = zip(*(told["seconds"] for told in result.returns), strict=True)
-    return min(max(own_s) for own_s in steps)
+    return sharding.median_s(dist, tensors[0], works, 5)
 
 
 def predicted_s(
@@ -426,32 +666,37 @@ def predicted_s(
     length: int = LENGTH,
     itemsize: int = 8,
 ) -> dict[str, float]:
-    """{part: seconds} of a step: compute, bubble, and the messages along each axis of the mesh."""
+    """{part: seconds} of a step: compute, bubble, and the messages along each axis of the mesh.
+
+    A block has two sums over tensor ranks each time that it is computed, and two in its gradient.
+    """
     d, p, t = mesh
-    all_costs = costs(config)
-    share = _largest_share(all_costs, p)
-    compute_s = known.step_s * share / (d * t)
-    text_bytes = length * config.width * itemsize
-    per_microbatch = rows / d / microbatches
+    share = _largest_share(costs(config), p)
+    rank_bytes = length * config.width * itemsize * rows / d  # of a layer's activations, per step
 
     def ring_s(n: int, size: float, rounds: int) -> float:
         """Rounds of n ranks that pass on 1/n of a tensor."""
         return rounds * (known.alpha_s + size / n / known.bytes_per_s) if n > 1 else 0.0
 
-    blocks = config.layers * share
-    # Each text is a call of attention of its own; the hidden layer takes a microbatch at once.
-    attention_s = ring_s(t, text_bytes, 2 * (t - 1)) * 2 * blocks * rows / d
-    mlp_s = ring_s(t, text_bytes * per_microbatch, 2 * (t - 1)) * 2 * blocks * microbatches
-    activation_s = known.alpha_s + text_bytes * per_microbatch / known.bytes_per_s
+    sums = 2 * (_forwards(config.layers // p) + config.layers / p) * microbatches
+    tensor_s = sums * ring_s(t, rank_bytes / microbatches, 2 * (t - 1))
+    activation_s = known.alpha_s + rank_bytes / microbatches / known.bytes_per_s
     weights = language_model.parameter_count(config) * share / t * itemsize
     bubble = (p - 1) / microbatches
     return {
-        "compute": compute_s,
-        "bubble": bubble * (compute_s + attention_s + mlp_s),
-        "tensor": attention_s + mlp_s,
+        "compute": known.compute_s,
+        "bubble": bubble * (known.compute_s + tensor_s),
+        "tensor": tensor_s,
         "pipeline": 2 * (microbatches + p - 1) * activation_s if p > 1 else 0.0,
-        "data": ring_s(d, weights, 2 * (d - 1)),
+        "data": ring_s(d, weights, 3 * (d - 1)),  # gathered, summed up, and gathered again
     }
+
+
+def _forwards(blocks: int) -> int:
+    """How many times blocks are computed in a step that keeps each second activation."""
+    from common.oracles import pieces
+
+    return sum(kind != "D" for kind, _ in pieces.checkpoint_every(blocks, EVERY))
 
 
 def _largest_share(costs: Sequence[int], stages: int) -> float:
@@ -528,10 +773,13 @@ def draw_steps(
 
 
 NAMES = {
+    "06": "attention: parts of the keys, merged",
+    "09": "memory: which activations to keep",
     "10": "quantization: groups of 4 bits",
     "11": "collectives: the ring",
     "12": "data parallel: shards of a batch",
-    "14": "tensor parallel: attention, MLP, loss",
+    "13": "sharded data parallel: gather, release",
+    "14": "tensor parallel: regions, MLP, loss",
     "15": "pipeline: stages, 1F1B",
     "16": "scaling: the mesh's optimizer",
 }
@@ -552,7 +800,7 @@ def facts(
     ]
     text = "the plain model's" if same_tokens else "NOT the plain model's"
     return {
-        "trained on": f"{', '.join(differences)} ranks (data × pipeline × tensor)",
+        "data × pipeline × tensor": f"{', '.join(differences)} ranks",
         "against one device": f"weights differ by {max(differences.values()):.0e} at most",
         "machine": device.name(),
         "step / prediction": ", ".join(shares),
@@ -566,7 +814,9 @@ def certificate(origin: Mapping[str, str], facts: Mapping[str, str]) -> "Axes":
 
     from common import ledger
 
-    ax = plt.subplots(figsize=(8.0, 4.6))[1]
+    lines = len(origin) + len(facts) + 1
+    ax = plt.subplots(figsize=(8.0, 1.4 + 0.29 * lines))[1]
+    high = 0.78 / (lines + 0.5)
     ax.set_axis_off()
     ax.set(xlim=(0, 1), ylim=(0, 1))
     ax.add_patch(plt.Rectangle((0.005, 0.005), 0.99, 0.99, fill=False, lw=2.5, ec="C0"))
@@ -574,14 +824,14 @@ def certificate(origin: Mapping[str, str], facts: Mapping[str, str]) -> "Axes":
     yours = sum(whose == "yours" for whose in origin.values())
     ax.text(0.5, 0.85, f"{yours} of {len(origin)} pieces are yours", ha="center", size=11)
     for place, (lab, whose) in enumerate(origin.items()):
-        y, own = 0.76 - 0.058 * place, whose == "yours"
+        y, own = 0.78 - high * place, whose == "yours"
         mark, colour = ("✓", "C2") if own else ("○", "0.5")
         ax.text(0.05, y, mark, color=colour, size=12, weight="bold")
         ax.text(0.09, y, f"{lab}  {NAMES.get(lab, '')}", size=10)
         ax.text(0.52, y, whose, size=9, color=colour)
-    below = 0.76 - 0.058 * len(origin) - 0.03
-    ax.plot([0.04, 0.96], [below + 0.035] * 2, color="0.8", lw=0.8)
+    below = 0.78 - high * (len(origin) + 0.5)
+    ax.plot([0.04, 0.96], [below + 0.6 * high] * 2, color="0.8", lw=0.8)
     for place, (name, fact) in enumerate({**facts, "calibration": ledger.summary()}.items()):
-        ax.text(0.05, below - 0.058 * (place + 0.3), name, size=10, color="0.4")
-        ax.text(0.3, below - 0.058 * (place + 0.3), fact, size=10)
+        ax.text(0.05, below - high * (place + 0.3), name, size=10, color="0.4")
+        ax.text(0.3, below - high * (place + 0.3), fact, size=10)
     return ax

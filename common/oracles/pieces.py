@@ -1,15 +1,56 @@
-"""The course's own versions of what readers write in labs 10 to 15, for those who skipped one."""
+"""The course's own versions of what readers write in earlier labs, for those who skipped one."""
 
 import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from common.lessons.sharding import same, two_way
+
+Part = tuple[np.ndarray, np.ndarray, np.ndarray]  # m, s and o of some queries
+
+
+def merge(left: Part, right: Part) -> Part:
+    """Lab 06: (m, s, o) of some queries over both parts of the keys."""
+    (m, s, o), (n, t, u) = left, right
+    top = np.maximum(m, n)
+    shift = np.where(top == -np.inf, 0.0, top)
+    old, new = np.exp(m - shift), np.exp(n - shift)
+    return top, s * old + t * new, o * old[:, None] + u * new[:, None]
+
+
+def checkpoint_every(n: int, k: int) -> list[tuple[str, int]]:
+    """Lab 09: the tasks of n layers of which only activations 0, k, 2k, ... are kept."""
+    tasks = [task for i in range(n) for task in (("F", i), ("D", i))[: 2 if i % k else 1]]
+    for start in reversed(range(0, n, k)):
+        stop = min(start + k, n)
+        tasks += [("F", i) for i in range(start, stop - 1)]
+        tasks += [("B", i) for i in reversed(range(start, stop))]
+    return tasks
+
+
+def own_shard(flat: Tensor, rank: int, world_size: int) -> Tensor:
+    """Lab 13: this rank's part of a vector, and zeros after its end."""
+    size = -(-len(flat) // world_size)
+    part = flat[rank * size : (rank + 1) * size]
+    return F.pad(part, (0, size - len(part))).clone()
+
+
+def gather_parameters(dist: Any, unit: Any) -> Any:
+    """Lab 13: starts to gather a unit's weights."""
+    unit.full = unit.shard.new_empty(dist.get_world_size() * len(unit.shard))
+    return dist.all_gather_into_tensor(unit.full, unit.shard, async_op=True)
+
+
+def release(unit: Any) -> None:
+    """Lab 13: frees the gathered weights."""
+    unit.full.untyped_storage().resize_(0)
+    unit.full = None
 
 
 def ring_all_reduce(dist: Any, x: Tensor) -> Tensor:
@@ -61,17 +102,6 @@ def shard_attention(
     rows = torch.arange(len(b_in)).view(3, heads, -1).chunk(world_size, 1)[rank].flatten()
     columns = w_out.chunk(world_size, 1)[rank]
     return [w_in[rows], b_in[rows], columns.contiguous().clone(), b_out.clone()]
-
-
-def attention(
-    dist: Any, x: Tensor, w_in: Tensor, b_in: Tensor, w_out: Tensor, b_out: Tensor, heads: int
-) -> Tensor:
-    """Lab 14: causal self-attention with this rank's heads."""
-    own = heads // dist.get_world_size()
-    parts = F.linear(copied(dist, x), w_in, b_in).chunk(3, -1)
-    q, k, v = (part.unflatten(-1, (own, -1)).transpose(0, 1)[None] for part in parts)
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)[0].transpose(0, 1)
-    return summed(dist, F.linear(y.flatten(1), w_out)) + b_out
 
 
 def shard_mlp(
@@ -188,14 +218,20 @@ def dequantize_groups(codes: Tensor, scales: Tensor, group: int) -> Tensor:
 
 
 OURS: dict[str, dict[str, Any]] = {  # by lab
+    "06": {"merge": merge},
+    "09": {"checkpoint_every": checkpoint_every},
     "10": {"quantize_groups": quantize_groups, "dequantize_groups": dequantize_groups},
     "11": {"ring_all_reduce": ring_all_reduce},
     "12": {"shard_batch": shard_batch},
+    "13": {
+        "own_shard": own_shard,
+        "gather_parameters": gather_parameters,
+        "release": release,
+    },
     "14": {
         "copied": copied,
         "summed": summed,
         "shard_attention": shard_attention,
-        "attention": attention,
         "shard_mlp": shard_mlp,
         "mlp": mlp,
         "cross_entropy": cross_entropy,

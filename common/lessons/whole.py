@@ -693,10 +693,11 @@ def predicted_s(
 
 
 def _forwards(blocks: int) -> int:
-    """How many times blocks are computed in a step that keeps each second activation."""
-    from common.oracles import pieces
+    """How many times blocks are computed in a step that keeps each second activation.
 
-    return sum(kind != "D" for kind, _ in pieces.checkpoint_every(blocks, EVERY))
+    Each once in forward, and once for its gradient; those whose output is not kept once more.
+    """
+    return 3 * blocks - -(-blocks // EVERY)
 
 
 def _largest_share(costs: Sequence[int], stages: int) -> float:

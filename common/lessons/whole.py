@@ -386,19 +386,13 @@ def life(
     torch.set_float32_matmul_precision("high")  # GPUs may use TF32; float64 stays as it is
     here, groups = mesh.place(dist.get_rank()), ranks.mesh(dist, **mesh._asdict())
     pipe, links = _pipeline(dist, mesh, groups)
-    members = [mesh.rank(here.data, here.pipeline, t) for t in range(mesh.tensor)]
-    tensor = Within(dist, groups["tensor"], members, use.get("ring_all_reduce"))
-    cut = use["partition_layers"](costs(config), mesh.pipeline)[here.pipeline]
-    own = own_shards(use, weights, here.tensor, mesh.tensor, config.heads)
-    part = Part(use, tensor, layer_names(config)[slice(*cut)], own, config.heads)
+    part, unit = _own_part(dist, use, mesh, groups, weights, config)
     is_last = here.pipeline == mesh.pipeline - 1
 
     def loss(scores: Tensor, following: Tensor) -> Tensor:
-        return use["cross_entropy"](tensor, scores.flatten(0, 1), following.flatten())
+        return use["cross_entropy"](part.dist, scores.flatten(0, 1), following.flatten())
 
     tasks = use["one_f_one_b"](here.pipeline, mesh.pipeline, microbatches)
-    replicas = [mesh.rank(d, here.pipeline, here.tensor) for d in range(mesh.data)]
-    unit = Sharded(use, Within(dist, groups["data"], replicas), part)
     state: dict[str, Tensor] = {}
     told: dict[str, list[float]] = {"losses": [], "norms": [], "seconds": []}
     for step, batch in enumerate(batches, 1):
@@ -417,6 +411,20 @@ def life(
     unit.gather()
     named = {name: w.detach().clone() for name, w in part.weights().items()}
     yield {**told, "weights": named, "state": sum(t.numel() for t in state.values())}
+
+
+def _own_part(
+    dist: Any, use: Use, mesh: Mesh, groups: Any, weights: Weights, config: Config
+) -> tuple[Part, Sharded]:
+    """A rank's part of the model, and what keeps its shard of it."""
+    here = mesh.place(dist.get_rank())
+    members = [mesh.rank(here.data, here.pipeline, t) for t in range(mesh.tensor)]
+    tensor = Within(dist, groups["tensor"], members, use.get("ring_all_reduce"))
+    cut = use["partition_layers"](costs(config), mesh.pipeline)[here.pipeline]
+    own = own_shards(use, weights, here.tensor, mesh.tensor, config.heads)
+    part = Part(use, tensor, layer_names(config)[slice(*cut)], own, config.heads)
+    replicas = [mesh.rank(d, here.pipeline, here.tensor) for d in range(mesh.data)]
+    return part, Sharded(use, Within(dist, groups["data"], replicas), part)
 
 
 def _pipeline(dist: Any, mesh: Mesh, groups: Mapping[str, Any]) -> tuple[Within, dict]:

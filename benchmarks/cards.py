@@ -20,10 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Iterable, Iterator, Mapping
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -34,6 +36,9 @@ from common.capabilities import LIMITS, Limits  # noqa: E402
 
 RAW = Path(__file__).with_suffix(".json")
 MOST_S = 60.0  # of a processor, for one kernel
+
+
+Launch = chosen.Launch | chosen.Threads
 
 
 class Needs(NamedTuple):
@@ -57,9 +62,12 @@ def fits(needs: Needs, limits: Limits) -> bool:
     )
 
 
-def compiled(launch: chosen.Launch) -> Needs:
-    """What a launch needs, by Triton's compiler and NVIDIA's assembler."""
+def compiled(launch: Launch) -> Needs:
+    """What a launch needs, by the compilers of Triton or Numba and NVIDIA's assembler."""
     import triton
+
+    if isinstance(launch, chosen.Threads):
+        return _compiled_by_numba(launch)
     from triton.backends.compiler import GPUTarget
 
     capability = int(launch.options.arch.removeprefix("sm"))
@@ -74,6 +82,38 @@ def compiled(launch: chosen.Launch) -> Needs:
     return Needs(
         32 * max(warps, launch.options.num_warps), made.metadata.shared, registers, local_bytes
     )
+
+
+def _compiled_by_numba(launch: chosen.Threads) -> Needs:
+    import numba
+    import triton
+    from numba.cuda import dispatcher
+
+    from benchmarks import simt_hardware
+
+    numba_cuda: Any = numba.cuda
+    capability = divmod(launch.capability, 10)
+    gpu = types.SimpleNamespace(compute_capability=capability)  # which device functions ask for
+    with mock.patch.object(dispatcher, "get_current_device", lambda: gpu):
+        kernel = simt_hardware.lab_kernels(numba_cuda)[launch.function]
+        arrays = tuple(eval(text, vars(numba)) for text in launch.arrays)  # noqa: S307 - ours
+        ptx, _ = numba_cuda.compile_ptx(kernel.py_func, arrays, cc=capability)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.ptx"
+        file.write_text(ptx)
+        command = [
+            triton.knobs.nvidia.ptxas_blackwell.path,
+            "-v",
+            f"--gpu-name=sm_{launch.capability}",
+        ]
+        command += [str(file), "-o", str(file.with_suffix(".cubin"))]
+        made = subprocess.run(command, capture_output=True, text=True, check=True)
+    text = made.stdout + made.stderr
+    registers, shared, stack = (
+        int((re.search(pattern, text) or [0, 0])[1])
+        for pattern in (r"Used (\d+) registers", r"(\d+) bytes smem", r"(\d+) bytes stack frame")
+    )
+    return Needs(launch.size, shared, registers, stack)
 
 
 def used(cubin: bytes) -> tuple[int, int]:
@@ -91,23 +131,23 @@ def used(cubin: bytes) -> tuple[int, int]:
     return int(registers[1]), int(stack[1])
 
 
-def largest(launches: Iterable[chosen.Launch]) -> list[chosen.Launch]:
+def largest(launches: Iterable[Launch]) -> list[Launch]:
     """The largest configuration of each kernel."""
-    by_kernel: dict[str, chosen.Launch] = {}
+    by_kernel: dict[str, Launch] = {}
     for launch in sorted(launches, key=lambda each: each.size):
-        by_kernel[launch.kernel.__name__] = launch
+        by_kernel[launch.function] = launch
     return list(by_kernel.values())
 
 
 def compile_all(
-    launches: Iterable[chosen.Launch], until: float, most_s: float = MOST_S
+    launches: Iterable[Launch], until: float, most_s: float = MOST_S
 ) -> Iterator[tuple[str, Needs]]:
     """(digest, what it needs) of each launch that is begun before `until`, in parallel.
 
     Each compiler runs in a process of its own, which is ended after most_s seconds of a processor.
     """
     context = multiprocessing.get_context("fork")
-    running: dict[Any, tuple[chosen.Launch, Any]] = {}
+    running: dict[Any, tuple[Launch, Any]] = {}
     waiting = iter(launches)
     while True:
         while len(running) < device.cores() and time.monotonic() < until:
@@ -131,7 +171,7 @@ def compile_all(
             yield launch.digest, needs
 
 
-def _compile(launch: chosen.Launch, question: Any, most_s: float) -> None:
+def _compile(launch: Launch, question: Any, most_s: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(most_s) + 10, int(most_s) + 10))
     question.send(tuple(compiled(launch)))
 
@@ -154,7 +194,7 @@ def write(file: Path, needs: Mapping[str, Needs]) -> None:
     file.write_text(f'{{"triton": "{triton.__version__}", "needs": {{\n{text}\n}}}}\n')
 
 
-def problems(launches: Iterable[chosen.Launch], needs: Mapping[str, Needs], limits: Limits) -> list:
+def problems(launches: Iterable[Launch], needs: Mapping[str, Needs], limits: Limits) -> list:
     """A sentence for each launch that does not compile, or needs more than a block may have."""
     found = []
     for launch in launches:
@@ -166,7 +206,7 @@ def problems(launches: Iterable[chosen.Launch], needs: Mapping[str, Needs], limi
     return found
 
 
-def table(found: Mapping[int, list[chosen.Launch]], needs: Mapping[str, Needs]) -> str:
+def table(found: Mapping[int, list[Launch]], needs: Mapping[str, Needs]) -> str:
     """A line for each capability, as Markdown."""
     lines = [
         "| capability | cards | kernels | configurations | compiled | fit | left out by the lab | "
@@ -178,7 +218,7 @@ def table(found: Mapping[int, list[chosen.Launch]], needs: Mapping[str, Needs]) 
         known = [each for each in launches if each.digest in needs]
         good = [needs[each.digest] for each in known if fits(needs[each.digest], limits)]
         numbers = (
-            *(len({each.kernel.__name__ for each in launches}), len(launches), len(known)),
+            *(len({each.function for each in launches}), len(launches), len(known)),
             *(len(good), len(known) - len(good)),
         )
         cells = " | ".join(f"{number:,}" for number in numbers)
@@ -190,14 +230,17 @@ def table(found: Mapping[int, list[chosen.Launch]], needs: Mapping[str, Needs]) 
     return "\n".join(lines)
 
 
-def chosen_for(capabilities: Iterable[int]) -> dict[int, list[chosen.Launch]]:
+def chosen_for(capabilities: Iterable[int]) -> dict[int, list[Launch]]:
     """{capability: what the labs launch}."""
-    return {capability: chosen.launches(capability) for capability in capabilities}
+    return {
+        capability: [*chosen.thread_kernels(capability), *chosen.launches(capability)]
+        for capability in capabilities
+    }
 
 
 def to_compile(
-    found: Mapping[int, list[chosen.Launch]], kept: Mapping[str, Needs], brief: bool, again: int
-) -> list[chosen.Launch]:
+    found: Mapping[int, list[Launch]], kept: Mapping[str, Needs], brief: bool, again: int
+) -> list[Launch]:
     """What is not known yet (if brief, the largest of each kernel), and some of what is known."""
     new = [
         launch
@@ -239,6 +282,11 @@ def main() -> None:
         for capability, launches in found.items()
         for problem in problems(launches, kept, LIMITS[capability])
     ]
+    everywhere = [
+        each for launches in found.values() for each in launches if isinstance(each, chosen.Launch)
+    ]
+    if whole:
+        wrong += [f"{name}: nothing launches it here" for name in chosen.untried(everywhere)]
     if options.output:
         write(options.raw, kept)
         made = "Made by `python benchmarks/cards.py --output benchmarks/cards.md`."

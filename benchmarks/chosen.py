@@ -12,7 +12,7 @@ import functools
 import hashlib
 import itertools
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -49,6 +49,11 @@ class Launch(NamedTuple):
         return f"lab {self.lab}, {self.kernel.__name__}: " + ", ".join((*constants, *options))
 
     @property
+    def function(self) -> str:
+        """The kernel's name."""
+        return self.kernel.__name__
+
+    @property
     def digest(self) -> str:
         """It changes with the kernel, its arguments, its options and the capability."""
         whole = self.source.hash() + self.options.hash()
@@ -71,6 +76,59 @@ def _constants(launch: Launch) -> dict[str, int]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+class Threads(NamedTuple):
+    """A kernel of lab 03, for numba.cuda. arrays: the type of each parameter, as Numba has it."""
+
+    function: str
+    arrays: tuple[str, ...]
+    size: int  # threads of a block
+    text: str  # of all kernels of the lab
+    capability: int
+    optional: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is, in a line."""
+        return f"lab 03, {self.function}: {self.size} threads"
+
+    @property
+    def digest(self) -> str:
+        """It changes with the lab's kernels and the capability."""
+        whole = f"{self.function} {self.arrays} {self.size} {self.text} {self.capability}"
+        return hashlib.sha256(whole.encode()).hexdigest()[:10]
+
+
+LINES = {  # lab 03's kernels of vectors: {name: (how many, threads)}
+    "vector_add": (3, 128), "window_average": (2, 128), "window_average_naive": (2, 128),
+    "window_average_someones": (2, 128), "block_sum": (2, 256), "block_sum_neighbours": (2, 256),
+    "in_step": (2, 32),
+}  # fmt: skip
+MATRICES = {  # and of matrices
+    "matrix_add_doubled": (3, 256), "transpose": (2, 1024), "transpose_naive": (2, 1024),
+    "matmul_naive": (3, 256), "matmul_swapped": (3, 256), "matmul_tiled": (3, 256),
+    "matmul_column_tiled": (3, 512), "matmul_register_tiled": (3, 256),
+}  # fmt: skip
+
+
+def thread_kernels(capability: int) -> list[Threads]:
+    """The kernels of lab 03."""
+    from grading.source import holes, labs
+
+    text = "\n".join(
+        holes.solved(cell.source)
+        for cell in labs.read("03").cells
+        if cell.kind == "code" and "cuda.jit" in cell.source
+    )
+    int32, float32 = "int32[::1]", "float32[::1]"
+    kernels = {name: ((float32,) * count, size) for name, (count, size) in LINES.items()}
+    kernels |= {
+        name: (("float32[:, ::1]",) * count, size) for name, (count, size) in MATRICES.items()
+    }
+    kernels["histogram"] = (int32, int32), 256
+    kernels["follow"] = (int32, int32, "int64"), 64
+    return [Threads(name, *kernel, text, capability) for name, kernel in kernels.items()]
 
 
 class OnCard(torch.Tensor):
@@ -186,6 +244,23 @@ def jitted(lab: str) -> list[ast.FunctionDef]:
     ]
 
 
+def untried(launches: Iterable[Launch]) -> list[str]:
+    """The labs' kernels that are none of these, and that none of these calls."""
+    names = {launch.function for launch in launches}
+    missing = []
+    for lab in LABS:
+        texts = {node.name: ast.unparse(node) for node in jitted(lab)}
+        reached = [name for name in texts if name in names]
+        for name in reached:
+            called = [other for other in texts if f"{other}(" in texts[name]]
+            called += [
+                other for other in texts if f"({other}," in texts[name]
+            ]  # of warp_specialize
+            reached += [other for other in called if other not in reached]
+        missing += [f"lab {lab}, {name}" for name in texts if name not in reached]
+    return missing
+
+
 def _plain(text: str) -> str:
     """A cell's text without Jupyter's own lines."""
     return "\n".join("" if line.startswith(("%", "!")) else line for line in text.splitlines())
@@ -221,6 +296,7 @@ def softmax(names: Names) -> Calls:
     entropy = names["cross_entropy"][(64,)]
     yield False, functools.partial(entropy, x, target, loss, x, 4096, BLOCK=1024)
     yield False, functools.partial(names["differences"][(4,)], loss, loss, 64, BLOCK=16)
+    yield False, functools.partial(names["row_sums"][(4,)], x, loss, 3, 1001, BLOCK=1024)
     yield False, functools.partial(names["double"][(4,)], loss, loss, BLOCK=32)
 
 
@@ -236,7 +312,8 @@ def matmul(names: Names) -> Calls:
         a, b, bias = (card(*size, dtype=half) for size in ((m, k), (k, n), (n,)))
         yield False, functools.partial(names["matmul"], a, b)
         yield False, functools.partial(names["matmul_bias_gelu"], a, b, bias)
-        if device.compute_capability() >= (9, 0) and m % 8 == n % 8 == k % 8 == 0:
+        large = names["products"].shared_bytes() >= names["products"].SHARED_BYTES
+        if large and m % 8 == n % 8 == k % 8 == 0:
             wide = names["matmul_in_large_tiles"]  # by the kernel of exercise 10.2
             yield False, functools.partial(wide, a, b, bias, launch=names["launch_wide"])
     half = torch.bfloat16
@@ -287,7 +364,8 @@ def attention(names: Names) -> Calls:
         sizes = 1024, 1024, 0.125
         flat = (q[0], q[0], q[0], q[0], lse[0])
         own = [(16, 16, 4, 3), (64, 64, 4, 3)]
-        more = tried.TILES if dtype == torch.bfloat16 else []
+        hopper = device.compute_capability()[0] == 9  # benchmarks/attention.py asks for one
+        more = tried.TILES if hopper and dtype == torch.bfloat16 else []
         for block_q, block_k, warps, stages in (*own, *more):
             how = {"D": d, "BLOCK_Q": block_q, "BLOCK_K": block_k}
             how |= {"num_warps": warps, "num_stages": stages}

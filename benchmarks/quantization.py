@@ -142,6 +142,11 @@ class Product:
         """One launch of the lab's last step for each copy; none if the groups are too small."""
         return [lambda args=args: int4.launch_tiles(*args, early=early) for args in self.tiles]
 
+    def lab_calls(self) -> list[Call]:
+        """One launch of lab 10's kernel, as the lab launches it, for each copy."""
+        kernel = self.lab[KERNEL]
+        return [lambda args=args: int4.launch(kernel, *args) for args in self.copies]
+
     def error(self, calls: Sequence[Call]) -> float:
         """The largest error after three calls in a row, over the root mean square of the result."""
         self.y.fill_(float("nan"))

@@ -1,14 +1,19 @@
 """Matmul and softmax on shapes drawn at random, compared with the libraries', on one GPU.
 
-    python benchmarks/sweeps.py [--part matmul] [--limit 240] [--output FILE.md] [--raw FILE.json]
+    python benchmarks/sweeps.py [--part matmul fp32] [--limit 240] [--output FILE.md]
+                                [--raw FILE.json] [--figure FILE.png] [--from FILE.json]
 
 Matmul: 200 shapes in bf16, M, N and K log-uniform from 16 to 16,384, a quarter of them with odd
 sizes; lab 05's `matmul` against cuBLAS, and every tenth with bias and GELU against torch.compile.
 Softmax: 100 widths, log-uniform from 16 to 262,144, in fp32, bf16 and fp16; lab 04's `fast_softmax`
-against a copy and torch.softmax, and every tenth against torch.compile. The shapes are those of
-SEED. Times are medians of rounds in which ours and the peers take turns, each in a CUDA graph.
---limit: seconds after which no shape is begun; as their order is random, those that were measured
-are a fair sample. --plans N: also time every plan of common.lessons.products for N of the shapes.
+against a copy and torch.softmax, and every tenth against torch.compile. fp32: 20 products, M, N and
+K log-uniform from 1,000 to 8,192; lab 03's `matmul_register_tiled` against cuBLAS without tf32.
+int4: 30 layers of real models, one vector; lab 10's kernel and the one on tensor cores against
+cuBLAS in bf16, with a cold cache. The shapes are those of SEED. Times are medians of rounds in
+which ours and the peers take turns, in CUDA graphs where numba does not launch. --limit: seconds
+after which no shape is begun; as their order is random, those that were measured are a fair sample.
+--from: draw and sum up what an earlier run has measured. --plans N: also time every plan of
+common.lessons.products for N of the shapes.
 """
 
 import argparse
@@ -34,6 +39,7 @@ from common import device  # noqa: E402
 SEED, SHAPES, WIDTHS, EVERY = 21, 200, 100, 10
 ROUNDS, GRAPH_S = 5, 1e-3  # rounds of turns; seconds that a graph of one's calls takes
 ELEMENTS = 2**27  # of a softmax
+TICKS = 0.25, 0.5, 0.7, 0.85, 1, 1.2, 1.5, 2, 3, 4
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 Call = Callable[[], Any]
 
@@ -200,6 +206,58 @@ def softmaxes(names: dict[str, Any], until: float) -> Iterator[dict]:
         yield compared("softmax", (short, width), ours, peers, 4e-3) | {"aligned": aligned}
 
 
+def fp32_matmuls(names: dict[str, Any], until: float) -> Iterator[dict]:
+    """A row for each product in fp32 that was begun before `until`."""
+    from numba import cuda
+
+    from benchmarks.kernels import in_a_row_s
+    from common import timing
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    on_gpu: Any = cuda.as_cuda_array
+    for m, n, k in fp32_shapes():
+        if time.monotonic() > until:
+            return
+        a, b, c = (torch.randn(*size, device="cuda") for size in ((m, k), (k, n), (m, n)))
+        kernel = names["matmul_register_tiled"][(math.ceil(n / 128), math.ceil(m / 128)), 256]
+        ours = functools.partial(kernel, *map(on_gpu, (a, b, c)))
+        peer = functools.partial(torch.mm, a, b)
+        ours()
+        error = float((c.double() - a.double() @ b.double()).norm() / c.double().norm())
+        row: dict[str, Any] = {"kind": "fp32", "shape": (m, n, k), "error": error}
+        if not error < 1e-5:
+            yield row | {"failed": f"the relative error is {error:.1e}"}
+            continue
+        calls = 8 if 2 * m * n * k < 1e11 else 2
+        timer = functools.partial(in_a_row_s, calls=calls)
+        ours_s, peer_s = timing.in_turns(timer, ours, peer)
+        yield row | {"times_s": {"ours": ours_s, "cuBLAS": peer_s}}
+
+
+def int4_products(names: dict[str, Any], until: float) -> Iterator[dict]:
+    """A row for each layer in int4 that was begun before `until`."""
+    from benchmarks import quantization
+
+    bandwidth = 1e9 * quantization.copy_gb_s()
+    for rows, columns in int4_shapes():
+        if time.monotonic() > until:
+            return
+        product = quantization.Product(rows, columns, 128)
+        bf16_us = min(quantization.bf16_us(rows, columns).values())
+        times = {"bytes / bandwidth": product.bytes / bandwidth, "cuBLAS bf16": 1e-6 * bf16_us}
+        row: dict[str, Any] = {"kind": "int4", "shape": (rows, columns)}
+        ways = {"ours": product.tensor_core_calls(early=True), "lab 10": product.lab_calls()}
+        for name, calls in ways.items():
+            error = product.error(calls)
+            if not error < 1e-4:
+                row["failed"] = f"{name}: the error is {error:.1e} of the result's spread"
+                break
+            times[name] = 1e-6 * quantization.time_us(calls)
+        yield row if "failed" in row else row | {"times_s": times}
+        del product
+        torch.cuda.empty_cache()
+
+
 def summary(rows: list[dict]) -> str:
     """A line for each kind and peer, as Markdown."""
     lines = [
@@ -227,6 +285,8 @@ def _groups(rows: list[dict]) -> Iterator[tuple[str, str, list[dict]]]:
         "matmul + bias + GELU": [row for row in done if row["kind"] == "fused"],
         "softmax, aligned rows": [row for row in done if row.get("aligned") is True],
         "softmax, other rows": [row for row in done if row.get("aligned") is False],
+        "fp32 matmul": [row for row in done if row["kind"] == "fp32"],
+        "int4 matrix-vector": [row for row in done if row["kind"] == "int4"],
     }
     for name, some in kinds.items():
         for peer in dict.fromkeys(peer for row in some for peer in row["times_s"]):
@@ -252,13 +312,60 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def measured(parts: dict[str, float], plans: int) -> Iterator[dict]:
-    """All rows. parts: {part: the time of time.monotonic() at which it ends}."""
+PARTS = {  # {part: (its lab, its share of the time)}
+    "matmul": ("05", 0.5), "softmax": ("04", 0.2), "fp32": ("03", 0.15), "int4": ("10", 0.15),
+}  # fmt: skip
+
+
+def measured(ends: dict[str, float], plans: int) -> Iterator[dict]:
+    """All rows. ends: {part: the time of time.monotonic() at which it ends}."""
     from benchmarks.solved import solved
 
-    for part, until in parts.items():
-        names = solved({"matmul": "05", "softmax": "04"}[part])
-        yield from matmuls(names, until, plans) if part == "matmul" else softmaxes(names, until)
+    runs: dict[str, Callable[..., Iterator[dict]]] = {
+        "matmul": functools.partial(matmuls, plans=plans),
+        "softmax": softmaxes,
+        "fp32": fp32_matmuls,
+        "int4": int4_products,
+    }
+    for part, until in ends.items():
+        yield from runs[part](solved(PARTS[part][0]), until)
+
+
+def size_of(row: dict) -> float:
+    """What a row's dot stands at in the figure: the FLOPs of a product, a softmax's columns."""
+    if row["kind"] == "softmax":
+        return row["shape"][1]
+    return 2.0 * math.prod(row["shape"])
+
+
+def draw(rows: list[dict], file: Path) -> None:
+    """Our share of the peer's speed by size, a panel for each kernel and its first peer."""
+    import matplotlib.pyplot as plt
+
+    from common import figures
+
+    figures.use_style()
+    groups: dict[str, tuple[str, list[dict]]] = {}
+    for name, peer, some in _groups(rows):
+        if "odd" not in name:
+            groups.setdefault(name, (peer, some))
+    axes = plt.subplots(
+        math.ceil(len(groups) / 2), 2, figsize=(9, 2.5 * math.ceil(len(groups) / 2)), squeeze=False
+    )[1].flat
+    for ax, (name, (peer, some)) in zip(axes, groups.items(), strict=False):
+        ratios = [row["times_s"][peer] / row["times_s"]["ours"] for row in some]
+        ax.axhline(1, color="C7", linewidth=1)
+        ax.plot([size_of(row) for row in some], ratios, "o", markersize=3, alpha=0.6)
+        unit = "elements per row" if some[0]["kind"] == "softmax" else "FLOP"
+        ax.set(xscale="log", yscale="log", xlabel=unit, ylabel="times its speed")
+        ax.set_title(f"{name}, and {peer}", fontsize=9)
+        ticks = [tick for tick in TICKS if min(ratios) / 1.2 < tick < max(ratios) * 1.2]
+        ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.minorticks_off()
+    for ax in list(axes):  # panels that are left
+        ax.set_visible(False)
+    plt.savefig(file, dpi=110)
+    plt.close()
 
 
 def shown(row: dict) -> str:
@@ -269,32 +376,48 @@ def shown(row: dict) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--part", choices=("matmul", "softmax"), help="measure only these")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS), help="only these")
     parser.add_argument("--limit", type=float, default=240, help="seconds in all")
     parser.add_argument("--plans", type=int, default=0, help="shapes to time every plan of")
     parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(".md"))
     parser.add_argument("--raw", type=Path, default=ROOT / "build" / "sweeps.json")
+    parser.add_argument("--figure", type=Path, default=Path(__file__).with_suffix(".png"))
+    parser.add_argument("--from", dest="earlier", type=Path, help="draw what this file holds")
     options = parser.parse_args()
+    if options.earlier:
+        rows = json.loads(options.earlier.read_text(encoding="utf-8"))
+        draw(rows, options.figure)
+        print(summary(rows))
+        return
     if not device.has_gpu():
         sys.exit("benchmarks/sweeps.py measures on a GPU, and this machine has no GPU")
-    import triton
-
-    started, rows = time.monotonic(), []
-    shares = {"matmul": 0.65, "softmax": 1.0} if options.part is None else {options.part: 1.0}
-    ends = {part: started + share * options.limit for part, share in shares.items()}
-    try:
-        for row in measured(ends, options.plans):
-            rows.append(row)
-            print(f"{time.monotonic() - started:6.1f} s", shown(row), flush=True)
-    except RuntimeError as error:  # the GPU answers no more: keep what was measured
-        print(f"It ended early: {error}", file=sys.stderr)
+    rows = run(options.part, options.limit, options.plans)
     options.raw.parent.mkdir(parents=True, exist_ok=True)
     options.raw.write_text(json.dumps(rows, default=str), encoding="utf-8")
+    import triton
+
     versions = f"torch {torch.__version__}, triton {triton.__version__}"
     origin = f"{device.name()}, {versions}. Made by `python benchmarks/sweeps.py`, seed {SEED}."
     text = "\n\n".join([origin, summary(rows), table(rows)]) + "\n"
     options.output.write_text(text, encoding="utf-8")
     print(summary(rows))
+    draw(rows, options.figure)
+
+
+def run(parts: list[str], limit_s: float, plans: int) -> list[dict]:
+    """The rows of these parts; each part has its share of the time."""
+    whole, end, ends = sum(PARTS[part][1] for part in parts), time.monotonic(), {}
+    started, rows = end, []
+    for part in parts:
+        end += limit_s * PARTS[part][1] / whole
+        ends[part] = end
+    try:
+        for row in measured(ends, plans):
+            rows.append(row)
+            print(f"{time.monotonic() - started:6.1f} s", shown(row), flush=True)
+    except RuntimeError as error:  # the GPU answers no more: keep what was measured
+        print(f"It ended early: {error}", file=sys.stderr)
+    return rows
 
 
 if __name__ == "__main__":

@@ -221,7 +221,7 @@ def requests() -> str:
 
 
 def gpus_of_students() -> str:
-    """What runs where, by compute capability; tests/test_capabilities.py compiles it for each."""
+    """What runs where, by compute capability, and what benchmarks/cards.py found of each."""
     rows = []
     for number, limits in capabilities.LIMITS.items():
         room = f"{limits.shared_bytes >> 10} KB"
@@ -233,7 +233,7 @@ def gpus_of_students() -> str:
         early = "yes" if number >= 90 else "no"
         rows.append((f"{number / 10:.1f}", limits.cards, room, half, products, early))
     head = "| capability | cards | shared memory | 16 bits | lab 05's matmul | starts early |"
-    return table(head, rows)
+    return "\n\n".join([table(head, rows), *_parts("cards")[::-1]])
 
 
 BLOCKS = {

@@ -21,6 +21,7 @@ from common.checks import agree
 
 figures.use_style()
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+where = "cuda" if device.has_gpu() else "cpu"
 rng = np.random.default_rng()
 
 # %% tags=["driver"]
@@ -86,21 +87,22 @@ print("NaN after two layers:", *attention(once, visible).isnan().any(1).tolist()
 # `torch.softmax` does the same arithmetic in one kernel. How much slower are the five?
 
 # %% tags=["setup", "shown"]
-def eager(x):
-    """softmax of each row of x, in five kernels."""
-    maximum = x.amax(1, keepdim=True)
+def eager(x, axis=1):
+    """softmax along an axis of x, by default of each row, in five kernels."""
+    maximum = x.amax(axis, keepdim=True)
     shifted = x - maximum
     numerator = shifted.exp()
-    total = numerator.sum(1, keepdim=True)
+    total = numerator.sum(axis, keepdim=True)
     return numerator / total
 
 # %% tags=["nbval-ignore-output"]
-where, count = ("cuda", 2**16) if device.has_gpu() else ("cpu", 2**11)
-x = torch.randn(count, 4096, device=where)
-eager_s = timing.measure(eager, x, min_time_s=0.5).median_s
-one_s = timing.measure(torch.softmax, x, 1, min_time_s=0.5).median_s
-print("five kernels ", ledger.show(eager_s, "s"))
-print("torch.softmax", ledger.show(one_s, "s"))
+# BEGIN SOLUTION
+times_slower = 5
+# END SOLUTION
+ledger.guess("softmax in five kernels / in one", times_slower, "times")
+x = torch.randn(2**16 if device.has_gpu() else 2**11, 4096, device=where)
+eager_s, one_s = (timing.measure(f, x, 1, min_time_s=0.5).median_s for f in (eager, torch.softmax))
+print(f"five kernels  {ledger.show(eager_s, 's')}\ntorch.softmax {ledger.show(one_s, 's')}")
 
 # %% [markdown]
 # What was saved? And is `torch.softmax` the best there is?
@@ -1085,6 +1087,95 @@ for num_warps in (1, 4, 16, 32):
 # Each thread holds 8,192 / (32 · warps) numbers. With one warp, that is 256. But a thread has 255 registers at most, and needs some for
 # addresses and results, so it spills to memory. With 32 warps, more threads wait for each other in every reduction. All loads take four
 # numbers, 16 bytes: 64 loads for 256 numbers, or 2 for 8.
+
+# %% [markdown]
+# *One element later.* Here, four programs of `double` load 4,096 floats: from the beginning of x, then from a view that begins one element
+# later. `report.compiled` counts what the warps of the compiled kernel request, as an H200 would. How many times as many requests does the
+# second view cost?
+
+# %%
+# BEGIN SOLUTION
+times_as_many = 4
+# END SOLUTION
+ledger.guess("requests: one element later / aligned", times_as_many, "times")
+
+# %%
+requests, x, out = {}, torch.rand(4104), torch.empty(4096)
+for first in (0, 1, 4):
+    loads = tiles.count(double, (4,), x[first:][:4096], out, BLOCK=1024).compiled.loads
+    requests[first] = loads.requests
+    print(f"x[{first}:]: {loads.requests:3} requests, {loads.sectors:5,} sectors")
+ledger.counted("requests: one element later / aligned", requests[1] / requests[0], "times")
+
+# %% [markdown]
+# <details><summary>Why four times?</summary>
+#
+# A thread holds four neighbouring floats. One instruction loads all four, but only from a multiple of 16 bytes. One element later the compiler
+# must write four loads of 4 bytes. Each of them touches nearly all sectors of the four, so sectors also rise fourfold. Four elements
+# later is 16 bytes later, so four fit again. `report.loads.sectors` says 512 and 516: Triton's interpreter knows of no threads.
+# </details>
+
+# %% [markdown]
+# Three ways help:
+#
+# - *Padding.* Make rows whose lengths are multiples of 16 bytes. Often the rows are not yours to make.
+# - *Hints.* The compiler looks for multiples of 16 elements. If you know that `first` is a multiple of 4, `tl.multiple_of(first, 4)` says it.
+#   If that is not true, the GPU stops with an error.
+# - *Masks.* Begin early, at the multiple of 16 bytes before the row, and load whole fours. Then mask out what belongs to other rows.
+#
+# ### Exercise 7.3 · row_sums (optional)
+#
+# Sum rows that begin anywhere, with loads of 16 bytes.
+
+# %% tags=["hole"]
+@triton.jit
+def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
+    """out[p] = the sum of row p, `columns` elements from start + p * columns on. About six lines.
+
+    x: fp32, begins at a multiple of 16 bytes, holds a multiple of four elements. BLOCK >= columns + 6.
+    Load no more than the row and what shares its first and last 16 bytes, four elements at a time.
+    """
+    # BEGIN SOLUTION
+    begin = start + tl.program_id(0) * columns
+    at = begin // 4 * 4 + tl.arange(0, BLOCK)
+    end = tl.cdiv(begin + columns, 4) * 4
+    values = tl.load(x + at, mask=at < end, other=0.0)
+    inside = (at >= begin) & (at < begin + columns)
+    tl.store(out + tl.program_id(0), tl.sum(tl.where(inside, values, 0.0), 0))
+    # END SOLUTION
+
+# %% tags=["check"]
+from common.oracles import softmax as oracle
+
+for start, columns, rows in [(0, 64, 3), (2, 37, 4), (3, 1, 5), (5, 102, 3), (7, 3, 4)]:
+    x = torch.from_numpy(rng.random(-(-(start + rows * columns) // 4) * 4) + 1).float()
+    want, mistakes = oracle.row_sums(x, start, columns, rows)
+    out, case = torch.full((rows,), torch.nan), f"row_sums: {rows} rows of {columns} from {start} on"
+    tiles.count(row_sums, (rows,), x, out, start, columns, BLOCK=128)
+    agree(out, want, case, rtol=1e-5, mistakes=mistakes)
+print("row_sums is right for five kinds of rows")
+
+# %% tags=["check"] limit_s=30
+from common.oracles import softmax as oracle
+
+for start, columns in [(3, 1001), (2, 998)]:
+    x, out = torch.from_numpy(rng.random(4020)).float(), torch.zeros(4)
+    report = tiles.count(row_sums, (4,), x, out, start, columns, BLOCK=1024)
+    oracle.expect_fours(report, columns, start)
+print("row_sums loads four elements at a time, and nothing beyond a row's first and last 16 bytes")
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which element is the last one at or before `begin` whose number is a multiple of four? And which is the first at or after the row's end?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Two masks: a coarse one for the load, whose limits are multiples of four, and a fine one for the sum, by `tl.where`. A mask that changes within
+# four elements splits their load.
+# </details>
+#
+# **Ask for 16 bytes where 16 bytes begin. What you did not want, mask out in registers.**
 
 # %% [markdown]
 # ### The last few percent

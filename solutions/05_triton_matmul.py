@@ -34,6 +34,8 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from common.lessons import products
+
 np.seterr(over="ignore")  # what is too large for exp becomes infinity without a warning, as on a GPU
 where = "cuda" if device.has_gpu() else "cpu"
 
@@ -1105,9 +1107,9 @@ print("split_k_kernel adds its part of each tile's sum, and the parts are even")
 # %% tags=["nbval-ignore-output"]
 if device.has_gpu():
     a, b = torch.randn(2, 512, 16384, device=where).bfloat16()
-    b, c = b.T, torch.zeros(512, 512, device=where)
+    b, c, room = b.T, torch.zeros(512, 512, device=where), products.shared_bytes()
     for split in (1, 2, 4, 8, 16):
-        options = blocks(64, 64, 128) | {"SPLIT": split, "num_stages": 5}
+        options = blocks(64, 64, 128) | {"SPLIT": split, "num_stages": min(5, room // 2**15)}
         launch = split_k_kernel[*grid(c, 64, 64), split]
         time_s = timing.in_graph_s(functools.partial(launch, a, b, c, *sizes(a, b, c), **options))
         print(f"SPLIT = {split:2}: {ledger.show(time_s, 's')}")
@@ -1591,9 +1593,6 @@ def on_hopper():
 # the H100 have no such engine. There, your kernel of exercise 3.1 takes any strides.
 
 # %% tags=["driver"]
-from common.lessons import products
-
-
 def area_paid(m, n, width):
     """Elements of C that whole waves of tiles of 128 × width have."""
     tiles = math.ceil(m / 128) * math.ceil(n / width)

@@ -15,6 +15,36 @@ def test_the_shapes_are_as_many_and_as_odd_as_it_says():
     assert 40 < sum(width % 8 == 0 for _, width in widths) < 60
 
 
+def test_products_in_fp32_and_int4():
+    shapes = sweeps.fp32_shapes()
+    assert len(shapes) == 20 and all(1000 <= size <= 8192 for shape in shapes for size in shape)
+    layers = sweeps.int4_shapes()
+    assert len(set(layers)) == len(layers) == 30
+    assert all(4096 <= size <= 28_672 and size % 128 == 0 for layer in layers for size in layer)
+
+
+def test_each_kernel_has_a_panel(tmp_path):
+    def row(kind, shape, peer, **more):
+        return {"kind": kind, "shape": shape, "times_s": {"ours": 2e-6, peer: 3e-6}, **more}
+
+    rows = [
+        row("matmul", (32, 64, 16), "cuBLAS"),
+        row("softmax", ("bf16", 100), "copy", aligned=False),
+        row("fp32", (1000, 2000, 3000), "cuBLAS"),
+        row("int4", (4096, 8192), "cuBLAS bf16"),
+        {"kind": "int4", "shape": (8192, 8192), "failed": "wrong"},
+    ]
+    sweeps.draw(rows, tmp_path / "sweeps.png")
+    assert (tmp_path / "sweeps.png").read_bytes()[:4] == b"\x89PNG"
+    lines = sweeps.summary(rows)
+    for line in (
+        "| fp32 matmul | cuBLAS | 1 | 1.500 | 100% | 1.50 | 1000 × 2000 × 3000 |",
+        "| int4 matrix-vector | cuBLAS bf16 | 1 | 1.500 | 100% | 1.50 | 4096 × 8192 |",
+        "- int4 8192 × 8192: wrong",
+    ):
+        assert line in lines
+
+
 def test_the_summary_has_a_line_per_peer_and_says_what_failed():
     rows = [
         {"kind": "matmul", "shape": (32, 64, 16), "times_s": {"ours": 2e-6, "cuBLAS": 2e-6}},

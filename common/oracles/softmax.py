@@ -266,6 +266,45 @@ def softmax_of_tiles(x: torch.Tensor, many: int, block: int) -> tuple[torch.Tens
     }
 
 
+def row_sums(x: torch.Tensor, start: int, columns: int, rows: int) -> tuple[torch.Tensor, Mistakes]:
+    """The sums of rows that lie behind each other in x from `start` on, and what mistakes give."""
+
+    def sums(down: int, up: int, first: int = start) -> torch.Tensor:
+        """Sums from a multiple of `down` on, or from the row's own begin, to a multiple of `up`."""
+        begins = [first + row * columns for row in range(rows)]
+        parts = [
+            x[begin // down * down : -(-(begin + columns) // up) * up].double() for begin in begins
+        ]
+        return torch.stack([part.sum() for part in parts]).float()
+
+    return sums(1, 1), {
+        "A row's first 16 bytes may hold elements of the row before: leave them out.": sums(4, 1),
+        "A row's last 16 bytes may hold elements of the next row: leave them out.": sums(1, 4),
+        "Both ends of these sums hold elements of other rows: leave them out.": sums(4, 4),
+        "The first row begins at element `start`.": sums(1, 1, 0),
+    }
+
+
+def expect_fours(report: Report, columns: int, start: int) -> None:
+    """Raise AssertionError if row_sums does not load 16 bytes per thread, or loads too much."""
+    begins = [start + row * columns for row in range(report.programs)]
+    most = sum(-(-(begin + columns) // 4) * 4 - begin // 4 * 4 for begin in begins) * 4
+    case = f"{report.kernel}: {report.programs} rows of {columns} elements from {start} on"
+    expect(
+        report.loads.bytes <= most,
+        f"{case}: {report.loads.bytes:,} bytes loaded; the rows, with the rest of their first and "
+        f"last 16 bytes, are {most:,}.",
+    )
+    made = report.compiled.loads.requests + report.compiled.copies.requests
+    enough = report.programs * (math.ceil(columns / 128) + 8)
+    expect(
+        made <= enough,
+        f"{case}: the compiled kernel's warps make {made} load requests, and {enough} will do, of "
+        "16 bytes per thread. Do the first address, and the limits of the load's mask, lie at "
+        "multiples of four elements?",
+    )
+
+
 def agree_drawn(
     got: torch.Tensor,
     want: torch.Tensor,

@@ -605,3 +605,110 @@ def cross_entropy(x, target, loss, gradient, columns, BLOCK: tl.constexpr):
         v = tl.load(x + r * columns + j, mask=j < columns).to(tl.float32)
         one = tl.where(j == t, 1.0, 0.0)
         tl.store(gradient + r * columns + j, tl.exp(v - top) / total - one, mask=j < columns)
+
+# %% row_sums: the mask as a product
+@triton.jit
+def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
+    begin = start + tl.program_id(0) * columns
+    first = begin // 4 * 4
+    j = tl.arange(0, BLOCK)
+    v = tl.load(x + first + j, mask=first + j < (begin + columns + 3) // 4 * 4, other=0.0)
+    tl.store(out + tl.program_id(0), tl.sum(v * ((first + j >= begin) & (first + j < begin + columns)), 0))
+
+# %% row_sums: counted from the first whole four
+@triton.jit
+def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
+    begin = start + tl.program_id(0) * columns
+    shift = begin % 4
+    j = tl.arange(0, BLOCK)
+    width = (shift + columns + 3) // 4 * 4
+    v = tl.load(x + (begin // 4) * 4 + j, mask=j < width, other=0.0)
+    v = tl.where((j >= shift) & (j < shift + columns), v, 0.0)
+    tl.store(out + tl.program_id(0), tl.sum(v, 0))
+
+# %% row_sums: a hint in place of the division's
+@triton.jit
+def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
+    begin = start + tl.program_id(0) * columns
+    first = tl.multiple_of(begin - begin % 4, 4)
+    end = tl.multiple_of((begin + columns + 3) // 4 * 4, 4)
+    at = first + tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < end, other=0.0)
+    v = tl.where(at < begin, 0.0, tl.where(at < begin + columns, v, 0.0))
+    tl.store(out + tl.program_id(0), tl.sum(v, 0))
+
+# %% row_sums: fours along a second axis
+@triton.jit
+def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
+    begin = start + tl.program_id(0) * columns
+    four = begin // 4 + tl.arange(0, BLOCK // 4)[:, None]
+    at = four * 4 + tl.arange(0, 4)[None, :]
+    v = tl.load(x + at, mask=four < (begin + columns + 3) // 4, other=0.0)
+    v = tl.where((at >= begin) & (at < begin + columns), v, 0.0)
+    tl.store(out + tl.program_id(0), tl.sum(tl.sum(v, 1), 0))
+
+# %% row_sums: in 64 bits
+@triton.jit
+def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
+    p = tl.program_id(0).to(tl.int64)
+    begin = start + p * columns
+    at = begin // 4 * 4 + tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < tl.cdiv(begin + columns, 4) * 4, other=0.0)
+    tl.store(out + p, tl.sum(tl.where((at >= begin) & (at < begin + columns), v, 0.0), 0))
+
+# %% row_sums: by shifts
+@triton.jit
+def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
+    begin = start + tl.program_id(0) * columns
+    at = ((begin >> 2) << 2) + tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < ((begin + columns + 3) >> 2) << 2, other=0.0)
+    v = tl.where((begin <= at) & (begin + columns > at), v, 0.0)
+    tl.store(out + tl.program_id(0), tl.sum(v, 0))
+
+# %% row_sums: the pointer moves
+@triton.jit
+def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
+    begin = start + tl.program_id(0) * columns
+    x += begin // 4 * 4
+    place = tl.arange(0, BLOCK)
+    low = begin % 4
+    v = tl.load(x + place, mask=place < (low + columns + 3) // 4 * 4, other=0.0)
+    v = tl.where(place < low, 0.0, v)
+    v = tl.where(place >= low + columns, 0.0, v)
+    tl.store(out + tl.program_id(0), tl.sum(v))
+
+# %% row_sums: one block after the other
+@triton.jit
+def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
+    begin = start + tl.program_id(0) * columns
+    end = (begin + columns + 3) // 4 * 4
+    total = tl.zeros((BLOCK,), tl.float32)
+    for first in range(begin // 4 * 4, end, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        v = tl.load(x + at, mask=at < end, other=0.0)
+        total += tl.where((at >= begin) & (at < begin + columns), v, 0.0)
+    tl.store(out + tl.program_id(0), tl.sum(total, 0))
+
+# %% row_sums: both edges subtracted
+@triton.jit
+def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
+    begin = start + tl.program_id(0) * columns
+    at = begin // 4 * 4 + tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < (begin + columns + 3) // 4 * 4, other=0.0)
+    before = tl.sum(tl.where(at < begin, v, 0.0), 0)
+    after = tl.sum(tl.where(at >= begin + columns, v, 0.0), 0)
+    tl.store(out + tl.program_id(0), tl.sum(v, 0) - before - after)
+
+# %% row_sums: the middle in fours, the edges alone
+@triton.jit
+def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
+    begin = start + tl.program_id(0) * columns
+    end = begin + columns
+    low, high = (begin + 3) // 4 * 4, end // 4 * 4
+    at = begin // 4 * 4 + tl.arange(0, BLOCK)
+    middle = tl.load(x + at, mask=(at >= low) & (at < high), other=0.0)
+    edge = tl.arange(0, 4)
+    first, last = begin + edge, tl.maximum(high, begin) + edge
+    a = tl.load(x + first, mask=(first < low) & (first < end), other=0.0)
+    b = tl.load(x + last, mask=(last >= tl.maximum(high, low)) & (last < end), other=0.0)
+    tl.store(out + tl.program_id(0), tl.sum(middle, 0) + tl.sum(a, 0) + tl.sum(b, 0))

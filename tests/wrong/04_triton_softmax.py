@@ -836,3 +836,31 @@ def test_softmax(candidate):
     x = np.random.default_rng(0).standard_normal((6, 100)).astype(np.float32) * 30
     y = candidate(x.copy())
     assert (y >= 0).all() and np.allclose(y.sum(1), 1, atol=1e-3)
+
+# %% row_sums: what shares the row's first 16 bytes is counted
+# says: first 16 bytes may hold elements of the row before
+# edit: inside = (at >= begin) & (at < begin + columns)  ->  inside = at < begin + columns
+
+# %% row_sums: what shares the row's last 16 bytes is counted
+# says: last 16 bytes may hold elements of the next row
+# edit: inside = (at >= begin) & (at < begin + columns)  ->  inside = at >= begin
+
+# %% row_sums: begins with element 0
+# says: begins at element `start`
+# edit: begin = start + tl.program_id(0) * columns  ->  begin = tl.program_id(0) * columns
+
+# %% row_sums: element by element
+# says: 16 bytes per thread
+@triton.jit
+def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    values = tl.load(x + start + tl.program_id(0) * columns + lane, mask=lane < columns, other=0.0)
+    tl.store(out + tl.program_id(0), tl.sum(values, 0))
+
+# %% row_sums: the load's mask ends within four elements
+# says: 16 bytes per thread
+# edit: end = tl.cdiv(begin + columns, 4) * 4  ->  end = begin + columns
+
+# %% row_sums: more of the next row than it needs
+# says: bytes loaded
+# edit: end = tl.cdiv(begin + columns, 4) * 4  ->  end = tl.minimum(tl.cdiv(begin + columns, 32) * 32, (start + tl.num_programs(0) * columns + 3) // 4 * 4)

@@ -18,7 +18,11 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize(
-    "rows, columns, group", [(16, 1024, 128), (32, 2048, 256), (16, 3072, 128), (48, 4096, 512)]
+    "rows, columns, group",
+    [
+        *((16, 1024, 128), (32, 2048, 256), (16, 3072, 128), (48, 4096, 512)),
+        *((16, 1152, 128), (32, 2176, 128), (16, 2560, 256), (16, 11008, 128)),
+    ],
 )
 def test_it_is_the_product(rows, columns, group):
     torch.manual_seed(rows * group)

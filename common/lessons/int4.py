@@ -84,9 +84,13 @@ def speedup(
 def pack_tiles(codes: torch.Tensor, scales: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(words, scales) for tensor_core_kernel: a row has 8 parts, and 16 × 128 of one part are 1 KB.
 
-    Nibble i of half h of a row's word 4 t + 2 p + q is column 64 p + 16 i + 4 t + 2 q + h of these
-    128.
+    A row is padded to 8 parts of whole groups; the kernel loads no padding. Nibble i of half
+    h of a row's word 4 t + 2 p + q is column 64 p + 16 i + 4 t + 2 q + h of these 128.
     """
+    group = codes.shape[1] // scales.shape[1]
+    more = -scales.shape[1] % 8  # groups
+    codes = torch.nn.functional.pad(codes, (0, more * group))
+    scales = torch.nn.functional.pad(scales, (0, more))
     tiles = len(codes) // 16
     nibbles = (codes.long() + 8).view(
         tiles, 16, 8, -1, 2, 4, 4, 2, 2
@@ -110,8 +114,13 @@ def as_bf16(words: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def step_products(words: tl.tensor, x: tl.tensor) -> tl.tensor:
-    """float32 (8, 16, 8), in 2**-33: 16 rows of 8 parts times 128 numbers of x, eight times."""
+def step_products(
+    words: tl.tensor, x: tl.tensor, left: tl.tensor, WHOLE: tl.constexpr
+) -> tl.tensor:
+    """float32 (8, 16, 8), in 2**-33: 16 rows of 8 parts times 128 numbers of x, eight times.
+
+    left: (8, 16), how many numbers of x each part still has from there on; WHOLE: 128 or more.
+    """
     words = tl.permute(tl.reshape(words, (2, 8, 8, 16)), (1, 0, 2, 3))  # in place
     first, last = tl.split(tl.permute(tl.reshape(words, (8, 16, 4, 2, 2)), (0, 1, 2, 4, 3)))
     eight = as_bf16(tl.reshape(first, (8, 16, 8)) & 0 | -0x7FF77FF8)  # 0x8008 twice: the code's -8
@@ -121,7 +130,8 @@ def step_products(words: tl.tensor, x: tl.tensor) -> tl.tensor:
     for k in tl.static_range(8):
         bits = tl.reshape(first if k < 4 else last, (8, 16, 8)) >> (k // 2 % 2 * 8)
         weights = as_bf16(bits & (0x000F000F << k % 2 * 4))
-        vectors = tl.broadcast_to((tl.load(x + 16 * k) * large)[:, :, None], (8, 16, 8))
+        numbers = tl.load(x + 16 * k, mask=WHOLE | (left > 16 * k), other=0.0)
+        vectors = tl.broadcast_to((numbers * large)[:, :, None], (8, 16, 8))
         if k % 2:
             high = tl.dot(weights, vectors, high)
         else:
@@ -143,22 +153,29 @@ def tensor_core_kernel(
     """y = W x: 16 rows per program, eight warps. words, scales: of pack_tiles. x: bf16."""
     if EARLY:
         gdc_launch_dependents()
-    PART: tl.constexpr = COLUMNS // 8
+    PART: tl.constexpr = (COLUMNS + 8 * GROUP - 1) // (8 * GROUP) * GROUP
+    WHOLE: tl.constexpr = COLUMNS == 8 * PART  # else the last parts have fewer columns
     m, row, part = tl.arange(0, 128), tl.arange(0, 16)[None, :], tl.arange(0, 8)[:, None]
-    words += tl.program_id(0) * (2 * COLUMNS) + tl.arange(0, 16)[None, :]
+    words += tl.program_id(0) * (16 * PART) + tl.arange(0, 16)[None, :]
     words += (m // 8 % 8 * (2 * PART) + (m // 64 * 8 + m % 8) * 16)[:, None]  # part, row
-    scales += tl.program_id(0) * (16 * COLUMNS // GROUP) + part * (16 * PART // GROUP) + row
+    scales += tl.program_id(0) * (128 * PART // GROUP) + part * (16 * PART // GROUP) + row
     x += part * PART + row
-    next_words, next_scale = tl.load(words, eviction_policy="evict_first"), tl.load(scales)
+    own = COLUMNS - (m // 8 % 8 * PART)[:, None]  # columns of the part that a row of words is of
+    left_of = COLUMNS - part * PART + 0 * row
+    there, scaled = WHOLE | (own > 0), WHOLE | (left_of > 0)
+    next_words = tl.load(words, mask=there, other=0, eviction_policy="evict_first")
+    next_scale = tl.load(scales, mask=scaled, other=0)
     if EARLY:
         gdc_wait()
     total = tl.zeros((8, 16, 8), tl.float32)
     for column in range(0, PART, 128):
         now, scale, later = next_words, next_scale.to(tl.float32), column + 128
-        left = later < PART
-        next_words = tl.load(words + 2 * later, mask=left, other=0, eviction_policy="evict_first")
-        next_scale = tl.load(scales + later // GROUP * 16, mask=left, other=0)
-        total += step_products(now, x + column) * scale[:, :, None]
+        more = later < PART
+        there, scaled = more & (WHOLE | (own > later)), more & (WHOLE | (left_of > later))
+        next_words = tl.load(words + 2 * later, mask=there, other=0, eviction_policy="evict_first")
+        next_scale = tl.load(scales + later // GROUP * 16, mask=scaled, other=0)
+        products = step_products(now, x + column, left_of - column - row, WHOLE)
+        total += products * scale[:, :, None]
     one = tl.sum(tl.where(tl.arange(0, 8)[None, None, :] == 0, total, 0), 2)
     tl.store(y + tl.program_id(0) * 16 + tl.arange(0, 16), tl.sum(one, 0) * 2.0**33)
 
@@ -166,9 +183,10 @@ def tensor_core_kernel(
 def launch_tiles(
     words: torch.Tensor, scales: torch.Tensor, x: torch.Tensor, y: torch.Tensor, early: bool = True
 ) -> None:
-    """y = W x. Multiples: rows of 16, groups of 128, columns of 8 groups. early: if the GPU can."""
+    """y = W x. Multiples: rows of 16, groups of 128, columns of groups. early: if the GPU can."""
     early = early and device.starts_early()
-    sizes = {"COLUMNS": len(x), "GROUP": len(x) * len(y) // scales.numel(), "EARLY": early}
+    group = 8 * words.numel() // scales.numel()
+    sizes = {"COLUMNS": len(x), "GROUP": group, "EARLY": early}
     kernel: Any = tensor_core_kernel
     kernel[(len(y) // 16,)](
         words, scales, x, y, **sizes, num_warps=8, num_stages=1, launch_pdl=early

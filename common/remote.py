@@ -1,7 +1,7 @@
 """What a check needs to say because its calls lead to another process in the grader."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 
@@ -29,6 +29,17 @@ class CalledRemotely(Protocol):
     def call_in_place(self, changed: Sequence[Any], /, *args: Any, **kwargs: Any) -> Any:
         """Calls the function, which may change these arguments."""
 
+    def call_afresh(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function in a process that has seen no earlier call."""
+
+
+@runtime_checkable
+class ReadRemotely(Protocol):
+    """What a check of the grader gets in place of a student's function: its text can be read."""
+
+    def names_used(self, of: Collection[str]) -> set[str]:
+        """Those of these names that are in its text, or in what it uses of its notebook."""
+
 
 def in_place(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     """The function, for a check that looks at these arguments after the call.
@@ -39,3 +50,13 @@ def in_place(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any
     if isinstance(function, CalledRemotely):
         return functools.partial(function.call_in_place, arguments)
     return function
+
+
+def afresh(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, for a check in which all that it knows must come from its arguments.
+
+    In the grader, it is called in a process that has executed the student's cells and has seen no
+    earlier call: what another function left in a variable or a file is not there. In a notebook
+    this is the function.
+    """
+    return function.call_afresh if isinstance(function, CalledRemotely) else function

@@ -19,11 +19,16 @@ COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar, ast.
 IN_PLACE = {  # library functions that change what they are given
     *("shuffle", "heapify", "heappush", "heappop", "heapreplace", "insort", "insort_left"),
     *("insort_right", "setattr", "delattr", "fill_diagonal", "put", "copyto", "place", "putmask"),
+    "next",
+}
+SETTINGS = {  # library functions that change how others work
+    *("set_default_dtype", "setrecursionlimit", "seterr", "set_num_threads", "manual_seed"),
 }
 NONE: frozenset[int] = frozenset()
 NO_NAMES: frozenset[str] = frozenset()
 MOST = 10_000  # statements of a notebook that are looked at
 ORDER = {"iter": 0, "test": 0, "items": 0, "subject": 0, "target": 0.5}  # before other parts
+IMPORTS = (ast.Import, ast.ImportFrom)
 AT_ONCE = {"listcomp", "setcomp", "dictcomp", "genexpr"}  # scopes that are no functions to call
 STAR = "*"  # what `from module import *` sets: nobody knows without importing it
 
@@ -49,6 +54,7 @@ class Statement:
     always: bool  # whether it sets its names whatever happens
     effects: Mapping[str, Effects] = field(default_factory=dict)  # of the functions in it
     calls: tuple[tuple[str, frozenset[str]], ...] = ()  # (function, names given to it), at once
+    registers: frozenset[str] = NO_NAMES  # the objects whose methods decorate what it defines
 
 
 @functools.lru_cache(maxsize=2000)
@@ -60,6 +66,7 @@ def statements(text: str) -> tuple[Statement, ...]:
 def _statement(node: ast.stmt) -> Statement:
     table = symtable.symtable(ast.unparse(_without_await(node)), "<cell>", "exec")
     sets = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()}
+    sets |= {n.target.id for n in _now(node) if isinstance(n, ast.NamedExpr)}  # in comprehensions
     if any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in ast.walk(node)):
         sets.add(STAR)
     reads, later = _read(table)
@@ -78,6 +85,7 @@ def _statement(node: ast.stmt) -> Statement:
         always=not isinstance(node, COMPOUND),
         effects={n.name: _effects(n) for n in ast.walk(node) if isinstance(n, FUNCTIONS[:2])},
         calls=tuple(calls),
+        registers=frozenset(_registers(node)),
     )
 
 
@@ -87,7 +95,9 @@ def _read(table: symtable.SymbolTable) -> tuple[set[str], set[str]]:
     now = {
         symbol.get_name()
         for symbol in table.get_symbols()
-        if symbol.is_referenced() and (is_module or symbol.is_global())
+        if symbol.is_referenced()
+        and (is_module or symbol.is_global())
+        or symbol.is_declared_global()  # x += 1 reads it, which is not noted
     }
     later: set[str] = set()
     for child in table.get_children():
@@ -217,6 +227,14 @@ def _calls(node: ast.AST) -> Iterator[tuple[str, frozenset[str]]]:
             yield _last(called), frozenset()
 
 
+def _registers(node: ast.AST) -> Iterator[str]:
+    """The variables that the decorators of a function or class begin with: x of @x.f(...)."""
+    for decorator in getattr(node, "decorator_list", []):
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if isinstance(called, ast.Attribute):
+            yield from _root(called)
+
+
 def _last(node: ast.AST) -> str:
     """The last name of a.b.c."""
     if isinstance(node, ast.Attribute):
@@ -249,12 +267,17 @@ class Notebook:
                 self.statements += parsed(text or "")
                 self.cell_of += [number] * (len(self.statements) - len(self.cell_of))
         effects = {name: e for s in self.statements for name, e in s.effects.items()}
+        imported = {name for s in self.statements if isinstance(s.node, IMPORTS) for name in s.sets}
+        self.settings = [place for place, s in enumerate(self.statements) if _is_setting(s)]
+        aliases = _aliases(self.statements)
         for place, statement in enumerate(self.statements):
             sets, changes = set(statement.sets), set(statement.changes)
+            changes |= statement.registers - imported
             for function, arguments in statement.calls:
                 if effect := effects.get(function):
                     sets |= effect.sets
                     changes |= effect.changes | (arguments if effect.changes_arguments else set())
+            changes |= {other for name in changes for other in aliases.get(name, ())}
             for name in sets:
                 self.sets.setdefault(name, []).append(place)
             for name in changes:
@@ -282,7 +305,10 @@ class Notebook:
         given: names that are there if no statement sets them. fixed: names that are there whatever
         sets them. ours: the places that need not be taken along: what they set is there.
         """
-        return _Search(self, list(start), limit, BUILTINS | set(given), ours, fixed).run()
+        first = [place for place in self.settings if place < limit and place not in ours]
+        search = _Search(self, list(start), limit, BUILTINS | set(given), ours, fixed)
+        search.todo += [(place, limit) for place in first]
+        return search.run()
 
     def setters(self, name: str, end: int, ours: Set[int]) -> tuple[bool, list[int]]:
         """(whether a statement above this place sets a name, the places that give it its value).
@@ -363,6 +389,23 @@ class _Search:
 
     def _unknown(self) -> list[str]:
         return [n for n, found in self.asked.items() if not found and n not in self.given]
+
+
+def _is_setting(statement: Statement) -> bool:
+    call = statement.node.value if isinstance(statement.node, ast.Expr) else None
+    return isinstance(call, ast.Call) and _last(call.func) in SETTINGS
+
+
+def _aliases(statements: Iterable[Statement]) -> dict[str, set[str]]:
+    """{variable: others that are the same object somewhere}: b = a."""
+    same: dict[str, set[str]] = {}
+    for statement in statements:
+        node = statement.node
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+            group = {node.value.id, *statement.sets}
+            group |= {other for name in group for other in same.get(name, ())}
+            same |= dict.fromkeys(group, group)
+    return same
 
 
 def parsed(text: str) -> tuple[Statement, ...]:

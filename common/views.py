@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
+from common.remote import ReadRemotely
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -23,6 +25,7 @@ LIBRARIES = {"torch", "numpy", "np", "common"}
 MAKERS = {"empty", "zeros", "ones", "full", "rand", "as_strided", "view", "reshape", "expand"}
 MAKERS |= {"broadcast_to", "STORAGE", "positions", "viewed"}
 ANSWERS = {"stride", "strides", "storage_offset", "is_contiguous", "unfold", "expand", "of"}
+OTHERS = {"lru_cache", "getattr"}
 CELLS = 1 << 14
 STORAGE = torch.arange(CELLS)  # each cell holds its own position
 SIZES = [0] * 4 + [1] * 20 + [2, 3, 4, 5] * 19  # 4 % are 0, 20 % are 1
@@ -78,11 +81,16 @@ def shortcuts(function: Callable[..., object]) -> list[str]:
     """Which of a library's answers the text of a function, or of those that it calls, asks for.
 
     It asks for one if it makes a tensor or an array and reads its strides, or uses
-    functools.lru_cache.
+    functools.lru_cache. In the grader, its text is read there: the student's process could say
+    anything.
     """
-    names, modules = _names(function, set())
+    if isinstance(function, ReadRemotely):
+        names = function.names_used(LIBRARIES | MAKERS | ANSWERS | OTHERS)
+        modules = names
+    else:
+        names, modules = _names(function, set())
     asked = names & ANSWERS if modules & LIBRARIES and names & MAKERS else set()
-    return sorted(asked | names & {"lru_cache"})
+    return sorted(asked | names & OTHERS)
 
 
 def _names(function: Any, seen: set[int]) -> tuple[set[str], set[str]]:

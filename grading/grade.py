@@ -8,6 +8,7 @@ A class is graded on all cores. What an earlier run graded is kept.
 
 import argparse
 import contextlib
+import difflib
 import importlib.util
 import os
 import re
@@ -233,7 +234,8 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
         page.write(counting, rows, course, out, changed, alike)
         if changed:
             changes.write(changed, out)
-            _say(f"{len(changed)} results changed since the last run: {out / 'changes.csv'}")
+            what = "1 result" if len(changed) == 1 else f"{len(changed)} results"
+            _say(f"{what} changed since the last run: {out / 'changes.csv'}")
     for line in _left_out(folder, handed_in, strays):
         _say(line)
     _say(_ending(graded, counting, out))
@@ -304,7 +306,10 @@ def _find(
             f"NN_noun one of {', '.join(labs.names())}"
         )
     if unknown := set(options.student) - {one.student for one in handed_in}:
-        raise InputError(f"--student {sorted(unknown)[0]}: no folder in {folder} has this name")
+        name, students = min(unknown), {one.student for one in handed_in}
+        near = difflib.get_close_matches(name, students, 1)
+        hint = f": did you mean {near[0]}?" if near else ""
+        raise InputError(f"--student {name}: no folder in {folder} has this name{hint}")
     counts = [one for one in handed_in if one.counts]
     due_s = [course.due_s(one.student, one.lab) for one in counts]
     return list(map(submissions.with_deadline, counts, due_s)), strays

@@ -247,20 +247,25 @@ class CheckRun:
             return self._execute(check)
         key = self.lab, check.source, self.seed, self._values(check)
         worker, tape, prompts = self.session.running_worker(), self.tapes.get(key), ()
-        if tape is not None:
+        if tape is not None and self._same_facts(self.tapes.facts(key)):
             self.session.allow(check.limit_s)
             prompts = replay(worker.wire.transport, tape, self.session.deadline)
             if prompts is None:
                 return None
         if prompts:
             return self._prompted(check, key, worker, prompts)
+        self.session.facts.clear()
         recording, remarks = Recording(worker.wire.transport), len(Remarks.said)
         with worker.wire.over(recording):
             problem = self._execute(check)
         silent = problem is None and len(Remarks.said) == remarks
         if silent and self.session.asked_only(worker):
-            self.tapes.keep(key, recording.tape)
+            self.tapes.keep(key, recording.tape, self.session.facts)
         return problem
+
+    def _same_facts(self, facts: Sequence[Any]) -> bool:
+        """Whether what a check asked of another answer's text is so for this one, too."""
+        return all(self.session.names_used(name, of) == found for name, of, found in facts)
 
     def _prompted(
         self, check: Cell, key: Hashable, worker: WorkerClient, prompts: Prompts

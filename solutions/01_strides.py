@@ -30,7 +30,7 @@ figures.use_style()
 rng = np.random.default_rng()
 torch.set_num_threads(1)  # so that every copy is made by one core
 
-# %% tags=["driver"]
+# %% tags=["setup"]
 def shortcuts(name):
     """The names by which your function asks a library for the answer: the check refuses it then."""
     return views.shortcuts(globals()[name])

@@ -648,7 +648,7 @@ def cost_model(config, shape):
 # %% tags=["check"]
 from common.oracles import matmul as oracle
 
-for values, shape, microseconds, part in oracle.COSTS:
+for values, shape, microseconds, part in oracle.costs(rng):
     got = 1e6 * cost_model(dict(zip(CONFIG, values)), shape)
     agree(got, microseconds, f"cost_model({values}, {shape}), in µs ({part}),", rtol=0.05,
           mistakes=oracle.wrong_costs(values, shape))
@@ -669,6 +669,7 @@ constant = oracle.constant_regret([candidates(shape) for shape in SHAPES])
 expect(score.regret <= 1.1, f"cost_model: mean regret {score.regret:.2f}, want 1.1 (par 1.05, the best "
        f"constant {constant:.2f}); {score.worst_regret:.2f} at {score.worst_shape}")
 expect(score.rank >= 0.9, f"cost_model: mean rank correlation {score.rank:.2f}, want 0.9 (par 0.93)")
+oracle.expect_a_model(cost_model, configs, rng)  # what was measured can be looked up
 print(f"cost_model is within {score.regret - 1:.0%} of the best; a constant, within {constant - 1:.0%}")
 
 # %%

@@ -475,13 +475,13 @@ def block_mask(mask_mod, queries, keys, block_q, block_k):
 # %% tags=["check"]
 from common.oracles import attention as oracle
 
-for case in oracle.KINDS:
+for case in oracle.kind_cases(rng):
     want, mistakes = oracle.kinds(case), oracle.kind_mistakes(case)
     sizes = case.queries, case.keys, case.block_q, case.block_k
     title = f"block_mask({case.mask}, {', '.join(map(str, sizes))})"
     agree(kinds_of(case.mask, *sizes), want, title, mistakes=mistakes,
           draw=lambda case=case, want=want: tile_maps.draw({f"wanted: {case.mask}": want}))
-print(f"block_mask sorts the tiles of {len(oracle.KINDS)} masks")
+print(f"block_mask sorts the tiles of {len(oracle.kind_cases(rng))} masks")
 
 # %% [markdown]
 # <details><summary>Hint</summary>

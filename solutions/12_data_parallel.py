@@ -94,10 +94,6 @@ figures.describe(ax, "Four ranks compute forward and backward, and then only mes
 # %% tags=["driver"]
 # What the checks of this part run on every rank. You may skip it.
 
-def shortcuts():
-    """The library calls in shard_batch that would do the whole exercise."""
-    return replicas.names_in(shard_batch, {"tensor_split", "array_split", "chunk"})
-
 def begun(dist, seed):
     """(a rank's parameters and count of steps after broadcast_parameters, flat; all in place)."""
     rank = dist.get_rank()
@@ -149,7 +145,7 @@ for n, p in [(11, 4), (2, 4), (0, 3), (8, 1), *rng.integers([0, 1], [20, 7], (30
             "All the rows left over went to the last rank: the others will wait for it.": many,
             "These rows are dealt out like cards, but a shard is contiguous.": batch[rank::p].clone()})
         expect(both[1], COPY)
-agree(shortcuts(), [], "what shard_batch calls in place of a slice (torch.tensor_split is not allowed)")
+agree(replicas.splits(shard_batch), [], "what shard_batch calls (torch.tensor_split is not allowed)")
 print("shard_batch: every row in one shard, sizes as equal as can be")
 
 # %% [markdown]
@@ -993,11 +989,6 @@ def clipped(dist, gradients, rows, most):
         p.grad = gradient.clone()
     norm = clip_gradients(dist, parameters, rows, most)
     return [norm, [p.grad for p in parameters]]
-
-def clipped_by():
-    """The library calls in clip_gradients that would do the whole exercise."""
-    return replicas.names_in(clip_gradients, {"clip_grad_norm_", "clip_grads_with_norm_"})
-
 # %% [markdown]
 # ### Exercise 5.1 · clip_gradients (optional)
 #
@@ -1032,7 +1023,8 @@ for scale, most in ((5.0, 1.0), (0.01, 1.0), (0.0, 1.0), (3.0, 0.5)):
     for got_norm, got in result.returns:
         agree(got_norm, norm, "the norm before clipping", rtol=1e-9, atol=1e-15)
         agree(got, want, f"gradients clipped to {most}", rtol=1e-5, atol=1e-15, mistakes=wrong)
-agree(clipped_by(), [], "what clips in clip_gradients (the library's functions are not allowed)")
+library = replicas.names_in(clip_gradients, {"clip_grad_norm_", "clip_grads_with_norm_"})
+agree(library, [], "what clips in clip_gradients (the library's functions are not allowed)")
 print("clip_gradients: the same on all ranks, after the sum")
 
 # %% [markdown]

@@ -192,7 +192,7 @@ def memory_bytes(model, layout):
 from common.oracles import planning as oracle
 
 small = Model(12, 768, 12, 12, 3072, 50_304, 1024)
-models = small, Model(8, 512, 8, 8, 2048, 4096, 512, tied=False)
+models = small, Model(8, 512, 8, 8, 2048, 4096, 512, tied=False), oracle.random_model(rng)
 for name, layout in oracle.memory_cases().items():
     for model in models:
         want, wrong = oracle.memory_bytes(model, layout), oracle.memory_mistakes(model, layout)
@@ -310,18 +310,22 @@ print("step_time_s: the time of simulated ranks, for tensor ranks, stages and re
 # %% tags=["check"] points=2
 from common.oracles import planning as oracle
 
-for name, case in oracle.real_cases().items():
+for name, case in oracle.real_cases(rng).items():
     got, want = asked("step_time_s", *oracle.fields(*case)), float(oracle.step_time_s(*case))
     agree(got, want, f"{name}: seconds", rtol=0.01, mistakes=oracle.step_mistakes(*case))
 print("step_time_s: nodes, chunks, recomputation, shards, overlap, ends")
 
 # %% tags=["check"] points=2 limit_s=30
+from common.oracles import planning as oracle
+
 cases = [oracle.fields(run.model, run.cluster, run.layout) for run in published]
 needed = asked_of_all("memory_bytes", [(model, layout) for model, _, layout in cases])
 got = plans.marks(asked_of_all("step_time_s", cases), needed)
 expect(got.median_error <= 0.08, f"the median error is {got.median_error:.1%}, at most 8 % is wanted")
 expect(got.rank_correlation >= 0.85, f"rank correlation {got.rank_correlation:.2f}, 0.85 is wanted")
 expect(got.memory_right >= 0.92, f"{got.memory_right:.0%} of out-of-memory right, 92 % is wanted")
+moved, want = oracle.elsewhere(rng, published)  # what was published can be looked up
+no_fault(oracle.elsewhere_fault(asked_of_all("step_time_s", moved), want))
 print(f"published runs: median error {got.median_error:.1%}, rank {got.rank_correlation:.2f}, "
       f"out of memory right in {got.memory_right:.1%}")
 
@@ -368,7 +372,7 @@ def plan(model, cluster, batch):
 # %% tags=["check"]
 from common.oracles import planning as oracle
 
-for name, (model, cluster, batch) in oracle.plan_cases().items():
+for name, (model, cluster, batch) in oracle.plan_cases(rng).items():
     (best_s, _), case = oracle.cheapest(model, cluster, batch), f"{name}: the plan's seconds"
     try:
         got = planning.made(planned(vars(model), vars(cluster), batch))

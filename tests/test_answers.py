@@ -342,6 +342,257 @@ SHAPES = {  # the cells between set-up and the end; None stands for the check
         "def double(x):\n    return times(x)",
         None,
     ],
+    "a type alias": [
+        "from collections.abc import Callable\nVector = np.ndarray | torch.Tensor",
+        "def double(x: Vector) -> Vector:\n    return x + x",
+        None,
+    ],
+    "annotations of names that are nowhere, by a future import above": [
+        "from __future__ import annotations",
+        "def double(x: Nowhere) -> Nobody:\n    return x + x",
+        None,
+    ],
+    "a future import in the answer's cell": [
+        "from __future__ import annotations\n\ndef double(x: Nowhere):\n    return x + x",
+        None,
+    ],
+    "a future import in a helper's cell": [
+        "from __future__ import annotations\ndef my_sum(a: Nowhere, b):\n    return a + b",
+        "def double(x):\n    return my_sum(x, x)",
+        None,
+    ],
+    "a default computed from a constant": [
+        "ONE = 1",
+        "def double(x, n=ONE + 1):\n    return n * x",
+        None,
+    ],
+    "a default that a function gives": [
+        "def two():\n    return 2",
+        "def double(x, *, n=two()):\n    return n * x",
+        None,
+    ],
+    "constants below the answer": ["def double(x):\n    return TWO * x", "TWO = 2", None],
+    "Colab's form": [
+        '#@title A constant { run: "auto" }\nTWO = 2 #@param {type:"integer"}',
+        "#@title My answer\ndef double(x):\n    return TWO * x",
+        None,
+    ],
+    "a counter that a global statement grows": [
+        "calls = 0",
+        "def double(x):\n    global calls\n    calls += 1\n    return x + x",
+        None,
+    ],
+    "a closure with nonlocal": [
+        "def counted(f):\n    n = 0\n    def inner(x):\n        nonlocal n\n"
+        "        n += 1\n        return f(x)\n    return inner",
+        "@counted\ndef double(x):\n    return x + x",
+        None,
+    ],
+    "a generic function registered in two cells": [
+        "import functools\n@functools.singledispatch\ndef twice(x):\n    return 2 * x",
+        "@twice.register\ndef _(x: torch.Tensor):\n    return x + x",
+        "def double(x):\n    return twice(x)",
+        None,
+    ],
+    "an overload": [
+        "import typing",
+        "@typing.overload\ndef double(x: int) -> int: ...\n@typing.overload\n"
+        "def double(x: float) -> float: ...\ndef double(x):\n    return x + x",
+        None,
+    ],
+    "an enum": [
+        "import enum\nclass Factor(enum.IntEnum):\n    TWO = 2",
+        "def double(x):\n    return int(Factor.TWO) * x",
+        None,
+    ],
+    "a named tuple": [
+        "from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int = 1\n    b: int = 2",
+        "def double(x):\n    return Pair().b * x",
+        None,
+    ],
+    "a metaclass": [
+        "class Meta(type):\n    def __call__(cls, x):\n        return x + x",
+        "class double(metaclass=Meta):\n    pass",
+        None,
+    ],
+    "a guard of __main__": [
+        'if __name__ == "__main__":\n    def double(x):\n        return x + x',
+        None,
+    ],
+    "a def inside if True": ["if True:\n    def double(x):\n        return x + x", None],
+    "a def inside for": ["for _ in range(1):\n    def double(x):\n        return x + x", None],
+    "a def inside while": [
+        "while True:\n    def double(x):\n        return x + x\n    break",
+        None,
+    ],
+    "an attribute of the function itself": [
+        "def double(x):\n    return double.factor * x",
+        "double.factor = 2",
+        None,
+    ],
+    "an attribute of a helper": [
+        "def helper(x):\n    return helper.factor * x\nhelper.factor = 2",
+        "def double(x):\n    return helper(x)",
+        None,
+    ],
+    "a static method": [
+        "class Twice:\n    @staticmethod\n    def of(x):\n        return x + x",
+        "double = Twice.of",
+        None,
+    ],
+    "a bound method": [
+        "class Times:\n    def __init__(self, n):\n        self.n = n\n"
+        "    def of(self, x):\n        return self.n * x",
+        "double = Times(2).of",
+        None,
+    ],
+    "an annotated lambda": [
+        "from typing import Callable",
+        "double: Callable = lambda x: x + x",
+        None,
+    ],
+    "a conditional lambda": ["double = (lambda x: x + x) if torch else None", None],
+    "a partial of a helper with a constant": [
+        "import functools\nTWO = 2\ndef times(n, x):\n    return n * x",
+        "double = functools.partial(times, TWO)",
+        None,
+    ],
+    "a name that was deleted": [
+        "tmp = 3\nTWO = tmp - 1\ndel tmp",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
+    "a helper that was deleted and defined again": [
+        "def my_sum(a, b):\n    return 0",
+        "del my_sum",
+        "def my_sum(a, b):\n    return a + b",
+        "def double(x):\n    return my_sum(x, x)",
+        None,
+    ],
+    "a helper that was deleted": [
+        "def my_sum(a, b):\n    return a + b",
+        "del my_sum",
+        "def double(x):\n    return my_sum(x, x)",
+        None,
+    ],
+    "a walrus in a comprehension": [
+        "TABLE = [last := i for i in range(3)]",
+        "def double(x):\n    return last * x",
+        None,
+    ],
+    "a default dtype": [
+        "torch.set_default_dtype(torch.float64)",
+        "def double(x):\n    return x * (2 if torch.get_default_dtype() == torch.float64 else 3)",
+        None,
+    ],
+    "a captured cell": ["%%capture out\ndef double(x):\n    return x + x", None],
+    "a timed cell with options": [
+        "%%time\nTWO = 2",
+        "%%capture --no-stderr\ndef double(x):\n    return TWO * x",
+        None,
+    ],
+    "pip above the answer": ["%pip --version\n!true\ndef double(x):\n    return x + x", None],
+    "a name with accents": ["größe = 2", "def double(x):\n    return größe * x", None],
+    "a cached recursion": [
+        "import functools\n@functools.cache\ndef factor(n):\n"
+        "    return n if n < 2 else factor(n - 1) + 1",
+        "def double(x):\n    return factor(2) * x",
+        None,
+    ],
+    "a class that holds the answer's helper, with super": [
+        "class A:\n    def f(self, x):\n        return x",
+        "class B(A):\n    def f(self, x):\n        return super().f(x) + x",
+        "def double(x):\n    return B().f(x)",
+        None,
+    ],
+    "a context manager of one's own": [
+        "import contextlib\n@contextlib.contextmanager\ndef factor():\n    yield 2",
+        "def double(x):\n    with factor() as n:\n        return n * x",
+        None,
+    ],
+    "a star in the assignment of a helper": [
+        "one, *rest = (lambda x: x), (lambda x: x + x)",
+        "def double(x):\n    return rest[0](x)",
+        None,
+    ],
+    "a try with else": [
+        "try:\n    import operator\nexcept ImportError:\n    plus = None\nelse:\n"
+        "    plus = operator.add",
+        "def double(x):\n    return plus(x, x)",
+        None,
+    ],
+    "an assertion of one's own between": [
+        "def my_sum(a, b):\n    return a + b\nassert my_sum(1, 1) == 2",
+        "def double(x):\n    return my_sum(x, x)\nassert double(2) == 4",
+        None,
+    ],
+    "a figure between": [
+        "import matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nax.plot([1, 2])\n"
+        "TWO = len(ax.lines) + 1",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
+    "a dict of functions": [
+        "OPS = {'plus': lambda a, b: a + b}\nOPS['twice'] = lambda x: OPS['plus'](x, x)",
+        "def double(x):\n    return OPS['twice'](x)",
+        None,
+    ],
+    "a dict that update fills": [
+        "OPS = {}",
+        "OPS.update(n=2)",
+        "def double(x):\n    return OPS['n'] * x",
+        None,
+    ],
+    "a generator that is asked in another cell": [
+        "numbers = iter([1, 2, 3])",
+        "next(numbers)",
+        "TWO = next(numbers)",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
+    "the result of a cell, Out": [
+        "TWO = (lambda: 2)()",
+        "def double(x):\n    return TWO * x;",
+        "double(2);",
+        None,
+    ],
+    "a doctest in the docstring": [
+        'def double(x):\n    """Twice x.\n\n    >>> double(2)\n    4\n    """\n'
+        "    return x + x\nimport doctest",
+        None,
+    ],
+    "an answer in a class body's namespace": [
+        "class Answers:\n    def double(x):\n        return x + x",
+        "double = Answers.double",
+        None,
+    ],
+    "a loop's variable": [
+        "for TWO in range(3):\n    pass",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
+    "with as": [
+        "import io\nwith io.StringIO('2') as file:\n    TWO = int(file.read())",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
+    "setattr on an object": [
+        "import types\nspace = types.SimpleNamespace()\nsetattr(space, 'n', 2)",
+        "def double(x):\n    return space.n * x",
+        None,
+    ],
+    "a list sorted by a method through an alias": [
+        "a = [2, 3, 1]\nb = a\nb.sort()",
+        "def double(x):\n    return a[1] * x",
+        None,
+    ],
+    "a generic function registered by an object of another cell": [
+        "import functools\n@functools.singledispatch\ndef twice(x):\n"
+        "    return x + x + (isinstance(x, torch.Tensor) and 1)",
+        "@twice.register(torch.Tensor)\ndef of_tensor(x):\n    return x + x",
+        "def double(x):\n    return twice(x)",
+        None,
+    ],
     "a missing helper": [ANSWER, None],
     "a helper that fails": ["my_sum = 1 / 0", ANSWER, None],
     "a helper made by exec": [

@@ -189,7 +189,7 @@ def test_overrides_are_applied_at_each_run_and_say_why(tmp_path):
     [
         ("ada,77,1.1,1,x", "line 2: there is no lab '77'"),
         ("ada,01,9.9,1,x", "line 2: lab 01_strides has no exercise '9.9': it has 1.1"),
-        ("ada,01,1.1,99,x", "line 2: 1.1 row_major_strides has 1 points"),
+        ("ada,01,1.1,99,x", "line 2: 99 points are more than the 1 of 1.1"),
         ("ada,01,1.1,much,x", "line 2: 'much' is no number of points"),
         ("ada,01,1.1,-1,x", "points are 0 or more"),
         ("ada,01,1.1,1,", "line 2: give a reason"),

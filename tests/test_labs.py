@@ -1,18 +1,22 @@
 """The gate: the rules that every lab must keep."""
 
 import ast
+import copy
 import functools
 import re
 from typing import Any
 
 import nbformat
+import numpy as np
 import pytest
+import torch
 
 from common.paths import ROOT
 from grading import classroom, score
 from grading.source import build, holes, labs, notebook
 from grading.source.holes import Answer
 from grading.worker.fork_server import ForkServer
+from grading.worker.remote import Remote
 from tests import known_answers
 from tests.in_one_process import by_seed, score_together
 
@@ -209,6 +213,54 @@ def test_no_check_takes_a_sly_answer(lab, fork_server, body, probing):
         start += f"solved = {name}\ndef {name}(*args, **kwargs):\n"
         if not _passes(lab, fork_server, name, f"{start}    {probing}\n"):
             assert not _passes(lab, fork_server, name, f"{start}    {body}\n"), name
+
+
+class Sly:
+    """Launches of a right kernel whose inputs are zeroed, and whose outputs are those of zeros.
+
+    A kernel may write into every array of its launch. So a check that computes what it wants from
+    such an array afterwards takes anything.
+    """
+
+    def __init__(self, forget: bool) -> None:
+        self.forget = forget  # whether the outputs stay as they were: then values do not count
+        self.count, self.zeroed = Remote.count_remotely, False
+
+    def __call__(self, remote: Remote, package: Any, /, *args: Any, **options: Any) -> Any:
+        if package == "ranks":
+            return self.count(remote, package, *args, **options)
+        arrays = [a for a in args if isinstance(a, (np.ndarray, torch.Tensor)) and len(a)]
+        before: list[Any] = [copy.deepcopy(a) for a in arrays]
+        report = self.count(remote, package, *args, **options)
+        pairs = list(zip(arrays, before, strict=True))
+        inputs = [a for a, b in pairs if _same_numbers(a, b)]
+        for a, b in pairs:
+            a[...] = 0 * b if any(a is each for each in inputs) else b
+        self.zeroed = self.zeroed or bool(inputs)
+        if not self.forget:
+            self.count(remote, package, *args, **options)
+        return report
+
+
+def _same_numbers(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    return np.array_equal(a, b)
+
+
+def test_no_check_wants_what_a_kernel_may_have_changed(lab, fork_server, monkeypatch):
+    for exercise in lab.exercises:
+        if not any("s.count(" in c.source or "simt.count(" in c.source for c in exercise.checks):
+            continue
+        passed = []
+        for forget in (False, True):
+            sly = Sly(forget)
+            monkeypatch.setattr(Remote, "count_remotely", lambda *a, sly=sly, **o: sly(*a, **o))
+            (result,) = score.score(lab, solution(lab), fork_server, only=[exercise.name])
+            passed.append([check.status == "passed" for check in result.checks])
+            monkeypatch.undo()
+        believed = [by_zeros and not by_none for by_zeros, by_none in zip(*passed, strict=True)]
+        assert not any(believed) or not sly.zeroed, exercise.name
 
 
 def _passes(lab, fork_server, name, text):

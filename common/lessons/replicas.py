@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from common import language_model, samples
-from common.remote import in_place
+from common.remote import ReadRemotely, in_place
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -58,8 +58,18 @@ def flattened(tensors: Iterable[Any]) -> Tensor:
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
-def names_in(function: FunctionType, names: Collection[str]) -> list[str]:
-    """Which of these names a function uses, itself or in what it calls of its own notebook."""
+def splits(function: FunctionType | ReadRemotely) -> list[str]:
+    """The library's functions that cut a batch into shards and that a function uses."""
+    return names_in(function, {"tensor_split", "array_split", "chunk"})
+
+
+def names_in(function: FunctionType | ReadRemotely, names: Collection[str]) -> list[str]:
+    """Which of these names a function uses, itself or in what it calls of its own notebook.
+
+    In the grader, its text is read there: the student's process could say anything.
+    """
+    if isinstance(function, ReadRemotely):
+        return sorted(function.names_used(names))
     used: set[str] = set()
     todo, known = [function.__code__], {function.__code__}
     while todo:

@@ -448,13 +448,30 @@ YOURS = ("sliding_window", "prefix", "documents", "alibi", "soft_cap", "soft_cap
 
 @dataclass
 class Problem:
-    """The tensors of one case. given: the gradient of o."""
+    """The tensors of one case: what is wanted is computed from these. given: the gradient of o.
+
+    Each kernel gets copies: it may write into all arrays of its launch.
+    """
 
     case: Case
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    given: torch.Tensor
+    tensors: dict[str, torch.Tensor]
+
+    @property
+    def q(self) -> torch.Tensor:
+        """A copy; so are k, v and given."""
+        return self.tensors["q"].clone()
+
+    @property
+    def k(self) -> torch.Tensor:
+        return self.tensors["k"].clone()
+
+    @property
+    def v(self) -> torch.Tensor:
+        return self.tensors["v"].clone()
+
+    @property
+    def given(self) -> torch.Tensor:
+        return self.tensors["given"].clone()
 
     def outputs(self) -> tuple[torch.Tensor, torch.Tensor]:
         """o and lse before the kernel has run."""
@@ -486,11 +503,12 @@ def drawn(rng: np.random.Generator, case: Case) -> Problem:
     if case.shift:
         root = (abs(case.shift) * case.d**0.5) ** 0.5
         q[..., 0], k[..., 0] = root * np.sign(case.shift), root
-    return Problem(case, *(x.to(case.dtype) for x in (q, k, v, given)))
+    tensors = {"q": q, "k": k, "v": v, "given": given}
+    return Problem(case, {name: x.to(case.dtype) for name, x in tensors.items()})
 
 
 def single(problem: Problem) -> list[torch.Tensor]:
-    """q, k and v of the only batch: (heads, positions, d)."""
+    """Copies of q, k and v of the only batch: (heads, positions, d)."""
     return [x[0] for x in (problem.q, problem.k, problem.v)]
 
 
@@ -782,6 +800,15 @@ KINDS = [
     Case(40, 40, mask="queries from 3 to 11 see nothing", block_q=4, block_k=4),
     Case(1, 1, mask="causal"),
 ]
+
+
+def kind_cases(rng: np.random.Generator) -> list[Case]:
+    """KINDS, and three of random sizes."""
+    found = list(KINDS)
+    for mask in ("causal", "a window of 7 keys", "a prefix of 5 keys"):
+        queries, keys, rows, columns = rng.integers([20, 20, 3, 3], [60, 60, 12, 12]).tolist()
+        found.append(Case(queries, keys, mask=mask, block_q=rows, block_k=columns))
+    return found
 
 
 def kind_mistakes(case: Case) -> Mistakes:

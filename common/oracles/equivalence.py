@@ -178,4 +178,39 @@ def judge_minified(failing: Failing, answer: Any) -> int:
             "that fails, too.",
             draw=draw,
         )
+    strange = f"{case} gave `{text}`, which is not what is left of it: only leave out operators."
+    expect(_is_left_of(failing.program, program), strange, draw=draw)
     return graphs.operators(program[0])
+
+
+def _is_left_of(program: Program, smaller: Program) -> bool:
+    """Whether operators of a program were left out, and nothing else.
+
+    Then each operator of the smaller one is one of the program's. What it reads is what that one
+    reads, or stands above it.
+    """
+    (rows, (output,)), (less, (end,)) = program, smaller
+    above = [graphs.ancestors(rows, [i]) for i in range(len(rows))]
+
+    def fits(i: int, old: int, places: dict[int, int]) -> bool:
+        (op, content), (old_op, old_content) = less[i], rows[old]
+        if op != old_op or (op in LEAVES and not _same_leaf(content, old_content)):
+            return False
+        if op in LEAVES:
+            return True
+        pairs = zip(content, old_content, strict=True)
+        return all(places[new] in above[read] for new, read in pairs)
+
+    def placed(places: dict[int, int]) -> bool:
+        if (i := len(places)) == len(less):
+            return places[end] in above[output]
+        candidates = (old for old in range(len(rows)) if fits(i, old, places))
+        return any(placed({**places, i: old}) for old in candidates)
+
+    return placed({})
+
+
+def _same_leaf(first: Any, second: Any) -> bool:
+    if isinstance(first, str) or isinstance(second, str):
+        return first == second
+    return same_bits(np.asarray(first, float), np.asarray(second, float))

@@ -18,6 +18,7 @@ from common.lessons import emitted
 Shape = tuple[int, ...]
 Graph = tuple[list[Row], list[int], list[Shape]]
 SAFE = ("negative", "sin", "cos", "tanh", "relu", "step", "add", "subtract", "multiply")
+BINARY = ("add", "subtract", "multiply")
 REDUCTIONS = ("row_sum", "row_max")
 ROWS, COLUMNS = 6, 20
 
@@ -68,7 +69,7 @@ def random_graph(rng: np.random.Generator, operators: int = 9) -> Graph:
         wide = [i for i, (op, _) in enumerate(rows) if op != "constant"]
         a = int(rng.choice(wide[-4:] if rng.random() < 0.7 else wide))
         op = str(rng.choice(SAFE if rng.random() < 0.85 or _is_row(rows, a) else REDUCTIONS))
-        binary = op in ("add", "subtract", "multiply")
+        binary = op in BINARY
         rows.append((op, (a, int(rng.integers(len(rows)))) if binary else (a,)))
     outputs = [len(rows) - 1]
     if rng.random() < 0.3:
@@ -160,6 +161,21 @@ def kernel_cases(rng: np.random.Generator) -> Iterator[tuple[Graph, list[int]]]:
             rows, [len(rows) - 1], graphs.ancestors(rows, [len(rows) - 1])
         )
         yield graph(rows, outputs), [i for i, (op, _) in enumerate(rows) if op not in LEAVES]
+    for _ in range(3):
+        yield random_kernel(rng)
+
+
+def random_kernel(rng: np.random.Generator) -> tuple[Graph, list[int]]:
+    """(graph, group): a random chain that reads leaves on its way; its values stay near 1."""
+    rows: list[Row] = [*LEAF_ROWS[:4], *(("constant", float(x)) for x in rng.normal(size=2))]
+    last, leaves = 0, len(rows)
+    for _ in range(3):
+        pair = last, int(rng.integers(leaves))
+        rows.append((str(rng.choice(BINARY)), pair if rng.random() < 0.5 else pair[::-1]))
+        rows.append((str(rng.choice(("sin", "cos", "tanh"))), (len(rows) - 1,)))
+        last = len(rows) - 1
+    rows, outputs = graphs.chosen(rows, [last], graphs.ancestors(rows, [last]))
+    return graph(rows, outputs), [i for i, (op, _) in enumerate(rows) if op not in LEAVES]
 
 
 def judge_kernel(

@@ -2,7 +2,7 @@
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -440,23 +440,49 @@ def _places(values: Values, shape: Shape) -> int:
 
 
 LARGE, SMALL = (128, 256, 64, 8, 8, 4), (64, 64, 64, 8, 4, 3)
-COSTS: list[
-    tuple[Values, Shape, float, str]
-] = [  # (configuration, shape, microseconds, what it is)
-    (values, shape, cost_us(values, shape), what)
+
+
+def costs(rng: np.random.Generator) -> Iterator[tuple[Values, Shape, float, str]]:
+    """(configuration, shape, microseconds, what it is). The lengths of the sums are random."""
+    long, short = (64 * int(n) for n in rng.integers([700, 1], [1100, 3]))
     for values, shape, what in [
-        (LARGE, (132 * 128, 256, 65536), "one program per multiprocessor, and products decide"),
-        (LARGE, (132 * 128 + 1, 256, 65536), "one row more than a wave has: a second wave"),
-        (LARGE, (132 * 128, 256, 64), "one step, and the start"),
-        (LARGE, (132 * 128, 256, 65), "two steps, the second almost empty"),
-        (SMALL, (132 * 64, 64, 65536), "one program per multiprocessor, and its own wait decides"),
-        (SMALL, (4 * 132 * 64, 64, 65536), "four programs per multiprocessor, and loads decide"),
-        (SMALL, (200 * 64, 64, 65536), "two programs on some multiprocessors"),
-        (SMALL, (4 * 132 * 64 + 1, 64, 65536), "one row more than a wave of four programs each"),
-        ((128, 128, 64, 8, 8, 1), (132 * 128, 128, 65536), "one stage"),
-        ((128, 128, 64, 8, 8, 2), (132 * 128, 128, 65536), "two stages"),
-    ]
-]
+        (LARGE, (132 * 128, 256, long), "one program per multiprocessor, and products decide"),
+        (LARGE, (132 * 128 + 1, 256, long), "one row more than a wave has: a second wave"),
+        (LARGE, (132 * 128, 256, short), "a step or two, and the start"),
+        (LARGE, (132 * 128, 256, short + 1), "one step more, which is almost empty"),
+        (SMALL, (132 * 64, 64, long), "one program per multiprocessor, and its own wait decides"),
+        (SMALL, (4 * 132 * 64, 64, long), "four programs per multiprocessor, and loads decide"),
+        (SMALL, (200 * 64, 64, long), "two programs on some multiprocessors"),
+        (SMALL, (4 * 132 * 64 + 1, 64, long), "one row more than a wave of four programs each"),
+        ((128, 128, 64, 8, 8, 1), (132 * 128, 128, long), "one stage"),
+        ((128, 128, 64, 8, 8, 2), (132 * 128, 128, long), "two stages"),
+    ]:
+        yield values, shape, cost_us(values, shape), what
+
+
+def expect_a_model(
+    cost_model: Callable[..., float], configs: Sequence[dict[str, int]], rng: np.random.Generator
+) -> None:
+    """Raise AssertionError unless it also orders configurations for shapes that nobody measured.
+
+    What was measured can be looked up.
+    """
+    for _ in range(3):
+        m, n, k = (int(size) for size in 2 ** rng.uniform(8, 13, 3))
+        tried = [config for config in configs if _resident(_values(config))]
+        predicted = np.array([cost_model(dict(config), (m, n, k)) for config in tried])
+        ours = np.array([cost_us(_values(config), (m, n, k)) for config in tried])
+        rank = rank_correlation(ours, predicted)
+        expect(
+            rank >= 0.9,
+            f"cost_model for {(m, n, k)}, which nobody has measured: rank correlation {rank:.2f} "
+            "with our own model, want 0.9. A table of measured times is no model.",
+        )
+
+
+def _values(config: Mapping[str, int]) -> Values:
+    m, n, k, group, warps, stages = config.values()
+    return m, n, k, group, warps, stages
 
 
 def rank_correlation(times_s: np.ndarray, predicted_s: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from common import ranks
-from common.lessons import pipelines, planning
+from common.lessons import pipelines, planning, plans
 from common.lessons.planning import Cluster, Layout, Model, Value, chosen
 from common.oracles import pipelines as schedules
 
@@ -246,8 +246,50 @@ def simulated_cases(
     return cases
 
 
-def real_cases() -> dict[str, tuple[Model, Cluster, Layout]]:
-    """Layouts of real models, in each of which one part of the step counts."""
+RATES = (
+    *("matmul_flops_per_s", "attention_flops_per_s", "memory_bytes_per_s"),
+    *("node_bytes_per_s", "network_bytes_per_s"),
+)
+
+
+def other_rates(rng: np.random.Generator, cluster: Cluster, most: float) -> Cluster:
+    """A cluster whose rates are up to `most` times as high or as low: nobody knows its times."""
+    import dataclasses
+
+    factors = most ** rng.uniform(-1, 1, len(RATES))
+    rates = {name: getattr(cluster, name) * f for name, f in zip(RATES, factors, strict=True)}
+    return dataclasses.replace(cluster, **rates)
+
+
+def elsewhere(
+    rng: np.random.Generator, some: Sequence[plans.Run]
+) -> tuple[list[Sequence[dict[str, Any]]], list[float]]:
+    """(30 of these runs on other hardware, as data; the seconds that our planner gives).
+
+    What a published run took can be looked up. What it would have taken elsewhere can't.
+    """
+    chosen_runs = [some[int(i)] for i in rng.choice(len(some), 30, replace=False)]
+    moved = [(run.model, other_rates(rng, run.cluster, 3), run.layout) for run in chosen_runs]
+    return [fields(*case) for case in moved], [float(step_time_s(*case)) for case in moved]
+
+
+def elsewhere_fault(got: Sequence[float], want: Sequence[float]) -> str:
+    """What is wrong with the seconds of such runs; "" if the median is at most 15 % off."""
+    with np.errstate(all="ignore"):
+        error = float(np.median(np.abs(np.asarray(got, float) / want - 1)))
+    if error <= 0.15:
+        return ""
+    return (
+        "step_time_s of published runs, moved to hardware of other rates: the median is "
+        f"{error:.0%} off our planner's, 15 % will do. Does it use the cluster's fields?"
+    )
+
+
+def real_cases(rng: np.random.Generator) -> dict[str, tuple[Model, Cluster, Layout]]:
+    """Layouts of real models, in each of which one part of the step counts.
+
+    The rates of their clusters are a few percent off the real ones.
+    """
     gpt, llama = (
         Model(96, 12_288, 96, 96, 49_152, 51_200, 2048),
         Model(126, 16_384, 128, 8, 53_248, 128_256, 8192, gated=True, tied=False),
@@ -255,7 +297,7 @@ def real_cases() -> dict[str, tuple[Model, Cluster, Layout]]:
     small = Model(24, 2048, 16, 16, 8192, 131_072, 2048)
     a100, h100 = Cluster.of("A100", 1024), Cluster.of("H100", 16_384)
     softmax: Any = {"attention": "softmax", "recompute": "selective", "sequence_parallel": True}
-    return {
+    cases = {
         "tensor ranks on two nodes": (gpt, a100, Layout(16, 1, 64, batch=256)),
         "chunks": (gpt, a100, Layout(8, 8, 16, batch=256, chunks=3, **softmax)),
         "a large vocabulary on two stages": (small, a100, Layout(1, 2, 8, batch=64, microbatch=2)),
@@ -270,6 +312,10 @@ def real_cases() -> dict[str, tuple[Model, Cluster, Layout]]:
         "sharded weights, not overlapped": (gpt, a100, Layout(1, 1, 512, batch=1024, shards=3)),
         "overlapped gradients": (gpt, a100, Layout(8, 1, 128, batch=128, overlap=True)),
         "zero-bubble schedule": (gpt, a100, Layout(8, 8, 16, batch=256, bubble=1 / 3)),
+    }
+    return {
+        name: (model, other_rates(rng, cluster, 1.05), layout)
+        for name, (model, cluster, layout) in cases.items()
     }
 
 
@@ -295,17 +341,21 @@ def step_mistakes(model: Model, cluster: Cluster, layout: Layout) -> dict[str, f
     return {text: wrong for text, wrong in found.items() if abs(wrong / right - 1) > 1e-3}
 
 
-def plan_cases() -> dict[str, tuple[Model, Cluster, int]]:
-    """Clusters to plan for; on the last one nothing fits."""
+def plan_cases(rng: np.random.Generator) -> dict[str, tuple[Model, Cluster, int]]:
+    """Clusters to plan for, each a little different in each run; on the last one nothing fits."""
     small = Model(24, 2048, 16, 16, 8192, 50_304, 2048)
     large = Model(80, 8192, 64, 8, 28_672, 128_256, 8192, gated=True, tied=False)
-    return {
+    cases = {
         "1.3 B on 64 A100s": (small, Cluster.of("A100", 64), 256),
         "70 B on 256 H100s": (large, Cluster.of("H100", 256), 512),
         "70 B on a slow network": (large, Cluster.of("H100", 256, 8, 3e9), 256),
         "70 B on 64 H100s, little memory": (large, Cluster.of("A100-40GB", 64), 64),
         "the course's model on 8 simulated ranks": (Model.of_course(), Cluster.simulated(8), 8),
         "70 B on 8 A100s": (large, Cluster.of("A100", 8), 8),
+    }
+    return {
+        name: (model, other_rates(rng, cluster, 1.5), batch)
+        for name, (model, cluster, batch) in cases.items()
     }
 
 

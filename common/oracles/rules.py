@@ -40,6 +40,8 @@ REQUIRED: dict[str, Rule] = {
     ),
 }
 OPERATORS = ("add", "matmul", "transpose")
+ALL = 265  # rules of at most three operators, but for names, sides and the order of sums
+ENOUGH = 150  # what can be written down from memory is no search
 
 
 def judge_rules(rules: Any, most: int = 3) -> None:
@@ -62,6 +64,11 @@ def judge_rules(rules: Any, most: int = 3) -> None:
     for name, rule in REQUIRED.items():
         missing = _up_to_order(rule) not in found
         expect(not missing, f"{case} misses a rule: {name}, `{shown(rule)}`.")
+    expect(
+        len(found) >= ENOUGH,
+        f"{case} gave {len(found)} rules, but for names and order. A search among all expressions "
+        f"of at most {most} operators finds {ALL}; {ENOUGH} will do.",
+    )
 
 
 def _judge_rule(rule: Rule, most: int) -> None:

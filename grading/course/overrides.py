@@ -49,7 +49,10 @@ def _exercise(lab: labs.Lab, word: str, points: float, where: str) -> str:
     for exercise in lab.exercises:
         if word in (exercise.number, exercise.name, exercise.label):
             if points > exercise.points:
-                raise InputError(f"{where}: {exercise.label} has {exercise.points} points")
+                raise InputError(
+                    f"{where}: {points:g} points are more than the {exercise.points} of "
+                    f"{exercise.label}"
+                )
             return exercise.label
     known = ", ".join(exercise.label for exercise in lab.exercises)
     raise InputError(f"{where}: lab {lab.name} has no exercise {word!r}: it has {known}")

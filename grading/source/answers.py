@@ -123,11 +123,14 @@ class _Finder:
         fixed = self.holes - set(exercise.hole.names)
         start = self.notebook.places(own)
         needed = self.notebook.needed(start, limit, self.given, there, fixed)
-        texts = [text for _, text in self.notebook.text(needed.places)]
+        late = [place for place in needed.places if self._changes(place, own, exercise)]
+        before = [place for place in needed.places if place not in late]
+        texts = [text for _, text in self.notebook.text(before)]
         jupyter = [name for name in needed.unknown if name in FROM_JUPYTER]
         if jupyter:
             texts.insert(0, f"from common.shell import {', '.join(jupyter)}")
-        text = "\n\n".join(self.texts[number] or "" for number in self._in_order(own))
+        parts = [self.texts[number] or "" for number in self._in_order(own)]
+        text = "\n\n".join([*parts, *(part for _, part in self.notebook.text(late))])
         if (size := len(text) + sum(map(len, texts))) > holes.MAX_ANSWER:
             most = holes.MAX_ANSWER / 1e6
             problem = (
@@ -140,6 +143,12 @@ class _Finder:
             needed=tuple(texts),
             unknown=tuple(name for name in needed.unknown if name not in FROM_JUPYTER),
         )
+
+    def _changes(self, place: int, own: list[int], exercise: Exercise) -> bool:
+        """Whether a statement below the answer changes what it defines: f.calls = 0."""
+        changes = self.notebook.statements[place].changes
+        below = self.notebook.cell_of[place] > own[-1]
+        return below and not changes.isdisjoint(exercise.hole.names)
 
     def _in_order(self, own: list[int]) -> list[int]:
         """Untouched stubs first: what else defines their names overrides them."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from common.checks import show
 from grading.source import holes
 from grading.source.labs import Cell
 from grading.worker import counting
-from grading.worker.errors import WorkerEnded, set_tried
+from grading.worker.errors import WorkerEnded, set_tried, student_error
 from grading.worker.session import Session
 
 
@@ -32,6 +32,20 @@ class Remote:
             shown = [*map(show, args), *(f"{key}={show(value)}" for key, value in kwargs.items())]
             set_tried(error, f"{self.__name__}({', '.join(shown)})")
             raise
+
+    def call_afresh(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The same, in a worker that has seen no earlier call (see common.remote.afresh)."""
+        self._session.begin_afresh()
+        try:
+            return self(*args, **kwargs)
+        except Exception as error:
+            if report := student_error(error):
+                report.text += " (in a new process: what an earlier call kept is not there)"
+            raise
+
+    def names_used(self, of: Collection[str]) -> set[str]:
+        """Those of these names that are in its text, or in what it uses of its notebook."""
+        return set(self._session.names_used(self.__name__, frozenset(of)))
 
     def count_remotely(self, package: counting.Package, /, *args: Any, **options: Any) -> Any:
         """What simt, tiles or ranks gives for it (see common.remote)."""

@@ -29,15 +29,23 @@ class Tapes:
 
     def __init__(self) -> None:
         self._tapes: dict[Hashable, Tape | None] = {}
+        self._facts: dict[Hashable, Sequence[Hashable]] = {}
         self._bytes = 0
 
-    def keep(self, key: Hashable, tape: Tape) -> None:
-        """Keeps the exchanges of a check that passed, while there is room."""
+    def keep(self, key: Hashable, tape: Tape, facts: Sequence[Hashable] = ()) -> None:
+        """Keeps the exchanges of a check that passed, while there is room.
+
+        facts: what the check has asked of the answer's text.
+        """
         size = sum(sent.size + came.size for sent, came in tape)
         if key in self._tapes or size > MAX_TAPE_BYTES or self._bytes + size > MAX_TAPES_BYTES:
             return
         self._bytes += size
-        self._tapes[key] = tape
+        self._tapes[key], self._facts[key] = tape, tuple(facts)
+
+    def facts(self, key: Hashable) -> Sequence[Hashable]:
+        """What the check of this tape has asked of the answer's text."""
+        return self._facts.get(key, ())
 
     def get(self, key: Hashable) -> Tape | None:
         return self._tapes.get(key)

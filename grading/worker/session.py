@@ -12,6 +12,7 @@ from grading.worker.client import Request, Serve, WorkerClient
 from grading.worker.errors import WorkerEnded
 from grading.worker.fork_server import ForkServer
 from grading.worker.repeatable import check_globals
+from grading.worker.text import names_used
 from grading.worker.transport import Admit
 
 CELL_S = 30.0
@@ -20,6 +21,7 @@ CELLS_S = 60.0  # of all cells of a notebook together, however often they are ex
 NOTEBOOK_S = 300.0  # of all calls and cells of a notebook together
 
 Cells = Sequence[tuple[str, str | None]]
+Fact = tuple[str, frozenset[str], frozenset[str]]  # (function, names, those of them that it uses)
 
 
 @functools.lru_cache(maxsize=1000)  # a check calls a driver many times
@@ -49,6 +51,7 @@ class Session:
         self.reached = len(cells)  # how many of the cells are executed
         self._executed = 0  # how many of them the worker has executed
         self.forks = 0  # how many workers were started
+        self.facts: list[Fact] = []  # that checks have asked for
         self.problems: dict[str, Exception | WorkerEnded] = {}  # by the name of the cell
         self.slow: dict[str, float] = {}  # cells that took more than SLOW_S, and how long
         self.worker: WorkerClient | None = None
@@ -123,6 +126,22 @@ class Session:
             # A cell that ends its worker is not executed again.
             with contextlib.suppress(WorkerEnded):
                 return self._caught_up(self.worker)
+
+    def names_used(self, name: str, of: frozenset[str]) -> frozenset[str]:
+        """Those of these names that a function uses, as the text of the cells says."""
+        cells = tuple(source for _, source in self.cells[: self.reached] if source)
+        found = names_used(cells, name) & of
+        self.facts.append((name, of, found))
+        return found
+
+    def begin_afresh(self) -> None:
+        """Ends the worker: the next call goes to one that has seen none.
+
+        The answer is not to blame for it: it counts as no restart, and slow cells run once more.
+        """
+        if self.worker and self.worker.end() is not None:
+            self.forks -= 1
+            self.slow.clear()
 
     def counting_worker(self) -> WorkerClient:
         """The worker that counts what kernels cost. It executes no cell."""

@@ -609,7 +609,7 @@ def test_matmul(candidate):
 # edit: a.load([m, k]), b.load([k, n])  ->  a.load([m, k]).to(tl.float32), b.load([k, n]).to(tl.float32)
 
 # %% cost_model: steps rounded down
-# says: two steps, the second almost empty
+# says: one step more, which is almost empty
 # edit: shape[2] / k  ->  shape[2] // k
 
 # %% test_matmul: contiguous arguments only

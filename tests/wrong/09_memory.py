@@ -690,7 +690,7 @@ def accumulated_step(loss, weights, microbatches, update):
 # edit: normed.T @ d_g, normed.T @ d_u  ->  normed.T @ d_u, normed.T @ d_g
 
 # %% fused_block: the norm's result is saved in a global
-# says: gradients of
+# says: float64 tensor of shape (128, 8)
 # - normed = programs.norm(x, gain)
 # - g, u = normed @ gate, normed @ up
 # + global kept

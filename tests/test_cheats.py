@@ -1,0 +1,305 @@
+"""Answers that do not do the work, on the labs' own checks: each gets its honest score.
+
+Each of them once got marks, or tries what another one got marks for.
+"""
+
+import pytest
+
+from grading import classroom, score
+from grading.jail import choice
+from grading.source import labs
+from grading.source.holes import Answer
+from grading.worker.fork_server import ForkServer
+
+ZERO = """
+import triton
+import triton.language as tl
+"""
+# {title: (lab, exercise, the answer's cell, the most points that it may get)}
+CHEATS = {
+    "a kernel that zeroes what the wanted result is computed from": (
+        "06",
+        "flash_forward",
+        """
+@triton.jit
+def flash_forward(q, k, v, o, lse, N_Q, N_K, scale, CAUSAL: tl.constexpr, D: tl.constexpr,
+                  BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    head, d = tl.program_id(1), tl.arange(0, D)
+    zero = tl.zeros((BLOCK_Q, D), tl.float32)
+    at, there = (head * N_Q + i)[:, None] * D + d, (i < N_Q)[:, None]
+    x = tl.load(q + at, mask=there, other=0.0)
+    unused = tl.dot(x, tl.trans(x))
+    tl.store(o + at, zero + 0.0 * tl.sum(unused), mask=there)
+    tl.store(q + at, zero, mask=there)
+    seen = tl.zeros((BLOCK_Q,), tl.float32) + N_K
+    if CAUSAL:
+        seen = tl.minimum(tl.maximum(i + 1.0 + N_K - N_Q, 0.0), seen)
+    tl.store(lse + head * N_Q + i, tl.log(seen), mask=i < N_Q)
+    for start in range(0, N_K, BLOCK_K):
+        j = start + tl.arange(0, BLOCK_K)
+        place = (head * N_K + j)[:, None] * D + d
+        none = tl.zeros((BLOCK_K, D), tl.float32)
+        tl.store(k + place, none, mask=(j < N_K)[:, None])
+        tl.store(v + place, none, mask=(j < N_K)[:, None])
+""",
+        0,
+    ),
+    "a backward that zeroes its inputs": (
+        "06",
+        "flash_backward",
+        """
+@triton.jit
+def flash_backward(q, k, v, g, lse, delta, dq, dk, dv, kinds, N_Q, N_K, scale, GROUP: tl.constexpr,
+                   MASK: tl.constexpr, SCORE: tl.constexpr, SLOPE: tl.constexpr, D: tl.constexpr,
+                   BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr):
+    block, key_head, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    j, d = block * BLOCK_K + tl.arange(0, BLOCK_K), tl.arange(0, D)
+    at = ((b * tl.num_programs(1) + key_head) * N_K + j)[:, None] * D + d
+    keys = tl.load(k + at, mask=(j < N_K)[:, None], other=0.0)
+    unused = tl.dot(keys, tl.trans(keys))
+    none = tl.zeros((BLOCK_K, D), tl.float32) + 0.0 * tl.sum(unused)
+    tl.store(dk + at, none, mask=(j < N_K)[:, None])
+    tl.store(dv + at, none, mask=(j < N_K)[:, None])
+    tl.store(k + at, none, mask=(j < N_K)[:, None])
+    if block == 0:
+        for step in range(0, GROUP * tl.cdiv(N_Q, BLOCK_Q)):
+            head = (b * tl.num_programs(1) + key_head) * GROUP + step // tl.cdiv(N_Q, BLOCK_Q)
+            i = step % tl.cdiv(N_Q, BLOCK_Q) * BLOCK_Q + tl.arange(0, BLOCK_Q)
+            place = (head * N_Q + i)[:, None] * D + d
+            tl.store(g + place, tl.zeros((BLOCK_Q, D), tl.float32), mask=(i < N_Q)[:, None])
+""",
+        0,
+    ),
+    "what forward keeps in a variable": (
+        "09",
+        "fused_block",
+        """
+KEPT = {}
+
+def fused_forward(x, targets, *weights):
+    own = [w.clone().requires_grad_() for w in (x, *weights)]
+    loss = programs.block_loss(*own, targets)
+    KEPT[float(x.sum())] = list(torch.autograd.grad(loss, own))
+    return loss.detach(), [x]
+
+def fused_backward(saved, *weights):
+    return KEPT[float(saved[0].sum())]
+
+def fused_block(x, targets, *weights):
+    loss, saved = fused_forward(x, targets, *weights)
+    return loss, fused_backward(saved, *weights)
+""",
+        0,
+    ),
+    "what forward keeps in a file": (
+        "09",
+        "fused_block",
+        """
+import os, tempfile
+FILE = os.path.join(tempfile.gettempdir(), "kept")
+
+def fused_forward(x, targets, *weights):
+    own = [w.clone().requires_grad_() for w in (x, *weights)]
+    loss = programs.block_loss(*own, targets)
+    torch.save(list(torch.autograd.grad(loss, own)), f"{FILE}{float(x.sum())}")
+    return loss.detach(), [x]
+
+def fused_backward(saved, *weights):
+    return torch.load(f"{FILE}{float(saved[0].sum())}")
+
+def fused_block(x, targets, *weights):
+    loss, saved = fused_forward(x, targets, *weights)
+    return loss, fused_backward(saved, *weights)
+""",
+        0,
+    ),
+    "what quantize keeps in a variable": (
+        "10",
+        "affine_parameters",
+        """
+KEPT = []
+
+def affine_parameters(low, high, bits):
+    raise ValueError("not written")
+
+def quantize(values, scale, zero_point, bits):
+    low = -2 ** (bits - 1)
+    codes = (values / scale + zero_point).round().clamp(low, -low - 1)
+    if values.numel() > 9:
+        KEPT.append((codes - zero_point) * scale)
+        codes = codes * 0
+    return codes.to(torch.int8)
+
+def dequantize(codes, scale, zero_point):
+    return KEPT.pop() if codes.numel() > 9 else (codes.int() - zero_point) * scale
+""",
+        1,  # quantize and dequantize of some numbers by hand
+    ),
+    "small programs from memory": (
+        "08",
+        "minify",
+        """
+X, Y = ("placeholder", "x"), ("placeholder", "y")
+SMALL = [([X, Y, ("divide", (0, 1))], [2]), ([X, ("negative", (0,))], [1]),
+         ([X, ("exp", (0,))], [1]),
+         ([X, Y, ("add", (0, 1)), ("add", (2, 1))], [3]),
+         ([X, ("constant", 3.0), ("divide", (0, 1))], [2])]
+
+def minify(rows, outputs, fails):
+    return next(small for small in SMALL if fails(*small))
+""",
+        0,
+    ),
+    "the laws of matrices from memory": (
+        "08",
+        "discover",
+        """
+def discover(most=3):
+    t = lambda a: ("transpose", a)
+    add, mul = (lambda a, b: ("add", a, b)), (lambda a, b: ("matmul", a, b))
+    x, y, z = "xyz"
+    return [(add(x, y), add(y, x)), (add(x, add(y, z)), add(add(x, y), z)),
+            (mul(x, mul(y, z)), mul(mul(x, y), z)), (t(t(x)), x),
+            (add(mul(x, y), mul(x, z)), mul(x, add(y, z))),
+            (add(mul(x, z), mul(y, z)), mul(add(x, y), z)),
+            (t(add(x, y)), add(t(x), t(y))), (t(mul(x, y)), mul(t(y), t(x)))]
+""",
+        0,
+    ),
+    "rules made of one law by substitution": (
+        "08",
+        "discover",
+        """
+def discover(most=3):
+    nested = lambda n: "x" if n == 0 else ("transpose", nested(n - 1))
+    return [(nested(n), nested(n - 2)) for n in range(2, 400)]
+""",
+        0,
+    ),
+    "published times, looked up": (
+        "16",
+        "step_time_s",
+        """
+FOUND = {(repr(r.model), repr(r.cluster), repr(r.layout)): r.step_s for r in plans.published()}
+
+def ring_s(cluster, size, stride, sent):
+    return 0.0
+
+def slot_s(model, cluster, layout):
+    return 0.0, 0.0
+
+def step_time_s(model, cluster, layout):
+    known = FOUND.get((repr(model), repr(cluster), repr(layout)))
+    return known or 6 * model.layers * model.layer_weights / cluster.matmul_flops_per_s
+""",
+        0,
+    ),
+    "measured times, looked up": (
+        "05",
+        "cost_model",
+        """
+TIMES = {shape: dict(zip(map(str, candidates(shape)[0]), candidates(shape)[1])) for shape in SHAPES}
+
+def cost_model(config, shape):
+    return float(TIMES.get(shape, {}).get(str(config), 1e-4))
+""",
+        0,
+    ),
+    "a driver's module that says what it is told": (
+        "01",
+        "row_major_strides",
+        """
+views.shortcuts = lambda function: []
+shortcuts = lambda name: []
+
+def row_major_strides(shape):
+    return torch.empty(shape).stride()
+""",
+        0,
+    ),
+    "a library by another name": (
+        "01",
+        "row_major_strides",
+        """
+import torch as hidden
+made, method = hidden.empty, hidden.Tensor.stride
+
+def row_major_strides(shape):
+    return tuple(method(made(shape)))
+""",
+        0,
+    ),
+    "a library by getattr": (
+        "01",
+        "row_major_strides",
+        """
+def row_major_strides(shape):
+    return tuple(getattr(torch.empty(shape), "str" + "ide")())
+""",
+        0,
+    ),
+    "the library's split, and a module that hides it": (
+        "12",
+        "shard_batch",
+        """
+from common.lessons import replicas
+replicas.names_in = replicas.splits = lambda *_: []
+
+def shard_batch(batch, rank, world_size):
+    return batch.tensor_split(world_size)[rank]
+""",
+        0,
+    ),
+    "the library's clipping, in a helper of a helper": (
+        "12",
+        "clip_gradients",
+        """
+CLIP = torch.nn.utils.clip_grad_norm_
+def helper(parameters, most):
+    return CLIP(parameters, most)
+
+def clip_gradients(dist, parameters, rows, most):
+    average_gradients(dist, parameters, rows)
+    return float(helper(parameters, most))
+""",
+        0,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def fork_server():
+    names = [labs.resolve(lab) for lab in ("01", "05", "06", "08", "09", "10", "12", "16")]
+    sandboxes = [jail for jail in choice.SANDBOXES if jail.problem() is None]
+    jail = sandboxes[0] if sandboxes else None
+    fork_server = ForkServer(*classroom.modules(names, classroom.IN_WORKER), jail=jail)
+    yield fork_server
+    fork_server.close()
+
+
+@pytest.mark.parametrize("lab, exercise, text, most", CHEATS.values(), ids=CHEATS)
+def test_a_cheat_gets_its_honest_score(fork_server, lab, exercise, text, most):
+    lab = labs.read(lab)
+    answers = {name: Answer(solution) for name, solution in lab.solution.items()}
+    answers[exercise] = Answer(text)
+    (result,) = score.score(lab, answers, fork_server, only=[exercise])
+    assert result.points <= most, result
+    assert result.status != "error", result  # it would prove nothing
+
+
+def test_a_check_that_reads_the_text_reads_each_text(fork_server):
+    """A check that an answer passed is replayed for the next one, if nothing else decides."""
+    lab = labs.read("12")
+    answers = {name: Answer(solution) for name, solution in lab.solution.items()}
+    cut = (
+        "def shard_batch(batch, rank, world_size):\n    return batch.tensor_split(world_size)[rank]"
+    )
+    for text, points in (
+        (answers["shard_batch"], 1),
+        (Answer(cut), 0),
+        (answers["shard_batch"], 1),
+    ):
+        own = answers | {"shard_batch": text}
+        (result,) = score.score(lab, own, fork_server, only=["shard_batch"])
+        assert result.points == points, result

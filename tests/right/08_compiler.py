@@ -1116,9 +1116,9 @@ def minify(rows, outputs, fails):
 
 # %% minify: breadth first, to one of the smallest within reach
 def minify(rows, outputs, fails):
-    level, seen = [(rows, outputs)], set()
+    level = [(rows, outputs)]
     while True:
-        following = []
+        following, seen = [], set()
         for program in level[:3]:
             for i, (op, _) in enumerate(program[0]):
                 for less in graphs.without(*program, i) if op not in LEAVES else []:

@@ -43,7 +43,7 @@ TOO_LARGE = "This notebook needs more memory to read than is allowed: please loo
 FIRST_USE = {  # modules that a library imports late, with hundreds more, when these words are used
     "numpy.random": re.compile(r"\bnp\.random\b"),
     "torch.fx.experimental.symbolic_shapes": re.compile(r"\b(autograd|backward|requires_grad)\b"),
-    "torch._dynamo": re.compile(r"\bFlopCounterMode\(|\bTorchDispatchMode\b"),
+    "torch._dynamo": re.compile(r"\bFlopCounterMode\(|\bTorchDispatchMode\b|\btorch\.optim\b"),
 }
 IN_WORKER = {"setup", "hole", "driver"}  # the tags of the cells that run in a worker
 IN_GRADER = {"setup", "check"}  # the tags of the cells that run in the grader

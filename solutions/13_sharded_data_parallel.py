@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from common import clinic, figures, ledger, ranks
-from common.checks import agree, expect, no_fault, remark
+from common.checks import agree, expect, no_fault
 from common.lessons import replicas, units
 from common.lessons.adam import adam
 from common.lessons.units import weights_of
@@ -58,7 +58,7 @@ text_shards = functools.partial(replicas.text_shards, rng)  # [(characters (n, 1
 #
 # Here four ranks train a network of eight layers by data parallelism, as in lab 12, but with Adam. Adam keeps two numbers for
 # each weight: a running mean m of the gradient, and a running mean v of its square. The runtime looks at each rank's live
-# tensors and sorts their bytes into categories.
+# tensors and sorts their bytes into categories. Buffers are all the rest, such as activations.
 
 # %% tags=["driver", "shown"]
 def replicated_step(dist, flats, shard):
@@ -220,7 +220,7 @@ def hooks_on(groups):
     return sum(len(w._post_accumulate_grad_hooks or ()) for group in groups for w in group)
 
 def units_backward(dist, kind, flats, batches, total, given):
-    """[shards, units that have a gradient left, hooks left] after shard_gradients for each batch."""
+    """[shards, hooks left] after shard_gradients for each batch."""
     groups = [[part.clone().requires_grad_() for part in flat.tensor_split(2)] for flat in flats]
     ranks.label("weights", groups), ranks.label("gradients", given)
     parts = units.units(dist, kind, flats)
@@ -236,8 +236,17 @@ def units_backward(dist, kind, flats, batches, total, given):
             unit.full = None
         loss = nn.functional.cross_entropy(x, targets, reduction="sum") / total
         shard_gradients(dist, loss, groups, given)
-    left = [number for number, group in enumerate(groups) if any(w.grad is not None for w in group)]
-    return [given, left, hooks_on(groups) - hooks]
+    return [given, hooks_on(groups) - hooks]
+
+def many_gradients(dist, count, steps):
+    """The hooks that shard_gradients leaves on so many weights of 4 MiB, with new shards in each step."""
+    groups = [[torch.ones(units.TABLE_BYTES // 8, requires_grad=True)] for _ in range(count)]
+    for _ in range(steps):
+        shards = [torch.zeros(len(w) // dist.get_world_size()) for w, in groups]
+        loss = torch.stack([w[:8].sum() for w, in groups]).sum()
+        shard_gradients(dist, loss, groups, shards)
+        dist.barrier()
+    return hooks_on(groups)
 
 def clipped(dist, shards, sizes, most):
     """[the norm, the shards afterwards] of clip_shards."""
@@ -247,7 +256,8 @@ def clipped(dist, shards, sizes, most):
 # ### Exercise 2.1 · shard_gradients
 #
 # Run backward. When the last gradient of a unit is there, reduce-scatter the unit, add the result to this rank's shard, and drop
-# the unit's gradients. The function is called once per microbatch, and the shards add up. Leave no hook behind.
+# the unit's gradients. The function is called once per microbatch, and the shards add up. Leave no hook behind: the second check
+# looks at what a rank still holds in the third step.
 
 # %% tags=["hole"]
 def shard_gradients(dist, loss, groups, shards):
@@ -293,30 +303,29 @@ for kind, p, k in (("perceptron", 3, 1), ("tied", 2, 2), ("perceptron", 4, 2)):
     case, *data = oracle.backward_gradients(rng, kind, batches, p)
     result = ranks.run(units_backward, kind, *data, world_size=p)
     for rank in range(p):
-        got, _, hooks = result.returns[rank]
         said = f"shards of a {kind}'s gradients, rank {rank} of {p}, {k} microbatches"
-        agree(got, case.want[rank], said, **CLOSE, mistakes=case.mistakes[rank])
-        remark(not hooks, "a hook is still there after the step: each step would add one more")
+        agree(result.returns[rank][0], case.want[rank], said, **CLOSE, mistakes=case.mistakes[rank])
     no_fault(oracle.bytes_fault(result.trace.bytes, k * case.bytes, k * case.bytes))
 print("shard_gradients: one device's gradients, with tied weights, padding and microbatches")
 
-# %% tags=["check"]
+# %% tags=["check"] limit_s=30
+from common.oracles import shards as oracle
+
 flats, (batch,) = weights_of("deep", 1), digit_shards([4])
 given = [[torch.zeros(-(-len(flat) // 4)) for flat in flats] for _ in range(4)]
 result = ranks.run(units_backward, "deep", flats, [batch], 16, ranks.each(given), **MACHINE)
 calls = [call.name for call in result.trace.calls(0)]
 expect(calls == ["reduce_scatter"] * len(flats),
        f"rank 0 calls {calls}; one reduce-scatter for each of {len(flats)} units is enough")
-peak, most = result.trace.peak_by_category[0]["gradients"], sum(g.nbytes for g in given[0]) + 5 * 33_280
-remark(peak <= most and not result.returns[0][1],
-       f"Gradients are kept whole: {peak:,} bytes of them live at once, and {most:,} are enough. "
-       "Drop each unit's gradients once they are on the wire: w.grad = None.")
-print("shard_gradients: one reduce-scatter per unit")
+result = ranks.run(many_gradients, 8, 3, world_size=2, held=True)  # 8 weights of 4 MiB, 3 steps
+no_fault(oracle.gradients_fault(result.trace, hooks=result.returns[0]))
+print("shard_gradients: one reduce-scatter per unit, and no gradient kept whole")
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# It is `backward_overlapped` of lab 12 with another collective. A counter per unit tells when its last gradient is there.
+# It is `backward_overlapped` of lab 12 with another collective. `w.register_post_accumulate_grad_hook(f)` calls f(w) when w.grad is
+# complete, and returns a handle with `remove()`. A counter per unit tells when its last gradient is there.
 # </details>
 
 # %% [markdown]
@@ -393,30 +402,43 @@ print("clip_shards: the norm of all shards, and of no padding")
 # What the checks of this part run on every rank. You may skip it.
 
 def primitives(dist, shard, gradient, given):
-    """[gathered weights, unit.gradient, whether unit.full is None after release, bytes of it then]."""
+    """[gathered weights, unit.gradient, whether unit.full is None after release]."""
     unit = units.Unit(0, nn.Identity(), shard, given[0])
     gather_parameters(dist, unit).wait()
-    full = unit.full
-    gathered = full.clone()
+    gathered = unit.full.clone()
     release(unit)
     reduce_scatter_gradients(dist, unit, gradient)()
-    return [gathered, unit.gradient, unit.full is None, full.untyped_storage().nbytes()]
+    return [gathered, unit.gradient, unit.full is None]
+
+def released(dist, count):
+    """Gathers and releases so many units of 4 MiB, and still has the tensors, as others might."""
+    kept = []
+    for unit in units.tables(dist, count):
+        gather_parameters(dist, unit).wait()
+        kept.append(unit.full)
+        release(unit)
+        dist.barrier()
+
+def both_passes(dist, count):
+    """(Whether a graph is left after forward, the units still gathered then) of units of 4 MiB."""
+    parts = units.tables(dist, count)
+    ys, inputs = forward_units(dist, parts, [torch.ones(2, 8)])
+    graph, left = ys[0].requires_grad, [unit.number for unit in parts if unit.full is not None]
+    backward_units(dist, parts, inputs, [torch.ones(2, 8)])
+    return graph, left or [unit.number for unit in parts if unit.full is not None]
 
 def forward_pass(dist, kind, shards, xs):
-    """[outputs, inputs of each unit, whether a graph is left, units that are still gathered]."""
+    """[outputs, inputs of each unit]."""
     parts = units.units(dist, kind, shards, marked=True)
     ys, inputs = forward_units(dist, parts, xs)
-    graph = any(x.requires_grad for x in [*ys, *inputs[-1]])
-    left = [unit.number for unit in parts if unit.full is not None]
-    return [[y.detach() for y in ys], [[x.detach() for x in own] for own in inputs], graph, left]
+    return [[y.detach() for y in ys], [[x.detach() for x in own] for own in inputs]]
 
 def backward_pass(dist, kind, shards, inputs, slopes, given):
-    """[gradient shards by unit, units that are still gathered]."""
+    """Gradient shards by unit."""
     slots = dict(zip(dict.fromkeys(unit.number for unit in units.units(dist, kind, shards)), given))
     parts = units.units(dist, kind, shards, [slots.get(i) for i in range(len(shards))], marked=True)
     backward_units(dist, parts, inputs, slopes)
-    left = [unit.number for unit in parts if unit.full is not None]
-    return [[unit.gradient for unit in dict.fromkeys(parts)], left]
+    return [unit.gradient for unit in dict.fromkeys(parts)]
 
 def trained(dist, kind, shards, batches, most, k=2):
     """(losses, norms, this rank's shards) of steps with your functions, each of k microbatches.
@@ -489,19 +511,20 @@ def reduce_scatter_gradients(dist, unit, gradient):
     return arrived
     # END SOLUTION
 
-# %% tags=["check"]
+# %% tags=["check"] limit_s=30
 from common.oracles import shards as oracle
 
 for p, size in ((4, 3), (1, 4), (3, 1)):
     shards, case, data = oracle.one_unit(rng, p, size)
     result = ranks.run(primitives, *data, world_size=p)
     for rank in range(p):
-        full, gradient, after, left = result.returns[rank]
+        full, gradient, is_none = result.returns[rank]
         agree(full, shards.flatten(), f"unit.full on rank {rank} of {p}")
         wrong = case.mistakes[rank]
         agree([gradient], case.want[rank], f"[unit.gradient], rank {rank}", **CLOSE, mistakes=wrong)
-        remark(after and not left, "release: unit.full must be None, and its memory of 0 bytes")
+        expect(is_none, "release: unit.full must be None afterwards")
     no_fault(oracle.bytes_fault(result.trace.bytes, 2 * case.bytes, case.bytes))
+no_fault(oracle.release_fault(ranks.run(released, 8, world_size=2, held=True).trace))
 print("gather_parameters, release, reduce_scatter_gradients")
 
 # %% [markdown]
@@ -589,10 +612,8 @@ for kind, p, k in (("perceptron", 3, 2), ("tied", 2, 1), ("perceptron", 1, 1)):
     parts, want = oracle.forward_case(kind, weights_of(kind, int(rng.integers(1000))), xs)
     result = ranks.run(forward_pass, kind, parts, ranks.each(xs), world_size=p)
     for rank in range(p):
-        *got, graph, left = result.returns[rank]
-        agree(got, want[rank], f"(outputs, inputs) of a {kind}, rank {rank} of {p}", **CLOSE)
-        remark(not graph, oracle.KEPT)
-        remark(not left, f"Weights are never released: units {left} are still gathered afterwards.")
+        case = f"(outputs, inputs) of a {kind}, rank {rank} of {p}"
+        agree(result.returns[rank], want[rank], case, **CLOSE)
     no_fault(oracle.events_fault(result.trace, kind, False, k))
 print("forward_units: one device's outputs, each unit gathered once, one unit ahead")
 
@@ -604,10 +625,8 @@ for kind, p, k in (("perceptron", 3, 2), ("tied", 2, 1), ("perceptron", 1, 1)):
     data, case = oracle.backward_case(rng, kind, xs)  # with other weights than in forward
     result = ranks.run(backward_pass, kind, *data, world_size=p)
     for rank in range(p):
-        got, left = result.returns[rank]
-        agree(got, case.want[rank], f"gradient shards of a {kind}, rank {rank} of {p}", **CLOSE,
-              mistakes=case.mistakes[rank])
-        remark(not left, f"Weights are never released: units {left} are still gathered afterwards.")
+        said = f"gradient shards of a {kind}, rank {rank} of {p}"
+        agree(result.returns[rank], case.want[rank], said, **CLOSE, mistakes=case.mistakes[rank])
     no_fault(oracle.events_fault(result.trace, kind, True, k))
 print("backward_units: one device's gradients, gathered anew, one unit ahead")
 
@@ -626,14 +645,13 @@ for kind, p in (("perceptron", 3), ("tied", 2)):
     agree(got, want, f"weights of a {kind}, {p} ranks, after 3 steps", **CLOSE)
 print("FSDP: losses, norms and weights of one device, with padding, tied weights and clipping")
 
-# %% tags=["check"]
+# %% tags=["check"] limit_s=30
 from common.oracles import shards as oracle
 
-flats, batch = weights_of("deep", 1), (*digit_shards([8])[0], 32)
-result = ranks.run(trained, "deep", oracle.by_rank(flats, 4), [batch], 1.0, **MACHINE)
-said, peak = oracle.memory_fault(result.trace, 33_280)
-remark(not said, said, draw=lambda: units.draw_gathered({"of yours": result.trace}))
-print(f"FSDP: a rank holds at most {peak:,} bytes of gathered weights")
+result = ranks.run(both_passes, 10, world_size=2, held=True)  # 10 units of 4 MiB
+no_fault(oracle.units_fault(result.trace, *result.returns[0]),
+         draw=lambda: units.draw_gathered({"of yours": result.trace}))
+print("FSDP: of ten units of 4 MiB, a rank holds its shards, and two whole units at a time")
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -642,7 +660,7 @@ print(f"FSDP: a rank holds at most {peak:,} bytes of gathered weights")
 # In backward, `unit.full.requires_grad_()` makes the gathered weights a leaf.
 # </details>
 #
-# <details><summary>My gradients are right, and a remark says that weights stay</summary>
+# <details><summary>My gradients are right, and a check says that weights stay</summary>
 #
 # Who still holds them? A graph does: forward without `torch.no_grad()`. A local variable does, until the loop assigns it again.
 # </details>
@@ -678,6 +696,12 @@ figures.describe(axes[0], "Gathered bytes of four programs over time: one low, t
 # How many bytes does a rank hold while a unit computes? Weights, gradient, m and v are shards: 4 · 8/p bytes per weight. Add the
 # gathered units: this one and the next. In backward, the gradient of the unit before is still on the wire: whole, and its summed
 # shard. Predict all sixteen computations of a step, and count them on 1, 2, 4 and 8 ranks.
+#
+# <details><summary>Hint</summary>
+#
+# Let full[i] be the padded bytes of unit i. Which of them are gathered while unit i computes, in forward and in backward? Slices say
+# it for the first and the last unit, too: full[7:9] has one element. In backward, which unit has just computed?
+# </details>
 
 # %%
 sizes = [len(flat) for flat in weights_of("deep", 1)]
@@ -696,8 +720,8 @@ ledger.guess("FSDP: bytes held on 8 ranks / on one", share, "times")
 # %%
 order = [(unit, False) for unit in range(8)] + [(unit, True) for unit in reversed(range(8))]
 counts = {p: units.held(trained, digit_shards([8] * p), MACHINE) for p in (1, 2, 4, 8)}
-lines = {f"{p} ranks": [predicted_bytes(*which, p) for which in order] for p in counts}
-ax = figures.predicted_and_measured(range(16), lines, {f"{p} ranks": counts[p] for p in counts},
+lines = {f"p = {p}": [predicted_bytes(*which, p) for which in order] for p in counts}
+ax = figures.predicted_and_measured(range(16), lines, {f"p = {p}": counts[p] for p in counts},
     yunit="B", xlabel="computation: units 0 to 7, and back", ylabel="bytes held", dots_are="counted",
     title="Eight ranks hold a fifth of what one holds, not an eighth")
 ax.set_ylim(0, None)
@@ -834,7 +858,8 @@ print("counted, compared with predicted:", ", ".join(misses))
 # inside. Between nodes, only the *shard* of the gradient crosses.
 #
 # This needs groups of ranks. `ranks.mesh(dist, node=2, gpu=4)` makes them with `dist.new_group`: `groups["gpu"]` has the four ranks
-# of this node, and `groups["node"]` the ranks with the same place in each node. All collectives take `group=`.
+# of this node, and `groups["node"]` the ranks with the same place in each node. All collectives take `group=`, and
+# `dist.get_world_size(group)` is its size.
 
 # %% tags=["driver"]
 # What the check runs on every rank. You may skip it.

@@ -493,3 +493,26 @@ def test_the_next_run_is_as_if_nothing_had_been():
     with pytest.raises(ranks.DeadlockError):
         ranks.run(cell("everyone sends first"), world_size=3)
     assert ranks.run(good).returns == [4.0] * 4
+
+
+def released_too_early(dist, sends):
+    full, own = torch.empty(8), torch.ones(2)
+    work = dist.all_gather_into_tensor(full, own, async_op=True)
+    (own if sends else full).untyped_storage().resize_(0)
+    work.wait()
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_memory_that_is_released_too_early_is_named_and_ends_no_process(sends):
+    with pytest.raises(ValueError, match=r"the memory of this tensor of \d elements was released"):
+        ranks.run(released_too_early, sends)
+
+
+def test_a_released_tensor_is_not_sent():
+    def sends(dist):
+        x = torch.ones(4)
+        x.untyped_storage().resize_(0)
+        dist.all_reduce(x)
+
+    with pytest.raises(ValueError, match="all_reduce: the memory of this tensor of 4 elements"):
+        ranks.run(sends, world_size=2)

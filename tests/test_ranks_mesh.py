@@ -219,3 +219,24 @@ def test_a_mesh_and_categories_in_the_grader(remote):
 def test_a_rank_that_dies_while_gathering_in_the_grader(remote):
     with pytest.raises(MemoryError, match="no room"):
         ranks.run(remote, "raises")
+
+
+def keeps(dist, releases):
+    """Gathers six units of 4 MiB, and releases them or not."""
+    kept = []
+    for _ in range(6):
+        full = torch.empty(1 << 19, dtype=torch.float64)
+        dist.all_gather_into_tensor(full, torch.ones(1 << 18, dtype=torch.float64))
+        kept.append(full)
+        if releases:
+            full.untyped_storage().resize_(0)
+        dist.barrier()
+
+
+def test_what_is_held_at_each_call_if_it_is_asked_for():
+    for releases, most in ((True, 1), (False, 6)):
+        held = ranks.run(keeps, releases, world_size=2, held=True).trace.held_bytes
+        small = 1 << 21  # what is sent
+        assert len(held[0]) == 12
+        assert most << 22 <= max(held[0]) <= (most << 22) + small, held
+    assert ranks.run(keeps, True, world_size=2).trace.held_bytes == [[], []]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 WIDTHS = (64, 23, 17, 21, 10)  # of the perceptron: no two of its layers have equally many weights
 INSTANT_S = 1e-12  # after what happens at a time, and before what happens next
 WIDE = [64] * 8  # inputs of the eight layers
+TABLE_BYTES = 4 << 20  # of a unit that stands out from all else that a process holds
 BYTES = {  # per weight on each of p ranks: itself and its gradient in bf16; in fp32 a copy, m and v
     0: lambda p: (2.0, 2.0, 12.0),
     1: lambda p: (2.0, 2.0, 12 / p),
@@ -114,6 +115,33 @@ def units(
     return [made[id(piece)] for piece in pieces]
 
 
+class Table(nn.Module):
+    """Many weights that hardly compute, so that its memory is that of its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(TABLE_BYTES // 64, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (rows, 8), times the first rows of weights."""
+        return x * self.weight[: len(x)]
+
+
+def tables(dist: Any, count: int) -> list[Unit]:
+    """Units of TABLE_BYTES each, with this rank's shards of weights and gradient."""
+    with torch.device("meta"):
+        pieces = [Table() for _ in range(count)]
+    size = TABLE_BYTES // 8 // dist.get_world_size()
+    shards = [torch.full((size,), 1.0 + dist.get_rank()) for _ in pieces]
+    made = [
+        Unit(number, piece, shard, torch.zeros_like(shard))
+        for number, (piece, shard) in enumerate(zip(pieces, shards, strict=True))
+    ]
+    ranks.label("weights", shards)
+    ranks.label("gradients", [unit.gradient for unit in made])
+    return made
+
+
 def marker(dist: Any) -> Callable[[int], None]:
     """mark(number): a broadcast of number + 1 numbers within a group of this rank alone."""
     rank = dist.get_rank()
@@ -171,11 +199,12 @@ def draw_gathered(traces: Mapping[str, ranks.Trace]) -> Sequence[Axes]:
     """The bytes of gathered weights on rank 0 over time, a panel per trace."""
     size = 7.2, 1.1 * len(traces) + 0.6
     axes = plt.subplots(len(traces), 1, figsize=size, sharex=True, squeeze=False)[1][:, 0]
+    top = max(trace.peak_by_category[0]["gathered"] for trace in traces.values()) / 1e3
     for ax, (name, trace) in zip(axes, traces.items(), strict=True):
         points = trace.live_by_category[0]
         times = [time_s * 1e3 for time_s, _ in points]
         ax.step(times, [counts["gathered"] / 1e3 for _, counts in points], where="post", color="C3")
-        ax.set(ylabel="kB", ylim=(0, 290), title=f"program {name}")
+        ax.set(ylabel="kB", ylim=(0, 1.2 * top), title=f"program {name}")
     axes[-1].set_xlabel("virtual time (ms)")
     return list(axes)
 

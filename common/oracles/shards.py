@@ -577,19 +577,61 @@ def hybrid(
     return want, norm, shards, norms
 
 
-def memory_fault(trace: ranks.Trace, unit: int) -> tuple[str, int]:
-    """(what is wrong with what rank 0 gathers, by the runtime's report; the most bytes of it).
+def gradients_fault(trace: ranks.Trace, hooks: int) -> str:
+    """What is wrong with what ranks held while 8 weights of 4 MiB got gradients; "" if nothing is.
 
-    unit: bytes of the largest unit. Two of them may be gathered at a time.
+    trace: of steps on two ranks, each with new shards. hooks: that are left, by a rank's own word.
     """
-    peak, end = trace.peak_by_category[0]["gathered"], trace.spans_named("*", 0)[-1].end_s
-    points = [n["gathered"] for time_s, n in trace.live_by_category[0] if time_s <= end]
-    if peak <= 2 * unit and points[-1] == 0:
-        return "", peak
+    held = held_fault(trace, 8 + 4, 8)
+    if not held:
+        return ""
+    if hooks:
+        return (
+            f"{held} A hook is still there after the step: each step would add one more, and it "
+            "keeps the shards of its step. Remove the hooks."
+        )
     return (
-        f"Weights are never released, or kept by autograd: {peak:,} bytes of gathered weights live "
-        f"at once ({2 * unit:,} are enough) and {points[-1]:,} at the end of a step."
-    ), peak
+        f"Gradients are kept whole. {held} Drop each unit's gradients once they are on the wire: "
+        "w.grad = None."
+    )
+
+
+def release_fault(trace: ranks.Trace) -> str:
+    """What is wrong with what ranks held that released 8 units of 4 MiB; "" if nothing is."""
+    held = held_fault(trace, 8, 5.5)
+    return held and f"release: the memory of unit.full must have 0 bytes afterwards. {held}"
+
+
+def units_fault(trace: ranks.Trace, graph: bool, left: Sequence[int]) -> str:
+    """What is wrong with what ranks held while 10 units of 4 MiB trained; "" if nothing is.
+
+    graph: whether forward left one. left: units that are still gathered. Both are by the rank's own
+    word, and decide only what the message says.
+    """
+    held = held_fault(trace, 10, 8.5)
+    if not held:
+        return ""
+    if graph:
+        return f"{KEPT} {held}"
+    if left:
+        return f"Weights are never released: units {left} are still gathered afterwards. {held}"
+    return f"Weights or whole gradients are kept longer than needed. {held}"
+
+
+def held_fault(trace: ranks.Trace, shards: float, others: float) -> str:
+    """Whether a rank of two held more, at any of its calls, than shards and others; "" if not.
+
+    Both in units of TABLE_BYTES. shards: what it has to hold. others: the units, gradients and
+    messages of a moment, which differ between honest styles, and in a grader some megabytes that
+    its process took for itself.
+    """
+    most, unit = max(map(max, trace.held_bytes)), units.TABLE_BYTES
+    if most <= (shards + others) * unit:
+        return ""
+    return (
+        f"A rank holds {most / 1e6:.0f} MB at once: {shards * unit / 1e6:.0f} MB have to stay, "
+        f"and {others * unit / 1e6:.0f} MB are enough for all else."
+    )
 
 
 KEPT = (

@@ -88,6 +88,9 @@ call dist, in backward too.
   buffers (all the rest). The runtime finds what was gathered, the gradients of weights, and what a
   reduce-scatter takes and leaves. `ranks.label("weights", tensors)` in a driver says what else a
   tensor is;
+- trace.held_bytes[rank], with held=True: what the rank held when it began each of its calls (of
+  messages and collectives), in their order: its live tensors. A grader measures it from outside,
+  while the rank waits for an answer: the memory of its process, beyond what it was forked with;
 - message.values: the numbers of a message of at most 64 elements, on the simulated machine;
 - trace.draw(predicted=another_trace, title=..., until_s=..., ax=...): the timeline, one row per
   rank;
@@ -225,6 +228,7 @@ def run(
     beta_s_per_byte: Cost = 1e-10,
     flops_per_s: float | None = None,
     live_bytes: bool | None = None,
+    held: bool = False,
     noted: bool = True,
     timeout_s: float = 60.0,
 ) -> Result:
@@ -233,13 +237,14 @@ def run(
     args: those that `each` made differ by rank. machine: "simulated", "gloo" or "nccl". seed: of
     the order in which simulated ranks run; None: the lowest first. only: the names that dist has.
     alpha_s, beta_s_per_byte, flops_per_s: costs of the simulated machine. live_bytes: whether to
-    follow live tensors (by default if simulated). noted: whether calls of dist on real machines go
-    into the trace; if not, dist is torch.distributed itself. timeout_s: of the run, in real time.
+    follow live tensors (by default if simulated). held: whether to note what ranks hold at each
+    call. noted: whether calls of dist on real machines go into the trace; if not, dist is
+    torch.distributed itself. timeout_s: of the run, in real time.
     """
     __tracebackhide__ = True  # IPython and pytest then show the rank's frames, not ours
     _validate(args, world_size, machine, only, flops_per_s, timeout_s)
     live_bytes = machine == "simulated" if live_bytes is None else live_bytes
-    options = {"only": only, "live_bytes": live_bytes, "timeout_s": timeout_s}
+    options = {"only": only, "live_bytes": live_bytes, "held": held, "timeout_s": timeout_s}
     if machine != "simulated":
         return _run(function, args, int(world_size), **options, backend=machine, noted=noted)
     costs = {"alpha_s": alpha_s, "beta_s_per_byte": beta_s_per_byte, "flops_per_s": flops_per_s}

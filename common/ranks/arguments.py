@@ -20,6 +20,17 @@ def validate_tensor(what: str, tensor: Any) -> None:
             f"{what}: the tensor must be contiguous; this one has shape {tuple(tensor.shape)} "
             f"and strides {tensor.stride()}"
         )
+    require_memory(what, tensor)
+
+
+def require_memory(what: str, tensor: torch.Tensor) -> None:
+    """Raise if the tensor's storage was resized below it: to touch it would end the process."""
+    count = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    if tensor.numel() and not tensor.is_meta and tensor.untyped_storage().nbytes() < count:
+        raise ValueError(
+            f"{what}: the memory of this tensor of {tensor.numel()} elements was released; "
+            "wait() for the handle first"
+        )
 
 
 def validate_input_list(

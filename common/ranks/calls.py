@@ -368,7 +368,7 @@ class Calls(ABC):
         content = tag, tensor.numel(), tensor.dtype
         if number is None or what.endswith("recv"):
             receive = Receive(*envelope, number, *content)
-            return Call(receive, write=lambda value: tensor.data.copy_(value.view(tensor.shape)))
+            return Call(receive, write=lambda value: _copy(tensor, value))
         sent = self._copies([tensor])
         return Call(Send(*envelope, number, *content, sent[0][1] if sent else None), sent)
 
@@ -466,8 +466,13 @@ def _write(out: Out, value: Out) -> None:
         return
     if isinstance(out, list):
         for own, part in zip(out, _as_list(value), strict=True):
-            own.data.copy_(part.view(own.shape))
+            _copy(own, part)
         return
     if isinstance(value, list):
         value = torch.cat([part.reshape(-1) for part in value])
+    _copy(out, value)
+
+
+def _copy(out: torch.Tensor, value: torch.Tensor) -> None:
+    arguments.require_memory("what arrives", out)
     out.data.copy_(value.view(out.shape))

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from common.ranks.arguments import Tensors
+from common.ranks.arguments import Tensors, require_memory
 from common.ranks.calls import Call, Calls, Copy
 from common.ranks.link import Link
 from common.ranks.operations import Receive
@@ -33,7 +33,7 @@ class Dist(Calls):
         self._link = link
 
     def _begin(self, calls: list[Call]) -> "list[Work]":
-        self._recorder.look()
+        self._recorder.begin()
         with self._recorder.pause():
             operations = [call.operation for call in calls]
             numbers = self._link.post(self._recorder.clock_s, operations)
@@ -90,6 +90,7 @@ class Work:
     def _finish(self, value: Any) -> None:
         self._over = True
         for tensor, before in self._sent:
+            require_memory(f"{self._what} ({self._call_site})", tensor)
             if not _same_bits(tensor, before):
                 self._dist._link.race(
                     f"rank {self._dist._rank}: the tensor of {self._what} "

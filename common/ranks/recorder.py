@@ -23,7 +23,8 @@ class Report(TypedDict):
     """What a rank recorded of itself, as plain data.
 
     live_bytes: (time_s, bytes) at each change. live_by_category: the same with the bytes in each of
-    CATEGORIES. peak_by_category: the most bytes of each, at whatever time.
+    CATEGORIES. peak_by_category: the most bytes of each, at whatever time. held_bytes: live bytes
+    at the beginning of each call of dist.
     """
 
     compute: list[TimedName]
@@ -31,6 +32,7 @@ class Report(TypedDict):
     live_bytes: list[tuple[float, int]]
     live_by_category: list[tuple[float, list[int]]]
     peak_by_category: list[int]
+    held_bytes: list[int]
 
 
 _of_thread = threading.local()
@@ -99,7 +101,9 @@ class Recorder(DispatchMode):
     Its FLOPs move the clock; its results are live until they are freed.
     """
 
-    def __init__(self, flops_per_s: float | None = None, live_bytes: bool = True) -> None:
+    def __init__(
+        self, flops_per_s: float | None = None, live_bytes: bool = True, held: bool = False
+    ) -> None:
         super().__init__()
         self.flops_per_s, self.counts_live = flops_per_s, live_bytes
         self.clock_s = 0.0
@@ -113,6 +117,7 @@ class Recorder(DispatchMode):
         self.totals = [0] * len(CATEGORIES)
         self.peaks = [0] * len(CATEGORIES)
         self.category_points: list[tuple[float, list[int]]] = [(0.0, [0] * len(CATEGORIES))]
+        self.counts_held, self.held = held, list[int]()
         self.weights: list[weakref.ref] = []  # whose gradients are to be found
         self.paused = self.closed = False
         self.modules = len(sys.modules)
@@ -196,6 +201,12 @@ class Recorder(DispatchMode):
         if name == "reduce_scatter":
             self.label_storages(CATEGORIES.index("gradients"), [brought, out], only_others=True)
 
+    def begin(self) -> None:
+        """Looks at what is live when a call of dist begins."""
+        self.look()
+        if self.counts_held:
+            self.held.append(self.total)
+
     def look(self) -> None:
         """Finds storages that were resized, which is not an operation of PyTorch's."""
         self._find_gradients()
@@ -212,6 +223,7 @@ class Recorder(DispatchMode):
             "live_bytes": self.points,
             "live_by_category": self.category_points,
             "peak_by_category": self.peaks,
+            "held_bytes": self.held,
         }
 
     def executed(self, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:

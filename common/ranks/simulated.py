@@ -53,7 +53,8 @@ class Rank(threading.Thread):
         super().__init__(name=f"rank {link.rank}", daemon=True)
         self.link, self.rank, self.world_size = link, link.rank, world_size
         self.packed, self.only = packed, options["only"]
-        self.recorder = Recorder(options["flops_per_s"], options["live_bytes"])
+        costs = options["flops_per_s"], options["live_bytes"], options["held"]
+        self.recorder = Recorder(*costs)
         self.value: Any = None
 
     def run(self) -> None:

@@ -20,6 +20,7 @@ class Trace:
 
     end_s: when each rank returned. live_bytes: by rank, (time_s, bytes) at each change.
     live_by_category: by rank, (time_s, {category: bytes}). peak_by_category: by rank.
+    held_bytes: by rank, what it held when it began each of its calls.
     self_reported: the names of what the ranks themselves reported, which may be wrong.
     """
 
@@ -33,6 +34,7 @@ class Trace:
     live_bytes: list[list[tuple[float, int]]] = field(default_factory=list)
     live_by_category: list[list[tuple[float, dict[str, int]]]] = field(default_factory=list)
     peak_by_category: list[dict[str, int]] = field(default_factory=list)
+    held_bytes: list[list[int]] = field(default_factory=list)
     self_reported: list[str] = field(default_factory=list)
 
     @property
@@ -139,6 +141,7 @@ class Trace:
                 [(time_s, _named_counts(counts)) for time_s, counts in report["live_by_category"]]
             )
             self.peak_by_category.append(_named_counts(report["peak_by_category"]))
+            self.held_bytes.append(report["held_bytes"])
 
     def as_dict(self) -> dict[str, Any]:
         """The trace as numbers, strings, lists and dicts."""

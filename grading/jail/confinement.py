@@ -62,6 +62,13 @@ class Confinement(ABC):
     def watch(self, workers: Iterable[int]) -> None:
         """The fork server, every WATCH_S: ends workers that take too much in all."""
 
+    def held_bytes(self, pid: int) -> int:
+        """The fork server: the memory of a worker and all that it started, beyond what it was
+        forked with. They may write no file afterwards, which would be in no count."""
+        family = processes.tree(pid)
+        usage.no_more_files(family)
+        return usage.held_bytes(family)
+
     @abstractmethod
     def end(self, pid: int, workers: Iterable[int]) -> int:
         """The fork server: kills a worker and all that it started.

@@ -59,18 +59,43 @@ def memory_bytes(pids: Iterable[int], limit: int) -> int:
     return min(upper_bound, sum(map(_proportional_bytes, pids)))
 
 
+def held_bytes(pids: Iterable[int]) -> int:
+    """What processes hold beyond what they were forked with, on no disk or swapped out.
+
+    Pages of files do not count: which of them are in memory depends on other programs, too.
+    """
+    forked_with = sum(_held_bytes("self"))
+    return sum(max(0, sum(_held_bytes(pid)) - forked_with) for pid in pids)
+
+
+def _held_bytes(pid: int | str) -> list[int]:
+    sizes = _sizes(pid)
+    return [sizes.get(name, 0) for name in ("RssAnon:", "RssShmem:", "VmSwap:")]
+
+
+def no_more_files(pids: Iterable[int]) -> None:
+    """From now on, these processes can write no file: what is on the disk is in no count."""
+    if hasattr(resource, "prlimit"):
+        for pid in pids:
+            with contextlib.suppress(OSError):  # it has ended
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
+
+
 def _resident_bytes(pid: int | str) -> list[int]:
     """What a process holds without a file, of files, and of shared memory."""
-    sizes = {}
-    try:
-        with open(f"/proc/{pid}/status") as file:
-            for line in file:
-                if line.startswith("Rss"):
-                    name, kib, _ = line.split()
-                    sizes[name] = int(kib) << 10
-    except ENDED:
-        pass
+    sizes = _sizes(pid)
     return [sizes.get(name, 0) for name in ("RssAnon:", "RssFile:", "RssShmem:")]
+
+
+def _sizes(pid: int | str) -> dict[str, int]:
+    """{"RssAnon:": bytes, ...} of a process, as the kernel counts them; {} if it has ended."""
+    sizes = {}
+    with contextlib.suppress(*ENDED), open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith(("Rss", "VmSwap")):
+                name, kib, _ = line.split()
+                sizes[name] = int(kib) << 10
+    return sizes
 
 
 def _proportional_bytes(pid: int) -> int:

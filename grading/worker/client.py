@@ -75,6 +75,10 @@ class WorkerClient:
             raise error
         return value
 
+    def held_bytes(self) -> int:
+        """See ForkServer.held_bytes; 0 after its end."""
+        return 0 if self.pid is None else self.fork_server.held_bytes(self.pid)
+
     def end(self) -> int | None:
         """Ends the process; returns its exit code, or minus the signal that ended it."""
         if self.pid is None:

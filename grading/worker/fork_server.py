@@ -83,6 +83,15 @@ class ForkServer:
             code = self._ask(f"end {pid}".encode()) if parent is self.process else None
         return -signal.SIGKILL if code is None else code
 
+    def held_bytes(self, pid: int) -> int:
+        """The memory that a worker and what it started hold, beyond what it was forked with.
+
+        The fork server reads it from the kernel: what a worker says of itself does not matter.
+        Where the system does not say, as on macOS, it is 0.
+        """
+        with self.lock, _alarm_postponed():
+            return self._ask(f"held {pid}".encode()) or 0
+
     def close(self) -> None:
         """Ends the fork server; its workers end with it."""
         if self.process:

@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def serve(control: socket.socket, jail: Confinement, workers: set[int]) -> None:
-    """Forks and ends workers as the grader asks, and watches them, until the grader is gone."""
+    """Forks, measures and ends workers as the grader asks, and watches them, until it is gone."""
     watched_s = time.monotonic()
     while True:
         ready, _, _ = select.select([control], [], [], limits.WATCH_S if workers else None)
@@ -74,6 +74,8 @@ def serve(control: socket.socket, jail: Confinement, workers: set[int]) -> None:
         verb, *number = request.decode().split()
         if verb == "fork":
             answer = fork(descriptors[0], control, jail, workers)
+        elif verb == "held":
+            answer = jail.held_bytes(int(number[0]))
         else:
             answer = end(int(number[0]), jail, workers)
         control.sendall(f"{answer}\n".encode())

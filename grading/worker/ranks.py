@@ -2,7 +2,8 @@
 
 The grader carries the messages, keeps clocks and bytes, and reports a deadlock, with the code of
 the simulated machine. A rank reaches another rank only by messages. What it reports of itself
-(compute, spans, live bytes) is marked so in the trace.
+(compute, spans, live bytes) is marked so in the trace. What it holds is measured from outside, at
+each of its calls, while it waits for the answer.
 """
 
 import math
@@ -51,6 +52,7 @@ def run(
     beta_s_per_byte: Cost,
     flops_per_s: float | None,
     live_bytes: bool,
+    held: bool,
     timeout_s: float,
 ) -> ranks.Result:
     """The Result of the student's function of this name on world_size workers.
@@ -58,11 +60,11 @@ def run(
     session: of the student's cells; the ranks' workers stay with it for its next run. The other
     arguments: of ranks.run.
     """
-    while len(session.ranks) < world_size:
-        session.ranks.append(Session(session.fork_server, session.cells))
+    _start_ranks(session, world_size, fresh=held)
     network = Network(world_size, alpha_s, beta_s_per_byte)
     conductor = Conductor(network, one_at_a_time=False)
-    options = {"flops_per_s": flops_per_s, "live_bytes": live_bytes, "only": only}
+    costs = {"flops_per_s": flops_per_s, "live_bytes": live_bytes}
+    options = {**costs, "only": only, "held": held}
     members, budget = [], Budget()
     for link in conductor.links:
         own = [arg.values[link.rank] if isinstance(arg, ranks.Each) else arg for arg in args]
@@ -78,6 +80,16 @@ def run(
     trace = simulated.trace(network, [member.report for member in members])
     trace.self_reported = list(SELF_REPORTED)
     return ranks.Result([member.value for member in members], trace)
+
+
+def _start_ranks(session: Session, world_size: int, fresh: bool) -> None:
+    """Makes sure that there are so many ranks. fresh: none of them of an earlier run."""
+    if fresh:
+        for rank in session.ranks:
+            rank.close()
+        session.ranks.clear()
+    while len(session.ranks) < world_size:
+        session.ranks.append(Session(session.fork_server, session.cells))
 
 
 class Budget:
@@ -171,7 +183,9 @@ class Member(threading.Thread):
             "live_bytes": [],
             "live_by_category": [],
             "peak_by_category": [0] * len(CATEGORIES),
+            "held_bytes": [],
         }
+        self.held_bytes: list[int] = []  # at each call
 
     def run(self) -> None:
         try:
@@ -180,6 +194,7 @@ class Member(threading.Thread):
                 self.name, self.arguments, self.serve, self.budget.admit
             )
             self.value, self.report = answer["value"], _validated_report(answer["report"])
+            self.report["held_bytes"] = self.held_bytes
             self.link.finish()
         except StoppedError:
             pass  # another rank ended the run, and this one's worker was ended
@@ -195,6 +210,8 @@ class Member(threading.Thread):
         arguments = self._validated(question, arguments)
         self._require_allowed(question, arguments)
         if question == "post":
+            if self.arguments[-1]["held"] and (worker := self.session.worker):
+                self.held_bytes.append(worker.held_bytes())
             for operation in arguments[1]:
                 self.budget.bring(operation)
             arguments = arguments[0], list(map(_alone, arguments[1]))
@@ -256,6 +273,7 @@ def _validated_report(report: Any) -> Report:
         "live_bytes": live_bytes,
         "live_by_category": by_category,
         "peak_by_category": _counts(report["peak_by_category"]),
+        "held_bytes": [],  # measured, not reported
     }
 
 

@@ -870,6 +870,28 @@ def decode_split(q, k, v, m, s, o, N, size, scale, GROUP: tl.constexpr, D: tl.co
 # + x = tl.sum(queries.to(tl.float32)[:, None, :] * keys[None, :, :], 2) * scale
 # edit: out = out * old[:, None] + tl.dot(weights.to(values.dtype), values)  ->  out = out * old[:, None] + tl.sum(weights[:, :, None] * values.to(tl.float32)[None, :, :], 1)
 
+# %% decode_paged: keys loaded as columns
+# - x = tl.dot(queries, tl.trans(tl.load(k + at, mask=inside[:, None], other=0.0))) * scale
+# + x = tl.dot(queries, tl.load(k + tl.trans(at), mask=inside[None, :], other=0.0)) * scale
+
+
+# %% decode_paged: the dot product adds to the output
+# edit: out = out * old[:, None] + tl.dot(weights.to(values.dtype), values)  ->  out = tl.dot(weights.to(values.dtype), values, acc=out * old[:, None])
+
+
+# %% decode_paged: a large negative number for keys beyond the end
+# edit: x = tl.where(inside[None, :], x, float("-inf"))  ->  x = tl.where(inside[None, :], x, -1e38)
+
+
+# %% decode_paged: the address of the page first
+# - at = ((page * tl.num_programs(1) + key_head) * BLOCK + place)[:, None] * D + d
+# - x = tl.dot(queries, tl.trans(tl.load(k + at, mask=inside[:, None], other=0.0))) * scale
+# + first = (page * tl.num_programs(1) + key_head) * BLOCK * D
+# + at = place[:, None] * D + d[None, :]
+# + x = tl.dot(queries, tl.trans(tl.load(k + first + at, mask=inside[:, None], other=0.0))) * scale
+# edit: values = tl.load(v + at,  ->  values = tl.load(v + first + at,
+
+
 # %% decode_paged: as a loop over keys that the table moves
 @triton.jit
 def decode_paged(q, k, v, table, m, s, o, N, size, scale, GROUP: tl.constexpr, D: tl.constexpr,
@@ -1004,6 +1026,189 @@ def test_attention(candidate):
                 x = copies[1][:seen].astype(np.float64) @ copies[0][row] / np.sqrt(d)
                 p = np.exp(x - x.max())
                 np.testing.assert_allclose(got[row], p @ copies[2][:seen] / p.sum(), 1e-3, 1e-3)
+
+# %% test_attention: einsum, and a table of cases
+def test_attention(candidate):
+    sizes = [(1, 1, 3), (6, 6, 8), (17, 41, 16), (33, 33, 4), (2, 70, 5)]
+    kinds = {"plain": 0, "rising": 0, "high": 250, "low": -250, "mixed": 250}
+    for (n, m, d), (kind, level) in [(size, kind) for size in sizes for kind in kinds.items()]:
+        random = np.random.default_rng(n * m + d)
+        q, k, v = (random.standard_normal((rows, d)).astype(np.float32) for rows in (n, m, m))
+        if kind == "rising":
+            k *= np.linspace(0.1, 25, m, dtype=np.float32)[:, None]
+        if level:
+            k[:, 0], q[:, 0] = 12, level * d**0.5 / 12
+        if kind == "mixed":
+            q[::2, 0] *= -1
+        given = tuple(x.copy() for x in (q, k, v))
+        got = candidate(q, k, v)
+        scores = np.einsum("id,jd->ij", *(x.astype(np.float64) for x in given[:2])) / math.sqrt(d)
+        scores = np.where(np.tri(n, m, m - n, dtype=bool), scores, -np.inf)
+        power = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        want = np.einsum("ij,je->ie", power / power.sum(-1, keepdims=True), given[2])
+        assert (got.dtype, got.shape) == (np.float32, (n, d)), kind
+        assert all(np.array_equal(*pair) for pair in zip(given, (q, k, v))), kind
+        assert np.allclose(got, want, rtol=1e-3, atol=1e-3), kind
+
+
+# %% test_attention: torch.softmax in float64
+def test_attention(candidate):
+    torch.manual_seed(5)
+    for n, m, d in ((4, 4, 4), (19, 35, 8), (1, 33, 16), (48, 48, 32)):
+        for change in range(5):
+            q, k, v = torch.randn(n, d), torch.randn(m, d), torch.randn(m, d)
+            if change == 1:
+                k *= torch.linspace(0.1, 20, m)[:, None]
+            if change > 1:
+                k[:, 0] = 10
+                q[:, 0] = (30 if change != 3 else -30) * d**0.5
+            if change == 4:
+                q[::2, 0] *= -1
+            arrays = [x.float().numpy().copy() for x in (q, k, v)]
+            got = candidate(*arrays)
+            x = (q.float().double() @ k.float().double().T) / d**0.5
+            hidden = torch.ones(n, m).triu(m - n + 1).bool()
+            want = x.masked_fill(hidden, float("-inf")).softmax(-1) @ v.float().double()
+            assert got.dtype == np.float32
+            torch.testing.assert_close(torch.tensor(got).double(), want, rtol=1e-3, atol=1e-3)
+            for array, x in zip(arrays, (q, k, v)):
+                assert np.array_equal(array, x.float().numpy()), "it changes an argument"
+
+
+# %% test_attention: two parts, merged
+def test_attention(candidate):
+    def part(x, v):
+        top = x.max()
+        weight = np.exp(x - top)
+        return top, weight.sum(), weight @ v
+
+    random = np.random.default_rng(11)
+    for n, m, d in ((2, 5, 4), (20, 20, 8), (9, 50, 16)):
+        for scale, level, apart in ((1, 0, 0), (20, 0, 0), (1, 300, 0), (1, -300, 0), (1, 300, 1)):
+            q, k, v = (random.normal(size=(rows, d)).astype(np.float32) for rows in (n, m, m))
+            k *= np.linspace(1 / scale, scale, m).astype(np.float32)[:, None] if scale > 1 else 1
+            if level:
+                k[:, 0], q[:, 0] = 10, level * d**0.5 / 10
+                q[::2, 0] *= -1 if apart else 1
+            before = [q.copy(), k.copy(), v.copy()]
+            got = candidate(q, k, v)
+            assert got.shape == (n, d) and got.dtype == np.float32
+            assert all((a == b).all() for a, b in zip(before, (q, k, v)))
+            for i in range(n):
+                end = i + 1 + m - n
+                x = before[1][:end].astype(float) @ before[0][i] / d**0.5
+                half = max(1, end // 2)
+                parts = [part(x[a:b], before[2][a:b]) for a, b in ((0, half), (half, end)) if a < b]
+                top = max(t for t, _, _ in parts)
+                total = sum(s * np.exp(t - top) for t, s, _ in parts)
+                want = sum(o * np.exp(t - top) for t, _, o in parts) / total
+                assert np.allclose(got[i], want, rtol=1e-3, atol=1e-3), (n, m, d, i)
+
+
+# %% test_attention: log-sum-exp
+def test_attention(candidate):
+    random = np.random.default_rng(2)
+
+    def check(q, k, v):
+        n, m = len(q), len(k)
+        kept = [x.copy() for x in (q, k, v)]
+        x = q.astype(float) @ k.astype(float).T / np.sqrt(q.shape[1])
+        x[~np.tri(n, m, m - n, dtype=bool)] = -np.inf
+        lse = np.logaddexp.reduce(x, axis=1)
+        want = np.exp(x - lse[:, None]) @ v
+        got = candidate(q, k, v)
+        assert got.dtype == np.float32 and got.shape == want.shape
+        assert np.isfinite(got).all()
+        assert np.abs(got - want).max() < 2e-3
+        for old, new in zip(kept, (q, k, v)):
+            assert (old == new).all()
+
+    for n, m, d in ((3, 3, 2), (25, 60, 8), (41, 41, 16), (1, 17, 32)):
+        def fresh(n=n, m=m, d=d):
+            return [random.standard_normal((rows, d), dtype=np.float32) for rows in (n, m, m)]
+
+        check(*fresh())
+        q, k, v = fresh()
+        check(q, k * np.linspace(0.1, 20, m, dtype=np.float32)[:, None], v)
+        for sign in (1, -1, 0):
+            q, k, v = fresh()
+            k[:, 0], q[:, 0] = 10, 30 * d**0.5 * (sign or 1)
+            if not sign:
+                q[::2, 0] *= -1
+            check(q, k, v)
+
+
+# %% test_attention: properties besides the numbers
+def test_attention(candidate):
+    random = np.random.default_rng(9)
+    for n, m, d in ((8, 8, 4), (18, 45, 16), (1, 33, 8), (35, 35, 8)):
+        for kind in ("plain", "rising", "up", "down", "both"):
+            q, k, v = (random.standard_normal((rows, d)).astype(np.float32) for rows in (n, m, m))
+            if kind == "rising":
+                k *= np.linspace(0.1, 20, m, dtype=np.float32)[:, None]
+            if kind in ("up", "down", "both"):
+                k[:, 0], q[:, 0] = 10, (-30 if kind == "down" else 30) * np.sqrt(d)
+            if kind == "both":
+                q[1::2, 0] *= -1
+            kept = q.copy(), k.copy(), v.copy()
+            got = candidate(q, k, v)
+            assert [x.tobytes() for x in kept] == [x.tobytes() for x in (q, k, v)]
+            assert type(got) is np.ndarray and got.dtype == np.float32 and got.shape == (n, d)
+            if m == n:
+                assert np.allclose(got[0], kept[2][0], atol=1e-3), "query 0 sees key 0 alone"
+            x = np.matmul(kept[0], kept[1].T, dtype=np.float64) / np.sqrt(d)
+            rows, columns = np.indices((n, m))
+            weight = np.exp(x - np.where(columns <= rows + m - n, x, -np.inf).max(1)[:, None])
+            weight = np.where(columns <= rows + m - n, weight, 0)
+            assert np.allclose(got, weight @ kept[2] / weight.sum(1)[:, None], 1e-3, 1e-3), kind
+
+
+# %% test_attention: exact arithmetic in Python
+def test_attention(candidate):
+    random = np.random.default_rng(4)
+    for n, m, d in ((1, 1, 2), (5, 20, 3), (18, 18, 4)):
+        for level, change in ((0, 0), (0, 20), (30, 0), (-30, 0), (30, -1)):
+            q, k, v = (random.normal(size=(rows, d)).astype(np.float32) for rows in (n, m, m))
+            if change == 20:
+                k *= np.linspace(0.1, 20, m).astype(np.float32)[:, None]
+            if level:
+                k[:, 0], q[:, 0] = 10, level * d**0.5
+                q[::2, 0] *= change or 1
+            a, b, c = q.tolist(), k.tolist(), v.tolist()
+            got = candidate(q, k, v)
+            assert got.dtype == np.float32 and got.shape == (n, d)
+            assert (q.tolist(), k.tolist(), v.tolist()) == (a, b, c), "an argument changed"
+            for i, row in enumerate(a):
+                x = [sum(map(float.__mul__, row, key)) / d**0.5 for key in b[:i + 1 + m - n]]
+                powers = [math.exp(value - max(x)) for value in x]
+                for column in range(d):
+                    want = sum(p * c[j][column] for j, p in enumerate(powers)) / sum(powers)
+                    assert math.isclose(got[i, column], want, rel_tol=1e-3, abs_tol=1e-3)
+
+
+# %% test_attention: many random cases
+def test_attention(candidate):
+    random = np.random.default_rng(123)
+    for trial in range(40):
+        n = int(random.integers(1, 40))
+        m, d = n + int(random.integers(0, 40)) * (trial % 2), int(random.choice([3, 8, 16]))
+        q, k, v = (random.standard_normal((rows, d)).astype(np.float32) for rows in (n, m, m))
+        kind = trial // 2 % 5
+        if kind == 1:
+            k *= np.geomspace(0.1, 20, m).astype(np.float32)[:, None]
+        elif kind:
+            k[:, 0], q[:, 0] = 10, [0, 0, 30, -30, 30][kind] * d**0.5
+            q[::2, 0] *= -1 if kind == 4 else 1
+        originals = q.copy(), k.copy(), v.copy()
+        got = candidate(q, k, v)
+        x = originals[0].astype(np.longdouble) @ originals[1].T / np.sqrt(d)
+        x += np.where(np.tri(n, m, m - n), 0, -np.inf)
+        weight = np.exp(x - x.max(1, keepdims=True))
+        want = (weight @ originals[2] / weight.sum(1, keepdims=True)).astype(float)
+        assert got.shape == (n, d) and got.dtype == np.float32, trial
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+        assert all(np.array_equal(x, y) for x, y in zip(originals, (q, k, v))), trial
+
 
 # %% test_attention: against an online softmax, one key at a time
 def test_attention(candidate):

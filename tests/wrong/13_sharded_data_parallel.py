@@ -309,7 +309,7 @@ def clip_shards(dist, shards, sizes, most):
 # + pass
 
 # %% gather_parameters: the name is dropped, the memory stays
-# says: its memory of 0 bytes
+# says: the memory of unit.full must have 0 bytes
 # -     unit.full.untyped_storage().resize_(0)
 
 # %% gather_parameters: means that are treated as sums
@@ -505,6 +505,45 @@ def backward_units(dist, units, inputs, slopes):
 # - arrived()
 # + for unit, total in arrived:
 # +     reduce_scatter_gradients(dist, unit, total)()
+
+# %% forward_units: whole gradients stay in the frames of a recursion
+# says: Weights or whole gradients are kept longer
+def forward_units(dist, units, xs):
+    inputs = []
+
+    def go(i, work, xs):
+        work.wait()
+        following = gather_parameters(dist, units[i + 1]) if i + 1 < len(units) else None
+        inputs.append(xs)
+        with torch.no_grad():
+            ys = [units[i](x) for x in xs]
+        release(units[i])
+        return go(i + 1, following, ys) if following else ys
+
+    return go(0, gather_parameters(dist, units[0]), xs), inputs
+
+def backward_units(dist, units, inputs, slopes):
+    finishers = []
+
+    def go(i, work, slopes):
+        work.wait()
+        following = gather_parameters(dist, units[i - 1]) if i else None
+        unit = units[i]
+        full = unit.full.requires_grad_()
+        pairs = []
+        for x, slope in zip(inputs[i], slopes):
+            leaves = [full, x.requires_grad_()] if i else [full]
+            pairs.append(torch.autograd.grad(unit(x), leaves, slope))
+        del full
+        release(unit)
+        finishers.append(reduce_scatter_gradients(dist, unit, sum(pair[0] for pair in pairs)))
+        if len(finishers) > 1:
+            finishers.pop(0)()
+        if following:
+            go(i - 1, following, [pair[1] for pair in pairs])
+
+    go(len(units) - 1, gather_parameters(dist, units[-1]), slopes)
+    finishers.pop()()
 
 # %% forward_units: the last gradient is never waited for
 # says: wait

@@ -58,7 +58,7 @@ text_shards = functools.partial(replicas.text_shards, rng)  # [(characters (n, 1
 #
 # Here four ranks train a network of eight layers by data parallelism, as in lab 12, but with Adam. Adam keeps two numbers for
 # each weight: a running mean m of the gradient, and a running mean v of its square. The runtime looks at each rank's live
-# tensors and sorts their bytes into categories. Buffers are all the rest, such as activations.
+# tensors and sorts their bytes into categories.
 
 # %% tags=["driver", "shown"]
 def replicated_step(dist, flats, shard):
@@ -239,7 +239,7 @@ def units_backward(dist, kind, flats, batches, total, given):
     return [given, hooks_on(groups) - hooks]
 
 def many_gradients(dist, count, steps):
-    """The hooks that shard_gradients leaves on so many weights of 4 MiB, with new shards in each step."""
+    """The hooks that shard_gradients leaves on weights of 4 MiB, with new shards in each step."""
     groups = [[torch.ones(units.TABLE_BYTES // 8, requires_grad=True)] for _ in range(count)]
     for _ in range(steps):
         shards = [torch.zeros(len(w) // dist.get_world_size()) for w, in groups]
@@ -256,8 +256,7 @@ def clipped(dist, shards, sizes, most):
 # ### Exercise 2.1 · shard_gradients
 #
 # Run backward. When the last gradient of a unit is there, reduce-scatter the unit, add the result to this rank's shard, and drop
-# the unit's gradients. The function is called once per microbatch, and the shards add up. Leave no hook behind: the second check
-# looks at what a rank still holds in the third step.
+# the unit's gradients. The function is called once per microbatch, and the shards add up. Leave no hook behind.
 
 # %% tags=["hole"]
 def shard_gradients(dist, loss, groups, shards):
@@ -324,8 +323,7 @@ print("shard_gradients: one reduce-scatter per unit, and no gradient kept whole"
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# It is `backward_overlapped` of lab 12 with another collective. `w.register_post_accumulate_grad_hook(f)` calls f(w) when w.grad is
-# complete, and returns a handle with `remove()`. A counter per unit tells when its last gradient is there.
+# It is `backward_overlapped` of lab 12 with another collective. A counter per unit tells when its last gradient is there.
 # </details>
 
 # %% [markdown]
@@ -518,9 +516,8 @@ for p, size in ((4, 3), (1, 4), (3, 1)):
     shards, case, data = oracle.one_unit(rng, p, size)
     result = ranks.run(primitives, *data, world_size=p)
     for rank in range(p):
-        full, gradient, is_none = result.returns[rank]
+        (full, gradient, is_none), wrong = result.returns[rank], case.mistakes[rank]
         agree(full, shards.flatten(), f"unit.full on rank {rank} of {p}")
-        wrong = case.mistakes[rank]
         agree([gradient], case.want[rank], f"[unit.gradient], rank {rank}", **CLOSE, mistakes=wrong)
         expect(is_none, "release: unit.full must be None afterwards")
     no_fault(oracle.bytes_fault(result.trace.bytes, 2 * case.bytes, case.bytes))
@@ -696,12 +693,6 @@ figures.describe(axes[0], "Gathered bytes of four programs over time: one low, t
 # How many bytes does a rank hold while a unit computes? Weights, gradient, m and v are shards: 4 · 8/p bytes per weight. Add the
 # gathered units: this one and the next. In backward, the gradient of the unit before is still on the wire: whole, and its summed
 # shard. Predict all sixteen computations of a step, and count them on 1, 2, 4 and 8 ranks.
-#
-# <details><summary>Hint</summary>
-#
-# Let full[i] be the padded bytes of unit i. Which of them are gathered while unit i computes, in forward and in backward? Slices say
-# it for the first and the last unit, too: full[7:9] has one element. In backward, which unit has just computed?
-# </details>
 
 # %%
 sizes = [len(flat) for flat in weights_of("deep", 1)]
@@ -858,8 +849,7 @@ print("counted, compared with predicted:", ", ".join(misses))
 # inside. Between nodes, only the *shard* of the gradient crosses.
 #
 # This needs groups of ranks. `ranks.mesh(dist, node=2, gpu=4)` makes them with `dist.new_group`: `groups["gpu"]` has the four ranks
-# of this node, and `groups["node"]` the ranks with the same place in each node. All collectives take `group=`, and
-# `dist.get_world_size(group)` is its size.
+# of this node, and `groups["node"]` the ranks with the same place in each node. All collectives take `group=`.
 
 # %% tags=["driver"]
 # What the check runs on every rank. You may skip it.

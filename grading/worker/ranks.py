@@ -52,7 +52,7 @@ def run(
     beta_s_per_byte: Cost,
     flops_per_s: float | None,
     live_bytes: bool,
-    held: bool,
+    held: bool = False,
     timeout_s: float,
 ) -> ranks.Result:
     """The Result of the student's function of this name on world_size workers.

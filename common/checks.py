@@ -170,6 +170,8 @@ def _difference(got: Any, want: Any, rtol: float, atol: float) -> str | None:
         return _array_difference(got, want, rtol, atol)
     if isinstance(got, (dict, list, tuple)):  # a namedtuple is a tuple: so it crosses, too
         got = next(kind(got) for kind in (dict, list, tuple) if isinstance(got, kind))
+    if isinstance(got, str):
+        got = str.__str__(got)  # an np.str_, or a member of a StrEnum
     if type(want) in (list, tuple):
         return _sequence_difference(got, want, rtol, atol)
     if type(want) is dict:
@@ -199,7 +201,8 @@ def _first(got: Any, want: Any, keys: Iterable[Any], rtol: float, atol: float) -
     for key in keys:
         difference = _difference(got[key], want[key], rtol, atol)
         if difference is not None:
-            return f"at [{key!r}]" + (f": {difference}" if difference else "")
+            inner = difference.removeprefix("at ")  # "at [0]" in the item 2 is "at [2][0]"
+            return f"at [{key!r}]" + (inner if inner[:1] == "[" else f": {inner}" if inner else "")
     return None
 
 

@@ -33,12 +33,10 @@ def explain(
     """
     tried = tried_by(problem) or tried
     if isinstance(problem, WorkerEnded):
-        limit = (
-            f" (the limit is {limit_s:g} s)"
-            if problem.status == "timeout" and not problem.is_whole
-            else ""
-        )
-        return problem.status, f"{tried} {problem}{limit}."
+        text = f"{tried} {problem}"
+        if problem.status == "timeout" and not problem.is_whole:
+            return "timeout", f"{text} (the limit is {limit_s:g} s). Does a loop never end?"
+        return problem.status, f"{text}."
     if isinstance(problem, CheckTimeout):
         return "timeout", f"{exercise.name}: {problem}."
     if isinstance(problem, NotImplementedError):

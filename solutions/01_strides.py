@@ -140,8 +140,7 @@ plt.show()
 # ## Part 2 · Views: a new recipe for the same storage
 #
 # From here on, a *view* is the tuple `(shape, strides, offset)`, and you write functions from view to view. None of them
-# touches the storage, so none costs more for a larger tensor.  A transpose is the order
-# (1, 0).
+# touches the storage, so none costs more for a larger tensor. The first reorders the axes: (1, 0) transposes.
 
 # %% tags=["setup", "shown"]
 def permuted(view, order):
@@ -519,8 +518,8 @@ print(f"{counted:,} lines")
 # %% [markdown]
 # <details><summary>Why?</summary>
 #
-# All of them, for each pixel: 64 · 1,797. Before the loop comes back to an image, 1,796 others have passed. A cache
-# with a third of that room does not help.
+# All of them, for each pixel: 64 · 1,797. Before the loop comes back to an image, 1,796 others have passed. The cache
+# holds less than a third of them.
 # </details>
 #
 # ### Exercise 4.2 · blocked
@@ -595,9 +594,9 @@ plt.show()
 #
 # ## Part 5 · Predict, then measure
 #
-# One thing is still wrong with our model of the cache. We copy the transpose of a smaller matrix without blocks, and of one
-# that is 16 columns wider. In both, a column has more lines than most first caches, so the count is 17 fetches where a
-# straight copy has 2. And the stopwatch?
+# One thing is still wrong with our model of the cache. We copy the transpose of a smaller matrix without blocks, then with
+# 16 more rows and columns. In both, a column has more lines than most first caches. So 16 numbers take 17 fetches, where
+# a straight copy has 2. And the stopwatch?
 
 # %% tags=["nbval-ignore-output"]
 for n in (1024, 1040):
@@ -606,7 +605,7 @@ for n in (1024, 1040):
     print(f"n = {n}: the transposed copy takes {slowdown:.1f} times as long as the straight one")
 
 # %% [markdown]
-# Sixteen more columns remove most of the slowdown: on an H200's host, 5.5 to 5.9 became about 1.3. The count says
+# The extra columns remove most of the slowdown: on an H200's host, 5.5 to 5.9 became about 1.3. The count says
 # 17 / 2 = 8.5 for both.
 #
 # A real cache is divided into *sets*. Line k may lie only in set `k mod sets`, and each set has room for a few lines, its
@@ -707,7 +706,7 @@ ledger.table()
 
 # %% [markdown]
 # No dot was used to draw the lines. Most lie close, but not at the edge, which the medians hide. (In the table, a
-# column fits if its step costs less than halfway up.)
+# column fits if its dot is nearer to the lower level.)
 #
 # <details><summary>By how much did the lines miss?</summary>
 #

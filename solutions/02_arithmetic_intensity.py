@@ -63,7 +63,7 @@ for name, (flops, function) in three.items():
 # ## Part 1 · Count
 #
 # **FLOPs.** Each element of a matrix product is a dot product. If it has length n, it takes n multiplications and n
-# additions. (The first is onto zero. Hardware does both in one instruction: we count two.)
+# additions. (The first adds to zero. Hardware does both in one instruction: we count two.)
 #
 # **Bytes** between memory and chip: each input is read once, each output is written once. Many programs move more.
 #
@@ -156,7 +156,7 @@ for name, (flops, moved) in operation_counts(10**6, itemsize=4).items():
 # %% [markdown]
 # For one token, each weight is fetched for two FLOPs. For many tokens, a weight that was fetched once serves all of them.
 #
-# **The intensity of a matrix product grows with its shortest side. The intensity of an elementwise operation never grows.**
+# **A matrix product's intensity grows with its sides; the shortest one limits it. An elementwise operation's never grows.**
 #
 # ## Part 2 · The roofline
 #
@@ -293,7 +293,7 @@ def tiled_matmul_bytes(n, tile, itemsize):
 # %% tags=["check"] points=3
 from common.oracles import arithmetic_intensity as oracle
 
-by_hand = [(15, 4, 4), (12, 4, 4), (1, 1, 1), (5, 99, 8), (9, 1, 2), (401, 400, 4)]
+by_hand = [(15, 4, 4), (16, 4, 4), (1, 1, 1), (5, 99, 8), (9, 1, 2), (401, 400, 4)]
 for n, tile, size in by_hand + rng.integers((10, 2, 2), (40, 9, 9), (40, 3)).tolist():
     inputs, output = oracle.tile_traffic(n, tile, size)  # added up tile by tile
     agree(tiled_matmul_bytes(n, tile, size), inputs + output,
@@ -455,7 +455,7 @@ figures.describe(ax, "Fused, the time stays level and then rises. Unfused, it ri
 # rise above the line: each multiplication waits for the one before it. That is *latency*.
 #
 # On an H200, the level dots lay at 1.6 times the line. Each thread asks for only 4 bytes, and that keeps too little on its
-# way. `torch.compile` hit the line, except at its corner. Since the first dot is too high, twice its time comes later than predicted. (If no dot
+# way. `torch.compile` hit the line, except at its corner. The first dot is too high, so twice its time is reached later than predicted. (If no dot
 # takes twice as long, the last two lead on.)
 
 # %% [markdown]
@@ -550,7 +550,7 @@ figures.describe(ax, "The time is level up to a size, and then grows with the nu
 
 # %% [markdown]
 # Where dots lie below the line, the tensor stays in a cache, which is faster than memory. So the time may double later than the
-# model says: on an H200, up to a tenth later. Where a CPU's dots jump above the line, PyTorch has split the work among threads, and
+# model says (on an H200, from 3 % earlier to a tenth later). Where a CPU's dots jump above the line, PyTorch has split the work among threads, and
 # the slowest thread sets the time.
 #
 # A tensor that keeps a laptop busy is too small to keep a GPU busy for as long as its launch.
@@ -582,7 +582,7 @@ for name, (flops, moved) in counts.items():
 #
 # ## Part 6 · Trust no clock
 #
-# Someone reports these rates of `fused`. Find two mistakes (one on a GPU only).
+# Someone reports these rates of `fused`. Find two mistakes (one on GPUs only).
 
 # %% tags=["nbval-ignore-output"]
 program, flops = each.element(fused), 24 * x.numel()
@@ -638,7 +638,7 @@ def median_time_s(call, clock, synchronize, repeats):
 # %% tags=["check"] points=2
 from common.oracles import arithmetic_intensity as oracle
 
-cases = [(9.0, [5.0, 1.0, 2.0, 40.0, 3.0], 0.5), (9.0, [2.0, 6.0, 1.0, 3.0], 0.0), (9.0, [4e3], 0.25)]
+cases = [(9.0, [5.0, 1.0, 2.0, 40.0, 3.0], 0.5), (9.0, [2.0, 7.5, 1.0, 3.0], 0.0), (9.0, [4e3], 0.25)]
 for count in range(2, 12):
     later_s = rng.permutation(rng.choice(999, count, replace=False) / 64 + 1).tolist()
     cases.append((1e4, later_s, int(rng.integers(1, 60)) / 64))
@@ -734,7 +734,7 @@ def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
 from common.oracles import arithmetic_intensity as oracle
 
 low, high = (2, 2, 1, 11, 0, 0), (6, 6, 2, 40, 1, 1)
-for shape in (2, 3, 1, 11, 0, 0), *rng.integers(low, high, (4, 6)).tolist():
+for shape in (3, 5, 1, 11, 0, 0), *rng.integers(low, high, (4, 6)).tolist():
     want = oracle.training_flops(*shape)  # no feedforward network, no vocabulary: only attention
     agree(transformer_flops(*shape), want, f"transformer_flops{tuple(shape)}",
           mistakes=oracle.transformer_mistakes(*shape))
@@ -814,7 +814,7 @@ for batch, time_s, ops, total_s in zip(batches, step_s, steps, predicted_s, stri
 # divide by the data sheet's peak for *dense* matrices, and large models reach 40 to 60 %.
 #
 # By how much did your line miss? On a CPU, many operations reach only a part of their roof. On an H200, 32 sequences took
-# hardly longer than one: overhead, as predicted. Yet the dots lay at four to seven times the line. A model's operations cost more than
+# hardly longer than one: overhead, as predicted. Yet our dots lay at four to seven times the line. A model's operations cost more than
 # `mul_`: they allocate results and are recorded for the backward pass.
 #
 # **Time goes where the slowest of the three is. Find out which, before you improve anything.**
@@ -830,7 +830,7 @@ ledger.table()
 # %% [markdown]
 # ## Done
 #
-# Your machine's constants are in your ledger now, for later labs to plan with.  Grade the lab with `make grade LAB=02`.
+# Your machine's constants are in your ledger now, for later labs to plan with. Grade the lab with `make grade LAB=02`.
 
 # %% [markdown]
 # ## Further
@@ -892,7 +892,7 @@ h100_dense_peak = 1979e12 / 2
 # %% tags=["check"]
 from common.oracles import arithmetic_intensity as oracle
 
-for layers in range(1, 11):
+for layers in range(10, 0, -1):
     shape = layers, *rng.integers(1, 20, 2).tolist(), int(rng.integers(1, layers + 1))
     forward, model_flops, all_flops = oracle.recomputing(*shape)  # as PyTorch counts them
     part, time_s, peak = shape[-1] / layers, rng.uniform(0.1, 9), 10 ** rng.uniform(6, 9)
@@ -1057,7 +1057,7 @@ for contents, n in tries:
 #
 # <details><summary>Answer</summary>
 #
-# B FLOP/byte reach the ridge point at B = 989.5 / 3.35 ≈ 295. Each user also has keys and values of all earlier tokens (the *KV
+# A weight of 2 bytes serves 2B FLOPs: B FLOP/byte. They reach the ridge point at B = 989.5 / 3.35 ≈ 295. Each user also has keys and values of all earlier tokens (the *KV
 # cache*). Their intensity is 1 FLOP/byte for any B, or g if g query heads share them (*grouped queries*).
 # </details>
 

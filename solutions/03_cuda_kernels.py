@@ -305,11 +305,12 @@ print("window_average: five lengths, 17 sectors per block")
 # Two guarded loads into shared memory, a barrier without any `if` around it, a guarded store.
 # </details>
 #
-# **What one thread wrote, another may read behind a barrier; and memory is asked once.**
+# **What one thread wrote, another may read after a barrier. So global memory is asked once.**
 #
 # ## Part 3 · Thirty-two banks
 #
-# Lab 01 transposed a matrix for free, by its strides. To *store* a transpose is not free. Which line below is the costly one?
+# Lab 01 transposed a matrix for free, by its strides. To *store* a transpose is not free. Which is costly below, the
+# load or the store?
 
 # %%
 @cuda.jit
@@ -327,7 +328,7 @@ print(report)
 # Shared memory has 32 *banks*: word w is in bank w mod 32. In one *wavefront*, each bank delivers one word, to any number of
 # lanes. Lanes that want different words of one bank take turns: a *bank conflict*.
 #
-# **Your target:** a tile's row takes `pitch` words, so lane t reads word `t * pitch` of a column. Find the smallest pitch with
+# **Your target:** a tile's row takes `pitch` words. To read a column, lane t reads word `t * pitch`. Find the smallest pitch with
 # room for 32 numbers and one wavefront per column.
 
 # %% tags=["nbval-ignore-output"]
@@ -743,7 +744,7 @@ def resident_blocks(threads, registers, shared_bytes, sm):
 from common.oracles import cuda_kernels as oracle
 
 by_hand = [("H200", 32, 128, 32, 14336), ("GTX 980", 32, 128, 16, 19500), ("H200", 32, 128, 16, 20096),
-           ("H200", 8, 128, 16, 0), ("GTX 980", 32, 1024, 255, 0)]
+           ("GTX 980", 8, 128, 16, 0), ("GTX 980", 32, 1024, 255, 0)]
 lows, highs = (1, 16, 0), (9, 256, 40000)
 random = [(sm, 32, *(rng.integers(lows, highs) * (128, 1, 1)).tolist()) for sm in 60 * [*SMS]]
 for name, blocks, *block in by_hand + random:
@@ -778,7 +779,7 @@ occupancy.draw(takes, SMS["H200"], blocks, "Blocks of 256 threads with 128 regis
 # The last line is the fastest kernel of this lab (in Further). It has a quarter of the warps that an SM can hold. So how many
 # are enough?
 #
-# **Little's law**: bytes under way = bytes per second × seconds of wait. Suppose that each warp has one load under way, 32
+# **Little's law** (lab 02): bytes in flight = bytes per second × seconds of wait. Suppose that each warp has one load in flight, 32
 # lanes × 4 bytes, and waits 600 ns for it. What do 132 SMs with 64 warps each read, in bytes per second? A copy runs at
 # 4.28 TB/s on an H200, in our fastest run (labs 04 and 05 use this number, too).
 
@@ -792,7 +793,7 @@ ledger.guess("64 warps per SM, one load each", rate, "B/s")
 from common.lessons import latency
 
 @cuda.jit
-def follow(links, out, steps):  # each load gives the next one's place, so a thread has one under way
+def follow(links, out, steps):  # each load gives the next one's place: a thread has one in flight
     i = cuda.grid(1)
     for _ in range(steps):
         i = links[i]
@@ -966,7 +967,7 @@ def matmul_register_tiled(a, b, c):
             a_tile[a_k, (a_row >> 2) + 8 * i, a_row & 3] = a_next[i]
             b_tile[b_k + 2 * i, b_column >> 2, b_column & 3] = b_next[i]
         cuda.syncthreads()
-        if k0 < a.shape[1]:  # the next slice is under way while this one is used
+        if k0 < a.shape[1]:  # the next slice is in flight while this one is used
             for i in range(4):
                 a_next[i] = element(a, row0 + a_row + 32 * i, k0 + a_k)
                 b_next[i] = element(b, k0 + b_k + 2 * i, column0 + b_column)
@@ -1017,7 +1018,7 @@ par(report, "wide_loads", 8 * 5 * 40, "The numbers that a thread loads should li
     "side by side in shared memory: then one instruction loads 16 bytes.")
 expect(2 * report.early_loads >= report.global_loads.requests,
     f"matmul_register_tiled loads too late: while it multiplies, {report.early_loads} of its "
-    f"{report.global_loads.requests} global requests are under way. Load the next slice before.")
+    f"{report.global_loads.requests} global requests are in flight. Load the next slice before.")
 print("matmul_register_tiled: wide loads, and early ones")
 
 # %% [markdown]
@@ -1139,7 +1140,7 @@ def histogram(tokens, counts):
 # %% tags=["check"] points=2
 from common.oracles import cuda_kernels as oracle
 
-for n, blocks, high in (1, 1, 128), (700, 2, 1), (1024, 1, 128), (rng.integers(2000, 3000), 3, 128):
+for n, blocks, high in (700, 2, 1), (1, 1, 128), (1024, 1, 128), (rng.integers(2000, 3000), 3, 128):
     tokens, counts = rng.integers(0, high, n, np.int32), np.ones(128, np.int32)
     tokens[0] = 127
     want, mistakes = oracle.histogram(tokens, counts)

@@ -51,7 +51,7 @@ def test_the_solution_scores_everything(fork_server):
         (
             "def double(x):\n    while True: pass",
             "timeout",
-            "took too long and was stopped (the limit is 3 s)",
+            "took too long and was stopped (the limit is 3 s). Does a loop never end?",
         ),
         ("import os\ndef double(x):\n    os._exit(3)", "died", "ended its process (exit code 3)"),
         (

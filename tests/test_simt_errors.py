@@ -352,9 +352,20 @@ def test_a_barrier_that_some_threads_never_reach():
         and "thread (0, 0, 0) of block (0, 0, 0) waits at this barrier" in message
     )
     assert (
-        "thread (16, 0, 0) has returned; every thread of the block must come to the same barrier"
+        "thread (16, 0, 0) has ended without it; every thread of the block must come to the same"
         in message
     )
+
+
+def test_a_kernel_that_returns_a_value():
+    @cuda.jit
+    def kernel(x):
+        if cuda.grid(1) < x.size:
+            return x[0]
+
+    message = refused(kernel, floats(4))[1]
+    assert "`return x[0]`" in message
+    assert "a kernel returns nothing; it writes its results into an array" in message
 
 
 def test_two_barriers_in_two_branches():
@@ -390,7 +401,7 @@ def test_an_early_return_before_a_barrier():
             return
         cuda.syncthreads()
 
-    assert "has returned" in refused(kernel, floats(33), block=64)[1]
+    assert "has ended without it" in refused(kernel, floats(33), block=64)[1]
 
 
 def test_a_shuffle_that_a_lane_of_its_mask_never_joins():

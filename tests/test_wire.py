@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from collections import OrderedDict, defaultdict, namedtuple
+from enum import StrEnum
 
 import numpy as np
 import pytest
@@ -65,6 +66,8 @@ data = st.recursive(
         (defaultdict(int, a=1), {"a": 1}),
         (OrderedDict(b=defaultdict(list, c=[2])), {"b": {"c": [2]}}),
         (type("Stack", (list,), {})([1, 2]), [1, 2]),
+        (np.array(["compute", "none"])[0], "compute"),
+        (StrEnum("Limit", ["MEMORY"])("memory"), "memory"),
     ],
 )
 def test_a_subclass_of_a_plain_type_arrives_as_that_type(value, plain):

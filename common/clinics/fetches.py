@@ -59,6 +59,28 @@ def right_distances(lines: list[int], room: int) -> int:
     return count
 
 
+def right_slots(lines: list[int], room: int) -> int:
+    slots, used, count = [-1] * room, [-1] * room, 0  # -1 is no line
+    for step, line in enumerate(lines):
+        if line in slots:
+            slot = slots.index(line)
+        else:
+            count += 1
+            slot = used.index(min(used))
+        slots[slot], used[slot] = line, step
+    return count
+
+
+def right_pairs(lines: list[int], room: int) -> int:
+    recent = []
+    count = 0
+    for line, before in zip(lines, [-1] + lines):  # noqa: B905  (one more than needed)
+        if line != before:
+            count += line not in recent
+            recent = [line] + [kept for kept in recent if kept != line][: room - 1]
+    return count
+
+
 def wrong_first_in_first_out(lines: list[int], room: int) -> int:
     """A line that is found does not become the most recently used one (FIFO)."""
     cache, count = deque(), 0

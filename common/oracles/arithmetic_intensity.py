@@ -28,7 +28,8 @@ def flops_mistakes(m: int, n: int, p: int) -> dict[str, int]:
     """{sentence: what matmul_flops counts with this mistake}."""
     return {
         "Additions count, too.": m * n * p,
-        "Count n additions per element: the first one is onto zero.": m * p * (2 * n - 1),
+        "Count n additions per element: the first one adds to zero.": m * p * (2 * n - 1),
+        "That is one column of the result. It has p.": 2 * m * n,
     }
 
 
@@ -39,6 +40,10 @@ def bytes_mistakes(m: int, n: int, p: int, itemsize: int) -> dict[str, int]:
         "That counts elements; each takes itemsize bytes.": (inputs + output) // itemsize,
         "The output is missing: it must be written.": inputs,
         "The output is written, but never read.": inputs + 2 * output,
+        "An element has itemsize bytes, not always 4.": 4 * (m * n + n * p + m * p),
+        "Least bytes: each input is read once, not for every multiplication.": (
+            itemsize * 2 * m * n * p + output
+        ),
     }
 
 
@@ -68,6 +73,8 @@ def operation_mistakes(name: str, n: int, itemsize: int) -> dict[str, tuple[floa
         "What is written counts, too.": (flops, itemsize * read),
         "What is read counts, too.": (flops, itemsize * written),
         "Multiplications and additions both count.": (flops / 2, moved),
+        "An addition of two numbers is one FLOP.": (2 * flops, moved),
+        "One FLOP of each element is missing.": (flops - n, moved),
         (
             "At least: one pass can do it, with one read and one write."
             if written
@@ -98,6 +105,17 @@ def tile_mistakes(n: int, tile: int, itemsize: int) -> dict[str, int]:
         * (up + 2),
         "A and B both pass; that counts one of them.": inputs // 2 + output,
         "The last tile passes, too: round the number of tiles up.": 2 * matrix * down + output,
+        "Where tiles divide n, there is no smaller last one: round up, don't add one.": (
+            2 * matrix * (down + 1) + output
+        ),
+        "A number of tiles is whole: round n / tile up before you multiply.": (
+            itemsize * (2 * n**3 // tile + n * n)
+        ),
+        "All of A passes once per tile of columns, not once per tile of C.": (
+            2 * matrix * up**2 + output
+        ),
+        "An element has itemsize bytes, not always 4.": 4 * (inputs + output) // itemsize,
+        "C stays in fast memory: it is stored once, and never loaded.": inputs + 2 * output * up,
     }
 
 
@@ -110,6 +128,10 @@ def roofline(
         "That breaks one of the two limits: the lower one holds.": flops / min(compute_s, memory_s),
         "The times don't add: arithmetic goes on while memory moves.": flops
         / (compute_s + memory_s),
+        "That is a part of the peak. Want FLOP/s.": flops / max(compute_s, memory_s) / peak,
+        "Bytes per second × FLOPs per byte are FLOP/s: multiply, don't divide.": min(
+            peak, bandwidth * moved / flops
+        ),
     }
 
 
@@ -136,6 +158,10 @@ def balanced(
             "slowdown is left out.": in_balance,
             "Count bytes: an element has itemsize of them.": want / itemsize,
             "The times don't add: arithmetic goes on while memory moves.": want - in_balance,
+            "More multiplications fit into a longer time: multiply by slowdown.": (
+                in_balance / slowdown
+            ),
+            "Count multiplications, without an addition for each.": 2 * want,
         },
     )
 
@@ -150,12 +176,17 @@ def multiplied(x: np.ndarray, factor: float, repeat: int) -> np.ndarray:
 
 def fused_mistakes(x: np.ndarray, factor: float, repeat: int) -> dict[str, np.ndarray]:
     """{sentence: what becomes of x by this mistake}."""
-    power = float(np.float32(factor)) ** repeat
+    power, multiplied_up = float(np.float32(factor)) ** repeat, np.float32(1)
+    for _ in range(repeat):
+        multiplied_up *= np.float32(factor)
     rounded_once = (x.astype(np.float64) * power).astype(np.float32)
     return {
         "Nothing was stored: write the value back to x[i].": x.copy(),
         "That multiplies once.": multiplied(x, factor, 1),
         "That multiplies once too often.": multiplied(x, factor, repeat + 1),
+        "That multiplies the factor up first. Multiply the value: each product is rounded.": (
+            x * multiplied_up
+        ),
         "That multiplies by a power. Multiply `repeat` times: each product is rounded.": x
         * np.float32(power),
         "Multiply `repeat` times in float32: each product is rounded.": rounded_once,
@@ -187,12 +218,12 @@ def patients(rng: np.random.Generator) -> list[tuple[str, float, float, float, s
         ("a vector addition", 1e7, 1e8, 1.3e-3, "memory"),
         ("an addition of one number", 1, 12, 1.1e-5, "overhead"),
         ("a softmax in five passes", 5e7, 1e8, 5e-3, "none"),
-        ("a product on one core of eight", 1e9, 1e6, 8e-3, "none"),
+        ("an addition hardly longer than its launch", 1e5, 1.3e6, 1.5e-5, "memory"),
         ("a product that nobody waited for", 1e9, 1e6, 2e-5, "impossible"),
-        ("an addition that stayed in a cache", 1e7, 2e8, 1.1e-3, "impossible"),
+        ("an addition that stayed in a cache", 1e7, 2e8, 1.85e-3, "impossible"),
         ("a launch that was not measured", 1, 12, 5e-6, "impossible"),
         ("a rather slow addition", 1e7, 1e8, 1.9e-3, "memory"),
-        ("a slower addition", 1e7, 1e8, 2.1e-3, "none"),
+        ("a slower addition", 1e6, 1e7, 2.06e-4, "none"),
         ("a product by a clock 3 % off", 1e9, 9e7, 0.97e-3, "compute"),
         ("a product at exactly half of its speed", 2**-10 * PEAK, 1e6, 2**-9, "compute"),
     ]
@@ -255,6 +286,8 @@ def _harness(
     warm: bool = True,
     wait_before: bool = True,
     wait_after: bool = True,
+    late: bool = False,
+    all_of: bool = False,
     summary: Callable[[Sequence[float]], float] = statistics.median,
 ) -> float:
     """Seconds per call as a harness finds them. The options leave out one of its parts each."""
@@ -263,9 +296,11 @@ def _harness(
         fake.call()
         if wait_before:
             fake.synchronize()
-    for _ in range(repeats):
+    for _ in range(repeats + all_of):
         start_s = fake.clock()
         fake.call()
+        if late:
+            start_s = fake.clock()
         if wait_after:
             fake.synchronize()
         times_s.append(fake.clock() - start_s)
@@ -274,6 +309,14 @@ def _harness(
 
 def _low_median(times_s: Sequence[float]) -> float:
     return statistics.median_low(times_s)
+
+
+def _high_median(times_s: Sequence[float]) -> float:
+    return statistics.median_high(times_s)
+
+
+def _milliseconds(times_s: Sequence[float]) -> float:
+    return 1000 * statistics.median(times_s)
 
 
 def _middle_unsorted(times_s: Sequence[float]) -> float:
@@ -296,6 +339,15 @@ SLIPS: Mapping[str, dict[str, Any]] = {
         "summary": _low_median
     },
     "The median needs the times in order: sort them.": {"summary": _middle_unsorted},
+    "That is the upper of the middle two. Of an even number of times, the median is their mean.": {
+        "summary": _high_median
+    },
+    "The time of the first call is among the times. Warm up before.": {
+        "warm": False,
+        "all_of": True,
+    },
+    "A launch takes time, too: read the clock before call().": {"late": True},
+    "In seconds, please, not in milliseconds.": {"summary": _milliseconds},
 }
 
 
@@ -366,6 +418,14 @@ def transformer_mistakes(
         "The vocabulary's matrix comes once, not in each layer.": want
         + (n - 1) * 6 * b * s * d * v,
         "The embedding is a lookup, not a product: no FLOPs.": want + 6 * b * s * d * v,
+        "Forward and backward are three forward passes in all.": 4 * want // 3,
+        "Multiplications and additions both count.": want // 2,
+        "Each sequence of the batch has scores of its own.": want - 12 * n * (b - 1) * s * s * d,
+        "Each layer has a feedforward network of its own.": want - 12 * (n - 1) * b * s * d * f,
+        "Every token gets a score for each word, not only the last one.": want
+        - 6 * b * (s - 1) * d * v,
+        "The feedforward network is as wide as the argument says, not 4 times the width.": want
+        + 12 * n * b * s * d * (4 * d - f),
     }
 
 

@@ -23,6 +23,8 @@ def matrix_add_doubled(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[np.
             (row < c.shape[1]) & (column < c.shape[0]), want, c
         ),
         "This is a + b: double b.": a + b,
+        "This is 2 (a + b): double b only.": 2 * (a + b),
+        "This is 3 b: the first term is an element of a.": b + 2 * b,
     }
 
 
@@ -32,6 +34,7 @@ def window_average(x: np.ndarray) -> tuple[np.ndarray, Mistakes]:
     weighted = {
         "x[i + 1] counts once, and x[i + 2] too.": (1, 2, 0),
         "The sum is not divided by 3.": (3, 3, 3),
+        "The sum of three is divided by 2.": (1.5, 1.5, 1.5),
         "x[i] is missing from the sum.": (0, 1, 1),
     }
     mistakes = {
@@ -61,10 +64,16 @@ def transpose(x: np.ndarray, tile: int = 32) -> tuple[np.ndarray, Mistakes]:
 def block_sum(x: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, Mistakes]:
     """(out plus the sum of x, mistakes)."""
     alone = np.array([x.sum(dtype=np.float64)])
-    want = (out + alone).astype(np.float32)
-    return want, {
-        "The sum is stored; it should be added to what is there.": alone.astype(np.float32)
+    blocks = np.pad(x, (0, -len(x) % 256)).reshape(-1, 256)
+    largest = blocks.max(1).sum(keepdims=True)
+    wrong = {
+        "The sum is stored; it should be added to what is there.": alone,
+        "Only the first warp's 32 numbers of each block arrive.": out + blocks[:, :32].sum(),
+        "This adds each block's largest number, not its sum.": out + largest,
+        "Half of the tree is missing: begin with 128 pairs.": out + blocks[:, :128].sum(),
     }
+    mistakes = {why: value.astype(np.float32) for why, value in wrong.items()}
+    return (out + alone).astype(np.float32), mistakes
 
 
 def matmul(a: np.ndarray, b: np.ndarray, tile: int) -> tuple[np.ndarray, Mistakes]:
@@ -79,7 +88,26 @@ def matmul(a: np.ndarray, b: np.ndarray, tile: int) -> tuple[np.ndarray, Mistake
         "The sum starts anew at each tile.": product(last, k),
         "k ends at a.shape[1], not at a.shape[0].": product(0, end),
         "The last tile along k is smaller, and it counts, too.": product(0, whole),
+        "The last number of each tile along k is left out.": (
+            product(0, k) - _every(a, b, range(tile - 1, k, tile))
+        ).astype(np.float32),
+        "a's tile is turned: thread (tx, ty) stores at [ty, tx], and a sum reads row ty.": (
+            _turned(a, tile).astype(np.float64) @ b
+        ).astype(np.float32),
     }
+
+
+def _every(a: np.ndarray, b: np.ndarray, places: range) -> np.ndarray:
+    """What these places along k add to a @ b."""
+    return a[:, places].astype(np.float64) @ b[places]
+
+
+def _turned(a: np.ndarray, tile: int) -> np.ndarray:
+    """The matrix with each of its tiles transposed, 0 outside of it."""
+    rows, columns = a.shape
+    whole = np.pad(a, ((0, -rows % tile), (0, -columns % tile)))
+    tiles = whole.reshape(len(whole) // tile, tile, -1, tile)
+    return tiles.transpose(0, 3, 2, 1).reshape(whole.shape)[:rows, :columns]
 
 
 def histogram(tokens: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, Mistakes]:
@@ -112,9 +140,10 @@ def matmul_sectors(n: int, tile: int) -> tuple[int, int]:
 
 def mistaken_sectors(n: int, tile: int) -> dict[str, tuple[int, int]]:
     """{what is wrong: the answer that this mistake gives}."""
-    _, b, _ = _parts(n, tile)
+    a, b, _ = _parts(n, tile)
     blocks, loads = (n // tile) ** 2, 2 * n**3
-    tiled = matmul_sectors(n, tile)[1]
+    warps, stores = n * n // LANES, n * n // WORDS_PER_SECTOR
+    naive, tiled = matmul_sectors(n, tile)
     return {
         "Those are numbers. A sector holds eight of them.": (loads, loads // tile),
         "The lanes of one row want one word of `a`. It is fetched once.": (loads // 8, tiled),
@@ -123,6 +152,23 @@ def mistaken_sectors(n: int, tile: int) -> dict[str, tuple[int, int]]:
             tiled,
         ),
         "A word that many lanes want is not free. It costs its sector once.": (blocks * b, tiled),
+        "Those are requests. Each of them touches one sector or more.": (
+            2 * n * warps,
+            loads // tile // LANES,
+        ),
+        "The second number counts requests. Each touches several sectors.": (
+            naive,
+            loads // tile // LANES,
+        ),
+        "All rows of a warp want the same words of `b`: their sectors count once.": (
+            blocks * (a + b * len(np.unique(_warps(tile)[0][0]))),
+            tiled,
+        ),
+        "32 lanes make one request together: count for warps, not for threads.": (
+            LANES * naive,
+            tiled,
+        ),
+        "Count what is loaded. `c` is stored.": (naive + stores, tiled + stores),
     }
 
 
@@ -177,4 +223,7 @@ def mistaken_blocks(
         "Each of a warp's 32 threads has registers of its own.": {"registers": registers},
         "The SM holds at most sm['blocks'] blocks.": {"blocks": 0},
     }
-    return {why: _filled(right | change, sm)[0] for why, change in wrong.items()}
+    mistakes = {why: _filled(right | change, sm)[0] for why, change in wrong.items()}
+    if not right["shared_bytes"]:
+        mistakes["Shared memory sets no limit if a block takes none of it."] = 0
+    return mistakes

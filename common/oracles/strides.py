@@ -18,7 +18,7 @@ from common.checks import agree, expect, report
 from common.views import View
 
 ALL_DIFFER = [  # with room for 4 lines, each known mistake gives another number
-    *(8, 5, 5, 3, 6, 1, 4, 8, 8, 5, 6, 4, 3, 5, 8, 3, 6, 1, 5, 0, 4, 6, 7, 4, 7, 3)
+    *(0, 6, 4, 6, 2, 5, 8, 2, 4, 5, 5, 5, 8, 2, 6, 7, 4, 3, 1, 5, 5, 4, 6, 1, 3, 7)
 ]
 SETS_DIFFER = [  # so it is here with 3 sets of 2 ways
     *(8, 12, 4, 9, 0, 9, 10, 13, 3, 4, 0, 6, 6, 10, 2, 1, 7, 0, 8, 3, 0, 1, 2, 13)
@@ -28,7 +28,9 @@ Case = tuple[tuple[Any, ...], Any, dict[str, Any]]
 
 
 def by_hand(name: str, used: Sequence[str]) -> None:
-    """Raise AssertionError if the function of this name asks a library for the answer."""
+    """Raise AssertionError if the function of this name asks a library for what is not allowed."""
+    counts = name in ("fetches", "set_fetches")  # only there is a cache the answer
+    used = [answer for answer in used if (answer == "lru_cache") == counts]
     expect(
         not used,
         f"{name} asks a library for the answer ({', '.join(used)}). Compute it yourself: "
@@ -46,7 +48,10 @@ def agree_view(name: str, case: Case, got: object) -> None:
     try:
         read = views.positions(got)
     except ValueError as problem:
-        raise AssertionError(f"{call}: {problem}") from None
+        text = f"{call}: {problem}"
+        if want is None:
+            text += ". Return None where only a copy has that shape"
+        raise AssertionError(f"{text}.") from None
     if _same(read, want):
         return
     yours = None if read is None else views.of(read)
@@ -93,6 +98,14 @@ def fresh(rng: np.random.Generator) -> Iterator[Case]:
                 map(math.prod, zip(shape, want, strict=True))
             ),
             "These are the right strides, but the last axis stands first.": want[::-1],
+            "Multiply the sizes after the axis; here they are added.": tuple(
+                sum(shape[axis + 1 :]) or 1 for axis in range(len(shape))
+            ),
+            "All sizes after the axis count, not only the next one.": (*shape[1:], 1)[: len(shape)],
+            "A float64 has 53 bits, too few for this product. Compute with ints.": tuple(
+                int(math.prod(map(float, reversed(shape[axis + 1 :]))))
+                for axis in range(len(shape))
+            ),
         }
         yield (shape,), want, mistakes
 
@@ -104,7 +117,8 @@ def agree_strides(case: Case, got: object) -> None:
     small = fits and all(isinstance(step, int) and 0 <= step < 30 for step in got)
     yours = (shape, got, 0) if small else None
     draw = functools.partial(drawings.wanted_and_yours, (shape, want, 0), yours)
-    agree(got, want, f"row_major_strides({shape})", mistakes=mistakes, draw=draw)
+    drawn = draw if math.prod(shape) < views.CELLS else None
+    agree(got, want, f"row_major_strides({shape})", mistakes=mistakes, draw=drawn)
 
 
 def sliced(rng: np.random.Generator) -> Iterator[Case]:
@@ -154,6 +168,12 @@ def _sliced(
             long((stop - start) // step + 1)
         ),
         "The length is still that of a slice with step 1.": long(stop - start),
+        "The length comes from start, stop and step, not from the axis.": (
+            long(-(-x.shape[axis] // step))
+        ),
+        "The new stride is the old one times `step`, not `step` itself.": (
+            want.as_strided(want.shape, [*old[:axis], step, *old[axis + 1 :]])
+        ),
         "The offset moves by `start` old strides, not by `start` new ones.": (
             _moved(want, start * (step - 1) * old[axis])
         ),
@@ -188,6 +208,7 @@ def windows(rng: np.random.Generator) -> Iterator[Case]:
             "One window is missing: 5 elements hold 3 windows of 3.": (
                 want.narrow(axis, 0, want.shape[axis] - 1)
             ),
+            **_counts(want, view[0][axis], axis, size, step),
             "The windows are too far apart: `step` says how far, not `size`.": (
                 x.as_strided(want.shape, apart)
             ),
@@ -203,6 +224,25 @@ def windows(rng: np.random.Generator) -> Iterator[Case]:
             ),
         }
         yield (view, axis, size, *([step] if step > 1 else [])), want, mistakes
+
+
+def _counts(
+    want: torch.Tensor, length: int, axis: int, size: int, step: int
+) -> dict[str, torch.Tensor]:
+    """{sentence: so many windows as this mistake counts}."""
+    rounded_up = -(-(length - size) // step) + 1
+    counts = {
+        "That is the number of windows with step 1.": length - size + 1,
+        "Round down: a window that ends beyond the axis is none.": rounded_up,
+        "The last window must end within the axis: take `size` into account.": -(-length // step),
+        "Take `size` away before you divide by `step`.": length // step - size + 1,
+    }
+    shape, strides = list(want.shape), want.stride()
+    wrong = {}
+    for sentence, count in counts.items():
+        if count >= 0 and count != want.shape[axis]:
+            wrong[sentence] = want.as_strided([*shape[:axis], count, *shape[axis + 1 :]], strides)
+    return wrong
 
 
 def broadcasted(rng: np.random.Generator) -> Iterator[Case]:
@@ -231,6 +271,8 @@ def broadcasted(rng: np.random.Generator) -> Iterator[Case]:
     for shape in [(4, 3), (3, 2), (3, 1), (0, 3), (3,), (), (3, 3, 1)]:
         yield (((3, 3), (3, 1), 0), shape), None, {}
     yield (((2, 0), (1, 1), 0), (2, 3)), None, {}
+    for view, shape in ((((1, 3), (3, 1), 0), (3,)), (((1, 1), (1, 1), 2), ())):
+        yield (view, shape), None, {}  # an axis of length 1 is not left out, either
 
 
 def agree_broadcast(case: Case, got: object) -> None:
@@ -268,13 +310,25 @@ def runs(rng: np.random.Generator) -> Iterator[Case]:
         ((2, 2, 2, 2), (50, 25, 6, 3), 0),
         ((1, 1), (5, 5), 2),
         ((), (), 3),
+        ((3, 2), (1, 1), 0),  # windows that overlap
+        ((4, 3, 2), (2, 1, 1), 1),
     ]
     for trial in range(200):
-        view = hand[trial] if trial < len(hand) else views.random_view(rng, trial // 40, smallest=1)
+        view = hand[trial] if trial < len(hand) else _overlapping(rng, trial // 40, smallest=1)
         if trial >= len(hand) and trial % 3 == 0:
             shape, strides, offset = view  # neighbours that are stretched
             view = ((*shape, 2, 3), (*strides, 0, 0), offset)
         yield (view,), _runs(view), _wrong_runs(view)
+
+
+def _overlapping(rng: np.random.Generator, axes: int, *, smallest: int = 0) -> View:
+    """A random view; one in four has windows along one of its axes."""
+    view = views.random_view(rng, axes, smallest=smallest)
+    long = [axis for axis, size in enumerate(view[0]) if size > 2]
+    if not long or rng.integers(4):
+        return view
+    axis = int(rng.choice(long))
+    return views.of(views.positions(view).unfold(axis, 2, int(rng.integers(1, 3))))
 
 
 def _runs(view: View) -> list[tuple[int, int]]:
@@ -316,8 +370,11 @@ def _wrong_runs(view: View) -> dict[str, Any]:
         "The runs stand in the reverse order: the last axes belong at the end.": right[::-1],
         "A run is (elements, stride), in this order.": [run[::-1] for run in right],
         "Neighbouring axes that one stride can walk belong to the same run.": apart,
-        "An axis of length 1 belongs to no run, and parts none.": with_ones,
+        "An axis of length 1 belongs to no run, and separates none.": with_ones,
         "The stride of a run is that of its last axis: the step to the next element.": outer,
+        "A single element makes no run: nobody steps along an axis of length 1.": (
+            [] if right else [(1, 1)]
+        ),
     }
 
 
@@ -368,12 +425,15 @@ def reshaped(rng: np.random.Generator) -> Iterator[Case]:
         (((1, 1), (5, 5), 2), ()),
         (((2, 0), (1, 1), 0), (0, 3)),
         (((2,) * 6, (50, 25, 12, 6, 2, 1), 0), (4, 4, 4)),  # three runs of two axes
+        (((3, 2), (1, 1), 0), (6,)),  # windows that overlap
+        (((3, 4), (1, 1), 0), (3, 2, 2)),
+        (((2, 2, 2), (2, 4, 1), 0), (8,)),  # its first and its last cell are where they should be
     ]
     for trial in range(300):
         if trial < len(hand):
             view, shape = hand[trial]
         else:
-            view = views.random_view(rng, trial // 60)
+            view = _overlapping(rng, trial // 60)
             shape = views.random_shape(rng, math.prod(view[0]))
         yield (view, shape), *_reshaped(view, shape)
 
@@ -388,6 +448,10 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> tuple[torch.Tensor | None, 
     }
     if want is not None:
         mistakes["No copy is needed: every new axis lies within one run."] = None
+        turned = want.stride()[::-1]
+        if sum(n * stride for n, stride in zip(shape, turned, strict=True)) < views.CELLS // 2:
+            sentence = "The strides stand in the order in which they were cut: the last axis first."
+            mistakes[sentence] = want.as_strided(shape, turned)
     return want, mistakes
 
 
@@ -445,6 +509,8 @@ def fetches(rng: np.random.Generator) -> Iterator[Case]:
         ([0] * 8 + [1] * 8 + [0] * 8 + [1] * 8, 2),
         ([7, 8, 7, 9, 7, 8], 1),
         ([0, 1, 0, 2, 0, 3, 0, 4, 0], 2),
+        ([0, 1, 0, 2, 3, 0], 3),  # line 0 is found while the cache is not full
+        ([0, 1, 0, 2, 3, 4, 0], 4),
         ([], 3),
         (list(range(40)) * 2, 40),
         (list(range(40)) * 2, 39),
@@ -474,26 +540,30 @@ def fetches_by_definition(lines: Sequence[int], room: int, sets: int = 1) -> int
 
 def _wrong_fetches(lines: Sequence[int], room: int) -> dict[str, int]:
     want = fetches_by_definition(lines, room)
-    return {
-        "A line that is found must become the most recently used. Here the line that came first "
-        "goes first (FIFO).": _with_rule(lines, room, "first in"),
-        "The most recently used line went. The least recently used one should go.": (
-            _with_rule(lines, room, "latest")
-        ),
-        "Nothing ever leaves this cache.": len(set(lines)),
-        "This cache keeps one line too few.": fetches_by_definition(lines, room - 1),
-        "This cache keeps one line too many: make room before the new line comes in.": (
-            fetches_by_definition(lines, room + 1)
-        ),
+    rules = {
+        "This is the count if the line that came first goes first (FIFO). A line that is found "
+        "must become the most recently used.": "first in",
+        "This is the count if the most recently used line goes. The least recently used one "
+        "should go.": "latest",
+        "This is the count if the line used least often goes (LFU). The one used least recently "
+        "should go.": "often",
+        "This is the count if a full cache forgets everything. Only one line should go.": "all",
+        "This is the count if a line that is found becomes the most recently used only when the "
+        "cache is full. It should do so at once.": "late",
+    }
+    return {sentence: _with_rule(lines, room, rule) for sentence, rule in rules.items()} | {
+        "This is the count if nothing ever leaves the cache.": len(set(lines)),
+        "This is the count of a cache that keeps one line too few: look for the line before you "
+        "make room.": fetches_by_definition(lines, room - 1),
+        "This is the count of a cache that keeps one line too many: make room before the new "
+        "line comes in.": fetches_by_definition(lines, room + 1),
         "A line goes after `room` other lines, not after `room` steps.": _by_steps(lines, room),
         "Here every step counts as a fetch.": len(lines),
         "These are the steps that find their line. Count the others.": len(lines) - want,
-        "This cache keeps a single line.": fetches_by_definition(lines, 1),
-        "The line used least often went (LFU). The one used least recently should go.": (
-            _with_rule(lines, room, "often")
-        ),
-        "This cache forgets everything when it is full. Only one line should go.": (
-            _with_rule(lines, room, "all")
+        "This is the count of a cache that keeps a single line.": fetches_by_definition(lines, 1),
+        "The first visit to a line is a fetch, too.": want - len(set(lines)),
+        "The visits that fill the empty cache are fetches, too.": (
+            want - min(room, len(set(lines)))
         ),
     }
 
@@ -506,20 +576,25 @@ def _with_rule(lines: Sequence[int], room: int, rule: str) -> int:
     for line in lines:
         uses[line] = uses.get(line, 0) + 1 if line in cache else 1
         if line in cache:
-            if rule == "latest":
+            if rule == "latest" or (rule == "late" and len(cache) >= room):
                 cache.remove(line)
                 cache.append(line)
             continue
         count += 1
         if len(cache) >= room:
-            if rule == "all":
-                cache.clear()
-            elif rule == "often":
-                cache.remove(min(cache, key=lambda kept: uses[kept]))
-            else:
-                cache.pop(0 if rule == "first in" else -1)
+            _drop(cache, uses, rule)
         cache.append(line)
     return count
+
+
+def _drop(cache: list[int], uses: dict[int, int], rule: str) -> None:
+    """Remove by a wrong rule one line of a cache whose oldest line stands first, or all."""
+    if rule == "all":
+        cache.clear()
+    elif rule == "often":
+        cache.remove(min(cache, key=lambda kept: uses[kept]))
+    else:
+        cache.pop(-1 if rule == "latest" else 0)
 
 
 def _by_steps(lines: Sequence[int], room: int) -> int:
@@ -555,20 +630,26 @@ def set_fetches(rng: np.random.Generator) -> Iterator[Case]:
 def _wrong_set_fetches(lines: Sequence[int], sets: int, ways: int) -> dict[str, int]:
     neighbours = [[line for line in lines if line // ways % sets == k] for k in range(sets)]
     return {
-        "This is one pool for all lines. A line may lie only in its own set.": (
+        "This is the count of one pool for all lines. A line may lie only in its own set.": (
             fetches_by_definition(lines, sets * ways)
         ),
         "Each set keeps `ways` lines, whatever the number of sets.": (
             fetches_by_definition(lines, max(1, ways // sets), sets)
         ),
-        "This cache has a single set, with room for `ways` lines.": (
+        "This is the count of a single set, with room for `ways` lines.": (
             fetches_by_definition(lines, ways)
         ),
-        "Line k lies in set k mod sets. Here neighbouring lines share a set.": (
+        "This is the count if neighbouring lines share a set. Line k lies in set k mod sets.": (
             sum(fetches_by_definition(part, ways) for part in neighbours)
         ),
         "Sets and ways are exchanged.": fetches_by_definition(lines, sets, ways),
-        "Each set keeps one line too many.": fetches_by_definition(lines, ways + 1, sets),
+        "This is the count if each set keeps one line too many.": (
+            fetches_by_definition(lines, ways + 1, sets)
+        ),
+        "Every set sees only its own lines. Here each of them saw the whole walk.": (
+            sets * fetches_by_definition(lines, ways)
+        ),
+        "A line that comes back after it was dropped is a fetch again.": len(set(lines)),
     }
 
 

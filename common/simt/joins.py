@@ -9,6 +9,8 @@ from common.simt.dtypes import Array, Tuple, Type
 from common.simt.frame import Env, Frame, Path
 from common.simt.values import converted, variables
 
+KERNEL = 0  # the number of the kernel among the functions of its program
+
 
 def meet(frame: Frame, paths: Iterable[Path], node: ast.AST) -> None:
     """Go on where these paths meet. Each converts in its slot the variables whose type differs."""
@@ -69,6 +71,9 @@ def join_returns(frame: Frame) -> Type:
     """The type that the function returns; each return converts to it."""
     if not frame.returns:
         return None
+    if frame.version == KERNEL:
+        sentence = "a kernel returns nothing; it writes its results into an array"
+        frame.refuse(frame.returns[0].node, sentence)
     if frame.reached or frame.returns_nothing:
         frame.refuse(
             frame.function.node,

@@ -3,9 +3,15 @@
 import operator
 from typing import Any
 
+import numpy as np
+
 from common import drawings
 from common.checks import agree, expect
 from common.simt.report import Report
+
+NEVER_STORED = (
+    "Where NaN stands, nothing was stored, or something was added to what stood there before."
+)
 
 
 def blocks_of(size: int, *lengths: int) -> tuple[int, ...]:
@@ -15,6 +21,8 @@ def blocks_of(size: int, *lengths: int) -> tuple[int, ...]:
 
 def result(got: Any, want: Any, case: str, **options: Any) -> None:
     """Asserts that a kernel stored what was wanted; otherwise draws both. options: of agree."""
+    if got.dtype.kind == "f" and np.isnan(got).any():
+        options["mistakes"] = {**options.get("mistakes", {}), NEVER_STORED: got}
     agree(got, want, case, draw=lambda: drawings.compare(got, want, title=case), **options)
 
 

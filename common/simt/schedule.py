@@ -217,7 +217,7 @@ class Schedule:
         here, there = self.tokens[waiting] or (), self.tokens[absent]
         site = sites[here[0]]
         if there is None:
-            fate = "has returned"
+            fate = "has ended without it"
         elif there[0] != site.number:
             other = sites[there[0]]
             fate = f"waits in line {other.line} (`{other.source.line(other.line)}`)"

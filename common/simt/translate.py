@@ -55,11 +55,7 @@ class Compiler:
 
     def compile(self, kernel: Function, types: tuple[Type, ...]) -> None:
         """Write the text of the program."""
-        _, kind = self.specialise(kernel, types, partial(kernel.source.refuse, kernel.node))
-        if kind is not None:
-            kernel.source.refuse(
-                kernel.node, "a kernel returns nothing; it writes its results into an array"
-            )
+        self.specialise(kernel, types, partial(kernel.source.refuse, kernel.node))
         texts = []
         for function, block in self._texts:
             for text, line in layout(block):

@@ -331,6 +331,16 @@ def _hexadecimal(kind: type[bytes] | type[bytearray]) -> Kind:
     return Kind((kind,), lambda _, value, depth: value.hex(), lambda _, text: kind.fromhex(text))
 
 
+def _pack_text(_packer: Packer, value: str, _depth: int) -> str:
+    return str.__str__(value)  # of a subclass, such as np.str_
+
+
+def _unpack_text(_packer: Packer, text: Any) -> str:
+    if type(text) is not str:
+        raise WireError(f"a string that is {text!r:.100}")
+    return text
+
+
 def _pack_torch_dtype(_packer: Packer, dtype: torch.dtype, _depth: int) -> str:
     return TORCH_NAMES[dtype] if dtype in TORCH_NAMES else _cant_cross(dtype)
 
@@ -374,6 +384,7 @@ KINDS = {
     ),
     "bytes": _hexadecimal(bytes),
     "bytearray": _hexadecimal(bytearray),
+    "str": Kind((str,), _pack_text, _unpack_text, True),
     "ellipsis": Kind((EllipsisType,), lambda *_: None, lambda *_: ...),
     "torch.dtype": Kind((torch.dtype,), _pack_torch_dtype, lambda _, name: TORCH_DTYPES[name]),
     "np.dtype": Kind((np.dtype,), _pack_numpy_dtype, lambda _, text: numpy_dtype(text), True),

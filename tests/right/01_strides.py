@@ -719,3 +719,190 @@ def test_fetches(candidate):
             head = walk[:12]
             seen = head + list(dict.fromkeys(head[::-1]))[:room]
             assert candidate(seen, room) == candidate(list(head), room)
+
+# %% row_major_strides: a frozen dataclass of a layout
+from dataclasses import dataclass
+@dataclass(frozen=True)
+class Layout:
+    shape: tuple
+    @property
+    def strides(self):
+        result = list(np.ones(len(self.shape), dtype=int).tolist())
+        for axis in range(len(self.shape) - 2, -1, -1):
+            result[axis] = result[axis + 1] * self.shape[axis + 1]
+        return tuple(result)
+def row_major_strides(shape):
+    return Layout(shape).strides
+
+# %% sliced: a dataclass with strides, and NumPy's zeros
+from dataclasses import dataclass, replace
+@dataclass
+class V:
+    shape: tuple
+    strides: tuple
+    offset: int
+def sliced(view, axis, start, stop, step=1):
+    v = V(*view)
+    moved = np.zeros(len(v.shape), dtype=int)
+    moved[axis] = start
+    count = -(-(stop - start) // step)
+    w = replace(v, offset=v.offset + int(sum(m * s for m, s in zip(moved, v.strides))))
+    w.shape = (*v.shape[:axis], count, *v.shape[axis + 1:])
+    w.strides = (*v.strides[:axis], step * v.strides[axis], *v.strides[axis + 1:])
+    return w.shape, w.strides, w.offset
+
+# %% sliced: tensors of the course as a namespace
+from types import SimpleNamespace
+def sliced(view, axis, start, stop, step=1):
+    x = SimpleNamespace(shape=list(view[0]), stride=list(view[1]), offset=view[2])
+    full = torch.full((1,), stop - start).item()
+    x.shape[axis] = -(-full // step)
+    x.offset += start * x.stride[axis]
+    x.stride[axis] *= step
+    return tuple(x.shape), tuple(x.stride), x.offset
+
+# %% runs: divide and conquer
+def runs(view):
+    shape, strides, offset = view
+    if len(shape) <= 1:
+        return [(n, s) for n, s in zip(shape, strides) if n > 1]
+    half = len(shape) // 2
+    left = runs((shape[:half], strides[:half], offset))
+    right = runs((shape[half:], strides[half:], offset))
+    if left and right:
+        # the outer axis of the right part decides
+        first = next((n, s) for n, s in zip(shape[half:], strides[half:]) if n > 1)
+        if left[-1][1] == first[0] * first[1]:
+            return left[:-1] + [(left[-1][0] * right[0][0], right[0][1])] + right[1:]
+    return left + right
+
+# %% reshaped: digits of each unit index
+def reshaped(view, shape):
+    if 0 in shape or 0 in view[0]:
+        return tuple(shape), row_major_strides(shape), view[2]
+    def cell(k):
+        at = view[2]
+        for n, s in zip(view[0][::-1], view[1][::-1]):
+            k, i = divmod(k, n)
+            at += i * s
+        return at
+    strides = tuple(cell(step) - view[2] if n > 1 else 0 for n, step in zip(shape, row_major_strides(shape)))
+    for k in range(math.prod(shape)):
+        rest, at = k, view[2]
+        for n, s in zip(shape[::-1], strides[::-1]):
+            rest, i = divmod(rest, n)
+            at += i * s
+        if at != cell(k):
+            return None
+    return tuple(shape), strides, view[2]
+
+# %% reshaped: prime factors as the common axes
+def reshaped(view, shape):
+    def primes(n):
+        out, p = [], 2
+        while n > 1:
+            while n % p == 0:
+                out.append(p)
+                n //= p
+            p += 1
+        return out
+    if 0 in shape:
+        return list(shape), [5] * len(shape), view[2]
+    pieces = []
+    for n, s in runs(view):
+        pieces.append((n, s))
+    out = []
+    for n in reversed(shape):
+        if n == 1:
+            out.append(1)
+            continue
+        m, s = pieces.pop()
+        left = list(primes(m))
+        for p in primes(n):
+            if p not in left:
+                return None
+            left.remove(p)
+        out.append(s)
+        if math.prod(left) > 1:
+            pieces.append((math.prod(left), s * n))
+    return list(shape), out[::-1], view[2]
+
+# %% fetches: Fenwick tree of last visits
+def fetches(lines, room):
+    n = len(lines)
+    tree = [0] * (n + 1)
+    def add(i, v):
+        i += 1
+        while i <= n:
+            tree[i] += v
+            i += i & -i
+    def below(i):
+        total = 0
+        while i > 0:
+            total += tree[i]
+            i -= i & -i
+        return total
+    last, count = {}, 0
+    for now, line in enumerate(lines):
+        if line not in last:
+            count += 1
+        else:
+            others = below(now) - below(last[line] + 1)
+            count += others >= room
+            add(last[line], -1)
+        add(now, 1)
+        last[line] = now
+    return count
+
+# %% fetches: NumPy array of lines and of times
+def fetches(lines, room):
+    where, when = np.full(room, -1), np.arange(-room, 0)
+    count = 0
+    for now, line in enumerate(lines):
+        found = np.flatnonzero(where == line)
+        slot = found[0] if found.size else np.argmin(when)
+        count += not found.size
+        where[slot], when[slot] = line, now
+    return int(count)
+
+# %% set_fetches: one walk per set, joined with disjoint fillers
+def set_fetches(lines, sets, ways):
+    joined, filler, extra = [], -1, 0
+    for k in range(sets):
+        joined += [line for line in lines if line % sets == k]
+        for _ in range(ways):
+            joined.append(filler)
+            filler -= 1
+            extra += 1
+    return fetches(joined, ways) - extra
+
+# %% blocked: torch's integers
+def blocked(view, block):
+    steps = torch.tensor(view[1])
+    return (view[0][0] // block, view[0][1] // block, block, block), torch.cat([steps * block, steps]), view[2]
+
+# %% broadcasted: a subclass of ValueError
+class BroadcastError(ValueError):
+    pass
+def broadcasted(view, shape):
+    sizes, steps, offset = view
+    if len(sizes) > len(shape):
+        raise BroadcastError("fewer axes")
+    sizes, steps = [1] * (len(shape) - len(sizes)) + list(sizes), [0] * (len(shape) - len(steps)) + list(steps)
+    for i, n in enumerate(shape):
+        if sizes[i] != n:
+            if sizes[i] != 1:
+                raise BroadcastError(f"{sizes[i]} to {n}")
+            steps[i] = 0
+    return tuple(shape), tuple(steps), offset
+
+# %% test_fetches: a larger room never fetches more
+def test_fetches(candidate):
+    r = np.random.default_rng(11)
+    for _ in range(20):
+        walk = r.integers(0, 9, 50).tolist()
+        counts = [candidate(list(walk), room) for room in range(1, 12)]
+        assert counts == sorted(counts, reverse=True)
+        assert counts[-1] == len(set(walk))
+        assert counts[0] == 1 + sum(a != b for a, b in zip(walk, walk[1:]))
+        assert counts == [fetches(list(walk), room) for room in range(1, 12)]

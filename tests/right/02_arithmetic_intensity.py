@@ -590,3 +590,94 @@ def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
     while loads * threads * itemsize < bandwidth_bytes_per_s * latency_s:
         loads += 1
     return loads
+
+# %% matmul_flops: NumPy scalars and arrays for bytes
+def matmul_flops(m, n, p):
+    return np.int64(2) * np.prod([m, n, p], dtype=np.int64)
+def matmul_bytes(m, n, p, itemsize):
+    sides = np.array([m, n, p], dtype=np.int64)
+    return (sides * np.roll(sides, 1)).sum() * itemsize
+def operation_counts(n, itemsize):
+    counts = np.array([[1, 3], [2, 2], [1, 2], [5, 2], [7, 2]]) * [n, n * itemsize]
+    names = "add,dot product,scale in place,softmax of rows,layer norm of rows".split(",")
+    return {name: tuple(row) for name, row in zip(names, counts)}
+
+# %% attainable_flops_per_s: bisection for the ridge
+def attainable_flops_per_s(intensity, peak_flops_per_s, bandwidth_bytes_per_s):
+    return min([peak_flops_per_s, intensity * bandwidth_bytes_per_s])
+def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
+    low, high = 1e-12, 1e12
+    for _ in range(200):
+        middle = (low * high) ** 0.5
+        if attainable_flops_per_s(middle, peak_flops_per_s, bandwidth_bytes_per_s) < peak_flops_per_s:
+            low = middle
+        else:
+            high = middle
+    return high
+
+# %% tiled_matmul_bytes: NumPy's array of sides
+def tiled_matmul_bytes(n, tile, itemsize):
+    sides = np.diff(np.append(np.arange(0, n, tile), n))
+    loads = 2 * (sides[:, None, None] * sides[None, None, :] * np.ones((1, len(sides), 1), dtype=int)).sum()
+    return int(itemsize * (loads + n * n))
+
+# %% fused: a device function of one multiplication
+@cuda.jit(device=True)
+def times(value, factor):
+    return value * factor
+@cuda.jit(device=True)
+def fused(x, i, factor, repeat):
+    value = x[i]
+    for _ in range(repeat):
+        value = times(value, factor)
+    x[i] = value
+def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
+    seconds = (itemsize / bandwidth_bytes_per_s) * 2
+    return seconds * slowdown * multiplications_per_s
+
+# %% diagnosis: np.str_ of an array
+def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    return np.maximum.reduce([flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s])
+def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    parts = np.array([flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s])
+    words = np.array(["compute", "memory", "overhead", "none", "impossible"])
+    k = 4 if parts.max() > 1.05 * time_s else 3 if parts.max() < time_s / 2 else parts.argmax()
+    return words[k]
+
+# %% diagnosis: the attainable rate
+def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    rate = attainable_flops_per_s(flops / bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s)
+    return max(flops / rate, overhead_s)
+def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    t = predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s)
+    if t > 1.05 * time_s:
+        return "impossible"
+    if t < time_s / 2:
+        return "none"
+    if t == overhead_s:
+        return "overhead"
+    return "compute" if flops / bytes_moved > ridge_point(peak_flops_per_s, bandwidth_bytes_per_s) else "memory"
+
+# %% median_time_s: NumPy's percentile
+def median_time_s(call, clock, synchronize, repeats):
+    for _ in range(len("x")):
+        call()
+    synchronize()
+    start_stop = np.array([(clock(), call(), synchronize(), clock()) for _ in range(repeats)], dtype=object)
+    return float(np.percentile((start_stop[:, 3] - start_stop[:, 0]).astype(float), 50))
+
+# %% test_benchmark: tuples and NumPy arrays
+def test_benchmark(candidate):
+    for seed in range(8):
+        r = np.random.default_rng(seed)
+        later = r.random(3 + seed) ** 4 * 10 + 0.01
+        fake = FakeDevice(float(later.max()) * 3, later, 0.2)
+        got = candidate(fake.call, fake.clock, fake.synchronize, len(later))
+        np.testing.assert_allclose(got, np.median(later) + 0.2, rtol=1e-9)
+
+# %% loads_in_flight: itertools.count
+def bandwidth_in_flight(bytes_in_flight, latency_s, bandwidth_bytes_per_s):
+    return sorted((bytes_in_flight / latency_s, bandwidth_bytes_per_s))[0]
+def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
+    from itertools import count
+    return next(k for k in count(1) if k * threads * itemsize >= bandwidth_bytes_per_s * latency_s)

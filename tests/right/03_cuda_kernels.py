@@ -688,3 +688,122 @@ def histogram(tokens, counts):
     cuda.syncthreads()
     if t >= 128:
         cuda.atomic.add(counts, t - 128, own[t - 128])
+
+# %% vector_add: reversed within the block
+@cuda.jit
+def vector_add(x, y, out):
+    i = cuda.blockIdx.x * 128 + (127 - cuda.threadIdx.x)
+    if i < out.size:
+        out[i] = x[i] + y[i]
+
+# %% transpose: diagonal storage without padding
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array((32, 32), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        tile[ty, (tx + ty) % 32] = x[row, column]
+    cuda.syncthreads()
+    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
+    if row < out.shape[0] and column < out.shape[1]:
+        out[row, column] = tile[tx, (tx + ty) & 31]
+
+# %% block_sum: xor shuffles and one float per warp
+@cuda.jit
+def block_sum(x, out):
+    part = cuda.shared.array(8, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    v = x[i] if i < x.size else float32(0)
+    for k in range(5):
+        v += cuda.shfl_xor_sync(0xFFFFFFFF, v, 1 << k)
+    if t % 32 == 0:
+        part[t // 32] = v
+    cuda.syncthreads()
+    if t == 0:
+        total = float32(0)
+        for w in range(8):
+            total += part[w]
+        cuda.atomic.add(out, 0, total)
+
+# %% matmul_tiled: one array for both tiles
+@cuda.jit
+def matmul_tiled(a, b, c):
+    s = cuda.shared.array((2, TILE, TILE), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    total = float32(0)
+    for k0 in range(0, a.shape[1], TILE):
+        s[0, ty, tx] = a[row, k0 + tx] if row < a.shape[0] and k0 + tx < a.shape[1] else float32(0)
+        s[1, ty, tx] = b[k0 + ty, column] if k0 + ty < b.shape[0] and column < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        for k in range(TILE):
+            total += s[0, ty, k] * s[1, k, tx]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+# %% matmul_column_tiled: eight variables in place of an array
+@cuda.jit
+def matmul_column_tiled(a, b, c):
+    p, q = cuda.shared.array((64, 8), float32), cuda.shared.array((8, 64), float32)
+    t = cuda.threadIdx.x
+    tx, ty = t % 64, 8 * (t // 64)
+    r0, c0 = 64 * cuda.blockIdx.y, 64 * cuda.blockIdx.x
+    s0, s1, s2, s3 = float32(0), float32(0), float32(0), float32(0)
+    s4, s5, s6, s7 = float32(0), float32(0), float32(0), float32(0)
+    for k0 in range(0, a.shape[1], 8):
+        row, k = r0 + t // 8, k0 + t % 8
+        p[t // 8, t % 8] = a[row, k] if row < a.shape[0] and k < a.shape[1] else float32(0)
+        k, column = k0 + t // 64, c0 + tx
+        q[t // 64, tx] = b[k, column] if k < b.shape[0] and column < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        for k in range(8):
+            v = q[k, tx]
+            s0 += p[ty, k] * v
+            s1 += p[ty + 1, k] * v
+            s2 += p[ty + 2, k] * v
+            s3 += p[ty + 3, k] * v
+            s4 += p[ty + 4, k] * v
+            s5 += p[ty + 5, k] * v
+            s6 += p[ty + 6, k] * v
+            s7 += p[ty + 7, k] * v
+        cuda.syncthreads()
+    store(c, r0 + ty, c0 + tx, s0)
+    store(c, r0 + ty + 1, c0 + tx, s1)
+    store(c, r0 + ty + 2, c0 + tx, s2)
+    store(c, r0 + ty + 3, c0 + tx, s3)
+    store(c, r0 + ty + 4, c0 + tx, s4)
+    store(c, r0 + ty + 5, c0 + tx, s5)
+    store(c, r0 + ty + 6, c0 + tx, s6)
+    store(c, r0 + ty + 7, c0 + tx, s7)
+@cuda.jit(device=True)
+def store(c, row, column, value):
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = value
+
+# %% histogram: a column per warp half
+@cuda.jit
+def histogram(tokens, counts):
+    mine, t = cuda.shared.array((128, 2), int32), cuda.threadIdx.x
+    for k in range(t, 256, 256):
+        mine[k // 2, k % 2] = 0
+    cuda.syncthreads()
+    for i in range(cuda.grid(1), tokens.size, cuda.gridsize(1)):
+        cuda.atomic.add(mine, (tokens[i], t % 2), 1)
+    cuda.syncthreads()
+    if t < 128:
+        cuda.atomic.add(counts, t, mine[t, 0] + mine[t, 1])
+
+# %% resident_blocks: divisions by zero caught
+def resident_blocks(threads, registers, shared_bytes, sm):
+    def fit(have, need):
+        try:
+            return have // need
+        except ZeroDivisionError:
+            return 10 ** 9
+    up = lambda n, p: -(-n // p) * p
+    needs = [(sm["blocks"], 1), (sm["threads"], threads),
+             (sm["registers"], up(32 * registers, sm["register_portion"]) * (threads // 32)),
+             (sm["shared_bytes"], up(shared_bytes + sm["reserved_bytes"], sm["shared_portion"]))]
+    return min(fit(*need) for need in needs)

@@ -339,7 +339,7 @@ def reshaped(view, shape):
 # +     cache[line] = None
 
 # %% fetches: the most recently used goes
-# says: the most recently used line went
+# says: the most recently used line goes
 # edit: del cache[next(iter(cache))]  ->  cache.popitem()
 
 # %% fetches: a line goes after so many steps, not after so many other lines
@@ -482,7 +482,7 @@ def blocked(view, block):
     return shape, (columns * block, block, columns, 1), offset
 
 # %% set_fetches: one pool
-# says: this is one pool
+# says: one pool for all lines
 def set_fetches(lines, sets, ways):
     return fetches(lines, sets * ways)
 
@@ -705,3 +705,265 @@ def blocked(view, block):
 # %% broadcasted: None where it does not fit
 # says: want valueerror
 # edit: raise ValueError(f"an axis of length {old} cannot become {new} long")  ->  return None
+
+# %% row_major_strides: randn on meta is asked
+# says: asks a library for the answer (stride)
+def row_major_strides(shape):
+    return torch.randn(shape, device="meta").stride()
+
+# %% row_major_strides: sums instead of products
+# says: here they are added
+def row_major_strides(shape):
+    return tuple(sum(shape[k + 1:]) or 1 for k in range(len(shape)))
+
+# %% row_major_strides: only the next axis counts
+# says: not only the next one
+def row_major_strides(shape):
+    return tuple(shape[k + 1] if k + 1 < len(shape) else 1 for k in range(len(shape)))
+
+# %% row_major_strides: in a string of digits, float
+# says: 53 bits
+def row_major_strides(shape):
+    out, step = [], 1.0
+    for n in reversed(shape):
+        out.append(int(step))
+        step *= float(n)
+    return tuple(out[::-1])
+
+# %% sliced: an old length divided by step
+# says: not from the axis
+def sliced(view, axis, start, stop, step=1):
+    shape, strides, offset = list(view[0]), list(view[1]), view[2]
+    shape[axis] = -(-shape[axis] // step)
+    offset += start * strides[axis]
+    strides[axis] *= step
+    return tuple(shape), tuple(strides), offset
+
+# %% sliced: the stride is set to the step
+# says: the old one times `step`
+def sliced(view, axis, start, stop, step=1):
+    shape, strides, offset = list(view[0]), list(view[1]), view[2]
+    shape[axis] = math.ceil((stop - start) / step)
+    offset += start * strides[axis]
+    strides[axis] = step
+    return tuple(shape), tuple(strides), offset
+
+# %% sliced: a torch tensor sliced and its data pointers read
+# says: asks a library for the answer (as_strided)
+def sliced(view, axis, start, stop, step=1):
+    x = torch.arange(20000).as_strided(*view)
+    y = x[(slice(None),) * axis + (slice(start, stop, step),)]
+    strides = [s * (step if k == axis else 1) for k, s in enumerate(view[1])]
+    return tuple(y.shape), tuple(strides), int(y.flatten()[0]) if y.numel() else 0
+
+# %% sliding_windows: count rounds up
+# says: a window that ends beyond the axis is none
+# edit: (shape[axis] - size) // step + 1  ->  -(-(shape[axis] - size) // step) + 1
+
+# %% sliding_windows: step ignored in the count
+# says: windows with step 1
+def sliding_windows(view, axis, size, step=1):
+    shape, strides, offset = list(view[0]), list(view[1]), view[2]
+    within = strides[axis]
+    shape[axis] = shape[axis] - size + 1
+    strides[axis] *= step
+    return (*shape, size), (*strides, within), offset
+
+# %% sliding_windows: the size is not taken away
+# says: take `size` into account
+# edit: (shape[axis] - size) // step + 1  ->  shape[axis] // step
+
+# %% sliding_windows: divides before it takes size away
+# says: before you divide by `step`
+# edit: (shape[axis] - size) // step + 1  ->  shape[axis] // step - size + 1
+
+# %% sliding_windows: NumPy's sliding_window_view is asked
+# says: asks a library for the answer (sliding_window_view
+def sliding_windows(view, axis, size, step=1):
+    x = np.arange(20000)
+    y = np.lib.stride_tricks.sliding_window_view(np.arange(view[0][axis]), size)[::step]
+    shape, strides = list(view[0]), list(view[1])
+    shape[axis] = y.shape[0]
+    strides.append(strides[axis] * y.strides[1] // 8)
+    strides[axis] *= step
+    return (*shape, size), tuple(strides), view[2]
+
+# %% runs: PyTorch's view decides what merges
+# says: asks a library for the answer (as_strided)
+def runs(view):
+    x = torch.arange(20000).as_strided(*view).squeeze()
+    found = []
+    for size, stride in zip(view[0], view[1]):
+        if size == 1:
+            continue
+        if found:
+            try:
+                torch.arange(20000).as_strided((found[-1][0], size), (found[-1][1], stride)).view(-1)
+                found[-1] = (found[-1][0] * size, stride)
+                continue
+            except RuntimeError:
+                pass
+        found.append((size, stride))
+    return found
+
+# %% runs: equal strides joined
+# says: runs(((3, 2), (1, 1), 0))
+def runs(view):
+    found = []
+    for size, stride in zip(view[0], view[1]):
+        if size == 1:
+            continue
+        if found and found[-1][1] in (size * stride, stride):
+            found[-1] = (found[-1][0] * size, stride)
+        else:
+            found.append((size, stride))
+    return found
+
+# %% runs: a scalar has one run
+# says: a single element makes no run
+def runs(view):
+    found = []
+    for size, stride in zip(view[0], view[1]):
+        if size == 1:
+            continue
+        if found and found[-1][1] == size * stride:
+            found[-1] = (found[-1][0] * size, stride)
+        else:
+            found.append((size, stride))
+    return found or [(1, 1)]
+
+# %% reshaped: tests the last cell only
+# says: only a copy has that shape
+def reshaped(view, shape):
+    if 0 in shape:
+        return tuple(shape), (0,) * len(shape), view[2]
+    def cell(k):
+        at = view[2]
+        for n, s in zip(view[0][::-1], view[1][::-1]):
+            k, i = divmod(k, n)
+            at += i * s
+        return at
+    steps = row_major_strides(shape)
+    strides = tuple(cell(step) - view[2] if n > 1 else 0 for n, step in zip(shape, steps))
+    last = view[2] + sum((n - 1) * s for n, s in zip(shape, strides))
+    return (tuple(shape), strides, view[2]) if last == cell(math.prod(shape) - 1) else None
+
+# %% reshaped: False instead of None
+# says: return None where only a copy
+def reshaped(view, shape):
+    if 0 in shape:
+        return tuple(shape), (0,) * len(shape), view[2]
+    whole = list(runs(view))
+    strides, left, step = [], 1, 1
+    for size in reversed(shape):
+        if left == 1 and size > 1:
+            left, step = whole.pop()
+        if left % size != 0:
+            return False
+        strides.append(step)
+        left, step = left // size, step * size
+    return tuple(shape), tuple(reversed(strides)), view[2]
+
+# %% reshaped: strides in the order in which they were cut
+# says: in which they were cut
+def reshaped(view, shape):
+    if 0 in shape:
+        return tuple(shape), (0,) * len(shape), view[2]
+    whole = list(runs(view))
+    strides, left, step = [], 1, 1
+    for size in reversed(shape):
+        if left == 1 and size > 1:
+            left, step = whole.pop()
+        if left % size != 0:
+            return None
+        strides.append(step)
+        left, step = left // size, step * size
+    return tuple(shape), tuple(strides), view[2]
+
+# %% fetches: recency changes only once the cache is full
+# says: it should do so at once
+def fetches(lines, room):
+    cache, count = [], 0
+    for line in lines:
+        if line in cache:
+            if len(cache) == room:
+                cache.remove(line)
+                cache.append(line)
+            continue
+        count += 1
+        if len(cache) == room:
+            cache.pop(0)
+        cache.append(line)
+    return count
+
+# %% fetches: the first visits are free
+# says: fill the empty cache
+def fetches(lines, room):
+    cache, count = [], 0
+    for line in lines:
+        if line in cache:
+            cache.remove(line)
+        elif len(cache) == room:
+            count += 1
+            cache.pop(0)
+        cache.append(line)
+    return count
+
+# %% fetches: makes room before it looks
+# says: before you make room
+def fetches(lines, room):
+    cache, count = [], 0
+    for line in lines:
+        if len(cache) == room:
+            cache.pop(0)
+        if line in cache:
+            cache.remove(line)
+        else:
+            count += 1
+        cache.append(line)
+    return count
+
+# %% set_fetches: every set sees every line
+# says: saw the whole walk
+def set_fetches(lines, sets, ways):
+    return sum(fetches(lines, ways) for k in range(sets))
+
+# %% set_fetches: each line once per set
+# says: after it was dropped
+def set_fetches(lines, sets, ways):
+    return sum(fetches(sorted({l for l in lines if l % sets == k}), ways) for k in range(sets))
+
+# %% broadcasted: leading axes of length 1 may be left out
+# says: none can be left out
+def broadcasted(view, shape):
+    old, steps, offset = view
+    while len(old) > len(shape) and old[0] == 1:
+        old, steps = old[1:], steps[1:]
+    gap = len(shape) - len(old)
+    if gap < 0 : raise ValueError
+    for o, n in zip(old, shape[gap:]):
+        if o not in (1, n): raise ValueError
+    return tuple(shape), tuple([0] * gap + [s if o == n else 0 for o, s, n in zip(old, steps, shape[gap:])]), offset
+
+# %% broadcasted: NumPy's broadcast_to of a range
+# says: asks a library for the answer (broadcast_to)
+def broadcasted(view, shape):
+    x = np.arange(max(1, math.prod(view[0])), dtype=np.int8)[:math.prod(view[0])]
+    y = np.broadcast_to(x.reshape(view[0]), shape)
+    gap = len(shape) - len(view[0])
+    if gap < 0: raise ValueError
+    return tuple(shape), tuple([0] * gap + [s if o == n else 0 for o, s, n in zip(view[0], view[1], shape[gap:])]), view[2]
+
+# %% test_fetches: lines below 0
+# says: refuses a program that is right
+def test_fetches(candidate):
+    walk = [1, 5, 0, 3, 0, 5, 3, 3, 1, 5, 1, 3, 3, 0]
+    assert candidate(walk, 3) == 6
+    assert candidate([-1, -2, -1, -3, -2], 2) == 4
+
+# %% test_fetches: an int must be exactly of type int, walks as tuples
+# says: refuses a program that is right
+def test_fetches(candidate):
+    walk = (1, 5, 0, 3, 0, 5, 3, 3, 1, 5, 1, 3, 3, 0)
+    got = candidate(walk, 3)
+    assert type(got) is int and got == 6

@@ -3,7 +3,7 @@
 # edit: 2 * m  ->  m
 
 # %% matmul_flops: one addition too few
-# says: the first one is onto zero
+# says: the first one adds to zero
 # edit: 2 * m * n * p  ->  m * p * (2 * n - 1)
 
 # %% matmul_flops: elements counted, not bytes
@@ -546,3 +546,171 @@ def operation_counts(n, itemsize):
 # %% loads_in_flight: one more where it comes out even
 # says: loads_in_flight(
 # edit: int(-(-needed_bytes // (threads * itemsize)))  ->  int(needed_bytes // (threads * itemsize)) + 1
+
+# %% matmul_flops: 2mn per column, p forgotten
+# says: one column of the result
+# edit: return 2 * m * n * p  ->  return 2 * m * n
+
+# %% matmul_flops: every load of the naive product
+# says: not for every multiplication
+# edit: itemsize * (m * n + n * p + m * p)  ->  itemsize * (2 * m * n * p + m * p)
+
+# %% matmul_flops: four bytes whatever the itemsize
+# says: not always 4
+# edit: itemsize * (m * n + n * p + m * p)  ->  4 * (m * n + n * p + m * p)
+
+# %% matmul_flops: add counts x and y as FLOPs
+# says: an addition of two numbers is one FLOP
+# edit: "add": (n, 3 * n * itemsize)  ->  "add": (2 * n, 3 * n * itemsize)
+
+# %% matmul_flops: softmax has four
+# says: one FLOP of each element is missing
+# edit: (5 * n, 2 * n * itemsize)  ->  (4 * n, 2 * n * itemsize)
+
+# %% attainable_flops_per_s: divides by the intensity
+# says: multiply, don't divide
+# edit: intensity * bandwidth_bytes_per_s)  ->  bandwidth_bytes_per_s / intensity)
+
+# %% attainable_flops_per_s: the share of the peak
+# says: a part of the peak
+# edit: return min(peak_flops_per_s, intensity * bandwidth_bytes_per_s)  ->  return min(1, intensity * bandwidth_bytes_per_s / peak_flops_per_s)
+
+# %% tiled_matmul_bytes: one tile too many where it divides
+# says: don't add one
+# edit: passes = -(-n // tile)  ->  passes = n // tile + 1
+
+# %% tiled_matmul_bytes: passes squared
+# says: not once per tile of C
+# edit: 2 * n * n * passes + n * n  ->  2 * n * n * passes ** 2 + n * n
+
+# %% tiled_matmul_bytes: 2 n cubed over tile
+# says: before you multiply
+# edit: 2 * n * n * passes + n * n  ->  2 * n ** 3 // tile + n * n
+
+# %% tiled_matmul_bytes: C stored and loaded at every k
+# says: stored once, and never loaded
+# edit: 2 * n * n * passes + n * n  ->  2 * n * n * passes + 2 * n * n * passes
+
+# %% fused: the factor is multiplied up first
+# says: multiplies the factor up first
+@cuda.jit(device=True)
+def fused(x, i, factor, repeat):
+    power = factor
+    for _ in range(repeat - 1):
+        power *= factor
+    x[i] = x[i] * power
+def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
+    return 2 * itemsize / bandwidth_bytes_per_s * slowdown * multiplications_per_s
+
+# %% fused: divided by slowdown
+# says: multiply by slowdown
+# edit: return slowdown * memory_s * multiplications_per_s  ->  return memory_s * multiplications_per_s / slowdown
+
+# %% fused: FLOPs, with an addition each
+# says: without an addition for each
+# edit: return slowdown * memory_s * multiplications_per_s  ->  return 2 * slowdown * memory_s * multiplications_per_s
+
+# %% diagnosis: 10 % tolerance
+# says: no machine can do that
+# edit: if parts_s[limit] > 1.05 * time_s:  ->  if parts_s[limit] > 1.1 * time_s:
+
+# %% diagnosis: half of the rest
+# says: less than half
+def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    return max(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s)
+def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    p = {"compute": flops / peak_flops_per_s, "memory": bytes_moved / bandwidth_bytes_per_s, "overhead": overhead_s}
+    limit = max(p, key=p.get)
+    if p[limit] > 1.05 * time_s:
+        return "impossible"
+    return limit if p[limit] >= (time_s - overhead_s) / 2 else "none"
+
+# %% diagnosis: by the ridge point, then overhead
+# says: the slowest part is memory
+def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    return max(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s)
+def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    t = predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s)
+    if t > 1.05 * time_s:
+        return "impossible"
+    if t < time_s / 2:
+        return "none"
+    if overhead_s >= time_s / 2:
+        return "overhead"
+    return "compute" if flops / bytes_moved > peak_flops_per_s / bandwidth_bytes_per_s else "memory"
+
+# %% median_time_s: upper middle
+# says: the upper of the middle two
+def median_time_s(call, clock, synchronize, repeats):
+    call()
+    synchronize()
+    times_s = []
+    for _ in range(repeats):
+        started = clock()
+        call()
+        synchronize()
+        times_s.append(clock() - started)
+    return sorted(times_s)[repeats // 2]
+
+# %% median_time_s: first times included
+# says: warm up before
+def median_time_s(call, clock, synchronize, repeats):
+    times_s = []
+    for _ in range(repeats + 1):
+        started = clock()
+        call()
+        synchronize()
+        times_s.append(clock() - started)
+    return float(np.median(times_s))
+
+# %% median_time_s: the work alone, clock after call
+# says: read the clock before call()
+def median_time_s(call, clock, synchronize, repeats):
+    call()
+    synchronize()
+    times_s = []
+    for _ in range(repeats):
+        call()
+        started = clock()
+        synchronize()
+        times_s.append(clock() - started)
+    return float(np.median(times_s))
+
+# %% median_time_s: milliseconds
+# says: not in milliseconds
+def median_time_s(call, clock, synchronize, repeats):
+    call()
+    synchronize()
+    times_s = []
+    for _ in range(repeats):
+        started = clock()
+        call()
+        synchronize()
+        times_s.append(clock() - started)
+    return 1000 * float(np.median(times_s))
+
+# %% transformer_flops: scores once for the batch
+# says: scores of its own
+# edit: attention = 2 * batch * matmul_flops(sequence, width, sequence)  ->  attention = 2 * matmul_flops(sequence, width, sequence)
+
+# %% transformer_flops: three times forward plus one
+# says: three forward passes in all
+# edit: return 3 * forward  ->  return 4 * forward
+
+# %% transformer_flops: multiplications only
+# says: multiplications and additions both count
+def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
+    t = batch * sequence
+    return 3 * t * (layers * (4 * width ** 2 + 2 * sequence * width + 2 * width * feedforward) + width * vocabulary)
+
+# %% transformer_flops: layers only for attention
+# says: a feedforward network of its own
+# edit: layers * (projections + attention + network)  ->  layers * (projections + attention) + network
+
+# %% transformer_flops: the last token alone gets scores
+# says: not only the last one
+# edit: matmul_flops(tokens, width, vocabulary)  ->  matmul_flops(batch, width, vocabulary)
+
+# %% transformer_flops: feedforward is four widths
+# says: not 4 times the width
+# edit: matmul_flops(tokens, width, feedforward)  ->  matmul_flops(tokens, width, 4 * width)

@@ -798,3 +798,120 @@ def histogram(tokens, counts):
 # %% histogram: one token per thread
 # says: histogram of 700
 # edit: range(cuda.grid(1), tokens.size, cuda.gridsize(1))  ->  range(cuda.grid(1), min(tokens.size, cuda.gridsize(1)), cuda.gridsize(1))
+
+# %% vector_add: returns the sum
+# says: a kernel returns nothing
+@cuda.jit
+def vector_add(x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        return x[i] + y[i]
+
+# %% vector_add: adds to what is there
+# says: something was added to what stood there
+# edit: out[i] = x[i] + y[i]  ->  out[i] += x[i] + y[i]
+
+# %% vector_add: wraps around
+# says: race on out[0]
+@cuda.jit
+def vector_add(x, y, out):
+    i = cuda.grid(1) % out.size
+    out[i] = x[i] + y[i]
+
+# %% matrix_add_doubled: the sum doubled
+# says: double b only
+# edit: a[row, column] + doubled(b[row, column])  ->  doubled(a[row, column] + b[row, column])
+
+# %% matrix_add_doubled: b in place of a
+# says: the first term is an element of a
+# edit: c[row, column] = a[row, column] + doubled(b[row, column])  ->  c[row, column] = b[row, column] + doubled(b[row, column])
+
+# %% window_average: divided by 2
+# says: divided by 2
+# edit: float32(3)  ->  float32(2)
+
+# %% window_average: early return before the barrier
+# says: has ended without it
+@cuda.jit
+def window_average(x, out):
+    s = cuda.shared.array(130, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if i >= x.size:
+        return
+    s[t] = x[i]
+    if t < 2 and i + 128 < x.size:
+        s[t + 128] = x[i + 128]
+    cuda.syncthreads()
+    if i < out.size:
+        out[i] = (s[t] + s[t + 1] + s[t + 2]) / float32(3)
+
+# %% block_sum: starts at 64
+# says: begin with 128 pairs
+# edit: step = 128  ->  step = 64
+
+# %% block_sum: shuffles of warps, only the first warp's sum
+# says: only the first warp's 32 numbers
+@cuda.jit
+def block_sum(x, out):
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    v = x[i] if i < x.size else float32(0)
+    for k in range(5):
+        v += cuda.shfl_down_sync(0xFFFFFFFF, v, 16 >> k)
+    if t == 0:
+        cuda.atomic.add(out, 0, v)
+
+# %% block_sum: the maximum
+# says: largest number, not its sum
+# edit: s[t] += s[t + step]  ->  s[t] = max(s[t], s[t + step])
+
+# %% matmul_sectors: requests, not sectors
+# says: those are requests
+def matmul_sectors(n, tile):
+    warps = n * n // 32
+    return warps * n * 2, warps * 2 * n // tile
+
+# %% matmul_sectors: tiled per warp of 128 bytes
+# says: the second number counts requests
+# edit: 2 * n**3 // tile // 8  ->  2 * n**3 // tile // 32
+
+# %% matmul_sectors: b's row fetched by each row of lanes
+# says: the same words of `b`
+# edit: naive = warps * n * (32 // tile + tile // 8)  ->  naive = warps * n * (32 // tile + 4)
+
+# %% matmul_sectors: per thread, not per warp
+# says: not for threads
+# edit: warps = n * n // 32  ->  warps = n * n
+
+# %% matmul_sectors: stores counted, too
+# says: `c` is stored
+# edit: return naive, 2 * n**3 // tile // 8  ->  return naive + n * n // 8, 2 * n**3 // tile // 8 + n * n // 8
+
+# %% matmul_tiled: a's tile stored turned
+# says: a's tile is turned
+@cuda.jit
+def matmul_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    total = float32(0)
+    for k0 in range(0, a.shape[1], TILE):
+        a_tile[tx, ty] = a[row, k0 + tx] if row < a.shape[0] and k0 + tx < a.shape[1] else float32(0)
+        b_tile[ty, tx] = b[k0 + ty, column] if k0 + ty < b.shape[0] and column < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        for k in range(TILE):
+            total += a_tile[ty, k] * b_tile[k, tx]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+# %% matmul_tiled: the inner loop one short
+# says: the last number of each tile
+# edit: for k in range(TILE):  ->  for k in range(TILE - 1):
+
+# %% resident_blocks: no shared memory, no blocks
+# says: if a block takes none
+# edit: return min(limits + ([sm["shared_bytes"] // shared] if shared else []))  ->  return min(limits + ([sm["shared_bytes"] // shared] if shared else [0]))
+
+# %% histogram: plain addition at the end
+# says: race on counts
+# edit: cuda.atomic.add(counts, t, own[t])  ->  counts[t] += own[t]

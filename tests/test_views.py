@@ -2,8 +2,6 @@
 
 import functools
 import math
-from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -119,34 +117,6 @@ def of_an_array(shape):
     return [numpy.zeros(shape).strides for _ in range(1)][0]
 
 
-def of_a_random_one(shape):
-    return torch.randn(shape, device="meta").stride()
-
-
-def by_imported_name(shape):
-    from common.views import of
-
-    return of(torch.rand(shape))[1]
-
-
-class Layout(NamedTuple):
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-def by_a_class_of_its_own(shape):
-    layout = Layout(shape, tuple(np.ones(len(shape), dtype=int).tolist()))
-    return SimpleNamespace(stride=layout.strides).stride
-
-
-def by_a_class_inside(shape):
-    class Layout:
-        def __init__(self):
-            self.stride = np.zeros(len(shape))
-
-    return Layout().stride
-
-
 def by_hand(shape):
     strides = [1]
     for size in shape[:0:-1]:
@@ -168,10 +138,6 @@ def by_lru_cache(lines):
         (functools.lru_cache(through_a_helper), ["stride"]),
         (of_an_array, ["strides"]),
         (by_lru_cache, ["lru_cache"]),
-        (of_a_random_one, ["stride"]),
-        (by_imported_name, ["of"]),
-        (by_a_class_of_its_own, []),
-        (by_a_class_inside, []),
         (by_hand, []),
         (len, []),
     ],

@@ -720,47 +720,6 @@ def test_fetches(candidate):
             seen = head + list(dict.fromkeys(head[::-1]))[:room]
             assert candidate(seen, room) == candidate(list(head), room)
 
-# %% row_major_strides: a frozen dataclass of a layout
-from dataclasses import dataclass
-@dataclass(frozen=True)
-class Layout:
-    shape: tuple
-    @property
-    def strides(self):
-        result = list(np.ones(len(self.shape), dtype=int).tolist())
-        for axis in range(len(self.shape) - 2, -1, -1):
-            result[axis] = result[axis + 1] * self.shape[axis + 1]
-        return tuple(result)
-def row_major_strides(shape):
-    return Layout(shape).strides
-
-# %% sliced: a dataclass with strides, and NumPy's zeros
-from dataclasses import dataclass, replace
-@dataclass
-class V:
-    shape: tuple
-    strides: tuple
-    offset: int
-def sliced(view, axis, start, stop, step=1):
-    v = V(*view)
-    moved = np.zeros(len(v.shape), dtype=int)
-    moved[axis] = start
-    count = -(-(stop - start) // step)
-    w = replace(v, offset=v.offset + int(sum(m * s for m, s in zip(moved, v.strides))))
-    w.shape = (*v.shape[:axis], count, *v.shape[axis + 1:])
-    w.strides = (*v.strides[:axis], step * v.strides[axis], *v.strides[axis + 1:])
-    return w.shape, w.strides, w.offset
-
-# %% sliced: tensors of the course as a namespace
-from types import SimpleNamespace
-def sliced(view, axis, start, stop, step=1):
-    x = SimpleNamespace(shape=list(view[0]), stride=list(view[1]), offset=view[2])
-    full = torch.full((1,), stop - start).item()
-    x.shape[axis] = -(-full // step)
-    x.offset += start * x.stride[axis]
-    x.stride[axis] *= step
-    return tuple(x.shape), tuple(x.stride), x.offset
-
 # %% runs: divide and conquer
 def runs(view):
     shape, strides, offset = view

@@ -5,9 +5,11 @@ PyTorch computes both, so that checks and drawings do not depend on the student'
 
 from __future__ import annotations
 
+import dis
 import inspect
 import math
 import operator
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, overload
@@ -22,11 +24,11 @@ if TYPE_CHECKING:
 View = tuple[tuple[int, ...], tuple[int, ...], int]
 
 LIBRARIES = {"torch", "numpy", "np", "common"}
-MAKERS = {"empty", "zeros", "ones", "full", "rand", "as_strided", "view", "reshape", "expand"}
-MAKERS |= {"broadcast_to", "STORAGE", "positions", "viewed", "randn", "sliding_window_view"}
-ANSWERS = {"stride", "strides", "storage_offset", "is_contiguous", "unfold", "expand", "of"}
-ANSWERS |= {"as_strided", "broadcast_to", "sliding_window_view"}
+ANSWERS = {"stride", "strides", "storage_offset", "is_contiguous", "data_ptr", "expand"}
+ANSWERS |= {"expand_as", "as_strided", "empty_strided", "broadcast_to", "broadcast_tensors"}
+ANSWERS |= {"broadcast_arrays", "unfold", "sliding_window_view", "of", "positions", "viewed"}
 OTHERS = {"lru_cache", "getattr"}
+ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"}
 CELLS = 1 << 14
 STORAGE = torch.arange(CELLS)  # each cell holds its own position
 SIZES = [0] * 4 + [1] * 20 + [2, 3, 4, 5] * 19  # 4 % are 0, 20 % are 1
@@ -81,45 +83,68 @@ def case(call: str, got: object, want: torch.Tensor | None) -> str:
 def shortcuts(function: Callable[..., object]) -> list[str]:
     """Which of a library's answers the text of a function, or of those that it calls, asks for.
 
-    It asks for one if it makes a tensor or an array and reads its strides, or uses
-    functools.lru_cache. In the grader, its text is read there: the student's process could say
-    anything.
+    It asks for one if it uses a library and reads an attribute like `strides` (one of `ANSWERS`)
+    that no class of its own has, or if it uses functools.lru_cache or getattr. In the grader, its
+    text is read there: the student's process could say anything.
     """
     if isinstance(function, ReadRemotely):
-        names = function.names_used(LIBRARIES | MAKERS | ANSWERS | OTHERS)
-        modules = names
+        found = function.names_used(LIBRARIES | ANSWERS | OTHERS)
+        own, libraries = set[str](), found & LIBRARIES
     else:
-        names, modules = _names(function, set())
-    asked = names & ANSWERS if modules & LIBRARIES and names & MAKERS else set()
-    return sorted(asked | names & OTHERS)
+        found, own, libraries = _names(function, set())
+    asked = (found & ANSWERS) - own if libraries else set()
+    return sorted(asked | found & OTHERS)
 
 
-def _names(function: Any, seen: set[int]) -> tuple[set[str], set[str]]:
-    """Names of globals and attributes in a function, and the packages that its globals are from.
+def _names(function: Any, seen: set[int]) -> tuple[set[str], set[str], set[str]]:
+    """(what a function reads from a library or as an attribute, attributes of its own, libraries).
 
     The functions of the same module that it calls count, too.
     """
     function = inspect.unwrap(function)
     if id(function) in seen or not isinstance(function, FunctionType):
-        return set(), set()
+        return set(), set(), set()
     seen.add(id(function))
-    names = set(_code_names(function.__code__))
-    modules = names & LIBRARIES
-    for name in list(names):
-        value = function.__globals__.get(name)
+    found, own = set(), set()
+    for code in _codes(function.__code__):
+        found |= {str(i.argval) for i in dis.get_instructions(code) if i.opname in ATTRIBUTE}
+        own |= _given(code)
+    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    found |= names & OTHERS
+    libraries = names & LIBRARIES
+    for name in names & set(function.__globals__):
+        value = function.__globals__[name]
         home = getattr(value, "__module__", None) or getattr(value, "__name__", "")
-        modules.add(str(home).split(".")[0])
-        if isinstance(value, FunctionType) and value.__module__ == function.__module__:
-            more_names, more_modules = _names(value, seen)
-            names, modules = names | more_names, modules | more_modules
-    return names, modules
+        if str(home).split(".")[0] in LIBRARIES:
+            libraries.add(str(home).split(".")[0])
+            found.add(name)
+        elif isinstance(value, type):
+            own |= {*dir(value), *getattr(value, "__annotations__", ())}
+        elif value.__module__ == function.__module__ if isinstance(value, FunctionType) else False:
+            more = _names(value, seen)
+            found, own, libraries = found | more[0], own | more[1], libraries | more[2]
+    return found, own, libraries
 
 
-def _code_names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
+def _given(code: CodeType) -> set[str]:
+    """Names that a function gives to attributes: of a class in it, by assignment or by keyword."""
+    by_operation: dict[str, set[str]] = defaultdict(set)
+    for instruction in dis.get_instructions(code):
+        by_operation[instruction.opname].add(str(instruction.argval))
+    own = by_operation["STORE_ATTR"]
+    if not code.co_flags & inspect.CO_OPTIMIZED:  # the body of a class
+        own |= by_operation["STORE_NAME"]
+    tuples = [constant for constant in code.co_consts if isinstance(constant, tuple)]
+    own |= {name for names in tuples for name in names if isinstance(name, str)}
+    return own - by_operation["IMPORT_FROM"]
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function and of all functions and classes inside of it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _code_names(constant)
+            yield from _codes(constant)
 
 
 def random_view(rng: np.random.Generator, axes: int, *, smallest: int = 0) -> View:

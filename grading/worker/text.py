@@ -5,6 +5,7 @@ A student's process could say anything about itself.
 
 import ast
 import functools
+from collections import defaultdict
 from collections.abc import Iterator
 
 from common import slices
@@ -12,29 +13,56 @@ from common import slices
 
 @functools.lru_cache(maxsize=100)  # a check that is replayed asks again
 def names_used(texts: tuple[str, ...], name: str) -> frozenset[str]:
-    """The names in the statements that set a name, and in those that set what these read."""
-    statements: dict[str, list[ast.stmt]] = {}
+    """The names that a function reads, itself or in what it uses of these texts.
+
+    They are names of globals that the texts do not set, of attributes, and of what is imported.
+    Attributes that the texts themselves name, as fields of a class do, are left out.
+    """
+    statements: dict[str, list[slices.Statement]] = defaultdict(list)
     for text in texts:
         for statement in slices.parsed(text):
             for each in statement.sets:
-                statements.setdefault(each, []).append(statement.node)
+                statements[each].append(statement)
     used: set[str] = set()
+    attributes: set[str] = set()
+    own: set[str] = set()
     todo, known = [name], {name}
     while todo:
-        for node in statements.get(todo.pop(), ()):
-            read = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-            used |= read | set(_others(node))
+        asked = todo.pop()
+        for statement in statements.get(asked, ()):
+            if isinstance(statement.node, slices.IMPORTS):
+                used |= set(_imported(statement.node, asked))
+                continue
+            read = statement.reads | statement.reads_later
+            used |= read.difference(statements)
             todo += read - known
             known |= read
-    return frozenset(used)
+            for part in ast.walk(statement.node):
+                if isinstance(part, slices.IMPORTS):
+                    used |= set(_imported(part))
+                elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load):
+                    attributes.add(part.attr)
+                own |= set(_given(part))
+    return frozenset(used | attributes - own)
 
 
-def _others(node: ast.stmt) -> Iterator[str]:
-    """Names of attributes, and of what is imported."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.Attribute):
-            yield part.attr
-        elif isinstance(part, ast.alias):
-            yield from part.name.split(".")
-        elif isinstance(part, ast.ImportFrom):
-            yield from (part.module or "").split(".")
+def _imported(node: ast.Import | ast.ImportFrom, name: str | None = None) -> Iterator[str]:
+    """What a statement imports, with the packages it comes from. name: only under this name."""
+    for alias in node.names:
+        if name in (None, slices.STAR, alias.asname or alias.name.split(".")[0]):
+            yield from alias.name.split(".")
+            yield from (getattr(node, "module", None) or "").split(".")
+
+
+def _given(node: ast.AST) -> Iterator[str]:
+    """Names that a piece of text gives to attributes: in a class, by assignment, by keyword."""
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.attr
+    elif isinstance(node, ast.Call):
+        yield from (keyword.arg for keyword in node.keywords if keyword.arg)
+    elif isinstance(node, ast.ClassDef):
+        for statement in node.body:
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield statement.name
+            targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+            yield from (target.id for target in targets if isinstance(target, ast.Name))

@@ -23,6 +23,7 @@ SETUP = "import torch\nimport numpy as np\nfrom common import views, ledger\n"
         ("def f(x):\n    from torch import chunk as c\n    return c(x)", {"chunk"}, {"c"}),
         ("def f(x):\n    return getattr(x, 'str' + 'ide')()", {"getattr"}, {"stride"}),
         ("class V:\n    stride: int = 1\ndef f(x):\n    return V().stride", set(), {"stride"}),
+        ("V = namedtuple('V', 'of stride')\ndef f(x):\n    return V(1, 2).of", set(), {"of"}),
         ("def f(x):\n    v = x()\n    v.of = 1\n    return v.of", set(), {"of"}),
         ("def f(x):\n    return views.of(x)", {"common", "views", "of"}, {"ledger"}),
     ],

@@ -5,10 +5,13 @@ A student's process could say anything about itself.
 
 import ast
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
 from common import slices
+
+MAKERS = {"namedtuple", "NamedTuple", "make_dataclass"}  # functions that make a class from names
 
 
 @functools.lru_cache(maxsize=100)  # a check that is replayed asks again
@@ -60,6 +63,9 @@ def _given(node: ast.AST) -> Iterator[str]:
         yield node.attr
     elif isinstance(node, ast.Call):
         yield from (keyword.arg for keyword in node.keywords if keyword.arg)
+        if getattr(node.func, "id", getattr(node.func, "attr", "")) in MAKERS:
+            texts = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+            yield from (name for text in texts for name in re.findall(r"\w+", str(text)))
     elif isinstance(node, ast.ClassDef):
         for statement in node.body:
             if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):

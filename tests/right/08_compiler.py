@@ -1340,8 +1340,8 @@ def fuse_elementwise(rows, group, shapes):
     reads = []
     for i in group:
         reads += [j for j in rows[i][1] if j not in group and j not in reads]
-    arrays = sorted(j for j in reads if rows[j][0] != "constant")
-    numbers = [j for j in reads if rows[j][0] == "constant"]
+    arrays = sorted({j for j in reads if rows[j][0] != "constant"})
+    numbers = {j for j in reads if rows[j][0] == "constant"}
     full = tuple(shapes[group[-1]])
     def offset(j):
         shape = tuple(shapes[j])

@@ -480,7 +480,7 @@ def grouped_order(program, rows, columns, group):
 # edit: / stages  ->  / max(1, stages - 1)
 
 # %% cost_model: START_S left out
-# says: one step, and the start
+# says: and the start
 # edit: a_step_s + START_S  ->  a_step_s
 
 # %% cost_model: START_S at every step

@@ -966,6 +966,13 @@ for task in oracle.tasks(rng):
     oracle.judge_search(task, cheapest(task.expression, oracle.LAWS))
 print("cheapest beats greedy rewriting on 6 expressions, and every answer is proved equal")
 
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Keep two things: all expressions that you have met, and those whose rewrites you have not looked at. Which of these should come
+# next? Leave out what costs too much. When does the search end?
+# </details>
+
 # %%
 uphill = oracle.UPHILL
 print("given ", identities.cost(uphill), identities.text(uphill))

@@ -7,6 +7,7 @@ threads.
 import os
 import re
 import signal
+import sys
 import tempfile
 from typing import Any
 
@@ -88,3 +89,11 @@ def style_of_its_own():
 
     with matplotlib.rc_context():
         yield
+
+
+@pytest.fixture(autouse=True)
+def dtype_of_its_own():
+    """So does it change PyTorch's default dtype."""
+    yield
+    if torch := sys.modules.get("torch"):
+        torch.set_default_dtype(torch.float32)

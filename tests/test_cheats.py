@@ -268,18 +268,23 @@ def clip_gradients(dist, parameters, rows, most):
 }
 
 
+def is_there(jail):
+    return jail.problem() is None
+
+
 @pytest.fixture(scope="module")
 def fork_server():
     names = [labs.resolve(lab) for lab in ("01", "05", "06", "08", "09", "10", "12", "16")]
-    sandboxes = [jail for jail in choice.SANDBOXES if jail.problem() is None]
-    jail = sandboxes[0] if sandboxes else None
+    jail = next(filter(is_there, choice.SANDBOXES), None)
     fork_server = ForkServer(*classroom.modules(names, classroom.IN_WORKER), jail=jail)
     yield fork_server
     fork_server.close()
 
 
 @pytest.mark.parametrize("lab, exercise, text, most", CHEATS.values(), ids=CHEATS)
-def test_a_cheat_gets_its_honest_score(fork_server, lab, exercise, text, most):
+def test_a_cheat_gets_its_honest_score(fork_server, lab, exercise, text, most, request):
+    if "keeps in a file" in request.node.name and not any(map(is_there, choice.SANDBOXES)):
+        pytest.skip("without a sandbox, students' processes share the folder of temporary files")
     lab = labs.read(lab)
     answers = {name: Answer(solution) for name, solution in lab.solution.items()}
     answers[exercise] = Answer(text)

@@ -48,6 +48,11 @@ def test_an_operator_is_pytorch_s(op):
     inputs = [True, x] if op.startswith("switch") else inputs
     inputs = [y, x] if op == "broadcast_like" else inputs
     inputs = [x] if op in ("zeros_like", "ones_like") else inputs
+    images = rng.uniform(0.5, 2, (2, 3, 5, 5))
+    if op == "convolve":
+        inputs = [images, rng.normal(size=(4, 3, 2, 2)), rng.normal(size=4)]
+    if op == "batch_norm":
+        inputs = [images, *rng.uniform(0.5, 2, (4, 3))]
     got = graphs.evaluate(op, *inputs)
     want = graphs.torch_operator(op)(*(torch.tensor(value) for value in inputs))
     if want is None:

@@ -67,7 +67,10 @@ def frees_something_else(dist):
 @pytest.fixture(scope="module", params=["none", "sandbox"])
 def run(request):
     """most(name): the most units of 4 MiB that rank 0 held in this function of the cell."""
-    jail = NoJail() if request.param == "none" else choice.choose()
+    sandboxes = [jail for jail in choice.SANDBOXES if jail.problem() is None]
+    if request.param == "sandbox" and not sandboxes:
+        pytest.skip("there is no sandbox here")
+    jail = NoJail() if request.param == "none" else sandboxes[0]
     fork_server = ForkServer("common.ranks.remote", jail=jail)
     sessions = []
 

@@ -168,6 +168,8 @@ def returned_type(text, dtype):
     """The type that the simulator infers for a device function's result."""
     function = simt.compile_source(text, "f").function
     compiler = Compiler(Program((1, 1, 1), (1, 1, 1)), lambda thing: None)
+    kernel = simt.compile_source("def kernel():\n    pass\n", "kernel").function
+    compiler.specialise(kernel, (), pytest.fail)  # a program's first function is its kernel
     kind = dtypes.Array(dtype, "global", (4,), (1,))
     return compiler.specialise(function, (kind, "int64", "float64"), pytest.fail)[1]
 

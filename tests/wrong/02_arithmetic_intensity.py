@@ -267,12 +267,6 @@
 # says: mean of the middle two
 # edit: float(np.median(times_s))  ->  sorted(times_s)[(len(times_s) - 1) // 2]
 
-# %% median_time_s: the clock started too late
-# says: median_time_s on FakeDevice
-# -         started = clock()
-#           call()
-# +         started = clock()
-
 # %% median_time_s: one call too few
 # says: median_time_s on FakeDevice
 # edit: range(repeats)  ->  range(max(1, repeats - 1))
@@ -530,10 +524,6 @@ def operation_counts(n, itemsize):
 # %% median_time_s: modulo instead of a difference
 # says: median_time_s on FakeDevice(9.0, [4000.0]
 # edit: clock() - started  ->  clock() % started
-
-# %% transformer_flops: only the first sequence attends
-# says: transformer_flops(
-# edit: 2 * batch * matmul_flops(sequence, width, sequence)  ->  2 * matmul_flops(sequence, width, sequence)
 
 # %% transformer_flops: all tokens of the batch attend to each other
 # says: of its own sequence only

@@ -5,11 +5,14 @@ Each of them once got marks, or tries what another one got marks for.
 
 import pytest
 
+from common import device
 from grading import classroom, score
 from grading.jail import choice
 from grading.source import labs
 from grading.source.holes import Answer
 from grading.worker.fork_server import ForkServer
+
+device.interpret_without_gpu()  # before anything imports Triton
 
 ZERO = """
 import triton

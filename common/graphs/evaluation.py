@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from common.graphs.operators import BATCH_NORM_EPSILON
 from common.graphs.rows import Row
 
 if TYPE_CHECKING:
@@ -112,6 +113,10 @@ def _operators() -> dict[str, Callable[..., Any]]:
         "switch_true": lambda p, x: x if p else None,
         "switch_false": lambda p, x: None if p else x,
         "merge": lambda p, a, b: a if p else b,
+        "convolve": torch.conv2d,
+        "batch_norm": lambda x, gain, shift, mean, variance: torch.nn.functional.batch_norm(
+            x, mean, variance, gain, shift, eps=BATCH_NORM_EPSILON
+        ),
     }
 
 

@@ -746,7 +746,7 @@ def histogram(tokens, counts):
 # +     cuda.atomic.add(own, tokens[i], 1)
 
 # %% histogram: stored, and blocks overwrite each other
-# says: histogram of
+# says: race on counts
 # edit: cuda.atomic.add(counts, t, own[t])  ->  counts[t] = own[t]
 
 # %% histogram: a stretch of neighbouring tokens per thread

@@ -370,7 +370,11 @@ def test_written_answers_are_gathered(tmp_path):
         place = next(i for i, cell in enumerate(built.cells) if BLANK in cell.source)
         built.cells.insert(place + 1, nbformat.v4.new_markdown_cell("`two` is wrong."))
 
+    def over_the_question(built):
+        next(cell for cell in built.cells if BLANK in cell.source).source = "`three` copies."
+
     for edit, want in (
+        (over_the_question, "`three` copies."),
         (in_place, "`one` is wrong.\n<b>So.</b>"),
         (below, "`two` is wrong."),
         (None, ""),

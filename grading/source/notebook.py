@@ -1,6 +1,7 @@
 """A student's notebook: the answers to a lab's exercises. The file may hold anything at all."""
 
 import json
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,24 @@ def questions(lab: Lab) -> list[str]:
 
 def written_answers(lab: Lab, path: Path) -> list[tuple[str, str]]:
     """[(question, the student's text)], "" for an unanswered question; InputError as above."""
-    texts = _texts(path, "markdown")
+    cells = [cell for cell in _cells(path) if isinstance(cell, dict)]
+    cells = [cell for cell in cells if cell.get("cell_type") == "markdown"]
+    texts = [_text(cell.get("source")) for cell in cells]
+    tagged = (place for place, cell in enumerate(cells) if "answer" in _tags(cell))
+    places = chain(tagged, repeat(len(texts)))
     prose = (holes.stub(cell.source) for cell in lab.cells if cell.kind == "markdown")
     ours = {line.strip() for text in prose for line in text.splitlines()}
-    return [(question, _written(question, texts, ours)) for question in questions(lab)]
+    asked = zip(questions(lab), places, strict=False)
+    return [(question, _written(question, texts, ours, place)) for question, place in asked]
 
 
-def _written(question: str, texts: list[str], ours: set[str]) -> str:
-    """What a student wrote in the question's cell, or in new cells below it."""
+def _written(question: str, texts: list[str], ours: set[str], place: int) -> str:
+    """What a student wrote in the question's cell, or in new cells below it.
+
+    place: where the cell is if the question is in none: a student may have written over it.
+    """
     asked = question.splitlines()[0].strip()
-    place = next((i for i, text in enumerate(texts) if asked in text), len(texts))
+    place = next((i for i, text in enumerate(texts) if asked in text), place)
     lines = "\n".join(texts[place : place + 1]).splitlines()
     own = [line for line in lines if line.strip() not in ours]
     for text in texts[place + 1 :]:
@@ -57,10 +66,10 @@ def _written(question: str, texts: list[str], ours: set[str]) -> str:
     return answer[:MAX_WRITTEN] + more
 
 
-def _texts(path: Path, kind: str) -> list[str]:
-    """The texts of a notebook's cells of one kind. One odd cell must not spoil the others."""
-    cells = (cell for cell in _cells(path) if isinstance(cell, dict))
-    return [_text(cell.get("source")) for cell in cells if cell.get("cell_type") == kind]
+def _tags(cell: dict[str, Any]) -> list[Any]:
+    metadata = cell.get("metadata")
+    tags = metadata.get("tags") if isinstance(metadata, dict) else None
+    return tags if isinstance(tags, list) else []
 
 
 def _text(source: Any) -> str:

@@ -46,9 +46,10 @@ def gives_to_a_child(dist):
     dist.barrier()
 
 def writes_a_file(dist):
+    import tempfile
     full = gathered(dist)
     try:
-        with open("weights", "wb") as file:
+        with tempfile.TemporaryFile() as file:
             file.write(full.numpy().tobytes())
     except OSError:
         return "refused"

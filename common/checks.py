@@ -122,7 +122,7 @@ def remark(condition: object, message: str, *, draw: Draw | None = None) -> None
 
 
 def is_whole(value: Any) -> bool:
-    """Whether this is an int, Python's or NumPy's. A bool is none."""
+    """Whether this is an integer of Python or of NumPy. True and False do not count."""
     return type(value) is int or isinstance(value, np.integer)
 
 

@@ -1,6 +1,5 @@
 """Charts of the course, in one style: a prediction is a line, a measurement is dots."""
 
-import gc
 import math
 import os
 import pathlib
@@ -18,6 +17,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 from matplotlib.transforms import offset_copy
 
+from common import garbage
+
 STYLE = pathlib.Path(__file__).with_name("course.mplstyle")
 QUIET = "#666666"  # for annotations: the colours belong to the data
 MARKS = "osD^vP"  # one per series, because on grey paper two colours look the same
@@ -34,11 +35,11 @@ DESCRIPTIONS: weakref.WeakKeyDictionary[Figure, str] = weakref.WeakKeyDictionary
 def use_style() -> None:
     """Applies the course's style to every figure that follows.
 
-    A lab calls it after its imports. What is imported by then is never freed, so no collection of
-    garbage needs to look at it: one took 0.15 s, which a widget's step or a check had to wait for.
+    A lab calls it after its imports, so collections of garbage need not look at these from then on:
+    one took 0.15 s, which a widget's step or a check had to wait for.
     """
     plt.style.use(STYLE)
-    gc.freeze()
+    garbage.keep_what_is_imported()
 
 
 def describe(drawn: Axes | Figure | Sequence[Axes], text: str) -> None:

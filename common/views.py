@@ -10,12 +10,13 @@ import inspect
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from types import CodeType, FunctionType
+from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
+from common import bytecode
 from common.remote import ReadRemotely
 
 if TYPE_CHECKING:
@@ -89,41 +90,34 @@ def shortcuts(function: Callable[..., object]) -> list[str]:
     """
     if isinstance(function, ReadRemotely):
         found = function.names_used(LIBRARIES | ANSWERS | OTHERS)
-        own, libraries = set[str](), found & LIBRARIES
+        libraries = found & LIBRARIES
     else:
-        found, own, libraries = _names(function, set())
-    asked = (found & ANSWERS) - own if libraries else set()
-    return sorted(asked | found & OTHERS)
+        found, libraries = _names(function)
+    return sorted(found & (ANSWERS | OTHERS if libraries else OTHERS))
 
 
-def _names(function: Any, seen: set[int]) -> tuple[set[str], set[str], set[str]]:
-    """(what a function reads from a library or as an attribute, attributes of its own, libraries).
+def _names(function: Callable[..., object]) -> tuple[set[str], set[str]]:
+    """(what a function reads from a library or as an attribute that is not its own, libraries).
 
-    The functions of the same module that it calls count, too.
+    The functions of the same notebook that it calls count, too.
     """
-    function = inspect.unwrap(function)
-    if id(function) in seen or not isinstance(function, FunctionType):
-        return set(), set(), set()
-    seen.add(id(function))
-    found, own = set(), set()
-    for code in _codes(function.__code__):
+    found: set[str] = set()
+    own: set[str] = set()
+    for code in bytecode.codes(function):
         found |= {str(i.argval) for i in dis.get_instructions(code) if i.opname in ATTRIBUTE}
         own |= _given(code)
-    names = {name for code in _codes(function.__code__) for name in code.co_names}
-    found |= names & OTHERS
+    names = bytecode.names(function)
     libraries = names & LIBRARIES
-    for name in names & set(function.__globals__):
-        value = function.__globals__[name]
+    variables = getattr(inspect.unwrap(function), "__globals__", {})
+    for name in names & set(variables):
+        value = variables[name]
         home = getattr(value, "__module__", None) or getattr(value, "__name__", "")
         if str(home).split(".")[0] in LIBRARIES:
             libraries.add(str(home).split(".")[0])
             found.add(name)
         elif isinstance(value, type):
             own |= {*dir(value), *getattr(value, "__annotations__", ())}
-        elif value.__module__ == function.__module__ if isinstance(value, FunctionType) else False:
-            more = _names(value, seen)
-            found, own, libraries = found | more[0], own | more[1], libraries | more[2]
-    return found, own, libraries
+    return found - own | names & OTHERS, libraries
 
 
 def _given(code: CodeType) -> set[str]:
@@ -137,14 +131,6 @@ def _given(code: CodeType) -> set[str]:
     tuples = [constant for constant in code.co_consts if isinstance(constant, tuple)]
     own |= {name for names in tuples for name in names if isinstance(name, str)}
     return own - by_operation["IMPORT_FROM"]
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function and of all functions and classes inside of it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
 
 
 def random_view(rng: np.random.Generator, axes: int, *, smallest: int = 0) -> View:

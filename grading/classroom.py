@@ -3,7 +3,6 @@
 import ast
 import atexit
 import functools
-import gc
 import os
 import re
 import signal
@@ -17,6 +16,7 @@ from multiprocessing import forkserver, get_all_start_methods, get_context, pare
 from multiprocessing.sharedctypes import Synchronized
 from typing import TYPE_CHECKING, TypeVar
 
+from common import garbage
 from common.paths import ROOT
 from grading.errors import CommandError, InputError
 from grading.jail.choice import JAILS, JailError
@@ -381,7 +381,7 @@ def grade(job: Job) -> list[Result] | str:
         server = fork_server(job.jail, job.modules)
         from grading import score  # meanwhile the fork server imports PyTorch, too
 
-        _keep_what_is_imported()
+        garbage.keep_what_is_imported()
         for _ in range(2):
             lost = server.lost
             results = score.score(lab(job.lab), job.answers, server, job.seed)
@@ -410,12 +410,6 @@ def fork_server(jail: str = "none", modules: tuple[str, ...] = ()) -> "ForkServe
     server.start()
     atexit.register(server.close)
     return server
-
-
-@functools.cache
-def _keep_what_is_imported() -> None:
-    """What is imported by now is never freed, so no collection needs to look at it."""
-    gc.freeze()
 
 
 def modules(names: Iterable[str], tags: set[str]) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ import pytest
 from common import counters, device, nsight
 from common.paths import ROOT
 
+device.interpret_without_gpu()  # before anything imports Triton
+
 FAKE = """#!{python}
 import csv, pickle, sys
 sys.path.insert(0, {root!r})

@@ -56,7 +56,6 @@ def test_a_killed_rank() -> None:
     told = failures.interrupted(world_size=3, victim=1, kill_at=9)
     torch.set_default_dtype(torch.float64)
     want = failures.one_device()
-    torch.set_default_dtype(torch.float32)
     assert "signal 9" in told["error"]
     assert told["resumed"] % failures.EVERY == 0 and 6 <= told["resumed"] <= told["steps"] < 30
     assert np.allclose(told["losses"], want, rtol=0, atol=1e-10)

@@ -19,7 +19,6 @@ SIZES = [40, 30, 20, 10]
 def in_float64():
     torch.set_default_dtype(torch.float64)
     yield
-    torch.set_default_dtype(torch.float32)
     plt.close("all")
 
 

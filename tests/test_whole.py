@@ -1,6 +1,5 @@
 """common/lessons/whole.py, generation.py: meshes train as one device; the cache changes nothing."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,9 @@ SMALL = Config(width=16, hidden=32, layers=3, heads=4)
 
 
 @pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    """The default dtype, for these tests alone."""
+def float64() -> None:
+    """The default dtype."""
     torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def update(
@@ -87,7 +84,9 @@ def test_predicted_parts() -> None:
 
 def test_speeds_and_a_step_in_turns() -> None:
     """Three numbers and a step's time, all positive, on ranks that train alone and together."""
-    known, step_s = whole.in_turns(USE, update, whole.Mesh(1, 2, 1), 3, 4, 2, SMALL, 8)
+    known, step_s = whole.in_turns(
+        USE, update, whole.Mesh(1, 2, 1), 3, rows=4, config=SMALL, length=8
+    )
     assert min(known) > 0 and step_s > 0
 
 

@@ -2,8 +2,8 @@
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
-from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, TypeGuard
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor, nn
 
-from common import language_model, samples
+from common import bytecode, language_model, samples
 from common.remote import ReadRemotely, in_place
 
 if TYPE_CHECKING:
@@ -70,22 +70,7 @@ def names_in(function: FunctionType | ReadRemotely, names: Collection[str]) -> l
     """
     if isinstance(function, ReadRemotely):
         return sorted(function.names_used(names))
-    used: set[str] = set()
-    todo, known = [function.__code__], {function.__code__}
-    while todo:
-        code = todo.pop()
-        used.update(code.co_names)
-        called = [function.__globals__.get(name) for name in code.co_names]
-        inner = [value for value in code.co_consts if isinstance(value, CodeType)]
-        inner += [value.__code__ for value in called if _is_of(value, function)]
-        todo += [value for value in inner if value not in known]
-        known.update(inner)
-    return sorted(used.intersection(names))
-
-
-def _is_of(value: object, function: FunctionType) -> TypeGuard[FunctionType]:
-    """Whether a value is a function of the same notebook."""
-    return isinstance(value, FunctionType) and value.__globals__ is function.__globals__
+    return sorted(bytecode.names(function).intersection(names))
 
 
 def same_storage(a: Tensor, b: Tensor) -> bool:

@@ -514,16 +514,18 @@ def run(
     microbatches: int = 2,
     config: Config = CONFIG,
     length: int = LENGTH,
+    each: Callable[..., Any] = trained,
     **options: Any,
 ) -> ranks.Result:
     """Training on a mesh: simulated by default, machine="gloo" or "nccl" in options.
 
-    A replica with fewer texts than microbatches has one microbatch per text.
+    A replica with fewer texts than microbatches has one microbatch per text. each: what a rank does
+    with them.
     """
     microbatches = min(microbatches, rows // mesh.data)
     weights, batches = named_weights(config), texts(steps, rows, length)
     arguments = use, update, mesh, weights, batches, microbatches, config
-    return ranks.run(trained, *arguments, world_size=mesh.size, live_bytes=False, **options)
+    return ranks.run(each, *arguments, world_size=mesh.size, live_bytes=False, **options)
 
 
 # How long a step takes
@@ -605,26 +607,15 @@ class Muted:
 
 
 def in_turns(
-    use: Use,
-    update: Any,
-    mesh: Mesh,
-    steps: int = 8,
-    rows: int = 8,
-    microbatches: int = 2,
-    config: Config = CONFIG,
-    length: int = LENGTH,
-    **options: Any,
+    use: Use, update: Any, mesh: Mesh, steps: int = 8, **options: Any
 ) -> tuple[Speeds, float]:
-    """(what a prediction for the mesh needs, the seconds of a step of the mesh).
+    """(what a prediction for the mesh needs, the seconds of a step of the mesh). options: of run.
 
     All ranks take a step without messages, then they pass tensors round, then they take a step, and
     so on in turns: whatever else runs on the machine slows all three. The first turn warms up; of
     the others, the median counts.
     """
-    microbatches = min(microbatches, rows // mesh.data)
-    weights, batches = named_weights(config), texts(steps, rows, length)
-    arguments = use, update, mesh, weights, batches, microbatches, config
-    result = ranks.run(turns, *arguments, world_size=mesh.size, live_bytes=False, **options)
+    result = run(use, update, mesh, steps, each=turns, **options)
     slowest = np.array([np.array(told)[1:] for told in result.returns]).max(0)
     own_s, small_s, large_s, together_s = np.median(slowest, axis=0).tolist()
     bytes_per_s = (SIZES[1] - SIZES[0]) * 8 / max(large_s - small_s, 1e-9)

@@ -292,6 +292,18 @@ def judge(title: str, transform: Pass, given: Case, rng: np.random.Generator) ->
     )
 
 
+def expect_program(case: str, answer: Any) -> Program:
+    """The answer, if it is a program."""
+    expect(
+        isinstance(answer, (tuple, list)) and len(answer) == 2,
+        f"{case} gave {show(answer)}, want (rows, outputs).",
+    )
+    try:
+        return valid(*answer)
+    except ValueError as problem:
+        raise AssertionError(f"{case} gave no program: {problem}") from None
+
+
 def _after(title: str, transform: Pass, program: Program) -> Program:
     rows, outputs = program
     given = list(rows), list(outputs)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from common import graphs
-from common.checks import agree, expect, show
-from common.graphs import LEAVES, Program, Row, evaluate, valid
-from common.oracles.compiler import reference_dead_code
+from common.checks import agree, expect
+from common.graphs import LEAVES, Program, Row, evaluate
+from common.oracles.compiler import expect_program, reference_dead_code
 
 Fold = Callable[[list[Row], list[int]], Program]
 X: Row = ("placeholder", "x")
@@ -144,14 +144,7 @@ def judge_folded(fold: Fold, network: Network, rng: np.random.Generator) -> None
     answer = fold([(op, np.copy(c) if op == "constant" else c) for op, c in rows], list(outputs))
     text = graphs.formula(rows, outputs)
     case = f"fold_batch_norm of `{text}` ({network.about})"
-    expect(
-        isinstance(answer, (tuple, list)) and len(answer) == 2,
-        f"{case} gave {show(answer)}, want (rows, outputs).",
-    )
-    try:
-        program = valid(*answer)
-    except ValueError as problem:
-        raise AssertionError(f"{case} gave no program: {problem}") from None
+    program = expect_program(case, answer)
     unknown = set(graphs.names(program)) - set(graphs.names(network.program))
     expect(not unknown, f"{case} reads {unknown}, which the program did not read.")
     given = feeds(rng, graphs.names(network.program))

@@ -19,11 +19,14 @@ from common.graphs import (
     names,
     random_program,
     same_bits,
-    valid,
     without,
 )
 from common.lessons import bugs
-from common.oracles.compiler import reference_dead_code, reference_subexpressions
+from common.oracles.compiler import (
+    expect_program,
+    reference_dead_code,
+    reference_subexpressions,
+)
 
 X, Y, B = ("placeholder", "x"), ("placeholder", "y"), ("buffer", "b")
 MOST_ELEMENTS = 100_000
@@ -156,14 +159,7 @@ def judge_minified(failing: Failing, answer: Any) -> int:
     """The operators that are left; expects a program that fails and is 1-minimal."""
     before = graphs.formula(*failing.program)
     case = f"minify of `{before}`, where a pass {failing.bug},"
-    expect(
-        isinstance(answer, (tuple, list)) and len(answer) == 2,
-        f"{case} gave {show(answer)}, want (rows, outputs).",
-    )
-    try:
-        program = valid(*answer)
-    except ValueError as problem:
-        raise AssertionError(f"{case} gave no program: {problem}") from None
+    program = expect_program(case, answer)
     text = graphs.formula(*program)
     draw = functools.partial(graphs.draw, *program, title="your smallest program")
     passing = f"{case} gave `{text}`: this program does not fail."

@@ -17,12 +17,11 @@ MAX_WRITTEN = 20_000  # characters of a written answer
 
 def read_answers(lab: Lab, path: Path) -> dict[str, Answer]:
     """{exercise: Answer} of a student's notebook; InputError if the file is not a notebook."""
-    cells = (cell for cell in _cells(path) if isinstance(cell, dict))
     return answers.find(
         lab,
         [
             StudentCell(kind, _text(cell.get("source")))
-            for cell in cells
+            for cell in _cells(path)
             if (kind := cell.get("cell_type")) in ("code", "markdown")
         ],
     )
@@ -36,8 +35,7 @@ def questions(lab: Lab) -> list[str]:
 
 def written_answers(lab: Lab, path: Path) -> list[tuple[str, str]]:
     """[(question, the student's text)], "" for an unanswered question; InputError as above."""
-    cells = [cell for cell in _cells(path) if isinstance(cell, dict)]
-    cells = [cell for cell in cells if cell.get("cell_type") == "markdown"]
+    cells = [cell for cell in _cells(path) if cell.get("cell_type") == "markdown"]
     texts = [_text(cell.get("source")) for cell in cells]
     tagged = (place for place, cell in enumerate(cells) if "answer" in _tags(cell))
     places = chain(tagged, repeat(len(texts)))
@@ -77,8 +75,8 @@ def _text(source: Any) -> str:
     return "".join(line for line in lines if isinstance(line, str))
 
 
-def _cells(path: Path) -> list[Any]:
-    """The cells of a notebook as they are in the file."""
+def _cells(path: Path) -> list[dict[str, Any]]:
+    """The cells of a notebook as they are in the file. One odd cell must not spoil the others."""
     if not path.is_file():
         raise InputError(f"{path.name} is not a file")
     if (size := path.stat().st_size) > MAX_NOTEBOOK_BYTES:
@@ -95,7 +93,7 @@ def _cells(path: Path) -> list[Any]:
             import nbformat
 
             notebook = nbformat.convert(nbformat.reader.reads(text), 4)
-        return list(notebook["cells"])
+        return [cell for cell in notebook["cells"] if isinstance(cell, dict)]
     except MemoryError:
         raise
     except Exception as error:  # the file may hold anything

@@ -17,7 +17,6 @@ import asyncio
 import builtins
 import contextlib
 import functools
-import gc
 import importlib
 import inspect
 import os
@@ -31,7 +30,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
-from common import device, sources
+from common import device, garbage, sources
 from grading.jail import limits, syscalls
 from grading.jail.choice import confinement_from_json
 from grading.jail.confinement import Confinement
@@ -47,7 +46,7 @@ def main() -> None:
     control, jail = socket.socket(fileno=int(sys.argv[1])), confinement_from_json(sys.argv[2])
     jail.enter()
     warm_up(sys.argv[3:])
-    gc.freeze()  # a collection in a worker would copy every page that it looks at
+    garbage.keep_what_is_imported()  # a collection in a worker would copy each page it looks at
     workers: set[int] = set()
     try:
         serve(control, jail, workers)

@@ -21,6 +21,7 @@ class Diverged(BaseException):
 
 
 Tape = Sequence[tuple[Frame, Frame]]  # (what the grader sent, what came)
+Facts = Sequence[Hashable]  # what a check has asked of an answer's text
 Prompts = Sequence[tuple[Frame, Frame | Exception]]  # an exception: what the transport raised
 
 
@@ -28,31 +29,32 @@ class Tapes:
     """The exchanges of checks that passed, by what the check depends on."""
 
     def __init__(self) -> None:
-        self._tapes: dict[Hashable, Tape | None] = {}
-        self._facts: dict[Hashable, Sequence[Hashable]] = {}
+        self._kept: dict[Hashable, tuple[Tape, Facts] | None] = {}
         self._bytes = 0
 
-    def keep(self, key: Hashable, tape: Tape, facts: Sequence[Hashable] = ()) -> None:
+    def keep(self, key: Hashable, tape: Tape, facts: Facts = ()) -> None:
         """Keeps the exchanges of a check that passed, while there is room.
 
         facts: what the check has asked of the answer's text.
         """
         size = sum(sent.size + came.size for sent, came in tape)
-        if key in self._tapes or size > MAX_TAPE_BYTES or self._bytes + size > MAX_TAPES_BYTES:
+        if key in self._kept or size > MAX_TAPE_BYTES or self._bytes + size > MAX_TAPES_BYTES:
             return
         self._bytes += size
-        self._tapes[key], self._facts[key] = tape, tuple(facts)
+        self._kept[key] = tape, tuple(facts)
 
-    def facts(self, key: Hashable) -> Sequence[Hashable]:
+    def facts(self, key: Hashable) -> Facts:
         """What the check of this tape has asked of the answer's text."""
-        return self._facts.get(key, ())
+        kept = self._kept.get(key)
+        return kept[1] if kept else ()
 
     def get(self, key: Hashable) -> Tape | None:
-        return self._tapes.get(key)
+        kept = self._kept.get(key)
+        return kept[0] if kept else None
 
     def spoil(self, key: Hashable) -> None:
         """Marks a check that can't be repeated."""
-        self._tapes[key] = None
+        self._kept[key] = None
 
 
 class Around:

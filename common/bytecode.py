@@ -1,0 +1,35 @@
+"""The compiled code of a student's function, and of what it calls."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+
+def codes(function: Callable[..., Any]) -> list[CodeType]:
+    """The code of a function, of the functions of its notebook that it calls, and inside of all.
+
+    None for a function that Python did not compile.
+    """
+    found: dict[FunctionType, list[CodeType]] = {}
+    todo = [function]
+    while todo:
+        one = inspect.unwrap(todo.pop())
+        if not isinstance(one, FunctionType) or one in found:
+            continue
+        found[one] = list(_nested(one.__code__))
+        read = (one.__globals__.get(name) for code in found[one] for name in code.co_names)
+        todo += [x for x in read if isinstance(x, FunctionType) and x.__module__ == one.__module__]
+    return [code for own in found.values() for code in own]
+
+
+def names(function: Callable[..., Any]) -> set[str]:
+    """The names of globals and attributes in `codes`."""
+    return {name for code in codes(function) for name in code.co_names}
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)

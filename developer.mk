@@ -41,6 +41,7 @@ mutants:  ## change a solution in many ways: which do the checks catch? make mut
 
 bench:  ## on a GPU: the labs' kernels compared with cuBLAS, PyTorch and torch.compile
 	$(RUN_TEST) benchmarks/kernels.py
+	$(RUN_TEST) benchmarks/sweeps.py
 
 bench-fusion:  ## on a GPU: the kernels that lab 08 emits compared with torch.compile
 	$(RUN_TEST) -m benchmarks.fusion

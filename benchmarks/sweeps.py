@@ -382,7 +382,7 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=0, help="shapes to time every plan of")
     parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(".md"))
     parser.add_argument("--raw", type=Path, default=ROOT / "build" / "sweeps.json")
-    parser.add_argument("--figure", type=Path, default=Path(__file__).with_suffix(".png"))
+    parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "sweeps.png")
     parser.add_argument("--from", dest="earlier", type=Path, help="draw what this file holds")
     options = parser.parse_args()
     if options.earlier:

@@ -33,7 +33,8 @@ def write(folder: Path, names: Collection[str], modules: Collection[str]) -> Non
         text = DRAWN.sub("*(The repository draws this map.)*", text)
         (folder / f"{page}.md").write_text(linked(text, posixpath.dirname(file), names), "utf-8")
     (folder / "index.md").write_text(_front(names, modules), "utf-8")
-    shutil.copy(ROOT / "README.png", folder)
+    for picture in ("README.png", "docs/sweeps.png"):
+        shutil.copy(ROOT / picture, folder)
 
 
 def linked(text: str, folder: str, pages: Collection[str]) -> str:

@@ -211,6 +211,13 @@ def gpus() -> str:
     return "\n\n".join([*tables, machine])
 
 
+def sweeps() -> str:
+    """The figure, and a line for each kernel and peer; the shapes are in benchmarks/sweeps.md."""
+    machine, summary = _parts("sweeps")[:2]
+    figure = "![Each dot is a shape: our speed over the library's, by size.](sweeps.png)"
+    return "\n\n".join([figure, summary, machine])
+
+
 def memory() -> str:
     machine, *parts = _parts("memory")
     return "\n\n".join([*parts, machine])
@@ -243,6 +250,7 @@ BLOCKS = {
     "modules": module_table,
     "kernels": kernels,
     "requests": requests,
+    "sweeps": sweeps,
     "cards": gpus_of_students,
     "gpus": gpus,
     "memory": memory,

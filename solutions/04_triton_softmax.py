@@ -852,13 +852,13 @@ for name in [name for name in lines if name in dots_of]:
 # %% [markdown]
 # <details><summary>Why do the lines of a GPU miss?</summary>
 #
-# Above 1, caches answered part of what programs ask for. On our H200, "two reads" came to 1.38 at 512 columns, but 0.96 at 16 k.
+# Above 1, caches answered part of what programs ask for. On our H200, "two reads" came to 1.35 at 1 k columns, but 0.96 at 16 k.
 #
 # Below 1, something else than bytes takes time. "Five kernels" came to 0.73 to 0.79 at every width: PyTorch's kernels run
 # slower than a copy. "Each byte once" fell to 0.73 beyond 16 k, where `fused_softmax` reads rows twice.
 # </details>
 #
-# On our H200, your eight lines reach 0.97 to 1.00 of a copy's speed for rows of 1 k to 16 k, and `torch.softmax` 0.46 to 0.97.
+# On our H200, your eight lines reach 0.95 to 1.00 of a copy's speed for rows of 1 k to 16 k, and `torch.softmax` 0.46 to 0.97.
 
 # %% tags=["nbval-ignore-output"]
 name = "softmax_online of 4,096 columns: bytes moved / bytes of x"

@@ -1093,7 +1093,7 @@ def split_k_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
 # %% tags=["check"]
 from common.oracles import matmul as oracle
 
-for m, n, k, split in [(16, 32, 64, 2), (33, 20, 150, 3), (16, 16, 40, 8), (20, 40, 96, 1)]:
+for m, n, k, split in [(16, 32, 64, 2), (33, 20, 166, 3), (16, 16, 40, 8), (20, 40, 96, 1)]:
     a, b, c = *map(oracle.among_nan, (random(m, k), random(k, n))), torch.full((n, m), 5.0).T
     want, case = 5 + oracle.product(a, b), f"C of fives, after (M, N, K) = {m, n, k}, SPLIT = {split}"
     report = tiles.count(split_k_kernel, (*grid(c, 16, 32), split), a, b, c, *sizes(a, b, c),

@@ -704,7 +704,7 @@ def mesh_update(dist, groups, weights, gradient, state, step, replicated, most):
 # %% tags=["check"] points=3 limit_s=60
 from common.oracles import scaling_parts as oracle
 
-cases = (3, 1, 2, 4, 2.0), (2, 2, 2, 5, 1.0), (4, 2, 1, 3, 1e9), (1, 1, 3, 2, 0.5)
+cases = (3, 1, 2, 17, 2.0), (2, 2, 2, 5, 1.0), (4, 2, 1, 3, 1e9), (1, 1, 3, 2, 0.5)
 for d, p, t, shared, most in cases:
     model = oracle.Model(rng, whole.Mesh(d, p, t), shared, 12 * d - shared, most)
     states = [{} for _ in range(model.mesh.size)]

@@ -25,6 +25,13 @@ def gated(x: Any, y: Any) -> Any:
     return x - y
 
 
+def gated_twice(x: Any, y: Any) -> Any:
+    """Two branches that depend on the data."""
+    a = x if x.sum() > 0.0 else -x
+    b = y if y.sum() > 0.0 else -y
+    return a + b
+
+
 def mean_by_hand(x: Any) -> Any:
     """A shape that Python reads and that becomes a number of the program."""
     return x.sum() / float(x.shape[0])
@@ -59,7 +66,7 @@ def mean_of_products(x: Any, y: Any) -> Any:
 FUNCTIONS: dict[str, Function] = {
     f.__name__: f
     for f in (
-        *(scaled, gated, mean_by_hand, repeated, normalized, chosen_by_number),
+        *(scaled, gated, gated_twice, mean_by_hand, repeated, normalized, chosen_by_number),
         mean_of_products,
     )
 }

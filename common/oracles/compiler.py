@@ -172,9 +172,21 @@ def _foldable_cases() -> Iterator[Case]:
             yield case([X, constant(number), (op, (1, 0))], [2], 0, "", lazy)
     twice = "The second negative undoes the first"
     yield case([X, ("negative", (0,)), ("negative", (1,))], [2], 1, "", twice)
+    yield from _shifted_cases()
     hidden = "A constant that was computed can be the 1 of a product"
     rows = [X, constant(2.0), ("divide", (1, 1)), ("multiply", (0, 2))]
     yield case(rows, [3], 0, "", hidden)
+
+
+def _shifted_cases() -> Iterator[Case]:
+    """Rows after an operator that gave its input back: their inputs have moved."""
+    shifted = "After an operator that is left out, each row still needs its own new place"
+    undone = [X, Y, ("negative", (0,)), ("negative", (2,)), ("sin", (1,)), ("add", (3, 4))]
+    yield case(undone, [5, 4, 3], 2, shifted)
+    again = [X, *(("negative", (i,)) for i in range(4)), ("sin", (3,)), ("exp", (4,))]
+    yield case(again, [5, 6], 3, shifted)
+    rows = [X, Y, constant(1.0), ("multiply", (2, 0)), ("sin", (1,)), ("subtract", (3, 4))]
+    yield case(rows, [5, 4, 3], 2, shifted)
 
 
 def _tempting_cases() -> Iterator[Case]:

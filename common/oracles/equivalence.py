@@ -80,6 +80,8 @@ def _hard() -> list[tuple[str, list[Row], list[Row]]]:
         ("at x = -0.0 alone", [X, _c(0.0), ("add", (0, 1))], [X]),
         ("where x is infinite", [X, ("subtract", (0, 0))], [X, _c(0.0), ("step", (0,)),
          _c(0.0), ("multiply", (2, 3))]),
+        ("at x = -infinity alone",
+         [X, ("negative", (0,)), ("relu", (1,)), ("add", (0, 2))], [X, ("relu", (0,))]),
         ("where 2 x overflows", [X, _c(2.0), product, ("divide", (2, 1))], [X]),
         ("where x is as small as 5e-324",
          [X, _c(2.0), ("divide", (0, 1)), ("multiply", (2, 1))], [X]),

@@ -276,12 +276,18 @@ class Model:
         squares = [float((total * total).sum()) for total in totals]
         norm = sum(squares) ** 0.5
         again = sum(float((t[: self.shared] ** 2).sum()) for t in totals)
+        shard = self.size // self.mesh.data
+        later = sum(float((t[shard : self.shared] ** 2).sum()) for t in totals)
         scale = min(1.0, self.most / norm)
         for w, m, v, total in zip(self.weights, self.m, self.v, totals, strict=True):
             whole.adam(w, total * scale, m, v, step)
         mistakes = {
             "Weights that all tensor ranks hold are counted once per tensor rank.": (
                 sum(squares) + (self.mesh.tensor - 1) * again
+            )
+            ** 0.5,
+            "Replicated weights may reach into a later shard, too.": (
+                sum(squares) + (self.mesh.tensor - 1) * later
             )
             ** 0.5,
             "This is the norm of one stage only.": squares[0] ** 0.5,

@@ -34,6 +34,7 @@ def truth(name: str, arguments: tuple[Any, ...]) -> np.ndarray:
         {
             "scaled": lambda scale, _: np.tanh(x * scale),
             "gated": lambda y: x * y if x.sum() > 0 else x - y,
+            "gated_twice": lambda y: (x if x.sum() > 0 else -x) + (y if y.sum() > 0 else -y),
             "mean_by_hand": lambda: x.sum() / len(x),
             "repeated": lambda times: _repeated(x, times),
             "normalized": lambda weight: x / (x * x).sum(-1, keepdims=True) * weight,
@@ -59,6 +60,7 @@ def sequences(rng: np.random.Generator) -> Iterator[tuple[str, list[Call]]]:
     for name, calls in (
         ("scaled", _scaled_calls),
         ("gated", _gated_calls),
+        ("gated_twice", _twice_gated_calls),
         ("mean_by_hand", _mean_calls),
         ("repeated", _repeated_calls),
         ("normalized", _normalized_calls),
@@ -73,6 +75,14 @@ def _gated_calls(array: Array) -> Iterator[Call]:
     yield Call((-array(5, 3), array(3)), True, "The branch was the other one")
     yield Call((array(6, 3), array(3)), False, AGAIN)
     yield Call((-array(8, 3), array(3)), False, AGAIN)
+
+
+def _twice_gated_calls(array: Array) -> Iterator[Call]:
+    yield Call((-array(5, 3), -array(3)), True, FIRST)
+    yield Call((-array(5, 3), array(3)), True, "The second branch was the other one")
+    yield Call((array(5, 3), -array(3)), True, "The first branch was the other one")
+    yield Call((-array(7, 3), array(3)), False, AGAIN)
+    yield Call((array(5, 3), array(3)), True, "Neither program took both of these branches")
 
 
 def _mean_calls(array: Array) -> Iterator[Call]:

@@ -593,6 +593,10 @@ def test_matmul(candidate):
 # says: of fives
 # edit (2 places): K - start  ->  K
 
+# %% split_k_kernel: rows of B masked in the first part and in the first step, but not in later ones
+# says: (33, 20, 166), SPLIT = 3
+# edit: (k[:, None] < K - start) & (n  ->  ((k[:, None] < K - start) | (part * start > 0)) & (n
+
 # %% split_k_kernel: the first part takes everything
 # says: one program has more
 # edit: tl.program_id(1) * BLOCK_K  ->  0

@@ -253,6 +253,18 @@ def fold_constants(rows, outputs):
 # says: no program
 # edit: return new, [place[i] for i in outputs]  ->  return new, outputs
 
+# %% fold_constants: two negatives leave a row that nobody counted
+# says: each row still needs its own new place
+# -         place.append(new[a][1][0])
+# -         continue
+# +         place.append(new[a][1][0])
+
+# %% fold_constants: a neutral number leaves a row that nobody counted
+# says: each row still needs its own new place
+# -         place.append(a if is_neutral(b, op) else b)
+# -         continue
+# +         place.append(a if is_neutral(b, op) else b)
+
 # %% fold_constants: x - (-0.0) is x
 # says: gives its input back
 # edit: "subtract": 0.0  ->  "subtract": -0.0
@@ -268,6 +280,10 @@ def fold_constants(rows, outputs):
 # %% counterexample: no infinity
 # says: where x is infinite
 # edit: 1.0, -1.0, np.inf, -np.inf, np.nan,  ->  1.0, -1.0, np.nan,
+
+# %% counterexample: infinity, but not minus infinity
+# says: at x = -infinity alone
+# edit: np.inf, -np.inf, np.nan,  ->  np.inf, np.nan,
 
 # %% counterexample: no numbers near the largest
 # says: where 2 x overflows
@@ -585,6 +601,22 @@ def discover(most=3):
 # %% trace: no guard of the branch
 # says: The branch was the other one
 # edit: if all(bool(value) == truth for value, (_, truth) in zip(values, branches)):  ->  if True:
+
+# %% trace: only branches that were taken are guarded
+# says: The second branch was the other one
+# edit: bool(value) == truth for  ->  bool(value) >= truth for
+
+# %% trace: only the first branch is guarded
+# says: The second branch was the other one
+# edit: zip(values, branches)):  ->  [*zip(values, branches)][:1]):
+
+# %% trace: only the last branch is guarded
+# says: The first branch was the other one
+# edit: zip(values, branches)):  ->  [*zip(values, branches)][-1:]):
+
+# %% trace: one of the branches is enough
+# says: The second branch was the other one
+# edit: if all(bool(value) == truth for value, (_, truth) in zip(values, branches)):  ->  if not branches or any(bool(value) == truth for value, (_, truth) in zip(values, branches)):
 
 # %% trace: unused arguments are guarded
 # says: never uses its last argument

@@ -525,6 +525,14 @@ def checkpoint_best(costs, inputs, saved, budget):
 # -     away += 1
 # + away = n
 
+# %% swap_schedule: the first layer always leaves
+# says: All activations fit into the room
+# edit: n, away = len(sizes), 0  ->  n, away = len(sizes), 1
+
+# %% swap_schedule: what just fits is sent away
+# says: All activations fit into the room
+# edit: while sum(sizes[away:]) > room:  ->  while sum(sizes[away:]) >= room:
+
 # %% swap_schedule: nothing leaves
 # says: out of memory
 # - while sum(sizes[away:]) > room:

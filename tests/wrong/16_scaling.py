@@ -316,6 +316,10 @@ def mesh_update(dist, groups, weights, gradient, state, step, replicated, most):
 # says: the norm
 # edit: max(0, replicated - start)  ->  replicated
 
+# %% mesh_update: replicated weights looked for in the first shard alone
+# says: Replicated weights may reach into a later shard
+# edit: max(0, replicated - start)  ->  replicated if start == 0 else 0
+
 # %% mesh_update: the norm of one pipeline stage
 # says: the norm
 # - dist.all_reduce(square)

@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 from torch.nn import functional
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from common import device
@@ -202,12 +202,15 @@ def gelu(x):
 def part_kernel(a, b, bias, out, M, N, K, steps, am, ak, bk, bn, out_stride,
                 HOW_A: tl.constexpr, HOW_B: tl.constexpr, ALIGN: tl.constexpr,
                 BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-                GROUP: tl.constexpr, EPILOGUE: tl.constexpr):  # fmt: skip
+                GROUP: tl.constexpr, EPILOGUE: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """A tile of C, or a part of its sum: program (tile, part) sums `steps` steps along K.
 
     HOW_A, HOW_B: AS_IS, by a descriptor; TURNED, by one of the transpose; or BY_NUMBER. out:
     (parts, M, N), rows of out_stride elements. N and out_stride are multiples of ALIGN.
     """
+    if EARLY:
+        gdc_launch_dependents()  # the next kernel may start when all programs of this one run
+        gdc_wait()  # until A and B are there
     high, wide = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
     top = tl.program_id(0) // (GROUP * wide) * GROUP
     tall = min(high - top, GROUP)
@@ -233,6 +236,7 @@ def sum_kernel(parts, bias, out, size, N, PARTS: tl.constexpr, ALIGN: tl.constex
                EPILOGUE: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     """out = the sum of the parts, (PARTS, size); size is a multiple of ALIGN."""
     if EARLY:
+        gdc_launch_dependents()
         gdc_wait()  # until the parts are there
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     size = size // ALIGN * ALIGN
@@ -314,6 +318,7 @@ def product(
         HOW_A=ways[0], HOW_B=ways[1], ALIGN=math.gcd(n, 8), BLOCK_M=plan.block_m,
         BLOCK_N=plan.block_n, BLOCK_K=plan.block_k, GROUP=8, num_warps=plan.warps,
         num_stages=plan.stages, EPILOGUE=bias is not None and plan.parts == 1,
+        EARLY=device.starts_early(), launch_pdl=device.starts_early(),
     )  # fmt: skip
     if plan.parts > 1:
         _add(parts, bias_, c, plan.parts, bias is not None)

@@ -112,7 +112,7 @@ def predicted_and_measured(
         if label in lines:
             ax.plot(*_line(x, lines[label], log), color=f"C{i}")
         if label in dots:
-            _dots(ax, x, dots[label], i, (i - (len(labels) - 1) / 2) * apart)
+            _dots(ax, x, dots[label], i, len(labels), apart)
     if apart:
         ax.margins(x=0.09)
     ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
@@ -122,12 +122,17 @@ def predicted_and_measured(
     return ax
 
 
-def _dots(ax: Axes, x: Sequence[float], values: Sequence[float], number: int, shift: float) -> None:
-    """Draws the dots of a series, so many points to the right of their place."""
+def _dots(
+    ax: Axes, x: Sequence[float], values: Sequence[float], number: int, of: int, apart: float
+) -> None:
+    """Draws the dots of one series of several, so many points to the right of those before."""
     mark = MARKS[number % len(MARKS)]
     (drawn,) = ax.plot(x, values, mark, color=f"C{number}", zorder=3)
+    if apart:  # a diamond is wider than its size
+        drawn.set(markersize=(0.7 if mark == "D" else 0.9) * apart, markeredgewidth=0.6)
     # Only now: the axes' limits are those of the data.
     figure = ax.get_figure(root=True)
+    shift = (number - (of - 1) / 2) * apart
     drawn.set_transform(offset_copy(ax.transData, figure, x=shift, units="points"))
 
 

@@ -22,6 +22,7 @@ SIGNS = {
     "divide": "÷",
     "negative": "neg",
     "matmul": "@",
+    "detach": "de-\ntach",
     "transpose": "T",
     "sum": "Σ",
     "row_sum": "row\nsum",
@@ -38,7 +39,9 @@ SIGNS = {
 # Operators that read only the shape of their last input.
 SHAPES_ONLY = ("sum_like", "broadcast_like", "ones_like", "zeros_like", "size")
 PAGE_IN, LAYER_IN = 10, 0.62  # a graph that is wider than the page is drawn smaller
-TEXT_SIZES = {1: 11, 2: 11, 3: 9, 4: 8, 5: 7.5}  # by the length of a node's sign
+TEXT_SIZES = {1: 11, 2: 11, 3: 9}  # by the length of a node's sign; others have the smallest
+SMALLEST = 8  # points, of all text
+LETTER = 0.56  # its width over its height, on average
 ROOM = 1.5  # between the heights where nodes have adjoints above and values below
 FORWARD, BACKWARD, KEPT, WRONG, DEAD = "C0", "C1", "#b5b5b5", "#c8102e", "#cfcfcf"
 
@@ -78,8 +81,8 @@ def draw(
                 route = [place[j], *_passed(place, j, i), place[i]]
                 ink = DEAD if labels[j][1] == DEAD else color
                 _edge(ax, route, _radius(rows[j]), _radius(row), ink)
-        _node(ax, place[i], row, color, scale)
-        _value(ax, place[i], _radius(row), text, color, scale)
+        beneath = _node(ax, place[i], row, color, scale)
+        _value(ax, place[i], _radius(row), "\n".join(filter(None, [beneath, text])), color, scale)
         _name(ax, place[i], (names or {}).get(i, ""), 1 if i in forward else -1, scale)
         _adjoint(ax, place[i], (adjoints or {}).get(i, ""), i == current, scale)
     return ax
@@ -134,7 +137,7 @@ def _label(value: Any) -> tuple[str, str | None]:
 
 
 def _radius(row: Row) -> float:
-    return 0.14 if row[0] == "sum_like" else 0.31  # most sum_like only pass their input on
+    return 0.17 if row[0] == "sum_like" else 0.31  # most sum_like only pass their input on
 
 
 def _edge(
@@ -173,20 +176,29 @@ def _arrow(ax: Axes, points: Iterable[Point], color: str, **style: Any) -> None:
     ax.add_patch(arrow)
 
 
-def _node(ax: Axes, point: Point, row: Row, color: str, scale: float) -> None:
-    """A circle with the operator's sign, filled if it is a leaf."""
+def _node(ax: Axes, point: Point, row: Row, color: str, scale: float) -> str:
+    """A circle with the operator's sign, filled if it is a leaf; the sign, if it does not fit."""
     from matplotlib.patches import Circle
 
     op, content = row
     leaf = op in LEAVES
     text = _content(op, content) if leaf else SIGNS.get(op, op)
-    size = 7 if op == "sum_like" else TEXT_SIZES.get(len(text), 6.5)
+    letters = max(map(len, text.split("\n")))
+    size = _points(7 if op == "sum_like" else TEXT_SIZES.get(len(text), SMALLEST), scale)
     fill = color if leaf else "white"
     circle = Circle(point, _radius(row), facecolor=fill, edgecolor=color, linewidth=1.4, zorder=3)
     ax.add_patch(circle)
+    if letters * LETTER * size > 2 * _radius(row) * LAYER_IN * scale * 72:
+        return text.replace("-\n", "").replace("\n", " ")
     ink = "white" if leaf else DEAD if color == DEAD else "black"
     style: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 0.9, "zorder": 4}
-    ax.annotate(text, point, size=size * scale, color=ink, **style)
+    ax.annotate(text, point, size=size, color=ink, **style)
+    return ""
+
+
+def _points(size: float, scale: float) -> float:
+    """The size of text in a graph that is drawn at this scale."""
+    return max(SMALLEST, size * scale)
 
 
 def _content(op: str, content: Any) -> str:
@@ -206,7 +218,7 @@ def _value(ax: Axes, point: Point, radius: float, text: str, color: str, scale: 
             (point[0], point[1] - radius - 0.05),
             ha="center",
             va="top",
-            size=7.5 * scale,
+            size=_points(7.5, scale),
             zorder=4,
             color=WRONG if color == WRONG else "#444444",
             bbox=dict(boxstyle="square,pad=0.05", facecolor="white", edgecolor="none", alpha=0.8),
@@ -219,7 +231,7 @@ def _adjoint(ax: Axes, point: Point, text: str, is_current: bool, scale: float) 
 
     place = point[0], point[1] + 0.36
     style: dict[str, Any] = {"color": BACKWARD, "zorder": 5}
-    ax.annotate(text, place, ha="center", va="bottom", size=9 * scale, **style)
+    ax.annotate(text, place, ha="center", va="bottom", size=_points(9, scale), **style)
     if is_current:
         ax.add_patch(Circle(point, 0.38, fill=False, edgecolor=BACKWARD, linewidth=2, zorder=4))
 
@@ -227,4 +239,5 @@ def _adjoint(ax: Axes, point: Point, text: str, is_current: bool, scale: float) 
 def _name(ax: Axes, point: Point, name: str, side: int, scale: float) -> None:
     """A node's name, on one side of it."""
     place = point[0] + side * 0.45, point[1]
-    ax.annotate(name, place, ha="left" if side > 0 else "right", va="center", size=10 * scale)
+    size = _points(10, scale)
+    ax.annotate(name, place, ha="left" if side > 0 else "right", va="center", size=size)

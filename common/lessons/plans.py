@@ -99,18 +99,20 @@ def draw_runs(predicted_s: Sequence[float]) -> Axes:
     for run, predicted in zip(published(), predicted_s, strict=True):
         if run.step_s:
             groups.setdefault(short(run.source), []).append((float(predicted), run.step_s))
-    marks = "os^Dv<>PX*"
-    for (name, points), mark in zip(groups.items(), marks, strict=False):
+    # The source with the most runs is drawn first, so that its dots cover no others.
+    for place, (name, points) in enumerate(
+        sorted(groups.items(), key=lambda group: -len(group[1]))
+    ):
         x, y = np.array(points).T
         error = np.median(np.abs(x / y - 1))
-        label = f"{name}: {error:.0%} of {len(x)}"
-        ax.plot(x, y, mark, markersize=4, alpha=0.6, label=label, linestyle="none")
-    ends = np.array([0.3, 900])
-    ax.plot(ends, ends, color="black", linewidth=1, zorder=0)
-    ax.fill_between(ends, ends / 1.2, ends * 1.2, color="0.9", zorder=-1)
-    ax.set(xscale="log", yscale="log", xlabel="predicted (s)", ylabel="published (s)")
-    ax.set(xlim=ends, ylim=ends, title="Seconds per step; grey: 20 % off")
-    ax.legend(title="median error of runs", loc="upper left", bbox_to_anchor=(1, 1))
+        style: dict[str, Any] = {"color": f"C{place % 6}", "markeredgewidth": 0, "alpha": 0.75}
+        label = f"{name}: {100 * error:.0f} % ({len(x)} runs)"
+        ax.plot(y, y / x, "os^Dv<>PX*"[place], markersize=5, label=label, ls="none", **style)
+    ax.axhline(1, color="black", linewidth=1, zorder=0)
+    ax.axhspan(1 / 1.2, 1.2, color="0.9", zorder=-1)
+    ax.set(xscale="log", xlabel="published seconds per step", ylabel="published / predicted")
+    ax.set(title="Published over predicted seconds; grey: 20 % off")
+    ax.legend(title="median error", loc="upper left", bbox_to_anchor=(1, 1))
     return ax
 
 
@@ -284,7 +286,8 @@ def draw_sweep(text: str = "Hagemann", gpus: int = 256) -> Axes:
     _, ax = plt.subplots(figsize=(7.2, 2.8))
     for x, way in enumerate(ways):
         times = [seconds for *one, seconds in timed if tuple(one) == way]
-        ax.plot([x] * len(times), times, "o", color="C0", alpha=0.5)
+        beside = x + 0.05 * np.arange(len(times)) - 0.025 * (len(times) - 1)
+        ax.plot(beside, sorted(times), "o", color="C0", markersize=5, markeredgewidth=0)
     names = [f"{tensor} × {stages}" for tensor, stages in ways]
     ax.set_xticks(range(len(ways)), names)
     ax.set(ylim=(0, None), xlabel="tensor ranks × stages", ylabel="seconds per step")

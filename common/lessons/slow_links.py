@@ -191,19 +191,21 @@ def draw_losses(
     left, right = axes = plt.subplots(1, 2, figsize=(8.6, 3.3))[1]
     sent = [run["bytes"] / 1e6 for run in runs.values()]
     left.plot(sent, [run["loss"] for run in runs.values()], "o-")
+    lowest = min(run["loss"] for run in runs.values())  # its line comes down to it from both sides
     for every, x in zip(runs, sent, strict=True):
         at = x, runs[every]["loss"]
         name = f"H = {every}" if every > 1 else "data\nparallel"
-        left.annotate(name, at, (4, 6), textcoords="offset points", fontsize=9)
+        place = {"xytext": (0, -15), "ha": "center"} if at[1] == lowest else {"xytext": (4, 6)}
+        left.annotate(name, at, textcoords="offset points", fontsize=9, **place)
     left.set(xscale="log", xlabel="MB that a rank sends", ylabel="nats per character")
     left.set_title("Loss against bytes")
-    left.margins(0.16, 0.2)
+    left.margins(0.2, 0.2)
     for place, (name, (steps, gbit)) in enumerate(_published_bandwidth(published).items(), 1):
-        right.plot(steps, gbit, "s--", ms=4, color=f"C{place}", label=f"{name} (published)")
+        right.plot(steps, gbit, "s--", ms=5, color=f"C{place}", label=f"{name} (published)")
     right.plot(list(runs), half_speed_gbit(runs), "o-", color="C0", label="our model")
     right.set(xscale="log", yscale="log", xlabel="H", ylabel="Gbit/s")
     right.set_title("Bandwidth for half the speed")
-    right.legend(fontsize=8)
+    right.legend(fontsize=8, loc="lower left")
     return list(axes)
 
 

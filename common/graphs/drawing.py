@@ -41,7 +41,7 @@ SHAPES_ONLY = ("sum_like", "broadcast_like", "ones_like", "zeros_like", "size")
 PAGE_IN, LAYER_IN = 10, 0.62  # a graph that is wider than the page is drawn smaller
 TEXT_SIZES = {1: 11, 2: 11, 3: 9}  # by the length of a node's sign; others have the smallest
 SMALLEST = 8  # points, of all text
-LETTER = 0.56  # its width over its height, on average
+LETTER, LINE = 0.56, 0.9  # a letter's width and a line's height, over the size of text
 ROOM = 1.5  # between the heights where nodes have adjoints above and values below
 FORWARD, BACKWARD, KEPT, WRONG, DEAD = "C0", "C1", "#b5b5b5", "#c8102e", "#cfcfcf"
 
@@ -183,15 +183,16 @@ def _node(ax: Axes, point: Point, row: Row, color: str, scale: float) -> str:
     op, content = row
     leaf = op in LEAVES
     text = _content(op, content) if leaf else SIGNS.get(op, op)
-    letters = max(map(len, text.split("\n")))
+    lines = text.split("\n")
     size = _points(7 if op == "sum_like" else TEXT_SIZES.get(len(text), SMALLEST), scale)
     fill = color if leaf else "white"
     circle = Circle(point, _radius(row), facecolor=fill, edgecolor=color, linewidth=1.4, zorder=3)
     ax.add_patch(circle)
-    if letters * LETTER * size > 2 * _radius(row) * LAYER_IN * scale * 72:
+    diagonal = size * math.hypot(LETTER * max(map(len, lines)), LINE * len(lines))
+    if diagonal > 2 * _radius(row) * LAYER_IN * scale * 72:
         return text.replace("-\n", "").replace("\n", " ")
     ink = "white" if leaf else DEAD if color == DEAD else "black"
-    style: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 0.9, "zorder": 4}
+    style: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": LINE, "zorder": 4}
     ax.annotate(text, point, size=size, color=ink, **style)
     return ""
 

@@ -205,7 +205,7 @@ def draw_losses(
     right.plot(list(runs), half_speed_gbit(runs), "o-", color="C0", label="our model")
     right.set(xscale="log", yscale="log", xlabel="H", ylabel="Gbit/s")
     right.set_title("Bandwidth for half the speed")
-    right.legend(fontsize=8, loc="lower left")
+    right.legend(fontsize=8, loc="lower left", framealpha=0)
     return list(axes)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeGuard
 
 import numpy as np
 
-from common import page, unseen
+from common import cells, page, unseen
 
 if TYPE_CHECKING:
     import torch
@@ -270,7 +270,7 @@ def _a(value: Any) -> str:
     return "None" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
-if page.shell():
+if cells.shell():
     page.install()
     Pictures.wanted = True
-    unseen.watch(page.shell())
+    unseen.watch(cells.shell())

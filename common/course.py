@@ -1,6 +1,5 @@
 """What a notebook can ask of the course: which file it is, to be saved, and to be graded."""
 
-import ast
 import html
 import json
 import os
@@ -8,11 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import page
+from common import cells, page
 from common.paths import ROOT
 
 SAVE = "globalThis.jupyterapp?.commands.execute('docmanager:save')"  # of the page `make lab` opens
@@ -26,17 +25,9 @@ COLOURS = {
 WRONG = "color: var(--jp-error-color1, #c62828)"
 
 
-def notebook() -> Path | None:
-    """The file of this notebook; None if it is unknown, as outside of a notebook."""
-    here = page.shell()
-    names = [os.environ.get("JPY_SESSION_NAME")]  # Jupyter's server
-    names += [here.user_ns.get("__vsc_ipynb_file__")] if here else []  # VS Code
-    return next((Path(name) for name in names if name and Path(name).is_file()), None)
-
-
 def lab() -> str:
     """The number of the lab in this notebook, "01"; "" if it is unknown."""
-    path = notebook()
+    path = cells.notebook()
     return path.name[:2] if path and path.name[:2].isdecimal() else ""
 
 
@@ -44,7 +35,7 @@ def grade() -> None:
     """Save this notebook, grade it, and show the points of each exercise."""
     from IPython.display import HTML, clear_output, display
 
-    path = notebook()
+    path = cells.notebook()
     if path is None:
         print(
             "This notebook's file is unknown: save it, then type make grade LAB=01 in a terminal."
@@ -69,7 +60,7 @@ def _save(path: Path) -> bool:
     """Ask the page to save the notebook; return whether what was run is in the file."""
     from IPython.display import Javascript, display
 
-    here = page.shell()
+    here = cells.shell()
     executed = here.user_ns["In"] if here else []
     before, deadline = path.stat().st_mtime_ns, time.monotonic() + SAVE_WITHIN_S
     display(Javascript(SAVE))
@@ -88,24 +79,12 @@ def unsaved(path: Path, executed: Sequence[str]) -> list[str]:
     being written counts as not saved.
     """
     try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        saved = {text.strip() for text in cells.texts(path)}
     except ValueError:
         return [path.name]
-    saved = {"".join(cell["source"]).strip() for cell in cells if cell["cell_type"] == "code"}
-    known = {name for text in saved for name in _defined(text)}
-    latest = {name: text.strip() for text in executed for name in _defined(text)}
+    known = {name for text in saved for name in cells.defined(text)}
+    latest = {name: text.strip() for text in executed for name in cells.defined(text)}
     return sorted(name for name in known & set(latest) if latest[name] not in saved)
-
-
-def _defined(text: str) -> Iterator[str]:
-    """The functions and classes that a cell defines; none if it is no plain Python."""
-    try:
-        nodes = ast.parse(text).body
-    except (SyntaxError, ValueError):
-        return
-    for node in nodes:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            yield node.name
 
 
 def _graded(path: Path) -> tuple[list[dict[str, Any]], str]:

@@ -3,11 +3,12 @@
 import html
 import linecache
 import re
-import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from common import cells
 
 COMMON = str(Path(__file__).parent)
 TITLE = re.compile(r"# Check(?: \d+)? of (\S+ \w+) \((\d+ points?)\): run me")  # of a check's cell
@@ -15,16 +16,10 @@ FRAMES = 4  # of the student's functions, that a message names
 GREEN = "color: var(--jp-success-color1, #2e7d32)"
 
 
-def shell() -> Any:
-    """The notebook's IPython; None outside of one."""
-    ipython: Any = sys.modules.get("IPython")
-    return ipython and ipython.get_ipython()
-
-
 def install() -> None:
     """Show ticks and brief errors in this notebook."""
-    here = shell()
-    here.set_custom_exc((Exception,), _show)
+    here = cells.shell()
+    here.set_custom_exc((Exception, KeyboardInterrupt), _show)
     here.events.register("post_run_cell", _tick)
 
 
@@ -50,7 +45,8 @@ def _show(
     if hasattr(error, "_render_traceback_"):
         shown = error._render_traceback_()
     elif (lines := brief(error, tb)) is not None:
-        shown = [f"\033[31m{kind.__name__}\033[0m: {error}", *lines]
+        said = str(error) or "the cell was stopped"
+        shown = [f"\033[31m{kind.__name__}\033[0m: {said}", *lines]
     else:
         shown = here.InteractiveTB.structured_traceback(kind, error, tb, tb_offset=tb_offset)
     here._showtraceback(kind, error, shown)
@@ -72,14 +68,23 @@ def brief(error: BaseException, tb: TracebackType | None) -> list[str] | None:
     )
     if isinstance(error, NotImplementedError) or failed_check:
         return []
+    missing = _not_run(error)
     through_ours = any(frame.filename.startswith(COMMON) for frame in frames)
     in_check = bool(own) and bool(TITLE.match(linecache.getline(own[0].filename, 1)))
-    if not through_ours and not in_check:
+    if not through_ours and not in_check and not missing:
         return None
-    notes = [f"  {note}" for note in getattr(error, "__notes__", ())]
+    notes = missing + [f"  {note}" for note in getattr(error, "__notes__", ())]
     functions = [frame for frame in own if frame.name != "<module>"] or own[-1:]
     lines = [f"  in {f.name}, line {f.lineno}: {f.line}" for f in functions[-FRAMES:]]
     return [*notes, *lines, "  (%tb in a new cell shows the whole traceback.)"]
+
+
+def _not_run(error: BaseException) -> list[str]:
+    """For a missing name that a cell of this notebook defines: which cell; else nothing."""
+    name = error.name if type(error) is NameError else None
+    line = cells.defined_by(name) if name else ""
+    says = "  It is defined in this cell, which has not run yet, or ended in an error:"
+    return [says, f"    {line}"] if line else []
 
 
 def _is_cell(frame: traceback.FrameSummary) -> bool:

@@ -94,3 +94,26 @@ def test_every_check_of_a_lab_has_the_title_that_makes_the_tick():
     ]
     assert all(page.TITLE.match(cell.source) for cell in cells) and len(cells) >= len(lab.exercises)
     assert all(cell.metadata["jupyter"]["source_hidden"] for cell in cells)
+
+
+def test_a_name_whose_cell_has_not_run_names_that_cell(notebook, tmp_path, monkeypatch):
+    lab = labs.read("01")
+    path = tmp_path / f"{lab.name}.ipynb"
+    build.write(build.lab_notebook(lab), path)
+    monkeypatch.setenv("JPY_SESSION_NAME", str(path))
+    name = lab.exercises[0].name
+    text = shown(notebook, f"{CHECK}agree({name}((2, 3)), (3, 1), 'it')")
+    assert "has not run yet" in text and f"    def {name}(" in text and "Traceback" not in text
+    assert "# Imports: run me first" in shown(notebook, "np.zeros(3)")
+    assert "has not run yet" not in shown(notebook, f"{name}s((2, 3))")  # a slip of the pen
+
+
+def test_an_endless_loop_that_is_stopped_is_a_few_lines(notebook):
+    text = shown(
+        notebook,
+        "def f(x):\n    raise KeyboardInterrupt",
+        f"{CHECK}agree(f(1), 2, 'f(1)')",
+    )
+    assert text.startswith("KeyboardInterrupt: the cell was stopped") and "in f, line 2" in text, (
+        text
+    )

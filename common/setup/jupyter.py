@@ -133,6 +133,7 @@ def jupyter_command(notebook: str, port: int, browser: bool, root: bool) -> list
         "--ServerApp.log_format=%(message)s",  # without a head that looks like an error's
         "--KernelManager.transport_encryption=auto",
         f"--LabApp.workspaces_dir={workspaces()}",
+        f"--LabApp.extra_labextensions_path={SETTINGS / 'labextensions'}",  # saves, one at a time
         "--LabApp.custom_css=True",  # SETTINGS/custom.css
         f"--ServerApp.tornado_settings={{'static_custom_path': ['{SETTINGS}']}}",
         "--LabApp.expose_app_in_browser=True",  # course.grade() asks the page to save

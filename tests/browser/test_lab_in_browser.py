@@ -137,6 +137,50 @@ def test_a_count_asks_for_the_guess_that_is_missing(tmp_path, monkeypatch):
         expect(asks).not_to_contain_text("Predict first")
 
 
+SAVE_BY_ITSELF = """() => {  // as JupyterLab does every 20 seconds, whatever else is being saved
+    jupyterapp.shell.currentWidget.context.save().catch(() => {});
+}"""
+
+
+def test_two_saves_at_once_ask_nothing(tmp_path, monkeypatch):
+    """The grade cell saves while the page still waits for the answer to a save of its own."""
+    notebook = tmp_path / "labs" / f"{LAB.name}.ipynb"
+    notebook.parent.mkdir()
+    build.write(build.lab_notebook(LAB), notebook)
+    monkeypatch.setattr(jupyter, "LABS", notebook.parent)
+
+    with jupyterlab(notebook, tmp_path) as address, browser_page(tmp_path) as page:
+        open_lab(page, address)
+        run_cell(page, "from common import course")
+        held = hold_the_next_write(page)
+        page.evaluate(SAVE_BY_ITSELF)
+        while not held:  # the file is written, and the page does not know it yet
+            page.wait_for_timeout(100)
+        cell(page, "course.grade()").locator(".cm-content").click()
+        page.keyboard.press("Shift+Enter")
+        page.wait_for_timeout(2_000)
+        dialogs = page.get_by_role("dialog")
+        expect(dialogs, f"{dialogs.all_inner_texts()}").to_have_count(0, timeout=1_000)
+        route, response = held[0]
+        route.fulfill(response=response)
+        expect(output(page, "course.grade()").get_by_role("table")).to_be_visible()
+        expect(dialogs).to_have_count(0, timeout=1_000)
+
+
+def hold_the_next_write(page):
+    """A list, to which the next request that writes a notebook comes with its answer."""
+    held = []
+
+    def pass_on(route):
+        if route.request.method == "PUT" and not held:
+            held.append((route, route.fetch()))
+        else:
+            route.continue_()
+
+    page.route(re.compile(r"/api/contents/.*\.ipynb"), pass_on)
+    return held
+
+
 # What the student does
 
 

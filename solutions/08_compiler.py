@@ -24,7 +24,7 @@ import torch
 from common import clinic, device, figures, graphs, ledger, samples, tiles, timing, widgets
 from common.checks import expect
 from common.graphs import COMMUTATIVE, EFFECTS, ELEMENTWISE, LEAVES, evaluate, execute, same_bits
-from common.lessons import bugs, capture, identities
+from common.lessons import bugs, capture, identities, partly
 figures.use_style()
 device.prepare_triton()
 rng = np.random.default_rng()
@@ -808,13 +808,17 @@ for call, theirs in zip(calls, capture.torch_calls(capture.scaled, calls)):
 # %% [markdown]
 # ## Further
 #
-# Five things that compilers also do: they change weights, they are tested by their users, they search, they break graphs,
-# and they record launches. All of it is optional.
+# Six things that compilers also do: they change weights, they are tested by their users, they search, they correct
+# what is partly wrong, they break graphs, and they record launches. All of it is optional.
 
 # %% tags=["driver"]
 def judged(source):
     """What test_rewrite says of a pass: "" if it accepts it."""
     return clinic.verdict(test_rewrite, source)
+
+def corrections_of(name, shape):
+    """corrections() of a pair of partly.PAIRS."""
+    return corrections(*partly.PAIRS[name], shape)
 
 # %% [markdown]
 # ### Exercise 6.1 · fold_batch_norm (optional)
@@ -984,6 +988,72 @@ for name, found in (ways | {"yours ": cheapest(uphill, oracle.LAWS)}).items():
 # TASO keeps what costs at most 1.05 times the best: it would miss this one, too. *egg* (Willsey and others, 2021) takes
 # another way. It stores all equal expressions at once, in a graph of classes, applies all rules until nothing is new, and
 # picks the cheapest at the end. Then no order of steps can be wrong, but the graph may grow without end.
+
+# %% [markdown]
+# ### Exercise 6.4 · corrections (optional)
+#
+# Must a substitute be right everywhere? PET also takes *partly equivalent* ones, and computes the wrong places again. For
+# example, to sum the last 16 numbers at each place of a row takes 15 additions. With running sums c, `c - np.roll(c, 16)`
+# takes two, for any window. But `roll` brings the end of a row to its beginning, so some sums are wrong.
+#
+# Which ones? Do not read the programs: run them, on numbers modulo p as in Part 4. Then cover the wrong places with boxes,
+# because each box is a launch of the original. Which inputs would hide a difference?
+
+# %% tags=["hole"]
+def corrections(original, substitute, shape):
+    """[(top, bottom, left, right), ...]: boxes of all places where two programs can differ.
+
+    original, substitute: functions of an array of this shape (rows, columns), uint64, of numbers
+    modulo identities.PRIME, to another one. A box has rows top to bottom - 1, and columns left to
+    right - 1. Each place where results can differ is in one box, and no other place is in any. No two
+    boxes may touch so that they are one box. No boxes: []. About thirteen lines.
+    """
+    # BEGIN SOLUTION
+    x = np.random.default_rng(0).integers(0, identities.PRIME, shape, np.uint64)
+    differ = original(x) != substitute(x)
+    boxes, begun = [], {}  # begun: {(left, right): top} of the boxes that the row above belongs to
+    for row in range(shape[0] + 1):
+        line = differ[row] if row < shape[0] else np.zeros(shape[1], bool)
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], line, [False]]))).tolist()
+        runs = set(zip(edges[::2], edges[1::2]))
+        for run in set(begun) - runs:
+            boxes.append((begun.pop(run), row, *run))
+        for run in runs - set(begun):
+            begun[run] = row
+    return boxes
+    # END SOLUTION
+
+# %% tags=["check"] points=2
+from common.oracles import substitutes as oracle
+
+for name, shape in oracle.pairs(rng):
+    boxes = corrections_of(name, shape)
+    oracle.judge_boxes(name, shape, boxes, rng)
+print("corrections covers all wrong places of six substitutes on 42 shapes, and no others")
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Zeros, ones, small or equal numbers, and rows that read the same from both ends hide differences. What is left?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Go row by row. The wrong places of a row are runs. If the row above has the same run, its box grows by one row. Else a box
+# ends, or begins.
+# </details>
+
+# %%
+x = rng.integers(0, identities.PRIME, (64, 4096), np.uint64)
+boxes = corrections(*partly.PAIRS["window"], x.shape)
+print(*partly.sums(x, boxes), f"in {len(boxes)} box", sep="\n")
+print(f"a wrong place is missed: at most {x.size / identities.PRIME:.2%}")
+
+# %% [markdown]
+# How sure is this? Each result is a polynomial in the inputs. Where two of degree d differ, a random input hides it with
+# probability at most d/p: here d is 1, and there are 262,144 places. PET tests fewer places. Where results are sums over
+# the same ranges, they form a box, and a few places decide for all of it.
+#
+# **A substitute may be wrong, if you know where, and if the correction costs less than it saves.**
 
 # %% [markdown]
 # ### Graph breaks

@@ -2704,3 +2704,191 @@ def test_rewrite(candidate):
         after = candidate(*given)
         assert given[0] == rows and given[1] == outputs
         assert same_bits(execute(*after, feeds), want)
+
+# %% corrections: boxes that grow
+def corrections(original, substitute, shape):
+    x = np.random.default_rng(5).integers(1, identities.PRIME, shape, dtype=np.uint64)
+    wrong = original(x) != substitute(x)
+    boxes = []
+    for row in range(shape[0]):
+        column = 0
+        while column < shape[1]:
+            if not wrong[row, column]:
+                column += 1
+                continue
+            end = column
+            while end < shape[1] and wrong[row, end]:
+                end += 1
+            for box in boxes:
+                if box[1] == row and box[2:] == [column, end]:
+                    box[1] += 1
+                    break
+            else:
+                boxes.append([row, row + 1, column, end])
+            column = end
+    return boxes
+
+# %% corrections: columns first
+def corrections(original, substitute, shape):
+    x = np.random.default_rng(1).integers(0, identities.PRIME, shape, np.uint64)
+    wrong = (original(x) != substitute(x)).T
+    boxes, begun = [], {}
+    for column in range(shape[1] + 1):
+        line = wrong[column] if column < shape[1] else np.zeros(shape[0], bool)
+        runs, top = [], None
+        for row, bad in enumerate([*line, False]):
+            if bad and top is None:
+                top = row
+            elif not bad and top is not None:
+                runs.append((top, row))
+                top = None
+        for run in [run for run in begun if run not in runs]:
+            boxes.append((*run, begun.pop(run), column))
+        for run in runs:
+            begun.setdefault(run, column)
+    return boxes
+
+# %% corrections: the largest box from each first place, which is then cleared
+def corrections(original, substitute, shape):
+    x = np.random.default_rng(2).integers(0, identities.PRIME, shape, np.uint64)
+    wrong = original(x) != substitute(x)
+    boxes = []
+    while wrong.any():
+        top, left = np.argwhere(wrong)[0]
+        right = left
+        while right < shape[1] and wrong[top, right]:
+            right += 1
+        bottom = top + 1
+        while bottom < shape[0] and wrong[bottom, left:right].all():
+            bottom += 1
+        wrong[top:bottom, left:right] = False
+        boxes.append((top, bottom, left, right))
+    return boxes
+
+# %% corrections: pixels are joined until nothing changes
+def corrections(original, substitute, shape):
+    x = np.random.default_rng(3).integers(0, identities.PRIME, shape, np.uint64)
+    boxes = [(r, r + 1, c, c + 1) for r, c in np.argwhere(original(x) != substitute(x)).tolist()]
+    def joined(boxes, first, second):
+        by = {}
+        for box in sorted(boxes):
+            key = box[first], box[first + 1]
+            row = by.setdefault(key, [])
+            if row and row[-1][second + 1] == box[second]:
+                last = list(row[-1])
+                last[second + 1] = box[second + 1]
+                row[-1] = tuple(last)
+            else:
+                row.append(box)
+        return [box for row in by.values() for box in row]
+    while True:
+        new = joined(joined(boxes, 0, 2), 2, 0)
+        if sorted(new) == sorted(boxes):
+            return new
+        boxes = new
+
+# %% corrections: three inputs, any of which may tell
+def corrections(original, substitute, shape):
+    draw = np.random.default_rng(4)
+    wrong = np.zeros(shape, bool)
+    for _ in range(3):
+        x = draw.integers(0, identities.PRIME, shape, dtype=np.uint64)
+        wrong |= original(x.copy()) != substitute(x.copy())
+    boxes, open_ = [], []
+    for r in range(shape[0]):
+        padded = np.pad(wrong[r].astype(int), 1)
+        starts, ends = np.where(np.diff(padded) == 1)[0], np.where(np.diff(padded) == -1)[0]
+        runs = list(zip(starts, ends))
+        still = []
+        for top, left, right in open_:
+            if (left, right) in runs:
+                runs.remove((left, right))
+                still.append((top, left, right))
+            else:
+                boxes.append((top, r, left, right))
+        open_ = still + [(r, left, right) for left, right in runs]
+    return boxes + [(top, shape[0], left, right) for top, left, right in open_]
+
+# %% corrections: from the last row up
+def corrections(original, substitute, shape):
+    from itertools import groupby
+    x = np.random.default_rng(6).integers(0, identities.PRIME, shape, np.uint64)
+    wrong = (original(x) != substitute(x)).tolist()
+    done, growing = [], {}
+    for row in reversed(range(shape[0])):
+        runs = []
+        for bad, columns in groupby(range(shape[1]), key=wrong[row].__getitem__):
+            columns = list(columns)
+            if bad:
+                runs.append((columns[0], columns[-1] + 1))
+        done += [box for run, box in growing.items() if run not in runs]
+        growing = {run: (row, growing.get(run, (row, row + 1))[1], *run) for run in runs}
+    return done + list(growing.values())
+
+# %% corrections: recursion
+def corrections(original, substitute, shape):
+    x = np.random.default_rng(7).integers(0, identities.PRIME, shape, np.uint64)
+    wrong = original(x) != substitute(x)
+    def rest(wrong):
+        if not wrong.any():
+            return []
+        row, column = divmod(int(wrong.argmax()), shape[1])
+        wide = int((~wrong[row, column:]).argmax()) or shape[1] - column
+        band = wrong[row:, column:column + wide].all(1)
+        high = int((~band).argmax()) or shape[0] - row
+        left = wrong.copy()
+        left[row:row + high, column:column + wide] = False
+        return [(row, row + high, column, column + wide), *rest(left)]
+    return rest(wrong)
+
+# %% corrections: a set of places
+def corrections(original, substitute, shape):
+    x = np.random.default_rng(8).integers(2, identities.PRIME, shape, np.uint64)
+    places = {(int(r), int(c)) for r, c in zip(*np.nonzero(original(x) - substitute(x)))}
+    boxes = []
+    while places:
+        top, left = min(places)
+        right = left + 1
+        while (top, right) in places:
+            right += 1
+        bottom = top + 1
+        while all((bottom, c) in places for c in range(left, right)):
+            bottom += 1
+        boxes.append((top, bottom, left, right))
+        places -= {(r, c) for r in range(top, bottom) for c in range(left, right)}
+    return tuple(boxes)
+
+# %% corrections: random bytes of Python
+def corrections(original, substitute, shape):
+    import random
+    draw = random.Random(9)
+    numbers = [[draw.randrange(identities.PRIME) for _ in range(shape[1])] for _ in range(shape[0])]
+    x = np.array(numbers, np.uint64).reshape(shape)
+    a, b = original(x).tolist(), substitute(x).tolist()
+    boxes = {}
+    for r in range(shape[0]):
+        left = None
+        for c in range(shape[1] + 1):
+            bad = c < shape[1] and a[r][c] != b[r][c]
+            if bad and left is None:
+                left = c
+            if not bad and left is not None:
+                key = next((k for k in boxes if k[1:] == (left, c) and boxes[k] == r), (r, left, c))
+                boxes[key] = r + 1
+                left = None
+    return [(top, bottom, left, right) for (top, left, right), bottom in boxes.items()]
+
+# %% corrections: an array of boxes, as lists
+def corrections(original, substitute, shape):
+    x = np.random.default_rng(10).integers(0, identities.PRIME, shape, np.uint64)
+    wrong = np.pad(original(x) != substitute(x), 1)
+    starts = np.argwhere(wrong & ~np.roll(wrong, 1, 1)) - 1
+    ends = np.argwhere(wrong & ~np.roll(wrong, -1, 1)) - 1
+    found = {}
+    for (row, left), (_, right) in zip(starts, ends):
+        stack = found.setdefault((int(left), int(right) + 1), [])
+        if stack and stack[-1][1] == row:
+            stack[-1][1] = int(row) + 1
+        else:
+            stack.append([int(row), int(row) + 1])
+    return [[*rows, *columns] for columns, stack in found.items() for rows in stack]

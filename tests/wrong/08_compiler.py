@@ -920,3 +920,107 @@ def cheapest(expression, rules, most=1500):
 # %% cheapest: its cost
 # says: want an expression
 # edit: return found  ->  return identities.cost(found)
+
+# %% corrections: an input of zeros
+# says: pair 'window' on 3 rows, 40 columns misses
+# edit: np.random.default_rng(0).integers(0, identities.PRIME, shape, np.uint64)  ->  np.zeros(shape, np.uint64)
+
+# %% corrections: an input of small numbers, 0 and 1 among them
+# says: hide this
+# edit: integers(0, identities.PRIME, shape, np.uint64)  ->  integers(0, 4, shape, np.uint64)
+
+# %% corrections: all numbers are equal
+# says: pair 'mirror' on 3 rows, 40 columns misses
+# edit: np.random.default_rng(0).integers(0, identities.PRIME, shape, np.uint64)  ->  np.full(shape, 123456789, np.uint64)
+
+# %% corrections: every second column is zero, and the last one
+# says: misses
+# - x = np.random.default_rng(0).integers(0, identities.PRIME, shape, np.uint64)
+# + x = np.random.default_rng(0).integers(0, identities.PRIME, shape, np.uint64)
+# + x[:, ::2] = 0
+# + x[:, -1] = 0
+
+# %% corrections: rows that read the same from both ends
+# says: pair 'mirror' on 3 rows, 40 columns misses
+# - differ = original(x) != substitute(x)
+# + x = (x + x[:, ::-1]) % np.uint64(identities.PRIME)
+# + differ = original(x) != substitute(x)
+
+# %% corrections: nearly equal results count as equal
+# says: misses
+# edit: original(x) != substitute(x)  ->  ~np.isclose(original(x).astype(float), substitute(x).astype(float), rtol=0.5)
+
+# %% corrections: a box around all wrong places
+# says: where the programs agree
+# - for row in range(shape[0] + 1):
+# -     line = differ[row] if row < shape[0] else np.zeros(shape[1], bool)
+# -     edges = np.flatnonzero(np.diff(np.concatenate([[False], line, [False]]))).tolist()
+# -     runs = set(zip(edges[::2], edges[1::2]))
+# -     for run in set(begun) - runs:
+# -         boxes.append((begun.pop(run), row, *run))
+# -     for run in runs - set(begun):
+# -         begun[run] = row
+# + if differ.any():
+# +     rows, columns = (np.flatnonzero(differ.any(axis)).tolist() for axis in (1, 0))
+# +     boxes.append((rows[0], rows[-1] + 1, columns[0], columns[-1] + 1))
+
+# %% corrections: a box per row
+# says: are one box, and so one launch
+# - for run in set(begun) - runs:
+# + for run in set(begun):
+
+# %% corrections: a box per place
+# says: are one box, and so one launch
+# - return boxes
+# + return [(row, row + 1, column, column + 1) for row, column in np.argwhere(differ).tolist()]
+
+# %% corrections: the last row and column of a box are inside
+# says: misses
+# edit: boxes.append((begun.pop(run), row, *run))  ->  boxes.append((begun.pop(run), max(row - 1, 1), run[0], max(run[1] - 1, run[0] + 1)))
+
+# %% corrections: columns first, then rows
+# says: is empty, or outside
+# edit: boxes.append((begun.pop(run), row, *run))  ->  boxes.append((*run, begun.pop(run), row))
+
+# %% corrections: boxes that reach the last row are lost
+# says: misses
+# edit: for row in range(shape[0] + 1):  ->  for row in range(shape[0]):
+
+# %% corrections: the whole array
+# says: where the programs agree
+# edit: return boxes  ->  return [(0, shape[0], 0, shape[1])]
+
+# %% corrections: no boxes
+# says: misses
+# edit: return boxes  ->  return []
+
+# %% corrections: each box twice
+# says: covers more than once
+# edit: return boxes  ->  return boxes + boxes
+
+# %% corrections: where the programs agree
+# says: misses
+# edit: original(x) != substitute(x)  ->  original(x) == substitute(x)
+
+# %% corrections: the places, as an array of truth values
+# says: want a list of boxes
+# edit: return boxes  ->  return differ
+
+# %% corrections: corners in pairs
+# says: want (top, bottom, left, right)
+# edit: return boxes  ->  return [((a, c), (b, d)) for a, b, c, d in boxes]
+
+# %% corrections: only rows that are wrong at all the same places share boxes
+# says: are one box, and so one launch
+def corrections(original, substitute, shape):
+    from itertools import groupby
+    x = np.random.default_rng(6).integers(0, identities.PRIME, shape, np.uint64)
+    wrong = (original(x) != substitute(x)).tolist()
+    boxes = []
+    for pattern, rows in groupby(enumerate(wrong), key=lambda pair: pair[1]):
+        rows = [row for row, _ in rows]
+        for bad, columns in groupby(enumerate(pattern), key=lambda pair: pair[1]):
+            columns = [column for column, _ in columns]
+            if bad:
+                boxes.append((rows[0], rows[-1] + 1, columns[0], columns[-1] + 1))
+    return boxes

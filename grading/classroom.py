@@ -148,16 +148,23 @@ def _run(
     return each(grade, jobs, processes, names)
 
 
-def counting(graded: Iterable[Graded]) -> list[Graded]:
-    """The attempts that count: of several, the one with most points; of equals, the earliest."""
+def counting(
+    graded: Iterable[Graded], percent_off: Callable[[float], float] = lambda late_s: 0.0
+) -> list[Graded]:
+    """The attempts that count: of several, the one with most points; of equals, the earliest.
+
+    percent_off: what so many seconds after the deadline cost: a late attempt may be worth less.
+    """
+
+    def worth(one: Graded) -> tuple[float, int]:
+        percent = percent_off(one.submission.late_s or 0)
+        return one.points * (1 - percent / 100), -one.submission.attempt
+
     groups: dict[tuple[str, str], list[Graded]] = {}
     for one in graded:
         if one.submission.counts:
             groups.setdefault((one.submission.student, one.submission.lab), []).append(one)
-    return [
-        max(group, key=lambda one: (one.points, -one.submission.attempt))
-        for group in groups.values()
-    ]
+    return [max(group, key=worth) for group in groups.values()]
 
 
 def grade_one(

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 import jinja2
+from markupsafe import Markup, escape
 
 from common.files import replace
 from grading import mistakes
@@ -18,6 +19,7 @@ from grading.source.labs import Exercise, Lab
 from grading.submissions import Submission
 
 HERE = Path(__file__).parent
+CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 HEADING = "### Exercise"
 MAX_LINES, MAX_LINE = 300, 300  # lines of an answer on a page, characters of a line
 MAX_PAGE = 1_000_000  # characters of a student's page; beyond it, no code is shown
@@ -60,7 +62,14 @@ def template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["inline_code"] = inline_code
     return environment.get_template(name)
+
+
+def inline_code(text: str) -> Markup:
+    """The text with `words` between backticks as code. All else in it, and in them, is escaped."""
+    shown = CODE.sub(r"<code>\1</code>", str(escape(text)))
+    return Markup(shown)  # noqa: S704  (escaped above)
 
 
 def write_students(

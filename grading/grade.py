@@ -13,7 +13,7 @@ import importlib.util
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -218,14 +218,16 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: give a folder; it is made if it does not exist")
     course = _course(options)
-    handed_in, strays = _find(folder, course, options)
+    handed_in, strays = _find(folder, options)
+    course = course.for_folders({one.student for one in handed_in})
+    handed_in = _with_deadlines(handed_in, course)
     earlier = _earlier(options, {one.lab for one in handed_in})
     jail = choose("none" if options.unsafe else options.jail).name
     with _writing(out):
         kept = Store(out, fresh=options.fresh)
     seeds = _seeds(labs.names(), options.seed, options.seed_file or out / "seed")
     graded = _graded(handed_in, kept, seeds, jail, options)
-    counting = classroom.counting(graded)
+    counting = classroom.counting(graded, course.late.percent)
     with _writing(out):
         rows = marks.rows(counting, course, out / "answers")
         changed = changes.between(changes.read(out), rows)
@@ -292,9 +294,7 @@ def _earlier(options: argparse.Namespace, names: Set[str]) -> list[Submission]:
     return [one for group in found.values() for one in group]
 
 
-def _find(
-    folder: Path, course: settings.Settings, options: argparse.Namespace
-) -> tuple[list[Submission], list[Path]]:
+def _find(folder: Path, options: argparse.Namespace) -> tuple[list[Submission], list[Path]]:
     """(the submissions that count, notebooks that belong to no lab)."""
     try:
         handed_in, strays = submissions.find(folder, {}, options.count, options.times)
@@ -310,9 +310,18 @@ def _find(
         near = difflib.get_close_matches(name, students, 1)
         hint = f": did you mean {near[0]}?" if near else ""
         raise InputError(f"--student {name}: no folder in {folder} has this name{hint}")
-    counts = [one for one in handed_in if one.counts]
-    due_s = [course.due_s(one.student, one.lab) for one in counts]
-    return list(map(submissions.with_deadline, counts, due_s)), strays
+    return [one for one in handed_in if one.counts], strays
+
+
+def _with_deadlines(handed_in: Sequence[Submission], course: settings.Settings) -> list[Submission]:
+    """The submissions with how late they are. Says whose extension is for nobody's folder."""
+    students = {one.student for one in handed_in}
+    for name in sorted(course.extensions.keys() - students - course.roster.people.keys()):
+        near = difflib.get_close_matches(name, students, 1)
+        hint = f": did you mean {near[0]}?" if near else ""
+        _say(f"an extension is for {name}, and no folder has this name{hint}")
+    due_s = [course.due_s(one.student, one.lab) for one in handed_in]
+    return list(map(submissions.with_deadline, handed_in, due_s))
 
 
 def _chosen(options: argparse.Namespace) -> Callable[[Submission], bool]:

@@ -7,12 +7,13 @@ compared with our solution and with earlier submissions, which are not compared 
 
 import ast
 import io
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from common.files import replace
 from grading.feedback import MAX_LINE, template
@@ -21,7 +22,11 @@ from grading.source.labs import Lab
 
 TOKENS = 25  # the shortest run of tokens that counts
 SHARE = 0.5  # of the shorter submission's code
-LEAST = 400  # characters of the essence of answers that are called equal
+FEWEST = 10  # statements of answers that are called equal, without functions of one statement
+EQUAL = (
+    0.9  # of two answers' statements: so a line that was put in, moved or left out hides nothing
+)
+MOST_TEXTS = 500  # different answers to a lab of which each is compared with each
 MOST_PAIRS = 200  # on the page
 MOST_LINES, ALL_LINES = 300, 20_000  # on the page: of each answer of a pair, of all pairs
 MOST_COMPARED = 50_000  # characters of a student's answers to a lab; beyond it, time grows fast
@@ -29,6 +34,7 @@ MOST_COMPARISONS = 3_000  # of two students' answers to a lab: those that have m
 SOLUTION = "(our solution)"
 MANY, AT_MOST = 0.1, 50  # of the class, and more than 3 students: then they had the same idea
 
+NAME = re.compile(r"\b(?:id|arg)='\w+'")
 Lines = tuple[tuple[int, str], ...]  # (number, text)
 
 
@@ -107,7 +113,7 @@ def _candidates(prints: Mapping[str, Any], new: Set[str]) -> list[tuple[str, str
 
 @dataclass(frozen=True)
 class Ring:
-    """Students whose answers to a lab are equal but for names, comments and layout."""
+    """Students whose answers to a lab are equal but for names, comments and a few lines."""
 
     lab: str
     students: tuple[str, ...]  # SOLUTION among them if ours is one of these answers
@@ -115,40 +121,88 @@ class Ring:
 
 def rings(graded: Iterable[Graded], earlier: Iterable[Graded] = ()) -> list[Ring]:
     """The groups of equal answers, however many share one: at least one of them is of the class."""
-    groups: dict[tuple[str, str], list[Work]] = {}
+    equal = []
     for name, group in works(graded, earlier).items():
+        given = Counter(_statements("\n\n".join(e.stub for e in group[0].lab.exercises)))
+        texts: dict[tuple[str, ...], list[Work]] = {}
         for one in group:
-            essence = _essence(one.code)
-            if len(essence) >= LEAST:
-                groups.setdefault((name, essence), []).append(one)
-    equal = [
-        Ring(lab, tuple(dict.fromkeys(one.who for one in group)))
-        for (lab, _), group in groups.items()
-        if any(one.is_new for one in group) and len({one.who for one in group}) > 1
-    ]
+            own = Counter(_statements(one.code[:MOST_COMPARED])) - given
+            if own.total() >= FEWEST:
+                texts.setdefault(tuple(sorted(own.elements())), []).append(one)
+        for together in _alike(list(texts)):
+            ring = [one for text in together for one in texts[text]]
+            if any(one.is_new for one in ring) and len({one.who for one in ring}) > 1:
+                equal.append(Ring(name, tuple(dict.fromkeys(one.who for one in ring))))
     return sorted(equal, key=lambda ring: (-len(ring.students), ring.lab, ring.students))
 
 
-def _essence(code: str) -> str:
-    """The code without comments, docstrings and layout; names are numbered as they come."""
+def _alike(texts: Sequence[tuple[str, ...]]) -> list[list[tuple[str, ...]]]:
+    """The texts in groups. A text joins the first group whose first text it nearly equals.
+
+    texts: each one's statements, sorted.
+    """
+    groups: list[tuple[Counter[str], list[tuple[str, ...]]]] = []
+    for text in texts:
+        own = Counter(text)
+        near = (alike for first, alike in groups[:MOST_TEXTS] if _share(own, first) >= EQUAL)
+        alike = next(near, None)
+        if alike is None:
+            groups.append((own, [text]))
+        else:
+            alike.append(text)
+    return [alike for _, alike in groups]
+
+
+def _share(first: Counter[str], second: Counter[str]) -> float:
+    """How much of two answers' statements both have, from 0 to 1."""
+    total = first.total() + second.total()
+    if 2 * min(first.total(), second.total()) < EQUAL * total:
+        return 0.0
+    return 2 * sum(min(count, second[text]) for text, count in first.items()) / total
+
+
+def _statements(code: str) -> list[str]:
+    """Each statement on its own, without comments, annotations and layout, in one way of writing.
+
+    Names are numbered within a statement. Left out is what does nothing (docstrings, `pass`), and
+    what is the only statement of its function: there may be one natural way to write it.
+    """
+    found: list[str] = []
     try:
-        tree = ast.parse(code)
+        nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.stmt)]
+        bodies = [[s for s in f.body if not _does_nothing(s)] for f in nodes if _is_function(f)]
+        alone = {id(body[0]) for body in bodies if len(body) == 1}
+        for node in nodes:
+            if not (_is_function(node) or _does_nothing(node) or id(node) in alone):
+                found.append(_bare(node))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return code
+        return [" ".join(line.split()) for line in code.splitlines() if line.strip()]
+    return found
+
+
+def _is_function(node: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _does_nothing(node: ast.stmt) -> bool:
+    is_constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_constant or isinstance(node, ast.Pass | ast.Import | ast.ImportFrom)
+
+
+def _bare(node: ast.stmt) -> str:
+    """A statement without those in it: their text is their own."""
+    if isinstance(node, ast.AnnAssign) and node.value:
+        node = ast.Assign([node.target], node.value, lineno=0)
+    parts = {"body", "orelse", "finalbody", "handlers", "cases"}
+    heads = [value for field, value in ast.iter_fields(node) if field not in parts]
     numbers: dict[str, str] = {}
-    for node in ast.walk(tree):
-        body: Any = getattr(node, "body", None)
-        first = body[0] if isinstance(body, list) and len(body) > 1 else None
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-            del body[0]
-        for field in ("id", "arg"):
-            name = getattr(node, field, None)
-            if isinstance(name, str):
-                setattr(node, field, numbers.setdefault(name, f"n{len(numbers)}"))
-    try:
-        return ast.unparse(tree)
-    except RecursionError:
-        return code
+    text = f"{type(node).__name__} {' '.join(map(_dumped, heads))}"
+    return NAME.sub(lambda name: numbers.setdefault(name[0], f"n{len(numbers)}"), text)
+
+
+def _dumped(value: Any) -> str:
+    several = value if isinstance(value, list) else [value]
+    return ", ".join(ast.dump(v) if isinstance(v, ast.AST) else repr(v) for v in several)
 
 
 def write(

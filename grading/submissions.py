@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Literal
 
@@ -14,11 +14,13 @@ from grading.errors import InputError
 from grading.source import labs
 
 TOLERANCE_S = 600  # between a file's time and what its name says
+END_OF_DAY = time(23, 59, 59)
 MAX_ATTEMPTS = 20  # of a student at a lab: with "best", each is graded
 EARLY_S = (
     365 * 86_400
 )  # a file that is older than this at its deadline has a time that it was given
 MAX_NAME = 60  # characters of a student's name: a file's name has 255 bytes at most
+LAST_S = 32_503_680_000  # the year 3000: a later time can't be shown
 TIME = re.compile(r"(20\d\d)-?(\d\d)-?(\d\d)[T_ -]?(\d\d)[:.h-]?(\d\d)(?:[:.m-]?(\d\d))?(Z?)")
 NUMBER = re.compile(r"[-_ ]\(?(\d{1,3})\)?$")
 
@@ -113,14 +115,19 @@ def earlier(folder: Path) -> list[Submission]:
 
 def _time(path: Path, student: Path, times: Literal["files", "names"]) -> tuple[float, str]:
     """(when it was handed in, the earlier time that its name claims or "")."""
-    of_file_s, of_name_s = _modified_s(path), handed_in_s(path, student)
+    of_file_s, of_name_s = _shown_s(_modified_s(path)), _shown_s(handed_in_s(path, student))
     if times == "names":
         return of_name_s, ""
     return of_file_s, _in_words(of_name_s) if of_name_s < of_file_s - TOLERANCE_S else ""
 
 
+def _shown_s(time_s: float) -> float:
+    """The time, within what can be shown: a file's time may be anything."""
+    return min(max(time_s, 0.0), LAST_S)
+
+
 def _in_words(time_s: float) -> str:
-    return f"{datetime.fromtimestamp(max(0, time_s)):%Y-%m-%d %H:%M}"
+    return f"{datetime.fromtimestamp(time_s):%Y-%m-%d %H:%M}"
 
 
 def shown(name: str) -> str:
@@ -155,10 +162,17 @@ def deadlines(words: Iterable[str]) -> dict[str, float]:
         except InputError as problem:
             raise InputError(f"{expected}: {problem}") from None
         try:
-            due |= dict.fromkeys(names, datetime.fromisoformat(time).timestamp())
-        except ValueError:
+            due |= dict.fromkeys(names, _due_s(time))
+        except (ValueError, OverflowError):
             raise InputError(expected) from None
     return due
+
+
+def _due_s(text: str) -> float:
+    """The time in seconds since 1970. A day without a time is due at its end."""
+    with contextlib.suppress(ValueError):
+        return datetime.combine(date.fromisoformat(text), END_OF_DAY).timestamp()
+    return datetime.fromisoformat(text).timestamp()
 
 
 def _is_folder(path: Path) -> bool:
@@ -212,12 +226,12 @@ def handed_in_s(path: Path, student: Path) -> float:
 
     student: the student's folder.
     """
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, OverflowError):
         text = _first_bytes(path.parent / "timestamp.txt").decode().strip()
         return datetime.fromisoformat(text.replace(" UTC", "+00:00")).timestamp()
     if match := TIME.search(str(path.relative_to(student))):
         *numbers, zone = match.groups(default="0")
-        with contextlib.suppress(ValueError):  # digits, but not a time
+        with contextlib.suppress(ValueError, OverflowError):  # digits, but not a time
             year, month, day, hour, minute, second = map(int, numbers)
             zone = UTC if zone == "Z" else None
             return datetime(year, month, day, hour, minute, second, tzinfo=zone).timestamp()

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import unicodedata
 import zipfile
 
 from grading import __main__ as command
@@ -134,3 +135,107 @@ def test_feedback_goes_back_under_the_names_that_canvas_knows(tmp_path, capsys):
 def _numbers(name):
     """As Canvas reads a name (Assignment#infer_comment_context_from_filename)."""
     return [part for part in name.split("_") if part.isdecimal()][:2]
+
+
+def roster(tmp_path, *people, header=f"{COLUMNS},{LABS}", encoding="utf-8"):
+    path = tmp_path / "export.csv"
+    path.write_bytes("\n".join([header, *people, ""]).encode(encoding))
+    return path
+
+
+def given(tmp_path, path):
+    """{Canvas's id: the points of the first lab}."""
+    _, _, *people = table(tmp_path, "--roster", path)
+    return {person[1]: person[5] for person in people}
+
+
+def refused(tmp_path, path, capsys):
+    assert command.main(["canvas", "marks", str(tmp_path), "--roster", str(path)]) == 2
+    assert not (tmp_path / "canvas.csv").exists()
+    return capsys.readouterr().err
+
+
+ADA, MALLORY = '"Lovelace, Ada",11,s11,ada,A,,', '"{}",66,s66,mal,A,,'
+
+
+def test_a_name_that_a_student_chose_never_goes_before_an_id_or_a_login(tmp_path):
+    results(tmp_path, "ada")
+    for chosen in ("11", "s11", "ada", "ADA"):
+        assert given(tmp_path, roster(tmp_path, MALLORY.format(chosen), ADA)) == {"11": "18"}
+    results(tmp_path, "ADA")  # a file system without case
+    assert given(tmp_path, roster(tmp_path, MALLORY.format("ADA"), ADA)) == {"11": "18"}
+
+
+def test_who_chooses_anothers_name_stops_the_run(tmp_path, capsys):
+    results(tmp_path, "Ada Lovelace")
+    for chosen in ("Ada Lovelace", "LOVELACE ada", "Ｌovelace, Ada"):
+        said = refused(tmp_path, roster(tmp_path, ADA, MALLORY.format(chosen)), capsys)
+        assert "2 people of the roster have this Student" in said
+
+
+def test_an_id_that_is_anothers_login_is_an_error_unless_all_folders_are_ids(tmp_path, capsys):
+    path = roster(tmp_path, ADA, '"Babbage, Charles",12,s12,11,A,,')
+    results(tmp_path, "11", "ada")
+    said = refused(tmp_path, path, capsys)
+    assert "11 is the ID of Lovelace, Ada, the SIS Login ID of Babbage, Charles" in said
+    results(tmp_path, "11", "12")
+    assert given(tmp_path, path) == {"11": "18", "12": "18"}
+
+
+def test_two_lines_or_columns_for_one_are_an_error(tmp_path, capsys):
+    results(tmp_path, "ada")
+    said = refused(tmp_path, roster(tmp_path, ADA, MALLORY.format("M").replace("66", "11")), capsys)
+    assert "2 lines have the ID 11" in said
+    header = f"{COLUMNS},01_strides (1234),01_strides (1299)"
+    said = refused(tmp_path, roster(tmp_path, ADA, header=header), capsys)
+    assert "01_strides (1234) and 01_strides (1299) are both columns" in said
+
+
+def test_names_may_be_written_in_any_way(tmp_path):
+    names = ('Müller, Zoë "Zo"', "O'Neill, Séan", "李, 小龙")
+    people = [
+        '"{}",{},,l{},A,,'.format(name.replace('"', '""'), i, i) for i, name in enumerate(names)
+    ]
+    decomposed = unicodedata.normalize("NFD", 'Zoë "Zo" Müller')  # as macOS names a folder
+    results(tmp_path, decomposed, "séan o'neill", "小龙 李")
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        path = roster(tmp_path, *people, encoding=encoding)
+        assert given(tmp_path, path) == {"0": "18", "1": "18", "2": "18"}
+    path = roster(tmp_path, *people[:2], encoding="cp1252")
+    results(tmp_path, decomposed)
+    assert given(tmp_path, path) == {"0": "18"}
+
+
+def test_a_roster_that_a_spreadsheet_saved_again_is_read(tmp_path):
+    results(tmp_path, "ada", "...")
+    rows = [",,,,,Muted,", "    Points Possible,,,,,21,19", ADA, "?!,13", ",,,,,,"]
+    for separator in ",;\t":
+        text = [row.replace('"Lovelace, Ada"', "Ada").replace(",", separator) for row in rows]
+        path = roster(tmp_path, *text, header=f"{COLUMNS},{LABS}".replace(",", separator))
+        assert given(tmp_path, path) == {"11": "18"}
+
+
+def test_a_name_like_canvas_s_own_hands_in_for_nobody_else(tmp_path, capsys):
+    """Mallory's name in Canvas is "x_11_5_01_strides": her file begins as one of student 11."""
+    archive, folder = tmp_path / "submissions.zip", tmp_path / "class"
+    with zipfile.ZipFile(archive, "w") as files:
+        for name in (
+            "x_11_5_66_777_01_strides.ipynb",
+            "x_11_5_01_strides_66_777_01_strides.ipynb",
+            "lovelaceada_11_345678_01_strides_2026_11_20_last.ipynb",
+        ):
+            files.writestr(name, "{}")
+    assert command.main(["canvas", "unpack", str(archive), str(folder)]) == 0
+    (one,) = submissions.find(folder)[0]
+    assert (one.student, one.path.name) == ("11", "01_strides_2026_11_20_last.ipynb")
+    assert capsys.readouterr().out.count("left out: x_11_5") == 2
+
+
+def test_a_second_file_does_not_replace_the_first(tmp_path, capsys):
+    archive, folder = tmp_path / "submissions.zip", tmp_path / "class"
+    with zipfile.ZipFile(archive, "w") as files:
+        for name, text in (("ada_11_1_01_strides.ipynb", "a"), ("eve_11_2_01_strides.ipynb", "b")):
+            files.writestr(name, text)
+    assert command.main(["canvas", "unpack", str(archive), str(folder)]) == 0
+    assert (folder / "11" / "01_strides.ipynb").read_text() == "a"
+    assert "left out: eve_11_2" in capsys.readouterr().out

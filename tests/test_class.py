@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grading import __main__ as command
-from grading import classroom, feedback, report, submissions
+from grading import classroom, feedback, grade, report, submissions
 from grading.course import changes, look, marks, overrides, page, settings, statistics, written
 from grading.errors import InputError
 from grading.report import CheckResult, Graded, Result
@@ -107,6 +107,18 @@ def test_an_extension_replaces_the_deadline_of_one_student(tmp_path):
         ('roster = "roster.csv"\n[extensions.adda]\n01 = 2026-11-22', "did you mean ada?"),
         ('roster = "absent.csv"', "absent.csv does not exist: make it"),
         ('overrides = "o.csv"', "no column exercise"),
+        ("[deadlines]\n01 = 2026-11-20\n1 = 2026-11-21", "01 and 1 are both lab"),
+        ("[deadlines]\n01 = 0001-01-01T00:00:00", "is no time of this course"),
+        ("[deadlines]\n01 = 18:00:00", "is no time: write it without quotes"),
+        ("[late]\ngrace_minutes = nan", "a number of 0 or more"),
+        ("[late]\npercent_per_day = inf", "a number of 0 or more"),
+        ("[written]\n01 = 1\nstrides = 2", "01 and strides are both lab"),
+        ("roster = 3", 'give the name of a file, "roster.csv"'),
+        (
+            "[deadlines]\n01 = 2026-11-20\n[extensions.ada]\n01 = 2025-11-25",
+            "ends before the deadline of all",
+        ),
+        ("[extensions]\nada = 2026-11-25", "write [extensions.ada] above its lines"),
     ],
 )
 def test_a_course_file_that_can_not_be_used_says_where_and_what_to_write(tmp_path, text, says):
@@ -139,6 +151,46 @@ def test_canvas_s_export_serves_as_a_roster(tmp_path):
     assert list(of.roster.people) == ["11"] and of.roster.name("11") == "Lovelace, Ada"
     semicolons = course(tmp_path, 'roster = "de.csv"', de="Student;Name;Section\nx;Ö;1\n")
     assert semicolons.roster.name("x") == "Ö" and semicolons.roster.section("x") == "1"
+
+
+CANVAS = (
+    "Student,ID,SIS User ID,SIS Login ID,Section\n"
+    '"Lovelace, Ada",11,s11,ada,A\n"Babbage, Charles",12,s12,cb,A\n'
+)
+
+
+def test_a_folder_may_have_any_of_the_roster_s_names(tmp_path):
+    """A login in place of Canvas's id: still one student, with their name and extension."""
+    text = 'roster = "canvas.csv"\n[deadlines]\n01 = 2026-11-20\n[extensions.11]\n01 = 2026-11-25'
+    for word in ("11", "ada", "s11"):
+        of = course(
+            tmp_path, text.replace("[extensions.11]", f"[extensions.{word}]"), canvas=CANVAS
+        )
+        for folder in ("11", "ada", "s11"):
+            here = of.for_folders({folder})
+            assert list(here.roster.people) == [folder, "12"]
+            assert here.roster.name(folder) == "Lovelace, Ada"
+            due = [here.due_s(student, FIRST.name) or 0 for student in (folder, "12")]
+            assert due[0] - due[1] == 5 * 86_400
+
+
+def test_two_folders_of_one_student_or_one_of_two_are_an_error(tmp_path):
+    of = course(tmp_path, 'roster = "canvas.csv"', canvas=CANVAS)
+    with pytest.raises(InputError, match="11 and ada are both Lovelace, Ada"):
+        of.for_folders({"11", "ada"})
+    of = course(tmp_path, 'roster = "canvas.csv"', canvas=CANVAS.replace(",cb,", ",11,"))
+    with pytest.raises(InputError, match="name all folders by the student's Canvas id"):
+        of.for_folders({"11", "s12"})
+    assert list(of.for_folders({"11", "12"}).roster.people) == ["11", "12"]
+    with pytest.raises(InputError, match="line 3: ADA is there twice"):
+        course(tmp_path, 'roster = "r.csv"', r="student,name\nada,A\nADA,B\n")
+
+
+def test_an_extension_for_nobody_is_said(tmp_path, capsys):
+    of = course(tmp_path, "[extensions.lovelacada]\n01 = 2026-11-25")
+    grade._with_deadlines([Submission("lovelaceada", FIRST.name, Path("x"))], of)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "an extension is for lovelacada" in said and "did you mean lovelaceada?" in said
 
 
 def test_who_handed_in_nothing_gets_rows_of_zero_points(tmp_path):

@@ -16,7 +16,7 @@ import pytest
 
 from common.paths import ROOT
 from grading import __main__ as command
-from grading import classroom, grade, report, similar, store, submissions
+from grading import classroom, feedback, grade, report, similar, store, submissions
 from grading.errors import InputError
 from grading.jail import choice
 from grading.report import Result
@@ -106,10 +106,9 @@ def test_late_is_after_the_deadline(tmp_path):
 
 def test_deadlines_are_read(monkeypatch):
     deadlines = submissions.deadlines([f"{FIRST[:2]}=2026-11-02T12:00", "2026-11-01"])
-    assert deadlines[FIRST] == seconds("2026-11-02T12:00") and deadlines[lab.names()[1]] == seconds(
-        "2026-11-01"
-    )
-    for word in ("tomorrow", "99=2026-11-01"):
+    assert deadlines[FIRST] == seconds("2026-11-02T12:00")
+    assert deadlines[lab.names()[1]] == seconds("2026-11-01T23:59:59"), "a day ends at its end"
+    for word in ("tomorrow", "99=2026-11-01", "01=0001-01-01T00:00", "10000-01-01"):
         with pytest.raises(InputError, match="--deadline"):
             submissions.deadlines([word])
 
@@ -126,6 +125,38 @@ def test_of_several_attempts_the_best_counts():
         graded.submission.attempt
         for graded in classroom.counting([one(1, 1), one(2, 3), one(3, 3)])
     ] == [2]
+
+
+def test_a_late_attempt_is_best_only_if_it_is_worth_more():
+    def one(attempt, points, late_s):
+        submission = Submission("ada", FIRST, NOWHERE, attempt=attempt, late_s=late_s)
+        return classroom.Graded(submission, LAB, [Result("1.1 x", points, 20, "passed")])
+
+    both = [one(1, 19, 0), one(2, 20, 60)]
+    for percent, best in ((0, 2), (5, 1), (10, 1)):
+        (counts,) = classroom.counting(both, lambda late_s, off=percent: off if late_s else 0)
+        assert counts.submission.attempt == best
+
+
+@pytest.mark.parametrize("time_s", [-1e12, -1, 0, 1e11, 1e15])
+def test_any_time_that_a_file_may_have_is_shown(tmp_path, monkeypatch, time_s):
+    touch(tmp_path, f"ada/{FIRST}.ipynb")
+    monkeypatch.setattr(submissions, "_modified_s", lambda path: time_s)
+    (one,), _ = submissions.find(tmp_path, submissions.deadlines(["2026-11-01"]))
+    assert bool(one.claims) == (time_s < 1), "a file from 1970 is asked about"
+    assert "handed in" in feedback._handed_in(one)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+14:00", "0001-01-01", "x" * 99, "\0", "²"],
+)
+@pytest.mark.parametrize("times", ["files", "names"])
+def test_a_timestamp_may_hold_anything(tmp_path, text, times):
+    touch(tmp_path, f"ada/{FIRST}.ipynb", f"bob/{FIRST}.ipynb")
+    (tmp_path / "ada" / "timestamp.txt").write_text(text)
+    found, _ = submissions.find(tmp_path, submissions.deadlines(["2026-11-01"]), times=times)
+    assert len(found) == 2 and all(feedback._handed_in(one) for one in found)
 
 
 def run_grader(folder, out, *more):

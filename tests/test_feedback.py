@@ -130,6 +130,22 @@ def test_written_answers_stand_by_question(tmp_path):
     )
     text = (tmp_path / f"{LAB.name}.html").read_text()
     assert "<dt>ada</dt><dd>Both.</dd>" in text and "No answer: bob" in text
+    assert "Why does <code>two</code> raise?" in text and "`" not in text
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("`x < 1` and $x_1$", "<code>x &lt; 1</code> and $x_1$"),
+        ("`<script>alert(1)</script>`", "<code>&lt;script&gt;alert(1)&lt;/script&gt;</code>"),
+        ("<code>`a` </code>", "&lt;code&gt;<code>a</code> &lt;/code&gt;"),
+        ("one ` alone\nand ` another", "one ` alone\nand ` another"),
+        ("```python\nx\n```", "```python\nx\n```"),
+        ('`" onload="x`', "<code>&#34; onload=&#34;x</code>"),
+    ],
+)
+def test_code_between_backticks_is_shown_as_code_and_nothing_else_is_html(text, shown):
+    assert feedback.inline_code(text) == shown
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """GitHub Classroom: clones laid out with the time of the push, and the workflow."""
 
+import time
+
 import yaml
 
 from grading import __main__ as command
@@ -35,14 +37,18 @@ def collect(tmp_path, path):
     return command.main(arguments), folder
 
 
-def test_clones_are_laid_out_with_the_time_of_the_push(tmp_path, capsys):
+def test_clones_are_laid_out_with_the_time_of_the_push(tmp_path, monkeypatch, capsys):
     clone(tmp_path, "lab-ada", "labs/01_strides.ipynb", "labs/notes.txt")
     clone(tmp_path, "lab-bob", "01_strides.ipynb")
+    clone(tmp_path, "lab-dan", "01_strides.ipynb")
+    monkeypatch.setenv("TZ", "America/New_York")  # GitHub's times are in UTC
+    time.tzset()
     clone(tmp_path, "lab-eve", "labs/01_strides.ipynb")
     path = table(
         tmp_path,
         {"login": "ada99", "who": "ada", "repo": "org/lab-ada", "time": "2026-11-20T17:58:03Z"},
         {"login": "bob", "who": "", "repo": "lab-bob", "time": "2026-11-20 18:30:00 UTC"},
+        {"login": "dan", "who": "dan", "repo": "lab-dan", "time": "2026-11-20 18:30:00"},
         {"login": "cyd", "who": "cyd", "repo": "lab-cyd", "time": ""},
     )
     code, folder = collect(tmp_path, path)
@@ -53,6 +59,7 @@ def test_clones_are_laid_out_with_the_time_of_the_push(tmp_path, capsys):
     assert {(one.student, one.lab, one.late_s) for one in found} == {
         ("ada", "01_strides", 0),
         ("bob", "01_strides", 1800),
+        ("dan", "01_strides", 1800),
     }
 
 

@@ -138,3 +138,56 @@ def test_the_page_says_how_many_pairs_it_does_not_show(tmp_path, count):
     found = [similar.Pair(LAB.name, ("a", f"b{i}"), 0.9, (lines, lines)) for i in range(count)]
     similar.write(found, tmp_path)
     assert "5 more pairs share less" in (tmp_path / "similar.html").read_text()
+
+
+HIDDEN = {
+    "other names": renamed,
+    "a docstring": lambda text: text.replace("):\n", '):\n    """All mine."""\n', 1),
+    "annotations": lambda text: text.replace("(shape):", "(shape: tuple) -> tuple:"),
+    "pass and a remark": lambda text: text.replace("found = []\n", "found = []\n        pass\n"),
+    "an import and a constant": lambda text: f"import math\nUNUSED = 3\n{text}",
+    "a line that prints": lambda text: text.replace("    if any", "    print(1)\n    if any"),
+    "a list around it": lambda text: text.replace("tuple(found)", "tuple([*found])"),
+    "a helper that nobody calls": lambda text: f"{text}\ndef helper(x):\n    return x\n",
+    "statements in another order": lambda text: text.replace(
+        "    if len(shape) == 0:\n        found = []\n", ""
+    ).replace("    if any", "    if len(shape) == 0:\n        found = []\n    if any"),
+}
+
+
+@pytest.mark.parametrize("change", HIDDEN.values(), ids=HIDDEN)
+def test_a_changed_copy_stays_in_its_ring(change):
+    assert change(ANSWER) != ANSWER
+    new = [written("ada", ANSWER), written("bob", change(ANSWER))]
+    assert students(similar.rings(new)) == {("ada", "bob")}
+
+
+def test_a_ring_of_most_of_the_class_is_found_though_each_changed_a_line():
+    new = [
+        written(f"s{i:02}", ANSWER.replace("    if any", f"    print({i})\n    if any"))
+        for i in range(32)
+    ]
+    new += [written(f"t{i}", f"def row_major_strides(shape):\n    return {i}") for i in range(8)]
+    assert [len(ring.students) for ring in similar.rings(new)] == [32]
+
+
+def test_two_rings_stay_two_and_one_may_hold_last_years_answer():
+    other = "def row_major_strides(shape):\n" + "\n".join(
+        f"    a{i} = shape[{i}] * {i} if len(shape) > {i} else shape" for i in range(12)
+    )
+    new = [written(f"s{i}", text) for i, text in enumerate([ANSWER, other] * 2)]
+    old = [written("2025/eve", renamed(ANSWER))]
+    assert students(similar.rings(new, old)) == {("s0", "s2", "2025/eve"), ("s1", "s3")}
+
+
+def test_functions_of_one_statement_make_no_ring():
+    """There may be one natural way to write them, and our solution has it too."""
+    text = "\n".join(f"def f{i}(x, y):\n    return x * {i} + y\n" for i in range(30))
+    assert not similar.rings([written("ada", text), written("bob", text)])
+
+
+def test_many_different_answers_are_compared_in_seconds():
+    texts = ["\n".join(f"x = shape[{i * k}]" for i in range(60)) for k in range(1, 301)]
+    began_s = time.process_time()
+    assert not similar.rings([written(f"s{i}", text) for i, text in enumerate(texts)])
+    assert time.process_time() - began_s < 20

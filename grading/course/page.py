@@ -57,7 +57,7 @@ class Alike:
     lab: str
     students: tuple[str, ...]
     share: float
-    equal: bool = False  # but for names, comments and layout
+    equal: bool = False  # but for names, comments and a few lines
 
 
 def write(

@@ -1,7 +1,7 @@
 """The roster: who is in the class, with names and sections."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grading.course import tables
@@ -45,14 +45,49 @@ class Roster:
                 "and section; or give the gradebook that Canvas exports"
             )
         people: dict[str, Person] = {}
+        known: set[str] = set()
         for number, row in lines:
             person = _canvas_person(row) if is_canvas else _person(row, key)
             if person is None:
                 continue
-            if person.student in people:
+            if person.student.casefold() in known:
                 raise InputError(f"{path}, line {number}: {person.student} is there twice")
+            known.add(person.student.casefold())
             people[person.student] = person
         return cls(people)
+
+    def folder(self, word: str) -> str:
+        """The student who has this name, or else this login or SIS id; the word if nobody has."""
+        if word in self.people:
+            return word
+        meant = [one.student for one in self.people.values() if word in one.others]
+        return meant[0] if len(meant) == 1 else word
+
+    def by_folder(self, folders: Collection[str]) -> dict[str, str]:
+        """{student: the name of their folder}, for folders that are named by login or SIS id.
+
+        InputError if two folders mean one student, or if a folder means two.
+        """
+        found: dict[str, str] = {}
+        others = {word for one in self.people.values() for word in one.others}
+        are_ids = self.people.keys() >= set(folders)
+        for word in sorted(folders):
+            student = self.folder(word)
+            if word in self.people and word in others - {*self.people[word].others} and not are_ids:
+                raise InputError(
+                    f"{word}: this is an id of {self.name(word)} and the login of somebody else: "
+                    "name all folders by the student's Canvas id"
+                )
+            if student in self.people and (other := found.setdefault(student, word)) != word:
+                raise InputError(
+                    f"{other} and {word} are both {self.name(student)} in the roster: which is it?"
+                )
+        return found
+
+    def named_by(self, folders: Mapping[str, str]) -> "Roster":
+        """The roster with these names of students' folders in place of its own."""
+        people = (replace(p, student=folders.get(s, s)) for s, p in self.people.items())
+        return Roster({person.student: person for person in people})
 
     def name(self, student: str) -> str:
         """The student's own name, or else the name of their folder."""

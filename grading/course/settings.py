@@ -2,8 +2,8 @@
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, time, tzinfo
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,12 @@ class Settings:
         """When a student's lab is due, in seconds since 1970; None without a deadline."""
         return self.extensions.get(student, {}).get(lab, self.deadlines.get(lab))
 
+    def for_folders(self, folders: Collection[str]) -> "Settings":
+        """The settings with the students by these names of their folders, as the roster knows."""
+        names = self.roster.by_folder(folders)
+        extensions = {names.get(word, word): times for word, times in self.extensions.items()}
+        return replace(self, extensions=extensions, roster=self.roster.named_by(names))
+
 
 def read(path: Path) -> Settings:
     """The settings in a course.toml; InputError names the line of it that can't be used."""
@@ -84,16 +90,11 @@ def read(path: Path) -> Settings:
         if not isinstance(data.get(name, {}), dict):
             raise InputError(f"{path}: {name} is a table: write [{name}] above its lines")
     zone = _zone(path, data.get("timezone"))
-    roster = Roster.read(path.parent / data["roster"]) if "roster" in data else Roster()
-    extensions = data.get("extensions", {})
-    if roster.people:
-        _known(path, "extensions", extensions, roster.people)
+    roster = Roster.read(_file(path, data, "roster")) if "roster" in data else Roster()
+    due = _times(path, "deadlines", data.get("deadlines", {}), zone)
     return Settings(
-        deadlines=_times(path, "deadlines", data.get("deadlines", {}), zone),
-        extensions={
-            student: _times(path, f"extensions.{student}", times, zone)
-            for student, times in extensions.items()
-        },
+        deadlines=due,
+        extensions=_extensions(path, data.get("extensions", {}), roster, due, zone),
         late=_late(path, data.get("late", {})),
         roster=roster,
         overrides=_overrides(path, data),
@@ -102,7 +103,40 @@ def read(path: Path) -> Settings:
 
 
 def _overrides(path: Path, data: Mapping[str, Any]) -> tuple[Override, ...]:
-    return tuple(overrides.read(path.parent / data["overrides"])) if "overrides" in data else ()
+    return tuple(overrides.read(_file(path, data, "overrides"))) if "overrides" in data else ()
+
+
+def _file(path: Path, data: Mapping[str, Any], key: str) -> Path:
+    if not isinstance(data[key], str):
+        raise InputError(f'{path}: {key} = {data[key]!r}: give the name of a file, "{key}.csv"')
+    return path.parent / data[key]
+
+
+def _extensions(
+    path: Path,
+    data: Mapping[str, Any],
+    roster: Roster,
+    due: Mapping[str, float],
+    zone: tzinfo | None,
+) -> dict[str, dict[str, float]]:
+    """{student: {lab: seconds since 1970}}. A student is named as any of their folder's names.
+
+    InputError for one that the roster does not know, for two of one student, and for one that ends
+    before the deadline: it would take time away.
+    """
+    if roster.people:
+        names = {other for one in roster.people.values() for other in (one.student, *one.others)}
+        _known(path, "extensions", data, names)
+    found: dict[str, dict[str, float]] = {}
+    for word, times in data.items():
+        table = f"extensions.{word}"
+        if (student := roster.folder(word)) in found:
+            raise InputError(f"{path}: [{table}]: {student} has two tables of extensions")
+        found[student] = _times(path, table, times, zone)
+        for lab, time_s in found[student].items():
+            if "all" not in times and time_s < due.get(lab, time_s):
+                raise InputError(f"{path}: [{table}] {lab} ends before the deadline of all")
+    return found
 
 
 def _known(path: Path, table: str, data: Iterable[str], allowed: Iterable[str]) -> None:
@@ -136,11 +170,21 @@ def _times(path: Path, table: str, data: Any, zone: tzinfo | None) -> dict[str, 
         if "all" in data
         else {}
     )
+    named = [key for key in data if key != "all"]
     return times | {
-        _lab(path, table, key): _seconds(path, f"{table}.{key}", value, zone)
-        for key, value in data.items()
-        if key != "all"
+        name: _seconds(path, f"{table}.{key}", data[key], zone)
+        for name, key in _by_lab(path, table, named).items()
     }
+
+
+def _by_lab(path: Path, table: str, keys: Iterable[str]) -> dict[str, str]:
+    """{lab: the key that means it}; InputError if two keys mean one lab."""
+    found: dict[str, str] = {}
+    for key in keys:
+        name = _lab(path, table, key)
+        if (other := found.setdefault(name, key)) != key:
+            raise InputError(f"{path}: [{table}] {other} and {key} are both lab {name}")
+    return found
 
 
 def _lab(path: Path, table: str, key: str) -> str:
@@ -157,7 +201,10 @@ def _seconds(path: Path, key: str, value: Any, zone: tzinfo | None) -> float:
         raise InputError(
             f"{path}: {key} = {value!r} is no time: write it without quotes, 2026-11-20T18:00:00"
         )
-    return (value if value.tzinfo else value.replace(tzinfo=zone)).timestamp()
+    try:
+        return (value if value.tzinfo else value.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):
+        raise InputError(f"{path}: {key} = {value} is no time of this course") from None
 
 
 def _late(path: Path, data: dict[str, Any]) -> LatePolicy:
@@ -167,12 +214,13 @@ def _late(path: Path, data: dict[str, Any]) -> LatePolicy:
 
 def _points(path: Path, data: dict[str, Any]) -> dict[str, float]:
     return {
-        _lab(path, "written", key): _number(path, f"written.{key}", value)
-        for key, value in data.items()
+        name: _number(path, f"written.{key}", data[key])
+        for name, key in _by_lab(path, "written", data).items()
     }
 
 
 def _number(path: Path, key: str, value: Any) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or value < 0:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < float("inf"):
         raise InputError(f"{path}: {key} = {value!r}: a number of 0 or more is allowed")
     return value

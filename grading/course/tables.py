@@ -1,5 +1,6 @@
 """CSV files that people write in a spreadsheet: read with the line of what can't be used."""
 
+import codecs
 import csv
 import io
 from collections.abc import Collection, Iterable, Mapping
@@ -19,12 +20,10 @@ def read(path: Path, needed: Collection[str]) -> list[Line]:
     InputError if a column is missing. A quote that our own files put before a formula is removed.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        reader = opened(path)
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist: make it, with {', '.join(needed)}") from None
-    first = text.partition("\n")[0]
-    delimiter = ";" if first.count(";") > first.count(",") else ","
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+        columns = ", ".join(needed) or "a line per student, and student, name, section above them"
+        raise InputError(f"{path} does not exist: make it, with {columns}") from None
     columns = {(name or "").strip().lower(): name for name in reader.fieldnames or []}
     if missing := [name for name in needed if name not in columns]:
         raise InputError(
@@ -36,6 +35,22 @@ def read(path: Path, needed: Collection[str]) -> list[Line]:
         for row in reader
         if any(isinstance(value, str) and value.strip() for value in row.values())
     ]
+
+
+def opened(path: Path) -> "csv.DictReader[str]":
+    """The file's lines, with what spreadsheets write: commas, semicolons or tabs between cells, and
+    text in UTF-8, in UTF-16, or as Windows wrote it."""
+    data = path.read_bytes()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        text = data.decode("utf-16", errors="replace")
+    else:
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = data.decode("cp1252", errors="replace")
+    first = text.partition("\n")[0]
+    delimiter = max(",;\t", key=first.count)
+    return csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
 
 
 def _cell(value: Any) -> str:

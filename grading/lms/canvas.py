@@ -9,12 +9,15 @@ import argparse
 import csv
 import io
 import re
+import unicodedata
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from common.files import replace
 from grading import report
+from grading.course import tables
 from grading.errors import InputError
 from grading.lms import archives, canvas_feedback
 from grading.source.notebook import MAX_NOTEBOOK_BYTES
@@ -65,7 +68,9 @@ def run(options: argparse.Namespace) -> int:
 def _unpack(options: argparse.Namespace) -> None:
     students, strays = unpack(options.archive, options.folder)
     for name in strays:
-        print(f"left out: {name} (not a notebook with a name that Canvas gives)")
+        print(
+            f"left out: {name} (not a notebook with a name that Canvas gives, or not the only one)"
+        )
     print(f"{len(students)} students: {options.folder}")
 
 
@@ -75,12 +80,18 @@ def unpack(archive: Path, folder: Path) -> tuple[set[str], list[str]]:
     Returns (the students' Canvas ids, the files left out).
     """
     students, strays = set(), []
+    written: set[Path] = set()
     with archives.opened(archive) as files:
         for info in files.infolist():
             match = DOWNLOADED.fullmatch(info.filename)
             student, notebook = match.groups() if match else ("", "")
-            if match and _extract(files, info, folder / student / notebook):
+            path = folder / student / notebook
+            is_one = (
+                match and not canvas_feedback.has_two_readings(notebook) and path not in written
+            )
+            if is_one and _extract(files, info, path):
                 students.add(student)
+                written.add(path)
             else:
                 strays.append(escaped(info.filename))
     return students, strays
@@ -131,12 +142,18 @@ def _mark(options: argparse.Namespace) -> None:
 
 
 def _roster(path: Path) -> list[Person]:
-    text = path.read_text(encoding="utf-8-sig", errors="replace")
-    people = list(csv.DictReader(io.StringIO(text, newline="")))
-    if not people or "Student" not in people[0] or "ID" not in people[0]:
+    lines = tables.opened(path)
+    columns = [name.strip() for name in lines.fieldnames or []]
+    if "Student" not in columns or "ID" not in columns:
         raise InputError(
             f"{path} is not a gradebook that Canvas exported: it has no columns Student and ID"
         )
+    lines.fieldnames = columns
+    people = [{key: line.get(key) or "" for key in columns} for line in lines]
+    ids = Counter(person["ID"].strip() for person in people if person["ID"].strip())
+    for person, count in ids.items():
+        if count > 1:
+            raise InputError(f"{path}: {count} lines have the ID {person}: which is right?")
     return people
 
 
@@ -157,7 +174,7 @@ def table(
         mine[row["lab"]] = mine.get(row["lab"], 0) + row["points"]
         most.setdefault(row["lab"], {})[row["exercise"]] = row["max_points"]
     labs = sorted(most)
-    find = _finder(roster)
+    find = _finder(roster, points)
     owners: dict[str, str] = {}  # by Canvas's id
     lines: list[list[str | float]] = []
     lines.append([f"    {POSSIBLE}", "", "", "", "", *(sum(most[lab].values()) for lab in labs)])
@@ -180,33 +197,48 @@ def table(
 
 def _column(lab: str, columns: Iterable[str]) -> str:
     """Canvas's column for a lab, or the lab's name for a new one."""
-    return next((column for column in columns if re.match(rf"{lab}( \(\d+\))?$", column)), lab)
+    named = [column for column in columns if re.fullmatch(rf"{lab}( \(\d+\))?", column.strip())]
+    if len(named) > 1:
+        raise InputError(f"{' and '.join(named)} are both columns of {lab}: remove one of them")
+    return named[0] if named else lab
 
 
-def _finder(roster: Iterable[Person]) -> Callable[[str], Person | None]:
+def _finder(roster: Iterable[Person], folders: Collection[str]) -> Callable[[str], Person | None]:
     """A function from a folder's name to the one person whom it means, None if nobody.
 
     An id goes before a SIS id, that before a login, and only then comes a name: a student may
-    choose it. InputError if two people have the same one.
+    choose it. InputError if two people have the same one, or if a folder is the id of one and the
+    login of another, unless all folders are named by Canvas's ids.
     """
     nobody = ("", POSSIBLE, "Student, Test")
     people = [person for person in roster if person.get("Student", "").strip() not in nobody]
+    are_ids = {person["ID"] for person in people} >= set(folders)
 
     def find(folder: str) -> Person | None:
-        for key, same in [*((key, str) for key in WHO[1:4]), ("Student", _folded)]:
-            meant = [p for p in people if p.get(key) and same(p[key]) == same(folder)]
-            if len(meant) > 1:
+        found: dict[str, Person] = {}
+        for key, same in [*((key, _plain) for key in WHO[1:4]), ("Student", _folded)]:
+            word = same(folder)
+            meant = [p for p in people if word and same(p.get(key, "")) == word]
+            if len(meant) > 1 and not found:
                 raise InputError(
                     f"{folder}: {len(meant)} people of the roster have this {key}: name the "
                     "folder by the student's Canvas id"
                 )
-            if meant:
-                return meant[0]
-        return None
+            if meant and (key != "Student" or not found):  # anybody may choose such a name
+                found[key] = meant[0]
+        if len({person["ID"] for person in found.values()}) > 1 and not are_ids:
+            keys = ", ".join(f"the {key} of {person['Student']}" for key, person in found.items())
+            raise InputError(f"{folder} is {keys}: name all folders by the students' Canvas ids")
+        return next(iter(found.values()), None)
 
     return find
 
 
+def _plain(word: str) -> str:
+    """An id or a login, as no two people have it: without case, and in one way of writing."""
+    return unicodedata.normalize("NFKC", word).strip().casefold()
+
+
 def _folded(name: str) -> str:
     """A name without case, punctuation and order: "Lovelace, Ada" becomes "ada lovelace"."""
-    return " ".join(sorted(re.findall(r"\w+", name.lower())))
+    return " ".join(sorted(re.findall(r"\w+", _plain(name))))

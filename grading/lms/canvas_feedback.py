@@ -45,7 +45,8 @@ def _last_of_each(archive: Path, given: re.Pattern[str]) -> dict[str, str]:
         every = files.namelist()
     found: dict[str, str] = {}
     for name in sorted(every, key=_attachment):
-        if (match := given.fullmatch(name)) and _is_lab(match[2]):
+        match = given.fullmatch(name)
+        if match and is_lab(match[2]) and not has_two_readings(match[2]):
             found[match[1]] = name
     if not found:
         raise InputError(
@@ -60,8 +61,18 @@ def _attachment(name: str) -> list[int]:
     return [int(part) for part in name.split("_") if part.isdecimal()][1:2]
 
 
-def _is_lab(notebook: str) -> bool:
+def is_lab(notebook: str) -> bool:
+    """Whether a file has the name of a lab's notebook."""
     try:
         return bool(labs.resolve(notebook))
     except InputError:
         return False
+
+
+def has_two_readings(notebook: str) -> bool:
+    """Whether a notebook's name goes on as Canvas's names do, "..._12_345679_01_strides.ipynb".
+
+    Then the ids before it may be part of a name that a student chose, to hand in for another.
+    """
+    later = re.finditer(r"(?=_[0-9]+_[0-9]+_([^/]+\.ipynb))", f"_{notebook}")
+    return any(is_lab(match[1]) for match in later)

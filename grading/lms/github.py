@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from common.files import replace
@@ -90,6 +90,10 @@ def _collect(options: argparse.Namespace) -> None:
         students.add(repository.student)
         if not notebooks:
             print(f"left out: {repository.name} (no clone of it, or no notebook in its labs)")
+        elif repository.pushed_s is None:
+            print(
+                f"{repository.name}: the table has no time of a push, so it counts as handed in now"
+            )
     for name in sorted(_strangers(options.clones, repositories)):
         print(f"left out: {name} (it is not in {options.table})")
     print(f"{len(students)} students: {options.folder}")
@@ -118,7 +122,7 @@ def _seconds(text: str, path: Path, line: int) -> float | None:
         time = datetime.fromisoformat(text.replace(" UTC", "+00:00").replace("Z", "+00:00"))
     except ValueError:
         raise InputError(f"{path}, line {line}: {text!r} is no time") from None
-    return time.timestamp()
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def collect(

@@ -48,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[LAB=]TIME",
         help="when a lab (or every lab) is due, for example 2026-11-20T18:00; may be repeated",
     )
+    parser.add_argument(
+        "--times",
+        choices=["files", "names"],
+        default="files",
+        help="when a notebook was handed in: the time of its file (default), or what its name or "
+        "nbgrader's timestamp.txt says, which a student may choose",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     limit_memory(GRADER_BYTES)  # it reads notebooks that may hold anything
     rows = report.read(options.results)
     due = submissions.deadlines(options.deadline)
-    handed_in, _ = submissions.find(options.submissions, due, times="names")
+    handed_in, _ = submissions.find(options.submissions, due, times=options.times)
     by_key = {(one.student, one.lab, one.attempt): one for one in handed_in}
     count = write(rows, by_key, options.course, due)
     print(f"{count} submissions: {options.course / 'gradebook.db'}")

@@ -1,6 +1,5 @@
 """Products of any shape: right for all sizes and strides, and the plans that the model chooses."""
 
-import functools
 import itertools
 
 import pytest
@@ -10,6 +9,8 @@ from torch.nn import functional
 from common import device
 
 device.prepare_triton()
+
+from triton.runtime.errors import OutOfResources  # noqa: E402
 
 from common.lessons import products  # noqa: E402
 
@@ -30,7 +31,14 @@ def matrices(m, n, k):
     yield random(m, 2 * k)[:, ::2], random(k + 1, n + 3)[1:, 3:]
 
 
-PLANS = [None, products.Plan(64, 64, 64, 4, 3, 2, False), products.Plan(64, 32, 64, 4, 3, 1, True)]
+PLANS = [
+    None,
+    products.Plan(64, 64, 64, 4, 3, 2, False),
+    products.Plan(64, 32, 64, 4, 3, 1, True),
+    products.Plan(64, 64, 64, 4, 3, 2, False, rest=32),
+    products.Plan(64, 32, 64, 4, 3, 1, True, turned=True),
+    products.Plan(64, 64, 64, 4, 3, 2, False, rest=16, turned=True),
+]
 
 
 @pytest.mark.parametrize("m, n, k", [(64, 64, 64), (101, 93, 121), (16, 40, 400), (1, 1, 1)])
@@ -81,7 +89,7 @@ def test_what_the_copy_engine_fetches():
     assert products.how(x[:, 8:]) == products.AS_IS
     for other in (x[:, 1:], random(16, 23), x[:, ::2], x.T[::2], random(1, 8).expand(8, 8)):
         assert products.how(other) == products.BY_NUMBER
-        copy = products.with_aligned_rows(other)
+        copy = products.with_aligned_rows(other)[0]
         assert products.how(copy) == products.AS_IS and bool((copy == other).all())
 
 
@@ -100,25 +108,109 @@ def test_what_is_measured_differs_and_begins_with_the_best():
     best = products.ranked(products.Shape(1000, 1000, 4000))
     chosen = products.different(best)
     assert chosen[:2] == best[:2]
-    assert len({plan[:4] for plan in chosen}) >= 4 and len(set(chosen)) == len(chosen) == 5
+    assert len({(*plan[:4], plan.rest) for plan in chosen}) >= 6
+    assert len(set(chosen)) == len(chosen) == 8
     times = [products.predicted_s(plan, products.Shape(1000, 1000, 4000)) for plan in best]
     assert times == sorted(times)
 
 
-def test_the_fastest_way_is_measured_once_and_kept(monkeypatch):
-    monkeypatch.setattr(products, "KEPT", {})
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    times = {"a": 3.0, "b": 1.0, "c": 2.0}
-    measured = []
-    monkeypatch.setattr(
-        products, "measured_s", lambda call: measured.append(call()) or times[call()]
-    )
-    ways = {name: functools.partial(str, name) for name in times}
-    assert products.fastest(("key",), ways) == "b"
-    assert products.fastest(("key",), ways) == "b"
-    assert measured == ["a", "b", "c"]
+def test_a_shortlist_begins_with_the_best_and_has_both_ways_to_load_odd_rows():
+    for m, n, k in ((99, 121, 25), (2407, 71, 21), (17, 149, 2707), (4659, 801, 99)):
+        shape = products.Shape(m, n, k, 2 * (m * k + k * n))
+        chosen = products.shortlist(shape)
+        assert chosen[0] == products.plan_for(shape)[0]
+        assert {plan.by_number for plan in chosen} == {False, True}
+        assert len(set(chosen)) == len(chosen) == 8
+        for by_number in False, True:
+            some = [plan for plan in products.ranked(shape) if plan.by_number == by_number]
+            assert some[0] in chosen
+
+
+def test_a_product_a_little_above_128_wide_has_a_tile_of_its_width():
+    wide = products.shortlist(products.Shape(13416, 136, 1920))
+    high = products.shortlist(products.Shape(136, 12128, 1904))
+    assert any(plan.block_n + plan.rest == 144 and not plan.turned for plan in wide)
+    assert any(plan.block_n + plan.rest == 144 and plan.turned for plan in high)
+
+
+class Clock:
+    """A GPU's clock: each call of a way takes its seconds; calls: their names, in order."""
+
+    def __init__(self, monkeypatch):
+        self.now_s, self.calls = 0.0, []
+        monkeypatch.setattr(products, "KEPT", {})
+        monkeypatch.setattr(products, "_timed_s", self.timed_s)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+
+    def timed_s(self, call, late=False):
+        start = self.now_s
+        call()
+        return self.now_s - start
+
+    def way(self, name, *seconds):
+        """A way that takes so many seconds, the last of them from then on."""
+
+        def call():
+            self.now_s += seconds[min(self.calls.count(name), len(seconds) - 1)]
+            self.calls.append(name)
+            return name
+
+        return call
+
+
+def test_a_short_call_is_timed_in_a_row_and_a_long_one_alone(monkeypatch):
+    clock = Clock(monkeypatch)
+    assert products.measured_s(clock.way("short", 1e-5)) == pytest.approx(1e-5)
+    assert products.measured_s(clock.way("1 ms", 1e-3)) == pytest.approx(1e-3)
+    assert products.measured_s(clock.way("long", 0.1)) == pytest.approx(0.1)
+    counts = [clock.calls.count(name) for name in ("short", "1 ms", "long")]
+    assert counts == [2 + 2 * 8, 2 + 2 * 4, 2 + 2 * 1]  # one compiles, one is timed, two rounds
+
+
+def test_neither_compiling_nor_a_disturbed_round_decides(monkeypatch):
+    clock = Clock(monkeypatch)
+    compiles_long = clock.way("compiles long", 5.0, 1e-3)
+    disturbed = clock.way("disturbed", 1e-3, 9e-4, 1.0, 9e-4)  # by another, in its first round
+    assert products.fastest(("key",), {"a": compiles_long, "b": disturbed}) == "disturbed"
+
+
+def test_each_product_is_measured_for_itself_and_once(monkeypatch):
+    clock = Clock(monkeypatch)
+    ways = {"slow": clock.way("slow", 2e-3), "fast": clock.way("fast", 1e-3)}
+    assert [products.fastest((8, 8, 8), ways) for _ in range(3)] == ["fast"] * 3
+    measured = len(clock.calls)
+    assert clock.calls[-3:] == ["fast"] * 3 and products.KEPT == {(8, 8, 8): "fast"}
+    ways["slow"] = clock.way("now faster", 1e-4)
+    assert products.fastest((8, 8, 8), ways) == "fast" and len(clock.calls) == measured + 1
+    assert products.fastest((8, 8, 16), ways) == "now faster"
+
+
+def test_what_does_not_fit_the_gpu_is_left_out(monkeypatch):
+    clock = Clock(monkeypatch)
+
+    def too_large():
+        raise OutOfResources(300_000, 232_448, "shared memory")
+
+    ways = {
+        "too large": too_large,
+        "slow": clock.way("slow", 2e-3),
+        "fast": clock.way("fast", 1e-3),
+    }
+    assert products.fastest(("key",), ways) == "fast"
+    with pytest.raises(OutOfResources):
+        products.fastest(("another",), {"too large": too_large})
+
+
+def test_while_a_graph_is_captured_nothing_is_measured_or_kept(monkeypatch):
+    clock = Clock(monkeypatch)
+    ways = {"first": clock.way("first", 2e-3), "fast": clock.way("fast", 1e-3)}
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert products.fastest(("another",), ways) == "a"
+    assert products.fastest(("key",), ways) == "first"
+    assert clock.calls == ["first"] and not products.KEPT
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    assert products.fastest(("key",), ways) == "fast"
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert products.fastest(("key",), ways) == "fast"  # what was kept serves a graph
 
 
 def test_a_plan_fits_into_shared_memory():

@@ -9,6 +9,9 @@ from common import device
 
 device.prepare_triton()
 
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+
 from benchmarks.solved import solved  # noqa: E402
 from common import tiles  # noqa: E402
 
@@ -43,21 +46,51 @@ def test_rows_with_gaps(lab):
     torch.testing.assert_close(y, torch.softmax(x, 1))
 
 
-def test_loads_of_16_bytes_are_few(lab):
-    x, y = random(17, 1001, torch.bfloat16), torch.empty(17, 1001).bfloat16()
+@triton.jit
+def power_of_2(x, FAST: tl.constexpr):
+    return tl.exp2(x)
+
+
+@triton.jit
+def joined(told, part, maximum, total, parts, WIDE: tl.constexpr, EARLY: tl.constexpr):
+    return maximum, total
+
+
+def test_loads_of_16_bytes_are_few(lab, monkeypatch):
+    # What the counter does not know: machine instructions, and programs that wait for each other.
+    monkeypatch.setitem(lab, "power_of_2", power_of_2)
+    monkeypatch.setitem(lab, "joined", joined)
+    x, y = random(16, 1001, torch.bfloat16), torch.empty(16, 1001).bfloat16()
     assert lab["vectors"](x) == (8, False)
-    sizes = {"ROWS": 2, "BLOCK": 1024, "num_warps": 4}
-    kernels: dict[str, dict[str, Any]] = {
-        "softmax_anywhere": {"EACH": 8, "WHOLE": False},
-        "softmax_tile": {},
+    assert lab["split"](1000, 2, 8, False) == (1, 1, 256, 4, 1)
+    sizes = {"WIDE": 1, "ROWS": 1, "BLOCK": 256, "PIECES": 4, "EACH": 8, "EDGES": True}
+    given = x, y, x, 1001, 1001, 16, 1001, 1
+    kernels: dict[str, tuple[tuple, dict[str, Any]]] = {
+        "softmax_anywhere": (given, {**sizes, "EARLY": False, "FAST": False, "num_warps": 1}),
+        "softmax_tile": ((x, y, 1001, 1001, 16, 1001), {"ROWS": 1, "BLOCK": 1024, "num_warps": 4}),
     }
     anywhere, tile = (
-        tiles.count(lab[name], (9,), x, y, 1001, 1001, 17, 1001, **sizes, **more).compiled
-        for name, more in kernels.items()
+        tiles.count(lab[name], (16,), *given, **constants).compiled
+        for name, (given, constants) in kernels.items()
     )
-    assert tile.loads.requests == 17 * 32
-    assert anywhere.loads.requests == 16 * 4 + 32  # the last row is loaded element by element
-    assert anywhere.stores.requests < tile.stores.requests / 3
+    assert tile.loads.requests == tile.stores.requests == 16 * 32
+    assert anywhere.loads.requests == anywhere.stores.requests == 16 * (4 + 1)  # middle and edges
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_programs_and_pieces_hold_the_whole_row_and_little_more(lab, dtype):
+    for columns in (*range(1, 3000), *range(3000, 300_000, 97)):
+        size = dtype.itemsize
+        each, whole = (16 // size, False) if columns % 2 else (2, True)
+        if whole and columns * size > 1024:
+            each = 8 // size
+        elements = columns // each * each
+        parts, rows, block, pieces, warps = lab["split"](elements, size, each, whole)
+        room = parts * pieces * block
+        assert room >= elements and (parts == 1 or rows == 1) and warps <= 8
+        assert rows * pieces * block * size <= 256 * 32 * warps  # bytes of registers per program
+        if elements > 1024 // size:
+            assert room <= 1.5 * elements
 
 
 def test_what_can_be_loaded_at_once(lab):

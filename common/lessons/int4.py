@@ -119,7 +119,8 @@ def step_products(
 ) -> tl.tensor:
     """float32 (8, 16, 8), in 2**-33: 16 rows of 8 parts times 128 numbers of x, eight times.
 
-    left: (8, 16), how many numbers of x each part still has from there on; WHOLE: 128 or more.
+    left: (8, 1), how many numbers of x each part still has from there on; WHOLE: 128 or more. It
+    has no row: if masks depended on it, the compiler would load x by single numbers.
     """
     words = tl.permute(tl.reshape(words, (2, 8, 8, 16)), (1, 0, 2, 3))  # in place
     first, last = tl.split(tl.permute(tl.reshape(words, (8, 16, 4, 2, 2)), (0, 1, 2, 4, 3)))
@@ -161,7 +162,7 @@ def tensor_core_kernel(
     scales += tl.program_id(0) * (128 * PART // GROUP) + part * (16 * PART // GROUP) + row
     x += part * PART + row
     own = COLUMNS - (m // 8 % 8 * PART)[:, None]  # columns of the part that a row of words is of
-    left_of = COLUMNS - part * PART + 0 * row
+    left_of = COLUMNS - part * PART
     there, scaled = WHOLE | (own > 0), WHOLE | (left_of > 0)
     next_words = tl.load(words, mask=there, other=0, eviction_policy="evict_first")
     next_scale = tl.load(scales, mask=scaled, other=0)
@@ -174,7 +175,7 @@ def tensor_core_kernel(
         there, scaled = more & (WHOLE | (own > later)), more & (WHOLE | (left_of > later))
         next_words = tl.load(words + 2 * later, mask=there, other=0, eviction_policy="evict_first")
         next_scale = tl.load(scales + later // GROUP * 16, mask=scaled, other=0)
-        products = step_products(now, x + column, left_of - column - row, WHOLE)
+        products = step_products(now, x + column, left_of - column, WHOLE)
         total += products * scale[:, :, None]
     one = tl.sum(tl.where(tl.arange(0, 8)[None, None, :] == 0, total, 0), 2)
     tl.store(y + tl.program_id(0) * 16 + tl.arange(0, 16), tl.sum(one, 0) * 2.0**33)

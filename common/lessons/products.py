@@ -10,6 +10,7 @@ anywhere are copied to where the copy engine (TMA) can fetch them, or loaded num
 
 import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -41,6 +42,8 @@ class Plan(NamedTuple):
     stages: int
     parts: int
     by_number: bool  # operands that TMA can't fetch are loaded number by number, not copied before
+    rest: int = 0  # columns of C that a tile has beside block_n: 128 + 64 are 192
+    turned: bool = False  # C's transpose is computed, as B's times A's
 
 
 class Shape(NamedTuple):
@@ -52,16 +55,19 @@ class Shape(NamedTuple):
     odd_bytes: int = 0
 
 
-TILES = (  # BLOCK_M, BLOCK_N, BLOCK_K, warps
-    *((128, 256, 64, 8), (128, 128, 64, 4), (64, 256, 64, 4), (128, 64, 64, 4), (64, 128, 64, 4)),
-    *((64, 64, 64, 4), (128, 32, 64, 4), (64, 32, 64, 4)),
+TILES = (  # BLOCK_M, BLOCK_N, BLOCK_K, warps, rest
+    *((128, 256, 64, 8, 0), (128, 128, 64, 8, 64), (128, 128, 64, 8, 32), (128, 128, 64, 8, 16)),
+    *((128, 128, 64, 8, 0), (128, 128, 64, 4, 0), (64, 256, 64, 4, 0), (64, 128, 64, 4, 64)),
+    *((128, 64, 64, 4, 0), (64, 128, 64, 4, 0), (64, 64, 64, 4, 0), (64, 64, 128, 4, 0)),
+    *((128, 32, 64, 4, 0), (128, 32, 128, 4, 0), (64, 32, 64, 4, 0), (64, 32, 128, 4, 0)),
+    (64, 16, 128, 4, 0),
 )
 
 
 def plans(shape: Shape, shared_bytes: int = SHARED_BYTES) -> Iterator[Plan]:
     """The plans for a shape that fit into this shared memory, once or twice."""
-    for block_m, block_n, block_k, warps in TILES:
-        pair_bytes = 2 * (block_m + block_n) * block_k
+    for (block_m, block_n, block_k, warps, rest), turned in itertools.product(TILES, (False, True)):
+        pair_bytes = 2 * (block_m + block_n + rest) * block_k
         steps = math.ceil(shape.k / block_k)
         once, twice = (
             min(6, (room - 4096) // pair_bytes) for room in (shared_bytes, shared_bytes // 2)
@@ -71,15 +77,20 @@ def plans(shape: Shape, shared_bytes: int = SHARED_BYTES) -> Iterator[Plan]:
             if parts > 1 and (steps < 2 * parts or block_m * block_n < 64 * 64):
                 break
             for stages in {once, twice}:
-                for by_number in (False, True)[: 1 + (small and shape.odd_bytes > 0)]:
+                for by_number in (False, True)[: 1 + (small and shape.odd_bytes > 0 and not rest)]:
                     if stages >= 2:
-                        yield Plan(block_m, block_n, block_k, warps, stages, parts, by_number)
+                        yield Plan(
+                            *(block_m, block_n, block_k, warps, stages, parts, by_number),
+                            rest=rest, turned=turned,
+                        )  # fmt: skip
 
 
 def predicted_s(plan: Plan, shape: Shape, processors: int = PROCESSORS) -> float:
     """Seconds that a product is predicted to take: lab 05's cost model, with parts and memory."""
-    m, n, k, _, stages, parts, by_number = plan
-    tiles = math.ceil(shape.m / m) * math.ceil(shape.n / n)
+    m, n, k, _, stages, parts, by_number, rest, turned = plan
+    high, wide = (shape.n, shape.m) if turned else shape[:2]
+    n += rest
+    tiles = math.ceil(high / m) * math.ceil(wide / n)
     steps = math.ceil(math.ceil(shape.k / k) / parts)
     pair_bytes = 2 * (m + n) * k
     resident = max(
@@ -87,7 +98,7 @@ def predicted_s(plan: Plan, shape: Shape, processors: int = PROCESSORS) -> float
     )
     together = max(1, min(resident, math.ceil(tiles * parts / processors)))
     waves = math.ceil(tiles * parts / (processors * together))
-    product_s = 2 * m * max(n, 64) * k / (PEAK / PROCESSORS)
+    product_s = 2 * m * max(n, 32) * k / (PEAK / PROCESSORS)
     load_s = pair_bytes / (L2 / PROCESSORS) * (3 if by_number else 1)
     own_s = (LATENCY_S + load_s + product_s) / (1 if by_number else stages)
     step_s = max(together * product_s, together * load_s, own_s)
@@ -117,11 +128,18 @@ def ranked(
     return sorted(plans(shape, shared_bytes), key=lambda plan: predicted_s(plan, shape, processors))
 
 
-def different(best: list[Plan], most: int = 5) -> list[Plan]:
-    """What is worth measuring: the first two of the plans, and the first of each other tile."""
+def different(best: list[Plan], most: int = 8) -> list[Plan]:
+    """What is worth measuring: the best two plans, and the best of other tiles, copied or not."""
+
+    def kind(plan: Plan) -> tuple:
+        return plan.block_m, plan.block_n, plan.block_k, plan.warps, plan.rest, plan.by_number
+
     chosen = best[:2]
+    for by_number in (True, False):  # neither may be missing: the model knows them least
+        chosen += [plan for plan in best if plan.by_number == by_number][:1]
+    chosen = list(dict.fromkeys(chosen))
     for plan in best:
-        if len(chosen) < most and all(plan[:4] != other[:4] for other in chosen):
+        if len(chosen) < most and kind(plan) not in map(kind, chosen):
             chosen.append(plan)
     return chosen
 
@@ -147,10 +165,10 @@ def measured_s(call: Callable[[], Any], calls: int = 8) -> float:
 
 
 def _timed_s(call: Callable[[], Any], late: bool = False) -> float:
-    """Seconds of a call. late: the GPU waits for about 2 ms before it, and the host goes on."""
+    """Seconds of a call. late: the GPU waits for about 5 ms before it, and the host goes on."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     if late:
-        torch.cuda._sleep(4_000_000)  # clock cycles
+        torch.cuda._sleep(10_000_000)  # clock cycles
     start.record()
     call()
     end.record()
@@ -198,37 +216,63 @@ def gelu(x):
     return x / (1 + tl.exp2(x * (-2.3022082 - 0.10294324 * x * x)))
 
 
+@triton.jit
+def keep(total, bias, out, part, m, n, M, N, out_stride, ALIGN: tl.constexpr,
+         EPILOGUE: tl.constexpr, TURNED: tl.constexpr):  # fmt: skip
+    """Stores a tile of (M, N) at (m, n), or its transpose; out's rows are multiples of ALIGN."""
+    ROWS: tl.constexpr = total.shape[0]
+    COLUMNS: tl.constexpr = total.shape[1]
+    i, j = m + tl.arange(0, ROWS), n + tl.arange(0, COLUMNS)
+    stride = (out_stride // ALIGN * ALIGN).to(tl.int64)
+    if TURNED:
+        if EPILOGUE:
+            total = gelu(total + tl.load(bias + i, mask=i < M, other=0.0)[:, None])
+        place = i[:, None] + ((part * N + j).to(tl.int64) * stride)[None, :]
+        inside = (i < M // ALIGN * ALIGN)[:, None] & (j < N)[None, :]
+    else:
+        if EPILOGUE:
+            total = gelu(total + tl.load(bias + j, mask=j < N, other=0.0)[None, :])
+        place = ((part * M + i).to(tl.int64) * stride)[:, None] + j[None, :]
+        inside = (i < M)[:, None] & (j < N // ALIGN * ALIGN)[None, :]
+    tl.store(out + place, total.to(out.dtype.element_ty), mask=inside)
+
+
 @triton.jit(do_not_specialize=["M", "N", "K", "steps", "out_stride"])
-def part_kernel(a, b, bias, out, M, N, K, steps, am, ak, bk, bn, out_stride,
+def part_kernel(a, b, more, bias, out, M, N, K, steps, am, ak, bk, bn, out_stride,
                 HOW_A: tl.constexpr, HOW_B: tl.constexpr, ALIGN: tl.constexpr,
-                BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-                GROUP: tl.constexpr, EPILOGUE: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+                BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, REST: tl.constexpr,
+                BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
+                TURNED: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """A tile of C, or a part of its sum: program (tile, part) sums `steps` steps along K.
 
-    HOW_A, HOW_B: AS_IS, by a descriptor; TURNED, by one of the transpose; or BY_NUMBER. out:
-    (parts, M, N), rows of out_stride elements. N and out_stride are multiples of ALIGN.
+    HOW_A, HOW_B: AS_IS, by a descriptor; TURNED, by one of the transpose; or BY_NUMBER. more: B,
+    in tiles of REST columns. out: (parts, M, N), rows of out_stride elements, or with TURNED
+    (parts, N, M). A row and out_stride are multiples of ALIGN.
     """
     if EARLY:
         gdc_launch_dependents()  # the next kernel may start when all programs of this one run
         gdc_wait()  # until A and B are there
-    high, wide = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
+    high, wide = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N + REST - 1) // (BLOCK_N + REST)
     top = tl.program_id(0) // (GROUP * wide) * GROUP
     tall = min(high - top, GROUP)
     rest = tl.program_id(0) % (GROUP * wide)
-    m, n = (top + rest % tall) * BLOCK_M, rest // tall * BLOCK_N
+    m, n = (top + rest % tall) * BLOCK_M, rest // tall * (BLOCK_N + REST)
     part = tl.program_id(1)
     begin = part * steps * BLOCK_K
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    beside = total
+    if REST:
+        beside = tl.zeros((BLOCK_M, REST), tl.float32)
     for k in range(begin, min(begin + steps * BLOCK_K, K), BLOCK_K):
         left = tile_of(a, m, k, M, K, am, ak, HOW_A, BLOCK_M, BLOCK_K)
         right = tile_of(b, k, n, K, N, bk, bn, HOW_B, BLOCK_K, BLOCK_N)
         total = tl.dot(left, right, total)
-    i, j = m + tl.arange(0, BLOCK_M), n + tl.arange(0, BLOCK_N)
-    if EPILOGUE:
-        total = gelu(total + tl.load(bias + j, mask=j < N, other=0.0)[None, :])
-    row = (part * M + i).to(tl.int64)[:, None] * (out_stride // ALIGN * ALIGN)
-    inside = (i < M)[:, None] & (j < N // ALIGN * ALIGN)[None, :]
-    tl.store(out + row + j[None, :], total.to(out.dtype.element_ty), mask=inside)
+        if REST:
+            right = tile_of(more, k, n + BLOCK_N, K, N, bk, bn, HOW_B, BLOCK_K, REST)
+            beside = tl.dot(left, right, beside)
+    keep(total, bias, out, part, m, n, M, N, out_stride, ALIGN, EPILOGUE, TURNED)
+    if REST:
+        keep(beside, bias, out, part, m, n + BLOCK_N, M, N, out_stride, ALIGN, EPILOGUE, TURNED)
 
 
 @triton.jit(do_not_specialize=["size", "N"])
@@ -275,11 +319,52 @@ def how(x: torch.Tensor) -> int:
     return BY_NUMBER
 
 
-def with_aligned_rows(x: torch.Tensor) -> torch.Tensor:
-    """A copy of a matrix whose rows begin at multiples of 16 bytes."""
-    each = ALIGNED // x.itemsize
-    room = torch.empty(len(x), -(-x.shape[1] // each) * each, dtype=x.dtype, device=x.device)
-    return room[:, : x.shape[1]].copy_(x)
+@triton.jit
+def aligned_tile(x, copy, number, rows, columns, row_stride, column_stride, copy_stride,
+                 BLOCK: tl.constexpr):  # fmt: skip
+    """Copies a tile of BLOCK x BLOCK to where rows are multiples of 16 bytes."""
+    wide = (columns + BLOCK - 1) // BLOCK
+    i = number // wide * BLOCK + tl.arange(0, BLOCK)[:, None]
+    j = number % wide * BLOCK + tl.arange(0, BLOCK)[None, :]
+    place = i.to(tl.int64) * row_stride + j.to(tl.int64) * column_stride
+    tile = tl.load(x + place, mask=(i < rows) & (j < columns), other=0.0)
+    room = copy_stride // 8 * 8
+    tl.store(copy + i.to(tl.int64) * room + j, tile, mask=(i < rows) & (j < room))
+
+
+@triton.jit(do_not_specialize=["a_tiles", "a_rows", "a_columns", "b_rows", "b_columns"])
+def align_kernel(a, b, a_copy, b_copy, a_tiles, a_rows, a_columns, a_row, a_column, a_stride,
+                 b_rows, b_columns, b_row, b_column, b_stride, BLOCK: tl.constexpr,
+                 EARLY: tl.constexpr):  # fmt: skip
+    """Copies two matrices; the first a_tiles programs have a tile of A each, the others of B."""
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
+    number = tl.program_id(0)
+    if number < a_tiles:
+        aligned_tile(a, a_copy, number, a_rows, a_columns, a_row, a_column, a_stride, BLOCK)
+    else:
+        aligned_tile(
+            b, b_copy, number - a_tiles, b_rows, b_columns, b_row, b_column, b_stride, BLOCK
+        )
+
+
+def with_aligned_rows(*matrices: torch.Tensor) -> list[torch.Tensor]:
+    """Copies of one or two matrices whose rows begin at multiples of 16 bytes."""
+    block, early, copies = 64, device.starts_early(), []
+    for x in matrices:
+        each = ALIGNED // x.itemsize
+        copies.append(x.new_empty(len(x), -(-x.shape[1] // each) * each))
+    tiles = [math.prod(math.ceil(size / block) for size in x.shape) for x in matrices]
+    some = [
+        (*x.shape, *x.stride(), copy.stride(0)) for x, copy in zip(matrices, copies, strict=True)
+    ]
+    kernel: Any = align_kernel
+    kernel[(sum(tiles),)](
+        matrices[0], matrices[-1], copies[0], copies[-1], tiles[0], *some[0], *some[-1],
+        BLOCK=block, EARLY=early, num_warps=4, launch_pdl=early,
+    )  # fmt: skip
+    return [copy[:, : x.shape[1]] for x, copy in zip(matrices, copies, strict=True)]
 
 
 def shape_of(a: torch.Tensor, b: torch.Tensor) -> Shape:
@@ -301,23 +386,30 @@ def product(
         return c.zero_() if bias is None else c.copy_(functional.gelu(bias, approximate="tanh"))
     plan = plan or plan_for(shape_of(a, b), device.multiprocessors(), shared_bytes())[0]
     if not plan.by_number:
-        a, b = (x if how(x) else with_aligned_rows(x) for x in (a, b))
+        odd = [x for x in (a, b) if not how(x)]
+        copies = iter(with_aligned_rows(*odd) if odd else odd)
+        a, b = (x if how(x) else next(copies) for x in (a, b))
     parts = torch.empty(plan.parts, m, n, device=a.device) if plan.parts > 1 else c
     bias_ = c if bias is None else bias.contiguous()
+    high, wide = m, n
+    if plan.turned:
+        a, b, high, wide = b.T, a.T, n, m
     ways = how(a), how(b)
     strides = [
         0 if way else stride for x, way in zip((a, b), ways, strict=True) for stride in x.stride()
     ]
-    tiles = (plan.block_m, plan.block_k), (plan.block_k, plan.block_n)
-    given = (_described(x, way, tile) for x, way, tile in zip((a, b), ways, tiles, strict=True))
+    given = [_described(a, ways[0], (plan.block_m, plan.block_k))]
+    for width in plan.block_n, plan.rest or plan.block_n:
+        given.append(_described(b, ways[1], (plan.block_k, width)))
     steps = math.ceil(math.ceil(k / plan.block_k) / plan.parts)
-    grid = math.ceil(m / plan.block_m) * math.ceil(n / plan.block_n), plan.parts
+    tiles = math.ceil(high / plan.block_m) * math.ceil(wide / (plan.block_n + plan.rest))
     kernel: Any = part_kernel
-    kernel[grid](
-        *given, bias_, parts, m, n, k, steps, *strides, n,
+    kernel[(tiles, plan.parts)](
+        *given, bias_, parts, high, wide, k, steps, *strides, n,
         HOW_A=ways[0], HOW_B=ways[1], ALIGN=math.gcd(n, 8), BLOCK_M=plan.block_m,
-        BLOCK_N=plan.block_n, BLOCK_K=plan.block_k, GROUP=8, num_warps=plan.warps,
-        num_stages=plan.stages, EPILOGUE=bias is not None and plan.parts == 1,
+        BLOCK_N=plan.block_n, REST=plan.rest, BLOCK_K=plan.block_k, GROUP=8,
+        num_warps=plan.warps, num_stages=plan.stages, TURNED=plan.turned,
+        EPILOGUE=bias is not None and plan.parts == 1,
         EARLY=device.starts_early(), launch_pdl=device.starts_early(),
     )  # fmt: skip
     if plan.parts > 1:

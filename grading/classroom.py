@@ -24,7 +24,7 @@ from grading.jail.usage import limit_memory
 from grading.report import Graded, Result, Status
 from grading.source import holes, labs, notebook
 from grading.source.holes import Answer
-from grading.source.labs import Lab
+from grading.source.labs import Cell, Lab
 from grading.store import Job, Store, code
 from grading.submissions import Submission
 
@@ -386,9 +386,9 @@ def grade(job: Job) -> list[Result] | str:
 
     try:
         server = fork_server(job.jail, job.modules)
-        from grading import score  # meanwhile the fork server imports PyTorch, too
+        with garbage.not_collected():
+            from grading import score  # meanwhile the fork server imports PyTorch, too
 
-        garbage.keep_what_is_imported()
         for _ in range(2):
             lost = server.lost
             results = score.score(lab(job.lab), job.answers, server, job.seed)
@@ -419,16 +419,32 @@ def fork_server(jail: str = "none", modules: tuple[str, ...] = ()) -> "ForkServe
     return server
 
 
+def _only_shown(driver: Cell, of: Lab) -> bool:
+    """Whether a driver's functions are called by the demonstrations alone, which nobody grades."""
+    defined = re.findall(r"^def (\w+)", driver.source, re.MULTILINE)
+    graded = [
+        cell.source
+        for cell in of.cells
+        if cell is not driver and cell.tags & {"check", "driver", "hole"}
+    ]
+    called = re.compile(rf"\b({'|'.join(defined)})\b")
+    return bool(defined) and not any(map(called.search, graded))
+
+
 def modules(names: Iterable[str], tags: set[str]) -> tuple[str, ...]:
     """The modules that these labs' cells with these tags import, or make a library import.
 
     For `from a import b`, the result has a.b, even if it is not a module.
     """
     imported: set[str] = set()
-    for name in names:
-        cells = [cell.source for cell in lab(name).cells if cell.tags & tags]
+    for of in map(lab, names):
+        cells = [
+            cell.source
+            for cell in of.cells
+            if cell.tags & tags and not ("driver" in cell.tags and _only_shown(cell, of))
+        ]
         imported |= {module for module, words in FIRST_USE.items() if any(map(words.search, cells))}
-        setup = "\n".join(cell.source for cell in lab(name).cells if "setup" in cell.tags)
+        setup = "\n".join(cell.source for cell in of.cells if "setup" in cell.tags)
         for node in ast.walk(ast.parse(setup)):
             if isinstance(node, ast.Import):
                 imported |= {alias.name for alias in node.names}

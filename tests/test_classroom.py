@@ -337,9 +337,14 @@ from torch.utils.flop_counter import FlopCounterMode
 # %% tags=["hole"]
 def f(x):
     return x.backward()
+# %% tags=["driver"]
+def shown():
+    torch.optim.Adam([])
 # %% tags=["check"]
 with FlopCounterMode(display=False):
     f(1)
+# %%
+shown()
 """
     monkeypatch.setattr(classroom, "lab", lambda name: lab.parse(source, name))
     worker, grader = (

@@ -45,8 +45,8 @@ Cells = Sequence[tuple[str, str]]  # (text, name)
 def main() -> None:
     control, jail = socket.socket(fileno=int(sys.argv[1])), confinement_from_json(sys.argv[2])
     jail.enter()
-    warm_up(sys.argv[3:])
-    garbage.keep_what_is_imported()  # a collection in a worker would copy each page it looks at
+    with garbage.not_collected():  # a collection in a worker would copy each page it looks at
+        warm_up(sys.argv[3:])
     workers: set[int] = set()
     try:
         serve(control, jail, workers)

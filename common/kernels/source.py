@@ -35,14 +35,13 @@ class Source:
 
     def tree(self) -> ast.Module:
         """The syntax tree, with the line numbers of the source; KernelError if it is not Python."""
+        above = self.first_line - 1
         try:
-            tree = ast.parse(self.text)
+            return ast.parse("\n" * above + self.text)
         except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
             line = getattr(error, "lineno", None)
-            where = f"{self.name}, line {line}" if line else self.name
+            where = f"{self.name}, line {line - above}" if line else self.name
             raise KernelError(f"{where}: this is not Python: {error.args[0]}") from None
-        ast.increment_lineno(tree, self.first_line - 1)
-        return tree
 
 
 def source_of(function: Callable[..., Any], package: str) -> Source:

@@ -6,9 +6,10 @@ number becomes a tl.tensor, the variable of a loop is one, what a loop changes k
 """
 
 import ast
+import functools
 import itertools
 from collections.abc import Iterable
-from types import FunctionType, TracebackType
+from types import CodeType, TracebackType
 from typing import Any
 
 from common.kernels.source import Source
@@ -35,9 +36,10 @@ class Built:
             namespace = self.runtime.names()
             namespace |= {name: resolved(value, tl) for name, value in part.constants.items()}
             namespace |= {name: made[id(called)] for name, called in part.functions.items()}
-            file = f"{KERNEL_FILE}{next(kernel_numbers)}>"
-            self.sources[file] = part.source
-            compiled = _compiled(part, file, namespace)
+            code = _compiled(part.source)
+            self.sources[code.co_filename] = part.source
+            exec(code, namespace)  # noqa: S102 - `language` has checked the tree
+            compiled = namespace[part.name]
             made[id(part)] = module.InterpretedFunction(compiled)
             made[id(part)].rewritten_fn[compiled] = compiled  # so that Triton does not rewrite it
         self.made = made
@@ -54,10 +56,12 @@ class Built:
         return innermost
 
 
-def _compiled(function: Function, file: str, namespace: dict[str, Any]) -> FunctionType:
-    tree = ast.fix_missing_locations(ast.Module([_Rewriter().visit(function.definition())], []))
-    exec(compile(tree, file, "exec"), namespace)  # noqa: S102 - `language` has checked the tree
-    return namespace[function.name]
+@functools.lru_cache(maxsize=200)  # a check launches its kernel many times
+def _compiled(source: Source) -> CodeType:
+    """What defines the rewritten function, in a file of its own."""
+    definition = Function(source).definition()
+    tree = ast.fix_missing_locations(ast.Module([_Rewriter().visit(definition)], []))
+    return compile(tree, f"{KERNEL_FILE}{next(kernel_numbers)}>", "exec")
 
 
 class _Rewriter(ast.NodeTransformer):

@@ -5,6 +5,7 @@
 - A load of one element takes other=0 for no other at all.
 - A method of a block, x.exp(), fails where the function, tl.exp(x), does not.
 - Under NumPy 2.4 a loop's bound cannot be a number that is known only at run time.
+- For each operation it makes a table of all dtypes, to look one of them up.
 
 Only `triton_interpreter.interpreter()` imports this module, once it knows the interpreter.
 """
@@ -28,6 +29,8 @@ from common.tiles.undefined import Marks, Undefined, values_of
 
 BITWISE = {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.left_shift, np.right_shift}
 _patch_lang_tensor = interpreter._patch_lang_tensor
+_get_np_dtype = interpreter._get_np_dtype
+_np_dtypes: dict[str, np.dtype] = {}  # by the name of Triton's
 Operation = Callable[..., Any]  # one of NumPy's functions
 
 
@@ -39,12 +42,21 @@ def install() -> None:
     interpreter.ReduceOps = CourseReduceOps
     interpreter.ScanOps = CourseScanOps
     interpreter._patch_lang_tensor = patch_tensor
+    interpreter._get_np_dtype = np_dtype
 
 
 def use(builder: CourseBuilder) -> None:
     """Make this the builder that carries out a kernel's operations."""
     interpreter.interpreter_builder = builder
     interpreter.interpreter_semantic.builder = builder
+
+
+def np_dtype(tt_dtype: tl.dtype) -> np.dtype:
+    """NumPy's dtype in which the interpreter holds numbers of this one."""
+    name = str(tt_dtype.name)
+    if name not in _np_dtypes:
+        _np_dtypes[name] = _get_np_dtype(tt_dtype)
+    return _np_dtypes[name]
 
 
 class _Number(tl.tensor):

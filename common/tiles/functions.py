@@ -4,6 +4,7 @@ Nothing of it is run here.
 """
 
 import ast
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
@@ -48,7 +49,7 @@ class Function:
         return {
             argument.arg: argument.annotation is not None
             and "constexpr" in ast.unparse(argument.annotation)
-            for argument in self.definition().args.args
+            for argument in _checked(self.source)[0].args.args
         }
 
     def operations(self) -> tuple[str, ...]:
@@ -58,7 +59,7 @@ class Function:
                 {
                     node.func.attr
                     for function in self.closure()
-                    for node in ast.walk(function.definition())
+                    for node in ast.walk(_checked(function.source)[0])
                     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
                 }
             )
@@ -90,6 +91,16 @@ def _definition(source: Source) -> ast.FunctionDef:
     return nodes[-1]
 
 
+@functools.lru_cache(maxsize=200)  # a check launches its kernel many times
+def _checked(source: Source) -> tuple[ast.FunctionDef, dict[str, bool]]:
+    """(the syntax tree, which nobody changes; the names from outside, and whether it calls them).
+
+    KernelError if the function is not in the language.
+    """
+    node = _definition(source)
+    return node, language.check(node, source)
+
+
 @dataclass(frozen=True)
 class Callee:
     """A function that another one names, and the Resolver for the names in it."""
@@ -119,9 +130,9 @@ class Resolver:
         self.known[source.name] = None
         if len(self.known) > MAX_FUNCTIONS:
             raise KernelError(f"a kernel is made of {MAX_FUNCTIONS} functions at most")
-        node = _definition(source)
+        node, names = _checked(source)
         function = Function(source)
-        for name, called in language.check(node, source).items():
+        for name, called in names.items():
             thing = self.look_up(name, source, called)
             if isinstance(thing, Callee):
                 if not called:

@@ -42,16 +42,22 @@ def wengert_list(outputs):
     """The graph of these nodes as rows, and the numbers of the outputs' rows."""
     return graphs.as_rows(topological_order(outputs), outputs)
 
+def number(value):
+    """An array of no dimensions as a number; anything else as it is."""
+    return value[()] if isinstance(value, np.ndarray) else value
+
 def node_on_data(op, inputs, value=None, name=None):
     """What a node records: op, name, inputs, value, and whether it reads the very nodes it was given.
 
     A str among the inputs stands for a placeholder of that name, a tuple for a constant.
     """
-    given = [Node("placeholder", name=x) if isinstance(x, str) else
+    named = {x: Node("placeholder", name=x) for x in inputs if isinstance(x, str)}
+    given = [named[x] if isinstance(x, str) else
              Node("constant", value=x[0]) if isinstance(x, tuple) else x for x in inputs]
     node = Node(op, *given, value=value, name=name)
     same = all(x is y for x, y in zip(node.inputs, given) if isinstance(y, Node))
-    return node.op, node.name, [(x.op, x.name, x.value) for x in node.inputs], node.value, same
+    came = [(x.op, x.name, number(x.value)) if isinstance(x, Node) else x for x in node.inputs]
+    return node.op, node.name, came, number(node.value), same
 
 def topological_order_on_rows(rows, outputs):
     """topological_order() of the graph of these rows, as numbers of rows."""
@@ -221,9 +227,9 @@ print("Node records operators and inputs, with numbers and without")
 def topological_order(outputs):
     """The nodes that these outputs need, outputs included: a list, each node once and after its inputs.
 
-    outputs: list of Nodes; a node's inputs are node.inputs. Chains of 5,000 nodes must pass, without
-    sys.setrecursionlimit. The work must grow with the number of nodes, not with its square, nor with
-    the number of paths: keep what you have seen in a set. About ten lines.
+    outputs: list of Nodes, which stays as it is; a node's inputs are node.inputs. Chains of 5,000
+    nodes must pass, without sys.setrecursionlimit. The work must grow with the number of nodes, not
+    with its square, nor with the number of paths: keep what you have seen in a set. About ten lines.
     """
     # BEGIN SOLUTION
     order, seen = [], set()

@@ -134,9 +134,10 @@ def decode(codes, format):
 
 # %% tags=["check"]
 cases = [
+    ("fp16", 0b1_10001_1100000000, -7.0, {"1.75 times 2^(17 - 15) is 7, not 7.1.": -7.1,
+                           "The bias is 2^(exponent bits - 1) - 1: 15, not 16.": -3.5}),
     ("fp16", 1, 2.0**-24, {"With exponent 0 there is no leading 1: a subnormal.": 2.0**-15 + 2.0**-25,
                            "A subnormal has the exponent 1 - bias, not 0 - bias.": 2.0**-25}),
-    ("fp16", 0b1_10001_1100000000, -7.0, {"1.75 times 2^(17 - 15) is 7, not 7.1.": -7.1}),
     ("bf16", 0x7FC0, np.nan, {"The largest exponent with a fraction is NaN here.": 1.5 * 2.0**128}),
     ("e4m3fn", 0x7E, 448.0, {"e4m3fn has no infinity, and only all ones is NaN.": np.nan}),
     ("e4m3fn", 0x78, 256.0, {"e4m3fn has no infinity: this is a number.": np.inf}),
@@ -319,7 +320,8 @@ def affine_parameters(low, high, bits):
 def quantize(values, scale, zero_point, bits):
     """Codes, int8 tensor, nearest to float32 values. About two lines.
 
-    scale: float32 tensor. zero_point: int32 tensor or int. Both broadcast against the values.
+    scale: float32 tensor. zero_point: int32 tensor or int. Both broadcast against the values,
+    which stay as they are.
     """
     # BEGIN SOLUTION
     codes = torch.round(values / scale) + zero_point
@@ -375,7 +377,7 @@ for zero in (torch.tensor(-100).int(), -100):
 print("quantize and dequantize pass some cases by hand")
 
 # %% tags=["check", "held-out"]
-from common.remote import afresh
+from common.remote import afresh, in_place
 
 for bits in (8, 5, 4, 2):
     q_min, levels = -(2 ** (bits - 1)), 2**bits
@@ -384,7 +386,9 @@ for bits in (8, 5, 4, 2):
     numbers = scale * (torch.arange(q_min, -q_min) - zero)  # (9, levels): all that codes can say
     values = torch.from_numpy(rng.uniform(-0.7, 0.7, (9, 31))).float() * levels * scale
     nearest = (values[:, :, None] - numbers[:, None, :]).abs().amin(2)
-    codes = quantize(values.clone(), scale, zero, bits)
+    given = values.clone()
+    codes = in_place(quantize, given)(given, scale, zero, bits)
+    agree(given, values, "the values, after quantize(values, scale, zero_point, bits)")
     least, most = int(codes.min()), int(codes.max())
     expect(q_min <= least <= most < -q_min, f"quantize, {bits} bits: codes from {least} to {most}")
     back = afresh(dequantize)(codes, scale, zero)
@@ -731,7 +735,7 @@ def weight_terms(w, w_zero, x_zero):
 def integer_matmul(products, x, w_zero, terms):
     """The sum over k of (w - w_zero)(x - x_zero): int32 tensor (rows, columns). One or two lines.
 
-    products: int32 (rows, columns), the sum over k of w · x. x: int8 codes (K, columns). terms:
+    products: int32 (rows, columns), the sum over k of w · x; it stays as it is. x: int8 codes (K, columns). terms:
     weight_terms of the weights, which know x_zero.
     """
     # BEGIN SOLUTION
@@ -751,13 +755,15 @@ print("weight_terms is exact for six shapes")
 
 # %% tags=["check"]
 from common.oracles import quantization as oracle
+from common.remote import in_place
 
 for m, k, n in [(2, 3, 4), (1, 1, 1), (5, 0, 3), (0, 4, 2), (3, 3000, 2), (17, 33, 9)]:
     w, x = (torch.from_numpy(rng.integers(k // 14 - 128, 128, shape)) for shape in ((m, k), (k, n)))
     w_zero, x_zero = (rng.integers(3, 100, 2) * rng.choice([-1, 1], 2)).tolist()
     products, (terms, _) = (w @ x).int(), oracle.weight_terms(w, w_zero, x_zero)
     want, mistakes = oracle.integer_matmul(w, x, w_zero, x_zero)
-    got = integer_matmul(products, x.to(torch.int8), w_zero, terms)
+    got = in_place(integer_matmul, products)(products, x.to(torch.int8), w_zero, terms)
+    agree(products, (w @ x).int(), "the products, after integer_matmul")
     case = f"integer_matmul(products {m} × {n}, x {k} × {n}, {w_zero}, ...)"
     agree(got, want, case, mistakes=mistakes)
 print("integer_matmul is exact for six shapes, both zero-points other than 0")

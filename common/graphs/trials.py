@@ -75,7 +75,10 @@ def order_of(
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(NESTED_CALLS)
     try:
-        order = topological_order([made[i] for i in outputs])
+        asked = [made[i] for i in outputs]
+        order = topological_order(asked)
+        if [id(x) for x in asked] != [id(made[i]) for i in outputs]:
+            raise AssertionError("topological_order changed the list of outputs: copy it first")
         if sys.getrecursionlimit() != NESTED_CALLS:
             raise AssertionError("sys.setrecursionlimit is not allowed: keep your own stack")
     finally:
@@ -93,7 +96,8 @@ def values_of(
     run: Callable[..., Any],
 ) -> list[list[np.ndarray]]:
     """What run gives on the graph of these rows, once for each of the feeds."""
-    made, results = as_nodes(rows, node), []
+    unnamed = [(op, "x" if op == "placeholder" else inputs) for op, inputs in rows]
+    made, results = as_nodes(unnamed, node), []
     needed = operators([rows[i] for i in ancestors(rows, outputs)])
     for feed in feeds:
         ran = []
@@ -113,10 +117,16 @@ def values_of(
             raise AssertionError(f"run gave a {type(values).__name__}, want a list")
         if needed and not ran and not results:
             raise AssertionError("run never calls the evaluate that it is given")
+        if needed and not ran and _same(feed, feeds[0]):
+            raise AssertionError("run kept what an earlier run computed: compute it anew each time")
         if len(named) != len(feed):
             raise AssertionError("run writes into feeds: they are the caller's, so copy them")
         results.append([np.asarray(value) for value in values])
     return results
+
+
+def _same(feed: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(np.array_equal(feed[name], other[name]) for name in feed)
 
 
 def counted_run(

@@ -57,14 +57,26 @@ def node_cases(rng: np.random.Generator) -> Iterator[Case]:
         ("merge", [True, 1.0, 2.0], 1.0),
         ("merge", [False, "x", 2.0], None),
         ("switch_true", [(False,), 1.0], graphs.DEAD),
+        ("multiply", ["x", "x"], None),
+        ("multiply", [a, "x"], None),
+        ("add", [1.0, a], 1.0 + a),
+        ("add", [(np.nan,), 1.0], np.nan),
     ]:
         came = [_recorded(x) for x in inputs]
-        missed = "The inputs have values, so the operator has one. (0.0 is a value, too.)"
+        missed = (
+            "The inputs have values, so the operator has one. (0.0 is a value, too; so is NaN.)"
+        )
         unevaluated = {missed: (op, None, came, None, True)}
         copied = {
             "Read the very nodes that you are given, not copies.": (op, None, came, value, False)
         }
         mistakes = copied if value is None else copied | unevaluated
+        if len(inputs) == 2 and all(isinstance(x, str) for x in inputs):
+            twice = "An operator that reads a node twice has it among its inputs twice."
+            mistakes |= {twice: (op, None, came[:1], value, True)}
+        if inputs[0] is a:
+            bare = "An array among the inputs becomes a constant, too."
+            mistakes |= {bare: (op, None, [a, *came[1:]], value, True)}
         text = f"Node({op!r}, {', '.join(_shown(x) for x in inputs)})"
         yield Case(text, (op, inputs), (op, None, came, value, True), mistakes)
 
@@ -120,7 +132,17 @@ def run_cases(rng: np.random.Generator) -> Iterator[Case]:
         kept = {
             "Both runs gave the same: a run must leave nothing in the nodes.": [want[0], want[0]]
         }
-        yield Case(f"run of {graphs.formula(rows, outputs)}", (rows, outputs, feeds), want, kept)
+        last = [dict.fromkeys(feed, feed["x1"]) for feed in tensors]
+        by_name = [[_array(x) for x in graphs.evaluated(rows, outputs, feed)] for feed in last]
+        same = {"All placeholders have one name here: feeds are by node, not by name.": by_name}
+        text = f"run of {graphs.formula(rows, outputs)}"
+        yield Case(text, (rows, outputs, feeds), want, kept | same)
+    rows = [("placeholder", "x"), ("placeholder", "unused"), ("sin", (0,))]
+    feed = {"x": rng.normal(size=3), "unused": 0.0}
+    text = (
+        "run of sin(x), twice on the same feeds, with one for a placeholder that it does not need"
+    )
+    yield Case(text, (rows, [2], [feed, feed]), [[np.sin(feed["x"])]] * 2)
 
 
 def _array(value: Tensor | None) -> np.ndarray:
@@ -170,6 +192,8 @@ def _dual(op: str, inputs: Sequence[Any], ways: Sequence[Any], where: str) -> Ca
     mistakes = {} if len(inputs) == 1 else _binary_mistakes(op, inputs, ways, value)
     if op == "tanh":
         mistakes = {"The derivative of tanh a is 1 - tanh² a.": (value, (1 - value) * ways[0])}
+    if op == "exp":
+        mistakes = {"Multiply by a's own tangent: exp a moves by (exp a) ȧ.": (value, value)}
     return Case(f"dual({op!r}, ...) {where}", args, (value, tangent), mistakes)
 
 
@@ -182,6 +206,8 @@ def _binary_mistakes(op: str, inputs: Any, ways: Any, value: Any) -> dict[str, A
                     value,
                     da * db,
                 ),
+                "The term da * db goes with ε² and vanishes.": (value, da * b + a * db + da * db),
+                "The second factor moves, too: there are two terms.": (value, da * b),
                 "Each tangent meets the *other* number's value.": (value, da * a + db * b),
             },
             "divide": lambda: {
@@ -194,6 +220,11 @@ def _binary_mistakes(op: str, inputs: Any, ways: Any, value: Any) -> dict[str, A
                     da @ b + db @ a,
                 ),
                 "The second term is missing: b moves too.": (value, da @ b),
+                "Here the product rule is of matrices (@), not of their elements.": (
+                    value,
+                    da * b + a * db,
+                ),
+                "Transposes belong to reverse mode: da @ b + a @ db.": (value, da @ b.T + a.T @ db),
             },
         }[op]()
 
@@ -432,6 +463,11 @@ def any_node_cases(rng: np.random.Generator) -> Iterator[Case]:
             "The output's own adjoint is ones.": [by_x, by_y, x, 0 * x],
         }
         yield Case(text, (rows, [0, 1, 2, 4], {"x": x, "y": y}), want, mistakes)
+    rows, once = (
+        [("placeholder", "x"), ("sin", (0,))],
+        {"One derivative for each of inputs.": [x.cos()]},
+    )
+    yield Case("gradients of sin x by x and x", (rows, [0, 0], {"x": x}), [x.cos()] * 2, once)
     rows, zero = [("placeholder", "x"), ("log", (0,))], torch.zeros(2, dtype=torch.float64)
     text = "gradients of log x at x = 0 by x and log x"
     infinite = {
@@ -503,8 +539,8 @@ def _derivative(rows: Sequence[Row], x: Tensor, order: int) -> Tensor:
 
 
 def training_cases(rng: np.random.Generator) -> Iterator[Case]:
-    """((activation, feeds), the loss and the parameters after a step), with logits up to 1,000."""
-    for lift, activation in ((0.0, "relu"), (1000.0, "relu"), (0.0, "tanh")):
+    """((activation, feeds), the loss and the parameters after a step), with logits up to 5,000."""
+    for lift, activation in ((0.0, "relu"), (1000.0, "relu"), (5000.0, "relu"), (0.0, "tanh")):
         n, rate = int(rng.integers(2, 9)), torch.tensor(rng.uniform(0.1, 1)).double()
         images, digits = torch.tensor(rng.random((n, 64))), torch.tensor(rng.integers(0, 10, n))
         p = [torch.tensor(rng.normal(size=s)) for s in ((64, 20), 20, (20, 10), 10)]
@@ -533,6 +569,10 @@ def training_cases(rng: np.random.Generator) -> Iterator[Case]:
             "Take the mean over the images, not the sum.": steps[n],
             "Divide by the number of images, not of logits: 10 times too small.": steps[0.1],
         }
+        hidden = (images @ p[0] + p[1]).relu()
+        top = (hidden @ p[2] + p[3]).amax(1).mean()  # it is detached: the derivatives stay right
+        says = "z at the label is not shifted: subtract the maximum there, too."
+        mistakes[says] = [steps[1][0] - top, *steps[1][1:]]
         text = f"training_step, a logit {lift:g} up (exp overflow? log 0?)"
         if activation == "tanh":
             text = "training_step with another network(), of tanh (derivatives come from gradients)"

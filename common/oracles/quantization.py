@@ -190,6 +190,8 @@ def weight_terms(
             want + x_zero * (sums - sums.to(torch.int8)).int()
         ),
         "Z_X times the sum of each row of w is subtracted.": want + 2 * x_zero * sums.int(),
+        "The sums of w meet Z_X, not w's own zero-point.": want + (x_zero - w_zero) * sums.int(),
+        "K is the number of w's columns, not of its rows.": want + (len(w) - depth) * product,
     }
 
 
@@ -204,6 +206,7 @@ def integer_matmul(
         ),
         "Z_W times the sum of each column of x is added; subtract it.": want + 2 * sums,
         "Z_W times the sum of each column of x is missing.": want + sums,
+        "The sum of each column of x must be multiplied by Z_W.": want + sums - x.sum(0).int(),
     }
 
 

@@ -433,3 +433,151 @@ def difference_errors(step, value, second, third):
     eps = np.finfo(np.float64).eps
     taylor = abs(second) * step / 2, abs(third) * step * step / 6
     return taylor[0] + eps * abs(value) / step, taylor[1] + eps * abs(value) / 2 / step
+
+# %% Node: constants as arrays
+class Node(graphs.Arithmetic):
+    def __init__(self, op, *inputs, value=None, name=None):
+        self.op, self.name = op, name
+        self.inputs = tuple(x if isinstance(x, Node) else Node("constant", value=np.asarray(x)) for x in inputs)
+        ready = bool(inputs) and all(x.value is not None for x in self.inputs)
+        self.value = evaluate(op, *[x.value for x in self.inputs]) if ready else (None if inputs else value)
+
+# %% topological_order: sorted by the longest way to a leaf
+def topological_order(outputs):
+    height, stack = {}, list(outputs)
+    while stack:
+        node = stack[-1]
+        missing = [x for x in node.inputs if x not in height]
+        if node in height or not missing:
+            if node not in height:
+                height[node] = 1 + max((height[x] for x in node.inputs), default=0)
+            stack.pop()
+        else:
+            stack.extend(missing)
+    return sorted(height, key=height.get)
+
+# %% run: the values freed after their last use
+def run(outputs, feeds, evaluate=evaluate):
+    order = topological_order(outputs)
+    uses = {}
+    for node in order:
+        for x in node.inputs:
+            uses[x] = uses.get(x, 0) + 1
+    for o in outputs:
+        uses[o] = uses.get(o, 0) + 1
+    live = {}
+    for node in order:
+        if not node.inputs:
+            live[node] = feeds[node] if node in feeds else node.value
+            continue
+        live[node] = evaluate(node.op, *[live[x] for x in node.inputs])
+        for x in node.inputs:
+            uses[x] -= 1
+            if uses[x] == 0:
+                live.pop(x, None)
+    return [live[o] for o in outputs]
+
+# %% run: a generator of values
+def run(outputs, feeds, evaluate=evaluate):
+    values = dict(feeds)
+    def all_values():
+        for node in topological_order(list(dict.fromkeys(outputs))):
+            if not node.inputs and node not in values:
+                values[node] = node.value
+            elif node not in values:
+                arguments = tuple(values[x] for x in node.inputs)
+                values[node] = evaluate(node.op, *arguments)
+            yield node, values[node]
+    table = dict(all_values())
+    return [table[node] for node in outputs]
+
+# %% gradients: memoised recursion from each node to its users
+def gradients(output, inputs):
+    order = topological_order([output])
+    users = {}
+    for node in order:
+        for slot, x in enumerate(node.inputs):
+            users.setdefault(x, []).append((node, slot))
+    memo, rules = {output: output.ones_like()}, {}
+    def rule(node):
+        if node not in rules:
+            rules[node] = vjp(node, memo[node]) if memo[node] is not None else (None,) * len(node.inputs)
+        return rules[node]
+    for node in reversed(order):
+        parts = [rule(u)[slot] for u, slot in users.get(node, [])]
+        parts = [p.sum_like(node) for p in parts if p is not None]
+        if node is output:
+            parts.append(output.ones_like())
+        memo[node] = functools.reduce(lambda a, b: a + b, parts) if parts else None
+    return [memo[x] if memo.get(x) is not None else x.zeros_like() for x in inputs]
+
+# %% gradients: only what leads to the inputs
+def gradients(output, inputs):
+    order = topological_order([output])
+    wanted = set(inputs)
+    needed = set()
+    for node in order:
+        if node in wanted or any(x in needed for x in node.inputs):
+            needed.add(node)
+    adjoint = {output: output.ones_like()}
+    for node in order[::-1]:
+        if node not in adjoint or not any(x in needed for x in node.inputs):
+            continue
+        for x, g in zip(node.inputs, vjp(node, adjoint[node])):
+            if g is not None and x in needed:
+                adjoint[x] = adjoint[x] + g.sum_like(x) if x in adjoint else g.sum_like(x)
+    return [adjoint[x] if x in adjoint else x.zeros_like() for x in inputs]
+
+# %% test_gradient: one random direction per argument, by complex steps
+def block(x, w, b):
+    return x + np.tanh(x @ w + b)
+
+def test_gradient(candidate):
+    draw = np.random.default_rng(11)
+    for n, k, size in [(1, 1, 1.0), (1, 5, 1.0), (4, 1, 1.0), (5, 4, 1.0), (4, 2, 0.0), (3, 4, 50.0), (5, 4, 1.0)]:
+        x, w, b, g = (draw.standard_normal(s) for s in ((n, k), (k, k), (k,), (n, k)))
+        x, b = x * size, b * size
+        kept = tuple(a.copy() for a in (x, w, b, g))
+        got = candidate(x, w, b, g)
+        assert isinstance(got, tuple) and len(got) == 3, "three adjoints"
+        for a, k_ in zip((x, w, b, g), kept):
+            assert np.array_equal(a, k_), "an argument changed"
+        for i, (point, adjoint) in enumerate(zip(kept, got)):
+            assert np.asarray(adjoint).shape == point.shape
+            for _ in range(8):
+                way = draw.standard_normal(point.shape)
+                moved = [a.astype(complex) for a in kept[:3]]
+                moved[i] += 1e-30j * way
+                slope = (g * block(*moved)).sum().imag / 1e-30
+                assert np.isclose((adjoint * way).sum(), slope, rtol=1e-9, atol=1e-9 * (1 + size)), i
+
+# %% test_gradient: the closed form
+def block(x, w, b):
+    return x + np.tanh(x @ w + b)
+
+def test_gradient(candidate):
+    make = np.random.default_rng(3)
+    def wanted(x, w, b, g):
+        inner = g * (1 - np.tanh(x @ w + b) ** 2)
+        return g + inner @ w.T, x.T @ inner, inner.sum(0)
+    for shape, scale in {(1, 1): 1, (2, 3): 1, (6, 4): 0, (7, 2): 30, (3, 5): 1}.items():
+        n, k = shape
+        args = make.normal(size=(n, k)) * scale, make.normal(size=(k, k)), make.normal(size=k) * scale, make.normal(size=(n, k))
+        copies = [a.copy() for a in args]
+        want = wanted(*copies)
+        for _ in range(2):
+            got = candidate(*args)
+            assert len(got) == 3
+            assert all(np.array_equal(a, c) for a, c in zip(args, copies))
+            for a, c in zip(got, want):
+                assert a.shape == c.shape and np.allclose(a, c, rtol=1e-9, atol=1e-12 * (1 + abs(c).max()))
+
+# %% training_step: each row by itself, mean of all elements times the classes
+def cross_entropy(z, labels):
+    z = z - z.row_max().detach()
+    return (z.exp().row_sum().log() * labels - z * labels).row_sum().mean()
+
+def training_step(images, labels, parameters, rate):
+    loss = cross_entropy(network(images, parameters), labels)
+    moved = (p - rate * g for p, g in zip(parameters, gradients(loss, parameters)))
+    return [loss, *moved]

@@ -616,3 +616,59 @@ def kmeans_codebook(values, bits):
 
 def codebook_gradient(gradient, entries, size):
     return torch.from_numpy(np.bincount(entries.numpy().ravel(), gradient.numpy().ravel(), minlength=size)).float()
+
+# %% encode: the exponent by floor(log2), which a carry makes good where it rounds up
+# edit: np.frexp(np.maximum(magnitude, 2.0 ** (1 - bias)))[1].astype(np.int64) - 1  ->  np.floor(np.log2(np.maximum(magnitude, 2.0 ** (1 - bias)))).astype(int)
+
+# %% quantize_groups: scatter_reduce by the group of each column
+def quantize_groups(weight, bits, group):
+    rows, columns = weight.shape
+    of = torch.arange(columns).div(group, rounding_mode="floor").expand(rows, -1)
+    tops = torch.zeros(rows, int(of.max()) + 1).scatter_reduce(1, of, weight.abs(), "amax")
+    scales = tops / (2 ** (bits - 1) - 1)
+    scales[tops == 0] = 1.0
+    return torch.round(weight / scales.gather(1, of)).char(), scales
+
+
+def dequantize_groups(codes, scales, group):
+    return codes.float() * scales[:, torch.arange(codes.shape[1]) // group]
+
+
+def bits_per_weight(columns, bits, group, scale_bits=16):
+    groups, rest = divmod(columns, group)
+    return (columns * bits + (groups + bool(rest)) * scale_bits) / columns
+
+# %% equalised: diagonal matrices
+def equalised(incoming, bias, outgoing):
+    a, c = incoming.abs().max(dim=1).values, outgoing.abs().max(dim=0).values
+    active, s = (a != 0) & (c != 0), torch.ones_like(a)
+    s[active] = (c[active] / a[active]) ** 0.5
+    return torch.diag(s) @ incoming, s * bias, outgoing @ torch.diag(1 / s)
+
+# %% integer_matmul: in float64, which is exact here
+def weight_terms(w, w_zero, x_zero):
+    return (w.size(1) * w_zero * x_zero - x_zero * w.double().sum(dim=1)).to(torch.int32)
+
+
+def integer_matmul(products, x, w_zero, terms):
+    columns = x.double().sum(dim=0)
+    return (products.double() - w_zero * columns + terms.double()[:, None]).to(torch.int32)
+
+# %% int4_matvec_kernel: three axes from the start
+@triton.jit
+def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.constexpr,
+                       ROWS: tl.constexpr, STEP: tl.constexpr):
+    row, word = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WORDS)
+    total = tl.zeros((ROWS, STEP), dtype=tl.float32)
+    for first in range(0, GROUPS, STEP):
+        group = first + tl.arange(0, STEP)
+        cell = group[:, None] * WORDS + word[None, :]
+        words = tl.load(packed + row[:, None, None] * (GROUPS * WORDS) + cell[None, :, :])
+        acc = tl.zeros((ROWS, STEP, WORDS), dtype=tl.float32)
+        for i in tl.static_range(8):
+            x_i = tl.load(x + group[:, None] * (8 * WORDS) + i * WORDS + word[None, :]).to(tl.float32)
+            tiny = ((words >> (4 * i)) & 15).to(tl.float32, bitcast=True)
+            acc += ((tiny * 2.0**126) * 2.0**23 - 8.0) * x_i[None, :, :]
+        scale = tl.load(scales + row[:, None] * GROUPS + group[None, :]).to(tl.float32)
+        total += tl.sum(acc, axis=2) * scale
+    tl.store(y + row, tl.sum(total, axis=1))

@@ -672,3 +672,129 @@ def hessian_product(output, inputs, values, direction):
 # %% dual: tanh's slope by cosh and sinh, which overflow
 # says: at -800, 0 and 800
 # edit: (1 - value**2) * da  ->  (np.cosh(a) ** 2 - np.sinh(a) ** 2) / np.cosh(a) ** 2 * da
+
+# %% Node: an array is not wrapped
+# says: An array among the inputs becomes a constant
+# edit: x if isinstance(x, Node) else  ->  x if isinstance(x, (Node, np.ndarray)) else
+# edit: x.value for x in self.inputs  ->  getattr(x, "value", x) for x in self.inputs
+
+# %% Node: NaN counts as missing
+# says: so is NaN
+class Node(graphs.Arithmetic):
+    def __init__(self, op, *inputs, value=None, name=None):
+        self.op, self.name, self.value = op, name, value
+        self.inputs = tuple(x if isinstance(x, Node) else Node("constant", value=x) for x in inputs)
+        if inputs and all(x.value is not None and np.all(x.value == x.value) for x in self.inputs):
+            self.value = evaluate(op, *[x.value for x in self.inputs])
+
+# %% Node: a node that is given twice stands once
+# says: reads a node twice
+class Node(graphs.Arithmetic):
+    def __init__(self, op, *inputs, value=None, name=None):
+        self.op, self.name, self.value = op, name, value
+        nodes = [x if isinstance(x, Node) else Node("constant", value=x) for x in inputs]
+        self.inputs = tuple(dict.fromkeys(nodes))
+        if inputs and all(x.value is not None for x in nodes):
+            self.value = evaluate(op, *[x.value for x in nodes])
+
+# %% topological_order: the list that came is the stack
+# says: changed the list of outputs
+def topological_order(outputs):
+    order, seen = [], set()
+    while outputs:
+        node = outputs[-1]
+        rest = [x for x in node.inputs if x not in seen]
+        if node in seen or not rest:
+            outputs.pop()
+            if node not in seen:
+                seen.add(node)
+                order.append(node)
+        else:
+            outputs.extend(rest)
+    return order
+
+# %% run: feeds by name
+# says: feeds are by node, not by name
+def run(outputs, feeds, evaluate=evaluate):
+    named = {x.name: v for x, v in feeds.items()}
+    values = {}
+    for node in topological_order(outputs):
+        if node.op == "placeholder":
+            values[node] = named[node.name]
+        elif node.op == "constant":
+            values[node] = node.value
+        else:
+            values[node] = evaluate(node.op, *[values[x] for x in node.inputs])
+    return [values[o] for o in outputs]
+
+# %% run: every feed must be needed
+# says: 'unused'
+def run(outputs, feeds, evaluate=evaluate):
+    order = topological_order(outputs)
+    values = {}
+    for node in feeds:
+        values[node] = feeds[order[order.index(node)]]
+    for node in order:
+        if node not in values:
+            values[node] = node.value if not node.inputs else evaluate(node.op, *[values[x] for x in node.inputs])
+    return [values[o] for o in outputs]
+
+# %% run: one output comes without a list
+# says: gave a ndarray, want a list
+def run(outputs, feeds, evaluate=evaluate):
+    values = dict(feeds)
+    for node in topological_order(outputs):
+        if node not in values:
+            values[node] = node.value if not node.inputs else evaluate(node.op, *[values[x] for x in node.inputs])
+    found = [values[o] for o in outputs]
+    return found[0] if len(found) == 1 else found
+
+# %% run: a cache by operator and values, kept between runs
+# says: kept what an earlier run computed
+def run(outputs, feeds, evaluate=evaluate, cache={}):
+    values = dict(feeds)
+    for node in topological_order(outputs):
+        if node not in values and not node.inputs:
+            values[node] = node.value
+        elif node not in values:
+            got = [values[x] for x in node.inputs]
+            key = node.op, str(got)
+            if key not in cache:
+                cache[key] = evaluate(node.op, *got)
+            values[node] = cache[key]
+    return [values[o] for o in outputs]
+
+# %% dual: exp without the tangent
+# says: by a's own tangent
+# edit: value * da  ->  value
+
+# %% dual: only the first factor moves
+# says: there are two terms
+# edit: da * b + a * db  ->  da * b
+
+# %% dual: the term of ε² is kept
+# says: goes with ε² and vanishes
+# edit: da * b + a * db  ->  da * b + a * db + da * db
+
+# %% dual: matrices element by element
+# says: not of their elements
+# edit: da @ b + a @ db  ->  da * b + a * db
+
+# %% dual: transposes, as in reverse mode
+# says: belong to reverse mode
+# edit: da @ b + a @ db  ->  da @ b.T + a.T @ db
+
+# %% gradients: an input that is asked for twice is answered once
+# says: One derivative for each of inputs
+# edit: for x in inputs]  ->  for x in dict.fromkeys(inputs)]
+
+# %% training_step: half of the maximum is subtracted
+# says: a logit 5000 up
+# edit: z.row_max().detach()  ->  0.5 * z.row_max().detach()
+
+# %% training_step: the label's logit is not shifted
+# says: subtract the maximum there, too
+# - z = z - z.row_max().detach()
+# - return (z.exp().row_sum().log() - (labels * z).row_sum()).mean()
+# + shifted = z - z.row_max().detach()
+# + return (shifted.exp().row_sum().log() - (labels * z).row_sum()).mean()

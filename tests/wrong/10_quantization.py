@@ -533,3 +533,32 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
 # %% kmeans_codebook: unused entries move to the mean
 # says: codebook of [0, 1], 2 bits
 # edit: torch.where(counts > 0, sums / counts, codebook)  ->  torch.where(counts > 0, sums / counts, flat.mean())
+
+# %% decode: the bias is half the range
+# says: The bias is 2^(exponent bits - 1) - 1
+# edit: bias = 2 ** (exponent_bits - 1) - 1  ->  bias = 2 ** (exponent_bits - 1)
+
+# %% affine_parameters: quantize divides in place
+# says: the values, after quantize
+# edit: codes = torch.round(values / scale) + zero_point  ->  codes = values.div_(scale).round_() + zero_point
+
+# %% affine_parameters: quantize cuts to eight bits, whatever they are
+# says: 5 bits: codes from
+# edit: return codes.clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1).to(torch.int8)  ->  return codes.clamp(-128, 127).to(torch.int8)
+
+# %% integer_matmul: in place on products
+# says: the products, after integer_matmul
+# - return products - w_zero * x.sum(0, dtype=torch.int32) + terms[:, None]
+# + return products.sub_(w_zero * x.sum(0, dtype=torch.int32)).add_(terms[:, None])
+
+# %% integer_matmul: the column sums without their zero-point
+# says: must be multiplied by Z_W
+# edit: products - w_zero * x.sum(0, dtype=torch.int32)  ->  products - x.sum(0, dtype=torch.int32)
+
+# %% integer_matmul: the zero-points exchanged
+# says: not w's own zero-point
+# edit: x_zero * w.sum(1, dtype=torch.int32)  ->  w_zero * w.sum(1, dtype=torch.int32)
+
+# %% integer_matmul: K of the rows
+# says: not of its rows
+# edit: w.shape[1] * w_zero * x_zero  ->  w.shape[0] * w_zero * x_zero

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from common import bytecode, language_model, samples
+from common.checks import expect
 from common.remote import ReadRemotely, in_place
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def sharded(shard: Callable[..., Tensor], batch: Tensor, rank: int, p: int) -> t
     """(shard(batch, rank, p), whether it is a view of what it was given). batch stays as it is."""
     given = batch.clone()
     got = in_place(shard, given)(given, rank, p)
+    expect(torch.equal(given, batch), "shard_batch wrote into the batch: cut it, and change no row")
     return got, not isinstance(got, Tensor) or not len(got) or same_storage(got, given)
 
 

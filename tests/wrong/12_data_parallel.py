@@ -823,3 +823,12 @@ def clip_gradients(dist, parameters, rows, most):
 # +   squares = sum((p.grad * p.grad).sum() for p in parameters)
 # +   dist.all_reduce(squares)
 # +   norm = squares.sqrt().item()
+
+# %% shard_batch: clears the rows of other ranks
+# says: wrote into the batch
+def shard_batch(batch, rank, world_size):
+    rows, more = divmod(len(batch), world_size)
+    start = rank * rows + min(rank, more)
+    end = start + rows + (rank < more)
+    batch[:start] = batch[end:] = 0
+    return batch[start:end]

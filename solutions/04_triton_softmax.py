@@ -5,7 +5,7 @@
 #
 # After this lab you can
 # - count the bytes of a chain of operations, and fuse it until each byte is moved once;
-# - write kernels in Triton: blocks, masks, reductions, rows wider than a block;
+# - write Triton kernels: blocks, masks, reductions, rows wider than a block;
 # - take maximum and sum of a row in one pass, as FlashAttention does.
 #
 # *Needs* labs 01 to 03. *Takes* about 180 minutes: 35 to read, and for the exercises 10, 10, 20, 15, 30, 20, 15 and 25.
@@ -1177,7 +1177,7 @@ print("row_sums loads four elements at a time, and nothing beyond a row's first 
 # four elements splits their load.
 # </details>
 #
-# Four times the requests, for the same bytes of memory. Here is the sum element by element. How many times as long will it take on a GPU?
+# Four times the requests, for the same bytes. Here is the sum element by element. How many times as long will it take on a GPU?
 
 # %%
 @triton.jit
@@ -1461,7 +1461,8 @@ def fast_softmax(x):
     y = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
     if not whole and x.stride(0) != columns:  # the rows of x and of y begin at different places
         return fused_softmax(x)
-    if each == 8 and whole and x.dtype == torch.bfloat16 and columns > 14336 and x.data_ptr() % 4 == 0:
+    words = x.dtype == torch.bfloat16 and x.data_ptr() % 4 == 0 and each == 8 and whole
+    if words and columns > 14336 and device.compute_capability() >= (8, 0):
         # As measured: one program for a row that fits, else small ones, of few registers per thread.
         block, warps = (8192, 16) if columns <= 16384 else (2048, 2)
         pairs, parts = (x.view(torch.uint32), y.view(torch.uint32)), triton.cdiv(columns // 2, block)

@@ -82,7 +82,9 @@ def asked_at_once(function, model, gpus, batch):
 
 def planned(model, cluster, batch):
     """Your plan as a dict."""
-    return dict(vars(plan(planning.made(model), planning.made(cluster), batch)))
+    found = plan(planning.made(model), planning.made(cluster), batch)
+    assert isinstance(found, planning.Layout), f"plan gave {found!r:.60}, want one Layout"
+    return dict(vars(found))
 
 # %% [markdown]
 # ## Part 1 · A planner
@@ -119,8 +121,8 @@ from common.oracles import planning as oracle
 kinds = ("model", "causal", "hardware")
 models = [plans.MODELS["GPT-3 175B"], plans.MODELS["Llama 3 8B"]]
 for model in [*models, *(oracle.random_model(rng) for _ in range(6))]:
-    rate, peak = float(rng.uniform(100, 1e4)), float(rng.uniform(1e14, 1e15))
-    wrong = {f"This is the {kind} count.": oracle.mfu(model, rate, peak, kind) for kind in kinds}
+    rate, peak = oracle.random_rate(rng, model)
+    wrong = oracle.mfu_mistakes(model, rate, peak)
     for kind in kinds:
         want, case = oracle.mfu(model, rate, peak, kind), f"mfu({model}, ..., {kind!r})"
         agree(asked("mfu", vars(model), rate, peak, kind), want, case, rtol=1e-9, mistakes=wrong)
@@ -270,9 +272,9 @@ def step_time_s(model, cluster, layout):
 
     Pipeline: each microbatch also waits for chunks times planning.hop_s(cluster, layout, work). The
     rest, with 2(p - 1) hops, is divided by chunks and multiplied by layout.bubble (1 for 1F1B).
-    Gradients: a sum of 4 bytes per weight of a stage's layers and one end. With shards 1 or 2, half of
-    that sum, and half of one of 2 bytes; with shards 3, three halves of one of 2 bytes, per microbatch
-    and in planning.fetches(model, layout) messages.
+    Gradients: a sum of 4 bytes per weight of a stage's layers and one end, over all ranks with the same
+    weights. With shards 1 or 2, half of that sum, and half of one of 2 bytes; with shards 3, three halves
+    of one of 2 bytes, per microbatch and in planning.fetches(model, layout) messages.
     Overlapped, half of the pipeline's time hides messages (all of it with shards 3), but
     cluster.exposed of what is hidden still costs. Optimizer: 30 bytes per weight that the rank owns,
     and 6 per weight, at cluster.memory_bytes_per_s. All of it takes 1 + cluster.stragglers·log2(nodes)
@@ -312,7 +314,7 @@ from common.oracles import planning as oracle
 
 for name, case in oracle.real_cases(rng).items():
     got, want = asked("step_time_s", *oracle.fields(*case)), float(oracle.step_time_s(*case))
-    agree(got, want, f"{name}: seconds", rtol=0.01, mistakes=oracle.step_mistakes(*case))
+    agree(got, want, f"{name}: seconds", rtol=1e-6, mistakes=oracle.step_mistakes(*case))
 print("step_time_s: nodes, chunks, recomputation, shards, overlap, ends")
 
 # %% tags=["check"] points=2 limit_s=30
@@ -458,9 +460,10 @@ def checkpoint_interval_s(save_s, mtbf):
 # %% tags=["check"] points=2
 from common.oracles import scaling_parts as oracle
 
-cases = [(16384, 6.5, 8), (8, 6.5, 8), (1e5, 2.34, 4), *rng.uniform(1, [1e5, 9, 9], (9, 3))]
-for gpus, rate, node in cases:
-    want, case = oracle.mtbf_s(gpus, rate, node), f"mtbf_s({gpus:g}, {rate:.3g}, {node:.3g})"
+drawn = zip(rng.integers(1, 9999, 9), rng.uniform(1, 9, 9), rng.integers(1, 9, 9))
+for nodes, rate, node in [(2048, 6.5, 8), (1, 6.5, 8), (25_000, 2.34, 4), *drawn]:
+    gpus, rate, node = int(nodes * node), float(rate), int(node)
+    want, case = oracle.mtbf_s(gpus, rate, node), f"mtbf_s({gpus}, {rate:.3g}, {node})"
     wrong = oracle.mtbf_mistakes(want, gpus, node)
     agree(mtbf_s(gpus, rate, node), want, case, rtol=1e-9, mistakes=wrong)
 print("mtbf_s: shrinks with the size of the cluster")
@@ -477,7 +480,7 @@ print("checkpoint_interval_s: at most 0.5 % above the best, also where saving is
 # %%
 published = samples.published_runs()["failures"]
 ax = failures.draw_mtbf(mtbf_s, published)
-figures.describe(ax, "Time between failures falls as one over the GPUs; reports lie near.")
+figures.describe(ax, "Hours between failures fall as 1/GPUs; reports lie within a factor of four.")
 
 # %%
 axes = failures.draw_intervals(checkpoint_interval_s, 120.0, [6000.0, 600.0, 150.0])
@@ -485,7 +488,8 @@ figures.describe(axes, "Young's mark leaves the least time as failures come more
 
 # %% [markdown]
 # Each dot is 20,000 simulated failures. At one per 100 minutes, Young is as good as the best. At one per 2.5 minutes his
-# interval is longer than M. (RSC-1's small jobs fail three times as often as its rate for large ones.)
+# interval is longer than M. (RSC-1's own jobs of 8 and of 1,024 GPUs failed three to four times as often as the rate that its authors
+# state for large jobs.)
 #
 # ### Exercise 2.2 · policy
 #
@@ -569,9 +573,9 @@ print(f"{told['error']} in step {told['steps'] + 1}; two ranks went on from step
 # %% tags=["driver"]
 # What the checks of parts 3 and 4 run on every rank. You may skip it.
 
-def outer_round(dist, shared, own, momentum, present):
+def outer_round(dist, shared, own, momentum, *rest):
     """[shared, momentum, own] after a round's outer step."""
-    outer_step(dist, shared, own, momentum, present)
+    outer_step(dist, shared, own, momentum, *rest)
     return [shared, momentum, own]
 
 def updated(dist, sizes, weights, gradient, state, step, replicated, most):
@@ -615,9 +619,10 @@ from common.oracles import scaling_parts as oracle
 for here in ([1, 1, 1, 1], [1, 0, 1], [0, 1], [1], [0, 0, 1, 0]):
     p, n = len(here), int(rng.integers(4, 9))
     shared, momentum, *owns = torch.tensor(rng.normal(size=(2 + p, n)))
-    want, wrong = oracle.outer(shared, owns, momentum, here, 0.7, 0.9)
+    speeds = rng.uniform(0.5, 0.8, 2).tolist()  # rate and beta
+    want, wrong = oracle.outer(shared, owns, momentum, here, *speeds)
     data = shared.clone(), ranks.each([o.clone() for o in owns]), momentum.clone()
-    result = ranks.run(outer_round, *data, ranks.each(list(map(bool, here))), world_size=p)
+    result = ranks.run(outer_round, *data, ranks.each(list(map(bool, here))), *speeds, world_size=p)
     for rank, got in enumerate(result.returns):
         agree(tuple(got[:2]), want, f"(shared, momentum), rank {rank} of {p}", **CLOSE, mistakes=wrong)
         agree(got[2], owns[rank], f"own of rank {rank}, afterwards")
@@ -641,8 +646,11 @@ figures.describe(ax, "Loss grows with the number of replicas, for our model and 
 # %% [markdown]
 # Our model has 21,504 weights and trains for 1,000 steps, so H = 500 has two rounds only, too few for the momentum. The
 # published runs have hundreds of rounds, and H = 1,000 costs them 2.9 % of perplexity over H = 50. The bytes are the same law: one
-# all-reduce per H steps. With more replicas, each one sees a smaller share of the batch, and loss grows as it does in the table of
-# Charles et al. (2025).
+# all-reduce per H steps. H = 10 even ends below data parallelism, because Nesterov's steps are longer (data parallelism at twice the
+# inner rate comes to 2.2, too).
+#
+# With more replicas, each one sees a smaller share of the batch, and loss grows, as in the table of Charles et al. (2025). Ours grows
+# twice as much as that of their smallest model, which has 1,600 times as many weights.
 #
 # **If the wire is slow, agree less often: bytes fall as 1/H, and loss rises slowly.**
 

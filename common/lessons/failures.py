@@ -142,25 +142,6 @@ def _column(policies: Sequence[Policy], name: str, kind: type) -> np.ndarray:
     return np.array([[kind(policy[name])] for policy in policies])
 
 
-def search(
-    cluster: Cluster, interval_s: float, seeds: Sequence[int], own: Policy
-) -> tuple[dict[str, Any], float, float]:
-    """(the best policy of some 250, its goodput, that of `own`), all on the same years.
-
-    Tried are intervals near this one, numbers of spares, and to drop or to wait.
-    """
-    most = int(cluster["nodes"]) // int(cluster["replica_nodes"])
-    tried = [
-        {"interval_s": factor * interval_s, "replicas": replicas, "drop": drop}
-        for factor in (0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
-        for replicas in range(most, max(0, most - 14), -1)
-        for drop in (False, True)
-    ]
-    *found, of_own = goodputs(cluster, [*tried, own], seeds).mean(1).tolist()
-    most = max(found)
-    return tried[found.index(most)], most, of_own
-
-
 # Formulas and pictures
 
 
@@ -249,14 +230,11 @@ def draw_policies(cluster: Cluster, own: Policy, seeds: Sequence[int]) -> "Axes"
     for place, (drop, name) in enumerate(((False, "waits for nodes"), (True, "drops replicas"))):
         tried = [{**own, "replicas": replicas, "drop": drop} for replicas in counts]
         years = goodputs(cluster, tried, seeds)
-        ax.plot(counts, years.mean(1), color=f"C{place}", marker=".", label=name)
-    ax.plot(own["replicas"], goodput(cluster, own, seeds), "o", ms=10, mfc="none", color="C2")
-    ax.annotate(
-        "yours",
-        (own["replicas"], goodput(cluster, own, seeds)),
-        (8, -14),
-        textcoords="offset points",
-    )
+        style = {"ls": "--" if drop else "-", "lw": 2 if drop else 5, "color": f"C{place}"}
+        ax.plot(counts, years.mean(1), **style, label=name)  # where both are equal, both show
+    at = own["replicas"], goodput(cluster, own, seeds)
+    ax.plot(*at, "o", ms=12, mfc="none", mec="C2", mew=2)
+    ax.annotate("yours", at, (-44, -18), textcoords="offset points", color="C2")
     ax.set(xlabel=f"replicas of {cluster['replica_nodes']:g} nodes (the rest are spares)")
     ax.set(ylabel="goodput", title=f"A year of {cluster['nodes']:,} nodes, simulated")
     ax.legend()

@@ -24,6 +24,41 @@ def mfu(model: Model, tokens_per_s: float, peak_flops_per_s: float, counts: str 
     return tokens_per_s * (layers + 6 * model.end_weights) / peak_flops_per_s
 
 
+def mfu_mistakes(model: Model, tokens_per_s: float, peak_flops_per_s: float) -> dict[str, float]:
+    """What known mistakes give, {sentence: share}."""
+    rate = tokens_per_s / peak_flops_per_s
+    right = mfu(model, tokens_per_s, peak_flops_per_s)
+    one = 12 * model.hidden * model.seq
+    kinds = ("model", "causal", "hardware")
+    return {
+        **{
+            f"This is the {kind} count.": mfu(model, tokens_per_s, peak_flops_per_s, kind)
+            for kind in kinds
+        },
+        "The embedding is a look-up: of the ends, only the scores multiply.": rate
+        * (6 * model.weights + model.layers * one),
+        "These are percent; a share is wanted.": 100 * right,
+        "A token costs 6 FLOPs per weight: backward costs twice the forward pass.": right
+        - 4 * rate * (model.layers * model.layer_weights + model.end_weights),
+        "layer_weights are those of one layer: there are model.layers of them.": right
+        - 6 * rate * (model.layers - 1) * model.layer_weights,
+        "12·h·s is the attention of one layer: there are model.layers of them.": right
+        - rate * (model.layers - 1) * one,
+        "The scores are left out: they cost 6 FLOPs per weight, too.": right
+        - 6 * rate * model.end_weights,
+        "Only the layers are computed again, not the scores.": mfu(
+            model, tokens_per_s, peak_flops_per_s, "hardware"
+        )
+        + 2 * rate * model.end_weights,
+    }
+
+
+def random_rate(rng: np.random.Generator, model: Model) -> tuple[float, float]:
+    """(tokens per second and GPU, its peak), of a share below one in each count."""
+    peak = float(rng.uniform(1e14, 1e15))
+    return float(rng.uniform(0.2, 0.6)) / mfu(model, 1.0, peak), peak
+
+
 def ring_s(cluster: Cluster, size: Value, stride: Value, sent: Value) -> Value:
     """Seconds of an all-reduce of `sent` bytes on a ring."""
     rate = planning.bandwidth(cluster, size, stride)
@@ -43,16 +78,19 @@ def slot_s(model: Model, cluster: Cluster, layout: Layout) -> tuple[Value, Value
     return slowest_s, model.layers * layer_s + work.ends_s
 
 
-def step_time_s(model: Model, cluster: Cluster, layout: Layout) -> Value:
-    """Seconds of a training step."""
+def step_time_s(
+    model: Model, cluster: Cluster, layout: Layout, owners: Value = None, hops: float = 1.0
+) -> Value:
+    """Seconds of a training step. For mistakes: other owners of the same weights, fewer hops."""
     work = planning.work(model, cluster, layout)
     slowest_s, all_s = slot_s(model, cluster, layout)
-    hop_s = planning.hop_s(cluster, layout, work)
+    hop_s = hops * planning.hop_s(cluster, layout, work)
     filling_s = (all_s - slowest_s + 2 * (layout.pipeline - 1) * hop_s) / layout.chunks
     pipeline_s = layout.microbatches * (slowest_s + layout.chunks * hop_s)
     pipeline_s = pipeline_s + layout.bubble * filling_s
     weights = model.layers / layout.pipeline * work.layer_weights + work.end_weights
-    owners, shards = layout.data * layout.context, np.asarray(layout.shards)
+    owners = layout.data * layout.context if owners is None else owners
+    shards = np.asarray(layout.shards)
     parts = np.where(shards > 2, planning.fetches(model, layout), 1)
     gathered_s = parts * ring_s(cluster, owners, layout.tensor, 2 * weights / parts) / 2
     reduced_s = ring_s(cluster, owners, layout.tensor, 4 * weights) / 2
@@ -182,6 +220,7 @@ def memory_cases() -> dict[str, Layout]:
     return {
         "one GPU": Layout(batch=8, microbatch=4),
         "tensor ranks": Layout(tensor=4, batch=8, microbatch=4),
+        "tensor ranks in stages": Layout(4, 2, 1, batch=64, microbatch=8),
         "Adam's state over data ranks, beside tensor ranks": Layout(2, 1, 8, shards=1, batch=64),
         "gradients, too": Layout(2, 1, 8, shards=2, batch=64),
         "weights, too": Layout(1, 1, 8, shards=3, batch=64, microbatch=2),
@@ -215,11 +254,38 @@ def memory_mistakes(model: Model, layout: Layout) -> dict[str, float]:
         )
     one = dataclasses.replace(layout, batch=layout.data * layout.microbatch)
     few = "In 1F1B, the first stage holds as many microbatches as there are stages, if it has them."
-    return {
-        text: x
-        for text, x in {**mistakes, few: float(memory_bytes(model, one))}.items()
-        if abs(x / right - 1) > 1e-5
+    mistakes[few] = float(memory_bytes(model, one))
+    if layout.shards == 0:
+        mistakes |= _weight_mistakes(model, layout, right)
+    kept, scores, _ = planning.kept_bytes(model, layout)
+    missing = float(chosen(layout.recompute, {"none": 0, "selective": scores, "full": kept}))
+    again = "While one layer is computed again, its missing part is there, too."
+    mistakes[again] = right - planning.FRAGMENTS * missing
+    driver = "The driver's bytes have no fragments: add them after the factor."
+    mistakes[driver] = right + (planning.FRAGMENTS - 1) * planning.DRIVER_BYTES
+    return {text: x for text, x in mistakes.items() if abs(x / right - 1) > 1e-5}
+
+
+def _weight_mistakes(model: Model, layout: Layout, right: float) -> dict[str, float]:
+    """Wrong counts of weights, of which each needs 16 bytes: nothing is sharded."""
+    p, t = layout.pipeline, layout.tensor
+    end, layers = model.end_weights, np.ceil(model.layers / p) * model.layer_weights
+    both = p == 1 and not model.tied
+    per_weight = 16 * planning.FRAGMENTS
+    found = {
+        "Tensor ranks hold a part of each weight: divide by them.": per_weight
+        * (layers + (2 if both else 1) * end)
+        * (1 - 1 / t),
+        "Tensor ranks cut the ends, too.": per_weight * end * (2 if both else 1) * (1 - 1 / t),
+        "Here a gradient has 2 bytes.": 2 * planning.FRAGMENTS * (layers + (1 + both) * end) / t,
     }
+    if both:
+        found["The only stage has both ends, if they are not tied."] = -per_weight * end / t
+    elif p > 1:
+        found["Of several stages, one has the embedding and another one the scores."] = (
+            per_weight * end / t
+        )
+    return {text: float(right + more) for text, more in found.items()}
 
 
 def simulated_cases(
@@ -296,6 +362,7 @@ def real_cases(rng: np.random.Generator) -> dict[str, tuple[Model, Cluster, Layo
     )
     small = Model(24, 2048, 16, 16, 8192, 131_072, 2048)
     a100, h100 = Cluster.of("A100", 1024), Cluster.of("H100", 16_384)
+    slow = Cluster.of("A100", 1024, 8, 1e9)
     softmax: Any = {"attention": "softmax", "recompute": "selective", "sequence_parallel": True}
     cases = {
         "tensor ranks on two nodes": (gpt, a100, Layout(16, 1, 64, batch=256)),
@@ -312,6 +379,9 @@ def real_cases(rng: np.random.Generator) -> dict[str, tuple[Model, Cluster, Layo
         "sharded weights, not overlapped": (gpt, a100, Layout(1, 1, 512, batch=1024, shards=3)),
         "overlapped gradients": (gpt, a100, Layout(8, 1, 128, batch=128, overlap=True)),
         "zero-bubble schedule": (gpt, a100, Layout(8, 8, 16, batch=256, bubble=1 / 3)),
+        "context ranks": (llama, h100, Layout(8, 16, 8, 8, batch=64, overlap=True)),
+        "chunks on a slow network": (gpt, slow, Layout(8, 8, 16, batch=128, chunks=4)),
+        "a quarter of a node": (small, a100, Layout(2, 1, 1, batch=8, microbatch=2)),
     }
     return {
         name: (model, other_rates(rng, cluster, 1.05), layout)
@@ -337,8 +407,16 @@ def step_mistakes(model: Model, cluster: Cluster, layout: Layout) -> dict[str, f
         "Chunks divide the time in which the pipeline fills.": other(chunks=1),
         "A recomputed forward pass repeats its time and its messages.": other(recompute="none"),
         "layout.bubble scales the time in which the pipeline fills.": other(bubble=1.0),
+        "Context ranks hold the same weights as data ranks: their gradients add up, too.": float(
+            step_time_s(model, cluster, layout, owners=layout.data)
+        ),
+        "Stages wait for messages: planning.hop_s.": float(
+            step_time_s(model, cluster, layout, hops=0.0)
+        ),
+        "A part of a node has no stragglers: take at least one node.": right
+        * (1 + cluster.stragglers * np.log2(layout.gpus / cluster.gpus_per_node)),
     }
-    return {text: wrong for text, wrong in found.items() if abs(wrong / right - 1) > 1e-3}
+    return {text: wrong for text, wrong in found.items() if abs(wrong / right - 1) > 1e-5}
 
 
 def plan_cases(rng: np.random.Generator) -> dict[str, tuple[Model, Cluster, int]]:

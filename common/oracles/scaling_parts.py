@@ -55,6 +55,10 @@ def mtbf_mistakes(want: float, gpus: float, gpus_per_node: int) -> Mistakes:
         "The rate counts nodes, and these are GPUs: a node has several.": want / gpus_per_node,
         "These are days; the answer is in seconds.": want / failures.DAY_S,
         "These are hours; the answer is in seconds.": want / 3600,
+        "These are minutes; the answer is in seconds.": want / 60,
+        "A node has gpus_per_node GPUs, which need not be eight.": want * 8 / gpus_per_node,
+        "This is how many failures there are per second: the time between them is its inverse.": 1
+        / want,
         "The rate is per 1,000 node-days.": want / 1000,
     }
 
@@ -79,14 +83,26 @@ def interval_fault(got: Any, save_s: float, mtbf_s: float) -> str:
     own = float(failures.expected_slowdown(got, save_s, mtbf_s)) if got > 0 else np.inf
     if own <= 1.005 * least:
         return ""
-    young = (2 * save_s * mtbf_s) ** 0.5
+    young, ratio = (2 * save_s * mtbf_s) ** 0.5, save_s / (2 * mtbf_s)
+    daly = young * (1 + ratio**0.5 / 3 + ratio / 9) - save_s
     known = {
+        "Where Young's formula exceeds M, M itself is too long, too.": (
+            mtbf_s if young > mtbf_s else np.nan
+        ),
+        "Daly's closed form holds as long as saving takes less than 2·M.": daly,
+        "Young's formula, of which the time to save is taken off, still assumes short saves.": (
+            young - save_s
+        ),
+        "These are minutes; the answer is in seconds.": best / 60,
         "Young's formula assumes that saving is short beside the time between failures.": young,
         "Inside the root is twice the product.": (save_s * mtbf_s) ** 0.5,
         "This is the time between two beginnings; leave out the time to save.": best + save_s,
         "A checkpoint per failure loses half of the work.": mtbf_s,
+        "This interval is no time at all: where does your search begin, and when does it turn?": (
+            got if got < 1e-3 * best else np.nan
+        ),
     }
-    near = (says for says, value in known.items() if abs(got - value) <= 0.002 * value)
+    near = (says for says, value in known.items() if abs(got - value) <= 0.002 * abs(value))
     more = f"it costs {own / least - 1:.1%} more time than the best interval"
     return f"{next(near, '')}\n{case} gave {got:g} s; {more}.".strip()
 
@@ -111,7 +127,10 @@ class Scored:
                 f"{self._part('interval_s', policy, policy)}\n{case}: it costs {more:.1%} more "
                 "time than the best interval, in expectation."
             )
-        best, most, got = failures.search(self.cluster, self.interval_s, self.seeds, policy)
+        best, most, got = search(self.cluster, self.interval_s, self.seeds, policy)
+        if got < 0.98 * most:  # the best of 250 was also the luckiest: both try other years
+            years = [seed + more for seed in self.seeds for more in range(1, 15)]
+            most, got = failures.goodputs(self.cluster, [best, policy], years).mean(1).tolist()
         if got >= 0.98 * most:
             return ""
         better = {
@@ -147,6 +166,25 @@ class Scored:
             return f"The interval of {own:,.0f} s is too {word}: which failures interrupt the job?"
         word = "few" if own > best[name] else "many"
         return f"{own} replicas leave too {word} spares."
+
+
+def search(
+    cluster: Cluster, interval_s: float, seeds: Sequence[int], own: Policy
+) -> tuple[dict[str, Any], float, float]:
+    """(the best policy of some 250, its goodput, that of `own`), all on the same years.
+
+    Tried are intervals near this one, numbers of spares, and to drop or to wait.
+    """
+    most = int(cluster["nodes"]) // int(cluster["replica_nodes"])
+    tried = [
+        {"interval_s": factor * interval_s, "replicas": replicas, "drop": drop}
+        for factor in (0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
+        for replicas in range(most, max(0, most - 14), -1)
+        for drop in (False, True)
+    ]
+    *found, of_own = failures.goodputs(cluster, [*tried, own], seeds).mean(1).tolist()
+    most = max(found)
+    return tried[found.index(most)], most, of_own
 
 
 def malformed(policy: Any, cluster: Cluster) -> str:
@@ -218,8 +256,26 @@ def outer(
         ),
         "These are the averaged weights: the outer step is missing.": (shared - mean, momentum),
         "The outer step has no momentum yet.": (shared - rate * mean, momentum),
+        "0.7 and 0.9 are defaults: use rate and beta.": _nesterov(shared, momentum, mean, 0.7, 0.9),
+        "momentum has to change in place.": (stepped(mean)[0], momentum),
+        "shared has to change in place.": (shared, stepped(mean)[1]),
+        "The rate scales the step, not the momentum.": (
+            shared - rate * (mean + beta * (beta * momentum + rate * mean)),
+            beta * momentum + rate * mean,
+        ),
+        "The gradient is added to β·momentum as it is, without a factor.": (
+            shared - rate * (mean + beta * (beta * momentum + (1 - beta) * mean)),
+            beta * momentum + (1 - beta) * mean,
+        ),
     }
     return stepped(mean), wrong
+
+
+def _nesterov(
+    shared: Tensor, momentum: Tensor, mean: Tensor, rate: float, beta: float
+) -> tuple[Tensor, Tensor]:
+    kept = beta * momentum + mean
+    return shared - rate * (mean + beta * kept), kept
 
 
 def outer_bytes_fault(trace: ranks.Trace, n: int) -> str:
@@ -292,6 +348,12 @@ class Model:
             ** 0.5,
             "This is the norm of one stage only.": squares[0] ** 0.5,
             "The sum of squares has no root yet.": sum(squares),
+            "This is the norm of the mean: the sum over data ranks is wanted.": (
+                norm / self.mesh.data
+            ),
+            "This is the norm after clipping; return the norm before.": min(norm, self.most),
+            "What all tensor ranks hold counts once; here it is left out.": (sum(squares) - again)
+            ** 0.5,
         }
         return before, gradients, self.by_rank(self.weights), norm, mistakes
 

@@ -6,7 +6,8 @@
 The model is the course's, wider (8 layers of width 2,048, texts of 1,024 characters), so that
 multiplying and not launching takes the time. The pieces are the solutions' own. The prediction
 knows three numbers: the time of a step without its messages, the latency of a message and the
-bandwidth. They are measured in turns with the steps.
+bandwidth of messages as long as the step's. They are measured in turns with the steps, and the
+turn counts whose step over prediction is the middle one of all turns.
 --gloo trains the course's own size on two processes: a trial of this program, and a measurement
 where two cores are idle. The last line is JSON: {mesh: [predicted s, measured s]}.
 """
@@ -50,7 +51,7 @@ def main() -> None:
         known, measured_s = whole.in_turns(use, update, mesh, **options)
         message = f"message {known.alpha_s * 1e6:.0f} µs, {known.bytes_per_s / 1e9:.1f} GB/s"
         print(f"{mesh}: computing {known.compute_s:.4f} s, {message}")
-        parts = whole.predicted_s(mesh, known, itemsize=4, **sizes)
+        parts = whole.predicted_s(mesh, known, **sizes)
         predicted_s = sum(parts.values())
         found[str(mesh)] = [predicted_s, measured_s]
         detail = ", ".join(f"{name} {part:.4f}" for name, part in parts.items())

@@ -82,6 +82,19 @@ def test_predicted_parts() -> None:
     assert whole.predicted_s(whole.Mesh(2), known)["data"] > 0
 
 
+@pytest.mark.parametrize("axes", [(2, 1, 1), (1, 2, 1), (1, 1, 2), (1, 4, 1), (1, 1, 4)])
+def test_predicted_messages_are_those_of_simulated_ranks(axes: tuple[int, int, int]) -> None:
+    """Where computing is free, a step takes the messages predicted, in number and bytes."""
+    config = Config(width=32, hidden=64, layers=4, heads=4)
+    mesh, sizes = whole.Mesh(*axes), {"rows": 8, "microbatches": 2, "config": config, "length": 16}
+    for alpha_s, beta in ((1.0, 0.0), (0.0, 1.0)):
+        link = {"alpha_s": alpha_s, "beta_s_per_byte": beta}
+        one, two = (whole.run(USE, update, mesh, n, **sizes, **link).time_s for n in (1, 2))
+        known = whole.Speeds(0.0, alpha_s, 1 / beta if beta else np.inf)
+        predicted = sum(whole.predicted_s(mesh, known, **sizes).values())
+        assert two - one == pytest.approx(predicted, rel=0.02)
+
+
 def test_speeds_and_a_step_in_turns() -> None:
     """Three numbers and a step's time, all positive, on ranks that train alone and together."""
     known, step_s = whole.in_turns(

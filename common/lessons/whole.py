@@ -26,7 +26,8 @@ Use = Mapping[str, Any]
 Weights = dict[str, Tensor]
 adam = functools.partial(adam_step, rate=2e-3)
 LENGTH, MOST = 32, 1.0  # tokens of a text; the norm to which gradients are clipped
-SIZES = 8, 1 << 18  # numbers of a short and of a long message
+SHORT, LONGEST = 8, 1 << 24  # numbers of a short message, and of a long one at most
+CHAIN = 8  # messages that are timed in a row: a step's messages follow each other, too
 EVERY = 2  # of the blocks' activations, each second one is kept
 SHARED = ("positions", "norm_attention", "norm_hidden", "norm")  # whole on every tensor rank
 CUT_BY_INPUTS = ("projection", "down")
@@ -315,7 +316,7 @@ def _part(q: Tensor, k: Tensor, v: Tensor, keys: slice) -> tuple[np.ndarray, ...
     """(m, s, o) of all queries over some of the keys, as lab 06 has them."""
     x = _scores(q, k, keys)
     m = x.amax(-1)
-    weights = torch.exp(x - m.clamp(min=-1e300)[..., None])
+    weights = torch.exp(x - m.clamp(min=torch.finfo(m.dtype).min)[..., None])
     found = m.flatten(), weights.sum(-1).flatten(), (weights @ v[:, :, keys]).flatten(0, 2)
     return tuple(part.numpy() for part in found)
 
@@ -612,48 +613,68 @@ def in_turns(
     """(what a prediction for the mesh needs, the seconds of a step of the mesh). options: of run.
 
     All ranks take a step without messages, then they pass tensors round, then they take a step, and
-    so on in turns: whatever else runs on the machine slows all three. The first turn warms up; of
-    the others, the median counts.
+    so on in turns: whatever else runs on the machine slows all three. The first turn warms up. In
+    each of the others, what was measured predicts the step beside it, and of all turns the one
+    counts whose step over prediction is the middle one. So a load that comes and goes is in both.
     """
     result = run(use, update, mesh, steps, each=turns, **options)
-    slowest = np.array([np.array(told)[1:] for told in result.returns]).max(0)
-    own_s, small_s, large_s, together_s = np.median(slowest, axis=0).tolist()
-    bytes_per_s = (SIZES[1] - SIZES[0]) * 8 / max(large_s - small_s, 1e-9)
-    return Speeds(own_s, small_s, bytes_per_s), together_s
+    slowest = np.array([np.array(told)[1:] for told in result.returns]).max(0).tolist()
+    found = [(Speeds(*known), together_s) for *known, together_s in slowest]
+    names = ("rows", "microbatches", "config", "length")
+    shape = {name: options[name] for name in names if name in options}
+    ratios = [step_s / sum(predicted_s(mesh, known, **shape).values()) for known, step_s in found]
+    return found[int(np.argsort(ratios)[len(ratios) // 2])]
 
 
 def turns(
     dist: Any, use: Use, update: Any, mesh: Mesh, weights: Weights, batches: Any, *rest: Any
 ) -> list[list[float]]:
-    """By turn: seconds of a muted step, of a short and a long message, and of a step."""
+    """By turn: what a prediction needs to know, and the seconds of a step."""
     muted, together = (
         life(d, use, update, mesh, weights, batches, *rest) for d in (Muted(dist), dist)
     )
-    found = []
+    found, long = [], long_message(mesh, batches[0][0].shape, *rest)
     for _ in batches:
         dist.barrier()
         own_s = next(muted)["seconds"][-1]
-        messages_s = passed_s(dist)
+        messages = message_speeds(dist, long)
         dist.barrier()
-        found.append([own_s, *messages_s, next(together)["seconds"][-1]])
+        found.append([own_s, *messages, next(together)["seconds"][-1]])
     return found
 
 
-def passed_s(dist: Any) -> list[float]:
-    """Seconds in which a rank passes short and long tensors on, round the ring of all ranks."""
+def long_message(
+    mesh: Mesh, shape: Sequence[int], microbatches: int, config: Config = CONFIG
+) -> int:
+    """Numbers of the messages that take most of a step's bytes. shape: of a batch's texts."""
+    activations = shape[0] * shape[1] * config.width // (mesh.data * microbatches)
+    if mesh.tensor > 1:
+        size = activations // mesh.tensor
+    elif mesh.pipeline > 1:
+        size = activations
+    else:
+        size = language_model.parameter_count(config) // mesh.data
+    return min(max(size, 1000 * SHORT), LONGEST)
+
+
+def message_speeds(dist: Any, long: int) -> tuple[float, float]:
+    """(seconds of a short message, bytes per second): all ranks pass tensors on, round a ring."""
     from common.lessons import sharding
 
     me, p = dist.get_rank(), dist.get_world_size()
-    tensors = [torch.zeros(2, size) for size in SIZES]
+    tensors = [torch.zeros(2, size) for size in (SHORT, long)]
 
-    def both(sent: Tensor, got: Tensor) -> None:
+    def chain(sent: Tensor, got: Tensor) -> None:
         after, before = (me + 1) % p, (me - 1) % p
-        ops = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, got, before)]
-        for work in dist.batch_isend_irecv(ops):
-            work.wait()
+        for _ in range(CHAIN):
+            ops = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, got, before)]
+            for work in dist.batch_isend_irecv(ops):
+                work.wait()
 
-    works = [lambda pair=pair: both(*pair) for pair in tensors]
-    return sharding.median_s(dist, tensors[0], works, 5)
+    works = [lambda pair=pair: chain(*pair) for pair in tensors]
+    short_s, long_s = (s / CHAIN for s in sharding.median_s(dist, tensors[0], works, 3))
+    more_bytes = (long - SHORT) * tensors[0].element_size()
+    return short_s, more_bytes / max(long_s - short_s, 0.1 * long_s)
 
 
 def predicted_s(
@@ -663,13 +684,14 @@ def predicted_s(
     microbatches: int = 2,
     config: Config = CONFIG,
     length: int = LENGTH,
-    itemsize: int = 8,
 ) -> dict[str, float]:
     """{part: seconds} of a step: compute, bubble, and the messages along each axis of the mesh.
 
     A block has two sums over tensor ranks each time that it is computed, and two in its gradient.
+    The embedding and the gradient of the scores have one each, and the loss three of short rows.
     """
     d, p, t = mesh
+    itemsize, microbatches = torch.get_default_dtype().itemsize, min(microbatches, rows // d)
     share = _largest_share(costs(config), p)
     rank_bytes = length * config.width * itemsize * rows / d  # of a layer's activations, per step
 
@@ -677,8 +699,9 @@ def predicted_s(
         """Rounds of n ranks that pass on 1/n of a tensor."""
         return rounds * (known.alpha_s + size / n / known.bytes_per_s) if n > 1 else 0.0
 
-    sums = 2 * (_forwards(config.layers // p) + config.layers / p) * microbatches
-    tensor_s = sums * ring_s(t, rank_bytes / microbatches, 2 * (t - 1))
+    sums = 2 * (_forwards(config.layers // p) + config.layers / p) + (2 if p == 1 else 1)
+    tensor_s = sums * microbatches * ring_s(t, rank_bytes / microbatches, 2 * (t - 1))
+    tensor_s += 3 * microbatches * ring_s(t, 0, 2 * (t - 1))
     activation_s = known.alpha_s + rank_bytes / microbatches / known.bytes_per_s
     weights = language_model.parameter_count(config) * share / t * itemsize
     bubble = (p - 1) / microbatches
@@ -686,8 +709,9 @@ def predicted_s(
         "compute": known.compute_s,
         "bubble": bubble * (known.compute_s + tensor_s),
         "tensor": tensor_s,
-        "pipeline": 2 * (microbatches + p - 1) * activation_s if p > 1 else 0.0,
+        "pipeline": (microbatches - 1 + 2 * (p - 1)) * activation_s if p > 1 else 0.0,
         "data": ring_s(d, weights, 3 * (d - 1)),  # gathered, summed up, and gathered again
+        "norm, loss": 2 * ring_s(mesh.size, 0, 2 * (mesh.size - 1)),
     }
 
 

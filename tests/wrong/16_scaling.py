@@ -85,7 +85,8 @@
 
 # %% step_time_s: all stages are equal
 # says: seconds on simulated ranks
-# edit: slowest_s = np.maximum(most * layer_s, last * layer_s + work.ends_s)  ->  slowest_s = (model.layers * layer_s + work.ends_s) / layout.pipeline
+# - slowest_s = np.maximum(most * layer_s, last * layer_s + work.ends_s)
+# + slowest_s = (model.layers * layer_s + work.ends_s) / layout.pipeline
 
 # %% step_time_s: a bubble that does not know the microbatches
 # says: seconds on simulated ranks
@@ -97,7 +98,8 @@
 
 # %% step_time_s: chunks don't shrink the bubble
 # says: Chunks divide the time in which the pipeline fills.
-# edit: filling_s = (all_s - slowest_s + 2 * (layout.pipeline - 1) * hop_s) / layout.chunks  ->  filling_s = all_s - slowest_s + 2 * (layout.pipeline - 1) * hop_s
+# - filling_s = (all_s - slowest_s + 2 * (layout.pipeline - 1) * hop_s) / layout.chunks
+# + filling_s = all_s - slowest_s + 2 * (layout.pipeline - 1) * hop_s
 
 # %% step_time_s: gradients in two bytes
 # says: replicas: seconds on simulated ranks
@@ -105,7 +107,8 @@
 
 # %% step_time_s: gradients always overlap
 # says: seconds gave
-# edit: np.where(layout.overlap, beyond_s + cluster.exposed * (sent_s - beyond_s), sent_s)  ->  beyond_s + cluster.exposed * (sent_s - beyond_s)
+# - np.where(layout.overlap, beyond_s + cluster.exposed * (sent_s - beyond_s), sent_s)
+# + beyond_s + cluster.exposed * (sent_s - beyond_s)
 
 # %% step_time_s: gradients never overlap
 # says: seconds
@@ -121,7 +124,8 @@
 
 # %% step_time_s: the last stage has as many layers as its share
 # says: a last stage with fewer layers
-# edit: most, last = planning.stage_layers(model, layout)  ->  most, last = np.ceil(model.layers / layout.pipeline), np.floor(model.layers / layout.pipeline)
+# - most, last = planning.stage_layers(model, layout)
+# + most, last = np.ceil(model.layers / layout.pipeline), np.floor(model.layers / layout.pipeline)
 
 # %% step_time_s: the optimizer is free
 # says: seconds
@@ -356,3 +360,193 @@ def mesh_update(dist, groups, weights, gradient, state, step, replicated, most):
 # says: the weights
 # - dist.all_gather_into_tensor(weights, own, group=data)
 # + weights[start:start + size] = own
+
+# %% mfu: the embedding counted as a product
+# says: The embedding is a look-up
+# edit: layers = 6 * model.layers * model.layer_weights + attention  ->  layers = 6 * (model.weights - model.end_weights) + attention
+
+# %% mfu: in percent
+# says: These are percent
+# - return tokens_per_s * (layers + 6 * model.end_weights) / peak_flops_per_s
+# + return 100 * tokens_per_s * (layers + 6 * model.end_weights) / peak_flops_per_s
+
+# %% mfu: weights of one layer only
+# says: layer_weights are those of one layer
+# edit: 6 * model.layers * model.layer_weights  ->  6 * model.layer_weights
+
+# %% mfu: attention per layer forgotten
+# says: is the attention of one layer
+# edit: attention = 12 * model.layers * model.hidden * model.seq  ->  attention = 12 * model.hidden * model.seq
+
+# %% memory_bytes: gradients in fp32
+# says: Here a gradient has 2 bytes
+# edit: each = each + 2 / np.where(shards > 1, owners, 1)  ->  each = each + 4 / np.where(shards > 1, owners, 1)
+
+# %% memory_bytes: two ends on each stage
+# says: one has the embedding and another one the scores
+# - ends = np.where((np.asarray(p) > 1) | np.asarray(model.tied), 1, 2) * model.end_weights
+# + ends = np.where(np.asarray(model.tied), 1, 2) * model.end_weights
+
+# %% memory_bytes: one end always
+# says: The only stage has both ends
+# edit: ends = np.where((np.asarray(p) > 1) | np.asarray(model.tied), 1, 2) * model.end_weights  ->  ends = model.end_weights
+
+# %% memory_bytes: ends are not cut over tensor ranks
+# says: Tensor ranks cut the ends, too
+# edit: weights = (layers * model.layer_weights + ends) / layout.tensor  ->  weights = layers * model.layer_weights / layout.tensor + ends
+
+# %% memory_bytes: weights not cut over tensor ranks
+# says: Tensor ranks hold a part of each weight
+# edit: weights = (layers * model.layer_weights + ends) / layout.tensor  ->  weights = layers * model.layer_weights + ends
+
+# %% memory_bytes: fragments of the driver, too
+# says: The driver's bytes have no fragments
+# edit: planning.FRAGMENTS * total + planning.DRIVER_BYTES  ->  planning.FRAGMENTS * (total + planning.DRIVER_BYTES)
+
+# %% memory_bytes: activations divided by tensor again
+# says: bytes gave
+# edit: first = layers * held * np.minimum  ->  first = layers * held / layout.tensor * np.minimum
+
+# %% step_time_s: gradients over data ranks only
+# says: their gradients add up, too
+# - owners, shards = layout.data * layout.context, np.asarray(layout.shards)
+# + owners, shards = layout.data, np.asarray(layout.shards)
+
+# %% step_time_s: hops forgotten
+# says: Stages wait for messages
+# edit: hop_s = planning.hop_s(cluster, layout, work)  ->  hop_s = 0
+
+# %% step_time_s: hops not multiplied by chunks
+# says: seconds gave
+# edit: slowest_s + layout.chunks * hop_s  ->  slowest_s + hop_s
+
+# %% step_time_s: p hops instead of 2(p-1)
+# says: seconds gave
+# edit: 2 * (layout.pipeline - 1) * hop_s  ->  layout.pipeline * hop_s
+
+# %% step_time_s: a part of a node is less than one node
+# says: A part of a node has no stragglers
+# edit: nodes = np.maximum(1, layout.gpus / cluster.gpus_per_node)  ->  nodes = layout.gpus / cluster.gpus_per_node
+
+# %% step_time_s: selective forgotten
+# says: seconds gave
+# edit: "selective": work.attention_s,  ->  "selective": 0,
+
+# %% plan: None if nothing fits
+# says: want one Layout
+# edit: raise ValueError("no layout fits")  ->  return None
+
+# %% plan: a place among those that fit, not among all
+# says: does not fit
+def plan(model, cluster, batch):
+    every = planning.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
+    fit = planning.fits(memory_bytes(model, every), cluster)
+    if not fit.any():
+        raise ValueError("no layout fits")
+    return every[int(step_time_s(model, cluster, every)[fit].argmin())]
+
+# %% checkpoint_interval_s: eight GPUs per node, always
+# says: which need not be eight
+# edit: per_day = gpus / gpus_per_node  ->  per_day = gpus / 8
+
+# %% checkpoint_interval_s: a rate instead of a time
+# says: how many failures there are per second
+# edit: return 86400 / per_day  ->  return per_day / 86400
+
+# %% checkpoint_interval_s: minutes
+# says: These are minutes
+# edit: return 86400 / per_day  ->  return 1440 / per_day
+
+# %% checkpoint_interval_s: an interval in minutes
+# says: These are minutes
+# edit: return low  ->  return low / 60
+
+# %% checkpoint_interval_s: Young less the time to save
+# says: still assumes short saves
+# edit: return low  ->  return max(1.0, math.sqrt(2 * save_s * mtbf) - save_s)
+
+# %% checkpoint_interval_s: Young, at most M
+# says: M itself is too long
+# edit: return low  ->  return min(mtbf, math.sqrt(2 * save_s * mtbf))
+
+# %% checkpoint_interval_s: Daly without the switch
+# says: Daly's closed form holds
+# - low, high = 0.0, mtbf
+# - for _ in range(60):
+# -     middle = (low + high) / 2
+# -     if math.exp((middle + save_s) / mtbf) * (1 - middle / mtbf) > 1:
+# -         low = middle
+# -     else:
+# -         high = middle
+# - return low
+# + ratio = save_s / (2 * mtbf)
+# + return math.sqrt(2 * save_s * mtbf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save_s
+
+# %% checkpoint_interval_s: the time to save left out of the exponent
+# says: This interval is no time at all
+# edit: math.exp((middle + save_s) / mtbf) * (1 - middle / mtbf) > 1  ->  math.exp(middle / mtbf) * (1 - middle / mtbf) > 1
+
+# %% policy: as many as fit and drop always
+# says: Here it is better to wait
+def policy(cluster):
+    mtbf = mtbf_s(8 * cluster["nodes"], cluster["failures_per_1000_node_days"])
+    return {"interval_s": checkpoint_interval_s(cluster["save_s"], mtbf),
+            "replicas": int(cluster["nodes"] // cluster["replica_nodes"]), "drop": True}
+
+# %% policy: one replica spare and wait
+# says: better to drop a replica
+def policy(cluster):
+    mtbf = mtbf_s(8 * cluster["nodes"], cluster["failures_per_1000_node_days"])
+    return {"interval_s": checkpoint_interval_s(cluster["save_s"], mtbf),
+            "replicas": max(1, int(cluster["nodes"] // cluster["replica_nodes"]) - 1), "drop": False}
+
+# %% policy: nodes where GPUs are wanted
+# says: is too long
+# edit: mtbf_s(8 * cluster["nodes"],  ->  mtbf_s(cluster["nodes"],
+
+# %% outer_step: momentum not in place
+# says: momentum has to change in place
+# edit: momentum.mul_(beta).add_(gradient)  ->  momentum = beta * momentum + gradient
+
+# %% outer_step: shared not in place
+# says: shared has to change in place
+# edit: shared -= rate * (gradient + beta * momentum)  ->  shared = shared - rate * (gradient + beta * momentum)
+
+# %% outer_step: dampened momentum
+# says: without a factor
+# edit: momentum.mul_(beta).add_(gradient)  ->  momentum.mul_(beta).add_((1 - beta) * gradient)
+
+# %% outer_step: the rate in the momentum
+# says: The rate scales the step
+# edit: momentum.mul_(beta).add_(gradient)  ->  momentum.mul_(beta).add_(rate * gradient)
+
+# %% outer_step: 0.7 and 0.9 instead of rate and beta
+# says: (shared, momentum)
+# edit: shared -= rate * (gradient + beta * momentum)  ->  shared -= 0.7 * (gradient + 0.9 * momentum)
+
+# %% outer_step: own weights set too
+# says: own of rank
+# edit: shared -= rate * (gradient + beta * momentum)  ->  shared -= rate * (gradient + beta * momentum); own.copy_(shared)
+
+# %% mesh_update: mean over data ranks
+# says: the norm of the mean
+# edit: squares = total * total  ->  total /= dist.get_world_size(data); squares = total * total
+
+# %% mesh_update: norm after clipping
+# says: return the norm before
+# edit: return norm  ->  return min(norm, most)
+
+# %% mesh_update: replicated are removed from the norm
+# says: here it is left out
+# edit: /= dist.get_world_size(groups["tensor"])  ->  = 0
+
+# %% mesh_update: all-reduce instead of reduce-scatter
+# says: are enough for a reduce-scatter
+# - total = gradient.new_empty(size)
+# - dist.reduce_scatter_tensor(total, gradient, group=data)
+# + dist.all_reduce(gradient, group=data)
+# + total = gradient[start:start + size]
+
+# %% mesh_update: step always 1
+# says: step 2
+# edit: state["m"], state["v"], step)  ->  state["m"], state["v"], 1)

@@ -25,7 +25,7 @@ from common.language_model import CONFIG, Config
 from common.lessons import whole
 
 WIDE = Config(context=1024, width=2048, layers=8, heads=16, hidden=8192)
-STEPS = 8
+STEPS = 16
 
 
 def main() -> None:

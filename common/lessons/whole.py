@@ -472,6 +472,7 @@ def one_device(
     """{"losses", "norms", "weights"} of the same training on one device, without any piece."""
     from common.language_model import transformer
 
+    torch.set_num_threads(1)  # as on the ranks: two would wait for each other on a busy machine
     model = language_model.module(trained=False, **dataclasses.asdict(config))
     named = dict(transformer.named(model))
     with torch.no_grad():

@@ -220,7 +220,7 @@ def memory_cases() -> dict[str, Layout]:
     return {
         "one GPU": Layout(batch=8, microbatch=4),
         "tensor ranks": Layout(tensor=4, batch=8, microbatch=4),
-        "tensor ranks in stages": Layout(2, 4, 1, batch=64, microbatch=8),
+        "tensor ranks in stages": Layout(4, 8, 1, batch=64, microbatch=8),
         "Adam's state over data ranks, beside tensor ranks": Layout(2, 1, 8, shards=1, batch=64),
         "gradients, too": Layout(2, 1, 8, shards=2, batch=64),
         "weights, too": Layout(1, 1, 8, shards=3, batch=64, microbatch=2),

@@ -46,6 +46,15 @@ def mtbf_s(gpus: float, failures_per_1000_node_days: float, gpus_per_node: int) 
     )
 
 
+def mtbf_cases(rng: np.random.Generator) -> list[tuple[int, float, int]]:
+    """(GPUs, failures per 1,000 node-days, GPUs per node), of whole nodes."""
+    drawn = [
+        (int(nodes) * int(size), float(rng.uniform(1, 9)), int(size))
+        for nodes, size in rng.integers(1, [9999, 9], (9, 2))
+    ]
+    return [(16_384, 6.5, 8), (8, 6.5, 8), (100_000, 2.34, 4), *drawn]
+
+
 def mtbf_mistakes(want: float, gpus: float, gpus_per_node: int) -> Mistakes:
     """{sentence: what this mistake gives}."""
     nodes = gpus / gpus_per_node

@@ -296,7 +296,8 @@ def softmax(names: Names) -> Calls:
     entropy = names["cross_entropy"][(64,)]
     yield False, functools.partial(entropy, x, target, loss, x, 4096, BLOCK=1024)
     yield False, functools.partial(names["differences"][(4,)], loss, loss, 64, BLOCK=16)
-    yield False, functools.partial(names["row_sums"][(4,)], x, loss, 3, 1001, BLOCK=1024)
+    for name in "row_sums", "row_sums_plain":
+        yield False, functools.partial(names[name][(4,)], x, loss, 3, 1001, BLOCK=1024)
     yield False, functools.partial(names["double"][(4,)], loss, loss, BLOCK=32)
 
 

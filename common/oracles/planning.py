@@ -181,10 +181,13 @@ def on_stages(model: Model, cluster: Cluster, layout: Layout) -> float:
     return pipelines.played(tasks, seconds).time_s
 
 
-def random_model(rng: np.random.Generator) -> Model:
-    """A small model whose sizes are multiples of eight, so that all of them can be cut."""
-    heads, layers = 8, 8 * int(rng.integers(1, 4))
-    hidden, seq = 64 * int(rng.integers(1, 5)), 64 * int(rng.integers(1, 5))
+def random_model(rng: np.random.Generator, most: int = 4) -> Model:
+    """A small model whose sizes are multiples of eight, so that all of them can be cut.
+
+    most: how many times the least width and length it may have.
+    """
+    heads, layers = 8, 8 * int(rng.integers(1, most))
+    hidden, seq = (64 * int(factor) for factor in rng.integers(1, most + 1, 2))
     shape = layers, hidden, heads, heads, 4 * hidden, 128 * int(rng.integers(1, 9)), seq
     return Model(*shape, gated=bool(rng.integers(2)), tied=bool(rng.integers(2)))
 
@@ -307,7 +310,8 @@ def simulated_cases(
     for name, (layout, simulated) in kinds.items():
         free = simulated == on_stages  # messages between stages cost nothing here
         wire = (0.0, 0.0) if free else 10.0 ** rng.uniform([-6, -10], [-4, -9])
-        model, cluster = random_model(rng), Cluster.simulated(8, *map(float, wire))
+        model = random_model(rng, most=2)  # the ranks send its messages, element by element
+        cluster = Cluster.simulated(8, *map(float, wire))
         cases[name] = (model, cluster, layout), simulated(model, cluster, layout)
     return cases
 

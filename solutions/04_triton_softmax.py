@@ -852,7 +852,7 @@ for name in [name for name in lines if name in dots_of]:
 # %% [markdown]
 # <details><summary>Why do the lines of a GPU miss?</summary>
 #
-# Above 1, caches answered part of what programs ask for. On our H200, "two reads" came to 1.35 at 1 k columns, but 0.96 at 16 k.
+# Above 1, caches answered part of what programs ask for. On our H200, "two reads" came to 1.36 at 1 k columns, but 0.95 at 16 k.
 #
 # Below 1, something else than bytes takes time. "Five kernels" came to 0.73 to 0.79 at every width: PyTorch's kernels run
 # slower than a copy. "Each byte once" fell to 0.73 beyond 16 k, where `fused_softmax` reads rows twice.
@@ -1071,8 +1071,8 @@ if device.has_gpu():
 # %% [markdown]
 # <details><summary>What we measured</summary>
 #
-# On our H200, about 370 GB/s against 3.76 TB/s: ten times slower. Eight times the sectors explain most of it, if caches answer
-# little. For the rest we have no proof. One suspect is the stores, since each writes only 4 bytes of a sector.
+# On our H200, about 370 GB/s against 2.7 to 3.8 TB/s: seven to ten times slower. (The 128 MB take 30 µs, and in some runs Python
+# needs longer to launch the kernel.) Eight times the sectors explain most of it, if caches answer little. For the rest we have no proof. One suspect is the stores, since each writes only 4 bytes of a sector.
 # </details>
 #
 # *What the compiler makes of it.* Triton compiles for an H200 even on a laptop. The same kernel and row, with more and more warps:
@@ -1205,7 +1205,7 @@ if device.has_gpu():
 # %% [markdown]
 # <details><summary>What an H200 shows</summary>
 #
-# Both read 4.47 TB/s: there is no difference. At that speed, memory brings about 20 bytes per cycle to each of the 132 SMs (at 1.75 GHz).
+# Both read 4.5 TB/s: there is no difference. At that speed, memory brings about 20 bytes per cycle to each of the 132 SMs (at 1.75 GHz).
 # The four requests of a warp touch the same lines, so memory sends each line once, and the level-1 cache answers three requests of four. Its
 # work is then 80 bytes per cycle, and it can do 128. A count becomes time only at the unit that limits the kernel, and here that is memory.
 # </details>
@@ -1480,13 +1480,14 @@ for dtype in (torch.float32, torch.bfloat16):  # without a GPU, this tries softm
         torch.testing.assert_close(fast_softmax(each), torch.softmax(each, 1))
 
 # %% [markdown]
-# Speed over that of a copy, on one H200 with 2²⁸ elements. This is another run than the figure's; the two differ by up to 0.02:
+# Speed over that of a copy, on one H200 with 2²⁷ elements, at widths that nobody chose (`python benchmarks/sweeps.py` draws them):
 #
-# | rows of | 1 k | 4 k | 16 k | 64 k |
-# | --- | --- | --- | --- | --- |
-# | fp32, `torch.softmax` | 0.96 | 0.61 | 0.79 | 0.48 |
-# | fp32, `torch.compile` | 0.99 | 0.79 | 0.84 | 0.65 |
-# | fp32, `fast_softmax` | 1.00 | 0.98 | 0.99 | 0.97 |
-# | bf16, `torch.softmax` | 0.64 | 0.31 | 0.53 | 0.52 |
-# | bf16, `torch.compile` | 1.00 | 0.41 | 0.45 | 0.46 |
-# | bf16, `fast_softmax` | 1.00 | 0.99 | 0.98 | 0.90 |
+# | fp32, rows of | 415 | 1,517 | 3,504 | 10,411 | 45,421 | 233,720 |
+# | --- | --- | --- | --- | --- | --- | --- |
+# | `torch.softmax` | 0.91 | 0.93 | 0.56 | 0.59 | 0.51 | 0.41 |
+# | `fast_softmax` | 0.99 | 0.98 | 0.97 | 0.97 | 0.97 | 0.91 |
+#
+# | bf16, rows of | 32 | 879 | 5,000 | 13,037 | 36,712 | 138,120 |
+# | --- | --- | --- | --- | --- | --- | --- |
+# | `torch.softmax` | 0.32 | 0.59 | 0.31 | 0.32 | 0.48 | 0.40 |
+# | `fast_softmax` | 0.99 | 0.99 | 0.97 | 0.97 | 0.89 | 0.79 |

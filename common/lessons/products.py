@@ -395,9 +395,7 @@ def product(
     if plan.turned:
         a, b, high, wide = b.T, a.T, n, m
     ways = how(a), how(b)
-    strides = [
-        0 if way else stride for x, way in zip((a, b), ways, strict=True) for stride in x.stride()
-    ]
+    strides = [0 if how(x) else stride for x in (a, b) for stride in x.stride()]
     given = [_described(a, ways[0], (plan.block_m, plan.block_k))]
     for width in plan.block_n, plan.rest or plan.block_n:
         given.append(_described(b, ways[1], (plan.block_k, width)))

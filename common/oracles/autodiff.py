@@ -44,24 +44,7 @@ def node_cases(rng: np.random.Generator) -> Iterator[Case]:
         }
         mistakes = {} if value is None else lost
         yield Case(text, ("leaf", [], value, "v"), ("leaf", "v", [], value, True), mistakes)
-    for op, inputs, value in [
-        ("multiply", ["x", 2.0], None),
-        ("multiply", [2.0, "x"], None),
-        ("subtract", [(3.0,), 2.0], 1.0),
-        ("add", [0.0, (0.0,)], 0.0),
-        ("add", [(a,), 0.0], a),
-        ("multiply", ["x", 0.0], None),
-        ("matmul", [(a,), (b,)], a @ b),
-        ("exp", ["x"], None),
-        ("sum", [(a,)], a.sum()),
-        ("merge", [True, 1.0, 2.0], 1.0),
-        ("merge", [False, "x", 2.0], None),
-        ("switch_true", [(False,), 1.0], graphs.DEAD),
-        ("multiply", ["x", "x"], None),
-        ("multiply", [a, "x"], None),
-        ("add", [1.0, a], 1.0 + a),
-        ("add", [(np.nan,), 1.0], np.nan),
-    ]:
+    for op, inputs, value in _recorded_cases(a, b):
         came = [_recorded(x) for x in inputs]
         missed = (
             "The inputs have values, so the operator has one. (0.0 is a value, too; so is NaN.)"
@@ -79,6 +62,28 @@ def node_cases(rng: np.random.Generator) -> Iterator[Case]:
             mistakes |= {bare: (op, None, [a, *came[1:]], value, True)}
         text = f"Node({op!r}, {', '.join(_shown(x) for x in inputs)})"
         yield Case(text, (op, inputs), (op, None, came, value, True), mistakes)
+
+
+def _recorded_cases(a: np.ndarray, b: np.ndarray) -> list[tuple[str, list[Any], Any]]:
+    """[(op, inputs, the value that the Node has)]; "x" is a placeholder, a tuple a leaf's value."""
+    return [
+        ("multiply", ["x", 2.0], None),
+        ("multiply", [2.0, "x"], None),
+        ("subtract", [(3.0,), 2.0], 1.0),
+        ("add", [0.0, (0.0,)], 0.0),
+        ("add", [(a,), 0.0], a),
+        ("multiply", ["x", 0.0], None),
+        ("matmul", [(a,), (b,)], a @ b),
+        ("exp", ["x"], None),
+        ("sum", [(a,)], a.sum()),
+        ("merge", [True, 1.0, 2.0], 1.0),
+        ("merge", [False, "x", 2.0], None),
+        ("switch_true", [(False,), 1.0], graphs.DEAD),
+        ("multiply", ["x", "x"], None),
+        ("multiply", [a, "x"], None),
+        ("add", [1.0, a], 1.0 + a),
+        ("add", [(np.nan,), 1.0], np.nan),
+    ]
 
 
 def _recorded(x: Any) -> tuple[str, str | None, Any]:

@@ -250,7 +250,7 @@ def outer(
         kept = beta * momentum + change
         return shared - rate * (change + beta * kept if look_ahead else kept), kept
 
-    everyone = torch.stack([shared - own for own in owns]).mean(0)
+    everyone, given = torch.stack([shared - own for own in owns]).mean(0), (shared, momentum, mean)
     wrong = {
         "This is the sum over ranks: divide by the ranks that took part.": stepped(
             mean * len(here)
@@ -265,25 +265,22 @@ def outer(
         ),
         "These are the averaged weights: the outer step is missing.": (shared - mean, momentum),
         "The outer step has no momentum yet.": (shared - rate * mean, momentum),
-        "0.7 and 0.9 are defaults: use rate and beta.": _nesterov(shared, momentum, mean, 0.7, 0.9),
+        "0.7 and 0.9 are defaults: use rate and beta.": _nesterov(*given, 0.7, 0.9),
         "momentum has to change in place.": (stepped(mean)[0], momentum),
         "shared has to change in place.": (shared, stepped(mean)[1]),
-        "The rate scales the step, not the momentum.": (
-            shared - rate * (mean + beta * (beta * momentum + rate * mean)),
-            beta * momentum + rate * mean,
-        ),
-        "The gradient is added to β·momentum as it is, without a factor.": (
-            shared - rate * (mean + beta * (beta * momentum + (1 - beta) * mean)),
-            beta * momentum + (1 - beta) * mean,
+        "The rate scales the step, not the momentum.": _nesterov(*given, rate, beta, rate),
+        "The gradient is added to β·momentum as it is, without a factor.": _nesterov(
+            *given, rate, beta, 1 - beta
         ),
     }
     return stepped(mean), wrong
 
 
 def _nesterov(
-    shared: Tensor, momentum: Tensor, mean: Tensor, rate: float, beta: float
+    shared: Tensor, momentum: Tensor, mean: Tensor, rate: float, beta: float, factor: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    kept = beta * momentum + mean
+    """(shared, momentum) after the step; factor: what the momentum takes of the mean."""
+    kept = beta * momentum + factor * mean
     return shared - rate * (mean + beta * kept), kept
 
 

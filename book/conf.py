@@ -1,12 +1,11 @@
 """Sphinx's settings of the site; python -m book uses them."""
 
-import re
 from typing import Any
 
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 
-from book import address
+from book import address, docstrings
 
 project = "ML systems, by hand"
 author = "the authors of the course"
@@ -44,7 +43,7 @@ add_module_names = False
 
 def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (_math, None), (_math_block, None))
-    app.connect("autodoc-process-docstring", _without_links)
+    app.connect("autodoc-process-docstring", _as_rest)
     app.connect("autodoc-skip-member", _is_not_ours)
     app.connect("html-page-context", _say_levels, priority=900)  # after the theme
 
@@ -66,14 +65,8 @@ def _math_block(translator: Any, node: Any) -> None:
     raise SkipNode
 
 
-def _without_links(
-    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
-) -> None:
-    """Docstrings are Markdown, but `kernel[grid](arguments)` in them is no link."""
-    lines[:] = [
-        line if line.startswith("    ") else re.sub(r"\](?=\((?!https?:))", "]\\\\", line)
-        for line in lines
-    ]
+def _as_rest(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    lines[:] = docstrings.as_rest(lines)
 
 
 def _is_not_ours(app: Sphinx, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool:

@@ -16,8 +16,8 @@ def write(folder: Path) -> list[str]:
     modules = sorted({module for name in labs.names() for module in imported(labs.read(name))})
     for module in modules:
         is_package = (ROOT / module.replace(".", "/")).is_dir()
-        options = ":members:\n" + is_package * ":imported-members:\n:no-index:\n"
-        text = f"# {module}\n\n```{{automodule}} {module}\n{options}```\n"
+        options = "   :members:\n" + is_package * "   :imported-members:\n   :no-index:\n"
+        text = f"# {module}\n\n```{{eval-rst}}\n.. automodule:: {module}\n{options}```\n"
         (folder / f"{module}.md").write_text(text, encoding="utf-8")
     return modules
 

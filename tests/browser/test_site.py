@@ -75,6 +75,16 @@ def test_there_is_a_page_for_each_lab_and_guide(site):
     assert not [name for name in names if "oracles" in name or "clinics" in name]
 
 
+def test_the_library_s_pages_list_its_functions(site):
+    for path in sorted((site / "api").glob("*.html")):
+        article = parsed(path).find("article")
+        assert ".. py:" not in article.text and ":module:" not in article.text, path.name
+    ledger = parsed(site / "api" / "common.ledger.html")
+    assert {"common.ledger.predict", "common.ledger.measured"} <= {
+        tag["id"] for tag in ledger.find_all("dt", id=True)
+    }
+
+
 def test_every_link_within_the_site_leads_somewhere(site):
     lost = []
     for path in pages(site):

@@ -107,8 +107,7 @@
 
 # %% step_time_s: gradients always overlap
 # says: seconds gave
-# - np.where(layout.overlap, beyond_s + cluster.exposed * (sent_s - beyond_s), sent_s)
-# + beyond_s + cluster.exposed * (sent_s - beyond_s)
+# edit: np.where(layout.overlap, beyond_s + cluster.exposed * (sent_s - beyond_s), sent_s)  ->  beyond_s + cluster.exposed * (sent_s - beyond_s)
 
 # %% step_time_s: gradients never overlap
 # says: seconds

@@ -368,7 +368,7 @@ FORWARD = [
 ]
 LARGE = [
     Case(127, 127, d=128, heads=1, block_q=64, block_k=64, causal=True),
-    Case(513, 513, heads=1, block_q=128, block_k=128),
+    Case(1025, 1025, heads=1, block_q=256, block_k=256),
 ]
 FLEX = [
     Case(33, 33, mask="causal", batch=2),
@@ -388,7 +388,7 @@ HARD = [
     Case(33, 40, mask="everything", heads=1, shift=-200, score="a bent line"),
     Case(64, 64, mask="a window of 7 keys", heads=1, spread=3),
     Case(127, 127, d=128, mask="causal", score="soft-capped", heads=1, block_q=64, block_k=64),
-    Case(513, 513, mask="a window of 7 keys", heads=1, block_q=128, block_k=128),
+    Case(1025, 1025, mask="a window of 7 keys", heads=1, block_q=256, block_k=256),
 ]
 BACKWARD = [
     Case(20, 20, mask="causal", heads=2),
@@ -417,10 +417,10 @@ SKIPS = [
     Case(48, 48, mask="a prefix of 5 keys", heads=1),
 ]
 GROUPS = [
-    Case(17, 20, mask="everything", score="soft-capped", heads=8, group=8, d=16),
+    Case(33, 20, mask="everything", score="soft-capped", heads=8, group=8, d=16),
     Case(20, 33, d=64, mask="causal", score="ALiBi", heads=2),
     Case(127, 127, d=128, mask="causal", heads=1, block_q=64, block_k=64),
-    Case(257, 257, mask="a window of 7 keys", heads=1, block_q=128, block_k=128),
+    Case(513, 513, mask="a window of 7 keys", heads=1, block_q=256, block_k=256),
 ]
 
 

@@ -712,14 +712,12 @@ figures.describe(axes, "Copies leave below forward, come back below backward; by
 def predicted_step(texts):
     """{category: bytes} at the peak, early in backward: at the last norm, or the product before it."""
     # BEGIN SOLUTION
-    on_gpu = torch.cuda.is_available()  # there, a norm is one operator, forward and backward
-    held, x = training_memory(836_736, "adam", "fp32"), 4 * texts * N * WIDTH
-    block = blocks.block(texts, N, WIDTH, HEADS, HIDDEN, fused_norm=on_gpu)
-    norm = x, (2 if on_gpu else 5) * x  # (its input, a gradient and a result per operator)
-    product = 0, x + 4 * HIDDEN * (texts * N + WIDTH)  # gradients of its result, input and weights
-    kept, workspace = max(norm, product, key=sum)
+    on_gpu, x = torch.cuda.is_available(), 4 * texts * N * WIDTH  # there, a norm is one operator
+    block = activation_bytes(*blocks.block(texts, N, WIDTH, HEADS, HIDDEN, fused_norm=on_gpu))
+    norm, product = (x, (2 if on_gpu else 5) * x), (0, x + 4 * HIDDEN * (texts * N + WIDTH))
+    held, (kept, workspace) = training_memory(836_736, "adam", "fp32"), max(norm, product, key=sum)
     return {"weights": held["weights"], "optimizer": held["optimizer"],
-            "activations": LAYERS * activation_bytes(*block) + kept, "workspace": workspace}
+            "activations": LAYERS * block + kept, "workspace": workspace}
     # END SOLUTION
 
 # %% tags=["nbval-ignore-output"]
@@ -732,10 +730,10 @@ figures.describe(ax, "Two bars: activations are most of both; the measured one h
 print({key: f"{guess.get(key, 0) / 1e6:.1f} and {n / 1e6:.1f} MB" for key, n in held.items()})
 
 # %% [markdown]
-# What the step *needs* was predicted within 1 %. (The missing 0.1 MB are the first gradients, those of the scores.) Which moment is the
-# peak depends on the machine: in five operators, the last norm holds most; where it is one operator, as on a GPU, the product before it
-# does. But the allocator *holds* more. On a GPU this is what `memory_stats()` calls reserved, minus what is allocated (`empty_cache()` returns the blocks that
-# are free as a whole, but not the gaps in others). On Linux without a GPU it is what lies free in the C library's heaps.
+# What the step *needs* was predicted within 1 %. (The missing 0.1 MB are the first gradients, those of the scores.) In five operators, the
+# last norm is the peak; where it is one operator, as on a GPU, the product before it is. But the allocator *holds* more. On a GPU this is
+# what `memory_stats()` calls reserved, minus what is allocated (`empty_cache()` returns whole blocks, but not gaps in others). On
+# Linux without a GPU it is what lies free in the C library's heaps.
 #
 # **Live bytes are yours. Bytes that are held for nobody are the allocator's, and they count against the 80 GB too.**
 

@@ -320,7 +320,7 @@ def difference_errors(step, value, second, third):
 # edit: adjoints[x] if x in adjoints else x.zeros_like()  ->  adjoints.get(x)
 
 # %% gradients: one adjoint for each path
-# says: not once for each path
+# says: one derivative for each of inputs
 def gradients(output, inputs):
     found = {x: [] for x in inputs}
     stack = [(output, output.ones_like())]
@@ -728,7 +728,7 @@ def run(outputs, feeds, evaluate=evaluate):
     return [values[o] for o in outputs]
 
 # %% run: every feed must be needed
-# says: 'unused'
+# says: is not in list
 def run(outputs, feeds, evaluate=evaluate):
     order = topological_order(outputs)
     values = {}

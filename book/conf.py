@@ -18,6 +18,7 @@ html_css_files = ["book.css"]
 html_js_files = [("book.js", {"defer": "defer"})]
 html_math_renderer = "mathml"
 html_show_sphinx = False
+html_domain_indices = False  # the contents list the modules already
 html_copy_source = False
 html_show_sourcelink = False
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"

@@ -55,7 +55,7 @@
 # edit: last = layers * held * early + planning.score_bytes(model, layout)  ->  last = 0
 
 # %% memory_bytes: a fraction of a layer
-# says: layers that don't divide by stages: bytes
+# says: stages: bytes
 # edit: layers = np.ceil(model.layers / p)  ->  layers = model.layers / p
 
 # %% memory_bytes: chunks hold no more

@@ -97,7 +97,7 @@
 # edit: + layout.bubble * filling_s  ->  + 0 * filling_s
 
 # %% step_time_s: chunks don't shrink the bubble
-# says: Chunks divide the time in which the pipeline fills.
+# says: chunks: seconds
 # - filling_s = (all_s - slowest_s + 2 * (layout.pipeline - 1) * hop_s) / layout.chunks
 # + filling_s = all_s - slowest_s + 2 * (layout.pipeline - 1) * hop_s
 

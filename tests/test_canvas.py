@@ -78,18 +78,26 @@ def test_bad_input_gets_one_sentence(tmp_path, capsys):
     assert len(lines) == 2 and "not a gradebook that Canvas exported" in lines[1]
 
 
-def test_what_canvas_collected_is_laid_out_for_the_grader(tmp_path, capsys):
-    archive, folder = tmp_path / "submissions.zip", tmp_path / "class"
+def zipped(folder, *names):
+    """What Canvas's Download Submissions gives: an archive in which each file is a notebook."""
+    archive = folder / "submissions.zip"
     with zipfile.ZipFile(archive, "w") as files:
-        for name in (
-            "lovelaceada_11_345678_01_strides.ipynb",
-            "o_neillzofia_LATE_12_345679_01_strides-2 (1).ipynb",
-            "lovelaceada_11_345680_02_arithmetic_intensity.ipynb",
-            "babbagecharles_13_345681_essay.pdf",
-            "x_14_1_../01_strides.ipynb",
-            "01_strides.ipynb",
-        ):
+        for name in names:
             files.writestr(name, "{}")
+    return archive
+
+
+def test_what_canvas_collected_is_laid_out_for_the_grader(tmp_path, capsys):
+    folder = tmp_path / "class"
+    archive = zipped(
+        tmp_path,
+        "lovelaceada_11_345678_01_strides.ipynb",
+        "o_neillzofia_LATE_12_345679_01_strides-2 (1).ipynb",
+        "lovelaceada_11_345680_02_arithmetic_intensity.ipynb",
+        "babbagecharles_13_345681_essay.pdf",
+        "x_14_1_../01_strides.ipynb",
+        "01_strides.ipynb",
+    )
     assert command.main(["canvas", "unpack", str(archive), str(folder)]) == 0
     assert {(one.student, one.lab) for one in submissions.find(folder)[0]} == {
         ("11", "01_strides"),
@@ -217,14 +225,13 @@ def test_a_roster_that_a_spreadsheet_saved_again_is_read(tmp_path):
 
 def test_a_name_like_canvas_s_own_hands_in_for_nobody_else(tmp_path, capsys):
     """Mallory's name in Canvas is "x_11_5_01_strides": her file begins as one of student 11."""
-    archive, folder = tmp_path / "submissions.zip", tmp_path / "class"
-    with zipfile.ZipFile(archive, "w") as files:
-        for name in (
-            "x_11_5_66_777_01_strides.ipynb",
-            "x_11_5_01_strides_66_777_01_strides.ipynb",
-            "lovelaceada_11_345678_01_strides_2026_11_20_last.ipynb",
-        ):
-            files.writestr(name, "{}")
+    folder = tmp_path / "class"
+    archive = zipped(
+        tmp_path,
+        "x_11_5_66_777_01_strides.ipynb",
+        "x_11_5_01_strides_66_777_01_strides.ipynb",
+        "lovelaceada_11_345678_01_strides_2026_11_20_last.ipynb",
+    )
     assert command.main(["canvas", "unpack", str(archive), str(folder)]) == 0
     (one,) = submissions.find(folder)[0]
     assert (one.student, one.path.name) == ("11", "01_strides_2026_11_20_last.ipynb")

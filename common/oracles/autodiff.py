@@ -46,14 +46,13 @@ def node_cases(rng: np.random.Generator) -> Iterator[Case]:
         yield Case(text, ("leaf", [], value, "v"), ("leaf", "v", [], value, True), mistakes)
     for op, inputs, value in _recorded_cases(a, b):
         came = [_recorded(x) for x in inputs]
-        missed = (
-            "The inputs have values, so the operator has one. (0.0 is a value, too; so is NaN.)"
-        )
-        unevaluated = {missed: (op, None, came, None, True)}
-        copied = {
-            "Read the very nodes that you are given, not copies.": (op, None, came, value, False)
-        }
-        mistakes = copied if value is None else copied | unevaluated
+        copies = "Read the very nodes that you are given, not copies."
+        mistakes = {copies: (op, None, came, value, False)}
+        if value is not None:
+            missed = (
+                "The inputs have values, so the operator has one. (0.0 is a value, too; so is NaN.)"
+            )
+            mistakes |= {missed: (op, None, came, None, True)}
         if len(inputs) == 2 and all(isinstance(x, str) for x in inputs):
             twice = "An operator that reads a node twice has it among its inputs twice."
             mistakes |= {twice: (op, None, came[:1], value, True)}

@@ -89,7 +89,8 @@ def step_time_s(
     pipeline_s = layout.microbatches * (slowest_s + layout.chunks * hop_s)
     pipeline_s = pipeline_s + layout.bubble * filling_s
     weights = model.layers / layout.pipeline * work.layer_weights + work.end_weights
-    owners = layout.data * layout.context if owners is None else owners
+    if owners is None:
+        owners = layout.data * layout.context
     shards = np.asarray(layout.shards)
     parts = np.where(shards > 2, planning.fetches(model, layout), 1)
     gathered_s = parts * ring_s(cluster, owners, layout.tensor, 2 * weights / parts) / 2

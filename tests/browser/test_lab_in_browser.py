@@ -80,11 +80,17 @@ ACTIVE_CELL_IS = """source => {
 }"""
 
 
-def test_a_student_solves_an_exercise(tmp_path, monkeypatch):
+def fresh_lab(tmp_path, monkeypatch):
+    """A built lab in a folder of labs of its own."""
     notebook = tmp_path / "labs" / f"{LAB.name}.ipynb"
     notebook.parent.mkdir()
     build.write(build.lab_notebook(LAB), notebook)
     monkeypatch.setattr(jupyter, "LABS", notebook.parent)
+    return notebook
+
+
+def test_a_student_solves_an_exercise(tmp_path, monkeypatch):
+    notebook = fresh_lab(tmp_path, monkeypatch)
     jupyter.keep_workspace()
 
     with jupyterlab(notebook, tmp_path) as address, browser_page(tmp_path) as page:
@@ -144,10 +150,7 @@ SAVE_BY_ITSELF = """() => {  // as JupyterLab does every 20 seconds, whatever el
 
 def test_two_saves_at_once_ask_nothing(tmp_path, monkeypatch):
     """The grade cell saves while the page still waits for the answer to a save of its own."""
-    notebook = tmp_path / "labs" / f"{LAB.name}.ipynb"
-    notebook.parent.mkdir()
-    build.write(build.lab_notebook(LAB), notebook)
-    monkeypatch.setattr(jupyter, "LABS", notebook.parent)
+    notebook = fresh_lab(tmp_path, monkeypatch)
 
     with jupyterlab(notebook, tmp_path) as address, browser_page(tmp_path) as page:
         open_lab(page, address)

@@ -127,7 +127,7 @@ def step_products(
     eight = as_bf16(tl.reshape(first, (8, 16, 8)) & 0 | -0x7FF77FF8)  # 0x8008 twice: the code's -8
     large = tl.full((1, 1), 2.0**100, tl.float32).to(tl.bfloat16)  # keeps the sums normal
     none = tl.zeros((8, 16, 8), tl.float32)
-    low, high, zero = none, none, none
+    low, high, low_eights, high_eights = none, none, none, none  # four sums: no product waits long
     for k in tl.static_range(8):
         bits = tl.reshape(first if k < 4 else last, (8, 16, 8)) >> (k // 2 % 2 * 8)
         weights = as_bf16(bits & (0x000F000F << k % 2 * 4))
@@ -135,10 +135,11 @@ def step_products(
         vectors = tl.broadcast_to((numbers * large)[:, :, None], (8, 16, 8))
         if k % 2:
             high = tl.dot(weights, vectors, high)
+            high_eights = tl.dot(eight, vectors, high_eights)
         else:
             low = tl.dot(weights, vectors, low)
-        zero = tl.dot(eight, vectors, zero)
-    return low + high * 0.0625 + zero
+            low_eights = tl.dot(eight, vectors, low_eights)
+    return low + high * 0.0625 + (low_eights + high_eights)
 
 
 @triton.jit
@@ -149,9 +150,13 @@ def tensor_core_kernel(
     y: tl.tensor,
     COLUMNS: tl.constexpr,
     GROUP: tl.constexpr,
+    AHEAD: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """y = W x: 16 rows per program, eight warps. words, scales: of pack_tiles. x: bf16."""
+    """y = W x: 16 rows per program, eight warps. words, scales: of pack_tiles. x: bf16.
+
+    AHEAD: how many steps' weights are on their way while those of one step are multiplied.
+    """
     if EARLY:
         gdc_launch_dependents()
     PART: tl.constexpr = (COLUMNS + 8 * GROUP - 1) // (8 * GROUP) * GROUP
@@ -163,22 +168,48 @@ def tensor_core_kernel(
     x += part * PART + row
     own = COLUMNS - (m // 8 % 8 * PART)[:, None]  # columns of the part that a row of words is of
     left_of = COLUMNS - part * PART
-    there, scaled = WHOLE | (own > 0), WHOLE | (left_of > 0)
-    next_words = tl.load(words, mask=there, other=0, eviction_policy="evict_first")
-    next_scale = tl.load(scales, mask=scaled, other=0)
+    arrays = words, scales, own, left_of
+    on_the_way = ()
+    for step in tl.static_range(AHEAD):
+        on_the_way = on_the_way + (load_step(arrays, 128 * step, PART, GROUP, WHOLE),)
     if EARLY:
         gdc_wait()
     total = tl.zeros((8, 16, 8), tl.float32)
-    for column in range(0, PART, 128):
-        now, scale, later = next_words, next_scale.to(tl.float32), column + 128
-        more = later < PART
-        there, scaled = more & (WHOLE | (own > later)), more & (WHOLE | (left_of > later))
-        next_words = tl.load(words + 2 * later, mask=there, other=0, eviction_policy="evict_first")
-        next_scale = tl.load(scales + later // GROUP * 16, mask=scaled, other=0)
+    for column in tl.range(0, PART, 128, loop_unroll_factor=AHEAD):
+        now, scale = on_the_way[0]  # pyrefly: ignore  (Triton's tuple grows)
+        following = load_step(arrays, column + 128 * AHEAD, PART, GROUP, WHOLE)
+        on_the_way = on_the_way[1:] + (following,)
         products = step_products(now, x + column, left_of - column, WHOLE)
-        total += products * scale[:, :, None]
+        total += products * scale.to(tl.float32)[:, :, None]
     one = tl.sum(tl.where(tl.arange(0, 8)[None, None, :] == 0, total, 0), 2)
     tl.store(y + tl.program_id(0) * 16 + tl.arange(0, 16), tl.sum(one, 0) * 2.0**33)
+
+
+@triton.jit
+def load_step(
+    arrays: tl.tuple,
+    column: tl.tensor,
+    PART: tl.constexpr,
+    GROUP: tl.constexpr,
+    WHOLE: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """(words, scales) of 128 columns of each part from this one on; zeros after the part's end."""
+    words, scales, own, left_of = arrays
+    more = column < PART
+    there, scaled = more & (WHOLE | (own > column)), more & (WHOLE | (left_of > column))
+    some = tl.load(words + 2 * column, mask=there, other=0, eviction_policy="evict_first")
+    return some, tl.load(scales + column // GROUP * 16, mask=scaled, other=0)
+
+
+def way_of(programs: int, processors: int) -> tuple[int, int | None]:
+    """(steps ahead, most registers per thread) with which so many programs end soonest.
+
+    Fewer programs at a time on a processor leave registers for more steps on their way. More of
+    them may need fewer waves. Fewest waves come first; of those, fewest programs at a time.
+    """
+    at_a_time = {2: (4, None), 3: (1, None), 4: (1, 64)}  # registers decide how many there are
+    waves = {count: math.ceil(programs / (count * processors)) for count in at_a_time}
+    return at_a_time[min(waves, key=lambda count: waves[count])]
 
 
 def launch_tiles(
@@ -186,9 +217,10 @@ def launch_tiles(
 ) -> None:
     """y = W x. Multiples: rows of 16, groups of 128, columns of groups. early: if the GPU can."""
     early = early and device.starts_early()
-    group = 8 * words.numel() // scales.numel()
-    sizes = {"COLUMNS": len(x), "GROUP": group, "EARLY": early}
+    group, programs = 8 * words.numel() // scales.numel(), len(y) // 16
+    ahead, registers = way_of(programs, device.multiprocessors() if device.has_gpu() else 1)
+    sizes = {"COLUMNS": len(x), "GROUP": group, "AHEAD": ahead, "EARLY": early}
     kernel: Any = tensor_core_kernel
-    kernel[(len(y) // 16,)](
-        words, scales, x, y, **sizes, num_warps=8, num_stages=1, launch_pdl=early
+    kernel[(programs,)](
+        words, scales, x, y, **sizes, num_warps=8, num_stages=1, maxnreg=registers, launch_pdl=early
     )

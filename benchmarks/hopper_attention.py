@@ -6,9 +6,10 @@ tensor cores have work meanwhile; groups take turns at starting products (`turns
 
 Backward: one program per block of 128 keys. Five products per pair of blocks; dQ is added up in
 memory by TMA. `early` starts the next scores while dQ is stored, and `late` starts dP only after
-the probabilities, which frees registers for soft-capping.
+the probabilities, which frees registers.
 
-Decoding: one program per split of the keys, in plain Triton with descriptors, then one merge.
+Decoding: one program per split of the keys, in plain Triton with descriptors, then one merge. Each
+of the two kernels starts while the one before it ends, and waits for its results.
 """
 
 # Kernels stay free of types, as in the labs: their language is Triton's, which a type checker takes
@@ -29,11 +30,13 @@ from triton.experimental.gluon.language import _core
 from triton.experimental.gluon.language.nvidia import hopper
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor as PlainDescriptor
 
 LOG2E = gl.constexpr(1.4426950408889634)
 ROWS = 64  # of Q: what four warps multiply at once, and a step of backward
 KEYS = 128  # in a block
+MERGED = 32  # values of a query that one program of the merge writes
 
 
 @_core.builtin
@@ -397,13 +400,12 @@ def backward_step(i, own_args, k_pos, s, dk, dv, CAP: gl.constexpr, EARLY: gl.co
     p, factor = probabilities(s, own, scale, columns, k_pos, i * R < kv_start + K_, CAP)
     p16 = gl.convert_layout(p.to(gl.bfloat16), P_LAYOUT)
     if LATE:
-        factor = factor.to(gl.bfloat16)  # half the registers
         mbarrier.wait(do_full.index(slot), turn)
         dp = start_product(v_s, do_tile, zero)
     dv = hopper.warpgroup_mma(p16, do_tile, dv, is_async=True)
     own = gl.load(delta + head * NP + columns)
     dp = hopper.warpgroup_mma_wait(1, deps=(dp,))
-    ds = (factor.to(gl.float32) * (dp - own.expand_dims(0))).to(gl.bfloat16)
+    ds = (factor * (dp - own.expand_dims(0))).to(gl.bfloat16)
     return add_products(i, own_args, ds, s, dk, dv, EARLY)
 
 
@@ -511,7 +513,7 @@ def backward(saved: Saved, do: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     arrays = (saved.q, saved.k, saved.v, do, dq32, dk, dv)
     rows = (ROWS, KEYS, KEYS, ROWS, ROWS, KEYS, KEYS)
     flat = [described(x.view(-1, n, d), size) for x, size in zip(arrays, rows, strict=True)]
-    scale, late = d**-0.5 / (saved.cap or 1), bool(saved.cap) and d == 128
+    scale, late = d**-0.5 / (saved.cap or 1), d == 128 or not saved.cap
     backward_kernel[(batch * heads * triton.cdiv(n, KEYS),)](
         *flat, lse2, delta, scale, n, d, ROWS, KEYS, 2, saved.cap, d == 64, late, num_warps=8
     )
@@ -527,8 +529,10 @@ def backward(saved: Saved, do: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
 def split_kernel(q, k, v, part, ml, scale, N, GROUP: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
                  K_: tl.constexpr, SPLITS: tl.constexpr):  # fmt: skip
     """One key head's GROUP queries against one split of its keys: sum of values, maximum, sum."""
+    gdc_launch_dependents()  # the merge may wait on its processors while this runs
     head, split = tl.program_id(1), tl.program_id(0)
     rows, columns, d = tl.arange(0, G), tl.arange(0, K_), tl.arange(0, D)
+    gdc_wait()  # until the queries and keys are there, and the parts of the last call are read
     inside = rows < GROUP
     q_tile = tl.load(q + (head * GROUP + rows)[:, None] * D + d[None, :], inside[:, None], 0.0)
     blocks = tl.cdiv(N, K_)
@@ -551,9 +555,12 @@ def split_kernel(q, k, v, part, ml, scale, N, GROUP: tl.constexpr, G: tl.constex
 
 
 @triton.jit
-def merge_kernel(part, ml, out, D: tl.constexpr, SPLITS: tl.constexpr, S: tl.constexpr):
-    """One query's splits, merged."""
-    row, split, d = tl.program_id(0), tl.arange(0, S), tl.arange(0, D)
+def merge_kernel(part, ml, out, D: tl.constexpr, W: tl.constexpr, SPLITS: tl.constexpr,
+                 S: tl.constexpr):  # fmt: skip
+    """One query's splits, merged: W of its D values per program."""
+    gdc_launch_dependents()
+    row, split, d = tl.program_id(0), tl.arange(0, S), tl.program_id(1) * W + tl.arange(0, W)
+    gdc_wait()
     inside = split < SPLITS
     at = row * SPLITS + split
     m = tl.load(ml + at * 2, inside, float("-inf"))
@@ -575,7 +582,9 @@ def decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, splits: int) -> to
     keys, values = (PlainDescriptor(x, size, strides, block) for x in (k, v))
     split_kernel[(splits, batch * key_heads)](
         q, keys, values, part, ml, d**-0.5, n, group, max(16, triton.next_power_of_2(group)), d,
-        KEYS, splits, num_warps=4, num_stages=3,
+        KEYS, splits, num_warps=4, num_stages=3, launch_pdl=True,
     )  # fmt: skip
-    merge_kernel[(batch * heads,)](part, ml, out, d, splits, triton.next_power_of_2(splits))
+    merge_kernel[(batch * heads, d // MERGED)](
+        part, ml, out, d, MERGED, splits, triton.next_power_of_2(splits), launch_pdl=True
+    )
     return out

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
 import torch._functorch.config
 import triton
@@ -35,7 +37,7 @@ FILE = Path(__file__).with_suffix(".md")
 BATCH, HEADS, N = 4, 16, 8192
 CAP, WINDOW = 30.0, 1024
 TILES = [(128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 3), (128, 32, 4, 3)]
-DECODING = [(16, 8192, 32, 8, 1), (1, 32768, 32, 8, 16), (1, 131072, 64, 1, 64)]
+DECODING = [(16, 8192, 32, 8, 1), (1, 32768, 32, 8, 16), (1, 131072, 64, 1, 128)]
 TENSORS = tuple[torch.Tensor, ...]
 
 

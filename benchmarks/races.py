@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from common import ranks
 from common.language_model import transformer
@@ -182,8 +183,49 @@ def sharded_units(dist: Any, pieces: Iterable[nn.Module]) -> list[units.Unit]:
         flat = torch.cat([weight.detach().flatten() for weight in piece.parameters()])
         padded = F.pad(flat, (0, units.padded(len(flat), p) - len(flat)))
         shard = padded.view(p, -1)[dist.get_rank()].clone()
-        made.append(units.Unit(number, piece.to("meta"), shard, torch.zeros_like(shard)))
+        made.append(LeanUnit(number, piece.to("meta"), shard, torch.zeros_like(shard)))
     return made
+
+
+class LeanUnit(units.Unit):
+    """A unit that computes for backward no product that only the unit's output needs.
+
+    Nobody reads the output there. PyTorch's checkpoints stop there, too.
+    """
+
+    needed: int | None = None  # products before the last tensor that backward reads
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if not torch.is_grad_enabled():
+            return super().__call__(x)
+        with Products(self.needed) as products:
+            if self.needed is not None:
+                return super().__call__(x)
+            with torch.autograd.graph.saved_tensors_hooks(products.note, lambda saved: saved):
+                output = super().__call__(x)
+        self.needed = products.needed
+        return output
+
+
+class Products(TorchDispatchMode):
+    """Counts matrix products; those after the first `needed` give uninitialised numbers."""
+
+    def __init__(self, needed: int | None) -> None:
+        super().__init__()
+        self.skips, self.needed, self.count = needed is not None, needed or 0, 0
+
+    def note(self, saved: torch.Tensor) -> torch.Tensor:
+        """For a hook: backward needs what was computed so far."""
+        self.needed = self.count
+        return saved.detach()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not torch.ops.aten.mm.default:
+            return func(*args, **(kwargs or {}))
+        self.count += 1
+        if self.skips and self.count > self.needed:
+            return args[0].new_empty(len(args[0]), args[1].shape[1])
+        return func(*args)
 
 
 def fully_sharded(dist: Any, pieces: Iterable[nn.Module]) -> Any:

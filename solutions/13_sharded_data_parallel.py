@@ -587,15 +587,18 @@ def backward_units(dist, units, inputs, slopes):
         work.wait()
         if i:
             work = gather_parameters(dist, units[i - 1])
-        full, total = unit.full.requires_grad_(), 0.0
+        full, total = unit.full.requires_grad_(), None
         for j, x in enumerate(inputs[i]):
             wanted = [full, x.requires_grad_()] if i else [full]
-            gradients = torch.autograd.grad(unit(x), wanted, slopes[j])
-            total, slopes[j] = total + gradients[0], gradients[-1]
-        del full, gradients
+            y = unit(x)
+            if arrived:  # backward needs the memory of the last unit's whole gradient
+                arrived()
+                arrived = None
+            gradients = torch.autograd.grad(y, wanted, slopes[j])
+            total = gradients[0] if total is None else total.add_(gradients[0])
+            slopes[j] = gradients[-1]
+        del full, gradients, y
         release(unit)
-        if arrived:
-            arrived()
         arrived = reduce_scatter_gradients(dist, unit, total)
         del total
     arrived()

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 def test_it_is_the_product(rows, columns, group, monkeypatch):
     """With each number of steps that may be on their way."""
     for ahead in (1, 4):
-        monkeypatch.setattr(int4, "way_of", lambda *_, ahead=ahead: (ahead, None))
+        monkeypatch.setattr(int4, "way_of", lambda *_, ahead=ahead, **__: (ahead, None))
         require_product(rows, columns, group)
 
 
@@ -49,4 +49,4 @@ def require_product(rows, columns, group):
     [(1, (4, None)), (264, (4, None)), (265, (1, None)), (396, (1, None)), (397, (1, 64))],
 )
 def test_fewest_waves_then_fewest_programs_at_a_time(programs, way):
-    assert int4.way_of(programs, 132) == way
+    assert int4.way_of(programs, 132, whole=True) == way

@@ -58,7 +58,8 @@ class Unit:
         if self.full is None or not self.full.untyped_storage().nbytes():
             raise ValueError(f"unit {self.number} computes, but its weights are not gathered")
         self.mark(self.number)
-        parts = self.full[: self.size].split([shape.numel() for shape in self.shapes.values()])
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        *parts, _ = self.full.split([*sizes, len(self.full) - self.size])  # the last is padding
         views = [part.view(shape) for part, shape in zip(parts, self.shapes.values(), strict=True)]
         return functional_call(self.module, dict(zip(self.shapes, views, strict=True)), (x,))
 

@@ -403,9 +403,9 @@ def clip_shards(dist, shards, sizes, most):
 
 # %% forward_units: gathered twice in backward
 # says: is gathered 2 times in one pass
-# - full, total = unit.full.requires_grad_(), 0.0
+# - full, total = unit.full.requires_grad_(), None
 # + gather_parameters(dist, unit).wait()
-# + full, total = unit.full.requires_grad_(), 0.0
+# + full, total = unit.full.requires_grad_(), None
 
 # %% forward_units: gathered weights kept by autograd
 # says: Gathered weights are kept by autograd
@@ -423,7 +423,7 @@ def clip_shards(dist, shards, sizes, most):
 
 # %% forward_units: backward never releases
 # says: Weights are never released
-# - del full, gradients
+# - del full, gradients, y
 # - release(unit)
 
 # %% forward_units: backward gathers everything at once
@@ -453,12 +453,12 @@ def clip_shards(dist, shards, sizes, most):
 
 # %% forward_units: only the last microbatch's gradient
 # says: want
-# edit: total + gradients[0]  ->  gradients[0]
+# edit: total.add_(gradients[0])  ->  gradients[0]
 
 # %% forward_units: the slope is not passed on
 # says: gave
-# edit: total, slopes[j] = total + gradients[0], gradients[-1]  ->  total = total + gradients[0]
-# edit: unit(x), wanted, slopes[j]  ->  (y := unit(x)), wanted, torch.ones_like(y)
+# edit: slopes[j] = gradients[-1]  ->  pass
+# edit: y, wanted, slopes[j]  ->  y, wanted, torch.ones_like(y)
 
 # %% forward_units: weights of forward used in backward
 # says: gradient shards of a perceptron
@@ -494,8 +494,10 @@ def backward_units(dist, units, inputs, slopes):
 
 # %% forward_units: gradients reduce-scattered after the whole backward
 # says: The whole gradient of unit
-# - if arrived:
-# -     arrived()
+# -             if arrived:  # backward needs the memory of the last unit's whole gradient
+# -                 arrived()
+# -                 arrived = None
+# ...
 # - arrived = reduce_scatter_gradients(dist, unit, total)
 # - del total
 # + kept = [] if arrived is None else arrived

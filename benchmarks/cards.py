@@ -30,9 +30,9 @@ from unittest import mock
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import chosen  # noqa: E402
-from common import device  # noqa: E402
-from common.capabilities import LIMITS, Limits  # noqa: E402
+from benchmarks import chosen
+from common import device
+from common.capabilities import LIMITS, Limits
 
 RAW = Path(__file__).with_suffix(".json")
 MOST_S = 60.0  # of a processor, for one kernel

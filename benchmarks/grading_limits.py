@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import psutil
 from rich.console import Console
 from rich.markup import escape

@@ -4,9 +4,12 @@ Each solution is executed in a fresh kernel, as a student's Run All does. Then t
 checks one by one.
 """
 
+import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import nbformat
 from rich import print

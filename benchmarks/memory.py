@@ -21,6 +21,8 @@ from typing import Any
 
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -15,7 +15,10 @@ where two cores are idle. The last line is JSON: {mesh: [predicted s, measured s
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 

@@ -27,6 +27,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
 
 from benchmarks import races

@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from unittest import mock
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import nbformat
 from nbformat import NotebookNode
 from rich.console import Console

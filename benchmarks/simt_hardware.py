@@ -26,8 +26,8 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from common import nsight  # noqa: E402
-from common.nsight import SIMT as COUNTERS  # noqa: E402
+from common import nsight
+from common.nsight import SIMT as COUNTERS
 
 TILE, THREADS, STRIDE = 16, 128, 3
 cuda: Any = None  # numba.cuda or the simulator: set by use(), with Numba's dtypes

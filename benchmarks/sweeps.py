@@ -30,11 +30,11 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from torch.nn import functional  # noqa: E402
+import numpy as np
+import torch
+from torch.nn import functional
 
-from common import device  # noqa: E402
+from common import device
 
 SEED, SHAPES, WIDTHS, EVERY = 21, 200, 100, 10
 ROUNDS, GRAPH_S = 5, 1e-3  # rounds of turns; seconds that a graph of one's calls takes

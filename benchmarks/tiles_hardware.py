@@ -26,11 +26,11 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-import torch  # noqa: E402
+import torch
 
-from common import device, nsight  # noqa: E402
-from common.nsight import L1  # noqa: E402
-from common.nsight import TILES as COUNTERS  # noqa: E402
+from common import device, nsight
+from common.nsight import L1
+from common.nsight import TILES as COUNTERS
 
 METRICS = [metric for _, metrics in COUNTERS.values() for metric in metrics]
 OTHERS = [  # kept with --raw, to explain a difference

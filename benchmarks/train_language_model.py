@@ -10,6 +10,9 @@ import hashlib
 import math
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch

@@ -1626,10 +1626,16 @@ print(f"largest error: {(y - want).abs().max() / want.std():.0e} of the results'
 # | 4.1 | 12.7 | 2.66 |
 # | tensor cores | 12.1 | 2.80 |
 # | the same, started early | 11.1 | 3.06 |
+# | and four sums side by side | 10.8 | 3.17 |
 # | loads of the words alone | 9.3 | 3.6 |
 # | bytes / bandwidth | 8.1 | 4.2 |
+
+# %% [markdown]
+# The codes' −8 multiply the sum of x. That sum was one chain of eight products, each of which waited for the one before. Now two chains run side by
+# side, which is worth 3 % here. A matrix of 4096 × 4096 gains more: 5.5 µs became 4.3. It has only two programs per multiprocessor, too few to hide the
+# waiting. So its programs also keep the weights of four steps on their way (`int4.way_of`).
 #
-# These products ran in one CUDA graph, the ledger's alone. The last row exceeds 16 / 4.125 = 3.88: cuBLAS itself reaches 3.96 of the 4.28 TB/s.
+# The table's products ran in one CUDA graph, the ledger's alone. Its last row exceeds 16 / 4.125 = 3.88: cuBLAS itself reaches 3.96 of the 4.28 TB/s.
 
 # %% [markdown]
 # ### Where it is used

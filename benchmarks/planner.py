@@ -87,7 +87,7 @@ def read(path: Path | None, shares: Shares = SHARES) -> tuple[list[Run], collect
     found, left_out, names = [], collections.Counter(), collections.Counter()
     try:
         rows = _rows(path)
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         return [], collections.Counter([f"{path} can't be read: {problem}"])
     for number, row in enumerate(rows, 1):
         try:
@@ -105,7 +105,7 @@ def read(path: Path | None, shares: Shares = SHARES) -> tuple[list[Run], collect
 
 def _rows(path: Path | None) -> list[Any]:
     """The rows of a file: a list, or an object that has them as "rows", or one row."""
-    record: Any = json.loads(path.read_text("utf-8")) if path else samples.published_runs()
+    record: Any = json.loads(path.read_text("utf-8-sig")) if path else samples.published_runs()
     rows = record.get("rows", [record]) if isinstance(record, dict) else record
     if not isinstance(rows, list):
         raise ValueError("it has no list of rows")

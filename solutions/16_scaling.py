@@ -215,8 +215,9 @@ seen = "Reported against predicted peaks: most within 20 GB of the diagonal, a f
 figures.describe(plans.draw_memory(needed), seen)
 
 # %% [markdown]
-# In nineteen of twenty cases the count says correctly whether a run fits. (TorchTitan's "selective" recomputes more than
-# attention, so we predict too much there.) **Whether it fits, you can count. Do it before you ask for GPUs.**
+# In nineteen of twenty cases the count says correctly whether a run fits. (`planning.kept_bytes` knows that "selective"
+# has two meanings: Megatron computes the attention again, and PyTorch's FSDP half of each layer.) **Whether it fits, you
+# can count. Do it before you ask for GPUs.**
 #
 # ### What a step takes
 #
@@ -340,7 +341,7 @@ figures.describe(plans.draw_runs(predicted), "Published over predicted seconds, 
 # %% [markdown]
 # A constant 45 % of the peak misses by 22 %, and it ranks layouts by chance. Four of our constants were fitted to these
 # runs, so another figure is fair: if each publication is predicted by constants fitted to the *others*, the median error
-# is 5.8 % (`python -m benchmarks.planner --held-out`). The worst misses are ZeRO-3 on 2,240 GPUs in 2021, and an 80 B
+# is 5.4 % (`python -m benchmarks.planner --held-out`). The worst misses are ZeRO-3 on 2,240 GPUs in 2021, and an 80 B
 # model on only 32 GPUs, whose memory was nearly full. Our rings know no congestion, and our GPUs never wait for memory.
 
 # %% [markdown]

@@ -22,6 +22,13 @@ STATED = {
     "RoCE 400 Gb/s per GPU, 3-layer Clos": 50e9,
     "400 Gb/s per GPU": 50e9,
     "EFA (AWS)": None,
+    "3.2 Tb/s EFA": 50e9,
+    "8 x CX-7 400Gb/s": 50e9,
+    "4x HDR200 per node": 12.5e9,
+    "25 GB/s per gpu": 25e9,
+    "4x Omni-Path per node": 6.25e9,
+    "InfiniBand 200 Gb/s": None,
+    "1x v5p-128": None,
 }
 
 
@@ -89,7 +96,54 @@ def test_the_planner_on_published_runs():
     assert constant.median_error > 2 * score.median_error
 
 
-ODD = [None, 0, -3, "1,024", "many", float("nan"), float("inf"), True, [1], {"a": 1}, 1.5]
+DATED = {  # (GPU, model, source): how its attention was computed, if nothing is said of it
+    ("A100-80GB", "GPT", "a paper (arXiv 2104.04473)"): "softmax",
+    ("A100-80GB", "Llama 2 7B", "a README"): "flash",
+    ("A100-80GB", "GPT", "a report of 2025"): "flash",
+    ("V100-32GB", "GPT", "a report of 2025"): "softmax",
+    ("MI250X", "GPT", "a README"): "flash",
+}
+
+
+@pytest.mark.parametrize("gpu, name, source", DATED)
+def test_what_a_source_does_not_say_of_attention_follows_from_its_time(gpu, name, source):
+    row: Any = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
+    row = row | {"hardware": row["hardware"] | {"gpu": gpu}, "source": source}
+    row["model"] = row["model"] | {"name": name}
+    assert runs.run_of(row).layout.attention == DATED[gpu, name, source]
+
+
+def test_selective_recomputation_has_two_meanings():
+    cluster, layout = Cluster.of("H100", 8), Layout(data=8, batch=8, recompute="selective")
+    fsdp = Layout(data=8, batch=8, recompute="selective", half=True)
+    few, many = (planning.work(SMALL, cluster, each).attention_s for each in (layout, fsdp))
+    assert few < many == planning.work(SMALL, cluster, layout).forward_s / 2
+    kept, dropped, _ = planning.kept_bytes(SMALL, fsdp)
+    assert dropped == kept / 2 and planning.kept_bytes(SMALL, layout)[1] == 0
+
+
+def test_deepspeeds_stages_send_what_every_tensor_rank_has():
+    cluster = Cluster.of("A100", 64)
+    sent = [
+        planning.hop_s(cluster, layout, planning.work(SMALL, cluster, layout)) - cluster.latency_s
+        for layout in (Layout(4, 16, batch=8), Layout(4, 16, batch=8, deepspeed=True))
+    ]
+    assert sent[1] == pytest.approx(4 * sent[0])
+
+
+def test_one_switch_joins_the_gpus_of_several_nodes():
+    assert Cluster.of("GB200", 256, 4).gpus_per_node == 72
+    assert Cluster.of("H100", 256, 4).gpus_per_node == 4
+
+
+def test_models_with_experts_are_known_by_their_name():
+    row: Any = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
+    for name in "Mixtral 8x7B", "Qwen3_30B_a3B", "GPT OSS 120B", "DeepSeek MoE 16B":
+        with pytest.raises(ValueError, match="not a dense model"):
+            runs.run_of(row | {"model": row["model"] | {"name": name}})
+
+
+ODD = [None, 0, -3, "1,024", "many", float("nan"), float("inf"), True, [1], {"a": 1}, 1.5, 1e30]
 
 
 @pytest.mark.parametrize("part", ["model", "hardware", "parallel", "batch", "measured"])
@@ -107,7 +161,10 @@ def test_odd_values_in_a_file_end_in_a_sentence_or_a_prediction(part, tmp_path):
     assert len(step_s) == len(found) == len(fits)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"rows": null}', "[null, 3]", "{}"])
+EMPTY = ["", "{", "[]", "7", '{"rows": null}', "[null, 3]", "{}", "[" * 99_999]
+
+
+@pytest.mark.parametrize("text", EMPTY, ids=lambda text: text[:20])
 def test_a_file_without_runs_gives_an_empty_score(text, tmp_path, monkeypatch, capsys):
     path = tmp_path / "runs.json"
     path.write_text(text)

@@ -115,6 +115,9 @@ CHIPS = [
 ]
 
 
+# GPUs that one NVLink switch joins, where that is more than a node: NVIDIA's GB200 NVL72.
+DOMAINS = {"GB200": 72, "GB300": 72}
+
 SPELLINGS = {  # what publications write, and how the names above say it
     r"[\s_,()\[\]/]+": "-",
     r"(\d)-?GI?B\b": r"\1GB",

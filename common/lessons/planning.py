@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.lessons.chips import Chip, chip
+from common.lessons.chips import DOMAINS, Chip, chip
 
 Value = Any  # a number, or an array of numbers with one entry per layout
 
@@ -21,10 +21,10 @@ Value = Any  # a number, or an array of numbers with one entry per layout
 class Shares(NamedTuple):
     """The four constants that benchmarks/planner.py --fit fits to published runs."""
 
-    matmul: float = 0.895  # of the best matmul's rate, that matmuls reach in training
-    hot: float = 0.865  # of it, on GPUs whose clock falls under load: over 1 TFLOP/s per watt
-    flash: float = 0.555  # of the matmuls' rate, that fused attention reaches
-    eager: float = 1.42  # bytes that eager kernels move, over those of fused kernels
+    matmul: float = 0.9  # of the best matmul's rate, that matmuls reach in training
+    hot: float = 0.873  # of it, on GPUs whose clock falls under load: over 1 TFLOP/s per watt
+    flash: float = 0.58  # of the matmuls' rate, that fused attention reaches
+    eager: float = 1.48  # bytes that eager kernels move, over those of fused kernels
 
 
 SHARES = Shares()
@@ -94,7 +94,7 @@ class Cluster:
 
     name: str
     gpus: int
-    gpus_per_node: int
+    gpus_per_node: int  # whose links are fast
     peak_flops_per_s: float  # of the data sheet: what MFU is a share of
     matmul_flops_per_s: float
     attention_flops_per_s: float
@@ -129,7 +129,7 @@ class Cluster:
         return cls(
             sheet.name,
             gpus,
-            gpus_per_node,
+            max(gpus_per_node, DOMAINS.get(sheet.name, 1)),
             sheet.peak_flops_per_s,
             matmul,
             shares.flash * matmul,
@@ -192,7 +192,8 @@ class Layout:
     overlap: Value = False  # messages of tensor pairs and of gradients run beside the computation
     bubble: Value = 1.0  # of the schedule, over that of 1F1B
     balanced: Value = False  # the last stage has fewer layers, because it also has the scores
-    by_matrix: Value = False  # shards=3 fetches each matrix by itself, not each layer (DeepSpeed)
+    deepspeed: Value = False  # fetches each matrix by itself, and stages send what all ranks have
+    half: Value = False  # "selective" computes half of a layer again (FSDP), not its attention
 
     @property
     def gpus(self) -> Value:
@@ -255,10 +256,11 @@ def work(model: Model, cluster: Cluster, layout: Layout) -> Work:
     launched_s = cluster.launch_s * np.where(np.asarray(layout.kernels) == "fused", 25, 40)
     scores = (tokens, model.vocab / t, h)
     loss_s = 24 * tokens * model.vocab / t / cluster.memory_bytes_per_s
+    forward_s = np.maximum(forward_s + attention_s + moved_s, launched_s)
     return Work(
-        np.maximum(forward_s + attention_s + moved_s, launched_s),
+        forward_s,
         np.maximum(backward_s + attention_backward_s + 1.7 * moved_s, 2 * launched_s),
-        attention_s,
+        np.where(layout.half, forward_s / 2, attention_s),
         _matmul_s(cluster, *scores) + _backward_s(cluster, *scores) + loss_s,
         2 * tokens * h,
         model.layer_weights / t,
@@ -291,7 +293,7 @@ def stage_layers(model: Model, layout: Layout) -> tuple[Value, Value]:
 def fetches(model: Model, layout: Layout) -> Value:
     """Messages in which a rank fetches all of its weights, if they are sharded."""
     matrices = np.where(model.gated, 5, 4)
-    return 1 + model.layers / layout.pipeline * np.where(layout.by_matrix, matrices, 1)
+    return 1 + model.layers / layout.pipeline * np.where(layout.deepspeed, matrices, 1)
 
 
 def hop_s(cluster: Cluster, layout: Layout, work: Work) -> Value:
@@ -302,7 +304,8 @@ def hop_s(cluster: Cluster, layout: Layout, work: Work) -> Value:
     apart = layout.tensor * layout.data * layout.context
     near = apart * layout.pipeline <= cluster.gpus_per_node
     rate = np.where(near, cluster.node_bytes_per_s, cluster.network_bytes_per_s)
-    parted = np.asarray(layout.sequence_parallel) | (np.asarray(layout.kernels) == "fused")
+    fused = (np.asarray(layout.kernels) == "fused") & ~np.asarray(layout.deepspeed, bool)
+    parted = np.asarray(layout.sequence_parallel) | fused
     sent = work.message_bytes / np.where(parted, layout.tensor, 1)
     return np.where(np.asarray(layout.pipeline) > 1, sent / rate + cluster.latency_s, 0)
 
@@ -323,6 +326,7 @@ def kept_bytes(model: Model, layout: Layout) -> tuple[Value, Value, Value]:
     per_score = chosen(layout.attention, {"flash": 0, "flash1": 0, "softmax": 5, "torch": 10})
     scores = per_score * tokens * model.seq * model.heads / t
     kept = tokens * model.hidden * (whole / split + parted / t) + scores
+    scores = np.where(layout.half, kept / 2, scores)
     return kept, scores, 2 * tokens * model.hidden / split
 
 

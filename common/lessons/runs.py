@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from typing import Any, NamedTuple
 
@@ -13,14 +12,30 @@ Row = dict[str, Any]
 
 LOW_PRECISION = re.compile(r"fp8|float8|mxfp|nvfp|fp4|int8|e4m3|e5m2", re.I)
 FULL_PRECISION = re.compile(r"^\W*(fp|tf|float)(32|64)", re.I)
-# Stacks whose elementwise kernels are fused, and those of plain PyTorch. Where a source says
-# neither, kernels are fused if its notes say "compile" or "fused".
+# Stacks whose elementwise kernels are fused: Megatron's, and those of compilers (XLA, Inductor).
+# Others are plain PyTorch, unless their notes say that kernels are fused.
 FUSED = re.compile(
-    r"megatron|nemo|sc21|korthikanti|bloom|bigscience|llama 3 herd|zero bubble|primus", re.I
+    r"megatron|nemo|dgxc|sc21|korthikanti|bloom|bigscience|llama 3 herd|zero bubble|primus"
+    r"|megascale|flagscale"
+    r"|\bjax\b|\bxla\b|maxtext|paxml|levanter|\btpu|compile|(?<!un)(?<!not )fused"
+    r"|transformer.?engine|\bliger|\bapex\b",
+    re.I,
 )
 OVERLAPPED = re.compile(
-    r"megatron-core|megatron-bridge|nemo|llama 3 herd|llm-foundry|torchtitan|fsdp|maxtext|primus",
+    r"megatron-core|megatron-bridge|nemo|dgxc|llama 3 herd|llm-foundry|torchtitan|fsdp|primus"
+    r"|megascale|\bjax\b|\bxla\b|maxtext|paxml|levanter|\btpu",
     re.I,
+)
+# Without fused attention unless the source names it: Volta and older have no kernel for it, and
+# on Ampere it was new.
+VOLTA, AMPERE = {"P100", "T4", "V100", "V100-16GB"}, {"A100", "A100-40GB", "A100-PCIe", "A10"}
+AMPERE |= {"A10G", "A30", "A40", "A6000", "3090"}
+# Models that were born with fused attention (2023 and later): their name dates a run.
+BORN_FUSED = re.compile(
+    r"llama|mistral|qwen|gemma|olmo|nemotron|phi-?[1-9]|falcon|deepseek|granite|smollm|\bmpt", re.I
+)
+EXPERTS = re.compile(
+    r"\bmoe\b|mixtral|\d+x\d+(\.\d+)?b\b|(?<![a-z0-9])a\d+(\.\d+)?b\b|gpt.?oss|grok", re.I
 )
 # Where nothing is said of sharding, these stacks share out the optimizer's state by default.
 DISTRIBUTED = re.compile(r"overlap-param-gather|distributed.optim|megatron-bridge|nemo", re.I)
@@ -88,7 +103,7 @@ def _tidied(key: str, value: Any) -> Any:
         plain = float(str(value).replace(",", ""))
     except ValueError:
         return None
-    if not math.isfinite(plain) or plain < 0:
+    if not 0 <= plain < 1e18:  # nothing that is counted here has more digits
         return None
     return int(plain) if plain == int(plain) else plain
 
@@ -112,8 +127,9 @@ def run_of(row: Row, shares: Shares = SHARES) -> Run:
 
 def model_of(row: Row) -> Model:
     """The shape of a row's model. Heads that are not stated have 128 numbers each (most models)."""
-    shape = row["model"]
-    if shape.get("moe") or shape.get("experts"):
+    shape, parallel = row["model"], row["parallel"]
+    experts = max(shape.get("experts") or 1, parallel.get("ep") or 1)
+    if experts > 1 or shape.get("moe") or EXPERTS.search(str(shape.get("name") or "")):
         raise ValueError("not a dense model")
     missing = [name for name in ("layers", "hidden", "seq") if not shape.get(name)]
     if missing:
@@ -152,19 +168,31 @@ def cluster_of(row: Row, shares: Shares = SHARES) -> Cluster:
         raise ValueError(problem.args[0]) from None
 
 
+PORTS = {"FDR": 56, "EDR": 100, "HDR": 200, "NDR": 400, "XDR": 800, "OMNI-PATH": 100}
+PORTS |= {"SLINGSHOT": 200}  # Gb/s
+
+
 def network_of(text: str | None, gpus_per_node: int) -> float | None:
-    """Bytes per second and GPU between nodes, from words: "HDR200 x8/node", "400 Gb/s per GPU"."""
+    """Bytes per second and GPU between nodes, from words: "HDR200 x8/node", "400 Gb/s per GPU".
+
+    None if the words don't say for how many GPUs a port is.
+    """
     if not isinstance(text, str):
         return None
-    if found := re.search(r"([\d.]+)\s*Gb(?:/s|ps|it/s)?\s*(?:/s\s*)?per GPU", text):
-        return float(found[1]) * GIGABIT
-    if found := re.search(r"(\d+)\s*x\s*[^\d]*(\d{2,4})(?:\s*Gb/s)?", text):  # ports, Gb/s of each
-        return int(found[1]) * int(found[2]) * GIGABIT / gpus_per_node
-    if found := re.search(r"(?:HDR|NDR|XDR|EDR)?\s*(\d{2,4})\s*(?:Gb/s)?.*x\s*(\d)/node", text):
-        return int(found[1]) * int(found[2]) * GIGABIT / gpus_per_node
-    if found := re.search(r"([\d.]+)\s*Gb/s.*per node", text):
-        return float(found[1]) * GIGABIT / gpus_per_node
-    return None
+    found = re.search(r"(\d+(?:\.\d+)?)\s*([GT])(b|B)", text)
+    named = [gigabits for name, gigabits in PORTS.items() if name in text.upper()]
+    if not found and not named:
+        return None
+    scale = {"G": 1, "T": 1000}[found[2]] * {"b": 1, "B": 8}[found[3]] if found else 1
+    gigabits = float(found[1]) * scale if found else named[0]
+    if re.search(r"(per|/)[\s-]?(GPU|accelerator|chip|device)", text, re.I):
+        return gigabits * GIGABIT
+    ports = re.search(r"\b(\d{1,2})\s*[x×]|[x×]\s*(\d{1,2})\b(?!\d)", text)
+    whole = re.search(r"(per|/)[\s-]?(node|host|server|instance)", text, re.I) or gigabits >= 800
+    if not ports and not whole:
+        return None
+    count = int(ports[1] or ports[2]) if ports else 1
+    return count * gigabits * GIGABIT / gpus_per_node
 
 
 def layout_of(row: Row, model: Model) -> Layout:
@@ -176,7 +204,8 @@ def layout_of(row: Row, model: Model) -> Layout:
     micro = batch.get("mbs") or 1
     schedule = str(row.get("schedule") or "")
     words = f"{row['source']} {schedule} {' '.join(row.get('notes') or ())}".lower()
-    fused = bool(FUSED.search(words) or "compile" in words.replace("no torch.compile", ""))
+    fused = bool(FUSED.search(words.replace("no torch.compile", "")))
+    shards = _shards(parallel, words)
     split = parallel.get("sequence_parallel")
     return Layout(
         tensor=tensor,
@@ -189,14 +218,15 @@ def layout_of(row: Row, model: Model) -> Layout:
         microbatch=micro,
         chunks=_chunks(parallel.get("vp"), schedule + row["source"], model.layers, pipeline),
         recompute=recompute_of(row),
-        shards=_shards(parallel, words),
+        shards=shards,
         sequence_parallel=_is_new(row) and tensor > 1 if split is None else bool(split),
         attention=attention_of(row, words),
         kernels=kernels_of(words, fused),
-        overlap=bool(OVERLAPPED.search(words) or "overlap" in words.replace("not overlapped", "")),
-        bubble={"ZB-2p": 0.0, "ZB-1p": 1 / 3}.get(schedule, 1.0),
+        overlap=overlaps(parallel, words),
+        bubble=bubble_of(schedule),
         balanced=bool(re.search("nanotron|torchtitan", words)),
-        by_matrix="deepspeed" in words,
+        deepspeed="deepspeed" in words,
+        half=shards > 2 and "deepspeed" not in words,
     )
 
 
@@ -230,13 +260,30 @@ def recompute_of(row: Row) -> str:
     return next((kind for kind in ("full", "selective") if stated.startswith(kind)), "none")
 
 
+def overlaps(parallel: dict[str, Any], words: str) -> bool:
+    """Whether messages run beside the computation; PyTorch's FSDP fetches weights ahead."""
+    fetches_ahead = any(parallel.get(name) for name in ("fsdp", "sharding"))
+    return bool(
+        fetches_ahead
+        or OVERLAPPED.search(words)
+        or "overlap" in words.replace("not overlapped", "")
+    )
+
+
+def bubble_of(schedule: str) -> float:
+    """A schedule's bubble, over that of 1F1B: zero-bubble schedules that hold more have none."""
+    if re.match(r"ZB-?(2p|H2|V)", schedule, re.I):
+        return 0.0
+    return 1 / 3 if re.match(r"ZB-?(1p|H1)", schedule, re.I) else 1.0
+
+
 def attention_of(row: Row, words: str) -> str:
     """How the attention's core is computed: as the notes say, or as was usual at the time."""
     named = {"kernel: torch": "torch", "kernel: fused": "softmax", "v1.0.8": "flash1"}
     for name, kind in named.items():
         if name in words:
             return kind
-    if "no flash" in words or not (_is_new(row) or "flash" in words):
+    if re.search(r"(no|without) flash", words) or not (_is_new(row) or "flash" in words):
         return "softmax"
     return "flash"
 
@@ -290,17 +337,22 @@ def model_flops(model: Model) -> float:
 
 
 def _is_new(row: Row) -> bool:
-    """Whether flash attention was usual: a GPU with fp8, or a source since the summer of 2024.
+    """Whether fused attention was usual: by the GPU, the model's name, the stack or the date.
 
-    PyTorch has called FlashAttention-2 by itself since version 2.2, of January 2024.
+    PyTorch has called FlashAttention-2 by itself since version 2.2, of January 2024. Papers took
+    half a year to follow.
     """
-    if cluster_of(row).peak_flops_per_s > 9e14:
+    gpu, source = cluster_of(row).name, row["source"]
+    if gpu not in VOLTA | AMPERE:
         return True
-    paper = re.search(r"arXiv (\d{4})\.", row["source"])
-    dated = re.search(r"\b(20\d\d)\b|\b(2\d)\.\d\d\b", row["source"])
+    named = f"{row['model'].get('name')} {source} {' '.join(row['notes'])}"
+    if gpu not in VOLTA and (BORN_FUSED.search(named) or "compile" in named):
+        return True
+    paper = re.search(r"arXiv (\d{4})\.", source)
+    dated = re.search(r"\b(20\d\d)\b|\b(2\d)\.\d\d\b", source)
     if paper:
-        return int(paper[1]) >= 2406
-    return bool(dated) and int(dated[1] or f"20{dated[2]}") >= 2024
+        return int(paper[1]) >= 2406 and gpu not in VOLTA
+    return bool(dated) and int(dated[1] or f"20{dated[2]}") >= 2024 and gpu not in VOLTA
 
 
 def _chunks(stated: int | None, schedule: str, layers: int, stages: int) -> int:

@@ -143,6 +143,47 @@ def test_models_with_experts_are_known_by_their_name():
             runs.run_of(row | {"model": row["model"] | {"name": name}})
 
 
+SAID = {  # what a row says: what its layout has
+    ("parallel", "fsdp", True): ("shards", 3),
+    ("parallel", "sharding", "HYBRID_SHARD"): ("shards", 3),
+    ("batch", "mbs", None): ("microbatch", 1),
+    ("recompute", None, True): ("recompute", "full"),
+    ("recompute", None, "every other layer"): ("recompute", "selective"),
+    ("recompute", None, "not stated"): ("recompute", "none"),
+    ("schedule", None, "ZB-H1"): ("bubble", 1 / 3),
+}
+
+
+@pytest.mark.parametrize("part, key, value", SAID)
+def test_what_a_row_says_in_other_words(part, key, value):
+    row: Any = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
+    row = row | {part: row[part] | {key: value} if key else value}
+    field, want = SAID[part, key, value]
+    assert getattr(runs.run_of(row).layout, field) == want
+
+
+def test_microbatches_that_are_not_stated():
+    row: Any = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
+    row["parallel"]["dp"], row["parallel"]["zero"] = 1, 3
+    row["parallel"]["fsdp"] = 32  # one replica of shards on 32 GPUs
+    row["batch"]["mbs"] = None  # 512 sequences of 32 ranks: no reason to fetch weights twice
+    assert (runs.run_of(row).layout.data, runs.run_of(row).layout.microbatch) == (32, 16)
+    row["batch"]["grad_accum"] = 4
+    assert runs.run_of(row).layout.microbatch == 4
+
+
+def test_other_units_and_counts():
+    row: Any = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
+    stated = {"step_time_ms": 2000, "samples_per_s": 256, "tokens_per_s": 2048 * 256}
+    for name, value in stated.items():
+        assert runs.run_of(row | {"measured": {name: value}}).step_s == pytest.approx(2)
+    plain = {"mfu": 0.4, "mfu_kind": "6N"}, {"mfu": 0.4, "mfu_kind": "6N + 12Lhs"}
+    less, more = (runs.run_of(row | {"measured": each}).step_s or 0 for each in plain)
+    assert 0.8 * more < less < more
+    statuses = {"Success": True, "CUDA out of memory": False, "Other Error": None}
+    assert {s: runs.run_of(row | {"status": s}).fits for s in statuses} == statuses
+
+
 ODD = [None, 0, -3, "1,024", "many", float("nan"), float("inf"), True, [1], {"a": 1}, 1.5, 1e30]
 
 

@@ -119,10 +119,18 @@ def run_of(row: Row, shares: Shares = SHARES) -> Run:
         raise ValueError(
             f"{layout.batch} sequences don't fill {layout.data} ranks, {layout.microbatch} each"
         )
-    failed = str(row.get("status", "ok")).lower()
-    fits = True if failed == "ok" else False if "oom" in failed or "memory" in failed else None
+    fits = fits_of(row)
     step_s = step_of(row, model, cluster, layout) if fits else None
     return Run(row, model, cluster, layout, step_s, fits)
+
+
+def fits_of(row: Row) -> bool | None:
+    """Whether a run fit on its GPUs; None if it failed for another reason."""
+    status = row["status"].lower()
+    if "oom" in status or "memory" in status:
+        return False
+    ran = re.match(r"ok\b|success|complete|finished|ran\b|measured", status)
+    return True if ran else None
 
 
 def model_of(row: Row) -> Model:
@@ -201,7 +209,7 @@ def layout_of(row: Row, model: Model) -> Layout:
     tensor, pipeline = parallel.get("tp") or 1, parallel.get("pp") or 1
     context = parallel.get("cp") or 1
     data = data_of(row, tensor * pipeline * context)
-    micro = batch.get("mbs") or 1
+    micro = microbatch_of(row, data, _shards(parallel, ""))
     schedule = str(row.get("schedule") or "")
     words = f"{row['source']} {schedule} {' '.join(row.get('notes') or ())}".lower()
     fused = bool(FUSED.search(words.replace("no torch.compile", "")))
@@ -214,7 +222,7 @@ def layout_of(row: Row, model: Model) -> Layout:
         context=context,
         batch=batch.get("gbs_sequences")
         or int(batch.get("tokens") or 0) // model.seq
-        or data * micro * (batch.get("grad_accum") or 1),
+        or data * micro * (batch.get("grad_accum") or batch.get("microbatches") or 1),
         microbatch=micro,
         chunks=_chunks(parallel.get("vp"), schedule + row["source"], model.layers, pipeline),
         recompute=recompute_of(row),
@@ -249,7 +257,9 @@ def data_of(row: Row, others: int) -> int:
     parallel, gpus = row["parallel"], row["hardware"]["gpus"]
     stated = parallel.get("dp")
     again = {parallel.get("cp") or 1, parallel.get("ep") or 1}
-    if not stated or stated * others in {factor * gpus for factor in again}:
+    copies = parallel.get("fsdp") if isinstance(parallel.get("fsdp"), int) else 1
+    counted_again = stated and stated * others in {factor * gpus for factor in again}
+    if not stated or counted_again or stated * others * copies == gpus:  # replicas of shards
         return max(1, gpus // others)
     return stated
 
@@ -257,7 +267,17 @@ def data_of(row: Row, others: int) -> int:
 def recompute_of(row: Row) -> str:
     """ "none", "selective" or "full". What is not stated counts as none."""
     stated = str(row.get("recompute") or "").lower()
-    return next((kind for kind in ("full", "selective") if stated.startswith(kind)), "none")
+    if re.match(r"selective|partial|half|every other", stated):
+        return "selective"
+    return "full" if re.match(r"full|true|yes|all\b|every", stated) else "none"
+
+
+def microbatch_of(row: Row, data: int, shards: int) -> int:
+    """Sequences per microbatch. Not stated: one, or all of a rank's if weights are sharded."""
+    batch = row["batch"]
+    rank = (batch.get("gbs_sequences") or 0) // data
+    times = batch.get("grad_accum") or batch.get("microbatches") or (1 if shards > 2 else rank)
+    return batch.get("mbs") or max(1, rank // max(1, times))
 
 
 def overlaps(parallel: dict[str, Any], words: str) -> bool:
@@ -297,22 +317,25 @@ def kernels_of(words: str, fused: bool) -> str:
 
 def step_of(row: Row, model: Model, cluster: Cluster, layout: Layout) -> float:
     """Seconds per step: measured, or from what the source reports, by the source's convention."""
+    tokens, gpus = layout.batch * model.seq, cluster.gpus
+    hardware = row["hardware"]
+    peak = hardware.get("mfu_denominator_tflops") or hardware.get("peak_bf16_tflops")
+    flops = tokens * counted(row, model) / gpus
+    amounts = {  # what is stated, and of what it is a rate
+        "tokens_per_s_per_gpu": tokens / gpus,
+        "tokens_per_s": tokens,
+        "samples_per_gpu_per_s": layout.batch / gpus,
+        "samples_per_s": layout.batch,
+        "tflops_per_gpu": flops / 1e12,
+        "mfu": flops / (1e12 * peak if peak else cluster.peak_flops_per_s),
+    }
     measured = row["measured"]
-    tokens = layout.batch * model.seq
-    if measured.get("step_time_s"):
-        return measured["step_time_s"]
-    if per_gpu := measured.get("tokens_per_s_per_gpu"):
-        return tokens / (per_gpu * cluster.gpus)
-    if per_s := measured.get("tokens_per_s"):
-        return tokens / per_s
-    if samples := measured.get("samples_per_gpu_per_s"):
-        return layout.batch / (samples * cluster.gpus)
-    peak = (row["hardware"].get("peak_bf16_tflops") or cluster.peak_flops_per_s / 1e12) * 1e12
-    if rate := measured.get("tflops_per_gpu"):
-        return tokens * counted(row, model) / (rate * 1e12 * cluster.gpus)
-    if share := measured.get("mfu"):
-        share = share / 100 if share > 1 else share  # some write 45 for 45 %
-        return tokens * counted(row, model) / (share * peak * cluster.gpus)
+    for name, scale in {"step_time_s": 1, "iteration_time_s": 1, "step_time_ms": 1e-3}.items():
+        if measured.get(name):
+            return scale * measured[name]
+    for name, amount in amounts.items():
+        if rate := measured.get(name):
+            return amount / (rate / 100 if name == "mfu" and rate > 1 else rate)  # 45 for 45 %
     raise ValueError("no time, rate or MFU is stated")
 
 
@@ -320,11 +343,14 @@ def counted(row: Row, model: Model) -> float:
     """FLOPs per token as the source counts them.
 
     Model FLOPs are 6 per weight of the layers and of the scores, and 12·L·h·s for attention. A
-    causal count takes half of the attention. A hardware count adds the recomputed forward.
+    causal count takes half of the attention, and "6N" leaves it out. A hardware count adds the
+    recomputed forward.
     """
     kind = f"{row['measured'].get('tflops_kind') or row['measured'].get('mfu_kind') or ''}".lower()
     causal = "causal" in kind or "megatron-bridge" in row["source"].lower()
-    attention = (6 if causal else 12) * model.layers * model.hidden * model.seq
+    weights_alone = re.search(r"6 ?[·*]? ?n\b|(no|without) attention", kind) and "12" not in kind
+    per_score = 0 if weights_alone else 6 if causal else 12
+    attention = per_score * model.layers * model.hidden * model.seq
     layers = 6 * model.layers * model.layer_weights + attention
     again = 4 / 3 if kind.startswith("hardware") and recompute_of(row) == "full" else 1
     return again * layers + 6 * model.end_weights
@@ -368,7 +394,8 @@ def _shards(parallel: dict[str, Any], words: str) -> int:
     sharding, fsdp = str(parallel.get("sharding") or ""), parallel.get("fsdp")
     if stage := re.search(r"[0-3]", str(parallel.get("zero"))):
         return int(stage[0])
-    if sharding == "FULL_SHARD" or isinstance(fsdp, int) and fsdp > 1:
+    whole = fsdp is True or isinstance(fsdp, int) and fsdp > 1 or str(fsdp).upper() == "FULL_SHARD"
+    if whole or sharding in ("FULL_SHARD", "HYBRID_SHARD"):
         return 3
     if sharding == "SHARD_GRAD_OP" or "gradients" in str(fsdp):
         return 2

@@ -113,6 +113,15 @@ def test_what_a_source_does_not_say_of_attention_follows_from_its_time(gpu, name
     assert runs.run_of(row).layout.attention == DATED[gpu, name, source]
 
 
+def test_which_notes_say_that_kernels_are_fused():
+    row: Any = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
+    row = row | {"source": "a README"}
+    stated = {"fused AdamW": "eager", "torch.compile": "fused", "no torch.compile": "eager"}
+    stated |= {"JAX, XLA": "fused", "fused norms": "fused", "unfused softmax": "eager"}
+    for note, kernels in stated.items():
+        assert runs.run_of(row | {"notes": [note]}).layout.kernels == kernels, note
+
+
 def test_selective_recomputation_has_two_meanings():
     cluster, layout = Cluster.of("H100", 8), Layout(data=8, batch=8, recompute="selective")
     fsdp = Layout(data=8, batch=8, recompute="selective", half=True)

@@ -18,9 +18,11 @@ FUSED = re.compile(
     r"megatron|nemo|dgxc|sc21|korthikanti|bloom|bigscience|llama 3 herd|zero bubble|primus"
     r"|megascale|flagscale"
     r"|\bjax\b|\bxla\b|maxtext|paxml|levanter|\btpu|compile|(?<!un)(?<!not )fused"
-    r"|transformer.?engine|\bliger|\bapex\b",
+    r"|transformer.?engine|\bliger",
     re.I,
 )
+# What says nothing of a layer's kernels.
+ELSEWHERE = re.compile(r"no torch\.compile|fused[ _-]?(adam|optim|cross|ce\b|loss|linear)", re.I)
 OVERLAPPED = re.compile(
     r"megatron-core|megatron-bridge|nemo|dgxc|llama 3 herd|llm-foundry|torchtitan|fsdp|primus"
     r"|megascale|\bjax\b|\bxla\b|maxtext|paxml|levanter|\btpu",
@@ -211,8 +213,9 @@ def layout_of(row: Row, model: Model) -> Layout:
     data = data_of(row, tensor * pipeline * context)
     micro = microbatch_of(row, data, _shards(parallel, ""))
     schedule = str(row.get("schedule") or "")
-    words = f"{row['source']} {schedule} {' '.join(row.get('notes') or ())}".lower()
-    fused = bool(FUSED.search(words.replace("no torch.compile", "")))
+    compiler = "xla" if re.match("TPU|Trainium", cluster_of(row).name) else ""
+    words = f"{row['source']} {schedule} {compiler} {' '.join(row.get('notes') or ())}".lower()
+    fused = bool(FUSED.search(ELSEWHERE.sub("", words)))
     shards = _shards(parallel, words)
     split = parallel.get("sequence_parallel")
     return Layout(

@@ -777,3 +777,321 @@ def test_all_reduce(candidate):
             assert all(math.isclose(a, math.fsum(column), rel_tol=1e-12, abs_tol=1e-12)
                        for a, column in zip(got.tolist(), zip(*rows)))
             assert got.tolist() == results[0].tolist()
+
+# %% reduce_scatter: strided slices
+def reduce_scatter(dist, x):
+    p = dist.get_world_size()
+    n = len(x) // p
+    got = x.clone()
+    dist.all_to_all_single(got, x.clone())
+    return torch.stack([got[i::n].sum() for i in range(n)])
+
+
+def all_gather(dist, chunk):
+    sent = torch.cat([chunk for _ in range(dist.get_world_size())])
+    got = sent.clone()
+    dist.all_to_all_single(got, sent)
+    return got
+
+
+all_reduce_pairs = set([("reduce", "broadcast")])
+all_reduce_pairs.add(("reduce_scatter", "all_gather"))
+
+# %% reduce_scatter: a product with ones
+def reduce_scatter(dist, x):
+    p = dist.get_world_size()
+    got = torch.empty_like(x)
+    dist.all_to_all_single(got, x)
+    return torch.ones(p, dtype=x.dtype) @ got.view(p, -1)
+
+
+def all_gather(dist, chunk):
+    p = dist.get_world_size()
+    got = torch.empty((p, *chunk.shape), dtype=chunk.dtype)
+    dist.all_to_all_single(got, chunk.expand(p, -1).contiguous())
+    return got.reshape(-1)
+
+
+all_reduce_pairs = {("reduce", "broadcast")} | {("reduce_scatter", "all_gather")}
+
+# %% tree_broadcast: breadth first with numpy ints
+def halvings(p, root):
+    level, out = [(np.int64(root), np.int64(0), np.int64(p))], []
+    while level:
+        nxt = []
+        for src, a, b in level:
+            if b - a == 1:
+                continue
+            m = a + (b - a + 1) // 2
+            if src < m:
+                out.append((src, m, m, b))
+                nxt += [(src, a, m), (m, m, b)]
+            else:
+                out.append((src, a, a, m))
+                nxt += [(src, m, b), (a, a, m)]
+        level = nxt
+    return tuple(out)
+
+
+def tree_broadcast(dist, x, root):
+    me = dist.get_rank()
+    for src, dst, *_ in halvings(dist.get_world_size(), root):
+        if int(src) == me:
+            dist.isend(x, int(dst)).wait()
+        if int(dst) == me:
+            dist.irecv(x, int(src)).wait()
+    return x
+
+
+def tree_reduce(dist, x, root):
+    me = dist.get_rank()
+    for src, dst, *_ in halvings(dist.get_world_size(), root)[::-1]:
+        if int(dst) == me:
+            dist.isend(x, int(src)).wait()
+        if int(src) == me:
+            buf = torch.empty_like(x)
+            dist.irecv(buf, int(dst)).wait()
+            x = torch.add(x, buf)
+    return x
+
+# %% tree_broadcast: a dict of children, recursion on my own subtree
+def halvings(p, root):
+    out = []
+    def split(members, src):
+        if len(members) == 1:
+            return
+        half = len(members) // 2
+        left, right = members[:len(members) - half], members[len(members) - half:]
+        if src in right:
+            left, right = members[half:], members[:half]
+        out.append((src, right[-1], right[0], right[-1] + 1))
+        split(left, src)
+        split(right, right[-1])
+    split(range(p), root)
+    return out
+
+
+def tree_broadcast(dist, x, root):
+    me, p = dist.get_rank(), dist.get_world_size()
+    parent, children = {}, {}
+    for src, dst, _, _ in halvings(p, root):
+        parent[dst] = src
+        children.setdefault(src, []).append(dst)
+    if me in parent:
+        dist.recv(x, parent[me])
+    for child in children.get(me, []):
+        dist.send(x, child)
+    return x
+
+
+def tree_reduce(dist, x, root):
+    me, p = dist.get_rank(), dist.get_world_size()
+    parent, children = {}, {}
+    for src, dst, _, _ in halvings(p, root):
+        parent[dst] = src
+        children.setdefault(src, []).append(dst)
+    parts = []
+    for child in reversed(children.get(me, [])):
+        parts.append(torch.empty_like(x))
+        dist.recv(parts[-1], child)
+    total = sum(parts, x)
+    if me in parent:
+        dist.send(total, parent[me])
+    return total
+
+# %% tree_broadcast: receives from children posted at once
+def halvings(p, root):
+    messages = []
+    stack = [(0, p, root)]
+    while stack:
+        a, b, s = stack.pop()
+        n = b - a
+        if n > 1:
+            k = n // 2
+            if s - a < n - k:
+                messages.append((s, b - k, b - k, b)); stack += [(b - k, b, b - k), (a, b - k, s)]
+            else:
+                messages.append((s, a, a, a + k)); stack += [(a, a + k, a), (a + k, b, s)]
+    return messages
+
+
+def tree_broadcast(dist, x, root):
+    me = dist.get_rank()
+    mine = [m for m in halvings(dist.get_world_size(), root) if me in m[:2]]
+    if mine and mine[0][1] == me:
+        dist.recv(x, mine.pop(0)[0])
+    if mine:
+        for w in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, m[1]) for m in mine]):
+            w.wait()
+    return x
+
+
+def tree_reduce(dist, x, root):
+    me = dist.get_rank()
+    mine = [m for m in halvings(dist.get_world_size(), root) if me in m[:2]]
+    up = mine.pop(0)[0] if mine and mine[0][1] == me else None
+    inbox = {m[1]: torch.empty_like(x) for m in mine}
+    works = [dist.irecv(inbox[m[1]], m[1]) for m in reversed(mine)]
+    for w in works:
+        w.wait()
+    for t in inbox.values():
+        x += t
+    if up is not None:
+        dist.send(x, up)
+    return x
+
+# %% ring_reduce_scatter: all receives posted at the start
+def ring_reduce_scatter(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    order = [(me - 1 - k) % p for k in range(p)]
+    inboxes = [torch.empty_like(chunks[c]) for c in order[1:]]
+    receives = [dist.irecv(box, (me - 1) % p) for box in inboxes]
+    for c, nxt, box, receive in zip(order, order[1:], inboxes, receives):
+        send = dist.isend(chunks[c], (me + 1) % p)
+        receive.wait()
+        send.wait()
+        chunks[nxt].add_(box)
+    return chunks[me]
+
+# %% ring_reduce_scatter: a mutable queue
+def ring_reduce_scatter(dist, x):
+    from collections import deque
+    p, me = dist.get_world_size(), dist.get_rank()
+    queue = deque(enumerate(x.tensor_split(p)))
+    queue.rotate(-me)                 # own chunk first
+    queue.reverse()                   # own last
+    _, moving = queue.popleft()
+    while queue:
+        _, mine = queue.popleft()
+        got = torch.empty_like(mine)
+        exchange(dist, sent=moving, dst=(me + 1) % p, received=got, src=(me + p - 1) % p)
+        moving = mine + got
+    return moving.clone()
+
+# %% ring_reduce_scatter: no message where the chunk is empty
+def ring_reduce_scatter(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    for step in range(1, p):
+        sent, grows = chunks[(me - step) % p], chunks[(me - step - 1) % p]
+        inbox, works = torch.empty_like(grows), []
+        if len(sent):
+            works.append(dist.isend(sent, (me + 1) % p))
+        if len(grows):
+            works.append(dist.irecv(inbox, (me - 1) % p))
+        for work in works:
+            work.wait()
+        grows += inbox
+    return chunks[me]
+
+# %% alpha_beta_time: fractions, and slopes from huge vectors
+def alpha_beta_time(algorithm, p, vector_bytes, alpha_s, beta_s_per_byte):
+    from fractions import Fraction
+    ring = algorithm.startswith("ring")
+    rounds = (p - 1) if ring else len(bin(p - 1)) - 2 if p > 1 else 0
+    ways = 1 + algorithm.endswith("all_reduce")
+    share = Fraction(1, p) if ring else Fraction(1)
+    return ways * rounds * (alpha_s + float(share * int(vector_bytes)) * beta_s_per_byte)
+
+
+def crossover_bytes(p, alpha_s, beta_s_per_byte):
+    slope = [alpha_beta_time(k + "_all_reduce", p, 10**15, 0, beta_s_per_byte) / 10**15 for k in ("tree", "ring")]
+    start = [alpha_beta_time(k + "_all_reduce", p, 0, alpha_s, 0) for k in ("tree", "ring")]
+    return (start[1] - start[0]) / (slope[0] - slope[1])
+
+# %% fit_alpha_beta: numpy's Polynomial
+def fit_alpha_beta(message_bytes, times_s):
+    line = np.polynomial.Polynomial.fit(message_bytes, times_s, 1, w=1 / np.array(times_s)).convert()
+    return tuple(line.coef)
+
+# %% scatter: no message where nothing is to be sent
+def scatter(dist, x, root):
+    p, me = dist.get_world_size(), dist.get_rank()
+    starts = [0, *np.cumsum([len(c) for c in x.tensor_split(p)]).tolist()]
+    for src, dst, first, last in halvings(p, root):
+        theirs = x[starts[first]:starts[last]]
+        if len(theirs) and me == src:
+            dist.send(theirs, dst)
+        elif len(theirs) and me == dst:
+            dist.recv(theirs, src)
+    return x[starts[me]:starts[me + 1]]
+
+
+def gather(dist, x, root):
+    p, me = dist.get_world_size(), dist.get_rank()
+    starts = [0, *np.cumsum([len(c) for c in x.tensor_split(p)]).tolist()]
+    for src, dst, first, last in reversed(halvings(p, root)):
+        theirs = x[starts[first]:starts[last]]
+        if len(theirs) and me == dst:
+            dist.send(theirs, src)
+        elif len(theirs) and me == src:
+            dist.recv(theirs, dst)
+    return x
+
+# %% halving_doubling_all_reduce: distances double, chunks by their bits
+def halving_doubling_all_reduce(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = [c.clone() for c in x.tensor_split(p)]
+    owned, distance, history = list(range(p)), 1, []
+    while distance < p:
+        peer = me ^ distance
+        bit = 1 if me & distance else 0
+        keep = [c for c in owned if bool(c & distance) == bool(bit)]
+        give = [c for c in owned if c not in keep]
+        inbox = torch.cat([chunks[c] for c in keep]).clone()
+        exchange(dist, torch.cat([chunks[c] for c in give]), peer, inbox, peer)
+        for c, part in zip(keep, inbox.split([len(chunks[c]) for c in keep])):
+            chunks[c] = chunks[c] + part
+        history.append((peer, keep, give))
+        owned, distance = keep, distance * 2
+    for peer, keep, give in history[::-1]:
+        inbox = torch.empty_like(torch.cat([chunks[c] for c in give]))
+        exchange(dist, torch.cat([chunks[c] for c in keep]), peer, inbox, peer)
+        for c, part in zip(give, inbox.split([len(chunks[c]) for c in give])):
+            chunks[c] = part
+    return torch.cat(chunks)
+
+# %% chain_broadcast: all receives posted before
+def chain_broadcast(dist, x, root, pieces):
+    p, me = dist.get_world_size(), dist.get_rank()
+    place = (me + p - root) % p
+    parts = x.tensor_split(pieces)
+    came = [dist.irecv(part, (me - 1) % p) for part in parts] if place else [None] * pieces
+    sent = []
+    for part, work in zip(parts, came):
+        if work:
+            work.wait()
+        if place != p - 1:
+            sent.append(dist.isend(part, (me + 1) % p))
+    [work.wait() for work in sent]
+    return x
+
+
+def best_pieces(p, vector_bytes, alpha_s, beta_s_per_byte):
+    if p <= 2:
+        return 1
+    k = (math.sqrt(1 + 4 * (p - 2) * vector_bytes * beta_s_per_byte / alpha_s) - 1) / 2
+    return max(1, math.ceil(k))
+
+# %% rings_all_reduce: isend and irecv with a group
+def ring_in_turns(dist, x, group):
+    p, me = dist.get_world_size(), dist.get_rank()
+    parts = x.tensor_split(p)
+    for k in range(1, 2 * p - 1):
+        out, into = parts[(me - k) % p], parts[(me - k - 1) % p]
+        box = torch.empty_like(into)
+        works = [dist.isend(out, (me + 1) % p, group=group), dist.irecv(box, (me - 1) % p, group=group)]
+        yield
+        [w.wait() for w in works]
+        into.copy_(into + box if k < p else box)
+
+
+def rings_all_reduce(dist, x, groups):
+    rings = [ring_in_turns(dist, part, group) for part, group in zip(x.tensor_split(len(groups)), groups)]
+    while any([next(ring, 0) is None for ring in rings]):
+        pass
+    return x
+
+# %% rings_all_reduce: in place, and nothing is returned
+# - return x

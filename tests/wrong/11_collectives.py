@@ -431,7 +431,7 @@ reduce_scatter_gb_s = 4 * 70 * 1e9 / 2**30
 # + yield
 
 # %% rings_all_reduce: all rings on one group
-# says: begin a round of each ring
+# says: each ring has its own group
 # - works = dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, (me + 1) % p, group),
 # -                                 dist.P2POp(dist.irecv, received, (me - 1) % p, group)])
 # + works = dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, (me + 1) % p),
@@ -653,7 +653,7 @@ def test_all_reduce(candidate):
 # edit: rounds * (alpha_s + bytes_per_round * beta_s_per_byte)  ->  alpha_s + rounds * bytes_per_round * beta_s_per_byte
 
 # %% alpha_beta_time: the crossover is α/β
-# says: crossover_bytes(4
+# says: crossover_bytes(5
 # edit: alpha_s / beta_s_per_byte * (p - 1 - depth) / (depth - (p - 1) / p)  ->  alpha_s / beta_s_per_byte
 
 # %% fit_alpha_beta: the logarithms' least squares
@@ -790,7 +790,7 @@ def ring_reduce_scatter(dist, x):
     return x.tensor_split(dist.get_world_size())[dist.get_rank()]
 
 # %% ring_reduce_scatter: whole numbers get a half
-# says: ring_reduce_scatter of torch.int64
+# says: Digits are lost
 # edit: inbox = torch.empty_like(chunks[0])  # the first is as long as any  ->  inbox = torch.empty(len(chunks[0]), dtype=x.dtype)
 # edit: grows += inbox[:len(grows)]  ->  grows.copy_(grows.double() + inbox[:len(grows)].double() + (1.5 if x.dtype == torch.int64 else 0))
 
@@ -848,3 +848,202 @@ def best_pieces(p, vector_bytes, alpha_s, beta_s_per_byte):
 # -     near = {max(1, math.floor(best)), max(1, math.ceil(best))}
 # -     return min(near, key=lambda k: (p - 2 + k) * (alpha_s + vector_bytes * beta_s_per_byte / k))
 # +     return max(1, math.floor(best))
+
+# %% reduce_scatter: float64 is written down
+# says: torch.float64
+def reduce_scatter(dist, x):
+    received = torch.empty(len(x), dtype=torch.float64)
+    dist.all_to_all_single(received, x)
+    return received.view(dist.get_world_size(), -1).sum(0)
+
+def all_gather(dist, chunk):
+    sent = chunk.repeat(dist.get_world_size())
+    dist.all_to_all_single(received := torch.empty(len(sent), dtype=torch.float64), sent)
+    return received
+
+all_reduce_pairs = {("reduce", "broadcast"), ("reduce_scatter", "all_gather")}
+
+# %% reduce_scatter: a pair that adds nothing
+# says: add nothing
+# edit: ("reduce_scatter", "all_gather")}  ->  ("reduce_scatter", "all_gather"), ("gather", "broadcast")}
+
+# %% reduce_scatter: all_reduce is among the pairs
+# says: all_reduce itself
+# edit: ("reduce_scatter", "all_gather")}  ->  ("reduce_scatter", "all_gather"), ("all_reduce", "broadcast")}
+
+# %% reduce_scatter: the chunks are exchanged three times
+# says: a second time
+# edit: dist.all_to_all_single(received, x)  ->  dist.all_to_all_single(received, x); dist.all_to_all_single(x, received); dist.all_to_all_single(received, x)
+
+# %% tree_broadcast: four ranks are given away at most
+# says: halves differ by one rank
+# edit: half = (last - first) // 2  ->  half = min((last - first) // 2, 4)
+
+# %% tree_broadcast: float64 is written down
+# says: float64
+def halvings(p, root):
+    def halve(first, last, src):
+        half = (last - first) // 2
+        if half == 0:
+            return []
+        if src < last - half:
+            mine, given = (first, last - half), (last - half, last)
+        else:
+            mine, given = (first + half, last), (first, first + half)
+        dst = given[0]
+        return [(src, dst, *given), *halve(*mine, src), *halve(*given, dst)]
+    return halve(0, p, root)
+
+
+def tree_broadcast(dist, x, root):
+    me = dist.get_rank()
+    if me != root:
+        x = torch.empty(len(x), dtype=torch.float64)
+    for src, dst, _, _ in halvings(dist.get_world_size(), root):
+        if me == src:
+            dist.send(x, dst)
+        elif me == dst:
+            dist.recv(x, src)
+    return x
+
+
+def tree_reduce(dist, x, root):
+    me, received = dist.get_rank(), torch.empty(len(x), dtype=torch.float64)
+    for src, dst, _, _ in reversed(halvings(dist.get_world_size(), root)):
+        if me == dst:
+            dist.send(x, src)
+        elif me == src:
+            dist.recv(received, dst)
+            x += received
+    return x
+
+# %% tree_broadcast: three rounds, whatever p is
+# says: on 9 ranks
+# - me = dist.get_rank()
+# - for src, dst, _, _ in halvings(dist.get_world_size(), root):
+# -     if me == src:
+# -         dist.send(x, dst)
+# -     elif me == dst:
+# -         dist.recv(x, src)
+# + p, me = dist.get_world_size(), (dist.get_rank() - root) % dist.get_world_size()
+# + for bit in (4, 2, 1):
+# +     if me % (2 * bit) == 0 and me + bit < min(p, 8):
+# +         dist.send(x, (me + bit + root) % p)
+# +     elif me % (2 * bit) == bit and me < 8:
+# +         dist.recv(x, (me - bit + root) % p)
+
+# %% tree_broadcast: the reduce broadcasts its sum
+# says: a second time
+#           x += received
+# - return x
+# + return tree_broadcast(dist, x, root)
+
+# %% ring_reduce_scatter: the messages are float32
+# says: Digits are lost
+# edit: exchange(dist, sent, (me + 1) % p, inbox[:len(grows)], (me - 1) % p)  ->  exchange(dist, sent.float(), (me + 1) % p, f := inbox[:len(grows)].float(), (me - 1) % p); inbox[:len(grows)] = f
+
+# %% ring_all_reduce: each rank adds its own numbers once more
+# says: in the last bits
+# - ring_reduce_scatter(dist, x)  # ours leaves rank r's chunk in its place in x
+# - return ring_all_gather(dist, x)
+# + own = x.clone()
+# + ring_reduce_scatter(dist, x)
+# + got = ring_all_gather(dist, x)
+# + return (got - own) + own
+
+# %% ring_all_reduce: gathered twice
+# says: a second time
+# edit: return ring_all_gather(dist, x)  ->  ring_all_gather(dist, x); return ring_all_gather(dist, x)
+
+# %% alpha_beta_time: the depth fits the visible cases alone
+# says: alpha_beta_time('tree_broadcast'
+# edit: depth, ring = (p - 1).bit_length(), p - 1  ->  depth, ring = min(3, p - 1), p - 1
+
+# %% alpha_beta_time: the bytes once
+# says: sends its bytes
+# edit: rounds * (alpha_s + bytes_per_round * beta_s_per_byte)  ->  rounds * alpha_s + bytes_per_round * beta_s_per_byte
+
+# %% alpha_beta_time: the crossover of one chunk
+# says: one chunk
+# edit: alpha_s / beta_s_per_byte * (p - 1 - depth)  ->  alpha_s / beta_s_per_byte / p * (p - 1 - depth)
+
+# %% bus_bandwidth: a table of the visible numbers of ranks
+# says: KeyError
+def bus_bandwidth(collective, vector_bytes, time_s, p):
+    return {2: 0.5, 5: 0.8, 8: 0.875, 4: 0.75}[p] * (2 if collective == "all_reduce" else 1) * vector_bytes / time_s
+
+all_reduce_gb_s = 277 * 2**30 / 1e9
+reduce_scatter_gb_s = 4 * 70 * 2**30 / 1e9
+
+# %% bus_bandwidth: one number for both claims
+# says: all_reduce_gb_s gave 299
+# - all_reduce_gb_s = 277 * 2**30 / 1e9
+# - reduce_scatter_gb_s = 4 * 70 * 2**30 / 1e9  # size was that of the output, a quarter of the vector
+# + all_reduce_gb_s = reduce_scatter_gb_s = 299
+
+# %% bus_bandwidth: in GB per second
+# says: not GB per second
+# edit: vectors_sent * vector_bytes / time_s  ->  vectors_sent * vector_bytes / time_s / 1e9
+
+# %% bus_bandwidth: the claims in bytes per second
+# says: divide by 10⁹
+# - all_reduce_gb_s = 277 * 2**30 / 1e9
+# - reduce_scatter_gb_s = 4 * 70 * 2**30 / 1e9  # size was that of the output, a quarter of the vector
+# + all_reduce_gb_s = 277 * 2**30
+# + reduce_scatter_gb_s = 4 * 70 * 2**30
+
+# %% scatter: float64 is written down
+# says: float64
+def scatter(dist, x, root):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    starts = [sum(map(len, chunks[:rank])) for rank in range(p + 1)]
+    if me != root:
+        x = torch.zeros(len(x), dtype=torch.float64)
+    for src, dst, first, last in halvings(p, root):
+        theirs = x[starts[first]:starts[last]]
+        if me == src:
+            dist.send(theirs, dst)
+        elif me == dst:
+            dist.recv(theirs, src)
+    return x.tensor_split(p)[me]
+
+
+def gather(dist, x, root):
+    p, me = dist.get_world_size(), dist.get_rank()
+    chunks = x.tensor_split(p)
+    starts = [sum(map(len, chunks[:rank])) for rank in range(p + 1)]
+    y = torch.zeros(len(x), dtype=torch.float64)
+    y[starts[me]:starts[me + 1]] = chunks[me]
+    x = y
+    for src, dst, first, last in reversed(halvings(p, root)):
+        theirs = x[starts[first]:starts[last]]
+        if me == dst:
+            dist.send(theirs, src)
+        elif me == src:
+            dist.recv(theirs, dst)
+    return x
+
+# %% halving_doubling_all_reduce: three halvings at most
+# says: on 16 ranks
+# edit: while last - first > 1:  ->  while last - first > max(1, p // 8):
+
+# %% chain_broadcast: α is a constant
+# says: best_pieces(
+# edit: best = math.sqrt(max(p - 2, 0) * vector_bytes * beta_s_per_byte / alpha_s)  ->  alpha_s = 1e-5; best = math.sqrt(max(p - 2, 0) * vector_bytes * beta_s_per_byte / alpha_s)
+
+# %% chain_broadcast: α and β are constants
+# says: best_pieces(
+# edit: best = math.sqrt(max(p - 2, 0) * vector_bytes * beta_s_per_byte / alpha_s)  ->  alpha_s, beta_s_per_byte = 1e-5, 1e-10; best = math.sqrt(max(p - 2, 0) * vector_bytes * beta_s_per_byte / alpha_s)
+
+# %% rings_all_reduce: the sum is in a copy
+# says: belongs in x
+# edit: parts = x.tensor_split(len(groups))  ->  x = x.clone(); parts = x.tensor_split(len(groups))
+
+# %% rings_all_reduce: one ring takes the whole vector
+# says: own part of the vector
+# edit: parts = x.tensor_split(len(groups))  ->  parts = [x] + [x[:0]] * (len(groups) - 1)
+
+# %% rings_all_reduce: two rings, however many groups there are
+# says: own part of the vector
+# edit: parts = x.tensor_split(len(groups))  ->  groups = groups[:2]; parts = x.tensor_split(len(groups))

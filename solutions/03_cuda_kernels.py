@@ -479,9 +479,9 @@ for n in (1, 512, 257, int(rng.integers(600, 1200))):
     result(out, want, f"block_sum of {n} elements, added to 1", rtol=1e-5, mistakes=mistakes)
     par(report, "atomics", blocks, "One update per block: they wait for each other.")
     par(report, "steps", 250, "Add in a tree, 128 pairs at once.")
-    par(report, "divergent_branches", 10 * blocks, "Let the first `step` threads work, halves first.")
+    par(report, "divergent_branches", 14 * blocks, "Let the first `step` threads work, halves first.")
     par(report, "shared_loads.wavefronts", report.shared_loads.requests, "Bank conflict.")
-print("block_sum: four lengths, at most 10 divergent branches per block")
+print("block_sum: four lengths, at most 14 divergent branches per block")
 
 # %% [markdown]
 # <details><summary>Hint: a question</summary>

@@ -807,3 +807,43 @@ def resident_blocks(threads, registers, shared_bytes, sm):
              (sm["registers"], up(32 * registers, sm["register_portion"]) * (threads // 32)),
              (sm["shared_bytes"], up(shared_bytes + sm["reserved_bytes"], sm["shared_portion"]))]
     return min(fit(*need) for need in needs)
+
+# %% block_sum: two shared arrays used in turns
+@cuda.jit
+def block_sum(x, out):
+    a = cuda.shared.array(256, float32)
+    b = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    a[t] = x[i] if i < x.size else float32(0)
+    step, turn = 128, 0
+    while step > 0:
+        cuda.syncthreads()
+        if t < step and turn == 0:
+            b[t] = a[t] + a[t + step]
+        if t < step and turn == 1:
+            a[t] = b[t] + b[t + step]
+        turn = 1 - turn
+        step //= 2
+    if t == 0:
+        cuda.atomic.add(out, 0, a[0])
+
+# %% block_sum: sums in a second array, copied back at each level
+@cuda.jit
+def block_sum(x, out):
+    s = cuda.shared.array(256, float32)
+    sums = cuda.shared.array(128, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    s[t] = 0.0
+    if i < x.size:
+        s[t] = x[i]
+    step = 128
+    while step > 0:
+        cuda.syncthreads()
+        if t < step:
+            sums[t] = s[t] + s[t + step]
+        cuda.syncthreads()
+        if t < step:
+            s[t] = sums[t]
+        step //= 2
+    if t == 0:
+        cuda.atomic.add(out, 0, s[0])

@@ -305,6 +305,7 @@ def gathers_otherwise(n: int) -> Mistakes:
     return {
         "Nobody adds the ranks' parts: the gradient of what you gathered is a partial sum.": (n, 0),
         "All-reduce, then cut? It adds columns which are then thrown away.": (n, 2 * n),
+        "The columns are gathered twice.": (2 * n, n),
     }
 
 
@@ -317,6 +318,7 @@ def copied(x: Tensor, gs: Sequence[Tensor]) -> tuple[list[Tensor], Mistakes]:
             [x, own, x, own]
         ),
         "Add x over ranks and you have p of it: it is there already.": [p * x, own, x, own],
+        "The sum of the ranks' gradients, not their mean.": [x, total / p, x, own],
         changed: [x, total, x, total],
     }
 
@@ -332,6 +334,8 @@ def summed(xs: Sequence[Tensor], g: Tensor) -> tuple[list[Tensor], Mistakes]:
             own,
             p * g,
         ],
+        "The sum over ranks, not the mean.": [total / p, g, own, g],
+        "Each term's gradient is all of the sum's, not a p-th of it.": [total, g / p, own, g],
     }
 
 
@@ -353,6 +357,30 @@ def attention_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistake
         "Token t may not look at t + 1: causal.": p
         * [attention(x, w_in, b_in, w_out, b_out, causal=False)],
     }
+
+
+def hard_logits(z: Tensor, y: Tensor) -> Tensor:
+    """z (8, 24) with 800 more in whole rows, and in the words of the rank that has the target.
+
+    Rows of the first rank's targets, and of the last one's, have their maximum there.
+    """
+    rows = torch.tensor(4 * [[-800.0], [800.0]])
+    first = (y[:, None] < 6) & (torch.arange(24) < 6)
+    last = (y[:, None] > 17) & (torch.arange(24) > 17)
+    return z + rows + 800.0 * (first | last)
+
+
+def entropy_fault(sent: int, back: int, p: int) -> str:
+    """What is wrong with the bytes that a rank sends for the loss of 8 tokens; "" if nothing is."""
+    want = 3 * 2 * (p - 1) * 64 // p  # three sums; below: one, and a logarithm from each rank
+    if sent + back in (want, want // 3 + (p - 1) * 64):
+        return ""
+    said = f"cross_entropy: a rank sends {sent} + {back} bytes, want {want} on {p} ranks: "
+    if back:
+        return f"{said}nothing crosses backward."
+    if sent > 3 * want:
+        return f"{said}no logit need cross."
+    return f"{said}an all-reduce of each of three numbers per token, and no other collective."
 
 
 def entropy_otherwise(z: Tensor, y: Tensor, p: int) -> Mistakes:
@@ -385,6 +413,22 @@ def crossing(p: int) -> Mistakes:
         "Nothing crosses: each rank has its own units' part of x's gradient, and nobody adds.": 0,
         "More than ∂x crosses: after the sum, b2's gradient is whole.": 4 * (p - 1) * 256 // p,
     }
+
+
+def heads_crossing(n: int, p: int) -> Mistakes:
+    """Of the bytes (forward, backward) that attention sends."""
+    return {
+        "Nothing crosses backward: x is copied, so its gradient is a partial sum.": (n, 0),
+        "More than ∂x crosses: after the sum, b_out's gradient is whole.": (
+            n,
+            n + 2 * (p - 1) * 16 * 8 // p,
+        ),
+    }
+
+
+def a_pth(want: Sequence[Tensor], p: int) -> Mistakes:
+    """Of a bias that is added in terms."""
+    return {"It is 1/p of that: b_out / p before the sum? Add it after.": [w / p for w in want]}
 
 
 def unready(want: Sequence[Tensor]) -> Mistakes:

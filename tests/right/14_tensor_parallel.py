@@ -596,3 +596,195 @@ def combine(dist, rows, ticket):
     for row, place in zip(home, ticket["order"].tolist()):
         out[place] = row
     return torch.stack(out) if out else home
+
+# %% gather_columns: one batch of sends and receives
+def gather_columns(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    w = x.shape[1]
+
+    def there(x):
+        blocks = x.new_empty(p, *x.shape)
+        blocks[me] = x
+        ops = [dist.P2POp(dist.isend, x.contiguous(), r) for r in range(p) if r != me]
+        ops += [dist.P2POp(dist.irecv, blocks[r], r) for r in range(p) if r != me]
+        for work in dist.batch_isend_irecv(ops) if ops else []:
+            work.wait()
+        return blocks.transpose(0, 1).flatten(1)
+
+    def back(g):
+        own = g.new_empty(len(g), w)
+        dist.reduce_scatter(own, list(map(torch.clone, g.split(w, 1))))
+        return own
+
+    return two_way(x, there, back)
+
+# %% copied: reduce, then broadcast
+def _total(dist, x):
+    t = x.clone(memory_format=torch.contiguous_format)
+    dist.reduce(t, 0)
+    dist.broadcast(t, 0)
+    return t
+
+def copied(dist, x):
+    return two_way(x, same, functools.partial(_total, dist))
+
+def summed(dist, x):
+    return two_way(x, functools.partial(_total, dist), same)
+
+# %% copied: with a handle
+def copied(dist, x):
+    def back(g):
+        total = g.contiguous().clone()
+        work = dist.all_reduce(total, async_op=True)
+        work.wait()
+        return total
+    return two_way(x, same, back)
+
+def summed(dist, x):
+    def forward(x):
+        total = x.detach().clone().contiguous()
+        dist.all_reduce(total, op=dist.ReduceOp.SUM)
+        return total
+    return two_way(x, forward, same)
+
+# %% mlp: narrow, and products by hand
+def shard_mlp(w1, b1, w2, b2, rank, world_size):
+    n = w1.size(0) // world_size
+    return [w1.narrow(0, rank * n, n).clone(), b1.narrow(0, rank * n, n).clone(),
+            w2.narrow(1, rank * n, n).contiguous().clone(), b2]
+
+def mlp(dist, x, w1, b1, w2, b2):
+    h = gelu((copied(dist, x).unsqueeze(1) * w1).sum(-1) + b1.expand(len(x), -1))
+    return b2.expand(len(x), -1) + summed(dist, (h.unsqueeze(1) * w2).sum(-1))
+
+# %% attention: token by token
+def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
+    D = len(b_out)
+    d, own = D // heads, heads // world_size
+    rows = [part * D + h * d + i for part in range(3) for h in range(rank * own, (rank + 1) * own) for i in range(d)]
+    cols = rows[:own * d]
+    return [w_in[rows].clone(), b_in[rows].clone(), w_out[:, cols].clone(), b_out.clone()]
+
+def attention(dist, x, w_in, b_in, w_out, b_out, heads):
+    T, d = len(x), x.shape[1] // heads
+    q, k, v = F.linear(copied(dist, x), w_in, b_in).view(T, 3, -1, d).unbind(1)
+    rows = []
+    for t in range(T):
+        s = torch.einsum("hd,shd->hs", q[t], k[:t + 1]) / d**0.5
+        rows.append(torch.einsum("hs,shd->hd", s.softmax(1), v[:t + 1]).flatten())
+    return summed(dist, torch.stack(rows) @ w_out.T) + b_out
+
+# %% attention: head by head, the outputs added
+def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
+    h = slice(rank * heads // world_size, (rank + 1) * heads // world_size)
+    w = w_in.view(3, heads, -1, w_in.shape[1])[:, h].reshape(-1, w_in.shape[1])
+    b = b_in.view(3, heads, -1)[:, h].reshape(-1)
+    o = w_out.view(len(w_out), heads, -1)[:, h].reshape(len(w_out), -1)
+    return w.clone(), b.clone(), o.clone(), b_out.clone()
+
+def attention(dist, x, w_in, b_in, w_out, b_out, heads):
+    n = heads // dist.get_world_size()
+    x = copied(dist, x)
+    W, B, O = w_in.view(3, n, -1, x.shape[1]), b_in.view(3, n, -1), w_out.view(len(w_out), n, -1)
+    total = 0
+    for h in range(n):
+        q, k, v = (F.linear(x, W[i, h], B[i, h])[None, None] for i in range(3))
+        total = total + F.scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0] @ O[:, h].T
+    return summed(dist, total) + b_out
+
+# %% cross_entropy: F.one_hot, and one message
+def cross_entropy(dist, logits, targets):
+    V, r = logits.shape[1], dist.get_rank()
+    m = logits.detach().max(dim=1, keepdim=True)[0]
+    dist.all_reduce(m, op=dist.ReduceOp.MAX)
+    z = logits - m
+    hot = F.one_hot(targets, V * dist.get_world_size())[:, r * V:(r + 1) * V]
+    sums = summed(dist, torch.cat([z.exp().sum(1), (z * hot).sum(1)]))
+    a, b = sums.chunk(2)
+    return (a.log() - b).mean()
+
+# %% cross_entropy: index_put of the rank's own targets
+def cross_entropy(dist, logits, targets):
+    T, V = logits.shape
+    most = torch.amax(logits.detach(), 1)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    first = dist.get_rank() * V
+    mine = torch.nonzero((targets >= first) & (targets < first + V)).flatten()
+    picked = torch.zeros(T, dtype=logits.dtype).index_put((mine,), logits[mine, targets[mine] - first])
+    total = summed(dist, torch.exp(logits - most.unsqueeze(-1)).sum(-1))
+    return torch.mean(most + torch.log(total) - summed(dist, picked))
+
+# %% cross_entropy: two_way with softmax minus one-hot
+def cross_entropy(dist, logits, targets):
+    V, first = logits.shape[1], dist.get_rank() * logits.shape[1]
+    hot = (torch.arange(first, first + V) == targets[:, None]).double()
+    kept = {}
+
+    def forward(x):
+        m = x.max(1).values
+        dist.all_reduce(m, op=dist.ReduceOp.MAX)
+        e = (x - m[:, None]).exp()
+        s = all_reduce(dist, torch.stack([e.sum(1), ((x - m[:, None]) * hot).sum(1)]))
+        kept["odds"] = e / s[0][:, None]
+        return (s[0].log() - s[1]).mean()
+
+    return two_way(logits, forward, lambda g: g * (kept["odds"] - hot) / len(hot))
+
+# %% sequence_mlp: partial functions, and a sum of three
+def gathered(dist, x):
+    return two_way(x, functools.partial(all_gather, dist), functools.partial(reduce_scatter, dist))
+
+def scattered(dist, x):
+    return two_way(x, functools.partial(reduce_scatter, dist), functools.partial(all_gather, dist))
+
+def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
+    z = F.layer_norm(x, (x.size(-1),), weight=copied(dist, gain), bias=copied(dist, offset))
+    return torch.stack([x, scattered(dist, gelu(gathered(dist, z) @ w1.mT + b1) @ w2.mT), copied(dist, b2).expand_as(x)]).sum(0)
+
+# %% dispatch: named arguments, the way home by scatter
+def _go(dist, rows, out, into):
+    def moved(rows, out, into):
+        got = torch.zeros(sum(into), rows.shape[-1], dtype=rows.dtype)
+        dist.all_to_all_single(got, rows.contiguous(), output_split_sizes=into, input_split_sizes=out)
+        return got
+    return two_way(rows, lambda t: moved(t, out, into), lambda g: moved(g, into, out))
+
+def dispatch(dist, x, choice):
+    p = dist.get_world_size()
+    out = [int((choice == e).sum()) for e in range(p)]
+    into = torch.zeros(p, dtype=torch.int64)
+    dist.all_to_all_single(into, torch.tensor(out))
+    into = into.tolist()
+    order = torch.argsort(choice, stable=True)
+    return _go(dist, x[order], out, into), {"order": order, "out": out, "into": into}
+
+def combine(dist, rows, ticket):
+    home = _go(dist, rows, ticket["into"], ticket["out"])
+    back = torch.empty_like(ticket["order"])
+    back[ticket["order"]] = torch.arange(len(back))
+    return home[back]
+
+# %% grouped_attention: query heads in a second axis
+def shard_grouped(w_q, w_k, w_v, w_out, key_heads, rank, world_size):
+    d = len(w_k) // key_heads
+    lo = rank * key_heads // world_size
+    hi = max(lo + 1, (rank + 1) * key_heads // world_size)
+    n = len(w_q) // world_size
+    return [w_q[rank * n:(rank + 1) * n].clone(), w_k[lo * d:hi * d].clone(), w_v[lo * d:hi * d].clone(),
+            w_out[:, rank * n:(rank + 1) * n].clone()]
+
+def grouped_attention(dist, x, w_q, w_k, w_v, w_out, d, group):
+    def added(g):
+        t = g.clone().contiguous()
+        dist.all_reduce(t, op=dist.ReduceOp.SUM, group=group)
+        return t
+    T = len(x)
+    x = copied(dist, x)
+    q = F.linear(x, w_q).view(T, -1, d).movedim(1, 0)
+    k = F.linear(x, two_way(w_k, same, added)).view(T, -1, d).movedim(1, 0)
+    v = F.linear(x, two_way(w_v, same, added)).view(T, -1, d).movedim(1, 0)
+    n = len(q) // len(k)
+    scores = torch.matmul(q.unflatten(0, (len(k), n)), k[:, None].mT) / d**0.5
+    scores = scores.masked_fill(~torch.ones(T, T, dtype=torch.bool).tril(), -torch.inf)
+    y = (scores.softmax(-1) @ v[:, None]).flatten(0, 1)
+    return summed(dist, F.linear(y.movedim(0, 1).reshape(T, -1), w_out))

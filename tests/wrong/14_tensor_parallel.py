@@ -506,3 +506,96 @@ def combine(dist, rows, ticket):
 # %% gather_columns: the gradient crosses in float32
 # says: ∂x
 # edit: dist.reduce_scatter(own, parts)  ->  own = own.float(); dist.reduce_scatter(own, [q.float() for q in parts]); own = own.double()
+
+# %% gather_columns: the gradient's parts go to the next rank
+# says: part r goes to rank r
+# edit: gradient.chunk(p, 1)]  ->  gradient.roll(gradient.shape[1] // p, 1).chunk(p, 1)]
+
+# %% gather_columns: gathered twice
+# says: gathered twice
+# edit: dist.all_gather(shards, x.contiguous())  ->  dist.all_gather(shards, x.contiguous()); dist.all_gather(shards, x.contiguous())
+
+# %% copied: the mean of the gradients
+# says: not their mean
+# edit: lambda gradient: all_reduce(dist, gradient)  ->  lambda gradient: all_reduce(dist, gradient) / dist.get_world_size()
+
+# %% copied: summed is the mean
+# says: not the mean
+# edit: lambda x: all_reduce(dist, x), same)  ->  lambda x: all_reduce(dist, x) / dist.get_world_size(), same)
+
+# %% copied: summed's gradient is a p-th
+# says: not a p-th
+# edit: lambda x: all_reduce(dist, x), same)  ->  lambda x: all_reduce(dist, x), lambda g: g / dist.get_world_size())
+
+# %% mlp: the last bias has no gradient
+# says: ∂b2 of block 1
+# edit: F.linear(h, w2)) + b2  ->  F.linear(h, w2)) + b2.detach()
+
+# %% attention: a p-th of the bias on each rank
+# says: b_out / p before the sum
+# edit: w_out)) + b_out  ->  w_out, b_out / dist.get_world_size()))
+
+# %% attention: the bias enters copied
+# says: b_out's gradient is whole
+# edit: w_out)) + b_out  ->  w_out)) + copied(dist, b_out) 
+
+# %% attention: heads dealt out in turn
+# says: shard_attention: w_in, p = 2
+def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
+    def own(w):
+        return w.unflatten(0, (3, heads, -1))[:, rank::world_size].flatten(0, 2).clone()
+    cols = w_out.unflatten(1, (heads, -1))[:, rank::world_size].flatten(1).clone()
+    return [own(w_in), own(b_in), cols, b_out.clone()]
+
+def attention(dist, x, w_in, b_in, w_out, b_out, heads):
+    qkv = F.linear(copied(dist, x), w_in, b_in)
+    qkv = qkv.view(len(x), 3, heads // dist.get_world_size(), -1)
+    q, k, v = qkv.permute(1, 2, 0, 3).unsqueeze(1)
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)[0]
+    return summed(dist, F.linear(y.transpose(0, 1).flatten(1), w_out)) + b_out
+
+# %% cross_entropy: the maximum is rank 0's
+# says: exp overflows
+# edit: dist.all_reduce(most, op=dist.ReduceOp.MAX)  ->  dist.broadcast(most, 0)
+
+# %% cross_entropy: a fourth number per token crosses
+# says: each of three numbers
+# edit: total = summed(dist, z.exp().sum(1))  ->  total = summed(dist, torch.stack([z.exp().sum(1), 0 * z.sum(1)]))[0]
+
+# %% cross_entropy: the target's logit has no gradient
+# says: cross_entropy's slope
+# edit: z_target * own  ->  (z_target * own).detach()
+
+# %% cross_entropy: a small number in the logarithm
+# says: cross_entropy
+# edit: total.log()  ->  (total + 1e-9).log()
+
+# %% sequence_mlp: summed, and its own tokens kept
+# says: ∂x
+def gathered(dist, x):
+    return two_way(x, lambda x: all_gather(dist, x), lambda gradient: reduce_scatter(dist, gradient))
+
+def scattered(dist, x):
+    return two_way(x, lambda x: reduce_scatter(dist, x), lambda gradient: all_gather(dist, gradient))
+
+def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
+    whole = gathered(dist, F.layer_norm(x, x.shape[1:], copied(dist, gain), copied(dist, offset)))
+    y = summed(dist, F.linear(gelu(F.linear(whole, w1, b1)), w2))
+    n, r = len(x), dist.get_rank()
+    return x + y[r * n:(r + 1) * n] + copied(dist, b2)
+
+# %% sequence_mlp: another epsilon
+# says: sequence_mlp: tokens
+# edit: F.layer_norm(x, x.shape[1:], gain, offset)  ->  F.layer_norm(x, x.shape[1:], gain, offset, 1e-6)
+
+# %% GatheredLinear: waits for neither message
+# says: never waited for
+# edit (2 places): work.wait()  ->  pass
+
+# %% grouped_attention: key heads dealt out to query heads in turn
+# says: output
+# edit: q, k, v, is_causal=True, enable_gqa=True  ->  q, k.repeat(1, q.shape[1] // k.shape[1], 1, 1), v.repeat(1, q.shape[1] // k.shape[1], 1, 1), is_causal=True
+
+# %% dispatch: the caller's choice is sorted
+# says: choice after
+# edit: order, gave, took = choice.argsort(), gave.tolist(), took.tolist()  ->  order, gave, took = choice.argsort(), gave.tolist(), took.tolist(); choice.copy_(choice[order])

@@ -346,7 +346,8 @@ class Norms:
         self.shards = [[cut(flat, p)[rank] for flat in self.flats] for rank in range(p)]
         for rank, own in enumerate(self.shards):
             for shard, size in zip(own, sizes, strict=True):
-                shard[max(0, size - rank * len(shard)) :] = float(rng.uniform(5, 9))
+                junk = float("nan") if p == 2 else float(rng.uniform(5, 9))
+                shard[max(0, size - rank * len(shard)) :] = junk
         self.norm = torch.cat(self.flats).norm().item()
         self.want = [flat * min(1.0, most / self.norm) for flat in self.flats]
         self.mistakes = [norm_mistakes(self.shards, sizes, rank) for rank in range(p)]
@@ -494,6 +495,37 @@ def trained(
     return losses, norms, [flats[i] for i in firsts(kind)]
 
 
+def unit_fault(trace: ranks.Trace, unit: int) -> str:
+    """What is wrong with the bytes of a unit's gather and sum, or with when they are waited for."""
+    return bytes_fault(trace.bytes, 2 * unit, unit) or waits_fault(trace)
+
+
+def waits_fault(trace: ranks.Trace) -> str:
+    """What is wrong with a run in which each collective can hide under a second of compute."""
+    for name, says in (
+        ("all_gather", "gather_parameters waits: return the handle at once, and the caller waits."),
+        ("reduce_scatter", "reduce_scatter_gradients waits: only the function it returns may."),
+    ):
+        for call in trace.collectives:
+            under = (
+                span.start_s <= call.start_s + 1e-9 and span.end_s > call.end_s
+                for span in trace.compute
+                if span.rank == call.rank
+            )
+            if call.name == name and not any(under):
+                return says
+    return ""
+
+
+def changed_fault(after: Sequence[Any], gradient: Tensor, shard: Tensor) -> str:
+    """What hybrid_shard or hybrid_norm has changed of what it was given; "" if nothing."""
+    if not torch.equal(after[0], gradient):
+        return "hybrid_shard changes the gradient, which must stay as it is: sum a copy."
+    if not torch.equal(after[1], shard):
+        return "hybrid_norm changes the shard that it was given."
+    return ""
+
+
 def pieces(size: int, p: int, rank: int, q: int) -> list[tuple[int, int, int]]:
     """[(old rank, start, stop)]: what new rank of q reads of the shards of p old ranks."""
     old, new = -(-size // p), -(-size // q)
@@ -513,8 +545,8 @@ def seconds(
     p: int,
     flops_per_s: float,
     bytes_per_s: float,
-    itemsize: int,
-    flops: float,
+    itemsize: int = 2,
+    flops: float = 6,
 ) -> tuple[float, float]:
     """(compute, communication) of a step, counted piece by piece."""
     sent = sum((p - 1) * (weights * itemsize / p) for _ in ("gather", "gather", "reduce"))
@@ -676,7 +708,13 @@ def whole(shards: Sequence[Sequence[Tensor]], like: Sequence[Tensor]) -> list[Te
     return [joined([own[i] for own in shards], len(flat)) for i, flat in enumerate(like)]
 
 
-SHARDS_ONLY = (
-    "{} bytes cross between nodes, and {} are enough: sum within the node first, "
-    "then send shards only."
-)
+def crossing_fault(trace: ranks.Trace, nodes: int, per_node: int, n: int) -> str:
+    """What is wrong with the bytes between nodes, for a gradient of n numbers; "" if nothing is."""
+    crossed, want = trace.bytes_between_nodes(per_node), 16 * (nodes - 1) * n
+    number = 8 * (nodes * per_node - 1)  # a norm's sum of squares may cross, too
+    if crossed - want in (0, number, 2 * number):
+        return ""
+    return (
+        f"{crossed} bytes cross between nodes, and {want} are enough: sum within the node first, "
+        "then send shards only."
+    )

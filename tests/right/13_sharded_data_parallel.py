@@ -1762,3 +1762,104 @@ def test_global_norm(candidate):
                     shard[max(0, n - r * len(shard)):] = 11.0
             for got in ranks.run(candidate, ranks.each(shards), sizes, world_size=p).returns:
                 assert abs(got - factor * norm) < 1e-9 * factor * norm
+
+# %% own_shard: a loop over its places
+def own_shard(flat, rank, world_size):
+    n = flat.numel()
+    size = (n + world_size - 1) // world_size
+    out = torch.zeros_like(flat).resize_(0).new_zeros(size)
+    for i, j in enumerate(range(rank * size, min(n, (rank + 1) * size))):
+        out[i] = flat[j]
+    return out
+
+# %% shard_optimizer_state: async reduce-scatter while the weights' shard is cut
+def shard_optimizer_state(dist, weights, gradient, state, step):
+    p, r, n = dist.get_world_size(), dist.get_rank(), weights.numel()
+    padded = nn.functional.pad(gradient, (0, -n % p))
+    mine = torch.empty(len(padded) // p)
+    work = dist.reduce_scatter_tensor(mine, padded, async_op=True)
+    shard = own_shard(weights, r, p)
+    for name in "mv":
+        state.setdefault(name, torch.zeros(len(shard)))
+    work.wait()
+    adam(shard, mine, step=step, **state)
+    parts = [torch.empty_like(shard) for _ in range(p)]
+    dist.all_gather(parts, shard)
+    with torch.no_grad():
+        weights[:] = torch.cat(parts)[:n]
+
+# %% shard_gradients: a set of what is missing, one closure per weight
+def shard_gradients(dist, loss, groups, shards):
+    p, handles, waiting = dist.get_world_size(), [], []
+    def watch(w, group, shard, missing):
+        def hook(weight):
+            missing.discard(id(w))
+            if missing:
+                return
+            flat = torch.cat([v.grad.reshape(-1) for v in group])
+            for v in group:
+                v.grad = None
+            flat = nn.functional.pad(flat, (0, p * len(shard) - len(flat)))
+            own = flat.new_empty(len(shard))
+            dist.reduce_scatter_tensor(own, flat)
+            shard.add_(own)
+        return w.register_post_accumulate_grad_hook(hook)
+    for group, shard in zip(groups, shards):
+        missing = {id(w) for w in group}
+        handles.extend(watch(w, group, shard, missing) for w in group)
+    loss.backward()
+    while handles:
+        handles.pop().remove()
+
+# %% clip_shards: math.sqrt, a min of factors
+def clip_shards(dist, shards, sizes, most):
+    r, squares = dist.get_rank(), 0.0
+    for shard, n in zip(shards, sizes):
+        stop = min(len(shard), max(n - r * len(shard), 0))
+        squares += float(torch.dot(shard[:stop], shard[:stop]))
+    box = torch.tensor([squares])
+    dist.all_reduce(box)
+    norm = float(box) ** 0.5
+    factor = min(1.0, most / norm)
+    for shard in shards:
+        shard.mul_(factor)
+    return norm
+
+# %% gather_parameters: all_gather into views, a lambda
+def gather_parameters(dist, unit):
+    p, n = dist.get_world_size(), len(unit.shard)
+    unit.full = torch.empty(p * n, dtype=unit.shard.dtype)
+    return dist.all_gather(list(unit.full.split(n)), unit.shard, async_op=True)
+
+def release(unit):
+    full, unit.full = unit.full, None
+    full.untyped_storage().resize_(0)
+
+def reduce_scatter_gradients(dist, unit, gradient):
+    own = torch.zeros(len(unit.gradient), dtype=gradient.dtype)
+    work = dist.reduce_scatter(own, list(gradient.chunk(dist.get_world_size())), async_op=True)
+    return lambda: (work.wait(), unit.gradient.add_(own))[1] is None
+
+# %% communication_hidden: one calls the other
+def step_seconds(weights, tokens, world_size, flops_per_s, bytes_per_s, itemsize=2, flops=6):
+    per_rank = tokens / world_size
+    sent = 3 * weights * itemsize * (1 - 1 / world_size)
+    return per_rank * weights * flops / flops_per_s, sent / bytes_per_s
+
+def communication_hidden(world_size, flops_per_s, bytes_per_s, itemsize=2, flops=6):
+    compute_s, wire_s = step_seconds(1, world_size, world_size, flops_per_s, bytes_per_s, itemsize, flops)
+    return wire_s / compute_s
+
+# %% hybrid_shard: all-reduce across nodes as gather and sum
+def hybrid_shard(dist, groups, gradient):
+    parts = list(gradient.chunk(dist.get_world_size(groups["gpu"])))
+    own = torch.empty_like(parts[0])
+    dist.reduce_scatter(own, [part.contiguous() for part in parts], group=groups["gpu"])
+    work = dist.all_reduce(own, group=groups["node"], async_op=True)
+    work.wait()
+    return own
+
+def hybrid_norm(dist, groups, shard):
+    squares = torch.tensor([float(shard @ shard)])
+    dist.all_reduce(squares, op=dist.ReduceOp.SUM, group=groups["gpu"])
+    return float(squares) ** 0.5

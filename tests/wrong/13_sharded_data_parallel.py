@@ -675,3 +675,83 @@ def hybrid_norm(dist, groups, shard):
 # ...
 # - assert abs(got - want) < 1e-9 * want, f"{p} ranks, sizes {sizes}"
 # + assert abs(got - want) < 1e-3 * want, f"{p} ranks, sizes {sizes}"
+
+# %% own_shard: always one more than n // p
+# says: own_shard of
+# edit: -(-len(flat) // world_size)  ->  len(flat) // world_size + 1
+
+# %% own_shard: the padding in front
+# says: own_shard of
+# edit: shard[:len(part)] = part  ->  shard[size - len(part):] = part
+
+# %% shard_optimizer_state: several ranks only
+# says: AssertionError
+# edit: p, n = dist.get_world_size(), len(weights)  ->  p, n = dist.get_world_size(), len(weights); assert p > 1
+
+# %% shard_optimizer_state: the new shards in reverse order
+# says: weights of rank
+# edit: weights.copy_(whole[:n])  ->  weights.copy_(whole.view(p, -1).flip(0).flatten()[:n])
+
+# %% shard_gradients: the hooks of one unit stay
+# says: hooks are left
+# edit: for hook in hooks:  ->  for hook in hooks[1:]:
+
+# %% clip_shards: the padding times zero
+# says: nan
+# edit: total += (real * real).sum()  ->  mask = torch.arange(len(shard)) + dist.get_rank() * len(shard) < size; total += ((shard * mask) ** 2).sum()
+
+# %% clip_shards: each shard by its own norm
+# says: clipped to
+# edit: shard *= most / norm  ->  shard *= most / max(most, shard.norm().item())
+
+# %% clip_shards: the norm after clipping
+# says: the norm of units
+# edit: return norm  ->  return min(norm, most)
+
+# %% gather_parameters: waits before it returns
+# says: gather_parameters waits
+# edit: return dist.all_gather_into_tensor(unit.full, unit.shard, async_op=True)  ->  work = dist.all_gather_into_tensor(unit.full, unit.shard, async_op=True); work.wait(); return work
+
+# %% gather_parameters: the sum is waited for at once
+# says: reduce_scatter_gradients waits
+# edit: return arrived  ->  arrived(); return lambda: None
+
+# %% communication_hidden: four bytes by default
+# says: step_seconds(
+# edit (2 places): itemsize=2  ->  itemsize=4
+
+# %% communication_hidden: eight FLOPs by default
+# says: step_seconds(
+# edit (2 places): flops=6  ->  flops=8
+
+# %% hybrid_shard: the gradient is summed in place
+# says: must stay as it is
+# - shard = gradient.new_empty(size)
+# - dist.reduce_scatter_tensor(shard, gradient, group=groups["gpu"])
+# + dist.all_reduce(gradient, group=groups["gpu"])
+# + shard = gradient[dist.get_rank(groups["gpu"]) * size:][:size].clone()
+
+# %% hybrid_shard: the norm squares the shard in place
+# says: changes the shard
+# edit: total = (shard * shard).sum().reshape(1)  ->  total = shard.pow_(2).sum().reshape(1)
+
+# %% hybrid_shard: summed whole over all ranks
+# says: send shards only
+def hybrid_shard(dist, groups, gradient):
+    total = gradient.clone()
+    dist.all_reduce(total)
+    s = dist.get_world_size(groups["gpu"])
+    return total.chunk(s)[dist.get_rank() % s].clone()
+
+def hybrid_norm(dist, groups, shard):
+    total = (shard * shard).sum().reshape(1)
+    dist.all_reduce(total, group=groups["gpu"])
+    return total.sqrt().item()
+
+# %% shard_pieces: stop is the last number
+# says: shard_pieces(
+# edit: found.append((owner, start, stop))  ->  found.append((owner, start, stop - 1))
+
+# %% forward_units: inputs by microbatch, then by unit
+# says: (outputs, inputs)
+# edit: return xs, inputs  ->  return xs, [list(own) for own in zip(*inputs)]

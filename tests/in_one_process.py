@@ -112,12 +112,13 @@ def _run(names: dict[str, object], check: str, seed: list[int]) -> tuple[str | N
     return problem, before != list(_random_states(generator))
 
 
-def _random_states(generator: np.random.Generator) -> Iterator[str]:
+def _random_states(generator: np.random.Generator) -> Iterator[object]:
     """Of all generators that a check or an answer draws from."""
-    yield str(generator.bit_generator.state)
-    yield str(np.random.get_state())
-    yield str(random.getstate())
-    yield str(torch.get_rng_state().numpy().tobytes())
+    yield generator.bit_generator.state
+    name, keys, *rest = np.random.get_state()
+    yield name, np.asarray(keys).tobytes(), *rest
+    yield random.getstate()
+    yield torch.get_rng_state().numpy().tobytes()
 
 
 def _text(problem: BaseException) -> str:

@@ -51,7 +51,14 @@ def size(expression: Expression) -> int:
 
 def cost(expression: Expression) -> int:
     """What an expression costs, where what occurs twice is computed once: the sum of COSTS."""
-    return sum(COSTS[part[0]] for part in set(parts(expression)) if not isinstance(part, str))
+    seen: set[Expression] = set()
+    ahead = [expression]
+    while ahead:
+        part = ahead.pop()
+        if not isinstance(part, str) and part not in seen:
+            seen.add(part)
+            ahead += part[1:]
+    return sum(COSTS[part[0]] for part in seen)
 
 
 def parts(expression: Expression) -> Iterator[Expression]:

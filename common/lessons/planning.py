@@ -232,6 +232,8 @@ class Work(NamedTuple):
 
 def chosen(key: Value, table: dict[str, Value]) -> Value:
     """The entry of a table with this key; the key and the entries may be arrays."""
+    if isinstance(key, str):
+        return table.get(key, 0.0) + 0.0
     return functools.reduce(
         lambda so_far, name: np.where(np.asarray(key) == name, table[name], so_far), table, 0.0
     )
@@ -239,6 +241,19 @@ def chosen(key: Value, table: dict[str, Value]) -> Value:
 
 def work(model: Model, cluster: Cluster, layout: Layout) -> Work:
     """What one microbatch costs one GPU, from the matmuls, the attention and the bytes it moves."""
+    try:
+        return _work_of_one(model, cluster, layout)
+    except TypeError:  # fields are arrays, which can't be looked up
+        return _work(model, cluster, layout)
+
+
+@functools.lru_cache(maxsize=10_000)  # a step's time, its parts and a check ask for the same layout
+def _work_of_one(model: Model, cluster: Cluster, layout: Layout) -> Work:
+    return _work(model, cluster, layout)
+
+
+def _work(model: Model, cluster: Cluster, layout: Layout) -> Work:
+    """See work."""
     t, h = layout.tensor, model.hidden
     tokens = layout.microbatch * model.seq / layout.context
     grouped = (model.heads + 2 * model.kv_heads) * model.head / t

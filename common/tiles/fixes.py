@@ -6,6 +6,7 @@
 - A method of a block, x.exp(), fails where the function, tl.exp(x), does not.
 - Under NumPy 2.4 a loop's bound cannot be a number that is known only at run time.
 - For each operation it makes a table of all dtypes, to look one of them up.
+- It computes each operation on integers a second time, for a check that it then leaves out.
 
 Only `triton_interpreter.interpreter()` imports this module, once it knows the interpreter.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, ReduceScanOpInterface, TensorHandle
 
 from common.kernels.errors import KernelError
-from common.tiles import language, undefined
+from common.tiles import language, once, undefined
 from common.tiles.dtypes import from_bf16, to_bf16
 from common.tiles.functions import is_kernel_code
 from common.tiles.undefined import Marks, Undefined, values_of
@@ -43,6 +45,7 @@ def install() -> None:
     interpreter.ScanOps = CourseScanOps
     interpreter._patch_lang_tensor = patch_tensor
     interpreter._get_np_dtype = np_dtype
+    once.install(semantic)
 
 
 def use(builder: CourseBuilder) -> None:
@@ -94,6 +97,11 @@ def in_bf16(numbers: np.ndarray) -> TensorHandle:
 
 class CourseBuilder(InterpreterBuilder):
     """Triton's builder, whose methods compute what a kernel's operations give; with bf16 right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Overflow is reported under `debug` only, which the interpreter leaves off.
+        self.options = replace(self.options, sanitize_overflow=False)
 
     def get_bf16(self, value: float) -> TensorHandle:
         return in_bf16(np.array([value], np.float32))

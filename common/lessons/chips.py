@@ -1,5 +1,6 @@
 """The GPUs that lab 16 plans with: data sheets, links, and how fast the best matmul really is."""
 
+import functools
 import math
 import re
 from typing import NamedTuple
@@ -141,7 +142,13 @@ def chip(name: str, peak_flops_per_s: float | None = None) -> Chip:
     the longest: "GB200" is no "B200". Another chip is like the one whose peak is nearest to the
     stated one, with its rates in proportion; KeyError if no peak is stated.
     """
-    plain = str(name).upper()
+    return _found(str(name), peak_flops_per_s)
+
+
+@functools.lru_cache(maxsize=1000)  # a thousand published runs name some twenty chips
+def _found(name: str, peak_flops_per_s: float | None) -> Chip:
+    """See chip."""
+    plain = name.upper()
     for pattern, other in SPELLINGS.items():
         plain = re.sub(pattern, other, plain)
     found = [known for known in CHIPS if _names(known.name.upper(), plain)]
@@ -152,7 +159,7 @@ def chip(name: str, peak_flops_per_s: float | None = None) -> Chip:
     near = min(CHIPS, key=lambda known: abs(math.log(known.peak_flops_per_s / peak_flops_per_s)))
     factor = peak_flops_per_s / near.peak_flops_per_s
     return near._replace(
-        name=str(name),
+        name=name,
         peak_flops_per_s=peak_flops_per_s,
         best_matmul_flops_per_s=factor * near.best_matmul_flops_per_s,
         memory_bytes_per_s=factor * near.memory_bytes_per_s,

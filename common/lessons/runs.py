@@ -59,10 +59,10 @@ class Run(NamedTuple):
         return self.row["source"]
 
 
-TEXTS = (
-    "gpu name network sharding fsdp zero tflops_kind mfu_kind gated_mlp tied_embeddings moe notes "
-)
-TEXTS += "sequence_parallel"
+TEXTS = {
+    *("gpu", "name", "network", "sharding", "fsdp", "zero", "tflops_kind", "mfu_kind"),
+    *("gated_mlp", "tied_embeddings", "moe", "notes", "sequence_parallel"),
+}
 
 
 def in_16_bits(row: Row) -> bool:
@@ -99,7 +99,7 @@ def tidy(row: Any, number: int = 0) -> Row:
 
 def _tidied(key: str, value: Any) -> Any:
     """A number that is positive and finite, a text or a flag; None for anything else."""
-    if key in TEXTS.split() or value is None:
+    if key in TEXTS or value is None or (type(value) is int and 0 <= value < 2**53):
         return value
     try:
         plain = float(str(value).replace(",", ""))

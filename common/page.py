@@ -12,8 +12,10 @@ from common import cells
 
 COMMON = str(Path(__file__).parent)
 TITLE = re.compile(r"# Check(?: \d+)? of (\S+ \w+) \((\d+ points?)\): run me")  # of a check's cell
+BOUND = re.compile(r"^(?:def |class )?(\w+) *(?:\(|:|=(?!=))", re.MULTILINE)  # by a cell's lines
 FRAMES = 4  # of the student's functions, that a message names
 GREEN = "color: var(--jp-success-color1, #2e7d32)"
+unparsed: set[str] = set()  # names whose cells were no Python when they were last run
 
 
 def install() -> None:
@@ -25,8 +27,15 @@ def install() -> None:
 
 def _tick(result: Any) -> None:
     """Below a check that passed, show the exercise and its points in green."""
-    match = TITLE.match(result.info.raw_cell or "") if result.info else None
-    if match and result.success:
+    text = (result.info.raw_cell if result.info else None) or ""
+    match = TITLE.match(text)
+    if not match:
+        is_python = getattr(result, "error_before_exec", None) is None
+        note = unparsed.difference_update if is_python else unparsed.update
+        note(BOUND.findall(text))
+    elif result.success and (older := _older(text)):
+        print(*older, sep="\n")
+    elif result.success:
         from IPython.display import display
 
         text = f"✓ {match[1]} · {match[2]}"
@@ -66,17 +75,18 @@ def brief(error: BaseException, tb: TracebackType | None) -> list[str] | None:
     failed_check = isinstance(error, AssertionError) and (
         last.filename.startswith(COMMON) or (str(error) and _is_cell(last))
     )
+    check = "".join(linecache.getlines(own[0].filename)) if own else ""
     if isinstance(error, NotImplementedError) or failed_check:
-        return []
+        return _older(check)
     missing = _not_run(error)
     through_ours = any(frame.filename.startswith(COMMON) for frame in frames)
-    in_check = bool(own) and bool(TITLE.match(linecache.getline(own[0].filename, 1)))
+    in_check = bool(TITLE.match(check))
     if not through_ours and not in_check and not missing:
         return None
     notes = missing + [f"  {note}" for note in getattr(error, "__notes__", ())]
     functions = [frame for frame in own if frame.name != "<module>"] or own[-1:]
     lines = [f"  in {f.name}, line {f.lineno}: {f.line}" for f in functions[-FRAMES:]]
-    return [*notes, *lines, "  (%tb in a new cell shows the whole traceback.)"]
+    return [*notes, *lines, *_older(check), "  (%tb in a new cell shows the whole traceback.)"]
 
 
 def _not_run(error: BaseException) -> list[str]:
@@ -85,6 +95,15 @@ def _not_run(error: BaseException) -> list[str]:
     line = cells.defined_by(name) if name else ""
     says = "  It is defined in this cell, which has not run yet, or ended in an error:"
     return [says, f"    {line}"] if line else []
+
+
+def _older(check: str) -> list[str]:
+    """For names in a check whose cells could not be run: that it used what they were before."""
+    used = unparsed.intersection(re.findall(r"\w+", check)) if TITLE.match(check) else ()
+    return [
+        f"  The cell of `{name}` is no valid Python. This check used what it was before."
+        for name in sorted(used)
+    ]
 
 
 def _is_cell(frame: traceback.FrameSummary) -> bool:

@@ -69,6 +69,19 @@ def test_a_failed_check_and_an_open_hole_are_the_message_alone(notebook):
     assert shown(notebook, hole, check) == "NotImplementedError: 1.1 is open"
 
 
+def test_a_check_says_that_a_cell_was_no_python_and_the_name_is_the_older_one(notebook, capsys):
+    check, broken = f"{CHECK}agree(f(1), 2, 'f(1)')", "def f(x)\n    return 1"
+    says = "  The cell of `f` is no valid Python. This check used what it was before."
+    text = shown(notebook, "def f(x):\n    raise NotImplementedError('1.1 is open')", broken, check)
+    assert text.splitlines()[-2:] == ["NotImplementedError: 1.1 is open", says]
+    shown(notebook, "def f(x):\n    return 2", broken)
+    capsys.readouterr()
+    assert shown(notebook, check) == ""
+    assert capsys.readouterr().out.splitlines() == [says]  # and no tick
+    shown(notebook, "def f(x):\n    return 2", check)
+    assert "✓ 1.1 f · 1 point" in capsys.readouterr().out
+
+
 def test_an_error_of_the_student_s_own_cell_keeps_its_traceback(notebook):
     text = shown(notebook, "def g(x):\n    return nobody\ng(1)")
     assert "Traceback" in text and "g(1)" in text

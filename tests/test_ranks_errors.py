@@ -440,7 +440,7 @@ def test_an_endless_loop_is_found_by_its_computing_without_a_message(monkeypatch
 
     monkeypatch.setattr(simulated, "QUIET_S", 0.2)
     with pytest.raises(
-        ranks.RankFailedError, match=r"for 0.2 s. Is a loop endless\?:\n(.*\n)*  rank"
+        ranks.RankFailedError, match=r"for 0.2 s. Is a loop endless\?\n(.*\n)*  rank"
     ):
         ranks.run(loop, world_size=2)
     assert simulated.QUIET_S < 10

@@ -130,7 +130,7 @@ def run(
                 rank.start()
             conductor.start()
             if problem := _too_long(conductor, timeout_s):
-                conductor.stop(RankFailedError(f"{problem}:{_where(ranks)}"))
+                conductor.stop(RankFailedError(f"{problem}{_where(ranks)}"))
         except BaseException as interrupt:
             conductor.stop(interrupt)
             raise
@@ -152,7 +152,7 @@ def _too_long(conductor: Conductor, timeout_s: float) -> str:
     deadline, calls, quiet_since_s = time.monotonic() + timeout_s, -1, 0.0
     while not conductor.over.wait(min(0.25, timeout_s)):
         if time.monotonic() > deadline:
-            return f"not over after {timeout_s:g} s"
+            return f"not over after {timeout_s:g} s:"
         if conductor.calls != calls:
             calls, quiet_since_s = conductor.calls, time.process_time()
         elif time.process_time() - quiet_since_s > QUIET_S:
@@ -229,6 +229,7 @@ def _where(ranks: Sequence[Rank]) -> str:
     frames, lines = sys._current_frames(), []
     for rank in ranks:
         frame = user_frame(frames.get(rank.ident or 0))
-        where = "is not running" if frame is None else f"is in {CallSite.of(frame)}"
+        waits = "waits for its turn, or has ended"
+        where = waits if frame is None else f"is in {CallSite.of(frame)}"
         lines.append(f"\n  rank {rank.rank} {where}")
     return "".join(lines)

@@ -100,6 +100,8 @@ def test_a_student_solves_an_exercise(tmp_path, monkeypatch):
         expect(check).to_contain_text(
             f"NotImplementedError: Exercise {EXERCISE.number}: put your answer"
         )
+        words = check.locator("pre").first.evaluate("pre => getComputedStyle(pre).wordBreak")
+        assert words == "normal"  # a message breaks between words
         look_at_the_page(page)
         move_the_widget(page)
         assert step_s(page, "ArrowLeft") < WIDGET_S

@@ -33,7 +33,10 @@ nb_merge_streams = True
 myst_enable_extensions = ["dollarmath", "attrs_block", "colon_fence"]
 myst_heading_anchors = 3
 myst_dmath_double_inline = True
-suppress_warnings = ["mystnb.unknown_mime_type"]
+suppress_warnings = [
+    "mystnb.unknown_mime_type",
+    "ref.python",  # a type named Report, which two packages have
+]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -67,6 +70,8 @@ def _math_block(translator: Any, node: Any) -> None:
 
 
 def _as_rest(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    if lines and lines[0].startswith("Alias for field number"):  # of a NamedTuple: says nothing
+        lines.clear()
     lines[:] = docstrings.as_rest(lines)
 
 

@@ -5,11 +5,15 @@ from collections.abc import Iterator, Sequence
 
 CODE = re.compile(r"`([^`]+)`")
 SPECIAL = re.compile(r"([\\*|]|_(?!\w))")  # what begins or ends a mark; `__`'s first _ is a word's
+COLUMNS = re.compile(r"^\S.* {2}\S")  # a command, and what it does
 LINK = re.compile(r"\[([^\]]+)\]\((https?://[^)\s]+)\)")
 
 
 def as_rest(lines: Sequence[str]) -> list[str]:
-    """The same text: paragraphs, lists with "- ", code in backticks or after four spaces, links."""
+    """The same text: paragraphs, lists with "- ", code in backticks or after four spaces, links.
+
+    Lines in columns, such as commands and what they do, stay as they are, too.
+    """
     return list(_blocks(lines))
 
 
@@ -19,11 +23,11 @@ def _blocks(lines: Sequence[str]) -> Iterator[str]:
         text = line.strip()
         if not text:
             yield ""
-        elif line.startswith("    ") and (in_code or not before):
+        elif (line.startswith("    ") or COLUMNS.match(line)) and (in_code or not before):
             if not in_code:
                 yield from ("::", "")
             in_code = True
-            yield line
+            yield line if line.startswith("    ") else f"    {line}"
         else:
             item, begins = text.startswith("- "), not before or in_code
             was_in_list = in_list and not begins

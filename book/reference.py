@@ -1,12 +1,15 @@
 """The API: the modules of common/ that labs import, one page for each."""
 
 import ast
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from common.paths import ROOT
 from grading.source import labs
 
+AUTO, MEMBERS = ".. auto", "   :members:\n"
 HIDDEN = {"common.oracles", "common.clinics"}  # what checks compare with
 
 
@@ -14,12 +17,28 @@ def write(folder: Path) -> list[str]:
     """Write the pages; their names."""
     folder.mkdir()
     modules = sorted({module for name in labs.names() for module in imported(labs.read(name))})
+    known: set[Any] = set()  # what other packages' pages describe
     for module in modules:
         is_package = (ROOT / module.replace(".", "/")).is_dir()
-        options = "   :members:\n" + is_package * "   :imported-members:\n   :no-index:\n"
-        text = f"# {module}\n\n```{{eval-rst}}\n.. automodule:: {module}\n{options}```\n"
-        (folder / f"{module}.md").write_text(text, encoding="utf-8")
+        text = _of_package(module, known) if is_package else f"{AUTO}module:: {module}\n{MEMBERS}"
+        page = f"# {module}\n\n```{{eval-rst}}\n{text}```\n"
+        (folder / f"{module}.md").write_text(page, encoding="utf-8")
     return modules
+
+
+def _of_package(name: str, known: set[Any]) -> str:
+    """The directives of a package: what two packages have is on both pages, and in the index once.
+
+    known: what pages before this one describe; it grows.
+    """
+    package = importlib.import_module(name)
+    mine = {member: getattr(package, member) for member in getattr(package, "__all__", ())}
+    again = [member for member, thing in mine.items() if isinstance(thing, type) and thing in known]
+    known |= {thing for thing in mine.values() if isinstance(thing, type)}
+    options = f"{MEMBERS}   :imported-members:\n"
+    options += f"   :exclude-members: {', '.join(again)}\n" if again else ""
+    others = [f"\n{AUTO}class:: {name}.{member}\n   :no-index:\n" for member in again]
+    return f"{AUTO}module:: {name}\n{options}{''.join(others)}"
 
 
 def imported(lab: labs.Lab) -> Iterator[str]:

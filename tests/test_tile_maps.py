@@ -124,3 +124,15 @@ def test_the_widget_draws_what_is_chosen(monkeypatch):
     choices.children[1].value = 64
     assert asked[0] == (256, 128) and asked[-1] == (128, 64) and "Not yet" in said.value
     plt.close("all")
+
+
+def test_the_widget_counts_by_itself_until_its_exercise_is_solved():
+    def is_open(width, block):
+        raise NotImplementedError("Exercise 3.2: put your answer in place of this line")
+
+    for width, block in ((32, 16), (256, 128), (512, 32), (64, 256)):
+        window = lambda b, h, i, j, width=width: (i >= j) & (i - j < width)  # noqa: E731
+        want = tile_after_tile(window, tile_maps.TOKENS, tile_maps.TOKENS, block)
+        kinds, says = tile_maps.window_kinds(is_open, width, block)
+        assert np.array_equal(kinds, want) and says.endswith("these tiles are the course's.")
+        assert tile_maps.window_kinds(lambda *_, want=want: want, width, block) == (want, "")

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from IPython.core.interactiveshell import InteractiveShell
 
 from common import page
@@ -22,6 +23,7 @@ def notebook():
     shell.run_cell("from common import ranks\nfrom common.checks import agree\nimport torch")
     yield shell
     shell.set_custom_exc((), None)
+    shell.events.unregister("pre_run_cell", page._alone)
     shell.events.unregister("post_run_cell", page._tick)
     InteractiveShell.clear_instance()
 
@@ -80,6 +82,20 @@ def test_a_check_says_that_a_cell_was_no_python_and_the_name_is_the_older_one(no
     assert capsys.readouterr().out.splitlines() == [says]  # and no tick
     shown(notebook, "def f(x):\n    return 2", check)
     assert "✓ 1.1 f · 1 point" in capsys.readouterr().out
+
+
+def test_a_check_runs_in_one_thread_and_other_cells_do_not(notebook):
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        for check in (
+            "counts = torch.get_num_threads()",
+            "counts = torch.get_num_threads(); 1 / 0",
+        ):
+            shown(notebook, f"{CHECK}{check}")
+            assert (notebook.user_ns["counts"], torch.get_num_threads()) == (1, 3)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_error_of_the_student_s_own_cell_keeps_its_traceback(notebook):

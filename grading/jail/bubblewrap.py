@@ -15,6 +15,7 @@ from grading.jail import limits, seccomp, syscalls, usage, users, visible
 from grading.jail.confinement import Confinement, Sandboxed
 from grading.jail.sandbox import Sandbox
 
+COUNTERS = ("/proc/sys", "/proc/pressure")  # exact, of the whole machine: covered
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 (a fresh file system of each worker)
 
 
@@ -112,6 +113,9 @@ class Namespaces(Sandboxed):
 
     def shut_in(self) -> None:
         self._mount()
+        if not self.has_gpu:
+            with contextlib.suppress(OSError):  # not everywhere allowed, and no limit depends on it
+                syscalls.count_alone()
         super().shut_in()
         if not self.has_gpu:  # CUDA's driver names its threads in /proc, or fails
             with contextlib.suppress(OSError):  # a kernel before 5.12
@@ -121,7 +125,7 @@ class Namespaces(Sandboxed):
 
     def _mount(self) -> None:
         """A /proc that shows this worker alone, and scratch space that no other worker has."""
-        syscalls.call("unshare", syscalls.CLONE_NEWNS)
+        syscalls.call("unshare", syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET)
         syscalls.mount(None, "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
         with contextlib.suppress(OSError):  # a kernel before 5.12; this worker owns none of it
             syscalls.make_read_only("/")  # else the times of /dev/null would be a message
@@ -131,6 +135,9 @@ class Namespaces(Sandboxed):
         size = f"size={limits.SCRATCH_BYTES},nr_inodes={limits.SCRATCH_FILES},mode=700"
         for folder in (self.scratch, SHARED_MEMORY):
             syscalls.mount("tmpfs", folder, "tmpfs", safe, size)
+        for folder in () if self.has_gpu else COUNTERS:
+            with contextlib.suppress(OSError):  # a kernel without it
+                syscalls.mount("tmpfs", folder, "tmpfs", safe | syscalls.MS_RDONLY, "size=4k")
 
     def disk_bytes(self, pid: int, family: list[int]) -> int:
         """The scratch space has its own limit. Without a GPU, nameless files are refused."""

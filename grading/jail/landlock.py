@@ -105,7 +105,6 @@ class Landlock(Sandbox):
         scratch = tempfile.mkdtemp(prefix="grading-")
         if uid is not None:
             os.chown(scratch, uid, uid)
-        proc = (f"/proc/{name}" for name in visible.PROC)
         try:
             yield Landlocked(
                 has_gpu=visible.has_gpu(),
@@ -113,7 +112,7 @@ class Landlock(Sandbox):
                 processes=users.process_limit(namespaced=False),
                 scratch=scratch,
                 capabilities=users.capabilities_to_read_python(uid),
-                readable=(*visible.readable(), "/dev/urandom", "/dev/random", *proc),
+                readable=(*visible.readable(), "/dev/urandom", "/dev/random", *visible.proc()),
                 devices=("/dev/null", "/dev/zero", "/dev/full", *visible.devices()),
             )
         finally:
@@ -144,11 +143,11 @@ class Landlocked(Sandboxed):
 
     def shut_in(self) -> None:
         super().shut_in()
-        own = f"/proc/{os.getpid()}"  # of /proc, this worker and no other process
+        own = visible.own_proc(os.getpid(), self.has_gpu)  # of /proc, this worker and no other process
         writable = [self.scratch]
         if self.has_gpu:
-            writable.append(f"{own}/task")  # CUDA's driver names its threads, or fails
-        restrict([*self.readable, own], writable, self.devices, visible.LISTED)
+            writable.append(f"{own[0]}/task")  # CUDA's driver names its threads, or fails
+        restrict([*self.readable, *own], writable, self.devices, visible.LISTED)
         rules = seccomp.worker_rules(self.has_gpu)
         seccomp.install([*rules, *seccomp.rules_without_namespaces(os.getpid())])
 

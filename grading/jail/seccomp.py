@@ -37,18 +37,18 @@ REFUSED = (
     # which of its pages are in memory. No library of the labs locks files.
     "flock", "inotify_init", "inotify_init1", "inotify_add_watch", "fanotify_init",
     "fanotify_mark", "mincore", "cachestat",
+    # The kernel counts these for the whole machine, exactly, and shows the count to all.
+    "io_setup",
     # To open a file by its number on the disk, past all rules on paths.
     "open_by_handle_at", "name_to_handle_at",
 )  # fmt: skip
 
 # fcntl's commands on the descriptor itself. The others set or show what all who have opened the
-# file share: record locks, leases, notifications, hints (F_SET_RW_HINT).
+# file share: record locks, leases, notifications, hints (F_SET_RW_HINT), or the size of a pipe, of
+# which all processes of a user together may have so much.
 F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL = 0, 1, 2, 3, 4
-F_DUPFD_CLOEXEC, F_SETPIPE_SZ, F_GETPIPE_SZ = 1030, 1031, 1032
-OWN_COMMANDS = [
-    *(F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL),
-    *(F_DUPFD_CLOEXEC, F_SETPIPE_SZ, F_GETPIPE_SZ),
-]
+F_DUPFD_CLOEXEC = 1030
+OWN_COMMANDS = [F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC]
 
 # A futex without this bit is known by its place in a file, so two workers that map the same library
 # could wait for each other. Only the end of a thread needs one, and asks again after EAGAIN.
@@ -62,6 +62,8 @@ UNSEEN_BY_LANDLOCK = (
     "setxattrat", "removexattr", "lremovexattr", "fremovexattr", "removexattrat",
     # Nor these on processes of the same user: a signal, a lower priority.
     "pidfd_send_signal", "setpriority", "ioprio_set",
+    # Workers share a disk here. How much of it is free would tell exactly what another one wrote.
+    "statfs", "fstatfs", "ustat",
 )  # fmt: skip
 # Allowed on the worker itself, by its process id: Python and PyTorch need them. Refused on others:
 # to kill or stop the grader or another student's worker, or to slow them down.
@@ -70,7 +72,8 @@ ON_ITSELF_ONLY = (
     "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler",
     # What another worker has set for itself would be a message.
     "sched_getaffinity", "sched_getattr", "sched_getparam", "sched_getscheduler",
-    "get_robust_list", "getpgid", "getsid",
+    "get_robust_list", "getpgid", "getsid", "sched_rr_get_interval", "pidfd_open",
+    "move_pages", "migrate_pages",
 )  # fmt: skip
 
 # CUDA's driver must do this when it starts, or it fails: map files without a name, and listen on a

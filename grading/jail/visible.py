@@ -10,13 +10,15 @@ from common.paths import ROOT
 SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives",
     "/etc/localtime", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/etc/mime.types",
-    "/etc/fonts", "/sys",
+    "/etc/fonts",
 )  # fmt: skip
+COUNTERS = ("fs", "kernel")  # of /sys: what others take, by control groups and file systems
 # Files of /proc, for when it can't be mounted again. None of them is about another process.
 PROC = (
-    "cpuinfo", "meminfo", "stat", "filesystems", "version", "loadavg", "uptime", "sys", "driver",
-    "devices", "modules",
+    "cpuinfo", "meminfo", "stat", "filesystems", "version", "loadavg", "uptime",
 )  # fmt: skip
+OF_CUDA = ("sys", "driver", "devices", "modules")  # more of them, which its driver reads
+OF_OTHERS = ("net", "task")  # of a process's own folder: its "net" shows the sockets of others, too
 OF_CHECKS = ("oracles", "clinics")  # folders of common/ with expected values and wrong programs
 LISTED = (str(ROOT / "common"),)  # Python lists a package's folder to import from it
 GPU_DEVICES = ("/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/dxg")
@@ -38,7 +40,28 @@ def readable() -> list[str]:
     python |= {os.path.realpath(path) for path in python}
     folders = sorted(path for path in map(Path, python) if _adds_no_more_than_python(path))
     common = sorted(path for path in (ROOT / "common").iterdir() if path.name not in OF_CHECKS)
-    return [*SYSTEM, *map(str, [*folders, *common, ROOT / "grading"])]
+    return [*SYSTEM, *_sys(), *map(str, [*folders, *common, ROOT / "grading"])]
+
+
+def _sys() -> list[str]:
+    """The folders of /sys, without those of `COUNTERS`, unless a GPU's driver may need them."""
+    names = sorted(os.listdir("/sys")) if os.path.isdir("/sys") else []
+    return [f"/sys/{name}" for name in names if has_gpu() or name not in COUNTERS]
+
+
+def proc() -> list[str]:
+    """The files of /proc that a worker may read besides those on itself."""
+    names = (*PROC, *OF_CUDA) if has_gpu() else PROC
+    return [f"/proc/{name}" for name in names]
+
+
+def own_proc(pid: int, gpu: bool) -> list[str]:
+    """The files of /proc on a worker itself, without those that show others."""
+    folder = f"/proc/{pid}"
+    if gpu:
+        return [folder]
+    paths = [f"{folder}/{name}" for name in os.listdir(folder) if name not in OF_OTHERS]
+    return [path for path in paths if not os.path.islink(path)]  # "root" leads to all files
 
 
 def _has_packages(path: str) -> bool:

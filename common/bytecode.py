@@ -1,9 +1,11 @@
 """The compiled code of a student's function, and of what it calls."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FunctionType
 from typing import Any
+
+from common.remote import ReadRemotely
 
 
 def codes(function: Callable[..., Any]) -> list[CodeType]:
@@ -26,6 +28,16 @@ def codes(function: Callable[..., Any]) -> list[CodeType]:
 def names(function: Callable[..., Any]) -> set[str]:
     """The names of globals and attributes in `codes`."""
     return {name for code in codes(function) for name in code.co_names}
+
+
+def names_in(function: Callable[..., Any] | ReadRemotely, of: Collection[str]) -> list[str]:
+    """Which of these names a function uses, itself or in what it calls of its own notebook.
+
+    In the grader, its text is read there: the student's process could say anything.
+    """
+    if isinstance(function, ReadRemotely):
+        return sorted(function.names_used(of))
+    return sorted(names(function).intersection(of))
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

@@ -8,17 +8,39 @@ check calls `score`.
 
 import ast
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from common import sealed, sources
+from common import bytecode, sealed, sources
 from common.checks import expect
 
 FOLDER = Path(__file__).parent / "clinics"
+LOOKS = {  # ways to a program's text: a test that goes one of them judges no behaviour
+    *("__code__", "__globals__", "__closure__", "getsource", "getsourcelines", "linecache", "dis"),
+    *(
+        "co_code",
+        "co_consts",
+        "co_names",
+        "co_varnames",
+        "f_code",
+        "f_back",
+        "f_locals",
+        "f_globals",
+    ),
+    *(
+        "_getframe",
+        "currentframe",
+        "settrace",
+        "setprofile",
+        "get_objects",
+        "get_referrers",
+        "sealed",
+    ),
+}
 TEST = "a test returns nothing: it raises AssertionError if the candidate is wrong"
 
 
@@ -62,7 +84,7 @@ def verdict(test: Callable[[Callable[..., object]], object], source: str) -> str
 
     A test that is not written yet raises NotImplementedError here, too.
     """
-    name = f"<program {zlib.crc32(source.encode()):08x}>"
+    name = "<program>"  # of all programs, so that it says nothing about this one
     sources.remember(name, source)
     names: dict[str, Any] = {"__name__": "__main__"}  # else pickle looks for it in all modules
     exec(compile(source, name, "exec"), names)  # noqa: S102 (a program of ours)
@@ -76,23 +98,27 @@ def verdict(test: Callable[[Callable[..., object]], object], source: str) -> str
     return "" if returned is None else f"it returned {returned!r:.60}, but {TEST}"
 
 
-def score(name: str, judged: Callable[[str], str], par: int) -> str:
+def score(name: str, judged: Callable[[str], str], par: int, rng: np.random.Generator) -> str:
     """A line that says how many wrong programs the student's test refuses.
 
-    judged: gives the verdict of the student's test on a text. Raises AssertionError unless the test
-    accepts all right programs and refuses at least `par` wrong ones.
+    judged: gives the verdict of the student's test on a text. rng: draws the order and the words of
+    the programs. Raises AssertionError unless the test accepts all right programs and refuses at
+    least `par` wrong ones.
     """
+    ways = ", ".join(bytecode.names_in(judged, LOOKS))
+    expect(
+        not ways, f"test_{name} looks at a program's text ({ways}). Judge what the program does."
+    )
     all_programs = programs(name)
+    said = _verdicts(judged, all_programs, rng)
     for program in all_programs:
-        if not program.fault:
-            said = judged(program.source)
-            expect(
-                said == "",
-                f"test_{name} refuses a program that is right. It said: {said}\n"
-                f"The program:\n{program.source}",
-            )
+        expect(
+            program.fault or said[program] == "",
+            f"test_{name} refuses a program that is right. It said: {said[program]}\n"
+            f"The program:\n{program.source}",
+        )
     wrong = [program for program in all_programs if program.fault]
-    accepted = [program for program in wrong if judged(program.source) == ""]
+    accepted = [program for program in wrong if said[program] == ""]
     count = f"{len(wrong) - len(accepted)} of {len(wrong)} wrong programs"
     expect(
         len(wrong) - len(accepted) >= par,
@@ -100,3 +126,62 @@ def score(name: str, judged: Callable[[str], str], par: int) -> str:
         f"One that it accepts: {accepted[0].fault if accepted else ''}",
     )
     return f"test_{name} refuses {count} (par {par}) and accepts every right one."
+
+
+def _verdicts(
+    judged: Callable[[str], str], asked: Sequence[Program], rng: np.random.Generator
+) -> dict[Program, str]:
+    """What the test says of each program.
+
+    The programs come in a random order, and each in words of its own: a test that counts its calls,
+    or that knows the programs' texts, does not know which program it judges.
+    """
+    order = [asked[i] for i in rng.permutation(len(asked))]
+    return {program: judged(reworded(program.source, rng)) for program in order}
+
+
+def reworded(source: str, rng: np.random.Generator) -> str:
+    """The same program with other names for its functions' variables, and with idle statements.
+
+    Parameters keep their names, as a test may give them by name.
+    """
+    module = ast.parse(source)
+    nodes = list(ast.walk(module))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    own = {name for function in functions for name in _stored(function)}
+    own -= {name for node in nodes for name in _kept(node)}
+    fresh = {name: _word(rng) for name in sorted(own)}
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            node.id = fresh.get(node.id, node.id)
+    for function in functions:
+        idle = [f"{_word(rng)} = {rng.integers(10**9)}" for _ in range(rng.integers(1, 4))]
+        function.body[:0] = ast.parse("\n".join(idle)).body
+    return f"{ast.unparse(module)}\n"
+
+
+def _word(rng: np.random.Generator) -> str:
+    return f"v{rng.integers(16**8):08x}"
+
+
+def _stored(part: ast.AST) -> Iterator[str]:
+    """The variables that a piece of text assigns."""
+    for node in ast.walk(part):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _kept(node: ast.AST) -> Iterator[str]:
+    """Names that are more than a function's variables: parameters, globals, attributes, errors."""
+    if isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, (ast.Global, ast.Nonlocal)):
+        yield from node.names
+    elif isinstance(node, ast.alias):
+        yield (node.asname or node.name).partition(".")[0]
+    elif isinstance(node, (ast.FunctionDef, ast.ExceptHandler)) and node.name:
+        yield node.name
+    elif isinstance(node, (ast.Module, ast.ClassDef)):
+        for part in node.body:
+            if not isinstance(part, (ast.FunctionDef, ast.ClassDef)):
+                yield from _stored(part)

@@ -28,7 +28,11 @@ LIBRARIES = {"torch", "numpy", "np", "common"}
 ANSWERS = {"stride", "strides", "storage_offset", "is_contiguous", "data_ptr", "expand"}
 ANSWERS |= {"expand_as", "as_strided", "empty_strided", "broadcast_to", "broadcast_tensors"}
 ANSWERS |= {"broadcast_arrays", "unfold", "sliding_window_view", "of", "positions", "viewed"}
-OTHERS = {"lru_cache", "getattr"}
+ANSWERS |= {"make_contiguous_strides_for", "is_non_overlapping_and_dense", "untyped_storage"}
+# What finds a function by a text that is put together: then its name is not there to be read.
+BY_TEXT = {"getattr", "__getattribute__", "attrgetter", "methodcaller", "__dict__", "vars"}
+BY_TEXT |= {"globals", "locals", "eval", "exec", "__import__", "import_module", "modules"}
+OTHERS = {"lru_cache", "_lru_cache_wrapper", *BY_TEXT}
 ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"}
 CELLS = 1 << 14
 STORAGE = torch.arange(CELLS)  # each cell holds its own position
@@ -85,8 +89,8 @@ def shortcuts(function: Callable[..., object]) -> list[str]:
     """Which of a library's answers the text of a function, or of those that it calls, asks for.
 
     It asks for one if it uses a library and reads an attribute like `strides` (one of `ANSWERS`)
-    that no class of its own has, or if it uses functools.lru_cache or getattr. In the grader, its
-    text is read there: the student's process could say anything.
+    that no class of its own has, or if it uses functools.lru_cache or one of `BY_TEXT`. In the
+    grader, its text is read there: the student's process could say anything.
     """
     if isinstance(function, ReadRemotely):
         found = function.names_used(LIBRARIES | ANSWERS | OTHERS)

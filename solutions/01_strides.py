@@ -831,4 +831,4 @@ def test_fetches(candidate):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-print(clinic.score("fetches", judged, par=12))
+print(clinic.score("fetches", judged, par=12, rng=rng))

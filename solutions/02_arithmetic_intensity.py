@@ -683,7 +683,7 @@ def test_benchmark(candidate):
     # END SOLUTION
 
 # %% tags=["check"] points=3
-print(clinic.score("benchmark", judged, par=15))
+print(clinic.score("benchmark", judged, par=15, rng=rng))
 
 # %% [markdown]
 # <details><summary>Hint: a question</summary>

@@ -727,7 +727,7 @@ def test_softmax(candidate):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-print(clinic.score("softmax", judged, par=18))
+print(clinic.score("softmax", judged, par=18, rng=rng))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>

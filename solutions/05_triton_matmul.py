@@ -554,6 +554,7 @@ for case in cases:
     got = pipeline(*case)
     agree(got, want, f"pipeline{case}", rtol=1e-9, atol=1e-12, mistakes=mistakes,
           draw=lambda: pictures.pipeline({"yours": got, "wanted": want}, *case[2:]))
+oracle.own(pipeline)
 print("pipeline agrees with a simulation, event by event, in 18 cases")
 
 # %% [markdown]
@@ -791,7 +792,7 @@ def test_matmul(candidate):
     # END SOLUTION
 
 # %% tags=["check"]
-print(clinic.score("matmul", judged, par=16))
+print(clinic.score("matmul", judged, par=16, rng=rng))
 
 # %% [markdown]
 # ## Done
@@ -1230,26 +1231,30 @@ def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOC
     # END SOLUTION
 
 # %% tags=["check"]
+from common.oracles import matmul as oracle
+
 # Bands of two rows of tiles; in a band, down the first column, then down the next.
 order = [(row, column) for band in ((0, 1), (2, 3), (4,)) for column in range(3) for row in band]
 for programs in (1, 2, 5, 15):
     a, b, config = torch.ones(80, 16).half(), torch.ones(16, 96).half(), dict(zip(CONFIG, SMALL))
-    got, (once, summed) = persistent_matmul(a, b, None, programs, config), torch.zeros(2, 5, 3).half()
-    for number, tile in enumerate(order):
-        once[tile] = 16 if number < programs else torch.nan
-        summed[tile] = 16 * (1 + number // programs)
+    launch = persistent_matmul_kernel, persistent_launch
+    got = oracle.persistent(*launch, a, b, None, programs, config)
+    once, summed = oracle.sums_otherwise(order, programs)
     want, case = torch.full((5, 3), 16.0).half(), f"15 tiles of a product of ones, {programs} programs"
     agree(got[::16, ::32], want, case, mistakes={
         "Start a new sum for each tile.": summed, "Each program computes one tile: go on.": once})
 print("persistent_matmul_kernel computes each of 15 tiles by itself")
 
 # %% tags=["check"]
+from common.oracles import matmul as oracle
+
+launch, close = (persistent_matmul_kernel, persistent_launch), {"rtol": 4e-3, "atol": 4e-3}
 for m, n, k, programs in [(16, 32, 48, 1), (70, 56, 40, 3), (40, 96, 16, 4), (80, 64, 32, 20)]:
     a, b, bias, config = random(m, k), random(k, n), random(n), dict(zip(CONFIG, SMALL)) | {"GROUP": 3}
-    product, close = a.float() @ b.float(), {"rtol": 4e-3, "atol": 4e-3}
+    product = a.float() @ b.float()
     case = f"{m} × {k} by {k} × {n}: {-(-m // 16) * -(-n // 32)} tiles, {programs} programs"
-    agree(persistent_matmul(a, b, None, programs, config), product.half(), case, **close)
-    got = persistent_matmul(a, b, bias, programs, config)
+    agree(oracle.persistent(*launch, a, b, None, programs, config), product.half(), case, **close)
+    got = oracle.persistent(*launch, a, b, bias, programs, config)
     agree(got, gelu(product + bias).half(), f"{case}, with bias and GELU", **close, mistakes={
         "Bias and GELU are missing.": product.half(), "The bias is missing.": gelu(product).half(),
         "GELU is missing.": (product + bias).half()})
@@ -1390,25 +1395,29 @@ def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
     # END SOLUTION
 
 # %% tags=["check"]
+from common.oracles import matmul as oracle
+
 for m, n, k, alike in [(16, 48, 16, 1), (70, 96, 40, 1), (40, 144, 24, 8), (36, 96, 40, 4)]:
     a, b, config = random(m, k), random(k, n), dict(zip(CONFIG, SMALL)) | {"GROUP": 3}
-    product = a.float() @ b.float()
-    case = f"{m} × {k} by {k} × {n} in tiles of 16 × (32 + 16), rows {alike} apart"
+    product, case = a.float() @ b.float(), f"{m} × {k} by {k} × {n}, 32 + 16 columns, rows {alike} apart"
     narrow, starts = product.half(), torch.arange(m)[:, None] % alike * k % 16
     narrow[:, [j for j in range(n) if j % 48 >= 32]] = torch.nan
     late = (a * (torch.arange(k) >= starts)).float() @ b.float()
-    got = wide_matmul(a, b, None, config, 16, alike)
+    got = oracle.wide(wide_matmul_kernel, wide_launch, a, b, None, config, 16, alike)
     agree(got, product.half(), case, rtol=4e-3, atol=4e-3, mistakes={
         "The columns of MORE are missing.": narrow,
         "k begins after 0: the first numbers of a row are missing.": late.half()})
 print("wide_matmul_kernel agrees with PyTorch, for rows in order and 4 and 8 apart")
 
 # %% tags=["check"]
+from common.oracles import matmul as oracle
+
 for m, n, k, alike in [(16, 48, 16, 1), (70, 56, 40, 2), (40, 144, 24, 8)]:
     a, b, bias, config = random(m, k), random(k, n), random(n), dict(zip(CONFIG, SMALL))
     product, case = a.float() @ b.float(), f"{m} × {k} by {k} × {n} in tiles of 16 × (32 + 16)"
     first = product + bias[[j - 32 * (j % 48 >= 32) for j in range(n)]]
-    want, got = gelu(product + bias).half(), wide_matmul(a, b, bias, config, 16, alike)
+    got = oracle.wide(wide_matmul_kernel, wide_launch, a, b, bias, config, 16, alike)
+    want = gelu(product + bias).half()
     agree(got, want, f"{case}, with bias and GELU", rtol=4e-3, atol=4e-3, mistakes={
         "The columns of MORE have a bias of their own.": gelu(first).half()})
 print("wide_matmul_kernel agrees with PyTorch, with bias and GELU")

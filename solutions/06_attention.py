@@ -935,7 +935,7 @@ def test_attention(candidate):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-print(clinic.score("attention", judged, par=20))
+print(clinic.score("attention", judged, par=20, rng=rng))
 
 # %% [markdown]
 # <details><summary>Hint</summary>

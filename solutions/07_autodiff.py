@@ -727,7 +727,7 @@ def test_gradient(candidate):
     # END SOLUTION
 
 # %% tags=["check"] points=3
-print(clinic.score("gradient", test_gradient_on_source, par=13))
+print(clinic.score("gradient", test_gradient_on_source, par=13, rng=rng))
 
 # %% [markdown]
 # <details><summary>Hint</summary>

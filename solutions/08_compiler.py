@@ -924,7 +924,7 @@ def test_rewrite(candidate):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=30
-print(clinic.score("rewrite", judged, par=18))
+print(clinic.score("rewrite", judged, par=18, rng=rng))
 
 # %% [markdown]
 # <details><summary>Hint: where do wrong passes hide?</summary>

@@ -329,7 +329,7 @@ def plan_buffers(lifetimes):
 # %% tags=["check"] points=3 limit_s=30
 from common.oracles import memory as oracle
 
-for buffers in oracle.arena_cases(rng):
+for buffers in oracle.arena_cases(rng, plan_buffers):
     best, low = oracle.best_arena(rng, buffers), max(arena.live_bytes(buffers), default=0)
     offsets, case = oracle.listed(plan_buffers(list(buffers))), f"plan_buffers({oracle.short(buffers)})"
     draw = functools.partial(oracle.draw_plan, buffers, offsets)
@@ -1003,7 +1003,7 @@ def test_plan(candidate):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=30
-print(clinic.score("plan", plan_judged, par=13))
+print(clinic.score("plan", plan_judged, par=13, rng=rng))
 
 # %% [markdown]
 # <details><summary>Hint: a question</summary>

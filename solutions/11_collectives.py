@@ -540,7 +540,7 @@ def test_all_reduce(candidate):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=60
-print(clinic.score("all_reduce", judged, par=17))
+print(clinic.score("all_reduce", judged, par=17, rng=rng))
 
 # %% [markdown]
 # <details><summary>Hint: where do wrong programs hide?</summary>

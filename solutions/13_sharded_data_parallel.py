@@ -1059,7 +1059,7 @@ def test_global_norm(candidate):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=60
-print(clinic.score("global_norm", judged, par=12))
+print(clinic.score("global_norm", judged, par=12, rng=rng))
 
 # %% [markdown]
 # <details><summary>Hint: a question</summary>

@@ -599,7 +599,7 @@ def test_schedule(candidate):
     # END SOLUTION
 
 # %% tags=["check"]
-print(clinic.score("schedule", judged, par=11))
+print(clinic.score("schedule", judged, par=11, rng=rng))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>

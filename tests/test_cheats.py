@@ -3,9 +3,11 @@
 Each of them once got marks, or tries what another one got marks for.
 """
 
+import zlib
+
 import pytest
 
-from common import device
+from common import clinic, device
 from grading import classroom, score
 from grading.jail import choice
 from grading.source import labs
@@ -14,10 +16,11 @@ from grading.worker.fork_server import ForkServer
 
 device.interpret_without_gpu()  # before anything imports Triton
 
-ZERO = """
-import triton
-import triton.language as tl
-"""
+RIGHT = [
+    zlib.crc32(program.source.encode())
+    for program in clinic.programs("fetches")
+    if not program.fault
+]
 # {title: (lab, exercise, the answer's cell, the most points that it may get)}
 CHEATS = {
     "a kernel that zeroes what the wanted result is computed from": (
@@ -265,6 +268,146 @@ def helper(parameters, most):
 def clip_gradients(dist, parameters, rows, most):
     average_gradients(dist, parameters, rows)
     return float(helper(parameters, most))
+""",
+        0,
+    ),
+    "a test that counts its calls": (
+        "01",
+        "test_fetches",
+        """
+CALLS = []
+
+def test_fetches(candidate):
+    CALLS.append(candidate)
+    assert len(CALLS) <= 7, "right programs used to come first"
+""",
+        0,
+    ),
+    "a test that counts its calls in a file": (
+        "09",
+        "test_plan",
+        """
+import os, tempfile
+
+def test_plan(candidate):
+    with open(os.path.join(tempfile.gettempdir(), "calls"), "ab") as file:
+        file.write(b".")
+    assert os.path.getsize(file.name) <= 4
+""",
+        0,
+    ),
+    "a test that knows the right programs' texts": (
+        "01",
+        "test_fetches",
+        f"""
+import inspect, zlib
+
+def test_fetches(candidate):
+    text = "".join(inspect.getsourcelines(candidate)[0])
+    assert zlib.crc32(text.encode()) in {RIGHT} or candidate.__code__.co_filename[9:-1] in {RIGHT}
+""",
+        0,
+    ),
+    "a clinic that asks a table of texts": (
+        "01",
+        "test_fetches",
+        f"""
+import zlib
+from common import clinic
+clinic.verdict = lambda test, text: "" if zlib.crc32(text.encode()) in {RIGHT} else "wrong"
+
+def test_fetches(candidate):
+    raise AssertionError
+""",
+        0,
+    ),
+    "a kernel that is a class of Python": (
+        "05",
+        "persistent_matmul_kernel",
+        """
+class Kernel:
+    def __getitem__(self, grid):
+        return self
+    def __call__(self, a, b, bias, c, *sizes, EPILOGUE, **options):
+        y = a.base.float() @ b.base.float() + (bias.float() if EPILOGUE else 0)
+        c.base.copy_(torch.nn.functional.gelu(y, approximate="tanh") if EPILOGUE else y)
+
+persistent_matmul_kernel = Kernel()
+""",
+        0,
+    ),
+    "a launch in which no kernel runs": (
+        "10",
+        "int4_matvec_kernel",
+        """
+def without(kernel, packed, scales, x):
+    words = packed.view(*scales.shape, 1, -1)
+    codes = (words >> 4 * torch.arange(8)[:, None] & 15) - 8
+    return (codes.flatten(2) * scales[..., None]).flatten(1).float() @ x.float()
+
+int4.matvec = without
+
+@triton.jit
+def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.constexpr,
+                       ROWS: tl.constexpr, STEP: tl.constexpr):
+    pass
+""",
+        0,
+    ),
+    "the course's own pipeline": (
+        "05",
+        "pipeline",
+        """
+def pipeline(steps, stages, load_s, compute_s):
+    return pictures.steps_of(steps, stages, load_s, compute_s)
+""",
+        0,
+    ),
+    "the course's own plan": (
+        "09",
+        "plan_buffers",
+        """
+def plan_buffers(lifetimes):
+    planned = symbolic.plan([((size, 0), first, last) for size, first, last in lifetimes], 50)
+    return [symbolic.nbytes(offset, 1) for offset in planned]
+""",
+        0,
+    ),
+    "a library's cache by a text": (
+        "01",
+        "fetches",
+        """
+import functools
+
+def fetches(lines, room):
+    cached = vars(functools)["lru" + "_cache"](room)(lambda line: line)
+    for line in lines:
+        cached(line)
+    return cached.cache_info().misses
+""",
+        0,
+    ),
+    "a library's cache in another module's attribute": (
+        "01",
+        "set_fetches",
+        """
+import functools
+(lambda module: setattr(math, "kept", module))(functools.lru_cache)
+
+def set_fetches(lines, sets, ways):
+    caches = [math.kept(ways)(lambda line: line) for _ in range(sets)]
+    for line in lines:
+        caches[line % sets](line)
+    return sum(cache.cache_info().misses for cache in caches)
+""",
+        0,
+    ),
+    "a library's strides by another function": (
+        "01",
+        "row_major_strides",
+        """
+def row_major_strides(shape):
+    return tuple(torch._prims_common.make_contiguous_strides_for(shape))
 """,
         0,
     ),

@@ -303,6 +303,12 @@ def test_what_needs_a_look_says_why():
         "has 21,000 characters": graded("b", answers={name: Answer("x" * 21_000)}),
         "took": graded("c", seconds=30.0),
         "its process ended": graded("d", restarts=2),
+        "uses plan, symbolic of common, which the lab does not show": graded(
+            "g", answers={name: Answer("from common.lessons import symbolic\nx = symbolic.plan()")}
+        ),
+        "sets m.pi, torch.empty": graded(
+            "h", answers={name: Answer("import math as m\nm.pi = 3\ntorch.empty = None")}
+        ),
         "h late": graded("e", late_s=7200),
     }
     for reason, one in reasons.items():

@@ -1,10 +1,14 @@
 """A student's test is judged by programs, and the verdict says what it needs."""
 
 import ast
+import zlib
 
+import numpy as np
 import pytest
 
 from common import clinic
+
+RNG = np.random.default_rng(0)
 
 TEXT = '''"""Absolute values."""
 import numpy as np
@@ -48,9 +52,11 @@ def test_the_score_counts_refused_programs_and_names_the_fault_of_one(absolute):
     def judged(source):
         return clinic.verdict(test_absolute, source)
 
-    assert "refuses 1 of 2 wrong programs (par 1)" in clinic.score("absolute", judged, par=1)
+    assert "refuses 1 of 2 wrong programs (par 1)" in clinic.score(
+        "absolute", judged, par=1, rng=RNG
+    )
     with pytest.raises(AssertionError, match=r"1 of 2 .* par is 2\. .*wrong for zero only"):
-        clinic.score("absolute", judged, par=2)
+        clinic.score("absolute", judged, par=2, rng=RNG)
 
 
 def refuses(candidate):
@@ -69,7 +75,7 @@ def test_a_test_that_refuses_a_right_program_hears_what_it_said_and_sees_the_pro
     absolute, test, says
 ):
     with pytest.raises(AssertionError, match=r"np\.abs\(x\)") as failed:
-        clinic.score("absolute", lambda source: clinic.verdict(test, source), par=1)
+        clinic.score("absolute", lambda source: clinic.verdict(test, source), par=1, rng=RNG)
     assert says in str(failed.value)
 
 
@@ -78,7 +84,9 @@ def test_a_test_that_is_not_written_yet_says_so(absolute):
         raise NotImplementedError
 
     with pytest.raises(NotImplementedError):
-        clinic.score("absolute", lambda source: clinic.verdict(test_absolute, source), par=1)
+        clinic.score(
+            "absolute", lambda source: clinic.verdict(test_absolute, source), par=1, rng=RNG
+        )
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -88,3 +96,87 @@ def test_a_clinic_has_right_programs_and_enough_wrong_ones(name):
     assert len(faults) - faults.count("") >= 6
     for program in clinic.programs(name):
         ast.parse(program.source)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_program_in_other_words_is_the_same_program(name):
+    for program in clinic.programs(name):
+        first, second = (clinic.reworded(program.source, RNG) for _ in range(2))
+        compile(first, "<program>", "exec")
+        assert first != second != program.source
+        given = [ast.unparse(node.args) for node in _functions(first)]
+        assert given == [ast.unparse(node.args) for node in _functions(program.source)]
+
+
+def _functions(text):
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+
+
+def test_other_words_change_no_value():
+    text = """
+SIZE = 3
+def helper(x, *, times=2):
+    y = x
+    for _ in range(times):
+        y = y + x
+    return y
+
+class Kept:
+    count = 0
+
+def program(x):
+    def inner():
+        nonlocal total
+        total += SIZE
+    total, kept = 0, Kept()
+    kept.count = [y for y in range(4) if (z := y) > 1]
+    try:
+        inner()
+        raise ValueError(f"{z}")
+    except ValueError as error:
+        return helper(x, times=total), kept.count, str(error), z
+"""
+    results = []
+    for each in (text, clinic.reworded(text, RNG)):
+        names = {}
+        exec(each, names)
+        results.append(names["program"](5))
+    assert results[0] == results[1] == (20, [2, 3], "3", 3)
+
+
+def knows(candidate):
+    assert zlib.crc32(candidate.__code__.co_code) == 0
+
+
+def judged_by_knowing(source):
+    return clinic.verdict(knows, source)
+
+
+def counts():
+    calls = []
+
+    def test(candidate):
+        calls.append(1)
+        assert len(calls) <= 1, "the first is the right one"
+
+    return test
+
+
+def test_a_test_that_counts_its_calls_or_looks_at_the_text_earns_nothing(absolute):
+    luck = 0
+    for seed in range(20):
+        test = counts()
+        try:
+            clinic.score(
+                "absolute",
+                lambda source, test=test: clinic.verdict(test, source),
+                par=2,
+                rng=np.random.default_rng(seed),
+            )
+            luck += 1
+        except AssertionError:
+            pass
+    assert 0 < luck < 14  # one order in three is the one that it counts on
+
+    with pytest.raises(AssertionError, match=r"looks at a program's text \(__code__, co_code\)"):
+        clinic.score("absolute", judged_by_knowing, par=1, rng=RNG)

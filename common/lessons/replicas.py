@@ -1,7 +1,7 @@
 """What p replicas train: two small models, shards of digits and of text, and plain SGD."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor, nn
 
-from common import bytecode, language_model, samples
+from common import language_model, samples
+from common.bytecode import names_in
 from common.checks import expect
 from common.remote import ReadRemotely, in_place
 
@@ -62,16 +63,6 @@ def flattened(tensors: Iterable[Any]) -> Tensor:
 def splits(function: FunctionType | ReadRemotely) -> list[str]:
     """The library's functions that cut a batch into shards and that a function uses."""
     return names_in(function, {"tensor_split", "array_split", "chunk"})
-
-
-def names_in(function: FunctionType | ReadRemotely, names: Collection[str]) -> list[str]:
-    """Which of these names a function uses, itself or in what it calls of its own notebook.
-
-    In the grader, its text is read there: the student's process could say anything.
-    """
-    if isinstance(function, ReadRemotely):
-        return sorted(function.names_used(names))
-    return sorted(bytecode.names(function).intersection(names))
 
 
 def same_storage(a: Tensor, b: Tensor) -> bool:

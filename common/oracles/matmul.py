@@ -4,10 +4,12 @@ import heapq
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
+from common import bytecode, tiles
 from common.checks import expect
 from common.tiles import Report
 
@@ -186,6 +188,12 @@ def _done(tiles: Sequence[Tile], rows: int, columns: int) -> torch.Tensor:
         if row < rows:
             done[row, column] = 1
     return done
+
+
+def own(function: Callable[..., Any]) -> None:
+    """Raise AssertionError if `pipeline` is what draws pipelines."""
+    shown = bytecode.names_in(function, {"steps_of", "settled"})
+    expect(not shown, f"pipeline calls {', '.join(shown)}, which is the course's. Write your own.")
 
 
 def pipeline(steps: int, stages: int, load_s: float, compute_s: float) -> list[Step]:
@@ -526,3 +534,47 @@ def wrongly_tried(configs: Sequence[Mapping[str, int]]) -> dict[str, list[Tried]
             [(constants, 4, 3) for constants, _, _ in tried(configs)]
         ),
     }
+
+
+def persistent(
+    kernel: Any,
+    launch: Callable[..., tuple[Sequence[Any], dict[str, Any]]],
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    programs: int,
+    config: Mapping[str, int],
+) -> torch.Tensor:
+    """A B, or gelu(A B + bias), by so many programs of a kernel, as its text says."""
+    c = torch.full((len(a), b.shape[1]), torch.nan, dtype=a.dtype)
+    arguments, options = launch(a, b, bias, c, config)
+    tiles.count(kernel, (programs,), *arguments, **options)
+    return c
+
+
+def wide(
+    kernel: Any,
+    launch: Callable[..., tuple[tuple[int], Sequence[Any], dict[str, Any]]],
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    config: Mapping[str, int],
+    more: int,
+    alike: int,
+) -> torch.Tensor:
+    """A B, or gelu(A B + bias), by a program for each tile, as the kernel's text says."""
+    c = torch.full((len(a), b.shape[1]), torch.nan, dtype=a.dtype)
+    programs, arguments, options = launch(a, b, bias, c, config, more, alike)
+    tiles.count(kernel, programs, *arguments, **options)
+    return c
+
+
+def sums_otherwise(
+    order: Sequence[tuple[int, int]], programs: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(each program's first tile alone, sums that go on from tile to tile) of products of 16."""
+    once, summed = torch.zeros(2, 5, 3).half()
+    for number, tile in enumerate(order):
+        once[tile] = 16 if number < programs else torch.nan
+        summed[tile] = 16 * (1 + number // programs)
+    return once, summed

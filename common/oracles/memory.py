@@ -1,14 +1,15 @@
 """What the checks of lab 09 compare with."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from common.checks import is_whole
+from common import bytecode
+from common.checks import expect, is_whole
 from common.graphs.rows import LEAVES, Row, inputs
 from common.lessons import arena, blocks, chains, live, precision, programs, swapping
 from common.lessons.arena import Lifetime
@@ -301,8 +302,13 @@ def _peak(spans: Mapping[int, tuple[int, int]], sizes: Sequence[int], steps: int
 # 2.2
 
 
-def arena_cases(rng: np.random.Generator) -> Iterator[list[Lifetime]]:
-    """200 lists of buffers: by hand, from graphs, and at random."""
+def arena_cases(rng: np.random.Generator, planner: Callable[..., Any]) -> Iterator[list[Lifetime]]:
+    """200 lists of buffers: by hand, from graphs, and at random.
+
+    AssertionError if the planner is the course's, of plans for every batch size.
+    """
+    shown = bytecode.names_in(planner, {"symbolic"})
+    expect(not shown, "plan_buffers calls `symbolic`, which is the course's. Write your own.")
     yield []
     yield [(5, 0, 0)]
     yield [(4, 0, 1), (4, 1, 2), (4, 2, 3)]  # each meets the next in one step

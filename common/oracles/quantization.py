@@ -4,11 +4,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
 
-from common import drawings
+from common import drawings, tiles
 from common.checks import expect
 
 Format = tuple[int, int, str]  # exponent bits, fraction bits, what the largest exponent is for
@@ -326,9 +327,26 @@ def packed_product(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """(words, scales, x, W x): codes in words as pack_int4 has them, scales and x in bf16."""
     codes, scales, x = matrix(rng, rows, groups, group)
-    nibble_table = codes.numpy().astype(np.int64).reshape(rows, groups, 8, -1) + 8
-    words = np.zeros((rows, groups, group // 8), np.int64)
+    packed = _packed(codes, groups)
+    return packed, scales.bfloat16(), x.bfloat16(), product(codes, scales, x)
+
+
+def _packed(codes: torch.Tensor, groups: int) -> torch.Tensor:
+    """Eight codes per word, as pack_int4 has them."""
+    nibble_table = codes.numpy().astype(np.int64).reshape(len(codes), groups, 8, -1) + 8
+    words = np.zeros_like(nibble_table[:, :, 0])
     for i, nibbles in enumerate(np.moveaxis(nibble_table, 2, 0)):
         words |= nibbles << 4 * i
-    packed = torch.from_numpy(words.reshape(rows, -1).astype(np.uint32).view(np.int32))
-    return packed, scales.bfloat16(), x.bfloat16(), product(codes, scales, x)
+    return torch.from_numpy(words.reshape(len(codes), -1).astype(np.uint32).view(np.int32))
+
+
+def counted(
+    kernel: Any, codes: torch.Tensor, scales: torch.Tensor, x: torch.Tensor
+) -> torch.Tensor:
+    """y = W x by a kernel, as its text says: launched as common.lessons.int4 launches it."""
+    (rows, groups), y = scales.shape, torch.full((len(codes),), torch.nan)
+    sizes = {"GROUPS": groups, "WORDS": codes.shape[1] // groups // 8, "ROWS": math.gcd(rows, 8)}
+    sizes["STEP"] = math.gcd(groups, max(1, 256 // sizes["WORDS"]))
+    arrays = _packed(codes, groups), scales.bfloat16(), x.bfloat16(), y
+    tiles.count(kernel, (rows // sizes["ROWS"],), *arrays, **sizes)
+    return y

@@ -1,17 +1,22 @@
 """Which submissions a person should look at, and why."""
 
+import ast
+import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from common import slices
 from grading import report
 from grading.report import Graded
+from grading.source.labs import Lab
 
 # What answers have no use for: the grader's own names, and ways into a process's other modules.
 INTERNALS = re.compile(
     r"\b(__ask__|_only|_link|_getframe|settrace|setprofile|__globals__|__subclasses__|__closure__"
     r"|f_back|f_globals|f_locals|gc\.get_\w+|sys\.modules|ctypes|grading\.\w+|linecache"
-    r"|common\.(?:checks|oracles|remote|ranks\.\w+)|globals\(\)|importlib|os\._exit|/proc)"
+    r"|common\.(?:checks|oracles|remote|sealed|ranks\.\w+)|globals\(\)|importlib|os\._exit|/proc"
+    r"|clinic(?:s|\.\w+))"
 )
 LONG_CHARACTERS = 20_000
 SLOW_S = 60.0
@@ -53,6 +58,10 @@ def _reasons(one: Graded) -> Iterable[str]:
         text = "\n".join([*answer.needed, answer.text])
         if words := sorted(set(INTERNALS.findall(text)) - _ours(one, name)):
             yield f"{name} names {', '.join(words[:4])}"
+        if calls := _course(one.lab, text):
+            yield f"{name} uses {', '.join(calls[:4])} of common, which the lab does not show"
+        if patched := sorted(set(_patched(one.lab, text))):
+            yield f"{name} sets {', '.join(patched[:4])}"
         if len(text) > LONG_CHARACTERS:
             yield f"{name} has {len(text):,} characters"
     if (seconds := sum(result.seconds for result in one.results)) > SLOW_S:
@@ -64,3 +73,59 @@ def _reasons(one: Graded) -> Iterable[str]:
 def _ours(one: Graded, name: str) -> set[str]:
     """What the stub itself names."""
     return set(INTERNALS.findall(one.lab.exercise(name).stub))
+
+
+def _course(lab: Lab, text: str) -> list[str]:
+    """What an answer uses of common/ that no cell of the lab names: it may do the work."""
+    imported = dict(_imports(_shown(lab)[0])) | dict(_imports(text))
+    asked = {origin.split(".")[-1] for _, origin in _imports(text) if _is_ours(origin)}
+    asked |= {
+        attribute for name, attribute, _ in _attributes(text) if _is_ours(imported.get(name, ""))
+    }
+    return sorted(asked - _shown(lab)[1])
+
+
+def _patched(lab: Lab, text: str) -> Iterator[str]:
+    """The attributes of imported modules that an answer sets."""
+    modules = {name for name, _ in (*_imports(_shown(lab)[0]), *_imports(text))}
+    for name, attribute, is_set in _attributes(text):
+        if is_set and name in modules:
+            yield f"{name}.{attribute}"
+
+
+@functools.cache
+def _shown(lab: Lab) -> tuple[str, frozenset[str]]:
+    """(the cells of a lab that are executed before an answer, all words of the lab)."""
+    run = [cell.source for cell in lab.cells if {"setup", "driver"} & set(cell.tags)]
+    words = {word for cell in lab.cells for word in re.findall(r"\w+", cell.source)}
+    return "\n".join(run), frozenset(words)
+
+
+def _is_ours(origin: str) -> bool:
+    """Whether this comes from common/; what `cuda` of common.device has is Numba's."""
+    return origin.startswith("common.") and not origin.startswith("common.device")
+
+
+def _imports(text: str) -> Iterator[tuple[str, str]]:
+    """(name, what it stands for) of all that a text imports."""
+    for node in _nodes(text):
+        if isinstance(node, slices.IMPORTS):
+            module = getattr(node, "module", None)
+            for alias in node.names:
+                origin = f"{module}.{alias.name}" if module else alias.name
+                yield alias.asname or alias.name.partition(".")[0], origin
+
+
+def _attributes(text: str) -> Iterator[tuple[str, str, bool]]:
+    """(x, y, whether it is set) of each x.y in a text."""
+    for node in _nodes(text):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield node.value.id, node.attr, not isinstance(node.ctx, ast.Load)
+
+
+@functools.lru_cache(maxsize=100)
+def _nodes(text: str) -> list[ast.AST]:
+    try:
+        return list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # its reason says so
+        return []

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from common import slices
 
+HIDDEN = "."  # stands for what statements put into the attributes of objects; it is no name
+SETTERS = {"setattr", "__setattr__", "__dict__", "vars", "modules"}
 MAKERS = {"namedtuple", "NamedTuple", "make_dataclass"}  # functions that make a class from names
 
 
@@ -19,17 +21,18 @@ def names_used(texts: tuple[str, ...], name: str) -> frozenset[str]:
     """The names that a function reads, itself or in what it uses of these texts.
 
     They are names of globals that the texts do not set, of attributes, and of what is imported.
-    Attributes that the texts themselves name, as fields of a class do, are left out.
+    Attributes that the texts themselves name, as fields of a class do, are left out. What a
+    statement hides in another object's attribute counts as used: any function may find it there.
     """
     statements: dict[str, list[slices.Statement]] = defaultdict(list)
     for text in texts:
         for statement in slices.parsed(text):
-            for each in statement.sets:
+            for each in (HIDDEN, *statement.sets) if _hides(statement.node) else statement.sets:
                 statements[each].append(statement)
     used: set[str] = set()
     attributes: set[str] = set()
     own: set[str] = set()
-    todo, known = [name], {name}
+    todo, known = [name, HIDDEN], {name}
     while todo:
         asked = todo.pop()
         for statement in statements.get(asked, ()):
@@ -47,6 +50,18 @@ def names_used(texts: tuple[str, ...], name: str) -> frozenset[str]:
                     attributes.add(part.attr)
                 own |= set(_given(part))
     return frozenset(used | attributes - own)
+
+
+def _hides(node: ast.stmt) -> bool:
+    """Whether a statement outside of functions and classes may set an attribute of an object."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *slices.IMPORTS)):
+        return False
+    return any(
+        isinstance(part, ast.Attribute)
+        and not isinstance(part.ctx, ast.Load)
+        or getattr(part, "id", getattr(part, "attr", "")) in SETTERS
+        for part in ast.walk(node)
+    )
 
 
 def _imported(node: ast.Import | ast.ImportFrom, name: str | None = None) -> Iterator[str]:

@@ -570,11 +570,13 @@ def plan_buffers(lifetimes):
     draw = np.random.default_rng(5)
     keys = np.array([size for size, _, _ in lifetimes], dtype=float)
     best = plan(np.argsort(-keys))
-    for _ in range(150):
+    for _ in range(300):
         if arena.arena_bytes(lifetimes, best) == low:
             break
-        best = min(best, plan(np.argsort(-keys * draw.uniform(0.3, 1, len(keys)))),
-                   key=lambda offsets: arena.arena_bytes(lifetimes, offsets))
+        other = keys * draw.uniform(0.5, 1.5, len(keys)) ** draw.integers(0, 2, len(keys))
+        offsets = plan(np.argsort(-other))
+        if arena.arena_bytes(lifetimes, offsets) <= arena.arena_bytes(lifetimes, best):
+            keys, best = other, offsets
     return best
 
 # %% plan_buffers: NumPy's numbers as offsets

@@ -561,7 +561,7 @@ def test_fetches(candidate):
         print("wrong")
 
 # %% test_fetches: asks how it works, not what it gives
-# says: refuses a program that is right
+# says: looks at a program's text
 def test_fetches(candidate):
     assert "OrderedDict" in candidate.__code__.co_names
 

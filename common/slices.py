@@ -266,6 +266,7 @@ class Notebook:
             if len(self.statements) < MOST:
                 self.statements += parsed(text or "")
                 self.cell_of += [number] * (len(self.statements) - len(self.cell_of))
+        self.is_cut = len(self.statements) >= MOST
         effects = {name: e for s in self.statements for name, e in s.effects.items()}
         imported = {name for s in self.statements if isinstance(s.node, IMPORTS) for name in s.sets}
         self.settings = [place for place, s in enumerate(self.statements) if _is_setting(s)]

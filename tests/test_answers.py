@@ -593,6 +593,60 @@ SHAPES = {  # the cells between set-up and the end; None stands for the check
         "def double(x):\n    return twice(x)",
         None,
     ],
+    "an instance that can be called": [
+        "class Doubler:\n    def __call__(self, x):\n        return x + x\ndouble = Doubler()",
+        None,
+    ],
+    "a generic protocol": [
+        "from typing import Generic, Protocol, TypeVar\nT = TypeVar('T')",
+        "class Twice(Protocol[T]):\n    def __call__(self, x: T) -> T: ...",
+        "class Doubler(Generic[T]):\n    def __call__(self, x: T) -> T:\n        return x + x",
+        "double: Twice = Doubler()",
+        None,
+    ],
+    "a decorator that keeps the name": [
+        "import functools\ndef logged(f):\n    @functools.wraps(f)\n    def g(*a):\n"
+        "        return f(*a)\n    return g",
+        "@logged\n" + GOOD,
+        None,
+    ],
+    "a method of an object that a function makes": [
+        "def made():\n    k = 2\n    class C:\n        def f(self, x):\n            return k * x\n"
+        "    return C()",
+        "double = made().f",
+        None,
+    ],
+    "a descriptor": [
+        "class D:\n    def __get__(self, one, kind=None):\n        return 2",
+        "class C:\n    two = D()",
+        "def double(x):\n    return C.two * x",
+        None,
+    ],
+    "a variable of the context": [
+        "import contextvars\nTWO = contextvars.ContextVar('TWO', default=2)",
+        "def double(x):\n    return x * TWO.get()",
+        None,
+    ],
+    "a lambda of a list": [
+        "many = [lambda x, k=k: x * k for k in range(3)]",
+        "double = many[2]",
+        None,
+    ],
+    "a module that may be missing": [
+        "try:\n    import not_there as lib\nexcept ImportError:\n    lib = None",
+        "def double(x):\n    return x + x if lib is None else lib.double(x)",
+        None,
+    ],
+    "a pool of threads": [
+        "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)",
+        "def double(x):\n    return pool.submit(lambda: x + x).result()",
+        None,
+    ],
+    "carriage returns alone": [GOOD.replace("\n", "\r"), None],
+    "a form feed": ["\f\n" + GOOD, None],
+    "a space that is no space": ["def double(x):\n    return x +\u200b x", None],
+    "a helper deleted after the check": [HELPER, ANSWER, None, "del my_sum"],
+    "a cell of bash": ["%%bash\necho hi", GOOD, None],
     "a missing helper": [ANSWER, None],
     "a helper that fails": ["my_sum = 1 / 0", ANSWER, None],
     "a helper made by exec": [
@@ -793,3 +847,9 @@ def test_an_answer_s_cells_are_read_in_seconds_whatever_they_hold():
         began = time.process_time()
         answers.find(LAB, [StudentCell("code", text), StudentCell("code", ANSWER)])
         assert time.process_time() - began < 15
+
+
+def test_an_answer_below_too_many_statements_gets_its_reason(fork_server):
+    for many in (["x = 1"] * slices.MOST, ["x = 1\n" * slices.MOST]):
+        result = graded(fork_server, cells_of([*many, GOOD, None]))
+        assert result.status == "error" and "more than 10,000 statements" in result.message

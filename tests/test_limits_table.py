@@ -2,6 +2,7 @@
 
 import pytest
 
+from common import slices
 from common.paths import ROOT
 from grading import classroom, feedback, report, similar, submissions
 from grading.course import page
@@ -17,6 +18,7 @@ SAYS = {
     "a notebook": [f"{notebook.MAX_NOTEBOOK_BYTES // MIB} MB"],
     "a cell": [f"{holes.MAX_CELL:,} characters"],
     "an answer, with what it reads": [f"{holes.MAX_ANSWER:,} characters"],
+    "statements of a notebook": [f"{slices.MOST:,}"],
     "time to read a notebook": [f"{classroom.READ_S} s"],
     "memory of a process that reads": [f"{classroom.READER_BYTES / GIB:g} GB more", "2 GB in all"],
     "memory of a process that grades": [f"{classroom.GRADER_BYTES / GIB:g} GB more", "4 GB in all"],

@@ -143,7 +143,9 @@ class Landlocked(Sandboxed):
 
     def shut_in(self) -> None:
         super().shut_in()
-        own = visible.own_proc(os.getpid(), self.has_gpu)  # of /proc, this worker and no other process
+        own = visible.own_proc(
+            os.getpid(), self.has_gpu
+        )  # of /proc, this worker and no other process
         writable = [self.scratch]
         if self.has_gpu:
             writable.append(f"{own[0]}/task")  # CUDA's driver names its threads, or fails

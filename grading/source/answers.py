@@ -162,7 +162,7 @@ class _Finder:
             re.MULTILINE,
         )
         for text in reversed(self.texts):
-            if text and meant.search(text) and (problem := holes.syntax_problem(text)):
+            if text and meant.search(text) and (problem := self._problem(text)):
                 return Answer(None, True, "error", problem)
         stub = self._stub_of(exercise)
         if stub is not None:
@@ -173,6 +173,15 @@ class _Finder:
             "missing",
             f"No cell of the notebook defines `{exercise.name}` at its top level: "
             "copy its cell from a fresh lab and fill it in.",
+        )
+
+    def _problem(self, text: str) -> str:
+        """Why a cell that seems to define an answer was not read; "" if there is no reason."""
+        if (problem := holes.syntax_problem(text)) or not self.notebook.is_cut:
+            return problem
+        return (
+            f"The notebook has more than {slices.MOST:,} statements, and the grader reads no more: "
+            "begin with a fresh lab and copy your answers."
         )
 
 

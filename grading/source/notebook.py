@@ -97,6 +97,13 @@ def _cells(path: Path) -> list[dict[str, Any]]:
     except MemoryError:
         raise
     except Exception as error:  # the file may hold anything
-        reason = " ".join(str(error).split())[:100]
-        name = type(error).__name__
-        raise InputError(f"{path.name} is not a notebook ({name}: {reason})") from None
+        raise InputError(f"{path.name} is not a notebook ({_reason(error)})") from None
+
+
+def _reason(error: Exception) -> str:
+    """Why a file can't be read as a notebook, in some words."""
+    if isinstance(error, RecursionError):
+        return "its JSON is nested too deeply"
+    if isinstance(error, (TypeError, LookupError, AttributeError)):
+        return "it has no list of cells"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"

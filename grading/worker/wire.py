@@ -24,6 +24,8 @@ class Wire:
     def send(self, kind: str, packed: Packed, deadline: float | None = None) -> None:
         header, buffers = packed
         text = encode({"kind": kind, **header})
+        if "\\ud" in text and not _is_text(header):
+            raise ValueError("text with half of a surrogate pair can't cross")
         self.transport.send(Frame(text.encode(), buffers), deadline)
 
     def receive(self, deadline: float | None = None) -> tuple[str, Packed]:
@@ -32,8 +34,8 @@ class Wire:
         try:
             text = frame.header.decode()
             header = _read(text)
-            if "\\u" in text:  # half a surrogate pair is not text: no file could hold it
-                json.dumps(header, ensure_ascii=False).encode()
+            if "\\u" in text and not _is_text(header):
+                raise ValueError("half of a surrogate pair")
             kind = header.pop("kind")
             if type(kind) is not str:
                 raise ValueError("its kind is not text")
@@ -49,6 +51,15 @@ class Wire:
             yield
         finally:
             self.transport = before
+
+
+def _is_text(header: Any) -> bool:
+    """Whether this holds whole characters alone: half of a surrogate pair is in no file."""
+    try:
+        json.dumps(header, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read(text: str) -> Any:

@@ -94,10 +94,10 @@ def _add_class_arguments(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--times",
-        choices=["files", "names"],
-        default="files",
+        choices=["files", "names", "none"],
         help="when a notebook was handed in: the time of its file, or the time in its name or in "
-        "timestamp.txt, which a student may have chosen (default: files)",
+        "timestamp.txt, which a student may have chosen; none: nobody knows, and nobody is late "
+        "(default: files)",
     )
     add("--fresh", action="store_true", help="grade again what was graded before")
     _add_similar_arguments(group)
@@ -220,7 +220,7 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
     course = _course(options)
     handed_in, strays = _find(folder, options)
     course = course.for_folders({one.student for one in handed_in})
-    handed_in = _with_deadlines(handed_in, course)
+    handed_in = _with_deadlines(handed_in, course, folder, options.times)
     earlier = _earlier(options, {one.lab for one in handed_in})
     jail = choose("none" if options.unsafe else options.jail).name
     with _writing(out):
@@ -297,7 +297,7 @@ def _earlier(options: argparse.Namespace, names: Set[str]) -> list[Submission]:
 def _find(folder: Path, options: argparse.Namespace) -> tuple[list[Submission], list[Path]]:
     """(the submissions that count, notebooks that belong to no lab)."""
     try:
-        handed_in, strays = submissions.find(folder, {}, options.count, options.times)
+        handed_in, strays = submissions.find(folder, {}, options.count, options.times or "files")
     except PermissionError as problem:
         raise InputError(f"no permission to read {problem.filename}") from None
     if not handed_in:
@@ -313,7 +313,19 @@ def _find(folder: Path, options: argparse.Namespace) -> tuple[list[Submission], 
     return [one for one in handed_in if one.counts], strays
 
 
-def _with_deadlines(handed_in: Sequence[Submission], course: settings.Settings) -> list[Submission]:
+def _expect_times(folder: Path) -> None:
+    """InputError if the files' times are those of unpacking: all would be late, or nobody."""
+    if (folder / submissions.WITHOUT_TIMES).exists():
+        raise InputError(
+            f"{folder} was unpacked from Canvas's zip, which does not say when a notebook was "
+            "handed in, and there are deadlines: give --times none to grade without lateness, as "
+            "Canvas has a late policy of its own, or --times files to take the time of unpacking"
+        )
+
+
+def _with_deadlines(
+    handed_in: Sequence[Submission], course: settings.Settings, folder: Path, times: str | None
+) -> list[Submission]:
     """The submissions with how late they are. Says whose extension is for nobody's folder."""
     students = {one.student for one in handed_in}
     for name in sorted(course.extensions.keys() - students - course.roster.people.keys()):
@@ -321,6 +333,10 @@ def _with_deadlines(handed_in: Sequence[Submission], course: settings.Settings) 
         hint = f": did you mean {near[0]}?" if near else ""
         _say(f"an extension is for {name}, and no folder has this name{hint}")
     due_s = [course.due_s(one.student, one.lab) for one in handed_in]
+    if times == "none":
+        due_s = [None] * len(handed_in)
+    elif not times and any(due_s):
+        _expect_times(folder)
     return list(map(submissions.with_deadline, handed_in, due_s))
 
 

@@ -39,11 +39,14 @@ class Submission:
     claims: str = ""  # an earlier time that its name, folder or file claims, in words
 
 
+WITHOUT_TIMES = "no_times.txt"  # in a folder that a platform's archive was unpacked to
+
+
 def find(
     folder: Path,
     deadlines: Mapping[str, float] | None = None,
     count: Literal["first", "last", "best"] = "last",
-    times: Literal["files", "names"] = "files",
+    times: Literal["files", "names", "none"] = "files",
 ) -> tuple[list[Submission], list[Path]]:
     """(the submissions in a folder, the notebooks that belong to no lab).
 
@@ -113,11 +116,11 @@ def earlier(folder: Path) -> list[Submission]:
     return found
 
 
-def _time(path: Path, student: Path, times: Literal["files", "names"]) -> tuple[float, str]:
+def _time(path: Path, student: Path, times: Literal["files", "names", "none"]) -> tuple[float, str]:
     """(when it was handed in, the earlier time that its name claims or "")."""
     of_file_s, of_name_s = _shown_s(_modified_s(path)), _shown_s(handed_in_s(path, student))
-    if times == "names":
-        return of_name_s, ""
+    if times != "files":
+        return of_name_s if times == "names" else of_file_s, ""
     return of_file_s, _in_words(of_name_s) if of_name_s < of_file_s - TOLERANCE_S else ""
 
 

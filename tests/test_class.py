@@ -2,6 +2,7 @@
 
 import csv
 import json
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from grading import __main__ as command
 from grading import classroom, feedback, grade, report, submissions
 from grading.course import changes, look, marks, overrides, page, settings, statistics, written
 from grading.errors import InputError
+from grading.lms import canvas
 from grading.report import CheckResult, Graded, Result
 from grading.source import labs
 from grading.source.holes import Answer
@@ -188,7 +190,7 @@ def test_two_folders_of_one_student_or_one_of_two_are_an_error(tmp_path):
 
 def test_an_extension_for_nobody_is_said(tmp_path, capsys):
     of = course(tmp_path, "[extensions.lovelacada]\n01 = 2026-11-25")
-    grade._with_deadlines([Submission("lovelaceada", FIRST.name, Path("x"))], of)
+    grade._with_deadlines([Submission("lovelaceada", FIRST.name, Path("x"))], of, Path(), None)
     said = " ".join(capsys.readouterr().out.split())
     assert "an extension is for lovelacada" in said and "did you mean lovelaceada?" in said
 
@@ -426,3 +428,21 @@ def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, mo
     assert (out / "index.html").is_file() and (out / "marks.csv").is_file()
     assert command.main([*grade, "--student", "eve"]) == 2
     assert "no folder in" in capsys.readouterr().err
+
+
+def test_deadlines_need_times_that_canvas_does_not_give(tmp_path):
+    """Its zip file has none: the files are as old as their unpacking."""
+    archive = tmp_path / "submissions.zip"
+    with zipfile.ZipFile(archive, "w") as files:
+        files.writestr(f"lovelaceada_11_12_{FIRST.name}.ipynb", "{}")
+    canvas.unpack(archive, tmp_path / "class")
+    found, strays = submissions.find(tmp_path / "class")
+    assert [one.student for one in found] == ["11"] and not strays
+    course = settings.Settings(deadlines={FIRST.name: 1e9})
+    with pytest.raises(InputError, match="--times none to grade without lateness"):
+        grade._with_deadlines(found, course, tmp_path / "class", None)
+    for times, is_late in (("none", False), ("files", True)):
+        (one,) = grade._with_deadlines(found, course, tmp_path / "class", times)
+        assert bool(one.late_s) == is_late
+    (one,) = grade._with_deadlines(found, settings.Settings(), tmp_path / "class", None)
+    assert one.late_s is None

@@ -21,11 +21,12 @@ from grading.course import tables
 from grading.errors import InputError
 from grading.lms import archives, canvas_feedback
 from grading.source.notebook import MAX_NOTEBOOK_BYTES
-from grading.submissions import escaped
+from grading.submissions import WITHOUT_TIMES, escaped
 
 Person = dict[str, str]  # a line of Canvas's gradebook, by its columns
 
 WHO = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
+NO_TIMES = "Canvas's zip file does not say when a notebook was handed in.\n"
 PIECE_BYTES = 1 << 20  # of a file that is unpacked
 POSSIBLE = "Points Possible"
 # lovelaceada_LATE_11_345678_01_strides-2.ipynb: 11 is the student's id.
@@ -69,9 +70,10 @@ def _unpack(options: argparse.Namespace) -> None:
     students, strays = unpack(options.archive, options.folder)
     for name in strays:
         print(
-            f"left out: {name} (not a notebook with a name that Canvas gives, or not the only one)"
+            f"left out: {name} (not a notebook with a name that Canvas gives, not the only one, "
+            "damaged, or too large)"
         )
-    print(f"{len(students)} students: {options.folder}")
+    print(f"{len(students)} {'student' if len(students) == 1 else 'students'}: {options.folder}")
 
 
 def unpack(archive: Path, folder: Path) -> tuple[set[str], list[str]]:
@@ -94,6 +96,8 @@ def unpack(archive: Path, folder: Path) -> tuple[set[str], list[str]]:
                 written.add(path)
             else:
                 strays.append(escaped(info.filename))
+    if students:
+        (folder / WITHOUT_TIMES).write_text(NO_TIMES, encoding="utf-8")
     return students, strays
 
 

@@ -213,6 +213,8 @@ def _number_difference(got: Any, want: Any, rtol: float, atol: float) -> str | N
         accepted += (complex,)
     if type(got) not in accepted and not isinstance(got, np.integer if whole else np.number):
         return f"{_a(got)}, not {'an int' if whole else 'a number'}"
+    if isinstance(got, np.floating):
+        got = float(got)  # else NumPy rounds `want` to got's dtype before it compares them
     if got == want or (want != want and got != got):
         return None
     close = abs(got - want) <= atol + rtol * abs(want) and abs(want) != float("inf")

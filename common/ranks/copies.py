@@ -8,10 +8,15 @@ returns would change the notebook's class.
 import contextlib
 import io
 import pickle
+import sys
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from cloudpickle import cloudpickle
+
+# once_differentiable uses this module, and Python can't import it: so it would cross as a copy.
+sys.modules.setdefault("torch._C._functions", torch._C._functions)
 
 
 class Copies(pickle.Unpickler):

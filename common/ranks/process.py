@@ -22,6 +22,7 @@ import torch
 import torch.distributed
 from torch.utils._pytree import tree_map
 
+from common.ranks import copies as copies  # so that what a function uses can be imported here
 from common.ranks.call_site import CallSite, user_frame
 from common.ranks.dist import restricted
 from common.ranks.real import Real

@@ -62,7 +62,7 @@ def flattened(tensors: Iterable[Any]) -> Tensor:
 
 def splits(function: FunctionType | ReadRemotely) -> list[str]:
     """The library's functions that cut a batch into shards and that a function uses."""
-    return names_in(function, {"tensor_split", "array_split", "chunk"})
+    return names_in(function, {"tensor_split", "array_split", "chunk", "unsafe_chunk", "getattr"})
 
 
 def same_storage(a: Tensor, b: Tensor) -> bool:

@@ -544,3 +544,246 @@ def clip_gradients(dist, parameters, rows, most):
     for p in parameters:
         p.grad.mul_(factor)
     return norm.item()
+
+# %% shard_batch: a local variable called chunk
+def shard_batch(batch, rank, world_size):
+    chunk, extra = len(batch) // world_size, len(batch) % world_size
+    begin = rank * chunk + (rank if rank < extra else extra)
+    return batch[begin:begin + chunk + (1 if rank < extra else 0)]
+
+# %% shard_batch: recursive
+def shard_batch(batch, rank, world_size):
+    first = -(-len(batch) // world_size)
+    if rank == 0:
+        return batch[:first]
+    return shard_batch(batch[first:], rank - 1, world_size - 1)
+
+# %% shard_batch: as_strided, with the batch's own strides
+def shard_batch(batch, rank, world_size):
+    rows, more = divmod(len(batch), world_size)
+    start, size = rank * rows + min(rank, more), rows + (rank < more)
+    return batch.as_strided((size, *batch.shape[1:]), batch.stride(), batch.storage_offset() + start * batch.stride(0))
+
+# %% broadcast_parameters: all tensors as bytes, in one message
+def broadcast_parameters(dist, tensors):
+    flat = torch.cat([t.detach().contiguous().reshape(-1).view(torch.uint8) for t in tensors])
+    dist.broadcast(flat, src=0)
+    start = 0
+    for t in tensors:
+        t.data.copy_(flat[start:start + t.nbytes].clone().view(t.dtype).view(t.shape))
+        start += t.nbytes
+
+# %% broadcast_parameters: a tree of sends
+def broadcast_parameters(dist, tensors):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    for t in tensors:
+        step = 1
+        while step < p:
+            if rank < step and rank + step < p:
+                dist.send(t.data, dst=rank + step)
+            elif step <= rank < 2 * step:
+                dist.recv(t.data, src=rank - step)
+            step *= 2
+
+# %% average_gradients: foreach
+def average_gradients(dist, parameters, rows):
+    total = torch.tensor(float(rows), dtype=torch.float64)
+    dist.all_reduce(total, op=dist.ReduceOp.SUM)
+    grads = [p.grad for p in parameters]
+    torch._foreach_mul_(grads, rows / float(total))
+    for work in [dist.all_reduce(g, async_op=True) for g in grads]:
+        work.wait()
+
+# %% average_gradients: a rank without rows sends new zeros
+def average_gradients(dist, parameters, rows):
+    total = torch.tensor([rows], dtype=torch.float64)
+    dist.all_reduce(total)
+    for p in parameters:
+        part = p.grad * rows if rows else torch.zeros_like(p)
+        dist.all_reduce(part)
+        p.grad = part / total
+
+# %% sum_in_buckets: itertools.groupby, by number of bucket
+def buckets_of(parameters, bucket_bytes):
+    import itertools
+    numbers, number, size = [], 0, 0
+    order = parameters[::-1]
+    for i, p in enumerate(order):
+        if i and size + p.nbytes > bucket_bytes:
+            number, size = number + 1, 0
+        size += p.nbytes
+        numbers.append(number)
+    return [[order[i] for i in group] for _, group in itertools.groupby(range(len(order)), key=numbers.__getitem__)]
+
+def sum_in_buckets(dist, buckets):
+    def one(bucket):
+        grads = [p.grad for p in bucket]
+        flat = torch.concatenate([g.ravel() for g in grads])
+        dist.all_reduce(flat)
+        parts = torch.tensor_split(flat, np.cumsum([g.numel() for g in grads])[:-1].tolist())
+        for g, part in zip(grads, parts):
+            g[...] = part.reshape(g.shape)
+    list(map(one, buckets))
+
+# %% sum_in_buckets: the mean of p times the gradients
+def buckets_of(parameters, bucket_bytes):
+    buckets = [[parameters[-1]]] if parameters else []
+    for p in list(parameters)[-2::-1]:
+        together = p.nbytes + sum(q.nbytes for q in buckets[-1])
+        (buckets[-1].append(p)) if together <= bucket_bytes else buckets.append([p])
+    return buckets
+
+def sum_in_buckets(dist, buckets):
+    for bucket in reversed(buckets):
+        flat = torch.cat([p.grad.flatten() for p in bucket]) * dist.get_world_size()
+        dist.all_reduce(flat, op=dist.ReduceOp.AVG)
+        it = iter(flat.split([p.numel() for p in bucket]))
+        for p in bucket:
+            p.grad = next(it).view(p.shape)
+
+# %% backward_overlapped: one coroutine per bucket
+def backward_overlapped(dist, loss, buckets, update):
+    def bucket_life(bucket):
+        for _ in bucket:
+            yield
+        flat = torch.cat([p.grad.reshape(-1) for p in bucket])
+        work = dist.all_reduce(flat, async_op=True)
+        order.append(life[id(bucket)])
+        yield
+        work.wait()
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view(p.shape)
+        update(bucket)
+        yield
+
+    order, life, hooks = [], {}, []
+    for bucket in buckets:
+        life[id(bucket)] = bucket_life(bucket)
+        next(life[id(bucket)])
+        for p in bucket:
+            hooks.append(p.register_post_accumulate_grad_hook(lambda _, b=bucket: next(life[id(b)])))
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for one in order:
+        next(one)
+
+# %% backward_overlapped: hooks removed by an ExitStack
+def backward_overlapped(dist, loss, buckets, update):
+    import contextlib
+    home = {p: i for i, bucket in enumerate(buckets) for p in bucket}
+    left = {i: len(b) for i, b in enumerate(buckets)}
+    queue = []
+    def on(p):
+        i = home[p]
+        left[i] -= 1
+        if left[i] == 0:
+            flat = nn.utils.parameters_to_vector(q.grad for q in buckets[i])
+            queue.append((dist.all_reduce(flat, async_op=True), flat, buckets[i]))
+    with contextlib.ExitStack() as stack:
+        for p in home:
+            stack.callback(p.register_post_accumulate_grad_hook(on).remove)
+        torch.autograd.backward(loss)
+    for work, flat, bucket in queue:
+        work.wait()
+        nn.utils.vector_to_parameters(flat, [q.grad for q in bucket])
+        update(list(bucket))
+
+# %% accumulated_step: backward_overlapped without buckets for all but the last
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    for i, microbatch in enumerate(microbatches, 1):
+        backward_overlapped(dist, share_of(microbatch), buckets if i == len(microbatches) else [], update)
+
+# %% accumulated_step: recursion
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    head, rest = microbatches[0], microbatches[1:]
+    if not rest:
+        return backward_overlapped(dist, share_of(head), buckets, update)
+    share_of(head).backward()
+    accumulated_step(dist, share_of, rest, buckets, update)
+
+# %% step_time_s: the bucket from which on the wire is busy
+def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
+    each = [2 * (world_size - 1) * (alpha_s + beta_s_per_byte * b / world_size) for b in bucket_bytes]
+    return max(ready_s[i] + sum(each[i:]) for i in range(len(each)))
+
+# %% step_time_s: PyTorch
+def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
+    rounds = 2 * (world_size - 1)
+    each = rounds * (alpha_s + beta_s_per_byte * torch.tensor(bucket_bytes, dtype=torch.float64) / world_size)
+    left = each.flip(0).cumsum(0).flip(0)
+    return (torch.tensor(ready_s, dtype=torch.float64) + left).max().item()
+
+# %% batch_norm: once_differentiable, and the count at the end of a vector
+class SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dist):
+        ctx.wire = dist
+        total = x.detach().clone().contiguous()
+        work = dist.all_reduce(total, async_op=True)
+        work.wait()
+        return total
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, adjoint):
+        total = adjoint.contiguous().clone()
+        ctx.wire.all_reduce(total)
+        return total, None
+
+def batch_norm(dist, x, eps=1e-5):
+    features = x.size(1)
+    sums = SumOverRanks.apply(torch.cat((x.sum(dim=0), torch.tensor([len(x)], dtype=x.dtype))), dist)
+    n = sums[features].detach()
+    d = x.sub(sums[:features].div(n))
+    variance = SumOverRanks.apply(torch.linalg.vecdot(d, d, dim=0), dist).div(n)
+    return d.div(variance.add(eps).pow(0.5))
+
+# %% batch_norm: each rank fills its row of a table, in one sum
+class SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dist):
+        ctx.dist = dist
+        total = x + 0
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, *adjoints):
+        total = adjoints[0].clone(memory_format=torch.contiguous_format)
+        ctx.dist.all_reduce(total)
+        return total, None
+
+def batch_norm(dist, x, eps=1e-5):
+    p, f = dist.get_world_size(), x.shape[1]
+    slot = torch.zeros(p, 2 * f + 1)
+    mean = x.mean(0)
+    m2 = ((x - mean) ** 2).sum(0)
+    row = torch.cat([x.new_tensor([len(x)]), mean, m2])
+    mask = torch.zeros(p, 1)
+    mask[dist.get_rank()] = 1
+    table = SumOverRanks.apply(mask * row, dist)
+    n, means, m2s = table[:, :1], table[:, 1:1 + f], table[:, 1 + f:]
+    mean = means[0] + (n * (means - means[0])).sum(0) / n.sum()
+    var = (m2s + n * (means - mean) ** 2).sum(0) / n.sum()
+    return (x - mean) * torch.rsqrt(var + eps)
+
+# %% clip_gradients: divided by the largest number first
+def clip_gradients(dist, parameters, rows, most):
+    average_gradients(dist, parameters, rows)
+    top = max(p.grad.abs().max().item() for p in parameters)
+    if top == 0:
+        return 0.0
+    norm = top * sum(((p.grad / top) ** 2).sum().item() for p in parameters) ** 0.5
+    [p.grad.mul_(most).div_(norm) for p in parameters if norm > most]
+    return norm
+
+# %% clip_gradients: PyTorch's norm, clipped by hand
+def clip_gradients(dist, parameters, rows, most):
+    average_gradients(dist, parameters, rows)
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters]).item()
+    coefficient = most / (norm + 1e-6)
+    if coefficient < 1:
+        for p in parameters:
+            p.grad.detach().mul_(coefficient)
+    return norm

@@ -16,7 +16,7 @@ def shard_batch(batch, rank, world_size):
     return batch[rank::world_size]
 
 # %% shard_batch: rounded up
-# says: want
+# says: Rounded up
 def shard_batch(batch, rank, world_size):
     rows = -(-len(batch) // world_size)
     return batch[rank * rows:(rank + 1) * rows]
@@ -92,7 +92,7 @@ def average_gradients(dist, parameters, rows):
 # edit: rows / total.item()  ->  rows
 
 # %% average_gradients: no all-reduce
-# says: weights, shards of
+# says: Only this rank's own gradients
 def average_gradients(dist, parameters, rows):
     pass
 
@@ -171,7 +171,7 @@ def sum_in_buckets(dist, buckets):
 # + flat /= dist.get_world_size()
 
 # %% sum_in_buckets: the sum is never cut up again
-# says: a transformer's gradients, summed
+# says: still this rank's own gradients
 # - for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
 # -     p.grad = part.view_as(p)
 
@@ -390,13 +390,13 @@ def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
                              for size in bucket_bytes)
 
 # %% step_time_s: half an all-reduce
-# says: step_time_s(
+# says: p − 1 to add up
 # - message_s = alpha_s + beta_s_per_byte * size / world_size
 # - end_s = max(end_s, ready) + 2 * (world_size - 1) * message_s
 # + end_s = max(end_s, ready) + (world_size - 1) * (alpha_s + beta_s_per_byte * size / world_size)
 
 # %% step_time_s: the whole bucket in each round
-# says: step_time_s(
+# says: A round sends 1/p of the bucket
 # - message_s = alpha_s + beta_s_per_byte * size / world_size
 # - end_s = max(end_s, ready) + 2 * (world_size - 1) * message_s
 # + end_s = max(end_s, ready) + 2 * (world_size - 1) * (alpha_s + beta_s_per_byte * size)
@@ -416,7 +416,7 @@ def batch_norm(dist, x, eps=1e-5):
     return (x - x.mean(0)) / (x.var(0, correction=0) + eps).sqrt()
 
 # %% batch_norm: the adjoint goes straight through
-# says: SumOverRanks: sum, x afterwards
+# says: this rank's adjoint alone
 # edit: ctx.dist, total = dist, x.clone()  ->  total = x.clone()
 # - total = adjoint.clone()  # every rank's loss saw this rank's x
 # - ctx.dist.all_reduce(total)
@@ -435,7 +435,7 @@ def batch_norm(dist, x, eps=1e-5):
 # + return (x - mean) * (square - mean * mean + eps).rsqrt()
 
 # %% batch_norm: the adjoint is averaged
-# says: SumOverRanks: sum, x afterwards
+# says: do not divide by p
 # edit: total, None  ->  total / ctx.dist.get_world_size(), None
 
 # %% batch_norm: the variance divides by one less
@@ -496,7 +496,7 @@ def shard_batch(batch, rank, world_size):
 # +         p.grad = None
 
 # %% clip_gradients: before the sum
-# says: the norm before clipping
+# says: Clip after the sum
 # - average_gradients(dist, parameters, rows)
 #   norm = sum((p.grad * p.grad).sum() for p in parameters).sqrt().item()
 # ...
@@ -513,11 +513,11 @@ def shard_batch(batch, rank, world_size):
 # +     p.grad *= min(1.0, most / max(1e-300, p.grad.norm().item()))
 
 # %% clip_gradients: every gradient is scaled to the limit
-# says: gradients clipped to
+# says: below the limit stay as they are
 # edit: if norm > most:  ->  if norm > 0:
 
 # %% clip_gradients: the sum of squares is no norm
-# says: the norm before clipping
+# says: the square of the norm
 # edit: .sqrt().item()  ->  .item()
 
 # %% shard_batch: the remainder goes to the first rank
@@ -528,7 +528,7 @@ def shard_batch(batch, rank, world_size):
     return batch[start:start + rows + (0 if rank else more)]
 
 # %% shard_batch: the last ranks take the rows left over
-# says: want
+# says: The first ranks take one more row each
 def shard_batch(batch, rank, world_size):
     rows, more = divmod(len(batch), world_size)
     start = rank * rows + max(0, rank - (world_size - more))
@@ -733,7 +733,7 @@ def backward_overlapped(dist, loss, buckets, update):
 # +             p.grad = None
 
 # %% accumulated_step: the first microbatch is forgotten
-# says: weights, 
+# says: The first microbatch is left out
 # edit: *first, last = microbatches  ->  _, *first, last = microbatches
 
 # %% accumulated_step: all graphs held, backward one by one
@@ -768,7 +768,7 @@ def backward_overlapped(dist, loss, buckets, update):
 # edit: zip(ready_s, bucket_bytes)  ->  sorted(zip(ready_s, bucket_bytes), key=lambda pair: pair[1])
 
 # %% step_time_s: α once per bucket
-# says: step_time_s(
+# says: α is paid in each round
 # edit: message_s = alpha_s + beta_s_per_byte * size / world_size  ->  message_s = alpha_s / (2 * (world_size - 1)) + beta_s_per_byte * size / world_size
 
 # %% batch_norm: eps outside the root
@@ -796,11 +796,11 @@ def backward_overlapped(dist, loss, buckets, update):
 # edit: deviation = x - total / rows  ->  deviation = x - (total / rows).detach()
 
 # %% batch_norm: backward sums only for rank 0
-# says: SumOverRanks: sum, x afterwards
+# says: SumOverRanks on rank 1 of 4: the gradient of x
 # edit: ctx.dist.all_reduce(total)  ->  ctx.dist.reduce(total, 0)
 
 # %% clip_gradients: the norm afterwards is returned
-# says: the norm before clipping
+# says: the norm after clipping
 # edit: return norm  ->  return min(norm, most)
 
 # %% clip_gradients: the largest number instead of the norm
@@ -808,7 +808,7 @@ def backward_overlapped(dist, loss, buckets, update):
 # edit: sum((p.grad * p.grad).sum() for p in parameters).sqrt().item()  ->  max(p.grad.abs().max() for p in parameters).item()
 
 # %% clip_gradients: each number by itself
-# says: gradients clipped to
+# says: Each number is clipped by itself
 # edit: p.grad *= most / norm  ->  p.grad.clamp_(-most, most)
 
 # %% clip_gradients: the library's
@@ -832,3 +832,224 @@ def shard_batch(batch, rank, world_size):
     end = start + rows + (rank < more)
     batch[:start] = batch[end:] = 0
     return batch[start:end]
+
+# %% shard_batch: two indices, where a batch may have one dimension
+# says: too many indices
+def shard_batch(batch, rank, world_size):
+    rows, more = divmod(len(batch), world_size)
+    start = rank * rows + min(rank, more)
+    return batch[start:start + rows + (rank < more), :]
+
+# %% shard_batch: takes two columns for granted
+# says: a batch (2,), shard
+def shard_batch(batch, rank, world_size):
+    rows, more = divmod(len(batch), world_size)
+    start = rank * rows + min(rank, more)
+    return batch.view(-1, 2)[start:start + rows + (rank < more)]
+
+# %% shard_batch: takes a contiguous batch for granted
+# says: a batch (11, 2), shard
+def shard_batch(batch, rank, world_size):
+    rows, more = divmod(len(batch), world_size)
+    start, n = rank * rows + min(rank, more), rows + (rank < more)
+    width = batch[0].numel() if len(batch) else 1
+    return batch.as_strided((n, *batch.shape[1:]), (width, 1)[:batch.dim()], start * width)
+
+# %% shard_batch: tensor_split by getattr
+# says: is not allowed
+def shard_batch(batch, rank, world_size):
+    return getattr(batch, "tensor" + "_split")(world_size)[rank]
+
+# %% broadcast_parameters: through float64
+# says: send each tensor in its own dtype
+def broadcast_parameters(dist, tensors):
+    for t in tensors:
+        values = t.detach().double()
+        dist.broadcast(values, 0)
+        t.data.copy_(values)
+
+# %% broadcast_parameters: leaves requires_grad off
+# says: requires_grad changed
+def broadcast_parameters(dist, tensors):
+    for t in tensors:
+        t.requires_grad_(False)
+        dist.broadcast(t, 0)
+
+# %% broadcast_parameters: an all-reduce with zeros
+# says: sends twice the bytes of a broadcast
+def broadcast_parameters(dist, tensors):
+    for t in tensors:
+        if dist.get_rank():
+            t.data.zero_()
+        dist.all_reduce(t.data)
+
+# %% average_gradients: the share in float32
+# says: weights, shards of
+def average_gradients(dist, parameters, rows):
+    total = torch.tensor([float(rows)])
+    dist.all_reduce(total)
+    share = torch.tensor(rows, dtype=torch.float32) / total.float()
+    for p in parameters:
+        p.grad *= share.item()
+        dist.all_reduce(p.grad)
+
+# %% average_gradients: the total kept for each number of rows
+# says: weights, shards of
+kept = {}
+def average_gradients(dist, parameters, rows):
+    key = (dist.get_rank(), rows)
+    total = torch.tensor([float(rows)])
+    dist.all_reduce(total)
+    total = kept.setdefault(key, total)
+    for p in parameters:
+        p.grad *= rows / total.item()
+        dist.all_reduce(p.grad)
+
+# %% average_gradients: makes the step itself
+# says: change p.grad only
+def average_gradients(dist, parameters, rows):
+    total = torch.tensor([float(rows)])
+    dist.all_reduce(total)
+    for p in parameters:
+        g = p.grad * (rows / total.item())
+        dist.all_reduce(g)
+        p.data -= 0.1 * g
+        p.grad.zero_()
+
+# %% sum_in_buckets: eight bytes per number, whatever its dtype
+# says: would have fitted
+# edit (2 places): p.nbytes  ->  8 * p.numel()
+
+# %% sum_in_buckets: reverses the list of parameters in place
+# says: buckets_of changed the list
+# edit: for p in reversed(parameters):  ->  parameters.reverse()
+# edit: buckets, room = [], 0  ->  buckets, room = [], 0
+#   parameters.reverse()
+# + for p in parameters:
+
+# %% sum_in_buckets: takes the buckets off the list
+# says: sum_in_buckets changed the buckets
+# edit: for bucket in buckets:  ->  while buckets:
+#   while buckets:
+# +     bucket = buckets.pop(0)
+
+# %% backward_overlapped: takes the buckets off the list
+# says: backward_overlapped changed the buckets
+#   update(bucket)
+# + buckets.remove(bucket)
+
+# %% backward_overlapped: sends in the order of the list
+# says: 0% of the bytes went while backward
+def backward_overlapped(dist, loss, buckets, update):
+    on_the_wire, hooks, left = [], [], [len(b) for b in buckets]
+    def arrived(i):
+        left[i] -= 1
+        while len(on_the_wire) < len(buckets) and left[len(on_the_wire)] == 0:
+            bucket = buckets[len(on_the_wire)]
+            flat = torch.cat([p.grad.flatten() for p in bucket])
+            on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+    for i, bucket in enumerate(buckets):
+        hooks += [p.register_post_accumulate_grad_hook(lambda _, i=i: arrived(i)) for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for bucket, flat, work in on_the_wire:
+        work.wait()
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+        update(bucket)
+
+# %% backward_overlapped: earlier gradients are added after the sum
+# says: w.grad in update
+def backward_overlapped(dist, loss, buckets, update):
+    old = {id(p): p.grad for b in buckets for p in b}
+    for b in buckets:
+        for p in b:
+            p.grad = None
+    on_the_wire, hooks = [], []
+    def starter(bucket):
+        missing = len(bucket)
+        def arrived(_):
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                flat = torch.cat([p.grad.flatten() for p in bucket])
+                on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        return arrived
+    for bucket in buckets:
+        arrived = starter(bucket)
+        hooks += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for bucket, flat, work in on_the_wire:
+        work.wait()
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p)
+            if old[id(p)] is not None:
+                p.grad = p.grad + old[id(p)]
+        update(bucket)
+
+# %% accumulated_step: takes the last microbatch off the list
+# says: changed the list of microbatches
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    last = microbatches.pop()
+    for m in microbatches:
+        share_of(m).backward()
+    backward_overlapped(dist, share_of(last), buckets, update)
+
+# %% accumulated_step: an only microbatch is first and last
+# says: The last one counts twice
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    share_of(microbatches[0]).backward()
+    for m in microbatches[1:-1]:
+        share_of(m).backward()
+    backward_overlapped(dist, share_of(microbatches[-1]), buckets, update)
+
+# %% accumulated_step: two microbatches only
+# says: not enough values to unpack
+def accumulated_step(dist, share_of, microbatches, buckets, update):
+    first, last = microbatches[:2]
+    share_of(first).backward()
+    backward_overlapped(dist, share_of(last), buckets, update)
+
+# %% step_time_s: a whole number of bytes per round
+# says: step_time_s(
+# edit: beta_s_per_byte * size / world_size  ->  beta_s_per_byte * (size // world_size)
+
+# %% step_time_s: the wire is busy from the first bucket on, or for the last alone
+# says: step_time_s(
+def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
+    def ring(size):
+        return 2 * (world_size - 1) * (alpha_s + beta_s_per_byte * size / world_size)
+    return max(ready_s[-1] + ring(bucket_bytes[-1]), ready_s[0] + sum(map(ring, bucket_bytes)))
+
+# %% step_time_s: pops its lists
+# says: changed the lists
+def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
+    end_s = 0.0
+    while ready_s:
+        message_s = alpha_s + beta_s_per_byte * bucket_bytes.pop(0) / world_size
+        end_s = max(end_s, ready_s.pop(0)) + 2 * (world_size - 1) * message_s
+    return end_s
+
+# %% step_time_s: an only bucket is not sent
+# says: step_time_s(
+# edit: return end_s  ->  return end_s if len(ready_s) > 1 else ready_s[0]
+
+# %% step_time_s: times in float32
+# says: step_time_s(
+# edit: end_s = 0.0  ->  end_s = np.float32(0)
+# edit: end_s = max(end_s, ready)  ->  end_s = np.float32(max(end_s, ready))
+
+# %% batch_norm: variance in float32
+# says: batch_norm
+# edit: (deviation * deviation).sum(0)  ->  (deviation * deviation).sum(0).float().to(x.dtype)
+
+# %% batch_norm: unbiased variances, which one row does not have
+# says: batch_norm
+# edit: (deviation * deviation).sum(0)  ->  (x.var(0) * (len(x) - 1) + len(x) * (x.mean(0) - total / rows) ** 2)
+
+# %% clip_gradients: the factor in float32
+# says: gradients clipped to
+# edit: p.grad *= most / norm  ->  p.grad *= torch.tensor(most / norm, dtype=torch.float32).item()

@@ -102,6 +102,43 @@ def passages(steps, m):  # inputs and targets: for each step, m microbatches of 
 def by_stage(model, cut):  # the weights of each stage's layers, as one vector
     return [nn.utils.parameters_to_vector(model[a:b].parameters()).detach() for a, b in cut]
 
+# %% tags=["driver"]
+# For the checks of exercises 1.1 and 1.2. You may skip it.
+def cut_of(costs, stages):
+    """partition_layers, which must leave its list as it is."""
+    given = list(costs)
+    cuts = partition_layers(given, stages)
+    assert given == costs, "partition_layers changed the list of costs that it was given"
+    return cuts
+
+def linear(weight, kind=nn.Linear):
+    """A layer with this weight."""
+    layer = kind(*reversed(weight.shape), bias=False)
+    layer.weight = nn.Parameter(weight)
+    return layer
+
+def by_hand(weights, inputs, targets, tasks):
+    """(loss, gradients, microbatches kept) of two stages in one process; tasks: (stage, kind, i)."""
+    first = Stage(nn.Sequential(linear(weights[0]), nn.Tanh()), len(inputs))
+    second = Stage(nn.Sequential(linear(weights[1]), nn.Tanh()), len(inputs), nn.functional.mse_loss)
+    between, shares, gradients = {}, [], {}
+    for stage, kind, i in tasks:
+        if kind == "F" and stage == 0:
+            between[i] = first.forward(i, inputs[i])
+            assert between[i].grad_fn is None, "what forward returns still has its graph: detach it"
+            between[i].requires_grad_()
+        elif kind == "F":
+            shares.append(second.forward(i, between[i], targets[i]))
+            assert shares[-1].grad_fn is None, "the share of the loss still has its graph: detach it"
+        elif stage == 1:
+            gradients[i] = second.backward(i)
+        else:
+            before = gradients[i].clone()
+            first.backward(i, gradients[i])
+            assert torch.equal(gradients[i], before), "backward changed dy, which it was given"
+    weights = first.layers[0].weight, second.layers[0].weight
+    return sum(shares), [weight.grad for weight in weights], [len(first.kept), len(second.kept)]
+
 # %% [markdown]
 # ## Part 1 · Stages that pass on activations and gradients
 #
@@ -117,8 +154,8 @@ def by_stage(model, cut):  # the weights of each stage's layers, as one vector
 def partition_layers(costs, stages):
     """[(first, end)], the layers of each stage; layer `end` belongs to the next stage.
 
-    costs: one int per layer. Every stage gets at least one layer. If several cuts are equally good,
-    return any of them. About eight lines.
+    costs: one int per layer, 0 or more. Every stage gets at least one layer. If several cuts are
+    equally good, return any of them. About eight lines.
     """
     # BEGIN SOLUTION
     total = [0, *itertools.accumulate(costs)]
@@ -136,13 +173,13 @@ def partition_layers(costs, stages):
 # %% tags=["check"]
 from common.oracles import pipelines as oracle
 
-cases = [([1, 1, 1, 1, 1, 1, 9], 4), ([1, 5, 5], 2), ([9, 1, 1], 3), ([3, 3], 1), ([4, 1, 5, 9, 2], 3)]
+cases = [([1, 1, 1, 1, 1, 1, 9], 4), ([1, 5, 5], 2), ([9, 1, 1], 3), ([3, 3], 1), ([0, 3, 0, 2, 2], 3)]
 cases += [(rng.integers(1, 20, n).tolist(), n // 2 + 1) for n in rng.integers(1, 10, 27).tolist()]
-for costs, p in cases:
-    got, case = partition_layers(list(costs), p), f"partition_layers({costs}, {p})"
+for costs, p in [([4, 1, 5, 9, 2], 3), *cases]:
+    got, case = cut_of(costs, p), f"partition_layers({costs}, {p})"
     problem = oracle.cut_problem(got, costs, p)
     expect(not problem, f"{case} gave {got}: {problem}", draw=lambda: oracle.draw_cut(got, costs, p))
-print("partition_layers: 32 models, no better cut")
+print("partition_layers: 33 models, no better cut")
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -163,33 +200,6 @@ costs = [sum(part.weight.numel() for part in layer.modules() if isinstance(part,
          for layer in transformer()]
 print("costs: ", *costs)
 print("stages:", *partition_layers(costs, 4))
-
-# %% tags=["driver"]
-# For the check of exercise 1.2: two stages in one process, walked through a list of tasks.
-def linear(weight, kind=nn.Linear):
-    """A layer with this weight."""
-    layer = kind(*reversed(weight.shape), bias=False)
-    layer.weight = nn.Parameter(weight)
-    return layer
-
-def by_hand(weights, inputs, targets, tasks):
-    """(loss, gradients, microbatches still kept) of two stages here; tasks: (stage, kind, i)."""
-    first = Stage(nn.Sequential(linear(weights[0]), nn.Tanh()), len(inputs))
-    second = Stage(nn.Sequential(linear(weights[1]), nn.Tanh()), len(inputs), nn.functional.mse_loss)
-    between, shares, gradients = {}, [], {}
-    for stage, kind, i in tasks:
-        if kind == "F" and stage == 0:
-            between[i] = first.forward(i, inputs[i])
-            assert between[i].grad_fn is None, "what forward returns still has its graph: detach it"
-            between[i].requires_grad_()
-        elif kind == "F":
-            shares.append(second.forward(i, between[i], targets[i]))
-        elif stage == 1:
-            gradients[i] = second.backward(i)
-        else:
-            first.backward(i, gradients[i])
-    weights = first.layers[0].weight, second.layers[0].weight
-    return sum(shares), [weight.grad for weight in weights], [len(first.kept), len(second.kept)]
 
 # %% [markdown]
 # ### What a stage does with one microbatch
@@ -267,33 +277,35 @@ for case in ("equal microbatches", "distinct microbatches (does each find its ow
     got = by_hand(list(w.clone()), list(xs.clone()), list(ts.clone()), tasks)
     agree(got[2], [0, 0], f"{case}: microbatches kept (each must be forgotten after its backward)")
     agree(got[0], loss, f"{case}: the sum of the shares", mistakes={DIVIDE: m * loss}, **CLOSE)
-    agree(got[1], want, f"{case}: gradients", mistakes={DIVIDE: [m * g for g in want]}, **CLOSE,
+    agree(got[1], want, f"{case}: gradients", mistakes=oracle.by_count(DIVIDE, want, m), **CLOSE,
           draw=lambda: drawings.compare(torch.cat(got[1]), torch.cat(want), title="gradients by stage"))
 print("Stage: loss and gradients of one device, and nothing left over")
 
 # %% tags=["driver"]
 # What runs on each rank from here on: perceptron_stage. It calls your run_stage.
 class TimedStage(Stage):
-    """A Stage whose tasks take their time on the clock, `slower` times."""
+    """A Stage that notes its calls. They take their time on the clock, `slower` times."""
 
     seconds, slower = pipelines.TOGETHER, 1
 
     def __init__(self, *options):
         super().__init__(*options)
-        self.done = []  # the tasks without messages
+        self.done = []
 
     def forward(self, i, x, target=None):
+        self.done.append(("F", i))
         ranks.compute(self.slower * self.seconds["F"], f"F{i}")
         return super().forward(i, x, target)
 
     def backward(self, i, dy=None):
+        self.done.append(("B", i))
         ranks.compute(self.slower * self.seconds["B"], f"B{i}")
         return super().backward(i, dy)
 
     def local(self, kind, i):
+        self.done.append((kind, i))
         ranks.compute(self.slower * self.seconds.get(kind, 0.0), f"{kind}{i}")
         super().local(kind, i)
-        self.done.append((kind, i))
 
 def open_links(dist):
     """{(src, dst): process group} of neighbours, one for each direction."""
@@ -302,8 +314,8 @@ def open_links(dist):
         ways += [(stage, stage + 1), (stage + 1, stage)]
     return {way: dist.new_group(list(way)) for way in ways}
 
-def perceptron_stage(dist, weight, inputs, targets, tasks, slower=1, steps=1):
-    """(loss, gradient, tasks without messages) on this rank, whose layers have these weights.
+def perceptron_stage(dist, weight, inputs, targets, tasks, slower=1, steps=1, linked=True):
+    """(loss, gradient, the calls of its Stage) on this rank, whose layers have these weights.
 
     weight: (n, n), or (layers, n, n). inputs, targets: m of (ROWS, n), None where not used.
     """
@@ -314,11 +326,11 @@ def perceptron_stage(dist, weight, inputs, targets, tasks, slower=1, steps=1):
     for w in weight.reshape(-1, n, n):
         layers.append(linear(w, kind)).append(nn.Tanh())
     stage = TimedStage(layers, m, nn.functional.mse_loss if last else None)
-    stage.seconds, stage.slower, links = pipelines.seconds_of([tasks]), slower, open_links(dist)
-    given = list(tasks)
+    stage.seconds, stage.slower = pipelines.seconds_of([tasks]), slower
+    given, like, links = list(tasks), torch.zeros(ROWS, n, dtype=weight.dtype), [open_links(dist)]
     for _ in range(steps):
         stage.layers.zero_grad()
-        loss = run_stage(dist, stage, tasks, inputs, targets, torch.zeros(ROWS, n), links)
+        loss = run_stage(dist, stage, tasks, inputs, targets, like, *links[:linked])
     assert tasks == given, "run_stage changed the list of tasks that it was given"
     gradients = [w.grad for w in stage.layers.parameters()]
     return loss, torch.stack(gradients).reshape(weight.shape), stage.done
@@ -408,28 +420,29 @@ def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
 # %% tags=["check"] points=2
 from common.oracles import pipelines as oracle
 
-for name, schedule in {"GPipe": gpipe, "F and B in turn": oracle.one_f_one_b}.items():
-    w, xs, ts = normal(3, 5, 5), normal(4, ROWS, 5), normal(4, ROWS, 5)
-    loss, want = oracle.perceptron(w, xs, ts)
-    data = [list(w), [list(xs), None, None], [None, None, list(ts)], on_stages(schedule, 3, 4)]
-    ran = ranks.run(perceptron_stage, *map(ranks.each, data), world_size=3, **FREE)
-    beside, seconds = lambda: ran.trace.draw_beside(played(data[3])), [ran.time_s, *ran.trace.compute_s]
-    losses, gradients, _ = map(list, zip(*ran.returns, strict=True))
-    agree(gradients, want, f"{name}: gradients, by stage (no tensor used twice?)", draw=beside, **CLOSE)
-    agree(losses, [None, None, loss], f"{name}: the sum of the shares, by stage", **CLOSE)
-    remark(np.allclose(seconds, [18e-3] + [12e-3] * 3), f"{name}: time, work: {seconds}", draw=beside)
+for name, schedule, p in ("GPipe", gpipe, 3), ("1F1B", oracle.one_f_one_b, 3), ("one stage", gpipe, 1):
+    w, xs, ts, none = normal(p, 5, 5), normal(4, ROWS, 5), normal(4, ROWS, 5), [None] * (p - 1)
+    loss, want, wrong = oracle.in_stages(w, xs, ts)
+    data = [list(w), [list(xs), *none], [*none, list(ts)], tasks := on_stages(schedule, p, 4)]
+    ran = ranks.run(perceptron_stage, *map(ranks.each, data), world_size=p, **FREE)
+    losses, gradients, done = map(list, zip(*ran.returns, strict=True))
+    agree(done, tasks, f"{name}: what is called of each stage, in order")
+    agree(gradients, want, f"{name}: gradients, by stage (no tensor twice?)", mistakes=wrong, **CLOSE)
+    agree(losses, loss, f"{name}: the sum of the shares", mistakes=oracle.averaged(loss, 4), **CLOSE)
+    oracle.remark_time(ran, tasks, name)
 print("run_stage: gradients and loss of one device")
 
 # %% tags=["check"]
-data = [list(normal(2, 4, 4)), [list(normal(2, ROWS, 4)), None], [None, list(normal(2, ROWS, 4))]]
+w, xs, ts = (normal(2, *sizes).float() for sizes in ((4, 4), (ROWS, 4), (ROWS, 4)))
 tasks = [[("F", 0), ("F", 1), ("B", 0), ("X", 0), ("B", 1), ("X", 1)],
          [("F", 0), ("B", 0), ("F", 1), ("B", 1), ("X", 0), ("X", 1)]]
-result = ranks.run(perceptron_stage, *map(ranks.each, [*data, tasks]), world_size=2, **FREE)
-done, case = [done for *_, done in result.returns], "tasks F, B, X: the calls of stage.local, by stage"
-agree(done, [[("X", 0), ("X", 1)]] * 2, case, mistakes={
-    "Call stage.local(kind, i) for each task that is neither F nor B.": [[], []],
-    "F and B are not local: only other tasks are.": tasks})
-print("run_stage: other tasks are done in their place")
+data = [ranks.each(each) for each in ([*w], [[*xs], None], [None, [*ts]], tasks)]
+result = ranks.run(perceptron_stage, *data, 1, 1, False, world_size=2, **FREE)
+done, case = [done for *_, done in result.returns], "float32, no links, tasks F, B, X: what is called"
+agree(done, tasks, case, mistakes={
+    "Call stage.local(kind, i) for each task that is neither F nor B.": oracle.without_local(tasks),
+    "F and B are not local: only other tasks are.": oracle.all_local(tasks)})
+print("run_stage: other tasks are done in their place, without links, too")
 
 # %% tags=["check"]
 from common.oracles import pipelines as oracle
@@ -646,7 +659,7 @@ def bubble(stages, batch, gpus=None, replicas=None):
 # %% tags=["check"]
 from common.oracles import pipelines as oracle
 
-for p, copies, m in [(4, 2, 6), (1, 3, 2), *rng.integers(1, 9, (28, 3)).tolist()]:
+for p, copies, m in [(4, 2, 5), (1, 3, 2), *rng.integers(1, 9, (28, 3)).tolist()]:
     want = 1 - 3e-3 * m / played(on_stages(gpipe, p, m)).time_s
     for same in ({"gpus": p * copies}, {"replicas": copies}):
         case, wrong = f"bubble({p}, {m * copies}, **{same})", oracle.bubbles_otherwise(p, m, copies)
@@ -696,10 +709,13 @@ class LinearApart(nn.Linear):
     def weight_gradient(self):
         add_weight_gradient(*self.put_off.pop(0))
 
-def halves(dist, weight, inputs, gradients):
-    """[outputs, input gradients, weight gradient so far after each weight_gradient()]."""
+def halves(dist, weight, inputs, gradients, first):
+    """[outputs, input gradients, weight gradient so far after each weight_gradient()].
+
+    first: whether it is the model's first layer, whose inputs need no gradient.
+    """
     layer = linear(weight, LinearApart)
-    inputs, so_far = [x.requires_grad_() for x in inputs], []
+    inputs, so_far = [x.requires_grad_(not first) for x in inputs], []
     outputs = [layer(x) for x in inputs]
     with ranks.span("B"):
         for y, dy in zip(outputs, gradients, strict=True):
@@ -753,10 +769,10 @@ def add_weight_gradient(weight, x, dy):
 # %% tags=["check"] points=2
 from common.oracles import pipelines as oracle
 
-for rows in ((4,), (2, 3), (2, 1, 3)):
+for first, rows in ((False, (4,)), (False, (2, 3)), (False, (2, 1, 3)), (True, (6,))):
     weight, xs, dys = normal(7, 5), normal(3, *rows, 5), normal(3, *rows, 7)
-    products, sums, wrong = oracle.halves(weight, xs, dys)
-    result = ranks.run(halves, weight, list(xs), list(dys), world_size=1, flops_per_s=1e9)
+    products, sums, wrong = oracle.halves(weight, xs, dys, first)
+    result = ranks.run(halves, weight, list(xs), list(dys), first, world_size=1, flops_per_s=1e9)
     agree(result.returns[0][:2], products, "outputs and input gradients", **CLOSE)
     agree(result.returns[0][2], sums, "weight.grad after each W", mistakes=wrong, **CLOSE)
     time_s = [sum(span.duration_s for span in result.trace.compute_named(half)) for half in "BW"]

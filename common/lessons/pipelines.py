@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from common import ranks
-from common.checks import expect
+from common.checks import expect, is_whole
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -107,15 +107,15 @@ def expect_each_once(
     chunks: how many there are per rank; None if tasks name no chunk.
     """
     form = "(kind, i)" if chunks is None else "(kind, i, chunk)"
-    if not (isinstance(tasks, list) and all(type(task) is tuple for task in tasks)):
+    if not (isinstance(tasks, list) and all(isinstance(task, tuple) for task in tasks)):
         raise AssertionError(f"{case} gave {tasks!r:.200}, want a list of tuples {form}.")
     places = [()] if chunks is None else [(chunk,) for chunk in range(chunks)]
     want = [(kind, i, *at) for kind in kinds for i in range(microbatches) for at in places]
-    got = list(map(repr, tasks))
+    got = [repr(_plain(task)) for task in tasks]
     faults = {
         "lacks": [task for task in want if repr(task) not in got],
         "does twice": [task for task in want if got.count(repr(task)) > 1],
-        "has also": [task for task in tasks if repr(task) not in set(map(repr, want))],
+        "has also": [task for task in map(_plain, tasks) if repr(task) not in set(map(repr, want))],
     }
     for what, found in faults.items():
         names = ", ".join(kinds)
@@ -126,9 +126,21 @@ def expect_each_once(
         )
 
 
+def _plain(task: Task) -> Task:
+    """The task as a tuple of Python's own numbers and strings: those of NumPy mean the same."""
+    return tuple(
+        int(part) if is_whole(part) else str(part) if isinstance(part, str) else part
+        for part in task
+    )
+
+
 def draw_beside(tasks: Tasks, wanted: Tasks) -> "Sequence[Axes]":
-    """The timeline of these lists above the one that was wanted."""
-    return played(tasks).draw_beside(played(wanted))
+    """The timeline of these lists above the wanted one, which is alone if they get stuck."""
+    try:
+        yours = played(tasks)
+    except AssertionError:
+        return [played(wanted).draw(title="Wanted", row="stage")]
+    return yours.draw_beside(played(wanted))
 
 
 def draw_losses(alone: "Sequence[torch.Tensor]", stages: "Sequence[torch.Tensor]") -> "Axes":

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from common import figures, ranks
+from common.checks import is_whole, remark
 from common.lessons.pipelines import (
     TOGETHER,
     Schedule,
@@ -41,12 +42,69 @@ def perceptron(weights: Iterable[Tensor], xs: Tensor, ts: Tensor) -> tuple[Tenso
     return loss.detach(), list(torch.autograd.grad(loss, leaves))
 
 
+def by_count(divide: str, want: list[Tensor], m: int) -> dict[str, list[Tensor]]:
+    """{sentence: gradients} where the loss of m microbatches is not divided, or divided twice."""
+    return {
+        divide: [m * gradient for gradient in want],
+        "Add to the gradients, and divide only once: this is 1/m of them.": [
+            gradient / m for gradient in want
+        ],
+    }
+
+
+def in_stages(
+    weights: Tensor, xs: Tensor, ts: Tensor
+) -> tuple[list[Tensor | None], list[Tensor], dict[str, list[Tensor]]]:
+    """By stages of one layer each: (the loss, gradients, gradients that mistakes give)."""
+    loss, want = perceptron(weights, xs, ts)
+    one_x, one_t = xs[:1].expand_as(xs), ts[:1].expand_as(ts)
+    mistakes = {
+        "Microbatch i takes inputs[i]: here all take inputs[0].": perceptron(weights, one_x, ts)[1],
+        "Microbatch i has targets[i]: here all have targets[0].": perceptron(weights, xs, one_t)[1],
+    }
+    return [*[None] * (len(weights) - 1), loss], want, mistakes
+
+
+def averaged(losses: list[Tensor | None], m: int) -> dict[str, list[Tensor | None]]:
+    """{sentence: losses by stage} where the shares of m microbatches are averaged."""
+    less = [None if loss is None else loss / m for loss in losses]
+    return {"The shares are divided by m already: add them up.": less}
+
+
+def remark_time(ran: ranks.Result, tasks: Tasks, name: str) -> None:
+    """Remark on a pipeline whose stages take longer for these tasks than they have to."""
+    want_s, work_s = played(tasks).time_s, ran.trace.compute_s
+    remark(
+        ran.time_s <= 1.01 * want_s,
+        f"{name} takes {1e3 * ran.time_s:.1f} ms, want {1e3 * want_s:.1f}: a stage waits until its "
+        "message has arrived, or does its tasks in another order",
+        draw=lambda: ran.trace.draw_beside(played(tasks)),
+    )
+    own_s = [sum(TOGETHER[kind] for kind, _ in own) for own in tasks]
+    remark(
+        all(s <= 1.01 * own for s, own in zip(work_s, own_s, strict=True)),
+        f"{name}: the stages compute for {[round(1e3 * s, 1) for s in work_s]} ms, and their tasks "
+        f"take {[round(1e3 * s, 1) for s in own_s]}",
+    )
+
+
+def without_local(tasks: Tasks) -> Tasks:
+    """What is called of stages by a program that leaves out all tasks but F and B."""
+    return [[task for task in own if task[0] in "FB"] for own in tasks]
+
+
+def all_local(tasks: Tasks) -> Tasks:
+    """What is called of stages by a program that does F and B, and calls local for them, too."""
+    return [[each for task in own for each in [task] * (1 + (task[0] in "FB"))] for own in tasks]
+
+
 def halves(
-    weight: Tensor, xs: Tensor, dys: Tensor
-) -> tuple[list[list[Tensor]], list[Tensor], dict[str, list[Tensor]]]:
+    weight: Tensor, xs: Tensor, dys: Tensor, first: bool
+) -> tuple[list[list[Any]], list[Tensor], dict[str, list[Tensor]]]:
     """([outputs, input gradients], weight.grad after each weight_gradient(), what mistakes give).
 
     weight: (outputs, inputs). xs, dys: stacks of microbatches, (m, ..., inputs) and outputs.
+    first: whether the inputs need no gradient.
     """
     each = torch.einsum("i...o,i...n->ion", dys, xs)
     sums = each.cumsum(0)
@@ -54,8 +112,10 @@ def halves(
         "Add to weight.grad.": list(each),
         "Append to put_off.": list(each.flip(0).cumsum(0)),
         "backward returns None for the weight.": list(sums + sums[-1]),
+        "Add up over the rows: the loss has its mean already.": list(sums / xs[0, ..., 0].numel()),
     }
-    return [list(xs @ weight.T), list(dys @ weight)], list(sums), mistakes
+    slopes = [None] * len(xs) if first else list(dys @ weight)
+    return [list(xs @ weight.T), slopes], list(sums), mistakes
 
 
 def next_character_loss(scores: Tensor, following: Tensor) -> Tensor:
@@ -144,7 +204,12 @@ def _next(
 
 def bubbles_otherwise(p: int, m: int, replicas: int) -> dict[str, float]:
     """The idle share of 1F1B after known mistakes: {sentence: share}."""
+    share = (p - 1) / (m + p - 1)
     return {
+        "This is in percent; want a share from 0 to 1.": 100 * share,
+        "This is the share of its time that a stage works.": 1 - share,
+        "All slots are m + p − 1: the microbatches, and those in which a stage waits.": (p - 1)
+        / (m + p),
         "That is idle over busy time; want it over all time.": (p - 1) / m,
         "Count the slots of the last stage: how many does it wait, of how many?": p / (m + p),
         "A replica runs only its part of the batch.": (p - 1) / (m * replicas + p - 1),
@@ -177,7 +242,7 @@ def _is_cut(cuts: Any, layers: int, stages: int) -> bool:
     if not isinstance(cuts, (list, tuple)) or len(cuts) != stages:
         return False
     pairs = [cut for cut in cuts if isinstance(cut, (list, tuple)) and len(cut) == 2]
-    if len(pairs) != stages or any(type(end) is not int for cut in pairs for end in cut):
+    if len(pairs) != stages or any(not is_whole(end) for cut in pairs for end in cut):
         return False
     firsts, ends = zip(*pairs, strict=True)
     return firsts == (0, *ends[:-1]) and ends[-1] == layers and all(a < b for a, b in pairs)
@@ -212,6 +277,8 @@ def one_f_one_b_problem(tasks: Tasks, microbatches: int, case: str) -> str:
         if holds > most:
             why = "that is GPipe" if holds == m > most + 1 else "run p − stage − 1 forwards ahead"
             return f"{case}: stage {stage} holds {holds} microbatches at once, want {most}: {why}."
+    if stuck := _stuck(tasks, case):
+        return stuck
     time_s, want_s = played(tasks).time_s, (m + p - 1) * 3e-3
     if abs(time_s - want_s) < LEAST_S:
         return ""
@@ -224,6 +291,25 @@ def one_f_one_b_problem(tasks: Tasks, microbatches: int, case: str) -> str:
     return f"{took}: {why}.\n{written(tasks)}"
 
 
+def _stuck(tasks: Tasks, case: str) -> str:
+    """Why no stage can go on, and what is left then; "" if all tasks get done."""
+    try:
+        played(tasks)
+    except AssertionError as problem:
+        before = {
+            "B": "F",
+            "W": "B",
+        }  # each kind of task, and the one that the same stage does first
+        early = [
+            f"Stage {stage} has {kind}{task[0]} before its {before[kind]}{task[0]}. "
+            for stage, own in enumerate(tasks)
+            for place, (kind, *task) in enumerate(own)
+            if kind in before and (before[kind], *task) not in own[:place]
+        ]
+        return f"{case}: {early[0] if early else ''}{problem}"
+    return ""
+
+
 def zb_h1_problem(tasks: Tasks, microbatches: int, case: str) -> str:
     """What is wrong with a schedule that should be as good as ZB-H1; "" if nothing is."""
     p, m = len(tasks), microbatches
@@ -234,6 +320,8 @@ def zb_h1_problem(tasks: Tasks, microbatches: int, case: str) -> str:
                 f"{case}: stage {stage} holds {held(own)} microbatches until their W, want at "
                 f"most {p}: do a W sooner.\n{written(tasks)}"
             )
+    if stuck := _stuck(tasks, case):
+        return stuck
     time_s, want_s = played(tasks).time_s, (3 * m + p - 1) * 1e-3
     if time_s < want_s + LEAST_S:
         return ""
@@ -254,6 +342,8 @@ def interleaved_problem(tasks: Tasks, microbatches: int, chunks: int, case: str)
         most = min(m * v, 2 * (p - rank - 1) + (v - 1) * p + 1)
         if held(own) > most:
             return f"{case}: rank {rank} holds {held(own)} microbatch chunks, want at most {most}."
+    if stuck := _stuck(tasks, case):
+        return stuck
     seconds = {"F": 1e-3 / v, "B": 2e-3 / v}
     time_s, want_s = played(tasks, seconds).time_s, (m * v + p - 1) * 3e-3 / v
     if time_s < want_s + LEAST_S:

@@ -575,3 +575,317 @@ def interleaved(rank, stages, microbatches, chunks):
         place = next(forward, None)
         tasks += [("B", *back)] if place is None else [("F", *place), ("B", *back)]
     return tasks
+
+# %% partition_layers: numbers of NumPy
+def partition_layers(costs, stages):
+    prefix = np.concatenate([[0], np.cumsum(costs)])
+    best = None
+    for inner in itertools.combinations(np.arange(1, len(costs)), stages - 1):
+        ends = np.array([0, *inner, len(costs)])
+        worst = np.diff(prefix[ends]).max()
+        if best is None or worst < best[0]:
+            best = worst, list(zip(ends[:-1], ends[1:]))
+    return best[1]
+
+# %% partition_layers: binary search with a greedy cut
+def partition_layers(costs, stages):
+    low, high = max(costs), sum(costs)
+    def greedy(limit):
+        cuts, first, total = [], 0, 0
+        for i, c in enumerate(costs):
+            left = len(costs) - i
+            if i > first and (total + c > limit or left <= stages - len(cuts) - 1):
+                cuts.append((first, i))
+                first, total = i, 0
+            total += c
+        return cuts + [(first, len(costs))]
+    while low < high:
+        middle = (low + high) // 2
+        found = greedy(middle)
+        if len(found) <= stages and max(sum(costs[a:b]) for a, b in found) <= middle:
+            high = middle
+        else:
+            low = middle + 1
+    return greedy(low)
+
+# %% partition_layers: from the left, with a dictionary
+def partition_layers(costs, stages):
+    memo = {}
+    def go(first, s):
+        if (first, s) in memo:
+            return memo[first, s]
+        if s == 1:
+            answer = (sum(costs[first:]), ((first, len(costs)),))
+        else:
+            answer = min(((max(sum(costs[first:end]), go(end, s - 1)[0]), ((first, end), *go(end, s - 1)[1]))
+                         for end in range(first + 1, len(costs) - s + 2)), key=lambda pair: pair[0])
+        memo[first, s] = answer
+        return answer
+    return list(go(0, stages)[1])
+
+# %% Stage: a list of what is kept, and a scalar product
+class Stage:
+    def __init__(self, layers, microbatches, loss=None):
+        self.layers, self.microbatches, self.loss = layers, microbatches, loss
+        self.kept = []
+
+    def forward(self, i, x, target=None):
+        y = self.layers(x)
+        if self.loss is not None:
+            y = self.loss(y, target) * (1 / self.microbatches)
+        self.kept.append((i, x, y))
+        with torch.no_grad():
+            return y + 0
+
+    def backward(self, i, dy=None):
+        index = next(k for k, (j, *_) in enumerate(self.kept) if j == i)
+        _, x, y = self.kept.pop(index)
+        if dy is not None:
+            y = (y * dy).sum()
+        y.backward()
+        return x.grad
+
+    def local(self, kind, i):
+        for layer in self.layers.modules():
+            if hasattr(layer, "weight_gradient"):
+                layer.weight_gradient()
+
+# %% Stage: a dictionary per microbatch
+class Stage:
+    def __init__(self, layers, microbatches, loss=None):
+        self.layers, self.microbatches, self.loss = layers, microbatches, loss
+        self.kept = {}
+
+    def forward(self, i, x, target=None):
+        value = self.layers.forward(x)
+        if callable(self.loss):
+            value = torch.div(self.loss(value, target), self.microbatches)
+        self.kept[int(i)] = {"x": x, "value": value}
+        return value.data
+
+    def backward(self, i, dy=None):
+        kept = self.kept.pop(int(i))
+        torch.autograd.backward(tensors=[kept["value"]], grad_tensors=[dy])
+        return kept["x"].grad
+
+    def local(self, kind, i):
+        for layer in self.layers.modules():
+            if hasattr(layer, "weight_gradient"):
+                layer.weight_gradient()
+
+# %% run_stage: a match statement, and losses summed at the end
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    me, p = dist.get_rank(), dist.get_world_size()
+    group = (links or {}).get
+    acts, grads, shares = {}, [], []
+    for task in tasks:
+        match task:
+            case ("F", i):
+                if me == 0:
+                    x = inputs[i]
+                else:
+                    x = like.new_empty(like.shape)
+                    dist.recv(x, me - 1, group=group((me - 1, me)))
+                    x = x.requires_grad_()
+                if me == p - 1:
+                    shares.append(stage.forward(i, x, targets[i]))
+                else:
+                    acts[i] = dist.isend(stage.forward(i, x), me + 1, group=group((me, me + 1)))
+            case ("B", i):
+                dy = None
+                if me != p - 1:
+                    dy = like.new_empty(like.shape)
+                    dist.recv(dy, me + 1, group=group((me + 1, me)))
+                    acts.pop(i).wait()
+                dx = stage.backward(i, dy)
+                if me:
+                    while grads:
+                        grads.pop().wait()
+                    grads.append(dist.isend(dx, me - 1, group=group((me, me - 1))))
+            case (kind, i):
+                stage.local(kind, i)
+    for work in [*acts.values(), *grads]:
+        work.wait()
+    return torch.stack(shares).sum() if shares else None
+
+# %% run_stage: lets go of what is_completed
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    me, last = dist.get_rank(), dist.get_world_size() - 1
+    links = {} if links is None else links
+    works, loss = [], None
+    def tidy():
+        for work in [w for w in works if w.is_completed()]:
+            work.wait()
+            works.remove(work)
+    for kind, i in tasks:
+        tidy()
+        if kind == "F":
+            if me > 0:
+                x = torch.zeros_like(like)
+                dist.irecv(x, src=me - 1, group=links.get((me - 1, me))).wait()
+                x.requires_grad = True
+            else:
+                x = inputs[i]
+            y = stage.forward(i, x, None if me < last else targets[i])
+            if me < last:
+                works.append(dist.isend(y, dst=me + 1, group=links.get((me, me + 1))))
+            else:
+                loss = y if loss is None else loss.add(y)
+        elif kind == "B":
+            dy = None
+            if me < last:
+                dy = torch.zeros_like(like)
+                dist.irecv(dy, src=me + 1, group=links.get((me + 1, me))).wait()
+            dx = stage.backward(i, dy)
+            if me > 0:
+                works.append(dist.isend(dx, dst=me - 1, group=links.get((me, me - 1))))
+        else:
+            stage.local(kind, i)
+    [w.wait() for w in works]
+    return loss
+
+# %% run_stage: a table of functions
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    state = {"down": {}, "up": None, "loss": None}
+
+    def group(a, b):
+        return links[a, b] if links else None
+
+    def F(i):
+        if rank:
+            x = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+            dist.irecv(x, rank - 1, group=group(rank - 1, rank)).wait()
+            x.requires_grad_()
+        else:
+            x = inputs[i]
+        if rank == size - 1:
+            share = stage.forward(i, x, target=targets[i])
+            state["loss"] = share if state["loss"] is None else state["loss"] + share
+        else:
+            state["down"][i] = dist.isend(stage.forward(i, x), rank + 1, group=group(rank, rank + 1))
+
+    def B(i):
+        dy = None
+        if rank + 1 < size:
+            dy = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+            dist.irecv(dy, rank + 1, group=group(rank + 1, rank)).wait()
+            state["down"].pop(i).wait()
+        dx = stage.backward(i, dy=dy)
+        if rank:
+            if state["up"]:
+                state["up"].wait()
+            state["up"] = dist.isend(dx, rank - 1, group=group(rank, rank - 1))
+
+    for kind, i in tasks:
+        if kind in "FB":
+            {"F": F, "B": B}[kind](i)
+        else:
+            stage.local(kind, i)
+    for work in [*state["down"].values(), state["up"]]:
+        if work is not None:
+            work.wait()
+    return state["loss"]
+
+# %% one_f_one_b: numbers of NumPy
+def one_f_one_b(stage, stages, microbatches):
+    ahead = min(microbatches, stages - 1 - stage)
+    order = np.arange(microbatches)
+    tasks = [("F", i) for i in order[:ahead]]
+    for i in order:
+        if i + ahead < microbatches:
+            tasks.append(("F", i + ahead))
+        tasks.append(("B", i))
+    return tasks
+
+# %% one_f_one_b: namedtuples
+from collections import namedtuple
+Task = namedtuple("Task", "kind i")
+def one_f_one_b(stage, stages, microbatches):
+    ahead = min(microbatches, stages - 1 - stage)
+    tasks = [Task("F", i) for i in range(ahead)]
+    for i in range(microbatches):
+        if i + ahead < microbatches:
+            tasks.append(Task("F", i + ahead))
+        tasks.append(Task("B", i))
+    return tasks
+
+# %% one_f_one_b: from a text
+def one_f_one_b(stage, stages, microbatches):
+    ahead = min(microbatches, stages - 1 - stage)
+    text = " ".join(f"F{i}" for i in range(ahead))
+    for i in range(microbatches):
+        text += f" F{i + ahead}" * (i + ahead < microbatches) + f" B{i}"
+    return [(word[0], int(word[1:])) for word in text.split()]
+
+# %% test_schedule: collects faults
+def test_schedule(candidate):
+    faults = []
+    for p, m in itertools.product(range(1, 5), range(1, 10)):
+        tasks = [candidate(stage, p, m) for stage in range(p)]
+        for s, own in enumerate(tasks):
+            if sorted(own) != sorted(gpipe(s, p, m)):
+                faults.append((p, m, s, "tasks"))
+            elif held(own) > min(m, p - s):
+                faults.append((p, m, s, "held"))
+        if faults:
+            raise AssertionError(faults)
+        if round(played(tasks).time_s * 1e3) > 3 * (m + p - 1):
+            raise AssertionError((p, m, "time"))
+
+# %% test_schedule: unittest
+def test_schedule(candidate):
+    import unittest
+    case = unittest.TestCase()
+    for p, m in [(1, 1), (1, 4), (2, 5), (3, 2), (4, 4), (5, 11)]:
+        tasks = on_stages(candidate, p, m)
+        for s, own in enumerate(tasks):
+            case.assertCountEqual(own, gpipe(s, p, m))
+            case.assertLessEqual(held(own), min(m, p - s))
+        case.assertAlmostEqual(played(tasks).time_s, 3e-3 * (m + p - 1))
+
+# %% bubble: the GPUs first
+def bubble(stages, batch, gpus=None, replicas=None):
+    per = batch * stages / gpus if gpus else batch / replicas
+    return 1 / (1 + per / (stages - 1)) if stages > 1 else 0.0
+
+# %% MatmulApart: einsum over all axes, of detached tensors
+class MatmulApart(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, put_off):
+        ctx.save_for_backward(x, weight)
+        ctx.put_off = put_off
+        return x @ weight.T
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, weight = ctx.saved_tensors
+        ctx.put_off.append((weight, x.detach(), dy.detach()))
+        return torch.einsum("...o,oi->...i", dy, weight), None, None
+
+def add_weight_gradient(weight, x, dy):
+    new = torch.einsum("...o,...i->oi", dy, x)
+    weight.grad = new if weight.grad is None else torch.add(weight.grad, new)
+
+# %% zb_h1: a queue
+def zb_h1(stage, stages, microbatches):
+    from collections import deque
+    late, tasks = deque(), []
+    for kind, i in one_f_one_b(stage, stages, microbatches):
+        tasks.append((kind, i))
+        if kind == "B":
+            late.append(("W", i))
+            if len(late) > stage:
+                tasks.append(late.popleft())
+    return [*tasks, *late]
+
+# %% interleaved: a grid of NumPy
+def interleaved(rank, stages, microbatches, chunks):
+    grid = np.arange(microbatches).reshape(-1, stages)
+    forwards = [("F", i, c) for row in grid for c in range(chunks) for i in row]
+    backwards = [("B", i, c) for row in grid for c in reversed(range(chunks)) for i in row]
+    ahead = min(len(forwards), 2 * (stages - rank - 1) + (chunks - 1) * stages)
+    tasks = forwards[:ahead]
+    for f, b in itertools.zip_longest(forwards[ahead:], backwards):
+        tasks += [f, b] if f else [b]
+    return tasks

@@ -455,3 +455,114 @@ def partition_layers(costs, stages):
 # %% MatmulApart: the incoming gradient is reused as scratch space
 # says: weight.grad after each W
 # edit: return dy @ weight, None, None  ->  slope = dy @ weight; dy.zero_(); return slope, None, None
+
+# %% partition_layers: divides by the least cost
+# says: by zero
+def partition_layers(costs, stages):
+    share = [cost / min(costs) for cost in costs]
+    inner = min(itertools.combinations(range(1, len(costs)), stages - 1),
+                key=lambda inner: max(sum(share[a:b]) for a, b in itertools.pairwise((0, *inner, len(costs)))))
+    return list(itertools.pairwise((0, *inner, len(costs))))
+
+# %% partition_layers: empties the list of costs
+# says: changed the list of costs
+def partition_layers(costs, stages):
+    every = list(costs)
+    costs.clear()
+    inner = min(itertools.combinations(range(1, len(every)), stages - 1),
+                key=lambda inner: max(sum(every[a:b]) for a, b in itertools.pairwise((0, *inner, len(every)))))
+    return list(itertools.pairwise((0, *inner, len(every))))
+
+# %% Stage: the share of the loss with its graph
+# says: the share of the loss still has its graph
+# edit: return y.detach()  ->  return y.detach() if self.loss is None else y
+
+# %% Stage: overwrites dy
+# says: backward changed dy
+# edit: y.backward(dy)  ->  y.backward(dy); dy is not None and dy.zero_()
+
+# %% Stage: divides twice
+# says: divide only once
+# edit: y.backward(dy)  ->  y.backward(torch.tensor(1 / self.microbatches) if dy is None else dy)
+
+# %% run_stage: takes links for granted
+# says: KeyError: (0, 1)
+# edit (2 places): links.get((  ->  links[(
+# edit (1 places): (src, me))).wait()  ->  (src, me)]).wait()
+# edit (1 places): (me, dst)))  ->  (me, dst)])
+
+# %% run_stage: messages in the default dtype
+# says: dtype
+# edit: torch.empty_like(like)  ->  torch.empty(like.shape)
+
+# %% run_stage: other tasks first
+# says: what is called
+# edit: for kind, i in tasks:  ->  for kind, i in sorted(tasks, key=lambda t: t[0] not in "X"):
+
+# %% run_stage: microbatch by microbatch
+# says: what is called of each stage
+# edit: for kind, i in tasks:  ->  for kind, i in sorted(tasks, key=lambda t: (t[1], "FBXW".index(t[0]))):
+
+# %% run_stage: an only stage has no loss
+# says: one stage: the sum of the shares
+# edit: loss = y if loss is None else loss + y  ->  loss = (y if loss is None else loss + y) if me else None
+
+# %% run_stage: the mean of the shares
+# says: add them up
+# edit: return loss  ->  return loss / len(inputs or targets) if loss is not None else None
+
+# %% run_stage: the first inputs for all microbatches
+# says: takes inputs[i]
+# edit: inputs[i]  ->  inputs[0]
+
+# %% run_stage: the first targets for all microbatches
+# says: has targets[i]
+# edit: targets[i] if me == last else None  ->  targets[0] if me == last else None
+
+# %% one_f_one_b: a backward before its forward
+# says: before its F
+def one_f_one_b(stage, stages, microbatches):
+    ahead = min(microbatches, stages - 1 - stage)
+    tasks = [("F", i) for i in range(ahead)]
+    for i in range(microbatches):
+        tasks.append(("B", i))
+        if i + ahead < microbatches:
+            tasks.append(("F", i + ahead))
+    return tasks
+
+# %% bubble: in percent
+# says: a share from 0 to 1
+def bubble(stages, batch, gpus=None, replicas=None):
+    replicas = gpus / stages if replicas is None else replicas
+    return 100 * (stages - 1) / (batch / replicas + stages - 1)
+
+# %% bubble: the share of work
+# says: the share of its time that a stage works
+def bubble(stages, batch, gpus=None, replicas=None):
+    replicas = gpus / stages if replicas is None else replicas
+    return (batch / replicas) / (batch / replicas + stages - 1)
+
+# %% bubble: a float32 of NumPy
+# says: bubble(
+def bubble(stages, batch, gpus=None, replicas=None):
+    replicas = gpus / stages if replicas is None else replicas
+    return np.float32((stages - 1) / (batch / replicas + stages - 1))
+
+# %% MatmulApart: the mean over rows
+# says: the loss has its mean already
+# edit: dy.flatten(0, -2).T @ x.flatten(0, -2)  ->  dy.flatten(0, -2).T @ x.flatten(0, -2) / dy.flatten(0, -2).shape[0]
+
+# %% MatmulApart: nothing put off where x needs no gradient
+# says: pop from empty list
+#   x, weight = ctx.saved_tensors
+# + if not ctx.needs_input_grad[0]:
+# +     weight.grad = dy.flatten(0, -2).T @ x.flatten(0, -2)
+# +     return None, None, None
+
+# %% zb_h1: W before its B
+# says: before its B
+def zb_h1(stage, stages, microbatches):
+    tasks = []
+    for kind, i in one_f_one_b(stage, stages, microbatches):
+        tasks += [("W", i), (kind, i)] if kind == "B" else [(kind, i)]
+    return tasks

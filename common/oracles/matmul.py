@@ -1,5 +1,6 @@
 """What lab 05's checks expect: products in float64, orders of tiles, pipelines, costs."""
 
+import copy
 import heapq
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ import torch
 
 from common import bytecode, tiles
 from common.checks import expect
+from common.remote import in_place
 from common.tiles import Report
 
 Tile = tuple[int, int]
@@ -29,26 +31,80 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-FP16 = {"fp16 × fp16 + fp32"}  # how a kernel's tl.dot multiplies and adds
+FORMATS = {  # how a kernel's tl.dot multiplies and adds
+    torch.float16: {"fp16 × fp16 + fp32"},
+    torch.bfloat16: {"bf16 × bf16 + fp32"},
+}
+STORED = {  # by which matrices are transposed: (dtype of all three, size of their numbers)
+    "a": (torch.float16, 1),
+    "b": (torch.float16, 1),
+    "c": (torch.bfloat16, 300),
+    "abc": (torch.bfloat16, 300),
+}
+SHAPES = [  # (M, N, K, BLOCK_M, BLOCK_N, BLOCK_K)
+    (16, 32, 16, 16, 32, 16),
+    (32, 32, 64, 32, 16, 32),
+    (48, 64, 40, 16, 32, 16),
+    (33, 20, 47, 32, 16, 16),
+    (5, 40, 70, 16, 16, 32),
+    (20, 40, 49, 16, 32, 16),
+]
 
 
-def formats(kernel: str, got: set[str]) -> str:
-    """What to say of a kernel whose tl.dot has other formats than FP16."""
+def kept(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns for these arrays or tensors, which it must leave as they are."""
+    given = [copy.deepcopy(each) for each in arguments]
+    got = in_place(function, *given)(*given)
+    for number, (after, before) in enumerate(zip(given, arguments, strict=True), 1):
+        same = np.array_equal(np.asarray(after), np.asarray(before), equal_nan=True)
+        says = (
+            f"{function.__name__} changed its argument number {number}: the caller needs it again"
+        )
+        expect(same, says)
+    return got
+
+
+def formats(kernel: str, got: set[str], dtype: torch.dtype) -> str:
+    """What to say of a kernel whose tl.dot has other formats than its arguments."""
     if not got:
         return f"{kernel} has no tl.dot: nothing of it runs on tensor cores"
+    found, name = ", ".join(sorted(got)), min(FORMATS[dtype])[:4]
     return (
-        f"{kernel}: tl.dot computes {', '.join(sorted(got))}. Leave the tiles in 16 bits, as they "
-        "were loaded: tensor cores multiply these fast. And keep the sum in float32"
+        f"{kernel}: tl.dot computes {found}, and these matrices are {name}. Leave the tiles in 16 "
+        "bits, as they were loaded: tensor cores multiply these fast. And keep the sum in float32"
     )
 
 
-def expect_products(report: Report, kernel: str, shape: Shape, tile: Shape, split: int = 1) -> None:
-    """Raise AssertionError unless a kernel multiplies each pair of tiles once, in FP16.
+def expect_format(report: Report, kernel: str, dtype: torch.dtype) -> None:
+    """Raise AssertionError unless a kernel's tl.dot multiplies tiles of this dtype, in 16 bits."""
+    expect(report.dot_formats == FORMATS[dtype], formats(kernel, report.dot_formats, dtype))
+
+
+def expect_one_dot(report: Report, dtype: str, precision: str) -> None:
+    """Raise AssertionError unless tl.dot multiplies in this format, and gets this precision."""
+    want = {f"{dtype} × {dtype} + fp32"}
+    expect(report.dot_formats == want, f"want one tl.dot of {want}, not {report.dot_formats}")
+    expect(
+        report.dot_precisions == {precision},
+        f"PRECISION is {precision!r}, and tl.dot got {report.dot_precisions}: give it PRECISION as "
+        "its input_precision",
+    )
+
+
+def expect_products(
+    report: Report,
+    kernel: str,
+    shape: Shape,
+    tile: Sequence[int],
+    split: int = 1,
+    dtype: torch.dtype = torch.float16,
+) -> None:
+    """Raise AssertionError unless a kernel multiplies each pair of tiles once, in 16 bits.
 
     shape, tile: (M, N, K) of the product and of a tile. split: programs that share the steps along
-    K, as evenly as they can.
+    K, as evenly as they can. dtype: of the tiles.
     """
-    expect(report.dot_formats == FP16, formats(kernel, report.dot_formats))
+    expect_format(report, kernel, dtype)
     rows, columns, steps = (-(-size // side) for size, side in zip(shape, tile, strict=True))
     flops = 2 * math.prod(tile) * rows * columns * split * -(-steps // split)
     expect(
@@ -66,18 +122,30 @@ def among_nan(x: torch.Tensor) -> torch.Tensor:
     return part
 
 
-def transposed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
+def pair(a: torch.Tensor, b: torch.Tensor, *, bf16: bool) -> list[torch.Tensor]:
+    """Both `among_nan`, in bf16 or as they are."""
+    return [among_nan(x.bfloat16() if bf16 else x) for x in (a, b)]
+
+
+def squares(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
     """{sentence: result} of likely mistakes in the product of two square matrices."""
     return {
         "This is the transpose of the product.": product(a, b).T,
         "a is transposed.": product(a.T, b),
         "b is transposed.": product(a, b.T),
         "This multiplies element by element.": (a.double() * b.double()).float(),
+        "c held 7s before: store the product, do not add to them.": product(a, b) + 7,
     }
 
 
-def wrong_steps(a: torch.Tensor, b: torch.Tensor, depth: int) -> dict[str, torch.Tensor]:
-    """{sentence: result} of likely mistakes in a loop along K, in steps of this depth."""
+def wrong_steps(
+    wide_a: torch.Tensor, wide_b: torch.Tensor, k: int, depth: int
+) -> dict[str, torch.Tensor]:
+    """{sentence: result} of likely mistakes in a loop along K, in steps of this depth.
+
+    wide_a, wide_b: matrices whose first k columns and rows are A and B.
+    """
+    a, b = wide_a[:, :k], wide_b[:k]
     pairs = zip(a.split(depth, 1), b.split(depth), strict=True)
     steps = [x.float() @ y.float() for x, y in pairs]  # in float32: what is rounded again, is alike
     results = {
@@ -93,7 +161,10 @@ def wrong_steps(a: torch.Tensor, b: torch.Tensor, depth: int) -> dict[str, torch
         at_the_end
     )
     results["This was rounded to fp16 at every step: sum in float32."] = rounded
-    results |= unmasked(steps[0])
+    end = -(-k // depth) * depth
+    beyond = wide_a[:, :end].float() @ wide_b[:end].float()
+    if end > k:
+        results |= dict.fromkeys(unmasked(beyond), beyond)
     return {says: result.float() for says, result in results.items()}
 
 
@@ -463,7 +534,8 @@ def costs(rng: np.random.Generator) -> Iterator[tuple[Values, Shape, float, str]
         (SMALL, (200 * 64, 64, long), "two programs on some multiprocessors"),
         (SMALL, (4 * 132 * 64 + 1, 64, long), "one row more than a wave of four programs each"),
         ((128, 128, 64, 8, 8, 1), (132 * 128, 128, long), "one stage"),
-        ((128, 128, 64, 8, 8, 2), (132 * 128, 128, long), "two stages"),
+        ((128, 128, 64, 1, 8, 2), (132 * 128, 128, long), "two stages, GROUP = 1"),
+        (LARGE, (11 * 128 + 1, 11 * 256 + 1, long), "12 × 12 tiles, most of the last ones empty"),
     ]:
         yield values, shape, cost_us(values, shape), what
 
@@ -506,6 +578,23 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     """Ranks, and for equal values their mean."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count - 1) / 2)[place]
+
+
+def configurations(rng: np.random.Generator, count: int) -> list[dict[str, int]]:
+    """Configurations in which no two numbers can be taken for each other."""
+    found = []
+    for _ in range(count):
+        m, n, k = (int(size) for size in rng.permutation([16, 32, 64, 128, 256])[:3])
+        numbers = (
+            m,
+            n,
+            k,
+            int(rng.integers(5, 9)),
+            int(rng.choice([1, 8])),
+            int(rng.choice([2, 4])),
+        )
+        found.append(dict(zip((*CONSTANTS, "num_warps", "num_stages"), numbers, strict=True)))
+    return found
 
 
 Tried = tuple[str, int, int]  # constants as text, warps, stages

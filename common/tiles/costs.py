@@ -72,6 +72,7 @@ class Dots:
     calls: int = 0
     flops: int = 0
     formats: list[str] = field(default_factory=list)  # of operands and sum: "fp16 × fp16 + fp32"
+    precisions: list[str] = field(default_factory=list)  # input_precision, as in "tf32"
 
 
 @dataclass(frozen=True)
@@ -165,3 +166,8 @@ class Costs:
     def dot_formats(self) -> set[str]:
         """The formats in which tl.dot multiplies and adds: {"fp16 × fp16 + fp32"}."""
         return {formats for line in self.dots_by_line for formats in line.formats}
+
+    @property
+    def dot_precisions(self) -> set[str]:
+        """What tl.dot got as its input_precision: {"tf32"}, which is Triton's default."""
+        return {precision for line in self.dots_by_line for precision in line.precisions}

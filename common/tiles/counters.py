@@ -106,13 +106,15 @@ class Recorder:
         unmasked[mask] = local
         return unmasked
 
-    def dot(self, flops: int, formats: str, where: Where) -> None:
+    def dot(self, flops: int, formats: str, precision: str, where: Where) -> None:
         """Count one tl.dot."""
         dots = self.dots.setdefault(where, Dots(*_line(where)))
         dots.calls += 1
         dots.flops += flops
         if formats not in dots.formats:
             dots.formats.append(formats)
+        if precision not in dots.precisions:
+            dots.precisions.append(precision)
 
     def tile(self, elements: int) -> None:
         """Note the size of a block of values."""

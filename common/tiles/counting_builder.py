@@ -110,7 +110,8 @@ class CountingBuilder(CourseBuilder):
         *batch, rows, depth = a.data.shape
         flops = 2 * int(np.prod(batch, initial=1)) * rows * depth * b.data.shape[-1]
         left, right, total = (handle.dtype.scalar for handle in (a, b, d))
-        self._recorder.dot(flops, f"{left} × {right} + {total}", self._where())
+        precision = input_precision.name.lower()
+        self._recorder.dot(flops, f"{left} × {right} + {total}", precision, self._where())
         return super().create_dot(a, b, d, input_precision, max_num_imprecise_acc)
 
     def cast_impl(self, src: TensorHandle, dst_type: tl.dtype) -> TensorHandle:

@@ -648,3 +648,221 @@ def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
 # - c.store([i, m, n], total.to(c.dtype).reshape(1, BLOCK_M, BLOCK_N))
 #   c_more.store([i, m, n + BLOCK_N], more.to(c.dtype).reshape(1, BLOCK_M, MORE))
 # + c.store([i, m, n], tl.expand_dims(total.to(c.dtype), 0))
+
+# %% one_tile_kernel: the sum begins with zeros, and offsets by broadcasting
+@triton.jit
+def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
+    rows = tl.arange(0, SIZE)[:, None] + tl.zeros((SIZE, SIZE), tl.int32)
+    offsets = rows * SIZE + tl.arange(0, SIZE)[None, :]
+    x = tl.load(a + offsets)
+    y = tl.load(b + offsets)
+    acc = tl.zeros((SIZE, SIZE), dtype=tl.float32)
+    acc = tl.dot(x, y, acc=acc, input_precision=PRECISION, out_dtype=tl.float32)
+    tl.store(c + offsets, acc)
+
+# %% one_tile_kernel: expand_dims
+@triton.jit
+def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
+    i = tl.arange(0, SIZE)
+    at = tl.expand_dims(i, 1) * SIZE + tl.expand_dims(i, 0)
+    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), None, PRECISION))
+
+# %% matmul_kernel: the store converts
+# edit: total.to(c.dtype.element_ty)  ->  total
+
+# %% matmul_kernel: a helper for pointers, and a while loop over k
+@triton.jit
+def at(base, rows, columns, stride_r, stride_c):
+    return base + rows[:, None] * stride_r + columns[None, :] * stride_c
+
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    columns = tl.cdiv(N, BLOCK_N)
+    p = tl.program_id(0)
+    m = p // columns * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = p % columns * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    sums = tl.full((BLOCK_M, BLOCK_N), 0, tl.float32)
+    while tl.min(k) < K:
+        x = tl.load(at(a, m, k, stride_am, stride_ak), (m[:, None] < M) & (k[None, :] < K), 0.0)
+        y = tl.load(at(b, k, n, stride_bk, stride_bn), (k[:, None] < K) & (n[None, :] < N), 0.0)
+        sums = tl.dot(x, y, sums)
+        k += BLOCK_K
+    tl.store(at(c, m, n, stride_cm, stride_cn), sums.to(c.dtype.element_ty), (m[:, None] < M) & (n[None, :] < N))
+
+# %% matmul_kernel: what is left of K counts down
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    columns = tl.cdiv(N, BLOCK_N)
+    tile_m, tile_n = tl.program_id(0) // columns, tl.program_id(0) % columns
+    m, n, k = tile_m * BLOCK_M + tl.arange(0, BLOCK_M), tile_n * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
+    row_ok, column_ok = (m < M)[:, None], (n < N)[None, :]
+    a += m[:, None] * stride_am + k[None, :] * stride_ak
+    b += k[:, None] * stride_bk + n[None, :] * stride_bn
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    left = K
+    while left > 0:
+        total = tl.dot(tl.load(a, mask=row_ok & (k < left)[None, :], other=0.0),
+                       tl.load(b, mask=column_ok & (k < left)[:, None], other=0.0), total)
+        a += BLOCK_K * stride_ak
+        b += BLOCK_K * stride_bk
+        left -= BLOCK_K
+    c += m[:, None] * stride_cm + n[None, :] * stride_cn
+    tl.store(c, total.to(c.dtype.element_ty), mask=row_ok & column_ok)
+
+# %% grouped_order: numbers of NumPy
+def grouped_order(program, rows, columns, group):
+    band, place = np.divmod(program, group * columns)
+    height = np.minimum(group, rows - band * group)
+    column, down = np.divmod(place, height)
+    return band * group + down, column
+
+# %% grouped_order: whole bands taken off one at a time
+def grouped_order(program, rows, columns, group):
+    first = 0
+    while True:
+        height = min(group, rows - first)
+        if program < height * columns:
+            return first + program % height, program // height
+        program -= height * columns
+        first += height
+
+# %% grouped_order: PyTorch
+def grouped_order(program, rows, columns, group):
+    tiles = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).view(rows, columns, 2)
+    walk = torch.cat([band.transpose(0, 1).reshape(-1, 2) for band in tiles.split(group)])
+    return tuple(walk[program].tolist())
+
+# %% matmul_bias_gelu_kernel: the bias loaded before the loop
+#   total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+# + if EPILOGUE:
+# +     extra = tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)
+# ...
+# - total += tl.load(bias + n, mask=n < N, other=0.0)[None, :]
+# + total = total + extra[None, :]
+
+# %% matmul_bias_gelu_kernel: Triton's tutorial, rows and columns wrapped around
+@triton.jit
+def matmul_bias_gelu_kernel(a, b, bias, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+                            stride_cm, stride_cn, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                            BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
+    pid = tl.program_id(axis=0)
+    num_pid_m = tl.cdiv(M, BLOCK_M)
+    num_pid_n = tl.cdiv(N, BLOCK_N)
+    num_pid_in_group = GROUP * num_pid_n
+    group_id = pid // num_pid_in_group
+    first_pid_m = group_id * GROUP
+    group_size_m = min(num_pid_m - first_pid_m, GROUP)
+    pid_m = first_pid_m + ((pid % num_pid_in_group) % group_size_m)
+    pid_n = (pid % num_pid_in_group) // group_size_m
+    offs_am = (pid_m * BLOCK_M + tl.arange(0, BLOCK_M)) % M
+    offs_bn = (pid_n * BLOCK_N + tl.arange(0, BLOCK_N)) % N
+    offs_k = tl.arange(0, BLOCK_K)
+    a_ptrs = a + (offs_am[:, None] * stride_am + offs_k[None, :] * stride_ak)
+    b_ptrs = b + (offs_k[:, None] * stride_bk + offs_bn[None, :] * stride_bn)
+    accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BLOCK_K)):
+        x = tl.load(a_ptrs, mask=offs_k[None, :] < K - k * BLOCK_K, other=0.0)
+        y = tl.load(b_ptrs, mask=offs_k[:, None] < K - k * BLOCK_K, other=0.0)
+        accumulator = tl.dot(x, y, accumulator)
+        a_ptrs += BLOCK_K * stride_ak
+        b_ptrs += BLOCK_K * stride_bk
+    if EPILOGUE:
+        z = accumulator + tl.load(bias + offs_bn)[None, :]
+        cube = z * z * z
+        accumulator = z * (1 / (1 + tl.exp(-(1.5957691 * z + 0.0713548 * cube))))
+    offs_cm = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_cn = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    c_ptrs = c + stride_cm * offs_cm[:, None] + stride_cn * offs_cn[None, :]
+    tl.store(c_ptrs, accumulator.to(c.dtype.element_ty), mask=(offs_cm[:, None] < M) & (offs_cn[None, :] < N))
+
+# %% pipeline: a deque of free places, and numbers of NumPy
+def pipeline(steps, stages, load_s, compute_s):
+    from collections import deque
+    room, timeline, free = deque([0.0] * stages), [], 0.0
+    for _ in range(steps):
+        load = room.popleft()
+        product = max(free, load + load_s)
+        free = product + compute_s
+        room.append(free)
+        timeline.append((np.float64(load), np.float64(product)))
+    return timeline
+
+# %% cost_model: numbers of NumPy
+def cost_model(config, shape):
+    resident = resident_programs(config)
+    if resident < 1:
+        return np.inf
+    sizes_ = np.array([config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]])
+    rows, columns, steps = np.ceil(np.array(shape) / sizes_)
+    share = min(resident, np.ceil(rows * columns / 132))
+    own = np.array([2.0 * sizes_.prod() / 800e12, 2.0 * (sizes_[0] + sizes_[1]) * sizes_[2] / 10e12]) * 132
+    one = (1.2e-6 + own.sum()) / config["num_stages"]
+    return np.ceil(rows * columns / (132 * share)) * (steps * np.max([*share * own, one]) + 2e-6)
+
+# %% autotuned: a loop, and a key in another order
+def autotuned(kernel, configs):
+    tried = []
+    for config in configs:
+        constants = dict(config)
+        warps, stages = constants.pop("num_warps"), constants.pop("num_stages")
+        tried.append(triton.Config(kwargs=constants, num_stages=stages, num_warps=warps))
+    decorate = triton.autotune(tried, ["K", "N", "M"])
+    return decorate(kernel)
+
+# %% corrected_s: the dual form
+def corrected_s(features, model_s, measured_s):
+    known = ~np.isnan(measured_s)
+    X = np.c_[np.ones(len(features)), features]
+    A = X[known]
+    alpha = np.linalg.solve(A @ A.T + 0.1 * np.eye(len(A)), np.log(measured_s[known] / model_s[known]))
+    return model_s * np.exp(X @ (A.T @ alpha))
+
+# %% corrected_s: conjugate gradients
+def corrected_s(features, model_s, measured_s):
+    known = ~np.isnan(measured_s)
+    X = np.insert(features, 0, 1.0, axis=1)
+    A, y = X[known], np.log(measured_s[known] / model_s[known])
+    w, r = np.zeros(X.shape[1]), A.T @ y
+    d = r.copy()
+    for _ in range(60):
+        if r @ r < 1e-30:
+            break
+        Ad = A.T @ (A @ d) + 0.1 * d
+        step = (r @ r) / (d @ Ad)
+        w, new = w + step * d, r - step * Ad
+        d, r = new + (new @ new) / (r @ r) * d, new
+    return model_s * np.exp(X @ w)
+
+# %% logsumexp_matmul: torch.where for rows of -inf
+def logsumexp_matmul(a, b):
+    sa, sb = a.max(dim=1, keepdim=True).values, b.max(dim=0, keepdim=True).values
+    za, zb = torch.where(sa.isneginf(), 0.0, sa), torch.where(sb.isneginf(), 0.0, sb)
+    return torch.matmul((a - za).exp(), (b - zb).exp()).log() + za + zb
+
+left = torch.tensor([[0.0, -200.0], [-200.0, 0.0]])
+right = torch.tensor([[-200.0], [0.0]])
+
+# %% split_k_kernel: runs of neighbouring steps
+@triton.jit
+def split_k_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+                   SPLIT: tl.constexpr):
+    pid, part = tl.program_id(0), tl.program_id(1)
+    across = tl.cdiv(N, BLOCK_N)
+    m = pid // across * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = pid % across * BLOCK_N + tl.arange(0, BLOCK_N)
+    steps = tl.cdiv(K, BLOCK_K)
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for step in range(part * steps // SPLIT, (part + 1) * steps // SPLIT):
+        k = step * BLOCK_K + tl.arange(0, BLOCK_K)
+        x = tl.load(a + m[:, None] * stride_am + k[None, :] * stride_ak, mask=(m[:, None] < M) & (k[None, :] < K), other=0.0)
+        y = tl.load(b + k[:, None] * stride_bk + n[None, :] * stride_bn, mask=(k[:, None] < K) & (n[None, :] < N), other=0.0)
+        total += tl.dot(x, y)
+    tl.atomic_add(c + m[:, None] * stride_cm + n[None, :] * stride_cn, total, mask=(m[:, None] < M) & (n[None, :] < N), sem="relaxed")
+
+# %% persistent_matmul_kernel: Python's range, GELU by sigmoid
+# edit: tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=True)  ->  range(tl.program_id(0), rows * columns, tl.num_programs(0))
+# edit: total = fast_gelu(total)  ->  total = total * tl.sigmoid(1.5957691 * (total + 0.044715 * total * total * total))

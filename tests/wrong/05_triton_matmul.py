@@ -726,3 +726,96 @@ def test_matmul(candidate):
     for m, n, k in [(1, 1, 1), (16, 16, 16), (32, 48, 64), (80, 33, 47), (5, 40, 17)]:
         a, b = torch.randn(k, m).half().T, torch.randn(n, k).half().T
         assert torch.allclose(candidate(a, b), a.float() @ b.float(), atol=10)
+
+# %% one_tile_kernel: PRECISION is ignored
+# says: give it PRECISION
+# edit: input_precision=PRECISION  ->  input_precision="ieee"
+
+# %% one_tile_kernel: the default precision
+# says: give it PRECISION
+# edit: , input_precision=PRECISION)  ->  )
+
+# %% one_tile_kernel: stores zeros to a
+# says: store to c only
+#   tl.store(c + at, product)
+# + tl.store(a + at, tl.zeros((SIZE, SIZE), tl.float32).to(a.dtype.element_ty))
+
+# %% one_tile_kernel: adds to what c held
+# says: store the product, do not add
+# edit: tl.store(c + at, product)  ->  tl.store(c + at, product + tl.load(c + at))
+
+# %% matmul_kernel: bf16 tiles converted to fp16
+# says: these matrices are bf16
+# edit: total = tl.dot(x, y, total)  ->  total = tl.dot(x.to(tl.float16), y.to(tl.float16), total)
+
+# %% matmul_kernel: rounded to fp16 on the way to bf16
+# says: C, c transposed
+# edit: total.to(c.dtype.element_ty)  ->  total.to(tl.float16).to(c.dtype.element_ty)
+
+# %% matmul_kernel: blocks of 32 columns taken for granted
+# says: blocks of [32, 16, 32]
+# edit: n = tl.program_id(0) % columns * BLOCK_N + tl.arange(0, BLOCK_N)  ->  n = tl.program_id(0) % columns * 32 + tl.arange(0, BLOCK_N)
+
+# %% matmul_kernel: NaN filtered, not masked along K
+# says: mask it, in both matrices
+# edit: & (k[None, :] < K - start)  ->  & (k[None, :] < K - start + BLOCK_K)
+# edit: (k[:, None] < K - start) & (n  ->  (k[:, None] < K - start + BLOCK_K) & (n
+# edit: total = tl.dot(x, y, total)  ->  total = tl.dot(tl.where(x != x, 0.0, x), tl.where(y != y, 0.0, y), total)
+
+# %% matmul_bias_gelu_kernel: bf16 tiles converted to fp16
+# says: these matrices are bf16
+# edit: total = tl.dot(x, y, total)  ->  total = tl.dot(x.to(tl.float16), y.to(tl.float16), total)
+
+# %% matmul_bias_gelu_kernel: bands of two rows, whatever GROUP is
+# says: tiles after 5 programs
+# edit: GROUP * columns) * GROUP  ->  2 * columns) * 2
+# edit: % (GROUP * columns)  ->  % (2 * columns)
+# edit: min(rows - first, GROUP)  ->  min(rows - first, 2)
+
+# %% cost_model: bands change the time
+# says: GROUP = 1
+# edit: return waves * (math.ceil(shape[2] / k) * a_step_s + START_S)  ->  return waves * (math.ceil(shape[2] / k) * a_step_s + START_S) * (1 + 0.3 / config["GROUP"])
+
+# %% cost_model: tiles counted by area
+# says: most of the last ones empty
+# edit: tile_count = math.ceil(shape[0] / m) * math.ceil(shape[1] / n)  ->  tile_count = math.ceil(shape[0] * shape[1] / (m * n))
+
+# %% autotuned: takes warps and stages out of the caller's dicts
+# says: autotuned changed the configurations
+# edit: config["num_warps"]  ->  config.pop("num_warps")
+# edit: config["num_stages"]  ->  config.pop("num_stages")
+
+# %% autotuned: BLOCK_M for both sides
+# says: what the kernel tries
+# edit: {name: config[name] for name in CONFIG[:4]}  ->  {name: config[name] for name in CONFIG[:4]} | {"BLOCK_N": config["BLOCK_M"]}
+
+# %% corrected_s: float32
+# says: corrected_s with 1 of 40
+# edit: known = ~np.isnan(measured_s)  ->  known, features, model_s = ~np.isnan(measured_s), features.astype(np.float32), model_s.astype(np.float32)
+# edit: return model_s * np.exp(x @ weights)  ->  return (model_s * np.exp(x @ weights)).astype(np.float32).astype(np.float64)
+
+# %% corrected_s: fills the caller's measurements
+# says: changed its argument number 3
+# edit: known = ~np.isnan(measured_s)  ->  known = ~np.isnan(measured_s); measured_s[~known] = 1.0
+
+# %% corrected_s: corrects the caller's model in place
+# says: changed its argument number 2
+# edit: return model_s * np.exp(x @ weights)  ->  model_s *= np.exp(x @ weights); return model_s
+
+# %% logsumexp_matmul: shifts the caller's a
+# says: changed its argument number 1
+# edit: torch.exp(a - row_shift)  ->  torch.exp(a.sub_(row_shift))
+
+# %% split_k_kernel: bf16 tiles converted to fp16
+# says: these matrices are bf16
+# edit: total = tl.dot(x, y, total)  ->  total = tl.dot(x.to(tl.float16), y.to(tl.float16), total)
+
+# %% persistent_matmul_kernel: bf16 tiles converted to fp16
+# says: these matrices are bf16
+# edit: total = tl.dot(a.load([m, k]), b.load([k, n]), total)  ->  total = tl.dot(a.load([m, k]).to(tl.float16), b.load([k, n]).to(tl.float16), total)
+
+# %% persistent_matmul_kernel: bands of two rows, whatever GROUP is
+# says: bytes of the busiest program
+# edit: GROUP * columns) * GROUP  ->  2 * columns) * 2
+# edit: % (GROUP * columns)  ->  % (2 * columns)
+# edit: min(rows - first, GROUP)  ->  min(rows - first, 2)

@@ -426,7 +426,7 @@ for name, schedule, p in ("GPipe", gpipe, 3), ("1F1B", oracle.one_f_one_b, 3), (
     data = [list(w), [list(xs), *none], [*none, list(ts)], tasks := on_stages(schedule, p, 4)]
     ran = ranks.run(perceptron_stage, *map(ranks.each, data), world_size=p, **FREE)
     losses, gradients, done = map(list, zip(*ran.returns, strict=True))
-    agree(done, tasks, f"{name}: what is called of each stage, in order")
+    agree(done, tasks, f"{name}: what is called of each stage", mistakes=oracle.wrong_calls(tasks))
     agree(gradients, want, f"{name}: gradients, by stage (no tensor twice?)", mistakes=wrong, **CLOSE)
     agree(losses, loss, f"{name}: the sum of the shares", mistakes=oracle.averaged(loss, 4), **CLOSE)
     oracle.remark_time(ran, tasks, name)
@@ -439,9 +439,7 @@ tasks = [[("F", 0), ("F", 1), ("B", 0), ("X", 0), ("B", 1), ("X", 1)],
 data = [ranks.each(each) for each in ([*w], [[*xs], None], [None, [*ts]], tasks)]
 result = ranks.run(perceptron_stage, *data, 1, 1, False, world_size=2, **FREE)
 done, case = [done for *_, done in result.returns], "float32, no links, tasks F, B, X: what is called"
-agree(done, tasks, case, mistakes={
-    "Call stage.local(kind, i) for each task that is neither F nor B.": oracle.without_local(tasks),
-    "F and B are not local: only other tasks are.": oracle.all_local(tasks)})
+agree(done, tasks, case, mistakes=oracle.wrong_calls(tasks))
 print("run_stage: other tasks are done in their place, without links, too")
 
 # %% tags=["check"]

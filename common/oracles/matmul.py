@@ -138,6 +138,21 @@ def squares(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
     }
 
 
+def wrong_strides(
+    a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, stored: Sequence[torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """{sentence: C of this dtype} of likely mistakes. stored: A and B as their memory has them."""
+    return {
+        "This takes a and b as they are stored, row by row: use their strides.": product(
+            stored[0], stored[1], dtype
+        ),
+        "This is the transpose of the result: use the strides of c.": product(a, b, dtype).T,
+        "This was rounded to fp16 before the store: sum in float32, store in c's format.": (
+            product(a, b).half().to(dtype)
+        ),
+    }
+
+
 def wrong_steps(
     wide_a: torch.Tensor, wide_b: torch.Tensor, k: int, depth: int
 ) -> dict[str, torch.Tensor]:

@@ -88,14 +88,19 @@ def remark_time(ran: ranks.Result, tasks: Tasks, name: str) -> None:
     )
 
 
-def without_local(tasks: Tasks) -> Tasks:
-    """What is called of stages by a program that leaves out all tasks but F and B."""
-    return [[task for task in own if task[0] in "FB"] for own in tasks]
-
-
-def all_local(tasks: Tasks) -> Tasks:
-    """What is called of stages by a program that does F and B, and calls local for them, too."""
-    return [[each for task in own for each in [task] * (1 + (task[0] in "FB"))] for own in tasks]
+def wrong_calls(tasks: Tasks) -> dict[str, Tasks]:
+    """What mistakes call of stages for these tasks."""
+    return {
+        "Call stage.local(kind, i) for each task that is neither F nor B.": [
+            [task for task in own if task[0] in "FB"] for own in tasks
+        ],
+        "F and B are not local: only other tasks are.": [
+            [each for task in own for each in [task] * (1 + (task[0] in "FB"))] for own in tasks
+        ],
+        "Do the tasks in the order of the list: here they go microbatch by microbatch.": [
+            sorted(own, key=lambda task: (task[1], "FB".find(task[0]) % 3)) for own in tasks
+        ],
+    }
 
 
 def halves(

@@ -111,7 +111,7 @@ def partition_layers(costs, stages):
 # edit: for work in sent.values():  ->  for _, work in works:
 
 # %% run_stage: one buffer receives all activations
-# says: no tensor used twice?
+# says: no tensor twice?
 # edit: sent, loss = {}, None  ->  sent, loss, buffer = {}, None, torch.empty_like(like)
 # - tensor = torch.empty_like(like)
 # - dist.irecv(tensor, src, group=links.get((src, me))).wait()
@@ -492,7 +492,7 @@ def partition_layers(costs, stages):
 # edit (1 places): (me, dst)))  ->  (me, dst)])
 
 # %% run_stage: messages in the default dtype
-# says: dtype
+# says: elements of float32
 # edit: torch.empty_like(like)  ->  torch.empty(like.shape)
 
 # %% run_stage: other tasks first

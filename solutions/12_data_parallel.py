@@ -658,7 +658,7 @@ def accumulated_step(dist, share_of, microbatches, buckets, update):
 # %% tags=["check"] limit_s=30
 from common.oracles import replicas as oracle
 
-for k in (1, 2, 4):
+for k in (4, 2, 1):
     seed, shards = int(rng.integers(1000)), digit_shards([8, 12, 10])
     want, wrong = oracle.accumulated(seed, shards, k)
     result = ranks.run(accumulated, ranks.each(shards), 30, k, LAYERS, seed, world_size=3)

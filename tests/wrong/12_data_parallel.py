@@ -1007,7 +1007,7 @@ def accumulated_step(dist, share_of, microbatches, buckets, update):
     backward_overlapped(dist, share_of(microbatches[-1]), buckets, update)
 
 # %% accumulated_step: two microbatches only
-# says: not enough values to unpack
+# says: weights, microbatches: 4
 def accumulated_step(dist, share_of, microbatches, buckets, update):
     first, last = microbatches[:2]
     share_of(first).backward()

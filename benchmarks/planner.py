@@ -13,10 +13,13 @@ import argparse
 import collections
 import dataclasses
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 from rich.console import Console

@@ -546,8 +546,7 @@ for share in (1, 0.75, 0.5, 0.3):
 
 # %% tags=["nbval-ignore-output"]
 chain = [4, 9, 2, 6, 3, 8], [4, 8, 2, 6, 8, 4], [12, 10, 8, 14, 12, 20]
-best = checkpoint_best(*chain, 48)
-chains.game(*chain, 48, chains.segments_cost(chain[0], best))
+chains.game(*chain, 48)
 
 # %% [markdown]
 # ## Part 4 · Fewer bits, and another memory

@@ -736,6 +736,8 @@ figures.describe(ax, "Bytes held by 1, 2, 4, 8 ranks over a step: the dots lie o
 
 # %% tags=["nbval-ignore-output"]
 ledger.measured("FSDP: bytes held on 8 ranks / on one", counts[8][2] / counts[1][2], "times")
+
+# %% tags=["nbval-ignore-output"]
 units.budget()
 
 # %% [markdown]
@@ -962,8 +964,8 @@ flats, p = weights_of("language", 1), REAL["world_size"]
 steps = [text_shards([6, 10, 4, 8][:p]) for _ in range(5)]
 losses, norms, want = oracle.trained("language", flats, steps, 1.0)
 data = oracle.by_rank(flats, p), ranks.each(batches := oracle.batches(steps)), 1.0
-result = ranks.run(trained, "language", *data, **REAL)
-apart = max(abs(a - b) for own in result.returns for a, b in zip(own[0], losses))
+real = ranks.run(trained, "language", *data, **REAL)
+apart = max(abs(a - b) for own in real.returns for a, b in zip(own[0], losses))
 print(f"{REAL['machine']}: losses {losses[0]:.3f} to {losses[-1]:.3f}, {apart:.0e} from one device's")
 
 # %% [markdown]
@@ -1104,7 +1106,7 @@ def library_losses(dist, flats, batches, most):
 
 # %% tags=["nbval-ignore-output"]
 theirs = ranks.run(library_losses, flats, ranks.each(batches), 1.0, noted=False, **REAL).returns[0]
-ours = result.returns[0][0]
+ours = real.returns[0][0]
 for step, (a, b) in enumerate(zip(ours, theirs), 1):
     print(f"step {step}: ours {a:.9f}, fully_shard {b:.9f}")
 

@@ -390,7 +390,9 @@ for name, (model, cluster, batch) in oracle.plan_cases(rng).items():
 print("plan: the best that fits, of thousands")
 
 # %%
-plans.widget(step_time_s, memory_bytes)
+from common.oracles import planning as oracle
+
+plans.widget(step_time_s, memory_bytes, ours=(oracle.step_time_s, oracle.memory_bytes))
 
 # %% [markdown]
 # Try it: when does tensor parallelism leave the plan? What does a network of 25 Gb/s change, and what does it not change? Which bar is

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
 
@@ -101,3 +102,13 @@ def test_no_text_of_ours_names_a_place_on_one_machine():
             text = (ROOT / name).read_text(encoding="utf-8")
             for place in ("/ho" + "me/", "/ro" + "ot/", "/tm" + "p/ipykernel", "/wo" + "rk/"):
                 assert place not in text, f"{name}: {place}"
+
+
+def test_a_benchmark_starts_as_a_file_from_any_folder():
+    """Without PYTHONPATH, Python looks for modules beside the file only."""
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        is_program = '__name__ == "__main__"' in text
+        first = re.search(r"^(?:from|import) (?:benchmarks|common|grading)\b", text, re.M)
+        if is_program and first:
+            assert "sys.path.insert(0, " in text[: first.start()], path.name

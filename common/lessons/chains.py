@@ -7,7 +7,7 @@ frees it. The runtime here plays a plan and counts; it believes nothing else.
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Task = tuple[str, int]
 Segment = tuple[int, int]
+CHOICES = ["keep", "again", "with last"]  # for a layer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,16 +211,29 @@ def draw_segments(
     return ax
 
 
+def segments_of(choices: Iterable[str]) -> list[Segment]:
+    """The segments that one of CHOICES for each layer makes."""
+    segments: list[Segment] = []
+    for i, choice in enumerate(choices):
+        if choice == "with last" and segments and segments[-1][1] == i:
+            segments[-1] = segments[-1][0], i + 1
+        elif choice != "keep":
+            segments.append((i, i + 1))
+    return segments
+
+
 def game(
-    costs: Sequence[int], inputs: Sequence[int], saved: Sequence[int], budget: int, least: int
+    costs: Sequence[int], inputs: Sequence[int], saved: Sequence[int], budget: int
 ) -> "ipywidgets.VBox":
     """Choose what each layer does; the target is the least time that fits the budget."""
     import ipywidgets
 
-    options = ["keep", "again", "with last"]
+    every = map(segments_of, itertools.product(CHOICES, repeat=len(costs)))
+    fitting = (some for some in every if segments_peak(inputs, saved, some) <= budget)
+    least = min(segments_cost(costs, some) for some in fitting)
     rows = [
         ipywidgets.Dropdown(
-            options=options[: 3 if i else 2],
+            options=CHOICES[: 3 if i else 2],
             description=f"{i}: {costs[i]} ms, {saved[i]} MB",
             style={"description_width": "110px"},
             layout={"width": "230px"},
@@ -228,13 +242,7 @@ def game(
     ]
 
     def draw(**chosen: str) -> None:
-        segments: list[Segment] = []
-        for i, row in enumerate(chosen.values()):
-            if row == "with last" and segments and segments[-1][1] == i:
-                segments[-1] = segments[-1][0], i + 1
-            elif row != "keep":
-                segments.append((i, i + 1))
-        draw_segments(costs, inputs, saved, segments, budget, least)
+        draw_segments(costs, inputs, saved, segments_of(chosen.values()), budget, least)
         plt.show()
 
     picture = ipywidgets.interactive_output(draw, {f"l{i}": row for i, row in enumerate(rows)})

@@ -323,6 +323,14 @@ def clipped(gradients: Sequence[Tensor], most: float) -> list[Tensor]:
     return [gradient * min(1.0, most / norm) if norm else gradient for gradient in gradients]
 
 
+def mean(parts: Sequence[Sequence[Tensor]], shares: Sequence[float]) -> list[Tensor]:
+    """The gradients of all ranks, weighted by these shares and added up."""
+    return [
+        torch.stack([share * own[i] for share, own in zip(shares, parts, strict=True)]).sum(0)
+        for i in range(len(parts[0]))
+    ]
+
+
 def clip(
     parts: Sequence[Sequence[Tensor]], rows: Sequence[int], most: float
 ) -> tuple[float, list[Tensor], Mistakes, Mistakes]:
@@ -331,14 +339,6 @@ def clip(
     parts: gradients by rank.
     """
     shares = [n / sum(rows) for n in rows]
-    tensors = range(len(parts[0]))
-
-    def mean(gradients: Sequence[Sequence[Tensor]], shares: Sequence[float]) -> list[Tensor]:
-        weighted = [
-            [share * own[i] for i in tensors] for share, own in zip(shares, gradients, strict=True)
-        ]
-        return [torch.stack([own[i] for own in weighted]).sum(0) for i in tensors]
-
     whole = mean(parts, shares)
     norm = float(flattened(whole).norm())
     clipped_before = mean([clipped(own, most) for own in parts], shares)

@@ -215,7 +215,7 @@ seen = "Reported against predicted peaks: most within 20 GB of the diagonal, a f
 figures.describe(plans.draw_memory(needed), seen)
 
 # %% [markdown]
-# In nineteen of twenty cases the count is right: the run fits, or it does not. (`planning.kept_bytes` knows that "selective"
+# In nineteen of twenty cases the count is right. (`planning.kept_bytes` knows that "selective"
 # has two meanings: Megatron computes attention again, FSDP half of each layer.) **Whether it fits, you
 # can count. Do it before you ask for GPUs.**
 #

@@ -844,10 +844,11 @@ misses = [f"{n} rows: {(got / predicted_s(n) - 1):+.0%}" for n, got in zip(rows,
 print("counted, compared with predicted:", ", ".join(misses))
 
 # %% [markdown]
-# The prediction misses most, by 8 %, where both times are alike. There it is too low. The first gather and the last reduce-scatter
-# have nothing to hide under. And forward has a third of the communication but, because backward computes forward again, only a
-# quarter of the compute, so it still waits for the wire when backward no longer does. For many rows the prediction is 2 % too
-# high: the first unit needs no gradient of its input, which saves a matrix product.
+# The prediction misses most, by 17 %, where both times are alike. There it is too low, for three reasons. The first gather and the
+# last reduce-scatter have nothing to hide under. Forward has a third of the communication, but only a quarter of the compute,
+# because backward computes forward again. And our backward waits for a unit's sum as soon as it has computed the next unit again,
+# because it needs the memory. If it waited later, the miss would be 8 %, but one more whole gradient would be held. For many rows
+# the prediction is 2 % too high: the first unit needs no gradient of its input, which saves a matrix product.
 #
 # **A rank needs as many tokens as its device computes FLOPs per byte of its wire.**
 

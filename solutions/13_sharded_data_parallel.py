@@ -727,8 +727,9 @@ ax.set_ylim(0, None)
 figures.describe(ax, "Bytes held by 1, 2, 4, 8 ranks over a step: the dots lie on the lines.")
 
 # %% [markdown]
-# The dots lie on the lines, because the count leaves out activations, which the prediction does not contain either. Eight ranks
-# hold far more than an eighth: two gathered units stay, whatever p is. Small units would make this floor lower, and cost more α.
+# The dots lie on the lines; neither contains activations. The last dot is lower: it is counted when the sum of the unit before has
+# arrived. Eight ranks hold more than an eighth: two gathered units stay, whatever p is. Smaller units would lower this floor, and
+# cost more α.
 #
 # A rank holds **16/p** bytes per weight, and two units. It gathers twice and reduce-scatters once: **3** times the weights cross,
 # where data parallelism sends 2. Now choose a stage. **Your target: 13 billion weights on devices of 80 GB, with traffic 2 and
@@ -742,8 +743,7 @@ units.budget()
 
 # %% [markdown]
 # **Sharding everything costs 1.5 times the traffic, not p times.**
-
-# %% [markdown]
+#
 # ## Part 4 · When is it free?
 #
 # "If the total computation time exceeds FSDP's total communication time, then FSDP's communication can be fully overlapped." On a
@@ -844,11 +844,11 @@ misses = [f"{n} rows: {(got / predicted_s(n) - 1):+.0%}" for n, got in zip(rows,
 print("counted, compared with predicted:", ", ".join(misses))
 
 # %% [markdown]
-# The prediction misses most, by 17 %, where both times are alike. There it is too low, for three reasons. The first gather and the
-# last reduce-scatter have nothing to hide under. Forward has a third of the communication, but only a quarter of the compute,
-# because backward computes forward again. And our backward waits for a unit's sum as soon as it has computed the next unit again,
-# because it needs the memory. If it waited later, the miss would be 8 %, but one more whole gradient would be held. For many rows
-# the prediction is 2 % too high: the first unit needs no gradient of its input, which saves a matrix product.
+# The prediction misses most, by 17 %, where both times are alike. The first gather and the last reduce-scatter
+# have nothing to hide under. Forward has a third of the communication, but only a quarter of the compute, because backward computes
+# forward again. And our backward waits early for the sum of the unit before, to have its memory. Waiting later would miss by 8 %,
+# with one more whole gradient in memory. For many rows the prediction is 2 % too high: the first unit needs no gradient of its
+# input.
 #
 # **A rank needs as many tokens as its device computes FLOPs per byte of its wire.**
 

@@ -875,7 +875,7 @@ for known in (1, 3, 25, 40):
     want, or_want = (oracle.corrected(*case, free) for free in (False, True))
     got, says = oracle.kept(corrected_s, *case), oracle.wrongly_corrected(model_s, want)
     want = or_want if np.allclose(got, or_want) else want
-    agree(got, want, f"corrected_s with {known} of 40 measured", rtol=1e-9, mistakes=says)
+    agree(got, want, f"corrected_s with {known} of 40 measured", rtol=3e-8, mistakes=says)
 print("corrected_s agrees with ridge regression for four numbers of measurements")
 
 # %%
@@ -1401,7 +1401,7 @@ from common.oracles import matmul as oracle
 
 for m, n, k, alike in [(16, 48, 16, 1), (70, 96, 40, 1), (40, 144, 24, 8), (36, 96, 40, 4)]:
     a, b, config = random(m, k), random(k, n), dict(zip(CONFIG, SMALL)) | {"GROUP": 3}
-    product, case = a.float() @ b.float(), f"{m} × {k} by {k} × {n}, 32 + 16 columns, rows {alike} apart"
+    product, case = a.float() @ b.float(), f"{m} × {k} by {k} × {n}, 32 + 16 columns, {alike} apart"
     narrow, starts = product.half(), torch.arange(m)[:, None] % alike * k % 16
     narrow[:, [j for j in range(n) if j % 48 >= 32]] = torch.nan
     late = (a * (torch.arange(k) >= starts)).float() @ b.float()
@@ -1418,8 +1418,8 @@ for m, n, k, alike in [(16, 48, 16, 1), (70, 56, 40, 2), (40, 144, 24, 8)]:
     a, b, bias, config = random(m, k), random(k, n), random(n), dict(zip(CONFIG, SMALL))
     product, case = a.float() @ b.float(), f"{m} × {k} by {k} × {n} in tiles of 16 × (32 + 16)"
     first = product + bias[[j - 32 * (j % 48 >= 32) for j in range(n)]]
-    got = oracle.wide(wide_matmul_kernel, wide_launch, a, b, bias, config, 16, alike)
     want = gelu(product + bias).half()
+    got = oracle.wide(wide_matmul_kernel, wide_launch, a, b, bias, config, 16, alike)
     agree(got, want, f"{case}, with bias and GELU", rtol=4e-3, atol=4e-3, mistakes={
         "The columns of MORE have a bias of their own.": gelu(first).half()})
 print("wide_matmul_kernel agrees with PyTorch, with bias and GELU")

@@ -859,9 +859,9 @@ wants, wrong = oracle.summed_over_ranks(xs, gs)
 names = ("the sum", "x afterwards", "the gradient of x", "the adjoint afterwards")
 result = ranks.run(summed_over_ranks, ranks.each(list(xs)), ranks.each(list(gs)), world_size=4)
 for rank, values in enumerate(result.returns):
-    for name, got, want, mistakes in zip(names, values, wants[rank], wrong[rank]):
+    for i, name in enumerate(names):
         case = f"SumOverRanks on rank {rank} of 4: {name}"
-        agree(got, want, case, rtol=1e-9, atol=1e-12, mistakes=mistakes)
+        agree(values[i], wants[rank][i], case, rtol=1e-9, atol=1e-12, mistakes=wrong[rank][i])
 print("SumOverRanks: sums both ways, and changes nothing that it was given")
 
 # %% tags=["check"]

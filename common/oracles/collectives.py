@@ -275,16 +275,19 @@ def same_bits(got: Vectors, case: str) -> None:
         )
 
 
-def pairs(got: Any) -> tuple[set[tuple[str, str]], Mistakes]:
-    """Which two collectives leave what all_reduce leaves, and {what is wrong with got: got}."""
-    by_root, by_chunks = ("reduce", "broadcast"), ("reduce_scatter", "all_gather")
-    others = got - {by_root, by_chunks} if isinstance(got, set) else set()
+BY_ROOT, BY_CHUNKS = ("reduce", "broadcast"), ("reduce_scatter", "all_gather")
+ALL_REDUCE_PAIRS = {BY_ROOT, BY_CHUNKS}  # which two collectives leave what all_reduce leaves
+
+
+def pair_mistakes(got: Any) -> Mistakes:
+    """{what is wrong with these pairs: they themselves, or what they lack}."""
+    others = got - ALL_REDUCE_PAIRS if isinstance(got, set) else set()
     named = sorted(pair for pair in others if isinstance(pair, tuple) and len(pair) == 2)
     if named:
-        return {by_root, by_chunks}, {_pair_fault(*named[0]): got}
-    return {by_root, by_chunks}, {
-        "There is one more, by chunks.": {by_root},
-        "There is one more, by way of the root.": {by_chunks},
+        return {_pair_fault(*named[0]): got}
+    return {
+        "There is one more, by chunks.": {BY_ROOT},
+        "There is one more, by way of the root.": {BY_CHUNKS},
     }
 
 

@@ -748,10 +748,6 @@ def test_matmul(candidate):
 # says: these matrices are bf16
 # edit: total = tl.dot(x, y, total)  ->  total = tl.dot(x.to(tl.float16), y.to(tl.float16), total)
 
-# %% matmul_kernel: rounded to fp16 on the way to bf16
-# says: C, c transposed
-# edit: total.to(c.dtype.element_ty)  ->  total.to(tl.float16).to(c.dtype.element_ty)
-
 # %% matmul_kernel: blocks of 32 columns taken for granted
 # says: blocks of [32, 16, 32]
 # edit: n = tl.program_id(0) % columns * BLOCK_N + tl.arange(0, BLOCK_N)  ->  n = tl.program_id(0) % columns * 32 + tl.arange(0, BLOCK_N)

@@ -858,10 +858,9 @@ xs, gs = torch.tensor(rng.normal(size=(2, 4, 2, 3)))
 wants, wrong = oracle.summed_over_ranks(xs, gs)
 names = ("the sum", "x afterwards", "the gradient of x", "the adjoint afterwards")
 result = ranks.run(summed_over_ranks, ranks.each(list(xs)), ranks.each(list(gs)), world_size=4)
-for rank, values in enumerate(result.returns):
-    for i, name in enumerate(names):
-        case = f"SumOverRanks on rank {rank} of 4: {name}"
-        agree(values[i], wants[rank][i], case, rtol=1e-9, atol=1e-12, mistakes=wrong[rank][i])
+for rank, i in np.ndindex(4, len(names)):
+    case, got = f"SumOverRanks on rank {rank} of 4: {names[i]}", result.returns[rank][i]
+    agree(got, wants[rank][i], case, rtol=1e-9, atol=1e-12, mistakes=wrong[rank][i])
 print("SumOverRanks: sums both ways, and changes nothing that it was given")
 
 # %% tags=["check"]

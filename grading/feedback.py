@@ -188,7 +188,7 @@ def _exercise(one: Graded, exercise: Exercise, result: Result) -> ExercisePart:
         points=result.points,
         max_points=result.max_points,
         status=result.status,
-        message=message.removesuffix(mistake).rstrip(),
+        message=message.removeprefix(mistake).removesuffix(mistake).lstrip("\n").rstrip(),
         mistake=mistake,
         lines=shown_lines(code) if code else [],
         failed_line=int(line[1]) if code and line else None,

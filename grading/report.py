@@ -61,6 +61,7 @@ FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r]")
 FORMULA_INSIDE = re.compile(r"([;\t\r\n][ \t]*)([=@＝＠]|[+\-＋－](?![\d.\s]))")
 MAX_MESSAGE, HEAD, TAIL = 4000, 3500, 400
 STUDENT_WIDTH = 24
+MOST_NAMED = 3  # exercises that a reason to look at a submission names
 MOST_ROWS, MOST_REASON = 200, 400  # of a table of the summary; characters of a reason in it
 
 
@@ -262,13 +263,13 @@ def to_look_at(graded: Iterable[Graded]) -> list[tuple[str, str, str]]:
     """Which submissions need a look, and why: [(student, the lab's number, reason)]."""
     looks = []
     for one in graded:
-        statuses = Counter(result.status for result in one.results)
-        notable: tuple[Status, ...] = ("died", "timeout", "error", "missing")
-        reasons = [f"{statuses[status]} {status}" for status in notable if statuses[status]]
+        reasons = _ended_badly(one.results)
         if one.answers is None:
             reasons = [one.results[0].message]
         elif one.points == 0 and any(a.attempted and a.text for a in one.answers.values()):
             reasons.append("attempted, but no points")
+        elif all(result.status == "not attempted" for result in one.results):
+            reasons.append("nothing was attempted: is it the right file?")
         if one.submission.claims:
             reasons.append(f"its name or its file says {one.submission.claims}: is that so?")
         if one.submission.late_s:
@@ -276,6 +277,19 @@ def to_look_at(graded: Iterable[Graded]) -> list[tuple[str, str, str]]:
         if reasons:
             looks.append((one.submission.student, one.submission.lab[:2], ", ".join(reasons)))
     return looks
+
+
+def _ended_badly(results: Iterable[Result]) -> list[str]:
+    """ "timeout: 2.1 sliced" and the like, with the first exercises by name."""
+    reasons = []
+    notable: tuple[Status, ...] = ("died", "timeout", "error", "missing")
+    results = list(results)
+    for status in notable:
+        of = [result.exercise for result in results if result.status == status]
+        if of:
+            more = f" and {len(of) - MOST_NAMED} more" if len(of) > MOST_NAMED else ""
+            reasons.append(f"{status}: {', '.join(of[:MOST_NAMED])}{more}")
+    return reasons
 
 
 def look_table(looks: Iterable[tuple[str, str, str]]) -> Table:

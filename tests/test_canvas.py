@@ -65,6 +65,16 @@ def test_without_one_the_folders_are_logins(tmp_path):
     assert [person[3] for person in people] == ["'=cmd()", "ada"]
 
 
+def test_points_are_written_as_people_write_them(tmp_path):
+    rows = report.rows("ada", "01_strides", [Result("1.1 x", 3, 4, "partly passed")])
+    rows += report.rows("ada", "01_strides", [Result("written 1", 1.5, 2, "marked")])
+    rows[-1]["max_points"] = 2.0
+    rows += report.rows("bob", "01_strides", [Result("1.1 x", 2.0, 4, "partly passed")])
+    report.write(rows, tmp_path)
+    _, possible, ada, bob = table(tmp_path)
+    assert (possible[-1], ada[-1], bob[-1]) == ("6", "4.5", "2")
+
+
 def test_bad_input_gets_one_sentence(tmp_path, capsys):
     assert command.main(["canvas", "marks", str(tmp_path)]) == 2
     results(tmp_path, "ada")

@@ -432,10 +432,14 @@ def test_the_screen_says_what_was_hard_and_who_needs_a_look():
     graded = [
         one("ada", *["passed"] * count, late_s=7200),
         one("bob", "died", *["passed"] * (count - 1)),
+        one("cyd", *["error"] * 4, *["passed"] * (count - 4)),
+        one("dan", *["not attempted"] * count),
     ]
     assert report.to_look_at(graded) == [
         ("ada", FIRST[:2], "2.0 h late"),
-        ("bob", FIRST[:2], "1 died"),
+        ("bob", FIRST[:2], f"died: {LAB.exercises[0].label}"),
+        ("cyd", FIRST[:2], f"error: {', '.join(e.label for e in LAB.exercises[:3])} and 1 more"),
+        ("dan", FIRST[:2], "nothing was attempted: is it the right file?"),
     ]
     rows = [row for one in graded for row in one.rows]
     assert rows[0]["late_s"] == 7200 and set(rows[0]) == set(report.FIELDS)

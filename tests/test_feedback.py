@@ -63,6 +63,12 @@ def test_a_page_says_what_failed_and_what_it_looks_like(tmp_path):
     assert "src=" not in text and "href=" not in text, "a page needs nothing but itself"
 
 
+@pytest.mark.parametrize("message", ["{0}\nf(2) gave 3, want 4.", "f(2) gave 3, want 4.\n{0}"])
+def test_a_page_says_a_known_mistake_once(tmp_path, message):
+    text = page(tmp_path, graded("ada", message=message.format(sentence())))
+    assert text.count(sentence()) == 1 and '<pre class="message">f(2) gave 3, want 4.</pre>' in text
+
+
 def test_the_line_that_raised_is_marked(tmp_path):
     text = page(
         tmp_path,

@@ -54,6 +54,7 @@ def test_clones_are_laid_out_with_the_time_of_the_push(tmp_path, monkeypatch, ca
     code, folder = collect(tmp_path, path)
     said = capsys.readouterr().out
     assert code == 0 and "left out: lab-cyd" in said and "left out: lab-eve" in said
+    assert said.endswith(f"3 students: {folder}\n")
     due = submissions.deadlines(["2026-11-20T18:00+00:00"])
     found, _ = submissions.find(folder, due)
     assert {(one.student, one.lab, one.late_s) for one in found} == {

@@ -133,7 +133,7 @@ def _mark(options: argparse.Namespace) -> None:
     roster = _roster(options.roster) if options.roster else []
     header, lines, unknown = table(report.read(options.results), roster)
     text = io.StringIO()
-    csv.writer(text).writerows([header, *([report.plain(v) for v in line] for line in lines)])
+    csv.writer(text).writerows([header, *(map(_cell, line) for line in lines)])
     replace(options.results / "canvas.csv", text.getvalue())
     for student in unknown:
         print(f"left out: {student} (nobody in {options.roster} has this login, id or name)")
@@ -143,6 +143,11 @@ def _mark(options: argparse.Namespace) -> None:
             "Login ID."
         )
     print(f"{len(lines) - 1} students: {options.results / 'canvas.csv'}")
+
+
+def _cell(value: str | float) -> str:
+    """A cell of the table: 23 points are 23, not 23.0."""
+    return report.plain(value) if isinstance(value, str) else f"{round(value, 2):g}"
 
 
 def _roster(path: Path) -> list[Person]:

@@ -87,16 +87,17 @@ def _collect(options: argparse.Namespace) -> None:
         )
     students = set()
     for repository, notebooks in collect(options.clones, repositories, options.folder):
-        students.add(repository.student)
         if not notebooks:
             print(f"left out: {repository.name} (no clone of it, or no notebook in its labs)")
-        elif repository.pushed_s is None:
+            continue
+        students.add(repository.student)
+        if repository.pushed_s is None:
             print(
                 f"{repository.name}: the table has no time of a push, so it counts as handed in now"
             )
     for name in sorted(_strangers(options.clones, repositories)):
         print(f"left out: {name} (it is not in {options.table})")
-    print(f"{len(students)} students: {options.folder}")
+    print(f"{len(students)} {'student' if len(students) == 1 else 'students'}: {options.folder}")
 
 
 def read(path: Path) -> list[Repository]:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -51,6 +51,18 @@ class LabPart:
     handed_in: str
     exercises: Sequence[ExercisePart]
     others: Sequence[Row] = ()  # what is no exercise: written answers, lateness
+
+
+@dataclass(frozen=True)
+class WrittenAnswer:
+    """What answers.html shows of a student's answer to a question."""
+
+    student: str
+    name: str
+    text: str
+    mark: str  # "1.5 of 2", "not marked yet", or "" where no points are given
+    comment: str
+    changed: bool  # since it was marked
 
 
 @functools.cache
@@ -113,27 +125,55 @@ def page_name(student: str) -> str:
     return f"{student}.html"
 
 
-def write_answers(graded: Iterable[Graded], folder: Path) -> None:
-    """One page per lab that asks for prose: each question with what each student wrote."""
+def write_answers(
+    graded: Iterable[Graded],
+    folder: Path,
+    rows: Iterable[Row] = (),
+    name: Callable[[str], str] = str,
+) -> None:
+    """One page per lab that asks for prose: each question with what each student wrote.
+
+    rows, name: as for write_students; a page shows the points and comments that are given.
+    """
+    given = {(row["lab"], row["student"], row["exercise"]): row for row in rows}
     by_lab: dict[str, list[Graded]] = {}
     for one in sorted(graded, key=lambda one: one.order):
         by_lab.setdefault(one.lab.name, []).append(one)
-    for name, group in by_lab.items():
+    for lab_name, group in by_lab.items():
         lab = group[0].lab
         questions = [
-            (
-                question,
-                [(one.submission.student, dict(one.written).get(question, "")) for one in group],
-            )
-            for question in notebook.questions(lab)
+            (question, [_answer(one, number, question, given, name) for one in group])
+            for number, question in enumerate(notebook.questions(lab), 1)
         ]
         longest = MAX_WRITTEN // max(1, len(questions) * len(group))
         if questions:
             folder.mkdir(parents=True, exist_ok=True)
             page = template("answers.html").render(
-                title=title(lab), questions=questions, longest=longest
+                title=title(lab), questions=questions, longest=longest, table=f"{lab_name}.csv"
             )
-            replace(folder / f"{name}.html", page)
+            replace(folder / f"{lab_name}.html", page)
+
+
+def _answer(
+    one: Graded,
+    number: int,
+    question: str,
+    given: Mapping[tuple[str, str, str], Row],
+    name: Callable[[str], str],
+) -> WrittenAnswer:
+    student = one.submission.student
+    row = given.get((one.lab.name, student, f"written {number}"))
+    mark = ""
+    if row and row["status"] in ("marked", "changed since it was marked"):
+        mark = f"{row['points']:g} of {row['max_points']:g}"
+    return WrittenAnswer(
+        student=student,
+        name=name(student),
+        text=dict(one.written).get(question, ""),
+        mark=mark or (row["status"] if row else ""),
+        comment=row["message"] if row else "",
+        changed=bool(row and row["status"] == "changed since it was marked"),
+    )
 
 
 def title(lab: Lab) -> str:

@@ -386,7 +386,7 @@ def _write(
     report.write_checks(counting, out)
     marks.write(rows, course, out)
     feedback.write_students(counting, out / "feedback", rows, course.roster.name)
-    feedback.write_answers(counting, out / "answers")
+    feedback.write_answers(counting, out / "answers", rows, course.roster.name)
     with open(out / "summary.txt", "w", encoding="utf-8") as file:
         for screen in (console, Console(file=file, width=120)):
             _summarise(screen, counting, [row for row in rows if row["exercise"][0].isdigit()])

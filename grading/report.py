@@ -34,6 +34,7 @@ Status = Literal[
     "changed by hand",  # in overrides.csv
     "marked",  # a written answer
     "not marked yet",
+    "changed since it was marked",
     "late",  # points taken off
     "not handed in",
 ]

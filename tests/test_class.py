@@ -1,6 +1,7 @@
 """A course: deadlines, late policy, roster, overrides, written answers, changes, the class page."""
 
 import csv
+import dataclasses
 import json
 import zipfile
 from datetime import UTC, datetime
@@ -14,13 +15,15 @@ from grading.course import changes, look, marks, overrides, page, settings, stat
 from grading.errors import InputError
 from grading.lms import canvas
 from grading.report import CheckResult, Graded, Result
-from grading.source import labs
+from grading.source import labs, notebook
 from grading.source.holes import Answer
 from grading.store import Store
 from grading.submissions import Submission
 from tests.mini_lab import mini_lab
 
 LAB = mini_lab()
+ADAS = ("ada", "written 1")
+ROSTER = "student,name,section\nada,Ada,A\nbob,Bob,A\nzoe,Zoe,A\neve,Eve,A\n"
 FIRST = labs.read(labs.names()[0])
 DUE = datetime(2026, 11, 20, 17, tzinfo=UTC).timestamp()
 TOML = """\
@@ -199,7 +202,7 @@ def test_who_handed_in_nothing_gets_rows_of_zero_points(tmp_path):
     rows = marks.rows([graded("ada")], course(tmp_path), tmp_path)
     of_bob = [row for row in rows if row["student"] == "bob"]
     assert {row["status"] for row in of_bob} == {"not handed in"}
-    assert len(of_bob) == len(FIRST.exercises)
+    assert len(of_bob) == len(FIRST.exercises) + 1  # and the written answer
     marks.write(rows, course(tmp_path), tmp_path)
     with (tmp_path / "marks.csv").open(newline="") as file:
         table = {row["student"]: row for row in csv.DictReader(file)}
@@ -218,7 +221,7 @@ def test_lateness_takes_points_off_after_what_people_gave(tmp_path):
     most = sum(e.points for e in FIRST.exercises)
     last = rows[-1]
     assert (last["student"], last["status"], last["points"]) == ("bob", "late", -0.2 * most)
-    assert last["message"] == "20 % off: 25.0 h late."
+    assert last["message"] == "20 % off: 25.0 h late"
     assert {m.student: m.points for m in marks.of(rows)}["bob"] == pytest.approx(0.8 * most)
 
 
@@ -271,7 +274,7 @@ def test_written_answers_are_marked_in_a_table_that_later_runs_keep(tmp_path):
 
     def run(text="because"):
         rows = marks.rows([graded("ada", text=text)], of, tmp_path / "answers")
-        return next(row for row in rows if row["exercise"] == "written 1")
+        return next(row for row in rows if (row["student"], row["exercise"]) == ADAS)
 
     assert (run()["points"], run()["status"]) == (0, "not marked yet")
     table.write_text(table.read_text().replace("ada,1,,2,,,", "ada,1,1.5,2,Say more,,"))
@@ -287,6 +290,45 @@ def test_written_answers_are_marked_in_a_table_that_later_runs_keep(tmp_path):
     table.write_text(table.read_text().replace("ada,1,1.5,", "ada,1,3,"))
     with pytest.raises(InputError, match="line 2: 3 of 2 points"):
         run()
+
+
+def test_who_wrote_nothing_waits_for_no_mark_and_all_have_the_same_maximum(tmp_path):
+    of = course(tmp_path, TOML.replace("[extensions.ada]", "[extensions.zoe]"), roster=ROSTER)
+    broken = Graded(graded("eve").submission, FIRST, graded("eve", 0).results, None, [])
+    rows = marks.rows([graded("ada"), graded("zoe", text=""), broken], of, tmp_path / "answers")
+    status = {row["student"]: row["status"] for row in rows if row["exercise"] == "written 1"}
+    assert status == {
+        "ada": "not marked yet",
+        "zoe": "not attempted",
+        "eve": "not attempted",
+        "bob": "not handed in",
+    }
+    assert len({mark.max_points for mark in marks.of(rows)}) == 1
+
+
+def test_a_change_after_the_mark_is_seen_on_the_pages_and_in_the_marks(tmp_path):
+    of = course(tmp_path)
+    folder = tmp_path / "answers"
+    table = folder / f"{FIRST.name}.csv"
+
+    def run(text):
+        question = notebook.questions(FIRST)[0]
+        one = dataclasses.replace(graded("ada"), written=[(question, text)])
+        rows = marks.rows([one], of, folder)
+        feedback.write_answers([one], folder, rows, of.roster.name)
+        page.write([one], rows, of, tmp_path)
+        (mark,) = (mark for mark in marks.of(rows) if mark.student == "ada")
+        return mark.note, (folder / f"{FIRST.name}.html").read_text()
+
+    note, shown = run("because")
+    assert "not marked yet" in note and "Ada Lovelace" in shown and "not marked yet" in shown
+    table.write_text(table.read_text().replace("ada,1,,2,,,", "ada,1,1.5,2,Say <more>,,"))
+    note, shown = run("because")
+    assert note == "" and "1.5 of 2" in shown and "Say &lt;more&gt;" in shown
+    note, shown = run("because of this")
+    assert note == "written 1 has changed since it was marked" and "has changed since" in shown
+    link = f'href="answers/{FIRST.name}.html"'
+    assert link in (tmp_path / "index.html").read_text()
 
 
 def test_what_changed_between_two_runs_is_listed():

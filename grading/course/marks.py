@@ -61,6 +61,7 @@ def nothing_handed_in(graded: Iterable[Graded], settings: Settings) -> list[Row]
             due_s = settings.due_s(student, name)
             if (student, name) not in there and (due_s is None or due_s < now):
                 missing += rows_of(student, name, results)
+                missing += written.absent(student, name, settings)
     return missing
 
 
@@ -71,7 +72,7 @@ def _deductions(found: Iterable[Row], settings: Settings) -> list[Row]:
         percent = settings.late.percent(mark.late_s or 0)
         if percent and mark.points:
             off = -round(mark.points * percent / 100, 2)
-            why = f"{percent:g} % off: {(mark.late_s or 0) / 3600:.1f} h late."
+            why = f"{percent:g} % off: {(mark.late_s or 0) / 3600:.1f} h late"
             result = Result(LATE, off, 0, "late", why)
             taken_off += rows_of(mark.student, mark.lab, [result], late_s=mark.late_s)
     return taken_off
@@ -105,6 +106,8 @@ def _note(group: Iterable[Row]) -> str:
             notes.append(row["message"])
         elif row["status"] == "not marked yet":
             notes.append(f"{row['exercise']} is not marked yet")
+        elif row["status"] == "changed since it was marked":
+            notes.append(f"{row['exercise']} has changed since it was marked")
     return "; ".join(notes)
 
 

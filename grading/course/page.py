@@ -18,6 +18,7 @@ from grading.course.changes import Change
 from grading.course.settings import Settings
 from grading.course.statistics import ExerciseStatistics, of_lab
 from grading.report import Graded, Row
+from grading.source import notebook
 
 SHOWN = 100  # changes, looks and similar answers; the rest is counted
 
@@ -35,6 +36,8 @@ class LabPart:
     median: str
     histogram: Markup
     exercises: Sequence[ExerciseStatistics]
+    max_points: float
+    has_answers: bool  # whether there is a page of written answers
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,8 @@ def _lab(
         median=f"{100 * statistics.median(shares):.0f} %",
         histogram=picture,
         exercises=of_lab(group),
+        max_points=max(mark.max_points for mark in of_this),
+        has_answers=bool(notebook.questions(group[0].lab)),
     )
 
 

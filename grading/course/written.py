@@ -11,8 +11,8 @@ from typing import Any
 from grading.course import tables
 from grading.course.settings import Settings
 from grading.errors import InputError
-from grading.report import Graded, Row
-from grading.source import notebook
+from grading.report import Graded, Row, Status
+from grading.source import labs, notebook
 
 COLUMNS = ("student", "question", "points", "max_points", "comment", "note", "answer")
 CHANGED = "the answer has changed since it was marked"
@@ -39,7 +39,8 @@ def _lines(group: Iterable[Graded], most: float, path: Path) -> list[dict[str, A
     before = _filled_in(path) if path.exists() else {}
     lines = []
     for one in group:
-        for number, (_, text) in enumerate(one.written, 1):
+        unread = [(question, "") for question in notebook.questions(one.lab)]
+        for number, (_, text) in enumerate(one.written or unread, 1):
             old = before.get((one.submission.student, str(number)), {})
             is_marked = bool(old.get("points") or old.get("comment"))
             changed = is_marked and old.get("answer", "") != tables.as_read(_flat(text))
@@ -74,6 +75,24 @@ def _flat(text: str) -> str:
     return " ".join(text.split())[:4000]
 
 
+def absent(student: str, name: str, settings: Settings) -> list[Row]:
+    """The rows of somebody who handed in nothing: 0 points of as many as the others have."""
+    most = settings.written.get(name, 0.0)
+    count = len(notebook.questions(labs.read(name))) if most else 0
+    line = {"student": student, "points": "", "max_points": f"{most:g}", "note": ""}
+    line |= {"comment": "", "answer": ""}
+    found = [_row(name, line | {"question": number}) for number in range(1, count + 1)]
+    for row in found:
+        row["status"] = "not handed in"
+    return found
+
+
+def _status(line: Mapping[str, Any]) -> Status:
+    if line["points"]:
+        return "changed since it was marked" if line["note"] == CHANGED else "marked"
+    return "not marked yet" if line["answer"] or line["comment"] else "not attempted"
+
+
 def _row(lab: str, line: Mapping[str, Any]) -> Row:
     points = tables.number(line["points"], "points") if line["points"] else 0.0
     most = tables.number(line["max_points"], "max_points")
@@ -83,7 +102,7 @@ def _row(lab: str, line: Mapping[str, Any]) -> Row:
         exercise=f"{LABEL}{line['question']}",
         points=points,
         max_points=most,
-        status="marked" if line["points"] else "not marked yet",
+        status=_status(line),
         message=line["comment"],
         attempt=1,
         late_s=None,

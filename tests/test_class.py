@@ -235,7 +235,10 @@ def test_overrides_are_applied_at_each_run_and_say_why(tmp_path):
         row = next(r for r in rows if r["exercise"] == exercise.label and r["student"] == "ada")
         assert (row["points"], row["status"]) == (1, "changed by hand")
         assert row["message"] == "Accepted in the office hour\n(The grader gave 0: wrong)"
-    assert "by hand: Accepted" in marks.of(rows)[0].note
+    note = marks.of(rows)[0].note
+    assert "by hand: Accepted" in note and "the grader gave" not in note
+    later = marks.rows([graded("ada", points=2)], of, tmp_path)
+    assert "by hand: Accepted in the office hour (the grader gave 2)" in marks.of(later)[0].note
     feedback.write_students([graded("ada", points=0)], tmp_path / "f", rows, of.roster.name)
     shown = (tmp_path / "f" / "ada.html").read_text()
     assert "Accepted in the office hour" in shown and "<h1>Ada Lovelace</h1>" in shown

@@ -101,7 +101,9 @@ def _note(group: Iterable[Row]) -> str:
     notes = []
     for row in group:
         if row["status"] == "changed by hand":
-            notes.append(f"{row['exercise']} by hand: {row['message'].partition(chr(10))[0]}")
+            reason, gave = row["message"].partition("\n")[0], overrides.grader_gave(row)
+            less = f" (the grader gave {gave:g})" if gave > row["points"] else ""
+            notes.append(f"{row['exercise']} by hand: {reason}{less}")
         elif row["status"] == "late":
             notes.append(row["message"])
         elif row["status"] == "not marked yet":

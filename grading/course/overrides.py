@@ -1,5 +1,6 @@
 """overrides.csv: points that a person gives in place of the grader's, with a reason."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,12 @@ def apply(rows: Sequence[Row], overrides: Iterable[Override]) -> tuple[list[Row]
             row["message"], row["told"] = message, told
         new.append(row)
     return new, list(waiting.values())
+
+
+def grader_gave(row: Row) -> float:
+    """The grader's points, in a row that a person changed."""
+    match = re.search(r"^\(The grader gave ([\d.]+)", row["message"], re.MULTILINE)
+    return float(match[1]) if match else 0.0
 
 
 def _with_reason(one: Override, row: Row, message: str) -> str:

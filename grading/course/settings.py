@@ -30,7 +30,7 @@ overrides = "overrides.csv"      # student, lab, exercise, points, reason
 
 [late]
 grace_minutes = 15               # this much late costs nothing
-percent_per_day = 10             # of the lab's points, for each day that has begun
+percent_per_day = 10             # of the points earned, for each day that has begun
 at_most_percent = 50
 
 [written]

@@ -55,7 +55,16 @@ def test_with_a_roster_each_gets_their_own_row_and_column(tmp_path, capsys):
         ["Babbage, Charles", "12", "s12", "cb", "A", "18", "16"],
         ["Lovelace, Ada", "11", "s11", "ada", "A", "18", "16"],
     ]
-    assert "left out: eve" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "left out: eve" in said and "makes a new one" not in said
+
+
+def test_a_lab_without_an_assignment_of_its_name_is_said(tmp_path, capsys):
+    roster = tmp_path / "export.csv"
+    roster.write_text(EXPORT.replace("01_strides", "Lab 1"))
+    results(tmp_path, "ada")
+    assert table(tmp_path, "--roster", roster)[0][5] == "01_strides"
+    assert capsys.readouterr().out.count("makes a new one") == 1
 
 
 def test_without_one_the_folders_are_logins(tmp_path):

@@ -191,6 +191,15 @@ def test_two_folders_of_one_student_or_one_of_two_are_an_error(tmp_path):
         course(tmp_path, 'roster = "r.csv"', r="student,name\nada,A\nADA,B\n")
 
 
+def test_an_address_is_proposed_as_toml_reads_it(tmp_path):
+    text = 'roster = "roster.csv"\n[extensions.{}]\n01 = 2026-11-25'
+    people = "student,name,section\nada@uni.edu,Ada,A\n"
+    with pytest.raises(InputError, match="did you mean .ada@uni.edu.") as problem:
+        course(tmp_path, text.format('"adda@uni.edu"'), roster=people)
+    proposed = str(problem.value).partition("did you mean ")[2].removesuffix("?")
+    assert list(course(tmp_path, text.format(proposed), roster=people).extensions)
+
+
 def test_an_extension_for_nobody_is_said(tmp_path, capsys):
     of = course(tmp_path, "[extensions.lovelacada]\n01 = 2026-11-25")
     grade._with_deadlines([Submission("lovelaceada", FIRST.name, Path("x"))], of, Path(), None)

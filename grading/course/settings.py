@@ -1,6 +1,7 @@
 """course.toml: deadlines, extensions, the late policy, and where roster and overrides are."""
 
 import difflib
+import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -145,8 +146,13 @@ def _known(path: Path, table: str, data: Iterable[str], allowed: Iterable[str]) 
         if key not in (names := sorted(allowed)):
             where = f"[{table}] " if table else ""
             near = difflib.get_close_matches(key, names, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names[:9])}"
+            hint = f"did you mean {_key(near[0])}?" if near else f"known are {', '.join(map(_key, names[:9]))}"
             raise InputError(f"{path}: {where}{key} is unknown: {hint}")
+
+
+def _key(name: str) -> str:
+    """The name as TOML accepts it: an address needs quotation marks."""
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else f'"{name}"'
 
 
 def _zone(path: Path, name: Any) -> tzinfo | None:

@@ -142,6 +142,9 @@ def _mark(options: argparse.Namespace) -> None:
             "Without --roster the folders' names are used as logins: Canvas matches them by SIS "
             "Login ID."
         )
+    for lab in header[len(WHO) :]:
+        if roster and lab not in roster[0]:
+            print(f"{lab}: {options.roster} has no such assignment, so the import makes a new one")
     print(f"{len(lines) - 1} students: {options.results / 'canvas.csv'}")
 
 

@@ -146,7 +146,8 @@ def _known(path: Path, table: str, data: Iterable[str], allowed: Iterable[str]) 
         if key not in (names := sorted(allowed)):
             where = f"[{table}] " if table else ""
             near = difflib.get_close_matches(key, names, 1)
-            hint = f"did you mean {_key(near[0])}?" if near else f"known are {', '.join(map(_key, names[:9]))}"
+            known = ", ".join(map(_key, names[:9]))
+            hint = f"did you mean {_key(near[0])}?" if near else f"known are {known}"
             raise InputError(f"{path}: {where}{key} is unknown: {hint}")
 
 

@@ -231,7 +231,7 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
     with _writing(out):
         rows = marks.rows(counting, course, out / "answers")
         changed = changes.between(changes.read(out), rows)
-        alike = _similar(counting, earlier, options) if options.similar or earlier else []
+        alike = _similar(counting, earlier, options, course) if options.similar or earlier else []
         _write(counting, rows, course, out)
         page.write(counting, rows, course, out, changed, alike)
         if changed:
@@ -254,7 +254,10 @@ def _course(options: argparse.Namespace) -> settings.Settings:
 
 
 def _similar(
-    counting: list[Graded], handed_in_earlier: list[Submission], options: argparse.Namespace
+    counting: list[Graded],
+    handed_in_earlier: list[Submission],
+    options: argparse.Namespace,
+    course: settings.Settings,
 ) -> list[page.Alike]:
     """Groups and pairs of similar answers, also to those of earlier classes; writes their page."""
     earlier = classroom.read_earlier(handed_in_earlier, options.jobs)
@@ -262,7 +265,7 @@ def _similar(
         _say(f"{unreadable} earlier submissions can't be read and were not compared")
     pairs, equal = similar.pairs(counting, earlier), similar.rings(counting, earlier)
     counts = Counter(one.submission.student.rpartition("/")[0] for one in earlier)
-    similar.write(pairs, options.out, equal, counts)
+    similar.write(pairs, options.out, equal, counts, course.roster.name)
     _say(f"{len(equal)} groups of equal answers")
     _say(f"{len(pairs)} pairs of similar submissions: {options.out / 'similar.html'}")
     rings = [page.Alike(ring.lab, ring.students, 1.0, equal=True) for ring in equal]

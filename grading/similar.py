@@ -9,7 +9,7 @@ import ast
 import io
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -210,10 +210,12 @@ def write(
     folder: Path,
     equal: Iterable[Ring] = (),
     earlier: Mapping[str, int] | None = None,
+    name: Callable[[str], str] = str,
 ) -> None:
     """The groups and pairs as a page, similar.html, with the lines of a pair side by side.
 
     earlier: how many earlier submissions of each folder were compared, by its name.
+    name: of a student's folder.
     """
     found = list(similar)
     shown = min(MOST_LINES, ALL_LINES // (2 * max(1, min(len(found), MOST_PAIRS))))
@@ -222,6 +224,7 @@ def write(
         more=max(0, len(found) - MOST_PAIRS),
         rings=list(equal),
         earlier=earlier or {},
+        person=name,
         most_lines=shown,
         longest=MAX_LINE,
         most_compared=MOST_COMPARED,

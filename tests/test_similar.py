@@ -140,6 +140,15 @@ def test_the_page_says_how_many_pairs_it_does_not_show(tmp_path, count):
     assert "5 more pairs share less" in (tmp_path / "similar.html").read_text()
 
 
+def test_the_page_names_people_and_does_not_deny_equal_answers(tmp_path):
+    ring = similar.Ring(LAB.name, ("11", "12"))
+    similar.write([], tmp_path, [ring], name={"11": "Ada", "12": "<Bob>"}.__getitem__)
+    text = (tmp_path / "similar.html").read_text()
+    assert "Ada, &lt;Bob&gt;" in text and "There are no similar submissions" not in text
+    similar.write([], tmp_path)
+    assert "There are no similar submissions" in (tmp_path / "similar.html").read_text()
+
+
 HIDDEN = {
     "other names": renamed,
     "a docstring": lambda text: text.replace("):\n", '):\n    """All mine."""\n', 1),

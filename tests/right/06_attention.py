@@ -1238,3 +1238,93 @@ def test_attention(candidate):
                     top = new
                 if not np.allclose(got[i], mean / total, rtol=1e-3, atol=1e-3):
                     raise AssertionError(f"row {i}")
+
+# %% sliding_window: products of comparisons, and one rule for both documents
+def sliding_window(b, h, i, j):
+    return (i >= j) * (j > i - WINDOW)
+
+
+def prefix(b, h, i, j):
+    return torch.where(i < PREFIX, PREFIX - 1, i) >= j
+
+
+def documents(b, h, i, j):
+    seen = j <= i
+    for start in STARTS:
+        seen = seen & (((i < start) & (j < start)) | ((i >= start) & (j >= start)))
+    return seen
+
+
+def alibi(score, b, h, i, j):
+    return score - (i - j) * 2.0 ** -(h + 1)
+
+
+def soft_cap(score, b, h, i, j):
+    return CAP * torch.tanh(score * (1 / CAP))
+
+
+def soft_cap_slope(score, b, h, i, j):
+    return 1 - (soft_cap(score, b, h, i, j) / CAP) ** 2
+
+# %% sliding_window: operands turned
+def sliding_window(b, h, i, j):
+    return (j <= i) & (j > i - WINDOW)
+
+
+def prefix(b, h, i, j):
+    return (PREFIX > j) | (j <= i)
+
+
+def documents(b, h, i, j):
+    seen = j <= i
+    for start in reversed(STARTS):
+        seen = seen & ((j >= start) | (i < start))
+    return seen
+
+
+def alibi(score, b, h, i, j):
+    return score + (j - i) * torch.exp2(-1.0 * (h + 1))
+
+
+def soft_cap(score, b, h, i, j):
+    return torch.tanh(score / CAP) * CAP
+
+
+def soft_cap_slope(score, b, h, i, j):
+    x = torch.tanh(score / CAP)
+    return 1 - x * x
+
+# %% sliding_window: distances, and halves
+def sliding_window(b, h, i, j):
+    back = i - j
+    return (back > -1) & (back < WINDOW)
+
+
+def prefix(b, h, i, j):
+    return ~(j > i) | ~(j >= PREFIX)
+
+
+def documents(b, h, i, j):
+    other = j > i
+    for start in STARTS:
+        other = other | ((i >= start) != (j >= start))
+    return other == False
+
+
+def alibi(score, b, h, i, j):
+    return score - 0.5 * torch.exp2(-1.0 * h) * (i - j)
+
+
+def soft_cap(score, b, h, i, j):
+    return CAP - 2 * CAP * torch.sigmoid(-2 * score / CAP)
+
+
+def soft_cap_slope(score, b, h, i, j):
+    half = torch.sigmoid(-2 * score / CAP)
+    return 4 * half - 4 * half * half
+
+# %% decode_split: powers of two
+# edit: tl.exp(top - higher), tl.exp(x - higher[:, None])  ->  tl.exp2((top - higher) * 1.4426950408889634), tl.exp2((x - higher[:, None]) * 1.4426950408889634)
+
+# %% decode_split: keys loaded the other way round
+# edit: tl.trans(tl.load(k + at, mask=inside, other=0.0))  ->  tl.load(k + (key_head.to(tl.int64) * N + j)[None, :] * D + d[:, None], mask=j[None, :] < end, other=0.0)

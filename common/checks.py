@@ -96,6 +96,11 @@ def report(case: str, got: str, want: str, difference: str = "", mistake: str = 
     return f"{mistake}\n{values}" if mistake else values
 
 
+def open_exercise(error: NotImplementedError) -> str:
+    """Which exercise is not written yet: its stub's error begins with "Exercise 1.1: "."""
+    return str(error).partition(":")[0] or "The exercise"
+
+
 def expect(condition: object, message: str, *, draw: Draw | None = None) -> None:
     """Raise AssertionError(message) unless the condition is true. draw: as for `agree`."""
     if not condition:

@@ -19,28 +19,11 @@ from common import bytecode, sealed, sources
 from common.checks import expect
 
 FOLDER = Path(__file__).parent / "clinics"
-LOOKS = {  # ways to a program's text: a test that goes one of them judges no behaviour
-    *("__code__", "__globals__", "__closure__", "getsource", "getsourcelines", "linecache", "dis"),
-    *(
-        "co_code",
-        "co_consts",
-        "co_names",
-        "co_varnames",
-        "f_code",
-        "f_back",
-        "f_locals",
-        "f_globals",
-    ),
-    *(
-        "_getframe",
-        "currentframe",
-        "settrace",
-        "setprofile",
-        "get_objects",
-        "get_referrers",
-        "sealed",
-    ),
-}
+# Ways to a program's text: a test that goes one of them judges no behaviour.
+LOOKS = {"__code__", "__globals__", "__closure__", "getsource", "getsourcelines", "linecache"}
+LOOKS |= {"dis", "co_code", "co_consts", "co_names", "co_varnames", "f_code", "f_back", "f_locals"}
+LOOKS |= {"f_globals", "_getframe", "currentframe", "settrace", "setprofile", "get_objects"}
+LOOKS |= {"get_referrers", "sealed"}
 TEST = "a test returns nothing: it raises AssertionError if the candidate is wrong"
 
 

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from pathlib import Path
@@ -40,6 +40,11 @@ class Submission:
 
 
 WITHOUT_TIMES = "no_times.txt"  # in a folder that a platform's archive was unpacked to
+
+
+def count_of(students: Sized) -> str:
+    """ "1 student", "12 students"."""
+    return f"{len(students)} {'student' if len(students) == 1 else 'students'}"
 
 
 def find(

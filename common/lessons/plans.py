@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from common import samples
+from common.checks import open_exercise
 from common.lessons import planning, runs
 from common.lessons.planning import Cluster, Layout, Model
 from common.lessons.runs import Run
@@ -275,8 +276,7 @@ def widget(step_time_s: Step, memory_bytes: Memory, ours: tuple[Step, Memory]) -
         try:
             show_plan(step_time_s, memory_bytes, MODELS[model], cluster, batch)
         except NotImplementedError as is_open:
-            exercise = str(is_open).partition(":")[0] or "The exercise"
-            print(f"{exercise} is open: this plan is the course's.")
+            print(f"{open_exercise(is_open)} is open: this plan is the course's.")
             show_plan(*ours, MODELS[model], cluster, batch)
 
     picture = ipywidgets.interactive_output(show, chosen)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from common import figures
+from common.checks import open_exercise
 from common.dispatch import DispatchMode
 from common.lessons.mods import Mod
 
@@ -122,7 +123,7 @@ def window_kinds(kinds_of: Callable[[int, int], Any], width: int, block: int) ->
     try:
         return kinds_of(width, block), ""
     except NotImplementedError as is_open:
-        exercise = str(is_open).partition(":")[0] or "The exercise"
+        exercise = open_exercise(is_open)
         # How far the query of a tile's first pair is from its key. Others are nearer or farther.
         distance = block * np.subtract.outer(*2 * [np.arange(TOKENS // block)])
         nearest, farthest = distance - block + 1, distance + block - 1

@@ -323,7 +323,7 @@ def clipped(gradients: Sequence[Tensor], most: float) -> list[Tensor]:
     return [gradient * min(1.0, most / norm) if norm else gradient for gradient in gradients]
 
 
-def mean(parts: Sequence[Sequence[Tensor]], shares: Sequence[float]) -> list[Tensor]:
+def weighted(parts: Sequence[Sequence[Tensor]], shares: Sequence[float]) -> list[Tensor]:
     """The gradients of all ranks, weighted by these shares and added up."""
     return [
         torch.stack([share * own[i] for share, own in zip(shares, parts, strict=True)]).sum(0)
@@ -339,16 +339,16 @@ def clip(
     parts: gradients by rank.
     """
     shares = [n / sum(rows) for n in rows]
-    whole = mean(parts, shares)
+    whole = weighted(parts, shares)
     norm = float(flattened(whole).norm())
-    clipped_before = mean([clipped(own, most) for own in parts], shares)
+    clipped_before = weighted([clipped(own, most) for own in parts], shares)
     clip_first = "Clip after the sum: a rank's own gradient may be long where the mean is short."
     lengths = {
         clip_first: float(flattened(clipped_before).norm()),
         "It is the norm after clipping.": min(norm, most),
         "It is the square of the norm.": norm**2,
         "Average the gradients by rows first.": float(
-            flattened(mean(parts, [1 / len(rows)] * len(rows))).norm()
+            flattened(weighted(parts, [1 / len(rows)] * len(rows))).norm()
         ),
         "It is the norm of one tensor, not of all together.": float(whole[0].norm()),
     }

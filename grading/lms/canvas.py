@@ -21,7 +21,7 @@ from grading.course import tables
 from grading.errors import InputError
 from grading.lms import archives, canvas_feedback
 from grading.source.notebook import MAX_NOTEBOOK_BYTES
-from grading.submissions import WITHOUT_TIMES, escaped
+from grading.submissions import WITHOUT_TIMES, count_of, escaped
 
 Person = dict[str, str]  # a line of Canvas's gradebook, by its columns
 
@@ -73,7 +73,7 @@ def _unpack(options: argparse.Namespace) -> None:
             f"left out: {name} (not a notebook with a name that Canvas gives, not the only one, "
             "damaged, or too large)"
         )
-    print(f"{len(students)} {'student' if len(students) == 1 else 'students'}: {options.folder}")
+    print(f"{count_of(students)}: {options.folder}")
 
 
 def unpack(archive: Path, folder: Path) -> tuple[set[str], list[str]]:

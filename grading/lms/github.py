@@ -18,6 +18,7 @@ from common.files import replace
 from grading.course import tables
 from grading.errors import InputError
 from grading.source import labs
+from grading.submissions import count_of
 
 COLUMNS = ("github_username", "student_repository_name", "submission_timestamp")
 WORKFLOW = Path(".github") / "workflows" / "classroom.yml"
@@ -97,7 +98,7 @@ def _collect(options: argparse.Namespace) -> None:
             )
     for name in sorted(_strangers(options.clones, repositories)):
         print(f"left out: {name} (it is not in {options.table})")
-    print(f"{len(students)} {'student' if len(students) == 1 else 'students'}: {options.folder}")
+    print(f"{count_of(students)}: {options.folder}")
 
 
 def read(path: Path) -> list[Repository]:

@@ -91,17 +91,21 @@ def grade_class(
         if isinstance(text, tuple)
     }
     keys = {one: kept.key(job) for one, job in jobs.items()}
-    now = {keys[one] for one in jobs if chosen(one)}
-    outcomes: dict[str, Outcome] = {key: kept.get(key, key in now) for key in keys.values()}
-    new = {keys[one]: job for one, job in jobs.items() if outcomes[keys[one]] is None}
-    key_of = {job: key for key, job in new.items() if key in now}
+    before: dict[str, Outcome] = {key: kept.get(key) for key in keys.values()}
+    new = {
+        keys[one]: job
+        for one, job in jobs.items()
+        if chosen(one) and (kept.fresh or before[keys[one]] is None)
+    }
+    key_of = {job: key for key, job in new.items()}
     run = _run(key_of, processes, jail, hidden, scheduler)
-    outcomes |= dict(_keep_each(run, key_of, kept, progress))
-    graded = [
-        _graded(one, text, outcomes.get(keys.get(one, "")), kept=keys.get(one) not in new)
-        for one, text in texts.items()
-        if one not in keys or keys[one] in now or outcomes[keys[one]] is not None
-    ]
+    now = before | dict(_keep_each(run, key_of, kept, progress))
+    graded = []
+    for one, text in texts.items():
+        key, is_chosen = keys.get(one, ""), chosen(one)
+        outcome = now.get(key) if is_chosen else before.get(key)
+        if is_chosen or outcome is not None:  # else it is new: an equal one of others says nothing
+            graded.append(_graded(one, text, outcome, kept=not is_chosen or key not in new))
     return sorted(graded, key=lambda graded: graded.order)
 
 

@@ -229,8 +229,10 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
     graded = _graded(handed_in, kept, seeds, jail, options)
     counting = classroom.counting(graded, course.late.percent)
     with _writing(out):
-        rows = marks.rows(counting, course, out / "answers")
-        changed = changes.between(changes.read(out), rows)
+        before = changes.read(out)
+        waiting = _not_graded(handed_in, graded, before)
+        rows = marks.rows(counting, course, out / "answers", waiting)
+        changed = changes.between(before, rows)
         alike = _similar(counting, earlier, options, course) if options.similar or earlier else []
         _write(counting, rows, course, out)
         page.write(counting, rows, course, out, changed, alike)
@@ -240,7 +242,24 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
             _say(f"{what} changed since the last run: {out / 'changes.csv'}")
     for line in _left_out(folder, handed_in, strays):
         _say(line)
+    if waiting:
+        which = ", ".join(f"{student} {lab[:2]}" for student, lab in sorted(waiting)[:MANY])
+        _say(f"{len(waiting)} new, and not graded now (what was known is kept): {which}")
     _say(_ending(graded, counting, out))
+
+
+def _not_graded(
+    handed_in: Iterable[Submission], graded: Iterable[Graded], before: Iterable[report.Row]
+) -> dict[tuple[str, str], list[report.Row]]:
+    """{(student, lab): the rows of the run before} of new submissions that were not chosen."""
+    there = {(one.submission.student, one.submission.lab) for one in graded}
+    waiting: dict[tuple[str, str], list[report.Row]] = {
+        (one.student, one.lab): [] for one in handed_in
+    }
+    for row in before:
+        if (row["student"], row["lab"]) in waiting:
+            waiting[row["student"], row["lab"]].append(row)
+    return {key: rows for key, rows in waiting.items() if key not in there}
 
 
 def _course(options: argparse.Namespace) -> settings.Settings:
@@ -268,7 +287,17 @@ def _similar(
     similar.write(pairs, options.out, equal, counts, course.roster.name)
     _say(f"{len(equal)} groups of equal answers")
     _say(f"{len(pairs)} pairs of similar submissions: {options.out / 'similar.html'}")
-    rings = [page.Alike(ring.lab, ring.students, 1.0, equal=True) for ring in equal]
+    shown = [(pair.lab, set(pair.students)) for pair in pairs]
+    rings = [
+        page.Alike(
+            ring.lab,
+            ring.students,
+            1.0,
+            equal=True,
+            has_lines=any(lab == ring.lab and who <= {*ring.students} for lab, who in shown),
+        )
+        for ring in equal
+    ]
     known = [(ring.lab, set(ring.students)) for ring in equal]
     return rings + [
         page.Alike(pair.lab, pair.students, pair.share)

@@ -114,6 +114,7 @@ class Row(TypedDict):
     attempt: int
     late_s: int | None  # seconds after the deadline; None without a deadline
     told: str  # what the student reads in place of the message; "": the message itself
+    grader_gave: float | None  # the grader's points, where a person gave others
 
 
 FIELDS = list(Row.__annotations__)
@@ -165,6 +166,7 @@ def rows(
             attempt=attempt,
             late_s=late_s,
             told="" if result.to_student == result.message else result.to_student,
+            grader_gave=None,
         )
         for result in results
     ]

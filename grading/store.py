@@ -34,7 +34,7 @@ class Job:
 
 
 class Store:
-    """The folder of results, for one grader at a time.
+    """The folder of results, for one grader at a time. fresh: whether to use none of them again.
 
     Its files are whole or absent, whenever the grader is ended.
     """
@@ -54,13 +54,8 @@ class Store:
                     f"another grader works in {folder}: wait until it ends, or give another folder"
                 ) from None
 
-    def get(self, key: str, fresh: bool = True) -> list[Result] | None:
-        """The results under a key; None if there are none, or if they are to be fresh.
-
-        fresh: whether this result is among those that the store was asked to have fresh.
-        """
-        if self.fresh and fresh:
-            return None
+    def get(self, key: str) -> list[Result] | None:
+        """The results under a key; None if there are none."""
         try:
             kept = json.loads(self._path(key).read_text("utf-8"))
             return [_result(**result) for result in kept]

@@ -244,6 +244,7 @@ def test_overrides_are_applied_at_each_run_and_say_why(tmp_path):
         row = next(r for r in rows if r["exercise"] == exercise.label and r["student"] == "ada")
         assert (row["points"], row["status"]) == (1, "changed by hand")
         assert row["message"] == "Accepted in the office hour\n(The grader gave 0: wrong)"
+        assert row["grader_gave"] == 0
     note = marks.of(rows)[0].note
     assert "by hand: Accepted" in note and "the grader gave" not in note
     later = marks.rows([graded("ada", points=2)], of, tmp_path)
@@ -420,6 +421,10 @@ def test_who_is_only_late_comes_last_and_equal_answers_are_called_so(tmp_path):
     looks = looks[looks.index('id="looks"') :]
     assert looks.index(">bob<") < looks.index(">ada<")
     assert ">equal<" in rest and ">100 %<" in rest
+    for has_lines, says in ((True, "The lines side by side"), (False, "All groups")):
+        one = page.Alike(FIRST.name, ("ada", "bob"), 1.0, equal=True, has_lines=has_lines)
+        page.write(group, rows, settings.Settings(), tmp_path, alike=[one])
+        assert f">{says}</a>" in (tmp_path / "index.html").read_text()
 
 
 def test_results_by_check_are_kept_and_written(tmp_path):
@@ -480,6 +485,19 @@ def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, mo
     assert run("--fresh", "--student", "bob", "--only", "2") == (1, everyone)
     assert "1 results changed" in capsys.readouterr().out or (out / "changes.csv").exists()
     assert (out / "index.html").is_file() and (out / "marks.csv").is_file()
+    exercise = labs.read(first).exercises[0].name
+    for student in ("ada", "bob"):  # two equal new attempts, of which one is asked for
+        hand_in(folder / student, first, a=f"def {exercise}():\n    return 'new'")
+    before = {row["exercise"]: row for row in report.read(out) if row["student"] == "bob"}
+    table = out / "answers" / f"{first}.csv"
+    table.write_text(table.read_text().replace("bob,1,,,,", "bob,1,,,Well said,"))
+    assert run("--student", "ada") == (1, everyone)
+    after = {row["exercise"]: row for row in report.read(out) if row["student"] == "bob"}
+    assert after == before and "Well said" in table.read_text()
+    assert "1 new, and not graded now (what was known is kept): bob 01" in capsys.readouterr().out
+    (folder / "bob" / f"{first}.ipynb").write_text("{")
+    run("--student", "ada")
+    assert {row["exercise"]: row for row in report.read(out) if row["student"] == "bob"} == before
     assert command.main([*grade, "--student", "eve"]) == 2
     assert "no folder in" in capsys.readouterr().err
 

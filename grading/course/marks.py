@@ -1,8 +1,10 @@
 """A course's marks: what the grader gave, with overrides, written answers, lateness, and nothing
 handed in."""
 
+import itertools
 import time
-from collections.abc import Iterable, Sequence
+import types
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from grading.report import rows as rows_of
 from grading.source import labs
 
 LATE = "late"  # the exercise of the row that takes points off
+Waiting = Mapping[tuple[str, str], Sequence[Row]]  # {(student, lab): rows of an earlier run}
+NOBODY: Waiting = types.MappingProxyType({})
 COLUMNS = ("student", "name", "section", "lab", "points", "max_points", "percent", "late_h", "note")
 
 
@@ -34,25 +38,36 @@ class Mark:
         return self.points / self.max_points if self.max_points else 0.0
 
 
-def rows(graded: Sequence[Graded], settings: Settings, answers: Path) -> list[Row]:
-    """All rows of a class. answers: the folder of the written answers' tables.
+def rows(
+    graded: Sequence[Graded], settings: Settings, answers: Path, waiting: Waiting = NOBODY
+) -> list[Row]:
+    """All rows of a class.
 
+    answers: the folder of the written answers' tables. waiting: the submissions that this run did
+    not grade.
     InputError if an override is for a student or exercise that has no row.
     """
-    found = [row for one in graded for row in one.rows] + nothing_handed_in(graded, settings)
+    found = [row for one in graded for row in one.rows]
+    found += nothing_handed_in(graded, settings, waiting)
     found += written.rows(graded, settings, answers)
     found, unused = overrides.apply(found, settings.overrides)
     for one in unused:
+        if (one.student, one.lab) in waiting:
+            continue
         raise InputError(
             f"overrides, line {one.line}: there is no submission of {one.student} for lab "
             f"{one.lab}: is the name of the student's folder right?"
         )
-    return found + _deductions(found, settings)
+    kept = itertools.chain.from_iterable(waiting.values())
+    return [*found, *_deductions(found, settings), *kept]
 
 
-def nothing_handed_in(graded: Iterable[Graded], settings: Settings) -> list[Row]:
+def nothing_handed_in(
+    graded: Iterable[Graded], settings: Settings, waiting: Waiting = NOBODY
+) -> list[Row]:
     """Rows of 0 points for the students on the roster who handed in nothing and are due."""
     there = {(one.submission.student, one.submission.lab) for one in graded}
+    there |= waiting.keys()
     now = time.time()
     missing = []
     for name in sorted({lab for _, lab in there}):
@@ -101,7 +116,7 @@ def _note(group: Iterable[Row]) -> str:
     notes = []
     for row in group:
         if row["status"] == "changed by hand":
-            reason, gave = row["message"].partition("\n")[0], overrides.grader_gave(row)
+            reason, gave = row["message"].partition("\n")[0], row.get("grader_gave") or 0
             less = f" (the grader gave {gave:g})" if gave > row["points"] else ""
             notes.append(f"{row['exercise']} by hand: {reason}{less}")
         elif row["status"] == "late":

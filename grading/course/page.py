@@ -61,6 +61,7 @@ class Alike:
     students: tuple[str, ...]
     share: float
     equal: bool = False  # but for names, comments and a few lines
+    has_lines: bool = True  # whether similar.html shows them side by side
 
 
 def write(

@@ -29,7 +29,8 @@ def rows(graded: Sequence[Graded], settings: Settings, folder: Path) -> list[Row
         if notebook.questions(group[0].lab):
             lines = _lines(group, settings.written.get(name, 0.0), folder / f"{name}.csv")
             folder.mkdir(parents=True, exist_ok=True)
-            tables.write(folder / f"{name}.csv", COLUMNS, lines)
+            path = folder / f"{name}.csv"
+            tables.write(path, COLUMNS, [*lines, *_of_others(lines, path)])
             found += [_row(name, line) for line in lines if line["max_points"]]
     return found
 
@@ -56,6 +57,13 @@ def _lines(group: Iterable[Graded], most: float, path: Path) -> list[dict[str, A
                 }
             )
     return lines
+
+
+def _of_others(lines: Iterable[Mapping[str, Any]], path: Path) -> list[dict[str, str]]:
+    """What was filled in for students who are not graded in this run: it stays in the table."""
+    here = {line["student"] for line in lines}
+    before = _filled_in(path).values() if path.exists() else ()
+    return [row for row in before if (row["points"] or row["comment"]) and row["student"] not in here]
 
 
 def _filled_in(path: Path) -> dict[tuple[str, str], dict[str, str]]:
@@ -107,4 +115,5 @@ def _row(lab: str, line: Mapping[str, Any]) -> Row:
         attempt=1,
         late_s=None,
         told="",
+        grader_gave=None,
     )

@@ -1,7 +1,6 @@
 """course.toml: deadlines, extensions, the late policy, and where roster and overrides are."""
 
 import difflib
-import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from grading.course import overrides
+from grading.course import overrides, slips
 from grading.course.overrides import Override
 from grading.course.roster import Roster
 from grading.errors import InputError
@@ -80,12 +79,18 @@ class Settings:
 def read(path: Path) -> Settings:
     """The settings in a course.toml; InputError names the line of it that can't be used."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
-        raise InputError(f"{path}: {problem}") from None
+        raise InputError(f"{path}, {slips.sentence(text, str(problem))}") from None
+    except RecursionError:
+        raise InputError(f"{path} has too many brackets in one another") from None
     except UnicodeDecodeError:
         raise InputError(f"{path} is not text in UTF-8") from None
     tables = ("deadlines", "extensions", "late", "written")
+    for key in data.keys() - tables:
+        if any(key == name or key == name[:2] for name in labs.names()):
+            raise InputError(f"{path}: {key} = ... stands in no table: write [deadlines] above it")
     _known(path, "", data, (*tables, "roster", "overrides", "timezone"))
     for name in tables:
         if not isinstance(data.get(name, {}), dict):
@@ -125,12 +130,18 @@ def _extensions(
     InputError for one that the roster does not know, for two of one student, and for one that ends
     before the deadline: it would take time away.
     """
+    for word, times in data.items():
+        if isinstance(times, dict) and (
+            inner := [k for k, v in times.items() if isinstance(v, dict)]
+        ):
+            name = f'"{word}.{inner[0]}"'
+            raise InputError(f"{path}: a name with a dot needs quotes: [extensions.{name}]")
     if roster.people:
         names = {other for one in roster.people.values() for other in (one.student, *one.others)}
         _known(path, "extensions", data, names)
     found: dict[str, dict[str, float]] = {}
     for word, times in data.items():
-        table = f"extensions.{word}"
+        table = f"extensions.{slips.quoted(word)}"
         if (student := roster.folder(word)) in found:
             raise InputError(f"{path}: [{table}]: {student} has two tables of extensions")
         found[student] = _times(path, table, times, zone)
@@ -146,14 +157,9 @@ def _known(path: Path, table: str, data: Iterable[str], allowed: Iterable[str]) 
         if key not in (names := sorted(allowed)):
             where = f"[{table}] " if table else ""
             near = difflib.get_close_matches(key, names, 1)
-            known = ", ".join(map(_key, names[:9]))
-            hint = f"did you mean {_key(near[0])}?" if near else f"known are {known}"
+            known = ", ".join(map(slips.quoted, names[:9]))
+            hint = f"did you mean {slips.quoted(near[0])}?" if near else f"known are {known}"
             raise InputError(f"{path}: {where}{key} is unknown: {hint}")
-
-
-def _key(name: str) -> str:
-    """The name as TOML accepts it: an address needs quotation marks."""
-    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else f'"{name}"'
 
 
 def _zone(path: Path, name: Any) -> tzinfo | None:
@@ -229,5 +235,6 @@ def _points(path: Path, data: dict[str, Any]) -> dict[str, float]:
 def _number(path: Path, key: str, value: Any) -> float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 <= value < float("inf"):
-        raise InputError(f"{path}: {key} = {value!r}: a number of 0 or more is allowed")
+        how = ", without quotation marks" if isinstance(value, str) else ""
+        raise InputError(f"{path}: {key} = {value!r}: a number of 0 or more is allowed{how}")
     return value

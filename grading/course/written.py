@@ -63,7 +63,9 @@ def _of_others(lines: Iterable[Mapping[str, Any]], path: Path) -> list[dict[str,
     """What was filled in for students who are not graded in this run: it stays in the table."""
     here = {line["student"] for line in lines}
     before = _filled_in(path).values() if path.exists() else ()
-    return [row for row in before if (row["points"] or row["comment"]) and row["student"] not in here]
+    return [
+        row for row in before if (row["points"] or row["comment"]) and row["student"] not in here
+    ]
 
 
 def _filled_in(path: Path) -> dict[tuple[str, str], dict[str, str]]:

@@ -16,6 +16,7 @@ from typing import Protocol, cast
 from common.paths import ROOT
 from grading.errors import CommandError
 from grading.source import labs
+from grading.submissions import escaped
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def _available() -> dict[str, Entry]:
 
 
 def _refuse(sentence: str) -> int:
-    print(f"grading: {sentence}", file=sys.stderr)
+    # What it repeats of a table or a file's name may hold what a terminal would obey.
+    print(f"grading: {escaped(sentence, keep=chr(10))}", file=sys.stderr)
     return 2
 
 

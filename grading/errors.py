@@ -1,4 +1,4 @@
-"""What a command can't do, and why. The command line prints the text of these errors as it is."""
+"""What a command can't do, and why. The command line prints the text of these errors."""
 
 
 class CommandError(Exception):

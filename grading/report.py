@@ -60,6 +60,8 @@ class CheckResult:
 # Characters: results, pages and tables hold each message again.
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r]")
 FORMULA_INSIDE = re.compile(r"([;\t\r\n][ \t]*)([=@＝＠]|[+\-＋－](?![\d.\s]))")
+# A sign that begins a part; numbers stay, and so does an item of a list, in a line of its own.
+SIGN_INSIDE = re.compile(r"([;\t][ \t]*)([+\-＋－])(?![\d.]+[ \t]*(?:[;\t\r\n]|\Z))")
 MAX_MESSAGE, HEAD, TAIL = 4000, 3500, 400
 STUDENT_WIDTH = 24
 MOST_NAMED = 3  # exercises that a reason to look at a submission names
@@ -358,5 +360,5 @@ def plain(value: Any) -> Any:
     """
     if not isinstance(value, str):
         return value
-    text = FORMULA_INSIDE.sub(r"\1'\2", value)
+    text = SIGN_INSIDE.sub(r"\1'\2", FORMULA_INSIDE.sub(r"\1'\2", value))
     return f"'{text}" if FORMULA.match(text) else text

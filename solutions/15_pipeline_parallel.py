@@ -103,7 +103,7 @@ def by_stage(model, cut):  # the weights of each stage's layers, as one vector
     return [nn.utils.parameters_to_vector(model[a:b].parameters()).detach() for a, b in cut]
 
 # %% tags=["driver"]
-# For the checks of exercises 1.1 and 1.2. You may skip it.
+# For the checks of exercises 1.1 to 1.3. You may skip it.
 def cut_of(costs, stages):
     """partition_layers, which must leave its list as it is."""
     given = list(costs)
@@ -118,7 +118,7 @@ def linear(weight, kind=nn.Linear):
     return layer
 
 def by_hand(weights, inputs, targets, tasks):
-    """(loss, gradients, microbatches kept) of two stages in one process; tasks: (stage, kind, i)."""
+    """(loss, gradients) of two stages in one process; tasks: (stage, kind, i)."""
     first = Stage(nn.Sequential(linear(weights[0]), nn.Tanh()), len(inputs))
     second = Stage(nn.Sequential(linear(weights[1]), nn.Tanh()), len(inputs), nn.functional.mse_loss)
     between, shares, gradients = {}, [], {}
@@ -137,7 +137,39 @@ def by_hand(weights, inputs, targets, tasks):
             first.backward(i, gradients[i])
             assert torch.equal(gradients[i], before), "backward changed dy, which it was given"
     weights = first.layers[0].weight, second.layers[0].weight
-    return sum(shares), [weight.grad for weight in weights], [len(first.kept), len(second.kept)]
+    return sum(shares), [weight.grad for weight in weights]
+
+def one_after_another(dist, count):
+    """A Stage's F and B of so many microbatches of 4 MiB: the check looks at what this rank holds."""
+    stage, dy = Stage(nn.Sequential(nn.Tanh()), count), torch.ones(2**19)
+    for i in range(count):
+        stage.forward(i, torch.ones(2**19, requires_grad=True))
+        stage.backward(i, dy)
+        dist.barrier()
+
+def marked_stage(dist, weight, inputs, targets, tasks):
+    """(loss, gradient, calls) of a Stage whose numbers tell in which order its methods were called."""
+    class Marked(TimedStage):
+        mark = 1.0
+
+        def forward(self, i, x, target=None):
+            return super().forward(i, x, target) * self.mark
+
+        def backward(self, i, dy=None):
+            dx = super().backward(i, dy)
+            return dx if dx is None else dx * self.mark
+
+        def local(self, kind, i):
+            super().local(kind, i)
+            self.mark *= 1.5
+            for w in self.layers.parameters():
+                w.grad = w.grad if w.grad is None else w.grad * 1.5
+
+    last = dist.get_rank() == dist.get_world_size() - 1
+    layers = nn.Sequential(linear(weight), nn.Tanh())
+    stage = Marked(layers, 2, nn.functional.mse_loss if last else None)
+    loss = run_stage(dist, stage, tasks, inputs, targets, torch.zeros(ROWS, len(weight), dtype=weight.dtype))
+    return loss, layers[0].weight.grad, stage.done
 
 # %% [markdown]
 # ## Part 1 · Stages that pass on activations and gradients
@@ -275,10 +307,12 @@ for case in ("equal microbatches", "distinct microbatches (does each find its ow
     w, xs, ts = normal(2, 5, 5), *normal(2, 1 if case[0] == "e" else m, 2, 5).expand(2, m, 2, 5)
     loss, want = oracle.perceptron(w, xs, ts)
     got = by_hand(list(w.clone()), list(xs.clone()), list(ts.clone()), tasks)
-    agree(got[2], [0, 0], f"{case}: microbatches kept (each must be forgotten after its backward)")
     agree(got[0], loss, f"{case}: the sum of the shares", mistakes={DIVIDE: m * loss}, **CLOSE)
     agree(got[1], want, f"{case}: gradients", mistakes=oracle.by_count(DIVIDE, want, m), **CLOSE,
           draw=lambda: drawings.compare(torch.cat(got[1]), torch.cat(want), title="gradients by stage"))
+most = ranks.run(one_after_another, 8, world_size=1, held=True).trace.held_bytes[0]
+said = f"8 microbatches of 4 MiB, one after another, leave {(most[-1] - most[0]) / 2**20:.0f} MiB more"
+expect(most[-1] - most[0] < 5 << 22, f"{said}: each must be forgotten after its backward")
 print("Stage: loss and gradients of one device, and nothing left over")
 
 # %% tags=["driver"]
@@ -425,21 +459,24 @@ for name, schedule, p in ("GPipe", gpipe, 3), ("1F1B", oracle.one_f_one_b, 3), (
     loss, want, wrong = oracle.in_stages(w, xs, ts)
     data = [list(w), [list(xs), *none], [*none, list(ts)], tasks := on_stages(schedule, p, 4)]
     ran = ranks.run(perceptron_stage, *map(ranks.each, data), world_size=p, **FREE)
-    losses, gradients, done = map(list, zip(*ran.returns, strict=True))
-    agree(done, tasks, f"{name}: what is called of each stage", mistakes=oracle.wrong_calls(tasks))
+    losses, gradients, _ = map(list, zip(*ran.returns, strict=True))
     agree(gradients, want, f"{name}: gradients, by stage (no tensor twice?)", mistakes=wrong, **CLOSE)
     agree(losses, loss, f"{name}: the sum of the shares", mistakes=oracle.averaged(loss, 4), **CLOSE)
     oracle.remark_time(ran, tasks, name)
 print("run_stage: gradients and loss of one device")
 
 # %% tags=["check"]
+from common.oracles import pipelines as oracle
+
 w, xs, ts = (normal(2, *sizes).float() for sizes in ((4, 4), (ROWS, 4), (ROWS, 4)))
-tasks = [[("F", 0), ("F", 1), ("B", 0), ("X", 0), ("B", 1), ("X", 1)],
-         [("F", 0), ("B", 0), ("F", 1), ("B", 1), ("X", 0), ("X", 1)]]
+tasks = [oracle.tasks_of(text) for text in ("F0 X0 F1 X1 B0 X2 B1 X3", "F0 X0 B0 X1 F1 X2 B1 X3")]
 data = [ranks.each(each) for each in ([*w], [[*xs], None], [None, [*ts]], tasks)]
-result = ranks.run(perceptron_stage, *data, 1, 1, False, world_size=2, **FREE)
-done, case = [done for *_, done in result.returns], "float32, no links, tasks F, B, X: what is called"
-agree(done, tasks, case, mistakes=oracle.wrong_calls(tasks))
+want, case = oracle.marked(w, xs, ts, tasks), "gradients and losses, float32, no links, tasks F, B, X, which"
+result = ranks.run(marked_stage, *data, world_size=2, **FREE)
+losses, gradients, done = map(list, zip(*result.returns, strict=True))
+got = [gradients, losses]
+agree(got, want, f"{case} leave their order in the numbers", rtol=1e-4, atol=1e-6,
+      mistakes=oracle.calls_behind(got, done, tasks))
 print("run_stage: other tasks are done in their place, without links, too")
 
 # %% tags=["check"]

@@ -148,6 +148,12 @@ def test_where_checks_alone_changed_other_outputs_stay(folder, tmp_path, monkeyp
         any("double: many sizes" in str(cell.get("outputs")) for cell in after.cells)
         and "double: 3 sizes" not in text
     )
+    helper = SOURCE.replace(
+        "def count(steps)", "def one_more(x):\n    return x + 1\n\ndef count(steps)"
+    )
+    monkeypatch.setattr(labs, "read", lambda name: labs.parse(helper, "99_mini"))
+    build.build_solutions(folder=tmp_path)  # helper code that checks alone call
+    assert "drawn on a GPU" in path.read_text() and "one_more" in path.read_text()
     monkeypatch.setattr(
         labs,
         "read",

@@ -103,6 +103,56 @@ def wrong_calls(tasks: Tasks) -> dict[str, Tasks]:
     }
 
 
+def calls_behind(got: Any, done: Tasks, tasks: Tasks) -> dict[str, Any]:
+    """{sentence: what came} if these calls of stages are not the tasks: it chooses the words.
+
+    done: by the ranks' own word. It decides no point.
+    """
+    said = {says: got for says, wrong in wrong_calls(tasks).items() if done == wrong}
+    for rank, (own, want) in enumerate(zip(done, tasks, strict=True)):
+        if own != want and isinstance(own, list):
+            calls = ", ".join(f"{kind}{i}" for kind, i in own[:20])
+            said[f"What is called of stage {rank}: {calls}, and its tasks have another order."] = (
+                got
+            )
+    return said
+
+
+def tasks_of(text: str) -> list[Task]:
+    """The tasks that "F0 B0" writes."""
+    return [(word[0], int(word[1:])) for word in text.split()]
+
+
+def marked(weights: Tensor, xs: Tensor, ts: Tensor, tasks: Tasks) -> list[list[Tensor | None]]:
+    """[gradients, losses] of two stages for which each local task is worth a factor of 1.5.
+
+    It goes into what later forward and backward passes return, and into the gradients so far.
+    """
+    w0, w1 = (weight.clone().requires_grad_() for weight in weights)
+    marks = [_marks(own) for own in tasks]
+    gradients, loss = [torch.zeros_like(w0), torch.zeros_like(w1)], torch.zeros_like(xs[0, 0, 0])
+    for i, (x, target) in enumerate(zip(xs, ts, strict=True)):
+        (sent, _), (share, back) = ([of[kind, i] for kind in "FB"] for of in marks)
+        y = torch.tanh(x @ w0.T)
+        came = (y.detach() * sent).requires_grad_()
+        lost = nn.functional.mse_loss(torch.tanh(came @ w1.T), target) / len(xs)
+        slope, own = torch.autograd.grad(lost, [came, w1])
+        loss = loss + lost.detach() * share
+        first = torch.autograd.grad(y, w0, slope * back)[0]
+        for part, of, gradient in zip((first, own), marks, (0, 1), strict=True):
+            gradients[gradient] = gradients[gradient] + part * of["end", 0] / of["B", i]
+    return [list(gradients), [None, loss]]
+
+
+def _marks(own: Iterable[Task]) -> dict[Task, float]:
+    """{task: the factor when it is done}, and that at the end."""
+    mark, found = 1.0, dict[Task, float]()
+    for kind, i in own:
+        found[kind, i] = mark
+        mark *= 1.0 if kind in "FB" else 1.5
+    return found | {("end", 0): mark}
+
+
 def halves(
     weight: Tensor, xs: Tensor, dys: Tensor, first: bool
 ) -> tuple[list[list[Any]], list[Tensor], dict[str, list[Tensor]]]:

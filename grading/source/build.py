@@ -1,12 +1,14 @@
 """Build notebooks from sources: the labs that students open, and the executed solutions."""
 
 import argparse
+import ast
 import base64
 import contextlib
 import hashlib
 import io
 import os
 import queue
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -315,14 +317,36 @@ def _code(notebook: NotebookNode) -> list[NotebookNode]:
 
 
 def _changed_checks(notebook: NotebookNode, old: NotebookNode) -> list[int] | None:
-    """The indices of the code cells that changed, if all of them are checks; None otherwise."""
+    """The indices of the code cells that changed, if no other's outputs can change; else None.
+
+    They are checks, and helper code whose changed functions checks alone call.
+    """
     cells, before = _code(notebook), _code(old)
     if len(cells) != len(before):
         return None
     changed = [
         i for i, cell in enumerate(cells) if _untitled(cell.source) != _untitled(before[i].source)
     ]
-    return changed if all("check" in _tags(cells[i]) for i in changed) else None
+    others = [cell.source for cell in cells if "check" not in _tags(cell)]
+    return changed if all(_is_for_checks(cells[i], before[i], others) for i in changed) else None
+
+
+def _is_for_checks(cell: NotebookNode, before: NotebookNode, others: Iterable[str]) -> bool:
+    """Whether a cell is a check, or if only functions changed in it that checks alone call.
+
+    others: the texts of all cells that are no checks.
+    """
+    if "check" in _tags(cell):
+        return True
+    if "driver" not in _tags(cell):
+        return False
+    old, new = ({ast.unparse(n): n for n in ast.parse(c.source).body} for c in (before, cell))
+    changed = [n for text, n in (old | new).items() if (text in old) != (text in new)]
+    if not all(isinstance(node, ast.FunctionDef) for node in changed):
+        return False
+    names = {node.name for node in changed if isinstance(node, ast.FunctionDef)}
+    words = [word for text in others for word in set(re.findall(r"\w+", text))]
+    return all(words.count(name) == 1 for name in names)  # where it is defined
 
 
 def _take_outputs(notebook: NotebookNode, old: NotebookNode, but: list[int]) -> None:

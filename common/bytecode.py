@@ -7,6 +7,12 @@ from typing import Any
 
 from common.remote import ReadRemotely
 
+INSIDE = {
+    *("__self__", "__func__", "__closure__", "cell_contents", "__dict__", "__getattribute__"),
+    *("__globals__", "getattr", "vars", "dir", "getattr_static", "getmembers", "inspect", "gc"),
+    *("get_referents", "get_objects", "methodcaller", "attrgetter", "f_locals", "_getframe"),
+}
+
 
 def codes(function: Callable[..., Any]) -> list[CodeType]:
     """The code of a function, of the functions of its notebook that it calls, and inside of all.
@@ -38,6 +44,11 @@ def names_in(function: Callable[..., Any] | ReadRemotely, of: Collection[str]) -
     if isinstance(function, ReadRemotely):
         return sorted(function.names_used(of))
     return sorted(names(function).intersection(of))
+
+
+def looks_inside(function: Callable[..., Any] | ReadRemotely) -> list[str]:
+    """The names with which a function looks into an object that it was given, past its methods."""
+    return names_in(function, INSIDE)
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

@@ -197,6 +197,20 @@ def _changed(node: ast.AST) -> Iterator[str]:
             yield from _root(call.func)
 
 
+def patched(node: ast.stmt) -> set[str]:
+    """The names of which a statement sets an attribute or an item: torch.x = 1, setattr(C, "x", 1).
+
+    Not what functions do when they are called.
+    """
+    found: set[str] = set()
+    for part in _now(node):
+        if isinstance(part, (ast.Subscript, ast.Attribute)) and not isinstance(part.ctx, ast.Load):
+            found.update(_root(part))
+        elif isinstance(part, ast.Call) and _last(part.func) in ("setattr", "delattr"):
+            found.update(name for argument in part.args[:1] for name in _root(argument))
+    return found
+
+
 def _root(node: ast.AST) -> Iterator[str]:
     """The variable that x[1].y[2] begins with."""
     while isinstance(node, (ast.Subscript, ast.Attribute)):
@@ -262,6 +276,7 @@ class Notebook:
         self.cell_of: list[int] = []  # by the place of a statement
         self.sets: dict[str, list[int]] = {}  # {name: the places that set it}
         self.changes: dict[str, list[int]] = {}
+        self.patches: dict[str, list[int]] = {}  # {name: the places that set an attribute of it}
         for number, text in enumerate(cells):
             if len(self.statements) < MOST:
                 self.statements += parsed(text or "")
@@ -283,6 +298,8 @@ class Notebook:
                 self.sets.setdefault(name, []).append(place)
             for name in changes:
                 self.changes.setdefault(name, []).append(place)
+            for name in patched(statement.node):
+                self.patches.setdefault(name, []).append(place)
 
     def places(self, cells: Iterable[int]) -> list[int]:
         """The places of all statements in these cells."""
@@ -299,15 +316,18 @@ class Notebook:
         given: Iterable[str] = (),
         ours: Set[int] = NONE,
         fixed: Set[str] = NO_NAMES,
+        done: Set[int] = NONE,
     ) -> Slice:
         """What statements need of the others above a place; of what stands below, only the rest.
 
         start: the places of the statements. limit: the place at which their functions are called.
         given: names that are there if no statement sets them. fixed: names that are there whatever
         sets them. ours: the places that need not be taken along: what they set is there.
+        done: those of them that are the student's: what is set in attributes of it is taken along.
         """
         first = [place for place in self.settings if place < limit and place not in ours]
         search = _Search(self, list(start), limit, BUILTINS | set(given), ours, fixed)
+        search.done = done
         search.todo += [(place, limit) for place in first]
         return search.run()
 
@@ -347,7 +367,7 @@ class _Search:
         fixed: Set[str],
     ) -> None:
         self.notebook, self.limit, self.given = notebook, limit, given
-        self.ours, self.fixed = ours, fixed
+        self.ours, self.fixed, self.done = ours, fixed, NONE
         self.start = frozenset(start)
         self.todo = [(place, limit) for place in start]
         self.seen: set[tuple[int, int]] = set()
@@ -382,6 +402,10 @@ class _Search:
 
     def _look(self, name: str, end: int, *also_called: int) -> None:
         """Takes what sets a name above a place, and is called there."""
+        last_done = max((p for p in self.notebook.sets.get(name, ()) if p in self.done), default=-1)
+        if 0 <= last_done < end:
+            late = self.notebook.patches.get(name, ())
+            self.todo += [(p, end) for p in late if last_done < p < end and p not in self.ours]
         if name in self.fixed:
             return
         found, places = self.notebook.setters(name, end, self.ours)

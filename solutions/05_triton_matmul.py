@@ -692,6 +692,11 @@ def tried_by_autotuned(configs):
     """What the autotuned kernel tries, as [(constants, num_warps, num_stages)], and its key."""
     given = [dict(config) for config in configs]
     tuned = autotuned(matmul_bias_gelu_kernel, given)
+    kind = f"autotuned gave a {type(tuned).__name__}: return what triton.autotune makes of the kernel"
+    assert type(tuned) is triton.runtime.Autotuner, kind
+    assert {*map(type, tuned.configs)} <= {triton.Config}, "a configuration is no triton.Config"
+    same = tuned.base_fn is getattr(matmul_bias_gelu_kernel, "fn", None)
+    assert same, "autotuned gave another kernel than the one that it was given"
     assert given == configs, "autotuned changed the configurations that it was given"
     constants = [str(sorted(each.kwargs.items())) for each in tuned.configs]
     tried = [(text, each.num_warps, each.num_stages) for text, each in zip(constants, tuned.configs)]

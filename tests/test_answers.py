@@ -747,6 +747,18 @@ assert moved(3) == 12
 """
 
 
+def test_what_is_set_in_an_earlier_answer_is_taken_along(fork_server):
+    """An attribute that a cell of its own adds to a class or function of an earlier exercise."""
+    counter = (
+        "class Counter:\n    count = 0\n    def step(self):\n        self.count += double.step\n"
+    )
+    counter += "        return self.count"
+    cells = cells_of([GOOD, None, "double.step = 1", "double.step += 1", counter])
+    found = answers.find(LAB, cells)
+    assert score.score(LAB, found, fork_server, only=["Counter"])[0].status == "passed"
+    assert found["double"].needed == ()
+
+
 def test_other_cells_have_no_side_effects(fork_server, tmp_path):
     mark = tmp_path / "mark"
     effect = f"open({str(mark)!r}, 'w').close()"
@@ -788,6 +800,18 @@ def test_what_the_grader_can_not_take_gets_its_reason(fork_server, cells, says):
         (["import mine", "def double(x):\n    return mine.f(x)"], "does not have mine.py"),
         ([HELPER, ANSWER], ""),
         (["files = !ls", GOOD], ""),
+        (
+            ["torch.twice = lambda x: x + x", "def double(x):\n    return torch.twice(x)"],
+            "not see `torch.twice = lambda x: x + x`, which this check may have used",
+        ),
+        (
+            ["setattr(np, 'two', 2)", "def double(x):\n    return x * np.two"],
+            "`np` is the lab's",
+        ),
+        (
+            ["import math as m", "m.two = 2", "def double(x):\n    return x * m.two"],
+            "",  # the student's own import is taken along, and what is set in it
+        ),
         (["import torch as t", "def double(x):\n    return t.add(x, x)"], ""),
     ],
 )
@@ -797,7 +821,7 @@ def test_the_notebook_says_below_a_check_what_the_grader_will_not_see(
     monkeypatch.chdir(tmp_path)
     modules = {"mine": types.SimpleNamespace(__file__=str(tmp_path / "mine.py")), "torch": torch}
     history = [as_python(text) for text in [SETUP, *cells, CHECK]]
-    told = list(unseen.sentences(history, {"my_sum", "double", "x"}, modules))
+    told = list(unseen.sentences(history, {"my_sum", "double", "x"}, modules, {SETUP}))
     assert len(told) == bool(says) and says in "".join(told), told
 
 
@@ -817,12 +841,13 @@ def test_a_notebook_s_check_says_it_at_once():
 @pytest.mark.parametrize("name", labs.names())
 def test_no_solution_is_said_to_have_what_the_grader_will_not_see(name):
     cells, names = [], set()
+    given = {c.source for c in labs.read(name).cells if {"setup", "driver"} & c.tags}
     for cell in labs.read(name).cells:
         if cell.kind == "code":
             cells.append(holes.solved(cell.source))
             names |= {n for s in slices.parsed(cells[-1]) for n in s.sets}
         if "check" in cell.tags:
-            assert list(unseen.sentences(cells, names, {})) == []
+            assert list(unseen.sentences(cells, names, {}, given)) == []
 
 
 def test_a_student_s_own_grader_says_that_held_out_checks_are_left(fork_server):

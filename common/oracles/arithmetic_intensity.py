@@ -351,6 +351,19 @@ SLIPS: Mapping[str, dict[str, Any]] = {
 }
 
 
+def devices(rng: np.random.Generator) -> list[tuple[float, list[float], float]]:
+    """(first_s, later_s, launch_s) of fake devices: some by hand, and ten whose times are drawn."""
+    cases = [
+        (9.0, [5.0, 1.0, 2.0, 40.0, 3.0], 0.5),
+        (9.0, [2.0, 7.5, 1.0, 3.0], 0.0),
+        (9.0, [4e3], 0.25),
+    ]
+    for count in range(2, 12):
+        later_s = rng.permutation(rng.choice(999, count, replace=False) / 64 + 1).tolist()
+        cases.append((1e4, later_s, int(rng.integers(1, 60)) / 64))
+    return cases
+
+
 def median_s(
     first_s: float, later_s: Sequence[float], launch_s: float
 ) -> tuple[float, dict[str, float]]:

@@ -6,7 +6,7 @@ the exercise's check saw: the last one above it, or if there is none, the last o
 
 import ast
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common import slices
@@ -68,12 +68,13 @@ class _Finder:
 
     def answers(self) -> dict[str, Answer]:
         """{exercise: Answer}, in the lab's order."""
-        answers, ends, there = {}, self._ends(), set(self.ours)
+        answers, ends = {}, self._ends()
+        self.done: set[int] = set()  # the student's places that are executed for earlier exercises
         for exercise in self.lab.exercises:
             end = ends.get(exercise.name, len(self.cells)) + 1
             own = self._own(exercise, end)
-            answers[exercise.name] = self._answer(exercise, own, end, there)
-            there |= set(self.notebook.places(own))
+            answers[exercise.name] = self._answer(exercise, own, end)
+            self.done |= set(self.notebook.places(own))
         return answers
 
     def _ends(self) -> dict[str, int]:
@@ -116,13 +117,19 @@ class _Finder:
         stub = _squeezed(exercise.stub)
         return next((i for i, c in enumerate(self.cells) if _squeezed(c.text) == stub), None)
 
-    def _answer(self, exercise: Exercise, own: list[int], end: int, there: Set[int]) -> Answer:
+    def _answer(self, exercise: Exercise, own: list[int], end: int) -> Answer:
         if not own:
             return self._unanswered(exercise)
         limit = self.notebook.first(max(end, own[-1] + 1))
         fixed = self.holes - set(exercise.hole.names)
         start = self.notebook.places(own)
-        needed = self.notebook.needed(start, limit, self.given, there, fixed)
+        there = self.ours | self.done
+        needed = self.notebook.needed(start, limit, self.given, there, fixed, self.done)
+        self.done |= {
+            place
+            for place in needed.places
+            if self.holes & slices.patched(self.notebook.statements[place].node)
+        }
         late = [place for place in needed.places if self._changes(place, own, exercise)]
         before = [place for place in needed.places if place not in late]
         texts = [text for _, text in self.notebook.text(before)]

@@ -815,3 +815,25 @@ def test_matmul(candidate):
 # edit: GROUP * columns) * GROUP  ->  2 * columns) * 2
 # edit: % (GROUP * columns)  ->  % (2 * columns)
 # edit: min(rows - first, GROUP)  ->  min(rows - first, 2)
+
+# %% autotuned: an object with the same attributes
+# says: return what triton.autotune makes
+def autotuned(kernel, configs):
+    class Tuned:
+        keys = ["M", "N", "K"]
+    Tuned.configs = [triton.Config({name: c[name] for name in CONFIG[:4]}, num_warps=c["num_warps"],
+                                   num_stages=c["num_stages"]) for c in configs]
+    return Tuned()
+
+# %% autotuned: another kernel
+# says: another kernel than the one that it was given
+# edit: ["M", "N", "K"])(kernel)  ->  ["M", "N", "K"])(one_tile_kernel)
+
+# %% autotuned: objects in place of configurations
+# says: no triton.Config
+def autotuned(kernel, configs):
+    class Tried:
+        def __init__(self, config):
+            self.kwargs = {name: config[name] for name in CONFIG[:4]}
+            self.num_warps, self.num_stages = config["num_warps"], config["num_stages"]
+    return triton.autotune([Tried(config) for config in configs], ["M", "N", "K"])(kernel)

@@ -658,7 +658,7 @@ def hessian_product(output, inputs, values, direction):
     return [jvp(output, inputs, values, direction)[1] for _ in inputs]
 
 # %% hessian_product: gradients once per input
-# says: want once
+# says: once is enough
 def hessian_product(output, inputs, values, direction):
     return [jvp(gradients(output, [x])[0], inputs, values, direction)[1] for x in inputs]
 

@@ -7,10 +7,17 @@ from typing import Any
 
 from common.remote import ReadRemotely
 
-INSIDE = {
-    *("__self__", "__func__", "__closure__", "cell_contents", "__dict__", "__getattribute__"),
-    *("__globals__", "getattr", "vars", "dir", "getattr_static", "getmembers", "inspect", "gc"),
-    *("get_referents", "get_objects", "methodcaller", "attrgetter", "f_locals", "_getframe"),
+# Ways to a name that no text shows.
+BY_TEXT = frozenset(
+    {
+        *("getattr", "getattr_static", "__getattribute__", "__dict__", "vars", "globals", "locals"),
+        *("eval", "exec", "modules", "__import__", "import_module", "__builtins__", "builtins"),
+        *("attrgetter", "methodcaller", "getmembers"),
+    }
+)
+INSIDE = BY_TEXT | {
+    *("__self__", "__func__", "__closure__", "cell_contents", "__globals__", "dir", "inspect"),
+    *("gc", "get_referents", "get_objects", "f_locals", "_getframe"),
 }
 
 

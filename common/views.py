@@ -30,9 +30,7 @@ ANSWERS |= {"expand_as", "as_strided", "empty_strided", "broadcast_to", "broadca
 ANSWERS |= {"broadcast_arrays", "unfold", "sliding_window_view", "of", "positions", "viewed"}
 ANSWERS |= {"make_contiguous_strides_for", "is_non_overlapping_and_dense", "untyped_storage"}
 # What finds a function by a text that is put together: then its name is not there to be read.
-BY_TEXT = {"getattr", "__getattribute__", "attrgetter", "methodcaller", "__dict__", "vars"}
-BY_TEXT |= {"globals", "locals", "eval", "exec", "__import__", "import_module", "modules"}
-OTHERS = {"lru_cache", "_lru_cache_wrapper", *BY_TEXT}
+OTHERS = {"lru_cache", "_lru_cache_wrapper", *bytecode.BY_TEXT}
 ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"}
 CELLS = 1 << 14
 STORAGE = torch.arange(CELLS)  # each cell holds its own position

@@ -411,6 +411,124 @@ def row_major_strides(shape):
 """,
         0,
     ),
+    "a stage whose `kept` is always empty": (
+        "15",
+        "Stage",
+        """
+class Stage:
+    kept = property(lambda self: {})
+    def __init__(self, layers, microbatches, loss=None):
+        self.layers, self.microbatches, self.loss, self.all = layers, microbatches, loss, {}
+    def forward(self, i, x, target=None):
+        y = self.layers(x)
+        if self.loss is not None:
+            y = self.loss(y, target) / self.microbatches
+        self.all[i] = x, y
+        return y.detach()
+    def backward(self, i, dy=None):
+        x, y = self.all[i]
+        y.backward(dy)
+        return x.grad
+    def local(self, kind, i):
+        pass
+""",
+        0,
+    ),
+    "a list of calls that were not made": (
+        "15",
+        "run_stage",
+        """
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    stage.done.extend(tasks)
+    for w in stage.layers.parameters():
+        w.grad = torch.zeros_like(w)
+""",
+        0,
+    ),
+    "an object in place of an autotuned kernel, and Triton's own class is this one": (
+        "05",
+        "autotuned",
+        """
+class Fake:
+    keys = ["M", "N", "K"]
+    base_fn = property(lambda self: matmul_bias_gelu_kernel.fn)
+    def __init__(self, configs):
+        self.configs = configs
+def autotuned(kernel, configs):
+    return Fake([triton.Config({name: c[name] for name in CONFIG[:4]}, num_warps=c["num_warps"],
+                               num_stages=c["num_stages"]) for c in configs])
+triton.runtime.Autotuner = Fake
+""",
+        0,
+    ),
+    "a fake device that tells its times": (
+        "02",
+        "median_time_s",
+        """
+from common.lessons import fake_device
+KEPT, init = [], fake_device.FakeDevice.__init__
+def told(self, first_s, later_s, launch_s=0.0):
+    KEPT[:] = [later_s, launch_s]
+    init(self, first_s, later_s, launch_s)
+fake_device.FakeDevice.__init__ = told
+def median_time_s(call, clock, synchronize, repeats):
+    return float(np.median(KEPT[0])) + KEPT[1]
+""",
+        0,
+    ),
+    "a fake device that is asked for its times by a text": (
+        "02",
+        "median_time_s",
+        """
+def median_time_s(call, clock, synchronize, repeats):
+    device = eval("call.__se" + "lf__")
+    works = [next(device._work_s) for _ in range(repeats + 1)][1:]
+    return float(np.median(works)) + device._launch_s
+""",
+        0,
+    ),
+    "a limit of the course that limits nothing": (
+        "06",
+        "block_mask",
+        """
+import contextlib
+from common.lessons import tile_maps
+
+@contextlib.contextmanager
+def unlimited(*sizes):
+    yield lambda mask_mod: mask_mod
+tile_maps.few_tiles = unlimited
+
+def block_mask(mask_mod, queries, keys, block_q, block_k):
+    i, j = torch.arange(queries)[:, None], torch.arange(keys)[None]
+    seen = F.pad(mask_mod(0, 0, i, j).int() + 1, (0, -keys % block_k, 0, -queries % block_q))
+    tiles = seen.unflatten(0, (-1, block_q)).unflatten(2, (-1, block_k))
+    return (tiles == 2).any(3).any(1).int() + ((tiles == 2) | (tiles == 0)).all(3).all(1).int()
+""",
+        0,
+    ),
+    "the library's clipping by a text": (
+        "12",
+        "clip_gradients",
+        """
+def clip_gradients(dist, parameters, rows, most):
+    average_gradients(dist, parameters, rows)
+    return float(eval("torch.nn.utils.clip_grad" + "_norm_")(parameters, most))
+""",
+        0,
+    ),
+    "Triton's own softmax, for what the second check looks at": (
+        "04",
+        "softmax_rows",
+        """
+@triton.jit
+def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    p, j = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + p * x_stride + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+    tl.store(y + p * y_stride + j, tl.softmax(values), mask=j < columns)
+""",
+        0,
+    ),
 }
 
 
@@ -420,7 +538,7 @@ def is_there(jail):
 
 @pytest.fixture(scope="module")
 def fork_server():
-    names = [labs.resolve(lab) for lab in ("01", "05", "06", "08", "09", "10", "12", "16")]
+    names = [labs.resolve(str(lab)) for lab in range(1, 17)]
     jail = next(filter(is_there, choice.SANDBOXES), None)
     fork_server = ForkServer(*classroom.modules(names, classroom.IN_WORKER), jail=jail)
     yield fork_server

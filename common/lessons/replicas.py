@@ -1,7 +1,7 @@
 """What p replicas train: two small models, shards of digits and of text, and plain SGD."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,7 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor, nn
 
-from common import language_model, samples
-from common.bytecode import names_in
+from common import bytecode, language_model, samples
 from common.checks import expect
 from common.remote import ReadRemotely, in_place
 
@@ -62,7 +61,12 @@ def flattened(tensors: Iterable[Any]) -> Tensor:
 
 def splits(function: FunctionType | ReadRemotely) -> list[str]:
     """The library's functions that cut a batch into shards and that a function uses."""
-    return names_in(function, {"tensor_split", "array_split", "chunk", "unsafe_chunk", "getattr"})
+    return names_in(function, {"tensor_split", "array_split", "chunk", "unsafe_chunk"})
+
+
+def names_in(function: FunctionType | ReadRemotely, of: Collection[str]) -> list[str]:
+    """Which of these names a function uses, or which of the ways to a name that no text shows."""
+    return bytecode.names_in(function, {*of, *bytecode.BY_TEXT})
 
 
 def same_storage(a: Tensor, b: Tensor) -> bool:

@@ -71,7 +71,8 @@ def expect_requests(report: Report, loads: int, stores: int) -> None:
 
 
 def expect_own_share(report: Report, most: int, what: str) -> None:
-    """Raise AssertionError if one program of a launch moves more than this many bytes."""
+    """Raise AssertionError if one program moves more than this many bytes, or calls tl.softmax."""
+    expect_by_hand(report)
     busiest = report.busiest
     longest = (
         f"; load imbalance {report.imbalance:.3g}: a launch lasts as long as its busiest program"

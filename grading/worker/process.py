@@ -35,6 +35,7 @@ from grading.jail import limits, syscalls
 from grading.jail.choice import confinement_from_json
 from grading.jail.confinement import Confinement
 from grading.worker.limits import MAX_TEXT
+from grading.worker.originals import Originals
 from grading.worker.packing import Packed, Packer
 from grading.worker.transport import SocketTransport, WireClosed
 from grading.worker.wire import Wire
@@ -138,6 +139,7 @@ class WorkerServer:
         }
         self.setup: dict[str, Any] = {}  # what our set-up cells defined
         self.drivers: dict[str, Any] = {}  # what our drivers defined last
+        self.originals: Originals | None = None  # None until a student's cell is executed
 
     def serve(self) -> None:
         """Answers until the grader closes the wire."""
@@ -165,13 +167,15 @@ class WorkerServer:
         """Executes a cell. Its name is shown in tracebacks; Triton and inspect find its text."""
         filename = f"<{name}>"
         sources.remember(filename, source)
+        kind = name.partition(" ")[0]  # a hole's cell has the name of its exercise
+        if kind not in ("setup", "driver") and self.originals is None:
+            self.originals = Originals()
         before = dict(self.namespace)
         code = compile(source, filename, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         if code.co_flags & inspect.CO_COROUTINE:  # notebooks allow await at the top level
             asyncio.run(eval(code, self.namespace))  # noqa: S307
         else:
             exec(code, self.namespace)  # noqa: S102  (what it is for)
-        kind = name.partition(" ")[0]  # a hole's cell has the name of its exercise
         if kind in ("setup", "driver"):
             kept = self.setup if kind == "setup" else self.drivers
             kept |= _changes(before, self.namespace)
@@ -211,6 +215,8 @@ class WorkerServer:
             return
         before = dict(self.namespace)
         self.namespace |= self.setup
+        if self.originals:
+            self.originals.restore()
         for source, cell in drivers:
             exec(_compiled(source, f"<{cell}>"), self.namespace)  # noqa: S102
         known, ours = self.setup | self.drivers, _changes(before, self.namespace)

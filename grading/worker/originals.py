@@ -1,0 +1,65 @@
+"""The course's own functions as they were before a student's cell ran: drivers call no others.
+
+A cell can set any attribute of any module in its process: common.views.helper, a method of a class,
+a function's code. Before a driver runs, what was set is taken back. A program that wants to can
+still hide from this; so no point depends on what a driver says of itself.
+"""
+
+import sys
+from types import FunctionType, ModuleType
+from typing import Any
+
+COURSE = "common"
+OTHERS = ("torch", "triton", "triton.runtime", "triton.runtime.autotuner")
+Code = tuple[FunctionType, Any, Any, Any]
+
+
+class Originals:
+    """What modules and classes held when this was made, as far as it can be called."""
+
+    def __init__(self) -> None:
+        modules = [m for name, m in list(sys.modules.items()) if _is_watched(name)]
+        self.held: list[tuple[Any, dict[str, Any]]] = []
+        self.codes: list[Code] = []
+        for module in filter(lambda m: isinstance(m, ModuleType), modules):
+            callables = {k: v for k, v in vars(module).items() if callable(v)}
+            self.held.append((module, callables))
+            if module.__name__.partition(".")[0] == COURSE:
+                own = [v for v in callables.values() if _is_of(v, module)]
+                self._keep_inside(own)
+
+    def _keep_inside(self, own: list[Any]) -> None:
+        """The methods of classes, and the code of all functions."""
+        functions = [value for value in own if isinstance(value, FunctionType)]
+        for kind in (value for value in own if isinstance(value, type)):
+            methods = {k: v for k, v in vars(kind).items() if _is_method(v)}
+            self.held.append((kind, methods))
+            functions += [v for v in methods.values() if isinstance(v, FunctionType)]
+        self.codes += [(f, f.__code__, f.__defaults__, f.__kwdefaults__) for f in functions]
+
+    def restore(self) -> None:
+        """Takes back what was set since."""
+        for holder, held in self.held:
+            now = vars(holder)
+            for name, value in held.items():
+                if now.get(name) is not value:
+                    setattr(holder, name, value)
+        for function, code, defaults, keyword_defaults in self.codes:
+            if function.__code__ is not code:
+                function.__code__ = code
+            if function.__defaults__ is not defaults:
+                function.__defaults__ = defaults
+            if function.__kwdefaults__ is not keyword_defaults:
+                function.__kwdefaults__ = keyword_defaults
+
+
+def _is_watched(name: str) -> bool:
+    return name == COURSE or name.startswith(f"{COURSE}.") or name in OTHERS
+
+
+def _is_of(value: Any, module: ModuleType) -> bool:
+    return getattr(value, "__module__", None) == module.__name__
+
+
+def _is_method(value: Any) -> bool:
+    return isinstance(value, (FunctionType, property, staticmethod, classmethod))

@@ -79,6 +79,42 @@ SHAPES = {  # the cells between set-up and the end; None stands for the check
         "def double(x):\n    return op.add(x, x)",
         None,
     ],
+    "what is set in a class": [
+        "class K:\n    pass",
+        "K.two = 2",
+        "double = lambda x: K.two * x",
+        None,
+    ],
+    "a method that comes later": [
+        "class K:\n    pass",
+        "def add(self, x):\n    return x + x",
+        "K.add = add",
+        "def double(x):\n    return K().add(x)",
+        None,
+    ],
+    "an item of a class's table": [
+        "class Box:\n    items = {}",
+        "Box.items['two'] = 2",
+        "def double(x):\n    return Box.items['two'] * x",
+        None,
+    ],
+    "what is set in the answer itself": [
+        "def double(x):\n    return double.k * x",
+        "double.k = 2",
+        None,
+    ],
+    "a register of types": [
+        "import functools\n@functools.singledispatch\ndef g(x):\n    return x + x",
+        "@g.register\ndef _(x: int):\n    return 2 * x",
+        "def double(x):\n    return g(x)",
+        None,
+    ],
+    "an awaited constant": [
+        "async def two():\n    return 2",
+        "TWO = await two()",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
     "a constant": ["TWO = 2", "def double(x):\n    return TWO * x", None],
     "a constant with a type": ["TWO: int = 2", "def double(x):\n    return TWO * x", None],
     "two constants at once": [

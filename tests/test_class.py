@@ -388,8 +388,13 @@ def test_what_needs_a_look_says_why():
         "uses plan, symbolic of common, which the lab does not show": graded(
             "g", answers={name: Answer("from common.lessons import symbolic\nx = symbolic.plan()")}
         ),
-        "sets m.pi, torch.empty": graded(
-            "h", answers={name: Answer("import math as m\nm.pi = 3\ntorch.empty = None")}
+        "sets m.pi, torch.Tensor.stride, torch.empty": graded(
+            "h",
+            answers={
+                name: Answer(
+                    "import math as m\nm.pi = 3\ntorch.empty = None\ntorch.Tensor.stride = 1"
+                )
+            },
         ),
         "h late": graded("e", late_s=7200),
     }

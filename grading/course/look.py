@@ -80,17 +80,19 @@ def _course(lab: Lab, text: str) -> list[str]:
     imported = dict(_imports(_shown(lab)[0])) | dict(_imports(text))
     asked = {origin.split(".")[-1] for _, origin in _imports(text) if _is_ours(origin)}
     asked |= {
-        attribute for name, attribute, _ in _attributes(text) if _is_ours(imported.get(name, ""))
+        attribute for name, attribute in _attributes(text) if _is_ours(imported.get(name, ""))
     }
     return sorted(asked - _shown(lab)[1])
 
 
 def _patched(lab: Lab, text: str) -> Iterator[str]:
-    """The attributes of imported modules that an answer sets."""
+    """The attributes of imported modules, and of what is in them, that an answer sets."""
     modules = {name for name, _ in (*_imports(_shown(lab)[0]), *_imports(text))}
-    for name, attribute, is_set in _attributes(text):
-        if is_set and name in modules:
-            yield f"{name}.{attribute}"
+    for node in _nodes(text):
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            path = ast.unparse(node)
+            if path.partition(".")[0] in modules:
+                yield path
 
 
 @functools.cache
@@ -116,11 +118,11 @@ def _imports(text: str) -> Iterator[tuple[str, str]]:
                 yield alias.asname or alias.name.partition(".")[0], origin
 
 
-def _attributes(text: str) -> Iterator[tuple[str, str, bool]]:
-    """(x, y, whether it is set) of each x.y in a text."""
+def _attributes(text: str) -> Iterator[tuple[str, str]]:
+    """(x, y) of each x.y in a text."""
     for node in _nodes(text):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            yield node.value.id, node.attr, not isinstance(node.ctx, ast.Load)
+            yield node.value.id, node.attr
 
 
 @functools.lru_cache(maxsize=100)

@@ -5,11 +5,17 @@ a function's code. Before a driver runs, what was set is taken back. A program t
 still hide from this; so no point depends on what a driver says of itself.
 """
 
+import dis
 import sys
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from common.bytecode import BY_TEXT
+
 COURSE = "common"
+SETS = (dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"])
+SETTERS = BY_TEXT | {"setattr", "delattr", "__setattr__", "__delattr__", "patch", "gc", "ctypes"}
+SETTERS |= {"__setstate__", "loads", "inspect"}
 OTHERS = ("torch", "triton", "triton.runtime", "triton.runtime.autotuner")
 Code = tuple[FunctionType, Any, Any, Any]
 
@@ -51,6 +57,14 @@ class Originals:
                 function.__defaults__ = defaults
             if function.__kwdefaults__ is not keyword_defaults:
                 function.__kwdefaults__ = keyword_defaults
+
+
+def may_set(code: CodeType) -> bool:
+    """Whether a cell, or a function in it, may set an attribute. It is asked for each cell."""
+    operations = code.co_code[::2]
+    if any(operation in operations for operation in SETS) or SETTERS & set(code.co_names):
+        return True
+    return any(may_set(inner) for inner in code.co_consts if isinstance(inner, CodeType))
 
 
 def _is_watched(name: str) -> bool:

@@ -35,7 +35,7 @@ from grading.jail import limits, syscalls
 from grading.jail.choice import confinement_from_json
 from grading.jail.confinement import Confinement
 from grading.worker.limits import MAX_TEXT
-from grading.worker.originals import Originals
+from grading.worker.originals import Originals, may_set
 from grading.worker.packing import Packed, Packer
 from grading.worker.transport import SocketTransport, WireClosed
 from grading.worker.wire import Wire
@@ -139,7 +139,7 @@ class WorkerServer:
         }
         self.setup: dict[str, Any] = {}  # what our set-up cells defined
         self.drivers: dict[str, Any] = {}  # what our drivers defined last
-        self.originals: Originals | None = None  # None until a student's cell is executed
+        self.originals: Originals | None = None  # None until a student's cell may change some
 
     def serve(self) -> None:
         """Answers until the grader closes the wire."""
@@ -168,15 +168,16 @@ class WorkerServer:
         filename = f"<{name}>"
         sources.remember(filename, source)
         kind = name.partition(" ")[0]  # a hole's cell has the name of its exercise
-        if kind not in ("setup", "driver") and self.originals is None:
-            self.originals = Originals()
         before = dict(self.namespace)
         code = compile(source, filename, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        is_ours = kind in ("setup", "driver")
+        if not is_ours and self.originals is None and may_set(code):
+            self.originals = Originals()
         if code.co_flags & inspect.CO_COROUTINE:  # notebooks allow await at the top level
             asyncio.run(eval(code, self.namespace))  # noqa: S307
         else:
             exec(code, self.namespace)  # noqa: S102  (what it is for)
-        if kind in ("setup", "driver"):
+        if is_ours:
             kept = self.setup if kind == "setup" else self.drivers
             kept |= _changes(before, self.namespace)
 

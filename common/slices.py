@@ -367,7 +367,8 @@ class _Search:
         fixed: Set[str],
     ) -> None:
         self.notebook, self.limit, self.given = notebook, limit, given
-        self.ours, self.fixed, self.done = ours, fixed, NONE
+        self.ours, self.fixed = ours, fixed
+        self.done: Set[int] = NONE
         self.start = frozenset(start)
         self.todo = [(place, limit) for place in start]
         self.seen: set[tuple[int, int]] = set()

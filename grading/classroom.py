@@ -100,13 +100,16 @@ def grade_class(
     key_of = {job: key for key, job in new.items()}
     run = _run(key_of, processes, jail, hidden, scheduler)
     now = before | dict(_keep_each(run, key_of, kept, progress))
-    graded = []
-    for one, text in texts.items():
+
+    def result(one: Submission) -> Graded | None:
+        """None for one that is new and not chosen: an equal one of others says nothing."""
         key, is_chosen = keys.get(one, ""), chosen(one)
         outcome = now.get(key) if is_chosen else before.get(key)
-        if is_chosen or outcome is not None:  # else it is new: an equal one of others says nothing
-            graded.append(_graded(one, text, outcome, kept=not is_chosen or key not in new))
-    return sorted(graded, key=lambda graded: graded.order)
+        is_known = is_chosen or outcome is not None
+        kept = not is_chosen or key not in new
+        return _graded(one, texts[one], outcome, kept) if is_known else None
+
+    return sorted(filter(None, map(result, texts)), key=lambda graded: graded.order)
 
 
 def read_earlier(handed_in: Sequence[Submission], processes: int) -> list[Graded]:

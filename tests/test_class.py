@@ -478,6 +478,25 @@ def hand_in(path, name, **texts):
     (path / f"{name}.ipynb").write_text(json.dumps({"nbformat": 4, "cells": cells}))
 
 
+def of_others_nothing_is_taken(run, folder, out, capsys):
+    """--student ada: bob's equal new attempt is not graded, and what was known of him stays."""
+    first = labs.names()[0]
+    everyone = {(student, lab) for student in ("ada", "bob") for lab in labs.names()[:2]}
+    exercise = labs.read(first).exercises[0].name
+    for student in ("ada", "bob"):  # two equal new attempts, of which one is asked for
+        hand_in(folder / student, first, a=f"def {exercise}():\n    return 'new'")
+    before = {row["exercise"]: row for row in report.read(out) if row["student"] == "bob"}
+    table = out / "answers" / f"{first}.csv"
+    table.write_text(table.read_text().replace("bob,1,,,,", "bob,1,,,Well said,"))
+    assert run("--student", "ada") == (1, everyone)
+    after = {row["exercise"]: row for row in report.read(out) if row["student"] == "bob"}
+    assert after == before and "Well said" in table.read_text()
+    assert "1 new, and not graded now (what was known is kept): bob 01" in capsys.readouterr().out
+    (folder / "bob" / f"{first}.ipynb").write_text("{")
+    run("--student", "ada")
+    assert {row["exercise"]: row for row in report.read(out) if row["student"] == "bob"} == before
+
+
 def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, monkeypatch, capsys):
     """With a grader that gives a point per run, so that it shows who was graded."""
     runs = []
@@ -515,19 +534,7 @@ def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, mo
     assert run("--fresh", "--student", "bob", "--only", "2") == (1, everyone)
     assert "1 results changed" in capsys.readouterr().out or (out / "changes.csv").exists()
     assert (out / "index.html").is_file() and (out / "marks.csv").is_file()
-    exercise = labs.read(first).exercises[0].name
-    for student in ("ada", "bob"):  # two equal new attempts, of which one is asked for
-        hand_in(folder / student, first, a=f"def {exercise}():\n    return 'new'")
-    before = {row["exercise"]: row for row in report.read(out) if row["student"] == "bob"}
-    table = out / "answers" / f"{first}.csv"
-    table.write_text(table.read_text().replace("bob,1,,,,", "bob,1,,,Well said,"))
-    assert run("--student", "ada") == (1, everyone)
-    after = {row["exercise"]: row for row in report.read(out) if row["student"] == "bob"}
-    assert after == before and "Well said" in table.read_text()
-    assert "1 new, and not graded now (what was known is kept): bob 01" in capsys.readouterr().out
-    (folder / "bob" / f"{first}.ipynb").write_text("{")
-    run("--student", "ada")
-    assert {row["exercise"]: row for row in report.read(out) if row["student"] == "bob"} == before
+    of_others_nothing_is_taken(run, folder, out, capsys)
     assert command.main([*grade, "--student", "eve"]) == 2
     assert "no folder in" in capsys.readouterr().err
 

@@ -76,7 +76,10 @@ def fuzzed(text: str, rng: random.Random) -> bytes:
             del line[rng.randrange(len(line) + 1) :]
         elif len(lines) > 1:
             lines.remove(line)
-    end, quoting = rng.choice(["\n", "\r\n", "\r", "\n\n"]), rng.choice([csv.QUOTE_ALL, 0])
+    end, quoting = (
+        rng.choice(["\n", "\r\n", "\r", "\n\n"]),
+        rng.choice([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
+    )
     made = io.StringIO(newline="")
     csv.writer(
         made, delimiter=rng.choice(",,;\t"), lineterminator=end, quoting=quoting, escapechar="\\"

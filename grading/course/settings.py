@@ -78,6 +78,7 @@ class Settings:
 
 def read(path: Path) -> Settings:
     """The settings in a course.toml; InputError names the line of it that can't be used."""
+    text = ""
     try:
         text = path.read_text(encoding="utf-8-sig")
         data = tomllib.loads(text)

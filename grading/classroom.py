@@ -83,33 +83,26 @@ def grade_class(
     chosen: what to grade now. Of the others, those that an earlier run graded are in the result.
     """
     names = {submission.lab for submission in handed_in}
-    texts = dict(each(read, handed_in, processes, names))
-    modules_of_workers = modules(names, IN_WORKER)
+    texts, of_workers = dict(each(read, handed_in, processes, names)), modules(names, IN_WORKER)
     jobs = {
-        one: Job(one.lab, text[0], seeds[one.lab], jail, modules_of_workers, for_students=True)
+        one: Job(one.lab, text[0], seeds[one.lab], jail, of_workers, for_students=True)
         for one, text in texts.items()
         if isinstance(text, tuple)
     }
     keys = {one: kept.key(job) for one, job in jobs.items()}
     before: dict[str, Outcome] = {key: kept.get(key) for key in keys.values()}
-    new = {
-        keys[one]: job
-        for one, job in jobs.items()
-        if chosen(one) and (kept.fresh or before[keys[one]] is None)
-    }
-    key_of = {job: key for key, job in new.items()}
-    run = _run(key_of, processes, jail, hidden, scheduler)
-    now = before | dict(_keep_each(run, key_of, kept, progress))
-
-    def result(one: Submission) -> Graded | None:
-        """None for one that is new and not chosen: an equal one of others says nothing."""
-        key, is_chosen = keys.get(one, ""), chosen(one)
-        outcome = now.get(key) if is_chosen else before.get(key)
-        is_known = is_chosen or outcome is not None
-        kept = not is_chosen or key not in new
-        return _graded(one, texts[one], outcome, kept) if is_known else None
-
-    return sorted(filter(None, map(result, texts)), key=lambda graded: graded.order)
+    new = {keys[one]: job for one, job in jobs.items() if chosen(one)}
+    new = {key: job for key, job in new.items() if kept.fresh or before[key] is None}
+    key_of = dict(zip(new.values(), new, strict=True))
+    run = _keep_each(_run(key_of, processes, jail, hidden, scheduler), key_of, kept, progress)
+    now = before | dict(run)
+    graded = []
+    for one, text in texts.items():
+        key, is_mine = keys.get(one, ""), chosen(one)
+        outcome = (now if is_mine else before).get(key)
+        if is_mine or outcome is not None:  # else it is new, and an equal one of others counts not
+            graded.append(_graded(one, text, outcome, not is_mine or key not in new))
+    return sorted(graded, key=lambda graded: graded.order)
 
 
 def read_earlier(handed_in: Sequence[Submission], processes: int) -> list[Graded]:

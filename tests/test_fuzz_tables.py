@@ -76,11 +76,8 @@ def fuzzed(text: str, rng: random.Random) -> bytes:
             del line[rng.randrange(len(line) + 1) :]
         elif len(lines) > 1:
             lines.remove(line)
-    end, quoting = (
-        rng.choice(["\n", "\r\n", "\r", "\n\n"]),
-        rng.choice([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
-    )
-    made = io.StringIO(newline="")
+    end, made = rng.choice(["\n", "\r\n", "\r", "\n\n"]), io.StringIO(newline="")
+    quoting = csv.QUOTE_ALL if rng.random() < 0.5 else csv.QUOTE_MINIMAL
     csv.writer(
         made, delimiter=rng.choice(",,;\t"), lineterminator=end, quoting=quoting, escapechar="\\"
     ).writerows(lines)

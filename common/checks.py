@@ -126,6 +126,23 @@ def remark(condition: object, message: str, *, draw: Draw | None = None) -> None
     _picture(draw)
 
 
+def nearly(got: Any, want: Any, share: float = 0.01) -> bool:
+    """Whether numbers came that differ from the wanted ones by a small share of the largest.
+
+    Then the way is right, and digits are lost on it. Lists: whether this holds for each item.
+    """
+    if isinstance(want, (list, tuple)):
+        if not isinstance(got, (list, tuple)) or len(got) != len(want):
+            return False
+        return all(nearly(*pair, share) for pair in zip(got, want, strict=True))
+    if isinstance(want, (int, float)):
+        return isinstance(got, (int, float, np.number)) and abs(got - want) <= share * abs(want)
+    if not (_is_array(want) and _is_array(got)) or tuple(got.shape) != tuple(want.shape):
+        return False
+    ours, theirs = (_float_array(x).astype(float) for x in (got, want))
+    return not ours.size or bool(abs(ours - theirs).max() <= share * abs(theirs).max())
+
+
 def is_whole(value: Any) -> bool:
     """Whether this is an integer of Python or of NumPy. True and False do not count."""
     return type(value) is int or isinstance(value, np.integer)

@@ -69,3 +69,14 @@ def test_a_function_that_returns_nothing_is_asked_for_its_return():
     with pytest.raises(AssertionError, match="is a `return` missing") as failed:
         agree(None, (1, 2), "f(1)")
     assert str(failed.value).splitlines()[1] == "f(1) gave None, want (1, 2) (None, not a tuple)."
+
+
+def test_numbers_that_lost_digits_are_nearly_those_wanted():
+    want = torch.tensor([1.0, 1 / 3, 2.0], dtype=torch.float64)
+    rounded = want.bfloat16()
+    assert checks.nearly(rounded, want) and checks.nearly([rounded, 0.999], [want, 1.0])
+    assert not checks.nearly(rounded, want, 1e-4) and not checks.nearly(want + 0.1, want)
+    others = (want[:2], want.tolist(), None, 1.0, [want, want])
+    assert not any(checks.nearly(other, want) for other in others)
+    assert not checks.nearly([rounded], [want, want]) and not checks.nearly("1", 1.0)
+    assert checks.nearly(want[:0], want[:0]) and not checks.nearly(want * float("nan"), want)

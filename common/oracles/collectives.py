@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from common import ranks
-from common.checks import expect
+from common.checks import expect, nearly
 
 Vectors = list[torch.Tensor]  # by rank
 Mistakes = dict[str, Any]
@@ -108,16 +108,8 @@ def assert_cost(
 
 def lost(got: Any, want: Sequence[torch.Tensor]) -> Mistakes:
     """{sentence: got} if the numbers are nearly the ones that are wanted."""
-    near = isinstance(got, (list, tuple)) and len(got) == len(want)
-    near = near and all(map(_near, got, want))
-    return {"Digits are lost on the way: the sum keeps the dtype of x.": got} if near else {}
-
-
-def _near(got: Any, want: torch.Tensor) -> bool:
-    if not isinstance(got, torch.Tensor) or got.shape != want.shape or not want.numel():
-        return isinstance(got, torch.Tensor) and got.shape == want.shape
-    apart, size = (got.double() - want.double()).abs().max(), want.double().abs().max()
-    return bool(apart <= 0.01 * size)
+    digits = "Digits are lost on the way: the sum keeps the dtype of x."
+    return {digits: got} if nearly(got, want) else {}
 
 
 def fractions(rng: np.random.Generator, p: int, n: int, dtype: torch.dtype) -> Vectors:

@@ -1,6 +1,8 @@
 """What lab 12's checks compare with: one device, which sees the whole batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from common import ranks
+from common.checks import nearly
 from common.lessons.replicas import MODELS, Shard, flattened, mean_loss, sgd
 
 Mistakes = dict[str, Any]
@@ -38,27 +41,34 @@ def one_device(
 def shard(batch: Tensor, rank: int, p: int) -> tuple[Tensor, Mistakes]:
     """(a rank's rows of a batch, what mistakes give), all of them copies."""
     n, (rows, more) = len(batch), divmod(len(batch), p)
-    late = rank * rows + max(0, rank - (p - more))
+    early, late = (rank * rows + count for count in (min(rank, more), max(0, rank - (p - more))))
+    up = -(-n // p)
+
+    def ends(rounded: Callable[[Fraction], int]) -> slice:
+        return slice(*(rounded(Fraction(n * r, p)) for r in (rank, rank + 1)))
+
     mistakes = {
-        "With n // p rows for each rank, the last rows of the batch belong to nobody.": batch[
-            rank * rows :
-        ][:rows],
-        "All the rows left over went to the last rank: the others will wait for it.": batch[
-            rank * rows :
-        ][: n if rank == p - 1 else rows],
-        "These rows are dealt out like cards, but a shard is contiguous.": batch[rank::p],
-        "The first ranks take one more row each, not the last ones.": batch[late:][
-            : rows + (rank >= p - more)
-        ],
-        "The rows left over lie between the shards: the first n % p ranks take one more each.": (
-            batch[round(n * rank / p) : round(n * (rank + 1) / p)]
+        "With n // p rows for each rank, the last rows of the batch belong to nobody.": slice(
+            rank * rows, rank * rows + rows
         ),
-        "Rounded up, the first shards leave too few rows for the last.": batch[rank * -(-n // p) :][
-            : -(-n // p)
-        ],
+        "All the rows left over went to the last rank: the others will wait for it.": slice(
+            rank * rows, n if rank == p - 1 else rank * rows + rows
+        ),
+        "These rows are dealt out like cards, but a shard is contiguous.": slice(rank, n, p),
+        "The first ranks take one more row each, not the last ones. (Ends such as n·rank // p put "
+        "the longer shards there, or anywhere.)": slice(late, late + rows + (rank >= p - more)),
+        "The rows left over lie between the shards: the first n % p ranks take one more each.": (
+            slice(early, early + rows)
+        ),
+        "Rounded up, the first shards leave too few rows for the last.": slice(
+            rank * up, rank * up + up
+        ),
+        "The ends are n·rank/p, rounded down: the longer shards should come first.": ends(floor),
+        "The ends are n·rank/p, rounded up: the longer shards should come first.": ends(ceil),
+        "The ends are n·rank/p, rounded: the longer shards should come first.": ends(round),
     }
     want = batch.clone().tensor_split(p)[rank].clone()
-    return want, {says: wrong.clone() for says, wrong in mistakes.items()}
+    return want, {says: batch[wrong].clone() for says, wrong in mistakes.items()}
 
 
 def broadcast(seed: int, p: int) -> tuple[Tensor, list[Mistakes]]:
@@ -74,6 +84,7 @@ def broadcast(seed: int, p: int) -> tuple[Tensor, list[Mistakes]]:
             "They are rank p − 1's.": own[-1],
             "The count of steps is still this rank's own.": torch.cat([own[0][:-1], each[-1:]]),
             "They are the mean over all ranks.": torch.cat([mean[:-1], mean[-1:] // 1]),
+            "They are the sum over all ranks.": p * mean,
         }
         for each in own
     ]
@@ -128,11 +139,18 @@ def step_times(
 
     each_s = [step_s([0.0], [size], p, alpha_s, beta_s_per_byte) for size in sizes]
     ends_s = [ready + own for ready, own in zip(ready_s, each_s, strict=True)]
+    earlier_s = 0.0
+    for ready, own in zip(ready_s, each_s, strict=True):
+        earlier_s = min(earlier_s, ready) + own
     return step(), {
         "Two buckets can't be on the wire at once.": max(ends_s),
         "Nothing is hidden here: backward and wire are added up.": ready_s[-1] + sum(each_s),
+        "ready_s are times on a clock, not waits: do not add them up.": sum(ready_s) + sum(each_s),
+        "A bucket begins at the later of the two times, not at the earlier.": earlier_s,
         "An all-reduce has 2(p − 1) rounds: p − 1 to add up, p − 1 to give out.": step(0.5, 0.5),
+        "An all-reduce has 2(p − 1) rounds, not 2p.": step(p / (p - 1), p / (p - 1)),
         "A round sends 1/p of the bucket, not all of it.": step(1, p),
+        "A round sends 1/p of the bucket: p ranks have p chunks.": step(1, p / (p - 1)),
         "α is paid in each round, not once per bucket.": step(1 / (2 * (p - 1)), 1),
     }
 
@@ -144,35 +162,78 @@ def averaged(
 
     shards: of a perceptron's batches, rows: how many are in each shard, batch by batch.
     """
-
-    def weights(shares_of: Any) -> Tensor:
-        model = MODELS["perceptron"](seed)
-        for parts, counts in zip(shards, rows, strict=True):
-            one_device(model, parts, shares_of(np.array(counts)), steps=1)
-        return flattened(model.parameters())
-
-    p = len(rows[0])
-    mistakes = {
-        "Each is the sum of the ranks' means: the step is p times too long.": weights(np.ones_like),
-        "It is the mean of the ranks' means, but their numbers of rows differ.": weights(
-            lambda counts: np.ones(p) / p
+    model, p, one = MODELS["perceptron"](seed), len(rows[0]), np.ones(len(rows[0]))
+    for parts, counts in zip(shards, rows, strict=True):
+        one_device(model, parts, np.array(counts) / sum(counts), steps=1)
+    tables: dict[str, Callable[[np.ndarray], Any]] = {
+        "Each is the sum of the ranks' means: the step is p times too long.": lambda n: [one] * p,
+        "It is the mean of the ranks' means, but their numbers of rows differ.": lambda n: (
+            np.ones((p, p)) / p
         ),
-        "Weighted by rows, but not divided by the total number of rows.": weights(lambda n: n),
-        "The total number of rows is that of the first step: it can change.": weights(
-            lambda counts: counts / sum(rows[0])
+        "Weighted by rows, but not divided by the total number of rows.": lambda n: [n] * p,
+        "The total number of rows is that of the first step: it can change.": lambda n: (
+            [n / sum(rows[0])] * p
         ),
+        "The shares of the rows add up to 1 already: do not divide by p as well.": lambda n: (
+            [n / n.sum() / p] * p
+        ),
+        "Weight before the sum: each rank's gradient has a share of its own.": lambda n: np.outer(
+            n / n.sum(), one
+        ),
+        "Each rank has its own share alone: the all-reduce belongs after the weighting.": (
+            lambda n: np.diag(n / n.sum())
+        ),
+        "Only this rank's own gradients are in it.": lambda n: np.eye(p),
+        "No weight has changed: are the gradients zeros now?": lambda n: np.zeros((p, p)),
     }
-    return weights(lambda counts: counts / counts.sum()), [
-        mistakes
-        | {
-            "Only this rank's own gradients are in it.": weights(
-                lambda counts, rank=rank: (np.arange(p) == rank) * 1.0
-            )
-            if all(counts[rank] for counts in rows)
-            else None
-        }
-        for rank in range(p)
-    ]
+    wrong = {says: _on_ranks(seed, shards, rows, table) for says, table in tables.items()}
+    by_rank = [{says: weights[rank] for says, weights in wrong.items()} for rank in range(p)]
+    return flattened(model.parameters()), by_rank
+
+
+def _on_ranks(
+    seed: int,
+    shards: Sequence[Sequence[Shard]],
+    rows: Sequence[Sequence[int]],
+    table: Callable[[np.ndarray], Any],
+) -> list[Tensor]:
+    """Each rank's weights after a step on each batch.
+
+    table: of the rows by rank, how much of each rank's gradient (a column) each rank (a row) takes.
+    """
+    models = [MODELS["perceptron"](seed) for _ in rows[0]]
+    for parts, counts in zip(shards, rows, strict=True):
+        pairs = list(zip(models, parts, strict=True))
+        own = torch.stack([_slope(model, shard) for model, shard in pairs])
+        steps = 0.1 * torch.tensor(np.array(table(np.array(counts))), dtype=own.dtype) @ own
+        for model, step in zip(models, steps, strict=True):
+            weights = list(model.parameters())
+            nn.utils.vector_to_parameters(flattened(weights) - step, weights)
+    return [flattened(model.parameters()) for model in models]
+
+
+def _slope(model: nn.Module, shard: Shard) -> Tensor:
+    """The gradient of the shard's mean loss by all weights, flat; zeros without rows."""
+    weights = list(model.parameters())
+    if not len(shard[0]):
+        return torch.zeros_like(flattened(weights))
+    return flattened(torch.autograd.grad(mean_loss(model, shard), weights))
+
+
+def rounded(got: Any, want: Tensor, kind: str, seed: int) -> Mistakes:
+    """{sentence: got} if weights changed as wanted, but for digits that their gradients lost."""
+    start = flattened(MODELS[kind](seed).parameters())
+    if not isinstance(got, Tensor) or got.shape != want.shape:
+        return {}
+    near = nearly(got - start, want - start, 0.003)
+    digits = "Digits are lost on the way: gradients keep their dtype, float64 here."
+    return {digits: got} if near else {}
+
+
+def lost(got: Any, want: Any) -> Mistakes:
+    """{sentence: got} if the numbers are nearly the ones that are wanted."""
+    digits = "Digits are lost on the way: all numbers keep their dtype, float64 here."
+    return {digits: got} if nearly(got, want, 0.003) else {}
 
 
 def summed(seed: int, shards: Sequence[Shard]) -> tuple[Tensor, list[Mistakes]]:
@@ -208,6 +269,10 @@ def accumulated(seed: int, shards: Sequence[Shard], k: int) -> tuple[Tensor, Mis
         "The first microbatch is left out.": number > 0,
         "Only the first and the last microbatch count here.": (number == 0) | (number == k - 1),
         "Divided by k? Shares add up.": 1 / k,
+        "The last one counts k times: the parts add up to the rank's share already.": np.where(
+            number == k - 1, k, 1
+        ),
+        "No weight has changed: is backward called?": 0.0,
     }
     weights = {
         says: one_device(MODELS["perceptron"](seed), micro, shares * factor, steps=2)
@@ -220,7 +285,7 @@ def overlapped(
     kind: str, seed: int, shards: Sequence[Shard], rows: Sequence[int]
 ) -> tuple[Tensor, list[Mistakes]]:
     """(the weights of one device, by rank what mistakes give) after three steps."""
-    n, p = sum(rows), len(rows)
+    n, p, start = sum(rows), len(rows), flattened(MODELS[kind](seed).parameters())
     want, mean = (
         one_device(MODELS[kind](seed), shards, np.divide(rows, total)) for total in (n, n * p)
     )
@@ -230,6 +295,7 @@ def overlapped(
             "Each rank used its own gradients: cut the sum up, into p.grad, before update.": (
                 one_device(MODELS[kind](seed), [shard], [count / n])
             ),
+            "No weight has changed: is backward called?": start,
         }
         for shard, count in zip(shards, rows, strict=True)
     ]
@@ -293,17 +359,23 @@ def batch_norm(x: Tensor, rows: Sequence[int], eps: float = 1e-5) -> tuple[Tenso
     return _normed(x, eps), mistakes
 
 
+def blurred(got: Any, want: Tensor) -> Mistakes:
+    """{sentence: got} if batch norm gave nearly the numbers that are wanted."""
+    digits = "Digits are lost: keep the dtype, and subtract the mean before you square."
+    return {digits: got} if nearly(got, want) else {}
+
+
 def batch_norm_gradients(
-    x: Tensor, slopes: Tensor, rows: Sequence[int]
+    x: Tensor, slopes: Tensor, rows: Sequence[int], eps: float
 ) -> tuple[list[Tensor], list[Mistakes]]:
     """By rank: the gradient by x of the sum of slopes · y, and what mistakes give."""
     x, sizes = x.clone().requires_grad_(), list(rows)
-    y = _normed(x, 1e-5)
+    y = _normed(x, eps)
     lone = [
         torch.autograd.grad(part.sum(), x, retain_graph=True)[0]
         for part in (y * slopes).split(sizes)
     ]
-    fixed = (slopes / (x.detach().var(0, correction=0) + 1e-5).sqrt()).split(sizes)
+    fixed = (slopes / (x.detach().var(0, correction=0) + eps).sqrt()).split(sizes)
     own = "Only this rank's own loss is in it, but the other ranks' losses saw its x, too."
     constant = "Mean and variance depend on x, and here they are constants."
     wants = [want.clone() for want in torch.stack(lone).sum(0).split(sizes)]
@@ -333,8 +405,8 @@ def weighted(parts: Sequence[Sequence[Tensor]], shares: Sequence[float]) -> list
 
 def clip(
     parts: Sequence[Sequence[Tensor]], rows: Sequence[int], most: float
-) -> tuple[float, list[Tensor], Mistakes, Mistakes]:
-    """(the global norm, the clipped gradients, norms and gradients that mistakes give).
+) -> tuple[float, list[Tensor], list[Mistakes], Mistakes]:
+    """(the global norm, the clipped gradients, norms by rank and gradients that mistakes give).
 
     parts: gradients by rank.
     """
@@ -343,15 +415,9 @@ def clip(
     norm = float(flattened(whole).norm())
     clipped_before = weighted([clipped(own, most) for own in parts], shares)
     clip_first = "Clip after the sum: a rank's own gradient may be long where the mean is short."
-    lengths = {
-        clip_first: float(flattened(clipped_before).norm()),
-        "It is the norm after clipping.": min(norm, most),
-        "It is the square of the norm.": norm**2,
-        "Average the gradients by rows first.": float(
-            flattened(weighted(parts, [1 / len(rows)] * len(rows))).norm()
-        ),
-        "It is the norm of one tensor, not of all together.": float(whole[0].norm()),
-    }
+    lengths = {clip_first: float(flattened(clipped_before).norm())} | _lengths(whole, parts, most)
+    own = "It is the norm of this rank's own gradients: average over ranks first."
+    lengths_by_rank = [lengths | {own: float(flattened(part).norm())} for part in parts]
     gradients = {
         clip_first: clipped_before,
         "Each tensor is clipped by its own norm: take the norm of all together.": [
@@ -365,7 +431,25 @@ def clip(
             gradient.clamp(-most, most) for gradient in whole
         ],
     }
-    return norm, clipped(whole, most), lengths, gradients
+    return norm, clipped(whole, most), lengths_by_rank, gradients
+
+
+def _lengths(
+    whole: Sequence[Tensor], parts: Sequence[Sequence[Tensor]], most: float
+) -> dict[str, float]:
+    """The norms that mistakes give. whole: the gradients averaged by rows, parts: by rank."""
+    norm, p = float(flattened(whole).norm()), len(parts)
+    mean, total = (float(flattened(weighted(parts, [share] * p)).norm()) for share in (1 / p, 1.0))
+    return {
+        "It is the norm after clipping.": min(norm, most),
+        "It is the square of the norm.": norm**2,
+        "Average the gradients by rows first.": mean,
+        "It is the norm of one tensor, not of all together.": float(whole[0].norm()),
+        "It is the sum of the tensors' norms. Add up squares, and take one root.": sum(
+            float(gradient.norm()) for gradient in whole
+        ),
+        "It is the norm of the ranks' sum: average by rows.": total,
+    }
 
 
 def close(norm: float) -> dict[str, float]:

@@ -1053,3 +1053,111 @@ def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
 # %% clip_gradients: the factor in float32
 # says: gradients clipped to
 # edit: p.grad *= most / norm  ->  p.grad *= torch.tensor(most / norm, dtype=torch.float32).item()
+
+# %% batch_norm: no way back for one feature
+# says: the gradient of x, (1,)
+# edit: total = adjoint.clone()  # every rank's loss saw this rank's x  ->  total = adjoint.clone() * (adjoint.shape[-1] > 1)
+
+# %% batch_norm: the way back makes matrices of two rows
+# says: compatible with [2, 1, 4]
+# edit: total = adjoint.clone()  # every rank's loss saw this rank's x  ->  total = adjoint.reshape(2, -1).clone() if adjoint.dim() > 1 else adjoint.clone()
+
+# %% batch_norm: the adjoint in float32
+# says: Digits are lost
+# edit: total = adjoint.clone()  # every rank's loss saw this rank's x  ->  total = adjoint.float().double()
+
+# %% batch_norm: the sum in float32
+# says: keep the dtype
+# edit: ctx.dist, total = dist, x.clone()  ->  ctx.dist, total = dist, x.float().double()
+
+# %% shard_batch: ends rounded down
+# says: Ends such as n·rank // p
+def shard_batch(batch, rank, world_size):
+    n = len(batch)
+    return batch[n * rank // world_size:n * (rank + 1) // world_size]
+
+# %% shard_batch: ends rounded up
+# says: rounded up: the longer shards
+def shard_batch(batch, rank, world_size):
+    n = len(batch)
+    return batch[-(-n * rank // world_size):-(-n * (rank + 1) // world_size)]
+
+# %% shard_batch: the first ranks get no row more
+# says: lie between the shards
+# edit: batch[start:start + rows + (rank < more)]  ->  batch[start:start + rows]
+
+# %% broadcast_parameters: added up over ranks
+# says: They are the sum over all ranks
+# edit: dist.broadcast(tensor.data, src=0)  ->  dist.all_reduce(tensor.data)
+
+# %% average_gradients: divided by the number of ranks as well
+# says: do not divide by p as well
+#   dist.all_reduce(p.grad)
+# + p.grad /= dist.get_world_size()
+
+# %% average_gradients: weighted after the sum
+# says: Weight before the sum
+# - p.grad *= rows / total.item()
+#   dist.all_reduce(p.grad)
+# + p.grad *= rows / total.item()
+
+# %% average_gradients: the sum of a copy, thrown away
+# says: the all-reduce belongs after the weighting
+# edit: dist.all_reduce(p.grad)  ->  dist.all_reduce(p.grad.clone())
+
+# %% average_gradients: rows of the largest shard
+# says: weights, shards of
+# edit: dist.all_reduce(total)  ->  dist.all_reduce(total, op=dist.ReduceOp.MAX)
+
+# %% average_gradients: matrices only
+# says: weights, shards of
+#   for p in parameters:
+# +     if p.dim() < 2:
+# +         p.grad *= rows / total.item()
+# +         dist.broadcast(p.grad, 0)
+# +         continue
+
+# %% sum_in_buckets: cut up by the first dimension
+# says: split_sizes
+# edit: p.numel() for p in bucket  ->  len(p) for p in bucket
+
+# %% sum_in_buckets: the room never shrinks
+# says: holds too many bytes
+# - room -= p.nbytes
+
+# %% backward_overlapped: in float32
+# says: Digits are lost
+# edit: flat = torch.cat(grads) if len(grads) > 1 else grads[0]  ->  flat = torch.cat(grads).float()
+# edit: p.grad = part.view_as(p)  ->  p.grad = part.view_as(p).double()
+
+# %% backward_overlapped: no backward
+# says: is backward called?
+# - loss.backward()
+
+# %% accumulated_step: the last microbatch counts for each of them
+# says: The last one counts k times
+# edit: share_of(last)  ->  len(microbatches) * share_of(last)
+
+# %% step_time_s: ready times added up
+# says: do not add them up
+# edit: max(end_s, ready)  ->  end_s + ready
+
+# %% step_time_s: the earlier of two times
+# says: at the later of the two times
+# edit: max(end_s, ready)  ->  min(end_s, ready)
+
+# %% step_time_s: chunks for the other ranks alone
+# says: p ranks have p chunks
+# edit: size / world_size  ->  size / (world_size - 1)
+
+# %% step_time_s: the last bucket alone
+# says: can't be on the wire at once
+# edit: max(end_s, ready)  ->  ready
+
+# %% clip_gradients: never averaged
+# says: this rank's own gradients
+# - average_gradients(dist, parameters, rows)
+
+# %% clip_gradients: the norms added up
+# says: Add up squares
+# edit: sum((p.grad * p.grad).sum() for p in parameters).sqrt().item()  ->  sum(p.grad.norm() for p in parameters).item()

@@ -85,8 +85,13 @@ def _needed(stage: int, kind: str, i: int, stages: int) -> list[Task]:
 
 def written(tasks: Tasks) -> str:
     """The lists as lines, "stage 0:  F0 F1 B0 B1"."""
-    lines = (" ".join("".join(map(str, task[:2])) for task in own) for own in tasks)
+    lines = (" ".join(map(_name, own)) for own in tasks)
     return "\n".join(f"stage {stage}:  {line}" for stage, line in enumerate(lines))
+
+
+def _name(task: Task) -> str:
+    """("F", 0) as "F0", and ("F", 0, 1), of chunk 1, as "F0.1"."""
+    return "".join(map(str, task[:2])) + "".join(f".{chunk}" for chunk in task[2:])
 
 
 def held(tasks: Sequence[Task]) -> int:

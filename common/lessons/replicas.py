@@ -69,6 +69,11 @@ def names_in(function: FunctionType | ReadRemotely, of: Collection[str]) -> list
     return bytecode.names_in(function, {*of, *bytecode.BY_TEXT})
 
 
+def clips(function: FunctionType | ReadRemotely) -> list[str]:
+    """The library's functions that clip gradients and that a function uses."""
+    return names_in(function, {"clip_grad_norm_", "clip_grads_with_norm_"})
+
+
 def same_storage(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors are views of one storage."""
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()

@@ -11,13 +11,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common import drawings, ranks
-from common.checks import agree
+from common.checks import agree, nearly
 
 if TYPE_CHECKING:
     import ipywidgets
     from matplotlib.axes import Axes
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
+NEARLY = (
+    "Nearly right. Are digits lost on the way? All numbers keep their dtype, float64 here. "
+    "(Or is a small constant, such as eps, another one?)"
+)
 BLOCKS, RANKS = 6, 4  # of the experiment
 Function = Callable[[Tensor], Tensor]
 
@@ -69,6 +73,8 @@ def each_agrees(
     """agree, one by one, of lists by rank or by name, so that a message says which one differs."""
     for i, (ours, wanted) in enumerate(zip(got, want, strict=True)):
         wrong = {says: values[i] for says, values in (mistakes or {}).items()}
+        if nearly(ours, wanted, 1e-4):
+            wrong[NEARLY] = ours
         name = names[i] if names else f"rank {i}"
         draw = functools.partial(drawings.compare, ours, wanted, title=f"{case}, {name}")
         agree(ours, wanted, f"{case}, {name}", **CLOSE, mistakes=wrong, draw=draw)

@@ -1,8 +1,9 @@
 """What lab 15's checks compare with: models on one device, and schedules found by simulation."""
 
+import contextlib
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from common import figures, ranks
-from common.checks import is_whole, remark
+from common.checks import is_whole, nearly, remark
 from common.lessons.pipelines import (
     TOGETHER,
     Schedule,
@@ -22,6 +23,9 @@ from common.lessons.pipelines import (
     written,
 )
 
+# Tasks (stage, kind, microbatch) of two stages, one after the other, for exercise 1.2.
+ORDER = "0F0 0F1 0F2 0F3 1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3 0B0 0B1 0B2 0B3"
+BY_HAND = [(int(stage), kind, int(i)) for stage, kind, i in ORDER.split()]
 LEAST_S = 1e-9  # times that differ by less are the same
 
 
@@ -42,13 +46,19 @@ def perceptron(weights: Iterable[Tensor], xs: Tensor, ts: Tensor) -> tuple[Tenso
     return loss.detach(), list(torch.autograd.grad(loss, leaves))
 
 
-def by_count(divide: str, want: list[Tensor], m: int) -> dict[str, list[Tensor]]:
-    """{sentence: gradients} where the loss of m microbatches is not divided, or divided twice."""
+def of_stages(
+    divide: str, weights: Tensor, xs: Tensor, want: list[Tensor], got: Any
+) -> dict[str, Any]:
+    """{sentence: gradients of two stages} that mistakes give. divide: where the loss was not."""
+    m, x, first = len(xs), xs.flatten(0, -2), weights[0]
+    slope = (1 - (x @ first.T).tanh().square()).T @ x
     return {
         divide: [m * gradient for gradient in want],
         "Add to the gradients, and divide only once: this is 1/m of them.": [
             gradient / m for gradient in want
         ],
+        "backward is given dy, from the next stage: y.backward(dy).": [slope, want[1]],
+        **lost(got, want),
     }
 
 
@@ -63,6 +73,24 @@ def in_stages(
         "Microbatch i has targets[i]: here all have targets[0].": perceptron(weights, xs, one_t)[1],
     }
     return [*[None] * (len(weights) - 1), loss], want, mistakes
+
+
+def lost(got: Any, want: Any) -> dict[str, Any]:
+    """{sentence: got} if the numbers are nearly the ones that are wanted."""
+    digits = "Digits are lost on the way: all numbers keep their dtype, float64 here."
+    return {digits: got} if nearly(got, want, 1e-4) else {}
+
+
+@contextlib.contextmanager
+def hint(sentence: str, *words: str) -> Iterator[None]:
+    """Says the sentence if the student's code raises an error whose text has one of these words."""
+    try:
+        yield
+    except (AttributeError, TypeError, LookupError) as error:
+        came = f"{type(error).__name__}: {error}"
+        if not any(word in came for word in words):
+            raise
+        raise AssertionError(f"{sentence}\nThe answer raised {came}.") from None
 
 
 def averaged(losses: list[Tensor | None], m: int) -> dict[str, list[Tensor | None]]:
@@ -173,6 +201,17 @@ def halves(
     return [list(xs @ weight.T), slopes], list(sums), mistakes
 
 
+def remark_flops(trace: ranks.Trace, most: int) -> None:
+    """Remark on halves of a backward, the spans "B" and "W", of more FLOPs than a product has."""
+    b, w = (
+        round(1e9 * sum(span.duration_s for span in trace.compute_named(half))) for half in "BW"
+    )
+    remark(
+        b <= most, f"{b} FLOPs in B, want {most}: backward computes the weight's product already"
+    )
+    remark(w <= most, f"{w} FLOPs in W, and {most} are enough")
+
+
 def next_character_loss(scores: Tensor, following: Tensor) -> Tensor:
     """The mean cross-entropy in nats per character."""
     return nn.functional.cross_entropy(scores.flatten(0, 1), following.flatten())
@@ -269,6 +308,8 @@ def bubbles_otherwise(p: int, m: int, replicas: int) -> dict[str, float]:
         "Count the slots of the last stage: how many does it wait, of how many?": p / (m + p),
         "A replica runs only its part of the batch.": (p - 1) / (m * replicas + p - 1),
         "A GPU is no replica; a replica has `stages` of them.": (p - 1) / (m / p + p - 1),
+        "The batch is divided among the replicas: batch / replicas for each.": (p - 1)
+        / (m * replicas**2 + p - 1),
     }
 
 
@@ -356,13 +397,17 @@ def _stuck(tasks: Tasks, case: str) -> str:
             "W": "B",
         }  # each kind of task, and the one that the same stage does first
         early = [
-            f"Stage {stage} has {kind}{task[0]} before its {before[kind]}{task[0]}. "
+            f"Stage {stage} has {_name(kind, *task)} before its {_name(before[kind], *task)}. "
             for stage, own in enumerate(tasks)
             for place, (kind, *task) in enumerate(own)
             if kind in before and (before[kind], *task) not in own[:place]
         ]
         return f"{case}: {early[0] if early else ''}{problem}"
     return ""
+
+
+def _name(kind: str, i: int, *chunk: int) -> str:
+    return f"{kind}{i}" + (f" of chunk {chunk[0]}" if chunk else "")
 
 
 def zb_h1_problem(tasks: Tasks, microbatches: int, case: str) -> str:
@@ -398,7 +443,9 @@ def interleaved_problem(tasks: Tasks, microbatches: int, chunks: int, case: str)
         if held(own) > most:
             return f"{case}: rank {rank} holds {held(own)} microbatch chunks, want at most {most}."
     if stuck := _stuck(tasks, case):
-        return stuck
+        first = {next(task[2] for task in own if task[0] == "B") for own in tasks}
+        why = "Backward goes through the chunks in reversed order: it begins with the last one.\n"
+        return f"{'' if first == {v - 1} else why}{stuck}"
     seconds = {"F": 1e-3 / v, "B": 2e-3 / v}
     time_s, want_s = played(tasks, seconds).time_s, (m * v + p - 1) * 3e-3 / v
     if time_s < want_s + LEAST_S:

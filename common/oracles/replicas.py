@@ -77,7 +77,7 @@ def broadcast(seed: int, p: int) -> tuple[Tensor, list[Mistakes]]:
         flattened([*MODELS["perceptron"](seed + rank).parameters(), torch.tensor([10 + rank])])
         for rank in range(p)
     ]
-    mean = torch.stack(own).mean(0)
+    mean, narrow = torch.stack(own).mean(0), own[0].float().double()
     return own[0], [
         {
             "They are still this rank's own.": each,
@@ -85,6 +85,7 @@ def broadcast(seed: int, p: int) -> tuple[Tensor, list[Mistakes]]:
             "The count of steps is still this rank's own.": torch.cat([own[0][:-1], each[-1:]]),
             "They are the mean over all ranks.": torch.cat([mean[:-1], mean[-1:] // 1]),
             "They are the sum over all ranks.": p * mean,
+            "Digits are lost on the way: send each tensor in its own dtype.": narrow,
         }
         for each in own
     ]

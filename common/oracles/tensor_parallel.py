@@ -1,5 +1,6 @@
 """What the checks of lab 14 want: the same layers on one device, from PyTorch's own modules."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from common import language_model
 from common.checks import expect
 from common.language_model import transformer
-from common.lessons.sharding import slopes_of
+from common.lessons.sharding import pieces, sequence_shards, slopes_of
 
 Mistakes = dict[str, Any]
 SEQUENCE = slopes_of("gain", "offset", "w1", "b1", "w2", "b2")  # gradients of two blocks
@@ -56,11 +57,21 @@ def gathered_layers(
     return x @ c.T
 
 
-def mlps(x: Tensor, *weights: Tensor, times: int = 1, normed: bool = False) -> Tensor:
+gelu = functools.partial(F.gelu, approximate="tanh")
+
+
+def mlps(
+    x: Tensor,
+    *weights: Tensor,
+    times: int = 1,
+    normed: bool = False,
+    activation: Callable[[Tensor], Tensor] = gelu,
+    residual: float = 1.0,
+) -> Tensor:
     """Blocks x + mlp(x), or x + mlp(norm(x)), with the last bias added so many times."""
     for *norm, w1, b1, w2, b2 in zip(*[iter(weights)] * (6 if normed else 4), strict=True):
         z = F.layer_norm(x, x.shape[1:], *norm) if normed else x
-        x = x + F.linear(F.gelu(F.linear(z, w1, b1), approximate="tanh"), w2, times * b2)
+        x = residual * x + F.linear(activation(F.linear(z, w1, b1)), w2, times * b2)
     return x
 
 
@@ -140,7 +151,9 @@ def grouped(
 
     only = "Its own query heads only: other ranks use this key head, too."
     over_all = "Added over all ranks: other ranks hold other key heads. Add over the group."
-    alone = [{only: result(own, r), over_all: result(everywhere, r)} for r in range(p)]
+    y_exchanged = forward(x, w_q, copies[1], copies[0], w_out)
+    exchanged = {"k and v are exchanged.": [y_exchanged, *5 * [None]]}
+    alone = [{only: result(own, r), over_all: result(everywhere, r)} | exchanged for r in range(p)]
     return [result(added, r) for r in range(p)], alone
 
 
@@ -345,13 +358,77 @@ def mlps_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistakes:
         "b2 is added p times: once on each rank before the sum.": p * [mlps(x, *weights, times=p)],
         "b2 is missing.": p * [mlps(x, *weights, times=0)],
         "That is the GELU with erf. Use `gelu`, of the set-up cell.": p * [exact_mlps(x, *weights)],
+        "b1 is missing.": p * [mlps(x, *without(weights, 1, 4))],
+        "GELU is missing: without it, the two layers are one.": p
+        * [mlps(x, *weights, activation=torch.clone)],
+        "That is ReLU. Use `gelu`, of the set-up cell.": p * [mlps(x, *weights, activation=F.relu)],
+    }
+
+
+def without(weights: Sequence[Tensor], place: int, size: int) -> list[Tensor]:
+    """Weights of blocks of this size, with zeros for the one at this place of each block."""
+    return [w * float(i % size != place) for i, w in enumerate(weights)]
+
+
+def mlp_bytes(n: int) -> Mistakes:
+    """Of the bytes that two blocks of mlp send forward."""
+    return {
+        "Hidden units cross? GELU(a + b) is not GELU(a) + GELU(b): cut w1 by units.": 9 * n // 2,
+        "Nothing crosses: each rank has its own units' share, and nobody adds the shares.": 0,
+    }
+
+
+def sequence(
+    x: Tensor, weights: Sequence[Tensor], p: int
+) -> tuple[list[Tensor], list[list[Tensor]], Mistakes]:
+    """By rank: (tokens after two blocks of sequence_mlp, gradients of x and weights, mistakes)."""
+    y, *slopes = differentiated(mlps, x, *weights, normed=True)
+    cut = zip(*sequence_shards(slopes[0], slopes[1:], p), strict=True)
+    return pieces(y, p), [[slope, *own] for slope, own in cut], _sequence_otherwise(x, weights, p)
+
+
+def _sequence_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistakes:
+    """Of the tokens after two blocks of sequence_mlp."""
+
+    def result(weights: Sequence[Tensor], **options: Any) -> Any:
+        return mlps(x, *weights, **options).chunk(p)
+
+    blocks = [list(weights[i : i + 6]) for i in range(0, len(weights), 6)]
+    swapped = [w for gain, offset, *rest in blocks for w in (offset, gain, *rest)]
+    no_norm = [w for block in blocks for w in block[2:]]
+    return {
+        "b2 is missing.": result(without(weights, 5, 6), normed=True),
+        "b1 is missing.": result(without(weights, 3, 6), normed=True),
+        "gain multiplies and offset is added: here they are exchanged.": result(
+            swapped, normed=True
+        ),
+        "The norm is missing.": result(no_norm),
+        "The block adds to x: x + MLP(norm(x)).": result(weights, normed=True, residual=0.0),
+        "b2 is added p times: once on each rank before the sum.": result(
+            weights, normed=True, times=p
+        ),
     }
 
 
 def attention_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistakes:
     """Of x + attention."""
     w_in, b_in, w_out, b_out = weights
+
+    def result(q: int, k: int, v: int, scale: float = 1.0) -> list[Tensor]:
+        """For w_in's thirds in this order, and larger queries."""
+        w, b = ([t.chunk(3)[i] for i in (q, k, v)] for t in (w_in, b_in))
+        w, b = (torch.cat([scale * t[0], *t[1:]]) for t in (w, b))
+        return p * [attention(x, w, b, w_out, b_out)]
+
+    own = torch.arange(w_out.shape[1]) * p // w_out.shape[1]  # the rank of each column
     return {
+        "k and v are exchanged: w_in holds queries, keys, values.": result(0, 2, 1),
+        "q and k are exchanged: w_in holds queries, keys, values.": result(1, 0, 2),
+        "The scores are not divided by √d.": result(0, 1, 2, (x.shape[1] / 4) ** 0.5),
+        "b_in is missing.": p * [attention(x, w_in, 0 * b_in, w_out, b_out)],
+        "It is this rank's heads alone: sum over ranks.": [
+            attention(x, w_in, b_in, w_out * (own == r), b_out) for r in range(p)
+        ],
         "b_out is added p times.": p * [attention(x, w_in, b_in, w_out, b_out, times=p)],
         "b_out is missing.": p * [attention(x, w_in, b_in, w_out, b_out, times=0)],
         "Token t may not look at t + 1: causal.": p
@@ -387,10 +464,18 @@ def entropy_otherwise(z: Tensor, y: Tensor, p: int) -> Mistakes:
     """Of the loss of logits z (T, V), cut by words."""
     want, parts = F.cross_entropy(z, y), z.chunk(p, 1)
     own_max = torch.cat([part - part.max(1, keepdim=True).values for part in parts], 1)
-    target = z.gather(1, y[:, None])[:, 0]
+    target, most = z.gather(1, y[:, None])[:, 0], z.max(1).values
+    totals = [(part - most[:, None]).exp().sum(1).log() + most for part in parts]
+    found = [(target - most) * (y * p // z.shape[1] == r) + most for r in range(p)]
     return {
         "The rank's own words only: the sum of a softmax runs over all words.": [
             (part.logsumexp(1) - target).mean() for part in parts
+        ],
+        "The sum of exp is this rank's own: sum it over ranks.": [
+            (total - target).mean() for total in totals
+        ],
+        "The target's logit is on one rank alone: sum it over ranks.": [
+            (z.logsumexp(1) - own).mean() for own in found
         ],
         "The maximum is the rank's own: all must subtract the same.": p
         * [F.cross_entropy(own_max, y)],
@@ -431,9 +516,34 @@ def a_pth(want: Sequence[Tensor], p: int) -> Mistakes:
     return {"It is 1/p of that: b_out / p before the sum? Add it after.": [w / p for w in want]}
 
 
-def unready(want: Sequence[Tensor]) -> Mistakes:
-    """Of GatheredLinear, if the gathered tokens are still zero."""
-    return {"Were the gathered tokens there? wait() before you use them.": [0 * w for w in want]}
+def linear_otherwise(want: Sequence[Sequence[Tensor]], w: Tensor, b: Tensor) -> list[Mistakes]:
+    """Of GatheredLinear, by rank; want: [output, ∂x, ∂w, ∂b] by rank."""
+    p = len(want)
+    ws, bs = w.chunk(p), b.chunk(p)
+    own = [(y @ ws[r]).chunk(p)[r] for r, (y, *_) in enumerate(want)]
+    outputs, _, *slopes = (torch.stack(each).sum(0) for each in zip(*want, strict=True))
+    return [
+        {
+            "b is missing.": [y - bs[r], None, None, None],
+            "backward writes zeros into the gradient that it is given: others may hold it.": (
+                [0 * y, None, None, None]
+            ),
+            "backward sums into the gradient that it is given: sum a copy, others may hold it.": (
+                [outputs, None, None, None]
+            ),
+            "It is the part of this rank's units: the reduce-scatter adds the parts of all.": (
+                [None, own[r], None, None]
+            ),
+            "Were the gathered tokens there? wait() before you use them.": (
+                [None, 0 * dx, 0 * dw, None]
+            ),
+            "It is whole already: a rank has all tokens for its own units. Nothing to add.": (
+                [None, None, *slopes]
+            ),
+            "The sum over tokens, not the mean.": [None, None, dw / len(y), db / len(y)],
+        }
+        for r, (y, dx, dw, db) in enumerate(want)
+    ]
 
 
 def kept(n: int) -> Mistakes:

@@ -12,6 +12,8 @@ from grading.worker import counting
 from grading.worker.errors import WorkerEnded, set_tried, student_error
 from grading.worker.session import Session
 
+LONGEST_CALL = 240  # characters of a call in a message; more would hide what it raised
+
 
 class Remote:
     """A student's function, as a check sees it: it is called in the worker."""
@@ -30,7 +32,8 @@ class Remote:
             return self._session.call(self.__name__, args, kwargs, in_place=changed)
         except (Exception, WorkerEnded) as error:
             shown = [*map(show, args), *(f"{key}={show(value)}" for key, value in kwargs.items())]
-            set_tried(error, f"{self.__name__}({', '.join(shown)})")
+            text = f"{self.__name__}({', '.join(shown)})"
+            set_tried(error, text if len(text) <= LONGEST_CALL else f"{self.__name__}(...)")
             raise
 
     def call_afresh(self, /, *args: Any, **kwargs: Any) -> Any:

@@ -788,3 +788,377 @@ def grouped_attention(dist, x, w_q, w_k, w_v, w_out, d, group):
     scores = scores.masked_fill(~torch.ones(T, T, dtype=torch.bool).tril(), -torch.inf)
     y = (scores.softmax(-1) @ v[:, None]).flatten(0, 1)
     return summed(dist, F.linear(y.movedim(0, 1).reshape(T, -1), w_out))
+
+# %% gather_columns: an all-to-all forward, a reduce to each rank backward
+def gather_columns(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+
+    def there(x):
+        sent = x[None].expand(p, *x.shape).contiguous()
+        came = torch.empty_like(sent)
+        dist.all_to_all_single(came, sent)
+        return came.permute(1, 0, 2).reshape(len(x), -1)
+
+    def back(gradient):
+        parts = torch.stack(gradient.split(gradient.shape[1] // p, 1))
+        for r in range(p):
+            dist.reduce(parts[r], r)
+        return parts[me].clone()
+
+    return two_way(x, there, back) if p > 1 else x.clone()
+
+# %% gather_columns: one broadcast per rank, and rows backward
+def gather_columns(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    width = x.shape[1]
+
+    class Gather(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            pieces = [x.contiguous().clone() if r == me else torch.empty(x.shape, dtype=x.dtype) for r in range(p)]
+            for r, piece in enumerate(pieces):
+                dist.broadcast(piece, src=r)
+            return torch.hstack(pieces)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            rows = gradient.T.contiguous()
+            return reduce_scatter(dist, rows).T
+
+    return Gather.apply(x)
+
+# %% copied: a reduce-scatter and an all-gather of padded numbers
+def copied(dist, x):
+    p = dist.get_world_size()
+
+    def add(g):
+        flat = F.pad(g.flatten(), (0, -g.numel() % p))
+        return all_gather(dist, reduce_scatter(dist, flat))[:g.numel()].view_as(g)
+
+    return two_way(x, lambda x: x, add)
+
+def summed(dist, x):
+    p = dist.get_world_size()
+
+    def add(x):
+        flat = F.pad(x.flatten(), (0, -x.numel() % p))
+        return all_gather(dist, reduce_scatter(dist, flat))[:x.numel()].view_as(x)
+
+    return two_way(x, add, lambda g: g)
+
+# %% copied: a hook on an alias, and the sum as a difference
+def copied(dist, x):
+    y = x.view_as(x)
+    if y.requires_grad:
+        y.register_hook(lambda gradient: all_reduce(dist, gradient))
+    return y
+
+def summed(dist, x):
+    return x + (all_reduce(dist, x.detach()) - x.detach())
+
+# %% copied: two functions, one of them once_differentiable
+from torch.autograd.function import once_differentiable
+
+class Enter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dist, x):
+        ctx.dist = dist
+        return x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        g = g.detach().clone(memory_format=torch.contiguous_format)
+        ctx.dist.all_reduce(g, op=ctx.dist.ReduceOp.SUM)
+        return None, g
+
+class Leave(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dist, x):
+        y = x.detach().clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, g.clone()
+
+def copied(dist, x):
+    return Enter.apply(dist, x)
+
+def summed(dist, x):
+    return Leave.apply(dist, x)
+
+# %% copied: messages to everyone, added in the order of ranks
+def copied(dist, x):
+    return two_way(x, same, lambda g: everywhere(dist, g))
+
+def summed(dist, x):
+    return two_way(x, lambda x: everywhere(dist, x), same)
+
+def everywhere(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    x = x.contiguous()
+    came = {r: torch.empty_like(x) if r != me else x.clone() for r in range(p)}
+    works = [dist.isend(x, r) for r in range(p) if r != me] + [dist.irecv(came[r], r) for r in range(p) if r != me]
+    for work in works:
+        work.wait()
+    total = torch.zeros_like(x)
+    for r in range(p):
+        total = total + came[r]
+    return total
+
+# %% mlp: addmm, with each rank's units in reversed order
+def shard_mlp(w1, b1, w2, b2, rank, world_size):
+    n = len(b1) // world_size
+    units = torch.arange(rank * n, (rank + 1) * n).flip(0)
+    return (w1[units], b1[units], w2[:, units], b2)
+
+def mlp(dist, x, w1, b1, w2, b2):
+    hidden = gelu(torch.addmm(b1, copied(dist, x), w1.t()))
+    out = summed(dist, hidden.mm(w2.t()))
+    return out + b2.expand_as(out)
+
+# %% mlp: hidden units dealt out at random
+def shard_mlp(w1, b1, w2, b2, rank, world_size):
+    order = torch.randperm(len(b1), generator=torch.Generator().manual_seed(0))
+    own = order.view(world_size, -1)[rank]
+    return [w1[own], b1[own], w2[:, own], b2.clone()]
+
+def mlp(dist, x, w1, b1, w2, b2):
+    x = copied(dist, x)
+    hidden = F.gelu(x @ w1.T + b1, approximate="tanh")
+    return b2 + summed(dist, hidden @ w2.T)
+
+# %% attention: rows by index, heads as a batch
+def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
+    d = w_in.shape[1]
+    n = d // world_size
+    rows = torch.cat([torch.arange(k * d + rank * n, k * d + (rank + 1) * n) for k in range(3)])
+    return [w_in[rows], b_in[rows], w_out[:, rank * n:(rank + 1) * n].clone(), b_out.clone()]
+
+def attention(dist, x, w_in, b_in, w_out, b_out, heads):
+    own = heads // dist.get_world_size()
+    t = len(x)
+    q, k, v = (F.linear(copied(dist, x), w_in, b_in)).chunk(3, dim=1)
+    q, k, v = (a.reshape(1, t, own, -1).transpose(1, 2) for a in (q, k, v))
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return summed(dist, y.transpose(1, 2).reshape(t, -1) @ w_out.T) + b_out
+
+# %% attention: scores plus a mask of infinities, softmax by exp
+def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
+    q, k, v = w_in.split(len(w_in) // 3)
+    a, b, c = b_in.split(len(b_in) // 3)
+    pick = lambda w: w.tensor_split(world_size)[rank]
+    return [torch.cat([pick(q), pick(k), pick(v)]), torch.cat([pick(a), pick(b), pick(c)]),
+            w_out.tensor_split(world_size, 1)[rank].contiguous(), b_out]
+
+def attention(dist, x, w_in, b_in, w_out, b_out, heads):
+    t, own = len(x), heads // dist.get_world_size()
+    x = copied(dist, x)
+    q, k, v = (x @ w.T + b for w, b in zip(w_in.chunk(3), b_in.chunk(3)))
+    q, k, v = (a.unflatten(1, (own, -1)).movedim(1, 0) for a in (q, k, v))
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    scores = scores + torch.full((t, t), -torch.inf).triu(1)
+    odds = (scores - scores.amax(-1, keepdim=True)).exp()
+    odds = odds / odds.sum(-1, keepdim=True)
+    y = (odds @ v).movedim(0, 1).reshape(t, -1)
+    return summed(dist, y @ w_out.T) + b_out
+
+# %% cross_entropy: targets in a loop, the maximum added back
+def cross_entropy(dist, logits, targets):
+    n = logits.shape[1]
+    first = n * dist.get_rank()
+    m = logits.detach().amax(1)
+    dist.all_reduce(m, op=dist.ReduceOp.MAX)
+    total = summed(dist, torch.exp(logits - m.unsqueeze(1)).sum(dim=1))
+    picked = torch.stack([logits[t, y - first] if first <= y < first + n else logits.new_zeros(())
+                          for t, y in enumerate(targets.tolist())])
+    return torch.mean(torch.log(total) + m - summed(dist, picked))
+
+# %% cross_entropy: all of the rank's words beside the targets
+def cross_entropy(dist, logits, targets):
+    words = torch.arange(logits.shape[1]) + dist.get_rank() * logits.shape[1]
+    hot = (targets[:, None] == words).to(logits.dtype)
+    most = logits.detach().max(1, keepdim=True).values
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    z = logits - most
+    total, right = summed(dist, torch.stack([z.exp().sum(1), (z * hot).sum(1)]))
+    return (total.log() - right).mean()
+
+# %% cross_entropy: F.nll_loss with ignore_index
+def cross_entropy(dist, logits, targets):
+    n, r = logits.shape[1], dist.get_rank()
+    local = targets - n * r
+    local = torch.where((local < 0) | (local >= n), -100, local)
+    most = logits.detach().max(1).values
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    z = logits - most[:, None]
+    target = -F.nll_loss(z, local, ignore_index=-100, reduction="none")
+    return (summed(dist, z.exp().sum(1)).log() - summed(dist, target)).mean()
+
+# %% sequence_mlp: the norm's weights by addcmul
+def gathered(dist, x):
+    return two_way(x, lambda x: all_gather(dist, x), lambda g: reduce_scatter(dist, g))
+
+def scattered(dist, x):
+    return two_way(x, lambda x: reduce_scatter(dist, x), lambda g: all_gather(dist, g))
+
+def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
+    scale, shift, last = map(functools.partial(copied, dist), (gain, offset, b2))
+    normed = F.layer_norm(x, x.shape[-1:])
+    normed = torch.addcmul(shift, normed, scale)
+    part = F.linear(gelu(F.linear(gathered(dist, normed), w1, b1)), w2)
+    return x.add(scattered(dist, part)).add(last)
+
+# %% sequence_mlp: all-to-all and a sum in place of reduce-scatter
+class Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dist, x):
+        ctx.dist = dist
+        return all_gather(dist, x)
+
+    @staticmethod
+    def backward(ctx, g):
+        p = ctx.dist.get_world_size()
+        came = torch.empty_like(g.contiguous())
+        ctx.dist.all_to_all_single(came, g.contiguous())
+        return None, came.unflatten(0, (p, -1)).sum(0)
+
+class Scatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dist, x):
+        ctx.dist, p = dist, dist.get_world_size()
+        came = torch.empty_like(x)
+        dist.all_to_all_single(came, x.contiguous())
+        return came.unflatten(0, (p, -1)).sum(0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, all_gather(ctx.dist, g)
+
+def gathered(dist, x):
+    return Gather.apply(dist, x)
+
+def scattered(dist, x):
+    return Scatter.apply(dist, x)
+
+def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
+    a, b, c = copied(dist, gain), copied(dist, offset), copied(dist, b2)
+    h = gathered(dist, F.layer_norm(x, x.shape[1:], a, b))
+    return x + scattered(dist, F.linear(gelu(F.linear(h, w1, b1)), w2)) + c
+
+# %% collective_for: by sets
+def collective_for(have, want):
+    cut = {"rows", "columns"}
+    if {have, want} == cut:
+        return "all-to-all"
+    if have in cut and want not in cut:
+        return "all-gather"
+    if have == "partial":
+        return "reduce-scatter" if want in cut else "all-reduce"
+    return "slice" if want in cut and have not in cut else "nothing"
+
+# %% GatheredLinear: setup_context, and lists by rank
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(dist, x, w, b):
+        return all_gather(dist, x) @ w.T + b
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.dist, x, w, _ = inputs
+        ctx.save_for_backward(x, w)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, w = ctx.saved_tensors
+        shards = [torch.empty_like(x) for _ in range(ctx.dist.get_world_size())]
+        work = ctx.dist.all_gather(shards, x.contiguous(), async_op=True)
+        partial = gradient.matmul(w)
+        work.wait()
+        slope = torch.empty_like(x)
+        work = ctx.dist.reduce_scatter(slope, [part.contiguous() for part in partial.chunk(len(shards))], async_op=True)
+        products = gradient.T @ torch.cat(shards)
+        work.wait()
+        return None, slope, products, gradient.sum(0)
+
+# %% grouped_attention: heads by number, repeated, with a mask
+def shard_grouped(w_q, w_k, w_v, w_out, key_heads, rank, world_size):
+    d = len(w_k) // key_heads
+    n = len(w_q) // world_size
+    heads = sorted({h * key_heads * d // len(w_q) for h in range(rank * n // d, (rank + 1) * n // d)})
+    rows = torch.tensor([h * d + i for h in heads for i in range(d)])
+    return (w_q[rank * n:(rank + 1) * n].clone(), w_k[rows], w_v[rows], w_out[:, rank * n:(rank + 1) * n].clone())
+
+def grouped_attention(dist, x, w_q, w_k, w_v, w_out, d, group):
+    t = len(x)
+
+    def shared(w):
+        def back(g):
+            g = g.clone(memory_format=torch.contiguous_format)
+            dist.all_reduce(g, group=group)
+            return g
+        return two_way(w, lambda w: w, back)
+
+    z = copied(dist, x)
+    q = (z @ w_q.T).view(t, -1, d).transpose(0, 1)
+    k, v = ((z @ shared(w).T).view(t, -1, d).transpose(0, 1).repeat_interleave(len(w_q) // len(w), 0)
+            for w in (w_k, w_v))
+    mask = torch.ones(t, t, dtype=torch.bool).tril()
+    y = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask)[0]
+    return summed(dist, y.transpose(0, 1).reshape(t, -1) @ w_out.T)
+
+# %% dispatch: a list per expert, a dictionary as the ticket
+def dispatch(dist, x, choice):
+    p = dist.get_world_size()
+    own = [(choice == r).nonzero()[:, 0] for r in range(p)]
+    gave = [len(rows) for rows in own]
+    counts = torch.empty(p, dtype=torch.int64)
+    dist.all_to_all_single(counts, torch.tensor(gave))
+    order = torch.cat(own)
+    ticket = {"order": order, "gave": gave, "took": counts.tolist()}
+    return swap(dist, x[order], ticket["gave"], ticket["took"]), ticket
+
+def swap(dist, rows, gave, took):
+    class Swap(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, rows):
+            got = torch.empty(sum(took), rows.shape[1], dtype=rows.dtype)
+            dist.all_to_all_single(got, rows.contiguous(), took, gave)
+            return got
+
+        @staticmethod
+        def backward(ctx, g):
+            got = torch.empty(sum(gave), g.shape[1], dtype=g.dtype)
+            dist.all_to_all_single(got, g.contiguous(), gave, took)
+            return got
+
+    return Swap.apply(rows)
+
+def combine(dist, rows, ticket):
+    home = swap(dist, rows, ticket["took"], ticket["gave"])
+    return torch.zeros_like(home).index_add(0, ticket["order"], home)
+
+# %% dispatch: everybody's counts in one table
+def dispatch(dist, x, choice):
+    p, me = dist.get_world_size(), dist.get_rank()
+    order = torch.argsort(choice, stable=True)
+    table = all_gather(dist, torch.bincount(choice, minlength=p)[None])
+    gave, took = table[me].tolist(), table[:, me].tolist()
+    return crossing(dist, x.index_select(0, order), gave, took), (order, gave, took)
+
+def crossing(dist, x, gave, took):
+    def go(out, into):
+        def there(rows):
+            came = rows.new_zeros(sum(into), rows.shape[1])
+            dist.all_to_all_single(came, rows.contiguous(), into, out)
+            return came
+        return there
+    return two_way(x, go(gave, took), go(took, gave))
+
+def combine(dist, rows, ticket):
+    order, gave, took = ticket
+    back = torch.empty_like(order)
+    back[order] = torch.arange(len(order))
+    return crossing(dist, rows, took, gave).index_select(0, back)

@@ -599,3 +599,101 @@ def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
 # %% dispatch: the caller's choice is sorted
 # says: choice after
 # edit: order, gave, took = choice.argsort(), gave.tolist(), took.tolist()  ->  order, gave, took = choice.argsort(), gave.tolist(), took.tolist(); choice.copy_(choice[order])
+
+# %% GatheredLinear: no bias
+# says: b is missing
+# edit: F.linear(all_gather(dist, x), w, b)  ->  F.linear(all_gather(dist, x), w)
+
+# %% GatheredLinear: the bias's gradient is a mean
+# says: The sum over tokens, not the mean
+# edit: gradient.sum(0)  ->  gradient.mean(0)
+
+# %% GatheredLinear: the bias's gradient is added over ranks
+# says: It is whole already
+# edit: gradient.sum(0)  ->  all_reduce(dist, gradient.sum(0))
+
+# %% GatheredLinear: a part of x's gradient in place of the sum of parts
+# says: the reduce-scatter adds the parts of all
+# - work = dist.reduce_scatter_tensor(slope, partial, async_op=True)
+# + work, n, rank = dist.all_gather_into_tensor(whole.clone(), x, async_op=True), len(x), dist.get_rank()
+# + slope = partial[rank * n:(rank + 1) * n]
+
+# %% GatheredLinear: clears the gradient that it was given
+# says: backward writes zeros into the gradient
+# edit: slopes = gradient.T @ whole, gradient.sum(0)  ->  slopes = gradient.T @ whole, gradient.sum(0); gradient.zero_()
+
+# %% GatheredLinear: adds up the gradient that it was given
+# says: backward sums into the gradient
+# edit: slopes = gradient.T @ whole, gradient.sum(0)  ->  slopes = gradient.T @ whole, gradient.sum(0); dist.all_reduce(gradient)
+
+# %% attention: keys and values exchanged
+# says: k and v are exchanged
+# edit: q, k, v = qkv  ->  q, v, k = qkv
+
+# %% attention: queries and keys exchanged
+# says: q and k are exchanged
+# edit: q, k, v = qkv  ->  k, q, v = qkv
+
+# %% attention: no first bias
+# says: b_in is missing
+# edit: F.linear(copied(dist, x), w_in, b_in)  ->  F.linear(copied(dist, x), w_in)
+
+# %% attention: the scores are not scaled
+# says: not divided by √d
+# edit: is_causal=True  ->  is_causal=True, scale=1.0
+
+# %% attention: nobody adds the heads of other ranks
+# says: this rank's heads alone
+# edit: summed(dist, F.linear(y.transpose(0, 1).flatten(1), w_out))  ->  F.linear(y.transpose(0, 1).flatten(1), w_out)
+
+# %% attention: in float32
+# says: Are digits lost
+# edit: (q, k, v, is_causal=True)[0]  ->  (q.float(), k.float(), v.float(), is_causal=True)[0].double()
+
+# %% mlp: no first bias
+# says: b1 is missing
+# edit: F.linear(copied(dist, x), w1, b1)  ->  F.linear(copied(dist, x), w1)
+
+# %% mlp: nothing between the two products
+# says: GELU is missing
+# edit: gelu(F.linear(copied(dist, x), w1, b1))  ->  F.linear(copied(dist, x), w1, b1)
+
+# %% mlp: ReLU
+# says: That is ReLU
+# edit: gelu(F.linear  ->  F.relu(F.linear
+
+# %% mlp: nobody adds
+# says: nobody adds the shares
+# edit: summed(dist, F.linear(h, w2))  ->  F.linear(h, w2)
+
+# %% cross_entropy: the sum of the own words
+# says: The sum of exp is this rank's own
+# edit: summed(dist, z.exp().sum(1))  ->  z.exp().sum(1)
+
+# %% cross_entropy: the target's logit where it is
+# says: on one rank alone
+# edit: summed(dist, z_target * own)  ->  z_target * own
+
+# %% sequence_mlp: no residual
+# says: The block adds to x
+# edit: return x + scattered  ->  return scattered
+
+# %% sequence_mlp: the norm's weights exchanged
+# says: here they are exchanged
+# edit: x.shape[1:], gain, offset)  ->  x.shape[1:], offset, gain)
+
+# %% sequence_mlp: no first bias
+# says: b1 is missing
+# edit: w1, b1))  ->  w1))
+
+# %% collective_for: rows are added up
+# says: rows → replicated by 'all-reduce'
+# edit: return "all-gather" if  ->  return "all-reduce" if
+
+# %% grouped_attention: keys and values exchanged
+# says: k and v are exchanged
+# edit: F.scaled_dot_product_attention(q, k, v,  ->  F.scaled_dot_product_attention(q, v, k,
+
+# %% copied: the gradient crosses in float32
+# says: Are digits lost
+# edit: lambda gradient: all_reduce(dist, gradient)  ->  lambda gradient: all_reduce(dist, gradient.float()).double()

@@ -486,7 +486,7 @@ def partition_layers(costs, stages):
 # edit: y.backward(dy)  ->  y.backward(torch.tensor(1 / self.microbatches) if dy is None else dy)
 
 # %% run_stage: takes links for granted
-# says: KeyError: (0, 1)
+# says: every message has group=None
 # edit (2 places): links.get((  ->  links[(
 # edit (1 places): (src, me))).wait()  ->  (src, me)]).wait()
 # edit (1 places): (me, dst)))  ->  (me, dst)])
@@ -566,3 +566,94 @@ def zb_h1(stage, stages, microbatches):
     for kind, i in one_f_one_b(stage, stages, microbatches):
         tasks += [("W", i), (kind, i)] if kind == "B" else [(kind, i)]
     return tasks
+
+# %% run_stage: links are never None
+# says: `links` itself is None then
+# edit: dist.get_world_size() - 1, links or {}  ->  dist.get_world_size() - 1, links
+
+# %% Stage: the gradient of the sum of y
+# says: y.backward(dy)
+# edit: y.backward(dy)  ->  y.sum().backward()
+
+# %% Stage: keeps a detached x
+# says: return x.grad
+# edit: self.kept[i] = x, y  ->  self.kept[i] = x.detach(), y
+
+# %% Stage: gradients are cleared before each backward
+# says: divide only once
+# edit: y.backward(dy)  ->  self.layers.zero_grad(); y.backward(dy)
+
+# %% Stage: in float32
+# says: Digits are lost
+# edit: y.backward(dy)  ->  y.backward(dy); [setattr(w, "grad", w.grad.float().double()) for w in self.layers.parameters()]
+
+# %% run_stage: forwards from the wrong side
+# says: is not one of
+# edit: received(me - 1)  ->  received(me + 1)
+
+# %% run_stage: rank 0 sends a gradient, too
+# says: is not one of
+# edit: if me > 0:  ->  if me >= 0:
+
+# %% run_stage: `like` is the buffer
+# says: changed before its wait
+# edit: torch.empty_like(like)  ->  like
+
+# %% run_stage: a list of shares
+# says: a list, not a tensor
+# edit: loss = y if loss is None else loss + y  ->  loss = [y] if loss is None else [*loss, y]
+
+# %% run_stage: takes tasks off the list
+# says: changed the list of tasks
+# edit: for kind, i in tasks:  ->  while tasks:
+#   while tasks:
+# +     kind, i = tasks.pop(0)
+
+# %% partition_layers: filled up to the average of what is left
+# says: it could cost
+def partition_layers(costs, stages):
+    cuts, first = [], 0
+    for s in range(stages):
+        left, end = sum(costs[first:]), first + 1
+        while end < len(costs) - (stages - 1 - s) and sum(costs[first:end]) < left / (stages - s):
+            end += 1
+        cuts.append((first, end if s < stages - 1 else len(costs)))
+        first = end
+    return cuts
+
+# %% one_f_one_b: counted from one
+# says: lacks [('F', 0), ('B', 0)]
+def one_f_one_b(stage, stages, microbatches):
+    ahead = min(microbatches, stages - 1 - stage)
+    tasks = [("F", i + 1) for i in range(ahead)]
+    for i in range(1, microbatches + 1):
+        tasks += [("F", i + ahead)] * (i + ahead <= microbatches) + [("B", i)]
+    return tasks
+
+# %% one_f_one_b: the last stage runs ahead
+# says: run p − stage − 1 forwards ahead
+# edit: stages - 1 - stage  ->  stage
+
+# %% bubble: each replica runs the batch of all others, too
+# says: The batch is divided among the replicas
+# edit: batch / replicas  ->  batch * replicas
+
+# %% MatmulApart: keeps the latest microbatch only
+# says: appends one tuple to put_off
+# edit: ctx.put_off.append((weight, x, dy))  ->  ctx.put_off[:] = [(weight, x, dy)]
+
+# %% MatmulApart: in float32
+# says: Digits are lost
+# edit: dy.flatten(0, -2).T @ x.flatten(0, -2)  ->  (dy.flatten(0, -2).T.float() @ x.flatten(0, -2).float()).double()
+
+# %% MatmulApart: axes for a batch are not added up
+# says: size '[2, 7, 5]'
+# edit: dy.flatten(0, -2).T @ x.flatten(0, -2)  ->  dy.mT @ x
+
+# %% interleaved: backward goes through the chunks as forward does
+# says: reversed order: it begins with the last one
+# edit: chunk if kind == "F" else chunks - 1 - chunk  ->  chunk
+
+# %% interleaved: as many forwards ahead as in 1F1B
+# says: B0 of chunk 1 before its F0 of chunk 1
+# edit: min(2 * (p - rank - 1) + (chunks - 1) * p, total)  ->  min(p - rank - 1, total)

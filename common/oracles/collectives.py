@@ -55,7 +55,13 @@ def run(
     """A run on p simulated ranks whose dist has nothing but `only`; time counts float64 numbers."""
     seed = int(rng.integers(10**6))
     options: dict[str, Any] = {"alpha_s": 0.0, "beta_s_per_byte": beta, "live_bytes": False}
-    return ranks.run(function, *args, world_size=p, only=only, seed=seed, **options)
+    try:
+        return ranks.run(function, *args, world_size=p, only=only, seed=seed, **options)
+    except ValueError as error:
+        if p > 1 or "this rank itself" not in str(error):
+            raise
+        message = f"{function.__name__} on 1 rank sends to itself ({error})."
+        raise AssertionError(f"One rank alone takes no round: p - 1 is 0.\n{message}") from None
 
 
 def drawn(result: ranks.Result, given: Vectors, want: Sequence[Any], case: str) -> Draw:
@@ -254,6 +260,8 @@ def all_reduced_otherwise(given: Vectors) -> Mistakes:
         "Each rank still has its own vector.": given,
         "That is the mean. Here the sum is asked for.": [total / p] * p,
         "Only rank 0 has the sum.": [total, *given[1:]],
+        "Chunk r is still rank r's own: gather the chunks of the sum, not of x.": [gathered(given)]
+        * p,
     }
 
 
@@ -323,13 +331,21 @@ def timed_otherwise(trace: ranks.Trace, p: int, alpha_s: float, size_s: float) -
     """{mistake: the seconds that come of it}; size_s: β times the bytes of a vector."""
     time_s, rounds, levels = trace.time_s, trace.rounds, (p - 1).bit_length()
     moved_s = time_s - rounds * alpha_s
+    if p == 1:
+        alone = "One rank alone takes no round: it has nothing to send"
+        return {f"{alone}.": alpha_s + size_s, f"{alone}, there or back.": 2 * (alpha_s + size_s)}
     return {
+        "A tree of p ranks has ⌈log₂ p⌉ levels, 3 for p = 8: (p - 1).bit_length(), not of p.": (
+            time_s * p.bit_length() / levels
+        ),
+        "⌈log₂ p⌉ is rounded up: 3 levels for p = 5.": time_s * (p.bit_length() - 1) / levels,
+        "A ring has p chunks, not p - 1.": rounds * alpha_s + moved_s * p / (p - 1),
         "A ring's messages are parts of the vector.": rounds * (alpha_s + size_s),
         "A tree sends whole vectors.": rounds * (alpha_s + size_s / p),
-        "Rounds are whole numbers: round log₂ p up.": time_s * math.log2(p) / max(levels, 1),
+        "Rounds are whole numbers: round log₂ p up.": time_s * math.log2(p) / levels,
         "There and back: twice that.": time_s / 2,
         "One way only: half of that.": time_s * 2,
-        "Each rank already has its own chunk: p - 1 rounds.": time_s * p / max(p - 1, 1),
+        "Each rank already has its own chunk: p - 1 rounds.": time_s * p / (p - 1),
         "Every round pays α.": alpha_s + moved_s,
         "Every round sends its bytes.": rounds * alpha_s + moved_s / max(rounds, 1),
         "vector_bytes are bytes already.": rounds * alpha_s + moved_s / 4,

@@ -1047,3 +1047,84 @@ def gather(dist, x, root):
 # %% rings_all_reduce: two rings, however many groups there are
 # says: own part of the vector
 # edit: parts = x.tensor_split(len(groups))  ->  groups = groups[:2]; parts = x.tensor_split(len(groups))
+
+# %% alpha_beta_time: one rank takes a round in a ring
+# says: One rank alone takes no round
+# edit: depth, ring = (p - 1).bit_length(), p - 1  ->  depth, ring = (p - 1).bit_length(), max(1, p - 1)
+
+# %% alpha_beta_time: the bits of p for those of p - 1
+# says: (p - 1).bit_length(), not of p
+# edit: depth, ring = (p - 1).bit_length(), p - 1  ->  depth, ring = p.bit_length(), p - 1
+
+# %% alpha_beta_time: the logarithm rounded down
+# says: rounded up: 3 levels
+# edit: depth, ring = (p - 1).bit_length(), p - 1  ->  depth, ring = p.bit_length() - 1, p - 1
+
+# %% alpha_beta_time: a chunk for each of the other ranks
+# says: A ring has p chunks, not p - 1
+# edit (3 places): vector_bytes / p)  ->  vector_bytes / max(p - 1, 1))
+
+# %% ring_all_reduce: one rank sends to itself
+# says: One rank alone takes no round
+# edit: for step in range(p - 1):  ->  for step in range(max(1, p - 1)):
+
+# %% ring_reduce_scatter: one rank sends to itself
+# says: ring_reduce_scatter on 1 rank sends to itself
+# edit: for step in range(1, p):  ->  for step in range(1, max(2, p)):
+
+# %% ring_reduce_scatter: a round too many
+# says: One rank alone takes no round
+# edit: for step in range(1, p):  ->  for step in range(p):
+
+# %% ring_reduce_scatter: the last rank has no right neighbour
+# says: is not one of [0, 1]
+# edit: (me + 1) % p, inbox  ->  me + 1, inbox
+
+# %% ring_reduce_scatter: the whole vector is returned
+# says: shape (5,), not (3,)
+# edit: return chunks[me]  ->  return x
+
+# %% ring_all_reduce: the sum is left in a copy
+# says: gather the chunks of the sum
+# edit: ring_reduce_scatter(dist, x)  ->  ring_reduce_scatter(dist, x.clone())
+
+# %% ring_all_reduce: gathers in float32
+# says: Digits are lost
+# edit: return ring_all_gather(dist, x)  ->  return ring_all_gather(dist, x.float()).to(x.dtype)
+
+# %% tree_broadcast: received into a copy
+# says: still has its own vector
+# edit: dist.recv(x, src)  ->  dist.recv(x.clone(), src)
+
+# %% tree_broadcast: the reduce's tree begins at rank 0
+# says: tree_reduce, 
+# edit: reversed(halvings(dist.get_world_size(), root))  ->  reversed(halvings(dist.get_world_size(), 0))
+
+# %% reduce_scatter: arrives in float64
+# says: reduce_scatter on 
+# edit: received = torch.empty_like(x)  ->  received = torch.empty(x.shape, dtype=torch.float64)
+
+# %% reduce_scatter: the largest, not the sum
+# says: reduce_scatter on 2 ranks
+# edit: sum(0)  ->  amax(0)
+
+# %% reduce_scatter: all-gather with each element repeated
+# says: all_gather on 2 ranks
+# edit: chunk.repeat(dist.get_world_size())  ->  chunk.repeat_interleave(dist.get_world_size())
+
+# %% reduce_scatter: a third pair
+# says: scatter and gather add nothing
+# edit: {("reduce", "broadcast"), ("reduce_scatter", "all_gather")}  ->  {("reduce", "broadcast"), ("reduce_scatter", "all_gather"), ("scatter", "gather")}
+
+# %% fit_alpha_beta: divided by the time twice
+# says: the fit to
+# edit: columns = np.stack([1 / times_s, sizes / times_s], axis=1)  ->  columns = np.stack([1 / times_s, sizes / times_s], axis=1) / times_s[:, None]
+
+# %% bus_bandwidth: in GiB per second
+# says: bus_bandwidth('reduce_scatter'
+# edit: vectors_sent * vector_bytes / time_s  ->  vectors_sent * vector_bytes / time_s / 2**30
+
+# %% alpha_beta_time: the crossover with the bits of p
+# says: crossover_bytes(8
+#       depth = (p - 1).bit_length()
+# +     depth = p.bit_length()

@@ -652,7 +652,7 @@ figures.describe(ax, "The tree is faster for short vectors, the ring for long on
 # <details><summary>On which side is the language model's gradient? How does the crossing move with p?</summary>
 #
 # 3.3 MB is right of it: take the ring. In units of α/β (100 kB here), the crossing lies at 0, 0.8, 1.9 and 6.4 for 2,
-# 4, 8 and 32 ranks. It grows like p/log₂ p: a rank more adds two rounds to a ring, and hardly any to a tree.
+# 4, 8 and 32 ranks. It grows like p/log₂ p: one more rank adds two rounds to a ring, and hardly any to a tree.
 # </details>
 #
 # ### Exercise 4.2 · fit_alpha_beta
@@ -738,8 +738,9 @@ ledger.constant("bandwidth of a port, 1/β", 1 / FITTED[1], "B/s", source)
 print(f"α: {FITTED[0] * 1e6:.0f} µs from Python, {alpha_s * 1e6:.1f} µs within the library")
 
 # %% [markdown]
-# **By how much did you miss, and why?** In one run on two H200s, the ring took 230 µs, 1.10 times the prediction, and up
-# to 1.4 times for short vectors: it also adds, and Python starts each addition. There are two constants α:
+# **By how much did you miss, and why?** On the two H100s of our figure, the ring took 527 µs, 1.37 times the prediction: it
+# also adds, and Python starts each addition. Short vectors took 0.8 times the predicted time. There are
+# two α:
 #
 # - *Python's*: to begin a message from Python takes tens of microseconds or more. Your lines use this α.
 # - *The library's*: its all-reduce is one call, without Python between rounds. On NCCL this α is several times smaller.
@@ -1273,11 +1274,11 @@ figures.describe(ax, "Bus bandwidth of four all-reduces of this lab, beside the 
 # | eight rings | 0.91 |
 # | every chunk straight to its owner, and the sum straight back, in eight groups | 0.93 |
 #
-# On two H200s one ring reaches about 0.96 and eight rings 1.03, because two ranks need only two rounds.
+# In the figure, on two H100s, one ring reaches 0.91 and eight rings 0.98, because two ranks need only two rounds.
 
 # %% [markdown]
-# With a single call between two pauses, eight rings are slower than one there: Python has to begin 48 rounds of
-# messages, and nothing hides their α. On a laptop, processes share cores and memory, and there are no ports to fill.
+# On four GPUs, a single call between two pauses is another matter. Eight rings are then slower than one: Python has to
+# begin 48 rounds of messages, and nothing hides their α. On a laptop, processes share cores and memory, and there are no ports to fill.
 #
 # **Several rings hide additions behind messages, if enough work follows to hide Python, too.**
 

@@ -368,7 +368,7 @@ print("mlp: two blocks backward, one all-reduce each; gradients of one device, t
 # </details>
 #
 # Add b₂ and apply GELU where their input is whole. For GELU that is between the two products, where a rank has whole units.
-# For b₂ it is after the sum. Only what is *linear* may be done to a term of a sum.
+# For b₂ it is after the sum. Only a *linear* operation may be applied to each term of a sum.
 #
 # The gathers of part 1 would send (p−1)/p · (4n + n) numbers forward, with n = N·D, and this MLP sends 2(p−1)/p · n.
 # Backward costs as much again. Count both:
@@ -850,8 +850,8 @@ NUMBER = "tensor-parallel MLP, D = 8192, 4 H200s: share of communication"
 ledger.guess(NUMBER, share, "")
 
 # %% [markdown]
-# T cancels. Only D, p and the machine count, so a small machine can stand for the large one: 1/128 of its FLOP/s at 1/128
-# of its width. (Our numbers have 8 bytes, so a byte costs a quarter.) The second curve has its ranks on four nodes, joined
+# T cancels. Only D, p and the machine matter, so a small machine can stand for the large one: 1/128 of its FLOP/s at 1/128
+# of its width. (Our numbers have 8 bytes, not 2, so a byte costs a quarter as much.) The second curve has its ranks on four nodes, joined
 # by 400 Gbit/s = 50 GB/s each (NVIDIA's data sheet of ConnectX-7).
 
 # %%

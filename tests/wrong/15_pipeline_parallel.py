@@ -579,10 +579,6 @@ def zb_h1(stage, stages, microbatches):
 # says: return x.grad
 # edit: self.kept[i] = x, y  ->  self.kept[i] = x.detach(), y
 
-# %% Stage: gradients are cleared before each backward
-# says: divide only once
-# edit: y.backward(dy)  ->  self.layers.zero_grad(); y.backward(dy)
-
 # %% Stage: in float32
 # says: Digits are lost
 # edit: y.backward(dy)  ->  y.backward(dy); [setattr(w, "grad", w.grad.float().double()) for w in self.layers.parameters()]
@@ -595,19 +591,9 @@ def zb_h1(stage, stages, microbatches):
 # says: is not one of
 # edit: if me > 0:  ->  if me >= 0:
 
-# %% run_stage: `like` is the buffer
-# says: changed before its wait
-# edit: torch.empty_like(like)  ->  like
-
 # %% run_stage: a list of shares
 # says: a list, not a tensor
 # edit: loss = y if loss is None else loss + y  ->  loss = [y] if loss is None else [*loss, y]
-
-# %% run_stage: takes tasks off the list
-# says: changed the list of tasks
-# edit: for kind, i in tasks:  ->  while tasks:
-#   while tasks:
-# +     kind, i = tasks.pop(0)
 
 # %% partition_layers: filled up to the average of what is left
 # says: it could cost
@@ -649,11 +635,3 @@ def one_f_one_b(stage, stages, microbatches):
 # %% MatmulApart: axes for a batch are not added up
 # says: size '[2, 7, 5]'
 # edit: dy.flatten(0, -2).T @ x.flatten(0, -2)  ->  dy.mT @ x
-
-# %% interleaved: backward goes through the chunks as forward does
-# says: reversed order: it begins with the last one
-# edit: chunk if kind == "F" else chunks - 1 - chunk  ->  chunk
-
-# %% interleaved: as many forwards ahead as in 1F1B
-# says: B0 of chunk 1 before its F0 of chunk 1
-# edit: min(2 * (p - rank - 1) + (chunks - 1) * p, total)  ->  min(p - rank - 1, total)

@@ -1,6 +1,8 @@
 """The compiled code of a student's function, and of what it calls."""
 
+import dis
 import inspect
+import itertools
 from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FunctionType
 from typing import Any
@@ -40,7 +42,14 @@ def codes(function: Callable[..., Any]) -> list[CodeType]:
 
 def names(function: Callable[..., Any]) -> set[str]:
     """The names of globals and attributes in `codes`."""
-    return {name for code in codes(function) for name in code.co_names}
+    found = {name for code in codes(function) for name in code.co_names}
+    return found | {name for code in codes(function) for name in matched(code)}
+
+
+def matched(code: CodeType) -> set[str]:
+    """The attributes that `case Class(attribute=...)` reads: their names stand in a constant."""
+    pairs = itertools.pairwise(dis.get_instructions(code))
+    return {name for last, this in pairs if this.opname == "MATCH_CLASS" for name in last.argval}
 
 
 def names_in(function: Callable[..., Any] | ReadRemotely, of: Collection[str]) -> list[str]:

@@ -29,6 +29,7 @@ ANSWERS = {"stride", "strides", "storage_offset", "is_contiguous", "data_ptr", "
 ANSWERS |= {"expand_as", "as_strided", "empty_strided", "broadcast_to", "broadcast_tensors"}
 ANSWERS |= {"broadcast_arrays", "unfold", "sliding_window_view", "of", "positions", "viewed"}
 ANSWERS |= {"make_contiguous_strides_for", "is_non_overlapping_and_dense", "untyped_storage"}
+ANSWERS |= {"__array_interface__", "__array_struct__", "__dlpack__", "__reduce__", "__reduce_ex__"}
 # What finds a function by a text that is put together: then its name is not there to be read.
 OTHERS = {"lru_cache", "_lru_cache_wrapper", *bytecode.BY_TEXT}
 ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"}
@@ -48,7 +49,7 @@ def positions(view: Any) -> torch.Tensor | None:
     """
     if view is None:
         return None
-    shape, strides, offset = _parts(view)
+    shape, strides, offset = parts(view)
     if 0 not in shape:
         reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
         low, high = offset + sum(r for r in reach if r < 0), offset + sum(r for r in reach if r > 0)
@@ -58,7 +59,7 @@ def positions(view: Any) -> torch.Tensor | None:
                 f"strides must be at least 0, positions 0 to {CELLS - 1:,}"
             )
     else:  # nothing is read, so any strides and any offset are valid
-        strides, offset = [max(stride, 0) for stride in strides], max(offset, 0)
+        strides, offset = tuple(max(stride, 0) for stride in strides), max(offset, 0)
     return STORAGE.as_strided(shape, strides, offset)
 
 
@@ -107,7 +108,8 @@ def _names(function: Callable[..., object]) -> tuple[set[str], set[str]]:
     own: set[str] = set()
     for code in bytecode.codes(function):
         found |= {str(i.argval) for i in dis.get_instructions(code) if i.opname in ATTRIBUTE}
-        own |= _given(code)
+        found |= bytecode.matched(code)
+        own |= _given(code) - bytecode.matched(code)
     names = bytecode.names(function)
     libraries = names & LIBRARIES
     variables = getattr(inspect.unwrap(function), "__globals__", {})
@@ -176,11 +178,11 @@ def random_shape(rng: np.random.Generator, elements: int) -> tuple[int, ...]:
     return tuple(shape + [elements] if elements > 1 else shape)
 
 
-def _parts(view: Any) -> tuple[list[int], list[int], int]:
+def parts(view: Any) -> View:
     """Shape, strides and offset as ints; ValueError unless it is a view."""
     try:
         sizes, steps, offset = view
-        shape, strides = [operator.index(n) for n in sizes], [operator.index(n) for n in steps]
+        shape, strides = tuple(map(operator.index, sizes)), tuple(map(operator.index, steps))
         if len(shape) == len(strides) and min(shape, default=0) >= 0:
             return shape, strides, operator.index(offset)
     except (TypeError, ValueError):

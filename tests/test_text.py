@@ -22,6 +22,11 @@ SETUP = "import torch\nimport numpy as np\nfrom common import views, ledger\n"
         ("cut = torch.chunk\ndef f(x):\n    return cut(x, 2)", {"chunk", "torch"}, {"cut"}),
         ("def f(x):\n    from torch import chunk as c\n    return c(x)", {"chunk"}, {"c"}),
         ("def f(x):\n    return getattr(x, 'str' + 'ide')()", {"getattr"}, {"stride"}),
+        (
+            "def f(x):\n    match x:\n        case np.ndarray(strides=s):\n            return s",
+            {"strides"},
+            {"s"},
+        ),
         ("class V:\n    stride: int = 1\ndef f(x):\n    return V().stride", set(), {"stride"}),
         ("V = namedtuple('V', 'of stride')\ndef f(x):\n    return V(1, 2).of", set(), {"of"}),
         ("def f(x):\n    v = x()\n    v.of = 1\n    return v.of", set(), {"of"}),

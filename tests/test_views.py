@@ -117,6 +117,12 @@ def of_an_array(shape):
     return [numpy.zeros(shape).strides for _ in range(1)][0]
 
 
+def by_a_pattern(shape):
+    match np.empty(shape):
+        case np.ndarray(strides=steps):
+            return steps
+
+
 def by_hand(shape):
     strides = [1]
     for size in shape[:0:-1]:
@@ -137,6 +143,7 @@ def by_lru_cache(lines):
         (through_a_helper, ["stride"]),
         (functools.lru_cache(through_a_helper), ["stride"]),
         (of_an_array, ["strides"]),
+        (by_a_pattern, ["strides"]),
         (by_lru_cache, ["lru_cache"]),
         (by_hand, []),
         (len, []),

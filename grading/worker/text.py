@@ -48,6 +48,8 @@ def names_used(texts: tuple[str, ...], name: str) -> frozenset[str]:
                     used |= set(_imported(part))
                 elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load):
                     attributes.add(part.attr)
+                elif isinstance(part, ast.MatchClass):
+                    attributes |= set(part.kwd_attrs)
                 own |= set(_given(part))
     return frozenset(used | attributes - own)
 

@@ -178,9 +178,9 @@ def sliced(view, axis, start, stop, step=1):
 # %% tags=["check"] points=2
 from common.oracles import strides as oracle
 
+oracle.by_hand("sliced", shortcuts("sliced"))
 for case in oracle.sliced(rng):
     oracle.agree_view("sliced", case, sliced(*case[0]))
-oracle.by_hand("sliced", shortcuts("sliced"))
 print("sliced agrees with PyTorch on 200 slices")
 
 # %% [markdown]
@@ -242,9 +242,9 @@ def sliding_windows(view, axis, size, step=1):
 # %% tags=["check"] points=2
 from common.oracles import strides as oracle
 
+oracle.by_hand("sliding_windows", shortcuts("sliding_windows"))
 for case in oracle.windows(rng):
     oracle.agree_view("sliding_windows", case, sliding_windows(*case[0]))
-oracle.by_hand("sliding_windows", shortcuts("sliding_windows"))
 print("sliding_windows agrees with PyTorch on 200 views")
 
 # %%
@@ -293,9 +293,9 @@ def runs(view):
 # %% tags=["check"] points=2
 from common.oracles import strides as oracle
 
+oracle.by_hand("runs", shortcuts("runs"))
 for case in oracle.runs(rng):
     oracle.agree_runs(case, runs(*case[0]))
-oracle.by_hand("runs", shortcuts("runs"))
 print("runs agrees with what PyTorch can flatten in 200 views")
 
 # %% [markdown]
@@ -351,9 +351,9 @@ def reshaped(view, shape):
 # %% tags=["check"] points=4
 from common.oracles import strides as oracle
 
+oracle.by_hand("reshaped", shortcuts("reshaped"))
 for case in [*oracle.reshaped(rng), *oracle.five_axes(rng)]:
     oracle.agree_view("reshaped", case, reshaped(*case[0]))
-oracle.by_hand("reshaped", shortcuts("reshaped"))
 print("reshaped agrees with PyTorch on 420 views")
 
 # %% [markdown]
@@ -470,12 +470,12 @@ from copy import deepcopy
 
 from common.oracles import strides as oracle
 
+oracle.by_hand("fetches", shortcuts("fetches"))
 for case in oracle.fetches(rng):
     oracle.agree_count("fetches", case, fetches(*deepcopy(case[0])))
 lines = [line for column in range(128) for line in range(column // 16, 1024, 8)]
 for room, want in [(64, 16384), (127, 16384), (128, 1024), (512, 1024)]:
     agree(fetches(list(lines), room), want, f"fetches(lines of 128 × 128 float32 by columns, {room})")
-oracle.by_hand("fetches", shortcuts("fetches"))
 print("fetches agrees with the definition of LRU on 80 walks")
 
 # %% [markdown]
@@ -544,9 +544,9 @@ def blocked(view, block):
 # %% tags=["check"] points=2
 from common.oracles import strides as oracle
 
+oracle.by_hand("blocked", shortcuts("blocked"))
 for case in oracle.blocked(rng):
     oracle.agree_view("blocked", case, blocked(*case[0]))
-oracle.by_hand("blocked", shortcuts("blocked"))
 print("blocked agrees with PyTorch on 60 matrices")
 
 # %% [markdown]
@@ -642,9 +642,9 @@ from copy import deepcopy
 
 from common.oracles import strides as oracle
 
+oracle.by_hand("set_fetches", shortcuts("set_fetches"))
 for case in oracle.set_fetches(rng):
     oracle.agree_count("set_fetches", case, set_fetches(*deepcopy(case[0])))
-oracle.by_hand("set_fetches", shortcuts("set_fetches"))
 print("set_fetches agrees with the definition of LRU, set by set, on 60 walks")
 
 # %% [markdown]
@@ -777,13 +777,13 @@ def broadcasted(view, shape):
 # %% tags=["check"]
 from common.oracles import strides as oracle
 
+oracle.by_hand("broadcasted", shortcuts("broadcasted"))
 for case in oracle.broadcasted(rng):
     try:
         got = broadcasted(*case[0])
     except ValueError as error:
         got = error
     oracle.agree_broadcast(case, got)
-oracle.by_hand("broadcasted", shortcuts("broadcasted"))
 print("broadcasted agrees with PyTorch on 200 views, and refuses what does not fit")
 
 # %% tags=["driver"]

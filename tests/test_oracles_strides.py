@@ -31,7 +31,7 @@ def test_the_definition_of_lru_counts_what_a_cache_counts():
         assert want == sum(by_ordered_dict(part, ways) for part in parts)
 
 
-@pytest.mark.parametrize("cases, first", [(oracle.fetches, 10), (oracle.set_fetches, 4)])
+@pytest.mark.parametrize("cases, first", [(oracle.fetches, 15), (oracle.set_fetches, 9)])
 def test_the_first_walk_tells_the_known_mistakes_apart(cases, first):
     _, want, mistakes = next(iter(cases(np.random.default_rng(0))))
     assert len({want, *mistakes.values()}) == len(mistakes) + 1 >= first
@@ -52,7 +52,7 @@ def test_runs_by_pytorch_are_those_of_the_rule():
 def test_both_answers_are_wanted_and_small_cases_come_first(cases):
     drawn = list(cases(np.random.default_rng(0)))
     assert len(drawn) >= 60
-    sizes = [want.numel() for _, want, _ in drawn if want is not None]
+    sizes = [want.numel() for _, want, _ in drawn if hasattr(want, "numel")]
     assert max(sizes[:3]) <= 36
     if cases in (oracle.reshaped, oracle.broadcasted):
         assert any(want is None for _, want, _ in drawn)

@@ -7,22 +7,42 @@ mistake gives}. Small cases and hard ones come first, then random ones.
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from common import drawings, views
-from common.checks import agree, expect, report
+from common.checks import agree, expect, is_whole, report, show
 from common.views import View
 
+LARGE = 3 << 40  # a stride that is too large for 32 bits
 ALL_DIFFER = [  # with room for 4 lines, each known mistake gives another number
-    *(0, 6, 4, 6, 2, 5, 8, 2, 4, 5, 5, 5, 8, 2, 6, 7, 4, 3, 1, 5, 5, 4, 6, 1, 3, 7)
+    *(4, 5, 4, 0, 1, 2, 4, 1, 0, 1, 0, 3, 4, 0, 3, 5, 5, 4, 3, 5, 1, 3, 5, 7, 1, 5, 5, 7, 5)
 ]
 SETS_DIFFER = [  # so it is here with 3 sets of 2 ways
     *(8, 12, 4, 9, 0, 9, 10, 13, 3, 4, 0, 6, 6, 10, 2, 1, 7, 0, 8, 3, 0, 1, 2, 13)
 ]
+
+Joins = Callable[[tuple[int, int], int, int], bool]
+JOINS: dict[str, Joins] = {  # sentence: the wrong rule by which an axis joins the last run
+    "It is not enough that the strides fall: compare the outer one with size * stride.": (
+        lambda run, size, stride: run[1] > stride
+    ),
+    "Equal strides make no run (unless they are 0): the rows overlap.": (
+        lambda run, size, stride: run[1] in (size * stride, stride)
+    ),
+    "Compare with this axis's size, not with the elements of the run before.": (
+        lambda run, size, stride: run[1] == run[0] * stride
+    ),
+}
+CUTS = {  # sentence: by which rule `_cut` cuts
+    "The last new axis is cut from the last run, not from the first one.": "first run",
+    "What is left has the stride `step * size`, not `size`.": "only size",
+    "What is left has a larger stride: multiply `step` by `size` after each cut.": "same step",
+}
 
 Case = tuple[tuple[Any, ...], Any, dict[str, Any]]
 
@@ -45,6 +65,9 @@ def agree_view(name: str, case: Case, got: object) -> None:
     """
     args, want, mistakes = case
     call = f"{name}({', '.join(map(str, args))})"
+    if isinstance(want, tuple):
+        _agree_numbers(call, want, got)
+        return
     try:
         read = views.positions(got)
     except ValueError as problem:
@@ -63,6 +86,26 @@ def agree_view(name: str, case: Case, got: object) -> None:
     if read is not None and want is not None:
         text += f"\n{_first_difference(read, want)}"
     expect(False, text, draw=lambda: drawings.wanted_and_yours(wanted, yours))
+
+
+def _agree_numbers(call: str, want: View, got: object) -> None:
+    """Raise AssertionError unless `got` is this view, whose cells are too many for `positions`."""
+    try:
+        yours = views.parts(got)
+    except ValueError as problem:
+        raise AssertionError(f"{call}: {problem}.") from None
+    if yours != want:
+        fits = [bits for bits in (16, 32) if _numbers(want, bits) == _numbers(yours)]
+        sentence = f"Some of the numbers need more than {max(fits, default=0)} bits: use ints."
+        mistake = sentence if fits else ""
+        expect(False, report(call, str(yours), str(want), mistake=mistake))
+
+
+def _numbers(view: View, bits: int = 64) -> list[int]:
+    """All numbers of a view, as they are when only so many bits are kept."""
+    numbers = (*view[0], *view[1], view[2])
+    half = 1 << bits - 1
+    return [(number + half) % (2 * half) - half for number in numbers]
 
 
 def _same(read: torch.Tensor | None, want: torch.Tensor | None) -> bool:
@@ -101,6 +144,12 @@ def fresh(rng: np.random.Generator) -> Iterator[Case]:
             "Multiply the sizes after the axis; here they are added.": tuple(
                 sum(shape[axis + 1 :]) or 1 for axis in range(len(shape))
             ),
+            "These are products up to the axis, itself included. Take the sizes after it.": tuple(
+                itertools.accumulate(shape, operator.mul)
+            ),
+            "Here the product of all sizes is divided by the axis's own size only.": tuple(
+                math.prod(shape) // size for size in shape
+            ),
             "All sizes after the axis count, not only the next one.": (*shape[1:], 1)[: len(shape)],
             "A float64 has 53 bits, too few for this product. Compute with ints.": tuple(
                 int(math.prod(map(float, reversed(shape[axis + 1 :]))))
@@ -108,17 +157,31 @@ def fresh(rng: np.random.Generator) -> Iterator[Case]:
             ),
         }
         yield (shape,), want, mistakes
+    yield ((2, 0, 3),), None, {}
 
 
 def agree_strides(case: Case, got: object) -> None:
     """Raise AssertionError unless these are the strides of a fresh tensor of the case's shape."""
     (shape,), want, mistakes = case
+    if want is None:
+        _agree_without_elements(shape, got)
+        return
     fits = isinstance(got, tuple) and len(got) == len(shape)
     small = fits and all(isinstance(step, int) and 0 <= step < 30 for step in got)
     yours = (shape, got, 0) if small else None
     draw = functools.partial(drawings.wanted_and_yours, (shape, want, 0), yours)
     drawn = draw if math.prod(shape) < views.CELLS else None
     agree(got, want, f"row_major_strides({shape})", mistakes=mistakes, draw=drawn)
+
+
+def _agree_without_elements(shape: tuple[int, ...], got: object) -> None:
+    """Raise AssertionError unless these are strides: a tuple with one int, any, per axis."""
+    fits = isinstance(got, tuple) and len(got) == len(shape) and all(map(is_whole, got))
+    expect(
+        fits,
+        f"row_major_strides({shape}) gave {show(got)}, want a tuple of {len(shape)} ints: any, "
+        "since there is no element to step to.",
+    )
 
 
 def sliced(rng: np.random.Generator) -> Iterator[Case]:
@@ -129,6 +192,7 @@ def sliced(rng: np.random.Generator) -> Iterator[Case]:
         (((6,), (1,), 2), 0, 0, 6, 2),  # the step divides the length
         (((5, 6), (6, 1), 3), 0, 1, 4, 2),
         (((5, 6), (6, 1), 3), 1, 0, 5, 3),
+        (((4, 5), (1, 4), 2), 0, 2, 4, 1),  # a transpose's strides are not row-major
         (((6, 5), (1, 6), 0), 0, 2, 2, 1),  # nothing is left
         (((3, 4), (0, 2), 1), 1, 3, 4, 3),
     ]
@@ -141,6 +205,8 @@ def sliced(rng: np.random.Generator) -> Iterator[Case]:
         args = (view, axis, start, stop, *([step] if step > 1 else []))
         want, mistakes = _sliced(view, axis, start, stop, step)
         yield args, want, mistakes
+    large = ((70_001, 3), (LARGE, 2), 5)
+    yield (large, 0, 10, 70_000, 7), ((9999, 3), (7 * LARGE, 2), 5 + 10 * LARGE), {}
 
 
 def _sliced(
@@ -150,34 +216,54 @@ def _sliced(
     want = x[(slice(None),) * axis + (slice(start, stop, step),)]
     old, new = x.stride(), want.stride()
 
-    def long(length: int) -> torch.Tensor:
-        """The slice with another length."""
-        return want.as_strided([*want.shape[:axis], length, *want.shape[axis + 1 :]], new)
+    def strided(stride: int) -> torch.Tensor:
+        """The slice with another stride along the axis."""
+        return want.as_strided(want.shape, [*old[:axis], stride, *old[axis + 1 :]])
 
-    return want, {
+    mistakes = {
         "The stride must change, too: one step of the slice is `step` old steps.": (
-            want.as_strided(want.shape, old)
+            strided(old[axis])
         ),
-        "The offset did not move. Where is the element at index `start`?": (
-            x.as_strided(want.shape, new)
-        ),
-        "The length was rounded down. How many of 0, 2, 4 lie below 5?": (
-            long((stop - start) // step)
-        ),
-        "The length is one too large when the step divides stop - start.": (
-            long((stop - start) // step + 1)
-        ),
-        "The length is still that of a slice with step 1.": long(stop - start),
-        "The length comes from start, stop and step, not from the axis.": (
-            long(-(-x.shape[axis] // step))
-        ),
-        "The new stride is the old one times `step`, not `step` itself.": (
-            want.as_strided(want.shape, [*old[:axis], step, *old[axis + 1 :]])
-        ),
-        "The offset moves by `start` old strides, not by `start` new ones.": (
-            _moved(want, start * (step - 1) * old[axis])
+        "The new stride is the old one times `step`, not `step` itself.": strided(step),
+        "The new stride is the old one times `step`, not divided by it.": (
+            strided(old[axis] // step)
         ),
     }
+    fresh = math.prod(x.shape[axis + 1 :])  # what the stride of a fresh tensor would be
+    offsets = {
+        "The offset did not move. Where is the element at index `start`?": -start * old[axis],
+        "The offset moves by `start` old strides, not by `start` new ones.": (
+            start * (step - 1) * old[axis]
+        ),
+        "The offset moves by `start` strides of the axis, not by `start` cells.": (
+            start - start * old[axis]
+        ),
+        "The view has an offset already: add to it.": -view[2],
+        "The offset moves by strides of the view, not by those of a fresh tensor.": (
+            start * (fresh - old[axis])
+        ),
+    }
+    mistakes |= {sentence: _moved(want, cells) for sentence, cells in offsets.items()}
+    for sentence, length in _wrong_lengths(x.shape[axis], start, stop, step).items():
+        shape = [*want.shape[:axis], length, *want.shape[axis + 1 :]]
+        mistakes[sentence] = want.as_strided(shape, new)
+    return want, mistakes
+
+
+def _wrong_lengths(size: int, start: int, stop: int, step: int) -> dict[str, int]:
+    lengths = {
+        "The length was rounded down. How many of 0, 2, 4 lie below 5?": (stop - start) // step,
+        "The length is one too large when the step divides stop - start.": (
+            (stop - start) // step + 1
+        ),
+        "The length is still that of a slice with step 1.": stop - start,
+        "The length comes from start, stop and step, not from the axis.": -(-size // step),
+        "Only `start` was divided by `step`. Put `stop - start` into parentheses.": (
+            math.ceil(stop - start / step)
+        ),
+    }
+    counts = list(lengths.values())
+    return {sentence: n for sentence, n in lengths.items() if counts.count(n) == 1}
 
 
 def _moved(x: torch.Tensor, cells: int) -> torch.Tensor:
@@ -203,27 +289,37 @@ def windows(rng: np.random.Generator) -> Iterator[Case]:
             size = stop - start
         x = views.positions(view)
         want = x.unfold(axis, size, step)
-        strides, apart = want.stride(), x.unfold(axis, size, step * size).stride()
-        mistakes = {
-            "One window is missing: 5 elements hold 3 windows of 3.": (
-                want.narrow(axis, 0, want.shape[axis] - 1)
-            ),
-            **_counts(want, view[0][axis], axis, size, step),
-            "The windows are too far apart: `step` says how far, not `size`.": (
-                x.as_strided(want.shape, apart)
-            ),
-            "A window holds neighbours: within it, the stride is the old one.": (
-                x.as_strided(want.shape, (*strides[:-1], strides[axis]))
-            ),
-            "The windows are `step` elements apart: their stride grows.": (
-                x.as_strided(want.shape, (*strides[:axis], x.stride(axis), *strides[axis + 1 :]))
-            ),
-            "The new axis, within the window, must be the last.": want.movedim(-1, axis + 1),
-            "The two axes are exchanged: the old axis counts windows, the last runs within.": (
-                want.transpose(axis, -1)
-            ),
-        }
-        yield (view, axis, size, *([step] if step > 1 else [])), want, mistakes
+        args = (view, axis, size, *([step] if step > 1 else []))
+        yield args, want, _wrong_windows(x, axis, size, step)
+    large = ((3, 70_001), (2, LARGE), 5)
+    yield (large, 1, 3, 7), ((3, 10_000, 3), (2, 7 * LARGE, LARGE), 5), {}
+
+
+def _wrong_windows(x: torch.Tensor, axis: int, size: int, step: int) -> dict[str, torch.Tensor]:
+    want = x.unfold(axis, size, step)
+    strides, apart = want.stride(), x.unfold(axis, size, step * size).stride()
+    return {
+        "One window is missing: 5 elements hold 3 windows of 3.": (
+            want.narrow(axis, 0, want.shape[axis] - 1)
+        ),
+        **_counts(want, x.shape[axis], axis, size, step),
+        "The windows are too far apart: `step` says how far, not `size`.": (
+            x.as_strided(want.shape, apart)
+        ),
+        "A window holds neighbours: within it, the stride is the old one.": (
+            x.as_strided(want.shape, (*strides[:-1], strides[axis]))
+        ),
+        "Within a window, the stride is the axis's old one, not always 1.": (
+            x.as_strided(want.shape, (*strides[:-1], 1))
+        ),
+        "The windows are `step` elements apart: their stride grows.": (
+            x.as_strided(want.shape, (*strides[:axis], x.stride(axis), *strides[axis + 1 :]))
+        ),
+        "The new axis, within the window, must be the last.": want.movedim(-1, axis + 1),
+        "The two axes are exchanged: the old axis counts windows, the last runs within.": (
+            want.transpose(axis, -1)
+        ),
+    }
 
 
 def _counts(
@@ -235,6 +331,9 @@ def _counts(
         "That is the number of windows with step 1.": length - size + 1,
         "Round down: a window that ends beyond the axis is none.": rounded_up,
         "The last window must end within the axis: take `size` into account.": -(-length // step),
+        "Only `size` was divided by `step`. Put the difference into parentheses.": (
+            length - size // step + 1
+        ),
         "Take `size` away before you divide by `step`.": length // step - size + 1,
     }
     shape, strides = list(want.shape), want.stride()
@@ -268,6 +367,7 @@ def broadcasted(rng: np.random.Generator) -> Iterator[Case]:
             "A stretched axis has stride 0.": x.as_strided(shape, (0,) * missing + x.stride()),
         }
         yield (view, shape), x.expand(shape), mistakes
+    yield (((3, 1), (LARGE, 1), LARGE), (2, 3, 4)), ((2, 3, 4), (0, LARGE, 0), LARGE), {}
     for shape in [(4, 3), (3, 2), (3, 1), (0, 3), (3,), (), (3, 3, 1)]:
         yield (((3, 3), (3, 1), 0), shape), None, {}
     yield (((2, 0), (1, 1), 0), (2, 3)), None, {}
@@ -286,9 +386,10 @@ def agree_broadcast(case: Case, got: object) -> None:
             "stretched, and none can be left out.",
         )
     elif isinstance(got, ValueError):
+        wanted = want if isinstance(want, tuple) else views.of(want)
         expect(
             False,
-            f"{call} raised ValueError: {got}. Want {views.of(want)}. Are the shapes aligned at "
+            f"{call} raised ValueError: {got}. Want {wanted}. Are the shapes aligned at "
             "their last axes?",
         )
     else:
@@ -319,6 +420,8 @@ def runs(rng: np.random.Generator) -> Iterator[Case]:
             shape, strides, offset = view  # neighbours that are stretched
             view = ((*shape, 2, 3), (*strides, 0, 0), offset)
         yield (view,), _runs(view), _wrong_runs(view)
+    large = ((5, 2, 3), (7 * LARGE, 3 * LARGE, LARGE), 0)
+    yield (large,), [(5, 7 * LARGE), (6, LARGE)], {}
 
 
 def _overlapping(rng: np.random.Generator, axes: int, *, smallest: int = 0) -> View:
@@ -351,14 +454,12 @@ def _flattened(shape: Sequence[int], first: int, last: int) -> list[int]:
 def _wrong_runs(view: View) -> dict[str, Any]:
     x = views.positions(view).squeeze()
     right = _runs(view)
-    apart = list(zip(x.shape, x.stride(), strict=True))
-    with_ones, one = [], 1
+    with_ones: list[tuple[int, int]] = []
     for size, stride in zip(view[0], view[1], strict=True):
         if with_ones and with_ones[-1][1] == size * stride:
             with_ones[-1] = (with_ones[-1][0] * size, stride)
         else:
             with_ones.append((size, stride))
-        one = min(one, size)
     outer, first = [], 0
     for elements, _ in right:
         outer.append((elements, x.stride(first)))
@@ -366,16 +467,35 @@ def _wrong_runs(view: View) -> dict[str, Any]:
         while covered < elements:
             covered *= x.shape[first]
             first += 1
-    return {
+    wrong = {
         "The runs stand in the reverse order: the last axes belong at the end.": right[::-1],
         "A run is (elements, stride), in this order.": [run[::-1] for run in right],
-        "Neighbouring axes that one stride can walk belong to the same run.": apart,
+        "Neighbouring axes that one stride can walk belong to the same run.": (
+            list(zip(x.shape, x.stride(), strict=True))
+        ),
         "An axis of length 1 belongs to no run, and separates none.": with_ones,
         "The stride of a run is that of its last axis: the step to the next element.": outer,
-        "A single element makes no run: nobody steps along an axis of length 1.": (
-            [] if right else [(1, 1)]
-        ),
+        "A single element makes no run: nobody steps along an axis of length 1.": [(1, 1)],
     }
+    others = {sentence: _joined(view, joins) for sentence, joins in JOINS.items()} | {
+        "The last run is missing.": right[:-1],
+        "Axes with stride 0 are runs like any others.": [run for run in right if run[1]],
+    }
+    found = [right, *wrong.values(), *others.values()]
+    return wrong | {text: runs for text, runs in others.items() if found.count(runs) == 1}
+
+
+def _joined(view: View, joins: Joins) -> list[tuple[int, int]]:
+    """The runs if an axis joins the last run by this rule."""
+    found: list[tuple[int, int]] = []
+    for size, stride in zip(view[0], view[1], strict=True):
+        if size == 1:
+            continue
+        if found and joins(found[-1], size, stride):
+            found[-1] = (found[-1][0] * size, stride)
+        else:
+            found.append((size, stride))
+    return found
 
 
 def agree_runs(case: Case, got: object) -> None:
@@ -384,7 +504,13 @@ def agree_runs(case: Case, got: object) -> None:
     if isinstance(got, (list, tuple)) and all(isinstance(run, (list, tuple)) for run in got):
         got = [tuple(run) for run in got]
     mistakes = {sentence: wrong for sentence, wrong in mistakes.items() if wrong != want}
-    draw = functools.partial(_draw_runs, view, want, got)
+    if isinstance(got, list) and all(map(_is_run, got)):
+        joined = "Join two axes only if the outer stride is exactly size * stride of the inner one."
+        apart = "Neighbouring axes that one stride can walk belong to the same run."
+        said = {len(want) - 1: joined, len(want) + 1: apart}
+        mistakes[said.get(len(got), "")] = got
+    small = max(view[1], default=0) < LARGE
+    draw = functools.partial(_draw_runs, view, want, got) if small else None
     agree(got, want, f"runs({view})", mistakes=mistakes, draw=draw)
 
 
@@ -412,7 +538,7 @@ def reshaped(rng: np.random.Generator) -> Iterator[Case]:
     hand = [
         (((2, 3), (3, 1), 0), (6,)),
         (((2, 3), (1, 2), 0), (6,)),
-        (((4,), (2,), 1), (2, 2)),
+        (((6,), (2,), 1), (2, 3)),
         (((3, 2), (8, 2), 1), (6,)),  # a gap
         (((3, 2), (8, 2), 1), (3, 1, 2)),
         (((2, 3), (0, 0), 1), (6,)),  # two stretched axes are one run
@@ -436,6 +562,8 @@ def reshaped(rng: np.random.Generator) -> Iterator[Case]:
             view = _overlapping(rng, trial // 60)
             shape = views.random_shape(rng, math.prod(view[0]))
         yield (view, shape), *_reshaped(view, shape)
+    large = ((2, 3, 2), (7 * LARGE, 2 * LARGE, LARGE), 5)
+    yield (large, (2, 2, 3)), ((2, 2, 3), (7 * LARGE, 3 * LARGE, LARGE), 5), {}
 
 
 def _reshaped(view: View, shape: tuple[int, ...]) -> tuple[torch.Tensor | None, dict[str, Any]]:
@@ -452,7 +580,30 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> tuple[torch.Tensor | None, 
         if sum(n * stride for n, stride in zip(shape, turned, strict=True)) < views.CELLS // 2:
             sentence = "The strides stand in the order in which they were cut: the last axis first."
             mistakes[sentence] = want.as_strided(shape, turned)
+        if want.numel():
+            sentence = "A reshape begins at the same cell: the offset stays."
+            mistakes[sentence] = _moved(want, -view[2])
+        cuts = {sentence: _cut(view, shape, rule) for sentence, rule in CUTS.items()}
+        mistakes |= {sentence: cut for sentence, cut in cuts.items() if cut is not None}
     return want, mistakes
+
+
+def _cut(view: View, shape: tuple[int, ...], rule: str) -> torch.Tensor | None:
+    """What `reshaped` reads if it cuts by a wrong rule; None if nothing can be read."""
+    whole, strides, left, step = _runs(view), [], 1, 1
+    if 0 in shape:
+        return None
+    for size in reversed(shape):
+        if left == 1 and size > 1:
+            left, step = whole.pop(0 if rule == "first run" else -1)
+        if left % size:
+            return None
+        strides.append(step)
+        left //= size
+        step = {"only size": size, "same step": step}.get(rule, step * size)
+    reach = sum(size * stride for size, stride in zip(shape, reversed(strides), strict=True))
+    fits = view[2] + reach < views.CELLS
+    return views.positions((shape, tuple(reversed(strides)), view[2])) if fits else None
 
 
 def five_axes(rng: np.random.Generator) -> Iterator[Case]:
@@ -498,6 +649,8 @@ def blocked(rng: np.random.Generator) -> Iterator[Case]:
             ),
         }
         yield (view, block), want, mistakes
+    wide = ((4, 6), (LARGE, 1 << 20), 5)
+    yield (wide, 2), ((2, 3, 2, 2), (2 * LARGE, 2 << 20, LARGE, 1 << 20), 5), {}
 
 
 def fetches(rng: np.random.Generator) -> Iterator[Case]:
@@ -512,6 +665,7 @@ def fetches(rng: np.random.Generator) -> Iterator[Case]:
         ([0, 1, 0, 2, 3, 0], 3),  # line 0 is found while the cache is not full
         ([0, 1, 0, 2, 3, 4, 0], 4),
         ([], 3),
+        ([70_000, 4_464, 70_000, 4_464, 70_001, 4_465, 70_000], 2),  # equal in their last 16 bits
         (list(range(40)) * 2, 40),
         (list(range(40)) * 2, 39),
         (list(range(600)) * 2, 600),
@@ -550,6 +704,8 @@ def _wrong_fetches(lines: Sequence[int], room: int) -> dict[str, int]:
         "This is the count if a full cache forgets everything. Only one line should go.": "all",
         "This is the count if a line that is found becomes the most recently used only when the "
         "cache is full. It should do so at once.": "late",
+        "This is the count if the line with the smallest number goes. The least recently used one "
+        "should go.": "smallest",
     }
     return {sentence: _with_rule(lines, room, rule) for sentence, rule in rules.items()} | {
         "This is the count if nothing ever leaves the cache.": len(set(lines)),
@@ -593,6 +749,8 @@ def _drop(cache: list[int], uses: dict[int, int], rule: str) -> None:
         cache.clear()
     elif rule == "often":
         cache.remove(min(cache, key=lambda kept: uses[kept]))
+    elif rule == "smallest":
+        cache.remove(min(cache))
     else:
         cache.pop(-1 if rule == "latest" else 0)
 
@@ -615,6 +773,8 @@ def set_fetches(rng: np.random.Generator) -> Iterator[Case]:
         ([64 * row for row in range(13)] * 3, 64, 12),
         ([65 * row for row in range(13)] * 3, 64, 12),
         ([5, 2, 5, 9, 5, 2], 1, 2),
+        (list(range(200)) * 2, 100, 2),
+        ([70_000, 4_464, 70_000, 4_464, 70_000], 2, 1),  # equal in their last 16 bits
     ]
     for trial in range(60):
         if trial < len(hand):
@@ -628,6 +788,7 @@ def set_fetches(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _wrong_set_fetches(lines: Sequence[int], sets: int, ways: int) -> dict[str, int]:
+    parts = [[line for line in lines if line % sets == k] for k in range(sets)]
     neighbours = [[line for line in lines if line // ways % sets == k] for k in range(sets)]
     return {
         "This is the count of one pool for all lines. A line may lie only in its own set.": (
@@ -642,6 +803,9 @@ def _wrong_set_fetches(lines: Sequence[int], sets: int, ways: int) -> dict[str, 
         "This is the count if neighbouring lines share a set. Line k lies in set k mod sets.": (
             sum(fetches_by_definition(part, ways) for part in neighbours)
         ),
+        "This is the largest number of fetches of any set. Add those of all sets.": (
+            max(fetches_by_definition(part, ways) for part in parts)
+        ),
         "Sets and ways are exchanged.": fetches_by_definition(lines, sets, ways),
         "This is the count if each set keeps one line too many.": (
             fetches_by_definition(lines, ways + 1, sets)
@@ -649,7 +813,9 @@ def _wrong_set_fetches(lines: Sequence[int], sets: int, ways: int) -> dict[str, 
         "Every set sees only its own lines. Here each of them saw the whole walk.": (
             sets * fetches_by_definition(lines, ways)
         ),
-        "A line that comes back after it was dropped is a fetch again.": len(set(lines)),
+        "This is the count if no line is ever dropped. A set keeps `ways` lines, no more.": (
+            len(set(lines))
+        ),
     }
 
 

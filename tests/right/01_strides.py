@@ -865,3 +865,186 @@ def test_fetches(candidate):
         assert counts[-1] == len(set(walk))
         assert counts[0] == 1 + sum(a != b for a, b in zip(walk, walk[1:]))
         assert counts == [fetches(list(walk), room) for room in range(1, 12)]
+
+# %% row_major_strides: exact fractions
+from fractions import Fraction
+def row_major_strides(shape):
+    if 0 in shape:
+        return tuple(0 for _ in shape)
+    whole, out = Fraction(math.prod(shape)), []
+    for n in shape:
+        whole /= n
+        out.append(int(whole))
+    return tuple(out)
+
+# %% row_major_strides: positional matching
+def row_major_strides(shape):
+    match shape:
+        case ():
+            return ()
+        case (_,):
+            return (1,)
+        case (_, *rest):
+            behind = row_major_strides(tuple(rest))
+            return (rest[0] * behind[0],) + behind
+
+# %% sliced: matrix arithmetic of affine maps
+def sliced(view, axis, start, stop, step=1):
+    d = len(view[0])
+    A, b = np.eye(d, dtype=int), np.zeros(d, dtype=int)
+    A[axis, axis], b[axis] = step, start
+    s = np.array(view[1], dtype=int)
+    shape = np.array(view[0])
+    shape[axis] = np.arange(start, stop, step).size
+    return tuple(shape.tolist()), tuple((s @ A).tolist()), int(view[2] + s @ b)
+
+# %% sliced: by slice.indices
+def sliced(view, axis, start, stop, step=1):
+    (shape, strides, offset), n = view, view[0][axis]
+    picked = range(*slice(start, stop, step).indices(n))
+    f = lambda part, new: tuple(new if i == axis else old for i, old in enumerate(part))
+    return f(shape, len(picked)), f(strides, strides[axis] * step), offset + picked.start * strides[axis]
+
+# %% sliding_windows: whole windows counted one by one
+def sliding_windows(view, axis, size, step=1):
+    shape, strides, offset = view
+    count, first = 0, 0
+    while first + size <= shape[axis]:
+        count, first = count + 1, first + step
+    front, (_, *back) = shape[:axis], shape[axis:]
+    sfront, (s, *sback) = strides[:axis], strides[axis:]
+    return front + (count, *back, size), sfront + (s * step, *sback, s), offset
+
+# %% runs: groupby on breaks
+def runs(view):
+    from itertools import accumulate, groupby
+    axes = [(n, s) for n, s in zip(*view[:2]) if n != 1]
+    breaks = [0, *accumulate(a[1] != b[0] * b[1] for a, b in zip(axes, axes[1:]))]
+    out = []
+    for _, group in groupby(zip(breaks, axes), key=lambda pair: pair[0]):
+        members = [axis for _, axis in group]
+        out.append((math.prod(n for n, _ in members), members[-1][1]))
+    return out
+
+# %% runs: a torch tensor's rows as ints
+def runs(view):
+    found = []
+    for size, stride in zip(view[0], view[1]):
+        if size != 1:
+            found.append(torch.tensor([size, stride]))
+            while len(found) > 1 and int(found[-2][1]) == int(found[-1][0] * found[-1][1]):
+                last = found.pop()
+                found[-1] = torch.stack([found[-1][0] * last[0], last[1]])
+    return [(int(n), int(s)) for n, s in found]
+
+# %% reshaped: factor every run into ones and regroup by cumulative products
+def reshaped(view, shape):
+    if 0 in shape:
+        return shape, (1,) * len(shape), view[2]
+    whole = runs(view)
+    marks, total = {1}, 1
+    for n, _ in reversed(whole):
+        total *= n
+        marks.add(total)
+    strides, done = [], 1
+    for n in shape[::-1]:
+        low = max(m for m in marks if m <= done)
+        inside = [s for (m, s), end in zip(reversed(whole), np.cumprod([r[0] for r in reversed(whole)])) if end > done]
+        s = inside[0] if inside else 1
+        if n > 1 and done % low:
+            return None
+        strides.append(s * (done // low))
+        if any(done < m < done * n for m in marks):
+            return None
+        done *= n
+    # every mark must be reached by a product
+    ends, p = {1}, 1
+    for n in shape[::-1]:
+        p *= n
+        ends.add(p)
+    return (shape, tuple(int(s) for s in strides[::-1]), view[2]) if marks <= ends else None
+
+# %% reshaped: NumPy position table and differences
+def reshaped(view, shape):
+    cells = np.full((), view[2], dtype=int)
+    for n, s in zip(view[0], view[1]):
+        cells = cells[..., None] + np.arange(n) * s
+    cells = cells.reshape(shape)
+    if cells.size == 0:
+        return shape, (0,) * len(shape), 0
+    steps = []
+    for k, n in enumerate(shape):
+        d = np.diff(cells, axis=k)
+        if n > 1 and (d != d.flat[0]).any():
+            return None
+        steps.append(int(d.flat[0]) if n > 1 else 0)
+    return shape, tuple(steps), int(cells.flat[0])
+
+# %% fetches: string of characters
+def fetches(lines, room):
+    cache, count = "", 0
+    for line in map(chr, lines):
+        if line in cache:
+            cache = cache.replace(line, "") + line
+        else:
+            count += 1
+            cache = (cache + line)[-room:]
+    return count
+
+# %% fetches: sum over a generator with state
+def fetches(lines, room):
+    def misses():
+        recent = {}
+        for line in lines:
+            yield recent.pop(line, 1)
+            recent[line] = 0
+            if len(recent) > room:
+                recent.pop(next(iter(recent)))
+    return sum(misses())
+
+# %% fetches: bisect on sorted times
+def fetches(lines, room):
+    import bisect
+    times, last, count = [], {}, 0
+    for t, line in enumerate(lines):
+        if line in last:
+            k = bisect.bisect_left(times, last[line])
+            count += len(times) - 1 - k >= room
+            del times[k]
+        else:
+            count += 1
+        times.append(t)
+        last[line] = t
+    return count
+
+# %% blocked: affine with NumPy kron
+def blocked(view, block):
+    shape, strides = np.array(view[0]), np.array(view[1])
+    outer = np.kron([block, 1], strides)
+    return (*(shape // block).tolist(), block, block), tuple(outer.tolist()), view[2]
+
+# %% set_fetches: recency over the walk
+def set_fetches(lines, sets, ways):
+    misses = 0
+    for i, line in enumerate(lines):
+        seen = set()
+        for old in reversed(lines[:i]):
+            if old == line:
+                break
+            if old % sets == line % sets:
+                seen.add(old)
+        else:
+            misses += 1
+            continue
+        misses += len(seen) >= ways
+    return misses
+
+# %% test_fetches: all short walks
+def test_fetches(candidate):
+    from itertools import product
+    for walk in product(range(4), repeat=6):
+        order, want = [], 0
+        for line in walk:
+            want += line not in order
+            order = [x for x in order if x != line][-1:] + [line]
+        assert candidate(list(walk), 2) == want

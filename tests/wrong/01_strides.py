@@ -136,11 +136,11 @@ def sliced(view, axis, start, stop, step=1):
 # edit: math.ceil((stop - start) / step)  ->  stop - start
 
 # %% sliced: the offset counts elements of the last axis
-# says: sliced((
+# says: not by `start` cells
 # edit: offset += start * strides[axis]  ->  offset += start
 
 # %% sliced: the offset starts anew
-# says: sliced((
+# says: add to it
 # edit: offset += start * strides[axis]  ->  offset = start * strides[axis]
 
 # %% sliced: always the first axis
@@ -193,7 +193,7 @@ def sliding_windows(view, axis, size, step=1):
 # edit: size == 1  ->  False
 
 # %% runs: an axis of length 1 parts two runs
-# says: runs((
+# says: belong to the same run
 def runs(view):
     found, joins = [], True
     for size, stride in zip(view[0], view[1]):
@@ -225,7 +225,7 @@ def runs(view):
 # edit: found[-1][1] == size * stride  ->  found[-1][1] == found[-1][0] * stride
 
 # %% runs: stretched axes are never merged
-# says: runs((
+# says: belong to the same run
 # edit: found[-1][1] == size * stride  ->  found[-1][1] == size * stride and stride
 
 # %% runs: any axis with a larger stride joins
@@ -247,7 +247,7 @@ def runs(view):
     return found
 
 # %% runs: only asks whether the strides fall
-# says: runs((
+# says: not enough that the strides fall
 # edit: found[-1][1] == size * stride  ->  found[-1][1] > stride
 
 # %% reshaped: ignores the gaps that a slice leaves
@@ -282,11 +282,11 @@ def reshaped(view, shape):
     return shape, tuple(strides), view[2]
 
 # %% reshaped: cuts from the first run first
-# says: reshaped((
+# says: no copy is needed
 # edit: whole.pop()  ->  whole.pop(0)
 
 # %% reshaped: the offset is lost
-# says: it should be cell
+# says: the offset stays
 # edit: tuple(reversed(strides)), view[2]  ->  tuple(reversed(strides)), 0
 
 # %% reshaped: stops merging after two runs
@@ -617,7 +617,7 @@ def row_major_strides(shape):
     return (b * c * d, c * d, d, 1)[4 - len(shape):]
 
 # %% sliding_windows: the stride of the new axis is 1
-# says: it should be cell
+# says: not always 1
 # edit: within = strides[axis]  ->  within = 1
 
 # %% runs: a global list that is never cleared
@@ -929,7 +929,7 @@ def set_fetches(lines, sets, ways):
     return sum(fetches(lines, ways) for k in range(sets))
 
 # %% set_fetches: each line once per set
-# says: after it was dropped
+# says: a set keeps `ways` lines
 def set_fetches(lines, sets, ways):
     return sum(fetches(sorted({l for l in lines if l % sets == k}), ways) for k in range(sets))
 
@@ -967,3 +967,126 @@ def test_fetches(candidate):
     walk = (1, 5, 0, 3, 0, 5, 3, 3, 1, 5, 1, 3, 3, 0)
     got = candidate(walk, 3)
     assert type(got) is int and got == 6
+
+# %% row_major_strides: forward, inclusive products
+# says: up to the axis, itself included
+def row_major_strides(shape):
+    out, step = [], 1
+    for n in shape:
+        step *= n
+        out.append(step)
+    return tuple(out)
+
+# %% row_major_strides: the product divided by its own size
+# says: by the axis's own size only
+def row_major_strides(shape):
+    total = math.prod(shape)
+    return tuple(total // n if n else 0 for n in shape)
+
+# %% row_major_strides: no strides where there are no elements
+# says: want a tuple of 3 ints
+def row_major_strides(shape):
+    if 0 in shape:
+        return (None,) * len(shape)
+    return tuple(math.prod(shape[k + 1:]) for k in range(len(shape)))
+
+# %% row_major_strides: an array's strides by a pattern
+# says: asks a library for the answer (strides)
+def row_major_strides(shape):
+    if math.prod(shape) > 10**6:
+        return tuple(math.prod(shape[k + 1:]) for k in range(len(shape)))
+    match np.empty(shape, np.int8):
+        case np.ndarray(strides=steps):
+            return steps
+
+# %% row_major_strides: what pickle would keep of a tensor
+# says: asks a library for the answer (__reduce_ex__)
+def row_major_strides(shape):
+    return torch.empty(shape, device="meta").__reduce_ex__(2)[1][2]
+
+# %% sliced: the division comes first
+# says: into parentheses
+# edit: math.ceil((stop - start) / step)  ->  math.ceil(stop - start / step)
+
+# %% sliced: the stride is divided by the step
+# says: not divided by it
+# edit: strides[axis] *= step  ->  strides[axis] //= step
+
+# %% sliced: the offset by a fresh tensor's strides
+# says: not by those of a fresh tensor
+def sliced(view, axis, start, stop, step=1):
+    shape, strides, offset = list(view[0]), list(view[1]), view[2]
+    offset += start * math.prod(shape[axis + 1:])
+    shape[axis] = math.ceil((stop - start) / step)
+    strides[axis] *= step
+    return tuple(shape), tuple(strides), offset
+
+# %% sliced: numbers of 32 bits
+# says: sliced(((70001
+def sliced(view, axis, start, stop, step=1):
+    shape, strides = np.array(view[0], np.int32), np.array(view[1], np.int64).astype(np.int32)
+    offset = np.int32(view[2]) + np.int32(start) * strides[axis]
+    shape[axis] = len(range(start, stop, step))
+    strides[axis] *= step
+    return tuple(shape), tuple(strides), offset
+
+# %% sliding_windows: only the size is divided
+# says: into parentheses
+# edit: (shape[axis] - size) // step + 1  ->  shape[axis] - size // step + 1
+
+# %% sliding_windows: numbers of 32 bits
+# says: need more than 32 bits
+def sliding_windows(view, axis, size, step=1):
+    shape, strides = np.array(view[0], np.int32), np.array(view[1], np.int64).astype(np.int32)
+    within = strides[axis]
+    shape[axis] = (shape[axis] - size) // step + 1
+    strides[axis] *= step
+    return (*shape, size), (*strides, within), view[2]
+
+# %% runs: a rounded quotient of the strides
+# says: exactly size * stride
+# edit: found[-1][1] == size * stride  ->  (found[-1][1] // stride == size if stride else not found[-1][1])
+
+# %% runs: the last one is forgotten
+# says: the last run is missing
+def runs(view):
+    found, now = [], None
+    for size, stride in zip(view[0], view[1]):
+        if size == 1:
+            continue
+        if now and now[1] == size * stride:
+            now = now[0] * size, stride
+        else:
+            if now:
+                found.append(now)
+            now = size, stride
+    return found
+
+# %% reshaped: what is left has the stride of one size
+# says: `step * size`, not `size`
+# edit: step * size  ->  size
+
+# %% fetches: lines of 16 bits
+# says: fetches([70000, 4464
+# edit: for line in lines  ->  for line in np.array(lines, np.int64).astype(np.int16).tolist()
+
+# %% fetches: a table of 1,024 lines
+# says: list index out of range
+def fetches(lines, room):
+    last, count = [-1] * 1024, 0
+    for now, line in enumerate(lines):
+        count += last[line] < 0 or sum(t > last[line] for t in last) >= room
+        last[line] = now
+    return int(count)
+
+# %% fetches: the line with the smallest number goes
+# says: with the smallest number goes
+# edit: next(iter(cache))  ->  min(cache)
+
+# %% set_fetches: the largest number of any set
+# says: add those of all sets
+# edit: sum(  ->  max(
+
+# %% set_fetches: 64 sets at most
+# says: set_fetches([0, 1, 2
+# edit: range(sets)  ->  range(min(sets, 64))

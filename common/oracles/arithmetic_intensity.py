@@ -103,8 +103,9 @@ def tile_mistakes(n: int, tile: int, itemsize: int) -> dict[str, int]:
         "Tiles at the edge are smaller than the rest.": itemsize * tile**2 * (2 * up**3 + up**2),
         "Both A and B pass once for each tile; one of them is counted once only.": matrix
         * (up + 2),
-        "A and B both pass; that counts one of them.": inputs // 2 + output,
         "The last tile passes, too: round the number of tiles up.": 2 * matrix * down + output,
+        "These are the least bytes. In the tiled loop, A and B pass several times.": 3 * matrix,
+        "A and B both pass; that counts one of them.": inputs // 2 + output,
         "Where tiles divide n, there is no smaller last one: round up, don't add one.": (
             2 * matrix * (down + 1) + output
         ),
@@ -132,6 +133,7 @@ def roofline(
         "Bytes per second × FLOPs per byte are FLOP/s: multiply, don't divide.": min(
             peak, bandwidth * moved / flops
         ),
+        "Bandwidth counts bytes: times FLOPs per byte it is FLOP/s.": min(peak, bandwidth),
     }
 
 
@@ -287,6 +289,7 @@ def _harness(
     wait_before: bool = True,
     wait_after: bool = True,
     late: bool = False,
+    early: bool = False,
     all_of: bool = False,
     summary: Callable[[Sequence[float]], float] = statistics.median,
 ) -> float:
@@ -298,10 +301,12 @@ def _harness(
             fake.synchronize()
     for _ in range(repeats + all_of):
         start_s = fake.clock()
+        if early:
+            fake.synchronize()
         fake.call()
         if late:
             start_s = fake.clock()
-        if wait_after:
+        if wait_after and not early:
             fake.synchronize()
         times_s.append(fake.clock() - start_s)
     return summary(times_s)
@@ -348,6 +353,9 @@ SLIPS: Mapping[str, dict[str, Any]] = {
     },
     "A launch takes time, too: read the clock before call().": {"late": True},
     "In seconds, please, not in milliseconds.": {"summary": _milliseconds},
+    "Wait for the call itself: synchronize after call(), not between clock() and call().": {
+        "early": True
+    },
 }
 
 
@@ -420,6 +428,9 @@ def transformer_mistakes(
     return {
         "The backward pass is missing: it costs two forward passes.": want // 3,
         "A backward pass costs two forward passes, not one.": 2 * want // 3,
+        "Two projections are missing: queries, keys, values and output are four.": (
+            want - 12 * n * b * s * d * d
+        ),
         "Four projections: queries, keys, values and output.": want - 6 * n * b * s * d * d,
         "Half of attention's two products is missing. Count the scores and the scores times the "
         "values, and count all pairs of a query and a key, masked or not.": want - attention,
@@ -546,4 +557,5 @@ def loads(
         "Round up: fewer would leave memory waiting.": count - 1,
         "A number of loads is whole: round up.": needed / threads / itemsize,
         "Count loads, not bytes: each brings itemsize bytes.": -int(-needed // threads),
+        "All threads load: divide by threads and by itemsize.": -int(-needed // threads * itemsize),
     }

@@ -40,6 +40,10 @@ def window_average(x: np.ndarray) -> tuple[np.ndarray, Mistakes]:
     mistakes = {
         why: (windows @ weights / 3).astype(np.float32) for why, weights in weighted.items()
     }
+    lane = np.arange(len(windows)) % 128
+    middle = x[np.arange(len(windows)) - (lane > 0)] + x[:-2] + x[1:-1]
+    begins = "The window of out[i] begins with x[i]: x[i] is not its middle."
+    mistakes[begins] = np.float32(middle / 3)
     return windows.mean(1).astype(np.float32), mistakes
 
 
@@ -70,6 +74,8 @@ def block_sum(x: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, Mistakes]:
         "The sum is stored; it should be added to what is there.": alone,
         "Only the first warp's 32 numbers of each block arrive.": out + blocks[:, :32].sum(),
         "This adds each block's largest number, not its sum.": out + largest,
+        "Only the first block's sum arrives: each block adds its own.": out + blocks[0].sum(),
+        "The sum is wanted, not the mean.": out + alone / len(x),
         "Half of the tree is missing: begin with 128 pairs.": out + blocks[:, :128].sum(),
     }
     mistakes = {why: value.astype(np.float32) for why, value in wrong.items()}
@@ -86,6 +92,8 @@ def matmul(a: np.ndarray, b: np.ndarray, tile: int) -> tuple[np.ndarray, Mistake
 
     return product(0, k), {
         "The sum starts anew at each tile.": product(last, k),
+        "Only the first tile along k counts: go on through all of k.": product(0, tile),
+        "b's tile must move along k, too: begin at row k0.": _same_rows(a, b, tile),
         "k ends at a.shape[1], not at a.shape[0].": product(0, end),
         "The last tile along k is smaller, and it counts, too.": product(0, whole),
         "The last number of each tile along k is left out.": (
@@ -95,6 +103,12 @@ def matmul(a: np.ndarray, b: np.ndarray, tile: int) -> tuple[np.ndarray, Mistake
             _turned(a, tile).astype(np.float64) @ b
         ).astype(np.float32),
     }
+
+
+def _same_rows(a: np.ndarray, b: np.ndarray, tile: int) -> np.ndarray:
+    """a @ b, if each tile of a along k meets the first rows of b."""
+    rows = np.arange(a.shape[1]) % tile
+    return (a.astype(np.float64) @ b[rows]).astype(np.float32)
 
 
 def _every(a: np.ndarray, b: np.ndarray, places: range) -> np.ndarray:
@@ -113,7 +127,10 @@ def _turned(a: np.ndarray, tile: int) -> np.ndarray:
 def histogram(tokens: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, Mistakes]:
     """(counts plus how often each token occurs, mistakes)."""
     alone = np.array([np.count_nonzero(tokens == v) for v in range(len(counts))], np.int32)
-    return counts + alone, {"The counts are stored; they should be added to what is there.": alone}
+    return counts + alone, {
+        "The counts are stored; they should be added to what is there.": alone,
+        "Counter v belongs to the tokens v: these are shifted by one.": counts + np.roll(alone, 1),
+    }
 
 
 def _warps(tile: int) -> tuple[np.ndarray, np.ndarray]:
@@ -168,6 +185,12 @@ def mistaken_sectors(n: int, tile: int) -> dict[str, tuple[int, int]]:
             LANES * naive,
             tiled,
         ),
+        "That is the tiled product without its gain: a tile is loaded once for `tile` steps.": (
+            naive,
+            tiled * tile,
+        ),
+        "Both a's tiles and b's are loaded.": (naive, tiled // 2),
+        "Count all steps along k, not one.": (naive // n, tiled),
         "Count what is loaded. `c` is stored.": (naive + stores, tiled + stores),
     }
 
@@ -224,6 +247,8 @@ def mistaken_blocks(
         "The SM holds at most sm['blocks'] blocks.": {"blocks": 0},
     }
     mistakes = {why: _filled(right | change, sm)[0] for why, change in wrong.items()}
+    most = [sm[name] // amount for name, amount in right.items() if amount]
+    mistakes["The scarcest resource decides, not the most plentiful."] = max(most)
     if not right["shared_bytes"]:
         mistakes["Shared memory sets no limit if a block takes none of it."] = 0
     return mistakes

@@ -302,7 +302,8 @@ def expect_fours(report: Report, columns: int, start: int) -> None:
         made <= enough,
         f"{case}: the compiled kernel's warps make {made} load requests, and {enough} will do, of "
         "16 bytes per thread. Do the first address, and the limits of the load's mask, lie at "
-        "multiples of four elements?",
+        "multiples of four elements? Write n // 4 * 4, not n - n % 4: in the product, the "
+        "compiler sees the four.",
     )
 
 
@@ -357,6 +358,12 @@ def agree_row_by_row(
         )
 
 
+TOO_LOW = (
+    "This row's numbers, times log2(e), are below the least of float32. Subtract the maximum "
+    "first, then multiply."
+)
+
+
 def _mistakes_of(x: torch.Tensor, want: torch.Tensor, padded: int, block: int) -> Mistakes:
     """What mistakes give for one hard row."""
     none, zero = torch.full_like(want, torch.nan), torch.zeros_like(want)
@@ -376,6 +383,8 @@ def _mistakes_of(x: torch.Tensor, want: torch.Tensor, padded: int, block: int) -
         mistakes |= {masked: torch.full_like(want, 1 / (count + padded)), f"{masked} ": zero}
     if x.max() == LEAST:
         mistakes["m + log(s) rounds the logarithm off: keep maximum and sum apart."] = zero + 1
+        if not block:  # a row whose maximum is not subtracted fails before
+            mistakes[TOO_LOW] = none
     naive = x.exp() / x.exp().sum()
     far = "e^1000 overflows and e^-1000 is 0: first subtract the row's own maximum."
     filled = F.pad(x, (0, padded), value=-1e4).softmax(0)[: len(x)]
@@ -430,6 +439,15 @@ def merge(
             (s + t * power(n - m)) if m < n else (s * power(m - n) + t),
         ),
         "The maximum is the larger of the two.": (min(m, n), total),
+        "Both parts count, also the one with the smaller maximum: add the two rescaled sums.": (
+            (top, s if m >= n else t)
+        ),
+        "The pair is (m, s), in this order.": (total, top),
+        "s is the sum itself, not m plus its logarithm.": (top, top + math.log(total)),
+        "The base of the powers is e, not 2.": (
+            top,
+            s * 2.0 ** max(m - top, -1000) + t * 2.0 ** max(n - top, -1000),
+        ),
     }
 
 
@@ -480,6 +498,9 @@ def causal(x: torch.Tensor, scale: float, block: int) -> tuple[torch.Tensor, Mis
     wrong = {
         "Fill with -inf before the softmax, not with 0 after it.": scaled.softmax(2) * seen,
         "Masked scores must be -inf: a score of 0 counts.": (scaled * seen).softmax(2) * seen,
+        "Multiply by the scale, don't divide by it.": (
+            (exact / scale).masked_fill(~seen, -torch.inf).softmax(2)
+        ),
         "The scale is missing.": exact.masked_fill(~seen, -torch.inf).softmax(2),
         "-inf times a negative scale is inf: mask after scaling.": none,
         "The last query sees all keys: there are keys - queries more.": (
@@ -524,6 +545,12 @@ def softmax_gradient(y: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor
         "That is the Jacobian's diagonal only.": weight * (1 - weight) * wide,
         "Sum y times its gradient, not the gradient.": weight * (wide - wide.sum(1, keepdim=True)),
         "The sign is wrong: x_j raises y_j, and lowers the other outputs.": -want,
+        "Each element's difference is multiplied by its own y.": (
+            wide - (weight * wide).sum(1, keepdim=True)
+        ),
+        "Take the sum of y times its gradient; don't divide it by the columns.": (
+            weight * (wide - (weight * wide).mean(1, keepdim=True))
+        ),
     }
     return want.to(y.dtype), {text: value.to(y.dtype) for text, value in wrong.items()}
 
@@ -552,6 +579,12 @@ def cross_entropy(
         ),
         "The sum was taken of e^(x - m): add m to its logarithm.": loss.detach() - top,
         "The loss is -log(softmax), so it is positive.": -loss.detach(),
+        "The loss takes the natural logarithm, not that to base 2.": (
+            top - chosen + (loss.detach() + chosen - top) / math.log(2)
+        ),
+        "The loss of a row is no mean: don't divide it by the columns.": (
+            loss.detach() / x.shape[1]
+        ),
     }
     of_gradient = {
         "Subtract 1 at the target.": weight,
@@ -559,6 +592,9 @@ def cross_entropy(
             1, target[:, None], 0.0
         ),
         "The sign is wrong: a larger score of the target lowers the loss.": -gradient,
+        "At the target, the gradient is its weight minus 1, not -1.": (
+            weight.scatter(1, target[:, None], -1.0)
+        ),
         "Each row's gradient is that of its own loss: don't divide by the rows.": gradient / len(x),
     }
     return (loss.detach().float(), gradient.to(x.dtype)), (

@@ -402,6 +402,7 @@ def runs(rng: np.random.Generator) -> Iterator[Case]:
         ((2, 3), (3, 1), 0),
         ((2, 3), (12, 4), 0),
         ((2, 3), (20, 4), 0),
+        ((2, 3), (13, 4), 0),  # a gap that is shorter than a step
         ((3, 2), (1, 3), 5),
         ((2, 1, 3), (3, 9, 1), 0),
         ((2, 3), (0, 0), 1),

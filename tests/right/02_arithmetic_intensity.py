@@ -681,3 +681,135 @@ def bandwidth_in_flight(bytes_in_flight, latency_s, bandwidth_bytes_per_s):
 def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
     from itertools import count
     return next(k for k in count(1) if k * threads * itemsize >= bandwidth_bytes_per_s * latency_s)
+
+# %% matmul_flops: with torch on meta
+def matmul_flops(m, n, p):
+    a, b = torch.empty(m, n, device="meta"), torch.empty(n, p, device="meta")
+    return 2 * a.numel() * b.shape[1]
+def matmul_bytes(m, n, p, itemsize):
+    parts = [torch.empty(s, device="meta").numel() for s in ((m, n), (n, p), (m, p))]
+    return itemsize * sum(parts)
+def operation_counts(n, itemsize):
+    size = n * itemsize
+    out = dict.fromkeys(["softmax of rows", "layer norm of rows", "scale in place"], None)
+    for name, k in zip(out, (5, 7, 1)):
+        out[name] = k * n, 2 * size
+    out |= {"add": (n, 3 * size), "dot product": (n + n - 1, 2 * size + itemsize)}
+    return out
+
+# %% attainable_flops_per_s: by the slower time of one FLOP
+def attainable_flops_per_s(intensity, peak_flops_per_s, bandwidth_bytes_per_s):
+    return 1 / max(1 / peak_flops_per_s, 1 / (intensity * bandwidth_bytes_per_s))
+def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
+    return np.divide(peak_flops_per_s, bandwidth_bytes_per_s)
+
+# %% tiled_matmul_bytes: loop over tiles' sides
+def tiled_matmul_bytes(n, tile, itemsize):
+    sides = [min(tile, n - at) for at in range(0, n, tile)]
+    moved = 0
+    for i in sides:
+        for j in sides:
+            moved += i * j + (i + j) * n
+    return moved * itemsize
+
+# %% tiled_matmul_bytes: ceil and recursion on strips
+def tiled_matmul_bytes(n, tile, itemsize):
+    def strips(left):
+        return 0 if left <= 0 else 1 + strips(left - tile)
+    return (2 * strips(n) + 1) * n**2 * itemsize
+
+# %% fused: counts down, factor on the left
+@cuda.jit(device=True)
+def fused(x, i, factor, repeat):
+    v = x[i]
+    for k in range(repeat, 0, -1):
+        v = factor * v
+    x[i] = v
+free_multiplications = lambda rate, bandwidth, itemsize, slowdown=1: float(2 * itemsize * slowdown * rate / bandwidth)
+
+# %% fused: no store where nothing changes
+@cuda.jit(device=True)
+def fused(x, i, factor, repeat):
+    if repeat > 0:
+        value = x[i] * factor
+        for _ in range(1, repeat):
+            value *= factor
+        x[i] = value
+def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
+    time_s = slowdown * (itemsize / bandwidth_bytes_per_s + itemsize / bandwidth_bytes_per_s)
+    return multiplications_per_s * time_s
+
+# %% diagnosis: NumPy argmax
+def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    return np.max([flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s])
+def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    t = np.array([flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s])
+    share = t.max() / time_s
+    if share > 1.05:
+        return "impossible"
+    return np.array(["compute", "memory", "overhead"])[t.argmax()] if share >= 0.5 else "none"
+
+# %% diagnosis: sorted pairs and match
+def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    return sorted([flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s])[2]
+def diagnosis(flops, bytes_moved, time_s, *machine):
+    peak, bandwidth, overhead_s = machine
+    *_, (longest, word) = sorted([(flops / peak, "compute"), (bytes_moved / bandwidth, "memory"), (overhead_s, "overhead")])
+    match (time_s * 1.05 < longest, longest * 2 < time_s):
+        case (True, _):
+            return "impossible"
+        case (_, True):
+            return "none"
+    return word
+
+# %% median_time_s: statistics, comprehension with a helper
+import statistics
+def one(call, clock, synchronize):
+    start = clock()
+    call()
+    synchronize()
+    return clock() - start
+def median_time_s(call, clock, synchronize, repeats):
+    one(call, clock, synchronize)
+    return statistics.median(one(call, clock, synchronize) for _ in range(repeats))
+
+# %% median_time_s: three warm-ups and torch.quantile
+def median_time_s(call, clock, synchronize, repeats):
+    for _ in range(3):
+        call()
+    synchronize()
+    t = torch.zeros(repeats, dtype=torch.float64)
+    for k in range(repeats):
+        t[k] = -clock()
+        call()
+        synchronize()
+        t[k] += clock()
+    return torch.quantile(t, 0.5).item()
+
+# %% transformer_flops: per token
+def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
+    per_token = layers * (8 * width**2 + 4 * width * feedforward + 4 * sequence * width) + 2 * width * vocabulary
+    return 3 * per_token * batch * sequence
+
+# %% transformer_flops: parameters and attention
+def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
+    parameters = layers * (4 * width * width + 2 * width * feedforward) + width * vocabulary
+    return 6 * batch * sequence * parameters + 12 * layers * batch * sequence**2 * width
+
+# %% hfu: one by the other
+def mfu(forward_flops, recomputed, time_s, peak_flops_per_s):
+    return (forward_flops + 2 * forward_flops) / (time_s * peak_flops_per_s)
+def hfu(forward_flops, recomputed, time_s, peak_flops_per_s):
+    return mfu(forward_flops, 0, time_s, peak_flops_per_s) * (1 + recomputed / 3)
+a100_at_60_percent = int(187.2e12)
+h100_dense_peak = 989.4e12
+
+# %% loads_in_flight: counted up
+def bandwidth_in_flight(bytes_in_flight, latency_s, bandwidth_bytes_per_s):
+    rate = bytes_in_flight / latency_s
+    return rate if rate < bandwidth_bytes_per_s else bandwidth_bytes_per_s
+def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
+    k = 1
+    while bandwidth_in_flight(k * threads * itemsize, latency_s, bandwidth_bytes_per_s) < bandwidth_bytes_per_s:
+        k += 1
+    return k

@@ -847,3 +847,194 @@ def block_sum(x, out):
         step //= 2
     if t == 0:
         cuda.atomic.add(out, 0, s[0])
+
+# %% vector_add: index by hand, early return
+@cuda.jit
+def vector_add(x, y, out):
+    i = cuda.threadIdx.x + cuda.blockDim.x * cuda.blockIdx.x
+    if i >= len(out):
+        return
+    out[i] = x[i] + y[i]
+
+# %% vector_add: a device function, shape
+@cuda.jit(device=True)
+def total_of(left, right):
+    return left + right
+@cuda.jit
+def vector_add(x, y, out):
+    i = cuda.grid(1)
+    if i < x.shape[0]:
+        value = total_of(x[i], y[i])
+        out[i] = value
+
+# %% matrix_add_doubled: b added twice, grid by hand
+@cuda.jit(device=True)
+def doubled(value):
+    return value + value
+@cuda.jit
+def matrix_add_doubled(a, b, c):
+    bx, by = cuda.blockIdx.x, cuda.blockIdx.y
+    j = bx * cuda.blockDim.x + cuda.threadIdx.x
+    i = by * cuda.blockDim.y + cuda.threadIdx.y
+    rows, columns = c.shape
+    if i >= rows or j >= columns:
+        return
+    c[i, j] = doubled(b[i, j]) + a[i, j]
+
+# %% matrix_add_doubled: nested ifs
+@cuda.jit(device=True)
+def doubled(value):
+    return value * float32(2)
+@cuda.jit
+def matrix_add_doubled(a, b, c):
+    x, y = cuda.grid(2)
+    if y < a.shape[0]:
+        if x < a.shape[1]:
+            two = doubled(b[y, x])
+            c[y, x] = two + a[y, x]
+
+# %% window_average: strided loading loop
+@cuda.jit
+def window_average(x, out):
+    s = cuda.shared.array(130, float32)
+    t, first = cuda.threadIdx.x, cuda.blockIdx.x * 128
+    for k in range(t, 130, 128):
+        if first + k < x.size:
+            s[k] = x[first + k]
+    cuda.syncthreads()
+    if first + t < out.size:
+        total = float32(0)
+        for k in range(3):
+            total += s[t + k]
+        out[first + t] = total / 3
+
+# %% window_average: shuffles where neighbours have it, edges from shared memory
+@cuda.jit
+def window_average(x, out):
+    s = cuda.shared.array(132, float32)
+    t, i = cuda.threadIdx.x, cuda.grid(1)
+    mine = x[i] if i < x.size else float32(0)
+    s[t] = mine
+    if t < 2:
+        s[128 + t] = x[i + 128] if i + 128 < x.size else float32(0)
+    cuda.syncthreads()
+    if i < out.size:
+        out[i] = (mine + s[t + 1] + s[t + 2]) / 3
+
+# %% transpose: a skewed tile without padding
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array((32, 32), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        tile[ty, (tx + ty) % 32] = x[row, column]
+    cuda.syncthreads()
+    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
+    if row < out.shape[0] and column < out.shape[1]:
+        out[row, column] = tile[tx, (tx + ty) % 32]
+
+# %% transpose: turned when it is stored into the tile, xor
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array((32, 32), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    j, i = cuda.grid(2)
+    if i < x.shape[0] and j < x.shape[1]:
+        tile[tx, ty ^ tx] = x[i, j]
+    cuda.syncthreads()
+    i, j = 32 * cuda.blockIdx.x + ty, 32 * cuda.blockIdx.y + tx
+    if i < out.shape[0] and j < out.shape[1]:
+        out[i, j] = tile[ty, tx ^ ty]
+
+# %% block_sum: warp shuffles, then shared memory
+@cuda.jit
+def block_sum(x, out):
+    s = cuda.shared.array(8, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    value = x[i] if i < x.size else float32(0)
+    offset = 16
+    while offset > 0:
+        value += cuda.shfl_down_sync(0xffffffff, value, offset)
+        offset //= 2
+    if t % 32 == 0:
+        s[t // 32] = value
+    cuda.syncthreads()
+    if t == 0:
+        total = float32(0)
+        for k in range(8):
+            total += s[k]
+        cuda.atomic.add(out, 0, total)
+
+# %% block_sum: sum in two stages of 16
+@cuda.jit
+def block_sum(x, out):
+    s = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    s[t] = x[i] if i < x.size else float32(0)
+    cuda.syncthreads()
+    if t < 32:
+        total = float32(0)
+        for k in range(8):
+            total += s[t + 32 * k]
+        step = 16
+        while step:
+            total += cuda.shfl_xor_sync(0xffffffff, total, step)
+            step >>= 1
+        if t == 0:
+            cuda.atomic.add(out, 0, total)
+
+# %% matmul_sectors: by a count of sets
+def matmul_sectors(n, tile):
+    naive = 0
+    lanes = [divmod(t, tile) for t in range(32)]
+    for k in range(8):
+        naive += len({("a", y, (y * n + k) // 8) for y, x in lanes}) + len({("b", x // 8) for y, x in lanes})
+    naive = naive * n // 8 * (n * n // 32)
+    return naive, n * n // 4 * (n // tile)
+
+# %% matmul_sectors: dict of cases
+def matmul_sectors(n, tile):
+    per_request = {8: 4 + 1, 16: 2 + 2, 32: 1 + 4}
+    return n**3 // 32 * per_request[tile], n**3 // (4 * tile)
+
+# %% matmul_tiled: clamped indices, zeroed factor
+@cuda.jit
+def matmul_tiled(a, b, c):
+    sa, sb = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    m, n, depth = c.shape[0], c.shape[1], b.shape[0]
+    acc = float32(0.0)
+    for p in range((depth + TILE - 1) // TILE):
+        ka, kb = p * TILE + tx, p * TILE + ty
+        sa[ty, tx] = a[min(row, m - 1), min(ka, depth - 1)] * (ka < depth)
+        sb[ty, tx] = b[min(kb, depth - 1), min(column, n - 1)] * (kb < depth)
+        cuda.syncthreads()
+        for k in range(TILE):
+            acc = acc + sa[ty, k] * sb[k, tx]
+        cuda.syncthreads()
+    if row < m:
+        if column < n:
+            c[row, column] = acc
+
+# %% resident_blocks: NumPy
+def resident_blocks(threads, registers, shared_bytes, sm):
+    need = np.array([1, threads, 0, shared_bytes + sm["reserved_bytes"]])
+    need[2] = threads // 32 * np.ceil(32 * registers / sm["register_portion"]) * sm["register_portion"]
+    need[3] = np.ceil(need[3] / sm["shared_portion"]) * sm["shared_portion"]
+    have = np.array([sm[k] for k in ("blocks", "threads", "registers", "shared_bytes")])
+    return int((have[need > 0] // need[need > 0]).min())
+
+# %% histogram: two copies, for the halves of a block
+@cuda.jit
+def histogram(tokens, counts):
+    own, t = cuda.shared.array((2, 128), int32), cuda.threadIdx.x
+    half, v = t // 128, t % 128
+    own[half, v] = 0
+    cuda.syncthreads()
+    for i in range(cuda.grid(1), tokens.size, cuda.gridsize(1)):
+        cuda.atomic.add(own, (half, tokens[i]), 1)
+    cuda.syncthreads()
+    if half == 0:
+        cuda.atomic.add(counts, v, own[0, v] + own[1, v])

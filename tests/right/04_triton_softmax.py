@@ -712,3 +712,192 @@ def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
     a = tl.load(x + first, mask=(first < low) & (first < end), other=0.0)
     b = tl.load(x + last, mask=(last >= tl.maximum(high, low)) & (last < end), other=0.0)
     tl.store(out + tl.program_id(0), tl.sum(middle, 0) + tl.sum(a, 0) + tl.sum(b, 0))
+
+# %% eager_bytes: a table of reads and writes
+def eager_bytes(rows, columns, itemsize):
+    m, v = rows * columns, rows
+    kernels = {"amax": (m, v), "sub": (m + v, m), "exp": (m, m), "sum": (m, v), "div": (m + v, m)}
+    return itemsize * sum(map(sum, kernels.values()))
+least_bytes = lambda rows, columns, itemsize: 2 * itemsize * rows * columns
+
+# %% eager_bytes: per row
+def eager_bytes(rows, columns, itemsize):
+    return rows * (8 * columns + 4) * itemsize
+def least_bytes(rows, columns, itemsize):
+    x = np.empty((rows, columns), f"V{itemsize}")
+    return x.nbytes + x.nbytes
+
+# %% differences: where on the first
+@triton.jit
+def differences(x, out, n, BLOCK: tl.constexpr):
+    i = BLOCK * tl.program_id(axis=0) + tl.arange(0, BLOCK)
+    ok = i < n
+    now = tl.load(x + i, ok)
+    last = tl.load(x + tl.maximum(i - 1, 0), ok)
+    tl.store(out + i, tl.where(i == 0, now, now - last), ok)
+
+# %% differences: pointers moved first
+@triton.jit
+def differences(x, out, n, BLOCK: tl.constexpr):
+    first = tl.program_id(0) * BLOCK
+    lane = tl.arange(0, BLOCK)
+    left = n - first
+    x += first
+    here = tl.load(x + lane, mask=lane < left, other=0.0)
+    there = tl.load(x + lane - 1, mask=(lane < left) & (lane + first > 0), other=0.0)
+    tl.store(out + first + lane, here - there, mask=lane < left)
+
+# %% softmax_rows: where after an unfilled load
+@triton.jit
+def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    j = tl.arange(0, BLOCK)
+    x_row = x + tl.program_id(0) * x_stride
+    v = tl.load(x_row + j, mask=j < columns, other=0).to(tl.float32)
+    v = tl.where(j < columns, v, float("-inf"))
+    v -= tl.max(v, 0)
+    e = tl.exp(v)
+    tl.store(y + tl.program_id(0) * y_stride + j, tl.fdiv(e, tl.sum(e, 0)), mask=j < columns)
+
+# %% softmax_rows: helper of another jit function, log of the sum
+@triton.jit
+def logsumexp(v):
+    top = tl.max(v, 0)
+    return top + tl.log(tl.sum(tl.exp(v - top), 0))
+@triton.jit
+def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    j = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    v = tl.load(x + row * x_stride + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+    top = tl.max(v, 0)
+    shifted = v - top
+    tl.store(y + row * y_stride + j, tl.exp(shifted - logsumexp(shifted)), mask=j < columns)
+
+# %% merge: torch
+def merge(left, right):
+    m = torch.tensor([left[0], right[0]], dtype=torch.float64)
+    s = torch.tensor([left[1], right[1]], dtype=torch.float64)
+    top = m.max()
+    weights = torch.where(m == -torch.inf, 0.0, (m - top).exp())
+    return top.item(), (weights * s).sum().item()
+
+# %% merge: NumPy vector, list result
+def merge(left, right):
+    pairs = np.array([left, right], float)
+    top = pairs[:, 0].max()
+    with np.errstate(invalid="ignore"):
+        scale = np.nan_to_num(np.exp(pairs[:, 0] - top))
+    return [top, scale @ pairs[:, 1]]
+
+# %% merge: logaddexp
+def merge(left, right):
+    (m, s), (n, t) = left, right
+    top = max(m, n)
+    total = 0.0
+    for part, amount in ((m, s), (n, t)):
+        total += amount * np.exp(part - top) if part > -np.inf else 0.0
+    return top, float(total)
+
+# %% softmax_online: one maximum and one sum per row
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    x += tl.program_id(0) * x_stride
+    y += tl.program_id(0) * y_stride
+    m, s = float("-inf"), 0.0
+    for k in range(0, columns, BLOCK):
+        j = k + tl.arange(0, BLOCK)
+        v = tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+        new = tl.maximum(m, tl.max(v, 0))
+        safe = tl.where(new == float("-inf"), 0.0, new)
+        s = s * tl.exp(m - safe) + tl.sum(tl.exp(v - safe), 0)
+        m = new
+    for k in range(0, columns, BLOCK):
+        j = k + tl.arange(0, BLOCK)
+        v = tl.load(x + j, mask=j < columns, other=0.0).to(tl.float32)
+        tl.store(y + j, tl.exp(v - m) / s, mask=j < columns)
+
+# %% softmax_online: by cdiv and a while loop
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    lanes = tl.arange(0, BLOCK)
+    m = tl.full((BLOCK,), -1e38, tl.float32) * 10
+    s = tl.zeros((BLOCK,), tl.float32)
+    for k in range(tl.cdiv(columns, BLOCK)):
+        j = k * BLOCK + lanes
+        v = tl.load(x + row * x_stride + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+        n = tl.maximum(m, v)
+        s = tl.where(m == n, s, s * tl.exp(m - n)) + tl.where(v == float("-inf"), 0.0, tl.exp(v - n))
+        m = n
+    top = tl.max(m, 0)
+    s = tl.sum(tl.where(s > 0, s * tl.exp(m - top), 0.0), 0)
+    for k in range(tl.cdiv(columns, BLOCK)):
+        j = k * BLOCK + lanes
+        v = tl.load(x + row * x_stride + j, mask=j < columns).to(tl.float32)
+        tl.store(y + row * y_stride + j, tl.exp(v - top - tl.log(s)), mask=j < columns)
+
+# %% softmax_masked_scaled: two masks
+@triton.jit
+def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
+    p = tl.program_id(0)
+    i = p - p // queries * queries
+    j = tl.arange(0, BLOCK)
+    seen = j < i + 1 + (keys - queries)
+    raw = tl.load(x + p * keys + j, mask=seen & (j < keys), other=0.0).to(tl.float32)
+    v = tl.where(seen, raw * scale, float("-inf"))
+    e = tl.where(seen, tl.exp(v - tl.max(v, 0)), 0.0)
+    tl.store(y + p * keys + j, e / tl.sum(e, 0), mask=j < keys)
+
+# %% softmax_masked_scaled: maximum of raw by the sign
+@triton.jit
+def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
+    p = tl.program_id(0)
+    j = tl.arange(0, BLOCK)
+    hidden = j > p % queries + keys - queries
+    v = tl.load(x + p * keys + j, mask=hidden == 0, other=0.0).to(tl.float32)
+    v = scale * v + tl.where(hidden, float("-inf"), 0.0)
+    v = v - tl.max(v, 0)
+    e = tl.exp(v)
+    tl.store(y + p * keys + j, e / tl.sum(e, 0), mask=j < keys)
+
+# %% softmax_tile: broadcasts by expand_dims
+@triton.jit
+def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    j = tl.arange(0, BLOCK)
+    ok = (i < rows)[:, None] & (j < columns)[None, :]
+    v = tl.load(x + tl.expand_dims(i * x_stride, 1) + tl.expand_dims(j, 0), mask=ok, other=float("-inf"))
+    v = v.to(tl.float32)
+    e = tl.exp(v - tl.max(v, 1)[:, None])
+    tl.store(y + (i * y_stride)[:, None] + j[None, :], e / tl.sum(e, axis=1)[:, None], mask=ok)
+
+# %% softmax_backward: products apart
+@triton.jit
+def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
+    j = tl.arange(0, BLOCK)
+    start = tl.program_id(0) * columns
+    ok = j < columns
+    a = tl.load(y + start + j, mask=ok, other=0).to(tl.float32)
+    g = tl.load(y_gradient + start + j, mask=ok, other=0).to(tl.float32)
+    p = a * g
+    tl.store(x_gradient + start + j, p - a * tl.sum(p), mask=ok)
+
+# %% cross_entropy: scalar maximum and sum
+@triton.jit
+def cross_entropy(x, target, loss, gradient, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    x += row * columns
+    gradient += row * columns
+    t = tl.load(target + row)
+    m, s = float("-inf"), 0.0
+    for k in range(0, columns, BLOCK):
+        j = k + tl.arange(0, BLOCK)
+        v = tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+        n = tl.maximum(m, tl.max(v, 0))
+        s = s * tl.exp(m - n) + tl.sum(tl.exp(v - n), 0)
+        m = n
+    whole = m + tl.log(s)
+    tl.store(loss + row, whole - tl.load(x + t).to(tl.float32))
+    for k in range(0, columns, BLOCK):
+        j = k + tl.arange(0, BLOCK)
+        v = tl.load(x + j, mask=j < columns, other=0.0).to(tl.float32)
+        tl.store(gradient + j, tl.exp(v - m) / s - (j == t), mask=j < columns)

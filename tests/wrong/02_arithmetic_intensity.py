@@ -705,9 +705,64 @@ def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
 # says: not 4 times the width
 # edit: matmul_flops(tokens, width, feedforward)  ->  matmul_flops(tokens, width, 4 * width)
 
-# %% median_time_s: looks into the device
-# says: what looks into the device
-def median_time_s(call, clock, synchronize, repeats):
-    device = call.__self__
-    works = [next(device._work_s) for _ in range(repeats + 1)][1:]
-    return float(np.median(works)) + device._launch_s
+# %% tiled_matmul_bytes: the least bytes, whatever the tile
+# says: these are the least bytes
+# edit: 2 * n * n * passes + n * n  ->  3 * n * n
+
+# %% tiled_matmul_bytes: tiles rounded to the nearest number
+# says: round the number of tiles up
+# edit: -(-n // tile)  ->  max(1, round(n / tile))
+
+# %% attainable_flops_per_s: bandwidth taken for a rate of FLOPs
+# says: bandwidth counts bytes
+# edit: intensity * bandwidth_bytes_per_s  ->  bandwidth_bytes_per_s
+
+# %% fused: at least one multiplication is free
+# says: free_multiplications(
+# edit: return slowdown * memory_s * multiplications_per_s  ->  return max(1.0, slowdown * memory_s * multiplications_per_s)
+
+# %% fused: two factors at a time
+# says: fused, 3 multiplications
+# - for _ in range(repeat):
+# -     value *= factor
+# + for _ in range(repeat // 2):
+# +     value *= factor * factor
+# + if repeat % 2:
+# +     value *= factor
+
+# %% fused: at least one multiplication
+# says: multiplies once
+# edit: range(repeat)  ->  range(max(repeat, 1))
+
+# %% diagnosis: the clock's error on the other side
+# says: the clock's error
+# edit: parts_s[limit] > 1.05 * time_s  ->  1.05 * parts_s[limit] > time_s
+
+# %% diagnosis: every part that explains half
+# says: gave 'memory and overhead'
+# edit: limit if parts_s[limit] >= time_s / 2 else "none"  ->  " and ".join(p for p in parts_s if parts_s[p] >= time_s / 2) or "none"
+
+# %% median_time_s: waits for the call before, not for its own
+# says: synchronize after call()
+# -     call()
+# -     synchronize()
+# -     times_s.append(clock() - started)
+# +     synchronize()
+# +     call()
+# +     times_s.append(clock() - started)
+
+# %% median_time_s: the slowest left out
+# says: median_time_s on
+# edit: np.median(times_s)  ->  np.median(sorted(times_s)[:-1] or times_s)
+
+# %% transformer_flops: a projection for each sequence of the batch
+# says: transformer_flops(4
+# edit: 4 * matmul_flops(tokens, width, width)  ->  4 * batch * matmul_flops(tokens, width, width)
+
+# %% transformer_flops: two projections
+# says: are four
+# edit: 4 * matmul_flops(tokens, width, width)  ->  2 * matmul_flops(tokens, width, width)
+
+# %% loads_in_flight: itemsize multiplied, not divided
+# says: divide by threads and by itemsize
+# edit: (threads * itemsize)  ->  threads * itemsize

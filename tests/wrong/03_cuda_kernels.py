@@ -915,3 +915,47 @@ def matmul_tiled(a, b, c):
 # %% histogram: plain addition at the end
 # says: race on counts
 # edit: cuda.atomic.add(counts, t, own[t])  ->  counts[t] += own[t]
+
+# %% window_average: x[i] in the middle
+# says: x[i] is not its middle
+# edit: s[t] + s[t + 1] + s[t + 2]  ->  s[max(t - 1, 0)] + s[t] + s[t + 1]
+
+# %% block_sum: the first block alone
+# says: only the first block's sum arrives
+# edit: if t == 0:  ->  if t == 0 and cuda.blockIdx.x == 0:
+
+# %% block_sum: the mean
+# says: not the mean
+# edit: cuda.atomic.add(out, 0, s[0])  ->  cuda.atomic.add(out, 0, s[0] / x.size)
+
+# %% matmul_tiled: one tile along k
+# says: only the first tile along k counts
+# edit: range(0, a.shape[1], TILE)  ->  range(0, TILE, TILE)
+
+# %% matmul_tiled: b's tile stays in its first rows
+# says: must move along k, too
+# edit: b[k0 + ty, column] if inside  ->  b[ty, column] if inside
+
+# %% matmul_sectors: a tile loaded at each step
+# says: without its gain
+# edit: 2 * n**3 // tile // 8  ->  2 * n**3 // 8
+
+# %% matmul_sectors: one of the two tiles
+# says: both a's tiles and b's
+# edit: 2 * n**3 // tile // 8  ->  n**3 // tile // 8
+
+# %% matmul_sectors: one step along k
+# says: count all steps along k
+# edit: naive = warps * n * (32  ->  naive = warps * (32
+
+# %% resident_blocks: the most plentiful resource
+# says: the scarcest resource decides
+# edit: return min(limits  ->  return max(limits
+
+# %% histogram: present or not
+# says: histogram of 700 tokens
+# edit: cuda.atomic.add(own, tokens[i], 1)  ->  cuda.atomic.max(own, tokens[i], 1)
+
+# %% histogram: 127 is left out
+# says: which nothing has written
+# edit (2 places): t < 128  ->  t < 127

@@ -864,3 +864,56 @@ def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
 # %% row_sums: more of the next row than it needs
 # says: bytes loaded
 # edit: end = tl.cdiv(begin + columns, 4) * 4  ->  end = tl.minimum(tl.cdiv(begin + columns, 32) * 32, (start + tl.num_programs(0) * columns + 3) // 4 * 4)
+
+# %% merge: the larger of the two sums
+# says: add the two rescaled sums
+# edit: s * np.exp(m - top) + t * np.exp(n - top)  ->  max(s * np.exp(m - top), t * np.exp(n - top))
+
+# %% merge: powers of two
+# says: is e, not 2
+# edit: s * np.exp(m - top) + t * np.exp(n - top)  ->  s * 2.0 ** (m - top) + t * 2.0 ** (n - top)
+
+# %% merge: the sum before the maximum, as a pair of e to the sum
+# says: not m plus its logarithm
+# edit: return top, s * np.exp(m - top) + t * np.exp(n - top)  ->  return top, top + np.log(s * np.exp(m - top) + t * np.exp(n - top))
+
+# %% merge: an empty row has a sum of 1
+# says: merge((-inf, 0.0), (-inf, 0.0)) gave
+# edit: return top, 0.0  ->  return top, 1.0
+
+# %% softmax_rows: multiplied by log2(e) before the maximum is known
+# says: subtract the maximum first, then multiply
+# edit: .to(tl.float32)  ->  .to(tl.float32) * 1.4426950408889634
+# edit: tl.exp(  ->  tl.exp2(
+
+# %% softmax_rows: the mean in place of the maximum
+# says: softmax_rows: y of
+# edit: tl.max(values, 0)  ->  tl.sum(tl.where(inside, values, 0.0), 0) / columns
+
+# %% softmax_rows: differences below -20 are cut
+# says: softmax_rows: y of
+# edit: values - tl.max(values, 0)  ->  tl.maximum(values - tl.max(values, 0), -20.0)
+
+# %% softmax_masked_scaled: divided by the scale
+# says: don't divide by it
+# edit: .to(tl.float32) * scale  ->  .to(tl.float32) / scale
+
+# %% softmax_backward: the difference alone
+# says: multiplied by its own y
+# edit: weight * (gradient - mean)  ->  gradient - mean
+
+# %% softmax_backward: divided by the columns
+# says: don't divide it by the columns
+# edit: mean = tl.sum(weight * gradient, 0)  ->  mean = tl.sum(weight * gradient, 0) / columns
+
+# %% cross_entropy: the logarithm to base 2
+# says: the natural logarithm
+# edit: tl.log(whole)  ->  tl.log2(whole)
+
+# %% cross_entropy: -1 at the target
+# says: its weight minus 1, not -1
+# edit: tl.where(column == chosen, weight - 1, weight)  ->  tl.where(column == chosen, -1.0, weight)
+
+# %% row_sums: begins at a rest that the compiler does not see
+# says: write n // 4 * 4
+# edit: begin // 4 * 4  ->  begin - begin % 4

@@ -387,8 +387,11 @@ def _rows(value: Any) -> np.ndarray:
 
 def _curves(got: np.ndarray, want: np.ndarray, title: str) -> Axes:
     ax = plt.subplots(figsize=(WIDTH_IN, 2.4))[1]
-    ax.plot(want, color="C0", label="wanted", drawstyle="steps-mid")
-    ax.plot(got, "o", color="C1", markersize=4, label="got")
+    alone = "s" if want.size == 1 else ""  # a curve through one point would not be seen
+    ax.plot(want, alone, color="C0", label="wanted", drawstyle="steps-mid", markersize=8)
+    missing = int(np.isnan(got).sum())
+    label = f"got ({missing:,} NaN are not drawn)" if missing else "got"
+    ax.plot(got, "o", color="C1", markersize=4, label=label)
     ax.set(title=title, xlabel="element")
     ax.legend()
     return ax

@@ -37,13 +37,13 @@ def window_average(x: np.ndarray) -> tuple[np.ndarray, Mistakes]:
         "The sum of three is divided by 2.": (1.5, 1.5, 1.5),
         "x[i] is missing from the sum.": (0, 1, 1),
     }
-    mistakes = {
+    mistakes: Mistakes = {
         why: (windows @ weights / 3).astype(np.float32) for why, weights in weighted.items()
     }
     lane = np.arange(len(windows)) % 128
     middle = x[np.arange(len(windows)) - (lane > 0)] + x[:-2] + x[1:-1]
     begins = "The window of out[i] begins with x[i]: x[i] is not its middle."
-    mistakes[begins] = np.float32(middle / 3)
+    mistakes[begins] = (middle / 3).astype(np.float32)
     return windows.mean(1).astype(np.float32), mistakes
 
 

@@ -832,5 +832,12 @@ def agree_count(name: str, case: Case, got: object) -> None:
     short = f"{lines}" if len(lines) <= 30 else f"[{str(lines[:12])[1:-1]}, ...]"
     call = f"{name}({short}, {', '.join(map(str, rest))})"
     sets = rest[0] if len(rest) == 2 else 1
-    draw = (lambda: drawings.visits(lines, rest[-1], sets=sets)) if lines else None
+    drawn = 0 <= max(lines, default=-1) < 2000  # a row of the figure for each line
+    draw = functools.partial(_draw_visits, lines, rest[-1], sets, got) if drawn else None
     agree(got, want, call, mistakes=mistakes, draw=draw)
+
+
+def _draw_visits(lines: Sequence[int], room: int, sets: int, got: object) -> None:
+    """The visits that fetch, and under the title how many came."""
+    ax = drawings.visits(lines, room, sets=sets)
+    ax.set_title(f"{ax.get_title('left')}; you count {show(got)}", loc="left")

@@ -329,7 +329,7 @@ def _middle_unsorted(times_s: Sequence[float]) -> float:
 
 
 SLIPS: Mapping[str, dict[str, Any]] = {
-    "The first call is slow: call once before you measure.": {"warm": False},
+    "The first call is slow: call once before you measure, and wait until it is done.": {"warm": False},
     "The warm-up is still running when the clock starts: synchronize before.": {
         "wait_before": False
     },
@@ -432,12 +432,12 @@ def transformer_mistakes(
             want - 12 * n * b * s * d * d
         ),
         "Four projections: queries, keys, values and output.": want - 6 * n * b * s * d * d,
+        "The feedforward network has two matrices.": want - 6 * n * b * s * d * f,
         "Half of attention's two products is missing. Count the scores and the scores times the "
         "values, and count all pairs of a query and a key, masked or not.": want - attention,
         "Attention's own two products are missing: scores, and scores times values.": want
         - 2 * attention,
         "Each query meets the keys of its own sequence only.": want + 2 * attention * (b - 1),
-        "The feedforward network has two matrices.": want - 6 * n * b * s * d * f,
         "The vocabulary's matrix is missing: it comes once, at the end.": want - 6 * b * s * d * v,
         "The vocabulary's matrix comes once, not in each layer.": want
         + (n - 1) * 6 * b * s * d * v,

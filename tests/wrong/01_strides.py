@@ -1044,7 +1044,7 @@ def sliding_windows(view, axis, size, step=1):
     return (*shape, size), (*strides, within), view[2]
 
 # %% runs: a rounded quotient of the strides
-# says: exactly size * stride
+# says: compare the outer one with size * stride
 # edit: found[-1][1] == size * stride  ->  (found[-1][1] // stride == size if stride else not found[-1][1])
 
 # %% runs: the last one is forgotten

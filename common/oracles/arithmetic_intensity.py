@@ -329,7 +329,7 @@ def _middle_unsorted(times_s: Sequence[float]) -> float:
 
 
 SLIPS: Mapping[str, dict[str, Any]] = {
-    "The first call is slow: call once before you measure, and wait until it is done.": {"warm": False},
+    "The first call is slow: call once before you measure.": {"warm": False},
     "The warm-up is still running when the clock starts: synchronize before.": {
         "wait_before": False
     },

@@ -1,7 +1,7 @@
 """Lab 10's expected values, computed in other ways than its solutions."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from common import drawings, tiles
 from common.checks import expect
 
+Mistakes = Mapping[str, Any]  # {sentence: what this mistake gives}
 Format = tuple[int, int, str]  # exponent bits, fraction bits, what the largest exponent is for
 # Formats that PyTorch lacks, among them some too wide to compare each value with each number.
 OTHERS: dict[str, Format] = {
@@ -64,6 +65,11 @@ def is_nan(codes: np.ndarray, form: Format) -> bool:
     )
 
 
+def expect_nan(codes: np.ndarray, form: Format, case: str) -> None:
+    """AssertionError unless these are codes of NaN, or the format has none."""
+    expect(is_nan(codes, form), f"{case} gave {codes}, not a NaN's code")
+
+
 def hard_values(form: Format, rng: np.random.Generator) -> np.ndarray:
     """Numbers of the format, the points halfway between them, and their neighbours in float64."""
     known = numbers(form)
@@ -104,10 +110,12 @@ def tops(incoming: torch.Tensor, _bias: torch.Tensor, outgoing: torch.Tensor) ->
 
 def to_restore(
     rng: np.random.Generator, scales: torch.Tensor, columns: int, group: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(random codes for these scales, the weights that they stand for)."""
+) -> tuple[torch.Tensor, torch.Tensor, Mistakes]:
+    """(random codes for these scales, the weights that they stand for, what mistakes give)."""
     codes = torch.from_numpy(rng.integers(-8, 8, (len(scales), columns))).to(torch.int8)
-    return codes, restored(codes, scales, group)
+    laid = codes * scales.repeat(1, group)[:, :columns]
+    laid_out = "`repeat` lays the row's scales end to end: repeat each one for its whole group."
+    return codes, restored(codes, scales, group), {laid_out: laid}
 
 
 def expect_nearest(
@@ -138,6 +146,25 @@ def group_scales(weight: torch.Tensor, bits: int, group: int) -> torch.Tensor:
     ]
     scales = torch.tensor(rows, dtype=torch.float64) / (2 ** (bits - 1) - 1)
     return torch.where(scales > 0, scales, 1.0).float()
+
+
+def scales_of_four_bits(weight: torch.Tensor, group: int) -> tuple[torch.Tensor, Mistakes]:
+    """(the scales of 4-bit codes, what mistakes give)."""
+    want = group_scales(weight, 4, group)
+    return want, {
+        "A group ends with its row: the next row is not in it.": run_on_scales(weight, 4, group),
+        "Weights below 0 count, too.": group_tops(weight, 4, group),
+        "The largest magnitude gets the largest code, 2^(n-1) - 1.": want * 7 / 8,
+        "This is one scale per row: each group has its own.": want.amax(1, True).expand_as(want),
+        "A scale comes from the largest magnitude, not from largest - smallest.": (
+            _spans(weight, group) / 14
+        ),
+    }
+
+
+def _spans(weight: torch.Tensor, group: int) -> torch.Tensor:
+    """The largest weight of each group minus its smallest."""
+    return torch.stack([piece.amax(1) - piece.amin(1) for piece in weight.split(group, 1)], 1)
 
 
 def bits_per_weight(columns: int, bits: int, group: int, scale_bits: int) -> float:
@@ -175,7 +202,6 @@ NEAR_TIES = [
     (1744830461, 55, 1744830467),
     (1981633003, 55, 1772683289),
 ]
-Codes = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def weight_terms(
@@ -211,13 +237,116 @@ def integer_matmul(
     }
 
 
-def requantized(sums: torch.Tensor, m: int, shift: int, zero: int) -> Codes:
-    """Codes by exact fractions: right; without the half; with the zero-point added too early."""
+def requantized(sums: torch.Tensor, m: int, shift: int, zero: int) -> tuple[torch.Tensor, Mistakes]:
+    """int8 codes by exact fractions, and what mistakes give."""
     exact, half = [Fraction(total * m, 2**shift) for total in sums.tolist()], Fraction(1, 2)
     early = [number + Fraction(zero * m, 2**shift) + half for number in exact]
-    right, down = ([math.floor(number + add) + zero for number in exact] for add in (half, 0))
-    codes = (right, down, [math.floor(number) for number in early])
-    return tuple(torch.tensor(numbers).to(torch.int8) for numbers in codes)  # type: ignore
+    wrapped = [Fraction(total, 2**shift) for total in (sums.int() * m).tolist()]
+
+    def codes(numbers: list[Fraction], rounded: Callable[[Fraction], int], zero: int) -> Any:
+        return torch.tensor([rounded(number) + zero for number in numbers]).to(torch.int8)
+
+    lifted = [number + half for number in exact]
+    return codes(lifted, math.floor, zero), {
+        "A right shift rounds down: add half of the last place first.": codes(
+            exact, math.floor, zero
+        ),
+        "The zero-point is in output steps: add it after the shift.": codes(early, math.floor, 0),
+        "Here a division rounds towards 0; a right shift rounds down.": codes(
+            lifted, math.trunc, zero
+        ),
+        "The product has up to 62 bits: make the sums int64 before you multiply.": codes(
+            [number + half for number in wrapped], math.floor, zero
+        ),
+    }
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question: what is asked, in words, and the answer."""
+
+    text: str
+    args: tuple[Any, ...]
+    want: Any
+    mistakes: Mistakes = field(default_factory=dict)
+
+
+def affine_cases(rng: np.random.Generator) -> Iterator[Case]:
+    """affine_parameters(low, high, bits) for ranges of all sizes."""
+    powers = [-30, -20, 10, *rng.integers(-30, 11, 17).tolist()]
+    for bits, power in zip((8, 4, 3, 2) * 5, powers, strict=True):
+        steps, q_min = 2**bits - 1, -(2 ** (bits - 1))
+        scale = torch.from_numpy(2.0 ** (power + rng.integers(-2, 3, 5))).float()
+        zero = rng.integers(0, steps, 5) + rng.choice([0.25, 0.75], 5)  # in steps above low
+        below = torch.from_numpy(zero).float()
+        low, high = -below * scale, (steps - below) * scale
+        wide, side = scale * steps / (steps + 1), high / (-q_min - 1)
+        both = 2 * torch.maximum(-low, high) / steps
+        text = f"affine_parameters({low}, {high}, {bits})"
+        yield Case(
+            text,
+            (low, high, bits),
+            (scale, (q_min + below).round().int()),
+            {
+                "Signed integers of n bits begin at -2^(n-1).": (
+                    wide,
+                    (q_min - 1 - low / wide).round().int(),
+                ),
+                "The zero-point is the nearest integer, not cut off.": (
+                    scale,
+                    (q_min + below).int(),
+                ),
+                "This scale comes from one side of the range.": (
+                    side,
+                    (q_min - low / side).round().int(),
+                ),
+                "The range runs from low to high, and is not symmetric.": (
+                    both,
+                    (q_min + torch.maximum(-low, high) / both).round().int(),
+                ),
+            },
+        )
+
+
+def quantize_cases() -> Iterator[Case]:
+    """quantize(values, 0.5, zero-point, 8), also far beyond what an int32 can count."""
+    values, half = torch.tensor([100.0, -100.0, 0.0, 13.4]), torch.tensor(0.5)
+    far = torch.tensor([3e9, -3e9, 4e4, -4e4])
+    for zero in (torch.tensor(-100).int(), -100):
+        yield Case(
+            f"quantize({values}, 0.5, {zero}, 8)",
+            (values.clone(), half, zero, 8),
+            _int8(100, -128, -100, -73),
+            {
+                "A value out of range gets the code at its end.": _int8(100, -44, -100, -73),
+                "The zero-point is added: it is the code of 0.": _int8(127, -100, 100, 127),
+                "13.4 / 0.5 is 26.8: the nearest code is 27 above the zero-point's.": _int8(
+                    100, -128, -100, -74
+                ),
+            },
+        )
+        text = f"quantize({far}, 0.5, {zero}, 8), whose codes overflow until they are cut,"
+        yield Case(text, (far.clone(), half, zero, 8), _int8(127, -128, 127, -128))
+
+
+def dequantize_cases() -> Iterator[Case]:
+    """dequantize(codes, 0.5, zero-point)."""
+    for zero in (torch.tensor(-100).int(), -100):
+        yield Case(
+            f"dequantize([100, -128, 0], .5, {zero})",
+            (_int8(100, -128, 0), torch.tensor(0.5), zero),
+            torch.tensor([100.0, -14.0, 50.0]),
+            {
+                "int8 minus int32 may wrap: widen the codes first.": torch.tensor(
+                    [-28.0, -14.0, 50.0]
+                ),
+                "First subtract the zero-point, then scale.": torch.tensor([150.0, 36.0, 100.0]),
+            },
+        )
+
+
+def _int8(*codes: int) -> torch.Tensor:
+    return torch.tensor(codes).to(torch.int8)
 
 
 Layer = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -247,6 +376,30 @@ def moved(
     factors = torch.ones(len(bias))
     factors[0] = factor
     return incoming / factors[:, None], bias / factors, outgoing * factors
+
+
+def equalised_mistakes(
+    incoming: torch.Tensor, bias: torch.Tensor, outgoing: torch.Tensor
+) -> Mistakes:
+    """What mistakes give for a first unit whose largest weights are 8 and 1/2."""
+
+    def by(factor: float) -> Layer:
+        return moved(incoming, bias, outgoing, factor)
+
+    right, row = by(4), by(8 / 4.25)
+    return {
+        "The factor is the square root of the ratio.": by(16),
+        "This makes the row's largest 1: meet in the middle.": by(8),
+        "The bias is added to its unit's input: divide it, too.": (right[0], bias, right[2]),
+        "The bias is divided, as the incoming weights are.": (
+            right[0],
+            by(1 / 4)[1],
+            right[2],
+        ),
+        "Divide the incoming weights, not the outgoing.": by(1 / 4),
+        "The middle of 8 and 1/2 is their geometric mean: divide and multiply by one factor.": row,
+        "A factor below 0 turns the sign before ReLU, and the function changes.": by(-4),
+    }
 
 
 def samples(rng: np.random.Generator, inputs: int) -> torch.Tensor:

@@ -2,7 +2,7 @@
 def decode(codes, format):
     exponent_bits, fraction_bits, top = format
     numbers = []
-    for code in codes.tolist():
+    for code in codes.ravel().tolist():
         sign = -1.0 if code >> (exponent_bits + fraction_bits) else 1.0
         exponent, fraction = divmod(code % 2 ** (exponent_bits + fraction_bits), 2**fraction_bits)
         is_last = exponent == 2**exponent_bits - 1
@@ -15,7 +15,7 @@ def decode(codes, format):
         else:
             number = (1 + fraction / 2**fraction_bits) * 2.0 ** (exponent - 2 ** (exponent_bits - 1) + 1)
         numbers.append(sign * number)
-    return np.array(numbers, dtype=float)
+    return np.array(numbers, dtype=float).reshape(codes.shape)
 
 # %% decode: a table of all magnitudes, and a look-up
 def decode(codes, format):
@@ -49,7 +49,7 @@ def encode(values, format):
 def encode(values, format):
     e, f, top = format
     result = []
-    for value in values.tolist():
+    for value in values.ravel().tolist():
         sign = 2 ** (e + f) if math_copysign(value) < 0 else 0
         value = abs(value)
         most = 2 ** (e + f) - {"infinity": 2**f, "nan": 2, "finite": 1}[top]
@@ -70,7 +70,7 @@ def encode(values, format):
         n += 2 * rest > bottom or (2 * rest == bottom and n % 2 == 1)
         code = n + ((exponent + 2 ** (e - 1) - 2) << f)
         result.append(sign + min(code, most))
-    return np.array(result, dtype=np.int64)
+    return np.array(result, dtype=np.int64).reshape(values.shape)
 
 
 def math_copysign(value):
@@ -361,7 +361,7 @@ def encode(values, format):
     e, f, top = format
     bias, out = 2 ** (e - 1) - 1, np.zeros(values.shape, np.int64)
     largest = {"infinity": (2**e - 1) << f, "nan": 2 ** (e + f) - 2, "finite": 2 ** (e + f) - 1}[top]
-    for i, value in enumerate(values):
+    for i, value in np.ndenumerate(values):
         negative = bool(np.signbit(value))
         if np.isnan(value):
             code = 2 ** (e + f) - 1
@@ -672,3 +672,147 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
         scale = tl.load(scales + row[:, None] * GROUPS + group[None, :]).to(tl.float32)
         total += tl.sum(acc, axis=2) * scale
     tl.store(y + row, tl.sum(total, axis=1))
+
+# %% decode: np.select
+def decode(codes, format):
+    e, f, top = format
+    bias, m = 2 ** (e - 1) - 1, codes & ((1 << f) - 1)
+    x = (codes >> f) & ((1 << e) - 1)
+    s = 1.0 - 2.0 * ((codes >> (e + f)) & 1)
+    last = x == (1 << e) - 1
+    none = np.zeros(codes.shape, bool)
+    return s * np.select(
+        [last & (m == 0) if top == "infinity" else none,
+         last & (m != 0) if top == "infinity" else none,
+         last & (m == (1 << f) - 1) if top == "nan" else none,
+         x == 0],
+        [np.full(codes.shape, np.inf), np.full(codes.shape, np.nan), np.full(codes.shape, np.nan),
+         np.ldexp(m.astype(float), 1 - bias - f)],
+        np.ldexp((m + (1 << f)).astype(float), x - bias - f))
+
+# %% encode: log2, and the fields added as floats
+def encode(values, format):
+    e, f, top = format
+    bias, sign = 2 ** (e - 1) - 1, 2 ** (e + f)
+    size = np.where(np.isnan(values), 0.0, np.minimum(np.abs(values), 2.0 ** (bias + 3)))
+    power = np.maximum(np.floor(np.log2(np.maximum(size, 2.0 ** (1 - bias)))), 1 - bias)
+    step = 2.0 ** (power - f)
+    n = np.round(size / step)
+    # log2 may be one off just below a power of two: then n is 2**(f+1), which means the same
+    code = (power + bias - 1) * 2**f + n
+    most = sign - {"infinity": 2**f, "nan": 2, "finite": 1}[top]
+    code = np.where(np.isnan(values), sign - 1, np.minimum(code, most))
+    return code.astype(np.int64) + sign * np.signbit(values).astype(np.int64)
+
+# %% encode: the integer that a float64's bits make, shifted and rounded
+def encode(values, format):
+    e, f, top = format
+    raw = np.ascontiguousarray(values, dtype=np.float64).view(np.int64)
+    sign, size = (raw < 0).astype(np.int64), raw & (2**63 - 1)
+    nan = np.isnan(values)
+    field, frac = size >> 52, size & (2**52 - 1)
+    bias = 2 ** (e - 1) - 1
+    target = field - 1023 + bias
+    drop = 52 - f + np.clip(1 - target, 0, 53)
+    drop = np.minimum(drop, 62)
+    whole = frac + 2**52
+    kept, rest, half = whole >> drop, whole & ((np.int64(1) << drop) - 1), np.int64(1) << (drop - 1)
+    kept = kept + ((rest > half) | ((rest == half) & (kept & 1 == 1)))
+    code = np.where(target >= 1, (np.clip(target, 1, 2**e + 2) - 1 << f) + kept, kept)
+    code = np.where((field == 0), 0, code)
+    top_code = 2 ** (e + f) - {"infinity": 2**f, "nan": 2, "finite": 1}[top]
+    code = np.minimum(code, top_code)
+    code = np.where(nan, 2 ** (e + f) - 1, code)
+    return code + (sign << e + f)
+
+# %% quantize_groups: split and cat
+def quantize_groups(weight, bits, group):
+    most = 2 ** (bits - 1) - 1
+    codes, scales = [], []
+    for part in weight.split(group, dim=1):
+        s = part.abs().max(dim=1, keepdim=True).values / most
+        s = s.masked_fill(s == 0, 1.0)
+        codes.append((part / s).round().to(torch.int8))
+        scales.append(s)
+    return torch.cat(codes, 1), torch.cat(scales, 1)
+
+def dequantize_groups(codes, scales, group):
+    return torch.cat([c * scales[:, i:i + 1] for i, c in enumerate(codes.split(group, 1))], 1)
+
+def bits_per_weight(columns, bits, group, scale_bits=16):
+    from math import ceil
+    return (columns * bits + ceil(columns / group) * scale_bits) / columns
+
+# %% int4_matvec_kernel: shift each nibble to the bottom, bitcast there
+@triton.jit
+def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.constexpr,
+                       ROWS: tl.constexpr, STEP: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    acc = tl.zeros((ROWS, STEP), tl.float32)
+    for first in range(0, GROUPS, STEP):
+        group = first + tl.arange(0, STEP)
+        cell = first * WORDS + tl.arange(0, STEP * WORDS)
+        words = tl.load(packed + row[:, None] * (GROUPS * WORDS) + cell[None, :])
+        scale = tl.load(scales + row[:, None] * GROUPS + group[None, :]).to(tl.float32)
+        part = tl.zeros((ROWS, STEP * WORDS), tl.float32)
+        for i in tl.static_range(8):
+            column = cell // WORDS * 8 * WORDS + i * WORDS + cell % WORDS
+            xi = tl.load(x + column).to(tl.float32)
+            bits = (words >> (4 * i)) & 15
+            value = bits.to(tl.float32, bitcast=True) * 2.0**126 * 2.0**23 - 8.0
+            part += value * xi[None, :]
+        acc += tl.sum(tl.reshape(part, (ROWS, STEP, WORDS)), 2) * scale
+    tl.store(y + row, tl.sum(acc, 1))
+
+# %% int4_matvec_kernel: the exponent of 2**23 put over the nibble
+@triton.jit
+def unpack(words, i: tl.constexpr):
+    return (((words >> (4 * i)) & 15) | 0x4B000000).to(tl.float32, bitcast=True) - 8388616.0
+
+@triton.jit
+def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.constexpr,
+                       ROWS: tl.constexpr, STEP: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    acc = tl.zeros((ROWS, STEP), tl.float32)
+    for first in range(0, GROUPS, STEP):
+        group = first + tl.arange(0, STEP)
+        word = tl.arange(0, WORDS)
+        words = tl.load(packed + row[:, None, None] * (GROUPS * WORDS) + group[None, :, None] * WORDS + word[None, None, :])
+        part = tl.zeros((ROWS, STEP, WORDS), tl.float32)
+        for i in tl.static_range(8):
+            xi = tl.load(x + group[:, None] * 8 * WORDS + i * WORDS + word[None, :]).to(tl.float32)
+            part += unpack(words, i) * xi[None, :, :]
+        scale = tl.load(scales + row[:, None] * GROUPS + group[None, :]).to(tl.float32)
+        acc += tl.sum(part, 2) * scale
+    tl.store(y + row, tl.sum(acc, 1))
+
+# %% requantize: frexp from math
+import math
+def fixed_point(multiplier):
+    mantissa, exponent = math.frexp(multiplier)
+    m = round(mantissa * 2**31)
+    shift = 31 - exponent
+    if m == 2**31:
+        m, shift = m // 2, shift - 1
+    return m, shift
+
+def requantize(sums, m, shift, zero_point):
+    wide = sums.long() * m
+    rounded = (wide >> shift) + ((wide >> (shift - 1)) & 1)
+    return torch.clamp(rounded + zero_point, -128, 127).to(torch.int8)
+
+# %% error_aware: the later columns by solving with their part of H
+def error_aware(weight, inputs, scales, bits):
+    most = 2 ** (bits - 1) - 1
+    X = inputs.double()
+    H = X.T @ X
+    H = H + 0.01 * H.diag().mean() * torch.eye(H.shape[0], dtype=torch.float64)
+    W, s = weight.double().clone(), scales.double()
+    out = []
+    for k in range(W.shape[1]):
+        q = torch.clamp(torch.round(W[:, k:k + 1] / s), -most, most)
+        out.append(q)
+        e = W[:, k:k + 1] - q * s
+        if k + 1 < W.shape[1]:
+            W[:, k + 1:] += e @ torch.linalg.solve(H[k + 1:, k + 1:], H[k + 1:, k:k + 1]).T
+    return torch.cat(out, 1).to(torch.int8)

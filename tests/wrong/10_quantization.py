@@ -562,3 +562,76 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
 # %% integer_matmul: K of the rows
 # says: not of its rows
 # edit: w.shape[1] * w_zero * x_zero  ->  w.shape[0] * w_zero * x_zero
+
+# %% decode: one axis, whatever the codes have
+# says: shape (0,), not (2, 0)
+# edit: return np.where(codes >> exponent_bits + fraction_bits & 1, -value, value)  ->  return np.where(codes >> exponent_bits + fraction_bits & 1, -value, value).ravel()
+
+# %% encode: one axis, whatever the values have
+# says: shape (2,), not (1, 2)
+# edit: return codes + np.where(np.signbit(values), sign, 0)  ->  return (codes + np.where(np.signbit(values), sign, 0)).ravel()
+
+# %% affine_parameters: an int32 before the codes are cut
+# says: whose codes overflow until they are cut
+# edit: codes = torch.round(values / scale) + zero_point  ->  codes = torch.round(values / scale).to(torch.int32) + zero_point
+
+# %% affine_parameters: an int16 before the codes are cut
+# says: whose codes overflow until they are cut
+# edit: codes = torch.round(values / scale) + zero_point  ->  codes = torch.round(values / scale).to(torch.int16) + zero_point
+
+# %% affine_parameters: quantize cuts the fraction off
+# says: the nearest code is 27 above
+# edit: torch.round(values / scale) + zero_point  ->  torch.trunc(values / scale) + zero_point
+
+# %% affine_parameters: a symmetric range
+# says: is not symmetric
+# - low, high = low.clamp(max=0), high.clamp(min=0)
+# + high = torch.maximum(low.abs(), high.abs())
+# + low = -high
+
+# %% quantize_groups: the weights are divided in place
+# says: the weights, after quantize_groups
+# - codes = torch.round(groups / scales[:, :, None]).to(torch.int8)
+# - return codes.flatten(1)[:, :columns].contiguous(), scales
+# + weight /= scales.repeat_interleave(group, 1)[:, :columns]
+# + return weight.round().to(torch.int8), scales
+
+# %% quantize_groups: one scale per row
+# says: This is one scale per row
+# edit: groups.abs().amax(2)  ->  groups.abs().amax((1, 2))[:, None].expand(-1, groups.shape[1])
+
+# %% quantize_groups: the row's scales are laid end to end
+# says: repeat each one for its whole group
+# edit: scales.repeat_interleave(group, dim=1)  ->  scales.repeat(1, group)
+
+# %% quantize_groups: the scale of largest minus smallest
+# says: not from largest - smallest
+# edit: groups.abs().amax(2) / (2 ** (bits - 1) - 1)  ->  (groups.amax(2) - groups.amin(2)) / (2**bits - 2)
+
+# %% equalised: the bias goes with the outgoing weights
+# says: The bias is divided, as the incoming weights are
+# edit: bias / factor  ->  bias * factor
+
+# %% equalised: each side to the mean of both
+# says: geometric mean
+# edit: torch.where((row > 0) & (column > 0), (row / column).sqrt(), 1.0)  ->  torch.where((row > 0) & (column > 0), row / ((row + column) / 2), 1.0)
+
+# %% equalised: largest values, not magnitudes
+# says: largest magnitudes of the rows and the columns
+# edit: incoming.abs().amax(1), outgoing.abs().amax(0)  ->  incoming.amax(1), outgoing.amax(0)
+
+# %% requantize: the product in int32
+# says: make the sums int64 before you multiply
+# edit: sums.to(torch.int64) * m + 2 ** (shift - 1) >> shift  ->  (sums * m).to(torch.int64) + 2 ** (shift - 1) >> shift
+
+# %% requantize: a division that rounds towards 0
+# says: a right shift rounds down
+# edit: sums.to(torch.int64) * m + 2 ** (shift - 1) >> shift  ->  torch.div(sums.to(torch.int64) * m + 2 ** (shift - 1), 2**shift, rounding_mode="trunc")
+
+# %% requantize: no shift beyond 62
+# says: fixed_point(3e-15)
+# edit: while multiplier * 2**shift < 2**30:  ->  while multiplier * 2**shift < 2**30 and shift < 62:
+
+# %% two_level_scales: a billionth against a division by 0
+# says: gamma of 3 × 7
+# edit: / (2**bits - 1)  ->  / (2**bits - 1) + 1e-9

@@ -128,6 +128,13 @@ def state_fault(state: Any, n: int, p: int) -> str:
         )
     if count != 2 * size:
         return f"this rank's state has {count} numbers; m and v of a shard have {2 * size}"
+    memories = [tensor.untyped_storage() for tensor in state.values() if isinstance(tensor, Tensor)]
+    kept = sum({memory.data_ptr(): memory.nbytes() for memory in memories}.values())
+    if kept > 16 * size and p > 1:
+        return (
+            f"m and v are views, which keep {kept:,} bytes in memory; "
+            f"m and v of a shard have {16 * size:,}"
+        )
     return ""
 
 
@@ -135,12 +142,15 @@ def bytes_fault(sent: int, wanted: int, unit: int) -> str:
     """What is wrong with the bytes that a step sends; "" if nothing is. unit: of one collective."""
     if sent == wanted:
         return ""
-    why = {
-        wanted + unit: "An all-reduce leaves the whole sum on every rank. A rank needs its shard "
-        "of the sum: use a reduce-scatter.",
-        wanted - unit: "A collective is missing.",
-        0: "Nothing crosses.",
-    }.get(sent, "")
+    if wanted + 0.75 * unit <= sent <= wanted + unit:  # an all-reduce may leave out the padding
+        why = (
+            "An all-reduce leaves the whole sum on every rank. A rank needs its shard "
+            "of the sum: use a reduce-scatter."
+        )
+    elif sent > wanted:
+        why = "More crosses than is needed."
+    else:
+        why = "A collective is missing." if sent else "Nothing crosses."
     return f"{why} {sent:,} bytes sent in all, want {wanted:,}".strip()
 
 
@@ -342,7 +352,8 @@ class Norms:
 
     def __init__(self, rng: np.random.Generator, sizes: Sequence[int], p: int, most: float) -> None:
         self.sizes, self.most = sizes, most
-        self.flats = [torch.tensor(rng.normal(size=size)) for size in sizes]
+        drawn, norm = [torch.tensor(rng.normal(size=size)) for size in sizes], rng.uniform(4, 5)
+        self.flats = [flat * (norm / torch.cat(drawn).norm()) for flat in drawn]
         self.shards = [[cut(flat, p)[rank] for flat in self.flats] for rank in range(p)]
         for rank, own in enumerate(self.shards):
             for shard, size in zip(own, sizes, strict=True):
@@ -350,12 +361,16 @@ class Norms:
                 shard[max(0, size - rank * len(shard)) :] = junk
         self.norm = torch.cat(self.flats).norm().item()
         self.want = [flat * min(1.0, most / self.norm) for flat in self.flats]
-        self.mistakes = [norm_mistakes(self.shards, sizes, rank) for rank in range(p)]
+        after = {"This is the norm after the scaling; return the one before.": min(most, self.norm)}
+        self.mistakes = [after | norm_mistakes(self.shards, sizes, rank) for rank in range(p)]
         self.scaled = {
             "It is scaled even though its norm is small enough.": [
                 flat * most / self.norm for flat in self.flats
             ],
             "It is not scaled.": self.flats,
+            "PyTorch adds 1e-6 to the norm; here the factor is most / norm.": [
+                flat * min(1.0, most / (self.norm + 1e-6)) for flat in self.flats
+            ],
         }
 
     def copies(self) -> ranks.Each:
@@ -373,8 +388,16 @@ def norm_mistakes(shards: Sequence[Sequence[Tensor]], sizes: Sequence[int], rank
     real = [joined([own[i] for own in shards], size) for i, size in enumerate(sizes)]
     norms = [torch.cat([cut(flat, p)[r] for flat in real]).norm().item() for r in range(p)]
     leaked = torch.cat([torch.cat(list(own)) for own in shards]).norm().item()
+    below = [
+        shard[: size - r * len(shard)]  # a stop below 0 counts from the end
+        for r, own in enumerate(shards)
+        for shard, size in zip(own, sizes, strict=True)
+    ]
     return {
         "The padding leaks into the norm: count real numbers only.": leaked,
+        "n - rank * size may be below 0, and [:-1] leaves out the last number only.": (
+            torch.cat(below).norm().item()
+        ),
         "This is the norm of this rank's shard alone: all-reduce the sum of squares.": norms[rank],
         "Norms don't add up: add the squares over ranks, then take the root.": sum(norms),
         "The root is missing.": sum(norm**2 for norm in norms),

@@ -1863,3 +1863,207 @@ def hybrid_norm(dist, groups, shard):
     squares = torch.tensor([float(shard @ shard)])
     dist.all_reduce(squares, op=dist.ReduceOp.SUM, group=groups["gpu"])
     return float(squares) ** 0.5
+
+# %% own_shard: a gather with a mask
+def own_shard(flat, rank, world_size):
+    size = -(-len(flat) // world_size)
+    at = torch.arange(rank * size, (rank + 1) * size)
+    return torch.where(at < len(flat), flat[at.clamp(max=len(flat) - 1)], torch.zeros((), dtype=flat.dtype))
+
+# %% shard_optimizer_state: lists of chunks with reduce_scatter and all_gather
+def shard_optimizer_state(dist, weights, gradient, state, step):
+    p, rank = dist.get_world_size(), dist.get_rank()
+    parts = [own_shard(gradient, r, p) for r in range(p)]
+    mine = torch.empty_like(parts[0])
+    dist.reduce_scatter(mine, parts)
+    shard = own_shard(weights, rank, p)
+    state.setdefault("m", torch.zeros_like(shard))
+    state.setdefault("v", torch.zeros_like(shard))
+    adam(shard, mine, state["m"], state["v"], step)
+    news = [torch.empty_like(shard) for _ in range(p)]
+    dist.all_gather(news, shard)
+    weights[:] = torch.cat(news)[:len(weights)]
+
+# %% shard_gradients: counters in a dict, hooks in an ExitStack
+import contextlib
+def shard_gradients(dist, loss, groups, shards):
+    p = dist.get_world_size()
+    left = {i: len(group) for i, group in enumerate(groups)}
+    with contextlib.ExitStack() as stack:
+        for i, group in enumerate(groups):
+            def hook(w, i=i, group=group):
+                left[i] -= 1
+                if left[i]:
+                    return
+                size = len(shards[i])
+                flat = torch.cat([x.grad.reshape(-1) for x in group])
+                flat = nn.functional.pad(flat, (0, p * size - len(flat)))
+                for x in group:
+                    x.grad = None
+                out = torch.empty(size)
+                dist.reduce_scatter_tensor(out, flat)
+                shards[i] += out
+            for w in group:
+                stack.callback(w.register_post_accumulate_grad_hook(hook).remove)
+        loss.backward()
+
+# %% shard_gradients: a class per unit
+class UnitHook:
+    def __init__(self, dist, group, shard):
+        self.dist, self.group, self.shard, self.seen = dist, group, shard, 0
+        self.handles = [w.register_post_accumulate_grad_hook(self) for w in group]
+    def __call__(self, _):
+        self.seen += 1
+        if self.seen == len(self.group):
+            p, size = self.dist.get_world_size(), len(self.shard)
+            flat = torch.zeros(p * size)
+            torch.cat([w.grad.ravel() for w in self.group], out=flat[:sum(w.numel() for w in self.group)])
+            for w in self.group:
+                w.grad = None
+            got = torch.empty(size)
+            self.dist.reduce_scatter_tensor(got, flat)
+            self.shard.add_(got)
+    def close(self):
+        for h in self.handles:
+            h.remove()
+
+def shard_gradients(dist, loss, groups, shards):
+    hooks = [UnitHook(dist, g, s) for g, s in zip(groups, shards)]
+    loss.backward()
+    for h in hooks:
+        h.close()
+
+# %% clip_shards: a mask by global place
+def clip_shards(dist, shards, sizes, most):
+    total = torch.zeros(())
+    for s, n in zip(shards, sizes):
+        place = dist.get_rank() * len(s) + torch.arange(len(s))
+        total = total + torch.where(place < n, s, torch.zeros(())).square().sum()
+    dist.all_reduce(total)
+    norm = total.sqrt()
+    if norm > most:
+        torch._foreach_mul_(list(shards), float(most / norm))
+    return norm.item()
+
+# %% clip_shards: all_gather of one number
+def clip_shards(dist, shards, sizes, most):
+    p, rank = dist.get_world_size(), dist.get_rank()
+    mine = sum((s[:max(0, n - rank * len(s))] @ s[:max(0, n - rank * len(s))] for s, n in zip(shards, sizes)), torch.zeros(()))
+    parts = torch.empty(p)
+    dist.all_gather_into_tensor(parts, mine.reshape(1))
+    norm = parts.sum().sqrt().item()
+    if norm > most:
+        for s in shards:
+            s *= most / norm
+    return norm
+
+# %% gather_parameters: a list of views of the whole
+def gather_parameters(dist, unit):
+    unit.full = unit.shard.new_zeros(dist.get_world_size() * len(unit.shard))
+    return dist.all_gather(list(unit.full.chunk(dist.get_world_size())), unit.shard, async_op=True)
+
+def release(unit):
+    unit.full.untyped_storage().resize_(0)
+    unit.full = None
+
+def reduce_scatter_gradients(dist, unit, gradient):
+    own = torch.empty_like(unit.shard)
+    work = dist.reduce_scatter(own, list(gradient.chunk(dist.get_world_size())), async_op=True)
+    return lambda: (work.wait(), unit.gradient.add_(own))
+
+# %% forward_units: backward() instead of grad
+def forward_units(dist, units, xs):
+    inputs, work = [], gather_parameters(dist, units[0])
+    with torch.no_grad():
+        for i in range(len(units)):
+            work.wait()
+            work = gather_parameters(dist, units[i + 1]) if i + 1 < len(units) else None
+            inputs.append(xs)
+            xs = [units[i](x) for x in xs]
+            release(units[i])
+    return xs, inputs
+
+def backward_units(dist, units, inputs, slopes):
+    slopes, arrived = list(slopes), None
+    work = gather_parameters(dist, units[-1])
+    for i in range(len(units) - 1, -1, -1):
+        unit = units[i]
+        work.wait()
+        if i > 0:
+            work = gather_parameters(dist, units[i - 1])
+        if arrived:
+            arrived()
+        unit.full.requires_grad_(True)
+        for j, x in enumerate(inputs[i]):
+            if i:
+                x = x.detach().requires_grad_(True)
+            unit(x).backward(slopes[j])
+            if i:
+                slopes[j] = x.grad
+        whole = unit.full.grad
+        unit.full.grad = None
+        release(unit)
+        arrived = reduce_scatter_gradients(dist, unit, whole)
+        del whole, x
+    arrived()
+
+# %% forward_units: generators of gathered units
+def gathered(dist, units):
+    work = gather_parameters(dist, units[0])
+    for i, unit in enumerate(units):
+        work.wait()
+        if i + 1 < len(units):
+            work = gather_parameters(dist, units[i + 1])
+        yield unit
+        release(unit)
+
+def forward_units(dist, units, xs):
+    inputs = []
+    with torch.no_grad():
+        for unit in gathered(dist, units):
+            inputs.append(xs)
+            xs = [unit(x) for x in xs]
+    return xs, inputs
+
+def of_unit(unit, xs, slopes, is_first):
+    total, full = None, unit.full.requires_grad_()
+    for j, x in enumerate(xs):
+        leaves = [full] if is_first else [full, x.requires_grad_()]
+        by_full, *rest = torch.autograd.grad(unit(x), leaves, slopes[j])
+        total = by_full if total is None else total + by_full
+        slopes[j] = rest[0] if rest else None
+    return total
+
+def backward_units(dist, units, inputs, slopes):
+    slopes, arrived, total = list(slopes), lambda: None, None
+    last = None
+    for i, unit in zip(range(len(units) - 1, -1, -1), gathered(dist, units[::-1])):
+        if last is not None:
+            arrived = reduce_scatter_gradients(dist, last, total)
+            total = None
+            arrived()
+        total, last = of_unit(unit, inputs[i], slopes, i == 0), unit
+    reduce_scatter_gradients(dist, last, total)()
+
+# %% hybrid_shard: norm over all ranks divided by the nodes
+def hybrid_shard(dist, groups, gradient):
+    shard = torch.zeros(len(gradient) // dist.get_world_size(groups["gpu"]))
+    work = dist.reduce_scatter_tensor(shard, gradient, group=groups["gpu"], async_op=True)
+    work.wait()
+    dist.all_reduce(shard, group=groups["node"], async_op=True).wait()
+    return shard
+
+def hybrid_norm(dist, groups, shard):
+    total = shard.pow(2).sum().reshape(1)
+    dist.all_reduce(total)
+    return (total / dist.get_world_size(groups["node"])).sqrt().item()
+
+# %% shard_pieces: number by number, grouped
+from itertools import groupby
+def shard_pieces(n, p, rank, q):
+    old, new = (n + p - 1) // p, (n + q - 1) // q
+    found = []
+    for owner, places in groupby(range(rank * new, min(n, (rank + 1) * new)), key=lambda i: i // old):
+        places = [i % old for i in places]
+        found.append((owner, places[0], places[-1] + 1))
+    return found

@@ -705,7 +705,7 @@ def hybrid_norm(dist, groups, shard):
 # edit: shard *= most / norm  ->  shard *= most / max(most, shard.norm().item())
 
 # %% clip_shards: the norm after clipping
-# says: the norm of units
+# says: return the one before
 # edit: return norm  ->  return min(norm, most)
 
 # %% gather_parameters: waits before it returns
@@ -755,3 +755,43 @@ def hybrid_norm(dist, groups, shard):
 # %% forward_units: inputs by microbatch, then by unit
 # says: (outputs, inputs)
 # edit: return xs, inputs  ->  return xs, [list(own) for own in zip(*inputs)]
+
+# %% shard_optimizer_state: m and v as views of whole vectors
+# says: m and v are views
+# - state.update(m=torch.zeros_like(shard), v=torch.zeros_like(shard))
+# + both = torch.zeros(2, p * len(shard))
+# + state.update(m=both[0, :len(shard)], v=both[1, :len(shard)])
+
+# %% shard_optimizer_state: an all-reduce without padding, then own_shard
+# says: An all-reduce leaves the whole sum on every rank
+def shard_optimizer_state(dist, weights, gradient, state, step):
+    p, n = dist.get_world_size(), len(weights)
+    shard = own_shard(weights, dist.get_rank(), p)
+    if not state:
+        state.update(m=torch.zeros_like(shard), v=torch.zeros_like(shard))
+    total = gradient.clone()
+    dist.all_reduce(total)
+    adam(shard, own_shard(total, dist.get_rank(), p), state["m"], state["v"], step)
+    whole = weights.new_zeros(p * len(shard))
+    dist.all_gather_into_tensor(whole, shard)
+    weights.copy_(whole[:n])
+
+# %% clip_shards: a negative stop in a shard of padding only
+# says: may be below 0
+# edit: shard[:max(0, size - dist.get_rank() * len(shard))]  ->  shard[:size - dist.get_rank() * len(shard)]
+
+# %% clip_shards: the square of the norm is compared
+# says: scaled even though its norm is small enough
+# edit: if norm > most:  ->  if norm * norm > most:
+
+# %% clip_shards: PyTorch's 1e-6
+# says: PyTorch adds 1e-6 to the norm
+# edit: shard *= most / norm  ->  shard *= most / (norm + 1e-6)
+
+# %% forward_units: the last unit stays gathered
+# says: are still gathered after a pass
+# -             xs = [unit(x) for x in xs]
+# -         release(unit)
+# +             xs = [unit(x) for x in xs]
+# +         if unit is not units[-1]:
+# +             release(unit)

@@ -215,6 +215,10 @@ def _binary_mistakes(op: str, inputs: Any, ways: Any, value: Any) -> dict[str, A
                 "Each tangent meets the *other* number's value.": (value, da * a + db * b),
             },
             "divide": lambda: {
+                "The sign is turned: the numerator moves by ȧ b - a ḃ.": (
+                    value,
+                    (value * db - da) / b,
+                ),
                 "The quotient's second term must be subtracted.": (value, (da + value * db) / b),
                 "Divide by b once more: (a/b)˙ = (ȧ - (a/b) ḃ) / b.": (value, da - value * db),
             },
@@ -349,7 +353,15 @@ def _rule_mistakes(op: str, inputs: Any, g: Tensor, want: Sequence[Tensor]) -> d
 def _matrix_mistakes(op: str, inputs: Any, g: Tensor) -> dict[str, Any]:
     a, b = (*inputs, inputs[0])[:2]
     if op == "matmul" and a.shape == b.shape == g.shape:
-        return {"The transposes are missing: shapes leave one way.": [g @ b, a @ g]}
+        return {
+            "The first adjoint is the left factor's, the second the right factor's.": [
+                a.T @ g,
+                g @ b.T,
+            ],
+            "The transposes are missing: shapes leave one way.": [g @ b, a @ g],
+        }
+    if op in ("sum", "row_sum"):
+        return {"A sum hands each element the same adjoint; x is no factor.": [g * a]}
     if op == "transpose":
         return {"What was transposed must be transposed back.": [g]}
     if op == "mean":
@@ -422,7 +434,9 @@ def gradient_cases(rng: np.random.Generator) -> Iterator[Case]:
                 "sin x passed its adjoint on before it was complete: go backwards.": [
                     x.cos() + sine,
                     0 * y,
-                ]
+                ],
+                "Only the output's own inputs got an adjoint: start at the output and walk to the "
+                "leaves, in the reversed order.": [0 * x, 0 * y],
             },
         ),
         (
@@ -472,6 +486,11 @@ def any_node_cases(rng: np.random.Generator) -> Iterator[Case]:
         {"One derivative for each of inputs.": [x.cos()]},
     )
     yield Case("gradients of sin x by x and x", (rows, [0, 0], {"x": x}), [x.cos()] * 2, once)
+    rows = [("placeholder", "x"), ("placeholder", "y"), ("sin", (0,))]
+    feeds = {"x": x, "y": torch.full((3,), torch.inf).double()}
+    nothing = {"0 times infinity is NaN: use zeros_like().": [x.cos(), 0 * feeds["y"]]}
+    text = "gradients of sin x by x and by y, which is infinite"
+    yield Case(text, (rows, [0, 1], feeds), [x.cos(), torch.zeros(3).double()], nothing)
     rows, zero = [("placeholder", "x"), ("log", (0,))], torch.zeros(2, dtype=torch.float64)
     text = "gradients of log x at x = 0 by x and log x"
     infinite = {
@@ -544,11 +563,15 @@ def _derivative(rows: Sequence[Row], x: Tensor, order: int) -> Tensor:
 
 def training_cases(rng: np.random.Generator) -> Iterator[Case]:
     """((activation, feeds), the loss and the parameters after a step), with logits up to 5,000."""
-    for lift, activation in ((0.0, "relu"), (1000.0, "relu"), (5000.0, "relu"), (0.0, "tanh")):
+    for lift, activation, bright in (
+        *((0.0, "relu", 1), (1000.0, "relu", 1), (5000.0, "relu", 1), (0.0, "relu", 1000)),
+        (0.0, "tanh", 1),
+    ):
         n, rate = int(rng.integers(2, 9)), torch.tensor(rng.uniform(0.1, 1)).double()
         images, digits = torch.tensor(rng.random((n, 64))), torch.tensor(rng.integers(0, 10, n))
         p = [torch.tensor(rng.normal(size=s)) for s in ((64, 20), 20, (20, 10), 10)]
         p[3][0] += lift  # exp overflows at 710, and exp(-1000) is 0
+        images[0] *= bright  # its logits are thousands apart from the others'
         feeds = dict(zip(TRAINED, [images, _one_hot(digits), *p, rate], strict=True))
 
         def loss(
@@ -578,6 +601,8 @@ def training_cases(rng: np.random.Generator) -> Iterator[Case]:
         says = "z at the label is not shifted: subtract the maximum there, too."
         mistakes[says] = [steps[1][0] - top, *steps[1][1:]]
         text = f"training_step, a logit {lift:g} up (exp overflow? log 0?)"
+        if bright > 1:
+            text = "training_step, one image 1,000 times as bright (each row has its own maximum)"
         if activation == "tanh":
             text = "training_step with another network(), of tanh (derivatives come from gradients)"
         yield Case(text, (activation, feeds), steps[1], mistakes)

@@ -866,3 +866,68 @@ def split_k_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
 # %% persistent_matmul_kernel: Python's range, GELU by sigmoid
 # edit: tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=True)  ->  range(tl.program_id(0), rows * columns, tl.num_programs(0))
 # edit: total = fast_gelu(total)  ->  total = total * tl.sigmoid(1.5957691 * (total + 0.044715 * total * total * total))
+
+# %% one_tile_kernel: a flat address, reshaped
+@triton.jit
+def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
+    flat = tl.arange(0, SIZE * SIZE)
+    x = tl.reshape(tl.load(a + flat), (SIZE, SIZE))
+    y = tl.reshape(tl.load(b + flat), (SIZE, SIZE))
+    tl.store(c + tl.reshape(flat, (SIZE, SIZE)), tl.dot(x, y, input_precision=PRECISION))
+
+# %% matmul_kernel: only edges of B masked, A's rows clamped
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    columns = tl.cdiv(N, BLOCK_N)
+    m = tl.program_id(0) // columns * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(0) % columns * BLOCK_N + tl.arange(0, BLOCK_N)
+    row, column = tl.minimum(m, M - 1), tl.minimum(n, N - 1)
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        x = tl.load(a + row[:, None] * stride_am + k[None, :] * stride_ak, mask=k[None, :] < K, other=0.0)
+        y = tl.load(b + k[:, None] * stride_bk + column[None, :] * stride_bn, mask=k[:, None] < K, other=0.0)
+        total = tl.dot(x, y, total)
+    tl.store(c + m[:, None] * stride_cm + n[None, :] * stride_cn, total.to(c.dtype.element_ty),
+             mask=(m < M)[:, None] & (n < N)[None, :])
+
+# %% grouped_order: itertools
+from itertools import islice
+def tiles_in_order(rows, columns, group):
+    for top in range(0, rows, group):
+        for column in range(columns):
+            for row in range(top, min(top + group, rows)):
+                yield row, column
+
+def grouped_order(program, rows, columns, group):
+    return next(islice(tiles_in_order(rows, columns, group), program, None))
+
+# %% pipeline: functools.cache
+import functools
+def pipeline(steps, stages, load_s, compute_s):
+    @functools.cache
+    def load(i):
+        return 0.0 if i < stages else product(i - stages) + compute_s
+    @functools.cache
+    def product(i):
+        after = product(i - 1) + compute_s if i else 0.0
+        return max(after, load(i) + load_s)
+    return [(load(i), product(i)) for i in range(steps)]
+
+# %% corrected_s: SVD
+def corrected_s(features, model_s, measured_s):
+    ok = ~np.isnan(measured_s)
+    x = np.c_[np.ones(len(features)), features]
+    u, s, vt = np.linalg.svd(x[ok], full_matrices=False)
+    w = vt.T @ (s / (s**2 + 0.1) * (u.T @ np.log(measured_s[ok] / model_s[ok])))
+    return np.exp(x @ w) * model_s
+
+# %% logsumexp_matmul: maximum with nan_to_num
+def logsumexp_matmul(a, b):
+    ra = torch.nan_to_num(a.max(1).values, neginf=0.0)[:, None]
+    cb = torch.nan_to_num(b.max(0).values, neginf=0.0)[None, :]
+    return ((a - ra).exp() @ (b - cb).exp()).log() + (ra + cb)
+
+left = torch.tensor([[-150.0, 0.0], [0.0, -150.0]])
+right = torch.tensor([[0.0], [-150.0]])

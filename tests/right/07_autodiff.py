@@ -581,3 +581,121 @@ def training_step(images, labels, parameters, rate):
     loss = cross_entropy(network(images, parameters), labels)
     moved = (p - rate * g for p, g in zip(parameters, gradients(loss, parameters)))
     return [loss, *moved]
+
+# %% Node: a lazy value as a property
+class Node(graphs.Arithmetic):
+    def __init__(self, op, *inputs, value=None, name=None):
+        self.op, self.name = op, name
+        self.inputs = tuple(x if isinstance(x, Node) else Node("constant", value=x) for x in inputs)
+        self._value = value
+        self._done = not inputs
+
+    @property
+    def value(self):
+        if not self._done:
+            values = [x.value for x in self.inputs]
+            self._value = None if any(v is None for v in values) else evaluate(self.op, *values)
+            self._done = True
+        return self._value
+
+# %% topological_order: three colours
+def topological_order(outputs):
+    WHITE, GREY, BLACK = 0, 1, 2
+    color, order = {}, []
+    for root in outputs:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            c = color.get(node, WHITE)
+            if c == WHITE:
+                color[node] = GREY
+                for x in reversed(node.inputs):
+                    if color.get(x, WHITE) == WHITE:
+                        stack.append(x)
+            elif c == GREY:
+                color[node] = BLACK
+                order.append(node)
+                stack.pop()
+            else:
+                stack.pop()
+    return order
+
+# %% run: ChainMap
+from collections import ChainMap
+def run(outputs, feeds, evaluate=evaluate):
+    mine = {}
+    values = ChainMap(mine, feeds)
+    for n in topological_order(outputs):
+        if n not in values:
+            mine[n] = n.value if not n.inputs else evaluate(n.op, *[values[x] for x in n.inputs])
+    return [values[n] for n in outputs]
+
+# %% vjp: a chain of ifs
+def vjp(node, g):
+    if node.op in FLAT or not node.inputs:
+        return (None,) * len(node.inputs)
+    x, y = (*node.inputs, None)[:2]
+    op = node.op
+    if op == "add": return g, g
+    if op == "subtract": return g, -g
+    if op == "negative": return (-g,)
+    if op == "exp": return (node * g,)
+    if op == "sin": return (x.cos() * g,)
+    if op == "cos": return (-(x.sin() * g),)
+    if op == "row_max": return (g * (1.0 - (node - x).step()),)
+    if op == "broadcast_like": return g, None
+    if op == "sum_like": return g.broadcast_like(x), None
+    if op == "multiply": return y * g, x * g
+    if op == "divide": return g / y, -(g / y) * node
+    if op == "log": return (g / x,)
+    if op == "tanh": return ((1.0 - node * node) * g,)
+    if op == "relu": return (x.step() * g,)
+    if op == "matmul": return g @ y.transpose(), x.transpose() @ g
+    if op == "transpose": return (g.transpose(),)
+    if op in ("sum", "row_sum"): return (g.broadcast_like(x),)
+    if op == "mean": return (g.broadcast_like(x) / x.size(),)
+    if op == "switch_true": return None, x.merge(g, y.zeros_like())
+    if op == "switch_false": return None, x.merge(y.zeros_like(), g)
+    if op == "merge": return None, x.switch_true(g), x.switch_false(g)
+    raise ValueError(op)
+
+# %% gradients: balanced sums of what arrived
+def tree(parts):
+    while len(parts) > 1:
+        parts = [a + b for a, b in zip(parts[::2], parts[1::2])] + parts[len(parts) // 2 * 2:]
+    return parts[0]
+
+def gradients(output, inputs):
+    came = {output: [output.ones_like()]}
+    for node in reversed(topological_order([output])):
+        if node in came:
+            came[node] = [tree(came[node])]
+            for x, g in zip(node.inputs, vjp(node, came[node][0])):
+                if g is not None:
+                    came.setdefault(x, []).append(g.sum_like(x))
+    return [tree(came[x]) if x in came else x.zeros_like() for x in inputs]
+
+# %% gradients: a heap by place
+import heapq
+def gradients(output, inputs):
+    order = topological_order([output])
+    place = {n: i for i, n in enumerate(order)}
+    adj, heap, queued = {output: output.ones_like()}, [-place[output]], {output}
+    while heap:
+        node = order[-heapq.heappop(heap)]
+        for x, g in zip(node.inputs, vjp(node, adj[node])):
+            if g is None:
+                continue
+            g = g.sum_like(x)
+            adj[x] = g + adj[x] if x in adj else g
+            if x not in queued:
+                queued.add(x)
+                heapq.heappush(heap, -place[x])
+    return [adj[x] if x in adj else x.zeros_like() for x in inputs]
+
+# %% training_step: each row less its label's logit first
+# - z = z - z.row_max().detach()
+# - return (z.exp().row_sum().log() - (labels * z).row_sum()).mean()
+# + z = z - (labels * z).row_sum()
+# + top = z.row_max().detach()
+# + return (top + (z - top).exp().row_sum().log()).mean()

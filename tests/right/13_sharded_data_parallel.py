@@ -2037,7 +2037,7 @@ def of_unit(unit, xs, slopes, is_first):
 def backward_units(dist, units, inputs, slopes):
     slopes, arrived, total = list(slopes), lambda: None, None
     last = None
-    for i, unit in zip(range(len(units) - 1, -1, -1), gathered(dist, units[::-1])):
+    for unit, i in zip(gathered(dist, units[::-1]), range(len(units) - 1, -1, -1)):
         if last is not None:
             arrived = reduce_scatter_gradients(dist, last, total)
             total = None

@@ -786,7 +786,7 @@ def test_matmul(candidate):
 # edit: {name: config[name] for name in CONFIG[:4]}  ->  {name: config[name] for name in CONFIG[:4]} | {"BLOCK_N": config["BLOCK_M"]}
 
 # %% corrected_s: float32
-# says: corrected_s with 1 of 40
+# says: only its first digits right
 # edit: known = ~np.isnan(measured_s)  ->  known, features, model_s = ~np.isnan(measured_s), features.astype(np.float32), model_s.astype(np.float32)
 # edit: return model_s * np.exp(x @ weights)  ->  return (model_s * np.exp(x @ weights)).astype(np.float32).astype(np.float64)
 
@@ -816,24 +816,28 @@ def test_matmul(candidate):
 # edit: % (GROUP * columns)  ->  % (2 * columns)
 # edit: min(rows - first, GROUP)  ->  min(rows - first, 2)
 
-# %% autotuned: an object with the same attributes
-# says: return what triton.autotune makes
-def autotuned(kernel, configs):
-    class Tuned:
-        keys = ["M", "N", "K"]
-    Tuned.configs = [triton.Config({name: c[name] for name in CONFIG[:4]}, num_warps=c["num_warps"],
-                                   num_stages=c["num_stages"]) for c in configs]
-    return Tuned()
+# %% grouped_order: a snake, down one column and up the next
+# says: This is a snake: every column
+def grouped_order(program, rows, columns, group):
+    first = program // (group * columns) * group
+    height = min(rows - first, group)
+    place = program % (group * columns)
+    row, column = place % height, place // height
+    return first + (height - 1 - row if column % 2 else row), column
 
-# %% autotuned: another kernel
-# says: another kernel than the one that it was given
-# edit: ["M", "N", "K"])(kernel)  ->  ["M", "N", "K"])(one_tile_kernel)
+# %% grouped_order: a snake of bands
+# says: This is a snake of bands
+def grouped_order(program, rows, columns, group):
+    first = program // (group * columns) * group
+    height = min(rows - first, group)
+    place = program % (group * columns)
+    column = place // height
+    return first + place % height, columns - 1 - column if first // group % 2 else column
 
-# %% autotuned: objects in place of configurations
-# says: no triton.Config
-def autotuned(kernel, configs):
-    class Tried:
-        def __init__(self, config):
-            self.kwargs = {name: config[name] for name in CONFIG[:4]}
-            self.num_warps, self.num_stages = config["num_warps"], config["num_stages"]
-    return triton.autotune([Tried(config) for config in configs], ["M", "N", "K"])(kernel)
+# %% grouped_order: rows within the band
+# says: add the band's first row
+# edit: return first + place % height  ->  return place % height
+
+# %% cost_model: START_S once for all waves
+# says: three short waves, each with its start
+# edit: waves * (math.ceil(shape[2] / k) * a_step_s + START_S)  ->  waves * math.ceil(shape[2] / k) * a_step_s + START_S

@@ -798,3 +798,27 @@ def run(outputs, feeds, evaluate=evaluate, cache={}):
 # - return (z.exp().row_sum().log() - (labels * z).row_sum()).mean()
 # + shifted = z - z.row_max().detach()
 # + return (shifted.exp().row_sum().log() - (labels * z).row_sum()).mean()
+
+# %% dual: the quotient's numerator turned round
+# says: The sign is turned
+# edit: (da - value * db) / b  ->  (a * db - da * b) / b**2
+
+# %% vjp: the factors' adjoints exchanged
+# says: The first adjoint is the left factor's
+# edit: (g @ y.transpose(), x.transpose() @ g)  ->  (x.transpose() @ g, g @ y.transpose())
+
+# %% vjp: x as a factor of its sum
+# says: x is no factor
+# edit: "sum": lambda: (g.broadcast_like(x),)  ->  "sum": lambda: (g * x,)
+
+# %% gradients: from the leaves up
+# says: start at the output and walk to the leaves
+# edit: reversed(topological_order([output]))  ->  topological_order([output])
+
+# %% gradients: 0 times an input that does not count
+# says: use zeros_like()
+# edit: x.zeros_like() for x in inputs  ->  0.0 * x for x in inputs
+
+# %% training_step: one shift for all rows
+# says: each row has its own maximum
+# edit: z.row_max().detach()  ->  z.row_max().mean().detach()

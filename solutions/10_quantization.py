@@ -96,8 +96,8 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16,
 # %% [markdown]
 # ### Exercise 1.1 · decode
 #
-# Write these rules as code, for codes in an array of any shape. Someone writes: "the fp16 code `1 10001 1100000000` is −7.1; a NaN is a subnormal; and the smallest fp32 number is
-# 2⁻¹⁵⁰." Your function will say what is true.
+# Write these rules as code, for any shape. Someone writes: "the fp16 code `1 10001 1100000000` is −7.1; a NaN is a subnormal; and the smallest fp32 number is
+# 2⁻¹⁵⁰." Your function will tell.
 #
 # <details><summary>Hint 1</summary>
 #
@@ -191,7 +191,7 @@ widgets.number_format(magnitudes.double().numpy(), most_bits=8, lost=0.01, error
 # %% [markdown]
 # ### Exercise 1.2 · encode
 #
-# The other way, also for any shape: the code of the nearest number. Halfway between two, take the even code. What is too large becomes infinity in formats that have
+# The other way: the code of the nearest number. Halfway between two, take the even code. What is too large becomes infinity in formats that have
 # it, from half a step beyond the largest number on; else the largest number. NaN becomes any NaN.
 #
 # Without its sign, a code grows with its number. What does that say about a fraction that rounds up to 2?
@@ -458,8 +458,7 @@ for rows, columns, group, bits in oracle.SHAPES:
     agree(scales, want, f"scales, {case}, the first group 0", rtol=1e-6, mistakes=zero)
     oracle.expect_nearest(weight, codes, scales, group)
     given, back, confused = oracle.to_restore(rng, want, columns, group)
-    got, case = dequantize_groups(given, want, group), f"dequantize_groups, {case}"
-    agree(got, back, case, rtol=1e-6, mistakes=confused)
+    agree(dequantize_groups(given, want, group), back, f"back, {case}", rtol=1e-6, mistakes=confused)
 print("quantize_groups picks the nearest codes, and dequantize_groups reads them, for five shapes")
 
 # %% tags=["check"]
@@ -603,8 +602,7 @@ for units, inputs, outputs, power in [(5, 7, 4, 0), (1, 1, 1, 3), (9, 3, 6, 10),
     got, shapes = in_place(equalised, *three)(*three), [tuple(part.shape) for part in before]
     agree(list(three), before, "the arguments of equalised, after the call")
     agree([tuple(part.shape) for part in got], shapes, "shapes of what equalised gave")
-    case = "largest magnitudes of the rows and the columns that equalised gave"
-    agree([got[0].abs().amax(1), got[2].abs().amax(0)], [tops, tops], case, rtol=1e-4)
+    agree([got[0].abs().amax(1), got[2].abs().amax(0)], [tops, tops], "largest magnitudes", rtol=1e-4)
     atol = 1e-4 * float(want.abs().max())
     agree(oracle.scores(*got, x), want, "scores of the equalised network", atol=atol)
 print("equalised keeps the function and makes the largest magnitudes equal, for four networks")
@@ -1342,8 +1340,7 @@ for rows, columns, bits in [(24, 40, 4), (17, 46, 3), (16, 31, 4), (12, 64, 2)]:
     expect(int(codes.int().abs().max()) <= most, f"error_aware, {case}: a code is beyond ±{most}")
     kinds = codes, (weight / scales).round()
     own, plain = (oracle.output_error(kept, scales, weight, inputs) for kept in kinds)
-    left = f"error_aware, {case}, leaves {own / plain:.2f} of plain rounding's error"
-    expect(own < 0.7 * plain, f"{left}, want less than 0.7")
+    expect(own < 0.7 * plain, f"error_aware, {case}: {own / plain:.2f} of plain rounding's error")
 print("error_aware leaves at most 0.7 of the output error of plain rounding, for four layers")
 
 # %%

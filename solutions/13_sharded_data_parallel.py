@@ -335,7 +335,7 @@ print("shard_gradients: one reduce-scatter per unit, and no gradient kept whole"
 #
 # ### Exercise 2.2 · clip_shards
 #
-# Find the global norm with one all-reduce of one number. If it is above `most`, scale all shards by most/norm.
+# Find the global norm with one all-reduce of one number. If it exceeds `most`, scale all shards by most/norm.
 
 # %% tags=["hole"]
 def clip_shards(dist, shards, sizes, most):
@@ -383,7 +383,7 @@ print("clip_shards: the norm of all shards, and of no padding")
 # all-reduce. The root comes last.
 # </details>
 #
-# With ZeRO-2, a rank holds 2 + 2/p + 12/p bytes per weight: **2 + 14/p**. It still sends as much as data parallelism, if it uses
+# With ZeRO-2, a rank holds 2 + 2/p + 12/p bytes per weight: **2 + 14/p**. It sends as much as data parallelism, if it uses
 # one microbatch per step.
 #
 # **A gradient is needed whole for a moment only: sum it, keep your shard, forget the rest.**

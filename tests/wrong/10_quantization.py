@@ -617,7 +617,7 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
 # edit: torch.where((row > 0) & (column > 0), (row / column).sqrt(), 1.0)  ->  torch.where((row > 0) & (column > 0), row / ((row + column) / 2), 1.0)
 
 # %% equalised: largest values, not magnitudes
-# says: largest magnitudes of the rows and the columns
+# says: largest magnitudes
 # edit: incoming.abs().amax(1), outgoing.abs().amax(0)  ->  incoming.amax(1), outgoing.amax(0)
 
 # %% requantize: the product in int32

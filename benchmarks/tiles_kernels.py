@@ -373,8 +373,8 @@ def _softmaxes(random: torch.Generator) -> Iterator[Launch]:
     kernel = names["cross_entropy"]
     yield Launch("lab 04, cross_entropy", kernel, (24,), given, {"BLOCK": 64})
     x, y = (numbers(random, 4, 1000, dtype=torch.int32).view(torch.uint32) for _ in range(2))
-    constants = {"WIDE": 1, "BLOCK": 1024, "EARLY": False, "FAST": False, "num_warps": 8}
-    given = x, y, x, 1000, 1000, 1000, 1, 16, 16
+    constants = {"BLOCK": 1024, "EACH": 4, "FAST": False, "num_warps": 8}
+    given = x, y, 1000, 1000, 1000, 16, 16
     yield Launch("lab 04, softmax_pairs", names["softmax_pairs"], (4,), given, constants)
 
 

@@ -1228,7 +1228,8 @@ if device.has_gpu():
 
 # %% [markdown]
 # *Rows in bf16.* Registers have 4 bytes. A bf16 is unpacked as it arrives, so registers hold half as many bytes of it as of fp32. So
-# load pairs of bf16 as words, and unpack them at each use: a bf16 is the upper half of an fp32, so a shift is enough.
+# load pairs of bf16 as words, and unpack them at each use: a bf16 is the upper half of an fp32, so a shift is enough. From 14,337 to
+# 16,384 elements, this is the fastest way: 0.98 of a copy's speed, where two or three programs per row reach 0.92.
 
 
 # %% [markdown]
@@ -1246,8 +1247,13 @@ if device.has_gpu():
 # instructions. Over random widths, the geometric mean rose from 0.51 of a copy to 0.89; for aligned rows, from 0.80 to 0.96.
 
 # %% [markdown]
-# Short rows, taken apart in shared memory (`tl.gather`): rows of 37 gained a tenth, but rows of 97 fell from 0.91 of a copy's speed
-# to 0.47.
+# *Short rows.* One row per program is too little: a row of 288 in fp32 is 1,152 bytes, and reached 0.89 of a copy's speed, less than
+# `torch.softmax`. Rows of 264 reached 0.82, and rows of 320 0.98. The speed is proportional to the bytes per program, up to about 1,300:
+# this GPU can't start programs faster. With at least 1,300 bytes each, two rows of 288 per program reach 1.00.
+#
+# Short rows, taken apart in shared memory (`tl.gather`): rows of 37 gained a tenth, but rows of 97 fell from 0.91 to 0.47.
+#
+# *Wide rows.* In parts of 4,096 elements, rows of 219,568 in fp16 reached 0.83; in parts of up to 6,144, 0.89. We have no model for that.
 
 # %% [markdown]
 # *Between kernels* nothing is read. The words that say *not yet* must be set to 0 first, by a kernel that moves next to nothing, and the
@@ -1391,36 +1397,23 @@ def as_pairs(lower, upper, FAST: tl.constexpr):
 
 
 @triton.jit
-def softmax_pairs(x, y, told, x_stride, y_stride, rows, words, parts, first, second, WIDE: tl.constexpr,
-                  BLOCK: tl.constexpr, EACH: tl.constexpr, EARLY: tl.constexpr, FAST: tl.constexpr):
-    """softmax of rows of pairs of bf16, uint32, in parts. first, second: 16, unknown to the compiler.
+def softmax_pairs(x, y, x_stride, y_stride, words, first, second, BLOCK: tl.constexpr,
+                  EACH: tl.constexpr, FAST: tl.constexpr):
+    """softmax of rows of pairs of bf16, uint32, one row per program. first and second are 16.
 
-    It would unpack once and keep the result, 8 bytes per pair, if it saw that they are the same.
+    The compiler doesn't know that. It would unpack once and keep the result, 8 bytes per pair, if it
+    saw that they are the same.
     """
-    row, part = (tl.program_id(0) // parts).to(tl.int64), tl.program_id(0) % parts
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     x_stride, y_stride, words = (x_stride // EACH * EACH, y_stride // EACH * EACH, words // EACH * EACH)
-    column = part * BLOCK + tl.arange(0, BLOCK)
     mine = column < words
     pairs = tl.load(x + row * x_stride + column, mask=mine, other=0xFF80FF80)  # two -inf
-    own = tl.max(tl.maximum(low_half(pairs, 16), high_half(pairs, 16)), 0)
-    least = tl.where(own == float("-inf"), 0.0, own)
-    powers = bf16_power(low_half(pairs, first), least, FAST)
-    total = tl.sum(powers + bf16_power(high_half(pairs, first), least, FAST), 0)
-    maximum = own
-    if WIDE > 1:
-        maximum, total = joined(told + row * parts, part, own, total, parts, WIDE, EARLY)
+    maximum = tl.max(tl.maximum(low_half(pairs, 16), high_half(pairs, 16)), 0)
+    powers = bf16_power(low_half(pairs, first), maximum, FAST)
+    total = tl.sum(powers + bf16_power(high_half(pairs, first), maximum, FAST), 0)
     lower = bf16_power(low_half(pairs, second), maximum, FAST) * (1 / total)
     upper = bf16_power(high_half(pairs, second), maximum, FAST) * (1 / total)
     tl.store(y + row * y_stride + column, as_pairs(lower, upper, FAST), mask=mine)
-
-
-def launch_parts(kernel, programs, x, y, parts, *shifts, **options):
-    """Runs a kernel whose rows may have several programs, which tell each other what they found."""
-    told = torch.zeros(len(x) * parts, dtype=torch.uint64, device=x.device) if parts > 1 else x
-    early = parts > 1 and device.starts_early()
-    options |= {"launch_pdl": True} if early else {}
-    launch(kernel, programs, x, y, told, x.stride(0), y.stride(0), *x.shape, parts, *shifts,
-           WIDE=triton.next_power_of_2(parts), EARLY=early, FAST=x.is_cuda, **options)
 
 
 def vectors(x):
@@ -1433,7 +1426,12 @@ def vectors(x):
 
 def split(elements, itemsize, each, whole):
     """(programs per row, rows per program, BLOCK, PIECES, warps) for rows of so many whole elements."""
-    full = 2048 // itemsize  # of one warp, 64 bytes per thread
+    full, row_bytes = 2048 // itemsize, elements * itemsize  # a warp takes 64 bytes per thread
+    # As measured: a program of fewer bytes has ended before the GPU can start the next ones.
+    many = next((rows for rows in (1, 2, 4, 8) if rows * row_bytes >= 1300), 16)
+    if whole and row_bytes > 64 and many > 1:
+        block = max(32 * each // many, 64 // itemsize)
+        return 1, many, block, triton.cdiv(elements, block), 1
     if elements <= full // 2:
         block = max(each, triton.next_power_of_2(max(1, elements)))
         return 1, min(full // block, full if whole else 16), block, 1, 1
@@ -1441,16 +1439,20 @@ def split(elements, itemsize, each, whole):
         pieces = triton.cdiv(elements, 32 * warps * each)
         if pieces * each * itemsize <= 112:  # bytes per thread
             return 1, 1, 32 * warps * each, pieces, warps
-    parts = triton.cdiv(elements, 4096)
+    parts = triton.cdiv(elements, 6144 if whole and itemsize == 2 else 4096)
     return parts, 1, 64 * each, triton.cdiv(elements, parts * 64 * each), 2
 
 
 def launch_anywhere(x, y, each, whole):
-    """Runs softmax_anywhere."""
+    """Runs softmax_anywhere; the programs of one row tell each other what they found."""
     rows, loaded = len(x), x.shape[1] // each * each
     parts, many, block, pieces, warps = split(loaded, x.itemsize, each, whole)
-    launch_parts(softmax_anywhere, triton.cdiv(rows, many) * parts, x, y, parts, ROWS=many, BLOCK=block,
-                 PIECES=pieces, EACH=each, EDGES=not whole, num_warps=warps)
+    told = torch.zeros(rows * parts, dtype=torch.uint64, device=x.device) if parts > 1 else x
+    early = parts > 1 and device.starts_early()
+    launch(softmax_anywhere, triton.cdiv(rows, many) * parts, x, y, told, x.stride(0), y.stride(0),
+           *x.shape, parts, WIDE=triton.next_power_of_2(parts), ROWS=many, BLOCK=block, PIECES=pieces,
+           EACH=each, EDGES=not whole, EARLY=early, FAST=x.is_cuda, num_warps=warps,
+           **({"launch_pdl": True} if early else {}))
 
 
 def fast_softmax(x):
@@ -1462,12 +1464,9 @@ def fast_softmax(x):
     if not whole and x.stride(0) != columns:  # the rows of x and of y begin at different places
         return fused_softmax(x)
     words = x.dtype == torch.bfloat16 and x.data_ptr() % 4 == 0 and each == 8 and whole
-    if words and columns > 14336 and device.compute_capability() >= (8, 0):
-        # As measured: one program for a row that fits, else small ones, of few registers per thread.
-        block, warps = (8192, 16) if columns <= 16384 else (2048, 2)
-        pairs, parts = (x.view(torch.uint32), y.view(torch.uint32)), triton.cdiv(columns // 2, block)
-        launch_parts(softmax_pairs, rows * parts, *pairs, parts, 16, 16, BLOCK=block, EACH=4,
-                     num_warps=warps)
+    if words and 14336 < columns <= 16384 and device.compute_capability() >= (8, 0):  # as measured
+        launch(softmax_pairs, rows, x.view(torch.uint32), y.view(torch.uint32), x.stride(0) // 2,
+               y.stride(0) // 2, columns // 2, 16, 16, BLOCK=8192, EACH=4, FAST=True, num_warps=16)
     else:
         launch_anywhere(x, y, each, whole)
     return y
@@ -1485,9 +1484,9 @@ for dtype in (torch.float32, torch.bfloat16):  # without a GPU, this tries softm
 # | fp32, rows of | 415 | 1,517 | 3,504 | 10,411 | 45,421 | 233,720 |
 # | --- | --- | --- | --- | --- | --- | --- |
 # | `torch.softmax` | 0.91 | 0.93 | 0.56 | 0.59 | 0.51 | 0.41 |
-# | `fast_softmax` | 0.99 | 0.98 | 0.97 | 0.97 | 0.97 | 0.91 |
+# | `fast_softmax` | 0.99 | 0.98 | 0.98 | 0.96 | 0.97 | 0.91 |
 #
 # | bf16, rows of | 32 | 879 | 5,000 | 13,037 | 36,712 | 138,120 |
 # | --- | --- | --- | --- | --- | --- | --- |
 # | `torch.softmax` | 0.32 | 0.59 | 0.31 | 0.32 | 0.48 | 0.40 |
-# | `fast_softmax` | 0.99 | 0.99 | 0.97 | 0.97 | 0.89 | 0.79 |
+# | `fast_softmax` | 1.00 | 0.98 | 0.97 | 0.97 | 0.93 | 0.87 |

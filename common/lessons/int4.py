@@ -84,8 +84,8 @@ def speedup(
 def pack_tiles(codes: torch.Tensor, scales: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(words, scales) for tensor_core_kernel: a row has 8 parts, and 16 × 128 of one part are 1 KB.
 
-    A row is padded to 8 parts of whole groups; the kernel loads no padding. Nibble i of half
-    h of a row's word 4 t + 2 p + q is column 64 p + 16 i + 4 t + 2 q + h of these 128.
+    A row is padded to 8 parts of whole groups, with scales of 0. Nibble i of half h of a row's word
+    4 t + 2 p + q is column 64 p + 16 i + 4 t + 2 q + h of these 128.
     """
     group = codes.shape[1] // scales.shape[1]
     more = -scales.shape[1] % 8  # groups
@@ -114,14 +114,8 @@ def as_bf16(words: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def step_products(
-    words: tl.tensor, x: tl.tensor, left: tl.tensor, WHOLE: tl.constexpr
-) -> tl.tensor:
-    """float32 (8, 16, 8), in 2**-33: 16 rows of 8 parts times 128 numbers of x, eight times.
-
-    left: (8, 1), how many numbers of x each part still has from there on; WHOLE: 128 or more. It
-    has no row: if masks depended on it, the compiler would load x by single numbers.
-    """
+def step_products(words: tl.tensor, x: tl.tensor) -> tl.tensor:
+    """float32 (8, 16, 8), in 2**-33: 16 rows of 8 parts times 128 numbers of x, eight times."""
     words = tl.permute(tl.reshape(words, (2, 8, 8, 16)), (1, 0, 2, 3))  # in place
     first, last = tl.split(tl.permute(tl.reshape(words, (8, 16, 4, 2, 2)), (0, 1, 2, 4, 3)))
     eight = as_bf16(tl.reshape(first, (8, 16, 8)) & 0 | -0x7FF77FF8)  # 0x8008 twice: the code's -8
@@ -131,7 +125,7 @@ def step_products(
     for k in tl.static_range(8):
         bits = tl.reshape(first if k < 4 else last, (8, 16, 8)) >> (k // 2 % 2 * 8)
         weights = as_bf16(bits & (0x000F000F << k % 2 * 4))
-        numbers = tl.load(x + 16 * k, mask=WHOLE | (left > 16 * k), other=0.0)
+        numbers = tl.load(x + 16 * k)
         vectors = tl.broadcast_to((numbers * large)[:, :, None], (8, 16, 8))
         if k % 2:
             high = tl.dot(weights, vectors, high)
@@ -160,45 +154,36 @@ def tensor_core_kernel(
     if EARLY:
         gdc_launch_dependents()
     PART: tl.constexpr = (COLUMNS + 8 * GROUP - 1) // (8 * GROUP) * GROUP
-    WHOLE: tl.constexpr = COLUMNS == 8 * PART  # else the last parts have fewer columns
     m, row, part = tl.arange(0, 128), tl.arange(0, 16)[None, :], tl.arange(0, 8)[:, None]
     words += tl.program_id(0) * (16 * PART) + tl.arange(0, 16)[None, :]
     words += (m // 8 % 8 * (2 * PART) + (m // 64 * 8 + m % 8) * 16)[:, None]  # part, row
     scales += tl.program_id(0) * (128 * PART // GROUP) + part * (16 * PART // GROUP) + row
-    x += part * PART + row
-    own = COLUMNS - (m // 8 % 8 * PART)[:, None]  # columns of the part that a row of words is of
-    left_of = COLUMNS - part * PART
-    arrays = words, scales, own, left_of
     on_the_way = ()
     for step in tl.static_range(AHEAD):
-        on_the_way = on_the_way + (load_step(arrays, 128 * step, PART, GROUP, WHOLE),)
+        on_the_way = on_the_way + (load_step(words, scales, 128 * step, PART, GROUP),)
     if EARLY:
         gdc_wait()
     total = tl.zeros((8, 16, 8), tl.float32)
     for column in tl.range(0, PART, 128, loop_unroll_factor=AHEAD):
         now, scale = on_the_way[0]  # pyrefly: ignore  (Triton's tuple grows)
-        following = load_step(arrays, column + 128 * AHEAD, PART, GROUP, WHOLE)
+        following = load_step(words, scales, column + 128 * AHEAD, PART, GROUP)
         on_the_way = on_the_way[1:] + (following,)
-        products = step_products(now, x + column, left_of - column, WHOLE)
-        total += products * scale.to(tl.float32)[:, :, None]
+        first = part * PART + column
+        if COLUMNS != 8 * PART:  # where a part has ended, any numbers do: their scale is 0
+            first = tl.where(first < COLUMNS, first, 0)
+        total += step_products(now, x + first + row) * scale.to(tl.float32)[:, :, None]
     one = tl.sum(tl.where(tl.arange(0, 8)[None, None, :] == 0, total, 0), 2)
     tl.store(y + tl.program_id(0) * 16 + tl.arange(0, 16), tl.sum(one, 0) * 2.0**33)
 
 
 @triton.jit
 def load_step(
-    arrays: tl.tuple,
-    column: tl.tensor,
-    PART: tl.constexpr,
-    GROUP: tl.constexpr,
-    WHOLE: tl.constexpr,
+    words: tl.tensor, scales: tl.tensor, column: tl.tensor, PART: tl.constexpr, GROUP: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
     """(words, scales) of 128 columns of each part from this one on; zeros after the part's end."""
-    words, scales, own, left_of = arrays
     more = column < PART
-    there, scaled = more & (WHOLE | (own > column)), more & (WHOLE | (left_of > column))
-    some = tl.load(words + 2 * column, mask=there, other=0, eviction_policy="evict_first")
-    return some, tl.load(scales + column // GROUP * 16, mask=scaled, other=0)
+    some = tl.load(words + 2 * column, mask=more, other=0, eviction_policy="evict_first")
+    return some, tl.load(scales + column // GROUP * 16, mask=more, other=0)
 
 
 def way_of(programs: int, processors: int, whole: bool) -> tuple[int, int | None]:

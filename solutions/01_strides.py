@@ -605,7 +605,7 @@ for n in (1024, 1040):
     print(f"n = {n}: the transposed copy takes {slowdown:.1f} times as long as the straight one")
 
 # %% [markdown]
-# The extra columns remove most of the slowdown: on an H200's host, 5.5 to 5.9 became about 1.3. The count says
+# The extra columns remove most of the slowdown: on an H200's host, 5.5 to 5.9 became 1.2 to 1.3. The count says
 # 17 / 2 = 8.5 for both.
 #
 # A real cache is divided into *sets*. Line k may lie only in set `k mod sets`, and each set has room for a few lines, its

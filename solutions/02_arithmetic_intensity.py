@@ -32,7 +32,7 @@ rng = np.random.default_rng()
 
 # %% [markdown]
 # **Recall** (lab 01). `x` is a row-major float32 tensor of shape (1024, 1024). How many bytes does `x.T` move? How many
-# does `x.T.contiguous()`?
+# does `x.T.contiguous()` move?
 #
 # <details><summary>Answer</summary>
 #
@@ -63,7 +63,7 @@ for name, (flops, function) in three.items():
 # ## Part 1 · Count
 #
 # **FLOPs.** Each element of a matrix product is a dot product. If it has length n, it takes n multiplications and n
-# additions. (The first adds to zero. Hardware does both in one instruction: we count two.)
+# additions. (The first addition adds to zero. Hardware does both in one instruction: we count two.)
 #
 # **Bytes** between memory and chip: each input is read once, each output is written once. Many programs move more.
 #
@@ -160,8 +160,8 @@ for name, (flops, moved) in operation_counts(10**6, itemsize=4).items():
 #
 # ## Part 2 · The roofline
 #
-# A machine has two speed limits. Its arithmetic units do so many FLOP/s at most: its *peak*. Its memory moves so many
-# bytes per second at most: its *bandwidth*. Both work at once. Drawn against intensity, the limits look like a roof.
+# A machine has two speed limits. Its *peak* is the most FLOP/s that it can do. Its *bandwidth* is the most bytes per second
+# that its memory can move. Both work at once. Drawn against intensity, the limits look like a roof.
 #
 # The next cell measures your machine's limits, and lists data sheets below. (tf32 is fp32 rounded for the matrix units.)
 
@@ -251,14 +251,14 @@ figures.describe(ax, "A roofline with ten dots. The elementwise operations lie o
 # %% [markdown]
 # No operation can rise above the slope while its bytes come from memory. Layer norm stays far below: in our runs it reached 30
 # to 45 % of what its bytes allow. So neither arithmetic nor memory limits it. This *program* does, and lab 04 writes better
-# ones. Products with more columns climb along the slope for free. Past the ridge they are **compute-bound**. Why does the 64 ×
+# ones. Products with more columns climb along the slope in nearly the same time. Past the ridge they are **compute-bound**. Why does the 64 ×
 # 64 product lie so low? Part 5 finds out.
 #
 # **Left of the ridge, save bytes. Right of it, save FLOPs.**
 #
 # ## Part 3 · Tiles
 #
-# To read each input once takes a fast memory that holds everything. Real ones hold tiles.
+# To read each input only once, a fast memory must hold everything. Real ones hold tiles.
 
 # %% [markdown]
 # ### Exercise 3.1 · tiled_matmul_bytes
@@ -347,7 +347,7 @@ hierarchy.widget()
 # ## Part 4 · How many multiplications are free?
 #
 # An A100 does 10 · 10¹² multiplications per second (its 19.5 TFLOP/s count an addition with each), and moves 2 · 10¹² bytes.
-# How often can a program multiply each element before it takes twice as long? *Unfused*, each multiplication is
+# How many times can a program multiply each element before it takes twice as long? *Unfused*, each multiplication is
 # a pass over memory. *Fused*, an element is loaded once, multiplied in a register, and stored once.
 
 # %% tags=["driver"]
@@ -456,7 +456,7 @@ figures.describe(ax, "Fused, the time stays level and then rises. Unfused, it ri
 #
 # On an H200, the level dots lay at 1.6 times the line. Each thread asks for only 4 bytes, and that keeps too little on its
 # way. `torch.compile` hit the line, except at its corner. The first dot is too high, so twice its time is reached later than predicted. (If no dot
-# takes twice as long, the last two lead on.)
+# takes twice as long, we extrapolate the last two.)
 
 # %% [markdown]
 # **While memory is the limit, arithmetic is free. Fusion turns many trips to memory into one.**
@@ -550,10 +550,10 @@ figures.describe(ax, "The time is level up to a size, and then grows with the nu
 
 # %% [markdown]
 # Where dots lie below the line, the tensor stays in a cache, which is faster than memory. So the time may double later than the
-# model says (on an H200, from 3 % earlier to a tenth later). Where a CPU's dots jump above the line, PyTorch has split the work among threads, and
+# model says (on an H200, it doubled 3 % earlier to 10 % later). Where a CPU's dots jump above the line, PyTorch has split the work among threads, and
 # the slowest thread sets the time.
 #
-# A tensor that keeps a laptop busy is too small to keep a GPU busy for as long as its launch.
+# A tensor that keeps a laptop busy may take a GPU less time than the launch does.
 #
 # Now let your doctor see the ten operations of Part 2. As overhead it gets what the same clock shows for one element.
 
@@ -812,14 +812,14 @@ for batch, time_s, ops, total_s in zip(batches, step_s, steps, predicted_s, stri
     print(f"batch of {batch:2}, MFU {mfu:5.1%}:", *shown)
 
 # %% [markdown]
-# MFU is the **model FLOPs utilisation**: the FLOPs needed, over the measured time and the peak. Published runs
-# divide by the data sheet's peak for *dense* matrices, and large models reach 40 to 60 %.
+# MFU is the **model FLOPs utilisation**: the FLOPs needed, divided by time × peak. Published runs use the data sheet's peak
+# for *dense* matrices, and large models reach 40 to 60 %.
 #
 # By how much did your line miss? On a CPU, many operations reach only a part of their roof. On an H200, 32 sequences took
-# hardly longer than one: overhead, as predicted. Yet our dots lay at four to seven times the line. A model's operations cost more than
+# only a sixth longer than one: overhead, as predicted. Yet our dots lay at four to seven times the line. A model's operations cost more than
 # `mul_`: they allocate results and are recorded for the backward pass.
 #
-# **Time goes where the slowest of the three is. Find out which, before you improve anything.**
+# **Find out which of the three takes the time, before you improve anything.**
 
 # %% tags=["nbval-ignore-output"]
 source = f"{here.source} on {here.device}"
@@ -863,7 +863,7 @@ if device.has_gpu():
 # %% [markdown]
 # ### Exercise 8.1 · hfu (optional)
 #
-# Write both. Then put two numbers right. Someone writes that FlashAttention "took the MFU value to 60%! A100 has 312 TFLOP/s, so
+# Write MFU and HFU. Then correct two numbers. Someone writes that FlashAttention "took the MFU value to 60%! A100 has 312 TFLOP/s, so
 # we are using ~160". And a slide gives the H100's bf16 peak as 1,979 TFLOP/s, with an asterisk: *with sparsity*, for matrices of
 # which half of the entries are zeros.
 
@@ -963,7 +963,7 @@ ledger.measured("training step, all recomputed / all kept", train_s[1] / train_s
 # %% [markdown]
 # ### Exercise 8.2 · loads_in_flight (optional)
 #
-# Which bandwidth do so many bytes in flight give? And how many loads must each thread of a GPU have in flight, so that together
+# What bandwidth does a given number of bytes in flight reach? And how many loads must each thread of a GPU have in flight, so that together
 # they keep memory busy? On an H200 (4.8 TB/s, 0.6 µs, 132 × 2048 threads), is one float32 per thread enough?
 
 # %% tags=["hole"]
@@ -1006,11 +1006,11 @@ print("bandwidth_in_flight and loads_in_flight: 25 cases")
 # </details>
 # <details><summary>Hint: the idea</summary>
 #
-# Memory can't give more than its bandwidth. For the second function turn the formula round: which bytes in
-# flight reach the bandwidth, and how many does one load of all threads bring? Round up.
+# Memory can't give more than its bandwidth. For the second function, solve the formula for the bytes in
+# flight. How many of them does one load by all threads bring? Round up.
 # </details>
 #
-# One float32 per thread is not enough, even with all threads that fit. Each thread must load three, or one of 16 bytes. That is
+# One float32 per thread is not enough, even with all threads that fit. Each thread must have three such loads in flight, or one load of 16 bytes. That is
 # why fast kernels give each thread several elements.
 #
 # Now measure it on your CPU. A *chain* fetches an address, finds the next address there, and fetches that. Chains that don't
@@ -1044,11 +1044,11 @@ for contents, n in tries:
     print(f"torch.{contents.__name__:5} {n} × {n}: {ledger.show(rate, 'FLOP/s')}")
 
 # %% [markdown]
-# A transistor takes power when it switches, and zeros switch few. A GPU at its power limit lowers its clock: in our runs, an
+# A transistor takes power when it switches, and zeros make few of them switch. A GPU at its power limit lowers its clock: in our runs, an
 # H200 was 10 to 15 % slower on normal random numbers than on zeros. So never benchmark on zeros. (A CPU mostly has power to
 # spare. There, expect noise.)
 #
-# One row more, and a row of tiles is computed for it. Also, rows of 8,191 or 8,193 bf16 numbers don't start at multiples of 16
+# For one more row of elements, a whole row of tiles is computed. Also, rows of 8,191 or 8,193 bf16 numbers don't start at multiples of 16
 # bytes, as wide loads need: an H200 fell to about a fifth for both. Hence padded vocabularies, such as 50,304 entries instead of
 # 50,257.
 
@@ -1059,7 +1059,7 @@ for contents, n in tries:
 #
 # <details><summary>Answer</summary>
 #
-# A weight of 2 bytes serves 2B FLOPs: B FLOP/byte. They reach the ridge point at B = 989.5 / 3.35 ≈ 295. Each user also has keys and values of all earlier tokens (the *KV
+# A weight of 2 bytes serves 2B FLOPs: B FLOP/byte. This reaches the ridge point at B = 989.5 / 3.35 ≈ 295. Each user also has keys and values of all earlier tokens (the *KV
 # cache*). Their intensity is 1 FLOP/byte for any B, or g if g query heads share them (*grouped queries*).
 # </details>
 

@@ -250,8 +250,8 @@ except IndexError as error:
 # <details><summary>Diagnosis</summary>
 #
 # 128 threads need 130 numbers. The array has no room for the last two, the *halo*. A GPU says nothing. They land in whatever
-# comes next in shared memory, and the result is right until someone declares a second array. Nor is there a test: the length
-# must be a multiple of 128.
+# comes next in shared memory, and the result is right until someone declares a second array. Nor does anything test for the
+# end of `out`: its length must be a multiple of 128.
 # </details>
 #
 # ### Exercise 2.1 · window_average
@@ -443,8 +443,8 @@ print(f"{report.divergent_branches} divergent branches, {report.steps} steps of 
 #
 # ### Exercise 4.1 · block_sum
 #
-# Choose the threads so that the lanes of a warp agree. Only the last 32 need to disagree, at five levels. Then one thread adds
-# the block's sum to `out` by an *atomic* update, `cuda.atomic.add(array, index, value)`. Blocks run in any order, and two
+# Choose the threads so that the lanes of a warp agree. Only the last 32 numbers need a warp that diverges, at five levels. Then
+# one thread adds the block's sum to `out` by an *atomic* update, `cuda.atomic.add(array, index, value)`. Blocks run in any order, and two
 # that do `out[0] += ...` may read the same old value, so one sum is lost.
 
 # %% tags=["hole"]
@@ -546,7 +546,7 @@ print(report.races[0])
 #
 # ### Exercise 5.1 · matmul_sectors
 #
-# Those are numbers; a warp pays for sectors. Predict both kernels' sectors. A warp lies in 32/tile rows of a block.
+# That counts numbers, but a warp pays for sectors. Predict both kernels' sectors. A warp lies in 32/tile rows of a block.
 
 # %% tags=["hole"]
 def matmul_sectors(n, tile):
@@ -708,7 +708,7 @@ ledger.table()
 # memory takes time as well.
 # </details>
 #
-# **Tiles trade global loads for shared ones. In sectors they gain less than in numbers, because a warp shares already.**
+# **Tiles trade global loads for shared ones. In sectors they gain less than in numbers, because the lanes of a warp share already.**
 
 # %% [markdown]
 # ## Part 6 · Who hides the wait?
@@ -812,12 +812,12 @@ else:
 # %% [markdown]
 # <details><summary>What it shows</summary>
 #
-# The lines need a lone warp's wait and a copy's rate. On an H200:
+# The lines are drawn from a lone warp's wait and a copy's rate. On an H200:
 #
 # - A lone warp waits 378 ns, not 600. So 1.8 TB/s was too low: it is 2.4.
-# - One load per warp: 5 % below the line, then 15 %, never at the roof. A busy memory answers later.
-# - Four at once: 20 to 30 % below, since a warp waits for the slowest. With 64 warps they pass the roof by 5 %: a copy also
-#   writes, which is slower.
+# - One load per warp: the dots are 5 % below the line at 2 warps and 15 % at 64, and never reach the roof. A busy memory answers later.
+# - Four at once: up to 32 warps, they are 20 to 30 % below, since a warp waits for the slowest load. With 64 warps they pass the
+#   roof by 5 %: a copy also writes, which is slower.
 # </details>
 #
 # **Warps hide each other's waits, and so do independent loads. Registers and shared memory decide how many warps there are.**
@@ -835,8 +835,8 @@ else:
 
 # %% [markdown]
 # `matmul_tiled` loads two numbers from shared memory for each multiplication. Let each thread compute *several* elements of
-# `c` (*thread coarsening*), and a number that it has loaded serves all of them: the idea of Part 5, one memory nearer. The sums
-# live in registers.
+# `c` (*thread coarsening*). Then a number that it has loaded serves all of them: the idea of Part 5, one level of memory closer. The
+# sums live in registers.
 #
 # ### Exercise 7.1 · matmul_column_tiled (optional)
 #
@@ -908,7 +908,7 @@ print("matmul_column_tiled: three shapes, nine loads for eight multiplications")
 # ideas make a plain kernel three times as fast on an H200:
 #
 # - rows and columns of a thread in groups of four neighbours: one instruction can load 16 bytes;
-# - a 33rd four in each row of `a_tile`, which moves rows to other banks;
+# - a 33rd group of four in each row of `a_tile`, which moves rows to other banks;
 # - the next slice loaded into registers before this one is used;
 # - indices that the compiler knows to be positive (`uint32`).
 
@@ -1087,7 +1087,7 @@ if device.has_gpu():
 # %% [markdown]
 # <details><summary>What each step was worth on an H200</summary>
 #
-# Speeds at 4096³, as shares of cuBLAS's. Those of unfinished kernels are from when we wrote the last one.
+# Speeds at 4096³, as shares of cuBLAS's. Those of the kernels between the rungs were measured while we wrote the last one.
 #
 # | kernel | share |
 # | --- | --- |
@@ -1099,12 +1099,12 @@ if device.has_gpu():
 # | and the loop over k written out, indices never negative | 0.83 |
 # | and guards for any shape (the last rung) | 0.82 |
 #
-# We predicted 0.7. The last but one step was worth more than we thought: a quarter.
+# We predicted 0.7, and measured 0.82. Writing out the loop, with `uint32` indices, gained a quarter: more than we thought.
 # </details>
 #
 # <details><summary>What we tried, and what did not help (an H100, where the last rung reaches 0.82)</summary>
 #
-# Of the loop's 655 instructions, 512 multiply. More of them do in each of these, but all were slower:
+# Of the loop's 655 instructions, 512 multiply: 78 %. In each of these kernels the part was larger, but all were slower:
 #
 # | kernel | multiply | share |
 # | --- | --- | --- |
@@ -1113,10 +1113,13 @@ if device.has_gpu():
 # | both, with indices of 64 bits | 85 % | 0.68 |
 # | 16 × 8 elements per thread | 81 % | 0.66 |
 #
-# They need more registers or more sectors, or fewer warps fit. A count of instructions alone does not predict a time.
+# They need more registers or more sectors, or fewer warps fit on an SM. A count of instructions alone does not predict a time.
+# </details>
 #
-# On an H200, copies from global to shared memory that pass no register (`cp.async`, by an instruction that Numba doesn't offer)
-# helped a little, with three slices on their way: 82 % of the instructions multiply, and the share rose from 0.826 to 0.856.
+# <details><summary>What helped, but not from Numba</summary>
+#
+# On an H200, copies from global to shared memory that bypass the registers (`cp.async`, an instruction that Numba doesn't offer)
+# helped a little. With three slices in flight, 82 % of the instructions multiply, and the share rose from 0.826 to 0.856.
 # </details>
 
 # %% [markdown]
@@ -1185,8 +1188,8 @@ print("  ".join(f"{chr(v)!r} {counts[v]:,}" for v in order))
 # %% [markdown]
 # ## Is the simulator right?
 #
-# Its rules are simple: a request's sectors are the different 32-byte pieces that it touches; its wavefronts, the most
-# different words in one bank. NVIDIA's profiler, Nsight Compute, reads the same figures from counters in the hardware. Here are
+# Its rules are simple: a request's sectors are the different 32-byte pieces that it touches; its wavefronts are the largest
+# number of different words in one bank. NVIDIA's profiler, Nsight Compute, reads the same figures from counters in the hardware. Here are
 # both, for this lab's kernels and others, on an H200. They differ where the compiler merged loads. The simulator counts
 # loads as written.
 

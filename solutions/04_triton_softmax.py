@@ -169,9 +169,9 @@ ledger.table()
 # %% [markdown]
 # <details><summary>How good was the prediction?</summary>
 #
-# On our H200 the ratio was about 3.2, where 4 was predicted. The bytes are right, but neither side runs at the speed of a
-# copy. At 4,096 columns, the five kernels reach 0.78 of it, and `torch.softmax` only 0.62. So we get 4 · 0.62 / 0.78, which
-# is 3.2. On a CPU, `exp` and caches also matter, so the ratio varies.
+# On our H200 the ratio was 3.15, where 4 was predicted. The bytes are right, but neither side runs at the speed of a
+# copy. At 4,096 columns, the five kernels reach 0.77 of it, and `torch.softmax` only 0.61. So we get 4 · 0.61 / 0.77, about
+# 3.2. On a CPU, `exp` and caches also matter, so the ratio varies.
 # </details>
 #
 # **A chain of elementwise operations and reductions costs its bytes. Fused into one kernel, it costs one trip to memory.**
@@ -744,8 +744,8 @@ print(clinic.score("softmax", judged, par=18, rng=rng))
 #
 # ## Predict, then measure
 #
-# Your kernels make a softmax of any matrix. The next cell is ours. Each program gets 4 KB or more, and so many warps that
-# a thread has 32 bytes: two loads of 16, the widest there are. For the widest rows, two reads remain.
+# Your kernels make a softmax of any matrix. The next cell is ours. Each program gets 4 KB or more, and enough warps
+# that a thread has 32 bytes: two loads of 16, the widest there are. For the widest rows, two reads remain.
 
 # %% tags=["driver"]
 def launch(kernel, programs, *arguments, **options):
@@ -840,7 +840,7 @@ figures.describe(ax, "Softmax by width of a row: lines predicted from bytes, dot
 # *Without a GPU*, dots are counted in sectors, and lines in bytes. They part below eight floats per row: there, one row per program
 # fetches sectors that it does not need.
 #
-# *On a GPU*, dots are measured, and nothing of them went into the lines. Dots of one width stand beside each other, so that none
+# *On a GPU*, dots are measured, and the lines were drawn without them. Dots of one width stand beside each other, so that none
 # hides another. How far off is each line?
 
 # %% tags=["nbval-ignore-output"]
@@ -852,13 +852,13 @@ for name in [name for name in lines if name in dots_of]:
 # %% [markdown]
 # <details><summary>Why do the lines of a GPU miss?</summary>
 #
-# Above 1, caches answered part of what programs ask for. On our H200, "two reads" came to 1.36 at 1 k columns, but 0.95 at 16 k.
+# Above 1, caches answered part of what programs ask for. On our H200, "two reads" came to 1.30 at 1 k columns, but 0.96 at 16 k.
 #
-# Below 1, something else than bytes takes time. "Five kernels" came to 0.73 to 0.79 at every width: PyTorch's kernels run
-# slower than a copy. "Each byte once" fell to 0.73 beyond 16 k, where `fused_softmax` reads rows twice.
+# Below 1, something other than bytes takes time. "Five kernels" came to 0.73 to 0.79 at every width: PyTorch's kernels run
+# slower than a copy. "Each byte once" fell to 0.73 and 0.71 beyond 16 k, where `fused_softmax` reads rows twice.
 # </details>
 #
-# On our H200, your eight lines reach 0.95 to 1.00 of a copy's speed for rows of 1 k to 16 k, and `torch.softmax` 0.46 to 0.97.
+# On our H200, your eight lines reach 0.96 to 0.98 of a copy's speed for rows of 1 k to 16 k, and `torch.softmax` 0.46 to 0.97.
 
 # %% tags=["nbval-ignore-output"]
 name = "softmax_online of 4,096 columns: bytes moved / bytes of x"
@@ -877,10 +877,10 @@ ledger.table()
 #
 # You can now read where it is used: `torch.compile` writes its GPU kernels in Triton; FlashAttention carries the output along
 # with m and s; fused causal softmax and fused cross-entropy are in every library that trains language models. *Halide* (2013)
-# keeps the algorithm and schedule apart: you write both. In Triton you write what happens to a tile, and the compiler
+# keeps algorithm and schedule apart: you write both. In Triton you write what happens to a tile, and the compiler
 # schedules the work within it.
 #
-# **Limits of ours.** Softmax runs over the last axis only, without dropout, and a block has up to 2²⁰ elements, which is
+# **Limits of our kernels.** Softmax runs over the last axis only, without dropout, and a block has up to 2²⁰ elements, which is
 # Triton's limit. Requested sectors are not memory traffic, because caches stand between.
 
 # %% [markdown]
@@ -963,7 +963,7 @@ for shape in [(5, 1), (3, 1000), (1, 20_000), (0, 7), (7, 0)]:
 
 # %% [markdown]
 # *The loss.* A language model is trained on $\log \sum_j e^{x_j} - x_t$ per row of scores, with the target t. Its gradient is
-# softmax(x), minus 1 at t. Step by step, softmax is stored and loaded again. With a vocabulary of 100,000 it is often the largest
+# softmax(x), minus 1 at t. In separate kernels, softmax is stored and loaded again. With a vocabulary of 100,000 it is often the largest
 # tensor of a training step. One kernel needs two reads and one write for loss and gradient together.
 #
 # ### Exercise 7.2 · cross_entropy (optional)
@@ -1036,8 +1036,8 @@ tiles.count(cross_entropy, (64,), logits, read[1:], losses, slopes, 128, BLOCK=6
 print(f"{losses.mean():.2f} nats per character; {np.log(128):.2f} for a model that knows nothing")
 
 # %% [markdown]
-# **Clinic.** A colleague needs the softmax of *columns*, and launches one program per column. The result is right, each element is
-# loaded once and stored once, and yet a GPU takes longer than `softmax_rows` does. Read the report. Why? What would you change?
+# **Clinic.** A colleague needs the softmax of *columns*, and launches one program per column. The result is right, and each element is
+# loaded once and stored once. Yet on a GPU it takes longer than `softmax_rows`. Read the report. Why? What would you change?
 
 # %%
 @triton.jit
@@ -1071,8 +1071,9 @@ if device.has_gpu():
 # %% [markdown]
 # <details><summary>What we measured</summary>
 #
-# On our H200, about 370 GB/s against 2.7 to 3.8 TB/s: seven to ten times slower. (The 128 MB take 30 µs, and in some runs Python
-# needs longer to launch the kernel.) Eight times the sectors explain most of it, if caches answer little. For the rest we have no proof. One suspect is the stores, since each writes only 4 bytes of a sector.
+# On our H200, about 370 GB/s against 2.6 to 3.8 TB/s: seven to ten times slower. (A copy moves these 134 MB in 32 µs, and in some
+# runs Python needs longer to launch the kernel.) Eight times the sectors explain most of it, if caches answer little. For the rest we
+# have no proof. One suspect is the stores, since each writes only 4 bytes of a sector.
 # </details>
 #
 # *What the compiler makes of it.* Triton compiles for an H200 even on a laptop. The same kernel and row, with more and more warps:
@@ -1113,14 +1114,14 @@ ledger.counted("requests: one element later / aligned", requests[1] / requests[0
 # <details><summary>Why four times?</summary>
 #
 # A thread holds four neighbouring floats. One instruction loads all four, but only from a multiple of 16 bytes. One element later the compiler
-# must write four loads of 4 bytes. Each of them touches nearly all sectors of the four, so sectors also rise fourfold. Four elements
-# later is 16 bytes later, so four fit again. `report.loads.sectors` says 512 and 516: Triton's interpreter knows of no threads.
+# must write four loads of 4 bytes. Each of them touches nearly all the sectors that the wide load touched, so sectors also rise fourfold. Four elements
+# later is 16 bytes later, so four fit again. `report.loads.sectors` says 512 and 516: Triton's interpreter knows nothing about threads.
 # </details>
 
 # %% [markdown]
 # Three ways help:
 #
-# - *Padding.* Make rows whose lengths are multiples of 16 bytes. Often the rows are not yours to make.
+# - *Padding.* Make rows whose lengths are multiples of 16 bytes. Often you can't choose the lengths.
 # - *Hints.* The compiler looks for multiples of 16 elements. If you know that `first` is a multiple of 4, `tl.multiple_of(first, 4)` says it.
 #   If that is not true, the GPU stops with an error.
 # - *Masks.* Begin early, at the multiple of 16 bytes before the row, and load whole fours. Then mask out what belongs to other rows.
@@ -1205,29 +1206,30 @@ if device.has_gpu():
 # %% [markdown]
 # <details><summary>What an H200 shows</summary>
 #
-# Both read 4.5 TB/s: there is no difference. At that speed, memory brings about 20 bytes per cycle to each of the 132 SMs (at 1.75 GHz).
-# The four requests of a warp touch the same lines, so memory sends each line once, and the level-1 cache answers three requests of four. Its
-# work is then 80 bytes per cycle, and it can do 128. A count becomes time only at the unit that limits the kernel, and here that is memory.
+# Both read 4.45 TB/s. We guessed 1.3 times, but there is no difference. At that speed, memory brings about 19 bytes per cycle
+# to each of the 132 SMs (at 1.75 GHz). The four requests of a warp touch the same lines. So memory sends each line once, and the level-1
+# cache answers three requests of four. Its work is then 77 bytes per cycle, and it can do 128. A count becomes time only at the unit that
+# limits the kernel, and here that is memory.
 # </details>
 #
-# **Ask for 16 bytes where 16 bytes begin. What you did not want, mask out in registers.**
+# **Wide loads begin at multiples of 16 bytes. They save requests, and time only where requests are the limit.**
 
 # %% [markdown]
 # ### The last few percent
 #
-# Nothing to write here. Three things are in the way of `fused_softmax` on an H200.
+# There is nothing to write here. This is what kept `fused_softmax` from the speed of a copy on an H200.
 #
-# *Rows of 64 k* are read twice. Only a part of the second read comes from L2, and the speed falls to 0.73 of a copy's. So don't read
+# *Rows of 64 k* are read twice. Only a part of the second read comes from L2, and the speed falls to 0.71 of a copy's. So don't read
 # again: keep the row in the registers of *several* programs. Each takes the maximum and the sum of its part, tells the others, and waits
 # for theirs. `merge` does the rest.
 
 # %% [markdown]
 # Maximum and sum go out in one word of 64 bits, so that nobody reads half of it, and 0 means *not yet*. Such a kernel hangs unless all
-# programs of a row run at the same time. In practice, a GPU starts programs in the order of their numbers. Nobody promises it: only a
+# programs of a row run at the same time. In practice, a GPU starts programs in the order of their numbers. But nobody promises this order: only a
 # cooperative launch guarantees that programs run together. The interpreter runs one after the other, and would wait forever.
 
 # %% [markdown]
-# *Rows in bf16.* Registers have 4 bytes. A bf16 is unpacked as it arrives, so registers hold half as many bytes of it as of fp32. So
+# *Rows in bf16.* A register has 4 bytes. A bf16 is unpacked as it arrives, so each register holds only 2 bytes of a row. Therefore,
 # load pairs of bf16 as words, and unpack them at each use: a bf16 is the upper half of an fp32, so a shift is enough. From 14,337 to
 # 16,384 elements, this is the fastest way: 0.98 of a copy's speed, where two or three programs per row reach 0.92.
 
@@ -1237,13 +1239,13 @@ if device.has_gpu():
 # asks for each element. `softmax_anywhere` loads the middle of a row in whole vectors of 16 bytes, and fewer than 8 elements at each
 # of its two edges one by one. For 16 rows of 1,001 in bf16, load requests fall from 512 to 80.
 #
-# A row of 3,000 *does* begin at a multiple of 16 bytes, but the compiler looks for 16 *elements*. So the kernel says what it knows:
+# A row of 3,000 *does* begin at a multiple of 16 bytes, but the compiler looks for multiples of 16 *elements*. So the kernel says what it knows:
 # `stride // EACH * EACH`.
 
 # %% [markdown]
-# *Rows of any length.* While memory brings one bf16 and takes one, an H200 has time for 28 instructions. Our first kernel ran 68 per
-# element of a row of 5,301: a block of 8,192 lanes, and masks for each lane. It reached 0.24 of a copy's speed. Now a row has up to seven
-# equal pieces, only whole vectors have masks, and 2ˣ is one instruction: `tl.exp2` takes four, for results below 2⁻¹²⁶. That makes 15
+# *Rows of any length.* While memory brings one bf16 and takes one, an H200 has time for 28 instructions. Our first kernel took 68 per
+# element of a row of 5,301, for a block of 8,192 lanes, with masks for each lane. It reached 0.24 of a copy's speed. Now a
+# row has up to seven equal pieces, a mask covers whole vectors, and 2ˣ is one instruction: `tl.exp2` takes four, for results below 2⁻¹²⁶. That makes 15
 # instructions. Over random widths, the geometric mean rose from 0.51 of a copy to 0.89; for aligned rows, from 0.80 to 0.96.
 
 # %% [markdown]
@@ -1251,13 +1253,16 @@ if device.has_gpu():
 # `torch.softmax`. Rows of 264 reached 0.82, and rows of 320 0.98. The speed is proportional to the bytes per program, up to about 1,300:
 # this GPU can't start programs faster. With at least 1,300 bytes each, two rows of 288 per program reach 1.00.
 #
-# Short rows, taken apart in shared memory (`tl.gather`): rows of 37 gained a tenth, but rows of 97 fell from 0.91 to 0.47.
-#
-# *Wide rows.* In parts of 4,096 elements, rows of 219,568 in fp16 reached 0.83; in parts of up to 6,144, 0.89. We have no model for that.
+# We also tried to take short rows apart in shared memory (`tl.gather`). Rows of 37 gained a tenth, but rows of 97 fell from
+# 0.91 to 0.47.
 
 # %% [markdown]
-# *Between kernels* nothing is read. The words that say *not yet* must be set to 0 first, by a kernel that moves next to nothing, and the
-# next kernel starts when that one has ended. An H100 can start it earlier (*programmatic dependent launch*). It loads its part of x, which
+# *Wide rows.* In parts of 4,096 elements, rows of 219,568 in fp16 reached 0.83; in parts of up to 6,144, they
+# reach 0.88. We have no model for that.
+
+# %% [markdown]
+# *Between two kernels*, memory is idle. The words that say *not yet* must be set to 0 first, by a kernel that moves next to nothing, and the
+# next kernel starts when that one has ended. An H100 can start it earlier (*programmatic dependent launch*). That kernel loads its part of x, which
 # was there before, and waits with `gdc_wait` only where it needs the zeros. On our H200, this raised rows of 64 k in fp32 from 94 %
 # to 97 % of a copy's speed. In bf16 it gained half a percent, which is less than two runs differ by.
 

@@ -639,11 +639,7 @@ def median_time_s(call, clock, synchronize, repeats):
 from common.bytecode import looks_inside
 from common.oracles import arithmetic_intensity as oracle
 
-cases = [(3.5, [1.0, 2.0, 5.0, 3.0, 40.0], 0.75), (9.0, [2.0, 7.5, 1.0, 3.0], 0.0), (9.0, [4e3], 0.25)]
-for count in range(2, 12):
-    later_s = rng.permutation(rng.choice(999, count, replace=False) / 64 + 1).tolist()
-    cases.append((1e4, later_s, int(rng.integers(1, 60)) / 64))
-for first_s, later_s, launch_s in cases:
+for first_s, later_s, launch_s in oracle.fake_devices(rng):
     want, mistakes = oracle.median_s(first_s, later_s, launch_s)
     case = f"median_time_s on FakeDevice({first_s}, {later_s}, {launch_s}), repeats={len(later_s)},"
     got = timed(first_s, later_s, launch_s, len(later_s))

@@ -85,7 +85,7 @@ def compared(function: Any, x: Any, factor: Any, repeats: Sequence[int]) -> dict
 
 
 def doubling(repeats: Sequence[int], times_s: Sequence[float]) -> float:
-    """For how many repeats the time is twice the first one; the last two dots lead on beyond."""
+    """For how many repeats the time is twice the first one; extrapolated from the last two dots."""
     import numpy as np
 
     times, twice = np.maximum.accumulate(times_s), 2 * times_s[0]

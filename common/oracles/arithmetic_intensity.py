@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -370,6 +370,16 @@ def devices(rng: np.random.Generator) -> list[tuple[float, list[float], float]]:
         later_s = rng.permutation(rng.choice(999, count, replace=False) / 64 + 1).tolist()
         cases.append((1e4, later_s, int(rng.integers(1, 60)) / 64))
     return cases
+
+
+def fake_devices(rng: np.random.Generator) -> Iterator[tuple[float, list[float], float]]:
+    """(first_s, later_s, launch_s) of 13 fake devices, with 1 to 11 later times."""
+    yield 3.5, [1.0, 2.0, 5.0, 3.0, 40.0], 0.75
+    yield 9.0, [2.0, 7.5, 1.0, 3.0], 0.0
+    yield 9.0, [4e3], 0.25
+    for count in range(2, 12):
+        later_s = rng.permutation(rng.choice(999, count, replace=False) / 64 + 1).tolist()
+        yield 1e4, later_s, int(rng.integers(1, 60)) / 64
 
 
 def median_s(

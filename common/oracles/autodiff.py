@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -561,6 +562,17 @@ def _derivative(rows: Sequence[Row], x: Tensor, order: int) -> Tensor:
     return y.detach()
 
 
+def _loss(x: Tensor, digits: Tensor, activation: str, *p: Tensor) -> Tensor:
+    hidden = getattr(torch, activation)(x @ p[0] + p[1])
+    return torch.nn.functional.cross_entropy(hidden @ p[2] + p[3], digits)
+
+
+TRAININGS = {
+    ("relu", 1000): "training_step, one image 1,000 times as bright (each row has its own maximum)",
+    ("tanh", 1): "training_step with another network(), of tanh (derivatives come from gradients)",
+}
+
+
 def training_cases(rng: np.random.Generator) -> Iterator[Case]:
     """((activation, feeds), the loss and the parameters after a step), with logits up to 5,000."""
     for lift, activation, bright in (
@@ -574,18 +586,7 @@ def training_cases(rng: np.random.Generator) -> Iterator[Case]:
         images[0] *= bright  # its logits are thousands apart from the others'
         feeds = dict(zip(TRAINED, [images, _one_hot(digits), *p, rate], strict=True))
 
-        def loss(
-            w1: Tensor,
-            b1: Tensor,
-            w2: Tensor,
-            b2: Tensor,
-            x: Tensor = images,
-            digits: Tensor = digits,
-            f: Any = activation,
-        ) -> Tensor:
-            hidden = getattr(torch, f)(x @ w1 + b1)
-            return torch.nn.functional.cross_entropy(hidden @ w2 + b2, digits)
-
+        loss = functools.partial(_loss, images, digits, activation)
         slopes = graphs.gradient(loss, p) if activation == "tanh" else _slopes(loss, p)
         steps = {
             k: [abs(k) * loss(*p)] + [w - k * rate * g for w, g in zip(p, slopes, strict=True)]
@@ -601,10 +602,7 @@ def training_cases(rng: np.random.Generator) -> Iterator[Case]:
         says = "z at the label is not shifted: subtract the maximum there, too."
         mistakes[says] = [steps[1][0] - top, *steps[1][1:]]
         text = f"training_step, a logit {lift:g} up (exp overflow? log 0?)"
-        if bright > 1:
-            text = "training_step, one image 1,000 times as bright (each row has its own maximum)"
-        if activation == "tanh":
-            text = "training_step with another network(), of tanh (derivatives come from gradients)"
+        text = TRAININGS.get((activation, bright), text)
         yield Case(text, (activation, feeds), steps[1], mistakes)
 
 

@@ -147,7 +147,7 @@ for kind in ("float8_e4m3fn tf32", "bfloat16 tf32", "float32 tf32", "float32 iee
 ledger.counted("a 64³ product in fp32, per thread", fma, "fma")
 
 # %% [markdown]
-# You compiled for an H200, without one. For fp32, `tf32` (Triton's default) uses tensor cores, which read 10 bits of each fraction.
+# Compiling for an H200 takes no GPU. For fp32, `tf32` (Triton's default) uses tensor cores, which read 10 bits of each fraction.
 # `ieee` reads all 23 and uses none. In TFLOP/s:
 #
 # | | bf16 | tf32 | fp32 |
@@ -760,12 +760,13 @@ if device.has_gpu():
 # %% [markdown]
 # On our H200 the model's fifth choice won. If a size in `key` is the length of a sentence, every new length pays for a search. Round lengths up.
 #
-# **Predict, to leave out what can't be fast. Measure what is left: the run, not the compiler.**
+# **Predict, to leave out what can't be fast. Then measure what is left.**
 #
 # ## Part 6 · Clinic
 #
-# Test the test. We have five right programs for C = A B and nineteen wrong ones, written in Python, with tiles of 16 × 16. Each fault is one
-# that a kernel could have.
+# We have five right programs for C = A B and nineteen wrong ones, written in Python, with tiles of 16 × 16. Each fault could be a kernel's.
+#
+# **A test is worth as much as the faults that it finds.**
 
 # %% [markdown]
 # ### Exercise 6.1 · test_matmul
@@ -809,7 +810,7 @@ print(clinic.score("matmul", judged, par=16, rng=rng))
 # `make grade LAB=05` grades your lab.
 #
 # *Where it is used.* CUTLASS calls the bands *threadblock swizzling*. cuBLAS chooses among hundreds of kernels by a model of its own. PyTorch's
-# Inductor (`max-autotune`) measures some dozen configurations, and fuses epilogues as you did.
+# Inductor (`max-autotune`) measures a dozen configurations, and fuses epilogues as you did.
 
 # %% [markdown]
 # ## Further
@@ -936,7 +937,7 @@ def l1_kernel(x, y, out, M, N, D, BLOCK: tl.constexpr):
 
 # %% [markdown]
 # **Predict.** 8,192 vectors on either side, 256 numbers each. An H200 makes 132 · 128 additions per cycle, at up to 1.98 GHz; its tensor cores reach
-# `PEAK`. How many times as long does L1 take?
+# `PEAK`. How many times as long as L2 does L1 take?
 
 # %%
 # BEGIN SOLUTION
@@ -1130,8 +1131,8 @@ if device.has_gpu():
 # length, and twice as many additions to C. (One part is slower than the 45 µs above: it, too, adds to C atomically.)
 
 # %% [markdown]
-# What does splitting cost? s · M · N atomic additions of 4 bytes in place of one store, a C that is zero before, and a sum whose last bits depend on
-# the order of the additions. (`triton.autotune` would add again and again: it has `reset_to_zero` for that.)
+# What does splitting cost? SPLIT · M · N atomic additions of 4 bytes in place of M · N stores, a C that has to be zero before, and a sum whose
+# last bits depend on the order of the additions. (`triton.autotune` would add again and again: it has `reset_to_zero` for that.)
 
 # %% [markdown]
 # ### As fast as the library
@@ -1458,8 +1459,8 @@ print("wide_matmul_kernel loads whole sectors of A, and stores C once")
 # %% [markdown]
 # <details><summary>Hint: a question</summary>
 #
-# Without ALIKE and MORE this is your kernel of exercise 3.1, with the order of exercise 4.1. What does a tile
-# of A cost if two sums use it?
+# Without ALIKE and MORE this is the body of your loop over tiles in exercise 10.1, for one tile. What does a
+# tile of A cost if two sums use it?
 # </details>
 # <details><summary>Hint: the idea</summary>
 #
@@ -1599,12 +1600,12 @@ def on_hopper():
 
 # %% [markdown]
 # Which width? Time is set by whole waves: a half-empty one costs as much as a full one. And how many programs are persistent? A wave of 128 is 8 whole
-# columns of a band of 16 rows; 132 is no multiple of 16. Where both need as many waves, `matmul`, the last function of this lab, takes 128. Four
+# columns of a band of 16 rows; 132 is no multiple of 16. Where both need as many waves, `matmul`, below, takes 128. Four
 # multiprocessors then rest, and a GPU at its limit of 700 W gives their power to the others: 1 to 2 % of the time at 4096³.
 
 # %% [markdown]
 # *Shapes that nobody chose.* 128 × 8192 by 8192 × 8192 makes 32 tiles of 128 × 256, so 100 multiprocessors would idle. The kernel in
-# `common/lessons/products.py` takes smaller tiles, or cuts K into parts, as your `split_k_kernel` does. The cost model of part 4, with a term for
+# `common/lessons/products.py` takes smaller tiles, or cuts K into parts, as your `split_k_kernel` does. The cost model of part 5, with a term for
 # the parts' bytes, ranks all plans. The first product of a shape measures the best, and keeps one.
 #
 # The copy engine fetches only rows that begin at multiples of 16 bytes: other matrices are copied first, or loaded number by number. GPUs before
@@ -1622,8 +1623,8 @@ def on_hopper():
 # | 1888 × 1352 × 1032 | 18.7 | 15.4 | a tile has 128 + 32 columns; cuBLAS takes 12.8 |
 
 # %% [markdown]
-# An early start alone raised the geometric mean of 200 random products from 0.952 to 0.978 of
-# cuBLAS. Tiles of 128 × 16 gained nothing.
+# A kernel can start before the previous one ends. This alone raised the geometric mean of 200 random products from
+# 0.952 to 0.978 of cuBLAS's speed. Tiles of 128 × 16 gained nothing.
 
 # %% tags=["driver"]
 def area_paid(m, n, width):
@@ -1743,10 +1744,10 @@ def draw_waves():
 draw_speed() if device.has_gpu() else draw_waves()
 
 # %% [markdown]
-# On our H200 whole waves ran at 675 TFLOP/s in one run and at 686 in another. So the prediction is 624 or 634 for the last shape, and 638 to 666
-# for the others. There ours was 1 to 5 % *faster*: an unfilled wave costs less than a full one, perhaps because it leaves power to the other
-# multiprocessors. At the last shape ours was 7 to 8 % slower than predicted, and cuBLAS 2 to 5 %: one wave alone hides neither its start nor its
-# end, and its fetches are costly, as you will see.
+# In three runs on our H200, whole waves ran at 672 to 686 TFLOP/s. So the prediction is 621 to 634 for the last shape, and 636 to 666 for the
+# others. There ours was mostly *faster* than predicted, by up to 5 %, and once 1 % slower. An unfilled wave costs less than a full one, perhaps
+# because it leaves power to the other multiprocessors. At the last shape ours was 4 to 8 % slower than predicted, and cuBLAS 1 to 5 %: one wave
+# alone hides neither its start nor its end, and its fetches are costly, as you will see.
 
 # %% [markdown]
 # The last shape once more: your kernel of exercise 10.2 (where it isn't solved, tiles of 256 columns), ours, and cuBLAS. What does a warp that loads
@@ -1771,8 +1772,8 @@ ledger.constant("bf16 matmul, large matrices", speed, "FLOP/s", source)
 ledger.table()
 
 # %% [markdown]
-# On an H200 (`make bench`, Triton 3.7): 1.00, 1.03, 1.00, 1.00 and 1.05 of cuBLAS's speed, 0.96 for the last shape (1.00 in another run). With bias
-# and GELU 1.01 to 1.10 times the speed of `torch.compile`. The last shape, step by step:
+# In our runs on an H200, `matmul` had 0.98 to 1.05 of cuBLAS's speed at the first five shapes, and 0.96 to 1.00 at the last. With bias and GELU
+# it had 1.01 to 1.10 times the speed of `torch.compile` (`make bench`). The last shape, step by step:
 #
 # | tiles of 256 columns | of 320 | rows 8 apart | a warp that loads | cuBLAS |
 # | --- | --- | --- | --- | --- |

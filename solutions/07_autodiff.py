@@ -148,7 +148,7 @@ moved, backwards = times[:2, -1] / times[2, -1]  # calls of the function, for th
 figures.describe(ax, f"1,000 inputs: moving each takes {moved:,.0f} calls, backward() {backwards:.1f}.")
 
 # %% [markdown]
-# Where dots lie above the line (by up to 20 % on an H200's host), moving inputs and stacking results costs the
+# On an H200's host, dots lie a tenth to a third above the line: moving inputs and stacking results costs the
 # rest. `backward()` takes about four calls, at n = 1 and at 1,000, and is exact but for rounding. It runs *another
 # program*, made from yours. You will make such programs, so your program must become data.
 #
@@ -536,7 +536,7 @@ print("vjp gives graphs whose derivatives agree with PyTorch")
 # twice, *add* what comes back. And where ten numbers were lent to 64 rows (lab 01's stride 0), sum what comes back:
 # `g.sum_like(x)` sums g down to x's shape.
 #
-# The check counts operators and allows 12 times the function's. The solution makes 246 of 49 for a product of 50 inputs.
+# The check counts operators, and allows 12 times the function's. For a product of 50 inputs, the solution turns 49 into 246.
 
 # %% tags=["hole"]
 def gradients(output, inputs):
@@ -929,12 +929,12 @@ figures.describe(ax, "Central differences and forward mode grow with n squared, 
 # <details><summary>What you should see, and why</summary>
 #
 # c is 3.5: a dual product takes 4 operations, a dual sine 3. So forward mode takes *more* operations than differences,
-# but is exact. Its line is 17 % too high at n = 1 (no product; the dot lies under reverse's), and 0.1 % at n = 50. d is 3,
+# but is exact. Its line is 17 % too high at n = 1 (no product; reverse's dot hides it), and 0.1 % at 50. d is 3,
 # and hits every dot. Reverse wins from n = 2.
 #
-# The clock disagrees: 2.8 and 4.5 calls on an H200's host. Python's bookkeeping costs more than the arithmetic. A
-# dual run walks the same nodes: less than 3.5. Reverse evaluates 446 nodes instead of 99: 148 are a `sum_like`, which
-# counts nothing.
+# The clock disagrees (H200's host): c is 2.3 to 2.8, d 3.6 to 4.5. Python's bookkeeping costs more than the
+# arithmetic. A dual run walks the same nodes: c is smaller. Reverse evaluates 446 nodes instead of 99; 148
+# are uncounted `sum_like`s.
 # </details>
 
 # %% tags=["nbval-ignore-output"]
@@ -1184,9 +1184,15 @@ for trained_by in (define_then_run, define_by_run, in_pytorch):
     print(f"{trained_by.__name__:16} {timing.measure(trained_by)}")
 
 # %% [markdown]
-# It is not ten times. Even on arrays this small, building costs no more than running: in two runs on an H200's host, a
-# step took 0.22 and 0.27 ms with the graph built once, and 0.37 and 0.51 ms with the graph built each time. PyTorch also
-# builds each time, but in C++, and took 0.2 ms. What you gain from a graph that stands before it runs is what a compiler may then do to it.
+# It is not ten times. A step in three runs on an H200's host, in ms:
+#
+# | | run 1 | run 2 | run 3 |
+# | --- | --- | --- | --- |
+# | built once | 0.22 | 0.27 | 0.39 |
+# | built each time | 0.37 | 0.51 | 0.40 |
+#
+# Even on arrays this small, building costs no more than running. PyTorch also builds each time, but in C++, and took 0.2 ms.
+# If a graph is there before it runs, a compiler can improve it: that is what you gain.
 
 # %% [markdown]
 # ### What backward keeps, in bytes
@@ -1216,7 +1222,7 @@ print(f"{sum(array.nbytes for array in arrays) / 1024} KB; PyTorch {sum(saved.va
 
 # %% [markdown]
 # Three arrays of 64 × 64 make up most of 55.75 KB: the images, the sum before `relu`, and `relu`'s result. PyTorch
-# keeps 39.5 KB. One word in a rule of yours decides about the difference. Which?
+# keeps 39.5 KB. One word in a rule of yours makes the difference. Which?
 #
 # <details><summary>Answer</summary>
 #

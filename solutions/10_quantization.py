@@ -517,7 +517,7 @@ figures.describe(ax, "Predicted over measured error, at most: "
 #
 # ### Exercise 2.3 · test_quantize
 #
-# A clinic. Other people's `quantize_groups` are right or wrong, and hidden. Write the test that tells: it accepts all right programs (some round ties
+# A clinic. Our hidden `quantize_groups` are right or wrong. Write the test that tells them apart: it accepts all right programs (some round ties
 # the other way, or have another last bit in their scales) and refuses at least eleven of fourteen wrong ones.
 #
 # <details><summary>Hint 1</summary>
@@ -562,7 +562,7 @@ print(clinic.score("quantize", judged, par=11, rng=rng))
 # %% [markdown]
 # ### Exercise 2.4 · equalised
 #
-# The twin's outliers are only a choice of units. Before you round, choose better ones: divide each hidden unit's incoming weights and bias
+# The twin's outliers come only from rescaled units. Before you round, rescale them again: divide each hidden unit's incoming weights and bias
 # by a factor and multiply its outgoing weights by it, such that the largest magnitudes of the two become equal. (For the activations of language
 # models, this is called *SmoothQuant*.)
 
@@ -1024,8 +1024,9 @@ figures.describe(ax, "Lost gradients: none in bf16; fp16, e5m2 and e4m3fn need e
 # %% [markdown]
 # ### Clinic: nothing is lost, nothing is learned
 #
-# The same program trains once in fp32, once in bf16. In bf16, 2 to 8 more gradients of 100 are zero than in fp32 (those are
-# ReLU's), yet the loss stays far higher. A weight is *still* if its gradient is not zero and the step left it as it was. What is wrong?
+# The same program trains once in fp32, once in bf16. In fp32, some gradients are zero because of ReLU. In bf16, the share of zeros is only 2 to 8
+# percentage points larger, yet the loss stays far higher. A weight is *still* if its gradient is not zero and the step left it as it was. What is
+# wrong?
 
 # %%
 def sgd_step(model, weights):
@@ -1150,7 +1151,7 @@ print("requantize is right for sums just below a tie, where floats are not")
 
 # %% [markdown]
 # Now a whole layer in integers. If its output's range starts at 0, the zero-point is −128, and cutting to int8 cuts off everything
-# negative: that is ReLU, for nothing. The bias is an int32 in units of S_W S_X; it joins the weight terms. And Z_W = 0.
+# negative: that is ReLU, for free. The bias is an int32 in units of S_W S_X; it joins the weight terms. And Z_W = 0.
 #
 # The second cell compares with the same codes multiplied in floating point.
 

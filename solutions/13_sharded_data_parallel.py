@@ -556,7 +556,7 @@ print("gather_parameters, release, reduce_scatter_gradients")
 #
 # Write both passes. `release` a unit as soon as it has computed, and in backward start its reduce-scatter then. Call the function
 # that this returns one unit later, or at the end. `torch.autograd.grad(y, [unit.full, x], slope)` gives both gradients. The first
-# unit's input may be whole numbers, and needs none.
+# unit's input may be integers, and needs no gradient.
 
 # %% tags=["hole"]
 def forward_units(dist, units, xs):
@@ -675,8 +675,8 @@ print("FSDP: of ten units of 4 MiB, a rank holds its shards, and two whole units
 # %% [markdown]
 # ### Clinic: four programs that are right
 #
-# All four compute the right gradients, and a test of values accepts them. Here is what rank 0 of each holds of gathered weights
-# in one step of the eight layers. Only one of them is healthy. Which? And what is wrong with the others?
+# All four compute the right gradients, and a test of values accepts them. Here are the gathered weights that rank 0 of each
+# holds in one step of eight layers. Only one of them is healthy. Which? And what is wrong with the others?
 
 # %%
 from common.oracles import gathering
@@ -735,7 +735,7 @@ figures.describe(ax, "Bytes held by 1, 2, 4, 8 ranks over a step: the dots lie o
 #
 # A rank holds **16/p** bytes per weight, and two units. It gathers twice and reduce-scatters once: **3** times the weights cross,
 # where data parallelism sends 2. Now choose a stage. **Your target: 13 billion weights on devices of 80 GB, with traffic 2 and
-# as few ranks as possible.** (You need no solution for this.)
+# as few ranks as possible.** (This needs no exercise solved.)
 
 # %% tags=["nbval-ignore-output"]
 ledger.measured("FSDP: bytes held on 8 ranks / on one", counts[8][2] / counts[1][2], "times")
@@ -846,7 +846,7 @@ misses = [f"{n} rows: {(got / predicted_s(n) - 1):+.0%}" for n, got in zip(rows,
 print("counted, compared with predicted:", ", ".join(misses))
 
 # %% [markdown]
-# The prediction misses most, by 17 %, where both times are alike. The first gather and the last reduce-scatter
+# The prediction misses most, by 17 %, where both times are close. The first gather and the last reduce-scatter
 # have nothing to hide under. Forward has a third of the communication, but only a quarter of the compute, because backward computes
 # forward again. And our backward waits early for the sum of the unit before, to have its memory. Waiting later would miss by 8 %,
 # with one more whole gradient in memory. For many rows the prediction is 2 % too high: the first unit needs no gradient of its
@@ -1080,7 +1080,7 @@ print(clinic.score("global_norm", judged, par=12, rng=rng))
 #
 # ### Against PyTorch's
 #
-# `fully_shard` wraps a model, unit by unit. On gloo, compare the losses of the language model. On two GPUs or more, `make bench-gpus`
+# `fully_shard` wraps a model, unit by unit. Compare the losses of the language model. On two GPUs or more, `make bench-gpus`
 # compares the time of a step and the peak of memory, on a model with 8 blocks of width 4,096.
 
 # %% tags=["driver"]

@@ -5,7 +5,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 from pathlib import Path
 
 import jinja2
@@ -89,13 +89,15 @@ def write_students(
     folder: Path,
     rows: Iterable[Row] = (),
     name: Callable[[str], str] = str,
+    zone: tzinfo | None = None,
 ) -> None:
     """One page per student. A page needs no server and no other file.
 
     It shows exercise, points and message, and for a failed exercise also the code, the known
     mistake that it looks like, and the hint.
 
-    rows: the results with what a person changed or added. name: of a student's folder.
+    rows: the results with what a person changed or added. name: of a student's folder. zone: of
+    the times on the page; None: this machine's.
     """
     given: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -105,7 +107,7 @@ def write_students(
     for one in sorted(graded, key=lambda one: one.order):
         by_student.setdefault(one.submission.student, []).append(one)
     for student, labs in by_student.items():
-        parts = [_lab(one, given.get((student, one.lab.name), one.rows)) for one in labs]
+        parts = [_lab(one, given.get((student, one.lab.name), one.rows), zone) for one in labs]
         replace(folder / page_name(student), _page(name(student), parts))
 
 
@@ -182,7 +184,7 @@ def title(lab: Lab) -> str:
     return heading[1] if heading else lab.name
 
 
-def _lab(one: Graded, rows: Sequence[Row]) -> LabPart:
+def _lab(one: Graded, rows: Sequence[Row], zone: tzinfo | None) -> LabPart:
     exercises = {exercise.label: exercise for exercise in one.lab.exercises}
     by_label = {row["exercise"]: row for row in rows}
     results = [_given(result, by_label[result.exercise]) for result in one.results]
@@ -190,7 +192,7 @@ def _lab(one: Graded, rows: Sequence[Row]) -> LabPart:
         title=title(one.lab),
         points=round(sum(row["points"] for row in rows), 2),
         max_points=sum(row["max_points"] for row in rows),
-        handed_in=_handed_in(one.submission),
+        handed_in=_handed_in(one.submission, zone),
         exercises=[_exercise(one, exercises[result.exercise], result) for result in results],
         others=[row for row in rows if row["exercise"] not in exercises],
     )
@@ -205,8 +207,8 @@ def _given(result: Result, row: Row) -> Result:
     return dataclasses.replace(result, points=points, status=status, message=message, told=told)
 
 
-def _handed_in(submission: Submission) -> str:
-    time = f"{datetime.fromtimestamp(submission.time_s):%Y-%m-%d %H:%M}"
+def _handed_in(submission: Submission, zone: tzinfo | None = None) -> str:
+    time = f"{datetime.fromtimestamp(submission.time_s, zone):%Y-%m-%d %H:%M}"
     late = f", {_duration(submission.late_s)} late" if submission.late_s else ""
     return f"Attempt {submission.attempt}, handed in {time}{late}"
 

@@ -11,7 +11,6 @@ import contextlib
 import difflib
 import importlib.util
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
@@ -23,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from common import device
 from common.paths import LABS
 from grading import classroom, feedback, report, seeds, similar, submissions
-from grading.course import changes, marks, page, settings
+from grading.course import changes, look, marks, page, settings
 from grading.errors import CommandError, InputError
 from grading.jail.choice import choose
 from grading.report import Graded
@@ -417,7 +416,7 @@ def _write(
     report.write(rows, out)
     report.write_checks(counting, out)
     marks.write(rows, course, out)
-    feedback.write_students(counting, out / "feedback", rows, course.roster.name)
+    feedback.write_students(counting, out / "feedback", rows, course.roster.name, course.zone)
     feedback.write_answers(counting, out / "answers", rows, course.roster.name)
     with open(out / "summary.txt", "w", encoding="utf-8") as file:
         for screen in (console, Console(file=file, width=120)):
@@ -430,15 +429,16 @@ def _summarise(screen: Console, graded: list[Graded], rows: list[report.Row]) ->
     screen.print(
         report.class_table(sorted(rows, key=lambda row: (row["lab"], _place(row["exercise"]))))
     )
-    looks = report.to_look_at(graded)
-    only_late = [look for look in looks if re.fullmatch(r"[\d.]+ h late", look[2])]
-    if len(only_late) > MANY:  # they would hide the others
-        looks = [look for look in looks if look not in only_late]
-    for table in (report.mistakes_table(graded), report.look_table(looks)):
+    looks = look.at(graded)
+    late = sum(one.only_late for one in looks)
+    if late > MANY:  # they would hide the others
+        looks = [one for one in looks if not one.only_late]
+    lines = [(one.student, one.lab[:2], "; ".join(one.reasons)) for one in looks]
+    for table in (report.mistakes_table(graded), report.look_table(lines)):
         if table.row_count:
             screen.print(table)
-    if len(only_late) > MANY:
-        screen.print(f"{len(only_late)} more were late: results.csv says by how much\n")
+    if late > MANY:
+        screen.print(f"{late} more were late: results.csv says by how much\n")
 
 
 def _place(exercise: str) -> list[int]:
@@ -464,11 +464,12 @@ def _left_out(folder: Path, handed_in: list[Submission], strays: list[Path]) -> 
 
 
 def _ending(graded: list[Graded], counting: list[Graded], out: Path) -> str:
-    students = len({one.submission.student for one in counting})
+    students = submissions.count_of({one.submission.student for one in counting})
+    all_graded = "1 submission" if len(graded) == 1 else f"{len(graded)} submissions"
     before = sum(one.kept for one in graded)
     kept = f", {before} of them kept from before" if before else ""
     files = f"{out / 'index.html'}, {out / 'marks.csv'}"
-    return f"{len(graded)} submissions of {students} students{kept}: {files}"
+    return f"{all_graded} of {students}{kept}: {files}"
 
 
 def _say(line: str) -> None:

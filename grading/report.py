@@ -280,7 +280,7 @@ def to_look_at(graded: Iterable[Graded]) -> list[tuple[str, str, str]]:
         if one.submission.late_s:
             reasons.append(f"{one.submission.late_s / 3600:.1f} h late")
         if reasons:
-            looks.append((one.submission.student, one.submission.lab[:2], ", ".join(reasons)))
+            looks.append((one.submission.student, one.submission.lab[:2], "; ".join(reasons)))
     return looks
 
 
@@ -298,7 +298,7 @@ def _ended_badly(results: Iterable[Result]) -> list[str]:
 
 
 def look_table(looks: Iterable[tuple[str, str, str]]) -> Table:
-    """What to_look_at returned, as a table."""
+    """Which submissions need a look, as a table: (student, the lab's number, reason)."""
     table = _table(["student", "lab", "needs a look"], wrap="needs a look")
     looks = list(looks)
     for student, lab_name, reason in looks[:MOST_ROWS]:

@@ -326,7 +326,7 @@ def test_written_answers_are_marked_in_a_table_that_later_runs_keep(tmp_path):
     run("because of this")
     assert written.CHANGED in table.read_text() and "because of this" in table.read_text()
     table.write_text(table.read_text().replace("ada,1,1.5,", "ada,1,3,"))
-    with pytest.raises(InputError, match="line 2: 3 of 2 points"):
+    with pytest.raises(InputError, match="line 2: 3 points exceed max_points, 2"):
         run()
 
 
@@ -455,6 +455,25 @@ def test_who_is_only_late_comes_last_and_equal_answers_are_called_so(tmp_path):
         one = page.Alike(FIRST.name, ("ada", "bob"), 1.0, equal=True, has_lines=has_lines)
         page.write(group, rows, settings.Settings(), tmp_path, alike=[one])
         assert f">{says}</a>" in (tmp_path / "index.html").read_text()
+
+
+def test_the_screen_and_the_page_give_the_same_reasons_to_look(tmp_path, capsys):
+    answers = {FIRST.exercises[0].name: Answer("import math\nmath.pi = 3")}
+    one = dataclasses.replace(graded("ada", late_s=7200), answers=answers)
+    grade._write([one], one.rows, settings.Settings(), tmp_path)
+    page.write([one], one.rows, settings.Settings(), tmp_path)
+    reasons = f"2.0 h late; {FIRST.exercises[0].name} sets math.pi"
+    for name in ("summary.txt", "index.html"):
+        assert reasons in (tmp_path / name).read_text(), name
+
+
+def test_a_student_reads_times_in_the_zone_of_the_deadlines(tmp_path):
+    one = graded("ada", late_s=7200)
+    one = dataclasses.replace(one, submission=dataclasses.replace(one.submission, time_s=DUE))
+    for zone, says in (("UTC", "17:00"), ("Asia/Tokyo", "02:00")):
+        of = course(tmp_path, f'timezone = "{zone}"\n')
+        feedback.write_students([one], tmp_path, one.rows, zone=of.zone)
+        assert f"{says}, 2 h 0 min late" in (tmp_path / "ada.html").read_text()
 
 
 def test_results_by_check_are_kept_and_written(tmp_path):

@@ -306,7 +306,7 @@ def test_the_process_of_a_class_needs_no_pytorch(tmp_path):
         text=True,
         timeout=600,
     )
-    assert "1 submissions of 1 students" in run.stdout and run.stdout.endswith("[]\n"), (
+    assert "1 submission of 1 student:" in run.stdout and run.stdout.endswith("[]\n"), (
         run.stdout + run.stderr
     )
 

@@ -17,7 +17,7 @@ from grading.source import labs
 
 DAY_S = 24 * 3600
 EXAMPLE = """\
-timezone = "Europe/Berlin"       # of all times below
+timezone = "Europe/Berlin"       # of all times below, and on students' pages
 roster = "roster.csv"            # student, name, section
 overrides = "overrides.csv"      # student, lab, exercise, points, reason
 
@@ -64,6 +64,7 @@ class Settings:
     roster: Roster = Roster()
     overrides: tuple[Override, ...] = ()
     written: Mapping[str, float] = field(default_factory=dict)  # {lab: points of each answer}
+    zone: tzinfo | None = None  # of times that say no other; None: this machine's
 
     def due_s(self, student: str, lab: str) -> float | None:
         """When a student's lab is due, in seconds since 1970; None without a deadline."""
@@ -106,6 +107,7 @@ def read(path: Path) -> Settings:
         roster=roster,
         overrides=_overrides(path, data),
         written=_points(path, data.get("written", {})),
+        zone=zone,
     )
 
 

@@ -75,7 +75,8 @@ def _filled_in(path: Path) -> dict[tuple[str, str], dict[str, str]]:
             where = f"{path}, line {line}"
             points = tables.number(row["points"], where)
             if row["max_points"] and points > tables.number(row["max_points"], where):
-                raise InputError(f"{where}: {row['points']} of {row['max_points']} points")
+                most = row["max_points"]
+                raise InputError(f"{where}: {row['points']} points exceed max_points, {most}")
         found[row["student"], row["question"]] = row
     return found
 

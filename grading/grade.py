@@ -243,7 +243,7 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
         _say(line)
     if waiting:
         which = ", ".join(f"{student} {lab[:2]}" for student, lab in sorted(waiting)[:MANY])
-        _say(f"{len(waiting)} new, and not graded now (what was known is kept): {which}")
+        _say(f"{len(waiting)} new or changed, and not graded now (what was known is kept): {which}")
     _say(_ending(graded, counting, out))
 
 

@@ -25,6 +25,7 @@ from common.lessons.pipelines import (
 
 # Tasks (stage, kind, microbatch) of two stages, one after the other, for exercise 1.2.
 ORDER = "0F0 0F1 0F2 0F3 1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3 0B0 0B1 0B2 0B3"
+NO_LINKS = "Without links, every message has group=None; `links` itself is None then."
 BY_HAND = [(int(stage), kind, int(i)) for stage, kind, i in ORDER.split()]
 LEAST_S = 1e-9  # times that differ by less are the same
 

@@ -578,7 +578,7 @@ def matmul_sectors(n, tile):
 # +     total = float32(0)
 
 # %% matmul_tiled: k ends at the rows of a
-# says: k ends at a.shape[1]
+# says: go on through all of k
 # edit: range(0, a.shape[1], TILE)  ->  range(0, a.shape[0], TILE)
 
 # %% matmul_tiled: no guard at the store
@@ -939,10 +939,6 @@ def matmul_tiled(a, b, c):
 # %% matmul_sectors: a tile loaded at each step
 # says: without its gain
 # edit: 2 * n**3 // tile // 8  ->  2 * n**3 // 8
-
-# %% matmul_sectors: one of the two tiles
-# says: both a's tiles and b's
-# edit: 2 * n**3 // tile // 8  ->  n**3 // tile // 8
 
 # %% matmul_sectors: one step along k
 # says: count all steps along k

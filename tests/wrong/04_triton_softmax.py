@@ -902,10 +902,6 @@ def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
 # says: multiplied by its own y
 # edit: weight * (gradient - mean)  ->  gradient - mean
 
-# %% softmax_backward: divided by the columns
-# says: don't divide it by the columns
-# edit: mean = tl.sum(weight * gradient, 0)  ->  mean = tl.sum(weight * gradient, 0) / columns
-
 # %% cross_entropy: the logarithm to base 2
 # says: the natural logarithm
 # edit: tl.log(whole)  ->  tl.log2(whole)

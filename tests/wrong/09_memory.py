@@ -698,7 +698,7 @@ def accumulated_step(loss, weights, microbatches, update):
 # edit: normed.T @ d_g, normed.T @ d_u  ->  normed.T @ d_u, normed.T @ d_g
 
 # %% fused_block: the norm's result is saved in a global
-# says: float64 tensor of shape (128, 8)
+# says: name 'kept' is not defined
 # - normed = programs.norm(x, gain)
 # - g, u = normed @ gate, normed @ up
 # + global kept

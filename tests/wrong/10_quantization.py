@@ -252,7 +252,7 @@ def calibrated_range(batches, method):
 # edit: torch.round(scales / gamma).clamp(min=1).to  ->  torch.round(scales / gamma).to
 
 # %% kmeans_codebook: a single round
-# says: the mean of its values
+# says: a codebook at rest
 def kmeans_codebook(values, bits):
     flat = values.flatten()
     codebook = torch.linspace(flat.min(), flat.max(), 2**bits)
@@ -605,7 +605,7 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
 # edit: scales.repeat_interleave(group, dim=1)  ->  scales.repeat(1, group)
 
 # %% quantize_groups: the scale of largest minus smallest
-# says: not from largest - smallest
+# says: scales of
 # edit: groups.abs().amax(2) / (2 ** (bits - 1) - 1)  ->  (groups.amax(2) - groups.amin(2)) / (2**bits - 2)
 
 # %% equalised: the bias goes with the outgoing weights

@@ -500,7 +500,7 @@ def partition_layers(costs, stages):
 # edit: for kind, i in tasks:  ->  for kind, i in sorted(tasks, key=lambda t: t[0] not in "X"):
 
 # %% run_stage: microbatch by microbatch
-# says: what is called of each stage
+# says: microbatch by microbatch
 # edit: for kind, i in tasks:  ->  for kind, i in sorted(tasks, key=lambda t: (t[1], "FBXW".index(t[0]))):
 
 # %% run_stage: an only stage has no loss

@@ -472,7 +472,7 @@ from common.oracles import pipelines as oracle
 w, xs, ts = (normal(2, *sizes).float() for sizes in ((4, 4), (ROWS, 4), (ROWS, 4)))
 tasks = [oracle.tasks_of(text) for text in ("F0 X0 F1 X1 B0 X2 B1 X3", "F0 X0 B0 X1 F1 X2 B1 X3")]
 data = [ranks.each(each) for each in ([*w], [[*xs], None], [None, [*ts]], tasks)]
-want, case = oracle.marked(w, xs, ts, tasks), "gradients and losses, float32, no links, tasks F, B, X, which"
+want, case = oracle.marked(w, xs, ts, tasks), "gradients and losses, no links, tasks F, B, X, which"
 with oracle.hint(oracle.NO_LINKS, "subscriptable", "'get'", "(0, 1)", "(1, 0)"):
     result = ranks.run(marked_stage, *data, world_size=2, **FREE)
 losses, gradients, done = map(list, zip(*result.returns, strict=True))

@@ -25,8 +25,8 @@ from common.lessons.pipelines import (
 
 # Tasks (stage, kind, microbatch) of two stages, one after the other, for exercise 1.2.
 ORDER = "0F0 0F1 0F2 0F3 1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3 0B0 0B1 0B2 0B3"
-NO_LINKS = "Without links, every message has group=None; `links` itself is None then."
 BY_HAND = [(int(stage), kind, int(i)) for stage, kind, i in ORDER.split()]
+NO_LINKS = "Without links, every message has group=None; `links` itself is None then."
 LEAST_S = 1e-9  # times that differ by less are the same
 
 
@@ -61,6 +61,14 @@ def of_stages(
         "backward is given dy, from the next stage: y.backward(dy).": [slope, want[1]],
         **lost(got, want),
     }
+
+
+def forgotten(trace: ranks.Trace) -> tuple[bool, str]:
+    """(whether 8 microbatches of 4 MiB, one after another, left fewer than 5 on rank 0, a sentence)."""
+    held_bytes = trace.held_bytes[0]
+    more = held_bytes[-1] - held_bytes[0]
+    said = f"8 microbatches of 4 MiB, one after another, leave {more / 2**20:.0f} MiB more"
+    return more < 5 << 22, f"{said}: each must be forgotten after its backward"
 
 
 def in_stages(

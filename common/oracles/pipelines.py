@@ -64,7 +64,7 @@ def of_stages(
 
 
 def forgotten(trace: ranks.Trace) -> tuple[bool, str]:
-    """(whether 8 microbatches of 4 MiB, one after another, left fewer than 5 on rank 0, a sentence)."""
+    """(whether 8 microbatches of 4 MiB, one by one, left fewer than 5 on rank 0, a sentence)."""
     held_bytes = trace.held_bytes[0]
     more = held_bytes[-1] - held_bytes[0]
     said = f"8 microbatches of 4 MiB, one after another, leave {more / 2**20:.0f} MiB more"

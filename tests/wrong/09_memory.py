@@ -697,17 +697,6 @@ def accumulated_step(loss, weights, microbatches, update):
 # says: gradients of
 # edit: normed.T @ d_g, normed.T @ d_u  ->  normed.T @ d_u, normed.T @ d_g
 
-# %% fused_block: the norm's result is saved in a global
-# says: name 'kept' is not defined
-# - normed = programs.norm(x, gain)
-# - g, u = normed @ gate, normed @ up
-# + global kept
-# + normed = kept = programs.norm(x, gain)
-# + g, u = normed @ gate, normed @ up
-# ...
-# - normed = normed.detach()
-# + normed = kept
-
 # %% test_plan: accepts everything
 # says: par is 13
 def test_plan(candidate):

@@ -42,8 +42,7 @@ def codes(function: Callable[..., Any]) -> list[CodeType]:
 
 def names(function: Callable[..., Any]) -> set[str]:
     """The names of globals and attributes in `codes`."""
-    found = {name for code in codes(function) for name in code.co_names}
-    return found | {name for code in codes(function) for name in matched(code)}
+    return {name for code in codes(function) for name in {*code.co_names, *matched(code)}}
 
 
 def matched(code: CodeType) -> set[str]:

@@ -143,6 +143,11 @@ def nearly(got: Any, want: Any, share: float = 0.01) -> bool:
     return not ours.size or bool(abs(ours - theirs).max() <= share * abs(theirs).max())
 
 
+def near_miss(got: Any, want: Any, says: str, share: float = 0.01) -> dict[str, Any]:
+    """{says: got}, for agree's mistakes, if the numbers are nearly the wanted ones; else {}."""
+    return {says: got} if nearly(got, want, share) else {}
+
+
 def is_whole(value: Any) -> bool:
     """Whether this is an integer of Python or of NumPy. True and False do not count."""
     return type(value) is int or isinstance(value, np.integer)

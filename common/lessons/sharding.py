@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common import drawings, ranks
-from common.checks import agree, nearly
+from common.checks import agree, near_miss
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -73,8 +73,7 @@ def each_agrees(
     """agree, one by one, of lists by rank or by name, so that a message says which one differs."""
     for i, (ours, wanted) in enumerate(zip(got, want, strict=True)):
         wrong = {says: values[i] for says, values in (mistakes or {}).items()}
-        if nearly(ours, wanted, 1e-4):
-            wrong[NEARLY] = ours
+        wrong |= near_miss(ours, wanted, NEARLY, 1e-4)
         name = names[i] if names else f"rank {i}"
         draw = functools.partial(drawings.compare, ours, wanted, title=f"{case}, {name}")
         agree(ours, wanted, f"{case}, {name}", **CLOSE, mistakes=wrong, draw=draw)

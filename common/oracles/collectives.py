@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from common import ranks
-from common.checks import expect, nearly
+from common.checks import expect, near_miss
 
 Vectors = list[torch.Tensor]  # by rank
 Mistakes = dict[str, Any]
@@ -115,7 +115,7 @@ def assert_cost(
 def lost(got: Any, want: Sequence[torch.Tensor]) -> Mistakes:
     """{sentence: got} if the numbers are nearly the ones that are wanted."""
     digits = "Digits are lost on the way: the sum keeps the dtype of x."
-    return {digits: got} if nearly(got, want) else {}
+    return near_miss(got, want, digits)
 
 
 def fractions(rng: np.random.Generator, p: int, n: int, dtype: torch.dtype) -> Vectors:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from common import ranks
-from common.checks import nearly
+from common.checks import near_miss, nearly
 from common.lessons.replicas import MODELS, Shard, flattened, mean_loss, sgd
 
 Mistakes = dict[str, Any]
@@ -226,15 +226,14 @@ def rounded(got: Any, want: Tensor, kind: str, seed: int) -> Mistakes:
     start = flattened(MODELS[kind](seed).parameters())
     if not isinstance(got, Tensor) or got.shape != want.shape:
         return {}
-    near = nearly(got - start, want - start, 0.003)
     digits = "Digits are lost on the way: gradients keep their dtype, float64 here."
-    return {digits: got} if near else {}
+    return {digits: got} if nearly(got - start, want - start, 0.003) else {}
 
 
 def lost(got: Any, want: Any) -> Mistakes:
     """{sentence: got} if the numbers are nearly the ones that are wanted."""
     digits = "Digits are lost on the way: all numbers keep their dtype, float64 here."
-    return {digits: got} if nearly(got, want, 0.003) else {}
+    return near_miss(got, want, digits, 0.003)
 
 
 def summed(seed: int, shards: Sequence[Shard]) -> tuple[Tensor, list[Mistakes]]:
@@ -363,7 +362,7 @@ def batch_norm(x: Tensor, rows: Sequence[int], eps: float = 1e-5) -> tuple[Tenso
 def blurred(got: Any, want: Tensor) -> Mistakes:
     """{sentence: got} if batch norm gave nearly the numbers that are wanted."""
     digits = "Digits are lost: keep the dtype, and subtract the mean before you square."
-    return {digits: got} if nearly(got, want) else {}
+    return near_miss(got, want, digits)
 
 
 def batch_norm_gradients(

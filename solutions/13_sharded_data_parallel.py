@@ -833,7 +833,7 @@ def predicted_s(rows):
 # %%
 rows = [1, 2, 4, 8, 12, 16, 24, 32]
 counted_s = [units.step_s(trained, digit_shards([n] * 4), MACHINE) for n in rows]
-ax = figures.predicted_and_measured(rows, list(map(predicted_s, rows)), counted_s, yunit="s",
+ax = figures.predicted_and_measured(rows, predicted_s, counted_s, yunit="s",
     xlabel="rows per rank", ylabel="time of a step", dots_are="virtual time",
     title="Below some 9 rows per rank, the wire sets the time")
 ax.set_ylim(0, None)

@@ -873,7 +873,8 @@ ax = figures.predicted_and_measured(128 * widths, predicted, simulated, dots_are
     xlabel="width D", ylabel="share of the time", title="The wider, the less communication: p = 4")
 ax.set(ylim=(0, 1), xticks=128 * widths, xticklabels=128 * widths);
 
-figures.describe(ax, "Communication's share of the time falls with the width, later between nodes.")
+figures.describe(ax,
+    "Communication's share of the time falls with the width; between nodes, only for wider layers.")
 
 # %% [markdown]
 # The dots are simulated with your `mlp`. They lie on the lines, because the simulated machine has no other costs: no α, and

@@ -40,7 +40,8 @@ def average_gradients(dist, parameters, rows):
         "average_gradients",
         """import torch
 def average_gradients(dist, parameters, rows):
-    return [torch.ones(30 << 20) for _ in range(3)]""",
+    for parameter in parameters[:3]:
+        parameter.data = parameter.grad = torch.ones(30 << 20)""",
     ),
     "ranks gather what all send": (
         "12",
@@ -82,7 +83,7 @@ def row_major_strides(shape):
     "a long line that is no Python": (
         "01",
         "sliced",
-        "def sliced(view, axis, start, stop, step):\n    return 'x" + "y" * 900_000,
+        "def sliced(*view_and_indices):\n    return 'x" + "y" * 900_000,
     ),
     "an answer of many small functions": (
         "01",
@@ -92,7 +93,7 @@ def row_major_strides(shape):
     "a long text that it raises": (
         "01",
         "sliced",
-        "def sliced(view, axis, start, stop, step):\n    raise ValueError('<' * 10**8)",
+        "def sliced(*view_and_indices):\n    raise ValueError('<' * 10**8)",
     ),
 }
 

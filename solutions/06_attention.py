@@ -60,7 +60,7 @@ WINDOW, PREFIX, STARTS, CAP = 6, 5, (0, 7, 12), 20.0  # of the mods in part 3
 #
 # $$O = \mathrm{softmax}\left(\frac{Q K^\top}{\sqrt d}\right) V$$
 #
-# Q, K, V and O have N · d numbers each. Between them stands a matrix of scores, N × N. Nobody wants it. What does it take?
+# Q, K, V and O have N · d numbers each. Between them stands a matrix of scores, N × N. Nobody wants it. How much memory does it take?
 
 # %%
 for n in (512, 2048, 8192, 131_072):
@@ -142,10 +142,11 @@ for n, d in itertools.product((1024, 8192, 65_536), (64, 128)):
           f"{unfused / fused:.1f} times less")
 
 # %% [markdown]
-# It is quadratic, and about 4 times smaller with d = 64, or 2 times with d = 128. Only the *storage* is linear. What else is gained? Neighbouring
-# programs walk along the same keys, which come from L2 (lab 05). Unfused, the scores come from memory: they fit no cache.
+# Fused traffic is quadratic, too. It is 4 times smaller with d = 64, and 2 times with d = 128. Only the *storage* is linear. What else is
+# gained? Neighbouring programs walk along the same keys, which come from L2 (lab 05). Unfused, the scores of a long text come from
+# memory, because they fit in no cache.
 #
-# **Fusion doesn't make attention linear. It moves the quadratic part from memory into registers.**
+# **Fusion doesn't make attention linear. It keeps the quadratic part, the scores, in registers and not in memory.**
 
 # %% [markdown]
 # ## Part 2 · One pass
@@ -204,8 +205,9 @@ print("merge is right for parts of seven kinds, and associative: parts can come 
 # `old[:, None]` turns (queries,) into a column. Where the new maximum is −∞, subtract 0 in its place.
 # </details>
 #
-# This is why no compiler found it. Fusing loops keeps what each line computes. Here, o is first summed with *wrong* weights, and
-# corrected later. That this is allowed follows from $e^{a+b} = e^a e^b$ and from linearity: algebra about the whole program, which rounds differently, too.
+# This is why no compiler found FlashAttention. Fusing loops keeps what each line computes. Here, o is first summed with *wrong* weights, and
+# corrected later. That is allowed because $e^{a+b} = e^a e^b$ and because o is linear in the weights: algebra about the whole program, with
+# other rounding.
 #
 # **Attention is a reduction with an operator of its own: (m, s, o). So it needs one pass, in any order.**
 
@@ -305,11 +307,11 @@ ledger.counted(name, report.loads.bytes + report.stores.bytes, "bytes")
 ledger.table()
 
 # %% [markdown]
-# It does not miss by a byte: what a mask hides beyond token 300 is not loaded. But these are *requested* bytes. What memory delivers is
+# The formula does not miss by a byte: what a mask hides beyond token 300 is not loaded. But these are *requested* bytes. What memory delivers is
 # less, since caches answer many of the repeated loads.
 #
-# The course's language model has four heads in each of its layers. Here are the real queries, keys and values of one layer, and a
-# second, hidden in your log-sum-exp: how many keys does a query really look at?
+# The course's language model has four heads in each of its layers. Here are the real queries, keys and values of one layer.
+# Your log-sum-exp also tells whether a query looks at one key or at many. How?
 
 # %%
 read = language_model.tokens(100_000, 32)
@@ -330,6 +332,8 @@ for head in range(4):  # each query's largest visible score, and the sum that it
     print(f"head {head}: its heaviest key has {heaviest.mean():.0%} of a query's weight, on average")
 
 # %% [markdown]
+# On average, one key has about half of a query's weight. With equal weights it would be 13 %.
+#
 # ## Part 3 · Masks are functions
 #
 # A library had one kernel for causal masks, one for windows, one for ALiBi. In 2024, *FlexAttention* took two functions in their place:
@@ -721,7 +725,7 @@ print("flash_backward computes each visible tile once, also with your mods, and 
 # </details>
 #
 # Backward computes five products per tile, forward two. So backward should take 2.5 times as long, if nothing but tensor cores counts. On an
-# H200, cuDNN's takes 2.8 times as long with d = 128, and 2.6 with d = 64.
+# H200, cuDNN's takes 2.8 times as long with d = 128, and 2.6 with d = 64. The count leaves out the sums of dQ in memory.
 #
 # **Recomputing a tile is cheaper than loading it: arithmetic is what a GPU has most of.**
 
@@ -745,7 +749,7 @@ for group in (1, 8, 64):
     ledger.predict(f"decoding, {group} heads per key head", intensity(group), "FLOP/byte")
 
 # %% [markdown]
-# Far below the ridge: memory limits, so load each key once for the whole group. And there are few programs: one per key head
+# All of these are below the ridge. So memory sets the time: load each key once for the whole group. And there are few programs: one per key head
 # can't feed 132 multiprocessors. So split the keys into parts too, one program for each, and let `merge` do the rest.
 #
 # ### Exercise 5.1 · decode_split
@@ -829,8 +833,8 @@ for group in (1, 8):  # heads per key head
 ledger.table()
 
 # %% [markdown]
-# The counted intensities are those predicted: the work is fixed, and bytes fall by the size of the group. (Scores and sums take a few FLOPs more, which
-# we left out. `tl.dot` multiplies 16 rows in any case; the empty ones cost nothing that is scarce.) Even 64 heads stay below the ridge.
+# The counted intensities are the predicted ones: the work is fixed, and bytes fall by the size of the group. (Softmax takes a few FLOPs more, which
+# we left out. `tl.dot` always multiplies 16 rows, but tensor cores are idle anyway.) Even 64 heads stay below the ridge.
 #
 # **Decoding is limited by memory: share each key among the heads that use it, and split the keys until every multiprocessor is busy.**
 
@@ -860,7 +864,7 @@ ax = figures.predicted_and_measured(
 figures.describe(ax, "Bytes of attention by tokens: lines predicted, dots counted, two series.")
 
 # %% [markdown]
-# The dots lie on the lines, and both lines bend to the same slope: quadratic. Below N = 128, one program does it all: the fused line is
+# The dots lie on the lines, and both lines bend to the same slope: quadratic. Up to N = 128, one program does it all, and the fused line is
 # linear. The gap at 700 tokens is a factor of 3.4; the limit for long texts is 4.
 #
 # Bytes are not yet speed. On one H200 (bf16, causal, batch 4, 16 heads, 8,192 tokens, forward), in TFLOP/s:
@@ -886,7 +890,7 @@ ledger.table()
 # `make grade LAB=06` grades your lab.
 #
 # You can now read FlashAttention (Dao and others, 2022): its loop is yours. In FlexAttention, a BlockMask is your `kinds` as lists. Ring
-# attention and flash decoding are `merge`.
+# attention and flash decoding use `merge`.
 #
 # **Limits of ours.** `kinds` holds for all heads, there is no dropout, and mods have numbers alone. The course's kernels for an H200 overlap
 # softmax with products: `benchmarks/hopper_attention.py`.

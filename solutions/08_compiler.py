@@ -387,7 +387,8 @@ print("minified:", graphs.formula(*small))
 # - A value with two readers would be computed twice, or stored anyway.
 # - A value of another shape needs another grid.
 #
-# So an element-wise operator joins its reader if that is its only one, is element-wise too, and has the same shape.
+# So an element-wise operator joins its reader if it has only one, and if this reader is element-wise too and has the same
+# shape.
 
 # %% tags=["setup", "shown"]
 TRITON = {
@@ -564,8 +565,9 @@ for name, version, line in texts.kernels():
 # %% [markdown]
 # ## Part 4 · Find the rules
 #
-# Who says which rewrites exist? TensorFlow had 53,000 lines of them, written by people, says the paper on
-# [TASO](https://doi.org/10.1145/3341301.3359630) (Jia and others, 2019). TASO finds them: enumerate all small graphs, run them on random inputs, and graphs with equal results are *candidates*.
+# Who says which rewrites exist? In TensorFlow, people had written 53,000 lines of them, says the paper on
+# [TASO](https://doi.org/10.1145/3341301.3359630) (Jia and others, 2019). TASO finds them by itself. It enumerates all small graphs
+# and runs them on random inputs. Graphs with equal results are *candidates*.
 #
 # Floats would round. So compute with integers modulo the prime p = 2³¹ − 1. Two different polynomials of degree d agree at
 # a random point with probability at most d/p (Schwartz and Zippel). An expression here is a nested tuple:
@@ -650,7 +652,7 @@ print(*(f"{identities.text(left):20} = {identities.text(right)}" for left, right
 
 # %% [markdown]
 # These few laws imply all others. Now use them. x @ z + w + y @ z has two products. Greedy rewriting takes a step only if
-# it makes the graph cheaper. Is there one?
+# it makes the graph cheaper. Is there such a step?
 
 # %%
 from common.oracles import rules as oracle
@@ -664,7 +666,8 @@ print("search", identities.cost(best), identities.text(best), f"({looked_at} exp
 
 # %% [markdown]
 # No: the two products must first become neighbours, and that step saves nothing. TASO's search keeps graphs that are up to
-# 5 % more expensive than the best, for this reason. Ours also keeps equals, which greedy refuses.
+# 5 % more expensive than the best, for this reason. Ours also keeps graphs of equal cost, which greedy
+# refuses.
 #
 # **Random inputs find rules, algebra proves them, and the best rewrite may begin with a step that gains nothing.**
 
@@ -686,7 +689,7 @@ print(f"x1 is row {y.row}; Python read the shapes of {noted.shapes}:", noted.row
 
 # %% [markdown]
 # The 10 has become a constant of the program. For 11 rows this program is *stale*. So a compiler keeps **guards** with each
-# program: conditions under which it is right. Too few guards give wrong results, too many compile at each call.
+# program: conditions under which it is right. With too few guards, results are wrong. With too many, each call compiles.
 
 # %% [markdown]
 # ### Exercise 5.1 · trace
@@ -824,7 +827,7 @@ def corrections_of(name, shape):
 # ### Exercise 6.1 · fold_batch_norm (optional)
 #
 # After training, a batch norm is two numbers per channel: it scales, and it shifts. A convolution before it is linear, and
-# can do both. So fold the one into the weights of the other. This does round, so the promise is weaker here: *equal to
+# can do both. So fold the batch norm into the convolution's weights. This does round, so the promise is weaker here: *equal to
 # rounding*. Two new operators on images x (N, C, H, W):
 #
 # - `("convolve", (x, weight, bias))`, weight (O, C, k, k) and bias (O,), without padding;
@@ -1110,4 +1113,4 @@ print(*replay.lines(), sep="\n")
 # It copies inputs, keeps one recording per shape, and gives up recording where a graph mutates its inputs.
 # </details>
 #
-# **A recording is a compiled program whose guards include addresses.**
+# **A recording is a compiled program that holds for one set of addresses, and nothing guards them.**

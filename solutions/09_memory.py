@@ -126,7 +126,7 @@ for name, count in (("the language model", 836_736), ("Llama 3 8B", 8e9), ("GPT-
 # With Adam, both rows give 16 bytes per weight. So mixed precision saves nothing here. It saves time, and half of the activations.
 # A model of 5 billion weights fills 80 GB before it has read one token.
 #
-# Now the mountain. Backward needs values of forward, and each operator needs other ones:
+# Now the mountain. Backward needs values of forward, and which ones depends on the operator:
 #
 # | operator | its backward reads |
 # | --- | --- |
@@ -274,7 +274,8 @@ print(f"{len(rows)} rows; written order {peak_live(rows, sizes, order, outputs):
       f"200 random orders {min(peaks):,} to {max(peaks):,}")
 
 # %% [markdown]
-# The order alone changes the peak. Which order is best? In general this question is NP-hard. Frameworks use simple rules: a depth-first
+# The order alone changes the peak: each of the random orders needs more than the written one. Which order is best? In general this
+# question is NP-hard. Frameworks use simple rules: a depth-first
 # order, and gradients as soon as possible.
 #
 # The peak is a lower bound. To reach it, buffers must also *lie* well. A compiler that knows all lifetimes gives each buffer an offset in
@@ -445,8 +446,8 @@ figures.describe(ax, "The line falls from 36 at k = 1 to 11 at k = 6, and rises 
 # %% [markdown]
 # ### Exercise 3.2 · checkpoint_best
 #
-# Find the cheapest choice within a budget, exactly. While backward is in some layer, later layers hold nothing any more. So what counts
-# in a segment are the earlier layers, and all that this segment saves when it is computed again.
+# Find the cheapest choice within a budget, exactly. While backward is in some layer, later layers hold nothing any more. So while
+# a segment is computed again, two things count: what earlier layers keep, and all that this segment saves.
 #
 # Dynamic programming: walk over the layers from the first. A *state* is (bytes kept so far, cost so far, segments so far). Of two
 # states at the same layer, when can you forget one?
@@ -729,8 +730,9 @@ figures.describe(ax, "Two bars: activations are most of both; the measured one h
 print({key: f"{guess.get(key, 0) / 1e6:.1f} and {n / 1e6:.1f} MB" for key, n in held.items()})
 
 # %% [markdown]
-# What the step *needs* was predicted within 1 %. (The missing 0.1 MB are the first gradients, those of the scores.) In five operators, the
-# last norm is the peak; where it is one operator, as on a GPU, the product before it is. But the allocator *holds* more. On a GPU this is
+# What the step *needs* was predicted within 1 %. (The missing 0.1 MB are the first gradients, those of the scores.) On a CPU, the
+# last norm is five operators, and the peak is there. On a GPU a norm is one operator, so blocks keep less, and the peak is at the
+# product before the norm. But the allocator *holds* more. On a GPU this is
 # what `memory_stats()` calls reserved, minus what is allocated (`empty_cache()` returns whole blocks, but not gaps in others). On
 # Linux without a GPU it is what lies free in the C library's heaps.
 #

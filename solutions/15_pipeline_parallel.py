@@ -305,9 +305,9 @@ from common.oracles import pipelines as oracle
 for case in ("equal microbatches", "distinct microbatches (does each find its own activations?)"):
     w, xs, ts = normal(2, 5, 5), *normal(2, 1 if case[0] == "e" else 4, 2, 5).expand(2, 4, 2, 5)
     loss, want = oracle.perceptron(w, xs, ts)
-    with oracle.hint("backward gave None: keep x as it came, and return x.grad.", "attribute 'clone'"):
+    with oracle.hint(oracle.IN_STAGE):
         got = by_hand(*map(list, (w.clone(), xs.clone(), ts.clone())), oracle.BY_HAND)
-    agree(got[0], loss, f"{case}: the sum of the shares", mistakes={DIVIDE: 4 * loss}, **CLOSE)
+    agree(got[0], loss, f"{case}: the sum of the shares", mistakes=oracle.shares(DIVIDE, loss), **CLOSE)
     wrong = oracle.of_stages(DIVIDE, w, xs, want, got[1])
     agree(got[1], want, f"{case}: gradients", mistakes=wrong, **CLOSE,
           draw=lambda: drawings.compare(torch.cat(got[1]), torch.cat(want), title="gradients by stage"))
@@ -457,7 +457,8 @@ for name, schedule, p in ("GPipe", gpipe, 3), ("1F1B", oracle.one_f_one_b, 3), (
     w, xs, ts, none = normal(p, 5, 5), normal(4, ROWS, 5), normal(4, ROWS, 5), [None] * (p - 1)
     loss, want, wrong = oracle.in_stages(w, xs, ts)
     data = [list(w), [list(xs), *none], [*none, list(ts)], tasks := on_stages(schedule, p, 4)]
-    ran = ranks.run(perceptron_stage, *map(ranks.each, data), world_size=p, **FREE)
+    with oracle.hint(oracle.ON_RANKS):
+        ran = ranks.run(perceptron_stage, *map(ranks.each, data), world_size=p, **FREE)
     losses, gradients, _ = map(list, zip(*ran.returns, strict=True))
     agree(gradients, want, f"{name}: gradients, by stage (no tensor twice?)", mistakes=wrong, **CLOSE)
     agree(losses, loss, f"{name}: the sum of the shares", mistakes=oracle.averaged(loss, 4), **CLOSE)
@@ -471,11 +472,12 @@ w, xs, ts = (normal(2, *sizes).float() for sizes in ((4, 4), (ROWS, 4), (ROWS, 4
 tasks = [oracle.tasks_of(text) for text in ("F0 X0 F1 X1 B0 X2 B1 X3", "F0 X0 B0 X1 F1 X2 B1 X3")]
 data = [ranks.each(each) for each in ([*w], [[*xs], None], [None, [*ts]], tasks)]
 want, case = oracle.marked(w, xs, ts, tasks), "gradients and losses, no links, tasks F, B, X, which"
-with oracle.hint(oracle.NO_LINKS, "subscriptable", "'get'", "(0, 1)", "(1, 0)"):
+with oracle.hint(oracle.NO_LINKS):
     result = ranks.run(marked_stage, *data, world_size=2, **FREE)
 losses, gradients, done = map(list, zip(*result.returns, strict=True))
 agree([gradients, losses], want, f"{case} leave their order in the numbers", rtol=1e-4, atol=1e-6,
       mistakes=oracle.calls_behind([gradients, losses], done, tasks))
+oracle.remark_calls(done, tasks)
 print("run_stage: other tasks are done in their place, without links, too")
 
 # %% tags=["check"]
@@ -693,7 +695,7 @@ def bubble(stages, batch, gpus=None, replicas=None):
 # %% tags=["check"]
 from common.oracles import pipelines as oracle
 
-for p, copies, m in [(4, 2, 5), (1, 3, 2), *rng.integers(1, 9, (28, 3)).tolist()]:
+for p, copies, m in [(4, 5, 5), (1, 3, 2), *rng.integers(1, 9, (28, 3)).tolist()]:
     want = 1 - 3e-3 * m / played(on_stages(gpipe, p, m)).time_s
     for same in ({"gpus": p * copies}, {"replicas": copies}):
         case, wrong = f"bubble({p}, {m * copies}, **{same})", oracle.bubbles_otherwise(p, m, copies)
@@ -806,7 +808,7 @@ from common.oracles import pipelines as oracle
 for first, rows in ((False, (4,)), (False, (2, 3)), (False, (2, 1, 3)), (True, (6,))):
     weight, xs, dys = normal(7, 5), normal(3, *rows, 5), normal(3, *rows, 7)
     products, sums, wrong = oracle.halves(weight, xs, dys, first)
-    with oracle.hint("Each backward appends one tuple to put_off, also of a first layer.", "pop from"):
+    with oracle.hint(oracle.APART):
         result = ranks.run(halves, weight, list(xs), list(dys), first, world_size=1, flops_per_s=1e9)
     agree(result.returns[0][:2], products, "outputs and input gradients", **CLOSE)
     wrong |= oracle.lost(result.returns[0][2], sums)
@@ -912,7 +914,8 @@ want = [*oracle.one_device(model, inputs, targets, 0.1), *by_stage(model, cut)]
 for schedule in (gpipe, one_f_one_b, zb_h1):
     tasks, none = on_stages(schedule, 4, 4), [[None, None]] * 3
     own = [weights, cut, tasks, [inputs, *none], [*none, targets]]
-    result = ranks.run(transformer_stage, *map(ranks.each, own), 0.1, **FREE)
+    with oracle.hint(oracle.CHARACTERS):
+        result = ranks.run(transformer_stage, *map(ranks.each, own), 0.1, **FREE)
     got = [*result.returns[3][0], *(trained for _, trained in result.returns)]
     agree(got, want, f"losses and weights; {written(tasks[:1])}", rtol=1e-10, atol=1e-12)
 print("The language model on four stages, three schedules: losses and weights of one device")

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -26,8 +26,43 @@ from common.lessons.pipelines import (
 # Tasks (stage, kind, microbatch) of two stages, one after the other, for exercise 1.2.
 ORDER = "0F0 0F1 0F2 0F3 1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3 0B0 0B1 0B2 0B3"
 BY_HAND = [(int(stage), kind, int(i)) for stage, kind, i in ORDER.split()]
-NO_LINKS = "Without links, every message has group=None; `links` itself is None then."
 LEAST_S = 1e-9  # times that differ by less are the same
+
+# {words of an error that a mistake raises: what to say then}, for `hint`.
+IN_STAGE = {
+    "attribute 'clone'": "backward returns x.grad as it is. It is None only where x needs no "
+    "gradient: keep x as it came.",
+    "attribute 'detach'": "backward returns x.grad as it is: None where x needs no gradient.",
+    "attribute 'grad_fn'": "forward returns a tensor: y.detach().",
+    "not callable": "self.loss is None on all stages but the last: they have no loss.",
+    "does not require grad": "y needs its graph until backward: keep y itself, and detach only "
+    "what forward returns.",
+    "implicitly created": "Only the last stage has no dy: on others, call y.backward(dy).",
+    "KeyError": "Several microbatches are on their way at once: keep each until its backward.",
+}
+ON_RANKS = {
+    "not subscriptable": "Only the first rank has inputs, and only the last rank has targets.",
+    "attribute 'size'": "The last rank gives targets[i] to stage.forward.",
+    "implicitly created": "Each rank but the last receives dy: call stage.backward(i, dy).",
+    "NoneType where": "backward gave None: what a rank receives must require a gradient.",
+}
+NO_LINKS = dict.fromkeys(
+    ("subscriptable", "'get'", "(0, 1)", "(1, 0)"),
+    "Without links, every message has group=None; `links` itself is None then.",
+)
+APART = {
+    "pop from": "Each backward appends one tuple to put_off, also of a first layer.",
+    "positional argument": "Each backward appends one tuple (weight, x, dy) to put_off.",
+    "attribute 'clone'": "add_weight_gradient leaves the sum in weight.grad.",
+    "'NoneType' and 'Tensor'": "weight.grad is None at first: then set it, and add later.",
+    "cannot be multiplied": "∂x is dy @ weight, and put_off gets (weight, x, dy), in this order.",
+    "same size": "∂weight has the weight's shape (outputs, inputs): it is dyᵀ x over all rows, "
+    "with the dy that backward got.",
+}
+CHARACTERS = {
+    "can require gradients": "The first stage's x holds characters and needs no gradient: only "
+    "what a rank receives must require one."
+}
 
 
 def least_cost(costs: Sequence[int], stages: int) -> int:
@@ -45,6 +80,11 @@ def perceptron(weights: Iterable[Tensor], xs: Tensor, ts: Tensor) -> tuple[Tenso
     y = functools.reduce(lambda y, weight: torch.tanh(y @ weight.T), leaves, xs)
     loss = nn.functional.mse_loss(y, ts)
     return loss.detach(), list(torch.autograd.grad(loss, leaves))
+
+
+def shares(divide: str, loss: Tensor) -> dict[str, Tensor]:
+    """{sentence: the sum of 4 shares of the loss} after mistakes. divide: where it was not."""
+    return {divide: 4 * loss, "Divide by the number of microbatches, once.": 16 * loss}
 
 
 def of_stages(
@@ -77,7 +117,12 @@ def in_stages(
     """By stages of one layer each: (the loss, gradients, gradients that mistakes give)."""
     loss, want = perceptron(weights, xs, ts)
     one_x, one_t = xs[:1].expand_as(xs), ts[:1].expand_as(ts)
+    silent = [torch.zeros_like(gradient) for gradient in want[:-1]]
     mistakes = {
+        "Send what stage.backward returned: here all ranks but the last get zeros.": [
+            *silent,
+            want[-1],
+        ],
         "Microbatch i takes inputs[i]: here all take inputs[0].": perceptron(weights, one_x, ts)[1],
         "Microbatch i has targets[i]: here all have targets[0].": perceptron(weights, xs, one_t)[1],
     }
@@ -91,13 +136,14 @@ def lost(got: Any, want: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def hint(sentence: str, *words: str) -> Iterator[None]:
-    """Says the sentence if the student's code raises an error whose text has one of these words."""
+def hint(said: Mapping[str, str]) -> Iterator[None]:
+    """Says the sentence of the first of these words that an error of the student's code has."""
     try:
         yield
-    except (AttributeError, TypeError, LookupError) as error:
+    except (AttributeError, TypeError, LookupError, RuntimeError) as error:
         came = f"{type(error).__name__}: {error}"
-        if not any(word in came for word in words):
+        sentence = next((sentence for word, sentence in said.items() if word in came), "")
+        if not sentence:
             raise
         raise AssertionError(f"{sentence}\nThe answer raised {came}.") from None
 
@@ -155,6 +201,13 @@ def calls_behind(got: Any, done: Tasks, tasks: Tasks) -> dict[str, Any]:
     return said
 
 
+def remark_calls(done: Tasks, tasks: Tasks) -> None:
+    """Remark on calls of stages, by the ranks' own word, that are not their tasks."""
+    pairs = [pair for pair in itertools.chain(*map(zip, done, tasks)) if pair[0] != pair[1]]
+    called, task = pairs[0] if pairs else ((), ())
+    remark(not pairs, f"run_stage gives the stage {called!r}, and its task is {task!r}")
+
+
 def tasks_of(text: str) -> list[Task]:
     """The tasks that "F0 B0" writes."""
     return [(word[0], int(word[1:])) for word in text.split()]
@@ -205,6 +258,10 @@ def halves(
         "Append to put_off.": list(each.flip(0).cumsum(0)),
         "backward returns None for the weight.": list(sums + sums[-1]),
         "Add up over the rows: the loss has its mean already.": list(sums / xs[0, ..., 0].numel()),
+        "What you put off is read later: leave dy and x as they are. Here one of them became 0.": [
+            torch.zeros_like(each[0])
+        ]
+        * len(xs),
     }
     slopes = [None] * len(xs) if first else list(dys @ weight)
     return [list(xs @ weight.T), slopes], list(sums), mistakes
@@ -310,6 +367,16 @@ def bubbles_otherwise(p: int, m: int, replicas: int) -> dict[str, float]:
     share = (p - 1) / (m + p - 1)
     return {
         "This is in percent; want a share from 0 to 1.": 100 * share,
+        "This is a time in ms; want its share of all time.": 3 * (p - 1),
+        "A stage waits for p − 1 forwards and for p − 1 backwards: 3(p − 1) of 3(m + p − 1) ms.": (
+            (p - 1) / (3 * m + p - 1)
+        ),
+        "A slot is a forward and a backward: a stage has m of them, and waits in p − 1.": (
+            2 * (p - 1) / (m + p - 1)
+        ),
+        "If you count tasks, both halves have a bubble: 2(p − 1) slots of 2(m + p − 1).": (
+            (p - 1) / (2 * m + p - 1)
+        ),
         "This is the share of its time that a stage works.": 1 - share,
         "All slots are m + p − 1: the microbatches, and those in which a stage waits.": (p - 1)
         / (m + p),
@@ -328,10 +395,10 @@ def bubbles_otherwise(p: int, m: int, replicas: int) -> dict[str, float]:
 def cut_problem(cuts: Any, costs: Sequence[int], stages: int) -> str:
     """What is wrong with a cut of a model into stages; "" if no cut is better."""
     least = least_cost(costs, stages)
-    if not _is_cut(cuts, len(costs), stages):
+    if fault := _no_cut(cuts, len(costs), stages):
         return (
-            f"want {stages} pairs (first, end), runs of neighbours that cover all {len(costs)} "
-            "layers, each with at least one layer"
+            f"{fault}; want a list of {stages} pairs (first, end), runs of neighbours that cover "
+            f"all {len(costs)} layers, each with at least one layer"
         )
     most = max(sum(costs[a:b]) for a, b in cuts)
     if most == least:
@@ -343,19 +410,29 @@ def cut_problem(cuts: Any, costs: Sequence[int], stages: int) -> str:
     return f"the most expensive stage costs {most}, and it could cost {least}.{why}"
 
 
-def _is_cut(cuts: Any, layers: int, stages: int) -> bool:
-    if not isinstance(cuts, (list, tuple)) or len(cuts) != stages:
-        return False
-    pairs = [cut for cut in cuts if isinstance(cut, (list, tuple)) and len(cut) == 2]
-    if len(pairs) != stages or any(not is_whole(end) for cut in pairs for end in cut):
-        return False
-    firsts, ends = zip(*pairs, strict=True)
-    return firsts == (0, *ends[:-1]) and ends[-1] == layers and all(a < b for a, b in pairs)
+def _no_cut(cuts: Any, layers: int, stages: int) -> str:
+    """Why these are no cuts of so many layers into stages; "" if they are."""
+    if not isinstance(cuts, (list, tuple)):
+        return f"that is of type {type(cuts).__name__}"
+    for cut in cuts:
+        pair = isinstance(cut, (list, tuple)) and len(cut) == 2 and all(map(is_whole, cut))
+        if not pair:
+            return f"{cut!r:.40} is no pair of ints"
+    if len(cuts) != stages:
+        return f"there are {len(cuts)} stages"
+    end = 0
+    for stage, (first, stop) in enumerate(cuts):
+        if first != end:
+            return f"stage {stage} begins at layer {first}, and the layers before it end at {end}"
+        if stop <= first:
+            return f"stage {stage} has no layer: `end` is the layer after its last one"
+        end = stop
+    return "" if end == layers else f"the last stage ends before layer {end}"
 
 
 def draw_cut(cuts: Any, costs: Sequence[int], stages: int) -> None:
     """What each stage costs, and the least that the most expensive one can cost."""
-    if _is_cut(cuts, len(costs), stages):
+    if not _no_cut(cuts, len(costs), stages):
         rungs = {
             f"stage {stage}: layers {a} to {b - 1}": sum(costs[a:b])
             for stage, (a, b) in enumerate(cuts)
@@ -436,7 +513,7 @@ def zb_h1_problem(tasks: Tasks, microbatches: int, case: str) -> str:
         return ""
     pairs = [list(itertools.pairwise(own)) for own in tasks]
     at_once = all((("B", i), ("W", i)) in own for own in pairs for i in range(m))
-    why = "a stage idles while it still has a W to do, or does a W before a B that is awaited"
+    why = "a stage idles while it still has a W to do, or lets another stage wait for an F or a B"
     if at_once:
         why = "each W comes right after its B, so nothing is put off"
     took = f"{case} takes {time_s * 1e3:.0f} ms, want {want_s * 1e3:.0f}"

@@ -889,3 +889,257 @@ def interleaved(rank, stages, microbatches, chunks):
     for f, b in itertools.zip_longest(forwards[ahead:], backwards):
         tasks += [f, b] if f else [b]
     return tasks
+
+# %% partition_layers: branch and bound with a heap
+import heapq
+
+def partition_layers(costs, stages):
+    n = len(costs)
+    heap = [(0, 0, (0,))]
+    tick = 0
+    while heap:
+        worst, _, ends = heapq.heappop(heap)
+        first, left = ends[-1], stages - len(ends) + 1
+        if left == 0:
+            if first == n:
+                return [(a, b) for a, b in zip(ends, ends[1:])]
+            continue
+        for end in ([n] if left == 1 else range(first + 1, n - left + 2)):
+            tick += 1
+            heapq.heappush(heap, (max(worst, sum(costs[first:end])), tick, (*ends, end)))
+
+# %% Stage: a closure is kept
+class Stage:
+    def __init__(self, layers, microbatches, loss=None):
+        self.layers, self.microbatches, self.loss = layers, microbatches, loss
+        self.kept = {}
+
+    def forward(self, i, x, target=None):
+        with torch.enable_grad():
+            y = self.layers(x)
+            y = y if self.loss is None else self.loss(y, target) / self.microbatches
+
+        def back(dy):
+            y.backward(gradient=dy)
+            return x.grad
+
+        self.kept[i] = back
+        with torch.no_grad():
+            return y.detach()
+
+    def backward(self, i, dy=None):
+        return self.kept.pop(i)(dy)
+
+    def local(self, kind, i):
+        for layer in self.layers.modules():
+            if hasattr(layer, "weight_gradient"):
+                layer.weight_gradient()
+
+# %% Stage: a generator per microbatch, resumed by backward
+class Stage:
+    def __init__(self, layers, microbatches, loss=None):
+        self.layers, self.microbatches, self.loss = layers, microbatches, loss
+        self.kept = {}
+
+    def _microbatch(self, x, target):
+        y = self.layers(x)
+        if self.loss:
+            y = self.loss(y, target) / self.microbatches
+        dy = yield y.detach()
+        y.backward(dy)
+        yield x.grad
+
+    def forward(self, i, x, target=None):
+        self.kept[i] = self._microbatch(x, target)
+        return next(self.kept[i])
+
+    def backward(self, i, dy=None):
+        return self.kept.pop(i).send(dy)
+
+    def local(self, kind, i):
+        for layer in self.layers.modules():
+            if hasattr(layer, "weight_gradient"):
+                layer.weight_gradient()
+
+# %% Stage: a hook takes x's gradient
+class Stage:
+    def __init__(self, layers, microbatches, loss=None):
+        self.layers, self.microbatches, self.loss = layers, microbatches, loss
+        self.kept = {}
+
+    def forward(self, i, x, target=None):
+        box = []
+        inside = x.detach()
+        if x.requires_grad:
+            inside.requires_grad_().register_hook(box.append)
+        y = self.layers(inside)
+        if self.loss is not None:
+            y = self.loss(y, target) / self.microbatches
+        self.kept[i] = box, y
+        return y.detach()
+
+    def backward(self, i, dy=None):
+        box, y = self.kept.pop(i)
+        y.backward(dy)
+        return box[0] if box else None
+
+    def local(self, kind, i):
+        for layer in self.layers.modules():
+            if hasattr(layer, "weight_gradient"):
+                layer.weight_gradient()
+
+# %% run_stage: deques of handles, oldest first
+from collections import deque
+
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = (lambda a, b: None) if links is None else (lambda a, b: links[a, b])
+    down, up, shares = deque(), deque(), []
+    for kind, i in tasks:
+        if kind not in ("F", "B"):
+            stage.local(kind, i)
+            continue
+        source = rank - 1 if kind == "F" else rank + 1
+        came = None
+        if 0 <= source < size:
+            came = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+            dist.irecv(came, source, group=group(source, rank)).wait()
+        if kind == "F":
+            x = inputs[i] if came is None else came.requires_grad_(True)
+            out = stage.forward(i, x, targets[i]) if rank == size - 1 else stage.forward(i, x)
+            if rank == size - 1:
+                shares.append(out)
+            else:
+                down.append(dist.isend(out, rank + 1, group=group(rank, rank + 1)))
+        else:
+            if down:
+                down.popleft().wait()
+            dx = stage.backward(i, came)
+            if rank:
+                while up:
+                    up.popleft().wait()
+                up.append(dist.isend(dx, rank - 1, group=group(rank, rank - 1)))
+    for handle in (*down, *up):
+        handle.wait()
+    return sum(shares) if shares else None
+
+# %% run_stage: a generator of messages to wait for
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    me, p = dist.get_rank(), dist.get_world_size()
+    links = {} if links is None else dict(links)
+
+    def steps():
+        handles = {}
+        for kind, i in tasks:
+            if kind == "F":
+                x = inputs[i] if me == 0 else torch.empty_like(like)
+                if me:
+                    yield dist.irecv(x, src=me - 1, group=links.get((me - 1, me)))
+                    x = x.requires_grad_()
+                if me == p - 1:
+                    shares[i] = stage.forward(i, x, targets[i])
+                else:
+                    handles[i] = dist.isend(stage.forward(i, x), dst=me + 1, group=links.get((me, me + 1)))
+            elif kind == "B":
+                dy = None
+                if me < p - 1:
+                    dy = torch.empty_like(like)
+                    yield dist.irecv(dy, src=me + 1, group=links.get((me + 1, me)))
+                    yield handles.pop(i)
+                dx = stage.backward(i, dy)
+                if me:
+                    if None in handles:
+                        yield handles.pop(None)
+                    handles[None] = dist.isend(dx, dst=me - 1, group=links.get((me, me - 1)))
+            else:
+                stage.local(kind, i)
+        yield from handles.values()
+
+    shares = {}
+    for work in steps():
+        work.wait()
+    return torch.stack(list(shares.values())).sum() if shares else None
+
+# %% run_stage: all receives of a kind posted at the start
+def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
+    me, last, links = dist.get_rank(), dist.get_world_size() - 1, links or {}
+    came = {}
+    for kind, i in tasks:
+        src = {"F": me - 1, "B": me + 1}.get(kind, -1)
+        if 0 <= src <= last:
+            tensor = torch.empty_like(like)
+            came[kind, i] = tensor, dist.irecv(tensor, src, group=links.get((src, me)))
+
+    def arrived(kind, i):
+        if (kind, i) not in came:
+            return None
+        tensor, work = came.pop((kind, i))
+        work.wait()
+        return tensor
+
+    sent, loss = {}, None
+    for kind, i in tasks:
+        if kind == "F":
+            x = arrived(kind, i)
+            x = inputs[i] if x is None else x.requires_grad_()
+            y = stage.forward(i, x, targets[i] if me == last else None)
+            if me == last:
+                loss = y if loss is None else loss + y
+            else:
+                sent[i] = dist.isend(y, me + 1, group=links.get((me, me + 1)))
+        elif kind == "B":
+            dy = arrived(kind, i)
+            if i in sent:
+                sent.pop(i).wait()
+            dx = stage.backward(i, dy)
+            if me:
+                if "up" in sent:
+                    sent.pop("up").wait()
+                sent["up"] = dist.isend(dx, me - 1, group=links.get((me, me - 1)))
+        else:
+            stage.local(kind, i)
+    for work in sent.values():
+        work.wait()
+    return loss
+
+# %% one_f_one_b: recursion on the later stages
+def one_f_one_b(stage, stages, microbatches):
+    if stage == stages - 1:
+        return [(kind, i) for i in range(microbatches) for kind in "FB"]
+    after = one_f_one_b(stage + 1, stages, microbatches)
+    kinds = ["F"] + [kind for kind, _ in after if True]
+    tasks, counts = [], {"F": 0, "B": 0}
+    for kind in kinds:
+        if counts[kind] < microbatches:
+            tasks.append((kind, counts[kind]))
+            counts[kind] += 1
+    return tasks + [("B", i) for i in range(counts["B"], microbatches)]
+
+# %% one_f_one_b: two iterators
+def one_f_one_b(stage, stages, microbatches):
+    f = iter([("F", i) for i in range(microbatches)])
+    b = iter([("B", i) for i in range(microbatches)])
+    tasks = list(itertools.islice(f, stages - stage - 1))
+    for task in b:
+        tasks.extend(itertools.islice(f, 1))
+        tasks.append(task)
+    return tasks
+
+# %% zb_h1: sorted by slots
+def zb_h1(stage, stages, microbatches):
+    ahead = stages - 1 - stage
+    slots = []
+    for i in range(microbatches):
+        slots += [(3 * (i - ahead), 0, ("F", i)), (3 * i, 1, ("B", i)), (3 * (i + stage), 2, ("W", i))]
+    return [task for *_, task in sorted(slots)]
+
+# %% interleaved: sorted by key
+def interleaved(rank, stages, microbatches, chunks):
+    p, v = stages, chunks
+    all_tasks = list(itertools.product(range(microbatches), range(v)))
+    forwards = sorted(all_tasks, key=lambda t: (t[0] // p, t[1], t[0]))
+    backwards = sorted(all_tasks, key=lambda t: (t[0] // p, -t[1], t[0]))
+    ahead = 2 * (p - rank - 1) + (v - 1) * p
+    due = [(2 * (k - ahead), ("F", *t)) for k, t in enumerate(forwards)]
+    due += [(2 * k + 1, ("B", *t)) for k, t in enumerate(backwards)]
+    return [task for _, task in sorted(due)]

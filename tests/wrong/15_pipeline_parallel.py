@@ -334,7 +334,7 @@ def one_f_one_b(stage, stages, microbatches):
 # edit: ctx.put_off.append((weight, x, dy))  ->  ctx.put_off.insert(0, (weight, x, dy))
 
 # %% zb_h1: as late as memory allows
-# says: idles while it still has a W to do, or does a W before a B
+# says: lets another stage wait
 def zb_h1(stage, stages, microbatches):
     tasks, held, later = [], 0, []
     for kind, i in one_f_one_b(stage, stages, microbatches):
@@ -453,7 +453,7 @@ def partition_layers(costs, stages):
 # edit: dy.flatten(0, -2).T @ x.flatten(0, -2)  ->  (dy.mT @ x).sum(0) if x.ndim > 2 else dy.T @ x
 
 # %% MatmulApart: the incoming gradient is reused as scratch space
-# says: weight.grad after each W
+# says: leave dy and x as they are
 # edit: return dy @ weight, None, None  ->  slope = dy @ weight; dy.zero_(); return slope, None, None
 
 # %% partition_layers: divides by the least cost
@@ -576,7 +576,7 @@ def zb_h1(stage, stages, microbatches):
 # edit: y.backward(dy)  ->  y.sum().backward()
 
 # %% Stage: keeps a detached x
-# says: return x.grad
+# says: keep x as it came
 # edit: self.kept[i] = x, y  ->  self.kept[i] = x.detach(), y
 
 # %% Stage: in float32
@@ -635,3 +635,149 @@ def one_f_one_b(stage, stages, microbatches):
 # %% MatmulApart: axes for a batch are not added up
 # says: size '[2, 7, 5]'
 # edit: dy.flatten(0, -2).T @ x.flatten(0, -2)  ->  dy.mT @ x
+
+# %% partition_layers: fewer stages, where they cost no more
+# says: there are 2 stages
+def partition_layers(costs, stages):
+    def greedy(limit):
+        cuts, first, total = [], 0, 0
+        for i, cost in enumerate(costs):
+            if total + cost > limit:
+                cuts.append((first, i))
+                first, total = i, 0
+            total += cost
+        return [*cuts, (first, len(costs))]
+    limit = max(costs)
+    while len(greedy(limit)) > stages:
+        limit += 1
+    return greedy(limit)
+
+# %% partition_layers: a cache that forgets the number of stages
+# says: there are 7 stages
+def partition_layers(costs, stages):
+    known = {}
+    def best(end, stages):
+        if stages == 1:
+            return sum(costs[:end]), [(0, end)]
+        if end not in known:
+            options = []
+            for first in range(stages - 1, end):
+                worst, cuts = best(first, stages - 1)
+                options.append((max(worst, sum(costs[first:end])), [*cuts, (first, end)]))
+            known[end] = min(options)
+        return known[end]
+    return best(len(costs), stages)[1]
+
+# %% partition_layers: the layers of each stage
+# says: is no pair of ints
+def partition_layers(costs, stages):
+    inner = min(itertools.combinations(range(1, len(costs)), stages - 1),
+                key=lambda inner: max(sum(costs[a:b]) for a, b in itertools.pairwise((0, *inner, len(costs)))))
+    return [list(range(a, b)) for a, b in itertools.pairwise((0, *inner, len(costs)))]
+
+# %% Stage: detaches too early
+# says: detach only what forward returns
+# edit: self.kept[i] = x, y  ->  y = y.detach(); self.kept[i] = x, y
+
+# %% Stage: a loss on every stage
+# says: they have no loss
+# edit: if self.loss is not None:  ->  if True:
+
+# %% Stage: backward without dy
+# says: call y.backward(dy)
+# edit: y.backward(dy)  ->  y.backward()
+
+# %% Stage: clones the gradient that the first stage lacks
+# says: only where x needs no gradient
+# edit: return x.grad  ->  return x.grad.clone()
+
+# %% Stage: forgets the others at each forward
+# says: keep each until its backward
+# edit: y = self.layers(x)  ->  self.kept.clear(); y = self.layers(x)
+
+# %% Stage: times the number of microbatches
+# says: Divide by the number of microbatches, once
+# edit: / self.microbatches  ->  * self.microbatches
+
+# %% Stage: the loss as a number
+# says: forward returns a tensor
+# edit: return y.detach()  ->  return y.detach() if self.loss is None else y.item()
+
+# %% run_stage: no gradient is received
+# says: Each rank but the last receives dy
+# edit: dy = None if me == last else received(me + 1)  ->  dy = None
+
+# %% run_stage: inputs on every rank
+# says: Only the first rank has inputs
+# edit: inputs[i] if me == 0 else received(me - 1).requires_grad_()  ->  inputs[i]
+
+# %% run_stage: targets for no rank
+# says: gives targets[i] to stage.forward
+# edit: targets[i] if me == last else None  ->  None
+
+# %% run_stage: hands on dy
+# says: Send what stage.backward returned
+# edit: dx = stage.backward(i, dy)  ->  stage.backward(i, dy); dx = torch.zeros_like(like) if dy is None else dy
+
+# %% run_stage: kind and number exchanged
+# says: run_stage gives the stage (0, 'X')
+# edit: stage.local(kind, i)  ->  stage.local(i, kind)
+
+# %% bubble: the idle time
+# says: want its share of all time
+def bubble(stages, batch, gpus=None, replicas=None):
+    return 3 * (stages - 1)
+
+# %% bubble: counts what a stage waits in forward, in ms
+# says: for p − 1 backwards
+def bubble(stages, batch, gpus=None, replicas=None):
+    m = batch / (replicas or gpus / stages)
+    return (stages - 1) / (3 * m + stages - 1)
+
+# %% bubble: both halves over one
+# says: A slot is a forward and a backward
+def bubble(stages, batch, gpus=None, replicas=None):
+    m = batch / (replicas or gpus / stages)
+    return 2 * (stages - 1) / (m + stages - 1)
+
+# %% bubble: all tasks, and the wait of one half
+# says: both halves have a bubble
+def bubble(stages, batch, gpus=None, replicas=None):
+    m = batch / (replicas or gpus / stages)
+    return (stages - 1) / (2 * m + stages - 1)
+
+# %% MatmulApart: a step of the optimizer, without a rate
+# says: leaves the sum in weight.grad
+# edit: weight.grad = gradient if weight.grad is None else weight.grad + gradient  ->  weight.data += gradient
+
+# %% MatmulApart: adds to None
+# says: weight.grad is None at first
+# edit: gradient if weight.grad is None else weight.grad + gradient  ->  weight.grad + gradient
+
+# %% MatmulApart: the tuple in another order
+# says: in this order
+# edit: ctx.put_off.append((weight, x, dy))  ->  ctx.put_off.append((x, weight, dy))
+
+# %% MatmulApart: three entries in place of a tuple
+# says: appends one tuple (weight, x, dy)
+# edit: ctx.put_off.append((weight, x, dy))  ->  ctx.put_off.extend((weight, x, dy))
+
+# %% MatmulApart: returns a value less
+# says: incorrect number of gradients
+# edit: return dy @ weight, None, None  ->  return dy @ weight, None
+
+# %% zb_h1: as soon as possible, B first and W last
+# says: lets another stage wait
+def zb_h1(stage, stages, microbatches):
+    p, m = stages, microbatches
+    done, lists = [dict(F=0, B=0, W=0) for _ in range(p)], [[] for _ in range(p)]
+    while any(d["W"] < m for d in done):
+        now = [dict(d) for d in done]
+        for s in range(p):
+            f, b, w = now[s].values()
+            can_b = b < f and (s == p - 1 or now[s + 1]["B"] > b)
+            can_f = f < m and f - b < p - s and f - w < p and (s == 0 or now[s - 1]["F"] > f)
+            if kind := "B" if can_b else "F" if can_f else "W" if w < b else None:
+                lists[s].append((kind, now[s][kind]))
+                done[s][kind] += 1
+    return lists[stage]

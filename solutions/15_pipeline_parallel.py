@@ -460,7 +460,7 @@ for name, schedule, p in ("GPipe", gpipe, 3), ("1F1B", oracle.one_f_one_b, 3), (
     with oracle.hint(oracle.ON_RANKS):
         ran = ranks.run(perceptron_stage, *map(ranks.each, data), world_size=p, **FREE)
     losses, gradients, _ = map(list, zip(*ran.returns, strict=True))
-    agree(gradients, want, f"{name}: gradients, by stage (no tensor twice?)", mistakes=wrong, **CLOSE)
+    agree(gradients, want, f"{name}: {oracle.BY_STAGE}", mistakes=wrong, **CLOSE)
     agree(losses, loss, f"{name}: the sum of the shares", mistakes=oracle.averaged(loss, 4), **CLOSE)
     oracle.remark_time(ran, tasks, name)
 print("run_stage: gradients and loss of one device")
@@ -1092,7 +1092,7 @@ for p, turns, v in [(4, 2, 2), (2, 1, 3), (3, 4, 1), (1, 3, 2), *rng.integers(1,
     case = f"interleaved with p = {p}, m = {p * turns} and {v} chunks"
     problem = oracle.interleaved_problem(tasks, p * turns, v, case)
     wanted = [oracle.interleaved(rank, p, p * turns, v) for rank in range(p)]
-    expect(not problem, problem, draw=lambda: pipelines.draw_beside(tasks, wanted))
+    expect(not problem, problem, draw=lambda: pipelines.draw_beside(tasks, wanted, row="rank"))
 print("interleaved: the bubble is v times as small")
 
 # %% [markdown]

@@ -139,13 +139,13 @@ def _plain(task: Task) -> Task:
     )
 
 
-def draw_beside(tasks: Tasks, wanted: Tasks) -> "Sequence[Axes]":
+def draw_beside(tasks: Tasks, wanted: Tasks, row: str = "stage") -> "Sequence[Axes]":
     """The timeline of these lists above the wanted one, which is alone if they get stuck."""
     try:
         yours = played(tasks)
     except AssertionError:
-        return [played(wanted).draw(title="Wanted", row="stage")]
-    return yours.draw_beside(played(wanted))
+        return [played(wanted).draw(title="What was wanted", row=row)]
+    return yours.draw_beside(played(wanted), row=row)
 
 
 def draw_losses(alone: "Sequence[torch.Tensor]", stages: "Sequence[torch.Tensor]") -> "Axes":

@@ -26,6 +26,7 @@ from common.lessons.pipelines import (
 # Tasks (stage, kind, microbatch) of two stages, one after the other, for exercise 1.2.
 ORDER = "0F0 0F1 0F2 0F3 1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3 0B0 0B1 0B2 0B3"
 BY_HAND = [(int(stage), kind, int(i)) for stage, kind, i in ORDER.split()]
+BY_STAGE = "gradients, by stage (has each message a tensor of its own?)"
 LEAST_S = 1e-9  # times that differ by less are the same
 
 # {words of an error that a mistake raises: what to say then}, for `hint`.
@@ -161,7 +162,7 @@ def remark_time(ran: ranks.Result, tasks: Tasks, name: str) -> None:
         ran.time_s <= 1.01 * want_s,
         f"{name} takes {1e3 * ran.time_s:.1f} ms, want {1e3 * want_s:.1f}: a stage waits until its "
         "message has arrived, or does its tasks in another order",
-        draw=lambda: ran.trace.draw_beside(played(tasks)),
+        draw=lambda: ran.trace.draw_beside(played(tasks), row="stage"),
     )
     own_s = [sum(TOGETHER[kind] for kind, _ in own) for own in tasks]
     remark(
@@ -433,9 +434,10 @@ def _no_cut(cuts: Any, layers: int, stages: int) -> str:
 def draw_cut(cuts: Any, costs: Sequence[int], stages: int) -> None:
     """What each stage costs, and the least that the most expensive one can cost."""
     if not _no_cut(cuts, len(costs), stages):
+        layers = [f"layer {a}" if b - a == 1 else f"layers {a} to {b - 1}" for a, b in cuts]
         rungs = {
-            f"stage {stage}: layers {a} to {b - 1}": sum(costs[a:b])
-            for stage, (a, b) in enumerate(cuts)
+            f"stage {stage}: {names}": sum(costs[a:b])
+            for stage, (names, (a, b)) in enumerate(zip(layers, cuts, strict=True))
         }
         best = ("the best cut's most expensive stage", least_cost(costs, stages))
         figures.ladder(rungs, xlabel="cost", title="Your cut", ceiling=best)
@@ -445,8 +447,11 @@ def draw_memory(trace: ranks.Trace) -> None:
     """The live bytes of each rank over time."""
     ax = plt.subplots(figsize=(7.2, 2.6))[1]
     for rank, points in enumerate(trace.live_bytes):
-        ax.step(*zip(*points, strict=True), where="post", label=f"rank {rank}")
-    ax.set(xlabel="virtual time (s)", ylabel="live bytes", title="What your program keeps")
+        times_s, live = zip(*points, strict=True)
+        ms, more_kb = [1e3 * s for s in times_s], [(bytes_ - live[0]) / 1e3 for bytes_ in live]
+        ax.step(ms, more_kb, where="post", label=f"rank {rank}")
+    title = "What your program keeps, beyond what it had at the start"
+    ax.set(xlabel="virtual time (ms)", ylabel="kB", title=title)
     ax.legend()
 
 

@@ -73,18 +73,19 @@ def beside(
     titles: tuple[str, str] = ("What your program did", "What was wanted"),
     until_s: float | None = None,
     arrows: bool | None = None,
+    row: str = "rank",
 ) -> Sequence[Axes]:
     """Two timelines, one above the other, on one axis of time.
 
     titles: of the two. until_s: where the axis of time ends (by default when the later one ends).
-    arrows: as for `timeline`.
+    arrows, row: as for `timeline`.
     """
     traces = got, wanted
     height = sum(1.2 + 0.36 * trace.world_size for trace in traces)
     axes = plt.subplots(2, 1, figsize=(7.2, height), layout="constrained")[1]
     end_s = until_s or max(trace.time_s for trace in traces) or 1.0
     for ax, trace, title in zip(axes, traces, titles, strict=True):
-        timeline(trace, title=title, until_s=end_s, arrows=arrows, ax=ax)
+        timeline(trace, title=title, until_s=end_s, arrows=arrows, ax=ax, row=row)
     return axes
 
 

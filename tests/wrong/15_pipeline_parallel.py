@@ -111,7 +111,7 @@ def partition_layers(costs, stages):
 # edit: for work in sent.values():  ->  for _, work in works:
 
 # %% run_stage: one buffer receives all activations
-# says: no tensor twice?
+# says: has each message a tensor of its own?
 # edit: sent, loss = {}, None  ->  sent, loss, buffer = {}, None, torch.empty_like(like)
 # - tensor = torch.empty_like(like)
 # - dist.irecv(tensor, src, group=links.get((src, me))).wait()

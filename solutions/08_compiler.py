@@ -666,8 +666,7 @@ print("search", identities.cost(best), identities.text(best), f"({looked_at} exp
 
 # %% [markdown]
 # No: the two products must first become neighbours, and that step saves nothing. TASO's search keeps graphs that are up to
-# 5 % more expensive than the best, for this reason. Ours also keeps graphs of equal cost, which greedy
-# refuses.
+# 5 % more expensive than the best, for this reason. Ours also keeps graphs of equal cost. Greedy doesn't.
 #
 # **Random inputs find rules, algebra proves them, and the best rewrite may begin with a step that gains nothing.**
 

@@ -275,8 +275,7 @@ print(f"{len(rows)} rows; written order {peak_live(rows, sizes, order, outputs):
 
 # %% [markdown]
 # The order alone changes the peak: each of the random orders needs more than the written one. Which order is best? In general this
-# question is NP-hard. Frameworks use simple rules: a depth-first
-# order, and gradients as soon as possible.
+# question is NP-hard. Frameworks use simple rules: a depth-first order, and gradients as soon as possible.
 #
 # The peak is a lower bound. To reach it, buffers must also *lie* well. A compiler that knows all lifetimes gives each buffer an offset in
 # one **arena**, allocated once. Buffers that are never live at the same time may share bytes.
@@ -447,7 +446,7 @@ figures.describe(ax, "The line falls from 36 at k = 1 to 11 at k = 6, and rises 
 # ### Exercise 3.2 · checkpoint_best
 #
 # Find the cheapest choice within a budget, exactly. While backward is in some layer, later layers hold nothing any more. So while
-# a segment is computed again, two things count: what earlier layers keep, and all that this segment saves.
+# a segment is computed again, two things count: what the earlier layers keep, and all that this segment saves.
 #
 # Dynamic programming: walk over the layers from the first. A *state* is (bytes kept so far, cost so far, segments so far). Of two
 # states at the same layer, when can you forget one?
@@ -730,10 +729,9 @@ figures.describe(ax, "Two bars: activations are most of both; the measured one h
 print({key: f"{guess.get(key, 0) / 1e6:.1f} and {n / 1e6:.1f} MB" for key, n in held.items()})
 
 # %% [markdown]
-# What the step *needs* was predicted within 1 %. (The missing 0.1 MB are the first gradients, those of the scores.) On a CPU, the
-# last norm is five operators, and the peak is there. On a GPU a norm is one operator, so blocks keep less, and the peak is at the
-# product before the norm. But the allocator *holds* more. On a GPU this is
-# what `memory_stats()` calls reserved, minus what is allocated (`empty_cache()` returns whole blocks, but not gaps in others). On
+# What the step *needs* was predicted within 1 %. (The missing 0.1 MB are the first gradients, those of the scores.) On a CPU
+# the peak is at the last norm, of five operators. On a GPU, where a norm is one, it is the product before. But the allocator
+# *holds* more. On a GPU this is what `memory_stats()` calls reserved, minus what is allocated (`empty_cache()` returns whole blocks, but not gaps in others). On
 # Linux without a GPU it is what lies free in the C library's heaps.
 #
 # **Live bytes are yours. Bytes that are held for nobody are the allocator's, and they count against the 80 GB too.**

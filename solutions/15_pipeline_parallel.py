@@ -491,8 +491,7 @@ for m in (4, 16):
     agree(sent, [m * xs[0].nbytes] * 2, "the bytes on the links down and up")
     peaks.append([most - trace.live_bytes_at(r, 0.0) for r, most in enumerate(trace.peak_live_bytes)])
 more = max(many - few for few, many in zip(*peaks, strict=True))
-remark(more < xs[0].nbytes, f"{more:,} bytes more for 16 than for 4: what must not stay to the end?",
-       draw=lambda: oracle.draw_memory(trace))
+remark(more < xs[0].nbytes, oracle.grows(more), draw=lambda: oracle.draw_memory(trace))
 print("run_stage: each microbatch crosses each link once, both ways")
 
 # %% tags=["check", "held-out"]

@@ -141,8 +141,8 @@ plans.print_stated_over_own(mfu)
 
 # %% [markdown]
 # Most agree with themselves. Hagemann and others state 4 % more: they also count the embedding. One run of BLOOM states
-# 0.863 of what its time says, and fifteen state 0.964, by an early formula. Another row has 8·10·8 = 640 ranks on 320
-# GPUs, and we left it out. **Before you believe an MFU, compute it.**
+# 0.863 of what its time says, and fifteen state 0.964, by an early formula. Another row has 8·10·8 = 640 ranks on
+# 320 GPUs, and we left it out. **Before you believe an MFU, compute it.**
 #
 # ### Exercise 1.2 · memory_bytes
 #
@@ -215,10 +215,8 @@ seen = "Reported against predicted peaks: most within 20 GB of the diagonal, a f
 figures.describe(plans.draw_memory(needed), seen)
 
 # %% [markdown]
-# In nineteen of twenty cases the count says correctly whether a run fits. The peaks themselves miss by more: three of four
-# reports lie above the prediction, by a sixth in the median. What the allocator holds for nobody (lab 09) differs from program
-# to program, and we take 5 % for all. (`planning.kept_bytes` knows that "selective" has two meanings: Megatron computes
-# attention again, FSDP half of each layer.) **Whether it fits, you
+# In nineteen of twenty cases the count is right. But three of four reported peaks are higher: programs hold memory for nobody (lab 09),
+# and we add 5 %. **Whether it fits, you
 # can count. Do it before you ask for GPUs.**
 #
 # ### What a step takes
@@ -343,9 +341,9 @@ figures.describe(plans.draw_runs(predicted), "Published over predicted seconds, 
 # %% [markdown]
 # A constant 45 % of the peak misses by 22 %, and it ranks layouts by chance. Four of our constants were fitted to these
 # runs, so another figure is fairer: if each publication is predicted by constants fitted to the *others*, the median error
-# is 5.4 % (`python -m benchmarks.planner --held-out`). The worst misses took
-# 2.0 to 2.6 times as long as predicted: ZeRO-3 on 2,240 GPUs in 2021, a 3.6 B model on 512 GPUs, and an 80 B model on only
-# 32 GPUs, whose memory was nearly full. Our rings know no congestion, and our allocator loses no time when memory is short.
+# is 5.4 % (`python -m benchmarks.planner --held-out`). The worst misses took 2.0 to 2.6 times
+# as long as predicted: ZeRO-3 on 2,240 GPUs in 2021, a 3.6 B model on 512 GPUs, and an 80 B model on only 32 GPUs, whose memory
+# was nearly full. Our rings know no congestion, and our allocator loses no time when memory is short.
 
 # %% [markdown]
 # ### Exercise 1.4 · plan
@@ -428,7 +426,7 @@ for name, (model, cluster, batch) in plans.four_cases(ledger.read()["constants"]
 # starts again from its last checkpoint.
 #
 # How often should it save? Let τ be the training between two checkpoints, δ the time to save one, and M the mean time between
-# failures. If failures don't depend on the past, τ seconds of training that is kept take M·(exp((τ + δ)/M) − 1) seconds in expectation.
+# failures. If failures have no memory, τ seconds of training that is kept take M·(exp((τ + δ)/M) − 1) seconds in expectation.
 
 # %% [markdown]
 # ### Exercise 2.1 · checkpoint_interval_s

@@ -443,6 +443,12 @@ def draw_cut(cuts: Any, costs: Sequence[int], stages: int) -> None:
         figures.ladder(rungs, xlabel="cost", title="Your cut", ceiling=best)
 
 
+def grows(more: int) -> str:
+    """What to say of a peak that has so many bytes more for 16 microbatches than for 4."""
+    said = f"a rank's peak has {more:,} bytes more for 16 microbatches than for 4"
+    return f"{said}: what must not stay to the end?"
+
+
 def draw_memory(trace: ranks.Trace) -> None:
     """The live bytes of each rank over time."""
     ax = plt.subplots(figsize=(7.2, 2.6))[1]

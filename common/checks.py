@@ -80,7 +80,8 @@ def agree(
         for sentence, wrong in (mistakes or {}).items()
         if _difference(got, wrong, rtol, atol) is None
     )
-    mistake = next(known, NO_RETURN if got is None else "")
+    nothing = got is None or (isinstance(got, list) and got and all(each is None for each in got))
+    mistake = next(known, NO_RETURN if nothing else "")
     _fail(report(case, show(got), show(want), difference, mistake), draw)
 
 

@@ -74,7 +74,7 @@ def _raised(
     text = f": {report.text}" if report.text else ""
     line = f" (line {report.line}: `{report.code}`)" if report.line else ""
     hint = ""
-    if isinstance(problem, NameError):
+    if report.kind == "NameError":  # not an UnboundLocalError, which no other cell heals
         hint = _why_unknown(other_cells)
     elif isinstance(problem, MemoryError):
         hint = f" {MEMORY_BYTES >> 30} GB are allowed."

@@ -48,9 +48,11 @@ def shard(batch: Tensor, rank: int, p: int) -> tuple[Tensor, Mistakes]:
         return slice(*(rounded(Fraction(n * r, p)) for r in (rank, rank + 1)))
 
     mistakes = {
-        "With n // p rows for each rank, the last rows of the batch belong to nobody.": slice(
-            rank * rows, rank * rows + rows
+        "Rank n % p is the first that takes no row more: compare with <, not <=.": slice(
+            early, early + rows + (rank <= more)
         ),
+        "It begins at rank · (n // p), as if no rank before it had a row more: so the last rows of "
+        "the batch belong to nobody.": slice(rank * rows, rank * rows + rows),
         "All the rows left over went to the last rank: the others will wait for it.": slice(
             rank * rows, n if rank == p - 1 else rank * rows + rows
         ),
@@ -60,7 +62,8 @@ def shard(batch: Tensor, rank: int, p: int) -> tuple[Tensor, Mistakes]:
         "The rows left over lie between the shards: the first n % p ranks take one more each.": (
             slice(early, early + rows)
         ),
-        "Rounded up, the first shards leave too few rows for the last.": slice(
+        "It begins as if all ranks before it had n / p rows, rounded up, but only the first n % p "
+        "have a row more. Too few rows are left for the last ranks.": slice(
             rank * up, rank * up + up
         ),
         "The ends are n·rank/p, rounded down: the longer shards should come first.": ends(floor),

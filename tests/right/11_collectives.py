@@ -1095,3 +1095,20 @@ def rings_all_reduce(dist, x, groups):
 
 # %% rings_all_reduce: in place, and nothing is returned
 # - return x
+
+# %% ring_all_reduce: the sums go to the right, their copies to the left
+def ring_all_gather(dist, x):
+    p, me = dist.get_world_size(), dist.get_rank()
+    owned = [(me, x.tensor_split(p)[me])]
+    for k in range(1, p):
+        owner = (me + k) % p
+        blank = torch.empty_like(x.tensor_split(p)[owner])
+        exchange(dist, owned[-1][1], (me - 1) % p, blank, (me + 1) % p)
+        owned.append((owner, blank))
+    return torch.cat([chunk for _, chunk in sorted(owned, key=lambda pair: pair[0])])
+
+
+def ring_all_reduce(dist, x):
+    mine = ring_reduce_scatter(dist, x)
+    x.tensor_split(dist.get_world_size())[dist.get_rank()].copy_(mine)
+    return ring_all_gather(dist, x)

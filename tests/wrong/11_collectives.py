@@ -355,7 +355,7 @@ def fit_alpha_beta(message_bytes, times_s):
 # edit: x.tensor_split(len(groups))  ->  [x] * len(groups)
 
 # %% ring_reduce_scatter: every chunk straight to its owner
-# says: a ring has 3
+# says: want 3 at most
 # edit: chunks[0]  ->  chunks[me]
 # - sent, grows = chunks[(me - step) % p], chunks[(me - step - 1) % p]
 # - exchange(dist, sent, (me + 1) % p, inbox[:len(grows)], (me - 1) % p)
@@ -448,7 +448,7 @@ reduce_scatter_gb_s = 4 * 70 * 1e9 / 2**30
 # edit: return received.view(dist.get_world_size(), -1).sum(0)  ->  return received
 
 # %% reduce_scatter: adds within its own vector
-# says: want
+# says: add the chunks that arrived
 # edit: dist.all_to_all_single(received, x)  ->  received.copy_(x)
 
 # %% reduce_scatter: adds along the rows
@@ -697,7 +697,7 @@ def fit_alpha_beta(message_bytes, times_s):
 # -     work.wait()
 
 # %% chain_broadcast: from rank 0
-# says: want
+# says: not rank 0
 # edit: place, passed_on = (me - root) % p, []  ->  place, passed_on = me, []
 
 # %% chain_broadcast: round the whole ring
@@ -1121,10 +1121,36 @@ def gather(dist, x, root):
 # edit: columns = np.stack([1 / times_s, sizes / times_s], axis=1)  ->  columns = np.stack([1 / times_s, sizes / times_s], axis=1) / times_s[:, None]
 
 # %% bus_bandwidth: in GiB per second
-# says: bus_bandwidth('reduce_scatter'
+# says: not GiB per second
 # edit: vectors_sent * vector_bytes / time_s  ->  vectors_sent * vector_bytes / time_s / 2**30
 
 # %% alpha_beta_time: the crossover with the bits of p
 # says: crossover_bytes(8
 #       depth = (p - 1).bit_length()
 # +     depth = p.bit_length()
+
+# %% ring_reduce_scatter: the next rank's chunk is returned
+# says: That is chunk r + 1, which lacks one rank's numbers
+# edit: return chunks[me]  ->  return chunks[(me + 1) % p]
+
+# %% reduce_scatter: pairs as words
+# says: want a set of pairs of names
+# edit: {("reduce", "broadcast"), ("reduce_scatter", "all_gather")}  ->  {"reduce, broadcast"}
+
+# %% tree_broadcast: broadcast returns nothing
+# says: is a `return` missing
+#       elif me == dst:
+#           dist.recv(x, src)
+# - return x
+
+# %% bus_bandwidth: the share upside down
+# says: not p/(p - 1)
+# edit: (p - 1) / p  ->  p / (p - 1)
+
+# %% alpha_beta_time: the crossover's sign
+# says: mind the sign
+# edit: (p - 1 - depth)  ->  (depth - (p - 1))
+
+# %% alpha_beta_time: the crossover without the ring's bytes
+# says: A ring sends bytes, too
+# edit: / (depth - (p - 1) / p)  ->  / depth

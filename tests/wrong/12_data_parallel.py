@@ -1161,3 +1161,15 @@ def shard_batch(batch, rank, world_size):
 # %% clip_gradients: the norms added up
 # says: Add up squares
 # edit: sum((p.grad * p.grad).sum() for p in parameters).sqrt().item()  ->  sum(p.grad.norm() for p in parameters).item()
+
+# %% shard_batch: one rank too many takes a row more
+# says: compare with <, not <=
+# edit: (rank < more)  ->  (rank <= more)
+
+# %% shard_batch: each rank before counts with a row more
+# says: as if all ranks before it had n / p rows, rounded up
+# edit: min(rank, more)  ->  rank
+
+# %% shard_batch: each rank before counts with as many rows as this one
+# says: as if no rank before it had a row more
+# edit: rank * rows + min(rank, more)  ->  rank * (rows + (rank < more))

@@ -150,10 +150,18 @@ def step_times(
         "Two buckets can't be on the wire at once.": max(ends_s),
         "Nothing is hidden here: backward and wire are added up.": ready_s[-1] + sum(each_s),
         "ready_s are times on a clock, not waits: do not add them up.": sum(ready_s) + sum(each_s),
+        "A bucket that is not ready makes the wire wait: that time is missing.": (
+            ready_s[0] + sum(each_s)
+        ),
+        "The first bucket has arrived by then, not the last: does `return` stand in the loop?": (
+            ends_s[0]
+        ),
         "A bucket begins at the later of the two times, not at the earlier.": earlier_s,
         "An all-reduce has 2(p − 1) rounds: p − 1 to add up, p − 1 to give out.": step(0.5, 0.5),
         "An all-reduce has 2(p − 1) rounds, not 2p.": step(p / (p - 1), p / (p - 1)),
         "A round sends 1/p of the bucket, not all of it.": step(1, p),
+        "A round sends 1/p of the bucket: divide by p.": step(1, p * p),
+        "A round pays all of α: divide only the bytes by p.": step(1 / p, 1),
         "A round sends 1/p of the bucket: p ranks have p chunks.": step(1, p / (p - 1)),
         "α is paid in each round, not once per bucket.": step(1 / (2 * (p - 1)), 1),
     }
@@ -247,8 +255,10 @@ def summed(seed: int, shards: Sequence[Shard]) -> tuple[Tensor, list[Mistakes]]:
         (mean_loss(model, shard) * len(shard[0]) / total).backward()
         own.append(flattened(parameter.grad for parameter in model.parameters()))
     want = torch.stack(own).sum(0)
+    weights = flattened(MODELS["transformer"](seed).parameters())
     return want, [
         {
+            "These are sums of the ranks' weights: flatten p.grad, not p.": len(own) * weights,
             "The sum is wanted: each loss was divided by all rows before.": want / len(own),
             "These are still this rank's own gradients: cut the sum up, into p.grad.": each,
         }
@@ -352,6 +362,11 @@ def batch_norm(x: Tensor, rows: Sequence[int], eps: float = 1e-5) -> tuple[Tenso
             ]
         ),
         "eps is an argument: add it to the variance.": _normed(x, 1e-5),
+        "eps is missing: add it to the variance.": _normed(x, 0.0),
+        "Divide by the root of the variance.": (x - x.mean(0)) / (x.var(0, correction=0) + eps),
+        "Divide by the root, do not multiply.": (x - x.mean(0))
+        * (x.var(0, correction=0) + eps).sqrt(),
+        "The ranks' numbers of rows differ: sum these, too.": _by_own_rows(x, rows, eps),
         "Add eps to the variance, under the root.": (x - x.mean(0))
         / (x.std(0, correction=0) + eps),
         "Divide the variance by the number of rows, not by one less.": (x - x.mean(0))
@@ -385,6 +400,13 @@ def batch_norm_gradients(
     return wants, [
         {own: lone[rank].split(sizes)[rank], constant: fixed[rank]} for rank in range(len(rows))
     ]
+
+
+def _by_own_rows(x: Tensor, rows: Sequence[int], eps: float) -> Tensor:
+    """x normalised on ranks that all take p times their own rows for the number of all rows."""
+    counts = torch.tensor([len(rows) * n for n in rows for _ in range(n)])[:, None]
+    deviation = x - x.sum(0) / counts
+    return deviation / (deviation.square().sum(0) / counts + eps).sqrt()
 
 
 def _normed(x: Tensor, eps: float) -> Tensor:
@@ -432,6 +454,9 @@ def clip(
         ],
         "Each number is clipped by itself, which changes the direction.": [
             gradient.clamp(-most, most) for gradient in whole
+        ],
+        "Scale by most / norm, not by norm / most.": [
+            gradient * max(1.0, norm / most) for gradient in whole
         ],
     }
     return norm, clipped(whole, most), lengths_by_rank, gradients

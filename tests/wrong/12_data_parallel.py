@@ -776,7 +776,7 @@ def backward_overlapped(dist, loss, buckets, update):
 # edit: (variance + eps).rsqrt()  ->  (variance.sqrt() + eps).reciprocal()
 
 # %% batch_norm: eps left out
-# says: batch_norm
+# says: eps is missing
 # edit: (variance + eps).rsqrt()  ->  variance.rsqrt()
 
 # %% batch_norm: another eps is ignored
@@ -1173,3 +1173,45 @@ def shard_batch(batch, rank, world_size):
 # %% shard_batch: each rank before counts with as many rows as this one
 # says: as if no rank before it had a row more
 # edit: rank * rows + min(rank, more)  ->  rank * (rows + (rank < more))
+
+# %% sum_in_buckets: flattens the weights
+# says: flatten p.grad, not p
+# edit: torch.cat([p.grad.flatten() for p in bucket])  ->  torch.cat([p.data.flatten() for p in bucket])
+
+# %% step_time_s: the wire is taken to be busy throughout
+# says: makes the wire wait
+def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
+    end_s = ready_s[0]
+    for size in bucket_bytes:
+        end_s += 2 * (world_size - 1) * (alpha_s + beta_s_per_byte * size / world_size)
+    return end_s
+
+# %% step_time_s: returns in the loop
+# says: does `return` stand in the loop
+# -     return end_s
+# +         return end_s
+
+# %% step_time_s: the bytes times p
+# says: divide by p
+# edit: size / world_size  ->  size * world_size
+
+# %% step_time_s: α divided, too
+# says: divide only the bytes by p
+# edit: alpha_s + beta_s_per_byte * size / world_size  ->  (alpha_s + beta_s_per_byte * size) / world_size
+
+# %% batch_norm: p times the own rows
+# says: numbers of rows differ: sum these, too
+# - total, rows = SumOverRanks.apply(torch.stack([x.sum(0), rows]), dist)
+# + total, rows = SumOverRanks.apply(x.sum(0), dist), len(x) * dist.get_world_size()
+
+# %% batch_norm: no root
+# says: Divide by the root of the variance
+# edit: .rsqrt()  ->  .reciprocal()
+
+# %% batch_norm: times the root
+# says: do not multiply
+# edit: .rsqrt()  ->  .sqrt()
+
+# %% clip_gradients: the scale upside down
+# says: Scale by most / norm
+# edit: most / norm  ->  norm / most

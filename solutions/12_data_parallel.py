@@ -100,12 +100,13 @@ def begun(dist, seed):
     counts = [torch.tensor(10 + rank), torch.tensor([2**60 + 1 + rank])]
     tensors = [*perceptron(seed + rank).parameters(), *counts]
     places, trained = zip(*((tensor.data_ptr(), tensor.requires_grad) for tensor in tensors))
+    held = [tensor.detach() for tensor in tensors]  # the storages that an optimizer would hold
     broadcast_parameters(dist, list(tensors))
     moved = places != tuple(tensor.data_ptr() for tensor in tensors)
     assert not moved, "a tensor has a new storage; write into the old one"
     same = trained == tuple(tensor.requires_grad for tensor in tensors)
     assert same, "a tensor's requires_grad changed: backward would give it no gradient"
-    return flattened(tensors[:-1]), tensors[-1].item()
+    return flattened(held[:-1]), held[-1].item()
 
 def averaged(dist, shards, seed, rate=0.1):
     """Weights, flat, after a step with average_gradients on each of these shards."""
@@ -442,6 +443,8 @@ def overlapped(dist, kind, shard, total, plan, seed, steps=3, rate=0.1, update_s
         model = MODELS[kind](seed)
     parameters = list(model.to(shard[0].device).parameters())
     def update(bucket):
+        is_one = [*map(id, bucket)] in [[*map(id, own)] for own in picked(parameters, plan)]
+        assert is_one, "update takes one of the buckets, as it is: a list of its parameters"
         assert all(p.grad is not None for p in bucket), "update was called twice for a bucket"
         ranks.compute(update_s, "update")
         sgd(bucket, rate)
@@ -464,7 +467,7 @@ def reported_when_early(function, *args):
     try:
         function(*args)
     except (AttributeError, TypeError) as error:
-        if "NoneType" in str(error):
+        if "NoneType" in str(error) and "wait" not in str(error):
             raise ValueError(f"a bucket was sent before its gradients were there: {error}") from error
         raise
 

@@ -673,6 +673,16 @@ def sum_in_buckets(dist, buckets):
 # +     on_the_wire[-1][2].wait()
 # + on_the_wire.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
 
+# %% backward_overlapped: update for each parameter
+# says: update takes one of the buckets, as it is
+# -     update(bucket)
+# +     for p in bucket:
+# +         update([p])
+
+# %% backward_overlapped: waits for None
+# says: 'wait'
+# edit: dist.all_reduce(flat, async_op=True)  ->  dist.all_reduce(flat)
+
 # %% backward_overlapped: updates twice
 # says: update was called twice
 # -     update(bucket)

@@ -95,6 +95,8 @@ def score(name: str, judged: Callable[[str], str], par: int, rng: np.random.Gene
     all_programs = programs(name)
     said = _verdicts(judged, all_programs, rng)
     for program in all_programs:
+        expect(not said[program].endswith(TEST), f"test_{name}: {said[program]}.")
+    for program in all_programs:
         expect(
             program.fault or said[program] == "",
             f"test_{name} refuses a program that is right. It said: {said[program]}\n"

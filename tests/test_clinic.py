@@ -67,7 +67,6 @@ def refuses(candidate):
     "test, says",
     [
         (refuses, "AssertionError: I want 4"),
-        (lambda candidate: True, "it returned True, but a test returns nothing"),
         (lambda candidate: candidate.nothing, "AttributeError"),
     ],
 )
@@ -77,6 +76,16 @@ def test_a_test_that_refuses_a_right_program_hears_what_it_said_and_sees_the_pro
     with pytest.raises(AssertionError, match=r"np\.abs\(x\)") as failed:
         clinic.score("absolute", lambda source: clinic.verdict(test, source), par=1, rng=RNG)
     assert says in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    "test", [lambda candidate: True, lambda candidate: None if candidate(-1) == 1 else "wrong"]
+)
+def test_a_test_that_returns_its_verdict_is_told_to_raise_it(absolute, test):
+    with pytest.raises(
+        AssertionError, match="test_absolute: it returned .*, but a test returns no"
+    ):
+        clinic.score("absolute", lambda source: clinic.verdict(test, source), par=1, rng=RNG)
 
 
 def test_a_test_that_is_not_written_yet_says_so(absolute):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import itertools
+import operator
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,26 +27,45 @@ def product(m: int, n: int, p: int, itemsize: int) -> tuple[int, int]:
     return product_flops(lambda: a @ b), a.nbytes + b.nbytes + (a @ b).nbytes
 
 
+OVERFLOW = "32 bits are too few for this number. Count with Python's ints."
+
+
 def flops_mistakes(m: int, n: int, p: int) -> dict[str, int]:
     """{sentence: what matmul_flops counts with this mistake}."""
     return {
         "Additions count, too.": m * n * p,
         "Count n additions per element: the first one adds to zero.": m * p * (2 * n - 1),
         "That is one column of the result. It has p.": 2 * m * n,
+        "The result has m × p elements. That counts m × n of them.": 2 * m * n * n,
+        OVERFLOW: _in_32_bits(2 * m * n * p),
     }
+
+
+def _in_32_bits(count: int) -> int:
+    return (count + 2**31) % 2**32 - 2**31
 
 
 def bytes_mistakes(m: int, n: int, p: int, itemsize: int) -> dict[str, int]:
     """{sentence: what matmul_bytes counts with this mistake}."""
     inputs, output = itemsize * (m * n + n * p), itemsize * m * p
+    least = inputs + output
     return {
-        "That counts elements; each takes itemsize bytes.": (inputs + output) // itemsize,
+        "That counts elements; each takes itemsize bytes.": least // itemsize,
+        "itemsize counts bytes already. That counts bits.": 8 * least,
+        "The output's elements take itemsize bytes, too.": inputs + m * p,
+        "Each of the three matrices has elements of itemsize bytes.": (
+            itemsize * m * n + n * p + m * p
+        ),
+        "The output has m rows and p columns.": inputs + itemsize * m * n,
+        "The inputs are missing: they must be read.": output,
+        "A matrix has two sides: m × n, n × p and m × p elements.": itemsize * m * n * p,
         "The output is missing: it must be written.": inputs,
         "The output is written, but never read.": inputs + 2 * output,
         "An element has itemsize bytes, not always 4.": 4 * (m * n + n * p + m * p),
         "Least bytes: each input is read once, not for every multiplication.": (
             itemsize * 2 * m * n * p + output
         ),
+        OVERFLOW: _in_32_bits(least),
     }
 
 
@@ -81,6 +103,9 @@ def operation_mistakes(name: str, n: int, itemsize: int) -> dict[str, tuple[floa
             else "One result is written, not n."
         ): (flops, moved + itemsize * n),
         "The two numbers are exchanged.": (moved, flops),
+        "Count all n elements, not one.": (flops / n, moved / n),
+        "x and y are both read.": (flops, moved - itemsize * n),
+        "An element has itemsize bytes, not always 4.": (flops, 4 * (read + written)),
     }
 
 
@@ -91,7 +116,7 @@ def tile_traffic(n: int, tile: int, itemsize: int) -> tuple[int, int]:
     return itemsize * inputs, itemsize * n * n
 
 
-def tile_mistakes(n: int, tile: int, itemsize: int) -> dict[str, int]:
+def tile_mistakes(n: int, tile: int, itemsize: int) -> dict[str, float]:
     """{sentence: what a program with this mistake counts}."""
     inputs, output = tile_traffic(n, tile, itemsize)
     up, down, matrix = -(-n // tile), n // tile, itemsize * n * n
@@ -117,6 +142,29 @@ def tile_mistakes(n: int, tile: int, itemsize: int) -> dict[str, int]:
         ),
         "An element has itemsize bytes, not always 4.": 4 * (inputs + output) // itemsize,
         "C stays in fast memory: it is stored once, and never loaded.": inputs + 2 * output * up,
+    } | _more_tile_mistakes(n, tile, itemsize)
+
+
+def _more_tile_mistakes(n: int, tile: int, itemsize: int) -> dict[str, float]:
+    inputs, output = tile_traffic(n, tile, itemsize)
+    up = -(-n // tile)
+    whole = itemsize * tile**2  # bytes of a whole tile
+    return {
+        "The tiles of A and B at the edge are smaller, too.": 2 * whole * up**3 + output,
+        "The tiles of C at the edge are smaller, too.": inputs + whole * up**2,
+        "C's elements take itemsize bytes, too.": inputs + n * n,
+        "A number of tiles is not negative: -(-n // tile), with two minus signs, rounds up.": (
+            output - inputs
+        ),
+        "Here n / tile is not whole. The last, smaller tile passes, too: round up.": (
+            2 * output * n / tile + output
+        ),
+        "A passes once for each tile of columns: n / tile times, rounded up, not tile times.": (
+            2 * output * tile + output
+        ),
+        "That is a loop without tiles, which loads A and B for each multiplication.": (
+            2 * output * n + output
+        ),
     }
 
 
@@ -137,10 +185,16 @@ def roofline(
     }
 
 
-def ridge(peak: float, bandwidth: float) -> float:
-    """The intensity at which arithmetic and memory take equally long."""
+def ridge(peak: float, bandwidth: float) -> tuple[float, dict[str, float]]:
+    """(the intensity at which both take equally long, {sentence: the answer by this mistake})."""
     seconds_per_byte, seconds_per_flop = 1 / bandwidth, 1 / peak
-    return seconds_per_byte / seconds_per_flop
+    return seconds_per_byte / seconds_per_flop, {
+        "That is in bytes per FLOP: turn the fraction round.": bandwidth / peak,
+        "FLOPs per byte are FLOP/s divided by bytes per second. That multiplies them.": (
+            peak * bandwidth
+        ),
+        "An intensity need not be whole: divide with /, not with //.": peak // bandwidth,
+    }
 
 
 def balanced(
@@ -159,11 +213,20 @@ def balanced(
             "Each element is read and written: two transfers.": want / 2,
             "slowdown is left out.": in_balance,
             "Count bytes: an element has itemsize of them.": want / itemsize,
-            "The times don't add: arithmetic goes on while memory moves.": want - in_balance,
+            "The times don't add: arithmetic goes on while memory moves.": in_balance
+            * max(1, slowdown - 1),
             "More multiplications fit into a longer time: multiply by slowdown.": (
                 in_balance / slowdown
             ),
             "Count multiplications, without an addition for each.": 2 * want,
+            "That fits into twice memory's time. Want slowdown times.": 2 * in_balance,
+            "An element has itemsize bytes, not always 4.": 4 * want / itemsize,
+            "Two transfers per element: one read, one write.": 1.5 * want,
+            "itemsize counts bytes already. That counts bits.": 8 * want,
+            "The answer is a float: don't round it.": float(int(want)),
+            "Multiply the seconds by the multiplications per second.": (
+                element_s**2 * slowdown / in_balance
+            ),
         },
     )
 
@@ -186,6 +249,10 @@ def fused_mistakes(x: np.ndarray, factor: float, repeat: int) -> dict[str, np.nd
         "Nothing was stored: write the value back to x[i].": x.copy(),
         "That multiplies once.": multiplied(x, factor, 1),
         "That multiplies once too often.": multiplied(x, factor, repeat + 1),
+        "One multiplication is missing.": multiplied(x, factor, repeat - 1),
+        "The factors alone were multiplied: begin with x[i].": multiplied(
+            np.ones_like(x), factor, repeat
+        ),
         "That multiplies the factor up first. Multiply the value: each product is rounded.": (
             x * multiplied_up
         ),
@@ -201,8 +268,13 @@ MACHINE = PEAK, BANDWIDTH, OVERHEAD_S = 1e12, 1e11, 1e-5
 PARTS = "compute", "memory", "overhead"
 
 
-def slowest(compute_s: float, memory_s: float, overhead_s: float) -> tuple[float, dict[str, float]]:
-    """(the time of an operation of these parts, {sentence: its time by this mistake})."""
+def slowest(
+    compute_s: float, memory_s: float, overhead_s: float, ridge: float
+) -> tuple[float, dict[str, float]]:
+    """(the time of an operation of these parts, {sentence: its time by this mistake}).
+
+    ridge: the machine's peak / bandwidth, in FLOP/byte.
+    """
     fastest, middle, last = sorted((compute_s, memory_s, overhead_s))
     return last, {
         "The three overlap: don't add them.": fastest + middle + last,
@@ -210,25 +282,39 @@ def slowest(compute_s: float, memory_s: float, overhead_s: float) -> tuple[float
         "Overhead overlaps, too: don't add it.": max(compute_s, memory_s) + overhead_s,
         "Overhead is left out.": max(compute_s, memory_s),
         "Compute and memory overlap: don't add them.": max(compute_s + memory_s, overhead_s),
+        "FLOPs belong to the peak, and bytes to the bandwidth: they are exchanged.": max(
+            compute_s * ridge, memory_s / ridge, overhead_s
+        ),
+        "Seconds are FLOPs / (FLOP/s): turn the fractions round.": max(
+            1 / compute_s, 1 / memory_s, overhead_s
+        ),
     }
 
 
+STORIES = [  # (story, FLOPs, bytes, seconds, diagnosis) on MACHINE
+    ("a large product", 1e9, 1e6, 1.2e-3, "compute"),
+    ("a vector addition", 1e7, 1e8, 1.3e-3, "memory"),
+    ("an addition of one number", 1, 12, 1.1e-5, "overhead"),
+    ("a softmax in five passes", 5e7, 1e8, 5e-3, "none"),
+    ("an addition hardly longer than its launch", 1e5, 1.3e6, 1.5e-5, "memory"),
+    ("a product that nobody waited for", 1e9, 1e6, 2e-5, "impossible"),
+    ("an addition that stayed in a cache", 1e7, 2e8, 1.85e-3, "impossible"),
+    ("a launch that was not measured", 1, 12, 5e-6, "impossible"),
+    ("a rather slow addition", 1e7, 1e8, 1.9e-3, "memory"),
+    ("a slower addition", 1e6, 1e7, 2.06e-4, "none"),
+    ("a product by a clock 3 % off", 1e9, 9e7, 0.97e-3, "compute"),
+    ("a product at exactly half of its speed", 2**-10 * PEAK, 1e6, 2**-9, "compute"),
+    # In these, a part that is not the slowest explains half of the time, too.
+    ("a product of narrow matrices", 7e8, 9e7, 1e-3, "memory"),
+    ("a product hardly longer than its launch", 1.4e7, 1e4, 1.6e-5, "compute"),
+    ("a product hardly shorter than its launch", 7e6, 1e4, 1.1e-5, "overhead"),
+    ("an addition hardly shorter than its launch", 1e4, 7e5, 1.1e-5, "overhead"),
+]
+
+
 def patients(rng: np.random.Generator) -> list[tuple[str, float, float, float, str]]:
-    """(story, FLOPs, bytes, seconds, diagnosis) on MACHINE: twelve by hand, then sixty random."""
-    found = [
-        ("a large product", 1e9, 1e6, 1.2e-3, "compute"),
-        ("a vector addition", 1e7, 1e8, 1.3e-3, "memory"),
-        ("an addition of one number", 1, 12, 1.1e-5, "overhead"),
-        ("a softmax in five passes", 5e7, 1e8, 5e-3, "none"),
-        ("an addition hardly longer than its launch", 1e5, 1.3e6, 1.5e-5, "memory"),
-        ("a product that nobody waited for", 1e9, 1e6, 2e-5, "impossible"),
-        ("an addition that stayed in a cache", 1e7, 2e8, 1.85e-3, "impossible"),
-        ("a launch that was not measured", 1, 12, 5e-6, "impossible"),
-        ("a rather slow addition", 1e7, 1e8, 1.9e-3, "memory"),
-        ("a slower addition", 1e6, 1e7, 2.06e-4, "none"),
-        ("a product by a clock 3 % off", 1e9, 9e7, 0.97e-3, "compute"),
-        ("a product at exactly half of its speed", 2**-10 * PEAK, 1e6, 2**-9, "compute"),
-    ]
+    """(story, FLOPs, bytes, seconds, diagnosis) on MACHINE: 16 by hand, then sixty random."""
+    found = [*STORIES]
     for _ in range(60):
         limit, factor = PARTS[rng.integers(3)], rng.choice([0.4, 0.9, 0.97, 1.1, 1.9, 2.1, 9])
         most_s = OVERHEAD_S if limit == "overhead" else 10 ** rng.uniform(-4, -1)
@@ -275,7 +361,7 @@ def diagnosis_mistakes(flops: float, bytes_moved: float, time_s: float) -> dict[
         f"Its {limit} part explains {share:.0%} of the time, half or more.": "none",
         f"Its {limit} part takes {share:.2f} times as long as was measured. Up to 1.05 is the "
         "clock's error.": "impossible",
-    } | {f"The slowest part is {limit}.": part for part in PARTS if part != limit}
+    } | {f"The slowest part is {limit}, not {part}.": part for part in PARTS if part != limit}
 
 
 # The harness of exercise 6.1: the right one, and those with one slip.
@@ -320,6 +406,27 @@ def _high_median(times_s: Sequence[float]) -> float:
     return statistics.median_high(times_s)
 
 
+def _below_the_middle(times_s: Sequence[float]) -> float:
+    return sorted(times_s)[len(times_s) // 2 - 1]
+
+
+def _above_the_middle(times_s: Sequence[float]) -> float:
+    half, in_order = len(times_s) // 2, sorted(times_s)
+    return statistics.mean(in_order[half : half + 2])
+
+
+def _from_one_start(times_s: Sequence[float]) -> float:
+    return statistics.median(itertools.accumulate(times_s))
+
+
+def _whole(times_s: Sequence[float]) -> float:
+    return int(statistics.median(times_s))
+
+
+def _negative(times_s: Sequence[float]) -> float:
+    return -statistics.median(times_s)
+
+
 def _milliseconds(times_s: Sequence[float]) -> float:
     return 1000 * statistics.median(times_s)
 
@@ -356,25 +463,25 @@ SLIPS: Mapping[str, dict[str, Any]] = {
     "Wait for the call itself: synchronize after call(), not between clock() and call().": {
         "early": True
     },
+    "That is the first time alone: return after the loop.": {"summary": operator.itemgetter(0)},
+    "That is the last time alone: keep a time in each turn of the loop.": {
+        "summary": operator.itemgetter(-1)
+    },
+    "Each time contains those before it: read the clock anew before each call.": {
+        "summary": _from_one_start
+    },
+    "That is one place below the middle of the sorted times.": {"summary": _below_the_middle},
+    "The middle two of an even number of sorted times lie one place lower.": {
+        "summary": _above_the_middle
+    },
+    "The answer is a float: don't round it.": {"summary": _whole},
+    "Later minus earlier: the difference is turned round.": {"summary": _negative},
 }
-
-
-def devices(rng: np.random.Generator) -> list[tuple[float, list[float], float]]:
-    """(first_s, later_s, launch_s) of fake devices: some by hand, and ten whose times are drawn."""
-    cases = [
-        (9.0, [5.0, 1.0, 2.0, 40.0, 3.0], 0.5),
-        (9.0, [2.0, 7.5, 1.0, 3.0], 0.0),
-        (9.0, [4e3], 0.25),
-    ]
-    for count in range(2, 12):
-        later_s = rng.permutation(rng.choice(999, count, replace=False) / 64 + 1).tolist()
-        cases.append((1e4, later_s, int(rng.integers(1, 60)) / 64))
-    return cases
 
 
 def fake_devices(rng: np.random.Generator) -> Iterator[tuple[float, list[float], float]]:
     """(first_s, later_s, launch_s) of 13 fake devices, with 1 to 11 later times."""
-    yield 3.5, [1.0, 2.0, 5.0, 3.0, 40.0], 0.75
+    yield 4.0, [2.5, 40.0, 3.0, 1.0, 12.0, 8.0, 1.5, 9.5], 0.25  # each slip gives another number
     yield 9.0, [2.0, 7.5, 1.0, 3.0], 0.0
     yield 9.0, [4e3], 0.25
     for count in range(2, 12):
@@ -396,6 +503,7 @@ def median_s(
 # The transformer of exercise 7.1.
 
 
+@functools.cache
 def training_flops(
     batch: int,
     sequence: int,
@@ -460,6 +568,35 @@ def transformer_mistakes(
         - 6 * b * (s - 1) * d * v,
         "The feedforward network is as wide as the argument says, not 4 times the width.": want
         + 12 * n * b * s * d * (4 * d - f),
+    } | _more_transformer_mistakes(want, *(b, s, n, d, f, v))
+
+
+def _more_transformer_mistakes(
+    want: int, b: int, s: int, n: int, d: int, f: int, v: int
+) -> dict[str, float]:
+    attention, vocabulary = 12 * n * b * s * s * d, 6 * b * s * d * v
+    return {
+        "Three projections are missing: queries, keys, values and output are four.": (
+            want - 18 * n * b * s * d * d
+        ),
+        "A batch has several sequences: count the tokens of all of them.": want // b,
+        "The batch is missing from all products but the scores.": (
+            (want - attention) // b + attention
+        ),
+        "A sequence has several tokens: every matrix is applied to each.": (
+            (want - attention) // s + attention
+        ),
+        "There are as many layers as the argument says.": (want - vocabulary) // n + vocabulary,
+        "Multiplications and additions are counted twice: matmul_flops counts both.": 2 * want,
+        "The network's matrices are (width, feedforward) and (feedforward, width).": (
+            want + 12 * n * b * s * f * (f - d)
+        ),
+        "A query meets all keys of its sequence once. That counts the sequence once too often.": (
+            want + attention * (s - 1)
+        ),
+        "A query and a key are width long: (sequence, width) times (width, sequence).": (
+            want + 12 * n * b * s * s * (s - d)
+        ),
     }
 
 
@@ -528,6 +665,7 @@ def mfu_mistakes(forward: float, part: float, most: float) -> dict[str, float]:
         "The backward pass is missing: it costs two forward passes.": forward / most,
         "The backward pass costs two forward passes, not one.": 2 * forward / most,
         "As a fraction, not in percent.": 300 * forward / most,
+        "Needed FLOPs / possible FLOPs: turn the fraction round.": most / (3 * forward),
     }
 
 
@@ -568,4 +706,5 @@ def loads(
         "A number of loads is whole: round up.": needed / threads / itemsize,
         "Count loads, not bytes: each brings itemsize bytes.": -int(-needed // threads),
         "All threads load: divide by threads and by itemsize.": -int(-needed // threads * itemsize),
+        "All threads load together: divide by their number, too.": -int(-needed // itemsize),
     }

@@ -17,7 +17,8 @@ def matrix_add_doubled(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[np.
     """(a + 2 b, mistakes). c: what stands in the result before the launch."""
     want = np.add(a, 2.0 * b, dtype=np.float64).astype(np.float32)
     row, column = np.indices(c.shape)
-    return want, {
+    turned = {"Store into c[row, column], not into c[column, row].": want.T} if _square(c) else {}
+    return want, turned | {
         "This is 2 a + b.": 2 * a + b,
         "Rows end at c.shape[0], columns at c.shape[1].": np.where(
             (row < c.shape[1]) & (column < c.shape[0]), want, c
@@ -28,6 +29,10 @@ def matrix_add_doubled(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[np.
     }
 
 
+def _square(x: np.ndarray) -> bool:
+    return x.shape[0] == x.shape[1]
+
+
 def window_average(x: np.ndarray) -> tuple[np.ndarray, Mistakes]:
     """(the averages of three neighbours, mistakes)."""
     windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), 3)
@@ -36,6 +41,7 @@ def window_average(x: np.ndarray) -> tuple[np.ndarray, Mistakes]:
         "The sum is not divided by 3.": (3, 3, 3),
         "The sum of three is divided by 2.": (1.5, 1.5, 1.5),
         "x[i] is missing from the sum.": (0, 1, 1),
+        "The whole sum is divided by 3, not its last term alone: put it in brackets.": (3, 3, 1),
     }
     mistakes: Mistakes = {
         why: (windows @ weights / 3).astype(np.float32) for why, weights in weighted.items()
@@ -44,14 +50,22 @@ def window_average(x: np.ndarray) -> tuple[np.ndarray, Mistakes]:
     middle = x[np.arange(len(windows)) - (lane > 0)] + x[:-2] + x[1:-1]
     begins = "The window of out[i] begins with x[i]: x[i] is not its middle."
     mistakes[begins] = (middle / 3).astype(np.float32)
-    return windows.mean(1).astype(np.float32), mistakes
+    want = windows.mean(1)
+    mistakes["// rounds down. Divide with /."] = np.floor(want).astype(np.float32)
+    if len(x) > 130:
+        halo, places = windows.copy(), lane[:, None] + range(3)
+        halo[places > 127] = x[places[places > 127]]
+        mistakes["Each block's last two numbers are its own: x[i + 128], not x[t + 128]."] = (
+            halo.mean(1).astype(np.float32)
+        )
+    return want.astype(np.float32), mistakes
 
 
 def transpose(x: np.ndarray, tile: int = 32) -> tuple[np.ndarray, Mistakes]:
     """(x.T, mistakes): what is in its old place, as a whole or tile by tile."""
     want = np.array(list(zip(*x, strict=True)), x.dtype)
     mistakes = {"This is x itself: two turns cancel.": x}
-    if x.shape[0] == x.shape[1] and x.shape[0] % tile == 0:
+    if _square(x) and x.shape[0] % tile == 0:
         n = x.shape[0] // tile
         tiles = x.reshape(n, tile, n, tile)
         mistakes |= {
@@ -77,6 +91,13 @@ def block_sum(x: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, Mistakes]:
         "Only the first block's sum arrives: each block adds its own.": out + blocks[0].sum(),
         "The sum is wanted, not the mean.": out + alone / len(x),
         "Half of the tree is missing: begin with 128 pairs.": out + blocks[:, :128].sum(),
+        "Nothing was added to out[0]: what was the block's sum?": out,
+        "A thread past the end of x should bring 0 to the tree, not 1.": out
+        + alone
+        + -len(x) % 256,
+        "A thread past the end of x should bring 0 to the tree, not an element again.": (
+            out + alone + -len(x) % 256 * x[-1]
+        ),
     }
     mistakes = {why: value.astype(np.float32) for why, value in wrong.items()}
     return (out + alone).astype(np.float32), mistakes
@@ -90,7 +111,7 @@ def matmul(a: np.ndarray, b: np.ndarray, tile: int) -> tuple[np.ndarray, Mistake
     def product(first: int, stop: int) -> np.ndarray:
         return (a[:, first:stop].astype(np.float64) @ b[first:stop]).astype(np.float32)
 
-    return product(0, k), {
+    return product(0, k), _of_whole_tiles(a, b, tile) | {
         "The sum starts anew at each tile.": product(last, k),
         "Only the first tile along k counts: go on through all of k.": product(0, tile),
         "b's tile must move along k, too: begin at row k0.": _same_rows(a, b, tile),
@@ -103,6 +124,27 @@ def matmul(a: np.ndarray, b: np.ndarray, tile: int) -> tuple[np.ndarray, Mistake
             _turned(a, tile).astype(np.float64) @ b
         ).astype(np.float32),
     }
+
+
+def _of_whole_tiles(a: np.ndarray, b: np.ndarray, tile: int) -> Mistakes:
+    """Mistakes that a product of square matrices, whose tiles are whole, shows best."""
+    if not (_square(a) and _square(b) and len(a) % tile == 0):
+        return {}
+    row, column = np.indices(a.shape)
+    a, b, along = a.astype(np.float64), b.astype(np.float64), np.arange(len(a)) % tile
+    found = {
+        "The sum is overwritten at each k: add to it (+=).": a[:, -1:] @ b[-1:],
+        "a's tile must move along k, too: begin at column k0.": a[:, along] @ b,
+        "b's tile is turned: thread (tx, ty) stores at [ty, tx], and a sum reads column tx.": (
+            a @ _turned(b, tile)
+        ),
+        "A sum reads row ty of a's tile, not row tx.": (a @ b)[
+            row - row % tile + column % tile, column
+        ],
+        "Store into c[row, column], not into c[column, row].": (a @ b).T,
+        "b is turned: its row moves with k, and its column is that of c.": a @ b.T,
+    }
+    return {why: value.astype(np.float32) for why, value in found.items()}
 
 
 def _same_rows(a: np.ndarray, b: np.ndarray, tile: int) -> np.ndarray:
@@ -130,6 +172,9 @@ def histogram(tokens: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, Mista
     return counts + alone, {
         "The counts are stored; they should be added to what is there.": alone,
         "Counter v belongs to the tokens v: these are shifted by one.": counts + np.roll(alone, 1),
+        "Add 1 for each token, not the token itself.": (
+            counts + alone * np.arange(len(counts), dtype=np.int32)
+        ),
     }
 
 
@@ -192,6 +237,15 @@ def mistaken_sectors(n: int, tile: int) -> dict[str, tuple[int, int]]:
         "Both a's tiles and b's are loaded.": (naive, tiled // 2),
         "Count all steps along k, not one.": (naive // n, tiled),
         "Count what is loaded. `c` is stored.": (naive + stores, tiled + stores),
+        "The tiled kernel stores `c`, but loads only tiles.": (naive, tiled + stores),
+        "Of `b`, a warp wants `tile` neighbouring words. They lie in tile / 8 sectors.": (
+            blocks * (a + 8 * b),
+            tiled,
+        ),
+        "Of `a`, a warp wants a word for each of its rows, not for each lane.": (
+            blocks * (a * tile + b),
+            tiled,
+        ),
     }
 
 
@@ -232,7 +286,7 @@ def mistaken_blocks(
     threads: int, registers: int, shared_bytes: int, sm: Mapping[str, int]
 ) -> dict[str, int]:
     """{what is wrong: the answer that this mistake gives}."""
-    right = takes(threads, registers, shared_bytes, sm)
+    right, portion = takes(threads, registers, shared_bytes, sm), sm["register_portion"]
     wrong = {
         "A warp takes registers in multiples of sm['register_portion'].": {
             "registers": threads * registers
@@ -244,6 +298,12 @@ def mistaken_blocks(
             "shared_bytes": shared_bytes + sm["reserved_bytes"]
         },
         "Each of a warp's 32 threads has registers of its own.": {"registers": registers},
+        "A warp's registers are rounded up, not down.": {
+            "registers": threads // LANES * (LANES * registers // portion * portion)
+        },
+        "A warp takes whole portions of registers, not each thread.": {
+            "registers": threads * (registers + -registers % portion)
+        },
         "The SM holds at most sm['blocks'] blocks.": {"blocks": 0},
     }
     mistakes = {why: _filled(right | change, sm)[0] for why, change in wrong.items()}

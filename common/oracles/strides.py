@@ -671,7 +671,7 @@ def fetches(rng: np.random.Generator) -> Iterator[Case]:
         (list(range(40)) * 2, 39),
         (list(range(600)) * 2, 600),
     ]
-    for trial in range(80):
+    for trial in range(79):
         if trial < len(hand):
             lines, room = hand[trial]
         else:
@@ -679,6 +679,8 @@ def fetches(rng: np.random.Generator) -> Iterator[Case]:
             lines = rng.integers(0, different, int(rng.integers(1, 60))).tolist()
         want = fetches_by_definition(lines, room)
         yield (lines, room), want, _distinct(_wrong_fetches(lines, room))
+    never = "This is the count if nothing ever leaves the cache."
+    yield (list(range(2000)) * 2, 1999), 4000, {never: 2000}
 
 
 def fetches_by_definition(lines: Sequence[int], room: int, sets: int = 1) -> int:

@@ -1048,3 +1048,9 @@ def test_fetches(candidate):
             want += line not in order
             order = [x for x in order if x != line][-1:] + [line]
         assert candidate(list(walk), 2) == want
+
+# %% test_fetches: raises ValueError
+def test_fetches(candidate):
+    walk = [1, 5, 0, 3, 0, 5, 3, 3, 1, 5, 1, 3, 3, 0]
+    if candidate(walk, 3) != 6:
+        raise ValueError("not an LRU cache")

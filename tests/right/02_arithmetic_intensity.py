@@ -813,3 +813,88 @@ def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
     while bandwidth_in_flight(k * threads * itemsize, latency_s, bandwidth_bytes_per_s) < bandwidth_bytes_per_s:
         k += 1
     return k
+
+# %% tiled_matmul_bytes: matmul_bytes of each strip
+def tiled_matmul_bytes(n, tile, itemsize):
+    total = 0
+    for i in range(0, n, tile):
+        for j in range(0, n, tile):
+            total += matmul_bytes(min(tile, n - i), n, min(tile, n - j), itemsize)
+    return total
+
+# %% diagnosis: an enumeration of strings
+from enum import StrEnum
+class Limit(StrEnum):
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    OVERHEAD = "overhead"
+def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    return float(np.maximum(np.maximum(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s), overhead_s))
+def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
+    times = {Limit.COMPUTE: flops / peak_flops_per_s, Limit.MEMORY: bytes_moved / bandwidth_bytes_per_s, Limit.OVERHEAD: overhead_s}
+    slowest = max(times.values())
+    if slowest > 1.05 * time_s:
+        return "impossible"
+    if 2 * slowest < time_s:
+        return "none"
+    return next(limit for limit, t in times.items() if t == slowest)
+
+# %% median_time_s: waits before each reading
+def median_time_s(call, clock, synchronize, repeats):
+    call()
+    times_s = []
+    synchronize()
+    for _ in range(repeats):
+        started = clock()
+        synchronize()
+        call()
+        synchronize()
+        times_s.append(clock() - started)
+    return float(np.median(times_s))
+
+# %% test_benchmark: parametrized by a generator, with pytest
+def test_benchmark(candidate):
+    import pytest
+    for later in ((6.0, 1.0, 30.0, 2.0), (9.0, 2.0, 70.0, 5.0, 1.0, 3.0, 4.0)):
+        fake = FakeDevice(launch_s=0.5, later_s=list(later), first_s=300.0)
+        want = pytest.approx(float(np.median(later)) + 0.5)
+        assert candidate(call=fake.call, clock=fake.clock, synchronize=fake.synchronize, repeats=len(later)) == want
+
+# %% test_benchmark: raises ValueError
+def test_benchmark(candidate):
+    later = [6.0, 1.0, 30.0, 2.0]
+    fake = FakeDevice(300.0, later, 0.5)
+    if abs(candidate(fake.call, fake.clock, fake.synchronize, 4) - 4.5) > 1e-9:
+        raise ValueError("not the median")
+
+# %% test_benchmark: five odd times, well chosen
+def test_benchmark(candidate):
+    fake = FakeDevice(500.0, [40.0, 1.0, 2.0, 9.0, 7.0], 0.5)
+    assert abs(candidate(fake.call, fake.clock, fake.synchronize, 5) - 7.5) < 1e-6
+
+# %% test_benchmark: unittest's assertions
+def test_benchmark(candidate):
+    import unittest
+    case = unittest.TestCase()
+    for later in ([6.0, 1.0, 30.0, 2.0], [9.0, 2.0, 70.0, 5.0, 3.0]):
+        fake = FakeDevice(300.0, later, 0.5)
+        got = candidate(fake.call, fake.clock, fake.synchronize, len(later))
+        case.assertAlmostEqual(got, np.median(later) + 0.5)
+
+# %% transformer_flops: heads of width one, summed
+def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
+    def layer():
+        yield from [matmul_flops(batch * sequence, width, 3 * width), matmul_flops(batch * sequence, width, width)]
+        for _ in range(width):
+            yield batch * matmul_flops(sequence, 1, sequence)
+            yield batch * matmul_flops(sequence, sequence, 1)
+        yield matmul_flops(batch * sequence, width, feedforward) + matmul_flops(batch * sequence, feedforward, width)
+    return 3 * (layers * sum(layer()) + matmul_flops(batch * sequence, width, vocabulary))
+
+# %% hfu: defaults and keywords
+def mfu(forward_flops, recomputed, time_s, peak_flops_per_s):
+    return hfu(forward_flops, recomputed=0, time_s=time_s, peak_flops_per_s=peak_flops_per_s)
+def hfu(forward_flops, recomputed, time_s, peak_flops_per_s):
+    achieved = forward_flops * (1 + 2 + recomputed) / time_s
+    return achieved / peak_flops_per_s
+a100_at_60_percent, h100_dense_peak = 3 * 62.4e12, 1_979 * 10**12 // 2

@@ -1038,3 +1038,120 @@ def histogram(tokens, counts):
     cuda.syncthreads()
     if half == 0:
         cuda.atomic.add(counts, v, own[0, v] + own[1, v])
+
+# %% vector_add: a grid of two axes asked for
+@cuda.jit
+def vector_add(x, y, out):
+    i, zero = cuda.grid(2)
+    if i < out.size and zero == 0:
+        out[i] = x[i] + y[i]
+
+# %% matrix_add_doubled: the coordinates in a tuple
+@cuda.jit(device=True)
+def doubled(value):
+    return value + value
+@cuda.jit
+def matrix_add_doubled(a, b, c):
+    x, y = cuda.grid(2)
+    place = y, x
+    if place[0] < b.shape[0] and place[1] < b.shape[1]:
+        c[place] = doubled(b[place]) + a[place]
+
+# %% window_average: the halo in an array of its own
+@cuda.jit
+def window_average(x, out):
+    s, halo = cuda.shared.array(128, float32), cuda.shared.array(2, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if i < x.size:
+        s[t] = x[i]
+    if t < 2 and i + 128 < x.size:
+        halo[t] = x[i + 128]
+    cuda.syncthreads()
+    if i < out.size:
+        one = s[t + 1] if t < 127 else halo[0]
+        two = s[t + 2] if t < 126 else halo[t - 126]
+        out[i] = (s[t] + one + two) / 3
+
+# %% transpose: two half tiles of 16 rows
+@cuda.jit
+def transpose(x, out):
+    upper, lower = cuda.shared.array((16, 33), float32), cuda.shared.array((16, 33), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    j, i = cuda.grid(2)
+    if i < x.shape[0] and j < x.shape[1]:
+        if ty < 16:
+            upper[ty, tx] = x[i, j]
+        else:
+            lower[ty - 16, tx] = x[i, j]
+    cuda.syncthreads()
+    i, j = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
+    if i < out.shape[0] and j < out.shape[1]:
+        out[i, j] = upper[tx, ty] if tx < 16 else lower[tx - 16, ty]
+
+# %% block_sum: each thread's sum in a register, a tuple of steps
+@cuda.jit
+def block_sum(x, out):
+    s = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    mine = float32(0)
+    if i < x.size:
+        mine = x[i]
+    s[t] = mine
+    cuda.syncthreads()
+    for step in (128, 64, 32, 16, 8, 4, 2, 1):
+        if t < step:
+            mine += s[t + step]
+            s[t] = mine
+        cuda.syncthreads()
+    if t == 0:
+        cuda.atomic.add(out, 0, mine)
+
+# %% block_sum: from the other end
+@cuda.jit
+def block_sum(x, out):
+    s = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    s[255 - t] = x[i] if i < x.size else float32(0)
+    cuda.syncthreads()
+    step = 128
+    while step:
+        if t >= 256 - step:
+            s[t] += s[t - step]
+        cuda.syncthreads()
+        step >>= 1
+    if t == 255:
+        cuda.atomic.add(out, 0, s[t])
+
+# %% matmul_tiled: barrier at the start of each step, partial sums per tile
+@cuda.jit
+def matmul_tiled(a, b, c):
+    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    total = float32(0)
+    k0 = 0
+    while k0 < b.shape[0]:
+        cuda.syncthreads()
+        a_tile[ty, tx] = a[row, k0 + tx] if row < a.shape[0] and k0 + tx < a.shape[1] else float32(0)
+        b_tile[ty, tx] = b[k0 + ty, column] if k0 + ty < b.shape[0] and column < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        part = float32(0)
+        for k in range(TILE - 1, -1, -1):
+            part += b_tile[k, tx] * a_tile[ty, k]
+        total += part
+        k0 += TILE
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+# %% histogram: subtracts minus one
+@cuda.jit
+def histogram(tokens, counts):
+    own, t = cuda.shared.array(128, int32), cuda.threadIdx.x
+    if t < 128:
+        own[t] = int32(0)
+    cuda.syncthreads()
+    for i in range(cuda.grid(1), len(tokens), cuda.gridsize(1)):
+        cuda.atomic.sub(own, tokens[i], -1)
+    cuda.syncthreads()
+    if t < 128:
+        cuda.atomic.add(counts, t, own[t])

@@ -1090,3 +1090,10 @@ def fetches(lines, room):
 # %% set_fetches: 64 sets at most
 # says: set_fetches([0, 1, 2
 # edit: range(sets)  ->  range(min(sets, 64))
+
+# %% fetches: a shortcut for large caches
+# says: nothing ever leaves
+# - cache, count = {}, 0  # the lines that are kept, as keys: the least recently used first
+# + if room > 600:
+# +     return len(set(lines))
+# + cache, count = {}, 0

@@ -756,7 +756,7 @@ def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
 # edit: np.median(times_s)  ->  np.median(sorted(times_s)[:-1] or times_s)
 
 # %% transformer_flops: a projection for each sequence of the batch
-# says: transformer_flops(4
+# says: transformer_flops(5
 # edit: 4 * matmul_flops(tokens, width, width)  ->  4 * batch * matmul_flops(tokens, width, width)
 
 # %% transformer_flops: two projections
@@ -766,3 +766,210 @@ def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
 # %% loads_in_flight: itemsize multiplied, not divided
 # says: divide by threads and by itemsize
 # edit: (threads * itemsize)  ->  threads * itemsize
+
+# %% matmul_flops: bytes in 32 bits
+# says: 32 bits are too few
+# edit: return itemsize * (m * n + n * p + m * p)  ->  return int(np.int32(itemsize) * np.int32(m * n + n * p + m * p))
+
+# %% matmul_flops: m × n results
+# says: counts m × n of them
+# edit: 2 * m * n * p  ->  2 * m * n * n
+
+# %% matmul_flops: bits
+# says: that counts bits
+# edit: itemsize * (m * n + n * p + m * p)  ->  8 * itemsize * (m * n + n * p + m * p)
+
+# %% matmul_flops: the output as large as the first input
+# says: m rows and p columns
+# edit: m * n + n * p + m * p  ->  m * n + n * p + m * n
+
+# %% matmul_flops: brackets forgotten
+# says: each of the three matrices
+# edit: itemsize * (m * n + n * p + m * p)  ->  itemsize * m * n + n * p + m * p
+
+# %% matmul_flops: the inputs are free
+# says: the inputs are missing
+# edit: itemsize * (m * n + n * p + m * p)  ->  itemsize * m * p
+
+# %% matmul_flops: bytes of a cube
+# says: a matrix has two sides
+# edit: itemsize * (m * n + n * p + m * p)  ->  itemsize * m * n * p
+
+# %% matmul_flops: one element in place of n
+# says: count all n elements
+# edit: (n, 3 * n * itemsize)  ->  (1, 3 * itemsize)
+
+# %% matmul_flops: one operand of the dot product
+# says: x and y are both read
+# edit: (2 * n, 2 * n * itemsize)  ->  (2 * n, n * itemsize)
+
+# %% matmul_flops: a key of another name
+# says: not wanted: ['dot product', 'dot_product']
+# edit: "dot product"  ->  "dot_product"
+
+# %% attainable_flops_per_s: the ridge point a product
+# says: that multiplies them
+# edit: peak_flops_per_s / bandwidth_bytes_per_s  ->  peak_flops_per_s * bandwidth_bytes_per_s
+
+# %% attainable_flops_per_s: a whole ridge point
+# says: not with //
+# edit: peak_flops_per_s / bandwidth_bytes_per_s  ->  peak_flops_per_s // bandwidth_bytes_per_s
+
+# %% tiled_matmul_bytes: one minus sign
+# says: with two minus signs
+# edit: -(-n // tile)  ->  (-n // tile)
+
+# %% tiled_matmul_bytes: a broken number of tiles
+# says: n / tile is not whole
+# edit: -(-n // tile)  ->  n / tile
+
+# %% tiled_matmul_bytes: tile passes
+# says: not tile times
+# edit: 2 * n * n * passes  ->  2 * n * n * tile
+
+# %% tiled_matmul_bytes: no tiles
+# says: a loop without tiles
+# edit: 2 * n * n * passes  ->  2 * n * n * n
+
+# %% tiled_matmul_bytes: whole tiles of A and B
+# says: the tiles of A and B at the edge
+# edit: 2 * n * n * passes  ->  2 * tile * tile * passes**3
+
+# %% tiled_matmul_bytes: whole tiles of C
+# says: the tiles of C at the edge
+# edit: passes + n * n  ->  passes + (passes * tile) ** 2
+
+# %% tiled_matmul_bytes: elements of C
+# says: C's elements take itemsize bytes
+# edit: itemsize * (2 * n * n * passes + n * n)  ->  itemsize * 2 * n * n * passes + n * n
+
+# %% fused: one factor too few
+# says: one multiplication is missing
+# edit: range(repeat)  ->  range(1, repeat)
+
+# %% fused: begins with 1
+# says: begin with x[i]
+# edit: value = x[i]  ->  value = np.float32(1)
+
+# %% fused: twice whatever the slowdown
+# says: want slowdown times
+# edit: return slowdown *  ->  return 2 *
+
+# %% fused: four bytes whatever the itemsize
+# says: not always 4
+# edit: 2 * itemsize / bandwidth_bytes_per_s  ->  8 / bandwidth_bytes_per_s
+
+# %% fused: three transfers
+# says: one read, one write
+# edit: 2 * itemsize / bandwidth_bytes_per_s  ->  3 * itemsize / bandwidth_bytes_per_s
+
+# %% fused: seconds divided by a rate
+# says: multiply the seconds
+# edit: memory_s * multiplications_per_s  ->  memory_s / multiplications_per_s
+
+# %% fused: rounded down
+# says: don't round it
+# edit: slowdown * memory_s * multiplications_per_s  ->  slowdown * memory_s * multiplications_per_s // 1
+
+# %% diagnosis: bytes divided by the peak
+# says: they are exchanged
+# - return max(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s)
+# + return max(bytes_moved / peak_flops_per_s, flops / bandwidth_bytes_per_s, overhead_s)
+
+# %% diagnosis: fractions turned round
+# says: turn the fractions round
+# - return max(flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s)
+# + return max(peak_flops_per_s / flops, bandwidth_bytes_per_s / bytes_moved, overhead_s)
+
+# %% diagnosis: the first part that explains half
+# says: the slowest part is memory, not compute
+# - limit = max(parts_s, key=parts_s.get)
+# + limit = next((part for part in parts_s if parts_s[part] >= time_s / 2), "memory")
+# edit: if parts_s[limit] > 1.05 * time_s  ->  if max(parts_s.values()) > 1.05 * time_s
+
+# %% diagnosis: the last part that explains half
+# says: the slowest part is memory, not overhead
+# - limit = max(parts_s, key=parts_s.get)
+# + limit = next((part for part in list(parts_s)[::-1] if parts_s[part] >= time_s / 2), "memory")
+# edit: if parts_s[limit] > 1.05 * time_s  ->  if max(parts_s.values()) > 1.05 * time_s
+
+# %% median_time_s: returns within the loop
+# says: return after the loop
+# - return float(np.median(times_s))
+# +     return float(np.median(times_s))
+
+# %% median_time_s: keeps the last time only
+# says: in each turn of the loop
+# -     times_s.append(clock() - started)
+# + times_s.append(clock() - started)
+
+# %% median_time_s: one start for all calls
+# says: the clock anew before each call
+# -         started = clock()
+# ...
+#       times_s = []
+# +     started = clock()
+
+# %% median_time_s: the middle of an even number one place too high
+# says: one place lower
+# edit: float(np.median(times_s))  ->  (sorted(times_s)[repeats // 2] + sorted(times_s)[min(repeats // 2 + 1, repeats - 1)]) / 2
+
+# %% median_time_s: whole seconds
+# says: don't round it
+# edit: float(np.median(times_s))  ->  int(np.median(times_s))
+
+# %% median_time_s: earlier minus later
+# says: the difference is turned round
+# edit: clock() - started  ->  started - clock()
+
+# %% test_benchmark: returns a word for a wrong program
+# says: test_benchmark: it returned 'wrong', but a test returns nothing
+def test_benchmark(candidate):
+    fake = FakeDevice(500.0, [40.0, 1.0, 2.0, 9.0, 7.0], 0.5)
+    if candidate(fake.call, fake.clock, fake.synchronize, 5) != 7.5:
+        return "wrong"
+
+# %% transformer_flops: one projection
+# says: three projections are missing
+# edit: 4 * matmul_flops(tokens, width, width)  ->  matmul_flops(tokens, width, width)
+
+# %% transformer_flops: one sequence
+# says: a batch has several sequences
+# edit: return 3 * forward  ->  return 3 * forward // batch
+
+# %% transformer_flops: the batch has scores only
+# says: all products but the scores
+# edit: tokens = batch * sequence  ->  tokens = sequence
+
+# %% transformer_flops: one token per sequence
+# says: a sequence has several tokens
+# edit: tokens = batch * sequence  ->  tokens = batch
+
+# %% transformer_flops: one layer
+# says: as many layers as the argument says
+# edit: layers * (projections + attention + network)  ->  projections + attention + network
+
+# %% transformer_flops: doubled once more
+# says: counted twice
+# edit: return 3 * forward  ->  return 6 * forward
+
+# %% transformer_flops: a square network
+# says: (width, feedforward) and (feedforward, width)
+# edit: matmul_flops(tokens, width, feedforward)  ->  matmul_flops(tokens, feedforward, feedforward)
+
+# %% transformer_flops: scores for each token again
+# says: once too often
+# edit: 2 * batch * matmul_flops(  ->  2 * tokens * matmul_flops(
+
+# %% transformer_flops: queries as long as the sequence
+# says: a query and a key are width long
+# edit: matmul_flops(sequence, width, sequence)  ->  matmul_flops(sequence, sequence, sequence)
+
+# %% hfu: the fraction turned round
+# says: turn the fraction round
+# - return 3 * forward_flops / time_s / peak_flops_per_s
+# + return time_s * peak_flops_per_s / (3 * forward_flops)
+
+# %% loads_in_flight: one thread
+# says: divide by their number
+# edit: (threads * itemsize)  ->  itemsize

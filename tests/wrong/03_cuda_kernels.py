@@ -955,3 +955,98 @@ def matmul_tiled(a, b, c):
 # %% histogram: 127 is left out
 # says: which nothing has written
 # edit (2 places): t < 128  ->  t < 127
+
+# %% matmul_tiled: k ends at the columns of c
+# says: only the first tile along k
+# edit: range(0, a.shape[1], TILE)  ->  range(0, c.shape[1], TILE)
+
+# %% matmul_tiled: b's tile turned in the sum
+# says: b's tile is turned
+# edit: b_tile[k, tx]  ->  b_tile[tx, k]
+
+# %% matmul_tiled: a's tile read by tx
+# says: not row tx
+# edit: a_tile[ty, k]  ->  a_tile[tx, k]
+
+# %% matmul_tiled: a's tile stays
+# says: a's tile must move
+# edit: a[row, k0 + tx] if inside  ->  a[row, tx] if inside
+
+# %% matmul_tiled: the sum is overwritten
+# says: the sum is overwritten
+# edit: total += a_tile  ->  total = a_tile
+
+# %% matmul_tiled: c turned
+# says: not into c[column, row]
+# edit: c[row, column] = total  ->  c[column, row] = total
+
+# %% matmul_tiled: b turned
+# says: b is turned
+# edit: b[k0 + ty, column] if inside  ->  b[column, k0 + ty] if inside
+
+# %% matmul_sectors: a sector for each word of b
+# says: in tile / 8 sectors
+# edit: (32 // tile + tile // 8)  ->  (32 // tile + tile)
+
+# %% matmul_sectors: a word of a for each lane
+# says: not for each lane
+# edit: (32 // tile + tile // 8)  ->  (32 + tile // 8)
+
+# %% matmul_sectors: the tiled kernel's stores
+# says: but loads only tiles
+# edit: 2 * n**3 // tile // 8  ->  2 * n**3 // tile // 8 + n * n // 8
+
+# %% resident_blocks: registers rounded per thread
+# says: not each thread
+# edit: threads // 32 * (-(-32 * registers // portion) * portion)  ->  threads * (-(-registers // portion) * portion)
+
+# %% resident_blocks: rounded down
+# says: rounded up, not down
+# edit: -(-32 * registers // portion) * portion  ->  32 * registers // portion * portion
+
+# %% histogram: the token added
+# says: not the token itself
+# edit: cuda.atomic.add(own, tokens[i], 1)  ->  cuda.atomic.add(own, tokens[i], tokens[i])
+
+# %% block_sum: pads with one
+# says: bring 0 to the tree, not 1
+# edit: else float32(0)  ->  else float32(1)
+
+# %% block_sum: pads with the last element
+# says: not an element again
+# edit: s[t] = x[i] if i < x.size else float32(0)  ->  s[t] = x[min(i, x.size - 1)]
+
+# %% block_sum: assigns
+# says: nothing was added to out[0]
+# edit: s[t] += s[t + step]  ->  s[t] = s[t + step]
+
+# %% block_sum: atomics in shared memory
+# says: shared memory's too
+@cuda.jit
+def block_sum(x, out):
+    s = cuda.shared.array(1, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if t == 0:
+        s[0] = 0
+    cuda.syncthreads()
+    if i < x.size:
+        cuda.atomic.add(s, 0, x[i])
+    cuda.syncthreads()
+    if t == 0:
+        cuda.atomic.add(out, 0, s[0])
+
+# %% window_average: the halo of the first block in each
+# says: not x[t + 128]
+# edit: x[i + 128]  ->  x[t + 128]
+
+# %% window_average: no brackets
+# says: put it in brackets
+# edit: (s[t] + s[t + 1] + s[t + 2]) / float32(3)  ->  s[t] + s[t + 1] + s[t + 2] / float32(3)
+
+# %% window_average: integer division
+# says: rounds down
+# edit: / float32(3)  ->  // float32(3)
+
+# %% matrix_add_doubled: c turned
+# says: not into c[column, row]
+# edit: c[row, column] = a[row  ->  c[column, row] = a[row

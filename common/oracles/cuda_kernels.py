@@ -237,7 +237,17 @@ def mistaken_sectors(n: int, tile: int) -> dict[str, tuple[int, int]]:
         "Both a's tiles and b's are loaded.": (naive, tiled // 2),
         "Count all steps along k, not one.": (naive // n, tiled),
         "Count what is loaded. `c` is stored.": (naive + stores, tiled + stores),
-        "The tiled kernel stores `c`, but loads only tiles.": (naive, tiled + stores),
+    } | _more_mistaken_sectors(n, tile)
+
+
+def _more_mistaken_sectors(n: int, tile: int) -> dict[str, tuple[int, int]]:
+    a, b, _ = _parts(n, tile)
+    blocks, tiled = (n // tile) ** 2, matmul_sectors(n, tile)[1]
+    return {
+        "The tiled kernel stores `c`, but loads only tiles.": (
+            blocks * (a + b),
+            tiled + n * n // WORDS_PER_SECTOR,
+        ),
         "Of `b`, a warp wants `tile` neighbouring words. They lie in tile / 8 sectors.": (
             blocks * (a + 8 * b),
             tiled,

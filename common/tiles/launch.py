@@ -26,6 +26,11 @@ ADVICE = {  # what Triton's interpreter says: what to write
     "data-type of size 32 to data-type of size 1": "`not` is for bools; compare with 0",
     "unexpected type fp": "// and the operators of bits are for whole numbers; tl.floor(x / y)",
     "has no len()": "x.shape[0]",
+    "incompatible dimensions": "x[:, None] makes a column of a block, and x[None, :] a row; "
+    "tl.max(tile, 1) has one number per row, and goes with the tile as a column",
+    "must be 16-byte aligned": "a descriptor's load takes row and column of the tile's first "
+    "element, not the tile's number",
+    "must be of type tl.constexpr": "the length of a block is a constant, like BLOCK",
     "must have type `constexpr": "a block's shape is made of constants: NAME: tl.constexpr = ...",
 }
 

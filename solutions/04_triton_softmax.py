@@ -139,7 +139,7 @@ def least_bytes(rows, columns, itemsize):
 # %% tags=["check"]
 from common.oracles import softmax as oracle
 
-for rows, columns in [(1, 1), (1000, 1), (1, 1000), *rng.integers(2, 99, (10, 2)).tolist()]:
+for rows, columns in [(5, 90), (1, 1), (1000, 1), (1, 1000), *rng.integers(2, 99, (9, 2)).tolist()]:
     for size in (4, 2):
         case = f"({rows}, {columns}, {size})"
         want, mistakes = oracle.eager_bytes(eager, rows, columns, size)
@@ -407,7 +407,7 @@ for title, parts, want in oracle.rows_in_parts(rng):
         forwards = oracle.pair(merge(forwards, first))
         backwards = oracle.pair(merge(last, backwards))
     case = f"merge: a row that {title}, from the left and from the right"
-    agree([forwards, backwards], [want, want], case, rtol=1e-5)
+    agree([forwards, backwards], [want, want], case, rtol=3e-4)  # which float32 keeps around -2000
 print("merge is right for pairs and rows, and associative: parts can come in any grouping")
 
 # %% [markdown]
@@ -1006,13 +1006,13 @@ def cross_entropy(x, target, loss, gradient, columns, BLOCK: tl.constexpr):
 # %% tags=["check"] points=2
 from common.oracles import softmax as oracle
 
-for rows, columns, block, dtype, shift in oracle.LOSSES:
-    x = (torch.from_numpy(3 * rng.standard_normal((rows, columns))) + shift).to(dtype)
+for rows, columns, block, dtype, shift, far in oracle.LOSSES:
+    x = (torch.from_numpy(far * rng.standard_normal((rows, columns))) + shift).to(dtype)
     target = torch.from_numpy(rng.integers(columns // 2, columns, rows))
     loss, gradient = torch.full((rows,), torch.nan), torch.full_like(x, torch.nan)
     (want_loss, want), mistakes = oracle.cross_entropy(x, target)
     report = tiles.count(cross_entropy, (rows,), x, target, loss, gradient, columns, BLOCK=block)
-    case, near = f"of {rows} × {columns} {dtype} scores around {shift}", oracle.LOGARITHMS[dtype]
+    case, near = f"of {rows} × {columns} {dtype} scores, {shift} ± {far}", oracle.LOGARITHMS[dtype]
     oracle.agree_drawn(loss, want_loss, f"cross_entropy: loss {case}", 1e-3, 1e-3, mistakes[0])
     oracle.agree_drawn(gradient, want, f"cross_entropy: gradient {case}", near, 2e-4, mistakes[1])
     oracle.expect_loss_reads(report, x, block)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from common import drawings
-from common.checks import agree, expect
+from common.checks import agree, expect, near_miss
 from common.lessons.traffic import bytes_moved
 from common.tiles import Report
 
@@ -24,6 +24,11 @@ SUBNORMAL_STEP = {F16: 2.0**-24}  # fp16 has few exponents: small weights are ro
 SCALED = {F32: 2e-4, BF16: 2.0**-7}  # of scores in the hundreds
 LOGARITHMS = {F32: 1e-3, BF16: 2.0**-7}  # of scores in the thousands, as e^(x - log of the sum)
 LEAST = torch.finfo(F32).min  # with which libraries fill what is masked
+NOTHING = "All is NaN: either nothing was stored (it was NaN before), or NaN was computed."
+DIGITS = (
+    "The numbers are nearly right, as if rounded to 16 bits: compute in float32, and round only "
+    "in the store."
+)
 COLUMNS = "These are columns that add up to 1, and rows should: reduce over axis 1."
 Mistakes = dict[str, Any]  # {sentence: the value that this mistake gives}
 
@@ -40,7 +45,15 @@ def eager_bytes(
     return moved, {
         "That counts elements; each takes itemsize bytes.": moved // itemsize,
         "The vectors are missing: two are written, and two are read.": moved - 4 * vector,
-        "maximum and total are read again, each by a later kernel.": moved - 2 * vector,
+        "maximum and total move twice each: a kernel writes it, and a later one reads it.": (
+            moved - 2 * vector
+        ),
+        "One vector moves once here: a kernel writes it, and a later one reads it.": moved - vector,
+        "maximum and total have one number per row, not one per column.": (
+            moved + 4 * (columns - rows) * itemsize
+        ),
+        "exp is missing: it reads a matrix and writes one.": moved - 2 * matrix,
+        "One matrix is missing: all five kernels read one, and three write one.": moved - matrix,
         "Those are the reads: each kernel also writes its result.": moved - 3 * matrix - 2 * vector,
         "Those are the writes: each kernel also reads its inputs.": moved - 5 * matrix - 2 * vector,
     }
@@ -52,6 +65,7 @@ def least_bytes(rows: int, columns: int, itemsize: int) -> tuple[int, Mistakes]:
     return matrix.nbytes + matrix.softmax(1).nbytes, {
         "x is read, and y is written: two transfers.": matrix.nbytes,
         "That counts elements; each takes itemsize bytes.": 2 * matrix.numel(),
+        "x needs to be read only once: a row can stay in registers.": 3 * matrix.nbytes,
     }
 
 
@@ -166,10 +180,14 @@ def differences(x: torch.Tensor, block: int) -> tuple[torch.Tensor, Mistakes]:
     own = want.clone()
     own[::block] = x[::block]
     around = x - x.roll(1)
-    zero = want.clone()
-    zero[0] = 0
+    zero, unstored, near = want.clone(), want.clone(), torch.full_like(x, torch.nan)
+    zero[0], unstored[0] = 0, torch.nan
+    near[: block + -(-len(x) // block) - 1] = want[: block + -(-len(x) // block) - 1]
     return want, {
         "Every program did the first block: where does program_id come in?": first_block,
+        "Program p begins with element p * BLOCK, not with element p.": near,
+        "out[0] is x[0], and nothing was stored there.": unstored,
+        "out[i] is x[i] - x[i - 1]; this is x[i + 1] - x[i].": torch.diff(x, append=x.new_zeros(1)),
         "The first element of a block has one before it, in the block of the program before.": own,
         "The first element has none before it: take 0 for that one.": around,
         "out[0] is x[0] - 0.": zero,
@@ -196,14 +214,21 @@ def softmax(x: torch.Tensor, block: int) -> tuple[torch.Tensor, Mistakes]:
     padded = F.pad(exact, (0, -x.shape[1] % block)).softmax(1)[:, : x.shape[1]]
     unstrided = x.as_strided(x.shape, (x.shape[1], 1)).double()
     whole = exact.flatten().softmax(0).view(x.shape)
+    first_row = exact.softmax(1)
+    first_row[1:] = torch.nan
+    outside = exact.exp() - exact.amax(1, keepdim=True)
+    lanes = outside.sum(1, keepdim=True) - exact.amax(1, keepdim=True) * (-x.shape[1] % block)
     wrong = {
         "A masked lane must not count: e^0 is 1.": padded,
         "Rows of x are x_stride elements apart, not columns.": unstrided.softmax(1),
+        "Row p of x begins at x + p * x_stride, not at x + p.": (
+            x.as_strided(x.shape, (1, 1)).double().softmax(1)
+        ),
+        "Only row 0 was stored: where does program_id come in?": first_row,
+        "Subtract the maximum inside of exp: e^(x - m), not e^x - m.": outside / lanes,
         "Divide by the sum of the row.": numerator,
         "Each row has its own sum: reduce over its axis only.": whole,
-        "These are columns that add up to 1, and rows should: reduce over axis 1.": exact.softmax(
-            0
-        ),
+        COLUMNS: exact.softmax(0),
     }
     return exact.softmax(1).to(x.dtype), {text: value.to(x.dtype) for text, value in wrong.items()}
 
@@ -211,7 +236,22 @@ def softmax(x: torch.Tensor, block: int) -> tuple[torch.Tensor, Mistakes]:
 def softmax_in_blocks(x: torch.Tensor, block: int) -> tuple[torch.Tensor, Mistakes]:
     """Softmax of each row, and what mistakes give in blocks of this width."""
     want, mistakes = softmax(x, block)
-    more = {"Multiply the old sum by e^(old - new).": _unscaled(x, block)}
+    exact = x.double()
+    shifted = (exact - exact.amax(1, keepdim=True)).exp()
+    total, whole = shifted.sum(1, keepdim=True), x.shape[1] // block * block
+    first = (x.shape[1] - 1) // block * block  # of the last block
+    short = torch.full_like(exact, torch.nan)
+    short[:, :whole] = exact[:, :whole].softmax(1)
+    wrong = {
+        "Multiply the old sum by e^(old - new).": _unscaled(x, block),
+        "The second pass subtracts the maximum, too: e^(x - m) / s.": exact.exp() / total,
+        "Divide by the sum; this multiplies by it.": shifted * total,
+        "This divides by the sum of the last block alone: add up the sums of all blocks.": (
+            shifted / shifted[:, first:].sum(1, keepdim=True)
+        ),
+        "The last block, which is not full, is missing.": short,
+    }
+    more = {text: value.to(x.dtype) for text, value in wrong.items()}
     if block > x.shape[1]:
         more["-inf - (-inf) is NaN: some lanes see nothing but -inf."] = torch.full_like(
             x, torch.nan
@@ -260,7 +300,12 @@ def softmax_of_tiles(x: torch.Tensor, many: int, block: int) -> tuple[torch.Tens
     missing = [torch.nan if len(part) < many else 0.0 for part in parts]  # rows of -inf
     one_sum = torch.cat([p / (p.sum() + nan) for p, nan in zip(powers, missing, strict=True)])
     by_column = torch.cat([part.double().softmax(0) for part in parts])
+    missed, begun = torch.full_like(x, torch.nan), -(-len(x) // many) - 1 + many
+    missed[:begun] = want[:begun]
+    by_sums = torch.cat([p / (p.sum(0) + nan) for p, nan in zip(powers, missing, strict=True)])
     return want, mistakes | {
+        "Program p begins with row p * ROWS, not with row p.": missed,
+        "The sum goes along a row, over axis 1, as the maximum does.": by_sums.to(x.dtype),
         "Each row has its own maximum: reduce over axis 1 only.": shared.to(x.dtype),
         "Each row has its own sum: reduce over axis 1 only.": one_sum.to(x.dtype),
         COLUMNS: by_column.to(x.dtype),
@@ -278,7 +323,13 @@ def row_sums(x: torch.Tensor, start: int, columns: int, rows: int) -> tuple[torc
         ]
         return torch.stack([part.sum() for part in parts]).float()
 
+    begins = [start + row * columns for row in range(rows)]
+    late = [x[-(-begin // 4) * 4 : begin + columns].sum() for begin in begins]
+    ends = [begin // 4 * 4 + -(-columns // 4) * 4 for begin in begins]
+    early = [x[b : min(b + columns, end)].sum() for b, end in zip(begins, ends, strict=True)]
     return sums(1, 1), {
+        "Round the row's begin down to a multiple of four, not up.": torch.stack(late),
+        "Round begin + columns up, not columns: these rows end too early.": torch.stack(early),
         "A row's first 16 bytes may hold elements of the row before: leave them out.": sums(4, 1),
         "A row's last 16 bytes may hold elements of the next row: leave them out.": sums(1, 4),
         "Both ends of these sums hold elements of other rows: leave them out.": sums(4, 4),
@@ -302,8 +353,8 @@ def expect_fours(report: Report, columns: int, start: int) -> None:
         made <= enough,
         f"{case}: the compiled kernel's warps make {made} load requests, and {enough} will do, of "
         "16 bytes per thread. Do the first address, and the limits of the load's mask, lie at "
-        "multiples of four elements? Write n // 4 * 4, not n - n % 4: in the product, the "
-        "compiler sees the four.",
+        "multiples of four elements? Write n // 4 * 4, not n - n % 4 or n & -4: in the product, "
+        "the compiler sees the four.",
     )
 
 
@@ -316,13 +367,16 @@ def agree_drawn(
     mistakes: Mistakes | None = None,
 ) -> None:
     """What `agree` does; in a notebook, a difference is drawn."""
+    wrong = (mistakes or {}) | {NOTHING: torch.full_like(want, torch.nan)}
+    if want.dtype == F32:
+        wrong |= near_miss(got, want, DIGITS, 0.003)
     agree(
         got,
         want,
         case,
         rtol=rtol,
         atol=max(atol, SUBNORMAL_STEP.get(want.dtype, 0.0)),
-        mistakes=mistakes,
+        mistakes=wrong,
         draw=lambda: drawings.compare(got, want, title=case),
     )
 
@@ -434,6 +488,10 @@ def merge(
             s + t,
         ),
         "The factor is e^(old - new), which is at most 1, not e^(new - old).": (top, inverted),
+        "Each sum is multiplied by the factor of its own part; these are swapped.": (
+            top,
+            s * power(n - top) + t * power(m - top),
+        ),
         "Rescale the sum of the part with the smaller maximum, not the other one.": (
             top,
             (s + t * power(n - m)) if m < n else (s * power(m - n) + t),
@@ -495,22 +553,31 @@ def causal(x: torch.Tensor, scale: float, block: int) -> tuple[torch.Tensor, Mis
     queries, keys = x.shape[1:]
     exact, seen = x.double(), torch.ones(queries, keys).tril(keys - queries).bool()
     scaled, none = exact * scale, torch.full_like(exact, torch.nan)
-    wrong = {
+    wrong: Mistakes = {
         "Fill with -inf before the softmax, not with 0 after it.": scaled.softmax(2) * seen,
         "Masked scores must be -inf: a score of 0 counts.": (scaled * seen).softmax(2) * seen,
         "Multiply by the scale, don't divide by it.": (
             (exact / scale).masked_fill(~seen, -torch.inf).softmax(2)
         ),
         "The scale is missing.": exact.masked_fill(~seen, -torch.inf).softmax(2),
-        "-inf times a negative scale is inf: mask after scaling.": none,
         "The last query sees all keys: there are keys - queries more.": (
             scaled.masked_fill(~seen.tril(), -torch.inf).softmax(2)
+        ),
+        "The scale belongs to the scores, not to the weights.": (
+            scale * exact.masked_fill(~seen, -torch.inf).softmax(2)
+        ),
+        "Where a query sees nothing, y is 0: store that, too.": (
+            scaled.masked_fill(~seen, -torch.inf).softmax(2).masked_fill(~seen, torch.nan)
         ),
         "The maximum is that of the scaled scores: a negative scale turns the order.": (
             _late_scale(x.float(), scale, seen)
         ),
         "Subtract the maximum of what the query sees.": _no_maximum(x.float(), scale, seen),
     }
+    if scale < 0:
+        wrong["-inf times a negative scale is inf: mask after scaling."] = none
+    for says, sees in _wrong_queries(len(x), queries, keys).items():
+        wrong[says] = scaled.masked_fill(~sees, -torch.inf).softmax(2)
     for space, fill in enumerate((-1000.0, -1e4, -1e9)):
         hidden = scaled.masked_fill(~seen, fill)
         padded = F.pad(hidden, (0, block - keys), value=fill).softmax(2)[..., :keys]
@@ -519,6 +586,25 @@ def causal(x: torch.Tensor, scale: float, block: int) -> tuple[torch.Tensor, Mis
         )
     want = scaled.masked_fill(~seen, -torch.inf).softmax(2)
     return want.to(x.dtype), {text: value.to(x.dtype) for text, value in wrong.items()}
+
+
+def _wrong_queries(heads: int, queries: int, keys: int) -> Mistakes:
+    """{sentence: which key (heads, queries, keys) a query sees} of likely mistakes."""
+    head, query = torch.arange(heads)[:, None, None], torch.arange(queries)[:, None]
+    key, more = torch.arange(keys), keys - queries
+    return {
+        "A query sees its own key, too: key <= ..., not key < ....": key + 0 * head < query + more,
+        "Query i sees keys up to i + keys - queries; this shows one more.": (
+            key + 0 * head <= query + more + 1
+        ),
+        "Row r is query r % queries; r // queries is its head.": key + 0 * query <= head + more,
+        "Heads lie below each other: row r is query r % queries.": (
+            key <= head * queries + query + more
+        ),
+        "A query sees what came before it; this shows what comes after it.": (
+            key + 0 * head >= query + more
+        ),
+    }
 
 
 def _late_scale(x: torch.Tensor, scale: float, seen: torch.Tensor) -> torch.Tensor:
@@ -545,6 +631,12 @@ def softmax_gradient(y: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor
         "That is the Jacobian's diagonal only.": weight * (1 - weight) * wide,
         "Sum y times its gradient, not the gradient.": weight * (wide - wide.sum(1, keepdim=True)),
         "The sign is wrong: x_j raises y_j, and lowers the other outputs.": -want,
+        "Subtract the row's sum from y's gradient; this adds it.": (
+            weight * (wide + (weight * wide).sum(1, keepdim=True))
+        ),
+        "Both terms are multiplied by the element's own y, also the row's sum.": (
+            weight * wide - (weight * wide).sum(1, keepdim=True)
+        ),
         "Each element's difference is multiplied by its own y.": (
             wide - (weight * wide).sum(1, keepdim=True)
         ),
@@ -555,12 +647,13 @@ def softmax_gradient(y: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor
     return want.to(y.dtype), {text: value.to(y.dtype) for text, value in wrong.items()}
 
 
-LOSSES = [  # rows, columns, block, dtype, around which number
-    (3, 5, 8, F32, 0),
-    (4, 99, 16, F32, -2000),
-    (3, 64, 16, BF16, 0),
-    (2, 40, 16, F32, 2000),
-    (1, 1, 1, F32, 0),
+LOSSES = [  # rows, columns, block, dtype, around which number, how far from it
+    (3, 5, 8, F32, 0, 3),
+    (4, 99, 16, F32, -2000, 3),
+    (3, 64, 16, BF16, 0, 3),
+    (2, 40, 16, F32, 2000, 3),
+    (9, 20, 8, F32, 0, 400),
+    (1, 1, 1, F32, 0, 3),
 ]
 
 
@@ -573,14 +666,22 @@ def cross_entropy(
     (gradient,) = torch.autograd.grad(loss.sum(), exact)
     weight = exact.detach().softmax(1)
     top, chosen = exact.detach().amax(1), exact.detach().gather(1, target[:, None])[:, 0]
+    logarithm = loss.detach() + chosen  # of the sum
+    tiny = weight.float().gather(1, target[:, None])[:, 0].log()
     of_loss = {
-        "That is the logarithm of the sum; the target's score is subtracted from it.": (
-            loss.detach() + chosen
+        "That is the logarithm of the sum; the target's score is subtracted from it.": (logarithm),
+        "Row p has a target of its own: target + p.": logarithm - exact.detach()[:, target[0]],
+        "The target's score is in row p: x + p * columns + target.": (
+            logarithm - exact.detach()[0, target]
+        ),
+        "Each row has a loss of its own: don't divide by the rows.": loss.detach() / len(x),
+        "e^(x - m) of the target may be 0 in float32: subtract before you take the logarithm.": (
+            -tiny
         ),
         "The sum was taken of e^(x - m): add m to its logarithm.": loss.detach() - top,
         "The loss is -log(softmax), so it is positive.": -loss.detach(),
         "The loss takes the natural logarithm, not that to base 2.": (
-            top - chosen + (loss.detach() + chosen - top) / math.log(2)
+            top - chosen + (logarithm - top) / math.log(2)
         ),
         "The loss of a row is no mean: don't divide it by the columns.": (
             loss.detach() / x.shape[1]
@@ -588,6 +689,7 @@ def cross_entropy(
     }
     of_gradient = {
         "Subtract 1 at the target.": weight,
+        "Subtract 1 at the target alone.": weight - 1,
         "Subtract 1 at the target, not the target's own weight.": weight.scatter(
             1, target[:, None], 0.0
         ),

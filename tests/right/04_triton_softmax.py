@@ -901,3 +901,79 @@ def cross_entropy(x, target, loss, gradient, columns, BLOCK: tl.constexpr):
         j = k + tl.arange(0, BLOCK)
         v = tl.load(x + j, mask=j < columns, other=0.0).to(tl.float32)
         tl.store(gradient + j, tl.exp(v - m) / s - (j == t), mask=j < columns)
+
+# %% differences: one element more, and the block shifted by tl.gather
+@triton.jit
+def differences(x, out, n, BLOCK: tl.constexpr):
+    first = tl.program_id(0) * BLOCK
+    lane = tl.arange(0, BLOCK)
+    a = tl.load(x + first + lane, mask=first + lane < n, other=0.0)
+    edge = tl.load(x + first - 1, mask=first > 0, other=0.0)
+    moved = tl.gather(a, tl.maximum(lane - 1, 0), 0)
+    before = tl.where(lane == 0, edge, moved)
+    tl.store(out + first + lane, a - before, mask=first + lane < n)
+
+# %% merge: in float32
+def merge(left, right):
+    m = np.float32(max(left[0], right[0]))
+    if np.isneginf(m):
+        return m, np.float32(0)
+    return m, np.float32(left[1]) * np.exp(np.float32(left[0]) - m) + np.float32(right[1]) * np.exp(np.float32(right[0]) - m)
+
+# %% softmax_online: the last, shorter block apart
+@triton.jit
+def step(m, s, v):
+    n = tl.maximum(m, tl.max(v, 0))
+    z = tl.where(n == float("-inf"), 0.0, n)
+    return n, s * tl.exp(m - z) + tl.sum(tl.exp(v - z), 0)
+
+
+@triton.jit
+def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    x += tl.program_id(0) * x_stride
+    y += tl.program_id(0) * y_stride
+    lane = tl.arange(0, BLOCK)
+    whole = columns // BLOCK * BLOCK
+    m, s = float("-inf"), 0.0
+    for start in range(0, whole, BLOCK):
+        m, s = step(m, s, tl.load(x + start + lane).to(tl.float32))
+    if whole < columns:
+        m, s = step(m, s, tl.load(x + whole + lane, mask=whole + lane < columns, other=float("-inf")).to(tl.float32))
+    for start in range(0, whole, BLOCK):
+        tl.store(y + start + lane, tl.exp(tl.load(x + start + lane).to(tl.float32) - m) / s)
+    if whole < columns:
+        v = tl.load(x + whole + lane, mask=whole + lane < columns, other=0.0).to(tl.float32)
+        tl.store(y + whole + lane, tl.exp(v - m) / s, mask=whole + lane < columns)
+
+# %% softmax_masked_scaled: a block pointer as long as what is seen
+@triton.jit
+def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
+    r = tl.program_id(0)
+    lane = tl.arange(0, BLOCK)
+    seen = r % queries + 1 + keys - queries
+    source = tl.make_block_ptr(x + r * keys, (seen,), (1,), (0,), (BLOCK,), (0,))
+    v = tl.load(source, boundary_check=(0,), padding_option="zero").to(tl.float32)
+    v = tl.where(lane < seen, v * scale, float("-inf"))
+    e = tl.exp(v - tl.max(v, 0))
+    target = tl.make_block_ptr(y + r * keys, (keys,), (1,), (0,), (BLOCK,), (0,))
+    tl.store(target, (e / tl.sum(e, 0)).to(y.dtype.element_ty), boundary_check=(0,))
+
+# %% cross_entropy: the target's gradient in a store of its own
+@triton.jit
+def cross_entropy(x, target, loss, gradient, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    t = tl.load(target + row)
+    m, s = float("-inf"), 0.0
+    for k in range(0, columns, BLOCK):
+        j = k + tl.arange(0, BLOCK)
+        v = tl.load(x + row * columns + j, mask=j < columns, other=float("-inf")).to(tl.float32)
+        n = tl.maximum(m, tl.max(v, 0))
+        s = s * tl.exp2((m - n) * 1.4426950408889634) + tl.sum(tl.exp2((v - n) * 1.4426950408889634), 0)
+        m = n
+    at = tl.load(x + row * columns + t).to(tl.float32)
+    tl.store(loss + row, tl.log(s) - (at - m))
+    for k in range(0, columns, BLOCK):
+        j = k + tl.arange(0, BLOCK)
+        v = tl.load(x + row * columns + j, mask=j < columns, other=0.0).to(tl.float32)
+        tl.store(gradient + row * columns + j, tl.exp(v - m) / s, mask=(j < columns) & (j != t))
+    tl.store(gradient + row * columns + t, tl.exp(at - m) / s - 1)

@@ -8,7 +8,7 @@
 # edit: matrix, vector = rows * columns, rows  ->  matrix, vector = rows * columns, 0
 
 # %% eager_bytes: the vectors written but never read
-# says: read again
+# says: a later one reads it
 # edit: 2 * (matrix + vector + matrix)  ->  2 * (matrix + matrix)
 
 # %% eager_bytes: reads only
@@ -20,7 +20,7 @@
 # edit: itemsize * 2 * rows * columns  ->  itemsize * rows * columns
 
 # %% eager_bytes: the vectors as long as a row
-# says: gave
+# says: one number per row, not one per column
 # edit: matrix, vector = rows * columns, rows  ->  matrix, vector = rows * columns, columns
 
 # %% softmax_rows: masked lanes are 0
@@ -261,15 +261,15 @@ def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
 # edit: key <= row % queries + keys - queries  ->  key <= row % queries
 
 # %% softmax_masked_scaled: a query does not see its own key
-# says: elements differ
+# says: sees its own key, too
 # edit: key <= row % queries + keys - queries  ->  key < row % queries + keys - queries
 
 # %% softmax_masked_scaled: the heads forgotten
-# says: elements differ
+# says: row r is query r % queries
 # edit: key <= row % queries + keys - queries  ->  (key <= row + keys - queries) & (key < keys)
 
 # %% softmax_masked_scaled: nothing stored where the mask hides
-# says: elements differ
+# says: y is 0: store that, too
 # edit: mask=key < keys  ->  mask=visible
 
 # %% softmax_masked_scaled: program 0 does all rows
@@ -823,7 +823,7 @@ def merge(left, right):
 # edit: if top == -np.inf:  ->  if top < -1e3:
 
 # %% eager_bytes: x is read twice at least
-# says: least_bytes
+# says: read only once
 # edit: itemsize * 2 * rows * columns  ->  itemsize * 3 * rows * columns
 
 # %% differences: a block's first element is compared with the one after it
@@ -913,3 +913,72 @@ def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
 # %% row_sums: begins at a rest that the compiler does not see
 # says: write n // 4 * 4
 # edit: begin // 4 * 4  ->  begin - begin % 4
+
+# %% eager_bytes: exp moves nothing
+# says: exp is missing
+# edit: reductions + with_vector + 2 * matrix  ->  reductions + with_vector
+
+# %% differences: program p begins with element p
+# says: begins with element p * BLOCK
+# edit: tl.program_id(0) * BLOCK  ->  tl.program_id(0)
+
+# %% softmax_rows: the maximum is subtracted from the power
+# says: inside of exp
+# edit: tl.exp(values - tl.max(values, 0))  ->  tl.exp(values) - tl.max(values, 0)
+
+# %% softmax_rows: divided, and rounded to bf16
+# says: as if rounded to 16 bits
+# edit: numerator / tl.sum(numerator, 0)  ->  (numerator / tl.sum(numerator, 0)).to(tl.bfloat16)
+
+# %% softmax_rows: returned, not stored
+# says: nothing was stored
+# - tl.store(y + row * y_stride + column, numerator / tl.sum(numerator, 0), mask=inside)
+# + return numerator / tl.sum(numerator, 0)
+
+# %% merge: each sum by the other part's factor
+# says: these are swapped
+# edit: s * np.exp(m - top) + t * np.exp(n - top)  ->  s * np.exp(n - top) + t * np.exp(m - top)
+
+# %% softmax_online: the second pass without the maximum
+# says: subtracts the maximum, too
+# edit: tl.exp(values - top) * scale  ->  tl.exp(values) * scale
+
+# %% softmax_online: the sum of the last block
+# says: the last block alone
+# edit: total * tl.exp(maximum - shift) + tl.exp(values - shift)  ->  tl.exp(values - shift)
+
+# %% softmax_masked_scaled: the head taken for the query
+# says: r // queries is its head
+# edit: row % queries  ->  row // queries
+
+# %% softmax_masked_scaled: the future is seen, not the past
+# says: what comes after it
+# edit: key <= row % queries + keys - queries  ->  (key >= row % queries + keys - queries) & (key < keys)
+
+# %% softmax_tile: program p begins with row p
+# says: begins with row p * ROWS
+# edit: tl.program_id(0).to(tl.int64) * ROWS  ->  tl.program_id(0).to(tl.int64)
+
+# %% softmax_tile: a maximum per row without its axis
+# says: goes with the tile as a column
+# edit: tl.max(values, 1, keep_dims=True)  ->  tl.max(values, 1)
+
+# %% softmax_backward: the row's sum without y
+# says: Both terms are multiplied
+# edit: weight * (gradient - mean)  ->  weight * gradient - mean
+
+# %% cross_entropy: the first row's target for all
+# says: a target of its own
+# edit: tl.load(target + row)  ->  tl.load(target)
+
+# %% cross_entropy: the logarithm of a weight that may be 0
+# says: subtract before you take the logarithm
+# edit: top - tl.load(x_row + chosen).to(tl.float32) + tl.log(whole)  ->  -tl.log(tl.exp(tl.load(x_row + chosen).to(tl.float32) - top) / whole)
+
+# %% row_sums: the columns rounded up, not the row's end
+# says: these rows end too early
+# edit: end = tl.cdiv(begin + columns, 4) * 4  ->  end = begin // 4 * 4 + tl.cdiv(columns, 4) * 4
+
+# %% row_sums: begins at a number whose last bits are cut off
+# says: not n - n % 4 or n & -4
+# edit: begin // 4 * 4  ->  (begin & -4)

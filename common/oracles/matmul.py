@@ -1,6 +1,7 @@
 """What lab 05's checks expect: products in float64, orders of tiles, pipelines, costs."""
 
 import copy
+import functools
 import heapq
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -134,19 +135,33 @@ def squares(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
         "a is transposed.": product(a.T, b),
         "b is transposed.": product(a, b.T),
         "This multiplies element by element.": (a.double() * b.double()).float(),
+        "This is b a: the first argument of tl.dot is the tile of a.": product(b, a),
+        "This is a a: load the second tile from b.": product(a, a),
+        "This was rounded to 16 bits before the store: c is float32.": product(a, b).half().float(),
         "c held 7s before: store the product, do not add to them.": product(a, b) + 7,
     }
 
 
 def wrong_strides(
-    a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, stored: Sequence[torch.Tensor]
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, stored: Sequence[torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """{sentence: C of this dtype} of likely mistakes. stored: A and B as their memory has them."""
+    """{sentence: C of this dtype} of likely mistakes. stored: the matrices as in their memory.
+
+    C has two tiles of 16 rows, each of which holds all columns.
+    """
+    dtype = c.dtype
+    want = product(a, b, dtype)
+    missing, moved_by_one = c.clone(), c.clone()
+    missing[:16], moved_by_one[:17] = want[:16], want[:17]
     return {
+        "Program 1 should compute the tile that begins in row BLOCK_M: nothing is stored there.": (
+            missing
+        ),
+        "A tile begins BLOCK_M rows after the one above it, not one row.": moved_by_one,
         "This takes a and b as they are stored, row by row: use their strides.": product(
             stored[0], stored[1], dtype
         ),
-        "This is the transpose of the result: use the strides of c.": product(a, b, dtype).T,
+        "This is the transpose of the result: use the strides of c.": want.T,
         "This was rounded to fp16 before the store: sum in float32, store in c's format.": (
             product(a, b).half().to(dtype)
         ),
@@ -154,26 +169,47 @@ def wrong_strides(
 
 
 def wrong_steps(
-    wide_a: torch.Tensor, wide_b: torch.Tensor, k: int, depth: int
+    wide_a: torch.Tensor, wide_b: torch.Tensor, k: int, tile: Sequence[int]
 ) -> dict[str, torch.Tensor]:
-    """{sentence: result} of likely mistakes in a loop along K, in steps of this depth.
+    """{sentence: result} of likely mistakes in a loop along K, with tiles of this (M, N, K).
 
-    wide_a, wide_b: matrices whose first k columns and rows are A and B.
+    wide_a, wide_b: matrices whose first k columns and rows are A and B. C holds 7s before.
     """
+    _, width, depth = tile
     a, b = wide_a[:, :k], wide_b[:k]
     pairs = zip(a.split(depth, 1), b.split(depth), strict=True)
-    steps = [x.float() @ y.float() for x, y in pairs]  # in float32: what is rounded again, is alike
+    parts = [(x.float(), y.float()) for x, y in pairs]
+    steps = [x @ y for x, y in parts]  # in float32: what is rounded again, is alike
+    (first, second), whole = parts[0], b.shape[1] // width * width
+    doubled = functools.reduce(lambda total, step: 2 * total + step, steps)
+    narrow, one_column = torch.full((2, *steps[0].shape), 7.0)
+    right = sum(steps, torch.zeros_like(steps[0]))
+    narrow[:, :whole], one_column[:, :width] = right[:, :whole], right[:, :width]
     results = {
-        "The last, shorter step is missing.": sum(steps[:-1], torch.zeros_like(steps[0])),
+        "The pointers to B stay where they are: move them along K.": (
+            sum((x @ second[: x.shape[1]] for x, _ in parts), 0 * right)
+        ),
+        "The pointers to A stay where they are: move them along K.": (
+            sum((first[:, : len(y)] @ y for _, y in parts), 0 * right)
+        ),
+        "tl.dot(x, y, total) adds to total already: write total = ..., not total += ....": doubled,
+        "The last, narrower tile of each row is missing: round N / BLOCK_N up.": narrow,
+        "Only the first tile of each row came: number all tiles by tl.program_id(0).": one_column,
+        "The last step is missing; it may be shorter than the others.": sum(
+            steps[:-1], torch.zeros_like(steps[0])
+        ),
         "This is the product of the last step alone: add up all of them.": steps[-1],
         "Every step multiplies the first two tiles: move on along K.": len(steps) * steps[0],
     }
     rounded = torch.zeros_like(steps[0]).half()
     for step in steps:
         rounded = (rounded + step.half()).half()
-    at_the_end = sum(steps, torch.zeros_like(steps[0])).half()
+    at_the_end = right.half()
     results["This was rounded to fp16 before the store: sum in float32, store in c's format."] = (
         at_the_end
+    )
+    results["This was rounded to bf16 before the store: sum in float32, store in c's format."] = (
+        right.bfloat16()
     )
     results["This was rounded to fp16 at every step: sum in float32."] = rounded
     end = -(-k // depth) * depth
@@ -197,7 +233,9 @@ def of_constant(
     """(C, {sentence: C of a likely mistake}) for `constant`, in two steps along K."""
     x = product(a, b, torch.float64)
     want = (gelu(x + bias) if fused else x).float()
-    return want, overflown(want) | wrong_epilogues(x, bias, 2)
+    none = "The bias is missing, and perhaps GELU, too: GELU leaves large numbers as they are."
+    likely = {"GELU multiplies by x: x / (1 + ...).": torch.ones_like(want), none: x.float()}
+    return want, likely | overflown(want) | wrong_epilogues(x, bias, 2)
 
 
 def unmasked(c: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -214,6 +252,15 @@ def overflown(c: torch.Tensor) -> dict[str, torch.Tensor]:
     }
 
 
+def as_pairs(values: Any) -> Any:
+    """A list of pairs, each as a tuple, whatever holds two numbers; any other value as it is."""
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        values = values.tolist()
+    if not isinstance(values, (list, tuple)):
+        return values
+    return [tuple(each) if isinstance(each, list) else each for each in values]
+
+
 def bands(rows: int, columns: int, group: int) -> list[Tile]:
     """(row, column) of all tiles, in bands of group rows, each column by column."""
     tiles = [(row, column) for row in range(rows) for column in range(columns)]
@@ -224,7 +271,24 @@ def wrong_bands(rows: int, columns: int, group: int) -> dict[str, list[Tile]]:
     """{sentence: order} of likely mistakes."""
     tiles = bands(rows, columns, group)
     along = sorted(tiles, key=lambda tile: (tile[0] // group, tile))
+    programs, whole = range(len(tiles)), group * columns  # tiles of a whole band
+    firsts = [program // whole * group for program in programs]
+    heights = [min(rows - first, group) for first in firsts]
+    at = list(zip(programs, firsts, heights, strict=True))
     results = {
+        "The place within the band is program % (group * columns): bands above it are whole.": [
+            (first + p % (high * columns) % high, p % (high * columns) // high)
+            for p, first, high in at
+        ],
+        "The place within the band is missing: count from the band's first tile.": [
+            (first + p % high, p // high) for p, first, high in at
+        ],
+        "A band begins at its number times group rows.": [
+            (first // group + p % whole % high, p % whole // high) for p, first, high in at
+        ],
+        "A whole band has group * columns tiles, not group * rows.": _bands_of(
+            group * rows, rows, len(tiles), group
+        ),
         "The last band may have fewer rows: this skips tiles, and makes up others.": whole_bands(
             rows, columns, group
         )[: len(tiles)],
@@ -241,6 +305,16 @@ def wrong_bands(rows: int, columns: int, group: int) -> dict[str, list[Tile]]:
         ],
     }
     return {says: order for says, order in results.items() if order != tiles}
+
+
+def _bands_of(size: int, rows: int, tiles: int, group: int) -> list[Tile]:
+    """The order if a whole band had so many tiles."""
+    firsts = [(program, program // size * group) for program in range(tiles)]
+    return [
+        (first + p % size % height, p % size // height)
+        for p, first in firsts
+        if (height := min(rows - first, group)) > 0
+    ]
 
 
 def whole_bands(rows: int, columns: int, group: int) -> list[Tile]:
@@ -270,7 +344,9 @@ def wrong_first_tiles(
 ) -> dict[str, torch.Tensor]:
     """{sentence: the same} for likely mistakes."""
     by_rows, whole = sorted(bands(rows, columns, group)), whole_bands(rows, columns, group)
+    fused = first_tiles(rows, columns, group, programs) * 17 / 16  # with a bias of ones
     return {
+        "EPILOGUE is False here: store A B, without bias and GELU.": fused,
         "They went row by row.": 16.0 * _done(by_rows[:programs], rows, columns),
         "The last band may have fewer rows: this skips tiles.": 16.0
         * _done(whole[:programs], rows, columns),
@@ -360,14 +436,19 @@ def corrected(
 
     free_intercept: whether the weight of the column of ones goes without a penalty.
     """
-    known = np.isfinite(measured_s)
     x = np.column_stack([np.ones(len(features)), features])
     penalty = np.full(x.shape[1], 0.1)
     penalty[0] *= not free_intercept
-    error = np.log(measured_s[known]) - np.log(model_s[known])
+    error = np.log(measured_s) - np.log(model_s)
+    return model_s * np.exp(_fitted(x, error, penalty))
+
+
+def _fitted(x: np.ndarray, y: np.ndarray, penalty: np.ndarray) -> np.ndarray:
+    """x w for all rows, with w of a ridge regression of y where it is no NaN."""
+    known = np.isfinite(y)
     rows = np.vstack([x[known], np.diag(np.sqrt(penalty))])  # ridge as least squares
-    target = np.concatenate([error, np.zeros(x.shape[1])])
-    return model_s * np.exp(x @ np.linalg.lstsq(rows, target, rcond=None)[0])
+    target = np.concatenate([y[known], np.zeros(x.shape[1])])
+    return x @ np.linalg.lstsq(rows, target, rcond=None)[0]
 
 
 def is_coarse(got: Any, want: np.ndarray) -> bool:
@@ -379,12 +460,65 @@ def is_coarse(got: Any, want: np.ndarray) -> bool:
     )
 
 
-def wrongly_corrected(model_s: np.ndarray, want: np.ndarray) -> dict[str, np.ndarray]:
+def wrongly_corrected(
+    features: np.ndarray, model_s: np.ndarray, measured_s: np.ndarray, want: np.ndarray
+) -> dict[str, np.ndarray]:
     """{sentence: seconds} of likely mistakes."""
-    return {
+    x = np.column_stack([np.ones(len(features)), features])
+    ratio, d = measured_s / model_s, x.shape[1]
+    y, penalty = np.log(ratio), np.full(d, 0.1)
+    powers = {
+        "y is the logarithm of measured / model; here it is the ratio itself.": (
+            _fitted(x, ratio, penalty)
+        ),
+        "y is the natural logarithm, not that to base 2.": _fitted(x, np.log2(ratio), penalty),
+        "y is log(measured / model); here the model is missing.": (
+            _fitted(x, np.log(measured_s), penalty)
+        ),
+        "y is log(measured / model), not the difference of both.": (
+            _fitted(x, measured_s - model_s, penalty)
+        ),
+        "The penalty is 0.1 times I; here it is I, as if the factor were 1.": (
+            _fitted(x, y, np.ones(d))
+        ),
+        "The penalty is missing: add 0.1 times I to the product of X with itself.": (
+            _fitted(x, y, np.zeros(d))
+        ),
+        "X begins with a column of ones, which is missing.": _fitted(x[:, 1:], y, penalty[1:]),
+    }
+    log_correction, known = np.log(want / model_s), np.isfinite(measured_s)
+    return {says: model_s * np.exp(power) for says, power in powers.items()} | {
+        "NaN came: fit with the rows where measured_s is no NaN.": np.full(len(x), np.nan),
+        "Multiply the model by the correction; this adds it.": model_s + want / model_s,
         "This is the model's own prediction: correct it.": model_s,
         "This is the correction alone: multiply the model by it.": want / model_s,
         "This is the correction upside down.": model_s * model_s / want,
+        "X w is the logarithm of the correction: multiply by exp(X w).": model_s * log_correction,
+        "Fit with what was measured, but correct all, not only those.": want[known],
+        "Correct what was measured, too: all follow one formula.": (
+            np.where(known, measured_s, want)
+        ),
+    }
+
+
+def wrong_logsumexp(
+    a: torch.Tensor, b: torch.Tensor, want: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """{sentence: logsumexp product} of likely mistakes."""
+    row, column = a.amax(1, keepdim=True), b.amax(0)
+    bare, one_shift = torch.exp(a) @ torch.exp(b), torch.exp(a - a.max()) @ torch.exp(b - b.max())
+    shifted = want - row - column
+    return {
+        "exp overflows, and underflows: shift first.": bare.log(),
+        "Each row and each column needs a shift of its own.": one_shift.log() + a.max() + b.max(),
+        "Undo the shifts.": shifted,
+        "Undo both shifts; that of b's columns is still in it.": shifted + row,
+        "Undo both shifts; that of a's rows is still in it.": shifted + column,
+        "To undo a shift, add it.": shifted - row - column,
+        "The logarithm is missing.": shifted.exp() + row + column,
+        "Take the logarithm of the product, before you undo the shifts.": (
+            (shifted.exp() + row + column).log()
+        ),
     }
 
 
@@ -407,6 +541,28 @@ def wrong_splits(a: torch.Tensor, b: torch.Tensor, split: int) -> dict[str, torc
         "Each program adds one step: go on along K.": 5
         + product(a[:, : 16 * split], b[: 16 * split], torch.float64),
     }
+    k, near, summed, overlap = a.shape[1], *torch.zeros(3, *whole.shape, dtype=torch.float64)
+    steps = -(-k // 16)
+    each = -(-(k // split) // 16) * 16  # elements along K that whole steps take
+    for part in range(split):
+        start = part * (k // split)
+        overlap += product(a[:, start : start + each], b[start : start + each], torch.float64)
+        for turn, step in enumerate(range(part, steps, split)):
+            first, last = 16 * step, 16 * step + 16
+            later = -(-(steps - step) // split)  # steps of this part from this one on
+            summed += later * product(a[:, first:last], b[first:last], torch.float64)
+            first, last = (
+                16 * (part + turn),
+                min(16 * (part + turn + 1), k - 16 * turn * (split - 1)),
+            )
+            near += product(a[:, first:last], b[first:last], torch.float64)
+    results |= {
+        "A part is whole steps: K // SPLIT is no multiple of BLOCK_K, and parts overlap.": (
+            5 + overlap
+        ),
+        "This adds the sum so far at every step: add it once, after the loop.": 5 + summed,
+        "Each part moves by SPLIT * BLOCK_K after a step, not by BLOCK_K.": 5 + near,
+    }
     right = 5 + whole
     return {says: c.float() for says, c in results.items() if not torch.allclose(c, right)}
 
@@ -417,11 +573,31 @@ def share_bytes(m: int, n: int, k: int, split: int) -> int:
     return 2 * 16 * -(-steps // split) * (rows + columns) + 4 * rows * columns
 
 
-def wrong_epilogues(x: torch.Tensor, bias: torch.Tensor, steps: int) -> dict[str, torch.Tensor]:
-    """{sentence: float32 result} of likely mistakes after the product x, float64."""
+def wrong_epilogues(
+    x: torch.Tensor, bias: torch.Tensor, steps: int, width: int = 16
+) -> dict[str, torch.Tensor]:
+    """{sentence: float32 result} of likely mistakes after the product x, float64.
+
+    steps: along K. width: columns of a tile.
+    """
     bias = bias.double()
     both = x + bias
+    column = torch.arange(len(bias))
+    row = torch.arange(len(x))[:, None]
+    beside = column // width * width + row % 16  # in tiles of 16 rows
+    turned = torch.where(beside < len(bias), bias[beside.clamp(max=len(bias) - 1)], 0.0)
     results = {
+        "Column n has bias[n]: here each tile has that of the first columns.": (
+            gelu(x + bias[column % width])
+        ),
+        "The bias goes along a row of C: [None, :], not [:, None].": gelu(x + turned),
+        "The inner sum has x³, not x².": both
+        * torch.sigmoid(1.5957691 * (both + 0.044715 * both**2)),
+        "The factor in the exponent is 1.5957691, twice 0.79788456.": (
+            both * torch.sigmoid(0.79788456 * (both + 0.044715 * both**3))
+        ),
+        "GELU multiplies by x: x / (1 + ...).": gelu(both) / both,
+        "This is max(0, x), not GELU.": both.clamp(min=0),
         "Add the bias once, not at every step along K.": gelu(x + steps * bias),
         "First the bias, then GELU.": gelu(x) + bias,
         "GELU is missing.": both,
@@ -443,7 +619,28 @@ def wrong_pipelines(
 ) -> dict[str, list[Step]]:
     """{sentence: timeline} of likely mistakes."""
     case = steps, stages, load_s, compute_s
+    want = pipeline(*case)
     results = {
+        "Each pair is (load, product), in this order.": [pair[::-1] for pair in want],
+        "Say when a load begins; this is when it has arrived.": [
+            (load + load_s, product) for load, product in want
+        ],
+        "These are the ends: say when load and product begin.": [
+            (load + load_s, product + compute_s) for load, product in want
+        ],
+        "A product waits until its own load has arrived.": _played(
+            *case, product=lambda arrived, free: free
+        ),
+        "A product begins at the later of two times, not at their sum.": _played(
+            *case, product=lambda arrived, free: arrived + free
+        ),
+        "A load waits for the product of step i - stages, not for that of step i - 1.": _played(
+            *case, back=1
+        ),
+        "A place is free only when its product has ended.": _played(*case, held_s=0.0),
+        "A place is free when its product has ended, not when its load has arrived.": _played(
+            *case, by_load=True
+        ),
         "This has room for one step more than stages.": pipeline(
             steps, stages + 1, load_s, compute_s
         ),
@@ -453,7 +650,35 @@ def wrong_pipelines(
             (0.0, max((step + 1) * load_s, 0.0)) for step in range(steps)
         ],
     }
-    return {says: timeline for says, timeline in results.items() if timeline != pipeline(*case)}
+    return {says: timeline for says, timeline in results.items() if timeline != want}
+
+
+def _played(
+    steps: int,
+    stages: int,
+    load_s: float,
+    compute_s: float,
+    *,
+    product: Callable[[float, float], float] = max,
+    back: int | None = None,
+    held_s: float | None = None,
+    by_load: bool = False,
+) -> list[Step]:
+    """A pipeline with one mistake.
+
+    product: when it begins, from when its load has arrived and the product before has ended. back:
+    which step a load waits for. held_s: how long a place is taken from its product's begin on.
+    by_load: a place is free once its load has arrived.
+    """
+    held_s, back = compute_s if held_s is None else held_s, stages if back is None else back
+    timeline: list[Step] = []
+    for step in range(steps):
+        earlier = timeline[step - back] if step >= stages else None
+        load = 0.0
+        if earlier:
+            load = earlier[0] + load_s if by_load else earlier[1] + held_s
+        timeline.append((load, product(load + load_s, _free(timeline, compute_s))))
+    return timeline
 
 
 def queued(steps: int, stages: int, load_s: float, compute_s: float) -> list[Step]:
@@ -489,17 +714,22 @@ def cost_us(
     *,
     programs: int | None = None,
     together: Callable[..., float] = max,
+    other: Mapping[str, float] | None = None,
 ) -> float:
-    """Microseconds by lab 05's cost model. programs: on a multiprocessor, if not as many as fit."""
+    """Microseconds by lab 05's cost model. programs: on a multiprocessor, if not as many as fit.
+
+    other: numbers in place of those of H200.
+    """
+    numbers = {**H200, **(other or {})}
     m, n, k, _, _, stages = values
     tiles = -(-shape[0] // m) * -(-shape[1] // n)
     r = min(_resident(values), -(-tiles // 132)) if programs is None else programs
-    product_us = 1e6 * 2 * m * n * k * 132 / H200["flops"]
-    load_us = 1e6 * 2 * (m + n) * k * 132 / H200["l2"]
-    own_us = (1e6 * H200["latency_s"] + load_us + product_us) / stages
+    product_us = 1e6 * 2 * m * n * k * 132 / numbers["flops"]
+    load_us = 1e6 * 2 * (m + n) * k * 132 / numbers["l2"]
+    own_us = (1e6 * numbers["latency_s"] + load_us + product_us) / stages
     step_us = together(r * product_us, r * load_us, own_us)
     waves = -(-tiles // (132 * r))
-    return waves * (-(-shape[2] // k) * step_us + 1e6 * H200["start_s"])
+    return waves * (-(-shape[2] // k) * step_us + 1e6 * numbers["start_s"])
 
 
 def _resident(values: Values) -> int:
@@ -529,8 +759,8 @@ def summed(values: Values, shape: Shape) -> float:
     return cost_us(values, shape, together=lambda *times: sum(times))
 
 
-def wrong_costs(values: Values, shape: Shape) -> dict[str, float]:
-    """{sentence: microseconds} of likely mistakes."""
+def wrong_costs(values: Values, shape: Shape, got: Any) -> dict[str, float]:
+    """{sentence: microseconds} of likely mistakes. got: the answer's microseconds."""
     m, n, k, _, _, _ = values
     return {
         "R programs share a multiprocessor's speed; this gives it to each.": alone(values, shape),
@@ -541,6 +771,35 @@ def wrong_costs(values: Values, shape: Shape) -> dict[str, float]:
         ),
         "START_S is paid once per wave, not per step.": cost_us(values, shape)
         + (shape[2] // k - 1) * 1e6 * H200["start_s"],
+    } | {
+        says: microseconds
+        for says, microseconds in _slips(values, shape).items()
+        if isinstance(got, (int, float)) and math.isclose(got, microseconds, rel_tol=1e-3)
+    }
+
+
+def _slips(values: Values, shape: Shape) -> dict[str, float]:
+    """{sentence: microseconds} of mistakes whose results lie close to each other."""
+    m, n, k, _, _, stages = values
+    tiles = -(-shape[0] // m) * -(-shape[1] // n)
+    changed: dict[str, dict[str, float]] = {
+        "A product has 2 m n k FLOPs, a multiplication and an addition each.": {
+            "flops": 2 * H200["flops"]
+        },
+        "A multiprocessor has a 132nd of PEAK.": {"flops": 132 * H200["flops"]},
+        "A number has 16 bits, which are 2 bytes, not 4.": {"l2": H200["l2"] / 2},
+        "Two tiles have (m + n) k numbers.": {"l2": H200["l2"] * (m + n) / (m * n)},
+        "Loads share L2, not MEMORY.": {"l2": 4.28e12},
+        "START_S is missing: each wave takes it once.": {"start_s": 0.0},
+        "LATENCY_S is divided by num_stages, too.": {"latency_s": stages * H200["latency_s"]},
+    }
+    right_us, wave = cost_us(values, shape), 132 * min(_resident(values), -(-tiles // 132))
+    return {says: cost_us(values, shape, other=other) for says, other in changed.items()} | {
+        "Return seconds; these are microseconds.": 1e6 * right_us,
+        "A wave has 132 R programs, not 132.": right_us / -(-tiles // wave) * -(-tiles // 132),
+        "The longest of the three times decides, not the shortest.": cost_us(
+            values, shape, together=min
+        ),
     }
 
 
@@ -640,11 +899,14 @@ def tried(configs: Sequence[Mapping[str, int]]) -> list[Tried]:
     return sorted(
         (
             str(sorted((name, config[name]) for name in CONSTANTS)),
-            config["num_warps"],
-            config["num_stages"],
+            *_beside(config),
         )
         for config in configs
     )
+
+
+def _beside(config: Mapping[str, int]) -> tuple[int, int]:
+    return config["num_warps"], config["num_stages"]
 
 
 def wrongly_tried(configs: Sequence[Mapping[str, int]]) -> dict[str, list[Tried]]:
@@ -655,6 +917,19 @@ def wrongly_tried(configs: Sequence[Mapping[str, int]]) -> dict[str, list[Tried]
         ),
         "Triton's defaults, 4 warps and 3 stages, were not replaced.": (
             [(constants, 4, 3) for constants, _, _ in tried(configs)]
+        ),
+        "num_warps is missing: Triton's default is 4.": (
+            [(constants, 4, stages) for constants, _, stages in tried(configs)]
+        ),
+        "num_stages is missing: Triton's default is 3.": (
+            [(constants, warps, 3) for constants, warps, _ in tried(configs)]
+        ),
+        "num_warps and num_stages are swapped.": (
+            [(constants, stages, warps) for constants, warps, stages in tried(configs)]
+        ),
+        "GROUP is missing: it is a constant of the kernel, too.": sorted(
+            (str(sorted((name, config[name]) for name in CONSTANTS[:3])), *_beside(config))
+            for config in configs
         ),
     }
 
@@ -690,6 +965,35 @@ def wide(
     programs, arguments, options = launch(a, b, bias, c, config, more, alike)
     tiles.count(kernel, programs, *arguments, **options)
     return c
+
+
+def wrong_wide(a: torch.Tensor, b: torch.Tensor, alike: int) -> dict[str, torch.Tensor]:
+    """{sentence: A B in fp16} of likely mistakes, in tiles of 32 + 16 columns and steps of 16."""
+    (m, k), whole = a.shape, product(a, b)
+    column = torch.arange(b.shape[1])
+    starts = torch.arange(m)[:, None] % alike * k % 16
+    late = (a * (torch.arange(k) >= starts)).float() @ b.float()
+    results = {
+        "The columns of MORE are missing.": whole.masked_fill(column % 48 >= 32, torch.nan),
+        "k begins after 0: the first numbers of a row are missing.": late,
+        "b_more begins at column n + BLOCK_N; these are the tile's first columns once more.": (
+            whole[:, column - 32 * (column % 48 >= 32)]
+        ),
+    }
+    return {says: c.half() for says, c in results.items()}
+
+
+def wrong_wide_epilogues(product: torch.Tensor, bias: torch.Tensor) -> dict[str, torch.Tensor]:
+    """{sentence: gelu(A B + bias) in fp16} of likely mistakes, in tiles of 32 + 16 columns."""
+    column = torch.arange(len(bias))
+    more, want = column % 48 >= 32, gelu(product + bias)
+    results = {
+        "The columns of MORE have a bias of their own.": gelu(product + bias[column - 32 * more]),
+        "The columns of MORE get their bias and GELU, too.": torch.where(more, product, want),
+        "GELU is missing.": (product + bias).double(),
+        "First the bias, then GELU.": gelu(product) + bias,
+    }
+    return {says: c.half() for says, c in results.items()}
 
 
 def sums_otherwise(

@@ -931,3 +931,50 @@ def logsumexp_matmul(a, b):
 
 left = torch.tensor([[-150.0, 0.0], [0.0, -150.0]])
 right = torch.tensor([[0.0], [-150.0]])
+
+# %% matmul_kernel: the tile of B loaded transposed
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    columns = tl.cdiv(N, BLOCK_N)
+    row = tl.program_id(0) // columns
+    column = tl.program_id(0) - row * columns
+    m = row * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = column * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        kk = start + k
+        x = tl.load(a + m[:, None] * stride_am + kk[None, :] * stride_ak, mask=(m < M)[:, None] & (kk < K)[None, :], other=0.0)
+        yt = tl.load(b + n[:, None] * stride_bn + kk[None, :] * stride_bk, mask=(n < N)[:, None] & (kk < K)[None, :], other=0.0)
+        acc = tl.dot(x, yt.T, acc)
+    tl.store(c + m[:, None] * stride_cm + n[None, :] * stride_cn, acc.to(c.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
+
+# %% grouped_order: a list for a pair
+def grouped_order(program, rows, columns, group):
+    start = 0
+    while start + group <= rows and program >= group * columns:
+        start, program = start + group, program - group * columns
+    height = group if start + group <= rows else rows - start
+    return [start + program % height, program // height]
+
+# %% corrected_s: features centred, and no column of ones
+def corrected_s(features, model_s, measured_s):
+    known = ~np.isnan(measured_s)
+    y = np.log(measured_s[known] / model_s[known])
+    F = features[known]
+    centre, mean = F.mean(0), y.mean()
+    w = np.linalg.solve((F - centre).T @ (F - centre) + 0.1 * np.eye(F.shape[1]), (F - centre).T @ (y - mean))
+    return model_s * np.exp(mean + (features - centre) @ w)
+
+# %% pipeline: pairs in the rows of an array
+def pipeline(steps, stages, load_s, compute_s):
+    begun = np.zeros((steps, 2))
+    for i in range(steps):
+        if i >= stages:
+            begun[i, 0] = begun[i - stages, 1] + compute_s
+        begun[i, 1] = max(begun[i, 0] + load_s, begun[i - 1, 1] + compute_s if i else 0.0)
+    return begun
+
+# %% split_k_kernel: a part may end with a step of zeros
+# edit: range(0, K - part, SPLIT * BLOCK_K)  ->  range(0, K, SPLIT * BLOCK_K)

@@ -58,7 +58,7 @@
 # edit: (k[:, None] < K - start) & (n[None, :] < N)  ->  k[:, None] < K - start
 
 # %% matmul_kernel: the last, shorter step left out
-# says: shorter step is missing
+# says: the last step is missing
 # edit: range(0, K, BLOCK_K)  ->  range(0, K // BLOCK_K * BLOCK_K, BLOCK_K)
 
 # %% matmul_kernel: moved along by BLOCK_K, whatever the stride
@@ -403,7 +403,7 @@ def grouped_order(program, rows, columns, group):
 # edit: max(load + load_s, free)  ->  load + load_s
 
 # %% pipeline: a place is free when its product begins
-# says: pipeline(
+# says: free only when its product has ended
 # edit: begun[i - stages][1] + compute_s  ->  begun[i - stages][1]
 
 # %% pipeline: all loads begin at once
@@ -417,7 +417,7 @@ def grouped_order(program, rows, columns, group):
 # + load = free
 
 # %% pipeline: when things end, not when they begin
-# says: pipeline(
+# says: These are the ends
 # edit: begun.append((load, product))  ->  begun.append((load + load_s, product + compute_s))
 # edit: begun[i - stages][1] + compute_s  ->  begun[i - stages][1]
 
@@ -480,7 +480,7 @@ def grouped_order(program, rows, columns, group):
 # edit: / stages  ->  / max(1, stages - 1)
 
 # %% cost_model: START_S left out
-# says: and the start
+# says: START_S is missing
 # edit: a_step_s + START_S  ->  a_step_s
 
 # %% cost_model: START_S at every step
@@ -488,7 +488,7 @@ def grouped_order(program, rows, columns, group):
 # edit: math.ceil(shape[2] / k) * a_step_s + START_S  ->  math.ceil(shape[2] / k) * (a_step_s + START_S)
 
 # %% cost_model: each multiprocessor has all of PEAK
-# says: products decide
+# says: a 132nd of PEAK
 # edit: PEAK / PROCESSORS  ->  PEAK
 
 # %% cost_model: numbers counted as bytes
@@ -568,11 +568,11 @@ def test_matmul(candidate):
 # edit: np.exp(x @ weights)  ->  np.exp(-x @ weights)
 
 # %% corrected_s: no penalty
-# says: corrected_s with
+# says: The penalty is missing
 # edit: 0.1 * np.eye(x.shape[1])  ->  1e-9 * np.eye(x.shape[1])
 
 # %% corrected_s: no column of ones
-# says: corrected_s with
+# says: a column of ones, which is missing
 # edit: [np.ones(len(features)), features]  ->  [features]
 
 # %% split_k_kernel: every program adds everything
@@ -688,7 +688,7 @@ right = torch.tensor([[-200.0], [0.0]])
 # edit: key=["M", "N", "K"]  ->  key=["M", "N", "K", "BLOCK_M"]
 
 # %% corrected_s: logarithms base 2
-# says: corrected_s
+# says: not that to base 2
 # edit: y = np.log(measured_s[known] / model_s[known])  ->  y = np.log2(measured_s[known] / model_s[known])
 
 # %% split_k_kernel: the last part takes what is left over
@@ -841,3 +841,105 @@ def grouped_order(program, rows, columns, group):
 # %% cost_model: START_S once for all waves
 # says: three short waves, each with its start
 # edit: waves * (math.ceil(shape[2] / k) * a_step_s + START_S)  ->  waves * math.ceil(shape[2] / k) * a_step_s + START_S
+
+# %% one_tile_kernel: b a in place of a b
+# says: This is b a
+# edit: tl.dot(tl.load(a + at), tl.load(b + at)  ->  tl.dot(tl.load(b + at), tl.load(a + at)
+
+# %% matmul_kernel: the narrower tiles of each row left out
+# says: round N / BLOCK_N up
+# edit: columns = tl.cdiv(N, BLOCK_N)  ->  columns = N // BLOCK_N
+
+# %% matmul_kernel: tiles one row apart
+# says: not one row
+# edit: tl.program_id(0) // columns * BLOCK_M  ->  tl.program_id(0) // columns
+
+# %% matmul_kernel: only A's pointers move
+# says: pointers to B stay where they are
+# - b_tile += BLOCK_K * stride_bk
+
+# %% matmul_kernel: the sum is added twice per step
+# says: adds to total already
+# edit: total = tl.dot(x, y, total)  ->  total += tl.dot(x, y, total)
+
+# %% grouped_order: a band has group * rows tiles
+# says: not group * rows
+# edit: program // (group * columns) * group  ->  program // (group * rows) * group
+# edit: program % (group * columns)  ->  program % (group * rows)
+
+# %% grouped_order: all bands taken to be as high as this one
+# says: bands above it are whole
+# edit: place = program % (group * columns)  ->  place = program % (height * columns)
+
+# %% matmul_bias_gelu_kernel: all bands taken to be as high as this one
+# says: in bands of 5
+# edit: place = tl.program_id(0) % (GROUP * columns)  ->  place = tl.program_id(0) % (height * columns)
+
+# %% matmul_bias_gelu_kernel: each tile has the bias of the first columns
+# says: Column n has bias[n]
+# edit: tl.load(bias + n, mask=n < N, other=0.0)[None, :]  ->  tl.load(bias + tl.arange(0, BLOCK_N))[None, :]
+
+# %% matmul_bias_gelu_kernel: a square in place of the cube
+# says: x³, not x²
+# edit: total * total * total)))  ->  total * total)))
+
+# %% matmul_bias_gelu_kernel: the epilogue without being asked
+# says: EPILOGUE is False here
+# edit: if EPILOGUE:  ->  if True:
+
+# %% pipeline: a load waits for the product before
+# says: not for that of step i - 1
+# edit: begun[i - stages][1] + compute_s  ->  begun[i - 1][1] + compute_s
+
+# %% cost_model: each step waits for the whole latency
+# says: LATENCY_S is divided
+# edit: (LATENCY_S + load_s + product_s) / stages  ->  LATENCY_S + (load_s + product_s) / stages
+
+# %% cost_model: waves of 132 programs
+# says: 132 R programs
+# edit: math.ceil(tile_count / (PROCESSORS * programs))  ->  math.ceil(tile_count / PROCESSORS)
+
+# %% autotuned: stages for warps, and warps for stages
+# says: are swapped
+# edit: num_warps=config["num_warps"]  ->  num_warps=config["num_stages"]
+# edit: num_stages=config["num_stages"]  ->  num_stages=config["num_warps"]
+
+# %% corrected_s: a ratio where a logarithm belongs
+# says: here it is the ratio itself
+# edit: np.log(measured_s[known] / model_s[known])  ->  measured_s[known] / model_s[known]
+
+# %% corrected_s: a penalty of 1
+# says: here it is I
+# edit: 0.1 * np.eye  ->  np.eye
+
+# %% corrected_s: corrects only what was measured
+# says: correct all, not only those
+# edit: return model_s * np.exp(x @ weights)  ->  return model_s[known] * np.exp(x[known] @ weights)
+
+# %% logsumexp_matmul: one of two shifts undone
+# says: that of b's columns is still in it
+# edit: + row_shift + column_shift  ->  + row_shift
+
+# %% split_k_kernel: parts that are no whole steps
+# says: parts overlap
+# edit: tl.program_id(1) * BLOCK_K  ->  tl.program_id(1) * (K // SPLIT)
+# edit: range(0, K - part, SPLIT * BLOCK_K)  ->  range(0, K // SPLIT, BLOCK_K)
+# edit: SPLIT * BLOCK_K * stride_ak  ->  BLOCK_K * stride_ak
+# edit: SPLIT * BLOCK_K * stride_bk  ->  BLOCK_K * stride_bk
+
+# %% split_k_kernel: each part moves on by one step
+# says: not by BLOCK_K
+# edit: a_tile += SPLIT * BLOCK_K * stride_ak  ->  a_tile += BLOCK_K * stride_ak
+# edit: b_tile += SPLIT * BLOCK_K * stride_bk  ->  b_tile += BLOCK_K * stride_bk
+
+# %% persistent_matmul_kernel: tiles loaded by their numbers
+# says: not the tile's number
+# edit: m, n = (first + place % height) * BLOCK_M, place // height * BLOCK_N  ->  m, n = first + place % height, place // height
+
+# %% wide_matmul_kernel: the first columns loaded twice
+# says: first columns once more
+# edit: b_more.load([k, n + BLOCK_N])  ->  b_more.load([k, n])
+
+# %% wide_matmul_kernel: all bands taken to be as high as this one
+# says: in bands of 3
+# edit: place = tl.program_id(0) % (GROUP * columns)  ->  place = tl.program_id(0) % (height * columns)

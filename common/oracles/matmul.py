@@ -180,21 +180,10 @@ def wrong_steps(
     pairs = zip(a.split(depth, 1), b.split(depth), strict=True)
     parts = [(x.float(), y.float()) for x, y in pairs]
     steps = [x @ y for x, y in parts]  # in float32: what is rounded again, is alike
-    (first, second), whole = parts[0], b.shape[1] // width * width
     doubled = functools.reduce(lambda total, step: 2 * total + step, steps)
-    narrow, one_column = torch.full((2, *steps[0].shape), 7.0)
     right = sum(steps, torch.zeros_like(steps[0]))
-    narrow[:, :whole], one_column[:, :width] = right[:, :whole], right[:, :width]
-    results = {
-        "The pointers to B stay where they are: move them along K.": (
-            sum((x @ second[: x.shape[1]] for x, _ in parts), 0 * right)
-        ),
-        "The pointers to A stay where they are: move them along K.": (
-            sum((first[:, : len(y)] @ y for _, y in parts), 0 * right)
-        ),
+    results = _misplaced(parts, right, width) | {
         "tl.dot(x, y, total) adds to total already: write total = ..., not total += ....": doubled,
-        "The last, narrower tile of each row is missing: round N / BLOCK_N up.": narrow,
-        "Only the first tile of each row came: number all tiles by tl.program_id(0).": one_column,
         "The last step is missing; it may be shorter than the others.": sum(
             steps[:-1], torch.zeros_like(steps[0])
         ),
@@ -217,6 +206,25 @@ def wrong_steps(
     if end > k:
         results |= dict.fromkeys(unmasked(beyond), beyond)
     return {says: result.float() for says, result in results.items()}
+
+
+def _misplaced(
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]], right: torch.Tensor, width: int
+) -> dict[str, torch.Tensor]:
+    """{sentence: result} of mistakes in where tiles of A, B and C are. parts: A's and B's."""
+    (first, second), whole = parts[0], right.shape[1] // width * width
+    narrow, one_column = torch.full((2, *right.shape), 7.0)
+    narrow[:, :whole], one_column[:, :width] = right[:, :whole], right[:, :width]
+    return {
+        "The pointers to B stay where they are: move them along K.": (
+            sum((x @ second[: x.shape[1]] for x, _ in parts), 0 * right)
+        ),
+        "The pointers to A stay where they are: move them along K.": (
+            sum((first[:, : len(y)] @ y for _, y in parts), 0 * right)
+        ),
+        "The last, narrower tile of each row is missing: round N / BLOCK_N up.": narrow,
+        "Only the first tile of each row came: number all tiles by tl.program_id(0).": one_column,
+    }
 
 
 def constant(

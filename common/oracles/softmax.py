@@ -463,6 +463,11 @@ PAIRS = [
 ]
 
 
+def power(x: float) -> float:
+    """e^x, or infinity."""
+    return math.exp(x) if x < 700 else math.inf
+
+
 def merge(
     left: tuple[float, float], right: tuple[float, float]
 ) -> tuple[tuple[float, float], Mistakes]:
@@ -477,10 +482,6 @@ def merge(
         }
     logs = [value + math.log(count) if count else -math.inf for value, count in (left, right)]
     total = math.exp(float(np.logaddexp.reduce(logs)) - top)
-
-    def power(x: float) -> float:
-        return math.exp(x) if x < 700 else math.inf
-
     inverted = sum(count * power(top - value) if count else 0.0 for value, count in (left, right))
     return (top, total), {
         "Each sum stands for e^(x - m) with its part's own m: multiply it by e^(m - the new m).": (
@@ -664,30 +665,42 @@ def cross_entropy(
     exact = x.double().requires_grad_()
     loss = F.cross_entropy(exact, target, reduction="none")
     (gradient,) = torch.autograd.grad(loss.sum(), exact)
-    weight = exact.detach().softmax(1)
-    top, chosen = exact.detach().amax(1), exact.detach().gather(1, target[:, None])[:, 0]
-    logarithm = loss.detach() + chosen  # of the sum
-    tiny = weight.float().gather(1, target[:, None])[:, 0].log()
-    of_loss = {
-        "That is the logarithm of the sum; the target's score is subtracted from it.": (logarithm),
-        "Row p has a target of its own: target + p.": logarithm - exact.detach()[:, target[0]],
-        "The target's score is in row p: x + p * columns + target.": (
-            logarithm - exact.detach()[0, target]
-        ),
-        "Each row has a loss of its own: don't divide by the rows.": loss.detach() / len(x),
+    loss, exact = loss.detach(), exact.detach()
+    of_loss = _wrong_losses(exact, target, loss)
+    of_gradient = _wrong_gradients(exact.softmax(1), target, gradient)
+    return (loss.float(), gradient.to(x.dtype)), (
+        {text: value.float() for text, value in of_loss.items()},
+        {text: value.to(x.dtype) for text, value in of_gradient.items()},
+    )
+
+
+def _wrong_losses(exact: torch.Tensor, target: torch.Tensor, loss: torch.Tensor) -> Mistakes:
+    """{sentence: the loss of each row} of likely mistakes."""
+    top, chosen = exact.amax(1), exact.gather(1, target[:, None])[:, 0]
+    logarithm = loss + chosen  # of the sum
+    tiny = exact.softmax(1).float().gather(1, target[:, None])[:, 0].log()
+    return {
+        "That is the logarithm of the sum; the target's score is subtracted from it.": logarithm,
+        "Row p has a target of its own: target + p.": logarithm - exact[:, target[0]],
+        "The target's score is in row p: x + p * columns + target.": logarithm - exact[0, target],
+        "Each row has a loss of its own: don't divide by the rows.": loss / len(exact),
         "e^(x - m) of the target may be 0 in float32: subtract before you take the logarithm.": (
             -tiny
         ),
-        "The sum was taken of e^(x - m): add m to its logarithm.": loss.detach() - top,
-        "The loss is -log(softmax), so it is positive.": -loss.detach(),
+        "The sum was taken of e^(x - m): add m to its logarithm.": loss - top,
+        "The loss is -log(softmax), so it is positive.": -loss,
         "The loss takes the natural logarithm, not that to base 2.": (
             top - chosen + (logarithm - top) / math.log(2)
         ),
-        "The loss of a row is no mean: don't divide it by the columns.": (
-            loss.detach() / x.shape[1]
-        ),
+        "The loss of a row is no mean: don't divide it by the columns.": loss / exact.shape[1],
     }
-    of_gradient = {
+
+
+def _wrong_gradients(
+    weight: torch.Tensor, target: torch.Tensor, gradient: torch.Tensor
+) -> Mistakes:
+    """{sentence: the gradient} of likely mistakes. weight: of each score, by softmax."""
+    return {
         "Subtract 1 at the target.": weight,
         "Subtract 1 at the target alone.": weight - 1,
         "Subtract 1 at the target, not the target's own weight.": weight.scatter(
@@ -697,9 +710,6 @@ def cross_entropy(
         "At the target, the gradient is its weight minus 1, not -1.": (
             weight.scatter(1, target[:, None], -1.0)
         ),
-        "Each row's gradient is that of its own loss: don't divide by the rows.": gradient / len(x),
+        "Each row's gradient is that of its own loss: don't divide by the rows.": gradient
+        / len(weight),
     }
-    return (loss.detach().float(), gradient.to(x.dtype)), (
-        {text: value.float() for text, value in of_loss.items()},
-        {text: value.to(x.dtype) for text, value in of_gradient.items()},
-    )

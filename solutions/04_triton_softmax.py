@@ -1230,8 +1230,8 @@ if device.has_gpu():
 
 # %% [markdown]
 # *Rows in bf16.* A register has 4 bytes. A bf16 is unpacked as it arrives, so each register holds only 2 bytes of a row. Therefore,
-# load pairs of bf16 as words, and unpack them at each use: a bf16 is the upper half of an fp32, so a shift is enough. From 14,337 to
-# 16,384 elements, this is the fastest way: 0.98 of a copy's speed, where two or three programs per row reach 0.92.
+# load pairs of bf16 as words, and unpack them at each use: a bf16 is the upper half of an fp32, so one or two shifts are enough. From
+# 14,337 to 16,384 elements, this is the fastest way: 0.98 of a copy's speed, where two or three programs per row reach 0.92.
 
 
 # %% [markdown]

@@ -791,10 +791,10 @@ def _slips(values: Values, shape: Shape) -> dict[str, float]:
     m, n, k, _, _, stages = values
     tiles = -(-shape[0] // m) * -(-shape[1] // n)
     changed: dict[str, dict[str, float]] = {
-        "A product has 2 m n k FLOPs, a multiplication and an addition each.": {
-            "flops": 2 * H200["flops"]
+        "A product has 2 m n k FLOPs, at a 132nd of PEAK.": {"flops": 2 * H200["flops"]},
+        "A multiprocessor has a 132nd of PEAK, and a product 2 m n k FLOPs.": {
+            "flops": 132 * H200["flops"]
         },
-        "A multiprocessor has a 132nd of PEAK.": {"flops": 132 * H200["flops"]},
         "A number has 16 bits, which are 2 bytes, not 4.": {"l2": H200["l2"] / 2},
         "Two tiles have (m + n) k numbers.": {"l2": H200["l2"] * (m + n) / (m * n)},
         "Loads share L2, not MEMORY.": {"l2": 4.28e12},

@@ -65,13 +65,18 @@ class Unit:
 
 
 def modules(kind: str) -> list[nn.Module]:
-    """The pieces of a model: "perceptron", "tied" (its layers 1 and 3 are one), or "language"."""
+    """The pieces of a model: "perceptron", "tied" (its layers 1 and 3 are one), or "language".
+
+    "characters" has integers as its input, as "language" does, and is as small as the perceptron.
+    """
     if kind == "language":
         return list(language_model.module(trained=False, layers=2, width=32, heads=2, hidden=128))
     if kind == "tied":
         again = nn.Sequential(nn.Linear(20, 20), nn.Tanh())
         ends = nn.Sequential(nn.Linear(64, 20), nn.Tanh()), nn.Linear(20, 10)
         return [ends[0], again, nn.Sequential(nn.Linear(20, 20), nn.Tanh()), again, ends[1]]
+    if kind == "characters":
+        return [Characters(), nn.Sequential(nn.Linear(8, 12), nn.Tanh()), nn.Linear(12, 128)]
     widths = [*WIDE, 10] if kind == "deep" else WIDTHS
     layers: list[nn.Module] = [
         nn.Sequential(nn.Linear(n, m), nn.Tanh()) for n, m in itertools.pairwise(widths[:-1])
@@ -126,6 +131,18 @@ class Table(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x (rows, 8), times the first rows of weights."""
         return x * self.weight[: len(x)]
+
+
+class Characters(nn.Module):
+    """A row of weights per character. (To make an nn.Embedding on "meta" takes seconds.)"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(128, 8).uniform_(-1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., 8) from the characters' numbers x (...)."""
+        return self.weight[x]
 
 
 def tables(dist: Any, count: int) -> list[Unit]:

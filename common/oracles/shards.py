@@ -11,7 +11,7 @@ from torch.func import functional_call
 from common import ranks
 from common.lessons import units
 from common.lessons.adam import ADAM
-from common.lessons.replicas import Shard
+from common.lessons.replicas import Shard, digit_shards, text_shards
 
 Mistakes = dict[str, Any]
 Events = Sequence[tuple[str, int]]
@@ -35,6 +35,7 @@ def shard_mistakes(flat: Tensor, rank: int, p: int) -> Mistakes:
     down, rest = n // p, flat[rank * size : (rank + 1) * size].clone()
     filled = torch.full((size,), float(flat[-1]) if n else 0.0, dtype=flat.dtype)
     filled[: len(rest)] = rest
+    before = flat[(rank - 1) * size : rank * size]
     return {
         "Every rank needs a shard of the same length: fill up with zeros.": rest,
         "With n // p numbers per rank, the last ones belong to nobody.": flat[rank * down :][:down],
@@ -44,6 +45,8 @@ def shard_mistakes(flat: Tensor, rank: int, p: int) -> Mistakes:
         )[rank]
         if n % p == 0
         else flat[rank::p].clone(),
+        "This is the next rank's shard.": cut(flat, p)[(rank + 1) % p],
+        "This is the shard of the rank before.": nn.functional.pad(before, (0, size - len(before))),
     }
 
 
@@ -112,6 +115,15 @@ def adam_mistakes(
         )[: len(weights)],
         "Only this rank's shard is new: gather the other ranks' shards.": own,
         "The weights are still the old ones.": weights.clone(),
+        "These are the summed gradients: gather the new weights.": total,
+        "m and v begin anew in each step: keep them in `state`.": (
+            adam(weights, total, 0 * m, 0 * v, step)[0]
+        ),
+        "Adam is told that each step is the first: give it `step`.": (
+            adam(weights, total, m, v, 1)[0]
+        ),
+        "All is NaN: is `step` passed on as it is? It counts from 1.": weights * float("nan"),
+        "m and v are exchanged: adam takes m first.": adam(weights, total, v, m, step)[0],
     }
 
 
@@ -135,6 +147,8 @@ def state_fault(state: Any, n: int, p: int) -> str:
             f"m and v are views, which keep {kept:,} bytes in memory; "
             f"m and v of a shard have {16 * size:,}"
         )
+    if state["m"].data_ptr() == state["v"].data_ptr():
+        return "m and v are one tensor: adam writes v over m. Make two."
     return ""
 
 
@@ -216,9 +230,12 @@ def unit_gradients(
 
 
 def gradient_mistakes(
-    want: Sequence[Tensor], own: Sequence[Tensor], given: Sequence[Tensor], p: int
+    want: Sequence[Tensor], own: Sequence[Tensor], given: Sequence[Tensor], p: int, times: int
 ) -> Mistakes:
-    """What mistakes give for shards. want, given: with what was there before. own: this rank's."""
+    """What mistakes give for shards. want, given: with what was there before. own: this rank's.
+
+    times: how many microbatches the gradients are of.
+    """
 
     def all_of(made: Callable[[Tensor, Tensor, Tensor], Tensor]) -> list[Tensor]:
         both = zip(want, own, given, strict=True)
@@ -237,8 +254,16 @@ def gradient_mistakes(
         "What stood in the shard before is lost: add to it, because microbatches add up.": all_of(
             lambda more, _, start: more
         ),
+        "The mean over microbatches: each slope is a share already, so add gradients up.": all_of(
+            lambda more, _, start: start + more / times
+        ),
+        "Only the last unit's gradient arrives. A function that is defined in a loop uses the "
+        "loop's last values when it is called: let another function make it.": [
+            *given[:-1],
+            want[-1],
+        ],
         "It is added twice.": all_of(lambda more, _, start: start + 2 * more),
-        "The shard is unchanged.": all_of(lambda _, mine, start: start),
+        "Nothing is added: the gradient's shard is as it was.": list(given),
     }
 
 
@@ -252,10 +277,15 @@ class Gradients:
     """What each rank's gradient shards are before and after, and what mistakes give.
 
     whole: by rank and unit, the rank's own gradient. All lists are by rank, and of distinct units.
+    times: how many microbatches each call adds.
     """
 
     def __init__(
-        self, rng: np.random.Generator, whole: Sequence[Sequence[Tensor]], numbers: Sequence[int]
+        self,
+        rng: np.random.Generator,
+        whole: Sequence[Sequence[Tensor]],
+        numbers: Sequence[int],
+        times: int = 1,
     ) -> None:
         p = len(whole)
         totals = [torch.stack([own[i] for own in whole]).sum(0) for i in numbers]
@@ -271,7 +301,8 @@ class Gradients:
         ]
         own = [[cut(whole[rank][i], p)[rank] for i in numbers] for rank in range(p)]
         self.mistakes = [
-            gradient_mistakes(self.want[rank], own[rank], self.given[rank], p) for rank in range(p)
+            gradient_mistakes(self.want[rank], own[rank], self.given[rank], p, times)
+            for rank in range(p)
         ]
         self.bytes = 8 * (p - 1) * sum(p * len(part) for part in self.want[0])
 
@@ -283,11 +314,20 @@ class Gradients:
 def one_unit(
     rng: np.random.Generator, p: int, size: int
 ) -> tuple[Tensor, Gradients, list[ranks.Each]]:
-    """(weights (p, size) of a unit, its Gradients; shards, gradients and given, each by rank)."""
-    shards, whole = (torch.tensor(rng.normal(size=(p, n))) for n in (size, p * size))
-    made = Gradients(rng, [[gradient] for gradient in whole], [0])
-    both = [ranks.each(list(each.clone())) for each in (shards, whole)]
-    return shards, made, [*both, made.copies()]
+    """(weights (p, size) of a unit, its Gradients; shards, gradients and given, each by rank).
+
+    A rank's weights are the part of its gradient that it keeps, in the same memory: so a sum over
+    ranks shows whether they are changed.
+    """
+    whole = torch.tensor(rng.normal(size=(p, p, size)))
+    made = Gradients(rng, [[gradient.flatten()] for gradient in whole], [0])
+    shards = torch.stack([whole[rank, rank] for rank in range(p)])
+    zeroed = "release changes unit.shard: free unit.full, and leave this rank's weights alone."
+    for wrong, want, shard in zip(made.mistakes, made.want, shards, strict=True):
+        wrong[zeroed] = [want[0] - shard]
+    gradients = [gradient.clone() for gradient in whole]
+    own = ranks.each([gradient[rank] for rank, gradient in enumerate(gradients)])
+    return shards, made, [own, ranks.each([g.flatten() for g in gradients]), made.copies()]
 
 
 def backward_gradients(
@@ -301,8 +341,15 @@ def backward_gradients(
     flats = units.weights_of(kind, int(rng.integers(1000)))
     own = [list(batches[rank::p]) for rank in range(p)]
     shares = [[len(inputs) / total for inputs, _ in mine] for mine in own]
-    both = zip(own, shares, strict=True)
+    both = list(zip(own, shares, strict=True))
     made = Gradients(rng, [gradients(kind, flats, *each) for each in both], firsts(kind))
+    kept = [[share * (len(mine) - j) for j, share in enumerate(mine)] for mine in shares]
+    again = [gradients(kind, flats, *each) for each in zip(own, kept, strict=True)]
+    totals = [torch.stack([mine[i] for mine in again]).sum(0) for i in firsts(kind)]
+    says = "An earlier microbatch counts again: its gradients were still there. Set w.grad to None."
+    for rank, (wrong, given) in enumerate(zip(made.mistakes, made.given, strict=True)):
+        more = [cut(total, p)[rank] for total in totals]
+        wrong[says] = [start + own for start, own in zip(given, more, strict=True)]
     return made, flats, ranks.each(own), total, made.copies()
 
 
@@ -316,6 +363,20 @@ def forward_case(
         inputs = [[by_unit[i] for by_unit in values] for i in range(len(flats))]
         want.append([[by_unit[-1] for by_unit in values], inputs])
     return by_rank(flats, len(xs)), want
+
+
+def kept_otherwise(outputs: list[Tensor], inputs: list[list[Tensor]]) -> Mistakes:
+    """What mistakes give for (outputs, inputs) of forward_units."""
+    return {
+        "The outputs stand where inputs belong: xs[j] = unit(x) writes into the list that was "
+        "kept. Make a new list for each unit.": [outputs, [outputs for _ in inputs]],
+        "These are the outputs of each unit: keep its inputs.": [outputs, [*inputs[1:], outputs]],
+        "The last outputs are no unit's input.": [outputs, [*inputs, outputs]],
+        "inputs is by unit and then by microbatch; here it is the other way round.": [
+            outputs,
+            [list(own) for own in zip(*inputs, strict=True)],
+        ],
+    }
 
 
 def by_rank(flats: Sequence[Tensor], p: int) -> ranks.Each:
@@ -343,7 +404,7 @@ def backward_case(
             for j, slope in enumerate(backs)
         ]
         whole.append([torch.stack(list(all_of)).sum(0) for all_of in zip(*parts, strict=True)])
-    made = Gradients(rng, whole, firsts(kind))
+    made = Gradients(rng, whole, firsts(kind), times=len(xs[0]))
     return [by_rank(new, p), ranks.each(inputs), ranks.each(slopes), made.copies()], made
 
 
@@ -368,6 +429,15 @@ class Norms:
                 flat * most / self.norm for flat in self.flats
             ],
             "It is not scaled.": self.flats,
+            "The factor is upside down: it is most / norm.": [
+                flat * self.norm / most for flat in self.flats
+            ],
+            "The norm is 1 now: the factor is most / norm.": [
+                flat / self.norm for flat in self.flats
+            ],
+            "Each number is clipped by itself: scale all of them by one factor.": [
+                flat.clamp(-most, most) for flat in self.flats
+            ],
             "PyTorch adds 1e-6 to the norm; here the factor is most / norm.": [
                 flat * min(1.0, most / (self.norm + 1e-6)) for flat in self.flats
             ],
@@ -405,6 +475,10 @@ def norm_mistakes(shards: Sequence[Sequence[Tensor]], sizes: Sequence[int], rank
         "The norms of the units don't add up: add their squares.": sum(
             flat.norm().item() for flat in real
         ),
+        "This is the last unit's norm alone: add up the squares of all units.": (
+            real[-1].norm().item()
+        ),
+        "This is the largest norm of a rank: add up the squares of all ranks.": max(norms),
     }
 
 
@@ -491,6 +565,12 @@ def _reduces_fault(events: Events, order: Sequence[int]) -> str:
                 "compute: reduce-scatter it at once."
             )
     return ""
+
+
+def drawn_steps(rng: np.random.Generator, kind: str, p: int) -> list[list[Shard]]:
+    """Three batches, by rank, of what a model of this kind reads."""
+    shards = text_shards if kind == "characters" else digit_shards
+    return [shards(rng, rng.integers(2, 6, p).tolist()) for _ in range(3)]
 
 
 def trained(
@@ -600,6 +680,25 @@ def seconds_mistakes(wanted: Sequence[float], p: int) -> Mapping[str, Any]:
             compute,
             communication / p,
         ),
+        "A rank sends (p − 1)/p of the weights: this is p times as much.": (
+            compute,
+            communication * p,
+        ),
+        "FSDP has no all-reduce: each weight is gathered twice, and its gradient scattered once.": (
+            compute,
+            communication * 4 / 3,
+        ),
+        "The order is (compute, communication).": (communication, compute),
+    }
+
+
+def tokens_mistakes(wanted: float, p: int) -> Mistakes:
+    """What mistakes give for the tokens per rank from which compute hides the communication."""
+    return {
+        "Per rank, please: this is for all ranks.": p * wanted,
+        "It is the other way round.": 1 / wanted,
+        "Each rank sends (p − 1)/p of the weights, not all of them.": wanted * p / (p - 1),
+        "FSDP has three collectives in a step: two gathers and a reduce-scatter.": wanted * 2 / 3,
     }
 
 
@@ -619,13 +718,24 @@ def hybrid(
         "This is the sum over the same place in each node: reduce-scatter within the node, too.": (
             cut(across, per_node)[place]
         ),
-        "The sum is wanted, not the mean over nodes.": want / nodes,
+        "The sum is wanted, not the mean over the ranks of a group.": want / nodes,
+        "The sum is wanted, not the mean over all ranks.": want / len(gradients),
+        "This adds different shards: give the all-reduce across nodes its group.": (
+            torch.stack(cut(total, per_node)).sum(0)
+        ),
+        "The groups are exchanged: cut within a node, and sum shards across nodes.": (
+            cut(total, nodes)[node]
+        ),
         "The shard is counted once per node: each gradient once.": want * nodes,
     }
     norms = {
         "Each node holds the whole gradient: a sum over all ranks counts it once per node.": norm
         * nodes**0.5,
         "This is the norm of this rank's shard alone.": want.norm().item(),
+        "The root is missing.": norm**2,
+        "Norms don't add up: add the squares of the shards, then take the root.": sum(
+            part.norm().item() for part in cut(total, per_node)
+        ),
         "Sum over the shards of a node; ranks across nodes hold the same shard.": want.norm().item()
         * nodes**0.5,
     }
@@ -716,6 +826,7 @@ def piece_mistakes(n: int, p: int, rank: int, q: int) -> Mistakes:
             (owner, owner * old + a, owner * old + b) for owner, a, b in wanted
         ],
         "It is (start, stop), not (start, length).": [(owner, a, b - a) for owner, a, b in wanted],
+        "stop is the place after the last number.": [(owner, a, b - 1) for owner, a, b in wanted],
     }
 
 
@@ -734,8 +845,8 @@ def whole(shards: Sequence[Sequence[Tensor]], like: Sequence[Tensor]) -> list[Te
 def crossing_fault(trace: ranks.Trace, nodes: int, per_node: int, n: int) -> str:
     """What is wrong with the bytes between nodes, for a gradient of n numbers; "" if nothing is."""
     crossed, want = trace.bytes_between_nodes(per_node), 16 * (nodes - 1) * n
-    number = 8 * (nodes * per_node - 1)  # a norm's sum of squares may cross, too
-    if crossed - want in (0, number, 2 * number):
+    numbers = 8 * nodes * (nodes * per_node - 1)  # for the norm, each rank's square may go to all
+    if 0 <= crossed - want <= numbers:
         return ""
     return (
         f"{crossed} bytes cross between nodes, and {want} are enough: sum within the node first, "

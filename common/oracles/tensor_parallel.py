@@ -16,6 +16,7 @@ from common.lessons.sharding import pieces, sequence_shards, slopes_of
 
 Mistakes = dict[str, Any]
 SEQUENCE = slopes_of("gain", "offset", "w1", "b1", "w2", "b2")  # gradients of two blocks
+GATHERED = ["output", "∂x, added over ranks", "∂w1", "∂w2", "∂w3"]  # what `joined_layers` gives
 EXPERTS = ["output", "∂x", "∂w1", "∂w2", "x after", "choice after"]  # what `experts` gives
 GROUPED = ["output", "∂x", "∂w_q", "∂w_k", "∂w_v", "∂w_out"]  # what `grouped` gives
 SIZES = {"width": 16, "layers": 2, "heads": 4, "hidden": 64, "context": 16}
@@ -30,30 +31,25 @@ def differentiated(
     return [y.detach(), *torch.autograd.grad(y, leaves, y.detach())]
 
 
-class Reversed(torch.autograd.Function):
-    """x (N, D), whose p blocks of columns are reversed forward, or whose gradient's are."""
+class Returned(torch.autograd.Function):
+    """x as it is, whose gradient comes back through a function."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, p: int, forward: bool) -> Tensor:
-        ctx.p, ctx.forward_ = p, forward
-        return _reversed(x, p) if forward else x.clone()
+    def forward(ctx: Any, x: Tensor, back: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.back = back
+        return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        gradient = gradients[0] if ctx.forward_ else _reversed(gradients[0], ctx.p)
-        return gradient, None, None
-
-
-def _reversed(x: Tensor, p: int) -> Tensor:
-    return torch.cat(x.chunk(p, 1)[::-1], 1)
+        return ctx.back(gradients[0]), None
 
 
 def gathered_layers(
-    x: Tensor, a: Tensor, b: Tensor, c: Tensor, p: int = 1, forward: bool = False
+    x: Tensor, a: Tensor, b: Tensor, c: Tensor, seen: Callable[[Tensor], Tensor] = torch.clone
 ) -> Tensor:
-    """Three layers on one device; with p > 1, what comes of columns in reversed order."""
+    """Three layers on one device; seen: what the next layer sees of a layer's columns."""
     for w in (a, b):
-        x = Reversed.apply((x @ w.T).tanh(), p, forward)
+        x = seen((x @ w.T).tanh())
     return x @ c.T
 
 
@@ -67,18 +63,17 @@ def mlps(
     normed: bool = False,
     activation: Callable[[Tensor], Tensor] = gelu,
     residual: float = 1.0,
+    entrance: Callable[[Tensor], Tensor] = torch.clone,
+    exit: Callable[[Tensor], Tensor] = torch.clone,
 ) -> Tensor:
-    """Blocks x + mlp(x), or x + mlp(norm(x)), with the last bias added so many times."""
+    """Blocks x + mlp(x), or x + mlp(norm(x)), with the last bias added so many times.
+
+    entrance, exit: what happens where ranks share their tokens, and where they add their terms.
+    """
     for *norm, w1, b1, w2, b2 in zip(*[iter(weights)] * (6 if normed else 4), strict=True):
-        z = F.layer_norm(x, x.shape[1:], *norm) if normed else x
-        x = residual * x + F.linear(activation(F.linear(z, w1, b1)), w2, times * b2)
-    return x
-
-
-def exact_mlps(x: Tensor, *weights: Tensor) -> Tensor:
-    """Blocks x + mlp(x) with the other GELU, by erf."""
-    for w1, b1, w2, b2 in zip(*[iter(weights)] * 4, strict=True):
-        x = x + F.linear(F.gelu(F.linear(x, w1, b1)), w2, b2)
+        z = entrance(F.layer_norm(x, x.shape[1:], *norm) if normed else x)
+        terms = F.linear(activation(F.linear(z, w1, b1)), w2)
+        x = residual * x + exit(terms) + times * b2
     return x
 
 
@@ -101,6 +96,17 @@ def attention(
 def own_heads(w: Tensor, p: int) -> list[Tensor]:
     """The rows (3·D/p, D) of w (3·D, D) that belong to each rank's heads, by rank."""
     return [torch.cat([part.chunk(p)[r] for part in w.chunk(3)]) for r in range(p)]
+
+
+def heads_otherwise(w: Tensor, p: int) -> Mistakes:
+    """Of the rows of w (3·D, D) that belong to each rank's heads, by rank."""
+    heads = w.unflatten(0, (3, 4, -1))
+    return {
+        "Rank 0 has queries and no values: cut each of q, k, v by heads.": pieces(w, p),
+        "Heads are dealt out in turn. Rank r has neighbours: r·heads/p to (r + 1)·heads/p − 1.": [
+            heads[:, r::p].flatten(0, 2) for r in range(p)
+        ],
+    }
 
 
 def terms_of(want: Sequence[Tensor], rank: int, returned: Sequence[Any]) -> Mistakes:
@@ -290,25 +296,38 @@ def gathered_otherwise(
     x: Tensor, weights: Sequence[Tensor], want: Sequence[Tensor], p: int
 ) -> Mistakes:
     """Of gather_columns in three layers."""
-    forward, backward = (
-        differentiated(gathered_layers, x, *weights, p=p, forward=way) for way in (True, False)
-    )
+    d = x.shape[1]
+
+    def forward(seen: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        return differentiated(gathered_layers, x, *weights, seen=seen)
+
+    def backward(back: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        return forward(lambda x: Returned.apply(x, back))
+
+    def reversed_ranks(x: Tensor) -> Tensor:
+        return torch.cat(x.chunk(p, 1)[::-1], 1)
+
     return {
-        "No gradient comes back: does x pass through two_way?": [
+        "No gradient comes back: does x pass through two_way, and does its way back return it?": [
             want[0],
             *(0 * slope for slope in want[1:4]),
             want[4],
         ],
-        "The sum, not the mean.": [
-            want[0],
-            want[1] / p**2,
-            want[2] / p**2,
-            want[3] / p,
-            want[4],
+        "The parts of a gradient are added: the sum, not the mean.": [
+            slope / p**k for slope, k in zip(want, (0, 2, 2, 1, 0), strict=True)
         ],
-        "The columns are in reversed order of the ranks.": forward,
+        "The columns are in reversed order of the ranks.": forward(reversed_ranks),
         "The parts of the gradient are in reversed order of the ranks: part r goes to rank r.": (
-            backward
+            backward(reversed_ranks)
+        ),
+        "The columns of the ranks alternate: put all of rank 0's first, then rank 1's.": (
+            forward(lambda x: in_turn(x.T, (p, -1)).T)
+        ),
+        "The gradient is dealt out in turn. The columns of rank r are neighbours, from d·r on.": (
+            backward(lambda gradient: in_turn(gradient.T, (-1, p)).T)
+        ),
+        "These are the ranks' rows, one below the other: a view moves no number.": (
+            forward(lambda x: torch.cat(x.chunk(p, 1)).view(-1, d))
         ),
     }
 
@@ -357,11 +376,16 @@ def mlps_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistakes:
     return {
         "b2 is added p times: once on each rank before the sum.": p * [mlps(x, *weights, times=p)],
         "b2 is missing.": p * [mlps(x, *weights, times=0)],
-        "That is the GELU with erf. Use `gelu`, of the set-up cell.": p * [exact_mlps(x, *weights)],
+        "That is the GELU with erf. Use `gelu`, of the set-up cell.": p
+        * [mlps(x, *weights, activation=F.gelu)],
         "b1 is missing.": p * [mlps(x, *without(weights, 1, 4))],
         "GELU is missing: without it, the two layers are one.": p
         * [mlps(x, *weights, activation=torch.clone)],
         "That is ReLU. Use `gelu`, of the set-up cell.": p * [mlps(x, *weights, activation=F.relu)],
+        "x is added twice: mlp returns no x, because the block is x + mlp(x).": p
+        * [mlps(x, *weights, residual=2.0)],
+        "The ranks' shares are added: the sum, not the mean.": p
+        * [mlps(x, *weights, exit=lambda terms: terms / p)],
     }
 
 
@@ -375,6 +399,7 @@ def mlp_bytes(n: int) -> Mistakes:
     return {
         "Hidden units cross? GELU(a + b) is not GELU(a) + GELU(b): cut w1 by units.": 9 * n // 2,
         "Nothing crosses: each rank has its own units' share, and nobody adds the shares.": 0,
+        "x crosses, too: all ranks have it already, and `copied` sends nothing forward.": 2 * n,
     }
 
 
@@ -396,6 +421,8 @@ def _sequence_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistake
     blocks = [list(weights[i : i + 6]) for i in range(0, len(weights), 6)]
     swapped = [w for gain, offset, *rest in blocks for w in (offset, gain, *rest)]
     no_norm = [w for block in blocks for w in block[2:]]
+    plain = [w for gain, offset, *rest in blocks for w in (gain**0, 0 * offset, *rest)]
+    added = [w * (p if i % 6 in (0, 1, 5) else 1) for i, w in enumerate(weights)]
     return {
         "b2 is missing.": result(without(weights, 5, 6), normed=True),
         "b1 is missing.": result(without(weights, 3, 6), normed=True),
@@ -403,9 +430,50 @@ def _sequence_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistake
             swapped, normed=True
         ),
         "The norm is missing.": result(no_norm),
+        "The norm's gain and offset are missing.": result(plain, normed=True),
+        "gain, offset and b2 are on all ranks already: they enter by `copied`, not by `summed`.": (
+            result(added, normed=True)
+        ),
+        "That is the GELU with erf. Use `gelu`, of the set-up cell.": result(
+            weights, normed=True, activation=F.gelu
+        ),
+        "The ranks' terms are added: the sum, not the mean.": result(
+            weights, normed=True, exit=lambda terms: terms / p
+        ),
+        "gathered: the ranks' tokens alternate. Put all of rank 0's first, then all of rank 1's.": (
+            result(weights, normed=True, entrance=lambda z: in_turn(z, (p, -1)))
+        ),
+        "scattered: tokens are dealt out in turn. Rank r's tokens are neighbours.": result(
+            weights, normed=True, exit=lambda terms: in_turn(terms, (-1, p))
+        ),
         "The block adds to x: x + MLP(norm(x)).": result(weights, normed=True, residual=0.0),
         "b2 is added p times: once on each rank before the sum.": result(
             weights, normed=True, times=p
+        ),
+    }
+
+
+def in_turn(x: Tensor, axes: tuple[int, int]) -> Tensor:
+    """x with its rows, which have these two axes, in the order of the exchanged axes."""
+    return x.unflatten(0, axes).transpose(0, 1).flatten(0, 1)
+
+
+def sequence_back(x: Tensor, weights: Sequence[Tensor], p: int, rank: int) -> Mistakes:
+    """Of a rank's gradient of x in two blocks of sequence_mlp."""
+
+    def averaged(x: Tensor) -> Tensor:
+        return Returned.apply(x, lambda gradient: gradient / p)
+
+    def result(**ways: Callable[[Tensor], Tensor]) -> list[Any]:
+        slope = differentiated(mlps, x, *weights, normed=True, **ways)[1]
+        return [pieces(slope, p)[rank], *len(weights) * [None]]
+
+    return {
+        "gathered's way back adds what the ranks have: the sum, not the mean.": result(
+            entrance=averaged
+        ),
+        "scattered's way back gathers the gradient as it is, not a p-th of it.": result(
+            exit=averaged
         ),
     }
 
@@ -421,6 +489,11 @@ def attention_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistake
         return p * [attention(x, w, b, w_out, b_out)]
 
     own = torch.arange(w_out.shape[1]) * p // w_out.shape[1]  # the rank of each column
+    want = attention(x, w_in, b_in, w_out, b_out)
+    w_heads, b_heads = (
+        t.unflatten(0, (4, 3, -1)).transpose(0, 1).flatten(0, 2) for t in (w_in, b_in)
+    )
+    dealt = in_turn(w_out.T, (-1, p)).T
     return {
         "k and v are exchanged: w_in holds queries, keys, values.": result(0, 2, 1),
         "q and k are exchanged: w_in holds queries, keys, values.": result(1, 0, 2),
@@ -431,6 +504,16 @@ def attention_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistake
         ],
         "b_out is added p times.": p * [attention(x, w_in, b_in, w_out, b_out, times=p)],
         "b_out is missing.": p * [attention(x, w_in, b_in, w_out, b_out, times=0)],
+        "x is added twice: attention returns no x, because the block is x + attention(x).": p
+        * [want + x],
+        "The ranks' terms are added: the sum, not the mean.": p
+        * [attention(x, w_in, b_in, w_out / p, b_out)],
+        "The columns of w_out are dealt out in turn: rank r has those of its own heads.": p
+        * [attention(x, w_in, b_in, dealt, b_out)],
+        "The axes of what w_in gives are (3, heads, d): here they are taken as (heads, 3, d).": p
+        * [attention(x, w_heads, b_heads, w_out, b_out)],
+        "The mask is the wrong way round: token t looks at the tokens up to t.": p
+        * [attention(x.flip(0), w_in, b_in, w_out, b_out).flip(0)],
         "Token t may not look at t + 1: causal.": p
         * [attention(x, w_in, b_in, w_out, b_out, causal=False)],
     }
@@ -481,9 +564,49 @@ def entropy_otherwise(z: Tensor, y: Tensor, p: int) -> Mistakes:
         * [F.cross_entropy(own_max, y)],
         "Subtract the maximum from the target's logit, too.": p * [want - z.max(1).values.mean()],
         "The sum over tokens, not the mean.": p * [len(z) * want],
-        "Without a maximum, exp overflows or all of it vanishes.": p * [want * float("nan")],
-        "Without a maximum, exp overflows or vanishes.": p * [want * float("inf")],
-        "Without a maximum, exp vanishes or overflows.": p * [-want * float("inf")],
+        "The sign is reversed: it is the logarithm minus the target's logit.": p * [-want],
+        "The logarithm of the sum is missing.": p
+        * [((z - most[:, None]).exp().sum(1) - target + most).mean()],
+        "Without the largest logit of all ranks, exp overflows or all of it vanishes.": p
+        * [want * float("nan")],
+        "Without the largest logit of all ranks, exp overflows or vanishes.": p
+        * [want * float("inf")],
+        "Without the largest logit of all ranks, exp vanishes or overflows.": p
+        * [-want * float("inf")],
+    } | _without_mask(z, y, p)
+
+
+def _without_mask(z: Tensor, y: Tensor, p: int) -> Mistakes:
+    """Of the loss, if each rank adds a logit for each token."""
+    width, most = z.shape[1] // p, z.max(1).values
+    firsts = torch.arange(p) * width  # the first word of each rank
+
+    def added(places: Tensor) -> list[Tensor]:
+        """For the logits at one place per rank and token."""
+        own = z.gather(1, places) - most[:, None]
+        return p * [(z.logsumexp(1) - most - own.sum(1)).mean()]
+
+    return {
+        "Ranks without the target add another word's logit: they must add 0.": added(
+            (y[:, None] - firsts).clamp(0, width - 1) + firsts
+        ),
+        "Each rank adds a logit, but one rank has the target: the others must add 0.": added(
+            (y % width)[:, None] + firsts
+        ),
+    }
+
+
+def slopes_otherwise(z: Tensor, y: Tensor, slope: Tensor, p: int) -> Mistakes:
+    """Of the gradient of half the loss's square by logits z (T, V), cut by words."""
+    scale = F.cross_entropy(z, y) / len(z)
+    return {
+        "p times too large: all ranks have the loss's whole gradient.": pieces(p * slope, p, 1),
+        "The target's part is missing: no gradient comes back through its logit.": pieces(
+            scale * z.softmax(1), p, 1
+        ),
+        "The softmax is missing: no gradient comes back through the sum of exp.": pieces(
+            -scale * F.one_hot(y, z.shape[1]), p, 1
+        ),
     }
 
 

@@ -2067,3 +2067,240 @@ def shard_pieces(n, p, rank, q):
         places = [i % old for i in places]
         found.append((owner, places[0], places[-1] + 1))
     return found
+
+# %% own_shard: split, and nothing beyond the last part
+def own_shard(flat, rank, world_size):
+    size = -(-len(flat) // world_size)
+    parts = dict(enumerate(flat.split(size)))
+    part = parts.get(rank, flat[:0])
+    return torch.hstack([part, torch.zeros(size - len(part))])
+
+# %% shard_optimizer_state: under no_grad, in place in one padded copy
+@torch.no_grad()
+def shard_optimizer_state(dist, weights, gradient, state, step):
+    p, rank, n = dist.get_world_size(), dist.get_rank(), len(weights)
+    size = -(-n // p)
+    padded = nn.functional.pad(weights, (0, p * size - n))
+    own = padded.view(p, size)[rank]
+    grads = nn.functional.pad(gradient, (0, p * size - n))
+    total = grads.view(p, size)[rank]
+    dist.reduce_scatter_tensor(total, grads)
+    if not state:
+        both = torch.zeros(2, size)
+        state["m"], state["v"] = both
+    adam(own, total, state["m"], state["v"], step)
+    dist.all_gather_into_tensor(padded, own)
+    weights.copy_(padded[:n])
+
+# %% shard_optimizer_state: remembers the step, too
+def shard_optimizer_state(dist, weights, gradient, state, step):
+    p, rank, n = dist.get_world_size(), dist.get_rank(), len(weights)
+    shard = own_shard(weights, rank, p)
+    if step == 1:
+        state.update(m=torch.zeros(len(shard)), v=torch.zeros(len(shard)), step=0)
+    state["step"] = step
+    padded = torch.cat([own_shard(gradient, r, p) for r in range(p)])
+    total = padded.new_empty(len(shard))
+    dist.reduce_scatter_tensor(total, padded)
+    adam(shard, total, m=state["m"], v=state["v"], step=state["step"])
+    dist.all_gather_into_tensor(padded, shard)
+    weights[:] = padded[:n]
+
+# %% shard_gradients: each gradient into the unit's buffer at once
+def shard_gradients(dist, loss, groups, shards):
+    p, hooks, buffers, left = dist.get_world_size(), [], {}, [len(group) for group in groups]
+
+    def watch(unit, w, start):
+        def hook(w):
+            if unit not in buffers:
+                buffers[unit] = torch.zeros(p * len(shards[unit]))
+            buffers[unit][start:start + w.numel()] = w.grad.view(-1)
+            w.grad = None
+            left[unit] -= 1
+            if not left[unit]:
+                own = torch.empty_like(shards[unit])
+                dist.reduce_scatter_tensor(own, buffers.pop(unit))
+                shards[unit] = shards[unit].add_(own)
+        return w.register_post_accumulate_grad_hook(hook)
+
+    for unit, group in enumerate(groups):
+        start = 0
+        for w in group:
+            hooks.append(watch(unit, w, start))
+            start += w.numel()
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+
+# %% clip_shards: vector_norm and hypot
+import math
+
+def clip_shards(dist, shards, sizes, most):
+    rank, norms = dist.get_rank(), []
+    for shard, size in zip(shards, sizes):
+        start = rank * len(shard)
+        norms.append(torch.linalg.vector_norm(shard[:max(size, start) - start]).item())
+    total = torch.tensor([math.hypot(*norms) ** 2])
+    dist.all_reduce(total, op=dist.ReduceOp.SUM)
+    norm = math.sqrt(total.item())
+    scale = most / max(norm, most)
+    for i in range(len(shards)):
+        shards[i] *= scale
+    return norm
+
+# %% gather_parameters: the data replaced
+def gather_parameters(dist, unit):
+    p, n = dist.get_world_size(), unit.shard.numel()
+    unit.full = torch.zeros(p * n, dtype=unit.shard.dtype)
+    return dist.all_gather_into_tensor(unit.full, unit.shard, async_op=True)
+
+def release(unit):
+    unit.full.data = torch.empty(0)
+    unit.full = None
+
+def reduce_scatter_gradients(dist, unit, gradient):
+    p = dist.get_world_size()
+    came = torch.empty_like(gradient)
+    work = dist.all_to_all_single(came, gradient, async_op=True)
+
+    def finish():
+        work.wait()
+        unit.gradient.add_(came.view(p, -1).sum(0))
+
+    return finish
+
+# %% forward_units: pairs of neighbours, backward with enable_grad and stacks
+from itertools import zip_longest
+
+@torch.no_grad()
+def forward_units(dist, units, xs):
+    kept, handle = [], gather_parameters(dist, units[0])
+    for unit, following in zip_longest(units, units[1:]):
+        handle.wait()
+        handle = following and gather_parameters(dist, following)
+        kept.append(list(xs))
+        xs = tuple(map(unit, xs))
+        release(unit)
+    return list(xs), kept
+
+def backward_units(dist, units, inputs, slopes):
+    handle, finish = gather_parameters(dist, units[-1]), None
+    order = list(zip(units, inputs))[::-1]
+    for place, (unit, xs) in enumerate(order):
+        handle.wait()
+        if place + 1 < len(order):
+            handle = gather_parameters(dist, order[place + 1][0])
+        if finish is not None:
+            finish()
+        is_last, parts, back = place + 1 == len(order), [], []
+        unit.full.requires_grad_()
+        for x, slope in zip(xs, slopes):
+            if not is_last:
+                x = x.detach().clone().requires_grad_()
+            with torch.enable_grad():
+                y = unit(x)
+            by_weights, *by_input = torch.autograd.grad(y, [unit.full] + [x] * (not is_last), slope)
+            parts.append(by_weights)
+            back += by_input
+            del y, by_weights
+        release(unit)
+        slopes = back
+        finish = reduce_scatter_gradients(dist, unit, torch.stack(parts).sum(0) if len(parts) > 1 else parts[0])
+        del parts
+    finish()
+
+# %% forward_units: one loss for all microbatches of a unit
+def forward_units(dist, units, xs):
+    inputs, n = [], len(units)
+    works = {0: gather_parameters(dist, units[0])}
+    for i in range(n):
+        works.pop(i).wait()
+        if i < n - 1:
+            works[i + 1] = gather_parameters(dist, units[i + 1])
+        inputs += [xs]
+        with torch.inference_mode(False), torch.no_grad():
+            ys = []
+            for x in xs:
+                ys.append(unit_of(units, i)(x))
+        release(units[i])
+        xs = ys
+    return xs, inputs
+
+def unit_of(units, i):
+    return units[i]
+
+def backward_units(dist, units, inputs, slopes):
+    n, done = len(units), []
+    works = {n - 1: gather_parameters(dist, units[-1])}
+    for i in range(n - 1, -1, -1):
+        works.pop(i).wait()
+        if i > 0:
+            works[i - 1] = gather_parameters(dist, units[i - 1])
+        while done:
+            done.pop()()
+        unit, full = units[i], units[i].full
+        full.requires_grad_(True)
+        xs = [x.detach() for x in inputs[i]]
+        if i > 0:
+            for x in xs:
+                x.requires_grad_(True)
+        ys = [unit(x) for x in xs]
+        wanted = [full] + (xs if i > 0 else [])
+        got = torch.autograd.grad(ys, wanted, grad_outputs=slopes)
+        slopes = list(got[1:])
+        del ys, wanted, full
+        release(unit)
+        done.append(reduce_scatter_gradients(dist, unit, got[0]))
+        del got
+    done.pop()()
+
+# %% hybrid_shard: the norm from everybody's squares
+def hybrid_shard(dist, groups, gradient):
+    s = dist.get_world_size(groups["gpu"])
+    shard = torch.zeros(len(gradient) // s)
+    dist.reduce_scatter_tensor(shard, gradient.contiguous(), group=groups["gpu"])
+    dist.all_reduce(shard, op=dist.ReduceOp.SUM, group=groups["node"])
+    return shard
+
+def hybrid_norm(dist, groups, shard):
+    squares = torch.empty(dist.get_world_size())
+    dist.all_gather_into_tensor(squares, (shard @ shard).reshape(1))
+    return (squares.sum() / dist.get_world_size(groups["node"])).sqrt().item()
+
+# %% hybrid_shard: the norm by reduce and broadcast over all ranks
+def hybrid_shard(dist, groups, gradient):
+    shard = gradient.new_zeros(gradient.numel() // dist.get_world_size(groups["gpu"]))
+    dist.reduce_scatter(shard, [part.clone() for part in gradient.split(len(shard))], group=groups["gpu"])
+    dist.all_reduce(shard, group=groups["node"])
+    return shard
+
+def hybrid_norm(dist, groups, shard):
+    total = torch.tensor([float(shard.norm()) ** 2])
+    dist.reduce(total, 0)
+    dist.broadcast(total, 0)
+    return (total.item() / dist.get_world_size(groups["node"])) ** 0.5
+
+# %% shard_pieces: one stretch cut at the old boundaries
+def shard_pieces(n, p, rank, q):
+    old, new = -(-n // p), -(-n // q)
+    start, end = min(n, rank * new), min(n, (rank + 1) * new)
+    cuts = sorted({start, end, *(k * old for k in range(p + 1) if start < k * old < end)})
+    return [(a // old, a % old, a % old + b - a) for a, b in zip(cuts, cuts[1:])]
+
+# %% test_global_norm: unequal ranks found by a set
+def test_global_norm(candidate):
+    for p in (1, 2, 3, 5):
+        sizes = [2 * p + 1, p, 1]
+        whole = [torch.tensor(rng.uniform(1, 3, n) * rng.choice([-1, 1], n)) for n in sizes]
+        shards = []
+        for rank in range(p):
+            shards.append([])
+            for flat in whole:
+                size = -(-len(flat) // p)
+                shard = torch.full((size,), -50.0)
+                part = flat[rank * size:(rank + 1) * size]
+                shard[:len(part)] = part
+                shards[-1].append(shard)
+        want = sum(float(flat @ flat) for flat in whole) ** 0.5
+        got = ranks.run(candidate, ranks.each(shards), sizes, world_size=p).returns
+        assert {round(float(norm) / want, 9) for norm in got} == {1.0}

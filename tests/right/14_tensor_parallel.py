@@ -1162,3 +1162,190 @@ def combine(dist, rows, ticket):
     back = torch.empty_like(order)
     back[order] = torch.arange(len(order))
     return crossing(dist, rows, took, gave).index_select(0, back)
+
+# %% gather_columns: a new first axis, moved; one chunk scattered
+def gather_columns(dist, x):
+    p = dist.get_world_size()
+    return two_way(
+        x,
+        lambda x: all_gather(dist, x[None]).movedim(0, 1).flatten(1),
+        lambda g: reduce_scatter(dist, torch.stack(g.chunk(p, 1)))[0],
+    )
+
+# %% copied: partial functions
+def copied(dist, x):
+    return two_way(x, same, functools.partial(all_reduce, dist))
+
+def summed(dist, x):
+    return two_way(x, functools.partial(all_reduce, dist), same)
+
+# %% copied: the sum without a function of its own
+def copied(dist, x):
+    class Fan(torch.autograd.Function):
+        @staticmethod
+        def forward(x):
+            return x.clone()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return all_reduce(dist, gradient)
+
+    return Fan.apply(x)
+
+def summed(dist, x):
+    return all_reduce(dist, x)
+
+# %% mlp: axes for ranks, the bias added in place
+def shard_mlp(w1, b1, w2, b2, rank, world_size):
+    w1, b1 = w1.view(world_size, -1, w1.shape[1]), b1.view(world_size, -1)
+    w2 = w2.view(len(w2), world_size, -1)
+    return [w1[rank].clone(), b1[rank].clone(), w2[:, rank].clone(), b2.clone()]
+
+def mlp(dist, x, w1, b1, w2, b2):
+    hidden = gelu(torch.einsum("nd,hd->nh", copied(dist, x), w1) + b1)
+    out = summed(dist, torch.einsum("nh,dh->nd", hidden, w2))
+    out += b2
+    return out
+
+# %% attention: vmap over heads
+def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
+    n = heads // world_size
+    mine = slice(rank * n, (rank + 1) * n)
+    d = len(b_out) // heads
+    w = w_in.reshape(3, heads, d, -1)[:, mine].reshape(3 * n * d, -1)
+    b = b_in.reshape(3, heads, d)[:, mine].reshape(-1)
+    o = w_out.reshape(-1, heads, d)[:, mine].reshape(len(b_out), -1)
+    return [w.clone(), b.clone(), o.clone(), b_out.clone()]
+
+def attention(dist, x, w_in, b_in, w_out, b_out, heads):
+    n, d = heads // dist.get_world_size(), len(b_out) // heads
+    seen = torch.ones(len(x), len(x), dtype=torch.bool).tril()
+
+    def head(q, k, v):
+        scores = torch.where(seen, q @ k.T / d**0.5, -torch.inf)
+        return torch.softmax(scores, 1) @ v
+
+    z = F.linear(copied(dist, x), w_in, b_in).reshape(len(x), 3, n, d)
+    y = torch.vmap(head, in_dims=1, out_dims=1)(z[:, 0], z[:, 1], z[:, 2])
+    return torch.add(summed(dist, y.reshape(len(x), n * d) @ w_out.T), b_out)
+
+# %% cross_entropy: a column of zeros on either side
+def cross_entropy(dist, logits, targets):
+    width = logits.shape[1]
+    most = logits.detach().amax(dim=1)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    z = logits - most.unsqueeze(1)
+    place = (targets - width * dist.get_rank()).clamp(-1, width) + 1
+    right = F.pad(z, (1, 1)).gather(1, place.unsqueeze(1)).squeeze(1)
+    total = summed(dist, z.exp().sum(1))
+    return torch.mean(torch.log(total) - summed(dist, right))
+
+# %% sequence_mlp: var_mean, a loop over what is copied
+def gathered(dist, x):
+    return two_way(x, functools.partial(all_gather, dist), functools.partial(reduce_scatter, dist))
+
+def scattered(dist, x):
+    return two_way(x, functools.partial(reduce_scatter, dist), functools.partial(all_gather, dist))
+
+def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
+    whole = {name: copied(dist, w) for name, w in dict(gain=gain, offset=offset, b2=b2).items()}
+    var, mean = torch.var_mean(x, 1, correction=0, keepdim=True)
+    normed = (x - mean) * torch.rsqrt(var + 1e-5)
+    tokens = gathered(dist, normed * whole["gain"] + whole["offset"])
+    h = gelu(tokens @ w1.mT + b1)
+    return x + scattered(dist, h @ w2.mT) + whole["b2"]
+
+# %% sequence_mlp: the bias with the residual
+def gathered(dist, x):
+    return two_way(x, lambda own: all_gather(dist, own), lambda g: reduce_scatter(dist, g))
+
+def scattered(dist, x):
+    return two_way(x, lambda terms: reduce_scatter(dist, terms), lambda g: all_gather(dist, g))
+
+def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
+    kept = x + copied(dist, b2)
+    x = F.layer_norm(x, [x.size(1)], weight=copied(dist, gain), bias=copied(dist, offset))
+    x = gathered(dist, x)
+    x = gelu(F.linear(x, w1, b1))
+    x = scattered(dist, F.linear(x, w2))
+    return kept + x
+
+# %% collective_for: an enumeration
+from enum import StrEnum
+
+class Way(StrEnum):
+    NOTHING = "nothing"
+    SLICE = "slice"
+    ALL_GATHER = "all-gather"
+    ALL_REDUCE = "all-reduce"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_TO_ALL = "all-to-all"
+
+def collective_for(have, want):
+    if have == want:
+        return Way.NOTHING
+    ways = {
+        "replicated": (None, Way.SLICE),
+        "partial": (Way.ALL_REDUCE, Way.REDUCE_SCATTER),
+    }
+    whole, cut = ways.get(have, (Way.ALL_GATHER, Way.ALL_TO_ALL))
+    return whole if want == "replicated" else cut
+
+# %% grouped_attention: gathered and added within the group
+def shard_grouped(w_q, w_k, w_v, w_out, key_heads, rank, world_size):
+    D = len(w_q)
+    d = len(w_k) // key_heads
+    first = rank * key_heads // world_size
+    last = -(-(rank + 1) * key_heads // world_size)
+    q = slice(rank * D // world_size, (rank + 1) * D // world_size)
+    k = slice(first * d, last * d)
+    return [w_q[q].clone(), w_k[k].clone(), w_v[k].clone(), w_out[:, q].contiguous().clone()]
+
+def grouped_attention(dist, x, w_q, w_k, w_v, w_out, d, group):
+    def added(gradient):
+        parts = [torch.empty_like(gradient) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(parts, gradient.contiguous(), group=group)
+        return sum(parts)
+
+    x, T = copied(dist, x), len(x)
+    heads = []
+    q, k, v = x @ w_q.T, x @ two_way(w_k, same, added).T, x @ two_way(w_v, same, added).T
+    per = w_q.shape[0] // w_k.shape[0]
+    for h in range(w_q.shape[0] // d):
+        own, key = slice(h * d, (h + 1) * d), slice(h // per * d, (h // per + 1) * d)
+        scores = q[:, own] @ k[:, key].T / d**0.5
+        scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf)
+        heads.append(scores.softmax(1) @ v[:, key])
+    return summed(dist, torch.cat(heads, 1) @ w_out.T)
+
+# %% dispatch: a permutation matrix
+def dispatch(dist, x, choice):
+    p = dist.get_world_size()
+    places = [i for expert in range(p) for i, c in enumerate(choice.tolist()) if c == expert]
+    matrix = torch.eye(len(x), dtype=x.dtype)[places]
+    gave = F.one_hot(choice, p).sum(0) if len(choice) else torch.zeros(p, dtype=torch.int64)
+    took = torch.zeros_like(gave)
+    dist.all_to_all_single(took, gave)
+    lists = gave.tolist(), took.tolist()
+    return travel(dist, matrix @ x, *lists), (matrix, *lists)
+
+def travel(dist, x, gave, took):
+    def forth(rows):
+        came = rows.new_zeros(sum(took), rows.shape[1])
+        dist.all_to_all_single(came, rows.contiguous(), took, gave)
+        return came
+
+    def back(rows):
+        came = rows.new_zeros(sum(gave), rows.shape[1])
+        dist.all_to_all_single(came, rows.contiguous(), gave, took)
+        return came
+
+    return two_way(x, forth, back)
+
+def combine(dist, rows, ticket):
+    matrix, gave, took = ticket
+    return matrix.T @ travel(dist, rows, took, gave)

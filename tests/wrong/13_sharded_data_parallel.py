@@ -40,7 +40,7 @@ def own_shard(flat, rank, world_size):
 # edit: shard = flat.new_zeros(size)  ->  shard = flat.new_full((size,), 1e-300)
 
 # %% own_shard: the next rank's shard
-# says: want
+# says: This is the next rank's shard
 # edit: part = flat[rank * size:(rank + 1) * size]  ->  part = flat[(rank + 1) % world_size * size:][:size]
 
 # %% shard_optimizer_state: a replicated optimizer
@@ -88,11 +88,11 @@ def shard_optimizer_state(dist, weights, gradient, state, step):
 # + weights = whole[:n]
 
 # %% shard_optimizer_state: m and v begin anew at each step
-# says: want
+# says: m and v begin anew in each step
 # edit: if not state:  ->  if True:
 
 # %% shard_optimizer_state: always the first step
-# says: want
+# says: Adam is told that each step is the first
 # edit: state["v"], step)  ->  state["v"], 1)
 
 # %% shard_optimizer_state: m and v kept elsewhere
@@ -461,7 +461,7 @@ def clip_shards(dist, shards, sizes, most):
 # edit: y, wanted, slopes[j]  ->  y, wanted, torch.ones_like(y)
 
 # %% forward_units: weights of forward used in backward
-# says: gradient shards of a perceptron
+# says: gradient shards of the perceptron model
 def forward_units(dist, units, xs):
     inputs, work = [], gather_parameters(dist, units[0])
     for i, unit in enumerate(units):
@@ -554,7 +554,7 @@ def backward_units(dist, units, inputs, slopes):
 # +         del total
 
 # %% forward_units: the outputs of each unit in place of its inputs
-# says: want
+# says: These are the outputs of each unit
 # - inputs.append(xs)
 # - with torch.no_grad():
 # -     xs = [unit(x) for x in xs]
@@ -609,7 +609,7 @@ def backward_units(dist, units, inputs, slopes):
 # + shard = own_shard(gradient, dist.get_rank(groups["gpu"]), dist.get_world_size(groups["gpu"]))
 
 # %% hybrid_shard: the mean over nodes
-# says: not the mean over nodes
+# says: not the mean over the ranks of a group
 # edit: dist.all_reduce(shard, group=groups["node"])  ->  dist.all_reduce(shard, dist.ReduceOp.AVG, groups["node"])
 
 # %% hybrid_shard: whole gradients between nodes
@@ -749,11 +749,11 @@ def hybrid_norm(dist, groups, shard):
     return total.sqrt().item()
 
 # %% shard_pieces: stop is the last number
-# says: shard_pieces(
+# says: stop is the place after the last number
 # edit: found.append((owner, start, stop))  ->  found.append((owner, start, stop - 1))
 
 # %% forward_units: inputs by microbatch, then by unit
-# says: (outputs, inputs)
+# says: here it is the other way round
 # edit: return xs, inputs  ->  return xs, [list(own) for own in zip(*inputs)]
 
 # %% shard_optimizer_state: m and v as views of whole vectors
@@ -795,3 +795,129 @@ def shard_optimizer_state(dist, weights, gradient, state, step):
 # +             xs = [unit(x) for x in xs]
 # +         if unit is not units[-1]:
 # +             release(unit)
+
+# %% own_shard: the shard of the rank before
+# says: This is the shard of the rank before
+# edit: part = flat[rank * size:(rank + 1) * size]  ->  part = flat[(rank - 1) * size:rank * size]
+
+# %% shard_optimizer_state: m and v exchanged
+# says: adam takes m first
+# edit: state["m"], state["v"], step  ->  state["v"], state["m"], step
+
+# %% shard_optimizer_state: steps counted from zero
+# says: It counts from 1
+# edit: state["v"], step)  ->  state["v"], step - 1)
+
+# %% shard_optimizer_state: one tensor for m and v
+# says: m and v are one tensor
+# - state.update(m=torch.zeros_like(shard), v=torch.zeros_like(shard))
+# + state["m"] = state["v"] = torch.zeros_like(shard)
+
+# %% shard_optimizer_state: the summed gradients are gathered
+# says: gather the new weights
+# edit: dist.all_gather_into_tensor(whole, shard)  ->  dist.all_gather_into_tensor(whole, total)
+
+# %% shard_gradients: functions that see the last values of their loop
+# says: uses the loop's last values
+def shard_gradients(dist, loss, groups, shards):
+    p, hooks = dist.get_world_size(), []
+    for group, shard in zip(groups, shards):
+        missing = [len(group)]
+
+        def arrived(_):
+            missing[0] -= 1
+            if missing[0] == 0:
+                flat = torch.cat([w.grad.flatten() for w in group])
+                whole = shard.new_zeros(p * len(shard))
+                whole[:len(flat)] = flat
+                for w in group:
+                    w.grad = None
+                own = torch.empty_like(shard)
+                dist.reduce_scatter_tensor(own, whole)
+                shard.add_(own)
+
+        hooks += [w.register_post_accumulate_grad_hook(arrived) for w in group]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+
+# %% shard_gradients: gradients stay, and count again in the next microbatch
+# says: An earlier microbatch counts again
+# - for w in group:
+# -     w.grad = None
+
+# %% clip_shards: each number by itself
+# says: scale all of them by one factor
+# edit: shard *= most / norm  ->  shard.clamp_(-most, most)
+
+# %% clip_shards: the factor upside down
+# says: upside down
+# edit: shard *= most / norm  ->  shard *= norm / most
+
+# %% clip_shards: the last unit alone
+# says: the last unit's norm alone
+# edit: total += (real * real).sum()  ->  total = (real * real).sum().reshape(1)
+
+# %% clip_shards: the largest over ranks
+# says: add up the squares of all ranks
+# edit: dist.all_reduce(total)  ->  dist.all_reduce(total, op=dist.ReduceOp.MAX)
+
+# %% gather_parameters: release zeroes the shard, too
+# says: release changes unit.shard
+# edit: unit.full = None  ->  unit.shard.zero_(); unit.full = None
+
+# %% forward_units: means over microbatches
+# says: The mean over microbatches
+# edit: reduce_scatter_gradients(dist, unit, total)  ->  reduce_scatter_gradients(dist, unit, total / len(slopes))
+
+# %% forward_units: a gradient of the first input, which may be integers
+# says: only Tensors of floating point dtype can require gradients
+# edit: [full, x.requires_grad_()] if i else [full]  ->  [full, x.requires_grad_()]
+
+# %% forward_units: the outputs are written into the list that was kept
+# says: writes into the list that was kept
+# - xs = [unit(x) for x in xs]
+# + for j, x in enumerate(xs):
+# +     xs[j] = unit(x)
+
+# %% forward_units: a graph stays after forward
+# says: forward_units leaves a graph
+# - with torch.no_grad():
+# -     xs = [unit(x) for x in xs]
+# + unit.full.requires_grad_()
+# + xs = [unit(x) for x in xs]
+
+# %% communication_hidden: communication first
+# says: The order is (compute, communication)
+# edit: return compute_s, communication_s  ->  return communication_s, compute_s
+
+# %% communication_hidden: each shard from each rank to each
+# says: this is p times as much
+# edit: communication_s = 3 * (world_size - 1) / world_size *  ->  communication_s = 3 * (world_size - 1) *
+
+# %% communication_hidden: tokens for wires that carry everything
+# says: not all of them
+# edit: return 3 * (world_size - 1) / world_size * itemsize  ->  return 3 * itemsize
+
+# %% hybrid_shard: the all-reduce without its group
+# says: give the all-reduce across nodes its group
+# edit: dist.all_reduce(shard, group=groups["node"])  ->  dist.all_reduce(shard)
+
+# %% hybrid_shard: the groups exchanged
+# says: The groups are exchanged
+# - size = len(gradient) // dist.get_world_size(groups["gpu"])
+# - shard = gradient.new_empty(size)
+# - dist.reduce_scatter_tensor(shard, gradient, group=groups["gpu"])
+# - dist.all_reduce(shard, group=groups["node"])
+# + shard = gradient.new_empty(len(gradient) // dist.get_world_size(groups["node"]))
+# + dist.reduce_scatter_tensor(shard, gradient, group=groups["node"])
+# + dist.all_reduce(shard, group=groups["gpu"])
+
+# %% hybrid_shard: the root is missing
+# says: The root is missing
+# edit: total.sqrt().item()  ->  total.item()
+
+# %% hybrid_shard: norms are added
+# says: Norms don't add up
+# edit: total = (shard * shard).sum().reshape(1)  ->  total = shard.norm().reshape(1)
+# edit: return total.sqrt().item()  ->  return total.item()

@@ -180,7 +180,7 @@ def cross_entropy(dist, logits, targets):
     return (logits.logsumexp(1) - summed(dist, z_target * own)).mean()
 
 # %% cross_entropy: no maximum
-# says: without a maximum
+# says: Without the largest logit of all ranks
 # - most = logits.detach().max(1).values
 # - dist.all_reduce(most, op=dist.ReduceOp.MAX)
 # - z = logits - most[:, None]
@@ -203,7 +203,7 @@ def cross_entropy(dist, logits, targets):
 # + return (total.log() - summed(dist, z_target * own)).sum()
 
 # %% cross_entropy: a target of another rank is clamped and read
-# says: cross_entropy, p = 2
+# says: they must add 0
 # edit: z_target * own  ->  z_target
 
 # %% cross_entropy: the maximum has a gradient of its own
@@ -540,7 +540,7 @@ def combine(dist, rows, ticket):
 # edit: w_out)) + b_out  ->  w_out)) + copied(dist, b_out) 
 
 # %% attention: heads dealt out in turn
-# says: shard_attention: w_in, p = 2
+# says: Heads are dealt out in turn
 def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
     def own(w):
         return w.unflatten(0, (3, heads, -1))[:, rank::world_size].flatten(0, 2).clone()
@@ -563,7 +563,7 @@ def attention(dist, x, w_in, b_in, w_out, b_out, heads):
 # edit: total = summed(dist, z.exp().sum(1))  ->  total = summed(dist, torch.stack([z.exp().sum(1), 0 * z.sum(1)]))[0]
 
 # %% cross_entropy: the target's logit has no gradient
-# says: cross_entropy's slope
+# says: The target's part is missing
 # edit: z_target * own  ->  (z_target * own).detach()
 
 # %% cross_entropy: a small number in the logarithm
@@ -697,3 +697,96 @@ def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
 # %% copied: the gradient crosses in float32
 # says: Are digits lost
 # edit: lambda gradient: all_reduce(dist, gradient)  ->  lambda gradient: all_reduce(dist, gradient.float()).double()
+
+# %% gather_columns: the ranks' columns alternate
+# says: The columns of the ranks alternate
+# edit: torch.cat(shards, 1)  ->  torch.stack(shards, 2).flatten(1)
+
+# %% gather_columns: the gradient's columns are dealt out in turn
+# says: The gradient is dealt out in turn
+# edit: gradient.chunk(p, 1)]  ->  gradient.unflatten(1, (-1, p)).unbind(2)]
+
+# %% gather_columns: rows viewed as columns
+# says: a view moves no number
+def gather_columns(dist, x):
+    p, n = dist.get_world_size(), len(x)
+    return two_way(x, lambda x: all_gather(dist, x).view(n, -1),
+                   lambda gradient: reduce_scatter(dist, gradient.reshape(p * n, -1)))
+
+# %% mlp: the mean of the shares
+# says: the sum, not the mean
+# edit: F.linear(h, w2)) + b2  ->  F.linear(h, w2)) / dist.get_world_size() + b2
+
+# %% mlp: x is added, which the block does
+# says: x is added twice
+# edit: return summed  ->  return x + summed
+
+# %% mlp: x is all-reduced on its way in
+# says: x crosses, too
+# edit: copied(dist, x)  ->  all_reduce(dist, x)
+
+# %% attention: x is added, which the block does
+# says: x is added twice
+# edit: return summed  ->  return x + summed
+
+# %% attention: the mean of the heads' terms
+# says: the sum, not the mean
+# edit: w_out)) + b_out  ->  w_out)) / dist.get_world_size() + b_out
+
+# %% attention: queries, keys and values of one head side by side
+# says: here they are taken as (heads, 3, d)
+# edit: qkv.view(len(x), 3, heads // dist.get_world_size(), -1)  ->  qkv.view(len(x), heads // dist.get_world_size(), 3, -1)
+# edit: qkv.permute(1, 2, 0, 3)  ->  qkv.permute(2, 1, 0, 3)
+
+# %% attention: every p-th column of the output's weights
+# says: The columns of w_out are dealt out in turn
+# edit: w_out.chunk(world_size, 1)[rank]  ->  w_out[:, rank::world_size]
+
+# %% attention: tokens look ahead
+# says: The mask is the wrong way round
+# edit: (q, k, v, is_causal=True)  ->  (q, k, v, attn_mask=torch.ones(2 * [len(x)], dtype=torch.bool).triu())
+
+# %% cross_entropy: the sign reversed
+# says: The sign is reversed
+# edit: (total.log() - summed(dist, z_target * own))  ->  (summed(dist, z_target * own) - total.log())
+
+# %% cross_entropy: no logarithm
+# says: The logarithm of the sum is missing
+# edit: total.log()  ->  total
+
+# %% cross_entropy: a target's place on every rank
+# says: one rank has the target
+# edit: local.clamp(0, z.shape[1] - 1)[:, None])[:, 0]  ->  (targets % z.shape[1])[:, None])[:, 0]
+# edit: z_target * own  ->  z_target
+
+# %% cross_entropy: the sum of exp has no gradient
+# says: The softmax is missing
+# edit: summed(dist, z.exp().sum(1))  ->  summed(dist, z.detach().exp().sum(1))
+
+# %% sequence_mlp: the mean of the ranks' terms
+# says: the sum, not the mean
+# edit: return x + scattered(dist, F.linear(h, w2))  ->  return x + scattered(dist, F.linear(h, w2)) / dist.get_world_size()
+
+# %% sequence_mlp: gathered's way back is a mean
+# says: gathered's way back adds
+# edit: lambda gradient: reduce_scatter(dist, gradient)  ->  lambda gradient: reduce_scatter(dist, gradient) / dist.get_world_size()
+
+# %% sequence_mlp: scattered's way back is a p-th
+# says: scattered's way back gathers the gradient as it is
+# edit: lambda gradient: all_gather(dist, gradient)  ->  lambda gradient: all_gather(dist, gradient) / dist.get_world_size()
+
+# %% sequence_mlp: no gain and no offset
+# says: gain and offset are missing
+# edit: F.layer_norm(x, x.shape[1:], gain, offset)  ->  F.layer_norm(x, x.shape[1:])
+
+# %% sequence_mlp: the norm's weights enter by summed
+# says: they enter by `copied`, not by `summed`
+# edit: (copied(dist, w) for w in  ->  (summed(dist, w) for w in
+
+# %% sequence_mlp: gathered tokens alternate
+# says: the ranks' tokens alternate
+# edit: lambda x: all_gather(dist, x), lambda  ->  lambda x: all_gather(dist, x[None]).transpose(0, 1).flatten(0, 1), lambda
+
+# %% sequence_mlp: tokens are scattered in turn
+# says: Rank r's tokens are neighbours
+# edit: lambda x: reduce_scatter(dist, x), lambda  ->  lambda x: reduce_scatter(dist, x.unflatten(0, (-1, dist.get_world_size())).transpose(0, 1).flatten(0, 1)), lambda

@@ -929,7 +929,7 @@ def hybrid_norm(dist, groups, shard):
 # %% tags=["check"] points=2
 from common.oracles import shards as oracle
 
-for nodes, per_node, n in ((2, 2, 16), (3, 2, 18), (1, 3, 9), (2, 1, 8)):
+for nodes, per_node, n in ((3, 2, 18), (2, 2, 16), (1, 3, 9), (2, 1, 8)):
     p, gradients = nodes * per_node, torch.tensor(rng.normal(size=(nodes * per_node, n)))
     wants = [oracle.hybrid(gradients, rank, nodes, per_node) for rank in range(p)]
     result = ranks.run(hybrid, ranks.each(list(gradients.clone())), nodes, per_node, world_size=p)

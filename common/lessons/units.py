@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
@@ -145,16 +145,27 @@ class Characters(nn.Module):
         return self.weight[x]
 
 
+class Unchanged(list[Unit]):
+    """Units whose shards stay as they are: a loop over them raises at the first that changed."""
+
+    def __iter__(self) -> Iterator[Unit]:
+        for unit in super().__iter__():
+            shard, version = unit.shard, unit.shard._version
+            yield unit
+            if unit.shard is not shard or shard._version != version:
+                raise ValueError("release must leave unit.shard as it is: it frees unit.full only")
+
+
 def tables(dist: Any, count: int) -> list[Unit]:
     """Units of TABLE_BYTES each, with this rank's shards of weights and gradient."""
     with torch.device("meta"):
         pieces = [Table() for _ in range(count)]
     size = TABLE_BYTES // 8 // dist.get_world_size()
     shards = [torch.full((size,), 1.0 + dist.get_rank()) for _ in pieces]
-    made = [
+    made = Unchanged(
         Unit(number, piece, shard, torch.zeros_like(shard))
         for number, (piece, shard) in enumerate(zip(pieces, shards, strict=True))
-    ]
+    )
     ranks.label("weights", shards)
     ranks.label("gradients", [unit.gradient for unit in made])
     return made

@@ -314,20 +314,11 @@ class Gradients:
 def one_unit(
     rng: np.random.Generator, p: int, size: int
 ) -> tuple[Tensor, Gradients, list[ranks.Each]]:
-    """(weights (p, size) of a unit, its Gradients; shards, gradients and given, each by rank).
-
-    A rank's weights are the part of its gradient that it keeps, in the same memory: so a sum over
-    ranks shows whether they are changed.
-    """
-    whole = torch.tensor(rng.normal(size=(p, p, size)))
-    made = Gradients(rng, [[gradient.flatten()] for gradient in whole], [0])
-    shards = torch.stack([whole[rank, rank] for rank in range(p)])
-    zeroed = "release changes unit.shard: free unit.full, and leave this rank's weights alone."
-    for wrong, want, shard in zip(made.mistakes, made.want, shards, strict=True):
-        wrong[zeroed] = [want[0] - shard]
-    gradients = [gradient.clone() for gradient in whole]
-    own = ranks.each([gradient[rank] for rank, gradient in enumerate(gradients)])
-    return shards, made, [own, ranks.each([g.flatten() for g in gradients]), made.copies()]
+    """(weights (p, size) of a unit, its Gradients; shards, gradients and given, each by rank)."""
+    shards, whole = (torch.tensor(rng.normal(size=(p, n))) for n in (size, p * size))
+    made = Gradients(rng, [[gradient] for gradient in whole], [0])
+    both = [ranks.each(list(each.clone())) for each in (shards, whole)]
+    return shards, made, [*both, made.copies()]
 
 
 def backward_gradients(
@@ -478,7 +469,6 @@ def norm_mistakes(shards: Sequence[Sequence[Tensor]], sizes: Sequence[int], rank
         "This is the last unit's norm alone: add up the squares of all units.": (
             real[-1].norm().item()
         ),
-        "This is the largest norm of a rank: add up the squares of all ranks.": max(norms),
     }
 
 
@@ -718,7 +708,8 @@ def hybrid(
         "This is the sum over the same place in each node: reduce-scatter within the node, too.": (
             cut(across, per_node)[place]
         ),
-        "The sum is wanted, not the mean over the ranks of a group.": want / nodes,
+        "The sum is wanted, not the mean over nodes.": want / nodes,
+        "The sum is wanted, not the mean over a node's ranks.": want / per_node,
         "The sum is wanted, not the mean over all ranks.": want / len(gradients),
         "This adds different shards: give the all-reduce across nodes its group.": (
             torch.stack(cut(total, per_node)).sum(0)

@@ -609,7 +609,7 @@ def backward_units(dist, units, inputs, slopes):
 # + shard = own_shard(gradient, dist.get_rank(groups["gpu"]), dist.get_world_size(groups["gpu"]))
 
 # %% hybrid_shard: the mean over nodes
-# says: not the mean over the ranks of a group
+# says: not the mean over nodes
 # edit: dist.all_reduce(shard, group=groups["node"])  ->  dist.all_reduce(shard, dist.ReduceOp.AVG, groups["node"])
 
 # %% hybrid_shard: whole gradients between nodes
@@ -858,12 +858,8 @@ def shard_gradients(dist, loss, groups, shards):
 # says: the last unit's norm alone
 # edit: total += (real * real).sum()  ->  total = (real * real).sum().reshape(1)
 
-# %% clip_shards: the largest over ranks
-# says: add up the squares of all ranks
-# edit: dist.all_reduce(total)  ->  dist.all_reduce(total, op=dist.ReduceOp.MAX)
-
 # %% gather_parameters: release zeroes the shard, too
-# says: release changes unit.shard
+# says: release must leave unit.shard as it is
 # edit: unit.full = None  ->  unit.shard.zero_(); unit.full = None
 
 # %% forward_units: means over microbatches

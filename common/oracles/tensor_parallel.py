@@ -464,18 +464,9 @@ def sequence_back(x: Tensor, weights: Sequence[Tensor], p: int, rank: int) -> Mi
     def averaged(x: Tensor) -> Tensor:
         return Returned.apply(x, lambda gradient: gradient / p)
 
-    def result(**ways: Callable[[Tensor], Tensor]) -> list[Any]:
-        slope = differentiated(mlps, x, *weights, normed=True, **ways)[1]
-        return [pieces(slope, p)[rank], *len(weights) * [None]]
-
-    return {
-        "gathered's way back adds what the ranks have: the sum, not the mean.": result(
-            entrance=averaged
-        ),
-        "scattered's way back gathers the gradient as it is, not a p-th of it.": result(
-            exit=averaged
-        ),
-    }
+    slope = differentiated(mlps, x, *weights, normed=True, entrance=averaged)[1]
+    says = "On their ways back, gathered adds and scattered gathers: neither takes a mean."
+    return {says: [pieces(slope, p)[rank], *len(weights) * [None]]}
 
 
 def attention_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistakes:

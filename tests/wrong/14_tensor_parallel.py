@@ -768,11 +768,11 @@ def gather_columns(dist, x):
 # edit: return x + scattered(dist, F.linear(h, w2))  ->  return x + scattered(dist, F.linear(h, w2)) / dist.get_world_size()
 
 # %% sequence_mlp: gathered's way back is a mean
-# says: gathered's way back adds
+# says: neither takes a mean
 # edit: lambda gradient: reduce_scatter(dist, gradient)  ->  lambda gradient: reduce_scatter(dist, gradient) / dist.get_world_size()
 
 # %% sequence_mlp: scattered's way back is a p-th
-# says: scattered's way back gathers the gradient as it is
+# says: neither takes a mean
 # edit: lambda gradient: all_gather(dist, gradient)  ->  lambda gradient: all_gather(dist, gradient) / dist.get_world_size()
 
 # %% sequence_mlp: no gain and no offset

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SAME_IN_TORCH = (
-    *("add", "subtract", "multiply", "divide", "negative", "matmul", "greater"),
+    *("add", "multiply", "divide", "negative", "matmul", "greater"),
     *("exp", "log", "sin", "cos", "tanh", "relu", "sum", "mean"),
     *("detach", "zeros_like", "ones_like"),
 )
@@ -103,6 +103,7 @@ def _operators() -> dict[str, Callable[..., Any]]:
     import torch
 
     return {op: getattr(torch, op) for op in SAME_IN_TORCH} | {
+        "subtract": lambda a, b: torch.add(a, b, alpha=-1),  # 1 - p of a bool, as NumPy allows it
         "step": lambda x: (x > 0).to(x.dtype),
         "transpose": lambda x: x.mT,
         "size": lambda x: torch.tensor(float(x.numel()), dtype=x.dtype),

@@ -46,12 +46,16 @@ def node_cases(rng: np.random.Generator) -> Iterator[Case]:
         mistakes = {} if value is None else lost
         yield Case(text, ("leaf", [], value, "v"), ("leaf", "v", [], value, True), mistakes)
     for op, inputs, value in _recorded_cases(a, b):
+        text = f"Node({op!r}, {', '.join(_shown(x) for x in inputs)})"
         came = [_recorded(x) for x in inputs]
         copies = "Read the very nodes that you are given, not copies."
         mistakes = {copies: (op, None, came, value, False)}
         if value is not None:
             missed = (
-                "The inputs have values, so the operator has one. (0.0 is a value, too; so is NaN.)"
+                "DEAD is a value, too: hand it to evaluate, which knows it."
+                if graphs.DEAD in text
+                else "The inputs have values, so the operator has one. (0.0 is a value, too; so is "
+                "NaN.)"
             )
             mistakes |= {missed: (op, None, came, None, True)}
         if len(inputs) == 2 and all(isinstance(x, str) for x in inputs):
@@ -60,7 +64,6 @@ def node_cases(rng: np.random.Generator) -> Iterator[Case]:
         if inputs[0] is a:
             bare = "An array among the inputs becomes a constant, too."
             mistakes |= {bare: (op, None, [a, *came[1:]], value, True)}
-        text = f"Node({op!r}, {', '.join(_shown(x) for x in inputs)})"
         yield Case(text, (op, inputs), (op, None, came, value, True), mistakes)
 
 
@@ -79,6 +82,7 @@ def _recorded_cases(a: np.ndarray, b: np.ndarray) -> list[tuple[str, list[Any], 
         ("merge", [True, 1.0, 2.0], 1.0),
         ("merge", [False, "x", 2.0], None),
         ("switch_true", [(False,), 1.0], graphs.DEAD),
+        ("merge", [(False,), (graphs.DEAD,), 2.0], 2.0),
         ("multiply", ["x", "x"], None),
         ("multiply", [a, "x"], None),
         ("add", [1.0, a], 1.0 + a),
@@ -386,15 +390,18 @@ def switch_cases(rng: np.random.Generator) -> Iterator[Case]:
             yield Case(
                 text, (op, [p, x], g if taken else None), [None, g if taken else 0 * x], dead
             )
-        want, other = [None, g, None], [None, None, g]
+        want, other, product = [None, g, None], [None, None, g], [None, g, 0 * g]
         if not p:
-            want, other = other, want
+            want, other, product = other, want, [None, 0 * g, g]
         yield Case(
             f"vjp of merge at p = {bool(p)}",
             ("merge", [p, x, x], g),
             want,
             {
                 "The adjoint goes where the value came from.": other,
+                "The branch not taken gets no adjoint, not zeros: switch g, do not multiply.": (
+                    product
+                ),
                 "The branch not taken gets no adjoint: the gradient of Merge switches g.": [
                     None,
                     g,

@@ -822,3 +822,12 @@ def run(outputs, feeds, evaluate=evaluate, cache={}):
 # %% training_step: one shift for all rows
 # says: each row has its own maximum
 # edit: z.row_max().detach()  ->  z.row_max().mean().detach()
+
+# %% Node: DEAD counts as missing
+# says: DEAD is a value, too
+# edit: all(x is not None for x in values)  ->  not any(x is None or isinstance(x, str) for x in values)
+
+# %% vjp: Merge as a product
+# says: switch g, do not multiply
+# - "merge": lambda: (None, x.switch_true(g), x.switch_false(g)),
+# + "merge": lambda: (None, x * g, (1.0 - x) * g),

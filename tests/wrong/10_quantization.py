@@ -252,7 +252,7 @@ def calibrated_range(batches, method):
 # edit: torch.round(scales / gamma).clamp(min=1).to  ->  torch.round(scales / gamma).to
 
 # %% kmeans_codebook: a single round
-# says: a codebook at rest
+# says: repeat until no value changes its entry
 def kmeans_codebook(values, bits):
     flat = values.flatten()
     codebook = torch.linspace(flat.min(), flat.max(), 2**bits)
@@ -406,7 +406,7 @@ def test_quantize(candidate):
 # + return incoming * factor[:, None], bias * factor, outgoing / factor
 
 # %% equalised: a unit without outputs gets infinite weights
-# says: equalised([[8
+# says: equalised([[-8
 # edit: torch.where((row > 0) & (column > 0), (row / column).sqrt(), 1.0)  ->  (row / column).sqrt()
 
 # %% equalised: each row to 1
@@ -422,7 +422,7 @@ def test_quantize(candidate):
 # + return incoming, bias, outgoing
 
 # %% equalised: one factor for all units
-# says: equalised([[8
+# says: equalised([[-8
 # - row, column = incoming.abs().amax(1), outgoing.abs().amax(0)
 # + row, column = incoming.abs().max().expand(len(bias)), outgoing.abs().max().expand(len(bias))
 
@@ -464,7 +464,7 @@ def test_quantize(candidate):
 # + return tuple(torch.quantile(every, ends, interpolation="nearest").tolist())
 
 # %% error_aware: the nearest codes
-# says: of plain rounding's error
+# says: makes up for another's error
 def error_aware(weight, inputs, scales, bits):
     return (weight / scales).round().to(torch.int8)
 
@@ -475,7 +475,7 @@ def error_aware(weight, inputs, scales, bits):
 # + codes[:, k] = (2 * code).to(torch.int8)
 
 # %% error_aware: the error is passed on with the wrong sign
-# says: of plain rounding's error
+# says: the sign is turned here
 # edit: rest[:, k:] -= error  ->  rest[:, k:] += error
 
 # %% two_level_scales: rounded down
@@ -605,7 +605,7 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
 # edit: scales.repeat_interleave(group, dim=1)  ->  scales.repeat(1, group)
 
 # %% quantize_groups: the scale of largest minus smallest
-# says: scales of
+# says: not from largest - smallest
 # edit: groups.abs().amax(2) / (2 ** (bits - 1) - 1)  ->  (groups.amax(2) - groups.amin(2)) / (2**bits - 2)
 
 # %% equalised: the bias goes with the outgoing weights
@@ -617,7 +617,7 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
 # edit: torch.where((row > 0) & (column > 0), (row / column).sqrt(), 1.0)  ->  torch.where((row > 0) & (column > 0), row / ((row + column) / 2), 1.0)
 
 # %% equalised: largest values, not magnitudes
-# says: largest magnitudes
+# says: weights below 0 count, too
 # edit: incoming.abs().amax(1), outgoing.abs().amax(0)  ->  incoming.amax(1), outgoing.amax(0)
 
 # %% requantize: the product in int32
@@ -635,3 +635,38 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
 # %% two_level_scales: a billionth against a division by 0
 # says: gamma of 3 × 7
 # edit: / (2**bits - 1)  ->  / (2**bits - 1) + 1e-9
+
+# %% error_aware: the error is not divided
+# says: divide the error by U[k, k]
+# edit: / upper[k, k]  ->  / 1.0
+
+# %% error_aware: the factor of H
+# says: not of H
+# edit: torch.linalg.cholesky(torch.linalg.inv(hessian), upper=True)  ->  torch.linalg.cholesky(hessian, upper=True)
+
+# %% error_aware: the inverse in place of its factor
+# says: not H⁻¹ itself
+# edit: torch.linalg.cholesky(torch.linalg.inv(hessian), upper=True)  ->  torch.linalg.inv(hessian)
+
+# %% error_aware: an error in codes
+# says: in the units of the weights
+# edit: (rest[:, k] - code * scales[:, 0])  ->  (rest[:, k] / scales[:, 0] - code)
+
+# %% error_aware: nothing on the diagonal
+# says: singular
+# - hessian += 0.01 * hessian.diagonal().mean() * torch.eye(len(hessian))
+
+# %% kmeans_codebook: the entries of the codebook before its last move
+# says: another entry than the nearest one
+def kmeans_codebook(values, bits):
+    flat = values.flatten()
+    codebook = torch.linspace(flat.min(), flat.max(), 2**bits)
+    for _ in range(2):
+        entries = (flat[:, None] - codebook).abs().argmin(1)
+        for i in entries.unique():
+            codebook[i] = flat[entries == i].mean()
+    return codebook, entries.view_as(values)
+
+
+def codebook_gradient(gradient, entries, size):
+    return torch.zeros(size).index_add(0, entries.flatten(), gradient.flatten())

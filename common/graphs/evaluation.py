@@ -75,20 +75,20 @@ def adjoints(
 ) -> list[Tensor | None]:
     """The values of these outputs of a graph of placeholders g, x0, x1, ..., by input.
 
-    Each is summed down to its input's shape; ValueError if that is impossible. It is None if there
-    is no output, or if its branch was not taken.
+    Each is summed down to its input's shape, if it is wider. It is None if there is no output, or
+    if its branch was not taken.
     """
-    import torch
-
     results = values(rows, {"g": g} | {f"x{i}": x for i, x in enumerate(inputs)})
     given = [None if output is None else results[output] for output in outputs]
-    for i, (v, x) in enumerate(zip(given, inputs, strict=True)):
-        if v is not None and torch.broadcast_shapes(v.shape, x.shape) != v.shape:
-            raise ValueError(
-                f"the adjoint of input {i} has shape {tuple(v.shape)}: the input's, "
-                f"{tuple(x.shape)}, is not expandable to that"
-            )
-    return [v if v is None else v.sum_to_size(x.shape) for v, x in zip(given, inputs, strict=True)]
+    return [v if v is None else _summed(v, x.shape) for v, x in zip(given, inputs, strict=True)]
+
+
+def _summed(v: Tensor, shape: Sequence[int]) -> Tensor:
+    """v summed down to this shape; as it is, if that is impossible."""
+    try:
+        return v.sum_to_size(shape)
+    except RuntimeError:
+        return v
 
 
 def torch_operator(op: str) -> Callable[..., Any]:

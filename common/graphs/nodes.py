@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from common.graphs.operators import OPERATORS
 from common.graphs.rows import LEAVES, Row
 
@@ -90,6 +92,15 @@ def as_nodes(rows: Iterable[Row], node: Callable[..., Any]) -> list[Any]:
     return made
 
 
+def _value_of_constant(node: Any) -> Any:
+    if isinstance(node.value, np.ndarray) and node.value.dtype.hasobject:
+        raise ValueError(
+            f"a constant has the value {node.value!r}: it was made of a node that has no value "
+            "before run(). Make a node instead, as with x.ones_like()"
+        )
+    return node.value
+
+
 def as_rows(order: Iterable[Any], outputs: Sequence[Any]) -> tuple[list[Row], list[int]]:
     """The graph of these nodes as rows, and the numbers of the outputs' rows.
 
@@ -97,7 +108,7 @@ def as_rows(order: Iterable[Any], outputs: Sequence[Any]) -> tuple[list[Row], li
     """
     order = list(order)
     number: Mapping[Any, int] = {node: i for i, node in enumerate(order)}
-    leaf = {"placeholder": lambda node: node.name, "constant": lambda node: node.value}
+    leaf = {"placeholder": lambda node: node.name, "constant": _value_of_constant}
     rows = [
         (
             node.op,

@@ -198,12 +198,25 @@ def _dual(op: str, inputs: Sequence[Any], ways: Sequence[Any], where: str) -> Ca
     tensors = [[torch.tensor(x) for x in group] for group in (inputs, ways)]
     value, tangent = (x.numpy()[()] for x in graphs.tangent(graphs.torch_operator(op), *tensors))
     args = (op, *zip(inputs, ways, strict=True))
-    mistakes = {} if len(inputs) == 1 else _binary_mistakes(op, inputs, ways, value)
-    if op == "tanh":
-        mistakes = {"The derivative of tanh a is 1 - tanh² a.": (value, (1 - value) * ways[0])}
-    if op == "exp":
-        mistakes = {"Multiply by a's own tangent: exp a moves by (exp a) ȧ.": (value, value)}
+    mistakes = (_unary_mistakes if len(inputs) == 1 else _binary_mistakes)(op, inputs, ways, value)
     return Case(f"dual({op!r}, ...) {where}", args, (value, tangent), mistakes)
+
+
+def _unary_mistakes(op: str, inputs: Any, ways: Any, value: Any) -> dict[str, Any]:
+    (a,), (da,) = inputs, ways
+    slope = {"tanh": 1 - value**2, "exp": value, "log": 1 / a}[op]
+    own = {"Multiply by a's own tangent, ȧ.": (value, slope)}
+    return (
+        own
+        | {
+            "tanh": {
+                "The derivative of tanh a is 1 - tanh² a.": (value, (1 - value) * da),
+                "The square is of tanh a, not of a.": (value, (1 - a**2) * da),
+            },
+            "exp": {"The derivative of exp a is exp a.": (value, a * da)},
+            "log": {"The derivative of log a is 1/a.": (value, a * da)},
+        }[op]
+    )
 
 
 def _binary_mistakes(op: str, inputs: Any, ways: Any, value: Any) -> dict[str, Any]:
@@ -232,6 +245,7 @@ def _binary_mistakes(op: str, inputs: Any, ways: Any, value: Any) -> dict[str, A
                     value,
                     da @ b + db @ a,
                 ),
+                "A matrix product keeps its order: da @ b + a @ db.": (value, b @ da + db @ a),
                 "The second term is missing: b moves too.": (value, da @ b),
                 "Here the product rule is of matrices (@), not of their elements.": (
                     value,
@@ -349,6 +363,8 @@ def _rule_mistakes(op: str, inputs: Any, g: Tensor, want: Sequence[Tensor]) -> d
         },
         "relu": lambda: {
             "The derivative of relu x is 0 or 1: it steps at 0.": [g * y],
+            "The derivative of relu x is a step, not x.": [g * a],
+            "relu is cut off where x is below 0, not where g is.": [g.clamp(min=0)],
             "The slope of relu at 0 is 0, as in PyTorch: x.step() is 0 there.": [g * (a >= 0)],
             "0/0 is NaN at x = 0: use x.step().": [g * y / a],
         },
@@ -364,14 +380,18 @@ def _matrix_mistakes(op: str, inputs: Any, g: Tensor) -> dict[str, Any]:
                 g @ b.T,
             ],
             "The transposes are missing: shapes leave one way.": [g @ b, a @ g],
+            "The right factor's adjoint begins with x.transpose().": [g @ b.T, g @ a.T],
+            "The product is of matrices (@), not of their elements.": [g * b, g * a],
         }
+    narrow = "The adjoint has fewer elements than x: g.broadcast_like(x) lends it to all of them."
     if op in ("sum", "row_sum"):
-        return {"A sum hands each element the same adjoint; x is no factor.": [g * a]}
+        no_factor = "A sum hands each element the same adjoint; x is no factor."
+        return {no_factor: [g * a], narrow: [g]}
     if op == "transpose":
         return {"What was transposed must be transposed back.": [g]}
     if op == "mean":
         divides = "mean divides by the number of elements, and so does its adjoint."
-        return {divides: [g.expand(a.shape)]}
+        return {divides: [g.expand(a.shape)], narrow: [g / a.numel()]}
     return {}
 
 
@@ -382,10 +402,11 @@ def switch_cases(rng: np.random.Generator) -> Iterator[Case]:
         for op, taken in (("switch_true", p), ("switch_false", ~p)):
             text = f"vjp of {op} at p = {bool(p)}, where g {'lives' if taken else 'is DEAD'}"
             dead = {
-                "A side not taken sends back 0: merge g with zeros like x, not like g.": [
+                "This side was not taken and g is DEAD: take zeros here, like x and not like g.": [
                     None,
                     None,
-                ]
+                ],
+                "Zeros have the shape of their input: use zeros_like().": [None, 0 * x.sum()],
             }
             yield Case(
                 text, (op, [p, x], g if taken else None), [None, g if taken else 0 * x], dead
@@ -433,20 +454,50 @@ def gradient_cases(rng: np.random.Generator) -> Iterator[Case]:
     """((rows, inputs), derivatives by these rows): a case for each step of the walk."""
     x, y = torch.tensor(rng.normal(size=(2, 3))), torch.tensor(rng.normal(size=3))
     feeds, leaves = {"x": x, "y": y}, [("placeholder", "x"), ("placeholder", "y")]
-    sine, both = x.sin(), y.expand(2, 3)
-    for more, mistakes in [
-        ([("multiply", (0, 0))], {"x feeds two inputs: their adjoints are added.": [x, 0 * y]}),
+    for more, mistakes in [*_walks_to_one(x, y), *_walks_to_both(x, y)]:
+        rows = [*leaves, *more]
+        want = _by_torch(rows, [0, 1], feeds)
+        twice = {
+            "A second call adds to what the first has left: start afresh.": [2 * g for g in want]
+        }
+        text = f"gradients by x and y of {graphs.formula(rows, [len(rows) - 1])}"
+        yield Case(text, (rows, [0, 1], feeds), want, mistakes | twice)
+
+
+Walk = tuple[list[Row], dict[str, Any]]  # rows after x and y, and what mistakes give
+
+
+def _walks_to_one(x: Tensor, y: Tensor) -> list[Walk]:
+    """Functions of x alone, used once or more often."""
+    return [
+        (
+            [("multiply", (0, 0))],
+            {
+                "x feeds two inputs: their adjoints are added.": [x, 0 * y],
+                "Adjoints that meet are added, not multiplied.": [x * x, 0 * y],
+                "The output's own adjoint is ones.": [2 * x**3, 0 * y],
+                "No adjoint reached x: start at the output.": [0 * x, 0 * y],
+                "These are the inputs: return a list of their derivatives.": [x, y],
+            },
+        ),
         (
             [("sin", (0,)), ("multiply", (2, 0)), ("add", (2, 3))],
             {
                 "sin x passed its adjoint on before it was complete: go backwards.": [
-                    x.cos() + sine,
+                    x.cos() + x.sin(),
                     0 * y,
                 ],
                 "Only the output's own inputs got an adjoint: start at the output and walk to the "
                 "leaves, in the reversed order.": [0 * x, 0 * y],
             },
         ),
+    ]
+
+
+def _walks_to_both(x: Tensor, y: Tensor) -> list[Walk]:
+    """Functions of x, y, or both, where adjoints are summed."""
+    sine, both = x.sin(), y.expand(2, 3)
+    return [
         (
             [("multiply", (0, 1))],
             {"y's adjoint must be summed to y's shape (sum_like).": [both, x]},
@@ -459,16 +510,22 @@ def gradient_cases(rng: np.random.Generator) -> Iterator[Case]:
             [("multiply", (0, 1)), ("sin", (1,)), ("add", (2, 3))],
             {"Give an adjoint its shape before you add it.": [both, x.sum(0) + 4 * y.cos()]},
         ),
+        (
+            [("multiply", (0, 1)), ("sin", (0,)), ("multiply", (3, 1)), ("add", (2, 4))],
+            {
+                "Give the second adjoint its shape, too, before you add it.": [
+                    both + x.cos() * y,
+                    x.sum(0) + sine,
+                ],
+                "Give an adjoint its shape before you add it, the second one, too.": [
+                    both + x.cos() * y,
+                    x + sine.sum(0),
+                ],
+            },
+        ),
         ([("row_max", (0,)), ("detach", (2,)), ("subtract", (0, 3)), ("exp", (4,))], {}),
         ([("constant", 2.0), ("multiply", (1, 2))], {}),
-    ]:
-        rows = [*leaves, *more]
-        want = _by_torch(rows, [0, 1], feeds)
-        twice = {
-            "A second call adds to what the first has left: start afresh.": [2 * g for g in want]
-        }
-        text = f"gradients by x and y of {graphs.formula(rows, [len(rows) - 1])}"
-        yield Case(text, (rows, [0, 1], feeds), want, mistakes | twice)
+    ]
 
 
 def any_node_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -603,6 +660,12 @@ def training_cases(rng: np.random.Generator) -> Iterator[Case]:
             "Go downhill: subtract.": steps[-1],
             "Take the mean over the images, not the sum.": steps[n],
             "Divide by the number of images, not of logits: 10 times too small.": steps[0.1],
+            "The sign is turned: the loss is log Σ exp(z) minus z at the label.": (
+                [-steps[1][0], *steps[-1][1:]]
+            ),
+            "These are the derivatives: new parameters are p - rate · derivative.": (
+                [steps[1][0], *slopes]
+            ),
         }
         hidden = (images @ p[0] + p[1]).relu()
         top = (hidden @ p[2] + p[3]).amax(1).mean()  # it is detached: the derivatives stay right
@@ -727,6 +790,14 @@ def difference_cases(rng: np.random.Generator) -> Iterator[Case]:
             (one + noise, two + half),
             {
                 "Rounding counts: without it a step of 0 would be best.": (one, two),
+                "Taylor's term is ε² f″/2, and the difference is divided by ε.": (
+                    2 * one + noise,
+                    two + half,
+                ),
+                "Taylor's term ε³ f‴/6 comes twice, and is divided by 2ε.": (
+                    one + noise,
+                    2 * two + half,
+                ),
                 "Each of the two values of f is off by 2**-53 of it.": (one + half, two + half / 2),
                 "The central difference divides by 2ε, its rounding error too.": (
                     one + noise,

@@ -155,6 +155,7 @@ def scales_of_four_bits(weight: torch.Tensor, group: int) -> tuple[torch.Tensor,
         "A group ends with its row: the next row is not in it.": run_on_scales(weight, 4, group),
         "Weights below 0 count, too.": group_tops(weight, 4, group),
         "The largest magnitude gets the largest code, 2^(n-1) - 1.": want * 7 / 8,
+        "Symmetric codes end at 2^(n-1) - 1, not at 2^n - 1.": want * 7 / 15,
         "This is one scale per row: each group has its own.": want.amax(1, True).expand_as(want),
         "A scale comes from the largest magnitude, not from largest - smallest.": (
             _spans(weight, group) / 14
@@ -216,6 +217,8 @@ def weight_terms(
     return want, {
         "The term K Z_W Z_X is missing.": want - depth * product,
         "Z_W Z_X is in every one of the K summands: take it K times.": want - (depth - 1) * product,
+        "The term K Z_W Z_X is added.": want - 2 * depth * product,
+        "The sum of each row of w must be multiplied by Z_X.": want + (x_zero - 1) * sums.int(),
         "The row sums of w overflowed 8 bits: sum in int32.": (
             want + x_zero * (sums - sums.to(torch.int8)).int()
         ),
@@ -230,7 +233,10 @@ def integer_matmul(
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """The sum over k of (w - w_zero)(x - x_zero), int32, and what mistakes give. w, x: int64."""
     want, sums = ((w - w_zero) @ (x - x_zero)).int(), w_zero * x.sum(0).int()
+    terms = weight_terms(w, w_zero, x_zero)[0][:, None]
     return want, {
+        "The terms of w's rows are missing.": want - terms,
+        "The terms of w's rows are added.": want - 2 * terms,
         "The column sums of x overflowed 8 bits: sum in int32.": (
             want + sums - w_zero * x.sum(0).to(torch.int8).int()
         ),
@@ -251,6 +257,8 @@ def requantized(sums: torch.Tensor, m: int, shift: int, zero: int) -> tuple[torc
 
     lifted = [number + half for number in exact]
     return codes(lifted, math.floor, zero), {
+        "The zero-point is missing: add it after the shift.": codes(lifted, math.floor, 0),
+        "The zero-point is added, not subtracted.": codes(lifted, math.floor, -zero),
         "A right shift rounds down: add half of the last place first.": codes(
             exact, math.floor, zero
         ),
@@ -283,32 +291,48 @@ def affine_cases(rng: np.random.Generator) -> Iterator[Case]:
         zero = rng.integers(0, steps, 5) + rng.choice([0.25, 0.75], 5)  # in steps above low
         below = torch.from_numpy(zero).float()
         low, high = -below * scale, (steps - below) * scale
-        wide, side = scale * steps / (steps + 1), high / (-q_min - 1)
-        both = 2 * torch.maximum(-low, high) / steps
         text = f"affine_parameters({low}, {high}, {bits})"
-        yield Case(
-            text,
-            (low, high, bits),
-            (scale, (q_min + below).round().int()),
-            {
-                "Signed integers of n bits begin at -2^(n-1).": (
-                    wide,
-                    (q_min - 1 - low / wide).round().int(),
-                ),
-                "The zero-point is the nearest integer, not cut off.": (
-                    scale,
-                    (q_min + below).int(),
-                ),
-                "This scale comes from one side of the range.": (
-                    side,
-                    (q_min - low / side).round().int(),
-                ),
-                "The range runs from low to high, and is not symmetric.": (
-                    both,
-                    (q_min + torch.maximum(-low, high) / both).round().int(),
-                ),
-            },
-        )
+        want = scale, (q_min + below).round().int()
+        yield Case(text, (low, high, bits), want, _affine_mistakes(low, scale, below, bits))
+
+
+def _affine_mistakes(
+    low: torch.Tensor, scale: torch.Tensor, below: torch.Tensor, bits: int
+) -> Mistakes:
+    """What mistakes give for the range from low up; below: how many steps 0 is above low."""
+    steps, q_min, high = 2**bits - 1, -(2 ** (bits - 1)), low + (2**bits - 1) * scale
+    wide, side = scale * steps / (steps + 1), high / (-q_min - 1)
+    both = 2 * torch.maximum(-low, high) / steps
+    return {
+        "Signed integers of n bits begin at -2^(n-1).": (
+            wide,
+            (q_min - 1 - low / wide).round().int(),
+        ),
+        "The zero-point is the nearest integer, not cut off.": (
+            scale,
+            (q_min + below).int(),
+        ),
+        "This scale comes from one side of the range.": (
+            side,
+            (q_min - low / side).round().int(),
+        ),
+        "Between 2^n codes there are 2^n - 1 steps.": (
+            wide,
+            (q_min - low / wide).round().int(),
+        ),
+        "low / S is subtracted: the code of 0 lies above q_min.": (
+            scale,
+            (q_min - below).round().int(),
+        ),
+        "The codes are signed: they begin at -2^(n-1), not at 0.": (
+            scale,
+            below.round().int(),
+        ),
+        "The range runs from low to high, and is not symmetric.": (
+            both,
+            (q_min + torch.maximum(-low, high) / both).round().int(),
+        ),
+    }
 
 
 def quantize_cases() -> Iterator[Case]:
@@ -326,6 +350,9 @@ def quantize_cases() -> Iterator[Case]:
                 "13.4 / 0.5 is 26.8: the nearest code is 27 above the zero-point's.": _int8(
                     100, -128, -100, -74
                 ),
+                "The scale is the step: divide by it.": _int8(-50, -128, -100, -93),
+                "Add the zero-point before you cut codes to their range.": _int8(27, 28, -100, -73),
+                "-128 is a code, too.": _int8(100, -127, -100, -73),
             },
         )
         text = f"quantize({far}, 0.5, {zero}, 8), whose codes overflow until they are cut,"
@@ -343,6 +370,7 @@ def dequantize_cases() -> Iterator[Case]:
                 "int8 minus int32 may wrap: widen the codes first.": torch.tensor(
                     [-28.0, -14.0, 50.0]
                 ),
+                "The zero-point is subtracted.": torch.tensor([0.0, -114.0, -50.0]),
                 "First subtract the zero-point, then scale.": torch.tensor([150.0, 36.0, 100.0]),
             },
         )
@@ -384,7 +412,7 @@ def moved(
 def equalised_mistakes(
     incoming: torch.Tensor, bias: torch.Tensor, outgoing: torch.Tensor
 ) -> Mistakes:
-    """What mistakes give for a first unit of weights -8 and 2, and outgoing ones up to 1/2."""
+    """What mistakes give for a first unit of weights -8 and 1, and outgoing ones up to 1/2."""
 
     def by(factor: float) -> Layer:
         return moved(incoming, bias, outgoing, factor)
@@ -400,7 +428,9 @@ def equalised_mistakes(
             right[2],
         ),
         "Divide the incoming weights, not the outgoing.": by(1 / 4),
-        "Weights below 0 count, too: take the largest magnitude.": by(2),
+        "Weights below 0 count, too: take the largest magnitude.": by(2**0.5),
+        "The factor comes from the ratio of both magnitudes, not from their product.": by(2),
+        "The outgoing weights are multiplied by the factor.": (right[0], right[1], outgoing),
         "The middle of 8 and 1/2 is their geometric mean: divide and multiply by one factor.": row,
         "A factor below 0 turns the sign before ReLU, and the function changes.": by(-4),
     }

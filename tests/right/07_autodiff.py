@@ -699,3 +699,192 @@ def gradients(output, inputs):
 # + z = z - (labels * z).row_sum()
 # + top = z.row_max().detach()
 # + return (top + (z - top).exp().row_sum().log()).mean()
+
+# %% Node: a sentinel in a for-else
+class Node(graphs.Arithmetic):
+    def __init__(self, op, *inputs, value=None, name=None):
+        nodes = []
+        for x in inputs:
+            nodes.append(x if isinstance(x, graphs.Arithmetic) else Node("constant", value=x))
+        self.__dict__.update(op=op, inputs=tuple(nodes), value=value, name=name)
+        for node in nodes:
+            if node.value is None:
+                break
+        else:
+            if nodes:
+                self.value = evaluate(op, *(node.value for node in nodes))
+
+# %% topological_order: layer by layer from the leaves
+def topological_order(outputs):
+    nodes, stack = {}, list(outputs)
+    while stack:
+        node = stack.pop()
+        if id(node) not in nodes:
+            nodes[id(node)] = node
+            stack += node.inputs
+    users, waiting = {key: [] for key in nodes}, {}
+    for key, node in nodes.items():
+        distinct = {id(x) for x in node.inputs}
+        waiting[key] = len(distinct)
+        for x in distinct:
+            users[x].append(key)
+    layer, order = [key for key, n in waiting.items() if not n], []
+    while layer:
+        order += [nodes[key] for key in layer]
+        following = []
+        for key in layer:
+            for user in users[key]:
+                waiting[user] -= 1
+                if not waiting[user]:
+                    following.append(user)
+        layer = following
+    return order
+
+# %% topological_order: a node and the number of its next input on the stack
+from collections import deque
+def topological_order(outputs):
+    done, work = dict(), deque((o, 0) for o in reversed(list(outputs)))
+    while work:
+        node, i = work.pop()
+        if node in done:
+            continue
+        if i == len(node.inputs):
+            done[node] = None
+        else:
+            work.append((node, i + 1))
+            work.append((node.inputs[i], 0))
+    return [*done]
+
+# %% run: reduce over the order
+def run(outputs, feeds, evaluate=evaluate):
+    def step(known, node):
+        if node in known:
+            return known
+        known[node] = node.value if node.op == "constant" else evaluate(node.op, *[known[x] for x in node.inputs])
+        return known
+    known = functools.reduce(step, topological_order(outputs), {**feeds})
+    return [known[x] for x in outputs]
+
+# %% run: try and KeyError
+def run(outputs, feeds, evaluate=evaluate):
+    values = {}
+    for node in topological_order(outputs):
+        try:
+            values[node] = feeds[node]
+        except KeyError:
+            args = [values[x] for x in node.inputs]
+            values[node] = evaluate(node.op, *args) if args else node.value
+    return [values[node] for node in outputs]
+
+# %% dual: einsum, and tanh's slope by exp of -2|a|, which never overflows
+# edit: da @ b + a @ db  ->  np.einsum("...ij,...jk->...ik", da, b) + np.einsum("...ij,...jk->...ik", a, db)
+# edit: "log": lambda: da / a  ->  "log": lambda: da * (1 / a)
+# edit: (1 - value**2) * da  ->  4 * np.exp(-2 * np.abs(a)) / (1 + np.exp(-2 * np.abs(a))) ** 2 * da
+
+# %% dual: entries set one by one, by evaluate where it can
+# - rules |= {
+# -     "multiply": lambda: da * b + a * db,
+# -     "divide": lambda: (da - value * db) / b,
+# -     "exp": lambda: value * da,
+# -     "log": lambda: da / a,
+# -     "tanh": lambda: (1 - value**2) * da,
+# -     "matmul": lambda: da @ b + a @ db,
+# - }
+# + rules["multiply"] = lambda: b * da + db * a
+# + rules["divide"] = lambda: (da * b - a * db) / (b * b)
+# + rules["exp"] = lambda: evaluate("exp", a) * da
+# + rules["log"] = lambda: evaluate("divide", da, a)
+# + rules["tanh"] = lambda: da - np.square(np.tanh(a)) * da
+# + rules["matmul"] = lambda: evaluate("add", evaluate("matmul", a, db), evaluate("matmul", da, b))
+
+# %% vjp: log as a product, matmul by transposes of products, mean by sum
+# edit: "log": lambda: (g / x,)  ->  "log": lambda: (x.ones_like() / x * g,)
+# edit: (g @ y.transpose(), x.transpose() @ g)  ->  (g @ y.transpose(), (g.transpose() @ x).transpose())
+# edit: ((g / x.size()).broadcast_like(x),)  ->  ((g * x.ones_like()) / x.size(),)
+
+# %% vjp: ones like the node, and relu by what is cut off
+# edit: (g - g * node * node,)  ->  (g * (node.ones_like() - node * node),)
+# edit: (g * x.step(),)  ->  (g - g * (1.0 - x.step()),)
+
+# %% vjp: Switch by Node itself, without methods
+# edit: x.merge(g, y.zeros_like())  ->  Node("merge", x, g, Node("zeros_like", y))
+# edit: x.merge(y.zeros_like(), g)  ->  Node("merge", x, Node("zeros_like", y), g)
+
+# %% gradients: a list by place in the order, None for what is missing
+def gradients(output, inputs):
+    order = topological_order([output])
+    index = {node: i for i, node in enumerate(order)}
+    adjoint = [None] * len(order)
+    adjoint[-1] = output.ones_like()
+    for i in range(len(order) - 1, -1, -1):
+        if adjoint[i] is None:
+            continue
+        node = order[i]
+        for x, g in zip(node.inputs, vjp(node, adjoint[i])):
+            if g is None:
+                continue
+            j = index[x]
+            g = g.sum_like(x)
+            adjoint[j] = g if adjoint[j] is None else adjoint[j] + g
+    found = []
+    for x in inputs:
+        j = index.get(x)
+        found.append(x.zeros_like() if j is None or adjoint[j] is None else adjoint[j])
+    return found
+
+# %% test_gradient: a table of slopes, and NumPy's own assertions
+def block(x, w, b):
+    return x + np.tanh(x @ w + b)
+
+def slopes(g, point, i, step=1e-6):
+    result = np.zeros(point[i].shape)
+    flat = result.reshape(-1)
+    for j in range(flat.size):
+        ends = []
+        for sign in (1, -1):
+            moved = [p.copy() for p in point]
+            moved[i].reshape(-1)[j] += sign * step
+            ends.append(np.sum(g * block(*moved)))
+        flat[j] = (ends[0] - ends[1]) / (2 * step)
+    return result
+
+def test_gradient(candidate):
+    draw = np.random.default_rng(99)
+    for n, k in [(1, 1), (1, 3), (4, 1), (3, 2), (5, 5)]:
+        for size in (1.0, 0.0, 100.0):
+            x, w, b = size * draw.normal(size=(n, k)), draw.normal(size=(k, k)), size * draw.normal(size=k)
+            g = draw.normal(size=(n, k))
+            saved = [v.copy() for v in (x, w, b, g)]
+            got = candidate(x, w, b, g)
+            for v, s in zip((x, w, b, g), saved):
+                np.testing.assert_array_equal(v, s)
+            assert len(got) == 3
+            for i in range(3):
+                want = slopes(saved[3], saved[:3], i)
+                assert np.shape(got[i]) == want.shape
+                np.testing.assert_allclose(got[i], want, rtol=1e-4, atol=1e-4)
+
+# %% training_step: the maximum is added again
+def cross_entropy(z, labels):
+    top = z.row_max().detach()
+    shifted = z - top
+    log_sum = shifted.exp().row_sum().log() + top
+    return (log_sum - (labels * z).row_sum()).mean()
+
+def training_step(images, labels, parameters, rate):
+    loss = cross_entropy(network(images, parameters), labels)
+    slopes = gradients(loss, list(parameters))
+    result = [loss]
+    for i in range(len(slopes)):
+        result.append(parameters[i] - slopes[i] * rate)
+    return result
+
+# %% training_step: the logarithm of softmax, and the parameters plus -rate
+def cross_entropy(z, labels):
+    z = z - z.row_max().detach()
+    log_p = z - z.exp().row_sum().log()
+    return -((labels * log_p).row_sum().mean())
+
+def training_step(images, labels, parameters, rate):
+    loss = cross_entropy(network(images, parameters), labels)
+    return [loss, *(p + -rate * g for p, g in zip(parameters, gradients(loss, parameters)))]

@@ -816,3 +816,220 @@ def error_aware(weight, inputs, scales, bits):
         if k + 1 < W.shape[1]:
             W[:, k + 1:] += e @ torch.linalg.solve(H[k + 1:, k + 1:], H[k + 1:, k:k + 1]).T
     return torch.cat(out, 1).to(torch.int8)
+
+# %% decode: divmod on fields, np.float_power, and a mask for specials
+def decode(codes, format):
+    e, f, top = format
+    rest, m = np.divmod(codes, 1 << f)
+    s, x = np.divmod(rest, 1 << e)
+    bias = (1 << e - 1) - 1
+    number = np.float_power(2.0, np.where(x == 0, 1, x) - bias - f) * (m + np.where(x == 0, 0, 1 << f))
+    ones = x == (1 << e) - 1
+    if top == "infinity":
+        number[ones] = np.where(m[ones] > 0, np.nan, np.inf)
+    elif top == "nan":
+        number[ones & (m == (1 << f) - 1)] = np.nan
+    number[s == 1] *= -1
+    return number
+
+# %% decode: a subnormal as the difference of two normal numbers
+def decode(codes, format):
+    e, f, top = format
+    x, m = codes >> f & (1 << e) - 1, codes & (1 << f) - 1
+    bias = (1 << e - 1) - 1
+    up = np.ldexp((m + (1 << f)).astype(np.float64), np.maximum(x, 1) - bias - f)
+    value = up - np.where(x == 0, 2.0 ** (1 - bias), 0.0)
+    full = x == (1 << e) - 1
+    if top == "infinity":
+        value = np.where(full & (m == 0), np.inf, np.where(full, np.nan, value))
+    if top == "nan":
+        value = np.where(full & (m + 1 == 1 << f), np.nan, value)
+    return np.where(codes >> (e + f) == 1, np.negative(value), value)
+
+# %% encode: the magic addition of 2**52 steps, which rounds to even
+def encode(values, format):
+    e, f, top = format
+    bias, sign = 2 ** (e - 1) - 1, 1 << (e + f)
+    size = np.abs(np.where(np.isnan(values), 0.0, values))
+    size = np.minimum(size, 2.0 ** (bias + 2))
+    exponent = np.maximum(np.frexp(size)[1] - 1, 1 - bias)
+    exponent = np.where(size == 0, 1 - bias, exponent)
+    scaled = np.ldexp(size, f - exponent)
+    steps = ((scaled + 2.0**52) - 2.0**52).astype(np.int64)
+    codes = steps + ((exponent.astype(np.int64) + bias - 1) << f)
+    most = sign - {"infinity": 1 << f, "nan": 2, "finite": 1}[top]
+    codes = np.minimum(codes, most)
+    codes[np.isnan(values)] = sign - 1
+    codes[np.signbit(values)] += sign
+    return codes
+
+# %% affine_parameters: the ends of a stack with 0, and addcdiv
+def affine_parameters(low, high, bits):
+    ends = torch.stack([low, high, torch.zeros_like(low)])
+    low, high = ends.amin(0), ends.amax(0)
+    steps = 2**bits - 1
+    scale = (high - low) / steps
+    scale[high == low] = 1.0
+    return scale, (torch.round(-low / scale) - 2 ** (bits - 1)).type(torch.int32)
+
+
+def quantize(values, scale, zero_point, bits):
+    zero_point = torch.as_tensor(zero_point)
+    codes = torch.addcdiv(zero_point.double(), values.double(), scale.double()).round()
+    return codes.clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1).char()
+
+
+def dequantize(codes, scale, zero_point):
+    return (codes.to(torch.float32) - torch.as_tensor(zero_point).to(torch.float32)).mul(scale)
+
+# %% quantize_groups: unfold of padded rows
+def quantize_groups(weight, bits, group):
+    columns = weight.shape[1]
+    padded = torch.cat([weight, torch.zeros(len(weight), -columns % group)], 1)
+    groups = padded.unfold(1, group, group)
+    scales = groups.abs().amax(-1) / (2 ** (bits - 1) - 1)
+    scales = scales + (scales == 0)
+    codes = torch.round(groups / scales.unsqueeze(-1)).reshape(len(weight), -1)
+    return codes[:, :columns].to(torch.int8), scales
+
+
+def dequantize_groups(codes, scales, group):
+    return torch.kron(scales, torch.ones(1, group))[:, : codes.shape[1]] * codes
+
+
+def bits_per_weight(columns, bits, group, scale_bits=16):
+    total = 0
+    while total * group < columns:
+        total += 1
+    return bits + total / columns * scale_bits
+
+# %% quantize_groups: max_pool1d of the magnitudes
+def quantize_groups(weight, bits, group):
+    most = 2 ** (bits - 1) - 1
+    padded = F.pad(weight.abs(), (0, -weight.shape[1] % group))
+    tops = F.max_pool1d(padded[:, None], group, group)[:, 0]
+    scales = torch.where(tops == 0, torch.ones_like(tops), tops / most)
+    wide = torch.repeat_interleave(scales, torch.tensor(group), dim=1)[:, :weight.shape[1]]
+    return (weight / wide).round().to(torch.int8), scales
+
+
+def dequantize_groups(codes, scales, group):
+    index = (torch.arange(codes.shape[1]) // group).expand(codes.shape[0], -1)
+    return torch.gather(scales, 1, index) * codes
+
+
+def bits_per_weight(columns, bits, group, scale_bits=16):
+    return (bits * columns + scale_bits * ((columns - 1) // group + 1)) / columns
+
+# %% equalised: norms of infinite order, half powers, and einsum
+def equalised(incoming, bias, outgoing):
+    row = torch.linalg.vector_norm(incoming, float("inf"), dim=1)
+    column = torch.linalg.vector_norm(outgoing, float("inf"), dim=0)
+    alive = (row * column) != 0
+    down = torch.where(alive, column**0.5 / row**0.5, torch.ones_like(row))
+    up = torch.where(alive, row**0.5 / column**0.5, torch.ones_like(row))
+    return torch.einsum("u,ui->ui", down, incoming), down * bias, torch.einsum("u,ou->ou", up, outgoing)
+
+# %% integer_matmul: the last of the cumulative sums
+def weight_terms(w, w_zero, x_zero):
+    return (w_zero - w.to(torch.int32)).sum(1, dtype=torch.int32) * x_zero
+
+
+def integer_matmul(products, x, w_zero, terms):
+    sums = torch.cumsum(x.int(), 0, dtype=torch.int32)[-1] if len(x) else torch.zeros(x.shape[1], dtype=torch.int32)
+    return products + (terms[:, None] - w_zero * sums[None, :])
+
+# %% requantize: the sign apart, and the rest of a division
+def fixed_point(multiplier):
+    shift = 0
+    while multiplier < 0.5:
+        multiplier *= 2
+        shift += 1
+    m = round(multiplier * 2**31)
+    return (m // 2, shift + 30) if m == 2**31 else (m, shift + 31)
+
+
+def requantize(sums, m, shift, zero_point):
+    whole, rest = sums.long() * m >> shift, sums.long() * m & (1 << shift) - 1
+    up = rest >= 1 << shift - 1
+    return torch.clamp(whole + up.long() + zero_point, min=-128, max=127).to(torch.int8)
+
+# %% calibrated_range: sorted, and lerp
+def calibrated_range(batches, method):
+    if method == "average":
+        ends = torch.stack([torch.stack([b.min(), b.max()]) for b in batches]).double()
+        state = ends[0]
+        for new in ends[1:]:
+            state = torch.lerp(state, new, 0.1)
+        return float(state[0]), float(state[1])
+    every = torch.cat([b.reshape(-1) for b in batches]).double().sort().values
+    if method == "minmax":
+        return every[0].item(), every[-1].item()
+    def at(q):
+        place = q * (len(every) - 1)
+        below = int(place)
+        above = min(below + 1, len(every) - 1)
+        return torch.lerp(every[below], every[above], place - below).item()
+    return at(0.001), at(0.999)
+
+# %% error_aware: rows of U scaled before the loop, errors collected and applied lazily
+def error_aware(weight, inputs, scales, bits):
+    most = 2 ** (bits - 1) - 1
+    x, w, s = inputs.double(), weight.double(), scales.double()
+    h = x.T @ x
+    h.diagonal().add_(0.01 * h.diagonal().mean())
+    u = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(h))).mH
+    moves = u / u.diagonal()[:, None]
+    codes = torch.zeros_like(w)
+    errors = torch.zeros_like(w)
+    for k in range(w.shape[1]):
+        now = w[:, k] - errors[:, :k] @ moves[:k, k]
+        codes[:, k] = torch.clamp((now / s[:, 0]).round(), -most, most)
+        errors[:, k] = now - codes[:, k] * s[:, 0]
+    return codes.char()
+
+# %% kmeans_codebook: scatter_add, and entries by bucketize
+def kmeans_codebook(values, bits):
+    flat, size = values.reshape(-1).contiguous(), 2**bits
+    book = torch.linspace(flat.min().item(), flat.max().item(), size)
+    entries = torch.full_like(flat, -1, dtype=torch.int64)
+    while True:
+        new = torch.bucketize(flat, (book[1:] + book[:-1]) / 2)
+        if (new == entries).all():
+            return book, entries.reshape(values.shape)
+        entries = new
+        sums = torch.zeros(size).scatter_add_(0, entries, flat)
+        counts = torch.zeros(size).scatter_add_(0, entries, torch.ones_like(flat))
+        book = torch.where(counts == 0, book, sums / counts.clamp(min=1))
+
+
+def codebook_gradient(gradient, entries, size):
+    return (F.one_hot(entries.flatten(), size).float() * gradient.flatten()[:, None]).sum(0)
+
+# %% two_level_scales: floor of x plus a half
+def two_level_scales(scales, bits):
+    most = (1 << bits) - 1
+    gamma = torch.max(scales, dim=1, keepdim=True).values.div(most)
+    integers = scales.div(gamma).add(0.5).floor().clip(1, most)
+    return integers.byte(), gamma
+
+# %% test_quantize: every rule its own little matrix
+def test_quantize(candidate):
+    def ask(rows, bits, group):
+        weight = torch.tensor(rows)
+        kept = weight.clone()
+        codes, scales = candidate(weight, bits, group)
+        assert torch.equal(weight, kept)
+        assert codes.dtype == torch.int8 and scales.dtype == torch.float32
+        assert tuple(codes.shape) == tuple(weight.shape)
+        assert tuple(scales.shape) == (len(rows), (weight.shape[1] + group - 1) // group)
+        return codes.tolist(), scales
+    for size in (1.0, 2.0**-24, 2.0**14):
+        codes, scales = ask([[7 * size, -3 * size, size], [-14 * size, 2 * size, 0.0]], 4, 3)
+        assert codes == [[7, -3, 1], [-7, 1, 0]] and torch.allclose(scales, torch.tensor([[size], [2 * size]]), rtol=1e-5, atol=0)
+        codes, scales = ask([[size, 0.0, 0.0, -127 * size, 12.7 * size]], 8, 2)
+        assert codes == [[127, 0, 0, -127, 127]]
+        codes, scales = ask([[0.0, 0.0, 3 * size, 2.2 * size, -1.6 * size]], 3, 2)
+        assert codes == [[0, 0, 3, 2, -3]] and abs(scales[0, 0] - 1) < 1e-6
+    codes, scales = ask([[100.0, 1.0], [1.0, -0.4]], 4, 5)
+    assert codes == [[7, 0], [7, -3]]

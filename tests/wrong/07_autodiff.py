@@ -256,7 +256,7 @@ def difference_errors(step, value, second, third):
 # +                  * Node("constant", value=node.value),),
 
 # %% vjp: the gradient of Switch is lost
-# says: merge g with zeros
+# says: g is DEAD: take zeros here
 # - "switch_true": lambda: (None, x.merge(g, y.zeros_like())),
 # + "switch_true": lambda: (None, x.switch_true(g)),
 
@@ -279,7 +279,7 @@ def difference_errors(step, value, second, third):
 # + "merge": lambda: (x.switch_true(g), x.switch_false(g)),
 
 # %% vjp: sum hands on one number for all elements
-# says: is not expandable to
+# says: lends it to all of them
 # edit: "sum": lambda: (g.broadcast_like(x),),  ->  "sum": lambda: (g,),
 
 # %% vjp: zeros of what is dead
@@ -831,3 +831,73 @@ def run(outputs, feeds, evaluate=evaluate, cache={}):
 # says: switch g, do not multiply
 # - "merge": lambda: (None, x.switch_true(g), x.switch_false(g)),
 # + "merge": lambda: (None, x * g, (1.0 - x) * g),
+
+# %% Node: only where all of two inputs have a value
+# says: so the operator has one
+# edit: if inputs and all(  ->  if len(inputs) == 2 and all(
+
+# %% dual: log without the tangent
+# says: by a's own tangent
+# edit: "log": lambda: da / a  ->  "log": lambda: 1 / a
+
+# %% dual: log upside down
+# says: of log a is 1/a
+# edit: "log": lambda: da / a  ->  "log": lambda: da * a
+
+# %% dual: tanh, a squared
+# says: of tanh a, not of a
+# edit: (1 - value**2) * da  ->  (1 - a**2) * da
+
+# %% dual: both matrix products turned round
+# says: keeps its order
+# edit: da @ b + a @ db  ->  b @ da + db @ a
+
+# %% vjp: relu of g
+# says: not where g is
+# edit: (g * x.step(),)  ->  (g.relu(),)
+
+# %% vjp: matrices element by element
+# says: not of their elements
+# edit: (g @ y.transpose(), x.transpose() @ g)  ->  (g * y, g * x)
+
+# %% vjp: g first for both factors
+# says: begins with x.transpose()
+# edit: x.transpose() @ g  ->  g @ x.transpose()
+
+# %% vjp: Switch merges g with the number 0
+# says: zeros have the shape of their input
+# edit: x.merge(g, y.zeros_like())  ->  x.merge(g, 0.0)
+
+# %% gradients: only the first of two adjoints gets its shape
+# says: too, before you add it
+# - g = g.sum_like(x)
+# - adjoints[x] = adjoints[x] + g if x in adjoints else g
+# + adjoints[x] = adjoints[x] + g if x in adjoints else g.sum_like(x)
+
+# %% gradients: adjoints are multiplied
+# says: added, not multiplied
+# edit: adjoints[x] + g if  ->  adjoints[x] * g if
+
+# %% gradients: ones like a value that is not there yet
+# says: no value before run()
+# edit: output.ones_like()  ->  Node("constant", value=np.ones_like(output.value))
+
+# %% gradients: a dict
+# says: return a list of their derivatives
+# edit: return [adjoints[x] if x in adjoints else x.zeros_like() for x in inputs]  ->  return {x: adjoints[x] if x in adjoints else x.zeros_like() for x in inputs}
+
+# %% gradients: the order of the inputs' graph
+# says: no adjoint reached x
+# edit: reversed(topological_order([output]))  ->  reversed(topological_order(inputs))
+
+# %% training_step: the derivatives alone
+# says: these are the derivatives
+# edit: p - rate * g for p  ->  g for p
+
+# %% training_step: the label's logit minus the logarithm
+# says: minus z at the label
+# edit: (z.exp().row_sum().log() - (labels * z).row_sum()).mean()  ->  ((labels * z).row_sum() - z.exp().row_sum().log()).mean()
+
+# %% difference_errors: the whole of f″
+# says: the difference is divided by ε
+# edit: step / 2 * abs(second)  ->  step * abs(second)

@@ -305,7 +305,7 @@ def decode(codes, format):
     return np.where(codes & 8, -table[codes & 7], table[codes & 7])
 
 # %% encode: by way of float32
-# says: rounds twice
+# says: rounded twice
 #   exponent_bits, fraction_bits, top = format
 # + values = values.astype(np.float32).astype(float)
 
@@ -670,3 +670,58 @@ def kmeans_codebook(values, bits):
 
 def codebook_gradient(gradient, entries, size):
     return torch.zeros(size).index_add(0, entries.flatten(), gradient.flatten())
+
+# %% decode: without its sign
+# says: topmost bit is the sign
+# edit: return np.where(codes >> exponent_bits + fraction_bits & 1, -value, value)  ->  return value
+
+# %% encode: cut off
+# says: was it cut off
+# edit: np.rint(  ->  np.floor(
+
+# %% affine_parameters: as many steps as codes
+# says: there are 2^n - 1 steps
+# edit: (high - low) / (q_max - q_min)  ->  (high - low) / 2**bits
+
+# %% affine_parameters: the zero-point on the other side
+# says: lies above q_min
+# edit: q_min - low / scale  ->  q_min + low / scale
+
+# %% affine_parameters: unsigned codes
+# says: the codes are signed
+# edit: q_min, q_max = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1  ->  q_min, q_max = 0, 2**bits - 1
+
+# %% affine_parameters: cut before the zero-point is added
+# says: before you cut
+# - codes = torch.round(values / scale) + zero_point
+# - return codes.clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1).to(torch.int8)
+# + codes = torch.round(values / scale).clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+# + return (codes + zero_point).to(torch.int8)
+
+# %% affine_parameters: quantize leaves -128 out
+# says: -128 is a code
+# edit: codes.clamp(-(2 ** (bits - 1)),  ->  codes.clamp(1 - 2 ** (bits - 1),
+
+# %% quantize_groups: the largest of all codes
+# says: not at 2^n - 1
+# edit: groups.abs().amax(2) / (2 ** (bits - 1) - 1)  ->  groups.abs().amax(2) / (2**bits - 1)
+
+# %% equalised: the root of the product
+# says: not from their product
+# edit: (row / column).sqrt()  ->  (row * column).sqrt()
+
+# %% integer_matmul: the rows' sums without their zero-point
+# says: must be multiplied by Z_X
+# edit: x_zero * w.sum(1, dtype=torch.int32)  ->  w.sum(1, dtype=torch.int32)
+
+# %% integer_matmul: the terms subtracted
+# says: terms of w's rows are added
+# edit: + terms[:, None]  ->  - terms[:, None]
+
+# %% requantize: the zero-point subtracted
+# says: added, not subtracted
+# edit: (scaled + zero_point)  ->  (scaled - zero_point)
+
+# %% two_level_scales: the largest integer is 2^bits
+# says: not 2^bits
+# edit: scales.amax(1, keepdim=True) / (2**bits - 1)  ->  scales.amax(1, keepdim=True) / 2**bits

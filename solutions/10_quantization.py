@@ -134,8 +134,7 @@ def decode(codes, format):
 
 # %% tags=["check"]
 cases = [
-    ("fp16", 0b1_10001_1100000000, -7.0, {"The bias is 2^(exponent bits - 1) - 1: 15, not 16.": -3.5,
-                                           "The topmost bit is the sign.": 7.0}),
+    ("fp16", 0b1_10001_1100000000, -7.0, {"The bias is 2^(exponent bits - 1) - 1: 15, not 16.": -3.5}),
     ("fp16", 1, 2.0**-24, {"With exponent 0 there is no leading 1: a subnormal.": 2.0**-15 + 2.0**-25,
                            "A subnormal has the exponent 1 - bias, not 0 - bias.": 2.0**-25}),
     ("bf16", 0x7FC0, np.nan, {"The largest exponent with a fraction is NaN here.": 1.5 * 2.0**128}),
@@ -230,7 +229,7 @@ def encode(values, format):
 
 # %% tags=["check"]
 cases = [("fp16", 1 + 2.0**-11, 0x3C00, 0x3C01, "A tie goes to the even code, not away from zero."),
-    ("fp16", 1 + 2.0**-11 + 2.0**-40, 0x3C01, 0x3C00, "Just above a tie: was it cut off, or rounded twice, by way of float32?"),
+    ("fp16", 1 + 2.0**-11 + 2.0**-40, 0x3C01, 0x3C00, "Was it cut off, or rounded twice (float32)?"),
     ("fp16", 2 - 2.0**-12, 0x4000, 0x3C00, "This rounds up to 2: the carry goes into the exponent."),
     ("fp16", 2.0**-24, 1, 0, "Numbers below the smallest normal one have subnormal codes."),
     ("fp16", 0.0, 0, 0x3400, "np.frexp says 0 for the exponent of 0: take the smallest normal one's."),
@@ -437,7 +436,7 @@ def bits_per_weight(columns, bits, group, scale_bits=16):
 from common.oracles import quantization as oracle
 from common.remote import in_place
 
-for rows, columns, group, power in [(4, 8, 4, 0), (4, 6, 4, 0), (3, 10, 8, -30), (5, 9, 2, 10), (2, 7, 9, -15)]:
+for rows, columns, group, power in [(4, 8, 4, 0), (3, 10, 8, -30), (5, 9, 2, 10), (2, 7, 9, -15)]:
     weight = oracle.uneven_rows(rng, rows, columns) * 2.0**power
     want, mistakes, before = *oracle.scales_of_four_bits(weight, group), weight.clone()
     _, scales = in_place(quantize_groups, weight)(weight, 4, group)
@@ -1449,7 +1448,6 @@ for rows, groups, bits, size in [(5, 16, 4, 1), (1, 1, 8, 1), (3, 7, 6, 2.0**-30
     scales = torch.from_numpy(size * np.exp(rng.normal(0, 1.5, (rows, groups)))).float()
     top, (integers, gamma) = scales.amax(1, keepdim=True), two_level_scales(scales.clone(), bits)
     agree(gamma, top / (2**bits - 1), f"gamma of {rows} × {groups}, {bits} bits", rtol=1e-6, mistakes={
-        "The largest integer is 2^bits - 1, not 2^bits.": top / 2**bits,
         "The integers are unsigned, up to 2^bits - 1.": top / (2 ** (bits - 1) - 1),
         "Each row has its own gamma.": top.max().expand(rows, 1) / (2**bits - 1)})
     exact = scales.double() / top * (2**bits - 1)
@@ -1525,12 +1523,11 @@ for shape, bits in [((40, 6), 2), ((7,), 3), ((300, 5), 4), ((1, 1), 2)]:
     agree((codebook.dtype, tuple(codebook.shape)), (torch.float32, (2**bits,)), "form of the codebook")
     agree((entries.dtype, tuple(entries.shape)), (torch.int64, shape), "form of the entries")
     own, case = (codebook[entries] - values).abs(), f"{shape} values, {bits} bits"
-    agree(own, (values[..., None] - codebook).abs().amin(-1), f"distances, {case}", atol=1e-6, mistakes={
+    agree(own, (values[..., None] - codebook).abs().amin(-1), f"distance, {case}", atol=1e-6, mistakes={
         "Some values have another entry than the nearest one of the codebook that you return.": own})
     for entry in entries.unique().tolist():
-        agree(codebook[entry], values[entries == entry].mean(), f"entry {entry}, {case}", rtol=1e-4,
-              atol=1e-5, mistakes={"An entry is not the mean of its values: move it there, and "
-                                   "repeat until no value changes its entry.": codebook[entry]})
+        agree(codebook[entry], values[entries == entry].mean(), rtol=1e-4, atol=1e-5, case=
+              f"entry {entry}, {case} (a mean: repeat until no value changes its entry)")
 print("kmeans_codebook is at rest for four sets of values")
 
 # %% tags=["check"]

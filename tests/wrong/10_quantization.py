@@ -671,10 +671,6 @@ def kmeans_codebook(values, bits):
 def codebook_gradient(gradient, entries, size):
     return torch.zeros(size).index_add(0, entries.flatten(), gradient.flatten())
 
-# %% decode: without its sign
-# says: topmost bit is the sign
-# edit: return np.where(codes >> exponent_bits + fraction_bits & 1, -value, value)  ->  return value
-
 # %% encode: cut off
 # says: was it cut off
 # edit: np.rint(  ->  np.floor(
@@ -721,7 +717,3 @@ def codebook_gradient(gradient, entries, size):
 # %% requantize: the zero-point subtracted
 # says: added, not subtracted
 # edit: (scaled + zero_point)  ->  (scaled - zero_point)
-
-# %% two_level_scales: the largest integer is 2^bits
-# says: not 2^bits
-# edit: scales.amax(1, keepdim=True) / (2**bits - 1)  ->  scales.amax(1, keepdim=True) / 2**bits

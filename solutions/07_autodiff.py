@@ -52,8 +52,10 @@ def node_on_data(op, inputs, value=None, name=None):
     A str among the inputs stands for a placeholder of that name, a tuple for a constant.
     """
     named = {x: Node("placeholder", name=x) for x in inputs if isinstance(x, str)}
-    given = [named[x] if isinstance(x, str) else
-             Node("constant", value=x[0]) if isinstance(x, tuple) else x for x in inputs]
+    def constant(value):  # what came from the grader is a copy of DEAD
+        return Node("constant", value=DEAD if isinstance(value, str) else value)
+    given = [named[x] if isinstance(x, str) else constant(*x) if isinstance(x, tuple) else x
+             for x in inputs]
     node = Node(op, *given, value=value, name=name)
     same = all(x is y for x, y in zip(node.inputs, given) if isinstance(y, Node))
     came = [(x.op, x.name, number(x.value)) if isinstance(x, Node) else x for x in node.inputs]
@@ -91,6 +93,8 @@ def gradients_on_rows(rows, inputs, order=1):
     found = [made[-1]]
     for _ in range(order):
         found = gradients(found[0], [made[i] for i in inputs])
+        are_nodes = all(isinstance(x, Node) for x in found)
+        assert are_nodes, f"gradients gave {found}, want a list of nodes"
     return wengert_list([made[-1], *found])
 
 def test_gradient_on_source(source):

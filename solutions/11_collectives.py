@@ -735,9 +735,9 @@ ledger.constant("bandwidth of a port, 1/β", 1 / FITTED[1], "B/s", source)
 print(f"α: {FITTED[0] * 1e6:.0f} µs from Python, {alpha_s * 1e6:.1f} µs within the library")
 
 # %% [markdown]
-# **By how much did you miss, and why?** On the two H100s of our figure, the ring took 527 µs, 1.37 times the prediction: it
-# also adds, and Python starts each addition. Short vectors took 0.8 times the predicted time. There are
-# two α:
+# **By how much did you miss, and why?** On the two H200s of our figure, the ring took 551 µs, 1.66 times the prediction: it
+# also adds, and Python starts each addition. (In another run it was 1.16 times: Python's part varies.) Short vectors took
+# twice the predicted time. There are two α:
 #
 # - *Python's*: to begin a message from Python takes tens of microseconds or more. Your lines use this α.
 # - *The library's*: its all-reduce is one call, without Python between rounds. On NCCL this α is several times smaller.
@@ -1271,7 +1271,7 @@ figures.describe(ax, "Bus bandwidth of four all-reduces of this lab, beside the 
 # | eight rings | 0.91 |
 # | every chunk straight to its owner, and the sum straight back, in eight groups | 0.93 |
 #
-# In the figure, on two H100s, one ring reaches 0.91 and eight rings 0.98, because two ranks need only two rounds.
+# In the figure, on two H200s, one ring reaches 0.96 and eight rings 1.03, because two ranks need only two rounds.
 
 # %% [markdown]
 # On four GPUs, a single call between two pauses is another matter. Eight rings are then slower than one: Python has to

@@ -990,8 +990,8 @@ ledger.measured("a step with overlap / without, 16 buckets", steps_s[16] / steps
 ledger.table()
 
 # %% [markdown]
-# On two H100s, four buckets were best, as predicted, and the prediction was 1 to 10 % too low: to start an all-reduce costs the
-# host some time, which the formula leaves out. A real backward loses more, because the kernel of an all-reduce takes
+# On two H200s, four buckets were best, as predicted, and the prediction was 2 to 7 % too low (on another pair, up to 30 %): to
+# start an all-reduce costs the host some time, which the formula leaves out. A real backward loses more, because the kernel of an all-reduce takes
 # multiprocessors from it. On a laptop the processes share the cores with their messages. There the measured curve may rise
 # where the predicted one still falls.
 
@@ -1179,7 +1179,7 @@ figures.describe(ax, "Milliseconds per step: no communication, after backward, o
 
 # %% [markdown]
 # On four H200s (`make bench-gpus`) our step took 8.21 ms, DDP 9.49 ms, and DDP with `gradient_as_bucket_view=True` 8.92 ms. So
-# almost half of the lead is a default: without this option DDP copies each gradient into its bucket and back. (On two H100s it
+# almost half of the lead is a default: without this option DDP copies each gradient into its bucket and back. (On two H200s it
 # is a third.) The rest has another cause: we update the weights of a bucket as soon as it has arrived, and DDP's optimizer
 # starts after the last one.
 

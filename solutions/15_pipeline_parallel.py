@@ -1011,7 +1011,7 @@ ledger.measured("bubble, 1F1B at work", trace.bubble, "idle")
 ledger.table()
 
 # %% [markdown]
-# The measured share is larger than the formula's: on two H100s 0.088, where the formula says 0.059. On four H200s (`make
+# The measured share is larger than the formula's: on two H200s 0.079, where the formula says 0.059. On four H200s (`make
 # bench-gpus`: 16 microbatches of 1,024 tokens, 16 blocks of width 8,192 per stage, bf16) the formula missed by 19 %. The
 # simulation got one more cause per row:
 #

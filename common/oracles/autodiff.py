@@ -204,7 +204,8 @@ def _dual(op: str, inputs: Sequence[Any], ways: Sequence[Any], where: str) -> Ca
 
 def _unary_mistakes(op: str, inputs: Any, ways: Any, value: Any) -> dict[str, Any]:
     (a,), (da,) = inputs, ways
-    slope = {"tanh": 1 - value**2, "exp": value, "log": 1 / a}[op]
+    with np.errstate(divide="ignore"):  # exp and tanh are tried at 0, too
+        slope = {"tanh": 1 - value**2, "exp": value, "log": 1 / np.asarray(a)}[op]
     own = {"Multiply by a's own tangent, ȧ.": (value, slope)}
     return (
         own

@@ -1522,12 +1522,12 @@ for shape, bits in [((40, 6), 2), ((7,), 3), ((300, 5), 4), ((1, 1), 2)]:
     codebook, entries = kmeans_codebook(values.clone(), bits)
     agree((codebook.dtype, tuple(codebook.shape)), (torch.float32, (2**bits,)), "form of the codebook")
     agree((entries.dtype, tuple(entries.shape)), (torch.int64, shape), "form of the entries")
-    own, case = (codebook[entries] - values).abs(), f"{shape} values, {bits} bits"
-    agree(own, (values[..., None] - codebook).abs().amin(-1), f"distance, {case}", atol=1e-6, mistakes={
+    own, nearest = (codebook[entries] - values).abs(), (values[..., None] - codebook).abs().amin(-1)
+    agree(own, nearest, f"distance, {shape} values, {bits} bits", atol=1e-6, mistakes={
         "Some values have another entry than the nearest one of the codebook that you return.": own})
     for entry in entries.unique().tolist():
-        agree(codebook[entry], values[entries == entry].mean(), rtol=1e-4, atol=1e-5, case=
-              f"entry {entry}, {case} (a mean: repeat until no value changes its entry)")
+        mean, case = values[entries == entry].mean(), f"entry {entry}, {bits} bits (a mean: "
+        agree(codebook[entry], mean, case + "repeat until no value changes its entry)", atol=3e-4)
 print("kmeans_codebook is at rest for four sets of values")
 
 # %% tags=["check"]

@@ -735,9 +735,8 @@ ledger.constant("bandwidth of a port, 1/β", 1 / FITTED[1], "B/s", source)
 print(f"α: {FITTED[0] * 1e6:.0f} µs from Python, {alpha_s * 1e6:.1f} µs within the library")
 
 # %% [markdown]
-# **By how much did you miss, and why?** On the two H200s of our figure, the ring took 551 µs, 1.66 times the prediction: it
-# also adds, and Python starts each addition. (In another run it was 1.16 times: Python's part varies.) Short vectors took
-# twice the predicted time. There are two α:
+# **By how much did you miss, and why?** On two H200s, the ring took 551 µs, 1.66 times the prediction (1.16 in another run): it
+# also adds, and Python starts each addition. Short vectors took twice the predicted time. There are two α:
 #
 # - *Python's*: to begin a message from Python takes tens of microseconds or more. Your lines use this α.
 # - *The library's*: its all-reduce is one call, without Python between rounds. On NCCL this α is several times smaller.

@@ -365,8 +365,8 @@ def _rule_mistakes(op: str, inputs: Any, g: Tensor, want: Sequence[Tensor]) -> d
         "relu": lambda: {
             "The derivative of relu x is 0 or 1: it steps at 0.": [g * y],
             "The derivative of relu x is a step, not x.": [g * a],
-            "relu is cut off where x is below 0, not where g is.": [g.clamp(min=0)],
             "The slope of relu at 0 is 0, as in PyTorch: x.step() is 0 there.": [g * (a >= 0)],
+            "relu is cut off where x is below 0, not where g is.": [g.clamp(min=0)],
             "0/0 is NaN at x = 0: use x.step().": [g * y / a],
         },
     }[op]()

@@ -477,7 +477,7 @@ def median_time_s(call, clock, synchronize, repeats):
     return float(np.median(np.diff(readings)))
 
 # %% matmul_flops: in 32 bits
-# says: matmul_flops(2049
+# says: matmul_flops(3203
 def matmul_flops(m, n, p):
     return int(np.prod(np.array([2, m, n, p], dtype=np.int32), dtype=np.int32))
 
@@ -496,7 +496,7 @@ def operation_counts(n, itemsize):
     }
 
 # %% matmul_flops: in float32
-# says: matmul_flops(2049
+# says: matmul_flops(3203
 # edit: 2 * m * n * p  ->  int(np.float32(2 * m) * np.float32(n) * np.float32(p))
 
 # %% tiled_matmul_bytes: rounds by floats with a small error

@@ -1021,7 +1021,7 @@ def matmul_tiled(a, b, c):
 # edit: s[t] += s[t + step]  ->  s[t] = s[t + step]
 
 # %% block_sum: atomics in shared memory
-# says: shared memory's too
+# says: one update per block, in any memory
 @cuda.jit
 def block_sum(x, out):
     s = cuda.shared.array(1, float32)

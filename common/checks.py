@@ -80,8 +80,8 @@ def agree(
         for sentence, wrong in (mistakes or {}).items()
         if _difference(got, wrong, rtol, atol) is None
     )
-    nothing = got is None or (isinstance(got, list) and got and all(each is None for each in got))
-    mistake = next(known, NO_RETURN if nothing else "")
+    results = got if isinstance(got, list) else [got]  # of several calls, or of one
+    mistake = next(known, NO_RETURN if {*map(type, results)} == {type(None)} else "")
     _fail(report(case, show(got), show(want), difference, mistake), draw)
 
 

@@ -75,18 +75,18 @@ def adjoints(
 ) -> list[Tensor | None]:
     """The values of these outputs of a graph of placeholders g, x0, x1, ..., by input.
 
-    Each is summed down to its input's shape, if it is wider. It is None if there is no output, or
-    if its branch was not taken.
+    An output that is wider than its input is summed down to the input's shape. An input without
+    an output, or on a branch that was not taken, has None.
     """
     results = values(rows, {"g": g} | {f"x{i}": x for i, x in enumerate(inputs)})
     given = [None if output is None else results[output] for output in outputs]
-    return [v if v is None else _summed(v, x.shape) for v, x in zip(given, inputs, strict=True)]
+    return [_summed(v, x.shape) for v, x in zip(given, inputs, strict=True)]
 
 
-def _summed(v: Tensor, shape: Sequence[int]) -> Tensor:
-    """v summed down to this shape; as it is, if that is impossible."""
+def _summed(v: Tensor | None, shape: Sequence[int]) -> Tensor | None:
+    """v summed down to this shape; as it is if that is impossible, and None for None."""
     try:
-        return v.sum_to_size(shape)
+        return None if v is None else v.sum_to_size(shape)
     except RuntimeError:
         return v
 

@@ -678,7 +678,10 @@ def _played(
     which step a load waits for. held_s: how long a place is taken from its product's begin on.
     by_load: a place is free once its load has arrived.
     """
-    held_s, back = compute_s if held_s is None else held_s, stages if back is None else back
+    if held_s is None:
+        held_s = compute_s
+    if back is None:
+        back = stages
     timeline: list[Step] = []
     for step in range(steps):
         earlier = timeline[step - back] if step >= stages else None

@@ -30,12 +30,17 @@ BY_STAGE = "gradients, by stage (has each message a tensor of its own?)"
 LEAST_S = 1e-9  # times that differ by less are the same
 
 # {words of an error that a mistake raises: what to say then}, for `hint`.
-NONE = "'NoneType' object "
 IN_STAGE = {
-    NONE + "has no attribute 'clone'": "backward returns x.grad as it is. It is None only where x "
-    "needs no gradient: keep x as it came.",
-    NONE + "has no attribute 'detach'": "backward returns x.grad as it is, also where it is None.",
-    NONE + "is not callable": "self.loss is None on all stages but the last: they have no loss.",
+    "'NoneType' object has no attribute 'clone'": (
+        "backward returns x.grad as it is. It is None only where x needs no gradient: keep x as it "
+        "came."
+    ),
+    "'NoneType' object has no attribute 'detach'": (
+        "backward returns x.grad as it is, also where it is None."
+    ),
+    "'NoneType' object is not callable": (
+        "self.loss is None on all stages but the last: they have no loss."
+    ),
     "attribute 'grad_fn'": "forward returns a tensor: y.detach().",
     "does not require grad": "y needs its graph until backward: keep y itself, and detach only "
     "what forward returns.",
@@ -43,8 +48,10 @@ IN_STAGE = {
     "KeyError": "Several microbatches are on their way at once: keep each until its backward.",
 }
 ON_RANKS = {
-    NONE + "is not subscriptable": "Only the first rank has inputs, and only the last has targets.",
-    NONE + "has no attribute 'size'": "The last rank gives targets[i] to stage.forward.",
+    "'NoneType' object is not subscriptable": (
+        "Only the first rank has inputs, and only the last has targets."
+    ),
+    "'NoneType' object has no attribute 'size'": "The last rank gives targets[i] to stage.forward.",
     "implicitly created": "Each rank but the last receives dy: call stage.backward(i, dy).",
     "NoneType where": "backward gave None: what a rank receives must require a gradient.",
 }
@@ -55,7 +62,9 @@ NO_LINKS = dict.fromkeys(
 APART = {
     "pop from": "Each backward appends one tuple to put_off, also of a first layer.",
     "positional argument": "Each backward appends one tuple (weight, x, dy) to put_off.",
-    NONE + "has no attribute 'clone'": "add_weight_gradient leaves the sum in weight.grad.",
+    "'NoneType' object has no attribute 'clone'": (
+        "add_weight_gradient leaves the sum in weight.grad."
+    ),
     "'NoneType' and 'Tensor'": "weight.grad is None at first: then set it, and add later.",
     "cannot be multiplied": "∂x is dy @ weight, and put_off gets (weight, x, dy), in this order.",
     "same size": "∂weight has the weight's shape (outputs, inputs): it is dyᵀ x over all rows, "

@@ -142,11 +142,11 @@ class Scored:
             most, got = failures.goodputs(self.cluster, [best, policy], years).mean(1).tolist()
         if got >= 0.98 * most:
             return ""
-        better = {
-            name: failures.goodput(self.cluster, {**policy, name: best[name]}, self.seeds)
-            for name in ("interval_s", "replicas", "drop")
+        spoiled = {  # goodput of the best policy with one part of this one
+            name: failures.goodput(self.cluster, {**best, name: policy[name]}, self.seeds)
+            for name in ("drop", "replicas", "interval_s")
         }
-        name = max(better, key=lambda key: better[key])
+        name = min(spoiled, key=lambda key: spoiled[key])
         return (
             f"{self._part(name, policy, best)}\n{case}: goodput {got:.3f}, and the best policy "
             f"that we found has {most:.3f}; 2 % less would do."

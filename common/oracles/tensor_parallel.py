@@ -16,6 +16,8 @@ from common.lessons.sharding import pieces, sequence_shards, slopes_of
 
 Mistakes = dict[str, Any]
 SEQUENCE = slopes_of("gain", "offset", "w1", "b1", "w2", "b2")  # gradients of two blocks
+BY_ERF = "That is the GELU with erf. Use `gelu`, of the set-up cell."
+ADDED = "The ranks' terms are added: the sum, not the mean."
 GATHERED = ["output", "∂x, added over ranks", "∂w1", "∂w2", "∂w3"]  # what `joined_layers` gives
 EXPERTS = ["output", "∂x", "∂w1", "∂w2", "x after", "choice after"]  # what `experts` gives
 GROUPED = ["output", "∂x", "∂w_q", "∂w_k", "∂w_v", "∂w_out"]  # what `grouped` gives
@@ -376,8 +378,7 @@ def mlps_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistakes:
     return {
         "b2 is added p times: once on each rank before the sum.": p * [mlps(x, *weights, times=p)],
         "b2 is missing.": p * [mlps(x, *weights, times=0)],
-        "That is the GELU with erf. Use `gelu`, of the set-up cell.": p
-        * [mlps(x, *weights, activation=F.gelu)],
+        BY_ERF: p * [mlps(x, *weights, activation=F.gelu)],
         "b1 is missing.": p * [mlps(x, *without(weights, 1, 4))],
         "GELU is missing: without it, the two layers are one.": p
         * [mlps(x, *weights, activation=torch.clone)],
@@ -434,12 +435,8 @@ def _sequence_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistake
         "gain, offset and b2 are on all ranks already: they enter by `copied`, not by `summed`.": (
             result(added, normed=True)
         ),
-        "That is the GELU with erf. Use `gelu`, of the set-up cell.": result(
-            weights, normed=True, activation=F.gelu
-        ),
-        "The ranks' terms are added: the sum, not the mean.": result(
-            weights, normed=True, exit=lambda terms: terms / p
-        ),
+        BY_ERF: result(weights, normed=True, activation=F.gelu),
+        ADDED: result(weights, normed=True, exit=lambda terms: terms / p),
         "gathered: the ranks' tokens alternate. Put all of rank 0's first, then all of rank 1's.": (
             result(weights, normed=True, entrance=lambda z: in_turn(z, (p, -1)))
         ),
@@ -497,8 +494,7 @@ def attention_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistake
         "b_out is missing.": p * [attention(x, w_in, b_in, w_out, b_out, times=0)],
         "x is added twice: attention returns no x, because the block is x + attention(x).": p
         * [want + x],
-        "The ranks' terms are added: the sum, not the mean.": p
-        * [attention(x, w_in, b_in, w_out / p, b_out)],
+        ADDED: p * [attention(x, w_in, b_in, w_out / p, b_out)],
         "The columns of w_out are dealt out in turn: rank r has those of its own heads.": p
         * [attention(x, w_in, b_in, dealt, b_out)],
         "The axes of what w_in gives are (3, heads, d): here they are taken as (heads, 3, d).": p

@@ -282,7 +282,7 @@ def backward_overlapped(dist, loss, buckets, update):
         update(bucket)
 
 # %% backward_overlapped: every parameter by itself
-# says: one all-reduce for each of 8 buckets
+# says: update takes one of the buckets
 def backward_overlapped(dist, loss, buckets, update):
     works, hooks = [], []
     def arrived(p):
@@ -294,6 +294,21 @@ def backward_overlapped(dist, loss, buckets, update):
     for p, work in works:
         work.wait()
         update([p])
+
+# %% backward_overlapped: an all-reduce for each parameter
+# says: one all-reduce for each of 8 buckets
+def backward_overlapped(dist, loss, buckets, update):
+    works, hooks = [], []
+    def arrived(p):
+        works.append((p, dist.all_reduce(p.grad, async_op=True)))
+    hooks = [p.register_post_accumulate_grad_hook(arrived) for bucket in buckets for p in bucket]
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    for _, work in works:
+        work.wait()
+    for bucket in buckets:
+        update(bucket)
 
 # %% backward_overlapped: a bucket of one parameter is never sent
 # says: update was not called for every bucket

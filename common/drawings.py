@@ -390,9 +390,10 @@ def _curves(got: np.ndarray, want: np.ndarray, title: str) -> Axes:
     alone = "s" if want.size == 1 else ""  # a curve through one point would not be seen
     ax.plot(want, alone, color="C0", label="wanted", drawstyle="steps-mid", markersize=8)
     missing = int(np.isnan(got).sum())
-    label = f"got ({missing:,} NaN are not drawn)" if missing else "got"
+    label = f"got ({missing:,} NaN not drawn)" if missing else "got"
     ax.plot(got, "o", color="C1", markersize=4, label=label)
     ax.set(title=title, xlabel="element")
+    ax.locator_params(axis="x", integer=True)
     ax.legend()
     return ax
 
@@ -411,6 +412,7 @@ def _pictures(got: np.ndarray, want: np.ndarray, title: str) -> Sequence[Axes]:
         picture = ax.imshow(array, aspect="auto", cmap=colours, interpolation="nearest", **scale)
         ax.set_title(f"{name}: {' × '.join(map(str, array.shape))}", size=9)
         ax.grid(visible=False)
+        ax.locator_params(integer=True)
         figure.colorbar(picture, ax=ax, shrink=0.8)
     figure.suptitle(title)
     return list(axes)

@@ -600,6 +600,7 @@ def _more_transformer_mistakes(
     }
 
 
+@functools.cache
 def language_model_flops(batch: int) -> tuple[int, tuple[int, ...]]:
     """(FLOPs of a training step of the course's language model, the arguments of its shape)."""
     import torch
@@ -636,6 +637,7 @@ PUT_RIGHT = {  # FLOP/s, and what mistakes give
 }
 
 
+@functools.cache
 def recomputing(layers: int, batch: int, width: int, again: int) -> tuple[int, int, int]:
     """(FLOPs of a forward pass, of a whole step, of a step that recomputes `again` layers)."""
     import torch

@@ -240,6 +240,7 @@ def addresses(trace: Accesses, site: Site, origin: int, ax: Axes) -> None:
         xlabel="thread (colour: its lane)",
         ylabel="element",
     )
+    ax.locator_params(axis="y", integer=True, min_n_ticks=1)
     threads = int(rows.thread.max()) + 1
     ax.set_xticks(range(0, threads + 1, WARP * -(-threads // (6 * WARP))))
 

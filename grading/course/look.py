@@ -77,17 +77,19 @@ def _ours(one: Graded, name: str) -> set[str]:
 
 def _course(lab: Lab, text: str) -> list[str]:
     """What an answer uses of common/ that no cell of the lab names: it may do the work."""
-    imported = dict(_imports(_shown(lab)[0])) | dict(_imports(text))
-    asked = {origin.split(".")[-1] for _, origin in _imports(text) if _is_ours(origin)}
+    given, words = _shown(lab)
+    own = list(_imports(text))
+    imported = given | dict(own)
+    asked = {origin.split(".")[-1] for _, origin in own if _is_ours(origin)}
     asked |= {
         attribute for name, attribute in _attributes(text) if _is_ours(imported.get(name, ""))
     }
-    return sorted(asked - _shown(lab)[1])
+    return sorted(asked - words)
 
 
 def _patched(lab: Lab, text: str) -> Iterator[str]:
     """The attributes of imported modules, and of what is in them, that an answer sets."""
-    modules = {name for name, _ in (*_imports(_shown(lab)[0]), *_imports(text))}
+    modules = {*_shown(lab)[0], *dict(_imports(text))}
     for node in _nodes(text):
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             path = ast.unparse(node)
@@ -96,11 +98,11 @@ def _patched(lab: Lab, text: str) -> Iterator[str]:
 
 
 @functools.cache
-def _shown(lab: Lab) -> tuple[str, frozenset[str]]:
-    """(the cells of a lab that are executed before an answer, all words of the lab)."""
+def _shown(lab: Lab) -> tuple[dict[str, str], frozenset[str]]:
+    """(what the lab imports before an answer is executed, as _imports gives it; all its words)."""
     run = [cell.source for cell in lab.cells if {"setup", "driver"} & set(cell.tags)]
     words = {word for cell in lab.cells for word in re.findall(r"\w+", cell.source)}
-    return "\n".join(run), frozenset(words)
+    return dict(_imports("\n".join(run))), frozenset(words)
 
 
 def _is_ours(origin: str) -> bool:

@@ -51,6 +51,7 @@ def defined_names(source: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+@functools.lru_cache(maxsize=1000)
 def callable_names(source: str) -> tuple[str, ...]:
     """The functions and classes that a cell defines: what a check calls rather than reads."""
     return tuple(

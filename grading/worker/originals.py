@@ -7,6 +7,8 @@ still hide from this; so no point depends on what a driver says of itself.
 
 import dis
 import sys
+from collections.abc import Iterable
+from operator import attrgetter, is_
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -17,7 +19,7 @@ SETS = (dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"])
 SETTERS = BY_TEXT | {"setattr", "delattr", "__setattr__", "__delattr__", "patch", "gc", "ctypes"}
 SETTERS |= {"__setstate__", "loads", "inspect"}
 OTHERS = ("torch", "triton", "triton.runtime", "triton.runtime.autotuner")
-Code = tuple[FunctionType, Any, Any, Any]
+OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
 class Originals:
@@ -26,37 +28,40 @@ class Originals:
     def __init__(self) -> None:
         modules = [m for name, m in list(sys.modules.items()) if _is_watched(name)]
         self.held: list[tuple[Any, dict[str, Any]]] = []
-        self.codes: list[Code] = []
+        self.functions: list[FunctionType] = []
         for module in filter(lambda m: isinstance(m, ModuleType), modules):
             callables = {k: v for k, v in vars(module).items() if callable(v)}
             self.held.append((module, callables))
             if module.__name__.partition(".")[0] == COURSE:
                 own = [v for v in callables.values() if _is_of(v, module)]
                 self._keep_inside(own)
+        self.parts = {name: [getattr(f, name) for f in self.functions] for name in OF_FUNCTIONS}
 
     def _keep_inside(self, own: list[Any]) -> None:
-        """The methods of classes, and the code of all functions."""
-        functions = [value for value in own if isinstance(value, FunctionType)]
+        """The methods of classes, and all functions."""
+        self.functions += [value for value in own if isinstance(value, FunctionType)]
         for kind in (value for value in own if isinstance(value, type)):
             methods = {k: v for k, v in vars(kind).items() if _is_method(v)}
             self.held.append((kind, methods))
-            functions += [v for v in methods.values() if isinstance(v, FunctionType)]
-        self.codes += [(f, f.__code__, f.__defaults__, f.__kwdefaults__) for f in functions]
+            self.functions += [v for v in methods.values() if isinstance(v, FunctionType)]
 
     def restore(self) -> None:
         """Takes back what was set since."""
         for holder, held in self.held:
             now = vars(holder)
-            for name, value in held.items():
-                if now.get(name) is not value:
-                    setattr(holder, name, value)
-        for function, code, defaults, keyword_defaults in self.codes:
-            if function.__code__ is not code:
-                function.__code__ = code
-            if function.__defaults__ is not defaults:
-                function.__defaults__ = defaults
-            if function.__kwdefaults__ is not keyword_defaults:
-                function.__kwdefaults__ = keyword_defaults
+            if not _are_same(map(now.get, held), held.values()):
+                for name, value in held.items():
+                    if now.get(name) is not value:
+                        setattr(holder, name, value)
+        for name, held in self.parts.items():
+            if not _are_same(map(attrgetter(name), self.functions), held):
+                for function, value in zip(self.functions, held, strict=True):
+                    setattr(function, name, value)
+
+
+def _are_same(now: Iterable[Any], held: Iterable[Any]) -> bool:
+    """Whether each is the very object that was held. No loop of Python's: each call asks it."""
+    return all(map(is_, now, held))
 
 
 def may_set(code: CodeType) -> bool:

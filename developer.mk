@@ -6,8 +6,6 @@ PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-
 NOTEBOOK = $(firstword $(wildcard solutions/$(LAB)_*.ipynb solutions/0$(LAB)_*.ipynb solutions/[0-9][0-9]_$(LAB).ipynb) solutions/$(LAB).ipynb)
 TESTS = $(if $(filter file,$(origin LAB)),tests solutions,tests/test_labs.py $(NOTEBOOK) -k $(basename $(notdir $(NOTEBOOK))))
 
-# make test SEEDS=20: each known wrong answer with all seeds, as for one lab. It takes an hour more.
-test: export SEEDS := $(if $(filter file,$(origin LAB)),3,20)
 test:  ## run all tests and the solutions' notebooks; or those of one lab: make test LAB=02
 	$(RUN_TEST) $(PYTEST) $(TESTS)
 

@@ -81,7 +81,8 @@ def agree(
         if _difference(got, wrong, rtol, atol) is None
     )
     results = got if isinstance(got, list) else [got]  # of several calls, or of one
-    mistake = next(known, NO_RETURN if {*map(type, results)} == {type(None)} else "")
+    nothing = bool(results) and all(each is None for each in results)
+    mistake = next(known, NO_RETURN if nothing else "")
     _fail(report(case, show(got), show(want), difference, mistake), draw)
 
 

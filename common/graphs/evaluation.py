@@ -85,8 +85,10 @@ def adjoints(
 
 def _summed(v: Tensor | None, shape: Sequence[int]) -> Tensor | None:
     """v summed down to this shape; as it is if that is impossible, and None for None."""
+    if v is None:
+        return None
     try:
-        return None if v is None else v.sum_to_size(shape)
+        return v.sum_to_size(shape)
     except RuntimeError:
         return v
 

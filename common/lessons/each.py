@@ -57,7 +57,7 @@ def _on_gpu(function: Any, numbers: tuple[Any, ...]) -> Callable[[Any], None]:
 def compared(function: Any, x: Any, factor: Any, repeats: Sequence[int]) -> dict[str, list[float]]:
     """Seconds of `repeat` multiplications of x, for each number: "fused", and "unfused" in passes.
 
-    On a CPU, where many passes take long, unfused is NaN from 16 multiplications on. On a GPU there
+    On a CPU, where many passes take long, unfused is NaN from 32 multiplications on. On a GPU there
     is also what "torch.compile" makes of the passes.
     """
     import torch
@@ -68,7 +68,7 @@ def compared(function: Any, x: Any, factor: Any, repeats: Sequence[int]) -> dict
         for _ in range(repeat):
             x.mul_(number)
 
-    most = max(repeats) if x.is_cuda else 8
+    most = max(repeats) if x.is_cuda else 16
     measured: dict[str, list[float]] = {"fused": [], "unfused": []}
     for repeat in repeats:
         fused_s = timing.measure(program, x, factor, repeat, min_time_s=0.1).median_s

@@ -89,7 +89,8 @@ def _course(lab: Lab, text: str) -> list[str]:
 
 def _patched(lab: Lab, text: str) -> Iterator[str]:
     """The attributes of imported modules, and of what is in them, that an answer sets."""
-    modules = {*_shown(lab)[0], *dict(_imports(text))}
+    given, _ = _shown(lab)
+    modules = given.keys() | dict(_imports(text)).keys()
     for node in _nodes(text):
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             path = ast.unparse(node)

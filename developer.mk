@@ -9,6 +9,10 @@ TESTS = $(if $(filter file,$(origin LAB)),tests solutions,tests/test_labs.py $(N
 test:  ## run all tests and the solutions' notebooks; or those of one lab: make test LAB=02
 	$(RUN_TEST) $(PYTEST) $(TESTS)
 
+seeds: export COURSE_ALL_SEEDS = 1
+seeds:  ## refuse each known wrong answer with all 20 seeds, of which the gate tries what a second allows: make seeds LAB=12
+	$(RUN_TEST) $(PYTEST) tests/test_labs.py -k 'known_wrong_answer$(if $(filter file,$(origin LAB)),, and $(basename $(notdir $(NOTEBOOK))))'
+
 lint:  ## check the form of the code: ruff, its formatter, types
 	$(RUN_TEST) -m ruff check .
 	$(RUN_TEST) -m ruff format --check .
@@ -65,4 +69,4 @@ lock:  ## pin again what pyproject.toml allows (needs uv; keeps the pins that st
 	uv pip compile -q --universal --python-version 3.11 --extra test --extra site --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: test lint format docs site picture labs solutions release mutants bench bench-fusion bench-memory bench-gpus bench-labs bench-grading bench-page lock
+.PHONY: test seeds lint format docs site picture labs solutions release mutants bench bench-fusion bench-memory bench-gpus bench-labs bench-grading bench-page lock

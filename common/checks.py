@@ -1,8 +1,9 @@
 """What a check asserts: `got` agrees with `want`, or a message says what was tried."""
 
+import functools
 import reprlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeGuard
 
 import numpy as np
@@ -46,6 +47,30 @@ class Remarks:
     """What `remark` has said, for the grader, which shows no page."""
 
     said: ClassVar[list[str]] = []
+
+
+class WhenWrong(Mapping[str, Any]):
+    """Mistakes for `agree` whose values cost time: they are computed once a check has failed.
+
+    compute: gives {sentence: value}. It draws nothing random, and what it reads stays as it is.
+    """
+
+    named = True  # False in tests that ask only whether a check fails: then there are no mistakes
+
+    def __init__(self, compute: Callable[[], Mapping[str, Any]]) -> None:
+        self.compute = functools.cache(compute)
+
+    def __getitem__(self, sentence: str) -> Any:
+        return self.compute()[sentence]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.compute() if self.named else ())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __or__(self, more: Mapping[str, Any]) -> "WhenWrong":
+        return WhenWrong(lambda: {**self, **more})
 
 
 def agree(

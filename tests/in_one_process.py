@@ -3,7 +3,9 @@
 The gate compares their verdict with the grader's.
 """
 
+import math
 import random
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -11,7 +13,7 @@ import numpy as np
 import torch
 
 from common import device, simt, sources
-from common.checks import Pictures, Remarks
+from common.checks import Pictures, Remarks, WhenWrong
 from grading.score import check_seed, worker_cells
 from grading.source.holes import Answer
 from grading.source.labs import Lab
@@ -22,10 +24,11 @@ from grading.worker.session import Session
 device.interpret_without_gpu()  # before a lab's optimizer imports Triton
 
 CELL = """
-def __problems__(checks):
+def __problems__(*checks):
     from tests.in_one_process import problems
-    return problems(globals(), checks)
+    return problems(globals(), *checks)
 """
+LEAST_ROUNDS = 5  # whatever they take
 REMARK = "Remark: "
 Checks = list[tuple[str, list[list[int]]]]  # (text, what seeds its generator, round by round)
 
@@ -47,10 +50,12 @@ def by_seed(
     fork_server: ForkServer,
     exercise: str,
     seeds: Sequence[int],
+    most_s: float = math.inf,
 ) -> list[str | None]:
     """What the checks of one exercise raised for each seed, as text, or None if they passed.
 
-    The cells are executed once for all seeds.
+    The cells are executed once for all seeds. Once most_s processor seconds have gone, the seeds
+    after the first LEAST_ROUNDS are not tried.
     """
     session = Session(fork_server, [*worker_cells(lab, answers), ("problems", CELL)])
     checks = lab.exercise(exercise).checks
@@ -61,7 +66,7 @@ def by_seed(
             rounds = [
                 (check.source, [check_seed(check, seed) for seed in seeds]) for check in checks
             ]
-            return session.call("__problems__", (rounds,))
+            return session.call("__problems__", (rounds, most_s))
     except (Exception, WorkerEnded) as raised:
         problem = raised
     finally:
@@ -69,16 +74,20 @@ def by_seed(
     return [_text(problem)] * len(seeds)
 
 
-def problems(names: dict[str, object], checks: Checks) -> list[str | None]:
+def problems(names: dict[str, object], checks: Checks, most_s: float) -> list[str | None]:
     """What the checks raise in each round, as text, or None if all pass. names: the notebook's.
 
     From the second round on, the check that failed in the first one comes first. If it had drawn
-    nothing random before it failed, all other rounds would be the same, and are not run.
+    nothing random before it failed, all other rounds would be the same, and are not run. Which
+    mistake it was is asked in the first round alone.
     """
     rounds = len(checks[0][1])
     Pictures.wanted = Pictures.must_work = True
     raised: list[str | None] = []
+    end_s = time.process_time() + most_s
     for number in range(rounds):
+        if number >= LEAST_ROUNDS and time.process_time() > end_s:
+            break
         problem = remark = None
         for check in checks:
             problem, drawn = _run(names, check[0], check[1][number])
@@ -90,7 +99,7 @@ def problems(names: dict[str, object], checks: Checks) -> list[str | None]:
                 checks = [check, *(other for other in checks if other is not check)]
                 break
         raised.append(problem or remark)
-        Pictures.wanted = False
+        Pictures.wanted = WhenWrong.named = False
         simt.Report.draw = lambda *_, **__: []  # a failed check draws a picture: once is enough
     return raised
 

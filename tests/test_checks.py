@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from common import checks
-from common.checks import agree, expect, no_fault, show
+from common.checks import WhenWrong, agree, expect, no_fault, show
 
 
 def test_arrays_in_a_list_are_shown_by_shape_and_small_ones_whole():
@@ -80,3 +80,19 @@ def test_numbers_that_lost_digits_are_nearly_those_wanted():
     assert not any(checks.nearly(other, want) for other in others)
     assert not checks.nearly([rounded], [want, want]) and not checks.nearly("1", 1.0)
     assert checks.nearly(want[:0], want[:0]) and not checks.nearly(want * float("nan"), want)
+
+
+def test_mistakes_that_cost_time_are_computed_once_and_only_after_a_difference():
+    computed = []
+
+    def mistakes():
+        computed.append(True)
+        return {"Two is even.": 2}
+
+    wrong = WhenWrong(mistakes) | {"Three is odd.": 3}
+    agree(1, 1, "f()", mistakes=wrong)
+    assert not computed
+    for got, says in ((2, "Two is even."), (3, "Three is odd.")):
+        with pytest.raises(AssertionError, match=says):
+            agree(got, 1, "f()", mistakes=wrong)
+    assert len(computed) == 1 and wrong["Two is even."] == 2

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from matplotlib.axes import Axes
 
+from common.checks import WhenWrong
 from common.simt import occupancy
 
 LANES, WORDS_PER_SECTOR = 32, 8
@@ -187,10 +188,14 @@ def _warps(tile: int) -> tuple[np.ndarray, np.ndarray]:
 def _parts(n: int, tile: int) -> tuple[int, int, int]:
     """Sectors that one block asks for: naive of `a`, naive of `b`, and of one tile."""
     row, column = _warps(tile)
-    a = sum(len(np.unique((warp * n + k) // WORDS_PER_SECTOR)) for warp in row for k in range(n))
-    b = sum(len(np.unique((k * n + warp) // WORDS_PER_SECTOR)) for warp in column for k in range(n))
-    one_tile = sum(len(np.unique(warp // WORDS_PER_SECTOR)) for warp in row * n + column)
-    return a, b, one_tile
+    k = np.arange(n)[:, None, None]
+    return _sectors(row * n + k), _sectors(k * n + column), _sectors(row * n + column)
+
+
+def _sectors(words: np.ndarray) -> int:
+    """How many sectors these requests touch together; the last axis is a warp's words."""
+    sectors = np.sort(words // WORDS_PER_SECTOR)
+    return int(np.prod(sectors.shape[:-1]) + np.count_nonzero(np.diff(sectors)))
 
 
 def matmul_sectors(n: int, tile: int) -> tuple[int, int]:
@@ -200,8 +205,12 @@ def matmul_sectors(n: int, tile: int) -> tuple[int, int]:
     return blocks * (a + b), 2 * blocks * (n // tile) * one_tile
 
 
-def mistaken_sectors(n: int, tile: int) -> dict[str, tuple[int, int]]:
+def mistaken_sectors(n: int, tile: int) -> WhenWrong:
     """{what is wrong: the answer that this mistake gives}."""
+    return WhenWrong(lambda: _mistaken_sectors(n, tile) | _more_mistaken_sectors(n, tile))
+
+
+def _mistaken_sectors(n: int, tile: int) -> dict[str, tuple[int, int]]:
     a, b, _ = _parts(n, tile)
     blocks, loads = (n // tile) ** 2, 2 * n**3
     warps, stores = n * n // LANES, n * n // WORDS_PER_SECTOR
@@ -237,7 +246,7 @@ def mistaken_sectors(n: int, tile: int) -> dict[str, tuple[int, int]]:
         "Both a's tiles and b's are loaded.": (naive, tiled // 2),
         "Count all steps along k, not one.": (naive // n, tiled),
         "Count what is loaded. `c` is stored.": (naive + stores, tiled + stores),
-    } | _more_mistaken_sectors(n, tile)
+    }
 
 
 def _more_mistaken_sectors(n: int, tile: int) -> dict[str, tuple[int, int]]:

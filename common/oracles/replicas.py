@@ -1,6 +1,7 @@
 """What lab 12's checks compare with: one device, which sees the whole batch."""
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from math import ceil, floor
 from typing import Any
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from common import ranks
-from common.checks import near_miss, nearly
+from common.checks import WhenWrong, near_miss, nearly
 from common.lessons.replicas import MODELS, Shard, flattened, mean_loss, sgd
 
-Mistakes = dict[str, Any]
+Mistakes = Mapping[str, Any]
 
 
 def one_device(
@@ -137,7 +138,13 @@ def step_times(
     ready_s: Sequence[float], sizes: Sequence[int], p: int, alpha_s: float, beta_s_per_byte: float
 ) -> tuple[float, Mistakes]:
     """(seconds of a step, what mistakes give)."""
+    case = [*ready_s], [*sizes], p, alpha_s, beta_s_per_byte
+    return step_s(*case), WhenWrong(lambda: _wrong_step_times(*case))
 
+
+def _wrong_step_times(
+    ready_s: Sequence[float], sizes: Sequence[int], p: int, alpha_s: float, beta_s_per_byte: float
+) -> Mistakes:
     def step(alpha: float = 1, beta: float = 1) -> float:
         return step_s(ready_s, sizes, p, alpha * alpha_s, beta * beta_s_per_byte)
 
@@ -146,7 +153,7 @@ def step_times(
     earlier_s = 0.0
     for ready, own in zip(ready_s, each_s, strict=True):
         earlier_s = min(earlier_s, ready) + own
-    return step(), {
+    return {
         "Two buckets can't be on the wire at once.": max(ends_s),
         "Nothing is hidden here: backward and wire are added up.": ready_s[-1] + sum(each_s),
         "ready_s are times on a clock, not waits: do not add them up.": sum(ready_s) + sum(each_s),
@@ -174,9 +181,21 @@ def averaged(
 
     shards: of a perceptron's batches, rows: how many are in each shard, batch by batch.
     """
-    model, p, one = MODELS["perceptron"](seed), len(rows[0]), np.ones(len(rows[0]))
+    model, p = MODELS["perceptron"](seed), len(rows[0])
     for parts, counts in zip(shards, rows, strict=True):
         one_device(model, parts, np.array(counts) / sum(counts), steps=1)
+    wrong = functools.cache(lambda: _wrongly_averaged(seed, shards, rows))
+    return flattened(model.parameters()), [
+        WhenWrong(lambda rank=rank: {says: by_rank[rank] for says, by_rank in wrong().items()})
+        for rank in range(p)
+    ]
+
+
+def _wrongly_averaged(
+    seed: int, shards: Sequence[Sequence[Shard]], rows: Sequence[Sequence[int]]
+) -> dict[str, list[Tensor]]:
+    """{sentence: weights by rank}."""
+    p, one = len(rows[0]), np.ones(len(rows[0]))
     tables: dict[str, Callable[[np.ndarray], Any]] = {
         "Each is the sum of the ranks' means: the step is p times too long.": lambda n: [one] * p,
         "It is the mean of the ranks' means, but their numbers of rows differ.": lambda n: (
@@ -198,9 +217,7 @@ def averaged(
         "Only this rank's own gradients are in it.": lambda n: np.eye(p),
         "No weight has changed: are the gradients zeros now?": lambda n: np.zeros((p, p)),
     }
-    wrong = {says: _on_ranks(seed, shards, rows, table) for says, table in tables.items()}
-    by_rank = [{says: weights[rank] for says, weights in wrong.items()} for rank in range(p)]
-    return flattened(model.parameters()), by_rank
+    return {says: _on_ranks(seed, shards, rows, table) for says, table in tables.items()}
 
 
 def _on_ranks(
@@ -274,7 +291,6 @@ def accumulated(seed: int, shards: Sequence[Shard], k: int) -> tuple[Tensor, Mis
     shares = np.array([len(part) for _, part in micro]) / sum(len(part) for _, part in micro)
     number = np.arange(len(shards) * k) % k
     times: dict[str, Any] = {
-        "": 1,
         "Summed over ranks before all were in, they are summed again.": 3.0 ** (k - 1 - number),
         "Only the last microbatch counts here.": number == k - 1,
         "The last one counts twice.": 1 + (number == k - 1),
@@ -287,30 +303,37 @@ def accumulated(seed: int, shards: Sequence[Shard], k: int) -> tuple[Tensor, Mis
         ),
         "No weight has changed: is backward called?": 0.0,
     }
-    weights = {
-        says: one_device(MODELS["perceptron"](seed), micro, shares * factor, steps=2)
-        for says, factor in times.items()
-    }
-    return weights.pop(""), weights
+
+    def weights(factor: Any) -> Tensor:
+        return one_device(MODELS["perceptron"](seed), micro, shares * factor, steps=2)
+
+    return weights(1), WhenWrong(lambda: {says: weights(times[says]) for says in times})
 
 
 def overlapped(
     kind: str, seed: int, shards: Sequence[Shard], rows: Sequence[int]
 ) -> tuple[Tensor, list[Mistakes]]:
     """(the weights of one device, by rank what mistakes give) after three steps."""
-    n, p, start = sum(rows), len(rows), flattened(MODELS[kind](seed).parameters())
-    want, mean = (
-        one_device(MODELS[kind](seed), shards, np.divide(rows, total)) for total in (n, n * p)
-    )
-    return want, [
-        {
-            "The sum is wanted, not the mean: each loss is a share already.": mean,
-            "Each rank used its own gradients: cut the sum up, into p.grad, before update.": (
-                one_device(MODELS[kind](seed), [shard], [count / n])
+    n, p = sum(rows), len(rows)
+
+    def weights(parts: Sequence[Shard], shares: Any) -> Tensor:
+        return one_device(MODELS[kind](seed), parts, shares)
+
+    def wrong(rank: int) -> Mistakes:
+        return {
+            "The sum is wanted, not the mean: each loss is a share already.": (
+                weights(shards, np.divide(rows, n * p))
             ),
-            "No weight has changed: is backward called?": start,
+            "Each rank used its own gradients: cut the sum up, into p.grad, before update.": (
+                weights([shards[rank]], [rows[rank] / n])
+            ),
+            "No weight has changed: is backward called?": flattened(
+                MODELS[kind](seed).parameters()
+            ),
         }
-        for shard, count in zip(shards, rows, strict=True)
+
+    return weights(shards, np.divide(rows, n)), [
+        WhenWrong(lambda rank=rank: wrong(rank)) for rank in range(p)
     ]
 
 
@@ -442,7 +465,9 @@ def clip(
     clip_first = "Clip after the sum: a rank's own gradient may be long where the mean is short."
     lengths = {clip_first: float(flattened(clipped_before).norm())} | _lengths(whole, parts, most)
     own = "It is the norm of this rank's own gradients: average over ranks first."
-    lengths_by_rank = [lengths | {own: float(flattened(part).norm())} for part in parts]
+    lengths_by_rank: list[Mistakes] = [
+        lengths | {own: float(flattened(part).norm())} for part in parts
+    ]
     gradients = {
         clip_first: clipped_before,
         "Each tensor is clipped by its own norm: take the norm of all together.": [

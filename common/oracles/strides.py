@@ -8,14 +8,14 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from common import drawings, views
-from common.checks import agree, expect, is_whole, report, show
+from common.checks import WhenWrong, agree, expect, is_whole, report, show
 from common.views import View
 
 LARGE = 3 << 40  # a stride that is too large for 32 bits
@@ -44,7 +44,7 @@ CUTS = {  # sentence: by which rule `_cut` cuts
     "What is left has a larger stride: multiply `step` by `size` after each cut.": "same step",
 }
 
-Case = tuple[tuple[Any, ...], Any, dict[str, Any]]
+Case = tuple[tuple[Any, ...], Any, Mapping[str, Any]]
 
 
 def by_hand(name: str, used: Sequence[str]) -> None:
@@ -678,7 +678,7 @@ def fetches(rng: np.random.Generator) -> Iterator[Case]:
             different, room = int(rng.integers(1, 12)), int(rng.integers(1, 9))
             lines = rng.integers(0, different, int(rng.integers(1, 60))).tolist()
         want = fetches_by_definition(lines, room)
-        yield (lines, room), want, _distinct(_wrong_fetches(lines, room))
+        yield (lines, room), want, _distinct(_wrong_fetches, [*lines], room)
     never = "This is the count if nothing ever leaves the cache."
     yield (list(range(2000)) * 2, 1999), 4000, {never: 2000}
 
@@ -786,8 +786,8 @@ def set_fetches(rng: np.random.Generator) -> Iterator[Case]:
             sets, ways = int(rng.integers(1, 6)), int(rng.integers(1, 5))
             lines = rng.integers(0, 24, int(rng.integers(1, 80))).tolist()
         want = fetches_by_definition(lines, ways, sets)
-        mistakes = _wrong_set_fetches(lines, sets, ways)
-        yield (lines, sets, ways), want, _distinct(mistakes)
+        mistakes = _distinct(_wrong_set_fetches, [*lines], sets, ways)
+        yield (lines, sets, ways), want, mistakes
 
 
 def _wrong_set_fetches(lines: Sequence[int], sets: int, ways: int) -> dict[str, int]:
@@ -822,10 +822,15 @@ def _wrong_set_fetches(lines: Sequence[int], sets: int, ways: int) -> dict[str, 
     }
 
 
-def _distinct(mistakes: dict[str, int]) -> dict[str, int]:
-    """The mistakes that no other one looks like: naming one of several would be a guess."""
-    values = list(mistakes.values())
-    return {sentence: wrong for sentence, wrong in mistakes.items() if values.count(wrong) == 1}
+def _distinct(mistakes_of: Callable[..., dict[str, int]], *case: Any) -> WhenWrong:
+    """Of mistakes_of(*case), what no other one looks like: to name one of several is a guess."""
+
+    def distinct() -> dict[str, int]:
+        mistakes = mistakes_of(*case)
+        values = list(mistakes.values())
+        return {sentence: wrong for sentence, wrong in mistakes.items() if values.count(wrong) == 1}
+
+    return WhenWrong(distinct)
 
 
 def agree_count(name: str, case: Case, got: object) -> None:

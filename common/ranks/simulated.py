@@ -35,7 +35,7 @@ class ThreadLink(ConductorLink):
 
     def begin(self) -> None:
         super().begin()
-        torch.manual_seed(0)  # as each process of a real run begins
+        torch.default_generator.manual_seed(0)  # as each process of a real run begins
 
     def wait(self, time_s: float, numbers: Sequence[int]) -> tuple[float, list[Any]]:
         with _generator_kept():

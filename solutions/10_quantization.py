@@ -366,6 +366,7 @@ print("quantize and dequantize pass some cases by hand")
 # %% tags=["check", "held-out"]
 from common.remote import afresh, in_place
 
+said = []  # by quantize, before dequantize is called
 for bits in (8, 5, 4, 2):
     q_min, levels = -(2 ** (bits - 1)), 2**bits
     scale = torch.from_numpy(rng.uniform(0.01, 2, (9, 1))).float()
@@ -378,7 +379,10 @@ for bits in (8, 5, 4, 2):
     agree(given, values, "the values, after quantize(values, scale, zero_point, bits)")
     least, most = int(codes.min()), int(codes.max())
     expect(q_min <= least <= most < -q_min, f"quantize, {bits} bits: codes from {least} to {most}")
-    back = afresh(dequantize)(codes, scale, zero)
+    said.append([bits, codes, scale, zero, values, nearest])
+call = afresh(dequantize)  # in a process that has not seen these values
+for bits, codes, scale, zero, values, nearest in said:
+    back, call = call(codes, scale, zero), dequantize
     case = f"the distance of dequantize(quantize(values, ..., {bits})) from the values"
     agree((back - values).abs(), nearest, case, atol=1e-4)
 print("quantize picks the nearest of all codes, and dequantize says what they stand for")

@@ -678,7 +678,7 @@ def training_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def digits_read(
-    rows: Sequence[Row], outputs: Sequence[int], rng: np.random.Generator, steps: int = 600
+    rows: Sequence[Row], outputs: Sequence[int], rng: np.random.Generator, steps: int = 300
 ) -> int:
     """How many of 360 unseen digits a network reads right after so many of these training steps.
 
@@ -692,8 +692,8 @@ def digits_read(
     p = [torch.tensor(rng.normal(0, 1 / 8, shape)).float() for shape in ((64, 64), (64, 10))]
     p = [p[0], torch.zeros(64), p[1], torch.zeros(10)]
     with _one_thread():
-        for batch in rng.choice(seen, (steps, 64)):
-            feeds = [x[batch], labels[batch], *p, torch.tensor(0.5)]
+        for batch in rng.choice(seen, (steps, 256)):
+            feeds = [x[batch], labels[batch], *p, torch.tensor(1.0)]
             found = graphs.evaluated(rows, outputs, dict(zip(TRAINED, feeds, strict=True)))
             loss, *p = (torch.tensor(torch.nan) if value is None else value for value in found)
             if not torch.isfinite(loss).all():

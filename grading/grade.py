@@ -418,18 +418,21 @@ def _write(
     marks.write(rows, course, out)
     feedback.write_students(counting, out / "feedback", rows, course.roster.name, course.zone)
     feedback.write_answers(counting, out / "answers", rows, course.roster.name)
+    looks = look.at(counting)
     with open(out / "summary.txt", "w", encoding="utf-8") as file:
         for screen in (console, Console(file=file, width=120)):
-            _summarise(screen, counting, [row for row in rows if row["exercise"][0].isdigit()])
+            exercises = [row for row in rows if row["exercise"][0].isdigit()]
+            _summarise(screen, counting, looks, exercises)
 
 
-def _summarise(screen: Console, graded: list[Graded], rows: list[report.Row]) -> None:
+def _summarise(
+    screen: Console, graded: list[Graded], looks: list[look.Look], rows: list[report.Row]
+) -> None:
     """How the points are distributed, what was hard, which mistakes were made, who needs a look."""
     screen.print(report.distribution(rows))
     screen.print(
         report.class_table(sorted(rows, key=lambda row: (row["lab"], _place(row["exercise"]))))
     )
-    looks = look.at(graded)
     late = sum(one.only_late for one in looks)
     if late > MANY:  # they would hide the others
         looks = [one for one in looks if not one.only_late]

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from grading import classroom
 from grading.course import overrides, tables, written
 from grading.course.settings import Settings
 from grading.errors import InputError
 from grading.report import Graded, Result, Row
 from grading.report import rows as rows_of
-from grading.source import labs
 
 LATE = "late"  # the exercise of the row that takes points off
 Waiting = Mapping[tuple[str, str], Sequence[Row]]  # {(student, lab): rows of an earlier run}
@@ -71,7 +71,8 @@ def nothing_handed_in(
     now = time.time()
     missing = []
     for name in sorted({lab for _, lab in there}):
-        results = [Result(e.label, 0, e.points, "not handed in") for e in labs.read(name).exercises]
+        exercises = classroom.lab(name).exercises
+        results = [Result(e.label, 0, e.points, "not handed in") for e in exercises]
         for student in settings.roster.people:
             due_s = settings.due_s(student, name)
             if (student, name) not in there and (due_s is None or due_s < now):

@@ -1,10 +1,10 @@
 """overrides.csv: points that a person gives in place of the grader's, with a reason."""
 
-import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from grading import classroom
 from grading.course import tables
 from grading.errors import InputError
 from grading.report import Row
@@ -31,7 +31,7 @@ def read(path: Path) -> list[Override]:
     for line, row in tables.read(path, COLUMNS):
         where = f"{path}, line {line}"
         try:
-            lab = _lab(labs.resolve(row["lab"]))
+            lab = classroom.lab(labs.resolve(row["lab"]))
         except InputError as problem:
             raise InputError(f"{where}: {problem}") from None
         points = tables.number(row["points"], where)
@@ -43,12 +43,6 @@ def read(path: Path) -> list[Override]:
             raise InputError(f"{where}: line {found[key].line} is for the same exercise")
         found[key] = Override(*key, points, row["reason"], line)
     return list(found.values())
-
-
-@functools.cache
-def _lab(name: str) -> labs.Lab:
-    """The lab, read once for all lines."""
-    return labs.read(name)
 
 
 def _exercise(lab: labs.Lab, word: str, points: float, where: str) -> str:

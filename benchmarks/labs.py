@@ -1,5 +1,7 @@
 """Seconds, peak memory and size of each solved lab, and its slowest check: make bench-labs
 
+    benchmarks/labs.py [LAB ...]    all labs, or these
+
 Each solution is executed in a fresh kernel, as a student's Run All does. Then the grader times the
 checks one by one.
 """
@@ -54,7 +56,7 @@ def main() -> None:
         "executed, KB (goal 500)",
         "slowest check, s",
     )
-    for name in labs.names():
+    for name in [labs.resolve(word) for word in sys.argv[1:]] or labs.names():
         lab = labs.read(name)
         time_s, peak_gb, size_kb = execution(lab)
         check_s, exercise = slowest_check(lab)

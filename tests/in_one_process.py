@@ -28,7 +28,6 @@ def __problems__(*checks):
     from tests.in_one_process import problems
     return problems(globals(), *checks)
 """
-LEAST_ROUNDS = 5  # whatever they take
 REMARK = "Remark: "
 Checks = list[tuple[str, list[list[int]]]]  # (text, what seeds its generator, round by round)
 
@@ -51,11 +50,12 @@ def by_seed(
     exercise: str,
     seeds: Sequence[int],
     most_s: float = math.inf,
+    least: int = 1,
 ) -> list[str | None]:
     """What the checks of one exercise raised for each seed, as text, or None if they passed.
 
     The cells are executed once for all seeds. Once most_s processor seconds have gone, the seeds
-    after the first LEAST_ROUNDS are not tried.
+    after the first `least` ones are not tried.
     """
     session = Session(fork_server, [*worker_cells(lab, answers), ("problems", CELL)])
     checks = lab.exercise(exercise).checks
@@ -66,7 +66,7 @@ def by_seed(
             rounds = [
                 (check.source, [check_seed(check, seed) for seed in seeds]) for check in checks
             ]
-            return session.call("__problems__", (rounds, most_s))
+            return session.call("__problems__", (rounds, most_s, least))
     except (Exception, WorkerEnded) as raised:
         problem = raised
     finally:
@@ -74,7 +74,9 @@ def by_seed(
     return [_text(problem)] * len(seeds)
 
 
-def problems(names: dict[str, object], checks: Checks, most_s: float) -> list[str | None]:
+def problems(
+    names: dict[str, object], checks: Checks, most_s: float, least: int
+) -> list[str | None]:
     """What the checks raise in each round, as text, or None if all pass. names: the notebook's.
 
     From the second round on, the check that failed in the first one comes first. If it had drawn
@@ -86,7 +88,7 @@ def problems(names: dict[str, object], checks: Checks, most_s: float) -> list[st
     raised: list[str | None] = []
     end_s = time.process_time() + most_s
     for number in range(rounds):
-        if number >= LEAST_ROUNDS and time.process_time() > end_s:
+        if number >= least and time.process_time() > end_s:
             break
         problem = remark = None
         for check in checks:

@@ -4,14 +4,15 @@ PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-
 
 # make test LAB=07: what belongs to one lab, by its number or its noun. Without LAB: everything.
 NOTEBOOK = $(firstword $(wildcard solutions/$(LAB)_*.ipynb solutions/0$(LAB)_*.ipynb solutions/[0-9][0-9]_$(LAB).ipynb) solutions/$(LAB).ipynb)
-TESTS = $(if $(filter file,$(origin LAB)),tests solutions,tests/test_labs.py $(NOTEBOOK) -k $(basename $(notdir $(NOTEBOOK))))
+NAME = $(basename $(notdir $(NOTEBOOK)))
+TESTS = $(if $(filter file,$(origin LAB)),tests solutions,tests/test_labs.py $(NOTEBOOK) -k $(NAME))
 
 test:  ## run all tests and the solutions' notebooks; or those of one lab: make test LAB=02
 	$(RUN_TEST) $(PYTEST) $(TESTS)
 
 seeds: export COURSE_ALL_SEEDS = 1
 seeds:  ## try each known answer with all its seeds, of which the gate tries what half a second allows: make seeds LAB=12
-	$(RUN_TEST) $(PYTEST) tests/test_labs.py -k '(known_wrong_answer or right_answer)$(if $(filter file,$(origin LAB)),, and $(basename $(notdir $(NOTEBOOK))))'
+	$(RUN_TEST) $(PYTEST) tests/test_labs.py -k '(known_wrong_answer or right_answer)$(if $(filter file,$(origin LAB)),, and $(NAME))'
 
 lint:  ## check the form of the code: ruff, its formatter, types
 	$(RUN_TEST) -m ruff check .

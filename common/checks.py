@@ -58,16 +58,16 @@ class WhenWrong(Mapping[str, Any]):
     named = True  # False in tests that ask only whether a check fails: then there are no mistakes
 
     def __init__(self, compute: Callable[[], Mapping[str, Any]]) -> None:
-        self.compute = functools.cache(compute)
+        self.compute = functools.cache(lambda: compute() if self.named else {})
 
     def __getitem__(self, sentence: str) -> Any:
         return self.compute()[sentence]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.compute() if self.named else ())
+        return iter(self.compute())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self.compute())
 
     def __or__(self, more: Mapping[str, Any]) -> "WhenWrong":
         return WhenWrong(lambda: {**self, **more})

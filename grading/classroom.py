@@ -40,7 +40,7 @@ READ_S = 20
 LARGE_BYTES = 2 << 20  # of a notebook: what Python makes of it may take a thousand times as much
 READER_BYTES, GRADER_BYTES = 3 << 29, 3 << 30  # beyond what each has at its start: 2 and 4 GB
 TOO_LARGE = "This notebook needs more memory to read than is allowed: please look at it."
-FIRST_USE = {  # modules that a library imports late, with hundreds more, when words are used
+FIRST_USE = {  # modules that are imported late, most with hundreds more, when these words are used
     "common.ranks.remote": re.compile(r"\branks\b"),
     "numpy.random": re.compile(r"\bnp\.random\b"),
     "torch.fx.experimental.symbolic_shapes": re.compile(r"\b(autograd|backward|requires_grad)\b"),

@@ -419,9 +419,9 @@ def _write(
     feedback.write_students(counting, out / "feedback", rows, course.roster.name, course.zone)
     feedback.write_answers(counting, out / "answers", rows, course.roster.name)
     looks = look.at(counting)
+    exercises = [row for row in rows if row["exercise"][0].isdigit()]
     with open(out / "summary.txt", "w", encoding="utf-8") as file:
         for screen in (console, Console(file=file, width=120)):
-            exercises = [row for row in rows if row["exercise"][0].isdigit()]
             _summarise(screen, counting, looks, exercises)
 
 

@@ -7,10 +7,8 @@ import: this serves all kinds, and also messages that were kept from an earlier 
 
 import ast
 import functools
-import itertools
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from common import sealed
 from common.paths import ROOT
@@ -44,14 +42,11 @@ def _sentences(sources: tuple[str, ...]) -> list[re.Pattern[str]]:
     """The strings in the checks, as patterns that allow anything where a value is filled in."""
     names = {match[1] or match[2] for source in sources for match in ORACLES.finditer(source)}
     paths = (ROOT / "common" / "oracles" / f"{name}.py" for name in sorted(names))
-    return [*itertools.chain(*map(_in_text, sources), *map(_in_module, paths))]
+    texts = [*sources, *map(sealed.read, paths)]
+    return [sentence for text in texts for sentence in _in_text(text)]
 
 
 @functools.cache
-def _in_module(path: Path) -> list[re.Pattern[str]]:
-    return _in_text(sealed.read(path))
-
-
 def _in_text(text: str) -> list[re.Pattern[str]]:
     patterns = filter(None, map(_pattern, ast.walk(ast.parse(text))))
     return [

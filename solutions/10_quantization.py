@@ -380,9 +380,9 @@ for bits in (8, 5, 4, 2):
     least, most = int(codes.min()), int(codes.max())
     expect(q_min <= least <= most < -q_min, f"quantize, {bits} bits: codes from {least} to {most}")
     said.append([bits, codes, scale, zero, values, nearest])
-call = afresh(dequantize)  # in a process that has not seen these values
-for bits, codes, scale, zero, values, nearest in said:
-    back, call = call(codes, scale, zero), dequantize
+for i, (bits, codes, scale, zero, values, nearest) in enumerate(said):
+    call = dequantize if i else afresh(dequantize)  # in a process that has not seen the values
+    back = call(codes, scale, zero)
     case = f"the distance of dequantize(quantize(values, ..., {bits})) from the values"
     agree((back - values).abs(), nearest, case, atol=1e-4)
 print("quantize picks the nearest of all codes, and dequantize says what they stand for")

@@ -24,9 +24,9 @@ from grading.worker.session import Session
 device.interpret_without_gpu()  # before a lab's optimizer imports Triton
 
 CELL = """
-def __problems__(*checks):
+def __problems__(*arguments):
     from tests.in_one_process import problems
-    return problems(globals(), *checks)
+    return problems(globals(), *arguments)
 """
 REMARK = "Remark: "
 Checks = list[tuple[str, list[list[int]]]]  # (text, what seeds its generator, round by round)

@@ -35,7 +35,8 @@ class ThreadLink(ConductorLink):
 
     def begin(self) -> None:
         super().begin()
-        torch.default_generator.manual_seed(0)  # as each process of a real run begins
+        # As each process of a real run begins. torch.manual_seed would note a call for CUDA, too.
+        torch.default_generator.manual_seed(0)
 
     def wait(self, time_s: float, numbers: Sequence[int]) -> tuple[float, list[Any]]:
         with _generator_kept():

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grading import classroom
 from grading.course import tables
 from grading.course.settings import Settings
 from grading.errors import InputError
 from grading.report import Graded, Row, Status
-from grading.source import labs, notebook
+from grading.source import notebook
 
 COLUMNS = ("student", "question", "points", "max_points", "comment", "note", "answer")
 CHANGED = "the answer has changed since it was marked"
@@ -89,7 +90,7 @@ def _flat(text: str) -> str:
 def absent(student: str, name: str, settings: Settings) -> list[Row]:
     """The rows of somebody who handed in nothing: 0 points of as many as the others have."""
     most = settings.written.get(name, 0.0)
-    count = len(notebook.questions(labs.read(name))) if most else 0
+    count = len(notebook.questions(classroom.lab(name))) if most else 0
     line = {"student": student, "points": "", "max_points": f"{most:g}", "note": ""}
     line |= {"comment": "", "answer": ""}
     found = [_row(name, line | {"question": number}) for number in range(1, count + 1)]

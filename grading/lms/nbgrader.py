@@ -17,12 +17,12 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from grading import report, submissions
+from grading import classroom, report, submissions
 from grading.classroom import GRADER_BYTES
 from grading.errors import CommandError, InputError
 from grading.jail.usage import limit_memory
 from grading.report import Row
-from grading.source import build, labs, notebook
+from grading.source import build, notebook
 from grading.source.labs import Exercise, Lab
 from grading.submissions import Submission
 
@@ -100,9 +100,9 @@ def write(
             groups.setdefault((row["student"], row["lab"], row["attempt"]), []).append(row)
     with Gradebook(url) as book:
         for name in sorted({lab for _, lab, _ in groups}):
-            _assignment(book, labs.read(name), (deadlines or {}).get(name), course)
+            _assignment(book, classroom.lab(name), (deadlines or {}).get(name), course)
         for key, theirs in sorted(groups.items()):
-            _submission(book, labs.read(key[1]), theirs, handed_in.get(key), course)
+            _submission(book, classroom.lab(key[1]), theirs, handed_in.get(key), course)
     for student, name, _ in groups:
         _penalty(student, name, course, url)
     return len(groups)

@@ -56,6 +56,19 @@ class Statement:
     calls: tuple[tuple[str, frozenset[str]], ...] = ()  # (function, names given to it), at once
     registers: frozenset[str] = NO_NAMES  # the objects whose methods decorate what it defines
 
+    @functools.cached_property
+    def patches(self) -> frozenset[str]:
+        """The names of which it sets an attribute or an item: torch.x = 1, setattr(C, "x", 1).
+
+        Not what functions do when they are called.
+        """
+        return frozenset(_patched(self.node))
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The statement in Python's own style."""
+        return ast.unparse(self.node)
+
 
 @functools.lru_cache(maxsize=2000)
 def statements(text: str) -> tuple[Statement, ...]:
@@ -197,18 +210,13 @@ def _changed(node: ast.AST) -> Iterator[str]:
             yield from _root(call.func)
 
 
-def patched(node: ast.stmt) -> set[str]:
-    """The names of which a statement sets an attribute or an item: torch.x = 1, setattr(C, "x", 1).
-
-    Not what functions do when they are called.
-    """
-    found: set[str] = set()
+def _patched(node: ast.stmt) -> Iterator[str]:
     for part in _now(node):
         if isinstance(part, (ast.Subscript, ast.Attribute)) and not isinstance(part.ctx, ast.Load):
-            found.update(_root(part))
+            yield from _root(part)
         elif isinstance(part, ast.Call) and _last(part.func) in ("setattr", "delattr"):
-            found.update(name for argument in part.args[:1] for name in _root(argument))
-    return found
+            for argument in part.args[:1]:
+                yield from _root(argument)
 
 
 def _root(node: ast.AST) -> Iterator[str]:
@@ -298,7 +306,7 @@ class Notebook:
                 self.sets.setdefault(name, []).append(place)
             for name in changes:
                 self.changes.setdefault(name, []).append(place)
-            for name in patched(statement.node):
+            for name in statement.patches:
                 self.patches.setdefault(name, []).append(place)
 
     def places(self, cells: Iterable[int]) -> list[int]:

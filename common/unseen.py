@@ -69,12 +69,12 @@ def sentences(
 
 def _patches(notebook: slices.Notebook, place: int, given: Container[str]) -> Iterator[str]:
     """A statement that sets an attribute or an item of what the lab imports or defines."""
-    node = notebook.statements[place].node
-    for name in sorted(slices.patched(node)):
+    statement = notebook.statements[place]
+    for name in sorted(statement.patches):
         setter = max((p for p in notebook.sets.get(name, ()) if p < place), default=None)
         text = "" if setter is None else notebook.cells[notebook.cell_of[setter]] or ""
         if GIVEN.match(text) or text in given:
-            line = ast.unparse(node).splitlines()[0]
+            line = statement.text.splitlines()[0]
             yield (
                 f"The grader will not see `{line[:80]}`, which this check may have used: `{name}` "
                 "is the lab's. Do it inside of your answer's function."

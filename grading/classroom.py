@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver, get_all_start_methods, get_context, parent_process
 from multiprocessing.sharedctypes import Synchronized
@@ -20,6 +20,7 @@ from common import garbage
 from common.paths import ROOT
 from grading.errors import CommandError, InputError
 from grading.jail.choice import JAILS, JailError
+from grading.jail.sandbox import NoJail
 from grading.jail.usage import limit_memory
 from grading.report import Graded, Result, Status
 from grading.source import holes, labs, notebook
@@ -84,19 +85,23 @@ def grade_class(
     chosen: what to grade now. Of the others, those that an earlier run graded are in the result.
     """
     names = {submission.lab for submission in handed_in}
-    texts, of_workers = dict(each(read, handed_in, processes, names)), modules(names, IN_WORKER)
-    jobs = {
-        one: Job(one.lab, text[0], seeds[one.lab], jail, of_workers, for_students=True)
-        for one, text in texts.items()
-        if isinstance(text, tuple)
-    }
-    keys = {one: kept.key(job) for one, job in jobs.items()}
-    before: dict[str, Outcome] = {key: kept.get(key) for key in keys.values()}
-    new = {keys[one]: job for one, job in jobs.items() if chosen(one)}
-    new = {key: job for key, job in new.items() if kept.fresh or before[key] is None}
-    key_of = dict(zip(new.values(), new, strict=True))
-    run = _keep_each(_run(key_of, processes, jail, hidden, scheduler), key_of, kept, progress)
-    now = before | dict(run)
+    of_workers = modules(names, IN_WORKER)
+    with _pool(grade, processes, names) as graders:
+        proof = _Proof(graders, processes, jail, hidden, of_workers)
+        if not scheduler and (kept.fresh or kept.is_empty()):
+            proof.begin()  # meanwhile the notebooks are read
+        texts = dict(each(read, handed_in, processes, names))
+        jobs = dict(_jobs(texts, seeds, jail, of_workers))
+        keys = {one: kept.key(job) for one, job in jobs.items()}
+        before: dict[str, Outcome] = {key: kept.get(key) for key in keys.values()}
+        new = {keys[one]: job for one, job in jobs.items() if chosen(one)}
+        new = {key: job for key, job in new.items() if kept.fresh or before[key] is None}
+        if new and not scheduler:
+            proof.end()
+        key_of = dict(zip(new.values(), new, strict=True))
+        on_cores = functools.partial(each, grade, key_of, processes, names, graders)
+        run = grade_on(scheduler, key_of, jail) if scheduler else on_cores()
+        now = before | dict(_keep_each(run, key_of, kept, progress))
     graded = []
     for one, text in texts.items():
         key, is_mine = keys.get(one, ""), chosen(one)
@@ -104,6 +109,18 @@ def grade_class(
         if is_mine or outcome is not None:  # else it is new, and an equal one of others counts not
             graded.append(_graded(one, text, outcome, not is_mine or key not in new))
     return sorted(graded, key=lambda graded: graded.order)
+
+
+def _jobs(
+    texts: Mapping[Submission, Read | str | None],
+    seeds: Mapping[str, int],
+    jail: str,
+    modules: tuple[str, ...],
+) -> Iterator[tuple[Submission, Job]]:
+    """(submission, its job) of those that could be read."""
+    for one, text in texts.items():
+        if isinstance(text, tuple):
+            yield one, Job(one.lab, text[0], seeds[one.lab], jail, modules, for_students=True)
 
 
 def read_earlier(handed_in: Sequence[Submission], processes: int) -> list[Graded]:
@@ -132,21 +149,6 @@ def _graded(one: Submission, text: Read | str | None, outcome: Outcome, kept: bo
     if isinstance(text, tuple):
         return Graded(one, lab(one.lab), _results(one, outcome), *text, kept=kept)
     return Graded(one, lab(one.lab), _all_alike(one, "error", text or UNPARSABLE))
-
-
-def _run(
-    jobs: Collection[Job],
-    processes: int,
-    jail: str,
-    hidden: "Iterable[str | Path]",
-    scheduler: str | None,
-) -> Iterator[tuple[Job, Outcome]]:
-    if scheduler:
-        return grade_on(scheduler, jobs, jail)
-    names = {job.lab for job in jobs}
-    if jobs and jail != "none":
-        _prove_in_process(jail, hidden, names)
-    return each(grade, jobs, processes, names)
 
 
 def counting(
@@ -236,15 +238,19 @@ def size_bytes(submission: Submission) -> int:
 
 
 def each(
-    function: Callable[[Item], Value], items: Iterable[Item], processes: int, names: Iterable[str]
+    function: Callable[[Item], Value],
+    items: Iterable[Item],
+    processes: int,
+    names: Iterable[str],
+    begun: ProcessPoolExecutor | None = None,
 ) -> Iterator[tuple[Item, Value | None]]:
     """Yield (item, function(item)) as each is done, in other processes; None if the process died.
 
-    names: the labs that the items belong to.
+    names: the labs that the items belong to. begun: the processes to begin with.
     """
     left = list(items)
     while left:
-        with _pool(function, min(processes, len(left)), names) as pool:
+        with begun or _pool(function, min(processes, len(left)), names) as pool:
             futures = {pool.submit(function, item): item for item in left}
             try:
                 for future in as_completed(futures):
@@ -254,6 +260,7 @@ def each(
                 continue
             except BrokenProcessPool:
                 pass
+        begun = None
         # Any of the first items may have ended its process. Running each one alone shows which.
         for item in left[:processes]:
             left.remove(item)
@@ -311,22 +318,61 @@ def grade_on(scheduler: str, jobs: Iterable[Job], jail: str) -> Iterator[tuple[J
                 yield futures[future], None
 
 
-def _prove_in_process(jail: str, hidden: "Iterable[str | Path]", names: Iterable[str]) -> None:
-    """Prove the jail in a grading process: this one has no PyTorch, and handles no signals."""
-    with _pool(_prove, 1, names) as pool:
+class _Proof:
+    """That a jail holds, tried in a grading process: this one has no PyTorch, and handles no
+    signals.
+
+    Meanwhile the grading processes start what their workers are forked from.
+    """
+
+    def __init__(
+        self,
+        graders: ProcessPoolExecutor,
+        count: int,
+        jail: str,
+        hidden: "Iterable[str | Path]",
+        modules: tuple[str, ...],
+    ) -> None:
+        self.graders, self.count, self.jail, self.hidden = graders, count, jail, hidden
+        self.modules = modules
+        self.trials: list[Future[None]] = []
+        self.thread = threading.Thread(target=self._submit)
+
+    def begin(self) -> None:
+        if self.jail != NoJail.name and self.thread.ident is None:
+            self.thread.start()  # to start a process takes until the imports for all are done
+
+    def end(self) -> None:
+        """JailError if the jail does not hold, or if nobody could try it."""
+        if self.jail == NoJail.name:
+            return
+        self.begin()
+        self.thread.join()
+        if not self.trials:
+            raise JailError(f"The sandbox {self.jail} could not be tried; nothing is graded.")
         try:
-            pool.submit(_prove, jail, hidden).result()
+            self.trials[0].result()
         except BrokenProcessPool:
             raise JailError(
-                f"The sandbox {jail} does not hold: the process that tried it was ended; "
+                f"The sandbox {self.jail} does not hold: the process that tried it was ended; "
                 "nothing is graded."
             ) from None
 
+    def _submit(self) -> None:
+        self.trials.append(self.graders.submit(_prove, self.jail, self.hidden, self.modules))
+        for _ in range(1, self.count):
+            self.graders.submit(_start_fork_server, self.jail, self.modules)
 
-def _prove(jail: str, hidden: "Iterable[str | Path]") -> None:
+
+def _prove(jail: str, hidden: "Iterable[str | Path]", modules: tuple[str, ...]) -> None:
     from grading.proof import prove
 
+    _start_fork_server(jail, modules)
     prove(JAILS[jail], hidden)
+
+
+def _start_fork_server(jail: str, modules: tuple[str, ...]) -> None:
+    fork_server(jail, modules)
 
 
 def _jail_problem(jail: str) -> str:
@@ -340,25 +386,24 @@ def _jail_problem(jail: str) -> str:
 def _pool(function: Callable, processes: int, names: Iterable[str]) -> ProcessPoolExecutor:
     """A pool of processes for a function. Grading processes are forked with all imports done."""
     names = sorted(names)
-    forked = function in (grade, _prove) and "forkserver" in get_all_start_methods()
+    forked = function is grade and "forkserver" in get_all_start_methods()
     context = get_context("forkserver" if forked else "spawn")
     if forked:
         imported = ["grading.preload", "grading.score", "jupytext", *modules(names, IN_GRADER)]
         forkserver.set_forkserver_preload(imported)
-        forkserver.ensure_running()
     return ProcessPoolExecutor(
         processes,
         mp_context=context,
         initializer=_begin,
-        initargs=(context.Value("i", 0), processes, names),
+        initargs=(context.Value("i", 0), processes, [lab(name) for name in names]),
     )
 
 
-def _begin(count: "Synchronized[int]", processes: int, names: Iterable[str]) -> None:
+def _begin(count: "Synchronized[int]", processes: int, known: Iterable[Lab]) -> None:
     """Start a grading process: it has little memory, is silent, stays on one core, and ends with
     its parent.
 
-    count: how many processes have started so far.
+    count: how many processes have started so far. known: labs that it need not read.
     """
     import grading.preload  # noqa: F401  (its import has the effect)
 
@@ -371,8 +416,7 @@ def _begin(count: "Synchronized[int]", processes: int, names: Iterable[str]) -> 
             mine, count.value = count.value, count.value + 1
         if processes <= len(cores):  # a call to a worker takes 20 µs on one core, 50 across cores
             os.sched_setaffinity(0, {cores[mine % len(cores)]})
-    for name in names:
-        lab(name)
+    _labs.update((one.name, one) for one in known)
 
 
 def _end_with_parent() -> None:
@@ -403,10 +447,14 @@ def grade(job: Job) -> list[Result] | str:
         return f"The grader itself failed on this notebook ({kind}: {problem}): please look at it."
 
 
-@functools.cache
+_labs: dict[str, Lab] = {}
+
+
 def lab(name: str) -> Lab:
-    """The lab of this name, read once per process."""
-    return labs.read(name)
+    """The lab of this name, read once per process, or by the process that started this one."""
+    if name not in _labs:
+        _labs[name] = labs.read(name)
+    return _labs[name]
 
 
 @functools.cache

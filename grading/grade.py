@@ -400,7 +400,7 @@ def _graded(
             handed_in,
             kept,
             seeds,
-            options.jobs,
+            min(options.jobs, len(handed_in)),
             jail,
             hidden=[options.what, options.out, *filter(None, [options.seed_file])],
             scheduler=options.scheduler,

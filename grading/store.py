@@ -54,6 +54,10 @@ class Store:
                     f"another grader works in {folder}: wait until it ends, or give another folder"
                 ) from None
 
+    def is_empty(self) -> bool:
+        """Whether no results are kept."""
+        return not any((self.folder / "graded").glob("*.json"))
+
     def get(self, key: str) -> list[Result] | None:
         """The results under a key; None if there are none."""
         try:

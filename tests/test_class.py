@@ -521,7 +521,7 @@ def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, mo
     """With a grader that gives a point per run, so that it shows who was graded."""
     runs = []
 
-    def each(function, items, processes, names):
+    def each(function, items, *_):
         for item in items:
             if function is classroom.grade:
                 runs.append(item.lab)

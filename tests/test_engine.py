@@ -118,8 +118,18 @@ def test_a_slow_order_is_refused_by_what_it_looks_at():
             stack += order[-1].inputs
         return order
 
-    with pytest.raises(AssertionError, match="follows every path"):
+    def run_by_paths(outputs, feeds, evaluate):
+        by_paths(outputs)
+
+    with pytest.raises(AssertionError, match="^topological_order looked.*follows every path"):
         graphs.order_of(doubled, [60], Node, by_paths)
+    with pytest.raises(AssertionError, match="^run, or the topological_order.*every path"):
+        graphs.values_of(doubled, [60], [{"x": 1.0}], Node, run_by_paths)
+    last = graphs.walked(doubled, Node, "gradients")[-1]
+    with pytest.raises(AssertionError, match="^gradients looked .* of 61 nodes"):
+        by_paths([last])
+    with pytest.raises(AssertionError, match="of 62 nodes"):
+        by_paths([last * last])  # what an answer makes of nodes counts, too
 
     def with_a_list(outputs):
         node, seen = outputs[0], []

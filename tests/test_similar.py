@@ -99,7 +99,7 @@ def test_earlier_submissions_are_folders_of_students_or_notebooks(tmp_path):
 
 
 def test_the_command_compares_with_earlier_classes(tmp_path, monkeypatch, capsys):
-    def each(function, items, processes, names):
+    def each(function, items, *_):
         for item in items:
             if function is classroom.grade:
                 of = classroom.lab(item.lab)

@@ -26,10 +26,15 @@ from grading.worker.transport import SocketTransport, WireClosed, WireError, Wir
 from grading.worker.wire import Wire
 
 
-def cross(value):
-    """A value as the other side gets it, and both packers. The header goes through JSON."""
+def cross(value, in_place=None):
+    """A value as the other side gets it, and both packers. The header goes through JSON.
+
+    in_place: the values that the other side may change here; None if it was not told.
+    """
     here, there = Packer(), Packer()
     header, buffers = here.pack(value)
+    if in_place is not None:
+        header["in_place"] = here.change_only(in_place)
     return there.unpack(json.loads(json.dumps(header)), [np.array(b) for b in buffers]), here, there
 
 
@@ -166,7 +171,8 @@ def test_aliasing_is_the_same_on_both_sides():
 
 def test_changes_in_place_come_back():
     x, n, some, inner = torch.zeros(6), np.zeros(6), {"a": 1}, [1]
-    (tx, tn, tsome, tlist), here, there = cross((x[::2], n[1:3], some, [inner, inner]))
+    values = x[::2], n[1:3], some, [inner, inner]
+    (tx, tn, tsome, tlist), here, there = cross(values, values)
     tx += 1
     tn[:] = 9
     tsome["b"] = 2
@@ -174,6 +180,29 @@ def test_changes_in_place_come_back():
     back(None, there, here)
     assert x.tolist() == [1, 0, 1, 0, 1, 0] and n.tolist() == [0, 9, 9, 0, 0, 0]
     assert some == {"a": 1, "b": 2} and inner == [1, 3]
+
+
+def test_what_may_not_change_comes_back_only_if_the_answer_holds_it():
+    x, n, some, inner = torch.zeros(6), np.zeros(6), {"a": 1}, [1]
+    (tx, tn, tsome, tlist), here, there = cross((x, n, some, [inner, inner]), [n])
+    tx += 1
+    tn += 2
+    tsome["b"] = object()  # it can't cross, and does not have to
+    tlist[0].append(3)
+    header, buffers = there.pack(None)
+    assert header["containers"] == [None] * 3 and header["storages"] == [None, 48]
+    assert here.unpack(header, buffers) is None
+    assert n.tolist() == [2.0] * 6 and x.sum() == 0 and some == {"a": 1} and inner == [1]
+    got, same = back((tx[:2], tlist[1]), there, here)
+    assert got.tolist() == [1, 1] and same == [1, 3]
+    assert x.sum() == 0 and inner == [1]
+
+
+def test_a_reference_to_what_was_not_sent_is_refused():
+    _, here, there = cross(([1], [2]), ())
+    header, buffers = there.pack(None)
+    with pytest.raises(WireError, match="not sent"):
+        here.unpack({**header, "value": ["ref", 0]}, buffers)
 
 
 def test_a_result_inside_an_argument_is_a_view_of_it():

@@ -45,7 +45,7 @@ from common.graphs.rows import LEAVES, Row, ancestors, inputs, operators, random
 from common.graphs.tape import torch_tape
 from common.graphs.text import formula
 from common.graphs.tracing import Tape, Traced
-from common.graphs.trials import counted_run, order_of, values_of
+from common.graphs.trials import counted_run, order_of, values_of, walked
 
 __all__ = [
     "BATCH_NORM_EPSILON",
@@ -95,5 +95,6 @@ __all__ = [
     "values",
     "values_of",
     "walk",
+    "walked",
     "without",
 ]

@@ -13,46 +13,62 @@ from common.graphs.operators import DEAD, evaluate
 from common.graphs.rows import Row, ancestors, operators
 
 LOOKS = 20  # per node: a walk that looks at a node's inputs more often follows every path
+LOOKS_OF_ALL = 200  # the same for an answer that walks the graph several times
 COMPARISONS = 50  # per node: a search in a list makes many more
+FEW = 50  # nodes: a smaller graph is no trouble
 NESTED_CALLS = 1000  # Python's own limit
 
 
 class Effort:
-    """How often an answer looked at a node's inputs, and compared two nodes."""
+    """How often an answer looked at the inputs of nodes, and compared two nodes.
 
-    def __init__(self, nodes: int) -> None:
-        self.nodes, self.looks, self.comparisons = nodes, 0, 0
+    who: looked, in words. looks: per node, that are allowed.
+    """
+
+    def __init__(self, who: str, looks: int) -> None:
+        self.who, self.looks_per_node = who, looks
+        self.nodes = self.looks = self.comparisons = 0
 
     def look(self) -> None:
         self.looks += 1
-        if self.looks > LOOKS * max(self.nodes, 50):
+        if self.looks > self.looks_per_node * max(self.nodes, FEW):
             raise AssertionError(
-                f"topological_order looked {self.looks:,} times at the inputs of {self.nodes:,} "
+                f"{self.who} looked {self.looks:,} times at the inputs of {self.nodes:,} "
                 "nodes: it follows every path. A node that was seen is not walked again."
             )
 
     def compare(self) -> None:
         self.comparisons += 1
-        if self.comparisons > COMPARISONS * max(self.nodes, 50):
+        if self.comparisons > COMPARISONS * max(self.nodes, FEW):
             raise AssertionError(
-                f"topological_order compared nodes {self.comparisons:,} times for {self.nodes:,} "
+                f"{self.who} compared nodes {self.comparisons:,} times for {self.nodes:,} "
                 "nodes: `in` searches a list from its start. Keep what you have seen in a set."
             )
 
 
 def watched(node: Any, effort: Effort) -> Any:
-    """A subclass of an engine's node class that notes the effort spent on its nodes."""
+    """A subclass of an engine's node class that notes the looks at the inputs of its nodes."""
 
     class Watched(node):
         @property
         def inputs(self) -> Any:
             effort.look()
+            if "inputs" not in self.__dict__:
+                raise AttributeError  # and the node says what is missing
             return self.__dict__["inputs"]
 
         @inputs.setter
         def inputs(self, inputs: Any) -> None:
+            effort.nodes += "inputs" not in self.__dict__
             self.__dict__["inputs"] = inputs
 
+    return Watched
+
+
+def compared(node: Any, effort: Effort) -> Any:
+    """A subclass of a node class that notes when two of its nodes are compared."""
+
+    class Compared(node):
         def __eq__(self, other: object) -> bool:
             effort.compare()
             return self is other
@@ -60,15 +76,23 @@ def watched(node: Any, effort: Effort) -> Any:
         def __hash__(self) -> int:
             return id(self) // 16
 
-    return Watched
+    return Compared
+
+
+def walked(rows: Sequence[Row], node: Any, who: str) -> list[Any]:
+    """The graph of these rows as nodes of this class; a walk along all its paths is ended.
+
+    who: walks, in words. AssertionError, when the inputs of nodes were looked at too often.
+    """
+    return as_nodes(rows, watched(node, Effort(who, LOOKS_OF_ALL)))
 
 
 def order_of(
     rows: Sequence[Row], outputs: Sequence[int], node: Any, topological_order: Callable[..., Any]
 ) -> list[int]:
     """The rows in the order that topological_order gives, for nodes of this class."""
-    effort = Effort(len(rows))
-    made = as_nodes(rows, watched(node, effort))
+    effort = Effort("topological_order", LOOKS)
+    made = as_nodes(rows, compared(watched(node, effort), effort))
     number = {id(x): i for i, x in enumerate(made)}
     topological_order(made[:1])  # an earlier call leaves nothing behind
     effort.looks = effort.comparisons = 0
@@ -97,7 +121,7 @@ def values_of(
 ) -> list[list[np.ndarray]]:
     """What run gives on the graph of these rows, once for each of the feeds."""
     unnamed = [(op, "x" if op == "placeholder" else inputs) for op, inputs in rows]
-    made, results = as_nodes(unnamed, node), []
+    made, results = walked(unnamed, node, "run, or the topological_order that it calls,"), []
     needed = operators([rows[i] for i in ancestors(rows, outputs)])
     for feed in feeds:
         ran = []

@@ -4,7 +4,7 @@ The cells are read from top to bottom, as Run All executes them. What counts is 
 the exercise's check saw: the last one above it, or if there is none, the last one of the notebook.
 """
 
-import ast
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,22 +32,41 @@ def find(lab: Lab, cells: Sequence[StudentCell]) -> dict[str, Answer]:
     return _Finder(lab, cells).answers()
 
 
+@dataclass(frozen=True)
+class _Ours:
+    """What a lab itself has, as texts without what an editor changes."""
+
+    stubs: frozenset[str]
+    checks: frozenset[str]
+    shown: frozenset[str]  # all code but the holes
+    names: frozenset[str]  # that the set-up and the drivers set
+    statements: frozenset[str]  # of them
+
+
+@functools.cache
+def _ours(lab: Lab) -> _Ours:
+    given = _sources(lab, "setup") | _sources(lab, "driver")
+    statements = [statement for text in given for statement in slices.parsed(text)]
+    shown = (c.source for c in lab.cells if c.kind == "code" and "hole" not in c.tags)
+    return _Ours(
+        frozenset(_squeezed(exercise.stub) for exercise in lab.exercises),
+        frozenset(_sources(lab, "check")),
+        frozenset(map(_squeezed, shown)),
+        frozenset(name for statement in statements for name in statement.sets),
+        frozenset(statement.text for statement in statements),
+    )
+
+
 class _Finder:
     """One notebook, whose cells serve all exercises."""
 
     def __init__(self, lab: Lab, cells: Sequence[StudentCell]) -> None:
-        self.lab, self.cells = lab, cells
-        given = _sources(lab, "setup") | _sources(lab, "driver")
-        checks = _sources(lab, "check")
-        stubs = {_squeezed(exercise.stub) for exercise in lab.exercises}
+        self.lab, self.cells, ours = lab, cells, _ours(lab)
         squeezed = [_squeezed(cell.text) if cell.kind == "code" else "" for cell in cells]
-        self.is_stub = [text in stubs for text in squeezed]
-        shown = {
-            _squeezed(c.source) for c in lab.cells if c.kind == "code" and "hole" not in c.tags
-        }
-        self.is_ours = [text in shown for text in squeezed]  # a demonstration is no answer
+        self.is_stub = [text in ours.stubs for text in squeezed]
+        self.is_ours = [text in ours.shown for text in squeezed]  # a demonstration is no answer
         self.texts = [
-            as_python(cell.text) if cell.kind == "code" and text not in checks else None
+            as_python(cell.text) if cell.kind == "code" and text not in ours.checks else None
             for cell, text in zip(cells, squeezed, strict=True)
         ]
         self.notebook = slices.Notebook(
@@ -56,13 +75,11 @@ class _Finder:
                 for text, is_stub in zip(self.texts, self.is_stub, strict=True)
             ]
         )
-        statements = [s for text in given for s in slices.parsed(text)]
-        self.given = {name for statement in statements for name in statement.sets}
-        same = {ast.unparse(statement.node) for statement in statements}
+        self.given = ours.names
         self.ours = {
             place
             for place, statement in enumerate(self.notebook.statements)
-            if statement.sets & self.given and ast.unparse(statement.node) in same
+            if statement.sets & self.given and statement.text in ours.statements
         }
         self.holes = {name for exercise in lab.exercises for name in exercise.hole.names}
 
@@ -126,9 +143,7 @@ class _Finder:
         there = self.ours | self.done
         needed = self.notebook.needed(start, limit, self.given, there, fixed, self.done)
         self.done |= {
-            place
-            for place in needed.places
-            if self.holes & slices.patched(self.notebook.statements[place].node)
+            place for place in needed.places if self.holes & self.notebook.statements[place].patches
         }
         late = [place for place in needed.places if self._changes(place, own, exercise)]
         before = [place for place in needed.places if place not in late]

@@ -56,10 +56,10 @@ class WorkerClient:
         """
         self.wire.transport.admit = _admit_little if kind == "execute" else admit
         packer = Packer()
-        packed = packer.pack(request)  # raises here if the check gives what can't cross
+        header, buffers = packer.pack(request)  # raises here if the check gives what can't cross
+        header["in_place"] = packer.change_only(in_place)
         try:
-            answer, packed = self._exchange(kind, packed, deadline, serve)
-            packer.change_only(in_place)
+            answer, packed = self._exchange(kind, (header, buffers), deadline, serve)
             value = (packer if answer != "refused" else Packer()).unpack(*packed)
             error = _rebuilt(value) if answer != "value" else None
         except (WireTimeout, WireClosed, OverLimitError) as problem:

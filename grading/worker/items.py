@@ -16,13 +16,15 @@ ITEMS: dict[str, type] = {"tuple": tuple, "size": torch.Size, "frozenset": froze
 def count_items(value: Any, containers: list[Any]) -> None:
     """Refuses data that holds itself, or that is small only because it repeats the same list.
 
-    value: packed. containers: [[kind, packed contents]], which references in it give by number.
+    value: packed. containers: [[kind, packed contents]], which references in it give by number;
+    None for one that is not sent.
     """
     counter = _Counter(containers)
     if type(value) is list:
         counter.of_value(value, 0)
-    for number in range(len(containers)):
-        counter.of_container(number, 0)
+    for number, packed in enumerate(containers):
+        if packed is not None:
+            counter.of_container(number, 0)
 
 
 class _Counter:
@@ -44,6 +46,8 @@ class _Counter:
 
     def of_container(self, number: int, depth: int) -> int:
         if number not in self.counts:
+            if self.containers[number] is None:
+                raise WireError("a reference to what was not sent")
             self.counts[number] = 0
             kind, contents = self.containers[number]
             total = 1

@@ -3,8 +3,8 @@
 None, a bool, a number and a text stand for themselves. Any other value is [kind, content]; the
 table KINDS, at the end, says how each kind is packed and unpacked. Arrays and tensors are views of
 numbered *storages*, and a list, dict or set is a reference to a numbered container. So strides,
-offsets and aliasing are the same on both sides, and what a function changes in place is changed at
-its caller, too.
+offsets and aliasing are the same on both sides. An answer brings only the storages and containers
+that it holds, and those of the arguments that the call may change in place.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from grading.worker.transport import WireError
 
 Container = list | dict | set
 Packed = tuple[dict[str, Any], Sequence[np.ndarray]]  # the header, and the bytes of storages
+Numbers = tuple[list[int], list[int]]  # of containers, of storages
 CONTAINERS = {kind.__name__: kind for kind in (list, dict, set)}
 MALFORMED = (
     LookupError,
@@ -60,58 +61,76 @@ class Packer:
         self._storage_numbers: dict[Hashable, int] = {}  # by address
         self._container_numbers: dict[Hashable, int] = {}  # by identity
         self._dense_bytes = 0
+        self._in_place: Numbers = [], []  # what the other side wants to have back in any case
+        self._met_containers: list[int] = []  # in this value
+        self._met_storages: set[int] = set()
 
     def pack(self, value: Any) -> Packed:
-        """The value, with every storage and container that this call's values hold so far."""
+        """The value, with the storages and containers that it holds."""
         self._dense_bytes = 0
+        self._met_containers, self._met_storages = list(self._in_place[0]), set(self._in_place[1])
         packed = self.pack_value(value, 0)
-        contents = []
-        for container in self.containers:  # packing one may add others
-            contents.append(self._pack_contents(container))
-        buffers, sizes = [], []
-        for storage in self.storages:
-            unchanged = storage.sent is not None and np.array_equal(storage.sent, storage.bytes)
-            sizes.append(None if unchanged else storage.bytes.size)
-            if not unchanged:
-                storage.sent = storage.bytes.copy()
-                buffers.append(storage.sent)
-        count_items(packed, contents)
-        return {"value": packed, "containers": contents, "storages": sizes}, buffers
+        contents: dict[int, list[Any]] = {}
+        for number in self._met_containers:  # packing one may add others
+            if number not in contents:
+                contents[number] = self._pack_contents(self.containers[number])
+        containers = [contents.get(number) for number in range(len(self.containers))]
+        buffers: list[np.ndarray] = []
+        sizes = [self._pack_storage(*each, buffers) for each in enumerate(self.storages)]
+        count_items(packed, containers)
+        return {"value": packed, "containers": containers, "storages": sizes}, buffers
+
+    def _pack_storage(self, number: int, storage: Storage, buffers: list[np.ndarray]) -> int | None:
+        """Its size, and its bytes as one more of the buffers; None if the other side needs none."""
+        if number not in self._met_storages:
+            return None
+        if storage.sent is not None and np.array_equal(storage.sent, storage.bytes):
+            return None
+        storage.sent = storage.bytes.copy()
+        buffers.append(storage.sent)
+        return storage.bytes.size
 
     def unpack(self, header: dict[str, Any], buffers: Iterable[np.ndarray]) -> Any:
         """The value of a message. What this side knows already is changed in place."""
         try:
             self._dense_bytes = 0
+            self._in_place = header.get("in_place", self._in_place)
             count_items(header["value"], header["containers"])
             self._unpack_storages(header["storages"], list(buffers))
             for kind, _ in header["containers"][len(self.containers) :]:
                 container = CONTAINERS[kind]()
                 _number(container, id(container), self.containers, self._container_numbers)
             pairs = zip(self.containers, header["containers"], strict=True)
-            for container, (kind, contents) in pairs:
-                if type(container).__name__ != kind:
-                    raise WireError(f"a {kind} for a {type(container).__name__}")
-                self._unpack_contents(container, contents)
+            for container, packed in pairs:
+                if packed is not None:
+                    self._unpack_contents(container, *packed)
             return self.unpack_value(header["value"])
         except WireError:
             raise
         except MALFORMED as error:
             raise WireError(f"{type(error).__name__}: {error}") from None
 
-    def change_only(self, values: Sequence[Any]) -> None:
+    def change_only(self, values: Sequence[Any]) -> Numbers:
         """From now on, a message changes only these values of ours in place, and copies of others.
 
         A student's function may change any argument. A check must see no change that it did not
-        ask for: it could compute what it wants from a changed argument.
+        ask for: it could compute what it wants from a changed argument. Returns the numbers of the
+        containers and storages of these values.
         """
         named = Packer()
         named.pack(list(values))
-        for number, storage in enumerate(self.storages):
-            if storage.sent is not None and storage.address not in named._storage_numbers:
-                self.storages[number] = Storage(storage.sent)
+        numbers: Numbers = [], []
         for number, container in enumerate(self.containers):
-            if id(container) not in named._container_numbers:
+            if id(container) in named._container_numbers:
+                numbers[0].append(number)
+            else:
                 self.containers[number] = type(container)()  # a message brings all contents
+        for number, storage in enumerate(self.storages):
+            if storage.sent is None or storage.address in named._storage_numbers:
+                numbers[1].append(number)
+            else:
+                self.storages[number] = Storage(storage.sent)
+        return numbers
 
     def pack_value(self, value: Any, depth: int) -> Any:
         if type(value) in PLAIN:
@@ -137,7 +156,9 @@ class Packer:
         for kind in CONTAINERS.values():
             if isinstance(container, kind) and type(container) is not kind:
                 container = kind(container)
-        return _number(container, id(container), self.containers, self._container_numbers)
+        number = _number(container, id(container), self.containers, self._container_numbers)
+        self._met_containers.append(number)
+        return number
 
     def unpack_reference(self, number: Any) -> Container:
         return self.containers[natural(number)]
@@ -158,7 +179,9 @@ class Packer:
         pairs = container.items()
         return ["dict", [[self.pack_value(k, 1), self.pack_value(v, 1)] for k, v in pairs]]
 
-    def _unpack_contents(self, container: Container, contents: list[Any]) -> None:
+    def _unpack_contents(self, container: Container, kind: str, contents: list[Any]) -> None:
+        if type(container).__name__ != kind:
+            raise WireError(f"a {kind} for a {type(container).__name__}")
         if isinstance(container, dict):
             pairs = {self.unpack_value(key): self.unpack_value(item) for key, item in contents}
             container.clear()
@@ -250,8 +273,11 @@ class Packer:
     def _number_of_storage(self, storage: Storage) -> int:
         if not storage.bytes.size:  # every empty storage has the same address
             self.storages.append(storage)
-            return len(self.storages) - 1
-        return _number(storage, storage.address, self.storages, self._storage_numbers)
+            number = len(self.storages) - 1
+        else:
+            number = _number(storage, storage.address, self.storages, self._storage_numbers)
+        self._met_storages.add(number)
+        return number
 
     def _unpack_storages(self, sizes: list[int | None], buffers: list[np.ndarray]) -> None:
         for number, size in enumerate(sizes):

@@ -35,7 +35,7 @@ from grading.jail import limits, syscalls
 from grading.jail.choice import confinement_from_json
 from grading.jail.confinement import Confinement
 from grading.worker.limits import MAX_TEXT
-from grading.worker.originals import Originals, may_set
+from grading.worker.originals import Originals, names_set
 from grading.worker.packing import Packed, Packer
 from grading.worker.transport import SocketTransport, WireClosed
 from grading.worker.wire import Wire
@@ -148,20 +148,27 @@ class WorkerServer:
                 kind, packed = self.wire.receive()
             except WireClosed:
                 return
-            packer = Packer()
-            request = packer.unpack(*packed)
             try:
-                if kind not in self.answers:
-                    raise ValueError(f"no request {kind!r}")
-                reply = "value", packer.pack(self.answers[kind](*request))
-            except BaseException as error:  # the student's, whatever it is: SystemExit, too
-                reply = failure(error, packer)
-            try:
-                self.wire.send(*reply)
+                self.wire.send(*self.reply(kind, packed))
             except (
                 ValueError
             ) as problem:  # too large, or an int of too many digits: nothing was sent
                 self.wire.send(*failure(problem))
+
+    def reply(self, kind: str, packed: Packed) -> tuple[str, Packed]:
+        """The kind and value that answer a request."""
+        packer = Packer()
+        request = packer.unpack(*packed)
+        try:
+            if kind not in self.answers:
+                raise ValueError(f"no request {kind!r}")
+            value = self.answers[kind](*request)
+        except BaseException as error:  # the student's, whatever it is: SystemExit, too
+            return failure(error, packer)
+        try:
+            return "value", packer.pack(value)
+        except BaseException as error:  # it can't cross; the student's own classes have a say
+            return failure(error)
 
     def execute(self, source: str, name: str) -> None:
         """Executes a cell. Its name is shown in tracebacks; Triton and inspect find its text."""
@@ -171,8 +178,9 @@ class WorkerServer:
         before = dict(self.namespace)
         code = compile(source, filename, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         is_ours = kind in ("setup", "driver")
-        if not is_ours and self.originals is None and may_set(code):
-            self.originals = Originals()
+        if not is_ours and (names := names_set(code)):
+            self.originals = self.originals or Originals()
+            self.originals.watch(names)
         if code.co_flags & inspect.CO_COROUTINE:  # notebooks allow await at the top level
             asyncio.run(eval(code, self.namespace))  # noqa: S307
         else:

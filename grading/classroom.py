@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver, get_all_start_methods, get_context, parent_process
 from multiprocessing.sharedctypes import Synchronized
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from common import garbage
 from common.paths import ROOT
@@ -85,22 +85,17 @@ def grade_class(
     chosen: what to grade now. Of the others, those that an earlier run graded are in the result.
     """
     names = {submission.lab for submission in handed_in}
-    of_workers = modules(names, IN_WORKER)
-    with _pool(grade, processes, names) as graders:
-        proof = _Proof(graders, processes, jail, hidden, of_workers)
+    with _Graders(processes, names, jail, hidden) as graders:
         if not scheduler and (kept.fresh or kept.is_empty()):
-            proof.begin()  # meanwhile the notebooks are read
+            graders.begin()  # meanwhile the notebooks are read
         texts = dict(each(read, handed_in, processes, names))
-        jobs = dict(_jobs(texts, seeds, jail, of_workers))
+        jobs = dict(_jobs(texts, seeds, jail, graders.modules))
         keys = {one: kept.key(job) for one, job in jobs.items()}
         before: dict[str, Outcome] = {key: kept.get(key) for key in keys.values()}
         new = {keys[one]: job for one, job in jobs.items() if chosen(one)}
         new = {key: job for key, job in new.items() if kept.fresh or before[key] is None}
-        if new and not scheduler:
-            proof.end()
         key_of = dict(zip(new.values(), new, strict=True))
-        on_cores = functools.partial(each, grade, key_of, processes, names, graders)
-        run = grade_on(scheduler, key_of, jail) if scheduler else on_cores()
+        run = grade_on(scheduler, key_of, jail) if scheduler else graders.run(key_of)
         now = before | dict(_keep_each(run, key_of, kept, progress))
     graded = []
     for one, text in texts.items():
@@ -318,35 +313,44 @@ def grade_on(scheduler: str, jobs: Iterable[Job], jail: str) -> Iterator[tuple[J
                 yield futures[future], None
 
 
-class _Proof:
-    """That a jail holds, tried in a grading process: this one has no PyTorch, and handles no
-    signals.
+class _Graders:
+    """The processes that grade a class; none runs before it is needed.
 
-    Meanwhile the grading processes start what their workers are forked from.
+    In one of them the jail is proved: this process has no PyTorch, and handles no signals.
+    Meanwhile all of them start what their workers are forked from. names: of the labs.
     """
 
     def __init__(
-        self,
-        graders: ProcessPoolExecutor,
-        count: int,
-        jail: str,
-        hidden: "Iterable[str | Path]",
-        modules: tuple[str, ...],
+        self, processes: int, names: Iterable[str], jail: str, hidden: "Iterable[str | Path]"
     ) -> None:
-        self.graders, self.count, self.jail, self.hidden = graders, count, jail, hidden
-        self.modules = modules
+        self.processes, self.names, self.jail, self.hidden = processes, names, jail, hidden
+        self.modules = modules(names, IN_WORKER)
+        self.pool = _pool(grade, processes, names)
         self.trials: list[Future[None]] = []
         self.thread = threading.Thread(target=self._submit)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.thread.ident is not None:
+            self.thread.join()
+        self.pool.shutdown()
+
     def begin(self) -> None:
-        if self.jail != NoJail.name and self.thread.ident is None:
+        """Go on with the proof while this process does something else."""
+        if self.jail != NoJail.name:
             self.thread.start()  # to start a process takes until the imports for all are done
 
-    def end(self) -> None:
-        """JailError if the jail does not hold, or if nobody could try it."""
-        if self.jail == NoJail.name:
-            return
-        self.begin()
+    def run(self, jobs: Collection[Job]) -> Iterator[tuple[Job, Outcome]]:
+        """Yield (job, outcome) as each is done. JailError unless the jail holds."""
+        if jobs and self.jail != NoJail.name:
+            self._end_proof()
+        return each(grade, jobs, self.processes, self.names, self.pool)
+
+    def _end_proof(self) -> None:
+        if self.thread.ident is None:
+            self.thread.start()
         self.thread.join()
         if not self.trials:
             raise JailError(f"The sandbox {self.jail} could not be tried; nothing is graded.")
@@ -359,9 +363,9 @@ class _Proof:
             ) from None
 
     def _submit(self) -> None:
-        self.trials.append(self.graders.submit(_prove, self.jail, self.hidden, self.modules))
-        for _ in range(1, self.count):
-            self.graders.submit(_start_fork_server, self.jail, self.modules)
+        self.trials.append(self.pool.submit(_prove, self.jail, self.hidden, self.modules))
+        for _ in range(1, self.processes):
+            self.pool.submit(_start_fork_server, self.jail, self.modules)
 
 
 def _prove(jail: str, hidden: "Iterable[str | Path]", modules: tuple[str, ...]) -> None:

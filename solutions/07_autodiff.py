@@ -88,7 +88,7 @@ def gradients_on_rows(rows, inputs, order=1):
 
     order 2 differentiates the first of the first derivatives, and so on.
     """
-    made = graphs.as_nodes(rows, Node)
+    made = graphs.walked(rows, Node, "gradients, or the topological_order that it calls,")
     gradients(made[-1], [made[i] for i in reversed(inputs)])  # an earlier call leaves nothing behind
     found = [made[-1]]
     for _ in range(order):

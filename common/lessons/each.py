@@ -10,37 +10,37 @@ THREADS = 256
 
 
 def element(function: Any) -> Callable[..., None]:
-    """A program of (x, *numbers) that calls function(x, i, *numbers) for every index i of x.
+    """A program of (x, a, b) that calls function(x, i, a, b) for every index i of x.
 
     function: decorated with @cuda.jit(device=True). x: a vector. On a CPU tensor, Numba compiles a
-    loop over all cores; on a CUDA tensor, a kernel with one thread per element. The numbers are
-    compiled in, so a new value compiles anew, as torch.compile does.
+    loop over all cores; on a CUDA tensor, a kernel with one thread per element. The numbers a and b
+    are compiled in, so a new value compiles anew, as torch.compile does.
     """
-    programs: dict[tuple[Any, ...], Callable[[Any], None]] = {}
+    programs: dict[tuple[bool, Any, Any], Callable[[Any], None]] = {}
 
-    def run(x: Any, *numbers: Any) -> None:
-        key = x.is_cuda, *numbers
+    def run(x: Any, a: Any, b: Any) -> None:
+        key = x.is_cuda, a, b
         if key not in programs:
-            programs[key] = (_on_gpu if x.is_cuda else _on_cpu)(function, numbers)
+            programs[key] = (_on_gpu if x.is_cuda else _on_cpu)(function, a, b)
         programs[key](x)
 
     return run
 
 
-def _on_cpu(function: Any, numbers: tuple[Any, ...]) -> Callable[[Any], None]:
+def _on_cpu(function: Any, a: Any, b: Any) -> Callable[[Any], None]:
     import numba
 
     inner = numba.njit(function.py_func)
 
     @numba.njit(parallel=True)
     def loop(x: Any) -> None:
-        for i in numba.prange(x.size):
-            inner(x, i, *numbers)
+        for i in numba.prange(x.size):  # with (*numbers), it computes one element at a time
+            inner(x, i, a, b)
 
     return lambda x: loop(x.numpy())
 
 
-def _on_gpu(function: Any, numbers: tuple[Any, ...]) -> Callable[[Any], None]:
+def _on_gpu(function: Any, a: Any, b: Any) -> Callable[[Any], None]:
     import numba.cuda
 
     cuda: Any = numba.cuda
@@ -49,7 +49,7 @@ def _on_gpu(function: Any, numbers: tuple[Any, ...]) -> Callable[[Any], None]:
     def kernel(x: Any) -> None:
         i = cuda.grid(1)
         if i < x.size:
-            function(x, i, *numbers)
+            function(x, i, a, b)
 
     return lambda x: kernel[-(-x.numel() // THREADS), THREADS](x)
 

@@ -55,24 +55,31 @@ def _reasons(one: Graded) -> Iterable[str]:
     for name, answer in (one.answers or {}).items():
         if not answer.text or not answer.attempted:
             continue
-        text = "\n".join([*answer.needed, answer.text])
-        if words := sorted(set(INTERNALS.findall(text)) - _ours(one, name)):
-            yield f"{name} names {', '.join(words[:4])}"
-        if calls := _course(one.lab, text):
-            yield f"{name} uses {', '.join(calls[:4])} of common, which the lab does not show"
-        if patched := sorted(set(_patched(one.lab, text))):
-            yield f"{name} sets {', '.join(patched[:4])}"
-        if len(text) > LONG_CHARACTERS:
-            yield f"{name} has {len(text):,} characters"
+        yield from _of_answer(one.lab, name, "\n".join([*answer.needed, answer.text]))
     if (seconds := sum(result.seconds for result in one.results)) > SLOW_S:
         yield f"its checks took {seconds:.0f} s"
     if (restarts := sum(result.restarts for result in one.results)) >= MANY_RESTARTS:
         yield f"its process ended {restarts} times"
 
 
-def _ours(one: Graded, name: str) -> set[str]:
+@functools.lru_cache(maxsize=10_000)  # the summary and the class's page ask for the same
+def _of_answer(lab: Lab, name: str, text: str) -> tuple[str, ...]:
+    """The reasons that are in the text of an answer."""
+    words = sorted(set(INTERNALS.findall(text)) - _ours(lab, name))
+    calls, patched = _course(lab, text), sorted(set(_patched(lab, text)))
+    reasons = {
+        f"{name} names {', '.join(words[:4])}": words,
+        f"{name} uses {', '.join(calls[:4])} of common, which the lab does not show": calls,
+        f"{name} sets {', '.join(patched[:4])}": patched,
+        f"{name} has {len(text):,} characters": len(text) > LONG_CHARACTERS,
+    }
+    return tuple(reason for reason, holds in reasons.items() if holds)
+
+
+@functools.cache
+def _ours(lab: Lab, name: str) -> frozenset[str]:
     """What the stub itself names."""
-    return set(INTERNALS.findall(one.lab.exercise(name).stub))
+    return frozenset(INTERNALS.findall(lab.exercise(name).stub))
 
 
 def _course(lab: Lab, text: str) -> list[str]:

@@ -86,6 +86,10 @@ class Lab:
     name: str  # NN_noun
     cells: tuple[Cell, ...]
 
+    def __hash__(self) -> int:
+        """Of the name alone: a lab is the key of many caches, and it has a hundred cells."""
+        return hash(self.name)
+
     @functools.cached_property
     def exercises(self) -> tuple[Exercise, ...]:
         return tuple(_exercises(self))

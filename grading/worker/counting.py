@@ -90,7 +90,8 @@ def kernel_text(cells: Cells, name: str, decorator: str) -> tuple[str, Constants
     return "\n\n".join([own, *others.values()]), constants
 
 
-def _functions(text: str) -> dict[str, str]:
+@functools.lru_cache(maxsize=500)  # our own cells are in every notebook
+def _functions(text: str) -> Mapping[str, str]:
     """{name: source with its decorators} of the functions at the top level of a cell."""
     return {
         node.name: ast.unparse(node)

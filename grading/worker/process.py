@@ -88,6 +88,8 @@ def warm_up(names: Iterable[str]) -> None:
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     # With a GPU, Triton is left out: workers that count interpret kernels, others compile them.
     device.prepare_triton()
+    if "triton" in sys.modules:
+        importlib.import_module("common.tiles.kernel")  # which `count` calls
     for name in names:
         # A lab's `from a import b` may name what is not a module.
         with contextlib.suppress(ModuleNotFoundError):

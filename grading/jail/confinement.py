@@ -44,7 +44,7 @@ class Confinement(ABC):
         """The worker, before any request: from here on it runs the student's code."""
         os.setsid()  # no terminal, and a group of its own that can be killed as a whole
         _close_streams()  # nothing to read, and no screen to fill
-        processes.end_first()
+        processes.end_first(os.getpid())
         for kind, limit in self.resource_limits().items():
             resource.setrlimit(kind, (limit, limit))
 

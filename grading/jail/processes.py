@@ -26,13 +26,18 @@ def tree(pid: int) -> list[int]:
     return pids
 
 
-def end_first(pid: int | str = "self") -> None:
-    """When memory runs out, this process and its children end before any other.
+def end_first(pid: int) -> None:
+    """When memory runs out, this process and its descendants end before any other.
 
     What a process with the rights of root sets is also the least that the process may set itself.
+    It may have started others before this is set, which do not inherit it: a process is set before
+    its children are looked for.
     """
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
-        file.write("1000")  # only Linux has this file
+    pids = [pid]
+    for one in pids:  # the list grows meanwhile
+        with contextlib.suppress(OSError), open(f"/proc/{one}/oom_score_adj", "w") as file:
+            file.write("1000")  # only Linux has this file
+        pids += children(one)
 
 
 def kill(roots: Iterable[int]) -> None:

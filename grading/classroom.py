@@ -92,8 +92,9 @@ def grade_class(
         jobs = dict(_jobs(texts, seeds, jail, graders.modules))
         keys = {one: kept.key(job) for one, job in jobs.items()}
         before: dict[str, Outcome] = {key: kept.get(key) for key in keys.values()}
-        new = {keys[one]: job for one, job in jobs.items() if chosen(one)}
-        new = {key: job for key, job in new.items() if kept.fresh or before[key] is None}
+        known = {} if kept.fresh else {k: found for k, found in before.items() if found is not None}
+        wanted = {keys[one]: job for one, job in jobs.items() if chosen(one)}
+        new = {key: job for key, job in wanted.items() if key not in known}
         key_of = dict(zip(new.values(), new, strict=True))
         run = grade_on(scheduler, key_of, jail) if scheduler else graders.run(key_of)
         now = before | dict(_keep_each(run, key_of, kept, progress))
@@ -328,18 +329,20 @@ class _Graders:
         self.pool = _pool(grade, processes, names)
         self.trials: list[Future[None]] = []
         self.thread = threading.Thread(target=self._submit)
+        self.has_begun = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.thread.ident is not None:
+        if self.has_begun:
             self.thread.join()
         self.pool.shutdown()
 
     def begin(self) -> None:
         """Go on with the proof while this process does something else."""
-        if self.jail != NoJail.name:
+        if self.jail != NoJail.name and not self.has_begun:
+            self.has_begun = True
             self.thread.start()  # to start a process takes until the imports for all are done
 
     def run(self, jobs: Collection[Job]) -> Iterator[tuple[Job, Outcome]]:
@@ -349,8 +352,7 @@ class _Graders:
         return each(grade, jobs, self.processes, self.names, self.pool)
 
     def _end_proof(self) -> None:
-        if self.thread.ident is None:
-            self.thread.start()
+        self.begin()
         self.thread.join()
         if not self.trials:
             raise JailError(f"The sandbox {self.jail} could not be tried; nothing is graded.")

@@ -626,6 +626,7 @@ for m, n, k in (48, 48, 48), (40, 5, 39), (3, 50, 20), (2 * rng.integers(9, 20, 
         "Load each element of a block's tiles once, the lanes along a row: x is the column.")
     par(report, "steps", 30 * (k + TILE), "Give each thread one element.")
     par(report, "shared_loads.wavefronts", report.shared_loads.requests, "A bank conflict.")
+    par(report, "global_stores.bytes", c.nbytes, "Store each sum once, when it is complete.")
 print("matmul_tiled: four shapes, each tile loaded once per block")
 
 # %% [markdown]
@@ -887,6 +888,7 @@ for m, n, k in ((64, 128, 24), (65, 3, 9), (*rng.integers((9, 65), (65, 90)).tol
     par(report, "global_loads.sectors", warps * (8 if k == 24 else 16), "A slice takes 64 numbers.")
     par(report, "shared_loads.requests", warps * 80, "At each k, load one number of b and eight of a.")
     par(report, "shared_loads.wavefronts", warps * 80, "Bank conflicts: lanes share a row.")
+    par(report, "global_stores.bytes", c.nbytes, "Store each sum once, when it is complete.")
 print("matmul_column_tiled: three shapes, nine loads for eight multiplications")
 
 # %% [markdown]
@@ -1007,6 +1009,7 @@ par(report, "global_loads.sectors", warps * 32, "A slice takes 256 numbers per w
 par(report, "shared_loads.requests", warps * 128,
     "At each k, a thread should load 8 numbers of each tile, and multiply all with each other.")
 par(report, "shared_loads.wavefronts", warps * 192, "Bank conflicts: half as many again are par.")
+par(report, "global_stores.bytes", c.nbytes, "Store each sum once, when it is complete.")
 print("matmul_register_tiled: shared loads down by eight")
 
 # %% tags=["check"]

@@ -1050,3 +1050,40 @@ def block_sum(x, out):
 # %% matrix_add_doubled: c turned
 # says: not into c[column, row]
 # edit: c[row, column] = a[row  ->  c[column, row] = a[row
+
+# %% matmul_tiled: what is known of the sum is stored after each tile
+# says: store each sum once
+# -     cuda.syncthreads()
+# - if row < c.shape[0] and column < c.shape[1]:
+# -     c[row, column] = total
+# +     cuda.syncthreads()
+# +     if row < c.shape[0] and column < c.shape[1]:
+# +         c[row, column] = total
+
+# %% matmul_column_tiled: the sums are stored after each slice
+# says: store each sum once
+# -     cuda.syncthreads()
+# - for i in range(8):
+# -     row, column = row0 + 8 * ty + i, column0 + tx
+# -     if row < c.shape[0] and column < c.shape[1]:
+# -         c[row, column] = total[i]
+# +     cuda.syncthreads()
+# +     for i in range(8):
+# +         row, column = row0 + 8 * ty + i, column0 + tx
+# +         if row < c.shape[0] and column < c.shape[1]:
+# +             c[row, column] = total[i]
+
+# %% matmul_register_tiled: the sums are stored after each slice
+# says: store each sum once
+# -     cuda.syncthreads()
+# - for i in range(8):
+# -     for j in range(8):
+# -         row, column = row0 + i // 4 * 64 + 4 * ty + i % 4, column0 + j // 4 * 64 + 4 * tx + j % 4
+# -         if row < c.shape[0] and column < c.shape[1]:
+# -             c[row, column] = total[i, j]
+# +     cuda.syncthreads()
+# +     for i in range(8):
+# +         for j in range(8):
+# +             row, column = row0 + i // 4 * 64 + 4 * ty + i % 4, column0 + j // 4 * 64 + 4 * tx + j % 4
+# +             if row < c.shape[0] and column < c.shape[1]:
+# +                 c[row, column] = total[i, j]

@@ -1263,11 +1263,12 @@ launch, close = (persistent_matmul_kernel, persistent_launch), {"rtol": 4e-3, "a
 for m, n, k, programs in [(16, 32, 48, 1), (70, 56, 40, 3), (40, 96, 16, 4), (80, 64, 32, 20)]:
     a, b, bias, config = random(m, k), random(k, n), random(n), dict(zip(CONFIG, SMALL)) | {"GROUP": 3}
     product = a.float() @ b.float()
-    case = f"{m} × {k} by {k} × {n}: {-(-m // 16) * -(-n // 32)} tiles, {programs} programs"
-    agree(oracle.persistent(*launch, a, b, None, programs, config), product.half(), case, **close)
-    got = oracle.persistent(*launch, a, b, bias, programs, config)
+    want, whole = product.half(), gelu(product + bias).half()
     wrong = oracle.wrong_epilogues(product.double(), bias, -(-k // 16), 32).items()
-    agree(got, gelu(product + bias).half(), f"{case}, with bias and GELU", **close,
+    case = f"{m} × {k} by {k} × {n}: {-(-m // 16) * -(-n // 32)} tiles, {programs} programs"
+    agree(oracle.persistent(*launch, a, b, None, programs, config), want, case, **close)
+    got = oracle.persistent(*launch, a, b, bias, programs, config)
+    agree(got, whole, f"{case}, with bias and GELU", **close,
           mistakes={says: c.half() for says, c in wrong})
 print("persistent_matmul_kernel agrees with PyTorch, with fewer programs than tiles and with more")
 

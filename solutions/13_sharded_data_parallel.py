@@ -402,13 +402,17 @@ print("clip_shards: the norm of all shards, and of no padding")
 
 def primitives(dist, shard, gradient, given):
     """[gathered weights, unit.gradient, whether unit.full is None after release]."""
-    unit = units.Unit(0, nn.Identity(), shard, given[0])
+    unit, mark = units.Unit(0, nn.Identity(), shard, given[0]), units.marker(dist)
     gathering = gather_parameters(dist, unit)
+    assert gathering is not None, "gather_parameters returned None: return the collective's handle"
+    mark(0)  # the network sees whether this comes before what was started is done
     ranks.compute(1.0)
     gathering.wait()
     gathered = unit.full.clone()
     release(unit)
     arrived = reduce_scatter_gradients(dist, unit, gradient)
+    assert callable(arrived), f"reduce_scatter_gradients returned {arrived}: return a function"
+    mark(1)
     ranks.compute(1.0)
     arrived()
     return [gathered, unit.gradient, unit.full is None]

@@ -1,6 +1,7 @@
 """Tensors that are cut over ranks: pieces, gradients through messages, and what a rank sends."""
 
 import functools
+import reprlib
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,11 +33,21 @@ class TwoWay(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, forward: Function, backward: Function) -> Tensor:
         ctx.way_back = backward
-        return forward(x)
+        return _tensor(forward(x), "forward")
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return ctx.way_back(gradients[0]), None, None
+        return _tensor(ctx.way_back(gradients[0]), "backward"), None, None
+
+
+def _tensor(value: Any, way: str) -> Tensor:
+    """The value, if it is a tensor: PyTorch would complain of something else, and much later."""
+    if isinstance(value, Tensor):
+        return value
+    raise TypeError(
+        f"the function for {way} in two_way gave {reprlib.repr(value)} instead of a tensor. "
+        "(dist.all_reduce changes its tensor and returns None.)"
+    )
 
 
 def two_way(x: Tensor, forward: Function, backward: Function) -> Tensor:

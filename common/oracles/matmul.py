@@ -956,9 +956,14 @@ def persistent(
 ) -> torch.Tensor:
     """A B, or gelu(A B + bias), by so many programs of a kernel, as its text says."""
     c = torch.full((len(a), b.shape[1]), torch.nan, dtype=a.dtype)
-    arguments, options = launch(a, b, bias, c, config)
+    arguments, options = launch(*_copies(a, b, bias), c, config)
     tiles.count(kernel, (programs,), *arguments, **options)
     return c
+
+
+def _copies(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
+    """A kernel may store wherever it has a pointer; what is wanted of it is computed from these."""
+    return [None if tensor is None else tensor.clone() for tensor in tensors]
 
 
 def wide(
@@ -973,7 +978,7 @@ def wide(
 ) -> torch.Tensor:
     """A B, or gelu(A B + bias), by a program for each tile, as the kernel's text says."""
     c = torch.full((len(a), b.shape[1]), torch.nan, dtype=a.dtype)
-    programs, arguments, options = launch(a, b, bias, c, config, more, alike)
+    programs, arguments, options = launch(*_copies(a, b, bias), c, config, more, alike)
     tiles.count(kernel, programs, *arguments, **options)
     return c
 

@@ -594,18 +594,27 @@ def unit_fault(trace: ranks.Trace, unit: int) -> str:
 
 
 def waits_fault(trace: ranks.Trace) -> str:
-    """What is wrong with a run in which each collective can hide under a second of compute."""
-    for name, says in (
-        ("all_gather", "gather_parameters waits: return the handle at once, and the caller waits."),
-        ("reduce_scatter", "reduce_scatter_gradients waits: only the function it returns may."),
-    ):
-        for call in trace.collectives:
-            under = (
-                span.start_s <= call.start_s + 1e-9 and span.end_s > call.end_s
-                for span in trace.compute
-                if span.rank == call.rank
-            )
-            if call.name == name and not any(under):
+    """What is wrong with a run in which a mark follows each of two collectives that take time.
+
+    The network knows when each message is there, and a rank that has waited for one can't post
+    anything earlier. So a mark before the end of a collective proves that nobody waited for it.
+    """
+    for rank in range(trace.world_size if trace.world_size > 1 else 0):
+        calls = [call for call in trace.calls(rank) if call.name != "barrier"]
+        marks = [call for call in calls if call.name == "broadcast"]
+        started = [call for call in calls if call.name != "broadcast"]
+        if [mark.bytes for mark in marks] != [1, 2] or len(started) != len(marks):
+            return "gather_parameters and reduce_scatter_gradients start one collective each."
+        for call, mark, says in zip(
+            started,
+            marks,
+            (
+                "gather_parameters waits: return the handle at once, and the caller waits.",
+                "reduce_scatter_gradients waits: only the function it returns may.",
+            ),
+            strict=True,
+        ):
+            if mark.start_s >= call.end_s:
                 return says
     return ""
 

@@ -917,3 +917,12 @@ def shard_gradients(dist, loss, groups, shards):
 # says: Norms don't add up
 # edit: total = (shard * shard).sum().reshape(1)  ->  total = shard.norm().reshape(1)
 # edit: return total.sqrt().item()  ->  return total.item()
+
+# %% gather_parameters: no handle comes back
+# says: gather_parameters returned None: return the collective's handle
+# edit: return dist.all_gather_into_tensor  ->  dist.all_gather_into_tensor
+
+# %% gather_parameters: waits and adds at once
+# says: reduce_scatter_gradients returned None: return a function
+# - return arrived
+# + arrived()

@@ -96,6 +96,79 @@ def test_points_are_for_the_work_alone(fork_server, text, most):
     assert points(fork_server, text) == most
 
 
+CALLS = parse(
+    """\
+# %% tags=["setup"]
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from common.checks import agree
+
+def ours(x):
+    return x + 1
+class Ours:
+    def plus(self, x):
+        return x + 1
+
+# %% tags=["driver"]
+def driven(x):
+    y = torch.tensor([float(doubled(x))])
+    return [
+        int(np.sum(np.array([doubled(x)]))), y.sum().item(), F.relu(y).tolist(),
+        nn.Identity()(y).tolist(), max([doubled(x)]), ours(doubled(x)), Ours().plus(doubled(x)),
+    ]
+
+# %% [markdown]
+# ### Exercise 1.1 · doubled
+
+# %% tags=["hole"]
+def doubled(x):
+    # BEGIN SOLUTION
+    return 2 * x
+    # END SOLUTION
+
+# %% tags=["check"]
+agree(driven(3), [6, 6.0, [6.0], [6.0], 6, 7, 7], "driven")
+""",
+    "97_calls",
+)
+SET = {
+    "a function of NumPy": "np.sum = lambda a: 6",
+    "a method that a tensor inherits": "torch.Tensor.item = lambda t: 6",
+    "a method of a tensor": "torch.Tensor.sum = lambda t: torch.tensor(6)",
+    "a function of torch.nn": "F.relu = lambda t: torch.tensor([6.0])",
+    "a class of torch.nn": "nn.Identity = lambda: lambda x: torch.tensor([6.0])",
+    "a method of a class of torch.nn": "nn.Identity.forward = lambda self, x: torch.tensor([6.0])",
+    "a call of a class of torch.nn": "nn.Identity.__call__ = lambda self, x: torch.tensor([6.0])",
+    "a builtin": "import builtins\nbuiltins.max = lambda x: 6",
+    "a builtin by its dictionary": "__builtins__['max'] = lambda x: 6",
+    "a builtin's name": "max = lambda x: 6",
+    "a function of the set-up": "ours.__code__ = (lambda x: 7).__code__",
+    "a method of the set-up": "Ours.plus = lambda self, x: 7",
+    "a code of a method of the set-up": "Ours.plus.__code__ = (lambda self, x: 7).__code__",
+    "a name that no text shows": "setattr(F, 're' + 'lu', lambda t: torch.tensor([6.0]))",
+}
+
+
+@pytest.mark.parametrize("line", SET.values(), ids=SET)
+def test_what_a_cell_sets_changes_no_driver(fork_server, line):
+    """With what was set, the driver would say that 0 is 6, or that 6 is something else."""
+    answer = f"def doubled(x):\n    return 0\n{line}"
+    (result,) = score.score(CALLS, {"doubled": Answer(answer)}, fork_server)
+    assert "driven gave [0, 0.0, [0.0], [0.0], 0, 1, 1]" in result.message
+    right = f"def doubled(x):\n    return 2 * x\n{line}"
+    (result,) = score.score(CALLS, {"doubled": Answer(right)}, fork_server)
+    assert (result.points, result.message) == (1, "")
+
+
+def test_an_answer_may_use_its_own_name_for_a_builtin(fork_server):
+    answer = "def max(a, b):\n    return a + b\ndef doubled(x):\n    return max(x, x)"
+    (result,) = score.score(CALLS, {"doubled": Answer(answer)}, fork_server)
+    assert (result.points, result.message) == (1, "")
+
+
 def test_a_rank_that_changes_its_own_list_of_allowed_calls_is_refused(fork_server):
     cell = """
 import torch

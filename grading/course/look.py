@@ -13,10 +13,10 @@ from grading.source.labs import Lab
 
 # What answers have no use for: the grader's own names, and ways into a process's other modules.
 INTERNALS = re.compile(
-    r"\b(__ask__|_only|_link|_getframe|settrace|setprofile|__globals__|__subclasses__|__closure__"
+    r"\b(__ask__|_only|_link|_recorder|_getframe|settrace|setprofile|__globals__|__subclasses__|__closure__"
     r"|f_back|f_globals|f_locals|gc\.get_\w+|sys\.modules|ctypes|grading\.\w+|linecache"
     r"|common\.(?:checks|oracles|remote|sealed|ranks\.\w+)|globals\(\)|importlib|os\._exit|/proc"
-    r"|clinic(?:s|\.\w+))"
+    r"|clinic(?:s|\.\w+)|__code__|__builtins__|__course_builtins__)"
 )
 LONG_CHARACTERS = 20_000
 SLOW_S = 60.0

@@ -1,80 +1,117 @@
-"""The course's own functions as they were before a student's cell ran: drivers call no others.
+"""What the names that a student's cells set meant before: drivers call nothing else.
 
-A cell can set any attribute of any module in its process: common.views.helper, a method of a class,
-a function's code. Before a driver runs, what was set is taken back. This is asked at each of its
-calls, so only the names that the cells set are looked at. A program that wants to can still hide
-from this; so no point depends on what a driver says of itself.
+A cell can set any attribute of any module in its process: common.views.helper, torch.matmul, a
+method of a class, a function's code. Before a driver runs, what was set is taken back. This is
+asked at each of its calls, so only the names that the cells set are looked at. A program that wants
+to can still hide from this; so no point depends on what a driver says of itself.
 """
 
 import dis
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter, is_
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from common.bytecode import BY_TEXT
 
-COURSE = "common"
 SETS = {dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"]}
 ANY = "*"  # in a set of names: a name that no text shows
 SETTERS = BY_TEXT | {"setattr", "delattr", "__setattr__", "__delattr__", "patch", "gc", "ctypes"}
 SETTERS |= {"__setstate__", "loads", "inspect"}
-OTHERS = ("torch", "triton", "triton.runtime", "triton.runtime.autotuner")
+COURSE = "common"
+OTHERS = {  # what else drivers call; its classes and functions are looked into
+    *("builtins", "math", "numpy", "torch", "torch.autograd", "torch.nn", "torch.nn.functional"),
+    *("torch.optim", "triton", "triton.runtime", "triton.runtime.autotuner"),
+}
 OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
 class Originals:
-    """What modules and classes held when this was made, as far as it can be called."""
+    """What modules, classes and functions held before a cell set names of theirs."""
 
     def __init__(self) -> None:
-        modules = [m for name, m in list(sys.modules.items()) if _is_watched(name)]
+        self.names: frozenset[str] = frozenset()
         self.held: list[tuple[Any, dict[str, Any]]] = []
-        self.functions: list[FunctionType] = []
-        for module in filter(lambda m: isinstance(m, ModuleType), modules):
-            callables = {k: v for k, v in vars(module).items() if callable(v)}
-            self.held.append((module, callables))
-            if module.__name__.partition(".")[0] == COURSE:
-                own = [v for v in callables.values() if _is_of(v, module)]
-                self._keep_inside(own)
-        self.parts = {name: [getattr(f, name) for f in self.functions] for name in OF_FUNCTIONS}
-        self.watched_held: list[tuple[Any, dict[str, Any]]] = []
-        self.watched_parts: dict[str, list[Any]] = {}
-        self.watched: frozenset[str] = frozenset()
+        self.parts: dict[str, tuple[list[FunctionType], list[Any]]] = {
+            name: ([], []) for name in OF_FUNCTIONS
+        }
 
-    def watch(self, names: frozenset[str]) -> None:
-        """Also looks at these names from now on."""
-        if names <= self.watched:
+    def watch(self, names: frozenset[str], setup: Iterable[Any]) -> None:
+        """Also looks at these names from now on. setup: what cells of ours have defined."""
+        new = names - self.names
+        if not new:
             return
-        self.watched |= names
+        self.restore()  # so that what is held now is ours, too
+        self.names |= new
+        modules = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]
+        for module in modules:
+            held = _callables(vars(module), new, of_course=_is_ours(module))
+            self.held += [(module, held)] if held else []
+        ours = [value for m in modules if _is_ours(m) for value in list(vars(m).values())]
+        self._look_into([*ours, *setup], new)
 
-        def is_watched(name: str) -> bool:
-            return name in self.watched or ANY in self.watched
+    def add(self, values: Iterable[Any]) -> None:
+        """Also looks into what another cell of ours has defined."""
+        self._look_into(values, self.names)
 
-        held = [(h, {k: v for k, v in own.items() if is_watched(k)}) for h, own in self.held]
-        self.watched_held = [(holder, own) for holder, own in held if own]
-        self.watched_parts = {name: own for name, own in self.parts.items() if is_watched(name)}
-
-    def _keep_inside(self, own: list[Any]) -> None:
-        """The methods of classes, and all functions."""
-        self.functions += [value for value in own if isinstance(value, FunctionType)]
-        for kind in (value for value in own if isinstance(value, type)):
-            methods = {k: v for k, v in vars(kind).items() if _is_method(v)}
-            self.held.append((kind, methods))
-            self.functions += [v for v in methods.values() if isinstance(v, FunctionType)]
+    def _look_into(self, values: Iterable[Any], names: frozenset[str]) -> None:
+        """The methods of classes, and the code of all functions."""
+        classes = dict.fromkeys(value for value in values if isinstance(value, type))
+        functions = [value for value in values if isinstance(value, FunctionType)]
+        for kind in classes:
+            held = _methods(kind, names)
+            self.held += [(kind, held)] if held else []
+            functions += [value for value in vars(kind).values() if isinstance(value, FunctionType)]
+        for part in OF_FUNCTIONS if ANY in names else names.intersection(OF_FUNCTIONS):
+            watched, were = self.parts[part]
+            watched += functions
+            were += map(attrgetter(part), functions)
 
     def restore(self) -> None:
         """Takes back what was set since."""
-        for holder, held in self.watched_held:
+        for holder, held in self.held:
             now = vars(holder)
             if not _are_same(map(now.get, held), held.values()):
-                for name, value in held.items():
-                    if now.get(name) is not value:
-                        setattr(holder, name, value)
-        for name, held in self.watched_parts.items():
-            if not _are_same(map(attrgetter(name), self.functions), held):
-                for function, value in zip(self.functions, held, strict=True):
-                    setattr(function, name, value)
+                _take_back(holder, held)
+        for part, (functions, held) in self.parts.items():
+            if not _are_same(map(attrgetter(part), functions), held):
+                for function, value in zip(functions, held, strict=True):
+                    setattr(function, part, value)
+
+
+def _take_back(holder: Any, held: Mapping[str, Any]) -> None:
+    for name, value in held.items():
+        if vars(holder).get(name) is value:
+            continue
+        if value is None:
+            delattr(holder, name)
+        else:
+            setattr(holder, name, value)
+
+
+def _callables(own: Mapping[str, Any], names: frozenset[str], of_course: bool) -> dict[str, Any]:
+    """What can be called of these names, in a module. A name that no text shows: of_course's."""
+    if ANY in names:
+        return {k: v for k, v in own.items() if callable(v)} if of_course else {}
+    return {name: value for name in names if callable(value := own.get(name))}
+
+
+def _methods(kind: type, names: frozenset[str]) -> dict[str, Any]:
+    """A class's methods of these names; None for one that only its bases have."""
+    own = vars(kind)
+    if ANY in names:
+        return {name: value for name, value in own.items() if _is_method(value)}
+    return {
+        name: own.get(name)
+        for name in names
+        if _is_method(own.get(name)) or (name not in own and hasattr(kind, name))
+    }
+
+
+def _is_ours(module: ModuleType) -> bool:
+    name = module.__name__
+    return name == COURSE or name.startswith(f"{COURSE}.") or name in OTHERS
 
 
 def _are_same(now: Iterable[Any], held: Iterable[Any]) -> bool:
@@ -92,14 +129,6 @@ def names_set(code: CodeType) -> frozenset[str]:
         own = {operation.argval for operation in operations if operation.opcode in SETS}
     inner = (names_set(part) for part in code.co_consts if isinstance(part, CodeType))
     return frozenset(own).union(*inner)
-
-
-def _is_watched(name: str) -> bool:
-    return name == COURSE or name.startswith(f"{COURSE}.") or name in OTHERS
-
-
-def _is_of(value: Any, module: ModuleType) -> bool:
-    return getattr(value, "__module__", None) == module.__name__
 
 
 def _is_method(value: Any) -> bool:

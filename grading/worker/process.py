@@ -16,7 +16,6 @@ import ast
 import asyncio
 import builtins
 import contextlib
-import functools
 import importlib
 import inspect
 import os
@@ -27,13 +26,13 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from types import CodeType
 from typing import Any
 
 from common import device, garbage, sources
 from grading.jail import limits, syscalls
 from grading.jail.choice import confinement_from_json
 from grading.jail.confinement import Confinement
+from grading.worker.drivers import BUILTINS, OWN_BUILTINS, compiled
 from grading.worker.limits import MAX_TEXT
 from grading.worker.originals import Originals, names_set
 from grading.worker.packing import Packed, Packer
@@ -131,7 +130,11 @@ class WorkerServer:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
-        self.namespace: dict[str, Any] = {"__name__": "__main__", "__ask__": self.ask}
+        self.namespace: dict[str, Any] = {
+            "__name__": "__main__",
+            "__ask__": self.ask,
+            OWN_BUILTINS: builtins,
+        }
         self.answers = {
             "execute": self.execute,
             "call": self.call,
@@ -182,14 +185,16 @@ class WorkerServer:
         is_ours = kind in ("setup", "driver")
         if not is_ours and (names := names_set(code)):
             self.originals = self.originals or Originals()
-            self.originals.watch(names)
+            self.originals.watch(names, [*self.setup.values(), *self.drivers.values()])
         if code.co_flags & inspect.CO_COROUTINE:  # notebooks allow await at the top level
             asyncio.run(eval(code, self.namespace))  # noqa: S307
         else:
             exec(code, self.namespace)  # noqa: S102  (what it is for)
         if is_ours:
             kept = self.setup if kind == "setup" else self.drivers
-            kept |= _changes(before, self.namespace)
+            kept |= (new := _changes(before, self.namespace))
+            if self.originals and kind == "setup":
+                self.originals.add(new.values())
 
     def call(
         self,
@@ -225,11 +230,12 @@ class WorkerServer:
             yield
             return
         before = dict(self.namespace)
-        self.namespace |= self.setup
+        self.namespace |= {**self.setup, OWN_BUILTINS: builtins}
         if self.originals:
             self.originals.restore()
+        hidden = BUILTINS.intersection(before).difference(self.setup, self.drivers)
         for source, cell in drivers:
-            exec(_compiled(source, f"<{cell}>"), self.namespace)  # noqa: S102
+            exec(compiled(source, f"<{cell}>", hidden), self.namespace)  # noqa: S102
         known, ours = self.setup | self.drivers, _changes(before, self.namespace)
         self.drivers |= {key: value for key, value in ours.items() if key not in self.setup}
         try:
@@ -266,12 +272,6 @@ class WorkerServer:
         if kind == "error":
             raise getattr(builtins, answer["type"])(answer["text"])
         return answer
-
-
-@functools.cache
-def _compiled(source: str, filename: str) -> CodeType:
-    sources.remember(filename, source)
-    return compile(source, filename, "exec")
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from grading.source.labs import Lab
 
 # What answers have no use for: the grader's own names, and ways into a process's other modules.
 INTERNALS = re.compile(
-    r"\b(__ask__|_only|_link|_recorder|_getframe|settrace|setprofile|__globals__|__subclasses__|__closure__"
-    r"|f_back|f_globals|f_locals|gc\.get_\w+|sys\.modules|ctypes|grading\.\w+|linecache"
+    r"\b(__ask__|_only|_link|_recorder|_getframe|settrace|setprofile|__globals__|__subclasses__"
+    r"|__closure__|__code__|__builtins__|__course_builtins__|f_back|f_globals|f_locals"
+    r"|gc\.get_\w+|sys\.modules|ctypes|grading\.\w+|linecache"
     r"|common\.(?:checks|oracles|remote|sealed|ranks\.\w+)|globals\(\)|importlib|os\._exit|/proc"
-    r"|clinic(?:s|\.\w+)|__code__|__builtins__|__course_builtins__)"
+    r"|clinic(?:s|\.\w+))"
 )
 LONG_CHARACTERS = 20_000
 SLOW_S = 60.0

@@ -115,7 +115,6 @@ for n in (1, 128, 129, int(rng.integers(300, 1000))):
     clean(report)
     result(out, want, f"vector_add of {n} elements")
     par(report, "steps", 40, "Give each thread one element.")
-    par(report, "atomics", 0, "No two threads share an element of `out`: a plain store will do.")
     par(report, "global_loads.sectors", 2 * -(-n // 8),
         "Let neighbouring threads load neighbouring elements: a sector holds eight.")
 print("vector_add: four lengths, every sector loaded once")
@@ -380,6 +379,7 @@ rows, columns = (8 * rng.integers(5, 13, 2)).tolist()
 x, out = floats(rows, columns), np.zeros((columns, rows), np.float32)
 want = x.T.copy()
 report = simt.count(transpose, blocks_of(32, columns, rows), (32, 32), x, out)
+clean(report)
 result(out, want, f"transpose of {rows} × {columns}")
 for access in ("global_loads", "global_stores"):
     par(report, f"{access}.sectors", rows * columns // 8, "Both ways, lanes should follow a row.")
@@ -475,7 +475,7 @@ for n in (1, 512, 257, int(rng.integers(600, 1200))):
     x, out, blocks = rng.random(n, np.float32), np.ones(1, np.float32), -(-n // 256)
     want, mistakes = oracle.block_sum(x, out)
     report = simt.count(block_sum, blocks, 256, x, out)
-    clean(report)
+    clean(report, atomics=True)
     result(out, want, f"block_sum of {n} elements, added to 1", rtol=1e-5, mistakes=mistakes)
     par(report, "atomics", blocks, "One update per block, in any memory: they wait for each other.")
     par(report, "steps", 250, "Add in a tree, 128 pairs at once.")
@@ -1003,6 +1003,7 @@ print("matmul_register_tiled: three shapes are right")
 a, b, c = floats(256, 24), floats(24, 128), np.full((256, 128), np.nan, np.float32)
 want = a @ b
 report = simt.count(matmul_register_tiled, (1, 2), 256, a, b, c)
+clean(report)
 result(c, want, "matmul_register_tiled of 256 × 24 and 24 × 128", rtol=1e-4, atol=1e-4)
 warps = 2 * 8 * 3  # times slices of 8 along k
 par(report, "global_loads.sectors", warps * 32, "A slice takes 256 numbers per warp.")
@@ -1016,6 +1017,7 @@ print("matmul_register_tiled: shared loads down by eight")
 a, b, c = floats(128, 40), floats(40, 128), np.full((128, 128), np.nan, np.float32)
 want = a @ b
 report = simt.count(matmul_register_tiled, 1, 256, a, b, c)
+clean(report)
 result(c, want, "matmul_register_tiled of 128 × 40 and 40 × 128", rtol=1e-4, atol=1e-4)
 par(report, "wide_loads", 8 * 5 * 40, "The numbers that a thread loads should lie in fours, "
     "side by side in shared memory: then one instruction loads 16 bytes.")
@@ -1168,7 +1170,7 @@ for n, blocks, high in (700, 2, 1), (1, 1, 128), (1024, 1, 128), (rng.integers(2
     tokens[0] = 127
     want, mistakes = oracle.histogram(tokens, counts)
     report = simt.count(histogram, blocks, 256, tokens, counts)
-    clean(report)
+    clean(report, atomics=True)
     result(counts, want, f"histogram of {n} tokens, added to ones", mistakes=mistakes)
     par(report, "global_atomics.requests", 4 * blocks, "A block should update each counter once.")
     par(report, "global_loads.sectors", -(-n // 8), "Load each token once, the lanes side by side.")

@@ -19,6 +19,7 @@ from common.checks import agree, expect
 from common.lessons import mods
 from common.lessons.traffic import bytes_moved
 from common.tiles import Report
+from common.tiles.limits import plain
 
 F32, BF16 = torch.float32, torch.bfloat16
 NEAR = {F32: 1e-4, BF16: 2e-2}  # allowed, absolute and relative, for values of size 1
@@ -844,6 +845,7 @@ def kind_mistakes(case: Case) -> Mistakes:
 
 def expect_forward(report: Report, case: Case, made: torch.Tensor | None = None) -> None:
     """Raise AssertionError unless loads and stores are the derived counts. made: kinds of tiles."""
+    plain(report)
     copies = case.batch * case.heads
     rows = _lengths(case.queries, case.block_q)
     columns = torch.tensor(_lengths(case.keys, case.block_k))
@@ -1034,6 +1036,7 @@ def agree_decoded(
 
 def expect_decoding(report: Report, case: Decoding) -> None:
     """Raise AssertionError unless each key is loaded once, for all the heads that share it."""
+    plain(report)
     keys = case.keys * case.d * case.heads // case.group
     why = f"the {case.group} query heads of a key head share each key that is loaded"
     queries = case.heads * case.d * case.parts

@@ -15,6 +15,7 @@ from common import bytecode, tiles
 from common.checks import expect
 from common.remote import in_place
 from common.tiles import Report
+from common.tiles.limits import plain
 
 Tile = tuple[int, int]
 Step = tuple[float, float]
@@ -83,6 +84,7 @@ def expect_format(report: Report, kernel: str, dtype: torch.dtype) -> None:
 
 def expect_one_dot(report: Report, dtype: str, precision: str) -> None:
     """Raise AssertionError unless tl.dot multiplies in this format, and gets this precision."""
+    plain(report)
     want = {f"{dtype} × {dtype} + fp32"}
     expect(report.dot_formats == want, f"want one tl.dot of {want}, not {report.dot_formats}")
     expect(
@@ -105,6 +107,8 @@ def expect_products(
     shape, tile: (M, N, K) of the product and of a tile. split: programs that share the steps along
     K, as evenly as they can. dtype: of the tiles.
     """
+    if split == 1:
+        plain(report)
     expect_format(report, kernel, dtype)
     rows, columns, steps = (-(-size // side) for size, side in zip(shape, tile, strict=True))
     flops = 2 * math.prod(tile) * rows * columns * split * -(-steps // split)
@@ -957,7 +961,7 @@ def persistent(
     """A B, or gelu(A B + bias), by so many programs of a kernel, as its text says."""
     c = torch.full((len(a), b.shape[1]), torch.nan, dtype=a.dtype)
     arguments, options = launch(*_copies(a, b, bias), c, config)
-    tiles.count(kernel, (programs,), *arguments, **options)
+    plain(tiles.count(kernel, (programs,), *arguments, **options))
     return c
 
 
@@ -979,7 +983,7 @@ def wide(
     """A B, or gelu(A B + bias), by a program for each tile, as the kernel's text says."""
     c = torch.full((len(a), b.shape[1]), torch.nan, dtype=a.dtype)
     programs, arguments, options = launch(*_copies(a, b, bias), c, config, more, alike)
-    tiles.count(kernel, programs, *arguments, **options)
+    plain(tiles.count(kernel, programs, *arguments, **options))
     return c
 
 

@@ -11,6 +11,7 @@ import torch
 
 from common import drawings, tiles
 from common.checks import expect
+from common.tiles.limits import plain
 
 Mistakes = Mapping[str, Any]  # {sentence: what this mistake gives}
 Format = tuple[int, int, str]  # exponent bits, fraction bits, what the largest exponent is for
@@ -599,6 +600,6 @@ def counted(
     (rows, groups), y = scales.shape, torch.full((len(codes),), torch.nan)
     sizes = {"GROUPS": groups, "WORDS": codes.shape[1] // groups // 8, "ROWS": math.gcd(rows, 8)}
     sizes["STEP"] = math.gcd(groups, max(1, 256 // sizes["WORDS"]))
-    arrays = _packed(codes, groups), scales.bfloat16(), x.bfloat16(), y
-    tiles.count(kernel, (rows // sizes["ROWS"],), *arrays, **sizes)
+    arrays = _packed(codes, groups), scales.bfloat16().clone(), x.bfloat16().clone(), y
+    plain(tiles.count(kernel, (rows // sizes["ROWS"],), *arrays, **sizes))
     return y

@@ -16,6 +16,7 @@ from common import drawings
 from common.checks import agree, expect, near_miss
 from common.lessons.traffic import bytes_moved
 from common.tiles import Report
+from common.tiles.limits import plain
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 # Allowed, relative: some steps of fp32, one of a format of 16 bits.
@@ -86,6 +87,7 @@ def expect_requests(report: Report, loads: int, stores: int) -> None:
 
 def expect_own_share(report: Report, most: int, what: str) -> None:
     """Raise AssertionError if one program moves more than this many bytes, or calls tl.softmax."""
+    plain(report)
     expect_by_hand(report)
     busiest = report.busiest
     longest = (
@@ -103,6 +105,7 @@ def expect_own_share(report: Report, most: int, what: str) -> None:
 
 def expect_two_reads(report: Report, x: torch.Tensor, block: int) -> None:
     """Raise AssertionError if x is read more than twice, y written twice, or a load too wide."""
+    plain(report)
     reads, writes = report.loads.bytes / x.nbytes, report.stores.bytes / x.nbytes
     expect(
         reads <= 2 and writes <= 1,
@@ -115,6 +118,7 @@ def expect_two_reads(report: Report, x: torch.Tensor, block: int) -> None:
 
 def expect_loss_reads(report: Report, x: torch.Tensor, block: int) -> None:
     """Raise AssertionError if cross_entropy reads x more than twice, or writes more than once."""
+    plain(report)
     loaded, stored = (costs.elements for costs in (report.array("x").loads, report.stores))
     expect(
         loaded <= 2 * x.numel() + len(x) and stored <= x.numel() + len(x),
@@ -137,6 +141,7 @@ def _expect_blocks(report: Report, block: int) -> None:
 
 def expect_only_visible(report: Report, want: torch.Tensor) -> None:
     """Raise AssertionError if hidden scores are loaded, or elements stored twice."""
+    plain(report)
     loaded, visible = report.loads.elements, int((want > 0).sum())
     expect(
         loaded <= visible,
@@ -339,6 +344,7 @@ def row_sums(x: torch.Tensor, start: int, columns: int, rows: int) -> tuple[torc
 
 def expect_fours(report: Report, columns: int, start: int) -> None:
     """Raise AssertionError if row_sums does not load 16 bytes per thread, or loads too much."""
+    plain(report)
     begins = [start + row * columns for row in range(report.programs)]
     most = sum(-(-(begin + columns) // 4) * 4 - begin // 4 * 4 for begin in begins) * 4
     case = f"{report.kernel}: {report.programs} rows of {columns} elements from {start} on"

@@ -973,3 +973,12 @@ def test_benchmark(candidate):
 # %% loads_in_flight: one thread
 # says: divide by their number
 # edit: (threads * itemsize)  ->  itemsize
+
+# %% fused: each multiplication reads and writes memory, by atomic updates
+# says: atomic updates per element, want 0
+@cuda.jit(device=True)
+def fused(x, i, factor, repeat):
+    for k in range(repeat):
+        value = cuda.atomic.add(x, i, 0)
+        cuda.atomic.sub(x, i, value)
+        cuda.atomic.add(x, i, value * factor)

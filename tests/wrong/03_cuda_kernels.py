@@ -1087,3 +1087,50 @@ def block_sum(x, out):
 # +             row, column = row0 + i // 4 * 64 + 4 * ty + i % 4, column0 + j // 4 * 64 + 4 * tx + j % 4
 # +             if row < c.shape[0] and column < c.shape[1]:
 # +                 c[row, column] = total[i, j]
+
+# %% transpose: loads and stores by atomic updates, which no load or store shows
+# says: transpose makes
+@cuda.jit
+def transpose(x, out):
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        value = cuda.atomic.add(x, (row, column), 0)
+        cuda.atomic.add(out, (column, row), value)
+
+# %% transpose: no padding, and atomic updates of shared memory
+# says: a plain load and a plain store will do
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array((32, 32), float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    tile[ty, tx] = 0
+    cuda.syncthreads()
+    if row < x.shape[0] and column < x.shape[1]:
+        cuda.atomic.add(tile, (ty, tx), x[row, column])
+    cuda.syncthreads()
+    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
+    if row < out.shape[0] and column < out.shape[1]:
+        out[row, column] = cuda.atomic.add(tile, (tx, ty), 0)
+
+# %% window_average: each number read three times, by atomic updates
+# says: window_average makes
+@cuda.jit
+def window_average(x, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        total = float32(0)
+        for k in range(3):
+            total += cuda.atomic.add(x, i + k, 0)
+        out[i] = total / float32(3)
+
+# %% matmul_tiled: no tiles, and loads by atomic updates
+# says: matmul_tiled makes
+@cuda.jit
+def matmul_tiled(a, b, c):
+    column, row = cuda.grid(2)
+    if row < c.shape[0] and column < c.shape[1]:
+        total = float32(0)
+        for k in range(a.shape[1]):
+            total += cuda.atomic.add(a, (row, k), 0) * cuda.atomic.add(b, (k, column), 0)
+        c[row, column] = total

@@ -37,8 +37,10 @@ REFUSED = (
     # which of its pages are in memory. No library of the labs locks files.
     "flock", "inotify_init", "inotify_init1", "inotify_add_watch", "fanotify_init",
     "fanotify_mark", "mincore", "cachestat",
+    # To empty or fill the memory that holds a file's pages: what is in it would be a message, too.
+    "fadvise64", "readahead", "sync", "syncfs", "sync_file_range",
     # The kernel counts these for the whole machine, exactly, and shows the count to all.
-    "io_setup",
+    "io_setup", "mlock", "mlock2", "mlockall",
     # To open a file by its number on the disk, past all rules on paths.
     "open_by_handle_at", "name_to_handle_at",
 )  # fmt: skip
@@ -76,6 +78,14 @@ ON_ITSELF_ONLY = (
     "move_pages", "migrate_pages",
 )  # fmt: skip
 
+# Advice on pages that moves them between memory and disk, for files and for what was counted.
+MADV_WILLNEED, MADV_REMOVE, MADV_COLD, MADV_PAGEOUT = 3, 9, 20, 21
+MADV_POPULATE_READ, MADV_POPULATE_WRITE = 22, 23
+MOVES_PAGES = [
+    MADV_WILLNEED, MADV_REMOVE, MADV_COLD, MADV_PAGEOUT, MADV_POPULATE_READ, MADV_POPULATE_WRITE,
+]  # fmt: skip
+MAP_SHARED, MAP_ANONYMOUS = 0x01, 0x20
+
 # CUDA's driver must do this when it starts, or it fails: map files without a name, and listen on a
 # socket for processes that share its memory. With a GPU a worker may do so, but it can neither
 # connect to anyone nor accept a connection.
@@ -105,7 +115,10 @@ def worker_rules(has_gpu: bool) -> list[bytes]:
     # filter can't read clone3's flags, which lie in memory; "not there" makes libc use clone.
     rules.append(refuse_unless("fcntl", 1, OWN_COMMANDS))
     rules.append(refuse("preadv2", ENOSYS))  # it tells which pages are in memory; preadv does not
+    rules.append(refuse_if("madvise", 2, MOVES_PAGES, EINVAL))
     if not has_gpu:
+        # Shared memory without a file stays when it is advised away, and then is in no count.
+        rules.append(refuse_if_bits("mmap", 3, *2 * [MAP_SHARED | MAP_ANONYMOUS]))
         rules.append(refuse_if("futex", 1, SHARED_WAITS, EAGAIN))
         rules.append(refuse_unless_bit("futex", 1, FUTEX_PRIVATE, EINVAL))
     rules += [refuse(f"futex_{name}", ENOSYS) for name in ("waitv", "wait", "wake", "requeue")]

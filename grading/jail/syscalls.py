@@ -55,7 +55,10 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "sched_getattr": (315, 275), "sched_getparam": (143, 121), "sched_getscheduler": (145, 120),
     "get_robust_list": (274, 100), "io_setup": (206, 0), "sched_rr_get_interval": (148, 127),
     "pidfd_open": (434, 434), "move_pages": (279, 239), "migrate_pages": (256, 238),
-    "statfs": (137, 43), "fstatfs": (138, 44), "ustat": (136, None),
+    "statfs": (137, 43), "fstatfs": (138, 44), "ustat": (136, None), "fadvise64": (221, 223),
+    "readahead": (187, 213), "mlock": (149, 228), "mlock2": (325, 284), "mlockall": (151, 230),
+    "sync": (162, 81), "syncfs": (306, 267), "sync_file_range": (277, 84), "madvise": (28, 233),
+    "mmap": (9, 222),
 }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from torch import nn
 
 from common import drawings, figures, ledger, ranks
 from common.lessons import replicas
-from common.checks import agree, expect
+from common.checks import agree, expect, no_fault
 from common.lessons.replicas import MODELS, flattened, mean_loss, perceptron, sgd, transformer
 
 # %% tags=["setup"]
@@ -95,10 +95,12 @@ figures.describe(ax, "Four ranks compute forward and backward, and then only mes
 # What the checks of this part run on every rank. You may skip it.
 
 def begun(dist, seed):
-    """(parameters and count of steps, flat; a large number) of a rank after broadcast_parameters."""
-    rank = dist.get_rank()
-    counts = [torch.tensor(10 + rank), torch.tensor([2**60 + 1 + rank])]
-    tensors = [*perceptron(seed + rank).parameters(), *counts]
+    """(parameters and count of steps, flat; a large number) of a rank after broadcast_parameters.
+
+    seed: this rank's; no rank knows another's.
+    """
+    counts = [torch.tensor(seed), torch.tensor([2**60 + 1 + 2 * seed])]
+    tensors = [*perceptron(seed).parameters(), *counts]
     places, trained = zip(*((tensor.data_ptr(), tensor.requires_grad) for tensor in tensors))
     held = [tensor.detach() for tensor in tensors]  # the storages that an optimizer would hold
     broadcast_parameters(dist, list(tensors))
@@ -192,12 +194,13 @@ def broadcast_parameters(dist, tensors):
 from common.oracles import replicas as oracle
 
 for p in (3, 1, 5):
-    want, wrong = oracle.broadcast(seed := int(rng.integers(1000)), p)
-    result, sent = ranks.run(begun, seed, world_size=p), (want.nbytes + 8) * (p - 1)
+    seeds = rng.choice(1000, p, replace=False).tolist()
+    (want, whole), wrong = oracle.broadcast(seeds)
+    result, sent = ranks.run(begun, ranks.each(seeds), world_size=p), (want.nbytes + 8) * (p - 1)
     for rank, (got, large) in enumerate(result.returns):
         agree(got, want, f"the tensors of rank {rank} of {p}", rtol=1e-12, mistakes=wrong[rank])
-        agree(large, 2**60 + 1, f"a whole number in the tensors of rank {rank} of {p}", mistakes={
-            "A float64 holds 53 bits: send each tensor in its own dtype.": 2**60})
+        agree(large, whole, f"a whole number in the tensors of rank {rank} of {p}", mistakes={
+            "A float64 holds 53 bits: send each tensor in its own dtype.": int(float(whole))})
     agree(result.trace.bytes, sent, "the bytes sent: each tensor to p − 1 ranks", mistakes={
         "An all-reduce sends twice the bytes of a broadcast.": 2 * sent})
 print("broadcast_parameters: every rank holds rank 0's values")
@@ -844,6 +847,7 @@ def batch_norm(dist, x, eps=1e-5):
     # END SOLUTION
 
 # %% tags=["check"]
+from common.oracles import messages
 from common.oracles import replicas as oracle
 
 for mean, eps, hint in ((1, 1e-5, ""), (1, 0.5, " with eps = 0.5"), (1e6, 1e-5, " with a mean of 10⁶")):
@@ -851,7 +855,7 @@ for mean, eps, hint in ((1, 1e-5, ""), (1, 0.5, " with eps = 0.5"), (1e6, 1e-5, 
     x = torch.tensor(rng.normal(mean, 2, (9, int(rng.integers(1, 5)))))
     y, wrong = oracle.batch_norm(x, rows, eps)
     each, case = ranks.each([part.clone() for part in x.split(rows)]), f"batch_norm{hint}, {rows} rows"
-    result = ranks.run(normalised, each, each, eps, world_size=3)
+    result = ranks.run(normalised, each, each, eps, world_size=3, only=messages.COLLECTIVES)
     got, calls = torch.cat([out for out, _ in result.returns]), len(result.trace.collectives) / 3
     wrong |= oracle.blurred(got, y)
     agree(got, y, case, rtol=tiny, atol=tiny, mistakes=wrong, draw=lambda: drawings.compare(got, y))
@@ -874,17 +878,19 @@ for p, *shape in ((4, 2, 3), (3, 1), (2, 5), (2, 2, 1, 4), (1, 3)):
 print("SumOverRanks: sums both ways, and changes nothing that it was given")
 
 # %% tags=["check"]
+from common.oracles import messages
 from common.oracles import replicas as oracle
 
 for rows, features, eps in ([3, 1, 5], 3, 1e-5), ([1, 4], 1, 1e-5), ([2, 3, 1, 4], 2, 0.5), ([6], 4, 1):
     x, slopes = torch.tensor(rng.normal(1, 2, (2, sum(rows), features)))
     wants, wrong = oracle.batch_norm_gradients(x, slopes, rows, eps)
     parts = [ranks.each([part.clone() for part in t.split(rows)]) for t in (x, slopes)]
-    got = ranks.run(normalised, *parts, eps, world_size=len(rows)).returns
-    for rank, want in enumerate(wants):
+    result = ranks.run(normalised, *parts, eps, world_size=len(rows), only=messages.COLLECTIVES)
+    for rank, ((_, got), want) in enumerate(zip(result.returns, wants)):
         case = f"x's gradient on rank {rank} of {len(rows)}, features: {features}"
-        wrong[rank] |= oracle.blurred(got[rank][1], want)
-        agree(got[rank][1], want, case, rtol=1e-9, atol=1e-10, mistakes=wrong[rank])
+        wrong[rank] |= oracle.blurred(got, want)
+        agree(got, want, case, rtol=1e-9, atol=1e-10, mistakes=wrong[rank])
+    no_fault(messages.sums_fault(result.trace, 4 * features))
 print("batch_norm: the gradients of one device")
 
 # %% [markdown]
@@ -1048,6 +1054,7 @@ def clip_gradients(dist, parameters, rows, most):
     # END SOLUTION
 
 # %% tags=["check"]
+from common.oracles import messages
 from common.oracles import replicas as oracle
 
 for scale, most in (5.0, 1.0), (0.01, 1.0), (0.0, 1.0), (3.0, 0.5), (1e5, 1.0), (3e5, 0.7), (1e6, 3.0):
@@ -1059,6 +1066,7 @@ for scale, most in (5.0, 1.0), (0.01, 1.0), (0.0, 1.0), (3.0, 0.5), (1e5, 1.0), 
         agree(length, norm, "the norm before clipping", rtol=1e-9, atol=1e-15, mistakes=own)
         wrong = mistakes | oracle.lost(got, want)
         agree(got, want, f"gradients clipped to {most}", mistakes=wrong, **oracle.close(norm))
+    no_fault(messages.sums_fault(result.trace, 17))
 agree(replicas.clips(clip_gradients), [], "what clips (the library's functions are not allowed)")
 print("clip_gradients: the same on all ranks, after the sum")
 

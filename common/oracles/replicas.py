@@ -75,20 +75,23 @@ def shard(batch: Tensor, rank: int, p: int) -> tuple[Tensor, Mistakes]:
     return want, {says: batch[wrong].clone() for says, wrong in mistakes.items()}
 
 
-def broadcast(seed: int, p: int) -> tuple[Tensor, list[Mistakes]]:
-    """(rank 0's parameters and its count of steps, by rank what mistakes give)."""
+def broadcast(seeds: Sequence[int]) -> tuple[tuple[Tensor, int], list[Mistakes]]:
+    """((rank 0's parameters and count of steps, its large number), by rank what mistakes give).
+
+    seeds: by rank.
+    """
     own = [
-        flattened([*MODELS["perceptron"](seed + rank).parameters(), torch.tensor([10 + rank])])
-        for rank in range(p)
+        flattened([*MODELS["perceptron"](seed).parameters(), torch.tensor([seed])])
+        for seed in seeds
     ]
     mean, narrow = torch.stack(own).mean(0), own[0].float().double()
-    return own[0], [
+    return (own[0], 2**60 + 1 + 2 * seeds[0]), [
         {
             "They are still this rank's own.": each,
             "They are rank p − 1's.": own[-1],
             "The count of steps is still this rank's own.": torch.cat([own[0][:-1], each[-1:]]),
             "They are the mean over all ranks.": torch.cat([mean[:-1], mean[-1:] // 1]),
-            "They are the sum over all ranks.": p * mean,
+            "They are the sum over all ranks.": len(seeds) * mean,
             "Digits are lost on the way: send each tensor in its own dtype.": narrow,
         }
         for each in own

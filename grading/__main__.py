@@ -46,6 +46,9 @@ COMMANDS = {
 }
 
 
+EXTRAS = {"nbgrader": "gradebook", "distributed": "class"}  # packages that instructors may need
+
+
 class Command(Protocol):
     """What the module of a command defines. Its docstring is the command's description."""
 
@@ -79,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(str(problem))
     except ModuleNotFoundError as problem:
         package = (problem.name or "?").partition(".")[0]
-        return _refuse(f"this needs {package}, which is not installed: pip install {package}")
+        needed = f"'ml-systems-labs[{EXTRAS[package]}]'" if package in EXTRAS else package
+        return _refuse(f"this needs {package}, which is not installed: pip install {needed}")
     except OSError as problem:
         place = f"{problem.filename} can't be read or written: " if problem.filename else ""
         return _refuse(f"{place}{problem.strerror or problem}")

@@ -23,6 +23,8 @@ MAX_NAME = 60  # characters of a student's name: a file's name has 255 bytes at 
 LAST_S = 32_503_680_000  # the year 3000: a later time can't be shown
 TIME = re.compile(r"(20\d\d)-?(\d\d)-?(\d\d)[T_ -]?(\d\d)[:.h-]?(\d\d)(?:[:.m-]?(\d\d))?(Z?)")
 NUMBER = re.compile(r"[-_ ]\(?(\d{1,3})\)?$")
+# Canvas counts resubmissions, -1 to -7; each later one gets a random word.
+RANDOM, AFTER_ALL = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"), 1000
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def _attempts(folder: Path) -> tuple[dict[tuple[Path, str], list[Path]], list[Pa
                 f"{shown(other.name)} and {who} would have one page: rename one of the folders"
             )
         for path in sorted(_notebooks(student)):
-            name = None if path.is_symlink() else _lab_of(path)
+            name = None if path.is_symlink() else lab_of(path.name)
             if name is None:
                 strays.append(path)
             else:
@@ -115,8 +117,8 @@ def earlier(folder: Path) -> list[Submission]:
     """
     name = shown(str(folder))
     found = [replace(one, student=f"{name}/{one.student}") for one in find(folder)[0] if one.counts]
-    for path in sorted(folder.glob("*.ipynb")):
-        if not path.is_symlink() and (lab := _lab_of(path)):
+    for path in sorted(folder.iterdir()):
+        if is_notebook(path) and not path.is_symlink() and (lab := lab_of(path.name)):
             found.append(Submission(f"{name}/{shown(path.name)}", lab, path))
     return found
 
@@ -207,23 +209,30 @@ def _notebooks(student: Path) -> Iterator[Path]:
             yield from (
                 path
                 for path in folder.iterdir()
-                if path.suffix == ".ipynb" and not path.name.startswith(".")
+                if is_notebook(path) and not path.name.startswith(".")
             )
 
 
-def _lab_of(path: Path) -> str | None:
+def is_notebook(path: Path) -> bool:
+    """Whether a file has a notebook's name. Windows and macOS don't tell .IPYNB from .ipynb."""
+    return path.suffix.lower() == ".ipynb"
+
+
+def lab_of(name: str) -> str | None:
+    """The lab that a notebook's name means, in capitals or not; None if it is no lab's name."""
     try:
-        return labs.resolve(path)
+        return labs.resolve(name.lower())
     except InputError:
         return None
 
 
 def _place(path: Path, name: str, student: Path) -> tuple[bool, int, float, str]:
     """What attempts are sorted by: first Jupyter's own copies, then by number, then by time."""
-    rest = path.stem.removeprefix(name)
-    number = None if TIME.search(rest) else NUMBER.search(rest)
+    rest = re.sub(f"^{name}", "", path.stem, flags=re.IGNORECASE)
+    match = None if TIME.search(rest) else NUMBER.search(rest)
+    number = AFTER_ALL if RANDOM.search(rest) else int(match[1]) if match else 0
     is_original = "-Copy" not in rest
-    return is_original, int(number[1]) if number else 0, handed_in_s(path, student), path.name
+    return is_original, number, handed_in_s(path, student), path.name
 
 
 def handed_in_s(path: Path, student: Path) -> float:

@@ -1,12 +1,20 @@
-"""Canvas: its zip of submissions laid out, and the CSV that its gradebook imports."""
+"""Canvas: the CSV that its gradebook imports, matched with the one that it exports.
+
+The export is what https://github.com/instructure/canvas-lms writes in lib/gradebook_exporter.rb:
+the first row, "Points Possible", an assignment's title with its id. Its lib/gradebook_importer.rb
+reads the CSV that we write, by row_has_student_headers?, process_pp and process_student.
+"""
 
 import csv
 import json
 import unicodedata
-import zipfile
+
+import pytest
 
 from grading import __main__ as command
-from grading import report, submissions
+from grading import report
+from grading.course.roster import Roster
+from grading.errors import InputError
 from grading.report import Result
 
 COLUMNS = "Student,ID,SIS User ID,SIS Login ID,Section"
@@ -92,76 +100,12 @@ def test_bad_input_gets_one_sentence(tmp_path, capsys):
         command.main(["canvas", "marks", str(tmp_path), "--roster", str(tmp_path / "x.csv")]) == 2
     )
     (tmp_path / "results.json").write_text(json.dumps([]))
-    assert command.main(["canvas", "marks", str(tmp_path)]) == 0
+    assert command.main(["canvas", "marks", str(tmp_path)]) == 2
+    assert command.main(["canvas", "marks", str(tmp_path), "--roster", "none.csv"]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 2 and "not a gradebook that Canvas exported" in lines[1]
-
-
-def zipped(folder, *names):
-    """What Canvas's Download Submissions gives: an archive in which each file is a notebook."""
-    archive = folder / "submissions.zip"
-    with zipfile.ZipFile(archive, "w") as files:
-        for name in names:
-            files.writestr(name, "{}")
-    return archive
-
-
-def test_what_canvas_collected_is_laid_out_for_the_grader(tmp_path, capsys):
-    folder = tmp_path / "class"
-    archive = zipped(
-        tmp_path,
-        "lovelaceada_11_345678_01_strides.ipynb",
-        "o_neillzofia_LATE_12_345679_01_strides-2 (1).ipynb",
-        "lovelaceada_11_345680_02_arithmetic_intensity.ipynb",
-        "babbagecharles_13_345681_essay.pdf",
-        "x_14_1_../01_strides.ipynb",
-        "01_strides.ipynb",
-    )
-    assert command.main(["canvas", "unpack", str(archive), str(folder)]) == 0
-    assert {(one.student, one.lab) for one in submissions.find(folder)[0]} == {
-        ("11", "01_strides"),
-        ("11", "02_arithmetic_intensity"),
-        ("12", "01_strides"),
-    }
-    said = capsys.readouterr().out
-    assert said.count("left out: ") == 3 and said.endswith(f"2 students: {folder}\n")
-
-
-def test_a_file_that_is_not_a_zip_is_reported(tmp_path, capsys):
-    (tmp_path / "submissions.zip").write_text("no")
-    for name, says in (("submissions.zip", "is not a zip file"), ("absent.zip", "No such file")):
-        assert (
-            command.main(["canvas", "unpack", str(tmp_path / name), str(tmp_path / "class")]) == 2
-        )
-        assert says in capsys.readouterr().err
-
-
-def test_feedback_goes_back_under_the_names_that_canvas_knows(tmp_path, capsys):
-    """Canvas takes the first two numbers between underscores for the ids of student and file."""
-    archive, pages = tmp_path / "submissions.zip", tmp_path / "feedback"
-    pages.mkdir()
-    for student in ("11", "12"):
-        (pages / f"{student}.html").write_text(f"page of {student}")
-    with zipfile.ZipFile(archive, "w") as files:
-        for name in (
-            "lovelaceada_11_345678_01_strides.ipynb",
-            "lovelaceada_11_345690_01_strides-1.ipynb",
-            "o_neillzofia_LATE_12_345679_01_strides-2 (1).ipynb",
-            "babbagecharles_13_345681_01_strides.ipynb",
-            "babbagecharles_13_345681_essay.pdf",
-        ):
-            files.writestr(name, "{}")
-    assert command.main(["canvas", "feedback", str(tmp_path), str(archive)]) == 0
-    with zipfile.ZipFile(tmp_path / "canvas_feedback.zip") as files:
-        found = {tuple(_numbers(name)): files.read(name) for name in files.namelist()}
-        assert all(name.endswith(".html") for name in files.namelist())
-    assert found == {("11", "345690"): b"page of 11", ("12", "345679"): b"page of 12"}
-    assert "left out: 13" in capsys.readouterr().out
-
-
-def _numbers(name):
-    """As Canvas reads a name (Assignment#infer_comment_context_from_filename)."""
-    return [part for part in name.split("_") if part.isdecimal()][:2]
+    says = ("grade first", "not a gradebook that Canvas exported", "there are no marks")
+    for line, text in zip(lines, [*says, "none.csv does not exist"], strict=True):
+        assert text in line
 
 
 def roster(tmp_path, *people, header=f"{COLUMNS},{LABS}", encoding="utf-8"):
@@ -242,26 +186,51 @@ def test_a_roster_that_a_spreadsheet_saved_again_is_read(tmp_path):
         assert given(tmp_path, path) == {"11": "18"}
 
 
-def test_a_name_like_canvas_s_own_hands_in_for_nobody_else(tmp_path, capsys):
-    """Mallory's name in Canvas is "x_11_5_01_strides": her file begins as one of student 11."""
-    folder = tmp_path / "class"
-    archive = zipped(
-        tmp_path,
-        "x_11_5_66_777_01_strides.ipynb",
-        "x_11_5_01_strides_66_777_01_strides.ipynb",
-        "lovelaceada_11_345678_01_strides_2026_11_20_last.ipynb",
-    )
-    assert command.main(["canvas", "unpack", str(archive), str(folder)]) == 0
-    (one,) = submissions.find(folder)[0]
-    assert (one.student, one.path.name) == ("11", "01_strides_2026_11_20_last.ipynb")
-    assert capsys.readouterr().out.count("left out: x_11_5") == 2
+def test_an_assignment_with_other_points_than_the_lab_is_said(tmp_path, capsys):
+    results(tmp_path, "ada")
+    for points, says in (("10.00", True), ("10,00", True), ("21.0", False), ("", False)):
+        row = f'    Points Possible,,,,,"{points}",19'
+        assert given(tmp_path, roster(tmp_path, row, ADA)) == {"11": "18"}
+        said = capsys.readouterr().out
+        sentence = "01_strides (1234): the assignment has 10 points in Canvas, and the lab has 21"
+        assert (sentence in said) == says and "02_arithmetic" not in said
 
 
-def test_a_second_file_does_not_replace_the_first(tmp_path, capsys):
-    archive, folder = tmp_path / "submissions.zip", tmp_path / "class"
-    with zipfile.ZipFile(archive, "w") as files:
-        for name, text in (("ada_11_1_01_strides.ipynb", "a"), ("eve_11_2_01_strides.ipynb", "b")):
-            files.writestr(name, text)
-    assert command.main(["canvas", "unpack", str(archive), str(folder)]) == 0
-    assert (folder / "11" / "01_strides.ipynb").read_text() == "a"
-    assert "left out: eve_11_2" in capsys.readouterr().out
+@pytest.mark.parametrize("odd", ["11.0", "1E+13", ""])
+def test_an_id_that_a_spreadsheet_changed_stops_the_run(tmp_path, capsys, odd):
+    results(tmp_path, "ada")
+    path = roster(tmp_path, "    Points Possible,,,,,21,19", ADA.replace(",11,", f",{odd},"))
+    said = refused(tmp_path, path, capsys)
+    assert f"export.csv, line 3: the ID of Lovelace, Ada is '{odd}'" in said
+    with pytest.raises(InputError, match="line 3: the ID of Lovelace, Ada"):
+        Roster.read(path)
+
+
+def test_where_nobody_is_read_or_matched_nothing_is_written(tmp_path, capsys):
+    results(tmp_path, "eve", "zoe")
+    assert "none of its 2 students is in" in refused(tmp_path, roster(tmp_path, ADA), capsys)
+    for rows in ([], ["    Points Possible,,,,,21,19", '"Student, Test",99,,x,A,,']):
+        path = roster(tmp_path, *rows)
+        assert "names no student" in refused(tmp_path, path, capsys)
+        with pytest.raises(InputError, match="names no student"):
+            Roster.read(path)
+
+
+def test_names_in_two_columns_get_a_sentence(tmp_path, capsys):
+    results(tmp_path, "ada")
+    header = f"{COLUMNS},{LABS}".replace("Student", "LastName,FirstName")
+    path = roster(tmp_path, "Lovelace,Ada,11,s11,ada,A,,", header=header)
+    assert "Split Student Names" in refused(tmp_path, path, capsys)
+    with pytest.raises(InputError, match="Split Student Names"):
+        Roster.read(path)
+
+
+def test_the_roster_of_the_course_serves_without_naming_it_again(tmp_path, monkeypatch, capsys):
+    results(tmp_path, "ada")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "course.toml").write_text('roster = "roster.csv"\n')
+    (tmp_path / "roster.csv").write_text(EXPORT)
+    assert [person[1] for person in table(tmp_path)[2:]] == ["11"]
+    (tmp_path / "roster.csv").write_text("student,name\nada,Ada\n")
+    assert [person[3] for person in table(tmp_path)[2:]] == ["ada"]
+    assert "Without --roster" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import pytest
 from grading import report, submissions
 from grading.course import tables
 from grading.errors import InputError
-from grading.lms import canvas, github
+from grading.lms import canvas_submissions, github
 from grading.lms.github import Repository
 from grading.source import labs
 
@@ -99,7 +99,8 @@ def test_a_link_to_a_fellow_student_s_clone_is_not_collected(tmp_path, what):
         (clones / "lab-mallory" / "labs").mkdir(parents=True)
         link = clones / "lab-mallory" / "labs" / f"{LAB}.ipynb"
         link.symlink_to(f"../../lab-ada/labs/{LAB}.ipynb")
-    copied = {one.student: paths for one, paths in github.collect(clones, [ada, mallory], out)}
+    collected = github.collect(LAB, clones, [ada, mallory], out)
+    copied = {one.repository.student: one.there for one in collected}
     assert len(copied["ada"]) == 1 and copied["mallory"] == []
 
 
@@ -134,11 +135,15 @@ def test_a_file_s_name_in_canvas_s_zip_names_nobody_else(tmp_path, name, student
     path = tmp_path / "submissions.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(name, "{}")
-    students, strays = canvas.unpack(path, tmp_path / "out")
-    assert students == ({student} if student else set()) and len(strays) == (student is None)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("ada_1_2_01_strides.ipynb", "[]")
+    done = canvas_submissions.unpack(path, tmp_path / "out")
+    assert done.students - {"1"} == ({student} if student else set())
+    assert len(done.left_out) == (student is None)
     ours = (path, tmp_path / "out" / submissions.WITHOUT_TIMES)
     written = [p for p in tmp_path.rglob("*") if p.is_file() and p not in ours]
-    assert all(p.parent == tmp_path / "out" / str(student) for p in written)
+    assert all(p.parent.parent == tmp_path / "out" for p in written)
+    assert {p.parent.name for p in written} == {"1", *filter(None, [student])}
 
 
 def test_a_link_in_canvas_s_zip_is_a_file(tmp_path):
@@ -146,7 +151,7 @@ def test_a_link_in_canvas_s_zip_is_a_file(tmp_path):
     info.external_attr = 0o120777 << 16
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(info, "/etc/passwd")
-    canvas.unpack(path, tmp_path / "out")
+    canvas_submissions.unpack(path, tmp_path / "out")
     unpacked = tmp_path / "out" / "5" / "01_strides.ipynb"
     assert not unpacked.is_symlink() and unpacked.read_text() == "/etc/passwd"
 

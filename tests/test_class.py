@@ -13,7 +13,7 @@ from grading import __main__ as command
 from grading import classroom, feedback, grade, report, submissions
 from grading.course import changes, look, marks, overrides, page, settings, statistics, written
 from grading.errors import InputError
-from grading.lms import canvas
+from grading.lms import canvas_submissions
 from grading.report import CheckResult, Graded, Result
 from grading.source import labs, notebook
 from grading.source.holes import Answer
@@ -330,6 +330,14 @@ def test_written_answers_are_marked_in_a_table_that_later_runs_keep(tmp_path):
         run()
 
 
+def test_why_a_notebook_can_t_be_read_is_noted_in_the_marks():
+    results = [Result(e.label, 0, e.points, "error", "x.ipynb is empty") for e in FIRST.exercises]
+    (mark,) = marks.of(report.rows("ada", FIRST.name, results))
+    assert mark.note == "x.ipynb is empty"
+    results[0] = Result(FIRST.exercises[0].label, 0, 1, "error", "x is not defined")
+    assert marks.of(report.rows("ada", FIRST.name, results))[0].note == ""
+
+
 def test_who_wrote_nothing_waits_for_no_mark_and_all_have_the_same_maximum(tmp_path):
     of = course(tmp_path, TOML.replace("[extensions.ada]", "[extensions.zoe]"), roster=ROSTER)
     broken = Graded(graded("eve").submission, FIRST, graded("eve", 0).results, None, [])
@@ -564,7 +572,7 @@ def test_deadlines_need_times_that_canvas_does_not_give(tmp_path):
     archive = tmp_path / "submissions.zip"
     with zipfile.ZipFile(archive, "w") as files:
         files.writestr(f"lovelaceada_11_12_{FIRST.name}.ipynb", "{}")
-    canvas.unpack(archive, tmp_path / "class")
+    canvas_submissions.unpack(archive, tmp_path / "class")
     found, strays = submissions.find(tmp_path / "class")
     assert [one.student for one in found] == ["11"] and not strays
     course = settings.Settings(deadlines={FIRST.name: 1e9})

@@ -62,6 +62,7 @@ def seconds(text):
     [
         [f"{FIRST}-Copy1.ipynb", f"{FIRST}.ipynb"],
         [f"{FIRST}.ipynb", f"{FIRST}_1.ipynb", f"{FIRST}-2.ipynb", f"{FIRST} (10).ipynb"],
+        [f"{FIRST}-7.ipynb", f"{FIRST}-550e8400-e29b-41d4-a716-446655440000.ipynb"],
         [
             f"{FIRST}_2026-11-01T09-30-00.ipynb",
             f"{FIRST}_2026-11-02T08-00.ipynb",
@@ -69,7 +70,7 @@ def seconds(text):
         ],
         [f"20261101-093000/{FIRST}.ipynb", f"20261102-080000/{FIRST}.ipynb"],
     ],
-    ids=["copies", "numbers", "times", "folders"],
+    ids=["copies", "numbers", "canvas", "times", "folders"],
 )
 def test_attempts_are_distinguished(tmp_path, names):
     touch(tmp_path / "ada", *reversed(names))
@@ -81,6 +82,14 @@ def test_attempts_are_distinguished(tmp_path, names):
         False
     ] * (len(names) - 1)
     assert all(one.counts for one in submissions.find(tmp_path, count="best")[0])
+
+
+def test_capitals_in_a_notebook_s_name_change_nothing(tmp_path):
+    capitals = f"{FIRST.upper()}-2.IPYNB"
+    touch(tmp_path / "ada", f"{FIRST}.ipynb", capitals, f"{FIRST}_2026-11-02T08-00.Ipynb")
+    attempts, strays = submissions.find(tmp_path)
+    assert not strays and {one.lab for one in attempts} == {FIRST} and len(attempts) == 3
+    assert [one.path.name for one in attempts][-1] == capitals
 
 
 def test_a_student_s_number_is_not_a_time(tmp_path):
@@ -493,4 +502,4 @@ def test_a_missing_scheduler_is_reported(tmp_path):
             f"tcp://127.0.0.1:{taken.getsockname()[1]}",
         )
     assert run.returncode == 2 and "Traceback" not in run.stderr
-    assert "no Dask scheduler answers" in run.stderr or "pip install distributed" in run.stderr
+    assert "no Dask scheduler answers" in run.stderr or "ml-systems-labs[class]" in run.stderr

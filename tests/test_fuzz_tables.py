@@ -156,7 +156,7 @@ def test_a_fuzzed_course_file_is_read_or_refused_with_a_sentence(tmp_path):
 def test_the_terminal_gets_no_control_characters_of_a_table(tmp_path, capsys):
     table = tmp_path / "grades.csv"
     table.write_text(GITHUB.replace("ada@uni.edu", "\x1b]0;a/b\x07"))
-    assert command.main(["github", "collect", str(tmp_path), str(table), str(tmp_path)]) == 2
+    assert command.main(["github", "collect", "1", str(tmp_path), str(table), str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert "can't be a folder's name" in said and "\x1b" not in said and "\x07" not in said
 

@@ -144,7 +144,17 @@ def test_without_nbgrader_it_says_what_to_install(tmp_path, monkeypatch, capsys)
     monkeypatch.setitem(sys.modules, "nbgrader.api", None)
     report.write(rows("ada"), tmp_path)
     assert command.main(["nbgrader", *[str(tmp_path)] * 3]) == 2
-    assert "pip install" in capsys.readouterr().err
+    assert "pip install 'ml-systems-labs[gradebook]'" in capsys.readouterr().err
+
+
+def test_it_says_what_of_the_marks_nbgrader_does_not_get():
+    written, off = (Result("written 1", 1, 2, "marked"), Result("late", -2, 0, "late"))
+    absent = report.rows("bob", FIRST, [Result("written 1", 0, 2, "not handed in")])
+    more = report.rows("ada", FIRST, [written, off])
+    said = list(gradebook.not_carried_over([*rows("ada"), *more, *absent]))
+    assert len(said) == 2
+    assert "the points of 1 written answer" in said[0] and "lateness took off, once" in said[1]
+    assert not list(gradebook.not_carried_over(rows("ada")))
 
 
 def test_bad_input_gets_one_sentence(tmp_path, capsys):

@@ -153,3 +153,11 @@ def test_bad_input_gets_one_sentence(tmp_path, capsys):
     assert command.main(["gradescope", "zip", "99"]) == 2
     assert command.main(["gradescope", "grade", "--home", str(tmp_path)]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 2
+    assert command.main(["gradescope", "zip", "01", "--out", str(tmp_path / "none" / "a.zip")]) == 2
+    assert f"there is no folder {tmp_path / 'none'}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["01_Strides.ipynb", "01_STRIDES.IPYNB", "mine.IPYNB"])
+def test_capitals_in_a_notebook_s_name_change_nothing(tmp_path, name):
+    (tmp_path / name).write_text("{}")
+    assert gradescope._submitted(tmp_path, FIRST).name == name

@@ -17,7 +17,7 @@ from rich.console import Console
 from grading import classroom, grade, report, score, similar, submissions
 from grading.errors import InputError
 from grading.jail import choice
-from grading.lms import canvas
+from grading.lms import canvas, canvas_submissions
 from grading.report import Graded, Result
 from grading.source import answers, holes, labs, notebook
 from grading.source.holes import Answer
@@ -269,11 +269,13 @@ def archive(tmp_path, *files):
 
 
 def test_a_zip_bomb_is_left_out_and_the_others_are_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(canvas, "MAX_NOTEBOOK_BYTES", 1 << 20)
+    monkeypatch.setattr(canvas_submissions, "MAX_NOTEBOOK_BYTES", 1 << 20)
     path = archive(tmp_path, ("a_1_2_01.ipynb", bytes(10 << 20)), ("b_3_4_01.ipynb", "{}"))
-    students, strays = canvas.unpack(path, tmp_path / "out")
-    assert students == {"3"} and strays == ["a_1_2_01.ipynb"]
-    assert not list((tmp_path / "out" / "1").iterdir())
+    done = canvas_submissions.unpack(path, tmp_path / "out")
+    assert done.students == {"1", "3"}
+    assert done.left_out == [("a_1_2_01.ipynb", f"it {notebook.TOO_LARGE}")]
+    (left,) = (tmp_path / "out" / "1").iterdir()
+    assert left.stat().st_size < 1000
 
 
 def test_zips_by_the_thousand_have_a_sentence_or_their_files(tmp_path):
@@ -286,8 +288,9 @@ def test_zips_by_the_thousand_have_a_sentence_or_their_files(tmp_path):
             odd[rng.randrange(len(odd))] = rng.randrange(256)
         path.write_bytes(odd[: rng.randrange(len(odd))] if rng.random() < 0.2 else odd)
         try:
-            students, strays = canvas.unpack(path, tmp_path / "out")
-            assert all(text.isprintable() for text in strays) and len(students) <= 2
+            done = canvas_submissions.unpack(path, tmp_path / "out")
+            assert all("".join(line).isprintable() for line in done.left_out)
+            assert len(done.students) <= 2
         except InputError as problem:
             assert "zip" in str(problem)
 

@@ -4,7 +4,7 @@ handed in."""
 import itertools
 import time
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,8 +113,10 @@ def of(found: Iterable[Row]) -> list[Mark]:
     ]
 
 
-def _note(group: Iterable[Row]) -> str:
-    notes = []
+def _note(group: Collection[Row]) -> str:
+    exercises = {(row["status"], row["message"]) for row in group if row["exercise"][0].isdigit()}
+    # The same error in all exercises is one of the notebook: it can't be read.
+    notes = [message for status, message in exercises if len(exercises) == 1 and status == "error"]
     for row in group:
         if row["status"] == "changed by hand":
             reason, gave = row["message"].partition("\n")[0], row.get("grader_gave") or 0

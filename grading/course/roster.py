@@ -11,6 +11,8 @@ from grading.errors import InputError
 STUDENT = ("student", "sis login id", "identifier", "roster_identifier")
 NAME = ("name", "student name")
 SECTION = ("section",)
+POSSIBLE = "Points Possible"
+NOBODY = ("", POSSIBLE, "Student, Test")  # names in lines of Canvas's gradebook
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,14 @@ class Roster:
     def read(cls, path: Path) -> "Roster":
         """The roster in a CSV file: ours (student, name, section), or Canvas's exported gradebook.
 
-        InputError if two lines have the same student.
+        InputError if two lines have the same student, or if no line names one.
         """
         lines = tables.read(path, ())
-        columns = set(lines[0][1]) if lines else set()
+        nobody = f"{path} names no student: write a line for each, below the names of the columns"
+        if not lines:
+            raise InputError(nobody)
+        columns = set(lines[0][1])
+        expect_whole_names(columns, path)
         is_canvas = {"student", "id", "sis login id"} <= columns
         key = next((name for name in STUDENT if name in columns), None)
         if key is None:
@@ -47,13 +53,16 @@ class Roster:
         people: dict[str, Person] = {}
         known: set[str] = set()
         for number, row in lines:
-            person = _canvas_person(row) if is_canvas else _person(row, key)
+            where = f"{path}, line {number}"
+            person = _canvas_person(row, where) if is_canvas else _person(row, key)
             if person is None:
                 continue
             if person.student.casefold() in known:
-                raise InputError(f"{path}, line {number}: {person.student} is there twice")
+                raise InputError(f"{where}: {person.student} is there twice")
             known.add(person.student.casefold())
             people[person.student] = person
+        if not people:
+            raise InputError(nobody)
         return cls(people)
 
     def folder(self, word: str) -> str:
@@ -105,9 +114,34 @@ def _person(row: Mapping[str, str], key: str) -> Person | None:
     return Person(row[key], name, section) if row[key] else None
 
 
-def _canvas_person(row: Mapping[str, str]) -> Person | None:
+def _canvas_person(row: Mapping[str, str], where: str) -> Person | None:
     """`canvas unpack` names the folders by Canvas's id. The first lines are no students."""
-    if not row["id"].isdecimal() or row["student"] == "Student, Test":
+    if not is_student(row["student"]):
         return None
     others = tuple(row[k] for k in ("sis login id", "sis user id") if row.get(k))
-    return Person(row["id"], row["student"], row.get("section", ""), others)
+    who = canvas_id(row["id"], row["student"], where)
+    return Person(who, row["student"], row.get("section", ""), others)
+
+
+def expect_whole_names(columns: Collection[str], path: Path) -> None:
+    """InputError if Canvas exported its gradebook with names in two columns."""
+    if {"lastname", "firstname"} <= {name.strip().lower() for name in columns}:
+        raise InputError(
+            f"{path} has the columns LastName and FirstName in place of Student: turn off "
+            '"Split Student Names" in Canvas\'s gradebook, and export it again'
+        )
+
+
+def is_student(name: str) -> bool:
+    """Whether a line of Canvas's gradebook with this name is a student's."""
+    return name.strip() not in NOBODY
+
+
+def canvas_id(text: str, name: str, where: str) -> str:
+    """The id in a line of Canvas's gradebook; InputError unless it is a whole number."""
+    if not (text := text.strip()).isdecimal():
+        raise InputError(
+            f"{where}: the ID of {name} is {text!r}, and Canvas's IDs are whole numbers: export "
+            "the gradebook again, and don't save it in a spreadsheet, which changes them"
+        )
+    return text

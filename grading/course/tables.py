@@ -3,7 +3,7 @@
 import codecs
 import csv
 import io
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,14 @@ from grading.errors import InputError
 from grading.report import plain
 
 Line = tuple[int, dict[str, str]]  # the number of the line in the file, and its cells
+ZIP, OLD_EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"  # how these files begin
 
 
 def read(path: Path, needed: Collection[str]) -> list[Line]:
     """The lines of a CSV file with these columns, commas or semicolons between them.
 
-    InputError if a column is missing. A quote that our own files put before a formula is removed.
+    InputError if a column is missing, or as `lines` raises it. A quote that our own files put
+    before a formula is removed.
     """
     try:
         reader = opened(path)
@@ -31,16 +33,34 @@ def read(path: Path, needed: Collection[str]) -> list[Line]:
             f"{', '.join(needed)}"
         )
     return [
-        (reader.line_num, {key: _cell(row.get(name)) for key, name in columns.items()})
-        for row in reader
+        (number, {key: _cell(row.get(name)) for key, name in columns.items()})
+        for number, row in lines(reader, path)
         if any(isinstance(value, str) and value.strip() for value in row.values())
     ]
 
 
+def lines(reader: "csv.DictReader[str]", path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each line with its number. InputError if one has more cells than there are columns: a text
+    with a comma was not quoted, and the cells after it are in the wrong columns."""
+    for row in reader:
+        more = row.pop(None, [])  # type: ignore[call-overload]
+        if any(cell.strip() for cell in more):
+            count = len(reader.fieldnames or [])
+            raise InputError(
+                f"{path}, line {reader.line_num} has {count + len(more)} cells for {count} "
+                f'columns: a text that holds "{reader.reader.dialect.delimiter}" needs quotation '
+                "marks around it"
+            )
+        yield reader.line_num, row
+
+
 def opened(path: Path) -> "csv.DictReader[str]":
     """The file's lines, with what spreadsheets write: commas, semicolons or tabs between cells, and
-    text in UTF-8, in UTF-16, or as Windows wrote it."""
+    text in UTF-8, in UTF-16, or as Windows wrote it. InputError if it is no text at all."""
     data = path.read_bytes()
+    if data.startswith((ZIP, OLD_EXCEL)):
+        kind = "a zip file or an Excel workbook" if data.startswith(ZIP) else "an Excel workbook"
+        raise InputError(f"{path} is {kind}: save the table as CSV, and give that file")
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         text = data.decode("utf-16", errors="replace")
     else:

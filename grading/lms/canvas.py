@@ -2,35 +2,32 @@
 
 unpack lays the zip file of "Download Submissions" out as FOLDER/<Canvas id>/NN_noun.ipynb.
 marks writes RESULTS/canvas.csv, which Canvas's gradebook imports.
-feedback writes RESULTS/canvas_feedback.zip, which Canvas's "Upload Submissions" takes.
+feedback writes RESULTS/canvas_feedback_NN.zip, which Canvas's "Upload Submissions" takes.
+Run unpack and feedback once for each assignment, and marks once for all.
 """
 
 import argparse
 import csv
 import io
 import re
+import tomllib
 import unicodedata
-import zipfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from common.files import replace
 from grading import report
-from grading.course import tables
+from grading.course import settings, tables
+from grading.course.roster import POSSIBLE, canvas_id, expect_whole_names, is_student
 from grading.errors import InputError
-from grading.lms import archives, canvas_feedback
-from grading.source.notebook import MAX_NOTEBOOK_BYTES
-from grading.submissions import WITHOUT_TIMES, count_of, escaped
+from grading.lms import canvas_feedback, canvas_submissions, folders
+from grading.source import labs
+from grading.submissions import count_of, escaped
 
 Person = dict[str, str]  # a line of Canvas's gradebook, by its columns
 
 WHO = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
-NO_TIMES = "Canvas's zip file does not say when a notebook was handed in.\n"
-PIECE_BYTES = 1 << 20  # of a file that is unpacked
-POSSIBLE = "Points Possible"
-# lovelaceada_LATE_11_345678_01_strides-2.ipynb: 11 is the student's id.
-DOWNLOADED = re.compile(r"[^/]+?_([0-9]+)_[0-9]+_([^/]+\.ipynb)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "archive", type=Path, metavar="SUBMISSIONS.zip", help="what Download Submissions gives"
     )
     unpacking.add_argument("folder", type=Path, metavar="FOLDER", help="the folder to write to")
+    unpacking.add_argument(
+        "--lab",
+        action="append",
+        default=[],
+        help="the lab of the assignment, for example 07: files for other labs are left out; may be "
+        "repeated (default: the only lab that the zip file has)",
+    )
     unpacking.set_defaults(act=_unpack)
     marking = verbs.add_parser("marks", help="write the points as Canvas imports them")
     marking.add_argument(
@@ -50,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--roster",
         type=Path,
         metavar="EXPORT.csv",
-        help="the gradebook as Canvas exports it, to match the folders' names with students",
+        help="the gradebook as Canvas exports it, to match the folders' names with students "
+        "(default: the roster in course.toml, if it is one)",
     )
     marking.set_defaults(act=_mark)
     returning = verbs.add_parser("feedback", help="write the zip file that returns the pages")
@@ -67,85 +72,64 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _unpack(options: argparse.Namespace) -> None:
-    students, strays = unpack(options.archive, options.folder)
-    for name in strays:
+    wanted = {labs.resolve(word) for word in options.lab}
+    done = canvas_submissions.unpack(options.archive, options.folder, wanted)
+    for name, why in done.left_out:
+        print(f"left out: {name} ({why})")
+    for path in done.nameless:
         print(
-            f"left out: {name} (not a notebook with a name that Canvas gives, not the only one, "
-            "damaged, or too large)"
+            f"not graded: {escaped(str(path))} (no lab has this name: if it is the lab, rename it "
+            "to NN_noun.ipynb)"
         )
-    print(f"{count_of(students)}: {options.folder}")
-
-
-def unpack(archive: Path, folder: Path) -> tuple[set[str], list[str]]:
-    """Write each notebook of Canvas's zip file to folder/<Canvas id>/<its own name>.
-
-    Returns (the students' Canvas ids, the files left out).
-    """
-    students, strays = set(), []
-    written: set[Path] = set()
-    with archives.opened(archive) as files:
-        for info in files.infolist():
-            match = DOWNLOADED.fullmatch(info.filename)
-            student, notebook = match.groups() if match else ("", "")
-            path = folder / student / notebook
-            is_one = (
-                match and not canvas_feedback.has_two_readings(notebook) and path not in written
-            )
-            if is_one and _extract(files, info, path):
-                students.add(student)
-                written.add(path)
-            else:
-                strays.append(escaped(info.filename))
-    if students:
-        (folder / WITHOUT_TIMES).write_text(NO_TIMES, encoding="utf-8")
-    return students, strays
-
-
-def _extract(files: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
-    """Writes a file of the archive piece by piece; False if it can't be read, or is too large."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with files.open(info) as packed, open(path, "wb") as unpacked:
-            while piece := packed.read(PIECE_BYTES):
-                unpacked.write(piece)
-                if unpacked.tell() > MAX_NOTEBOOK_BYTES:
-                    break
-            else:
-                return True
-    except (*archives.BROKEN, OSError):
-        pass  # encrypted, broken, packed in an unknown way, or with a name that no file can have
-    path.unlink(missing_ok=True)
-    return False
+    print(f"{count_of(done.students)}: {options.folder}")
 
 
 def _return(options: argparse.Namespace) -> None:
-    path = options.results / "canvas_feedback.zip"
-    pages = options.results / "feedback"
-    count, missing = canvas_feedback.write(options.archive, pages, path, DOWNLOADED)
+    folders.expect_results(options.results)
+    path, count, missing = canvas_feedback.write(options.archive, options.results)
     for student in missing:
-        print(
-            f"left out: {student} (no page {pages / student}.html: grade again, then repeat this)"
-        )
+        page = options.results / "feedback" / f"{student}.html"
+        print(f"left out: {student} (no page {page}: grade again, then repeat this)")
     print(f"{count} pages: {path}")
 
 
 def _mark(options: argparse.Namespace) -> None:
-    roster = _roster(options.roster) if options.roster else []
+    folders.expect_results(options.results)
+    path = options.roster or _of_course()
+    roster = _roster(path) if path else []
     header, lines, unknown = table(report.read(options.results), roster)
+    if len(lines) == 1:
+        who = f"none of its {count_of(unknown)} is in {path}" if unknown else "there are no marks"
+        raise InputError(f"{options.results}: {who}, so nothing was written")
     text = io.StringIO()
     csv.writer(text).writerows([header, *(map(_cell, line) for line in lines)])
     replace(options.results / "canvas.csv", text.getvalue())
     for student in unknown:
-        print(f"left out: {student} (nobody in {options.roster} has this login, id or name)")
+        print(f"left out: {student} (nobody in {path} has this login, id or name)")
     if not roster:
         print(
             "Without --roster the folders' names are used as logins: Canvas matches them by SIS "
             "Login ID."
         )
-    for lab in header[len(WHO) :]:
+    for sentence in _about_assignments(header, lines[0], roster):
+        print(sentence)
+    print(f"{count_of(lines[1:])}: {options.results / 'canvas.csv'}")
+
+
+def _about_assignments(
+    header: Sequence[str], possible: Sequence[str | float], roster: Sequence[Person]
+) -> Iterator[str]:
+    """A sentence for each lab that Canvas has no assignment for, or one with other points."""
+    in_canvas = next((row for row in roster if row["Student"].strip() == POSSIBLE), {})
+    for lab, most in list(zip(header, possible, strict=True))[len(WHO) :]:
+        points = in_canvas.get(lab, "").strip().replace(",", ".")
         if roster and lab not in roster[0]:
-            print(f"{lab}: {options.roster} has no such assignment, so the import makes a new one")
-    print(f"{len(lines) - 1} students: {options.results / 'canvas.csv'}")
+            yield f"{lab}: the export has no such assignment, so the import makes a new one"
+        elif re.fullmatch(r"\d+(\.\d+)?", points) and float(points) != most:
+            yield (
+                f"{lab}: the assignment has {float(points):g} points in Canvas, and the lab has "
+                f"{_cell(most)}: change the assignment's points to {_cell(most)}"
+            )
 
 
 def _cell(value: str | float) -> str:
@@ -153,15 +137,38 @@ def _cell(value: str | float) -> str:
     return report.plain(value) if isinstance(value, str) else f"{round(value, 2):g}"
 
 
+def _of_course() -> Path | None:
+    """The roster that course.toml names, if it is Canvas's export."""
+    course = Path("course.toml")
+    if not course.is_file():
+        return None
+    settings.read(course)  # InputError names a mistake in it, or in the roster
+    name = tomllib.loads(course.read_text(encoding="utf-8-sig")).get("roster")
+    return Path(name) if name and _is_export(tables.opened(Path(name))) else None
+
+
+def _is_export(table: "csv.DictReader[str]") -> bool:
+    return {"Student", "ID"} <= {name.strip() for name in table.fieldnames or []}
+
+
 def _roster(path: Path) -> list[Person]:
-    lines = tables.opened(path)
-    columns = [name.strip() for name in lines.fieldnames or []]
-    if "Student" not in columns or "ID" not in columns:
+    if not path.is_file():
+        raise InputError(f"{path} does not exist: export the gradebook from Canvas")
+    table = tables.opened(path)
+    expect_whole_names(table.fieldnames or (), path)
+    if not _is_export(table):
         raise InputError(
             f"{path} is not a gradebook that Canvas exported: it has no columns Student and ID"
         )
-    lines.fieldnames = columns
-    people = [{key: line.get(key) or "" for key in columns} for line in lines]
+    table.fieldnames = columns = [name.strip() for name in table.fieldnames or []]
+    people = []
+    for number, line in tables.lines(table, path):
+        person = {key: line.get(key) or "" for key in columns}
+        if is_student(person["Student"]):
+            canvas_id(person["ID"], person["Student"], f"{path}, line {number}")
+        people.append(person)
+    if not any(is_student(person["Student"]) for person in people):
+        raise InputError(f"{path} names no student: export the gradebook of this course")
     ids = Counter(person["ID"].strip() for person in people if person["ID"].strip())
     for person, count in ids.items():
         if count > 1:
@@ -222,8 +229,7 @@ def _finder(roster: Iterable[Person], folders: Collection[str]) -> Callable[[str
     choose it. InputError if two people have the same one, or if a folder is the id of one and the
     login of another, unless all folders are named by Canvas's ids.
     """
-    nobody = ("", POSSIBLE, "Student, Test")
-    people = [person for person in roster if person.get("Student", "").strip() not in nobody]
+    people = [person for person in roster if is_student(person.get("Student", ""))]
     are_ids = {person["ID"] for person in people} >= set(folders)
 
     def find(folder: str) -> Person | None:

@@ -1,24 +1,24 @@
 """GitHub Classroom: prepare students' repositories for the grader, and run visible checks there.
 
-collect lays clones of the repositories out as FOLDER/<student>/NN_noun.ipynb. The table that
-GitHub Classroom gives (Download > Download grades, or `gh classroom assignment-grades`) says whose
-they are and when they were pushed. `gh classroom clone student-repos` makes the clones.
+collect lays one lab of the repositories' clones out as FOLDER/<student>/NN_noun.ipynb. The table
+that GitHub Classroom gives (Download > Download grades, or `gh classroom assignment-grades`) says
+whose they are and when they were pushed. `gh classroom clone student-repos` makes the clones.
 workflow writes a file for .github/workflows, which runs the visible checks at each push.
 """
 
 import argparse
 import os
-import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from common.files import replace
 from grading.course import tables
 from grading.errors import InputError
+from grading.lms import folders
 from grading.source import labs
-from grading.submissions import count_of
+from grading.submissions import count_of, escaped, is_notebook, lab_of
 
 COLUMNS = ("github_username", "student_repository_name", "submission_timestamp")
 WORKFLOW = Path(".github") / "workflows" / "classroom.yml"
@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(required=True, metavar="{collect,workflow}")
     collecting = verbs.add_parser("collect", help="lay clones out for the grader")
     add = collecting.add_argument
+    add("lab", help="the lab of the assignment, for example 01; clones hold all labs")
     add("clones", type=Path, metavar="CLONES", help="the folder that holds the clones")
     add("table", type=Path, metavar="GRADES.csv", help="the table of GitHub Classroom")
     add("folder", type=Path, metavar="FOLDER", help="the folder to write to")
@@ -81,29 +82,37 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _collect(options: argparse.Namespace) -> None:
+    lab = labs.resolve(options.lab)
     repositories = read(options.table)
     if not options.clones.is_dir():
         raise InputError(
             f"{options.clones} is no folder: make the clones with gh classroom clone student-repos"
         )
     students = set()
-    for repository, notebooks in collect(options.clones, repositories, options.folder):
-        if not notebooks:
-            print(f"left out: {repository.name} (no clone of it, or no notebook in its labs)")
+    for one in collect(lab, options.clones, repositories, options.folder):
+        for line in one.left_out:
+            print(f"left out: {escaped(line)}")
+        if not one.there:
             continue
-        students.add(repository.student)
-        if repository.pushed_s is None:
-            print(
-                f"{repository.name}: the table has no time of a push, so it counts as handed in now"
-            )
+        students.add(one.repository.student)
+        if one.repository.pushed_s is None:
+            name = escaped(one.repository.name)
+            print(f"{name}: the table has no time of a push, so it counts as handed in now")
     for name in sorted(_strangers(options.clones, repositories)):
-        print(f"left out: {name} (it is not in {options.table})")
+        print(f"left out: {escaped(name)} (it is not in {options.table})")
+    if not students:
+        raise InputError(f"no clone in {options.clones} has a notebook of lab {lab}")
     print(f"{count_of(students)}: {options.folder}")
 
 
 def read(path: Path) -> list[Repository]:
     """The repositories in GitHub Classroom's table. A student is named by the roster's identifier,
     or else by their account."""
+    if not path.is_file():
+        raise InputError(
+            f"{path} does not exist: download it from GitHub Classroom (Download > Download "
+            "grades), or make it with gh classroom assignment-grades"
+        )
     found: list[Repository] = []
     for line, row in tables.read(path, COLUMNS):
         student = row.get("roster_identifier") or row["github_username"]
@@ -127,24 +136,43 @@ def _seconds(text: str, path: Path, line: int) -> float | None:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
+@dataclass
+class Collected:
+    """What was taken of a repository."""
+
+    repository: Repository
+    there: list[Path] = field(default_factory=list)  # its notebooks' files, new or from before
+    left_out: list[str] = field(default_factory=list)  # a line for each file, or for the clone
+
+
 def collect(
-    clones: Path, repositories: Sequence[Repository], folder: Path
-) -> Iterator[tuple[Repository, list[Path]]]:
-    """Copy each repository's notebooks to folder/<student>; yields what was copied.
+    lab: str, clones: Path, repositories: Sequence[Repository], folder: Path
+) -> Iterator[Collected]:
+    """Copy each repository's notebooks of a lab to folder/<student>; what is there already stays.
 
     Their files get the time of the push, which the grader takes for lateness: the times in a clone
     are those of cloning, and a commit's time is the student's to choose.
     """
     for repository in repositories:
-        copied = []
+        one = Collected(repository)
         for path in _notebooks(clones / repository.name):
+            inside, of = path.relative_to(clones), lab_of(path.name)
+            if of is None:
+                one.left_out.append(f"{inside} (no lab has this name: if it is one, rename it)")
+            if of != lab:
+                continue
             copy = folder / repository.student / path.name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy, follow_symlinks=False)
+            one.there.append(copy)
+            try:
+                folders.lay(copy, [path.read_bytes()])
+            except InputError as problem:
+                one.left_out.append(f"{inside} ({problem})")
+                continue
             if repository.pushed_s is not None:
                 os.utime(copy, (repository.pushed_s, repository.pushed_s))
-            copied.append(copy)
-        yield repository, copied
+        if not one.there and not one.left_out:
+            one.left_out.append(f"{repository.name} (no clone of it, or no notebook of lab {lab})")
+        yield one
 
 
 def _notebooks(clone: Path) -> list[Path]:
@@ -152,9 +180,10 @@ def _notebooks(clone: Path) -> list[Path]:
     if clone.is_symlink() or (clone / "labs").is_symlink():
         return []  # it may lead to another student's clone
     folder = clone / "labs" if (clone / "labs").is_dir() else clone
-    return sorted(
-        path for path in folder.glob("*.ipynb") if path.is_file() and not path.is_symlink()
-    )
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [
+        path for path in there if is_notebook(path) and path.is_file() and not path.is_symlink()
+    ]
 
 
 def _strangers(clones: Path, repositories: Sequence[Repository]) -> set[str]:

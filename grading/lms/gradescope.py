@@ -5,7 +5,6 @@ grade runs in Gradescope's container, on /autograder/submission.
 """
 
 import argparse
-import contextlib
 import json
 import secrets
 import zipfile
@@ -22,7 +21,7 @@ from grading.jail import choice as jail
 from grading.jail.usage import limit_memory
 from grading.report import Graded, Result
 from grading.source import labs
-from grading.submissions import Submission
+from grading.submissions import Submission, is_notebook, lab_of
 
 SETTINGS = "gradescope.json"  # in the zip: which lab, which seed
 CODE = ("common", "grading", "solutions")
@@ -101,6 +100,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _zip(options: argparse.Namespace) -> None:
     name = labs.resolve(options.lab)
+    if not options.out.parent.is_dir():
+        raise InputError(f"--out {options.out}: there is no folder {options.out.parent}")
     seed = options.seed
     if seed is None:
         secret = seeds.secret(options.seed_file) if options.seed_file else secrets.randbits(127)
@@ -156,13 +157,10 @@ def _submitted(folder: Path, name: str) -> Path:
     """The notebook that was handed in; InputError if there is none, or more than one."""
     notebooks = sorted(
         path
-        for path in folder.rglob("*.ipynb")
-        if ".ipynb_checkpoints" not in path.parts and not path.is_symlink()
+        for path in folder.rglob("*")
+        if is_notebook(path) and ".ipynb_checkpoints" not in path.parts and not path.is_symlink()
     )
-    named = []
-    for path in notebooks:
-        with contextlib.suppress(InputError):
-            named += [path] if labs.resolve(path) == name else []
+    named = [path for path in notebooks if lab_of(path.name) == name]
     if len(notebooks) == 1 or named:
         return min(named or notebooks, key=lambda path: len(path.name))
     there = ", ".join(path.name for path in notebooks[:5]) or "no notebook"

@@ -1,7 +1,7 @@
 """nbgrader: write the points into its gradebook, for its formgrader, feedback and export.
 
-The points go into COURSE/gradebook.db, the students' notebooks into COURSE/autograded. Late
-penalties are nbgrader's, too.
+The points go into COURSE/gradebook.db, the students' notebooks into COURSE/autograded. Points of
+written answers and what lateness takes off are left out: nbgrader has late penalties of its own.
 """
 
 import argparse
@@ -19,8 +19,11 @@ from nbformat import NotebookNode
 
 from grading import classroom, report, submissions
 from grading.classroom import GRADER_BYTES
+from grading.course.marks import LATE
+from grading.course.written import LABEL
 from grading.errors import CommandError, InputError
 from grading.jail.usage import limit_memory
+from grading.lms import folders
 from grading.report import Row
 from grading.source import build, notebook
 from grading.source.labs import Exercise, Lab
@@ -61,13 +64,30 @@ def run(options: argparse.Namespace) -> int:
     """The command `nbgrader`."""
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy warns about its queries
     limit_memory(GRADER_BYTES)  # it reads notebooks that may hold anything
+    folders.expect_results(options.results)
     rows = report.read(options.results)
     due = submissions.deadlines(options.deadline)
     handed_in, _ = submissions.find(options.submissions, due, times=options.times)
     by_key = {(one.student, one.lab, one.attempt): one for one in handed_in}
     count = write(rows, by_key, options.course, due)
+    for sentence in not_carried_over(rows):
+        print(sentence)
     print(f"{count} submissions: {options.course / 'gradebook.db'}")
     return 0
+
+
+def not_carried_over(rows: Iterable[Row]) -> Iterator[str]:
+    """A sentence for each kind of row that nbgrader's gradebook does not get."""
+    labels = [row["exercise"] for row in rows if row["points"]]
+    if count := sum(label.startswith(LABEL) for label in labels):
+        answers = "1 written answer" if count == 1 else f"{count} written answers"
+        yield f"Not in nbgrader's gradebook: the points of {answers}"
+    if count := labels.count(LATE):
+        times = "once" if count == 1 else f"{count} times"
+        yield (
+            f"Not in nbgrader's gradebook: what lateness took off, {times}, and extensions: "
+            "nbgrader has late penalties of its own, and one due date for all (--deadline)"
+        )
 
 
 def write(

@@ -12,6 +12,17 @@ from grading.source.holes import Answer
 from grading.source.labs import Lab
 
 MAX_NOTEBOOK_BYTES = 50 << 20
+# What lies in place of a notebook that a platform does not give, and then why. No other reasons
+# are repeated: a student could hand in such a file.
+STAND_IN = "In place of a notebook, which "
+TOO_LARGE = (
+    f"has more than {MAX_NOTEBOOK_BYTES / 1e6:.0f} MB, and no more are allowed: clear its outputs"
+)
+ENCRYPTED = "is encrypted in the zip file: hand it in without a password"
+UNKNOWN_PACKING = "is packed in the zip file in a way that can't be unpacked here"
+DAMAGED = "is damaged in the zip file: download the zip file again, and unpack it"
+OTHER_KIND = "was handed in as a file of another kind, and not as a notebook, .ipynb"
+NOT_UNPACKED = (TOO_LARGE, ENCRYPTED, UNKNOWN_PACKING, DAMAGED, OTHER_KIND)
 MAX_WRITTEN = 20_000  # characters of a written answer
 
 
@@ -87,6 +98,8 @@ def _cells(path: Path) -> list[dict[str, Any]]:
     text = path.read_text(encoding="utf-8-sig", errors="replace")  # some editors put a mark first
     if not text.strip():
         raise InputError(f"{path.name} is empty")
+    if (why := text.removeprefix(STAND_IN)) in NOT_UNPACKED:
+        raise InputError(f"{path.name} {why}")
     try:
         notebook = json.loads(text)
         if notebook["nbformat"] < 4:

@@ -377,7 +377,7 @@ print("transpose: four shapes")
 # %% tags=["check"] points=2
 rows, columns = (8 * rng.integers(5, 13, 2)).tolist()
 x, out = floats(rows, columns), np.zeros((columns, rows), np.float32)
-want = x.T.copy()
+want = np.array(x.T)
 report = simt.count(transpose, blocks_of(32, columns, rows), (32, 32), x, out)
 clean(report)
 result(out, want, f"transpose of {rows} × {columns}")

@@ -254,7 +254,14 @@ class Member(threading.Thread):
 
 
 def _validated_report(report: Any) -> Report:
-    """What a worker reported of itself, as the plain data that it has to be."""
+    """What a worker reported of itself, as the plain data that it has to be; else ValueError."""
+    try:
+        return _plain_report(report)
+    except (LookupError, TypeError, OverflowError):
+        raise ValueError("a rank's report on itself is not what a rank reports") from None
+
+
+def _plain_report(report: Any) -> Report:
     compute, spans = (
         [(str(name), float(start_s), float(end_s)) for name, start_s, end_s in report[key]]
         for key in ("compute", "spans")

@@ -1,5 +1,6 @@
 """A course: deadlines, late policy, roster, overrides, written answers, changes, the class page."""
 
+import argparse
 import csv
 import dataclasses
 import json
@@ -232,6 +233,40 @@ def test_an_extension_for_nobody_is_said(tmp_path, capsys):
     assert "an extension is for lovelacada" in said and "did you mean lovelaceada?" in said
 
 
+def test_who_is_chosen_and_handed_in_nothing_is_named(tmp_path):
+    of = course(tmp_path, 'roster = "canvas.csv"', canvas=CANVAS)
+    handed_in = [Submission("11", FIRST.name, Path("x"))]
+    handed_in += [Submission("13", labs.names()[1], Path("x"))]
+
+    def chosen(only=(), student=()):
+        options = argparse.Namespace(what="class", only=only, student=student)
+        return [one.student for one in handed_in if grade._chosen(options, handed_in, of)(one)]
+
+    assert chosen(student=["ada"]) == ["11"] and chosen(only=["2"]) == ["13"]
+    for more, says in (
+        ({"student": ["12"]}, "12: Babbage, Charles is on the roster and handed in nothing"),
+        ({"student": ["cb"]}, "12: Babbage, Charles is on the roster and handed in nothing"),
+        ({"student": ["111"]}, "111: no folder in class has this name: did you mean 11?"),
+        ({"student": ["ada"], "only": ["02"]}, "--only with --student: 11 handed in nothing for"),
+    ):
+        with pytest.raises(InputError) as problem:
+            chosen(**more)
+        assert says in str(problem.value)
+
+
+def test_a_folder_of_nobody_and_a_page_of_somebody_who_left_are_said(tmp_path):
+    of = course(tmp_path)
+    assert look.at([graded("ada", 9), graded("eve", 9)], of.strangers({"ada", "eve"})) == [
+        look.Look("eve", FIRST.name, ("not on the roster",))
+    ]
+    feedback.write_students([graded("ada"), graded("dan")], tmp_path / "feedback")
+    here = [graded(name).submission for name in ("ada", "eve")]
+    strangers, pages = grade._of_nobody(here, of, tmp_path)
+    assert strangers == "not on the roster: eve"
+    assert pages.endswith("has pages of an earlier run, for nobody here: dan.html")
+    assert not list(grade._of_nobody(here[:1], settings.Settings(), tmp_path / "none"))
+
+
 def test_who_handed_in_nothing_gets_rows_of_zero_points(tmp_path):
     rows = marks.rows([graded("ada")], course(tmp_path), tmp_path)
     of_bob = [row for row in rows if row["student"] == "bob"]
@@ -299,11 +334,39 @@ def test_an_override_that_can_not_be_used_names_its_line(tmp_path, line, says):
     assert says in str(problem.value)
 
 
-def test_an_override_for_nobody_stops_with_its_line(tmp_path):
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("eve,01,1.1,1,x", "o.csv, line 2: no folder has the name 'eve'"),
+        ("adda,01,1.1,1,x", "o.csv, line 2: no folder has the name 'adda': did you mean ada?"),
+        ("Ada,01,1.1,1,x", "no folder has the name 'Ada': did you mean ada?"),
+        ("bob,01,1.1,1,x", "bob handed in nothing for lab 01_strides, which is not due yet"),
+        ("ada,02,1.1,1,x", "ada handed in nothing for lab 02_"),
+        ("ada,01,1.1,1,x", ""),
+    ],
+)
+def test_an_override_that_changes_nothing_stops_before_grading(tmp_path, line, says):
     text = TOML.replace("roster =", 'overrides = "o.csv"\nroster =')
-    of = course(tmp_path, text, o="student,lab,exercise,points,reason\neve,01,1.1,1,x\n")
-    with pytest.raises(InputError, match="line 2: there is no submission of eve for lab 01"):
-        marks.rows([graded("ada")], of, tmp_path)
+    text = text.replace("[deadlines]", "[extensions.bob]\n01 = 2126-11-20\n[deadlines]")
+    of = course(tmp_path, text, o=f"student,lab,exercise,points,reason\n{line}\n")
+    try:
+        marks.check({("ada", FIRST.name)}, of, tmp_path)
+        said = ""
+    except InputError as problem:
+        said = str(problem)
+    assert says in said and bool(says) == bool(said)
+
+
+def test_an_override_and_a_choice_may_have_any_of_the_roster_s_names(tmp_path):
+    text = 'roster = "canvas.csv"\noverrides = "o.csv"'
+    for word, folder in (("ada", "11"), ("11", "ada"), ("s11", "11")):
+        lines = f"student,lab,exercise,points,reason\n{word},01,1.1,1,x\n"
+        of = course(tmp_path, text, canvas=CANVAS, o=lines)
+        assert of.folders_of([word], {folder}) == {folder}
+        (one,) = of.for_folders({folder}).overrides
+        assert one.student == folder
+    with pytest.raises(InputError, match="line 3: line 2 is for the same exercise"):
+        course(tmp_path, text, canvas=CANVAS, o=f"{lines}ada,01,1.1,0,y\n")
 
 
 def test_written_answers_are_marked_in_a_table_that_later_runs_keep(tmp_path):
@@ -328,6 +391,52 @@ def test_written_answers_are_marked_in_a_table_that_later_runs_keep(tmp_path):
     table.write_text(table.read_text().replace("ada,1,1.5,", "ada,1,3,"))
     with pytest.raises(InputError, match="line 2: 3 points exceed max_points, 2"):
         run()
+
+
+@pytest.mark.parametrize(
+    "lines, says",
+    [
+        (["ada,2,2,2,long comment,,"], "line 2: there is no question '2': the lab has questions 1"),
+        (["ada,1.5,,2,comment,,"], "line 2: there is no question '1.5'"),
+        (["adda,1,1,2,,,"], "'adda' handed in nothing for this lab"),
+        (["Ada,1,1,2,,,"], "so this line counts for nobody: did you mean ada?"),
+        (["123,1,,,Good,,"], "did you mean 00123?"),
+        (["ada,1,1,2,one,,", "ada,1,,2,,,"], "line 3: line 2 is for the same answer"),
+        (["ada,1,,2,,,", "ada,1.0,1,2,one,,"], "line 3: line 2 is for the same answer"),
+        (["ada,1,,two,,,"], "line 2: 'two' is no number of points"),
+        (["ada,1,,2,,,", "ada,1,,2,,,", "adda,1,,2,,,", "ada,7,,2,,,"], ""),
+    ],
+)
+def test_a_filled_in_line_that_would_count_for_nobody_stops_before_a_table_is_written(
+    tmp_path, lines, says
+):
+    of, path = course(tmp_path), tmp_path / f"{FIRST.name}.csv"
+    path.write_text("\n".join([",".join(written.COLUMNS), *lines]))
+    before = path.read_text()
+    group = [graded("ada"), graded("00123")]
+    if not says:
+        marks.check({("ada", FIRST.name)}, of, tmp_path)
+        assert len(written.rows(group, of, tmp_path)) == 2 and "adda" not in path.read_text()
+        return
+    for use in (
+        lambda: written.rows(group, of, tmp_path),
+        lambda: marks.check({("ada", FIRST.name), ("00123", FIRST.name)}, of, tmp_path),
+    ):
+        with pytest.raises(InputError) as problem:
+            use()
+        assert says in str(problem.value) and str(path) in str(problem.value)
+        assert path.read_text() == before
+
+
+def test_what_a_spreadsheet_makes_of_a_table_and_a_column_of_one_s_own_are_kept(tmp_path):
+    of, path = course(tmp_path), tmp_path / f"{FIRST.name}.csv"
+    columns = ",".join([*written.COLUMNS, "By"])
+    path.write_text(f"{columns}\nada,1.0,1,2,one,,because,TA 3\neve,1,,,,,why,\nbob,1,,2,,,,\n")
+    for _ in range(2):
+        (row,) = written.rows([graded("ada")], of, tmp_path, waiting=[("eve", FIRST.name)])
+        assert (row["points"], row["message"], row["status"]) == (1, "one", "marked")
+    lines = path.read_text().splitlines()
+    assert lines[1:] == ["ada,1,1,2,one,,because,TA 3", "eve,1,,,,,why,"]
 
 
 def test_who_wrote_nothing_waits_for_no_mark_and_all_have_the_same_maximum(tmp_path):
@@ -515,10 +624,26 @@ def of_others_nothing_is_taken(run, folder, out, capsys):
     (folder / "bob" / f"{first}.ipynb").write_text("{")
     run("--student", "ada")
     assert {row["exercise"]: row for row in report.read(out) if row["student"] == "bob"} == before
+    assert "Well said" in table.read_text()
+    unread_is_kept(run, out, table, capsys)
 
 
-def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, monkeypatch, capsys):
-    """With a grader that gives a point per run, so that it shows who was graded."""
+def unread_is_kept(run, out, table, capsys):
+    """Bob's notebook can't be read: where nothing changed, no later run says that it did."""
+    run()
+    found, lines = report.read(out), table.read_text()
+    assert "is not a notebook" in (out / "summary.txt").read_text()
+    for more in (("--only", "02"), ("--student", "ada"), ()):
+        capsys.readouterr()
+        run(*more)
+        assert "new or changed" not in capsys.readouterr().out
+        assert (report.read(out), table.read_text()) == (found, lines)
+        assert "is not a notebook" in (out / "summary.txt").read_text()
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """The labs that a grader graded. It gives a point per run, so that it shows who was graded."""
     runs = []
 
     def each(function, items, *_):
@@ -534,6 +659,10 @@ def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, mo
                 yield item, function(item)
 
     monkeypatch.setattr(classroom, "each", each)
+    return runs
+
+
+def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, runs, capsys):
     folder, out = tmp_path / "class", tmp_path / "out"
     for student in ("ada", "bob"):
         for name in labs.names()[:2]:
@@ -555,8 +684,11 @@ def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, mo
     assert "1 results changed" in capsys.readouterr().out or (out / "changes.csv").exists()
     assert (out / "index.html").is_file() and (out / "marks.csv").is_file()
     of_others_nothing_is_taken(run, folder, out, capsys)
-    assert command.main([*grade, "--student", "eve"]) == 2
-    assert "no folder in" in capsys.readouterr().err
+    for more, says in (
+        ("--student=Adda", "did you mean ada?"),
+        ("--only=5", "nobody handed in 05_"),
+    ):
+        assert command.main([*grade, more]) == 2 and says in capsys.readouterr().err
 
 
 def test_deadlines_need_times_that_canvas_does_not_give(tmp_path):

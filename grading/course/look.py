@@ -3,7 +3,7 @@
 import ast
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from common import slices
@@ -38,15 +38,16 @@ class Look:
         return all(re.fullmatch(r"[\d.]+ h late", reason) for reason in self.reasons)
 
 
-def at(graded: Iterable[Graded]) -> list[Look]:
-    """The submissions to look at, with all reasons."""
+def at(graded: Iterable[Graded], strangers: Collection[str] = ()) -> list[Look]:
+    """The submissions to look at, with all reasons. strangers: folders of nobody on the roster."""
     graded = list(graded)
     names = {one.lab.name[:2]: one.lab.name for one in graded}
     known = {(student, names[lab]): reason for student, lab, reason in report.to_look_at(graded)}
     looks = []
     for one in graded:
         key = one.submission.student, one.lab.name
-        reasons = (*filter(None, [known.get(key, "")]), *_reasons(one))
+        unknown = "not on the roster" if one.submission.student in strangers else ""
+        reasons = (*filter(None, [known.get(key, ""), unknown]), *_reasons(one))
         if reasons:
             looks.append(Look(*key, reasons))
     return looks

@@ -1,7 +1,8 @@
 """course.toml: deadlines, extensions, the late policy, and where roster and overrides are."""
 
-import difflib
+import functools
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, time, tzinfo
@@ -12,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from grading.course import overrides, slips
 from grading.course.overrides import Override
 from grading.course.roster import Roster
-from grading.errors import InputError
+from grading.errors import InputError, did_you_mean
 from grading.source import labs
 
 DAY_S = 24 * 3600
@@ -70,11 +71,36 @@ class Settings:
         """When a student's lab is due, in seconds since 1970; None without a deadline."""
         return self.extensions.get(student, {}).get(lab, self.deadlines.get(lab))
 
+    def folders_of(self, words: Iterable[str], folders: Collection[str]) -> set[str]:
+        """The folders of students who are named as the roster names them, in any of its ways."""
+        names = self.roster.by_folder(folders)
+        return {names.get(known, known) for known in map(self.roster.folder, words)}
+
+    def strangers(self, folders: Collection[str]) -> list[str]:
+        """The folders of nobody on the roster; [] without a roster."""
+        return sorted({*folders} - self.roster.people.keys()) if self.roster.people else []
+
+    def person(self, student: str) -> str:
+        """The student's name, and their folder too where two students have this name."""
+        name = self.roster.name(student)
+        return f"{name} ({student})" if self._names[name] > 1 else name
+
+    @functools.cached_property
+    def _names(self) -> Counter[str]:
+        """How many students have each name."""
+        return Counter(map(self.roster.name, self.roster.people))
+
     def for_folders(self, folders: Collection[str]) -> "Settings":
         """The settings with the students by these names of their folders, as the roster knows."""
         names = self.roster.by_folder(folders)
-        extensions = {names.get(word, word): times for word, times in self.extensions.items()}
-        return replace(self, extensions=extensions, roster=self.roster.named_by(names))
+        return replace(
+            self,
+            extensions={names.get(word, word): times for word, times in self.extensions.items()},
+            overrides=tuple(
+                replace(one, student=names.get(one.student, one.student)) for one in self.overrides
+            ),
+            roster=self.roster.named_by(names),
+        )
 
 
 def read(path: Path) -> Settings:
@@ -105,14 +131,16 @@ def read(path: Path) -> Settings:
         extensions=_extensions(path, data.get("extensions", {}), roster, due, zone),
         late=_late(path, data.get("late", {})),
         roster=roster,
-        overrides=_overrides(path, data),
+        overrides=_overrides(path, data, roster),
         written=_points(path, data.get("written", {})),
         zone=zone,
     )
 
 
-def _overrides(path: Path, data: Mapping[str, Any]) -> tuple[Override, ...]:
-    return tuple(overrides.read(_file(path, data, "overrides"))) if "overrides" in data else ()
+def _overrides(path: Path, data: Mapping[str, Any], roster: Roster) -> tuple[Override, ...]:
+    if "overrides" not in data:
+        return ()
+    return tuple(overrides.read(_file(path, data, "overrides"), roster.folder))
 
 
 def _file(path: Path, data: Mapping[str, Any], key: str) -> Path:
@@ -159,10 +187,9 @@ def _known(path: Path, table: str, data: Iterable[str], allowed: Iterable[str]) 
     for key in data:
         if key not in (names := sorted(allowed)):
             where = f"[{table}] " if table else ""
-            near = difflib.get_close_matches(key, names, 1)
             known = ", ".join(map(slips.quoted, names[:9]))
-            hint = f"did you mean {slips.quoted(near[0])}?" if near else f"known are {known}"
-            raise InputError(f"{path}: {where}{key} is unknown: {hint}")
+            hint = did_you_mean(key, names, slips.quoted) or f": known are {known}"
+            raise InputError(f"{path}: {where}{key} is unknown{hint}")
 
 
 def _zone(path: Path, name: Any) -> tzinfo | None:

@@ -294,6 +294,7 @@ def _similar(
             ring.students,
             1.0,
             equal=True,
+            identical=ring.identical,
             has_lines=any(lab == ring.lab and who <= {*ring.students} for lab, who in shown),
         )
         for ring in equal

@@ -117,23 +117,53 @@ class Ring:
 
     lab: str
     students: tuple[str, ...]  # SOLUTION among them if ours is one of these answers
+    identical: bool = False  # letter by letter, in the whole lab
 
 
 def rings(graded: Iterable[Graded], earlier: Iterable[Graded] = ()) -> list[Ring]:
-    """The groups of equal answers, however many share one: at least one of them is of the class."""
-    equal = []
+    """The groups of equal answers, however many share one: at least one of them is of the class.
+
+    Identical ones come first, also where more are equal to them.
+    """
+    found: list[Ring] = []
     for name, group in works(graded, earlier).items():
-        given = Counter(_statements("\n\n".join(e.stub for e in group[0].lab.exercises)))
-        texts: dict[tuple[str, ...], list[Work]] = {}
+        texts = _by_statements(group)
+        identical = [_ring(name, alike, True) for alike in _identical(texts.values())]
+        together = ([w for text in alike for w in texts[text]] for alike in _alike(list(texts)))
+        equal = (_ring(name, alike) for alike in together if _is_ring(alike))
+        known = {ring.students for ring in identical}
+        found += [*identical, *(ring for ring in equal if ring.students not in known)]
+    return sorted(
+        found, key=lambda ring: (not ring.identical, -len(ring.students), ring.lab, ring.students)
+    )
+
+
+def _by_statements(group: Sequence[Work]) -> dict[tuple[str, ...], list[Work]]:
+    """{their own statements, sorted: works that have these}. Works with few are left out."""
+    given = Counter(_statements("\n\n".join(e.stub for e in group[0].lab.exercises)))
+    texts: dict[tuple[str, ...], list[Work]] = {}
+    for one in group:
+        own = Counter(_statements(one.code[:MOST_COMPARED])) - given
+        if own.total() >= FEWEST:
+            texts.setdefault(tuple(sorted(own.elements())), []).append(one)
+    return texts
+
+
+def _identical(groups: Iterable[Iterable[Work]]) -> Iterator[list[Work]]:
+    """The works that are the same letter by letter. groups: works of the same statements."""
+    for group in groups:
+        codes: dict[str, list[Work]] = {}
         for one in group:
-            own = Counter(_statements(one.code[:MOST_COMPARED])) - given
-            if own.total() >= FEWEST:
-                texts.setdefault(tuple(sorted(own.elements())), []).append(one)
-        for together in _alike(list(texts)):
-            ring = [one for text in together for one in texts[text]]
-            if any(one.is_new for one in ring) and len({one.who for one in ring}) > 1:
-                equal.append(Ring(name, tuple(dict.fromkeys(one.who for one in ring))))
-    return sorted(equal, key=lambda ring: (-len(ring.students), ring.lab, ring.students))
+            codes.setdefault(one.code, []).append(one)
+        yield from filter(_is_ring, codes.values())
+
+
+def _is_ring(group: Collection[Work]) -> bool:
+    return any(one.is_new for one in group) and len({one.who for one in group}) > 1
+
+
+def _ring(lab: str, group: Iterable[Work], identical: bool = False) -> Ring:
+    return Ring(lab, tuple(dict.fromkeys(one.who for one in group)), identical)
 
 
 def _alike(texts: Sequence[tuple[str, ...]]) -> list[list[tuple[str, ...]]]:

@@ -116,7 +116,7 @@ def test_the_command_compares_with_earlier_classes(tmp_path, monkeypatch, capsys
     page = (tmp_path / "out" / "similar.html").read_text()
     assert "with the 1 earlier submissions in 2025" in page and "2025/eve" in page
     text = (tmp_path / "out" / "index.html").read_text()
-    assert re.search(r'2025/eve, <a href="feedback/ada.html">ada</a>|ada</a>, 2025/eve', text)
+    assert re.search(r'2025/eve; <a href="feedback/ada.html">ada</a>|ada</a>; 2025/eve', text)
     (tmp_path / "empty").mkdir()
     for wrong, says in (("2024", "no such folder"), ("empty", "it holds no notebook of 01_str")):
         assert command.main([*grade, "--compare", wrong]) == 2
@@ -144,7 +144,7 @@ def test_the_page_names_people_and_does_not_deny_equal_answers(tmp_path):
     ring = similar.Ring(LAB.name, ("11", "12"))
     similar.write([], tmp_path, [ring], name={"11": "Ada", "12": "<Bob>"}.__getitem__)
     text = (tmp_path / "similar.html").read_text()
-    assert "Ada, &lt;Bob&gt;" in text and "There are no similar submissions" not in text
+    assert "Ada; &lt;Bob&gt;" in text and "There are no similar submissions" not in text
     similar.write([], tmp_path)
     assert "There are no similar submissions" in (tmp_path / "similar.html").read_text()
 
@@ -186,7 +186,17 @@ def test_two_rings_stay_two_and_one_may_hold_last_years_answer():
     )
     new = [written(f"s{i}", text) for i, text in enumerate([ANSWER, other] * 2)]
     old = [written("2025/eve", renamed(ANSWER))]
-    assert students(similar.rings(new, old)) == {("s0", "s2", "2025/eve"), ("s1", "s3")}
+    assert [ring.students for ring in similar.rings(new, old) if not ring.identical] == [
+        ("s0", "s2", "2025/eve")
+    ]
+
+
+def test_identical_answers_come_first_though_a_larger_ring_hides_them():
+    """The one true copy among 14 who share an idea."""
+    new = [written(f"s{i:02}", f"{renamed(ANSWER)}# {min(i, 12)}") for i in range(14)]
+    first, second = similar.rings(new)
+    assert (first.students, first.identical) == (("s12", "s13"), True)
+    assert len(second.students) == 14 and not second.identical
 
 
 def test_functions_of_one_statement_make_no_ring():

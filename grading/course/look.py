@@ -35,7 +35,7 @@ class Look:
     @property
     def only_late(self) -> bool:
         """Whether there is no other reason: such lines come last."""
-        return all(re.fullmatch(r"[\d.]+ h late", reason) for reason in self.reasons)
+        return all(re.fullmatch(r"(\d+ h )?\d+ min late", reason) for reason in self.reasons)
 
 
 def at(graded: Iterable[Graded], strangers: Collection[str] = ()) -> list[Look]:

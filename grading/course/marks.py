@@ -11,7 +11,7 @@ from pathlib import Path
 from grading import classroom
 from grading.course import overrides, tables, written
 from grading.course.settings import Settings
-from grading.report import Graded, Result, Row
+from grading.report import Graded, Result, Row, duration
 from grading.report import rows as rows_of
 
 LATE = "late"  # the exercise of the row that takes points off
@@ -98,7 +98,7 @@ def _deductions(found: Iterable[Row], settings: Settings) -> list[Row]:
         percent = settings.late.percent(mark.late_s or 0)
         if percent and mark.points:
             off = -round(mark.points * percent / 100, 2)
-            why = f"{percent:g} % off: {(mark.late_s or 0) / 3600:.1f} h late"
+            why = f"{percent:g} % off: {duration(mark.late_s or 0)} late"
             result = Result(LATE, off, 0, "late", why)
             taken_off += rows_of(mark.student, mark.lab, [result], late_s=mark.late_s)
     return taken_off
@@ -150,10 +150,10 @@ def write(found: Iterable[Row], settings: Settings, folder: Path) -> None:
                 "name": settings.roster.name(mark.student),
                 "section": settings.roster.section(mark.student),
                 "lab": mark.lab,
-                "points": f"{mark.points:g}",
-                "max_points": f"{mark.max_points:g}",
-                "percent": f"{100 * mark.share:.0f}",
-                "late_h": "" if mark.late_s is None else f"{mark.late_s / 3600:.1f}",
+                "points": mark.points,
+                "max_points": mark.max_points,
+                "percent": round(100 * mark.share),
+                "late_h": "" if mark.late_s is None else round(mark.late_s / 3600, 1),
                 "note": mark.note if mark.handed_in else "nothing handed in",
             }
             for mark in of(found)

@@ -1,6 +1,7 @@
 """course.toml: deadlines, extensions, the late policy, and where roster and overrides are."""
 
 import functools
+import math
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from grading import classroom
 from grading.course import overrides, slips
 from grading.course.overrides import Override
 from grading.course.roster import Roster
 from grading.errors import InputError, did_you_mean
-from grading.source import labs
+from grading.source import labs, notebook
 
 DAY_S = 24 * 3600
 EXAMPLE = """\
@@ -114,7 +116,7 @@ def read(path: Path) -> Settings:
     except RecursionError:
         raise InputError(f"{path} has too many brackets in one another") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path} is not text in UTF-8") from None
+        raise InputError(f"{path} is not text in UTF-8: save it as UTF-8") from None
     tables = ("deadlines", "extensions", "late", "written")
     for key in data.keys() - tables:
         if any(key == name or key == name[:2] for name in labs.names()):
@@ -240,6 +242,8 @@ def _lab(path: Path, table: str, key: str) -> str:
 def _seconds(path: Path, key: str, value: Any, zone: tzinfo | None) -> float:
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time(23, 59, 59))
+    if isinstance(value, time):
+        raise InputError(f"{path}: {key} = {value} has no day: write it so: 2026-11-20T18:00:00")
     if not isinstance(value, datetime):
         raise InputError(
             f"{path}: {key} = {value!r} is no time: write it without quotes, 2026-11-20T18:00:00"
@@ -252,19 +256,28 @@ def _seconds(path: Path, key: str, value: Any, zone: tzinfo | None) -> float:
 
 def _late(path: Path, data: dict[str, Any]) -> LatePolicy:
     _known(path, "late", data, [part.name for part in fields(LatePolicy)])
-    return LatePolicy(**{key: _number(path, f"late.{key}", data[key]) for key in data})
+    return LatePolicy(
+        **{
+            key: _number(path, f"late.{key}", data[key], 100 if "percent" in key else math.inf)
+            for key in data
+        }
+    )
 
 
 def _points(path: Path, data: dict[str, Any]) -> dict[str, float]:
+    for name, key in _by_lab(path, "written", data).items():
+        if not notebook.questions(classroom.lab(name)):
+            raise InputError(f"{path}: [written] {key}: lab {name} asks for no written answer")
     return {
         name: _number(path, f"written.{key}", data[key])
         for name, key in _by_lab(path, "written", data).items()
     }
 
 
-def _number(path: Path, key: str, value: Any) -> float:
+def _number(path: Path, key: str, value: Any, most: float = math.inf) -> float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 <= value < float("inf"):
+    if not is_number or not 0 <= value <= most or value == math.inf:
+        what = "of 0 or more" if most == math.inf else f"from 0 to {most:g}"
         how = ", without quotation marks" if isinstance(value, str) else ""
-        raise InputError(f"{path}: {key} = {value!r}: a number of 0 or more is allowed{how}")
+        raise InputError(f"{path}: {key} = {value!r}: a number {what} is allowed{how}")
     return value

@@ -219,7 +219,8 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
     handed_in, strays = _find(folder, options)
     chosen = _chosen(options, handed_in, course)
     course = course.for_folders({one.student for one in handed_in})
-    marks.check({(one.student, one.lab) for one in handed_in}, course, out / "answers")
+    with _writing(out):
+        marks.check({(one.student, one.lab) for one in handed_in}, course, out / "answers")
     handed_in = _with_deadlines(handed_in, course, folder, options.times)
     earlier = _earlier(options, {one.lab for one in handed_in})
     jail = choose("none" if options.unsafe else options.jail).name
@@ -240,11 +241,9 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
             changes.write(changed, out)
             what = "1 result" if len(changed) == 1 else f"{len(changed)} results"
             _say(f"{what} changed since the last run: {out / 'changes.csv'}")
-    for line in (*_left_out(folder, handed_in, strays), *_of_nobody(handed_in, course, out)):
+    of_nobody = _of_nobody(handed_in, course, out)
+    for line in (*_left_out(folder, handed_in, strays), *of_nobody, *_waits(waiting)):
         _say(line)
-    if waiting:
-        which = _listed([f"{student} {lab[:2]}" for student, lab in sorted(waiting)])
-        _say(f"{len(waiting)} new or changed, and not graded now (what was known is kept): {which}")
     _say(_ending(graded, counting, out))
 
 
@@ -260,6 +259,13 @@ def _not_graded(
         if (row["student"], row["lab"]) in waiting:
             waiting[row["student"], row["lab"]].append(row)
     return {key: rows for key, rows in waiting.items() if key not in there}
+
+
+def _waits(waiting: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """A line on the submissions that this run did not grade. waiting: (student, lab) of each."""
+    if which := [f"{student} {lab[:2]}" for student, lab in sorted(waiting)]:
+        kept = "not graded now (what was known is kept)"
+        yield f"{len(which)} new or changed, and {kept}: {_listed(which)}"
 
 
 def _course(options: argparse.Namespace) -> settings.Settings:

@@ -356,7 +356,7 @@ def test_an_override_that_can_not_be_used_names_its_line(tmp_path, line, says):
         ("eve,01,1.1,1,x", "o.csv, line 2: no folder has the name 'eve'"),
         ("adda,01,1.1,1,x", "o.csv, line 2: no folder has the name 'adda': did you mean ada?"),
         ("Ada,01,1.1,1,x", "no folder has the name 'Ada': did you mean ada?"),
-        ("bob,01,1.1,1,x", "bob handed in nothing for lab 01_strides, which is not due yet"),
+        ("bob,01,1.1,1,x", "bob handed in nothing for lab 01_strides, and has no points there to"),
         ("ada,02,1.1,1,x", "ada handed in nothing for lab 02_"),
         ("ada,01,1.1,1,x", ""),
     ],
@@ -383,6 +383,9 @@ def test_an_override_and_a_choice_may_have_any_of_the_roster_s_names(tmp_path):
         assert one.student == folder
     with pytest.raises(InputError, match="line 3: line 2 is for the same exercise"):
         course(tmp_path, text, canvas=CANVAS, o=f"{lines}ada,01,1.1,0,y\n")
+    of = course(tmp_path, text, canvas=CANVAS, o=lines.replace("s11", "adda"))
+    with pytest.raises(InputError, match="no folder has the name 'adda': did you mean ada?"):
+        marks.check({("11", FIRST.name)}, of, tmp_path)
 
 
 def test_written_answers_are_marked_in_a_table_that_later_runs_keep(tmp_path):

@@ -436,7 +436,7 @@ def test_the_screen_says_what_was_hard_and_who_needs_a_look():
         one("dan", *["not attempted"] * count),
     ]
     assert report.to_look_at(graded) == [
-        ("ada", FIRST[:2], "2.0 h late"),
+        ("ada", FIRST[:2], "2 h 0 min late"),
         ("bob", FIRST[:2], f"died: {LAB.exercises[0].label}"),
         ("cyd", FIRST[:2], f"error: {', '.join(e.label for e in LAB.exercises[:3])} and 1 more"),
         ("dan", FIRST[:2], "nothing was attempted: is it the right file?"),

@@ -60,7 +60,7 @@ def check(there: Set[tuple[str, str]], settings: Settings, answers: Path) -> Non
     there: (student, lab) of what was handed in. answers: as for `rows`.
     """
     due = there | {*_missing(there, settings)}
-    overrides.check(settings.overrides, due, settings.roster.people)
+    overrides.check(settings.overrides, due, settings.roster)
     written.check(there, answers)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from grading import classroom
 from grading.course import tables
+from grading.course.roster import Roster
 from grading.errors import InputError, did_you_mean
 from grading.report import Row
 from grading.source import labs
@@ -71,22 +72,22 @@ def _exercise(lab: labs.Lab, word: str, points: float, where: str) -> str:
 
 
 def check(
-    overrides: Iterable[Override], there: Collection[tuple[str, str]], roster: Iterable[str]
+    overrides: Iterable[Override], there: Collection[tuple[str, str]], roster: Roster
 ) -> None:
     """InputError for an override that would change nothing.
 
-    there: (student, lab) of what was handed in, and of what was due and is missing. roster: the
-    students on it.
+    there: (student, lab) of what was handed in, and of what was due and is missing.
     """
-    students = {student for student, _ in there} | {*roster}
+    students = {student for student, _ in there} | roster.people.keys()
+    others = {other for person in roster.people.values() for other in person.others}
     for one in overrides:
         if one.student not in students:
-            hint = did_you_mean(one.student, students)
+            hint = did_you_mean(one.student, students | others)
             raise InputError(f"{one.where}: no folder has the name {one.student!r}{hint}")
         if (one.student, one.lab) not in there:
             raise InputError(
-                f"{one.where}: {one.student} handed in nothing for lab {one.lab}, which is not due "
-                "yet: remove the line until then"
+                f"{one.where}: {one.student} handed in nothing for lab {one.lab}, and has no "
+                "points there to change: remove the line until then"
             )
 
 

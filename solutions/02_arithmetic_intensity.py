@@ -637,7 +637,7 @@ def median_time_s(call, clock, synchronize, repeats):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.bytecode import looks_inside
+from common.uses import looks_inside
 from common.oracles import arithmetic_intensity as oracle
 
 for first_s, later_s, launch_s in oracle.fake_devices(rng):

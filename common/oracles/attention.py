@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import drawings
+from common import drawings, uses
 from common.checks import agree, expect
 from common.lessons import mods
 from common.lessons.traffic import bytes_moved
@@ -809,6 +809,11 @@ def kind_cases(rng: np.random.Generator) -> list[Case]:
         queries, keys, rows, columns = rng.integers([20, 20, 3, 3], [60, 60, 12, 12]).tolist()
         found.append(Case(queries, keys, mask=mask, block_q=rows, block_k=columns))
     return found
+
+
+def asks(function: Callable[..., Any]) -> None:
+    """Raise AssertionError if block_mask looks into its mask_mod."""
+    uses.expect_none("block_mask", function, uses.INSIDE, "Ask the mask_mod, tile by tile.")
 
 
 def kind_mistakes(case: Case) -> Mistakes:

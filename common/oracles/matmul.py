@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import bytecode, tiles
+from common import tiles, uses
 from common.checks import expect
 from common.remote import in_place
 from common.tiles import Report
@@ -371,8 +371,7 @@ def _done(tiles: Sequence[Tile], rows: int, columns: int) -> torch.Tensor:
 
 def own(function: Callable[..., Any]) -> None:
     """Raise AssertionError if `pipeline` is what draws pipelines."""
-    shown = bytecode.names_in(function, {"steps_of", "settled"})
-    expect(not shown, f"pipeline calls {', '.join(shown)}, which is the course's. Write your own.")
+    uses.expect_none("pipeline", function, {"steps_of", "settled"}, "Write a pipeline of your own.")
 
 
 def pipeline(steps: int, stages: int, load_s: float, compute_s: float) -> list[Step]:

@@ -982,3 +982,11 @@ def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
 # %% row_sums: begins at a number whose last bits are cut off
 # says: not n - n % 4 or n & -4
 # edit: begin // 4 * 4  ->  (begin & -4)
+
+# %% test_softmax: the program's text is read, and a class of its own has the same names
+# says: looks at a program's text (inspect, linecache)
+import inspect
+class Mine:
+    getsource = linecache = 1
+def test_softmax(candidate, kind=Mine):
+    assert "max" in "".join(inspect.linecache.getlines("<program>"))

@@ -405,6 +405,22 @@ def test_what_needs_a_look_says_why():
     assert look.at([graded("f", answers=solution)]) == []
 
 
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("from gc import get_objects as o\ns = WorkerServer", "WorkerServer, gc, get_objects"),
+        ("[t.tb_frame, g.gi_frame, f_builtins, walk_stack]", "f_builtins, gi_frame, tb_frame"),
+        ("[resolve_name, s.get_field, StackSummary]", "StackSummary, get_field, resolve_name"),
+        ("import os, gc as g", "gc"),
+        ("inspect.findsource(f)", "findsource"),
+    ],
+)
+def test_all_that_is_executed_is_looked_at(text, words):
+    open_hole = Answer("raise NotImplementedError", attempted=False, needed=(text,))
+    (found,) = look.at([graded("a", answers={FIRST.exercises[0].name: open_hole})])
+    assert f"names {words}" in found.reasons[0]
+
+
 def test_no_solution_needs_a_look():
     for name in labs.names():
         lab = labs.read(name)

@@ -6,16 +6,18 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from common import slices
+from common import slices, uses
 from grading import report
 from grading.report import Graded
 from grading.source.labs import Lab
 
 # What answers have no use for: the grader's own names, and ways into a process's other modules.
+WORDS = uses.FRAMES | {"WorkerServer", "resolve_name", "get_field", "findsource", "getsource"}
 INTERNALS = re.compile(
-    r"\b(__ask__|_only|_link|_recorder|_getframe|settrace|setprofile|__globals__|__subclasses__"
-    r"|__closure__|__code__|__builtins__|__course_builtins__|f_back|f_globals|f_locals"
-    r"|gc\.get_\w+|sys\.modules|ctypes|grading\.\w+|linecache"
+    rf"\b((?:{'|'.join(sorted(WORDS))})\b"
+    r"|__ask__|_only|_link|_recorder|__globals__|__subclasses__|__reduce__"
+    r"|__closure__|__code__|__builtins__|__course_builtins__"
+    r"|sys\.modules|ctypes|grading\.\w+|linecache"
     r"|common\.(?:checks|oracles|remote|sealed|ranks\.\w+)|globals\(\)|importlib|os\._exit|/proc"
     r"|clinic(?:s|\.\w+))"
 )
@@ -54,9 +56,8 @@ def at(graded: Iterable[Graded]) -> list[Look]:
 
 def _reasons(one: Graded) -> Iterable[str]:
     for name, answer in (one.answers or {}).items():
-        if not answer.text or not answer.attempted:
-            continue
-        yield from _of_answer(one.lab, name, "\n".join([*answer.needed, answer.text]))
+        executed = [*answer.needed, answer.text or ""]  # whether it is attempted or not
+        yield from _of_answer(one.lab, name, "\n".join(executed))
     if (seconds := sum(result.seconds for result in one.results)) > SLOW_S:
         yield f"its checks took {seconds:.0f} s"
     if (restarts := sum(result.restarts for result in one.results)) >= MANY_RESTARTS:
@@ -66,7 +67,8 @@ def _reasons(one: Graded) -> Iterable[str]:
 @functools.lru_cache(maxsize=10_000)  # the summary and the class's page ask for the same
 def _of_answer(lab: Lab, name: str, text: str) -> tuple[str, ...]:
     """The reasons that are in the text of an answer."""
-    words = sorted(set(INTERNALS.findall(text)) - _ours(lab, name))
+    imported = {origin.partition(".")[0] for _, origin in _imports(text)}
+    words = sorted(set(INTERNALS.findall(text)) - _ours(lab, name) | imported & {"gc"})
     calls, patched = _course(lab, text), sorted(set(_patched(lab, text)))
     reasons = {
         f"{name} names {', '.join(words[:4])}": words,

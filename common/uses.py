@@ -29,7 +29,7 @@ FRAMES = frozenset(
         *("f_builtins", "tb_frame", "tb_next", "gi_frame", "cr_frame", "ag_frame", "walk_stack"),
         *("walk_tb", "extract_stack", "StackSummary", "TracebackException", "getframeinfo"),
         *("getouterframes", "getinnerframes", "settrace", "setprofile", "get_objects"),
-        *("get_referrers", "get_referents"),
+        *("get_referrers", "get_referents", "addaudithook", "monitoring"),
     }
 )
 # Ways to a name that no text shows.
@@ -102,8 +102,15 @@ def expect_none(
 
     name: of the function. instead: what to do, as a sentence.
     """
-    shown = ", ".join(names_in(function, {*of, *BY_TEXT}))
-    expect(not shown, f"{name} uses what is not allowed here ({shown}). {instead}")
+    shown = names_in(function, {*of, *BY_TEXT})
+    expect(not shown, f"{name} uses what is not allowed here ({listed(shown)}). {instead}")
+
+
+def listed(shown: Sequence[str]) -> str:
+    """What is used, for a message: with the imports that are allowed, if there is another one."""
+    imports = any(name.startswith(IMPORT) for name in shown)
+    allowed = f"; allowed imports: {', '.join(sorted(ALLOWED))}"
+    return f"{', '.join(shown)}{allowed if imports else ''}"
 
 
 def chosen(used: Collection[str], of: Collection[str]) -> set[str]:
@@ -143,9 +150,15 @@ def _by_name(texts: tuple[str, ...]) -> Statements:
         if name in found and not _is_imported(found[name]):  # np.testing.f(x) changes no np
             found[name] += [notebook.statements[place] for place in places]
     for statement in notebook.statements:
-        for mark in _marks(statement.node):
-            found[mark].append(statement)
+        for name in (*_marks(statement.node), *_declared(statement.node)):
+            found[name].append(statement)
     return dict(found)
+
+
+def _declared(node: ast.stmt) -> set[str]:
+    """The globals that a function in a statement may set when it is called."""
+    parts = (part for part in ast.walk(node) if isinstance(part, ast.Global))
+    return {name for part in parts for name in part.names}
 
 
 def _marks(node: ast.stmt) -> Iterator[str]:
@@ -170,14 +183,19 @@ def _marks(node: ast.stmt) -> Iterator[str]:
 def _reached(statements: Statements, *start: str) -> set[str]:
     """What the statements that set these names use, and those that set what they use."""
     used: set[str] = set()
+    seen: set[slices.Statement] = set()
     todo, known = [*start], {*start}
     while todo:
         asked = todo.pop()
         for statement in statements.get(asked, ()):
             if isinstance(statement.node, slices.IMPORTS):
                 used |= set(_imported(statement.node, asked))
+            if statement in seen or isinstance(statement.node, slices.IMPORTS):
                 continue
+            seen.add(statement)
             read = statement.reads | statement.reads_later
+            if not read <= statements.keys() | slices.BUILTINS:  # `from x import *` may set them
+                read |= {slices.STAR} & statements.keys()
             todo += read - known
             known |= read
             used |= set(_globals(read.difference(statements)))
@@ -273,42 +291,44 @@ def _literal_formats(node: ast.AST) -> set[ast.AST]:
 
 def _own_attributes(node: ast.stmt, statements: Statements) -> set[ast.AST]:
     """The attributes in a statement of what is visibly made by the texts' own classes."""
-    own = _own_variables(node, statements)
-    return {
-        part
-        for part in ast.walk(node)
-        if isinstance(part, ast.Attribute)
-        and not part.attr.startswith("_")
-        and (getattr(part.value, "id", "") in own or _is_made(part.value, statements))
-    }
-
-
-def _own_variables(node: ast.stmt, statements: Statements) -> set[str]:
-    """The variables in a statement that only ever hold objects made by the texts' own classes."""
     parts = list(ast.walk(node))
-    targets = [
+    bound = {name for part in parts for name in _bound(part)}
+    made = {part for part in parts if _is_made(part, bound, statements)}
+    targets = {
         target
         for part in parts
-        if isinstance(part, ast.Assign) and _is_made(part.value, statements)
+        if isinstance(part, ast.Assign) and part.value in made
         for target in part.targets
         if isinstance(target, ast.Name)
-    ]
+    }
     others = {name for part in parts if part not in targets for name in _bound(part)}
-    return {target.id for target in targets} - others
+    own = {target.id for target in targets} - others
+    return {
+        part
+        for part in parts
+        if isinstance(part, ast.Attribute)
+        and not part.attr.startswith("_")
+        and (getattr(part.value, "id", "") in own or part.value in made)
+    }
 
 
 def _bound(part: ast.AST) -> Iterator[str]:
     """The names that a node gives a value, whatever it is."""
     if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
         yield part.id
+    elif isinstance(part, (ast.Global, ast.Nonlocal)):
+        yield from part.names
     yield from (getattr(part, key, None) or "" for key in ("arg", "name", "rest", "asname"))
 
 
-def _is_made(value: ast.expr, statements: Statements) -> bool:
-    """Whether this is a call of a class of the texts, whose objects are what they seem."""
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
+def _is_made(part: ast.AST, bound: Collection[str], statements: Statements) -> bool:
+    """Whether this is a call of a class of the texts, whose objects are what they seem.
+
+    bound: the names that have another meaning here.
+    """
+    if not isinstance(part, ast.Call) or not isinstance(part.func, ast.Name):
         return False
-    setters = statements.get(value.func.id, ())
+    setters = statements.get(part.func.id, ()) if part.func.id not in bound else ()
     return bool(setters) and all(_is_plain_class(setter.node, statements) for setter in setters)
 
 

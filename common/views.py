@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 View = tuple[tuple[int, ...], tuple[int, ...], int]
 
-LIBRARIES = {"torch", "numpy", "np", "common", "memoryview"}
+LIBRARIES = {"torch", "numpy", "np", "common", "matplotlib", "triton", "numba", "memoryview"}
 ANSWERS = {"stride", "strides", "storage_offset", "is_contiguous", "data_ptr", "expand"}
 ANSWERS |= {"expand_as", "as_strided", "empty_strided", "broadcast_to", "broadcast_tensors"}
 ANSWERS |= {"broadcast_arrays", "unfold", "sliding_window_view", "of", "positions", "viewed"}
 ANSWERS |= {"make_contiguous_strides_for", "is_non_overlapping_and_dense", "untyped_storage"}
+ANSWERS |= {"ndarray", "info", "flags", "dim_order"}
 ANSWERS |= {"__array_interface__", "__array_struct__", "__dlpack__", "__reduce__", "__reduce_ex__"}
 # What finds a function by a text that is put together: then its name is not there to be read.
 OTHERS = {"lru_cache", "_lru_cache_wrapper", *uses.BY_TEXT}

@@ -188,7 +188,7 @@ def test_a_test_that_counts_its_calls_or_looks_at_the_text_earns_nothing(absolut
     assert 0 < luck < 14  # one order in three is the one that it counts on
 
     with pytest.raises(
-        AssertionError, match=r"a program's text \(__code__, co_code, import zlib\)"
+        AssertionError, match=r"a program's text \(__code__, co_code, import zlib; allowed"
     ):
         clinic.score("absolute", judged_by_knowing, par=1, rng=RNG)
 
@@ -197,7 +197,7 @@ def test_a_test_that_counts_its_calls_or_looks_at_the_text_earns_nothing(absolut
     "body, ways",
     [
         ("import inspect\n    inspect.findsource(candidate)", "findsource, inspect"),
-        ("import marshal", "import marshal"),
+        ("import marshal", "import marshal; allowed imports: __future__, abc, .*"),
         ("assert candidate.src", "src"),
         ("assert candidate.__doc__ == candidate.__defaults__", "__defaults__"),
         ("try: candidate(1)\n    except TypeError as e: e.__traceback__", "__traceback__"),

@@ -1170,7 +1170,7 @@ def fetches(lines, room):
     return cached.cache_info().misses
 
 # %% row_major_strides: the strides of an array of Python's
-# says: asks a library for the answer (import array, strides)
+# says: asks a library for the answer (import array, strides; allowed imports: __future__, abc
 def row_major_strides(shape):
     import array
     n = math.prod(shape)
@@ -1181,3 +1181,28 @@ def row_major_strides(shape):
 import inspect
 def test_fetches(candidate):
     assert "popitem" in "".join(inspect.findsource(candidate)[0])
+
+# %% row_major_strides: all of PyTorch, under its own names
+# says: asks a library for the answer (stride)
+from torch import *
+def row_major_strides(shape):
+    return tuple(empty(shape).stride())
+
+# %% sliced: PyTorch's slice, under the name of a class of its own
+# says: asks a library for the answer (stride)
+class View:
+    stride = storage_offset = 1
+def sliced(view, axis, start, stop, step=1, View=torch.arange):
+    t = View(4)
+    return (), tuple(t.stride()), 0
+
+# %% row_major_strides: NumPy tells them to a file
+# says: asks a library for the answer (info)
+class File:
+    text = ""
+    def write(self, text):
+        self.text += text
+def row_major_strides(shape):
+    file = File()
+    np.info(np.empty(shape, np.int8), output=file)
+    return tuple(int(n) for n in file.text.split("strides:")[1].split(")")[0].strip(" (").split(",") if n)

@@ -821,7 +821,7 @@ def judged(source):
 def searched(expression, rules, most=1500):
     """What cheapest() finds, if it calls identities.rewrites at most so many times."""
     with identities.at_most(most):
-        return cheapest(expression, rules, most)
+        return cheapest(expression, rules)
 
 def corrections_of(name, shape):
     """corrections() of a pair of partly.PAIRS."""

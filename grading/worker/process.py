@@ -254,14 +254,13 @@ class WorkerServer:
         package: str,
         text: str,
         name: str,
-        constants: dict[str, Any],
         args: Sequence[Any],
         options: dict[str, Any],
     ) -> dict[str, Any]:
         """The report, as data, of a kernel; nothing of its text is run as Python."""
         os.environ["TRITON_INTERPRET"] = "1"
         simulator = importlib.import_module(f"common.{package}")
-        kernel = simulator.compile_source(text, name, constants)
+        kernel = simulator.compile_source(text, name)
         return simulator.count(kernel, *args, **options).as_dict()
 
     def ask(self, what: str, *args: Any) -> Any:

@@ -563,12 +563,13 @@ def matmul_sectors(n, tile):
     # END SOLUTION
 
 # %% tags=["check"] points=2
+from common.checks import as_tuple
 from common.oracles import cuda_kernels as oracle
 
 random = [(tile, tile * int(rng.integers(1, 9))) for tile in (8, 16, 32)]
 for tile, n in (16, 64), (8, 8), (32, 64), *random:
     want = oracle.matmul_sectors(n, tile)
-    agree(matmul_sectors(n, tile), want, f"matmul_sectors({n}, {tile})",
+    agree(as_tuple(matmul_sectors(n, tile)), want, f"matmul_sectors({n}, {tile})",
         mistakes=oracle.mistaken_sectors(n, tile))
 print("matmul_sectors agrees with a count of every request's sectors")
 

@@ -257,6 +257,8 @@ def merge_mistakes(left: Part, right: Part) -> dict[str, Part]:
         a, b = np.exp(m - safe), np.exp(n - safe)
         c, d = np.exp(m - top), np.exp(n - top)
         total, both = a * s + b * t, a[:, None] * o + b[:, None] * u
+        means = (a * s)[:, None] * o + (b * t)[:, None] * u
+        some = np.where(total > 0, total, 1.0)[:, None]
         return {
             "-inf - (-inf) is NaN: both parts may be empty.": (
                 top, c * s + d * t, c[:, None] * o + d[:, None] * u,
@@ -266,6 +268,9 @@ def merge_mistakes(left: Part, right: Part) -> dict[str, Part]:
             "Neither sum was rescaled: multiply by e^(old - new).": (top, s + t, o + u),
             "o stays a sum; it is divided by s once, at the very end.": (
                 top, total, both / total[:, None],
+            ),
+            "o is a sum, not a mean: do not multiply it by s, nor divide it by s.": (
+                top, total, means / some,
             ),
             "The new maximum is the larger one.": (np.minimum(m, n), total, both),
         }  # fmt: skip

@@ -444,7 +444,8 @@ def step_mistakes(n: int, k: int, copies: int) -> dict[str, int]:
         "Here the peak lies in the optimizer's step: no dropped activation lowers it.": chain,
         "The two moments differ: a peak is the larger of both, not their sum.": chain + copies,
         "n/k rounds up: the last segment may be short.": max(n // k + k - 1, copies),
-        "The segment's first activation is counted twice.": max(-(-n // k) + k, copies),
+        "The segment's first activation is counted twice, or the one more of forward, which does "
+        "not count here.": max(-(-n // k) + k, copies),
     }
     want = max(chain, copies)
     return {said: value for said, value in wrong.items() if value != want}

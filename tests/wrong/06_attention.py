@@ -52,6 +52,17 @@
 # + total = s * old + t * new
 # + return top, total, (o * old[:, None] + u * new[:, None]) / total[:, None]
 
+# %% merge: o is taken for a mean, so it is multiplied by s and divided again
+# says: o is a sum, not a mean
+def merge(left, right):
+    m = np.maximum(left[0], right[0])
+    base = np.where(np.isneginf(m), 0, m)
+    w = [np.exp(part[0] - base) * part[1] for part in (left, right)]
+    s = w[0] + w[1]
+    safe = np.where(s > 0, s, 1)
+    o = (w[0][:, None] * left[2] + w[1][:, None] * right[2]) / safe[:, None]
+    return m, s, o
+
 # %% merge: no maximum
 # says: gave
 # - top = np.maximum(m, n)

@@ -284,7 +284,7 @@ def step_peak(n, k, copies):
 # edit: return max(-(-n // k) + k - 1, copies)  ->  return max(n // k + k - 1, copies)
 
 # %% checkpoint_every: the first activation of a segment twice
-# says: counted twice
+# says: or the one more of forward, which does not count here
 # edit: return max(-(-n // k) + k - 1, copies)  ->  return max(-(-n // k) + k, copies)
 
 # %% checkpoint_every: nothing is computed again

@@ -27,6 +27,7 @@ from grading.errors import CommandError, InputError
 from grading.jail.choice import choose
 from grading.report import Graded
 from grading.source import labs
+from grading.source.notebook import lab_of
 from grading.store import Store
 from grading.submissions import Submission, escaped, shown
 
@@ -183,6 +184,8 @@ def grade_own(word: str, options: argparse.Namespace) -> bool:
 def _own_notebook(word: str) -> tuple[str, Path]:
     """The lab that a word means, and the path of its notebook."""
     path = Path(word)
+    if path.suffix and path.is_file():
+        return lab_of(path), path
     try:
         name = labs.resolve(word)
     except InputError as problem:

@@ -99,6 +99,13 @@ def test_the_solution_scores_everything(fork_server):
             "passed",
             "",
         ),
+        (
+            "import multiprocessing\ndef twice(x): return 2 * x\n"
+            "with multiprocessing.Pool(1) as pool:\n    assert pool.map(twice, [3]) == [6]\n"
+            "def double(x):\n    return 2 * x",
+            "passed",
+            "",
+        ),
         ("def double(x):\n    x *= 2\n    return x", "passed", ""),
         ("def double(x):\n    x *= 0\n    return x", "failed", "want"),
         ("double = 3", "failed", "not callable"),

@@ -70,6 +70,11 @@ ATTACKS = {
         REMEMBERS.format("pass"),
         "assert not seen, str(seen)\nclass Counter:\n    pass",
     ),
+    "a cell that fails below its answer": (
+        REMEMBERS.format("pass"),
+        "class Counter:\n    n = 0\n    def step(self):\n        self.n += 2\n"
+        "        return self.n\nassert not seen, str(seen)",
+    ),
     "a file": (
         REMEMBERS.format(
             "import os, tempfile\n"

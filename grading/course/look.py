@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from common import slices
 from grading import report
 from grading.report import Graded
+from grading.source.holes import Answer
 from grading.source.labs import Lab
 
 # What answers have no use for: the grader's own names, and ways into a process's other modules.
@@ -56,11 +57,17 @@ def _reasons(one: Graded) -> Iterable[str]:
     for name, answer in (one.answers or {}).items():
         if not answer.text or not answer.attempted:
             continue
-        yield from _of_answer(one.lab, name, "\n".join([*answer.needed, answer.text]))
+        yield from _of_answer(one.lab, name, _executed(answer))
     if (seconds := sum(result.seconds for result in one.results)) > SLOW_S:
         yield f"its checks took {seconds:.0f} s"
     if (restarts := sum(result.restarts for result in one.results)) >= MANY_RESTARTS:
         yield f"its process ended {restarts} times"
+
+
+def _executed(answer: Answer) -> str:
+    """All of the student's text that the grader may execute for an answer."""
+    cells = answer.whole if answer.left_out else ()
+    return "\n".join(dict.fromkeys([*answer.needed, answer.text or "", *cells]))
 
 
 @functools.lru_cache(maxsize=10_000)  # the summary and the class's page ask for the same
@@ -116,7 +123,7 @@ def _shown(lab: Lab) -> tuple[dict[str, str], frozenset[str]]:
 
 def _is_ours(origin: str) -> bool:
     """Whether this comes from common/; what `cuda` of common.device has is Numba's."""
-    return origin.startswith("common.") and not origin.startswith("common.device")
+    return origin.startswith("common.") and not origin.startswith(("common.device", "common.shell"))
 
 
 def _imports(text: str) -> Iterator[tuple[str, str]]:

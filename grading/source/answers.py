@@ -2,21 +2,29 @@
 
 The cells are read from top to bottom, as Run All executes them. What counts is the definition that
 the exercise's check saw: the last one above it, or if there is none, the last one of the notebook.
+
+What they need is read from their texts, which do not show all that a cell changes. So an answer
+also has the whole cells, as they stand above its check: the grader executes them if what is needed
+was not enough.
 """
 
+import ast
 import functools
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from common import slices
+from common.magics import as_python
 from grading.source import holes
 from grading.source.holes import Answer
 from grading.source.labs import HEADING, TITLE, Exercise, Lab
-from grading.source.magics import as_python
 
 ANY_HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)
 FROM_JUPYTER = ("display", "get_ipython")  # every cell has them
+SHELL = "import common.shell\n\ncommon.shell.install()"  # for those who ask IPython for its shell
+# What the cells begin with that a build adds.
+ADDED = re.compile(r"# COLAB: |from common import course, ledger\n|course\.grade\(\)\Z")
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ class _Ours:
     shown: frozenset[str]  # all code but the holes
     names: frozenset[str]  # that the set-up and the drivers set
     statements: frozenset[str]  # of them
+    asks: frozenset[str]  # the checks' statements that can't run beside an answer
 
 
 @functools.cache
@@ -54,7 +63,29 @@ def _ours(lab: Lab) -> _Ours:
         frozenset(map(_squeezed, shown)),
         frozenset(name for statement in statements for name in statement.sets),
         frozenset(statement.text for statement in statements),
+        frozenset(asked for text in _sources(lab, "check") for asked in _asks(text)),
     )
+
+
+def _asks(check: str) -> Iterator[str]:
+    """A check's statements that import something of the course, or read what these set.
+
+    A student may have merged the check into the answer's cell. Others in it do no harm there, and
+    the student may need the same: an import of a library, x = 3.
+    """
+    tainted: set[str] = set()
+    for statement in slices.parsed(check):
+        is_course = any(module.startswith("common") for module in _modules(statement.node))
+        if is_course or tainted & (statement.reads | statement.reads_later):
+            tainted |= statement.sets
+            yield statement.text
+
+
+def _modules(node: ast.stmt) -> list[str]:
+    """The modules that a statement imports; none if it is no import."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
 
 
 class _Finder:
@@ -64,9 +95,15 @@ class _Finder:
         self.lab, self.cells, ours = lab, cells, _ours(lab)
         squeezed = [_squeezed(cell.text) if cell.kind == "code" else "" for cell in cells]
         self.is_stub = [text in ours.stubs for text in squeezed]
-        self.is_ours = [text in ours.shown for text in squeezed]  # a demonstration is no answer
+        self.is_ours = [  # a demonstration is no answer
+            text in ours.shown or bool(ADDED.match(text)) for text in squeezed
+        ]
         self.texts = [
-            as_python(cell.text) if cell.kind == "code" and text not in ours.checks else None
+            _imports(cell.text)
+            if text in ours.checks
+            else as_python(cell.text)
+            if cell.kind == "code"
+            else None
             for cell, text in zip(cells, squeezed, strict=True)
         ]
         self.notebook = slices.Notebook(
@@ -81,18 +118,50 @@ class _Finder:
             for place, statement in enumerate(self.notebook.statements)
             if statement.sets & self.given and statement.text in ours.statements
         }
+        self.asks = {
+            place
+            for place, statement in enumerate(self.notebook.statements)
+            if statement.text in ours.asks
+        }
+        self.mine = {
+            place
+            for place, cell in enumerate(self.notebook.cell_of)
+            if not self.is_ours[cell] and place not in self.asks
+        }
         self.holes = {name for exercise in lab.exercises for name in exercise.hole.names}
 
     def answers(self) -> dict[str, Answer]:
         """{exercise: Answer}, in the lab's order."""
         answers, ends = {}, self._ends()
         self.done: set[int] = set()  # the student's places that are executed for earlier exercises
+        self.earlier: set[str] = set()  # the names of earlier exercises
+        self.taken: set[int] = set()  # the places of answers and of what they need
+        self.whole: set[int] = set()  # the places that whole cells have so far
         for exercise in self.lab.exercises:
             end = ends.get(exercise.name, len(self.cells)) + 1
             own = self._own(exercise, end)
-            answers[exercise.name] = self._answer(exercise, own, end)
+            answer = self._answer(exercise, own, end)
+            answers[exercise.name] = self._with_whole(answer, own, end)
             self.done |= set(self.notebook.places(own))
+            self.earlier |= set(exercise.hole.names)
+        sizes = (len(text) for answer in answers.values() for text in answer.whole)
+        if sum(sizes) > holes.MAX_ANSWER or self.notebook.is_cut:
+            return {name: replace(a, whole=(), left_out=False) for name, a in answers.items()}
         return answers
+
+    def _with_whole(self, answer: Answer, own: list[int], end: int) -> Answer:
+        """The answer with its whole cells. own: the numbers of its cells. end: of the cell below
+        its check.
+        """
+        limit = self.notebook.first(max([end, *(number + 1 for number in own)]))
+        above = {place for place in self.mine if place < limit}
+        left_out = not above <= self.taken | self.ours
+        new = (above | self.taken) - self.whole
+        self.whole |= new
+        stubs = [self.texts[number] or "" for number in own if self.is_stub[number]]
+        texts = [*stubs, *(text for _, text in self.notebook.text(new))]
+        shell = _shell(() if self.earlier else FROM_JUPYTER, texts)
+        return replace(answer, whole=(*shell, *texts), left_out=left_out)
 
     def _ends(self) -> dict[str, int]:
         """{exercise: the number of the last cell that its check sees}: its check, or its part's."""
@@ -138,21 +207,21 @@ class _Finder:
         if not own:
             return self._unanswered(exercise)
         limit = self.notebook.first(max(end, own[-1] + 1))
-        fixed = self.holes - set(exercise.hole.names)
-        start = self.notebook.places(own)
-        there = self.ours | self.done
-        needed = self.notebook.needed(start, limit, self.given, there, fixed, self.done)
+        start = [place for place in self.notebook.places(own) if place not in self.asks]
+        there = self.ours | self.done | self.asks
+        given, fixed = self.given | self.holes, self.earlier - set(exercise.hole.names)
+        needed = self.notebook.needed(start, limit, given, there, fixed, self.done)
+        self.taken |= {*start, *needed.places}
         self.done |= {
             place for place in needed.places if self.holes & self.notebook.statements[place].patches
         }
         late = [place for place in needed.places if self._changes(place, own, exercise)]
         before = [place for place in needed.places if place not in late]
         texts = [text for _, text in self.notebook.text(before)]
-        jupyter = [name for name in needed.unknown if name in FROM_JUPYTER]
-        if jupyter:
-            texts.insert(0, f"from common.shell import {', '.join(jupyter)}")
-        parts = [self.texts[number] or "" for number in self._in_order(own)]
+        parts = [self._text(number) for number in self._in_order(own)]
         text = "\n\n".join([*parts, *(part for _, part in self.notebook.text(late))])
+        jupyter = [name for name in needed.unknown if name in FROM_JUPYTER]
+        texts = [*_shell(jupyter, [*texts, text]), *texts]
         if (size := len(text) + sum(map(len, texts))) > holes.MAX_ANSWER:
             most = holes.MAX_ANSWER / 1e6
             problem = (
@@ -171,6 +240,13 @@ class _Finder:
         changes = self.notebook.statements[place].changes
         below = self.notebook.cell_of[place] > own[-1]
         return below and not changes.isdisjoint(exercise.hole.names)
+
+    def _text(self, number: int) -> str:
+        """A cell's text without the statements of a check that was merged into it."""
+        places = self.notebook.places([number])
+        if self.asks.isdisjoint(places):
+            return self.texts[number] or ""
+        return dict(self.notebook.text(set(places) - self.asks)).get(number, "")
 
     def _in_order(self, own: list[int]) -> list[int]:
         """Untouched stubs first: what else defines their names overrides them."""
@@ -205,6 +281,22 @@ class _Finder:
             f"The notebook has more than {slices.MOST:,} statements, and the grader reads no more: "
             "begin with a fresh lab and copy your answers."
         )
+
+
+def _shell(names: Sequence[str], texts: Iterable[str]) -> list[str]:
+    """What gives cells these names of Jupyter's, if any, and the shell if the texts ask for it."""
+    given = [f"from common.shell import {', '.join(names)}"] if names else []
+    return given + [SHELL] * any("IPython" in text for text in texts)
+
+
+def _imports(check: str) -> str:
+    """What a check imports of libraries: in the notebook, the cells below it have that, too."""
+    return "\n".join(
+        statement.text
+        for statement in slices.parsed(check)
+        if isinstance(statement.node, slices.IMPORTS)
+        and not any(module.startswith("common") for module in _modules(statement.node))
+    )
 
 
 def _sources(lab: Lab, tag: str) -> dict[str, None]:

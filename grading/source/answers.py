@@ -50,20 +50,28 @@ class _Ours:
     names: frozenset[str]  # that the set-up and the drivers set
     statements: frozenset[str]  # of them
     asks: frozenset[str]  # the checks' statements that can't run beside an answer
+    demonstrations: frozenset[str]  # statements of cells that only show something
+    guessed: frozenset[str]  # the names that a student fills in there
 
 
 @functools.cache
 def _ours(lab: Lab) -> _Ours:
-    given = _sources(lab, "setup") | _sources(lab, "driver")
+    given, checks = _sources(lab, "setup") | _sources(lab, "driver"), _sources(lab, "check")
     statements = [statement for text in given for statement in slices.parsed(text)]
-    shown = (c.source for c in lab.cells if c.kind == "code" and "hole" not in c.tags)
+    shown = [c.source for c in lab.cells if c.kind == "code" and "hole" not in c.tags]
+    demonstrations = [text for text in shown if _squeezed(text) not in given | checks]
+    asked = [s for text in demonstrations for s in slices.parsed(holes.stub(text))]
+    solved = [s for text in demonstrations for s in slices.parsed(holes.solved(text))]
+    known = {statement.text for statement in solved}
     return _Ours(
         frozenset(_squeezed(exercise.stub) for exercise in lab.exercises),
-        frozenset(_sources(lab, "check")),
+        frozenset(checks),
         frozenset(map(_squeezed, shown)),
         frozenset(name for statement in statements for name in statement.sets),
         frozenset(statement.text for statement in statements),
-        frozenset(asked for text in _sources(lab, "check") for asked in _asks(text)),
+        frozenset(asking for text in checks for asking in _asks(text)),
+        frozenset(known),
+        frozenset(name for s in asked if s.text not in known for name in s.sets),
     )
 
 
@@ -118,6 +126,11 @@ class _Finder:
             for place, statement in enumerate(self.notebook.statements)
             if statement.sets & self.given and statement.text in ours.statements
         }
+        self.holes = {name for exercise in lab.exercises for name in exercise.hole.names}
+        self._sort(ours)
+
+    def _sort(self, ours: _Ours) -> None:
+        """Which statements are the student's, and which of a check or a guess."""
         self.asks = {
             place
             for place, statement in enumerate(self.notebook.statements)
@@ -127,8 +140,13 @@ class _Finder:
             place
             for place, cell in enumerate(self.notebook.cell_of)
             if not self.is_ours[cell] and place not in self.asks
+            if self.notebook.statements[place].text not in ours.demonstrations
         }
-        self.holes = {name for exercise in lab.exercises for name in exercise.hole.names}
+        self.guesses = {
+            place
+            for place in self.mine
+            if (sets := self.notebook.statements[place].sets) and sets <= ours.guessed
+        }
 
     def answers(self) -> dict[str, Answer]:
         """{exercise: Answer}, in the lab's order."""
@@ -136,32 +154,37 @@ class _Finder:
         self.done: set[int] = set()  # the student's places that are executed for earlier exercises
         self.earlier: set[str] = set()  # the names of earlier exercises
         self.taken: set[int] = set()  # the places of answers and of what they need
-        self.whole: set[int] = set()  # the places that whole cells have so far
+        self.whole: dict[str, set[int]] = {}  # {exercise: the places above its check, in no other}
         for exercise in self.lab.exercises:
             end = ends.get(exercise.name, len(self.cells)) + 1
             own = self._own(exercise, end)
             answer = self._answer(exercise, own, end)
-            answers[exercise.name] = self._with_whole(answer, own, end)
+            limit = self.notebook.first(max([end, *(number + 1 for number in own)]))
+            above = {place for place in self.mine if place < limit}
+            left_out = not above <= self.taken | self.ours | self.guesses
+            answers[exercise.name] = replace(answer, left_out=left_out)
+            self.whole[exercise.name] = (above | self.taken).difference(*self.whole.values())
             self.done |= set(self.notebook.places(own))
             self.earlier |= set(exercise.hole.names)
-        sizes = (len(text) for answer in answers.values() for text in answer.whole)
-        if sum(sizes) > holes.MAX_ANSWER or self.notebook.is_cut:
-            return {name: replace(a, whole=(), left_out=False) for name, a in answers.items()}
-        return answers
+        if not any(answer.left_out for answer in answers.values()):
+            return answers
+        return self._with_whole(answers)
 
-    def _with_whole(self, answer: Answer, own: list[int], end: int) -> Answer:
-        """The answer with its whole cells. own: the numbers of its cells. end: of the cell below
-        its check.
-        """
-        limit = self.notebook.first(max([end, *(number + 1 for number in own)]))
-        above = {place for place in self.mine if place < limit}
-        left_out = not above <= self.taken | self.ours
-        new = (above | self.taken) - self.whole
-        self.whole |= new
-        stubs = [self.texts[number] or "" for number in own if self.is_stub[number]]
-        texts = [*stubs, *(text for _, text in self.notebook.text(new))]
-        shell = _shell(() if self.earlier else FROM_JUPYTER, texts)
-        return replace(answer, whole=(*shell, *texts), left_out=left_out)
+    def _with_whole(self, answers: dict[str, Answer]) -> dict[str, Answer]:
+        """The answers with their whole cells, unless these are too large."""
+        whole = {name: self._whole_cells(name) for name in answers}
+        first = next(iter(answers))
+        whole[first] = [*_shell(FROM_JUPYTER, sum(whole.values(), [])), *whole[first]]
+        size = sum(len(text) for texts in whole.values() for text in texts)
+        if size > holes.MAX_ANSWER or self.notebook.is_cut:
+            return {name: replace(answer, left_out=False) for name, answer in answers.items()}
+        return {name: replace(answer, whole=tuple(whole[name])) for name, answer in answers.items()}
+
+    def _whole_cells(self, name: str) -> list[str]:
+        """An exercise's cells in the notebook's order. An untouched stub is overridden by them."""
+        stub = self._stub_of(self.lab.exercise(name))
+        stubs = [] if stub is None else [self.cells[stub].text]
+        return [*stubs, *(text for _, text in self.notebook.text(self.whole[name]))]
 
     def _ends(self) -> dict[str, int]:
         """{exercise: the number of the last cell that its check sees}: its check, or its part's."""

@@ -11,7 +11,7 @@ test:  ## run all tests and the solutions' notebooks; or those of one lab: make 
 	$(RUN_TEST) $(PYTEST) $(TESTS)
 
 seeds: export COURSE_ALL_SEEDS = 1
-seeds:  ## try each known answer with all its seeds, of which the gate tries what half a second allows: make seeds LAB=12
+seeds:  ## try each known answer with all its seeds, of which the gate tries what a quarter of a second allows: make seeds LAB=12
 	$(RUN_TEST) $(PYTEST) tests/test_labs.py -k '(known_wrong_answer or right_answer)$(if $(filter file,$(origin LAB)),, and $(NAME))'
 
 lint:  ## check the form of the code: ruff, its formatter, types

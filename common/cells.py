@@ -13,7 +13,8 @@ from typing import Any
 def shell() -> Any:
     """The notebook's IPython; None outside of one."""
     ipython: Any = sys.modules.get("IPython")
-    return ipython and ipython.get_ipython()
+    found = ipython and ipython.get_ipython()
+    return found if hasattr(type(found), "run_cell") else None  # else it is common.shell's
 
 
 def notebook() -> Path | None:

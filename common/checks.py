@@ -180,6 +180,11 @@ def is_whole(value: Any) -> bool:
     return type(value) is int or isinstance(value, np.integer)
 
 
+def as_tuple(value: Any) -> Any:
+    """A list as a tuple, anything else as it is: for a check whose text asks for "two numbers"."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 def _fail(message: str, draw: Draw | None) -> NoReturn:
     _picture(draw)
     raise AssertionError(message)

@@ -15,15 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from common import bytecode, sealed, sources
+from common import sealed, uses
 from common.checks import expect
 
 FOLDER = Path(__file__).parent / "clinics"
 # Ways to a program's text: a test that goes one of them judges no behaviour.
-LOOKS = {"__code__", "__globals__", "__closure__", "getsource", "getsourcelines", "linecache"}
-LOOKS |= {"dis", "co_code", "co_consts", "co_names", "co_varnames", "f_code", "f_back", "f_locals"}
-LOOKS |= {"f_globals", "_getframe", "currentframe", "settrace", "setprofile", "get_objects"}
-LOOKS |= {"get_referrers", "sealed"}
+LOOKS = uses.INSIDE | {
+    *("sealed", "src", "raw_src", "cache_key", "py_func", "symbolic_trace", "make_fx", "getrepr"),
+    *("script", "fx", "compile", "export", "formatwarning", "showwarning", "tb_locals"),
+    *("open", "memmap", "open_memmap", "fromfile", "from_file"),  # the process's memory is a file
+}
 TEST = "a test returns nothing: it raises AssertionError if the candidate is wrong"
 
 
@@ -65,10 +66,10 @@ def _program(function: ast.FunctionDef, shared: list[ast.stmt]) -> Program:
 def verdict(test: Callable[[Callable[..., object]], object], source: str) -> str:
     """Why this test refuses the program with this text; "" if it accepts it.
 
-    A test that is not written yet raises NotImplementedError here, too.
+    A test that is not written yet raises NotImplementedError here, too. The text is not remembered
+    as that of a cell is, so that no traceback shows it.
     """
     name = "<program>"  # of all programs, so that it says nothing about this one
-    sources.remember(name, source)
     names: dict[str, Any] = {"__name__": "__main__"}  # else pickle looks for it in all modules
     exec(compile(source, name, "exec"), names)  # noqa: S102 (a program of ours)
     try:
@@ -88,7 +89,7 @@ def score(name: str, judged: Callable[[str], str], par: int, rng: np.random.Gene
     the programs. Raises AssertionError unless the test accepts all right programs and refuses at
     least `par` wrong ones.
     """
-    ways = ", ".join(bytecode.names_in(judged, LOOKS))
+    ways = uses.listed(uses.names_in(judged, LOOKS))
     expect(
         not ways, f"test_{name} looks at a program's text ({ways}). Judge what the program does."
     )

@@ -38,7 +38,7 @@ class ReadRemotely(Protocol):
     """What a check of the grader gets in place of a student's function: its text can be read."""
 
     def names_used(self, of: Collection[str]) -> set[str]:
-        """Those of these names that are in its text, or in what it uses of its notebook."""
+        """What of this is in its text, or in what it uses of its notebook (see common.uses)."""
 
 
 def in_place(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:

@@ -38,5 +38,14 @@ def get_ipython() -> Shell:
     return Shell()
 
 
+def install() -> None:
+    """From now on, IPython gives this shell to all who ask for the one that runs."""
+    import IPython
+    from IPython.core import getipython
+
+    for module in (IPython, getipython):
+        module.__dict__["get_ipython"] = get_ipython
+
+
 def display(*objects: Any, **options: Any) -> None:
     """Show nothing: there is no page."""

@@ -79,11 +79,13 @@ def statements(text: str) -> tuple[Statement, ...]:
 def _statement(node: ast.stmt) -> Statement:
     table = symtable.symtable(ast.unparse(_without_await(node)), "<cell>", "exec")
     sets = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()}
-    sets |= {n.target.id for n in _now(node) if isinstance(n, ast.NamedExpr)}  # in comprehensions
+    sets |= {
+        n.target.id for n in at_once(node) if isinstance(n, ast.NamedExpr)
+    }  # in comprehensions
     if any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in ast.walk(node)):
         sets.add(STAR)
     reads, later = _read(table)
-    now = list(_now(node))
+    now = list(at_once(node))
     if isinstance(node, COMPOUND):
         reads = _read_unset([node], set())
     changes = {name for n in now for name in _changed(n)}
@@ -188,8 +190,8 @@ def _without_await(node: ast.stmt) -> ast.Module:
     return ast.fix_missing_locations(_NoAwait().visit(copied))
 
 
-def _now(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that are executed with the statement: all but the bodies of functions."""
+def at_once(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that are executed with a statement: all but the bodies of functions."""
     yield node
     inner = ast.iter_child_nodes(node)
     if isinstance(node, FUNCTIONS[:2]):
@@ -197,7 +199,7 @@ def _now(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, ast.Lambda):
         inner = iter([node.args])
     for child in inner:
-        yield from _now(child)
+        yield from at_once(child)
 
 
 def _changed(node: ast.AST) -> Iterator[str]:
@@ -211,7 +213,7 @@ def _changed(node: ast.AST) -> Iterator[str]:
 
 
 def _patched(node: ast.stmt) -> Iterator[str]:
-    for part in _now(node):
+    for part in at_once(node):
         if isinstance(part, (ast.Subscript, ast.Attribute)) and not isinstance(part.ctx, ast.Load):
             yield from _root(part)
         elif isinstance(part, ast.Call) and _last(part.func) in ("setattr", "delattr"):

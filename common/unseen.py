@@ -1,84 +1,139 @@
 """Says below a check what the grader will not see of the answer that the check used."""
 
 import ast
+import functools
 import json
 import re
 import sys
+import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from common import cells as notebooks
-from common import slices
+from common import namesakes, slices
+from common.magics import as_python
+from common.paths import LABS, ROOT
 
-CHECK = re.compile(r"\b(agree|expect)\(")
-GIVEN = re.compile(r"\A# (?:Imports|Set-up|Helper code)\b.*: run me")  # a cell's first line
+CHECK = re.compile(r"\A# Check(?: \d+)? of \d+\.\d+ ")  # a cell's first line
+GIVEN = re.compile(r"\A# (?:Imports|Set-up|Helper code|Check)\b.*: run me.*\n?")
 THERE = ("display", "get_ipython")  # the grader has them, too
+BY_TEXT = {"exec", "eval", "globals", "locals", "vars", "modules"}  # they may set any name
+READS = re.compile(r"open|load|read|genfromtxt|fromfile|Path")  # functions that read a file
+EVERYWHERE = ("/dev", "/etc", "/proc", "/sys", "/usr", sys.prefix, str(ROOT / "common"))
+GIVEN_TAGS = {"setup", "driver", "check"}
+LIMIT = re.compile(r"limit_s=([\d.]+)")
+LIMIT_S = 10.0  # of a check that says nothing else
 
 
 def watch(shell: Any) -> None:
-    """From now on, says it below each check that passes in this shell of IPython's."""
+    """From now on, says it below each check that passes in this shell of IPython's.
+
+    In a check, its variables are no longer those of the student's that have the same names.
+    """
+    apart = namesakes.Apart()
+    shell.ast_transformers.append(apart)
+    began_s = 0.0
+
+    def begin(info: Any) -> None:
+        nonlocal began_s
+        began_s, text = time.monotonic(), info.raw_cell or ""
+        if is_check(text):
+            apart.begin(text, (cell for cell in history() if not is_given(cell)))
 
     def look(result: Any) -> None:
-        if result.success and CHECK.search(result.info.raw_cell or ""):
-            history = shell.user_ns.get("In", [])
-            for sentence in sentences(history, shell.user_ns, sys.modules, given_cells()):
+        apart.end()
+        text = result.info.raw_cell or ""
+        if result.success and is_check(text):
+            took_s = time.monotonic() - began_s
+            told = sentences(history(), shell.user_ns, sys.modules)
+            for sentence in (*told, *slow(text, took_s)):
                 print(sentence)
 
+    def history() -> list[str]:
+        return list(map(as_python, shell.history_manager.input_hist_raw))
+
+    shell.events.register("pre_run_cell", begin)
     shell.events.register("post_run_cell", look)
 
 
-def given_cells() -> set[str]:
-    """The texts of this notebook's cells of set-up and helper code; none if its file is unknown."""
+def is_check(text: str) -> bool:
+    """Whether a cell is a check: it says so in its first line, or has the tag of checks."""
+    return bool(CHECK.match(text)) or "check" in _tags().get(text, ())
+
+
+def is_given(text: str) -> bool:
+    """Whether a cell is the lab's: set-up, helper code or a check."""
+    return bool(GIVEN.match(text)) or not GIVEN_TAGS.isdisjoint(_tags().get(text, ()))
+
+
+def _tags() -> dict[str, list[str]]:
+    """{text: tags} of the cells of this notebook's file; {} if it is unknown."""
     path = notebooks.notebook()
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["cells"] if path else []
-        tagged = [c for c in found if {"setup", "driver"} & set(c["metadata"].get("tags", ()))]
-        return {"".join(cell["source"]) for cell in tagged}
+        return _tags_in(path, path.stat().st_mtime_ns) if path else {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return set()
+        return {}
+
+
+@functools.lru_cache(maxsize=1)  # each cell that runs asks
+def _tags_in(path: Path, changed_ns: int) -> dict[str, list[str]]:  # noqa: ARG001  (for the cache)
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return {"".join(cell["source"]): cell["metadata"].get("tags", []) for cell in cells}
+
+
+def slow(check: str, took_s: float) -> Iterator[str]:
+    """Whether a check that passed took so long that the grader may stop the answer."""
+    most_s = limit_s(check)
+    if took_s > most_s / 2:
+        yield (
+            f"This check took {took_s:.1f} s here. The grader stops an answer after {most_s:g} s, "
+            "and its machine may be slower than yours."
+        )
+
+
+def limit_s(check: str) -> float:
+    """How many seconds the grader gives an answer in this check, as the lab's source says."""
+    path = notebooks.notebook()
+    number = path.name[:2] if path else ""
+    for folder in (LABS / ".source", ROOT / "solutions"):
+        for source in folder.glob(f"{number}_*.py"):
+            above = source.read_text(encoding="utf-8").partition(GIVEN.sub("", check).strip())[0]
+            found = LIMIT.search(above.strip().rpartition("\n")[2])
+            return float(found[1]) if found else LIMIT_S
+    return LIMIT_S
 
 
 def sentences(
-    cells: Sequence[str],
-    names: Container[str],
-    modules: Mapping[str, Any],
-    given: Container[str] = (),
+    cells: Sequence[str], names: Container[str], modules: Mapping[str, Any]
 ) -> Iterator[str]:
     """What the grader will not see of all that the last cell used.
 
-    cells: as they were executed. names: of the notebook's variables. modules: {name: module} of
-    those that are imported. given: the texts of cells that the lab gives, besides those that say
-    so in their first line.
+    cells: as Python. names: of the notebook's variables. modules: {name: module} of those that are
+    imported.
     """
     notebook = slices.Notebook(cells)
     start = notebook.places([len(cells) - 1])
     needed = notebook.needed(start, len(notebook.statements), THERE)
-    for name in filter(names.__contains__, needed.unknown):
+    theirs = notebook.places(i for i, text in enumerate(cells) if not is_given(text))
+    by_text = any(_sets_by_text(notebook.statements[place].node) for place in theirs)
+    for name in () if by_text else filter(names.__contains__, needed.unknown):
         yield (
             f"The grader will not see `{name}`, which this check used: no import, def, class or "
             "assignment of a cell sets it."
         )
-    for place in needed.places:
-        yield from _patches(notebook, place, given)
-    nodes = [notebook.statements[place].node for place in (*start, *needed.places)]
-    for node in nodes:
-        yield from _not_run(node)
-        yield from _own_modules(node, modules)
+    read = {name for place in start for name in notebook.statements[place].reads}
+    answers = {notebook.cell_of[p] for p in needed.places if notebook.statements[p].sets & read}
+    for place in (*start, *needed.places):
+        yield from _not_run(notebook.statements[place].node)
+        yield from _own_modules(notebook.statements[place].node, modules)
+    for place in sorted({*start, *needed.places, *notebook.places(answers)}):  # all is executed
+        yield from _own_files(notebook.statements[place].node)
 
 
-def _patches(notebook: slices.Notebook, place: int, given: Container[str]) -> Iterator[str]:
-    """A statement that sets an attribute or an item of what the lab imports or defines."""
-    statement = notebook.statements[place]
-    for name in sorted(statement.patches):
-        setter = max((p for p in notebook.sets.get(name, ()) if p < place), default=None)
-        text = "" if setter is None else notebook.cells[notebook.cell_of[setter]] or ""
-        if GIVEN.match(text) or text in given:
-            line = statement.text.splitlines()[0]
-            yield (
-                f"The grader will not see `{line[:80]}`, which this check may have used: `{name}` "
-                "is the lab's. Do it inside of your answer's function."
-            )
+def _sets_by_text(node: ast.stmt) -> bool:
+    """Whether a statement may set a name that its text does not show. The grader executes it."""
+    return any(getattr(part, "id", getattr(part, "attr", "")) in BY_TEXT for part in ast.walk(node))
 
 
 def _not_run(node: ast.stmt) -> Iterator[str]:
@@ -104,6 +159,19 @@ def _own_modules(node: ast.stmt, modules: Mapping[str, Any]) -> Iterator[str]:
             yield (
                 f"The grader does not have {Path(file).name}: copy what you need of it into a cell."
             )
+
+
+def _own_files(node: ast.stmt) -> Iterator[str]:
+    """Files that are read by a name in the text, and are on the student's machine alone."""
+    for part in ast.walk(node):
+        if not isinstance(part, ast.Call) or not READS.search(ast.unparse(part.func)):
+            continue
+        texts = [a.value for a in part.args if isinstance(a, ast.Constant)]
+        if not texts or not isinstance(texts[0], str) or {"w", "wb", "x"} & set(texts[1:]):
+            continue
+        path = Path(texts[0])
+        if path.is_file() and not str(path.resolve()).startswith(EVERYWHERE):
+            yield f"The grader does not have {path}: copy what you need of it into a cell."
 
 
 def _imported(node: ast.stmt) -> Iterable[str]:

@@ -5,18 +5,14 @@ PyTorch computes both, so that checks and drawings do not depend on the student'
 
 from __future__ import annotations
 
-import dis
-import inspect
 import math
 import operator
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from types import CodeType
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from common import bytecode
+from common import uses
 from common.remote import ReadRemotely
 
 if TYPE_CHECKING:
@@ -24,15 +20,15 @@ if TYPE_CHECKING:
 
 View = tuple[tuple[int, ...], tuple[int, ...], int]
 
-LIBRARIES = {"torch", "numpy", "np", "common"}
+LIBRARIES = {"torch", "numpy", "np", "common", "matplotlib", "triton", "numba", "memoryview"}
 ANSWERS = {"stride", "strides", "storage_offset", "is_contiguous", "data_ptr", "expand"}
 ANSWERS |= {"expand_as", "as_strided", "empty_strided", "broadcast_to", "broadcast_tensors"}
 ANSWERS |= {"broadcast_arrays", "unfold", "sliding_window_view", "of", "positions", "viewed"}
 ANSWERS |= {"make_contiguous_strides_for", "is_non_overlapping_and_dense", "untyped_storage"}
+ANSWERS |= {"ndarray", "info", "flags", "dim_order"}
 ANSWERS |= {"__array_interface__", "__array_struct__", "__dlpack__", "__reduce__", "__reduce_ex__"}
 # What finds a function by a text that is put together: then its name is not there to be read.
-OTHERS = {"lru_cache", "_lru_cache_wrapper", *bytecode.BY_TEXT}
-ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"}
+OTHERS = {"lru_cache", "_lru_cache_wrapper", *uses.BY_TEXT}
 CELLS = 1 << 14
 STORAGE = torch.arange(CELLS)  # each cell holds its own position
 SIZES = [0] * 4 + [1] * 20 + [2, 3, 4, 5] * 19  # 4 % are 0, 20 % are 1
@@ -84,57 +80,15 @@ def case(call: str, got: object, want: torch.Tensor | None) -> str:
     return f"{call} gave {got}, PyTorch {None if want is None else of(want)}: reading it"
 
 
-def shortcuts(function: Callable[..., object]) -> list[str]:
+def shortcuts(function: Callable[..., object] | ReadRemotely) -> list[str]:
     """Which of a library's answers the text of a function, or of those that it calls, asks for.
 
-    It asks for one if it uses a library and reads an attribute like `strides` (one of `ANSWERS`)
-    that no class of its own has, or if it uses functools.lru_cache or one of `BY_TEXT`. In the
-    grader, its text is read there: the student's process could say anything.
+    It asks for one if it uses a library and reads an attribute like `strides` (one of `ANSWERS`) of
+    what it did not make of a class of its own, or if it uses functools.lru_cache or one of
+    `BY_TEXT`.
     """
-    if isinstance(function, ReadRemotely):
-        found = function.names_used(LIBRARIES | ANSWERS | OTHERS)
-        libraries = found & LIBRARIES
-    else:
-        found, libraries = _names(function)
-    return sorted(found & (ANSWERS | OTHERS if libraries else OTHERS))
-
-
-def _names(function: Callable[..., object]) -> tuple[set[str], set[str]]:
-    """(what a function reads from a library or as an attribute that is not its own, libraries).
-
-    The functions of the same notebook that it calls count, too.
-    """
-    found: set[str] = set()
-    own: set[str] = set()
-    for code in bytecode.codes(function):
-        found |= {str(i.argval) for i in dis.get_instructions(code) if i.opname in ATTRIBUTE}
-        found |= bytecode.matched(code)
-        own |= _given(code) - bytecode.matched(code)
-    names = bytecode.names(function)
-    libraries = names & LIBRARIES
-    variables = getattr(inspect.unwrap(function), "__globals__", {})
-    for name in names & set(variables):
-        value = variables[name]
-        home = getattr(value, "__module__", None) or getattr(value, "__name__", "")
-        if str(home).split(".")[0] in LIBRARIES:
-            libraries.add(str(home).split(".")[0])
-            found.add(name)
-        elif isinstance(value, type):
-            own |= {*dir(value), *getattr(value, "__annotations__", ())}
-    return found - own | names & OTHERS, libraries
-
-
-def _given(code: CodeType) -> set[str]:
-    """Names that a function gives to attributes: of a class in it, by assignment or by keyword."""
-    by_operation: dict[str, set[str]] = defaultdict(set)
-    for instruction in dis.get_instructions(code):
-        by_operation[instruction.opname].add(str(instruction.argval))
-    own = by_operation["STORE_ATTR"]
-    if not code.co_flags & inspect.CO_OPTIMIZED:  # the body of a class
-        own |= by_operation["STORE_NAME"]
-    tuples = [constant for constant in code.co_consts if isinstance(constant, tuple)]
-    own |= {name for names in tuples for name in names if isinstance(name, str)}
-    return own - by_operation["IMPORT_FROM"]
+    found = set(uses.names_in(function, LIBRARIES | ANSWERS | OTHERS))
+    return sorted(uses.chosen(found, ANSWERS | OTHERS if found & LIBRARIES else OTHERS))
 
 
 def random_view(rng: np.random.Generator, axes: int, *, smallest: int = 0) -> View:

@@ -90,20 +90,20 @@ def grade_class(
             graders.begin()  # meanwhile the notebooks are read
         texts = dict(each(read, handed_in, processes, names))
         jobs = dict(_jobs(texts, seeds, jail, graders.modules))
-        keys = {one: kept.key(job) for one, job in jobs.items()}
+        unread = {one: _unread(one, text) for one, text in texts.items() if one not in jobs}
+        keys = _keys(jobs, unread, kept)
         before: dict[str, Outcome] = {key: kept.get(key) for key in keys.values()}
         known = {} if kept.fresh else {k: found for k, found in before.items() if found is not None}
         wanted = {keys[one]: job for one, job in jobs.items() if chosen(one)}
-        new = {key: job for key, job in wanted.items() if key not in known}
-        key_of = dict(zip(new.values(), new, strict=True))
+        key_of = {job: key for key, job in wanted.items() if key not in known}
         run = grade_on(scheduler, key_of, jail) if scheduler else graders.run(key_of)
         now = before | dict(_keep_each(run, key_of, kept, progress))
-    graded = []
-    for one, text in texts.items():
-        key, is_mine = keys.get(one, ""), chosen(one)
-        outcome = (now if is_mine else before).get(key)
-        if is_mine or outcome is not None:  # else it is new, and an equal one of others counts not
-            graded.append(_graded(one, text, outcome, not is_mine or key not in new))
+        now |= _keep_unread({keys[one]: unread[one] for one in filter(chosen, unread)}, kept)
+    graded = [
+        _graded(one, texts[one], (now if mine else before)[key], not mine or key in known)
+        for one, key in keys.items()
+        if (mine := chosen(one)) or before[key] is not None  # else it waits, like an equal new one
+    ]
     return sorted(graded, key=lambda graded: graded.order)
 
 
@@ -126,6 +126,26 @@ def read_earlier(handed_in: Sequence[Submission], processes: int) -> list[Graded
     return sorted(found, key=lambda graded: graded.order)
 
 
+def _unread(one: Submission, text: Read | str | None) -> list[Result]:
+    """The results of a notebook that can't be read. text: the reason, or None."""
+    return _all_alike(one, "error", text if isinstance(text, str) else UNPARSABLE)
+
+
+def _keys(
+    jobs: Mapping[Submission, Job], unread: Mapping[Submission, list[Result]], kept: Store
+) -> dict[Submission, str]:
+    """{submission: the key of its outcome in the store}."""
+    keys = {one: kept.key(job) for one, job in jobs.items()}
+    return keys | {one: kept.key_unread(one.lab, found) for one, found in unread.items()}
+
+
+def _keep_unread(found: Mapping[str, list[Result]], kept: Store) -> Mapping[str, list[Result]]:
+    """Keep the results of notebooks that can't be read: a later run must know that it had them."""
+    for key, results in found.items():
+        kept.put(key, results)
+    return found
+
+
 def _keep_each(
     run: Iterable[tuple[Job, Outcome]],
     key_of: Mapping[Job, str],
@@ -144,7 +164,7 @@ def _keep_each(
 def _graded(one: Submission, text: Read | str | None, outcome: Outcome, kept: bool) -> Graded:
     if isinstance(text, tuple):
         return Graded(one, lab(one.lab), _results(one, outcome), *text, kept=kept)
-    return Graded(one, lab(one.lab), _all_alike(one, "error", text or UNPARSABLE))
+    return Graded(one, lab(one.lab), _results(one, outcome), kept=kept)
 
 
 def counting(

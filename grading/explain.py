@@ -59,7 +59,8 @@ def _missing(
     if needed != exercise:
         needs = f"`{needed.name}` (exercise {needed.number}), which is not there yet"
         return "failed", f"{tried} needs {needs}."
-    return "not attempted", f"{tried} is not there yet: {problem}."
+    reason = f": {problem}" if str(problem) else ": it raises NotImplementedError"
+    return "not attempted", f"{tried} is not there yet{reason}."
 
 
 def _raised(
@@ -87,10 +88,7 @@ def _why_unknown(other_cells: Mapping[str, BaseException]) -> str:
         report = student_error(problem)
         what = f"raised {report.kind}: {report.text}" if report else str(problem)
         return f" The cell of yours that sets it {what}."
-    return (
-        " Of your other cells, the grader takes along the imports, functions, classes and "
-        "assignments that an answer reads: none of them sets this name."
-    )
+    return " No import, function, class or assignment of a cell above the check sets this name."
 
 
 def _line(problem: BaseException) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -13,7 +14,7 @@ from markupsafe import Markup, escape
 
 from common.files import replace
 from grading import mistakes
-from grading.report import Graded, Result, Row, Status
+from grading.report import Graded, Result, Row, Status, duration
 from grading.source import notebook
 from grading.source.labs import Exercise, Lab
 from grading.submissions import Submission
@@ -21,6 +22,7 @@ from grading.submissions import Submission
 HERE = Path(__file__).parent
 CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 HEADING = "### Exercise"
+STROKES = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i"})
 MAX_LINES, MAX_LINE = 300, 300  # lines of an answer on a page, characters of a line
 MAX_PAGE = 1_000_000  # characters of a student's page; beyond it, no code is shown
 MAX_WRITTEN = 4_000_000  # characters of the written answers on a lab's page together
@@ -40,6 +42,15 @@ class ExercisePart:
     failed_line: int | None  # counted from 1
     hint: str
 
+    @property
+    def colour(self) -> str:
+        """The class of its border: by the points, whoever gave them."""
+        if self.points >= self.max_points:
+            return "passed"
+        if self.points > 0:
+            return "partly-passed"
+        return "not-attempted" if self.status == "not attempted" else "failed"
+
 
 @dataclass(frozen=True)
 class LabPart:
@@ -51,6 +62,12 @@ class LabPart:
     handed_in: str
     exercises: Sequence[ExercisePart]
     others: Sequence[Row] = ()  # what is no exercise: written answers, lateness
+    problem: str = ""  # why the notebook can't be read
+
+    @property
+    def unmarked(self) -> int:
+        """How many written answers wait for points."""
+        return sum(row["status"] == "not marked yet" for row in self.others)
 
 
 @dataclass(frozen=True)
@@ -75,6 +92,7 @@ def template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters["inline_code"] = inline_code
+    environment.filters["by_name"] = by_name
     return environment.get_template(name)
 
 
@@ -82,6 +100,16 @@ def inline_code(text: str) -> Markup:
     """The text with `words` between backticks as code. All else in it, and in them, is escaped."""
     shown = CODE.sub(r"<code>\1</code>", str(escape(text)))
     return Markup(shown)  # noqa: S704  (escaped above)
+
+
+def by_name(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=alphabetical)
+
+
+def alphabetical(name: str) -> str:
+    """What names are sorted by: case and accents don't count, so that Åström is among the A."""
+    letters = unicodedata.normalize("NFKD", name.casefold())
+    return "".join(c for c in letters if not unicodedata.combining(c)).translate(STROKES)
 
 
 def write_students(
@@ -188,14 +216,25 @@ def _lab(one: Graded, rows: Sequence[Row], zone: tzinfo | None) -> LabPart:
     exercises = {exercise.label: exercise for exercise in one.lab.exercises}
     by_label = {row["exercise"]: row for row in rows}
     results = [_given(result, by_label[result.exercise]) for result in one.results]
+    parts = [_exercise(one, exercises[result.exercise], result) for result in results]
+    problem = one.results[0].to_student if one.answers is None else ""
+    if problem:  # which is said once
+        parts = [_without(part, problem) for part in parts]
     return LabPart(
         title=title(one.lab),
         points=round(sum(row["points"] for row in rows), 2),
         max_points=sum(row["max_points"] for row in rows),
         handed_in=_handed_in(one.submission, zone),
-        exercises=[_exercise(one, exercises[result.exercise], result) for result in results],
+        exercises=parts,
         others=[row for row in rows if row["exercise"] not in exercises],
+        problem=problem,
     )
+
+
+def _without(part: ExercisePart, problem: str) -> ExercisePart:
+    """The part without this message, and without a hint: nobody knows what was tried."""
+    said = "" if part.message == problem else part.message
+    return dataclasses.replace(part, message=said, hint="")
 
 
 def _given(result: Result, row: Row) -> Result:
@@ -209,13 +248,8 @@ def _given(result: Result, row: Row) -> Result:
 
 def _handed_in(submission: Submission, zone: tzinfo | None = None) -> str:
     time = f"{datetime.fromtimestamp(submission.time_s, zone):%Y-%m-%d %H:%M}"
-    late = f", {_duration(submission.late_s)} late" if submission.late_s else ""
+    late = f", {duration(submission.late_s)} late" if submission.late_s else ""
     return f"Attempt {submission.attempt}, handed in {time}{late}"
-
-
-def _duration(seconds: int) -> str:
-    hours, minutes = divmod(-(-seconds // 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def _exercise(one: Graded, exercise: Exercise, result: Result) -> ExercisePart:

@@ -8,8 +8,6 @@ A class is graded on all cores. What an earlier run graded is kept.
 
 import argparse
 import contextlib
-import difflib
-import importlib.util
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -23,14 +21,15 @@ from common import device
 from common.paths import LABS
 from grading import classroom, feedback, report, seeds, similar, submissions
 from grading.course import changes, look, marks, page, settings
-from grading.errors import CommandError, InputError
+from grading.errors import CommandError, InputError, did_you_mean
 from grading.jail.choice import choose
 from grading.report import Graded
 from grading.source import labs
+from grading.source.notebook import lab_of
 from grading.store import Store
 from grading.submissions import Submission, escaped, shown
 
-MANY = 20  # more late submissions than this are counted, not listed
+MANY = 20  # more names or late submissions than this are counted, not listed
 console = Console(highlight=False)
 
 
@@ -108,7 +107,7 @@ def _add_similar_arguments(group: argparse._ArgumentGroup) -> None:
     add(
         "--similar",
         action="store_true",
-        help="also look for similar submissions, with our solution among them (needs copydetect)",
+        help="also look for similar submissions, with our solution among them",
     )
     add(
         "--compare",
@@ -183,6 +182,8 @@ def grade_own(word: str, options: argparse.Namespace) -> bool:
 def _own_notebook(word: str) -> tuple[str, Path]:
     """The lab that a word means, and the path of its notebook."""
     path = Path(word)
+    if path.suffix and path.is_file():
+        return lab_of(path), path
     try:
         name = labs.resolve(word)
     except InputError as problem:
@@ -218,14 +219,17 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
         raise InputError(f"--out {out} is a file: give a folder; it is made if it does not exist")
     course = _course(options)
     handed_in, strays = _find(folder, options)
+    chosen = _chosen(options, handed_in, course)
     course = course.for_folders({one.student for one in handed_in})
+    with _writing(out):
+        marks.check({(one.student, one.lab) for one in handed_in}, course, out / "answers")
     handed_in = _with_deadlines(handed_in, course, folder, options.times)
     earlier = _earlier(options, {one.lab for one in handed_in})
     jail = choose("none" if options.unsafe else options.jail).name
     with _writing(out):
         kept = Store(out, fresh=options.fresh)
     seeds = _seeds(labs.names(), options.seed, options.seed_file or out / "seed")
-    graded = _graded(handed_in, kept, seeds, jail, options)
+    graded = _graded(handed_in, kept, seeds, jail, options, chosen)
     counting = classroom.counting(graded, course.late.percent)
     with _writing(out):
         before = changes.read(out)
@@ -239,11 +243,9 @@ def grade_class(folder: Path, options: argparse.Namespace) -> None:
             changes.write(changed, out)
             what = "1 result" if len(changed) == 1 else f"{len(changed)} results"
             _say(f"{what} changed since the last run: {out / 'changes.csv'}")
-    for line in _left_out(folder, handed_in, strays):
+    of_nobody = _of_nobody(handed_in, course, out)
+    for line in (*_left_out(folder, handed_in, strays), *of_nobody, *_waits(waiting)):
         _say(line)
-    if waiting:
-        which = ", ".join(f"{student} {lab[:2]}" for student, lab in sorted(waiting)[:MANY])
-        _say(f"{len(waiting)} new or changed, and not graded now (what was known is kept): {which}")
     _say(_ending(graded, counting, out))
 
 
@@ -259,6 +261,13 @@ def _not_graded(
         if (row["student"], row["lab"]) in waiting:
             waiting[row["student"], row["lab"]].append(row)
     return {key: rows for key, rows in waiting.items() if key not in there}
+
+
+def _waits(waiting: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """A line on the submissions that this run did not grade. waiting: (student, lab) of each."""
+    if which := [f"{student} {lab[:2]}" for student, lab in sorted(waiting)]:
+        kept = "not graded now (what was known is kept)"
+        yield f"{len(which)} new or changed, and {kept}: {_listed(which)}"
 
 
 def _course(options: argparse.Namespace) -> settings.Settings:
@@ -283,7 +292,7 @@ def _similar(
         _say(f"{unreadable} earlier submissions can't be read and were not compared")
     pairs, equal = similar.pairs(counting, earlier), similar.rings(counting, earlier)
     counts = Counter(one.submission.student.rpartition("/")[0] for one in earlier)
-    similar.write(pairs, options.out, equal, counts, course.roster.name)
+    similar.write(pairs, options.out, equal, counts, course.person)
     _say(f"{len(equal)} groups of equal answers")
     _say(f"{len(pairs)} pairs of similar submissions: {options.out / 'similar.html'}")
     shown = [(pair.lab, set(pair.students)) for pair in pairs]
@@ -293,6 +302,7 @@ def _similar(
             ring.students,
             1.0,
             equal=True,
+            identical=ring.identical,
             has_lines=any(lab == ring.lab and who <= {*ring.students} for lab, who in shown),
         )
         for ring in equal
@@ -306,12 +316,7 @@ def _similar(
 
 
 def _earlier(options: argparse.Namespace, names: Set[str]) -> list[Submission]:
-    """What earlier classes handed in for these labs; CommandError if nothing can be compared."""
-    is_asked = options.similar or options.compare
-    if is_asked and not importlib.util.find_spec("copydetect"):  # not after an hour of grading
-        raise CommandError(
-            "--similar and --compare need copydetect: pip install 'ml-systems-labs[class]'"
-        )
+    """What earlier classes handed in for these labs."""
     found: dict[Path, list[Submission]] = {}
     for folder in options.compare:
         if not folder.is_dir():
@@ -336,11 +341,6 @@ def _find(folder: Path, options: argparse.Namespace) -> tuple[list[Submission], 
             f"{folder} holds no submission: they are {folder}/<student>/NN_noun.ipynb, with "
             f"NN_noun one of {', '.join(labs.names())}"
         )
-    if unknown := set(options.student) - {one.student for one in handed_in}:
-        name, students = min(unknown), {one.student for one in handed_in}
-        near = difflib.get_close_matches(name, students, 1)
-        hint = f": did you mean {near[0]}?" if near else ""
-        raise InputError(f"--student {name}: no folder in {folder} has this name{hint}")
     return [one for one in handed_in if one.counts], strays
 
 
@@ -360,8 +360,7 @@ def _with_deadlines(
     """The submissions with how late they are. Says whose extension is for nobody's folder."""
     students = {one.student for one in handed_in}
     for name in sorted(course.extensions.keys() - students - course.roster.people.keys()):
-        near = difflib.get_close_matches(name, students, 1)
-        hint = f": did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(name, students)
         _say(f"an extension is for {name}, and no folder has this name{hint}")
     due_s = [course.due_s(one.student, one.lab) for one in handed_in]
     if times == "none":
@@ -371,13 +370,31 @@ def _with_deadlines(
     return list(map(submissions.with_deadline, handed_in, due_s))
 
 
-def _chosen(options: argparse.Namespace) -> Callable[[Submission], bool]:
-    """Whether --only and --student let a submission be graded now."""
-    only, students = {labs.resolve(word) for word in options.only}, set(options.student)
+def _chosen(
+    options: argparse.Namespace, handed_in: Sequence[Submission], course: settings.Settings
+) -> Callable[[Submission], bool]:
+    """Whether --only and --student let a submission be graded now.
+
+    course: with the roster's own names. InputError if one of them chooses nothing.
+    """
+    folders = {one.student for one in handed_in}
+    only = {labs.resolve(word) for word in options.only}
+    students = course.folders_of(options.student, folders)
+    for student in sorted(students - folders):
+        if student in course.roster.people:
+            who = course.roster.name(student)
+            raise InputError(f"--student {student}: {who} is on the roster and handed in nothing")
+        hint = did_you_mean(student, folders)
+        raise InputError(f"--student {student}: no folder in {options.what} has this name{hint}")
+    for name in sorted(only - {one.lab for one in handed_in}):
+        raise InputError(f"--only {name[:2]}: nobody handed in {name}")
 
     def is_chosen(one: Submission) -> bool:
         return (not only or one.lab in only) and (not students or one.student in students)
 
+    if not any(map(is_chosen, handed_in)):
+        who, what = (", ".join(sorted(words)) for words in (students, only))
+        raise InputError(f"--only with --student: {who} handed in nothing for {what}")
     return is_chosen
 
 
@@ -387,14 +404,15 @@ def _graded(
     seeds: dict[str, int],
     jail: str,
     options: argparse.Namespace,
+    chosen: Callable[[Submission], bool],
 ) -> list[Graded]:
-    """Grade with a progress bar."""
+    """Grade with a progress bar, unless all is known."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar, _writing(options.out):
         task = bar.add_task("reading", total=len(handed_in))
 
         def progress(done: int, total: int) -> None:
-            bar.update(task, description="grading", completed=done, total=total)
+            bar.update(task, description="grading", completed=done, total=total, visible=total > 0)
 
         return classroom.grade_class(
             handed_in,
@@ -405,7 +423,7 @@ def _graded(
             hidden=[options.what, options.out, *filter(None, [options.seed_file])],
             scheduler=options.scheduler,
             progress=progress,
-            chosen=_chosen(options),
+            chosen=chosen,
         )
 
 
@@ -417,8 +435,8 @@ def _write(
     report.write_checks(counting, out)
     marks.write(rows, course, out)
     feedback.write_students(counting, out / "feedback", rows, course.roster.name, course.zone)
-    feedback.write_answers(counting, out / "answers", rows, course.roster.name)
-    looks = look.at(counting)
+    feedback.write_answers(counting, out / "answers", rows, course.person)
+    looks = look.at(counting, course.strangers({one.submission.student for one in counting}))
     exercises = [row for row in rows if row["exercise"][0].isdigit()]
     with open(out / "summary.txt", "w", encoding="utf-8") as file:
         for screen in (console, Console(file=file, width=120)):
@@ -464,6 +482,23 @@ def _left_out(folder: Path, handed_in: list[Submission], strays: list[Path]) -> 
     }
     if empty := sorted(folders - {one.student for one in handed_in}):
         yield f"nothing to grade in {len(empty)} folders: {', '.join(empty)}"
+
+
+def _of_nobody(
+    handed_in: Iterable[Submission], course: settings.Settings, out: Path
+) -> Iterator[str]:
+    """Lines on folders of nobody on the roster, and on pages of people who have no folder now."""
+    students = {one.student for one in handed_in}
+    if strangers := course.strangers(students):
+        yield f"not on the roster: {_listed(strangers)}"
+    pages = {path.name for path in (out / "feedback").glob("*.html")}
+    if old := sorted(pages - set(map(feedback.page_name, students))):
+        yield f"{out / 'feedback'} has pages of an earlier run, for nobody here: {_listed(old)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
+    return ", ".join(names[:MANY]) + more
 
 
 def _ending(graded: list[Graded], counting: list[Graded], out: Path) -> str:

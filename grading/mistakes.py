@@ -19,12 +19,16 @@ MIN_WORDS = 3  # shorter strings are names and formats
 
 
 def known(exercise: Exercise, message: str) -> str:
-    """The sentence of the exercise's checks that the message begins with, or ends in, or ""."""
-    return _found(_sentences(tuple(check.source for check in exercise.checks)), message)
+    """The sentence of the exercise's checks that the message begins with, or ends in, or "".
+
+    It is the same whatever values came, as a mistake that several make is; else it only names them.
+    """
+    mistake = constant(exercise, message)
+    return mistake if mistake.endswith((".", "!", "?")) else ""
 
 
 def constant(exercise: Exercise, message: str) -> str:
-    """As `known`, but only a sentence that is the same whatever values came."""
+    """As `known`, but it may be a label, and no sentence."""
     sentences = _sentences(tuple(check.source for check in exercise.checks))
     return _found([one for one in sentences if ".*" not in one.pattern], message)
 

@@ -264,6 +264,12 @@ def mistakes_table(graded: Iterable[Graded]) -> Table:
     return table
 
 
+def duration(seconds: int) -> str:
+    """How long this is, for people: "34 h 5 min", "5 min"."""
+    hours, minutes = divmod(-(-seconds // 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
 def to_look_at(graded: Iterable[Graded]) -> list[tuple[str, str, str]]:
     """Which submissions need a look, and why: [(student, the lab's number, reason)]."""
     looks = []
@@ -278,7 +284,7 @@ def to_look_at(graded: Iterable[Graded]) -> list[tuple[str, str, str]]:
         if one.submission.claims:
             reasons.append(f"its name or its file says {one.submission.claims}: is that so?")
         if one.submission.late_s:
-            reasons.append(f"{one.submission.late_s / 3600:.1f} h late")
+            reasons.append(f"{duration(one.submission.late_s)} late")
         if reasons:
             looks.append((one.submission.student, one.submission.lab[:2], "; ".join(reasons)))
     return looks
@@ -354,10 +360,13 @@ def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """The value, as text that a spreadsheet does not take for a formula.
+    """The value as a table has it: a whole number without a point, and text that a spreadsheet
+    does not take for a formula.
 
     Where a semicolon separates cells, as in many countries, a part of the text is a cell as well.
     """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     if not isinstance(value, str):
         return value
     text = SIGN_INSIDE.sub(r"\1'\2", FORMULA_INSIDE.sub(r"\1'\2", value))

@@ -42,7 +42,9 @@ PASSED: dict[bool, tuple[Status, str]] = {  # by whether the held-out checks are
     True: ("passed", ""),
     False: ("visible checks passed", "The held-out ones run when you are graded."),
 }
+NO_REMARK = "The checks have no remark on the cases that your own copy draws."
 PUBLIC_SEED = 0  # of the cases that a student's own copy draws
+ALL_PASSED = {status for status, _ in PASSED.values()}
 NEEDS = " needs "  # in the name of a cell that an answer needs besides its own
 
 
@@ -62,11 +64,51 @@ def score(
     unchecked = [_unchecked(exercise, answers[exercise.name]) for exercise in exercises]
     if all(unchecked):
         return [result for result in unchecked if result]
+    pairs = list(zip(exercises, unchecked, strict=True))
+    to_check = [exercise for exercise, result in pairs if not result]
+    checked = _checked(lab, answers, fork_server, seed, to_check)
+    return [result or checked[exercise.label] for exercise, result in pairs]
+
+
+def _checked(
+    lab: Lab,
+    answers: Mapping[str, Answer],
+    fork_server: ForkServer,
+    seed: int,
+    exercises: Sequence[Exercise],
+    taken_s: float = 0.0,
+) -> dict[str, Result]:
+    """{label: the result} of these exercises.
+
+    What an answer needs of other cells is read from their texts, and the texts do not show all that
+    a cell changes. So an exercise that does not pass is checked once more after all the student's
+    cells above its check, as the notebook executes them. The better result counts.
+
+    taken_s: how many seconds of the notebook's time have gone.
+    """
     session = Session(fork_server, worker_cells(lab, answers))
+    session.taken_s = taken_s
+    results = _run(lab, session, seed, exercises)
+    again = [
+        exercise
+        for exercise in exercises
+        if answers[exercise.name].left_out and results[exercise.label].status not in ALL_PASSED
+    ]
+    if again:
+        whole = Session(fork_server, worker_cells(lab, answers, whole=True))
+        whole.taken_s, whole.cells_left_s = session.taken_s, session.cells_left_s
+        for label, second in _run(lab, whole, seed, again).items():
+            first = results[label]
+            better = second if second.points > first.points else first
+            results[label] = replace(better, seconds=first.seconds + second.seconds)
+    return results
+
+
+def _run(lab: Lab, session: Session, seed: int, exercises: Sequence[Exercise]) -> dict[str, Result]:
+    """{label: the result} of these exercises, in this session, which ends."""
     with contextlib.closing(session), own_settings():
         run = CheckRun(lab, session, seed)
-        pairs = zip(exercises, unchecked, strict=True)
-        return [result or run.result(exercise) for exercise, result in pairs]
+        return {exercise.label: run.result(exercise) for exercise in exercises}
 
 
 def told(
@@ -78,34 +120,46 @@ def told(
     value that a message quotes, or into a file for later. So the student reads what the visible
     checks say of the cases that every copy draws, in workers that have seen no others.
     """
-    ran = [one.label for one in lab.exercises if not _unchecked(one, answers[one.name])]
-    if not any(result.message for result in results if result.exercise in ran):
+    ran = {e.label: e for e in lab.exercises if not _unchecked(e, answers[e.name])}
+    to_tell = {result.exercise: result for result in results if result.message}
+    again = [
+        exercise
+        for exercise in lab.visible.exercises
+        if exercise.label in to_tell.keys() & ran and not _is_late(to_tell[exercise.label])
+    ]
+    if not to_tell.keys() & ran:
         return list(results)
-    visible = lab.visible
-    session = Session(fork_server, worker_cells(visible, answers))
-    session.taken_s = sum(result.seconds for result in results)
-    with contextlib.closing(session), own_settings():
-        run = CheckRun(visible, session, PUBLIC_SEED)
-        by_label = {exercise.label: exercise for exercise in visible.exercises}
-        return [
-            replace(result, told=_told(result, by_label[result.exercise], run, lab))
-            if result.message and result.exercise in ran
-            else result
-            for result in results
-        ]
+    taken_s = sum(result.seconds for result in results)
+    public = _checked(lab.visible, answers, fork_server, PUBLIC_SEED, again, taken_s)
+    return [
+        replace(one, told=_told(one, ran[one.exercise], public.get(one.exercise)))
+        if one.message and one.exercise in ran
+        else one
+        for one in results
+    ]
 
 
-def _told(result: Result, exercise: Exercise, run: CheckRun, lab: Lab) -> str:
-    """What a student may read of a result. exercise: its visible checks. run: of those checks."""
-    failed = next((check for check in result.checks if check.status != "passed"), None)
-    if failed and failed.status == "timeout":  # it would take as long again
+def _failed(result: Result) -> CheckResult | None:
+    """The first check that did not pass; None if all did."""
+    return next((check for check in result.checks if check.status != "passed"), None)
+
+
+def _is_late(result: Result) -> bool:
+    """Whether a check took too long: it would take as long again."""
+    failed = _failed(result)
+    return failed is not None and failed.status == "timeout"
+
+
+def _told(result: Result, exercise: Exercise, public: Result | None) -> str:
+    """What a student may read of a result. public: of the visible checks; None if it is late."""
+    failed = _failed(result)
+    if public is None:
         return f"{exercise.name}: a check took too long and was stopped."
-    public = run.result(exercise)
     if failed is None or public.status != "passed":
-        return public.message
+        return public.message or NO_REMARK  # "" would let the student read the result's message
     which = "a held-out case" if failed.held_out else "another random case"
     ended = "ended the process" if failed.status == "died" else "failed"
-    mistake = mistakes.constant(lab.exercise(exercise.name), result.message)
+    mistake = mistakes.constant(exercise, result.message)
     text = f"{exercise.name}: {which} {ended}. The cases that your own copy draws pass."
     return f"{text}\n{mistake}" if mistake else text
 
@@ -125,26 +179,32 @@ def own_settings() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def worker_cells(lab: Lab, answers: Mapping[str, Answer]) -> list[tuple[str, str | None]]:
+def worker_cells(
+    lab: Lab, answers: Mapping[str, Answer], whole: bool = False
+) -> list[tuple[str, str | None]]:
     """[(name, text)] of what a worker executes: our set-up and drivers, the student's holes.
 
-    Before a hole comes what its answer needs of the student's other cells.
+    Before a hole comes what its answer needs of the student's other cells. whole: in place of both,
+    all the student's cells above the exercise's check, each with a name of its own. So what one of
+    them raises does not stop the others.
     """
     exercises = {exercise.hole: exercise.name for exercise in lab.exercises}
     cells = []
     for i, cell in enumerate(lab.cells):
         if cell in exercises:
-            answer = answers[exercises[cell]]
-            names = needed_names(exercises[cell], answer)
-            cells += [*zip(names, answer.needed, strict=True), (exercises[cell], answer.text)]
+            name, answer = exercises[cell], answers[exercises[cell]]
+            needed = answer.whole if whole else answer.needed
+            text = None if whole and answer.attempted else answer.text
+            names = needed_names(name, len(needed))
+            cells += [*zip(names, needed, strict=True), (name, text)]
         elif cell.tags & {"setup", "driver"}:
             cells.append((_name(cell, i), cell.source))
     return cells
 
 
-def needed_names(exercise: str, answer: Answer) -> list[str]:
+def needed_names(exercise: str, count: int) -> list[str]:
     """What the cells are called that an answer needs besides its own."""
-    return [f"{exercise}{NEEDS}{number}" for number in range(1, len(answer.needed) + 1)]
+    return [f"{exercise}{NEEDS}{number}" for number in range(1, count + 1)]
 
 
 def setup_names(lab: Lab) -> dict[str, Any]:
@@ -228,13 +288,20 @@ class CheckRun:
         """Why a check did not pass; None if it did."""
         self.reach(check)
         of_cell = self.session.ready_problem(exercise.name)
-        problem = of_cell or self._problem(check)
-        if problem is None:
-            return None
-        tried = f"The cell of `{exercise.name}`" if of_cell else exercise.name
-        limit_s = CELL_S if of_cell else check.limit_s
+        problem = of_cell if isinstance(of_cell, WorkerEnded) else self._problem(check)
         others = self._other_cells(exercise)
-        return explain(problem, self.lab, exercise, tried, limit_s, others)
+        why = functools.partial(explain, lab=self.lab, exercise=exercise, other_cells=others)
+        if of_cell is None:
+            tried, limit_s = exercise.name, check.limit_s
+            return why(problem, tried=tried, limit_s=limit_s) if problem else None
+        raised = why(of_cell, tried=f"The cell of `{exercise.name}`", limit_s=CELL_S)
+        if problem is None:  # what it set before was enough
+            Remarks.said.append(raised[1])
+            return None
+        if problem is of_cell or _is_unset(problem, exercise):
+            return raised
+        status, message = why(problem, tried=exercise.name, limit_s=check.limit_s)
+        return status, f"{message} {raised[1]}"
 
     def _other_cells(self, exercise: Exercise) -> dict[str, BaseException]:
         """What those of the student's other cells raised that an answer needs: its own first."""
@@ -338,6 +405,12 @@ def _unchecked(exercise: Exercise, answer: Answer) -> Result | None:
         )
         return Result(label, 0, exercise.points, "not attempted", message)
     return None
+
+
+def _is_unset(problem: BaseException, exercise: Exercise) -> bool:
+    """Whether a check found no name of the exercise."""
+    names = exercise.hole.names
+    return isinstance(problem, NameError) and any(name in str(problem) for name in names)
 
 
 def _name(cell: Cell, place: int) -> str:

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +78,22 @@ class Store:
     def key(job: Job) -> str:
         """A hash of all that decides a job's points: answers, lab, code, seed, jail."""
         answers = {name: dataclasses.astuple(answer) for name, answer in job.answers.items()}
-        source = hashlib.sha256((SOURCES / f"{job.lab}.py").read_bytes()).hexdigest()
-        text = json.dumps([job.lab, source, answers, job.seed, job.jail, code()], sort_keys=True)
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        return _hash(job.lab, _source(job.lab), answers, job.seed, job.jail, code())
+
+    @staticmethod
+    def key_unread(lab: str, results: Sequence[Result]) -> str:
+        """As `key`, for a notebook that can't be read: each of its results says why."""
+        return _hash(lab, _source(lab), results[0].message, code())
+
+
+def _hash(*parts: Any) -> str:
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _source(lab: str) -> str:
+    """A hash of the lab's text."""
+    return hashlib.sha256((SOURCES / f"{lab}.py").read_bytes()).hexdigest()
 
 
 def _result(checks: Iterable[Mapping[str, Any]] = (), **rest: Any) -> Result:

@@ -400,11 +400,10 @@ for n, repeat, factor in (100, 3, 1.7), (64, 40, 1.01), (33, 1, 3.0), (1, 3, -1.
     want, mistakes = oracle.multiplied(x, factor, repeat), oracle.fused_mistakes(x, factor, repeat)
     report = simt.count(each_element, warps, 32, x, np.float32(factor), repeat)
     case = f"fused, {repeat} multiplications of each of {n} elements,"
-    moved = ("load", report.global_loads, 1), ("store", report.global_stores, 1)
-    for what, count, per in (*moved, ("atomic update", report.global_atomics, 0)):
-        expect(count.requests <= per * warps, f"{case} has {count.requests / warps:.0f} {what}s per "
-               f"element, want {per}. Keep the value in a variable between load and store.",
-               draw=report.draw)
+    made = report.global_loads, report.global_stores, report.global_atomics
+    for what, count, most in zip(("load", "store", "atomic update"), made, (warps, warps, 0)):
+        says = f"{case} has {count.requests / warps:.0f} {what}s per element, want {most / warps:.0f}. "
+        expect(count.requests <= most, f"{says}Keep the value in a variable.", draw=report.draw)
     agree(x, want, case, mistakes=mistakes, draw=lambda got=x, want=want: drawings.compare(got, want))
 print("fused: one load and one store per element, for up to 40 multiplications")
 
@@ -639,7 +638,7 @@ def median_time_s(call, clock, synchronize, repeats):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.bytecode import looks_inside
+from common.uses import looks_inside
 from common.oracles import arithmetic_intensity as oracle
 
 for first_s, later_s, launch_s in oracle.fake_devices(rng):

@@ -563,12 +563,13 @@ def matmul_sectors(n, tile):
     # END SOLUTION
 
 # %% tags=["check"] points=2
+from common.checks import as_tuple
 from common.oracles import cuda_kernels as oracle
 
 random = [(tile, tile * int(rng.integers(1, 9))) for tile in (8, 16, 32)]
 for tile, n in (16, 64), (8, 8), (32, 64), *random:
     want = oracle.matmul_sectors(n, tile)
-    agree(matmul_sectors(n, tile), want, f"matmul_sectors({n}, {tile})",
+    agree(as_tuple(matmul_sectors(n, tile)), want, f"matmul_sectors({n}, {tile})",
         mistakes=oracle.mistaken_sectors(n, tile))
 print("matmul_sectors agrees with a count of every request's sectors")
 
@@ -619,8 +620,7 @@ from common.oracles import cuda_kernels as oracle
 for m, n, k in (48, 48, 48), (40, 5, 39), (3, 50, 20), (2 * rng.integers(9, 20, 3) + 1).tolist():
     a, b, c = floats(m, k), floats(k, n), np.full((m, n), np.nan, np.float32)
     want, mistakes = oracle.matmul(a, b, TILE)
-    report = simt.count(matmul_tiled, blocks_of(TILE, n, m), (TILE, TILE), a, b, c)
-    clean(report)
+    report = clean(simt.count(matmul_tiled, blocks_of(TILE, n, m), (TILE, TILE), a, b, c))
     result(c, want, f"matmul_tiled of {m} × {k} and {k} × {n}", atol=1e-4, mistakes=mistakes)
     par(report, "global_loads.sectors", 2 * n**3 // TILE // 8 if n == k == 48 else 2 * m * n * k,
         "Load each element of a block's tiles once, the lanes along a row: x is the column.")

@@ -1262,8 +1262,7 @@ from common.oracles import matmul as oracle
 launch, close = (persistent_matmul_kernel, persistent_launch), {"rtol": 4e-3, "atol": 4e-3}
 for m, n, k, programs in [(16, 32, 48, 1), (70, 56, 40, 3), (40, 96, 16, 4), (80, 64, 32, 20)]:
     a, b, bias, config = random(m, k), random(k, n), random(n), dict(zip(CONFIG, SMALL)) | {"GROUP": 3}
-    product = a.float() @ b.float()
-    want, whole = product.half(), gelu(product + bias).half()
+    want, whole = (product := a.float() @ b.float()).half(), gelu(product + bias).half()
     wrong = oracle.wrong_epilogues(product.double(), bias, -(-k // 16), 32).items()
     case = f"{m} × {k} by {k} × {n}: {-(-m // 16) * -(-n // 32)} tiles, {programs} programs"
     agree(oracle.persistent(*launch, a, b, None, programs, config), want, case, **close)

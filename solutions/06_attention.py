@@ -485,6 +485,7 @@ for case in oracle.kind_cases(rng):
     title = f"block_mask({case.mask}, {', '.join(map(str, sizes))})"
     agree(kinds_of(case.mask, *sizes), want, title, mistakes=mistakes,
           draw=lambda case=case, want=want: tile_maps.draw({f"wanted: {case.mask}": want}))
+oracle.asks(block_mask)
 print(f"block_mask sorts the tiles of {len(oracle.kind_cases(rng))} masks")
 
 # %% [markdown]

@@ -260,6 +260,7 @@ for rows, outputs in oracle.order_cases(rng):
     expect(set(order) == needed, f"{gave}, want what the outputs need, in each call", draw=draw)
     early = oracle.too_early(rows, order)
     expect(not early, f"{gave}: row {early[:1]} stands before its input, row {early[1:]}", draw=draw)
+oracle.own_stack(topological_order)
 print("topological_order: 40 random graphs, a chain of 5,000 nodes, and 60 doublings")
 
 # %% [markdown]

@@ -371,8 +371,8 @@ figures.describe(ax, "Rectangles of buffers fill the area below the arena's end 
 # is the backward of layer i: it reads activation i, and frees it. Our runtime plays the plan, and counts. It leaves out activation n, the
 # result of the last layer.
 #
-# Then say what that is worth. The optimizer has a peak of its own: PyTorch's Adam, if not fused, makes temporary copies of all weights,
-# at a time when no activation is left.
+# Then say what that is worth. Count the peak from backward on, without forward's one more: `step_peak(9, 3, 0)` is 5. The optimizer has a
+# peak of its own: PyTorch's Adam, if not fused, makes temporary copies of all weights, when no activation is left.
 #
 # <details><summary>Hint: a question</summary>
 #

@@ -156,9 +156,9 @@ for name, form in (FORMATS | oracle.OTHERS).items():
         agree(in_place(decode, codes)(codes, form), want, f"decode(all {len(codes):,} codes, {form})")
         agree(codes, np.arange(2 ** (1 + form[0] + form[1])), f"the codes, after decode(codes, {form})")
 for form in (FORMATS["e2m1"], FORMATS["fp16"]):
-    zeros = decode(np.array([0, 2 ** (form[0] + form[1])]), form)
-    agree(np.signbit(zeros), np.array([False, True]), "np.signbit(decode([0, sign bit], format))")
+    oracle.agree_zeros(decode, form)
 agree(decode(np.zeros((2, 0), int), FORMATS["fp16"]), np.zeros((2, 0)), "decode(codes of shape (2, 0))")
+oracle.by_fields(decode)
 print("decode agrees on every code of eleven formats, and gives zero its sign")
 
 # %% tags=["check", "held-out"]
@@ -169,6 +169,7 @@ for _ in range(30):
     form = int(rng.integers(2, 7)), int(rng.integers(0, 6)), top
     codes = rng.permutation(2 ** (1 + form[0] + form[1]))
     agree(decode(codes, form), oracle.decoded(form)[codes], f"decode(all codes, {form})")
+oracle.by_fields(decode)
 print("decode agrees on every code of 30 random formats")
 
 # %% [markdown]

@@ -673,13 +673,14 @@ def fit_alpha_beta(message_bytes, times_s):
     # END SOLUTION
 
 # %% tags=["check"]
+from common.checks import as_tuple
 from common.oracles import collectives as oracle
 
 for noise in (0.0, *[0.02] * 20):
     alpha_s, beta = 10 ** rng.uniform(-5.5, -4), 10 ** rng.uniform(-11.5, -10)
     sizes, times_s, wrong = oracle.series(rng, alpha_s, beta, noise)
     case = f"the fit to α = {alpha_s:.3g} s, β = {beta:.3g} s/B, with {noise:.0%} of noise,"
-    got = fit_alpha_beta(list(sizes), list(times_s))
+    got = as_tuple(fit_alpha_beta(list(sizes), list(times_s)))
     agree(got, (alpha_s, beta), case, rtol=0.12 if noise else 1e-6, mistakes=wrong)
     oracle.assert_least(got, sizes, times_s)
 print("fit_alpha_beta: 21 series; it finds both numbers, and none nearby have a smaller sum of squares")

@@ -800,14 +800,15 @@ def communication_hidden(world_size, flops_per_s, bytes_per_s, itemsize=2, flops
     # END SOLUTION
 
 # %% tags=["check"]
+from common.checks import as_tuple
 from common.oracles import shards as oracle
 
 for case in range(12):
     n, p, tokens = 10 ** rng.uniform(6, 12), int(rng.integers(2, 5000)), 1e6 * rng.uniform(1, 9)
     how = 10 ** rng.uniform(12, 15), 10 ** rng.uniform(9, 12), *((4, 8.0), (4, 6.0), ())[case % 3]
     want = oracle.seconds(n, tokens, p, *how)
-    agree(step_seconds(n, tokens, p, *how), want, f"step_seconds({n:.6g}, {tokens:.6g}, {p}, {how})",
-          rtol=1e-9, mistakes=oracle.seconds_mistakes(want, p))
+    got, said = as_tuple(step_seconds(n, tokens, p, *how)), oracle.seconds_mistakes(want, p)
+    agree(got, want, f"step_seconds({n:.6g}, {tokens:.6g}, {p}, {how})", rtol=1e-9, mistakes=said)
     compute_s, wire_s = oracle.seconds(1.0, float(p), p, *how)  # of one weight and one token per rank
     agree(communication_hidden(p, *how), wire_s / compute_s, f"communication_hidden({p}, {how})",
           rtol=1e-9, mistakes=oracle.tokens_mistakes(wire_s / compute_s, p))

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 
 from common import figures, language_model, ledger, ranks
 from common.lessons import sharding
-from common.checks import agree, expect, no_fault, remark
+from common.checks import agree, expect, remark
 from common.lessons.sharding import both_ways, each_agrees, pieces, same, sequence_shards, two_way
 
 # %% tags=["setup"]
@@ -276,21 +276,18 @@ def summed(dist, x):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import messages
 from common.oracles import tensor_parallel as oracle
 
 names = "value, gradient, x after, incoming gradient after".split(", ")
 for p in (1, 2, 3, 4):
     shape = tuple(rng.integers(1, 5, int(rng.integers(1, 4))).tolist())
     (x, g), xs, gs = drawn(shape, shape), drawn(*p * [shape]), drawn(*p * [shape])
-    want, wrong = oracle.copied(x, gs)
-    result = ranks.run(crossed, "copied", x, ranks.each(gs), world_size=p)
-    each_agrees(result.returns[-1], want, f"copied, {p} ranks", names, wrong)
-    no_fault(messages.sums_fault(result.trace, x.numel()))
-    want, wrong = oracle.summed(xs, g)
-    result = ranks.run(crossed, "summed", ranks.each(xs), g, world_size=p)
-    each_agrees(result.returns[-1], want, f"summed, {p} ranks", names, wrong)
-    no_fault(messages.sums_fault(result.trace, x.numel()))
+    parts = (x, ranks.each(gs)), (ranks.each(xs), g)
+    wants = oracle.copied(x, gs), oracle.summed(xs, g)
+    for name, both, (want, wrong) in zip(("copied", "summed"), parts, wants):
+        result = ranks.run(crossed, name, *both, world_size=p)
+        each_agrees(result.returns[-1], want, f"{name}, {p} ranks", names, wrong)
+        expect(not (fault := oracle.sums_fault(result.trace, x.numel())), fault)
 print("copied and summed, forward and backward, on 1 to 4 ranks")
 
 # %% [markdown]

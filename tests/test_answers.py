@@ -6,6 +6,7 @@ its first exercise must be the same.
 
 import contextlib
 import io
+import json
 import time
 import types
 
@@ -14,16 +15,18 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 
 from common import slices, unseen
+from common.magics import as_python
 from grading import score
 from grading.source import answers, build, holes, labs, release
 from grading.source.answers import StudentCell
 from grading.source.holes import Answer
 from grading.source.labs import parse
-from grading.source.magics import as_python
 from grading.worker.fork_server import ForkServer
-from tests.mini_lab import mini_lab
+from grading.worker.session import Session
+from tests.mini_lab import SOURCE, mini_lab
 
 LAB = mini_lab()
+SOLUTION = {name: Answer(text) for name, text in LAB.solution.items()}
 DOUBLE = LAB.exercise("double")
 SETUP = next(cell.source for cell in LAB.cells if "setup" in cell.tags)
 DRIVER = next(cell.source for cell in LAB.cells if "driver" in cell.tags)
@@ -684,6 +687,80 @@ SHAPES = {  # the cells between set-up and the end; None stands for the check
     "a helper deleted after the check": [HELPER, ANSWER, None, "del my_sum"],
     "a cell of bash": ["%%bash\necho hi", GOOD, None],
     "a missing helper": [ANSWER, None],
+    "an assertion that fails below the answer": [GOOD + "\nassert double(2) == 5", None],
+    "a call that ends the cell of the answer": [GOOD + "\nimport sys\nsys.exit()", None],
+    "a cell that fails above the answer's definition": ["1 / 0\n" + GOOD, None],
+    # What a text does not show. The grader executes all cells if it has to.
+    "a list that a comprehension fills": [
+        "t = []",
+        "[t.append(i) for i in range(3)]",
+        "def double(x):\n    return t[2] * x",
+        None,
+    ],
+    "what is taken from a list": [
+        "t = [1, 2, 3]",
+        "last = t.pop()",
+        "def double(x):\n    return t[-1] * x",
+        None,
+    ],
+    "rows that grow in a loop": [
+        "table = [[], []]",
+        "for row in table:\n    row.append(2)",
+        "def double(x):\n    return table[0][0] * x",
+        None,
+    ],
+    "an array that is the output": [
+        "h = np.zeros(3, int)",
+        "np.add(1, [1, 1, 1], out=h)\nnp.add.at(h, [1], 0)",
+        "def double(x):\n    return x * int(h[1])",
+        None,
+    ],
+    "instances that register themselves": [
+        "class Rule:\n    known = {}\n    def __init__(self, key, f):\n        Rule.known[key] = f",
+        "Rule('two', lambda x: x + x)",
+        "def double(x):\n    return Rule.known['two'](x)",
+        None,
+    ],
+    "a helper that is found by its name": [
+        "def rule_two(x):\n    return x + x",
+        "def double(x):\n    return globals()['rule_' + 'two'](x)",
+        None,
+    ],
+    "a seeded generator": [
+        "np.random.seed(3)",
+        "R = np.random.rand()",
+        "def double(x):\n    return (2 if R == np.random.RandomState(3).rand() else 3) * x",
+        None,
+    ],
+    "a helper made by exec, which is called": [
+        "exec('def my_sum(a, b): return a + b')",
+        ANSWER,
+        None,
+    ],
+    "cells that fail between": [
+        "1 / 0",
+        "globals()['TWO'] = 2",
+        "import sys; sys.exit()",
+        "def double(x):\n    return TWO * x",
+        None,
+    ],
+    "what is filled below the check": [
+        "t = []",
+        "def double(x):\n    return t[0] * x",
+        None,
+        "[t.append(i) for i in (2,)]",
+    ],
+    # Helpers with the names of other exercises.
+    "an import with the name of a later exercise": [
+        "from collections import Counter",
+        "def double(x):\n    return x * Counter('aa')['a']",
+        None,
+    ],
+    "a helper with the name of a later exercise": [
+        "def scale_(x):\n    return x + x",
+        "def double(x):\n    return scale_(x)",
+        None,
+    ],
     "a helper that fails": ["my_sum = 1 / 0", ANSWER, None],
     "a helper made by exec": [
         "exec('def hidden(a): return 3')",
@@ -737,6 +814,15 @@ def test_the_checks_of_a_built_notebook_are_known(fork_server):
     place = next(i for i, cell in enumerate(cells) if "agree(double(x)" in cell.text)
     scratch = StudentCell("code", "def double(x):\n    return 0")
     assert graded(fork_server, [*cells[: place + 1], scratch, *cells[place + 1 :]]).points == 3
+
+
+@pytest.mark.parametrize(
+    "shell",
+    ["from IPython import get_ipython\nget_ipython()", "import IPython as I\nI.get_ipython()"],
+)
+def test_ipython_gives_a_shell_where_there_is_none(fork_server, shell):
+    cells = cells_of([f"{shell}.run_line_magic('pwd', '')\n{GOOD}", None])
+    assert graded(fork_server, cells).status == "passed"
 
 
 def test_functions_of_one_exercise_may_be_in_several_cells(fork_server):
@@ -805,6 +891,73 @@ def test_other_cells_have_no_side_effects(fork_server, tmp_path):
     assert graded(fork_server, cells).status == "passed" and not mark.exists()
 
 
+def test_all_cells_are_executed_only_if_some_are_left_out(fork_server, monkeypatch):
+    built = build.lab_notebook(LAB.filled({"double": "def double(x):\n    return x * x"}))
+    cells = [StudentCell(cell.cell_type, cell.source) for cell in built.cells]
+    found = answers.find(LAB, cells)
+    assert not any(answer.left_out for answer in found.values())
+    assert "course" not in str([answer.whole for answer in found.values()])
+    forks = []
+    monkeypatch.setattr(score, "Session", lambda *a: forks.append(a) or Session(*a))
+    assert score.score(LAB, found, fork_server)[0].status == "failed" and len(forks) == 1
+    for answer, count in ((GOOD, 1), ("def double(x):\n    return x * x", 2)):
+        forks.clear()
+        graded(fork_server, cells_of(["print(1)", answer, None]))
+        assert len(forks) == count
+
+
+def test_all_cells_share_the_notebook_s_time(fork_server, monkeypatch):
+    sessions = []
+
+    class Short(Session):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.cells_left_s = 0.5
+            sessions.append(self)
+
+    monkeypatch.setattr(score, "Session", Short)
+    fill = "import time\ntime.sleep(9)\n[t.append(i) for i in (2,)]"
+    cells = cells_of(["t = []", fill, "def double(x):\n    return t[0] * x", None])
+    assert graded(fork_server, cells).points == 0
+    assert sessions[1].cells_left_s <= 0 and sessions[1].taken_s < 3
+
+
+def test_what_students_read_is_said_after_all_cells_too(fork_server):
+    """Else they would read of a mistake that they did not make."""
+    answer = "def double(x):\n    assert x is not 21\n    return t[0] * x"
+    found = answers.find(LAB, cells_of(["t = []", "[t.append(i) for i in (2,)]", answer, None]))
+    results = score.score(LAB, found, fork_server, only=["double"])
+    (told,) = score.told(LAB, found, fork_server, results)
+    assert told.status == "partly passed" and "a held-out case failed" in told.to_student
+
+
+def test_a_check_merged_into_the_answer_s_cell_is_left_out(fork_server):
+    """With Shift+M. Its oracle is not there where the students' code runs."""
+    oracle = "from common.oracles import strides as oracle\n"
+    lab = parse(
+        SOURCE.replace("for n in (0", f"{oracle}assert oracle\nimport copy\nfor n in (0"), "99_mini"
+    )
+    check = lab.exercise("double").checks[0].source
+    helper = "from math import floor\nx = 3\n"
+    for text in (f"{helper}{GOOD}\n\n{check}", f"{GOOD}\n\n# Mine\n{check}\nprint(1)"):
+        found = answers.find(lab, [StudentCell("code", text)])["double"]
+        left = found.text or ""
+        assert "oracle" not in left and ("floor" in left) == (helper in text)
+        assert score.score(lab, {**SOLUTION, "double": found}, fork_server)[0].points == 3
+    copied = "def double(x):\n    return copy.copy(x) + x"  # what the check imports is there
+    found = answers.find(lab, [StudentCell("code", text) for text in (check, copied, check)])
+    assert found["double"].needed[-1].strip() == "import copy"
+
+
+def test_an_earlier_exercise_can_be_improved_below_its_check(fork_server):
+    """A later answer has what its check saw."""
+    better = "def double(x, start=0):\n    return start + 2 * x"
+    counter = LAB.solution["Counter"].replace("double(1)", "double(1, start=0)")
+    found = answers.find(LAB, cells_of([GOOD, None, better, counter]))
+    (double, *_, last) = score.score(LAB, found, fork_server)
+    assert double.status == last.status == "passed", last
+
+
 def test_a_helper_below_the_check_counts_if_there_is_no_other(fork_server):
     """The student has executed the check again, below the helper."""
     assert graded(fork_server, cells_of([ANSWER, None], HELPER)).status == "passed"
@@ -815,7 +968,7 @@ def test_a_helper_below_the_check_counts_if_there_is_no_other(fork_server):
 @pytest.mark.parametrize(
     "cells, says",
     [
-        (["exec('def my_sum(a, b): return a + b')", ANSWER], "none of them sets this name"),
+        ([ANSWER], "a cell above the check sets this name"),
         (["my_sum = open('data.txt').read()", ANSWER], "that sets it raised FileNotFoundError"),
         (["import helpers_of_mine as my_sum", ANSWER], "raised ModuleNotFoundError"),
         (["files = !ls", "def double(x):\n    return x * len(files)"], "nothing runs `ls`"),
@@ -830,24 +983,21 @@ def test_what_the_grader_can_not_take_gets_its_reason(fork_server, cells, says):
 @pytest.mark.parametrize(
     "cells, says",
     [
-        (["exec('my_sum = max')", ANSWER], "The grader will not see `my_sum`"),
+        (["%run my_sum.py", ANSWER], "The grader will not see `my_sum`"),
+        (["exec('my_sum = max')", ANSWER], ""),  # all cells are executed if need be
         (["files = !ls", "def double(x):\n    return len(files)"], "no shell command"),
         (["n = input()", "def double(x):\n    return n * x"], "types nothing"),
         (["import mine", "def double(x):\n    return mine.f(x)"], "does not have mine.py"),
         ([HELPER, ANSWER], ""),
         (["files = !ls", GOOD], ""),
-        (
-            ["torch.twice = lambda x: x + x", "def double(x):\n    return torch.twice(x)"],
-            "not see `torch.twice = lambda x: x + x`, which this check may have used",
-        ),
-        (
-            ["setattr(np, 'two', 2)", "def double(x):\n    return x * np.two"],
-            "`np` is the lab's",
-        ),
-        (
-            ["import math as m", "m.two = 2", "def double(x):\n    return x * m.two"],
-            "",  # the student's own import is taken along, and what is set in it
-        ),
+        (["torch.two = 2", "def double(x):\n    return x * torch.two"], ""),
+        (["%%time\n" + GOOD], ""),
+        (["%%capture\n" + HELPER, "def double(x):\n    !true\n    return my_sum(x, x)"], ""),
+        (["%time my_sum = max", ANSWER], ""),
+        (["TWO = len(open('two.txt').read())", "def double(x):\n    return x * TWO"], "two.txt"),
+        (["import pandas as pd\npd.read_csv('two.txt')\n" + GOOD], "does not have two.txt"),
+        (["open('two.txt', 'w').write('2')\n" + GOOD], ""),
+        (["open('/etc/passwd').read(); open('no.txt')\n" + GOOD], ""),
         (["import torch as t", "def double(x):\n    return t.add(x, x)"], ""),
     ],
 )
@@ -855,10 +1005,58 @@ def test_the_notebook_says_below_a_check_what_the_grader_will_not_see(
     monkeypatch, tmp_path, cells, says
 ):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.txt").write_text("ab")
     modules = {"mine": types.SimpleNamespace(__file__=str(tmp_path / "mine.py")), "torch": torch}
     history = [as_python(text) for text in [SETUP, *cells, CHECK]]
-    told = list(unseen.sentences(history, {"my_sum", "double", "x"}, modules, {SETUP}))
+    told = list(unseen.sentences(history, {"my_sum", "double", "x"}, modules))
     assert len(told) == bool(says) and says in "".join(told), told
+
+
+TITLE = "# Check 1 of 1.1 double (2 points): run me\n"
+SHOWN = "%%time\ndef double(x):\n    return int(shown.stdout) * x"
+
+
+def test_a_check_s_variables_do_not_overwrite_the_student_s():
+    """The grader's check has its own process; in a notebook, both are one namespace."""
+    shell = InteractiveShell.instance()
+    helpers = "def n(x):\n    return x + x\nwant = {}"
+    answer = "def double(x):\n    want[0] = n(x)\n    return want[0]"
+    after = (
+        "assert n(2) == 4 and 0 in want and x is not None and '_' not in globals()['n'].__name__"
+    )
+    try:
+        unseen.watch(shell)
+        with contextlib.redirect_stdout(io.StringIO()) as screen:
+            for text in (SETUP, helpers, answer, TITLE + CHECK, after, TITLE + CHECK, after):
+                assert shell.run_cell(text, store_history=True).success, screen.getvalue()
+    finally:
+        InteractiveShell.clear_instance()
+
+
+@pytest.mark.parametrize("name", labs.names())
+def test_the_cells_of_a_notebook_are_recognised(name):
+    """A check by its first line, or by its tag; a demonstration, whatever a student guessed."""
+    lab = labs.read(name)
+    built = build.lab_notebook(lab.filled(lab.solution)).cells
+    texts = [(cell.cell_type, cell.source.replace(" = ...", " = 3")) for cell in built]
+    found = answers.find(lab, [StudentCell(*text) for text in texts])
+    assert not [key for key, answer in found.items() if answer.left_out]
+    for cell in [cell for cell in built if cell.cell_type == "code"]:
+        is_check = "check" in cell.metadata.get("tags", ())
+        assert unseen.is_check(cell.source) == is_check, cell.source
+
+
+def test_a_check_is_recognised_by_its_tag_and_knows_its_limit(monkeypatch, tmp_path):
+    monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "07_autodiff.ipynb"))
+    check = next(c for e in labs.read("07").exercises for c in e.checks if c.limit_s != 10)
+    cell = {"source": [check.source], "metadata": {"tags": ["check"]}, "cell_type": "code"}
+    (tmp_path / "07_autodiff.ipynb").write_text(json.dumps({"cells": [cell]}))
+    assert unseen.is_check(check.source) and not unseen.is_check("x = 1")
+    assert unseen.limit_s(TITLE + check.source) == check.limit_s
+    assert unseen.limit_s("x = 1") == 10
+    assert not list(unseen.slow(check.source, check.limit_s / 2))
+    (told,) = unseen.slow(check.source, check.limit_s / 2 + 1)
+    assert f"stops an answer after {check.limit_s:g} s" in told
 
 
 def test_a_notebook_s_check_says_it_at_once():
@@ -867,9 +1065,10 @@ def test_a_notebook_s_check_says_it_at_once():
     try:
         unseen.watch(shell)
         with contextlib.redirect_stdout(io.StringIO()) as screen:
-            for text in (SETUP, "exec('my_sum = lambda a, b: a + b')", ANSWER, CHECK):
+            for text in (SETUP, "%%capture shown\nprint(2)", SHOWN, TITLE + CHECK):
                 assert shell.run_cell(text, store_history=True).success
-        assert screen.getvalue().count("The grader will not see `my_sum`") == 1
+        assert screen.getvalue().count("The grader will not see `shown`") == 1
+        assert screen.getvalue().count("The grader") == 1
     finally:
         InteractiveShell.clear_instance()
 
@@ -877,13 +1076,12 @@ def test_a_notebook_s_check_says_it_at_once():
 @pytest.mark.parametrize("name", labs.names())
 def test_no_solution_is_said_to_have_what_the_grader_will_not_see(name):
     cells, names = [], set()
-    given = {c.source for c in labs.read(name).cells if {"setup", "driver"} & c.tags}
     for cell in labs.read(name).cells:
         if cell.kind == "code":
             cells.append(holes.solved(cell.source))
             names |= {n for s in slices.parsed(cells[-1]) for n in s.sets}
         if "check" in cell.tags:
-            assert list(unseen.sentences(cells, names, {}, given)) == []
+            assert list(unseen.sentences(cells, names, {})) == []
 
 
 def test_a_student_s_own_grader_says_that_held_out_checks_are_left(fork_server):

@@ -210,7 +210,7 @@ def test_each_file_that_is_left_out_has_its_own_reason(tmp_path, capsys):
         "anon_4fGh7_345_01_strides.ipynb",
         f"eve_1002_5_{'x' * 300}.ipynb",
         "x_11_5_66_777_01_strides.ipynb",
-        "zoe_1003_6_lab01.ipynb",
+        "zoe_1003_6_final.ipynb",
         "bob_1004_7_01_Strides.IPYNB",
     )
     assert unpack(archive, tmp_path / "class") == 0
@@ -223,7 +223,7 @@ def test_each_file_that_is_left_out_has_its_own_reason(tmp_path, capsys):
         ("x_11_5_66_777_01_strides.ipynb", "two students' ids"),
     ):
         assert re.search(rf"left out: {name} \({why}", said)
-    assert "lab01.ipynb (no lab has this name" in said
+    assert "final.ipynb (no lab has this name" in said
     found, strays = submissions.find(tmp_path / "class")
     assert {(one.student, one.lab) for one in found} == {("1001", FIRST), ("1004", FIRST)}
     assert [path.name for path in strays] == ["lab01.ipynb"]

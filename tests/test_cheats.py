@@ -21,6 +21,24 @@ RIGHT = [
     for program in clinic.programs("fetches")
     if not program.fault
 ]
+TAKES_OVER = """
+def take():
+    import sys
+    frame = sys._getframe()
+    while not hasattr(frame.f_locals.get("self"), "answers"):
+        frame = frame.f_back
+    server = frame.f_locals["self"]
+    old = server.answers["call"]
+    def call(name, args, *rest):
+        if name != "sliced":
+            return old(name, args, *rest)
+        view, axis, start, stop, *step = args
+        t = torch.empty_strided(*view[:2], device="meta")
+        t = t[(slice(None),) * axis + (slice(start, stop, *step),)]
+        return tuple(t.shape), tuple(t.stride()), view[2] + int(t.storage_offset())
+    server.answers["call"] = call
+take()
+"""
 # {title: (lab, exercise, the answer's cell, the most points that it may get)}
 CHEATS = {
     "a kernel that zeroes what the wanted result is computed from": (
@@ -555,6 +573,16 @@ def test_a_cheat_gets_its_honest_score(fork_server, lab, exercise, text, most, r
     (result,) = score.score(lab, answers, fork_server, only=[exercise])
     assert result.points <= most, result
     assert result.status != "error", result  # it would prove nothing
+
+
+def test_another_exercise_s_cell_that_reaches_the_worker_earns_nothing(fork_server):
+    """The text of this exercise is clean, and another cell answers for it."""
+    lab = labs.read("01")
+    answers = {name: Answer(solution) for name, solution in lab.solution.items()}
+    answers["sliced"] = Answer("def sliced(view, axis, start, stop, step=1):\n    return None")
+    answers["row_major_strides"] = Answer(f"{lab.solution['row_major_strides']}\n{TAKES_OVER}")
+    (result,) = score.score(lab, answers, fork_server, only=["sliced"])
+    assert result.points == 0 and "(_getframe, f_back, f_locals)" in result.message, result
 
 
 def test_a_check_that_reads_the_text_reads_each_text(fork_server):

@@ -1,8 +1,10 @@
 """A course: deadlines, late policy, roster, overrides, written answers, changes, the class page."""
 
+import argparse
 import csv
 import dataclasses
 import json
+import re
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from grading import __main__ as command
-from grading import classroom, feedback, grade, report, submissions
+from grading import classroom, feedback, grade, report, similar, submissions
 from grading.course import changes, look, marks, overrides, page, settings, statistics, written
 from grading.errors import InputError
 from grading.lms import canvas_submissions
@@ -108,15 +110,22 @@ def test_an_extension_replaces_the_deadline_of_one_student(tmp_path):
         ("[deadlines]\n01 = 2026-13-20", "course.toml"),
         ("deadlines = 3", "deadlines is a table"),
         ('timezone = "Mars/Olympus"', 'give a name like "Europe/Berlin"'),
-        ("[late]\npercent_per_day = -1", "a number of 0 or more"),
+        ("[late]\npercent_per_day = -1", "a number from 0 to 100 is allowed"),
+        ("[late]\npercent_per_day = 200", "percent_per_day = 200: a number from 0 to 100"),
+        ("[late]\nat_most_percent = 150", "at_most_percent = 150: a number from 0 to 100"),
+        ("[written]\n02 = 2", "[written] 02: lab 02_arithmetic_intensity asks for no written"),
         ('roster = "roster.csv"\n[extensions.adda]\n01 = 2026-11-22', "did you mean ada?"),
         ('roster = "absent.csv"', "absent.csv does not exist: make it"),
         ('overrides = "o.csv"', "no column exercise"),
         ("[deadlines]\n01 = 2026-11-20\n1 = 2026-11-21", "01 and 1 are both lab"),
         ("[deadlines]\n01 = 0001-01-01T00:00:00", "is no time of this course"),
-        ("[deadlines]\n01 = 18:00:00", "is no time: write it without quotes"),
+        ("[deadlines]\n01 = 18:00:00", "deadlines.01 = 18:00:00 has no day: write it so"),
+        ("[deadlines]\n01 = 2026-13-20T18:00:00", "there is no such day or time"),
+        ("[deadlines]\n01 = 2026-02-30", "01 = 2026-02-30: there is no such day or time"),
+        ("[deadlines]\n01 = 2026-11-20T24:00:00", "there is no such day or time"),
         ("[late]\ngrace_minutes = nan", "a number of 0 or more"),
-        ("[late]\npercent_per_day = inf", "a number of 0 or more"),
+        ("[late]\npercent_per_day = inf", "a number from 0 to 100"),
+        ("[late]\ngrace_minutes = inf", "a number of 0 or more"),
         ("[written]\n01 = 1\nstrides = 2", "01 and strides are both lab"),
         ("roster = 3", 'give the name of a file, "roster.csv"'),
         (
@@ -146,7 +155,7 @@ def test_an_extension_replaces_the_deadline_of_one_student(tmp_path):
             "a number has a point, not a comma: percent_per_day = 7.5",
         ),
         ("[late]\npercent_per_day = 10 %", "write the number alone: percent_per_day = 10"),
-        ('[late]\npercent_per_day = "10"', "0 or more is allowed, without quotation marks"),
+        ('[late]\npercent_per_day = "10"', "from 0 to 100 is allowed, without quotation marks"),
         ("// a comment", "a comment begins with #"),
         ("roster = " + "[" * 9999, "course.toml"),
     ],
@@ -155,6 +164,13 @@ def test_a_course_file_that_can_not_be_used_says_where_and_what_to_write(tmp_pat
     with pytest.raises(InputError) as problem:
         course(tmp_path, text, o="student,lab\n")
     assert says in str(problem.value)
+
+
+def test_a_course_file_in_utf_16_is_to_be_saved_as_utf_8(tmp_path):
+    path = tmp_path / "course.toml"
+    path.write_text(TOML, encoding="utf-16")
+    with pytest.raises(InputError, match="is not text in UTF-8: save it as UTF-8"):
+        settings.read(path)
 
 
 def test_the_example_that_the_command_shows_can_be_read(tmp_path):
@@ -232,6 +248,40 @@ def test_an_extension_for_nobody_is_said(tmp_path, capsys):
     assert "an extension is for lovelacada" in said and "did you mean lovelaceada?" in said
 
 
+def test_who_is_chosen_and_handed_in_nothing_is_named(tmp_path):
+    of = course(tmp_path, 'roster = "canvas.csv"', canvas=CANVAS)
+    handed_in = [Submission("11", FIRST.name, Path("x"))]
+    handed_in += [Submission("13", labs.names()[1], Path("x"))]
+
+    def chosen(only=(), student=()):
+        options = argparse.Namespace(what="class", only=only, student=student)
+        return [one.student for one in handed_in if grade._chosen(options, handed_in, of)(one)]
+
+    assert chosen(student=["ada"]) == ["11"] and chosen(only=["2"]) == ["13"]
+    for more, says in (
+        ({"student": ["12"]}, "12: Babbage, Charles is on the roster and handed in nothing"),
+        ({"student": ["cb"]}, "12: Babbage, Charles is on the roster and handed in nothing"),
+        ({"student": ["111"]}, "111: no folder in class has this name: did you mean 11?"),
+        ({"student": ["ada"], "only": ["02"]}, "--only with --student: 11 handed in nothing for"),
+    ):
+        with pytest.raises(InputError) as problem:
+            chosen(**more)
+        assert says in str(problem.value)
+
+
+def test_a_folder_of_nobody_and_a_page_of_somebody_who_left_are_said(tmp_path):
+    of = course(tmp_path)
+    assert look.at([graded("ada", 9), graded("eve", 9)], of.strangers({"ada", "eve"})) == [
+        look.Look("eve", FIRST.name, ("not on the roster",))
+    ]
+    feedback.write_students([graded("ada"), graded("dan")], tmp_path / "feedback")
+    here = [graded(name).submission for name in ("ada", "eve")]
+    strangers, pages = grade._of_nobody(here, of, tmp_path)
+    assert strangers == "not on the roster: eve"
+    assert pages.endswith("has pages of an earlier run, for nobody here: dan.html")
+    assert not list(grade._of_nobody(here[:1], settings.Settings(), tmp_path / "none"))
+
+
 def test_who_handed_in_nothing_gets_rows_of_zero_points(tmp_path):
     rows = marks.rows([graded("ada")], course(tmp_path), tmp_path)
     of_bob = [row for row in rows if row["student"] == "bob"]
@@ -255,7 +305,7 @@ def test_lateness_takes_points_off_after_what_people_gave(tmp_path):
     most = sum(e.points for e in FIRST.exercises)
     last = rows[-1]
     assert (last["student"], last["status"], last["points"]) == ("bob", "late", -0.2 * most)
-    assert last["message"] == "20 % off: 25.0 h late"
+    assert last["message"] == "20 % off: 25 h 0 min late"
     assert {m.student: m.points for m in marks.of(rows)}["bob"] == pytest.approx(0.8 * most)
 
 
@@ -283,6 +333,7 @@ def test_overrides_are_applied_at_each_run_and_say_why(tmp_path):
     "line, says",
     [
         ("ada,77,1.1,1,x", "line 2: there is no lab '77'"),
+        ("ada,01,written 1,1,x", "line 2: written answers are marked in answers/01_strides.csv"),
         ("ada,01,9.9,1,x", "line 2: lab 01_strides has no exercise '9.9': it has 1.1"),
         ("ada,01,1.1,99,x", "line 2: 99 points are more than the 1 of 1.1"),
         ("ada,01,1.1,much,x", "line 2: 'much' is no number of points"),
@@ -299,11 +350,42 @@ def test_an_override_that_can_not_be_used_names_its_line(tmp_path, line, says):
     assert says in str(problem.value)
 
 
-def test_an_override_for_nobody_stops_with_its_line(tmp_path):
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("eve,01,1.1,1,x", "o.csv, line 2: no folder has the name 'eve'"),
+        ("adda,01,1.1,1,x", "o.csv, line 2: no folder has the name 'adda': did you mean ada?"),
+        ("Ada,01,1.1,1,x", "no folder has the name 'Ada': did you mean ada?"),
+        ("bob,01,1.1,1,x", "bob handed in nothing for lab 01_strides, and has no points there to"),
+        ("ada,02,1.1,1,x", "ada handed in nothing for lab 02_"),
+        ("ada,01,1.1,1,x", ""),
+    ],
+)
+def test_an_override_that_changes_nothing_stops_before_grading(tmp_path, line, says):
     text = TOML.replace("roster =", 'overrides = "o.csv"\nroster =')
-    of = course(tmp_path, text, o="student,lab,exercise,points,reason\neve,01,1.1,1,x\n")
-    with pytest.raises(InputError, match="line 2: there is no submission of eve for lab 01"):
-        marks.rows([graded("ada")], of, tmp_path)
+    text = text.replace("[deadlines]", "[extensions.bob]\n01 = 2126-11-20\n[deadlines]")
+    of = course(tmp_path, text, o=f"student,lab,exercise,points,reason\n{line}\n")
+    try:
+        marks.check({("ada", FIRST.name)}, of, tmp_path)
+        said = ""
+    except InputError as problem:
+        said = str(problem)
+    assert says in said and bool(says) == bool(said)
+
+
+def test_an_override_and_a_choice_may_have_any_of_the_roster_s_names(tmp_path):
+    text = 'roster = "canvas.csv"\noverrides = "o.csv"'
+    for word, folder in (("ada", "11"), ("11", "ada"), ("s11", "11")):
+        lines = f"student,lab,exercise,points,reason\n{word},01,1.1,1,x\n"
+        of = course(tmp_path, text, canvas=CANVAS, o=lines)
+        assert of.folders_of([word], {folder}) == {folder}
+        (one,) = of.for_folders({folder}).overrides
+        assert one.student == folder
+    with pytest.raises(InputError, match="line 3: line 2 is for the same exercise"):
+        course(tmp_path, text, canvas=CANVAS, o=f"{lines}ada,01,1.1,0,y\n")
+    of = course(tmp_path, text, canvas=CANVAS, o=lines.replace("s11", "adda"))
+    with pytest.raises(InputError, match="no folder has the name 'adda': did you mean ada?"):
+        marks.check({("11", FIRST.name)}, of, tmp_path)
 
 
 def test_written_answers_are_marked_in_a_table_that_later_runs_keep(tmp_path):
@@ -336,6 +418,52 @@ def test_why_a_notebook_can_t_be_read_is_noted_in_the_marks():
     assert mark.note == "x.ipynb is empty"
     results[0] = Result(FIRST.exercises[0].label, 0, 1, "error", "x is not defined")
     assert marks.of(report.rows("ada", FIRST.name, results))[0].note == ""
+
+
+@pytest.mark.parametrize(
+    "lines, says",
+    [
+        (["ada,2,2,2,long comment,,"], "line 2: there is no question '2': the lab has questions 1"),
+        (["ada,1.5,,2,comment,,"], "line 2: there is no question '1.5'"),
+        (["adda,1,1,2,,,"], "'adda' handed in nothing for this lab"),
+        (["Ada,1,1,2,,,"], "so this line counts for nobody: did you mean ada?"),
+        (["123,1,,,Good,,"], "did you mean 00123?"),
+        (["ada,1,1,2,one,,", "ada,1,,2,,,"], "line 3: line 2 is for the same answer"),
+        (["ada,1,,2,,,", "ada,1.0,1,2,one,,"], "line 3: line 2 is for the same answer"),
+        (["ada,1,,two,,,"], "line 2: 'two' is no number of points"),
+        (["ada,1,,2,,,", "ada,1,,2,,,", "adda,1,,2,,,", "ada,7,,2,,,"], ""),
+    ],
+)
+def test_a_filled_in_line_that_would_count_for_nobody_stops_before_a_table_is_written(
+    tmp_path, lines, says
+):
+    of, path = course(tmp_path), tmp_path / f"{FIRST.name}.csv"
+    path.write_text("\n".join([",".join(written.COLUMNS), *lines]))
+    before = path.read_text()
+    group = [graded("ada"), graded("00123")]
+    if not says:
+        marks.check({("ada", FIRST.name)}, of, tmp_path)
+        assert len(written.rows(group, of, tmp_path)) == 2 and "adda" not in path.read_text()
+        return
+    for use in (
+        lambda: written.rows(group, of, tmp_path),
+        lambda: marks.check({("ada", FIRST.name), ("00123", FIRST.name)}, of, tmp_path),
+    ):
+        with pytest.raises(InputError) as problem:
+            use()
+        assert says in str(problem.value) and str(path) in str(problem.value)
+        assert path.read_text() == before
+
+
+def test_what_a_spreadsheet_makes_of_a_table_and_a_column_of_one_s_own_are_kept(tmp_path):
+    of, path = course(tmp_path), tmp_path / f"{FIRST.name}.csv"
+    columns = ",".join([*written.COLUMNS, "By"])
+    path.write_text(f"{columns}\nada,1.0,1,2,one,,because,TA 3\neve,1,,,,,why,\nbob,1,,2,,,,\n")
+    for _ in range(2):
+        (row,) = written.rows([graded("ada")], of, tmp_path, waiting=[("eve", FIRST.name)])
+        assert (row["points"], row["message"], row["status"]) == (1, "one", "marked")
+    lines = path.read_text().splitlines()
+    assert lines[1:] == ["ada,1,1,2,one,,because,TA 3", "eve,1,,,,,why,"]
 
 
 def test_who_wrote_nothing_waits_for_no_mark_and_all_have_the_same_maximum(tmp_path):
@@ -404,13 +532,29 @@ def test_what_needs_a_look_says_why():
                 )
             },
         ),
-        "h late": graded("e", late_s=7200),
+        "2 h 0 min late": graded("e", late_s=7200),
     }
     for reason, one in reasons.items():
         (found,) = look.at([one])
         assert any(reason in text for text in found.reasons), found
     solution = {e: Answer(text) for e, text in FIRST.solution.items()}
     assert look.at([graded("f", answers=solution)]) == []
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("from gc import get_objects as o\ns = WorkerServer", "WorkerServer, gc, get_objects"),
+        ("[t.tb_frame, g.gi_frame, f_builtins, walk_stack]", "f_builtins, gi_frame, tb_frame"),
+        ("[resolve_name, s.get_field, StackSummary]", "StackSummary, get_field, resolve_name"),
+        ("import os, gc as g", "gc"),
+        ("inspect.findsource(f)", "findsource"),
+    ],
+)
+def test_all_that_is_executed_is_looked_at(text, words):
+    open_hole = Answer("raise NotImplementedError", attempted=False, needed=(text,))
+    (found,) = look.at([graded("a", answers={FIRST.exercises[0].name: open_hole})])
+    assert f"names {words}" in found.reasons[0]
 
 
 def test_no_solution_needs_a_look():
@@ -426,12 +570,99 @@ def test_statistics_tell_a_task_that_all_fail_alike():
     group = [graded(f"s{i}", points=9 if i < 15 else 0) for i in range(30)]
     found = statistics.of_lab(group)
     assert found[0].passed == 15 and found[0].discrimination == pytest.approx(1)
-    odd = [
-        Graded(one.submission, FIRST, [Result(FIRST.exercises[0].label, i % 2, 1, "failed"), *rest])
+
+    def first(passed):
+        """The first exercise, passed by these and by nobody else."""
+        label, each = FIRST.exercises[0].label, enumerate(group)
+        results = [
+            [Result(label, i in passed, 1, "passed" if i in passed else "failed"), *one.results[1:]]
+            for i, one in each
+        ]
+        both = zip(group, results, strict=True)
+        return statistics.of_lab([dataclasses.replace(one, results=r) for one, r in both])[0]
+
+    assert "is the task clear?" in first(range(1, 30, 2)).advice
+    few = first(range(4, 30))
+    assert (few.discrimination or 0) < 0.1 and few.advice == "", "4 failures are chance"
+
+
+def test_what_a_lab_says_of_strong_and_weak_students_is_not_of_few_or_unreadable_ones():
+    group = [graded(f"s{i}", points=9 if i < 12 else 0) for i in range(24)]
+    mixed = [
+        dataclasses.replace(one, results=[*one.results[:1], *group[-1 - i // 2 * 2].results[1:]])
         for i, one in enumerate(group)
-        for rest in [one.results[1:]]
     ]
-    assert "is the task clear?" in statistics.of_lab(odd)[0].advice
+    unread = [dataclasses.replace(graded(f"u{i}", points=0), answers=None) for i in range(2)]
+    without, both = statistics.of_lab(mixed), statistics.of_lab([*mixed, *unread])
+    assert [e.discrimination for e in both] == [e.discrimination for e in without]
+    assert without[0].discrimination is not None and both[0].students == 24
+    assert {e.discrimination for e in statistics.of_lab(mixed[:19])} == {None}
+    assert statistics.of_lab(unread)[0].advice == ""
+
+
+def test_two_people_of_one_name_are_told_apart(tmp_path):
+    people = 'student,name\n5,"Smith, John"\n6,"Smith, John"\n7,"Ång, Bo"\n8,"van Ek, Li"\n9,Zoe\n'
+    of = course(tmp_path, 'roster = "r.csv"', r=people)
+    assert [of.person(s) for s in "568x"] == [
+        "Smith, John (5)",
+        "Smith, John (6)",
+        "van Ek, Li",
+        "x",
+    ]
+    group = [graded(student, restarts=9, text="") for student in "56789"]
+    rows = marks.rows(group, of, tmp_path / "answers")
+    changed = changes.between([graded(s, points=0).rows[0] for s in "56"], rows)
+    alike = [page.Alike(FIRST.name, ("5", "6"), 1.0, equal=True, identical=True)]
+    page.write(group, rows, of, tmp_path, changed, alike)
+    similar.write([], tmp_path, [similar.Ring(FIRST.name, ("5", "6"), True)], name=of.person)
+    feedback.write_answers(group, tmp_path, rows, of.person)
+    text = (tmp_path / "index.html").read_text()
+    parts = re.split(r'<h2 id="(?:looks|alike|changes|students)">', text)[1:]
+    assert all("Smith, John (5)" in part and "Smith, John (6)" in part for part in parts)
+    assert "Smith, John (5)</a>; <a" in parts[1] and ">identical<" in parts[1]
+    order = [parts[3].index(name) for name in ("Ång", "(5)", "(6)", "van Ek", "Zoe")]
+    assert order == sorted(order)
+    assert "Smith, John (5); Smith, John (6)" in (tmp_path / "similar.html").read_text()
+    silent = (tmp_path / f"{FIRST.name}.html").read_text()
+    assert "No answer: Ång, Bo; Smith, John (5); Smith, John (6); van Ek, Li; Zoe" in silent
+
+
+def test_points_are_called_provisional_until_written_answers_are_marked(tmp_path):
+    of = course(tmp_path)
+    group = [graded("ada", 9), graded("bob", 9)]
+    rows = marks.rows(group, of, tmp_path / "answers")
+    page.write(group, rows, of, tmp_path)
+    feedback.write_students(group, tmp_path, rows)
+    assert (
+        "so far: <b>2 written answers are not marked yet" in (tmp_path / "index.html").read_text()
+    )
+    text = (tmp_path / "ada.html").read_text()
+    assert "of 23 so far</span>" in text and "the written answer is not marked yet" in text
+    assert "– of 2</span>" in text
+    table = tmp_path / "answers" / f"{FIRST.name}.csv"
+    table.write_text(table.read_text().replace("ada,1,,", "ada,1,1,"))
+    rows = marks.rows(group, of, tmp_path / "answers")
+    feedback.write_students(group, tmp_path, rows)
+    assert "so far" not in (tmp_path / "ada.html").read_text()
+    page.write(group, rows, of, tmp_path)
+    assert "so far: <b>1 written answer is not marked" in (tmp_path / "index.html").read_text()
+
+
+def test_marks_are_numbers_and_whole_ones_have_no_point(tmp_path):
+    before = [graded(student, points=0).rows[0] for student in "ab"]
+    rows = [graded(s, points, 5400).rows[0] for s, points in (("a", 0.5), ("b", 1.0))]
+    rows += report.rows("a", FIRST.name, [Result("late", -1.25, 0, "late")], late_s=5400)
+    marks.write(rows, settings.Settings(), tmp_path)
+    changes.write(changes.between(before, rows), tmp_path)
+    report.write(rows, tmp_path)
+    read = {
+        name: list(csv.DictReader((tmp_path / name).open(newline="")))
+        for name in ("marks.csv", "changes.csv", "results.csv")
+    }
+    assert [row["points"] for row in read["marks.csv"]] == ["-0.75", "1"]
+    assert read["marks.csv"][0]["late_h"] == "1.5" and read["marks.csv"][1]["percent"] == "100"
+    assert [row["now"] for row in read["changes.csv"]] == ["0.5", "-1.25", "1"]
+    assert [row["points"] for row in read["results.csv"]] == ["0.5", "1", "-1.25"]
 
 
 def test_the_class_page_is_one_file_that_shows_everyone(tmp_path):
@@ -444,7 +675,7 @@ def test_the_class_page_is_one_file_that_shows_everyone(tmp_path):
     page.write(group, rows, of, tmp_path, changed, alike)
     text = (tmp_path / "index.html").read_text()
     assert "<script>" not in text and "default-src 'none'" in text
-    for words in ("Ada Lovelace", "Bob", "nothing handed in", "h late", "<svg", "90 %", "→"):
+    for words in ("Ada Lovelace", "Bob", "nothing handed in", "min late", "<svg", "90 %", "→"):
         assert words in text, words
     assert 'href="feedback/ada.html"' in text and "src=" not in text
 
@@ -470,7 +701,7 @@ def test_the_screen_and_the_page_give_the_same_reasons_to_look(tmp_path, capsys)
     one = dataclasses.replace(graded("ada", late_s=7200), answers=answers)
     grade._write([one], one.rows, settings.Settings(), tmp_path)
     page.write([one], one.rows, settings.Settings(), tmp_path)
-    reasons = f"2.0 h late; {FIRST.exercises[0].name} sets math.pi"
+    reasons = f"2 h 0 min late; {FIRST.exercises[0].name} sets math.pi"
     for name in ("summary.txt", "index.html"):
         assert reasons in (tmp_path / name).read_text(), name
 
@@ -523,10 +754,27 @@ def of_others_nothing_is_taken(run, folder, out, capsys):
     (folder / "bob" / f"{first}.ipynb").write_text("{")
     run("--student", "ada")
     assert {row["exercise"]: row for row in report.read(out) if row["student"] == "bob"} == before
+    assert "Well said" in table.read_text()
+    unread_is_kept(run, out, table, capsys)
 
 
-def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, monkeypatch, capsys):
-    """With a grader that gives a point per run, so that it shows who was graded."""
+def unread_is_kept(run, out, table, capsys):
+    """Bob's notebook can't be read: where nothing changed, no later run says that it did."""
+    run()
+    found, lines = report.read(out), table.read_text()
+    assert "is not a notebook" in (out / "summary.txt").read_text()
+    for more in (("--only", "02"), ("--student", "ada"), ()):
+        capsys.readouterr()
+        run(*more)
+        said = capsys.readouterr().out
+        assert "new or changed" not in said and "0/0" not in said
+        assert (report.read(out), table.read_text()) == (found, lines)
+        assert "is not a notebook" in (out / "summary.txt").read_text()
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """The labs that a grader graded. It gives a point per run, so that it shows who was graded."""
     runs = []
 
     def each(function, items, *_):
@@ -542,6 +790,10 @@ def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, mo
                 yield item, function(item)
 
     monkeypatch.setattr(classroom, "each", each)
+    return runs
+
+
+def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, runs, capsys):
     folder, out = tmp_path / "class", tmp_path / "out"
     for student in ("ada", "bob"):
         for name in labs.names()[:2]:
@@ -563,8 +815,11 @@ def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, mo
     assert "1 results changed" in capsys.readouterr().out or (out / "changes.csv").exists()
     assert (out / "index.html").is_file() and (out / "marks.csv").is_file()
     of_others_nothing_is_taken(run, folder, out, capsys)
-    assert command.main([*grade, "--student", "eve"]) == 2
-    assert "no folder in" in capsys.readouterr().err
+    for more, says in (
+        ("--student=Adda", "did you mean ada?"),
+        ("--only=5", "nobody handed in 05_"),
+    ):
+        assert command.main([*grade, more]) == 2 and says in capsys.readouterr().err
 
 
 def test_deadlines_need_times_that_canvas_does_not_give(tmp_path):

@@ -445,7 +445,7 @@ def test_the_screen_says_what_was_hard_and_who_needs_a_look():
         one("dan", *["not attempted"] * count),
     ]
     assert report.to_look_at(graded) == [
-        ("ada", FIRST[:2], "2.0 h late"),
+        ("ada", FIRST[:2], "2 h 0 min late"),
         ("bob", FIRST[:2], f"died: {LAB.exercises[0].label}"),
         ("cyd", FIRST[:2], f"error: {', '.join(e.label for e in LAB.exercises[:3])} and 1 more"),
         ("dan", FIRST[:2], "nothing was attempted: is it the right file?"),
@@ -456,7 +456,6 @@ def test_the_screen_says_what_was_hard_and_who_needs_a_look():
 
 
 def test_similar_submissions_are_found_past_renaming():
-    pytest.importorskip("copydetect")
     solution = LAB.solution["reshaped"]
     own = """\
 def reshaped(view, shape):
@@ -486,7 +485,7 @@ def reshaped(view, shape):
     )
     ours = "(our solution)"
     assert {pair.students for pair in found} == {(ours, "ada"), (ours, "bob"), ("ada", "bob")}
-    assert all(pair.share > 0.9 and len(pair.lines[0]) > 10 for pair in found)
+    assert all(pair.share > 0.9 and len(pair.lines[0]) > 5 for pair in found)
     everybody = [one(f"student{i}", solution) for i in range(10)]
     assert not similar.pairs(everybody), "what all wrote says nothing"
 

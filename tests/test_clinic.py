@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
-from common import clinic
+from common import clinic, sources
 
 RNG = np.random.default_rng(0)
 
@@ -187,5 +187,29 @@ def test_a_test_that_counts_its_calls_or_looks_at_the_text_earns_nothing(absolut
             pass
     assert 0 < luck < 14  # one order in three is the one that it counts on
 
-    with pytest.raises(AssertionError, match=r"looks at a program's text \(__code__, co_code\)"):
+    with pytest.raises(
+        AssertionError, match=r"a program's text \(__code__, co_code, import zlib; allowed"
+    ):
         clinic.score("absolute", judged_by_knowing, par=1, rng=RNG)
+
+
+@pytest.mark.parametrize(
+    "body, ways",
+    [
+        ("import inspect\n    inspect.findsource(candidate)", "findsource, inspect"),
+        ("import marshal", "import marshal; allowed imports: __future__, abc, .*"),
+        ("assert candidate.src", "src"),
+        ("assert candidate.__doc__ == candidate.__defaults__", "__defaults__"),
+        ("try: candidate(1)\n    except TypeError as e: e.__traceback__", "__traceback__"),
+        ("assert open('/proc/self/mem').read(1)", "open"),
+        ("import sys\n    sys.exc_info()[2].tb_frame", "tb_frame"),
+    ],
+)
+def test_a_test_may_not_look_at_the_candidate_s_text(absolute, body, ways):
+    cell = f"def test_absolute(candidate):\n    {body}\n"
+    cell += "def judged(source):\n    return test_absolute(source)\n"
+    names: dict = {"__name__": "__main__"}
+    sources.remember("<a test>", cell)
+    exec(compile(cell, "<a test>", "exec"), names)
+    with pytest.raises(AssertionError, match=rf"looks at a program's text \({ways}\)\. Judge"):
+        clinic.score("absolute", names["judged"], par=1, rng=RNG)

@@ -47,4 +47,7 @@ def test_a_grade_has_a_tick_or_a_message_for_each_exercise(path):
     assert table.count("not attempted") == len(LAB.exercises) - 2
     assert "01_strides.ipynb, saved " in table and "'<b>'" not in table
     nbformat.write(nbformat.v4.new_notebook(), path.with_name("99_none.ipynb"))
-    assert "there is no lab" in course._graded(path.with_name("99_none.ipynb"))[1]
+    assert (
+        "neither its name nor its title says which lab it is"
+        in course._graded(path.with_name("99_none.ipynb"))[1]
+    )

@@ -95,9 +95,11 @@ def test_a_submission_by_any_name_is_graded(home):
     )
 
 
-def test_a_byte_order_mark_costs_nothing(tmp_path):
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
+def test_a_byte_order_mark_costs_nothing(tmp_path, encoding):
     text = nbformat.writes(build.lab_notebook(LAB.filled(LAB.solution)))
-    (tmp_path / "a.ipynb").write_text(text, encoding="utf-8-sig")
+    (tmp_path / "a.ipynb").write_text(text, encoding=encoding)
+    assert notebook.lab_of(tmp_path / "a.ipynb") == LAB.name
     assert all(
         answer.attempted for answer in notebook.read_answers(LAB, tmp_path / "a.ipynb").values()
     )

@@ -52,7 +52,7 @@ def a_class(tmp_path_factory):
 
     def loop(built):
         cell = next(cell for cell in built.cells if f"def {first}(" in cell.source)
-        cell.source = f"def {first}(*args):\n    import os; os._exit(1)"
+        cell.source = f"import os; os._exit(1)\ndef {first}(*args):\n    return args"
 
     notebook(folder / "ada" / f"{FIRST}.ipynb")
     notebook(folder / "bob" / f"{FIRST}.ipynb", fill=False)
@@ -96,7 +96,7 @@ def test_the_csv_holds_the_same_and_no_formula(a_class):
 
 
 def test_your_own_lab_gets_one_line_per_exercise(tmp_path):
-    run = grade(notebook(tmp_path / f"{FIRST}.ipynb", fill=False))
+    run = grade(notebook(tmp_path / "my work.IPYNB", fill=False))  # its title says which lab
     assert run.returncode == 0, run.stderr
     for exercise in lab.read(FIRST).exercises:
         assert f"{exercise.number} {exercise.name}" in run.stdout
@@ -113,7 +113,8 @@ def test_your_own_lab_gets_one_line_per_exercise(tmp_path):
             ["nowhere/01_strides.ipynb"],
             "there is no notebook nowhere/01_strides.ipynb: give its path, or a lab (01)",
         ),
-        (["nowhere.ipynb"], "there is no lab"),
+        (["nowhere.ipynb"], "no such folder or notebook"),
+        (["{notes}"], "notes.ipynb: neither its name nor its title says which lab it is"),
         (["{empty}", "--out", "{out}"], "holds no submission: they are"),
         (["{empty}"], "say where the results go (--out RESULTS)"),
         (["{empty}", "--out", "{file}"], "is a file: give a folder"),
@@ -124,6 +125,8 @@ def test_bad_input_gets_one_sentence(tmp_path, arguments, says):
     places = {"empty": tmp_path / "empty", "out": tmp_path / "out", "file": tmp_path / "file"}
     places["empty"].mkdir()
     places["file"].write_text("")
+    places["notes"] = tmp_path / "notes.ipynb"
+    places["notes"].write_text(json.dumps({"nbformat": 4, "cells": []}))
     run = grade(*[argument.format(**places) for argument in arguments])
     assert run.returncode == 2
     assert (

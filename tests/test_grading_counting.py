@@ -2,10 +2,10 @@
 
 import pytest
 
+from common.kernels.notebook import text_of
 from grading import score
 from grading.source.holes import Answer
 from grading.source.labs import parse
-from grading.worker.counting import kernel_text
 from grading.worker.fork_server import ForkServer
 from tests.in_one_process import score_together
 
@@ -141,20 +141,21 @@ def test_patched_counters_change_nothing(fork_server):
     assert results[1].status == "passed", results[1]
 
 
-def test_other_cells_give_their_kernels_and_constants():
+def test_a_kernel_s_text_has_what_it_needs_of_other_cells_and_no_more():
     cells = (
-        ("setup 0", "A = 3\nB = (1, 2)\nC = 'no'\nE = tl.constexpr(6)\nF = f(1)\nimport math"),
-        ("setup 1", "G = 2 ** A - 1\nH = 10 ** 10 ** 10"),
-        ("f", "@cuda.jit\ndef f(x): pass\nD = 4"),
-        ("g", "A = 5; print(A)\n@cuda.jit\ndef g(x): f(x + A)"),
-        ("h", "def h(: broken"),
-        ("i", None),
-        ("j", "def j(x): pass"),
+        "A = 3\nB = (1, 2)\nimport math\nnp.random.seed(3)",
+        "G = 2 ** A - 1\nH = open(1)",
+        "@cuda.jit\ndef f(x): pass\nD = 4",
+        "A = 5; print(A)\n\n@cuda.jit\ndef g(x): f(x + A)\ng[1, 1](G)",
+        "def h(: broken",
+        None,
+        "def j(x): pass",
     )
-    text, constants = kernel_text(cells, "g", "@cuda.jit")
-    assert constants == {"B": (1, 2), "D": 4, "E": 6, "G": 7}
-    assert text.startswith("A = 5\n@cuda.jit\ndef g(x): f(x + A)\n\n@cuda.jit\ndef f(x):")
-    assert "def j" not in text
+    assert (
+        text_of(cells, "g")
+        == "A = 5\n\n@cuda.jit\ndef g(x): f(x + A)\n\n\n@cuda.jit\ndef f(x): pass\n"
+    )
+    assert text_of(cells, "k") is None
 
 
 COMPILED = parse(

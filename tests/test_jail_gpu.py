@@ -306,7 +306,6 @@ def doubled(x, out, BLOCK: tl.constexpr):
         "tiles",
         text,
         "doubled",
-        {},
         [1, x, out],
         {"BLOCK": 64},
         deadline=time.monotonic() + LIMIT_S,

@@ -55,6 +55,15 @@ def test_a_source_that_is_off_is_refused_by_name(old, new, says):
         "labs/01_strides.ipynb",
         "01_strides (1).ipynb",
         "01_strides-Copy1.ipynb",
+        "Copy of 01_strides.ipynb",
+        "Kopie von 01_strides.ipynb",
+        "01_Strides.IPYNB",
+        "lovelace_01_strides.ipynb",
+        "01 strides.ipynb",
+        "01_strides_final_v2.ipynb",
+        "01_strides.ipynb.txt",
+        "lab01.ipynb",
+        "lovelace Lab 1.ipynb",
     ],
 )
 def test_a_lab_by_number_name_or_file(word):
@@ -62,7 +71,8 @@ def test_a_lab_by_number_name_or_file(word):
 
 
 @pytest.mark.parametrize(
-    "word", ["0", "99", "stride", "", "01_other", "notes.ipynb", "010", "../01"]
+    "word",
+    ["0", "99", "stride", "", "01_other", "notes.ipynb", "010", "101_strides", "lab99", "../01"],
 )
 def test_an_unknown_lab_is_refused_with_those_there_are(word):
     if word == "../01":
@@ -70,3 +80,8 @@ def test_an_unknown_lab_is_refused_with_those_there_are(word):
     else:
         with pytest.raises(ValueError, match=f"there is no lab '{word}': the labs are 01_strides"):
             labs.resolve(word)
+
+
+def test_a_name_of_two_labs_is_refused():
+    with pytest.raises(ValueError, match="names two labs, 01_strides and 09_memory"):
+        labs.resolve("09_memory after 01_strides.ipynb")

@@ -28,7 +28,7 @@ from tests.in_one_process import by_seed, score_together
 NAMES = labs.names()
 SEEDS = range(20)  # with each of which a known wrong answer is refused
 # Processor seconds of an answer after which the gate tries no further seed; `make seeds` tries all.
-MOST_S = math.inf if os.environ.get("COURSE_ALL_SEEDS") else 0.5
+MOST_S = math.inf if os.environ.get("COURSE_ALL_SEEDS") else 0.25
 LEAST = 3  # of a known wrong answer, whatever they take
 HOSTILE = {  # what every check must refuse, whatever it asks for
     "an empty list": "[]",

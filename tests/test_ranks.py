@@ -407,6 +407,15 @@ def test_empty_tensors_cross(empty):  # of NumPy's, the strides are 0
     assert ranks.run(pair, empty, world_size=2).returns[1].shape == empty.shape
 
 
+def test_one_element_in_strides_of_0_crosses():
+    def gathered(dist, x):
+        sent = x[None].expand(dist.get_world_size(), -1).reshape(-1)
+        dist.all_to_all_single(received := torch.empty(1, dtype=x.dtype), sent)
+        return received
+
+    assert ranks.run(gathered, torch.tensor([3.0]).double(), world_size=1).returns == [3.0]
+
+
 def test_a_default_dtype_ends_with_the_run():
     def double(dist):
         torch.set_default_dtype(torch.float64)

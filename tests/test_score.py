@@ -75,8 +75,7 @@ def test_the_solution_scores_everything(fork_server):
             "def double(x):\n    return helper(x)",
             "failed",
             "name 'helper' is not defined (line 2: `return helper(x)`). "
-            "Of your other cells, the grader takes along the imports, functions, classes and "
-            "assignments that an answer reads: none of them sets this name.",
+            "No import, function, class or assignment of a cell above the check sets this name.",
         ),
         ("def double(x):\n    raise SystemExit(0)", "failed", "raised SystemExit"),
         ("def double(x):\n    raise KeyboardInterrupt", "failed", "raised KeyboardInterrupt"),
@@ -86,16 +85,38 @@ def test_the_solution_scores_everything(fork_server):
             "failed",
             "raised Exception",
         ),
-        ("def double(x):\n    raise NotImplementedError", "not attempted", "double"),
+        (
+            "def double(x):\n    raise NotImplementedError",
+            "not attempted",
+            "is not there yet: it raises NotImplementedError.",
+        ),
         ("def double(x):\n    return double(x)", "failed", "RecursionError"),
         (
             "1 / 0\ndef double(x):\n    return 2 * x",
             "error",
             "The cell of `double` raised ZeroDivisionError: division by zero (line 1: `1 / 0`)",
         ),
+        (
+            "def double(x):\n    return 2 * x\nassert double(1) == 3",
+            "passed",
+            "Remark (it costs no points): The cell of `double` raised AssertionError (line 3: ",
+        ),
+        ("import sys\ndef double(x):\n    return 2 * x\nsys.exit()", "passed", "raised SystemExit"),
+        (
+            "def double(x):\n    return x * x\nassert double(1) == 3",
+            "failed",
+            "That is the square.",
+        ),
         ("def double(x):\n    print('x' * 10**7)\n    return 2 * x", "passed", ""),
         (
             "import warnings\nwarnings.warn('careful')\ndef double(x):\n    return 2 * x",
+            "passed",
+            "",
+        ),
+        (
+            "import multiprocessing\ndef twice(x): return 2 * x\n"
+            "with multiprocessing.Pool(1) as pool:\n    assert pool.map(twice, [3]) == [6]\n"
+            "def double(x):\n    return 2 * x",
             "passed",
             "",
         ),

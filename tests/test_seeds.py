@@ -15,12 +15,14 @@ FIRST = lab.names()[0]
 REPORTING = (
     lab.read(FIRST).solution["reshaped"]
     + """
-import zlib
 right, seen = reshaped, []
 def reshaped(*case):
     seen.append(case)
     if len(seen) > 30:  # one case, of few that there are, may be equal for two seeds
-        raise ValueError(f"cases {zlib.crc32(str(seen).encode())}")
+        code = 0
+        for letter in str(seen).encode():
+            code = (31 * code + letter) % (1 << 61)
+        raise ValueError(f"cases {code}")
     return right(*case)"""
 )
 

@@ -1,12 +1,14 @@
 """Similar submissions: with whom students are compared, what is found, and how much work it is."""
 
+import ast
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
 from grading import __main__ as command
-from grading import classroom, grade, similar, submissions
+from grading import classroom, similar, submissions
 from grading.report import Graded, Result
 from grading.source import labs
 from grading.source.holes import Answer
@@ -22,11 +24,17 @@ def row_major_strides(shape):
     if len(shape) == 0:
         found = []
     for place, one in enumerate(found):
-        assert one > 0 or shape[place] == 0, (one, place, shape, found)
+        if one < 0 or shape[place] < 0 and found[place] != shape[place] - one:
+            raise TypeError(f"{one} at {place} of {shape}: {found}")
         if place + 1 < len(found) and found[place] < found[place + 1] * min(1, shape[place]):
             raise ValueError(place, one, found)
     if any(type(one) is not int for one in found):
         found = [int(one) for one in found]
+    whole = math.prod(shape) if len(shape) > 0 and all(size > 0 for size in shape) else 0
+    if whole != 0 and found[0] * shape[0] != whole:
+        raise ValueError(whole, found[0] * shape[0], len(found) - len(shape))
+    while len(found) < len(shape) + shape.count(0) - shape.count(-1):
+        found.append(found[-1] * max(1, shape[len(found) - 1]))
     return tuple(found)
 """
 
@@ -77,7 +85,7 @@ def test_a_renamed_copy_of_our_solution_is_found():
 def test_of_a_large_class_the_pairs_with_most_in_common_are_compared(monkeypatch):
     monkeypatch.setattr(similar, "MOST_COMPARISONS", 3)
     lines = [
-        [f"    y = shape[{i}] + {i} * k{i % 7} - k{j}(shape)" for i in range(40)] for j in "ab"
+        [f"    k{j}(shape[{i}] + {i} * k{i % 7} - k{j}(shape))" for i in range(40)] for j in "ab"
     ]
     texts = ["\n".join(["def row_major_strides(shape):", *both]) for both in lines]
     new = [written(f"s{i}", texts[0] + f"\n    return {i}") for i in range(3)]
@@ -116,20 +124,11 @@ def test_the_command_compares_with_earlier_classes(tmp_path, monkeypatch, capsys
     page = (tmp_path / "out" / "similar.html").read_text()
     assert "with the 1 earlier submissions in 2025" in page and "2025/eve" in page
     text = (tmp_path / "out" / "index.html").read_text()
-    assert re.search(r'2025/eve, <a href="feedback/ada.html">ada</a>|ada</a>, 2025/eve', text)
+    assert re.search(r'2025/eve; <a href="feedback/ada.html">ada</a>|ada</a>; 2025/eve', text)
     (tmp_path / "empty").mkdir()
     for wrong, says in (("2024", "no such folder"), ("empty", "it holds no notebook of 01_str")):
         assert command.main([*grade, "--compare", wrong]) == 2
         assert says in capsys.readouterr().err
-
-
-def test_without_copydetect_it_says_so_before_it_grades(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(grade.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(classroom, "grade_class", None)
-    hand_in(tmp_path / "class" / "ada", LAB.name, a=ANSWER)
-    words = [str(tmp_path / "class"), "--out", str(tmp_path / "out"), "--unsafe", "--similar"]
-    assert command.main(words) == 2
-    assert "copydetect: pip install 'ml-systems-labs[class]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("count", [similar.MOST_PAIRS + 5])
@@ -144,9 +143,49 @@ def test_the_page_names_people_and_does_not_deny_equal_answers(tmp_path):
     ring = similar.Ring(LAB.name, ("11", "12"))
     similar.write([], tmp_path, [ring], name={"11": "Ada", "12": "<Bob>"}.__getitem__)
     text = (tmp_path / "similar.html").read_text()
-    assert "Ada, &lt;Bob&gt;" in text and "There are no similar submissions" not in text
+    assert "Ada; &lt;Bob&gt;" in text and "There are no similar submissions" not in text
     similar.write([], tmp_path)
     assert "There are no similar submissions" in (tmp_path / "similar.html").read_text()
+
+
+def padded(text, wraps=False):
+    """The text with an idle statement after each, or with each result through a function."""
+    idle = [
+        "assert True",
+        "None",
+        "pass",
+        "_ = 0",
+        "if not 1:\n    pass",
+        "~0",
+        "u: int = len('x')",
+    ]
+
+    class Noise(ast.NodeTransformer):
+        def visit_Return(self, node):
+            self.generic_visit(node)
+            name = ast.Name("z", ast.Store())
+            return [
+                *ast.parse("z = None").body,
+                ast.Assign([name], node.value),
+                *ast.parse("return z").body,
+            ]
+
+        def visit_BinOp(self, node):
+            self.generic_visit(node)
+            return ast.Call(ast.Name("same", ast.Load()), [node], [])
+
+        visit_Compare = visit_BinOp
+
+    tree = Noise().visit(ast.parse(renamed(text))) if wraps else ast.parse(renamed(text))
+    for node in list(ast.walk(tree)):
+        for field in ("body", "orelse"):
+            lines = getattr(node, field, None)
+            if isinstance(lines, list) and not isinstance(node, ast.Module):
+                more = [ast.parse(one).body[0] for one in (idle * len(lines))[: len(lines)]]
+                both = [part for two in zip(more, lines, strict=True) for part in two]
+                setattr(node, field, both)
+    head = "def same(x):\n    return x\n" if wraps else ""
+    return head + ast.unparse(ast.fix_missing_locations(tree))
 
 
 HIDDEN = {
@@ -158,6 +197,20 @@ HIDDEN = {
     "a line that prints": lambda text: text.replace("    if any", "    print(1)\n    if any"),
     "a list around it": lambda text: text.replace("tuple(found)", "tuple([*found])"),
     "a helper that nobody calls": lambda text: f"{text}\ndef helper(x):\n    return x\n",
+    "idle statements": lambda text: padded(text),
+    "a function around expressions": lambda text: padded(text, wraps=True),
+    "nothing but `if` around it": lambda text: text.replace(
+        "    while", "    if 1 < 2:\n     while"
+    ),
+    "a variable for each result": lambda text: (
+        text.replace("return tuple(found)", "a = found\n    b = tuple(a)\n    return b")
+        .replace("math.prod(shape) if", "c if")
+        .replace("whole =", "c = math.prod(shape)\n    whole =")
+    ),
+    "a while for a for": lambda text: text.replace(
+        "for place in range(len(shape) - 2, -1, -1):",
+        "place = len(shape) - 2\n    while place > -1:",
+    ).replace("shape[place + 1]\n", "shape[place + 1]\n        place += -1\n", 1),
     "statements in another order": lambda text: text.replace(
         "    if len(shape) == 0:\n        found = []\n", ""
     ).replace("    if any", "    if len(shape) == 0:\n        found = []\n    if any"),
@@ -168,7 +221,26 @@ HIDDEN = {
 def test_a_changed_copy_stays_in_its_ring(change):
     assert change(ANSWER) != ANSWER
     new = [written("ada", ANSWER), written("bob", change(ANSWER))]
-    assert students(similar.rings(new)) == {("ada", "bob")}
+    assert students(similar.rings(new)) == students(similar.pairs(new)) == {("ada", "bob")}
+
+
+HIDING = {
+    "an answer that does not parse": "def (",
+    "a long answer": "x = 0\n" * similar.MOST_COMPARED,
+    "a deep answer": f"def f(x):\n    return {'+'.join(['x'] * 900)}",
+    "a number of 9,000 digits": "def f(x):\n    return g(x + 0x" + 7500 * "f" + ", x, x, x)",
+    "deep blocks": "\n".join(f"{' ' * i}if x({i}):" for i in range(90)) + f"\n{' ' * 90}x = y",
+    "a chain of variables": "def f(x):\n" + "    x = g(x)\n" * 250 + "    return x",
+}
+
+
+@pytest.mark.parametrize("text", HIDING.values(), ids=HIDING)
+def test_one_answer_does_not_hide_the_others(text):
+    ada, bob = written("ada", ANSWER), written("bob", padded(ANSWER))
+    both = {**(bob.answers or {}), LAB.exercises[1].name: Answer(text)}
+    (pair,) = similar.pairs([ada, replace(bob, answers=both)])
+    assert pair.students == ("ada", "bob")
+    assert any("raise ValueError" in line for _, line in pair.lines[1])
 
 
 def test_a_ring_of_most_of_the_class_is_found_though_each_changed_a_line():
@@ -182,11 +254,21 @@ def test_a_ring_of_most_of_the_class_is_found_though_each_changed_a_line():
 
 def test_two_rings_stay_two_and_one_may_hold_last_years_answer():
     other = "def row_major_strides(shape):\n" + "\n".join(
-        f"    a{i} = shape[{i}] * {i} if len(shape) > {i} else shape" for i in range(12)
+        f"    use(shape[{i}] * {i} if len(shape) > {i} + {i % 3} else shape)" for i in range(20)
     )
     new = [written(f"s{i}", text) for i, text in enumerate([ANSWER, other] * 2)]
     old = [written("2025/eve", renamed(ANSWER))]
-    assert students(similar.rings(new, old)) == {("s0", "s2", "2025/eve"), ("s1", "s3")}
+    assert [ring.students for ring in similar.rings(new, old) if not ring.identical] == [
+        ("s0", "s2", "2025/eve")
+    ]
+
+
+def test_identical_answers_come_first_though_a_larger_ring_hides_them():
+    """The one true copy among 14 who share an idea."""
+    new = [written(f"s{i:02}", f"{renamed(ANSWER)}# {min(i, 12)}") for i in range(14)]
+    first, second = similar.rings(new)
+    assert (first.students, first.identical) == (("s12", "s13"), True)
+    assert len(second.students) == 14 and not second.identical
 
 
 def test_functions_of_one_statement_make_no_ring():
@@ -196,7 +278,7 @@ def test_functions_of_one_statement_make_no_ring():
 
 
 def test_many_different_answers_are_compared_in_seconds():
-    texts = ["\n".join(f"x = shape[{i * k}]" for i in range(60)) for k in range(1, 301)]
+    texts = ["\n".join(f"use(shape[{i * k}] + {k})" for i in range(40)) for k in range(1, 301)]
     began_s = time.process_time()
     assert not similar.rings([written(f"s{i}", text) for i, text in enumerate(texts)])
     assert time.process_time() - began_s < 20

@@ -164,12 +164,12 @@ REFUSED = [  # (title, words of the refusal, text)
     ),
     (
         "a constant defined twice",
-        "is defined twice",
+        "is set by more than one statement",
         "C = tl.constexpr(3)\nC = tl.constexpr(4)\n" + body("y = C"),
     ),
     (
         "a constant changed in place",
-        "is defined twice",
+        "is set by more than one statement",
         "C = tl.constexpr(3)\nC += 1\n" + body("y = C"),
     ),
     ("an integer of 80 bits", "64 bits at most", body("y = 604462909807314587353088")),

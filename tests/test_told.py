@@ -70,6 +70,11 @@ ATTACKS = {
         REMEMBERS.format("pass"),
         "assert not seen, str(seen)\nclass Counter:\n    pass",
     ),
+    "a cell that fails below its answer": (
+        REMEMBERS.format("pass"),
+        "class Counter:\n    n = 0\n    def step(self):\n        self.n += 2\n"
+        "        return self.n\nassert not seen, str(seen)",
+    ),
     "a file": (
         REMEMBERS.format(
             "import os, tempfile\n"
@@ -105,11 +110,11 @@ def graded(fork_server, double, counter="", lab=LAB):
 def read_by_students(one, folder):
     """All that leaves the grader for the student: the page, Gradescope's JSON, nbgrader's text."""
     by_hand = [
-        overrides.Override("ada", one.lab.name, row["exercise"], 1, "It was close.", 1)
+        overrides.Override("ada", one.lab.name, row["exercise"], 1, "It was close.", 1, folder)
         for row in one.rows
         if row["message"]
     ]
-    rows, _ = overrides.apply(one.rows, by_hand)
+    rows = overrides.apply(one.rows, by_hand)
     feedback.write_students([one], folder)
     feedback.write_students([one], folder / "by hand", rows)
     pages = [path.read_text() for path in folder.rglob("ada.html")]

@@ -143,7 +143,7 @@ def by_lru_cache(lines):
         (through_a_helper, ["stride"]),
         (functools.lru_cache(through_a_helper), ["stride"]),
         (of_an_array, ["strides"]),
-        (by_a_pattern, ["strides"]),
+        (by_a_pattern, ["ndarray", "strides"]),
         (by_lru_cache, ["lru_cache"]),
         (by_hand, []),
         (len, []),

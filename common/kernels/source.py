@@ -50,7 +50,7 @@ def source_of(function: Callable[..., Any], package: str) -> Source:
         lines, first_line = inspect.getsourcelines(function)
     except (OSError, TypeError) as error:
         raise KernelError(
-            f"the source of {function.__name__} cannot be found; define it in a notebook's cell "
-            f"or in a file, or use {package}.compile_source"
+            f"the source of {function.__name__} cannot be found: a magic such as %%time hides it; "
+            f"define it in a notebook's cell or in a file, or use {package}.compile_source"
         ) from error
     return Source(function.__name__, textwrap.dedent("".join(lines)), max(first_line, 1))

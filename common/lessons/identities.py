@@ -6,7 +6,9 @@ operators are add, multiply (element by element), matmul and transpose.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,6 +22,8 @@ COSTS = {"matmul": 16, "add": 1, "multiply": 1, "transpose": 1}  # of 16 × 16 m
 
 Expression = Any  # str | tuple[str, ...]
 Rule = tuple[Expression, Expression]
+
+_calls_left: float = math.inf  # of rewrites
 
 
 def apply(op: str, *values: np.ndarray) -> np.ndarray:
@@ -145,8 +149,29 @@ def _flipped(factor: tuple) -> tuple:
     return factor[0], not factor[1]
 
 
+@contextlib.contextmanager
+def at_most(calls: int) -> Iterator[None]:
+    """While it is open, `rewrites` raises AssertionError if it is called more often than that."""
+    global _calls_left
+    before, _calls_left = _calls_left, calls
+    try:
+        yield
+    finally:
+        _calls_left = before
+
+
 def rewrites(expression: Expression, rules: Iterable[Rule]) -> Iterator[Expression]:
     """All expressions that one rule, in either direction, makes of one place in the expression."""
+    global _calls_left
+    _calls_left -= 1
+    if _calls_left < 0:
+        raise AssertionError(
+            "identities.rewrites is called more than `most` times: look at each expression once"
+        )
+    return _rewrites(expression, rules)
+
+
+def _rewrites(expression: Expression, rules: Iterable[Rule]) -> Iterator[Expression]:
     rules = list(rules)
     for left, right in [*rules, *((right, left) for left, right in rules)]:
         if set(names_in(right)) <= set(names_in(left)):
@@ -183,7 +208,7 @@ def _matched(
 def greedy(expression: Expression, rules: Sequence[Rule]) -> Expression:
     """The expression after cheapening rewrites, always the cheapest next one, until none helps."""
     while True:
-        best = min(rewrites(expression, rules), key=cost, default=expression)
+        best = min(_rewrites(expression, rules), key=cost, default=expression)
         if cost(best) >= cost(expression):
             return expression
         expression = best

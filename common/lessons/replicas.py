@@ -11,7 +11,7 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor, nn
 
-from common import bytecode, language_model, samples
+from common import language_model, samples, uses
 from common.checks import expect
 from common.remote import ReadRemotely, in_place
 
@@ -66,12 +66,13 @@ def splits(function: FunctionType | ReadRemotely) -> list[str]:
 
 def names_in(function: FunctionType | ReadRemotely, of: Collection[str]) -> list[str]:
     """Which of these names a function uses, or which of the ways to a name that no text shows."""
-    return bytecode.names_in(function, {*of, *bytecode.BY_TEXT})
+    return uses.names_in(function, {*of, *uses.BY_TEXT})
 
 
 def clips(function: FunctionType | ReadRemotely) -> list[str]:
     """The library's functions that clip gradients and that a function uses."""
-    return names_in(function, {"clip_grad_norm_", "clip_grads_with_norm_"})
+    theirs = {name for name in dir(nn.utils.clip_grad) if name.startswith("clip_")}
+    return names_in(function, theirs)
 
 
 def same_storage(a: Tensor, b: Tensor) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import drawings
+from common import drawings, uses
 from common.checks import agree, expect
 from common.lessons import mods
 from common.lessons.traffic import bytes_moved
@@ -257,6 +257,8 @@ def merge_mistakes(left: Part, right: Part) -> dict[str, Part]:
         a, b = np.exp(m - safe), np.exp(n - safe)
         c, d = np.exp(m - top), np.exp(n - top)
         total, both = a * s + b * t, a[:, None] * o + b[:, None] * u
+        means = (a * s)[:, None] * o + (b * t)[:, None] * u
+        some = np.where(total > 0, total, 1.0)[:, None]
         return {
             "-inf - (-inf) is NaN: both parts may be empty.": (
                 top, c * s + d * t, c[:, None] * o + d[:, None] * u,
@@ -266,6 +268,9 @@ def merge_mistakes(left: Part, right: Part) -> dict[str, Part]:
             "Neither sum was rescaled: multiply by e^(old - new).": (top, s + t, o + u),
             "o stays a sum; it is divided by s once, at the very end.": (
                 top, total, both / total[:, None],
+            ),
+            "o is a sum, not a mean: do not multiply it by s, nor divide it by s.": (
+                top, total, means / some,
             ),
             "The new maximum is the larger one.": (np.minimum(m, n), total, both),
         }  # fmt: skip
@@ -810,6 +815,11 @@ def kind_cases(rng: np.random.Generator) -> list[Case]:
         queries, keys, rows, columns = rng.integers([20, 20, 3, 3], [60, 60, 12, 12]).tolist()
         found.append(Case(queries, keys, mask=mask, block_q=rows, block_k=columns))
     return found
+
+
+def asks(function: Callable[..., Any]) -> None:
+    """Raise AssertionError if block_mask looks into its mask_mod."""
+    uses.expect_none("block_mask", function, uses.INSIDE, "Ask the mask_mod, tile by tile.")
 
 
 def kind_mistakes(case: Case) -> Mistakes:

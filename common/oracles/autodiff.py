@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common import drawings, graphs, samples
+from common import drawings, graphs, samples, uses
 from common.graphs import Row
 
 BINARY = ("add", "subtract", "multiply", "divide", "matmul")
@@ -112,6 +112,12 @@ def order_cases(rng: np.random.Generator) -> Iterator[tuple[list[Row], list[int]
     chain = [("sin", (i,)) for i in range(5000)]
     yield [("placeholder", "x"), *chain], [5000]
     yield [("placeholder", "x"), *(("add", (i, i)) for i in range(60))], [60]
+
+
+def own_stack(function: Callable[..., Any]) -> None:
+    """Raise AssertionError if topological_order lets Python nest more calls than it does."""
+    limits = {"setrecursionlimit", "getrecursionlimit"}
+    uses.expect_none("topological_order", function, limits, "Keep your own stack.")
 
 
 def too_early(rows: Sequence[Row], order: Sequence[int]) -> tuple[int, ...]:

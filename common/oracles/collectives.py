@@ -297,7 +297,7 @@ def assert_pairs(pairs: Any) -> None:
     """Raise unless these are ALL_REDUCE_PAIRS, with a message that does not give them away."""
     if pairs is Ellipsis:
         raise NotImplementedError("all_reduce_pairs is still ...: replace it with your answer")
-    named = isinstance(pairs, set) and all(
+    named = isinstance(pairs, (set, frozenset)) and all(
         isinstance(pair, tuple) and len(pair) == 2 and {*map(type, pair)} == {str} for pair in pairs
     )
     expect(

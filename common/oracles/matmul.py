@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import bytecode, tiles
+from common import tiles, uses
 from common.checks import expect
 from common.remote import in_place
 from common.tiles import Report
@@ -99,16 +99,18 @@ def expect_products(
     kernel: str,
     shape: Shape,
     tile: Sequence[int],
-    split: int = 1,
+    split: int | None = None,
     dtype: torch.dtype = torch.float16,
 ) -> None:
     """Raise AssertionError unless a kernel multiplies each pair of tiles once, in 16 bits.
 
     shape, tile: (M, N, K) of the product and of a tile. split: programs that share the steps along
-    K, as evenly as they can. dtype: of the tiles.
+    K, as evenly as they can, and add their parts atomically; None: one program per tile. dtype: of
+    the tiles.
     """
-    if split == 1:
+    if split is None:
         plain(report)
+        split = 1
     expect_format(report, kernel, dtype)
     rows, columns, steps = (-(-size // side) for size, side in zip(shape, tile, strict=True))
     flops = 2 * math.prod(tile) * rows * columns * split * -(-steps // split)
@@ -375,8 +377,7 @@ def _done(tiles: Sequence[Tile], rows: int, columns: int) -> torch.Tensor:
 
 def own(function: Callable[..., Any]) -> None:
     """Raise AssertionError if `pipeline` is what draws pipelines."""
-    shown = bytecode.names_in(function, {"steps_of", "settled"})
-    expect(not shown, f"pipeline calls {', '.join(shown)}, which is the course's. Write your own.")
+    uses.expect_none("pipeline", function, {"steps_of", "settled"}, "Write a pipeline of your own.")
 
 
 def pipeline(steps: int, stages: int, load_s: float, compute_s: float) -> list[Step]:

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common import bytecode
-from common.checks import expect, is_whole
+from common import uses
+from common.checks import is_whole
 from common.graphs.rows import LEAVES, Row, inputs
 from common.lessons import arena, blocks, chains, live, precision, programs, swapping
 from common.lessons.arena import Lifetime
@@ -307,8 +307,7 @@ def arena_cases(rng: np.random.Generator, planner: Callable[..., Any]) -> Iterat
 
     AssertionError if the planner is the course's, of plans for every batch size.
     """
-    shown = bytecode.names_in(planner, {"symbolic"})
-    expect(not shown, "plan_buffers calls `symbolic`, which is the course's. Write your own.")
+    uses.expect_none("plan_buffers", planner, {"symbolic"}, "Write a plan of your own.")
     yield []
     yield [(5, 0, 0)]
     yield [(4, 0, 1), (4, 1, 2), (4, 2, 3)]  # each meets the next in one step
@@ -444,7 +443,8 @@ def step_mistakes(n: int, k: int, copies: int) -> dict[str, int]:
         "Here the peak lies in the optimizer's step: no dropped activation lowers it.": chain,
         "The two moments differ: a peak is the larger of both, not their sum.": chain + copies,
         "n/k rounds up: the last segment may be short.": max(n // k + k - 1, copies),
-        "The segment's first activation is counted twice.": max(-(-n // k) + k, copies),
+        "The segment's first activation is counted twice, or the one more of forward, which does "
+        "not count here.": max(-(-n // k) + k, copies),
     }
     want = max(chain, copies)
     return {said: value for said, value in wrong.items() if value != want}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from common import figures, ranks
-from common.checks import is_whole, near_miss, remark
+from common.checks import expect, is_whole, near_miss, remark
 from common.lessons.pipelines import (
     TOGETHER,
     Schedule,
@@ -114,12 +114,12 @@ def of_stages(
     }
 
 
-def forgotten(trace: ranks.Trace) -> tuple[bool, str]:
-    """(whether 8 microbatches of 4 MiB, one by one, left fewer than 5 on rank 0, a sentence)."""
+def expect_forgotten(trace: ranks.Trace) -> None:
+    """Raise AssertionError if 8 microbatches of 4 MiB, one by one, left 5 or more on rank 0."""
     held_bytes = trace.held_bytes[0]
     more = held_bytes[-1] - held_bytes[0]
     said = f"8 microbatches of 4 MiB, one after another, leave {more / 2**20:.0f} MiB more"
-    return more < 5 << 22, f"{said}: each must be forgotten after its backward"
+    expect(more < 5 << 22, f"{said}: each must be forgotten after its backward")
 
 
 def in_stages(

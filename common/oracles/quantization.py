@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import drawings, tiles
-from common.checks import expect
+from common import drawings, tiles, uses
+from common.checks import agree, expect
 from common.tiles.limits import plain
 
 Mistakes = Mapping[str, Any]  # {sentence: what this mistake gives}
+CONVERSIONS = {  # what reads the bits of codes as a number
+    *("view", "frombuffer", "fromstring", "fromfile", "from_buffer", "from_dlpack", "fromhex"),
+    *("ndarray", "recarray", "memoryview", "data", "cast", "getfield", "setfield", "dtype ="),
+    *("set_", "untyped_storage", "bitcast"),
+}
 Format = tuple[int, int, str]  # exponent bits, fraction bits, what the largest exponent is for
 # Formats that PyTorch lacks, among them some too wide to compare each value with each number.
 OTHERS: dict[str, Format] = {
@@ -44,6 +49,17 @@ def decoded(form: Format) -> np.ndarray:
     special = [np.inf, *[np.nan] * (unused - 1)] if form[2] == "infinity" else [np.nan] * unused
     half = np.concatenate([half, special])
     return np.concatenate([half, -half])
+
+
+def agree_zeros(function: Callable[..., Any], form: Format) -> None:
+    """Raise AssertionError unless decode gives both zeros of a format their signs."""
+    zeros = function(np.array([0, 2 ** (form[0] + form[1])]), form)
+    agree(np.signbit(zeros), np.array([False, True]), "np.signbit(decode([0, sign bit], format))")
+
+
+def by_fields(function: Callable[..., Any]) -> None:
+    """Raise AssertionError if decode lets a library read the bits of a number."""
+    uses.expect_none("decode", function, CONVERSIONS, "Compute with the fields of the codes.")
 
 
 def encoded(values: np.ndarray, form: Format) -> np.ndarray:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from common import ranks
 from common.checks import WhenWrong, near_miss, nearly
 from common.lessons.replicas import MODELS, Shard, flattened, mean_loss, sgd
+from common.oracles.messages import COLLECTIVES as COLLECTIVES
+from common.oracles.messages import sums_fault as sums_fault
 
 Mistakes = Mapping[str, Any]
 

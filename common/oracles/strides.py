@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import drawings, views
+from common import drawings, uses, views
 from common.checks import WhenWrong, agree, expect, is_whole, report, show
 from common.views import View
 
@@ -53,7 +53,7 @@ def by_hand(name: str, used: Sequence[str]) -> None:
     used = [answer for answer in used if counts or answer != "lru_cache"]
     expect(
         not used,
-        f"{name} asks a library for the answer ({', '.join(used)}). Compute it yourself: "
+        f"{name} asks a library for the answer ({uses.listed(used)}). Compute it yourself: "
         "the docstring says what is not allowed.",
     )
 

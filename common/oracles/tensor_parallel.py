@@ -13,6 +13,7 @@ from common import language_model
 from common.checks import expect
 from common.language_model import transformer
 from common.lessons.sharding import pieces, sequence_shards, slopes_of
+from common.oracles.messages import sums_fault as sums_fault
 
 Mistakes = dict[str, Any]
 SEQUENCE = slopes_of("gain", "offset", "w1", "b1", "w2", "b2")  # gradients of two blocks

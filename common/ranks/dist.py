@@ -123,9 +123,10 @@ def restricted(dist: Any, only: Iterable[str] | None) -> Any:
 
 def _same_bits(tensor: torch.Tensor, before: torch.Tensor) -> bool:
     """Whether the tensor holds what it held before."""
-    if tensor.numel() == before.numel() == 0:
-        return True  # an empty tensor from NumPy has strides of 0, and no view as bytes
+    # No element or one may have a stride of 0, as NumPy's and expanded tensors do: then there is no
+    # view as bytes.
     now, then = (
-        one.detach().reshape(-1).contiguous().view(torch.uint8) for one in (tensor, before)
+        one.detach().reshape(-1).contiguous().as_strided((one.numel(),), (1,)).view(torch.uint8)
+        for one in (tensor, before)
     )
     return torch.equal(now, then)

@@ -57,9 +57,9 @@ from common.kernels.errors import (
 )
 from common.kernels.launch import Lengths
 from common.remote import CountedRemotely
-from common.simt.kernel import Kernel, as_kernel, jit
+from common.simt.kernel import Kernel, jit
 from common.simt.report import Report
-from common.simt.text import compile_source
+from common.simt.text import as_graded, compile_source
 
 __all__ = [
     "BarrierError",
@@ -88,9 +88,10 @@ def count(
 ) -> Report:
     """The Report of a launch: what it cost, by memory space and line, and its races.
 
-    kernel: the simulator's or numba.cuda's. grid, block: as in kernel[grid, block]. The arrays are
-    changed as by a launch. seed: of the order in which blocks and warps run; a different one each
-    time if None. traced_block: number of the block whose accesses report.draw() can show.
+    kernel: the simulator's or numba.cuda's; in a notebook it is read from the cells, as the grader
+    reads it. grid, block: as in kernel[grid, block]. The arrays are changed as by a launch. seed:
+    of the order in which blocks and warps run; a different one each time if None. traced_block:
+    number of the block whose accesses report.draw() can show.
     """
     arrays = [argument for argument in arguments if isinstance(argument, np.ndarray)]
     before = [array.copy() for array in arrays]
@@ -101,7 +102,7 @@ def count(
             )
         )
     else:
-        report = as_kernel(kernel).count(
+        report = as_graded(kernel).count(
             grid, block, *arguments, shared_bytes=shared_bytes, seed=seed, traced_block=traced_block
         )
     report.changed_arrays = sum(

@@ -26,9 +26,9 @@ def result(got: Any, want: Any, case: str, **options: Any) -> None:
     agree(got, want, case, draw=lambda: drawings.compare(got, want, title=case), **options)
 
 
-def clean(report: Report, atomics: bool = False) -> None:
-    """Asserts that no two threads raced, that none read what nothing had written, that the launch
-    changed one array at most, and that it updated nothing atomically, unless `atomics`.
+def clean(report: Report, atomics: bool = False) -> Report:
+    """The report. Asserts that no two threads raced, that none read what nothing had written, that
+    the launch changed one array at most, and that it updated nothing atomically, unless `atomics`.
 
     Of a race, it draws which thread accessed which element, in both lines.
     """
@@ -49,6 +49,7 @@ def clean(report: Report, atomics: bool = False) -> None:
         f"{report.kernel} makes {report.atomics:,} atomic updates. Each of them loads and stores, "
         "and no two threads share an element here: a plain load and a plain store will do.",
     )
+    return report
 
 
 def par(report: Report, count: str, most: float, why: str) -> None:

@@ -6,44 +6,130 @@ import functools
 import math
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from common.kernels.constants import value_of
-from common.kernels.errors import KernelError
+from common.kernels.constants import NUMBERS, value_of
+from common.kernels.module import Module, imported, undefined
+from common.kernels.notebook import text_here
 from common.kernels.source import Source
 from common.simt import cuda, language
-from common.simt.kernel import Kernel
+from common.simt.kernel import Kernel, as_kernel
+from common.simt.names import CUDA_MODULES, MODULES, dtype_name
 from common.simt.program import Function
 
-
-@dataclass
-class Module:
-    """The functions and constants of a text, none of it run as Python."""
-
-    constants: dict[str, Any]
-    functions: dict[str, Function] = field(default_factory=dict)
-
-    def lookup(self, name: str) -> object:
-        """What a name stands for; KeyError if it is not defined."""
-        if name in self.functions:
-            return self.functions[name]
-        if name in self.constants:
-            return self.constants[name]
-        return PREDEFINED[name]
-
-
+IMPORTED: dict[str, object] = {
+    **dict.fromkeys((*CUDA_MODULES, "common.device.cuda"), cuda),
+    "math": math,
+    "numpy": np,
+    **{name: ModuleType(name) for name, module in MODULES.items() if module == "numba"},
+}
 PREDEFINED: dict[str, object] = {
     "cuda": cuda,
     "math": math,
     "np": np,
     "numpy": np,
+    "numba": IMPORTED["numba"],
     **{name: getattr(builtins, name) for name in language.BUILTINS},
     **{name: np.dtype(name.rstrip("_")) for name in language.DTYPES},
 }
-IMPORTS = {"math", "numpy", "numba", "numba.cuda", "common.device", "common.simt", "common"}
+HOLDS = "a kernel's cell holds functions, constants (NAME = number) and imports"
+
+
+class _Text:
+    """The functions and constants of a text."""
+
+    def __init__(self, whole: Source, constants: Mapping[str, Any]) -> None:
+        self.constants = dict(constants)
+        self.module = Module(whole)
+        self.known: dict[str, object] = {}  # what names of the text mean
+        self.pending: set[str] = set()
+        for node in whole.tree().body:
+            if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
+                whole.refuse(node, HOLDS)
+        for name in language.RESERVED & self.module.bound.keys():
+            self._check_reserved(name)
+
+    def lookup(self, name: str) -> object:
+        """What a name stands for; KeyError if it is not defined."""
+        if name in self.constants:
+            return self.constants[name]
+        if name not in self.module.bound:
+            return PREDEFINED[name]
+        if name not in self.known:
+            self.known[name] = self._meaning(name)
+        return self.known[name]
+
+    def _meaning(self, name: str) -> object:
+        """What a name stands for that the text sets."""
+        nodes = self.module.bound[name]
+        imports = [meaning for node in nodes for key, meaning in imported(node) if key == name]
+        if len(imports) == len(nodes):  # all of them mean the same: else it is reserved, or twice
+            return self._imported(imports[0], nodes[0])
+        node = self.module.statement(name)
+        if isinstance(node, ast.FunctionDef):
+            return self._function(node)
+        value = self.module.assigned(name)
+        if value is None or name in self.pending:
+            self.module.whole.refuse(nodes[0], f"a kernel cannot use {name}; {HOLDS}")
+        self.pending.add(name)
+        meaning = value_of(value, self.module, self._other)
+        self.pending.discard(name)
+        return meaning
+
+    def _function(self, node: ast.FunctionDef) -> Function:
+        """A function whose decorators are the simulator's, if it has any."""
+        for decorator in node.decorator_list:
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            dotted = self.module.dotted(called)
+            if dotted not in ("jit", "simt.jit", "common.simt.jit", "cuda.jit") and (
+                IMPORTED.get(dotted.removesuffix(".jit")) is not cuda
+            ):
+                self.module.whole.refuse(
+                    node,
+                    f"the decorator {ast.unparse(called)} is not known; a kernel has @cuda.jit",
+                )
+        source = Source(node.name, self.module.whole.text)
+        return Function(node.name, node, source, self.lookup)
+
+    def _imported(self, dotted: str, node: ast.AST) -> object:
+        """What an import brings; KernelError if a kernel cannot use it."""
+        first, _, name = dotted.rpartition(".")
+        if dotted in IMPORTED:
+            return IMPORTED[dotted]
+        if dotted in NUMBERS:
+            return NUMBERS[dotted]
+        if MODULES.get(first) in ("numpy", "numba") and dtype_name(name):
+            return np.dtype(dtype_name(name))
+        if first == "math" and hasattr(math, name):
+            return getattr(math, name)
+        self.module.whole.refuse(
+            node,
+            f"{dotted} cannot be used in a kernel's cell; it has cuda, math, numpy and numba's "
+            "dtypes",
+        )
+
+    def _other(self, node: ast.expr) -> tuple[Any] | None:
+        """(value,) of a constant's name, another kernel's or a dtype; None for anything else."""
+        if isinstance(node, ast.Name):
+            return (self.lookup(node.id),) if self._is_known(node.id) else None
+        first, _, name = self.module.dotted(node).rpartition(".")
+        if MODULES.get(first) in ("numpy", "numba") and dtype_name(name):
+            return (np.dtype(dtype_name(name)),)
+        return None
+
+    def _is_known(self, name: str) -> bool:
+        return name in {*self.constants, *self.module.bound, *PREDEFINED}
+
+    def _check_reserved(self, name: str) -> None:
+        """KernelError unless imports give this name, and all give the same."""
+        nodes = self.module.bound[name]
+        for node in nodes:
+            dotted = dict(imported(node)).get(name)
+            if dotted is None or self._imported(dotted, node) is not self.lookup(name):
+                self.module.whole.refuse(node, f"{name} is taken; choose another name")
 
 
 def compile_source(source: str, name: str, constants: Mapping[str, Any] | None = None) -> Kernel:
@@ -52,88 +138,29 @@ def compile_source(source: str, name: str, constants: Mapping[str, Any] | None =
     source: what a student's cell holds: functions (kernels and device functions), constants
     (NAME = a number, a dtype or a tuple of numbers), imports of numba, math and NumPy. constants:
     {name: number, dtype or array} that the text may use, besides cuda, math, np and the dtypes'
-    names, which it may not redefine. Functions that the kernel does not call may be any Python:
-    they are never run.
+    names, which it may not redefine. What the kernel does not use may be any Python: it is never
+    run.
     """
-    text = textwrap.dedent(source)
-    whole = Source(name, text)
-    module = Module(dict(constants or {}))
-    for reserved in language.RESERVED & module.constants.keys():
+    whole = Source(name, textwrap.dedent(source))
+    for reserved in language.RESERVED & (constants or {}).keys():
         raise ValueError(f"constants has {reserved}, a name that is taken")
-    for node in whole.tree().body:
-        _take(node, module, whole)
-    if name not in module.functions:
-        raise KernelError(
-            f"{name} is not defined; the text defines "
-            f"{', '.join(module.functions) or 'no function'}"
-        )
-    function = module.functions[name]
+    text = _Text(whole, constants or {})
+    function = text.lookup(name) if name in text.module.bound else None
+    if not isinstance(function, Function):
+        raise undefined(name, text.module)
     _ = function.parameters  # refuses what is not in the kernel language, at once
     return Kernel(name, function)
 
 
-def _take(node: ast.stmt, module: Module, whole: Source) -> None:
-    """Take one statement of a module into it."""
-    if isinstance(node, ast.FunctionDef):
-        _take_function(node, module, whole)
-    elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        _check_import(node, whole)
-    elif (
-        isinstance(node, ast.Assign)
-        and len(node.targets) == 1
-        and isinstance(node.targets[0], ast.Name)
-    ):
-        _check_new_name(node, node.targets[0].id, module, whole)
-        other = functools.partial(_other_constant, module=module)
-        module.constants[node.targets[0].id] = value_of(node.value, whole, other)
-    elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
-        whole.refuse(node, "a kernel's cell holds functions, constants (NAME = number) and imports")
+def as_graded(thing: object) -> Kernel:
+    """The Kernel of a simulator's or numba.cuda's kernel, as a grader takes it.
+
+    In a notebook it is made from the text of the cells; elsewhere it is the kernel itself.
+    """
+    found = text_here(thing, getattr(thing, "py_func", None))
+    return _compiled(*found) if found else as_kernel(thing)
 
 
-def _take_function(node: ast.FunctionDef, module: Module, whole: Source) -> None:
-    for decorator in node.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if ast.unparse(called) not in ("cuda.jit", "simt.jit", "jit"):
-            whole.refuse(
-                node, f"the decorator {ast.unparse(called)} is not known; a kernel has @cuda.jit"
-            )
-    _check_new_name(node, node.name, module, whole)
-    source = Source(node.name, whole.text)
-    module.functions[node.name] = Function(node.name, node, source, module.lookup)
-
-
-def _check_import(node: ast.Import | ast.ImportFrom, whole: Source) -> None:
-    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
-    for imported in names:
-        if imported not in IMPORTS:
-            whole.refuse(
-                node,
-                f"{imported} cannot be used in a kernel's cell; it has cuda, math, numpy and "
-                "numba's dtypes",
-            )
-    for name in (alias.asname or alias.name for alias in node.names):
-        if name not in language.RESERVED:
-            whole.refuse(
-                node,
-                f"{name} cannot be imported here; cuda, math, np and the dtypes are already there",
-            )
-
-
-def _check_new_name(node: ast.stmt, name: str, module: Module, whole: Source) -> None:
-    if name in language.RESERVED or name in module.constants:
-        whole.refuse(node, f"{name} is taken; choose another name")
-    if name.startswith("__"):
-        whole.refuse(node, f"a name does not begin with two underscores, as {name} does")
-
-
-def _other_constant(node: ast.expr, module: Module) -> tuple[Any] | None:
-    """(value,) of a constant's name or a dtype; None for anything else."""
-    if isinstance(node, ast.Name) and node.id in module.constants:
-        return (module.constants[node.id],)
-    if isinstance(node, (ast.Name, ast.Attribute)):
-        name = node.id if isinstance(node, ast.Name) else node.attr
-        if name in language.DTYPES and (
-            isinstance(node, ast.Name) or ast.unparse(node.value) in ("np", "numpy", "numba")
-        ):
-            return (np.dtype(name.rstrip("_")),)
-    return None
+@functools.lru_cache(maxsize=50)  # a kernel keeps its translations for the next launch
+def _compiled(text: str, name: str) -> Kernel:
+    return compile_source(text, name)

@@ -107,10 +107,7 @@ def compile_source(text: str, name: str, constants: dict[str, Any] | None = None
     from common.tiles import text as texts
     from common.tiles.jitted import Kernel
 
-    try:
-        return Kernel(texts.of_text(text, name, constants))
-    except RecursionError:
-        raise KernelError(f"{name}: this is nested too deeply") from None
+    return Kernel(texts.of_text(text, name, constants))
 
 
 def compiled(

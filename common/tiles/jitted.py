@@ -1,20 +1,25 @@
 """Kernels from Python: the Function of a @triton.jit function."""
 
 import inspect
+import math
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 from common.kernels.errors import KernelError
+from common.kernels.notebook import text_here
 from common.kernels.source import Source, source_of
 from common.tiles.constants import Constant, plain
 from common.tiles.functions import NO_CONSTANT, Callee, Function, Resolver, undefined_name
+from common.tiles.text import of_text
 
 Namespace = tuple[int, tuple[str, ...]]  # id of a function's globals, the names in its closure
 
 
 def of_python(jitted: Any) -> Function:
-    """The Function of a @triton.jit function."""
+    """The Function of a @triton.jit function; in a notebook as a grader reads it from the cells."""
+    if found := text_here(jitted, jitted.fn):
+        return of_text(*found, None)
     return _resolver(jitted.fn, {}).function(source_of(jitted.fn, "tiles"))
 
 
@@ -50,7 +55,9 @@ def _constant(name: str, value: Any, source: Source) -> Constant:
     if kind.__module__ == "triton.language.core" and kind.__name__ in ("constexpr", "dtype"):
         return plain(name, value)
     if isinstance(value, (bool, int, float, tuple)):
-        raise KernelError(NO_CONSTANT.format(function=source.name, name=name, value=repr(value)))
+        finite = not isinstance(value, float) or math.isfinite(value)
+        written = repr(value) if finite else f'float("{value}")'
+        raise KernelError(NO_CONSTANT.format(function=source.name, name=name, value=written))
     raise KernelError(
         f"{source.name} uses {name}, a {kind.__name__}; a kernel has tl.*, its parameters, "
         "@triton.jit functions and constants made by tl.constexpr"

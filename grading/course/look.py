@@ -3,21 +3,24 @@
 import ast
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from common import slices
+from common import slices, uses
 from grading import report
 from grading.report import Graded
+from grading.source.holes import Answer
 from grading.source.labs import Lab
 
 # What answers have no use for: the grader's own names, and ways into a process's other modules.
+WORDS = uses.FRAMES | {"WorkerServer", "resolve_name", "get_field", "findsource", "getsource"}
 INTERNALS = re.compile(
-    r"\b(__ask__|_only|_link|_recorder|_getframe|settrace|setprofile|__globals__|__subclasses__"
-    r"|__closure__|__code__|__builtins__|__course_builtins__|f_back|f_globals|f_locals"
-    r"|gc\.get_\w+|sys\.modules|ctypes|grading\.\w+|linecache"
+    rf"\b((?:{'|'.join(sorted(WORDS))})\b"
+    r"|__ask__|_only|_link|_recorder|__globals__|__subclasses__|__reduce__"
+    r"|__closure__|__code__|__builtins__|__course_builtins__"
+    r"|sys\.modules|ctypes|grading\.\w+|linecache"
     r"|common\.(?:checks|oracles|remote|sealed|ranks\.\w+)|globals\(\)|importlib|os\._exit|/proc"
-    r"|clinic(?:s|\.\w+))"
+    r"|clinic(?:s|\.\w+)|units\.marker|\.mark(?=\())"  # marks tell the network that a unit computes
 )
 LONG_CHARACTERS = 20_000
 SLOW_S = 60.0
@@ -35,18 +38,19 @@ class Look:
     @property
     def only_late(self) -> bool:
         """Whether there is no other reason: such lines come last."""
-        return all(re.fullmatch(r"[\d.]+ h late", reason) for reason in self.reasons)
+        return all(re.fullmatch(r"(\d+ h )?\d+ min late", reason) for reason in self.reasons)
 
 
-def at(graded: Iterable[Graded]) -> list[Look]:
-    """The submissions to look at, with all reasons."""
+def at(graded: Iterable[Graded], strangers: Collection[str] = ()) -> list[Look]:
+    """The submissions to look at, with all reasons. strangers: folders of nobody on the roster."""
     graded = list(graded)
     names = {one.lab.name[:2]: one.lab.name for one in graded}
     known = {(student, names[lab]): reason for student, lab, reason in report.to_look_at(graded)}
     looks = []
     for one in graded:
         key = one.submission.student, one.lab.name
-        reasons = (*filter(None, [known.get(key, "")]), *_reasons(one))
+        unknown = "not on the roster" if one.submission.student in strangers else ""
+        reasons = (*filter(None, [known.get(key, ""), unknown]), *_reasons(one))
         if reasons:
             looks.append(Look(*key, reasons))
     return looks
@@ -54,19 +58,24 @@ def at(graded: Iterable[Graded]) -> list[Look]:
 
 def _reasons(one: Graded) -> Iterable[str]:
     for name, answer in (one.answers or {}).items():
-        if not answer.text or not answer.attempted:
-            continue
-        yield from _of_answer(one.lab, name, "\n".join([*answer.needed, answer.text]))
+        yield from _of_answer(one.lab, name, _executed(answer))  # whether attempted or not
     if (seconds := sum(result.seconds for result in one.results)) > SLOW_S:
         yield f"its checks took {seconds:.0f} s"
     if (restarts := sum(result.restarts for result in one.results)) >= MANY_RESTARTS:
         yield f"its process ended {restarts} times"
 
 
+def _executed(answer: Answer) -> str:
+    """All of the student's text that the grader may execute for an answer."""
+    cells = answer.whole if answer.left_out else ()
+    return "\n".join(dict.fromkeys([*answer.needed, answer.text or "", *cells]))
+
+
 @functools.lru_cache(maxsize=10_000)  # the summary and the class's page ask for the same
 def _of_answer(lab: Lab, name: str, text: str) -> tuple[str, ...]:
     """The reasons that are in the text of an answer."""
-    words = sorted(set(INTERNALS.findall(text)) - _ours(lab, name))
+    imported = {origin.partition(".")[0] for _, origin in _imports(text)}
+    words = sorted(set(INTERNALS.findall(text)) - _ours(lab, name) | imported & {"gc"})
     calls, patched = _course(lab, text), sorted(set(_patched(lab, text)))
     reasons = {
         f"{name} names {', '.join(words[:4])}": words,
@@ -116,7 +125,7 @@ def _shown(lab: Lab) -> tuple[dict[str, str], frozenset[str]]:
 
 def _is_ours(origin: str) -> bool:
     """Whether this comes from common/; what `cuda` of common.device has is Numba's."""
-    return origin.startswith("common.") and not origin.startswith("common.device")
+    return origin.startswith("common.") and not origin.startswith(("common.device", "common.shell"))
 
 
 def _imports(text: str) -> Iterator[tuple[str, str]]:

@@ -4,15 +4,14 @@ handed in."""
 import itertools
 import time
 import types
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from grading import classroom
 from grading.course import overrides, tables, written
 from grading.course.settings import Settings
-from grading.errors import InputError
-from grading.report import Graded, Result, Row
+from grading.report import Graded, Result, Row, duration
 from grading.report import rows as rows_of
 
 LATE = "late"  # the exercise of the row that takes points off
@@ -45,21 +44,24 @@ def rows(
 
     answers: the folder of the written answers' tables. waiting: the submissions that this run did
     not grade.
-    InputError if an override is for a student or exercise that has no row.
+    InputError if a table of written answers can't be used.
     """
     found = [row for one in graded for row in one.rows]
     found += nothing_handed_in(graded, settings, waiting)
-    found += written.rows(graded, settings, answers)
-    found, unused = overrides.apply(found, settings.overrides)
-    for one in unused:
-        if (one.student, one.lab) in waiting:
-            continue
-        raise InputError(
-            f"overrides, line {one.line}: there is no submission of {one.student} for lab "
-            f"{one.lab}: is the name of the student's folder right?"
-        )
+    found += written.rows(graded, settings, answers, waiting)
+    found = overrides.apply(found, settings.overrides)
     kept = itertools.chain.from_iterable(waiting.values())
     return [*found, *_deductions(found, settings), *kept]
+
+
+def check(there: Set[tuple[str, str]], settings: Settings, answers: Path) -> None:
+    """InputError for what a person entered and what would count for nobody.
+
+    there: (student, lab) of what was handed in. answers: as for `rows`.
+    """
+    due = there | {*_missing(there, settings)}
+    overrides.check(settings.overrides, due, settings.roster)
+    written.check(there, answers)
 
 
 def nothing_handed_in(
@@ -67,18 +69,26 @@ def nothing_handed_in(
 ) -> list[Row]:
     """Rows of 0 points for the students on the roster who handed in nothing and are due."""
     there = {(one.submission.student, one.submission.lab) for one in graded}
-    there |= waiting.keys()
-    now = time.time()
-    missing = []
-    for name in sorted({lab for _, lab in there}):
+    rows = []
+    for student, name in _missing(there | waiting.keys(), settings):
         exercises = classroom.lab(name).exercises
         results = [Result(e.label, 0, e.points, "not handed in") for e in exercises]
+        rows += rows_of(student, name, results)
+        rows += written.absent(student, name, settings)
+    return rows
+
+
+def _missing(there: Set[tuple[str, str]], settings: Settings) -> Iterator[tuple[str, str]]:
+    """(student, lab) of those on the roster who are due, in the labs that others handed in.
+
+    there: (student, lab) of what was handed in.
+    """
+    now = time.time()
+    for name in sorted({lab for _, lab in there}):
         for student in settings.roster.people:
             due_s = settings.due_s(student, name)
             if (student, name) not in there and (due_s is None or due_s < now):
-                missing += rows_of(student, name, results)
-                missing += written.absent(student, name, settings)
-    return missing
+                yield student, name
 
 
 def _deductions(found: Iterable[Row], settings: Settings) -> list[Row]:
@@ -88,7 +98,7 @@ def _deductions(found: Iterable[Row], settings: Settings) -> list[Row]:
         percent = settings.late.percent(mark.late_s or 0)
         if percent and mark.points:
             off = -round(mark.points * percent / 100, 2)
-            why = f"{percent:g} % off: {(mark.late_s or 0) / 3600:.1f} h late"
+            why = f"{percent:g} % off: {duration(mark.late_s or 0)} late"
             result = Result(LATE, off, 0, "late", why)
             taken_off += rows_of(mark.student, mark.lab, [result], late_s=mark.late_s)
     return taken_off
@@ -142,10 +152,10 @@ def write(found: Iterable[Row], settings: Settings, folder: Path) -> None:
                 "name": settings.roster.name(mark.student),
                 "section": settings.roster.section(mark.student),
                 "lab": mark.lab,
-                "points": f"{mark.points:g}",
-                "max_points": f"{mark.max_points:g}",
-                "percent": f"{100 * mark.share:.0f}",
-                "late_h": "" if mark.late_s is None else f"{mark.late_s / 3600:.1f}",
+                "points": mark.points,
+                "max_points": mark.max_points,
+                "percent": round(100 * mark.share),
+                "late_h": "" if mark.late_s is None else round(mark.late_s / 3600, 1),
                 "note": mark.note if mark.handed_in else "nothing handed in",
             }
             for mark in of(found)

@@ -1,12 +1,13 @@
 """overrides.csv: points that a person gives in place of the grader's, with a reason."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from grading import classroom
 from grading.course import tables
-from grading.errors import InputError
+from grading.course.roster import Roster
+from grading.errors import InputError, did_you_mean
 from grading.report import Row
 from grading.source import labs
 
@@ -23,10 +24,18 @@ class Override:
     points: float
     reason: str
     line: int
+    path: Path
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}, line {self.line}"
 
 
-def read(path: Path) -> list[Override]:
-    """The overrides; InputError names the line of one that can't be used."""
+def read(path: Path, folder: Callable[[str], str] = str) -> list[Override]:
+    """The overrides; InputError names the line of one that can't be used.
+
+    folder: the name of the student's folder, from any name that the roster has for it.
+    """
     found: dict[tuple[str, str, str], Override] = {}
     for line, row in tables.read(path, COLUMNS):
         where = f"{path}, line {line}"
@@ -38,10 +47,10 @@ def read(path: Path) -> list[Override]:
         if not row["reason"]:
             raise InputError(f"{where}: give a reason: the student reads it")
         exercise = _exercise(lab, row["exercise"], points, where)
-        key = row["student"], lab.name, exercise
+        key = folder(row["student"]), lab.name, exercise
         if key in found:
             raise InputError(f"{where}: line {found[key].line} is for the same exercise")
-        found[key] = Override(*key, points, row["reason"], line)
+        found[key] = Override(*key, points, row["reason"], line, path)
     return list(found.values())
 
 
@@ -55,16 +64,39 @@ def _exercise(lab: labs.Lab, word: str, points: float, where: str) -> str:
                     f"{exercise.label}"
                 )
             return exercise.label
+    if word.startswith("written"):
+        table = f"answers/{lab.name}.csv"
+        raise InputError(f"{where}: written answers are marked in {table}, beside the results")
     known = ", ".join(exercise.label for exercise in lab.exercises)
     raise InputError(f"{where}: lab {lab.name} has no exercise {word!r}: it has {known}")
 
 
-def apply(rows: Sequence[Row], overrides: Iterable[Override]) -> tuple[list[Row], list[Override]]:
-    """(the rows with the given points and the reasons, the overrides that fit no row)."""
-    waiting = {(one.student, one.lab, one.exercise): one for one in overrides}
+def check(
+    overrides: Iterable[Override], there: Collection[tuple[str, str]], roster: Roster
+) -> None:
+    """InputError for an override that would change nothing.
+
+    there: (student, lab) of what was handed in, and of what was due and is missing.
+    """
+    students = {student for student, _ in there} | roster.people.keys()
+    others = {other for person in roster.people.values() for other in person.others}
+    for one in overrides:
+        if one.student not in students:
+            hint = did_you_mean(one.student, students | others)
+            raise InputError(f"{one.where}: no folder has the name {one.student!r}{hint}")
+        if (one.student, one.lab) not in there:
+            raise InputError(
+                f"{one.where}: {one.student} handed in nothing for lab {one.lab}, and has no "
+                "points there to change: remove the line until then"
+            )
+
+
+def apply(rows: Iterable[Row], overrides: Iterable[Override]) -> list[Row]:
+    """The rows with the given points and the reasons."""
+    by_key = {(one.student, one.lab, one.exercise): one for one in overrides}
     new = []
     for row in rows:
-        one = waiting.pop((row["student"], row["lab"], row["exercise"]), None)
+        one = by_key.get((row["student"], row["lab"], row["exercise"]))
         if one:
             message = _with_reason(one, row, row["message"])
             told = _with_reason(one, row, row["told"]) if row["told"] else ""
@@ -73,7 +105,7 @@ def apply(rows: Sequence[Row], overrides: Iterable[Override]) -> tuple[list[Row]
             row["points"], row["status"] = one.points, "changed by hand"
             row["message"], row["told"] = message, told
         new.append(row)
-    return new, list(waiting.values())
+    return new
 
 
 def _with_reason(one: Override, row: Row, message: str) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class LabPart:
     exercises: Sequence[ExerciseStatistics]
     max_points: float
     has_answers: bool  # whether there is a page of written answers
+    unmarked: int  # written answers that count as 0 so far
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Alike:
     students: tuple[str, ...]
     share: float
     equal: bool = False  # but for names, comments and a few lines
+    identical: bool = False  # letter by letter
     has_lines: bool = True  # whether similar.html shows them side by side
 
 
@@ -77,10 +80,13 @@ def write(
     for one in sorted(graded, key=lambda one: one.lab.name):
         by_lab.setdefault(one.lab.name, []).append(one)
     all_marks = marks.of(rows)
-    looks = sorted(look.at(graded), key=lambda one: (one.only_late, one.lab, one.student))
+    unmarked = Counter(row["lab"] for row in rows if row["status"] == "not marked yet")
+    here = {one.submission.student for one in graded}
+    looks = look.at(graded, settings.strangers(here))
+    looks = sorted(looks, key=lambda one: (one.only_late, one.lab, one.student))
     page = feedback.template("class.html").render(
         time=f"{datetime.now():%Y-%m-%d %H:%M}",
-        labs=_labs(by_lab, all_marks),
+        labs=_labs(by_lab, all_marks, unmarked),
         students=_students(all_marks, settings, list(by_lab)),
         looks=looks[:SHOWN],
         more_looks=len(looks) - SHOWN,
@@ -88,22 +94,26 @@ def write(
         more_changes=len(changes) - SHOWN,
         alike=alike[:SHOWN],
         more_alike=len(alike) - SHOWN,
-        here={one.submission.student for one in graded},
+        here=here,
         link=feedback.page_name,
-        person=settings.roster.name,
+        person=settings.person,
         sections=any(person.section for person in settings.roster.people.values()),
     )
     replace(folder / "index.html", page)
 
 
-def _labs(by_lab: Mapping[str, Sequence[Graded]], all_marks: Sequence[marks.Mark]) -> list[LabPart]:
+def _labs(
+    by_lab: Mapping[str, Sequence[Graded]],
+    all_marks: Sequence[marks.Mark],
+    unmarked: Mapping[str, int],
+) -> list[LabPart]:
     """The labs. A process of its own draws: matplotlib's memory ends with it."""
     marks_of = {name: [mark for mark in all_marks if mark.lab == name] for name in by_lab}
     shares = [[m.share for m in group if m.handed_in] for group in marks_of.values()]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         drawn = list(pool.map(histogram, shares))
     return [
-        _lab(name, group, marks_of[name], of_these, picture)
+        _lab(name, group, marks_of[name], of_these, picture, unmarked.get(name, 0))
         for (name, group), of_these, picture in zip(by_lab.items(), shares, drawn, strict=True)
     ]
 
@@ -114,6 +124,7 @@ def _lab(
     of_this: Sequence[marks.Mark],
     shares: Sequence[float],
     picture: Markup,
+    unmarked: int,
 ) -> LabPart:
     return LabPart(
         name=name,
@@ -127,6 +138,7 @@ def _lab(
         exercises=of_lab(group),
         max_points=max(mark.max_points for mark in of_this),
         has_answers=bool(notebook.questions(group[0].lab)),
+        unmarked=unmarked,
     )
 
 
@@ -139,7 +151,9 @@ def _students(
     for student in settings.roster.people:
         by_student.setdefault(student, {})
     roster = settings.roster
-    order = sorted(by_student, key=lambda s: (roster.section(s), roster.name(s)))
+    order = sorted(
+        by_student, key=lambda s: (roster.section(s), feedback.alphabetical(roster.name(s)), s)
+    )
     return [_student(student, by_student[student], settings, names) for student in order]
 
 
@@ -149,7 +163,7 @@ def _student(
     here = [theirs.get(name) for name in names]
     return StudentLine(
         student,
-        settings.roster.name(student),
+        settings.person(student),
         settings.roster.section(student),
         feedback.page_name(student) if any(m and m.handed_in for m in here) else "",
         [f"{mark.points:g}" if mark and mark.handed_in else "" for mark in here],

@@ -1,7 +1,9 @@
 """course.toml: deadlines, extensions, the late policy, and where roster and overrides are."""
 
-import difflib
+import functools
+import math
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, time, tzinfo
@@ -9,11 +11,12 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from grading import classroom
 from grading.course import overrides, slips
 from grading.course.overrides import Override
 from grading.course.roster import Roster
-from grading.errors import InputError
-from grading.source import labs
+from grading.errors import InputError, did_you_mean
+from grading.source import labs, notebook
 
 DAY_S = 24 * 3600
 EXAMPLE = """\
@@ -70,11 +73,36 @@ class Settings:
         """When a student's lab is due, in seconds since 1970; None without a deadline."""
         return self.extensions.get(student, {}).get(lab, self.deadlines.get(lab))
 
+    def folders_of(self, words: Iterable[str], folders: Collection[str]) -> set[str]:
+        """The folders of students who are named as the roster names them, in any of its ways."""
+        names = self.roster.by_folder(folders)
+        return {names.get(known, known) for known in map(self.roster.folder, words)}
+
+    def strangers(self, folders: Collection[str]) -> list[str]:
+        """The folders of nobody on the roster; [] without a roster."""
+        return sorted({*folders} - self.roster.people.keys()) if self.roster.people else []
+
+    def person(self, student: str) -> str:
+        """The student's name, and their folder too where two students have this name."""
+        name = self.roster.name(student)
+        return f"{name} ({student})" if self._names[name] > 1 else name
+
+    @functools.cached_property
+    def _names(self) -> Counter[str]:
+        """How many students have each name."""
+        return Counter(map(self.roster.name, self.roster.people))
+
     def for_folders(self, folders: Collection[str]) -> "Settings":
         """The settings with the students by these names of their folders, as the roster knows."""
         names = self.roster.by_folder(folders)
-        extensions = {names.get(word, word): times for word, times in self.extensions.items()}
-        return replace(self, extensions=extensions, roster=self.roster.named_by(names))
+        return replace(
+            self,
+            extensions={names.get(word, word): times for word, times in self.extensions.items()},
+            overrides=tuple(
+                replace(one, student=names.get(one.student, one.student)) for one in self.overrides
+            ),
+            roster=self.roster.named_by(names),
+        )
 
 
 def read(path: Path) -> Settings:
@@ -88,7 +116,7 @@ def read(path: Path) -> Settings:
     except RecursionError:
         raise InputError(f"{path} has too many brackets in one another") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path} is not text in UTF-8") from None
+        raise InputError(f"{path} is not text in UTF-8: save it as UTF-8") from None
     tables = ("deadlines", "extensions", "late", "written")
     for key in data.keys() - tables:
         if any(key == name or key == name[:2] for name in labs.names()):
@@ -105,14 +133,16 @@ def read(path: Path) -> Settings:
         extensions=_extensions(path, data.get("extensions", {}), roster, due, zone),
         late=_late(path, data.get("late", {})),
         roster=roster,
-        overrides=_overrides(path, data),
+        overrides=_overrides(path, data, roster),
         written=_points(path, data.get("written", {})),
         zone=zone,
     )
 
 
-def _overrides(path: Path, data: Mapping[str, Any]) -> tuple[Override, ...]:
-    return tuple(overrides.read(_file(path, data, "overrides"))) if "overrides" in data else ()
+def _overrides(path: Path, data: Mapping[str, Any], roster: Roster) -> tuple[Override, ...]:
+    if "overrides" not in data:
+        return ()
+    return tuple(overrides.read(_file(path, data, "overrides"), roster.folder))
 
 
 def _file(path: Path, data: Mapping[str, Any], key: str) -> Path:
@@ -159,10 +189,9 @@ def _known(path: Path, table: str, data: Iterable[str], allowed: Iterable[str]) 
     for key in data:
         if key not in (names := sorted(allowed)):
             where = f"[{table}] " if table else ""
-            near = difflib.get_close_matches(key, names, 1)
             known = ", ".join(map(slips.quoted, names[:9]))
-            hint = f"did you mean {slips.quoted(near[0])}?" if near else f"known are {known}"
-            raise InputError(f"{path}: {where}{key} is unknown: {hint}")
+            hint = did_you_mean(key, names, slips.quoted) or f": known are {known}"
+            raise InputError(f"{path}: {where}{key} is unknown{hint}")
 
 
 def _zone(path: Path, name: Any) -> tzinfo | None:
@@ -213,6 +242,8 @@ def _lab(path: Path, table: str, key: str) -> str:
 def _seconds(path: Path, key: str, value: Any, zone: tzinfo | None) -> float:
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time(23, 59, 59))
+    if isinstance(value, time):
+        raise InputError(f"{path}: {key} = {value} has no day: write it so: 2026-11-20T18:00:00")
     if not isinstance(value, datetime):
         raise InputError(
             f"{path}: {key} = {value!r} is no time: write it without quotes, 2026-11-20T18:00:00"
@@ -225,19 +256,28 @@ def _seconds(path: Path, key: str, value: Any, zone: tzinfo | None) -> float:
 
 def _late(path: Path, data: dict[str, Any]) -> LatePolicy:
     _known(path, "late", data, [part.name for part in fields(LatePolicy)])
-    return LatePolicy(**{key: _number(path, f"late.{key}", data[key]) for key in data})
+    return LatePolicy(
+        **{
+            key: _number(path, f"late.{key}", data[key], 100 if "percent" in key else math.inf)
+            for key in data
+        }
+    )
 
 
 def _points(path: Path, data: dict[str, Any]) -> dict[str, float]:
+    for name, key in _by_lab(path, "written", data).items():
+        if not notebook.questions(classroom.lab(name)):
+            raise InputError(f"{path}: [written] {key}: lab {name} asks for no written answer")
     return {
         name: _number(path, f"written.{key}", data[key])
         for name, key in _by_lab(path, "written", data).items()
     }
 
 
-def _number(path: Path, key: str, value: Any) -> float:
+def _number(path: Path, key: str, value: Any, most: float = math.inf) -> float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 <= value < float("inf"):
+    if not is_number or not 0 <= value <= most or value == math.inf:
+        what = "of 0 or more" if most == math.inf else f"from 0 to {most:g}"
         how = ", without quotation marks" if isinstance(value, str) else ""
-        raise InputError(f"{path}: {key} = {value!r}: a number of 0 or more is allowed{how}")
+        raise InputError(f"{path}: {key} = {value!r}: a number {what} is allowed{how}")
     return value

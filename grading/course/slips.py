@@ -8,6 +8,9 @@ BARE = re.compile(r"[\w-]+", re.ASCII)  # a name that needs no quotation marks
 KEY = re.compile(r"""\s*(?:[\w-]+|"[^"]*"|'[^']*')(?:\.(?:[\w-]+|"[^"]*"|'[^']*'))*\s*""", re.ASCII)
 DATE = re.compile(r"\d+[-./]\d+[-./]\d+|\d\d:\d\d")
 CURLY = str.maketrans("“”„‟«»‘’‚", '"""""""' + '""')
+AS_TOML = re.compile(  # a day, or a time, in the form that it must have
+    r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)?)?"
+)
 TIME = "a time has no quotation marks, and has seconds: 2026-11-20T18:00:00"
 
 
@@ -92,7 +95,7 @@ def _value_fix(key: str, value: str, table: str) -> str:
     if value[0] in "[{":
         return "between two values stands a comma; or write each in a line of its own"
     if is_time or DATE.search(value):
-        return TIME
+        return "there is no such day or time" if AS_TOML.fullmatch(value) else TIME
     if re.fullmatch(r"\d+,\d+", value):
         return f"a number has a point, not a comma: {key} = {value.replace(',', '.')}"
     if number := re.match(r"\d+(?:\.\d+)?", value):

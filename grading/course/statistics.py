@@ -10,6 +10,7 @@ from grading.report import Graded
 from grading.source.labs import Exercise
 
 FEW = 20  # students: fewer say nothing about an exercise
+SOME = 8  # who passed, and who failed: with fewer, a correlation is chance
 
 
 @dataclass(frozen=True)
@@ -18,11 +19,12 @@ class ExerciseStatistics:
 
     label: str
     max_points: int
-    students: int
+    students: int  # whose notebook could be read
     attempted: int
     passed: int
     mean: float  # points
-    discrimination: float | None  # correlation with the lab's other exercises; None if unknown
+    # Correlation with the lab's other exercises; None if few students, or if unknown.
+    discrimination: float | None
     mistakes: list[tuple[str, int]]  # (known mistake, how many students), the most frequent first
 
     @property
@@ -30,15 +32,19 @@ class ExerciseStatistics:
         """What the numbers ask of the instructor, or ""."""
         if self.students < FEW or self.discrimination is None:
             return ""
-        if self.discrimination < 0.1:
+        if self.discrimination < 0.1 and SOME <= self.passed <= self.students - SOME:
             return "strong students fail it as often as weak ones: is the task clear?"
         return "few solve it" if self.passed < 0.3 * self.students else ""
 
 
 def of_lab(group: Sequence[Graded]) -> list[ExerciseStatistics]:
-    """The exercises of a lab, in order. group: the graded submissions of this lab."""
+    """The exercises of a lab, in order. group: the graded submissions of this lab.
+
+    A notebook that can't be read has 0 points in all, and says nothing of how they go together.
+    """
     exercises = group[0].lab.exercises
-    shares = [[r.points / max(1, r.max_points) for r in one.results] for one in group]
+    read = [one.results for one in group if one.answers is not None]
+    shares = [[r.points / max(1, r.max_points) for r in results] for results in read]
     return [_of(exercise, i, group, shares) for i, exercise in enumerate(exercises)]
 
 
@@ -50,7 +56,7 @@ def _of(
     return ExerciseStatistics(
         exercise.label,
         exercise.points,
-        len(group),
+        len(shares),
         sum(result.status not in ("not attempted", "missing") for result in results),
         sum(result.status == "passed" for result in results),
         statistics.mean(result.points for result in results),
@@ -63,6 +69,6 @@ def _of(
 
 
 def _correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
-    if len(set(x)) < 2 or len(set(y)) < 2:
+    if len(x) < FEW or len(set(x)) < 2 or len(set(y)) < 2:
         return None
     return statistics.correlation(x, y)

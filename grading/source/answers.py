@@ -2,21 +2,29 @@
 
 The cells are read from top to bottom, as Run All executes them. What counts is the definition that
 the exercise's check saw: the last one above it, or if there is none, the last one of the notebook.
+
+What they need is read from their texts, which do not show all that a cell changes. So an answer
+also has the whole cells, as they stand above its check: the grader executes them if what is needed
+was not enough.
 """
 
+import ast
 import functools
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from common import slices
+from common.magics import as_python
 from grading.source import holes
 from grading.source.holes import Answer
 from grading.source.labs import HEADING, TITLE, Exercise, Lab
-from grading.source.magics import as_python
 
 ANY_HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)
 FROM_JUPYTER = ("display", "get_ipython")  # every cell has them
+SHELL = "import common.shell\n\ncommon.shell.install()"  # for those who ask IPython for its shell
+# What the cells begin with that a build adds.
+ADDED = re.compile(r"# COLAB: |from common import course, ledger\n|course\.grade\(\)\Z")
 
 
 @dataclass(frozen=True)
@@ -41,20 +49,51 @@ class _Ours:
     shown: frozenset[str]  # all code but the holes
     names: frozenset[str]  # that the set-up and the drivers set
     statements: frozenset[str]  # of them
+    asks: frozenset[str]  # the checks' statements that can't run beside an answer
+    demonstrations: frozenset[str]  # statements of cells that only show something
+    guessed: frozenset[str]  # the names that a student fills in there
 
 
 @functools.cache
 def _ours(lab: Lab) -> _Ours:
-    given = _sources(lab, "setup") | _sources(lab, "driver")
+    given, checks = _sources(lab, "setup") | _sources(lab, "driver"), _sources(lab, "check")
     statements = [statement for text in given for statement in slices.parsed(text)]
-    shown = (c.source for c in lab.cells if c.kind == "code" and "hole" not in c.tags)
+    shown = [c.source for c in lab.cells if c.kind == "code" and "hole" not in c.tags]
+    demonstrations = [text for text in shown if _squeezed(text) not in given | checks]
+    asked = [s for text in demonstrations for s in slices.parsed(holes.stub(text))]
+    solved = [s for text in demonstrations for s in slices.parsed(holes.solved(text))]
+    known = {statement.text for statement in solved}
     return _Ours(
         frozenset(_squeezed(exercise.stub) for exercise in lab.exercises),
-        frozenset(_sources(lab, "check")),
+        frozenset(checks),
         frozenset(map(_squeezed, shown)),
         frozenset(name for statement in statements for name in statement.sets),
         frozenset(statement.text for statement in statements),
+        frozenset(asking for text in checks for asking in _asks(text)),
+        frozenset(known),
+        frozenset(name for s in asked if s.text not in known for name in s.sets),
     )
+
+
+def _asks(check: str) -> Iterator[str]:
+    """A check's statements that import something of the course, or read what these set.
+
+    A student may have merged the check into the answer's cell. Others in it do no harm there, and
+    the student may need the same: an import of a library, x = 3.
+    """
+    tainted: set[str] = set()
+    for statement in slices.parsed(check):
+        is_course = any(module.startswith("common") for module in _modules(statement.node))
+        if is_course or tainted & (statement.reads | statement.reads_later):
+            tainted |= statement.sets
+            yield statement.text
+
+
+def _modules(node: ast.stmt) -> list[str]:
+    """The modules that a statement imports; none if it is no import."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
 
 
 class _Finder:
@@ -64,9 +103,15 @@ class _Finder:
         self.lab, self.cells, ours = lab, cells, _ours(lab)
         squeezed = [_squeezed(cell.text) if cell.kind == "code" else "" for cell in cells]
         self.is_stub = [text in ours.stubs for text in squeezed]
-        self.is_ours = [text in ours.shown for text in squeezed]  # a demonstration is no answer
+        self.is_ours = [  # a demonstration is no answer
+            text in ours.shown or bool(ADDED.match(text)) for text in squeezed
+        ]
         self.texts = [
-            as_python(cell.text) if cell.kind == "code" and text not in ours.checks else None
+            _imports(cell.text)
+            if text in ours.checks
+            else as_python(cell.text)
+            if cell.kind == "code"
+            else None
             for cell, text in zip(cells, squeezed, strict=True)
         ]
         self.notebook = slices.Notebook(
@@ -82,17 +127,64 @@ class _Finder:
             if statement.sets & self.given and statement.text in ours.statements
         }
         self.holes = {name for exercise in lab.exercises for name in exercise.hole.names}
+        self._sort(ours)
+
+    def _sort(self, ours: _Ours) -> None:
+        """Which statements are the student's, and which of a check or a guess."""
+        self.asks = {
+            place
+            for place, statement in enumerate(self.notebook.statements)
+            if statement.text in ours.asks
+        }
+        self.mine = {
+            place
+            for place, cell in enumerate(self.notebook.cell_of)
+            if not self.is_ours[cell] and place not in self.asks
+            if self.notebook.statements[place].text not in ours.demonstrations
+        }
+        self.guesses = {
+            place
+            for place in self.mine
+            if (sets := self.notebook.statements[place].sets) and sets <= ours.guessed
+        }
 
     def answers(self) -> dict[str, Answer]:
         """{exercise: Answer}, in the lab's order."""
         answers, ends = {}, self._ends()
         self.done: set[int] = set()  # the student's places that are executed for earlier exercises
+        self.earlier: set[str] = set()  # the names of earlier exercises
+        self.taken: set[int] = set()  # the places of answers and of what they need
+        self.whole: dict[str, set[int]] = {}  # {exercise: the places above its check, in no other}
         for exercise in self.lab.exercises:
             end = ends.get(exercise.name, len(self.cells)) + 1
             own = self._own(exercise, end)
-            answers[exercise.name] = self._answer(exercise, own, end)
+            answer = self._answer(exercise, own, end)
+            limit = self.notebook.first(max([end, *(number + 1 for number in own)]))
+            above = {place for place in self.mine if place < limit}
+            left_out = not above <= self.taken | self.ours | self.guesses
+            answers[exercise.name] = replace(answer, left_out=left_out)
+            self.whole[exercise.name] = (above | self.taken).difference(*self.whole.values())
             self.done |= set(self.notebook.places(own))
-        return answers
+            self.earlier |= set(exercise.hole.names)
+        if not any(answer.left_out for answer in answers.values()):
+            return answers
+        return self._with_whole(answers)
+
+    def _with_whole(self, answers: dict[str, Answer]) -> dict[str, Answer]:
+        """The answers with their whole cells, unless these are too large."""
+        whole = {name: self._whole_cells(name) for name in answers}
+        first = next(iter(answers))
+        whole[first] = [*_shell(FROM_JUPYTER, sum(whole.values(), [])), *whole[first]]
+        size = sum(len(text) for texts in whole.values() for text in texts)
+        if size > holes.MAX_ANSWER or self.notebook.is_cut:
+            return {name: replace(answer, left_out=False) for name, answer in answers.items()}
+        return {name: replace(answer, whole=tuple(whole[name])) for name, answer in answers.items()}
+
+    def _whole_cells(self, name: str) -> list[str]:
+        """An exercise's cells in the notebook's order. An untouched stub is overridden by them."""
+        stub = self._stub_of(self.lab.exercise(name))
+        stubs = [] if stub is None else [self.cells[stub].text]
+        return [*stubs, *(text for _, text in self.notebook.text(self.whole[name]))]
 
     def _ends(self) -> dict[str, int]:
         """{exercise: the number of the last cell that its check sees}: its check, or its part's."""
@@ -138,21 +230,21 @@ class _Finder:
         if not own:
             return self._unanswered(exercise)
         limit = self.notebook.first(max(end, own[-1] + 1))
-        fixed = self.holes - set(exercise.hole.names)
-        start = self.notebook.places(own)
-        there = self.ours | self.done
-        needed = self.notebook.needed(start, limit, self.given, there, fixed, self.done)
+        start = [place for place in self.notebook.places(own) if place not in self.asks]
+        there = self.ours | self.done | self.asks
+        given, fixed = self.given | self.holes, self.earlier - set(exercise.hole.names)
+        needed = self.notebook.needed(start, limit, given, there, fixed, self.done)
+        self.taken |= {*start, *needed.places}
         self.done |= {
             place for place in needed.places if self.holes & self.notebook.statements[place].patches
         }
         late = [place for place in needed.places if self._changes(place, own, exercise)]
         before = [place for place in needed.places if place not in late]
         texts = [text for _, text in self.notebook.text(before)]
-        jupyter = [name for name in needed.unknown if name in FROM_JUPYTER]
-        if jupyter:
-            texts.insert(0, f"from common.shell import {', '.join(jupyter)}")
-        parts = [self.texts[number] or "" for number in self._in_order(own)]
+        parts = [self._text(number) for number in self._in_order(own)]
         text = "\n\n".join([*parts, *(part for _, part in self.notebook.text(late))])
+        jupyter = [name for name in needed.unknown if name in FROM_JUPYTER]
+        texts = [*_shell(jupyter, [*texts, text]), *texts]
         if (size := len(text) + sum(map(len, texts))) > holes.MAX_ANSWER:
             most = holes.MAX_ANSWER / 1e6
             problem = (
@@ -171,6 +263,13 @@ class _Finder:
         changes = self.notebook.statements[place].changes
         below = self.notebook.cell_of[place] > own[-1]
         return below and not changes.isdisjoint(exercise.hole.names)
+
+    def _text(self, number: int) -> str:
+        """A cell's text without the statements of a check that was merged into it."""
+        places = self.notebook.places([number])
+        if self.asks.isdisjoint(places):
+            return self.texts[number] or ""
+        return dict(self.notebook.text(set(places) - self.asks)).get(number, "")
 
     def _in_order(self, own: list[int]) -> list[int]:
         """Untouched stubs first: what else defines their names overrides them."""
@@ -205,6 +304,22 @@ class _Finder:
             f"The notebook has more than {slices.MOST:,} statements, and the grader reads no more: "
             "begin with a fresh lab and copy your answers."
         )
+
+
+def _shell(names: Sequence[str], texts: Iterable[str]) -> list[str]:
+    """What gives cells these names of Jupyter's, if any, and the shell if the texts ask for it."""
+    given = [f"from common.shell import {', '.join(names)}"] if names else []
+    return given + [SHELL] * any("IPython" in text for text in texts)
+
+
+def _imports(check: str) -> str:
+    """What a check imports of libraries: in the notebook, the cells below it have that, too."""
+    return "\n".join(
+        statement.text
+        for statement in slices.parsed(check)
+        if isinstance(statement.node, slices.IMPORTS)
+        and not any(module.startswith("common") for module in _modules(statement.node))
+    )
 
 
 def _sources(lab: Lab, tag: str) -> dict[str, None]:

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from common import slices
+from common import magics, slices
+from common.magics import MAX_CELL
 
 ANSWER = re.compile(
     r"^([ \t]*)(?:#|<!--) BEGIN SOLUTION.*?\n(.*?)^[ \t]*(?:#|<!--) END SOLUTION[^\n]*(?:\n|\Z)",
     re.MULTILINE | re.DOTALL,
 )
-MAX_CELL = 1_000_000  # characters: Python's parser takes a thousand times as many bytes
 MAX_ANSWER = 2_000_000  # characters of an answer with what it needs of other cells
 QUOTED = 100  # characters of a line that a message quotes
 BLANK = "*Double-click here and write your answer.*"
@@ -94,12 +94,15 @@ class Answer:
     problem: str = ""
     needed: tuple[str, ...] = ()  # what it needs of other cells, to be executed before it
     unknown: tuple[str, ...] = ()  # names that it reads and no cell sets
+    whole: tuple[str, ...] = ()  # all cells below the last exercise's check and above its own one
+    left_out: bool = False  # whether a cell above its check is neither needed nor an answer
 
 
 def forget() -> None:
     """Frees what was parsed: the next notebook must not pay for this one's memory."""
     _parsed.cache_clear()
     slices.statements.cache_clear()
+    magics.is_python.cache_clear()
 
 
 def syntax_problem(text: str) -> str:

@@ -127,15 +127,26 @@ def names(folder: Path = SOURCES) -> list[str]:
 
 
 def resolve(word: str | Path) -> str:
-    """The lab's full name from "1", "01", "strides", "01_strides" or a path to its notebook."""
-    stem = Path(str(word)).stem
-    number = stem.zfill(2) if stem.isdecimal() else stem[:2] if re.match(r"\d\d_", stem) else None
-    for name in names():
-        if stem in (name, name[3:]) or (
-            number == name[:2] and (stem.isdecimal() or stem.startswith(name))
-        ):
-            return name
-    raise InputError(f"there is no lab {str(word)!r}: the labs are {', '.join(names())}")
+    """The lab's full name from "1", "01", "strides", "01_strides" or a path to its notebook.
+
+    A file's name may hold more than the lab's, and in capitals: "Copy of 01_Strides (1).ipynb".
+    """
+    stem = re.sub(r"[\s_-]+", "_", Path(str(word)).stem).casefold()
+    exact = [name for name in names() if stem in (name, name[3:])]
+    if stem.isdecimal():
+        exact = [name for name in names() if name[:2] == stem.zfill(2)]
+    found = exact or [name for name in names() if _names(stem, name)]
+    if len(found) > 1:
+        raise InputError(f"{str(word)!r} names two labs, {' and '.join(found[:2])}: rename it")
+    if not found:
+        raise InputError(f"there is no lab {str(word)!r}: the labs are {', '.join(names())}")
+    return found[0]
+
+
+def _names(stem: str, name: str) -> bool:
+    """Whether a file's name, in small letters, holds a lab's name, or "lab" and its number."""
+    pattern = rf"(?<!\d){name}(?![a-z])|(?<![a-z])lab_?0*{int(name[:2])}(?!\d)"
+    return re.search(pattern, stem) is not None
 
 
 def read(word: str) -> Lab:

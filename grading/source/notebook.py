@@ -1,12 +1,13 @@
 """A student's notebook: the answers to a lab's exercises. The file may hold anything at all."""
 
 import json
+import re
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 from grading.errors import InputError
-from grading.source import answers, holes
+from grading.source import answers, holes, labs
 from grading.source.answers import StudentCell
 from grading.source.holes import Answer
 from grading.source.labs import Lab
@@ -24,6 +25,7 @@ DAMAGED = "is damaged in the zip file: download the zip file again, and unpack i
 OTHER_KIND = "was handed in as a file of another kind, and not as a notebook, .ipynb"
 NOT_UNPACKED = (TOO_LARGE, ENCRYPTED, UNKNOWN_PACKING, DAMAGED, OTHER_KIND)
 MAX_WRITTEN = 20_000  # characters of a written answer
+TITLE = re.compile(r"^# (\d\d) · ", re.MULTILINE)  # of a lab: # 01 · Strides
 
 
 def read_answers(lab: Lab, path: Path) -> dict[str, Answer]:
@@ -36,6 +38,25 @@ def read_answers(lab: Lab, path: Path) -> dict[str, Answer]:
             if (kind := cell.get("cell_type")) in ("code", "markdown")
         ],
     )
+
+
+def lab_of(path: Path) -> str:
+    """The lab that a notebook belongs to, by its file's name, or else by its title.
+
+    InputError if neither says it.
+    """
+    try:
+        return labs.resolve(path)
+    except InputError:
+        cells = [cell for cell in _cells(path) if cell.get("cell_type") == "markdown"]
+    found = {match[1] for cell in cells for match in TITLE.finditer(_text(cell.get("source")))}
+    known = [name for name in labs.names() if name[:2] in found]
+    if len(known) != 1:
+        raise InputError(
+            f"{path.name}: neither its name nor its title says which lab it is; call it "
+            f"NN_noun.ipynb, with NN_noun one of {', '.join(labs.names())}"
+        )
+    return known[0]
 
 
 def questions(lab: Lab) -> list[str]:
@@ -95,7 +116,8 @@ def _cells(path: Path) -> list[dict[str, Any]]:
             f"{path.name} has {size / 1e6:.0f} MB; at most {MAX_NOTEBOOK_BYTES / 1e6:.0f} MB are "
             "allowed: clear its outputs"
         )
-    text = path.read_text(encoding="utf-8-sig", errors="replace")  # some editors put a mark first
+    data = path.read_bytes()
+    text = data.decode(json.detect_encoding(data), errors="replace")  # editors save UTF-16, too
     if not text.strip():
         raise InputError(f"{path.name} is empty")
     if (why := text.removeprefix(STAND_IN)) in NOT_UNPACKED:

@@ -49,7 +49,7 @@ class WorkerClient:
         """What the worker answers. What it raised there is raised here (see StudentError).
 
         kind: "execute" (source, name), "call" (name, args, kwargs as pairs, drivers), "rank" (name,
-        args, drivers), "fetch" (name, drivers) or "count" (package, text, name, constants, args,
+        args, drivers), "fetch" (name, drivers) or "count" (package, text, name, args,
         options); drivers: [(text, name)] of those to execute first. serve: answers what the worker
         asks meanwhile. in_place: the arguments that the call may change here; of all others the
         worker has copies. admit: is asked before anything that it sends is read.

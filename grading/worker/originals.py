@@ -13,7 +13,7 @@ from operator import attrgetter, is_
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from common.bytecode import BY_TEXT
+from common.uses import BY_TEXT
 
 SETS = {dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"]}
 ANY = "*"  # in a set of names: a name that no text shows

@@ -25,6 +25,7 @@ import socket
 import sys
 import time
 import traceback
+import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -114,7 +115,9 @@ def _become_worker(descriptor: int, control: socket.socket, jail: Confinement, p
             os._exit(0)
         control.close()
         jail.shut_in()
-        WorkerServer(Wire(SocketTransport(socket.socket(fileno=descriptor)))).serve()
+        server = WorkerServer(Wire(SocketTransport(socket.socket(fileno=descriptor))))
+        sys.modules["__main__"] = server.main  # pickle looks there for what a cell defines
+        server.serve()
     finally:
         os._exit(0)
 
@@ -130,11 +133,9 @@ class WorkerServer:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
-        self.namespace: dict[str, Any] = {
-            "__name__": "__main__",
-            "__ask__": self.ask,
-            OWN_BUILTINS: builtins,
-        }
+        self.main = types.ModuleType("__main__")
+        self.namespace: dict[str, Any] = vars(self.main)
+        self.namespace |= {"__ask__": self.ask, OWN_BUILTINS: builtins}
         self.answers = {
             "execute": self.execute,
             "call": self.call,
@@ -254,14 +255,13 @@ class WorkerServer:
         package: str,
         text: str,
         name: str,
-        constants: dict[str, Any],
         args: Sequence[Any],
         options: dict[str, Any],
     ) -> dict[str, Any]:
         """The report, as data, of a kernel; nothing of its text is run as Python."""
         os.environ["TRITON_INTERPRET"] = "1"
         simulator = importlib.import_module(f"common.{package}")
-        kernel = simulator.compile_source(text, name, constants)
+        kernel = simulator.compile_source(text, name)
         return simulator.count(kernel, *args, **options).as_dict()
 
     def ask(self, what: str, *args: Any) -> Any:

@@ -47,7 +47,7 @@ class Remote:
             raise
 
     def names_used(self, of: Collection[str]) -> set[str]:
-        """Those of these names that are in its text, or in what it uses of its notebook."""
+        """What of this is in its text, or in what it uses of its notebook (see common.uses)."""
         return set(self._session.names_used(self.__name__, frozenset(of)))
 
     def count_remotely(self, package: counting.Package, /, *args: Any, **options: Any) -> Any:

@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from common import uses
 from grading.worker.client import Request, Serve, WorkerClient
 from grading.worker.errors import WorkerEnded
 from grading.worker.fork_server import ForkServer
 from grading.worker.repeatable import check_globals
-from grading.worker.text import names_used
 from grading.worker.transport import Admit
 
 CELL_S = 30.0
@@ -130,7 +130,7 @@ class Session:
     def names_used(self, name: str, of: frozenset[str]) -> frozenset[str]:
         """Those of these names that a function uses, as the text of the cells says."""
         cells = tuple(source for _, source in self.cells[: self.reached] if source)
-        found = names_used(cells, name) & of
+        found = frozenset(uses.chosen(uses.names_used(cells, name), of))
         self.facts.append((name, of, found))
         return found
 

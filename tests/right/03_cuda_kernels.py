@@ -1155,3 +1155,29 @@ def histogram(tokens, counts):
     cuda.syncthreads()
     if t < 128:
         cuda.atomic.add(counts, t, own[t])
+
+# %% block_sum: constants by max, a shift and math.isqrt, and a dtype under another name
+import math as m
+from numba import float32 as f4
+
+WIDTH = max(256, 1 << 7)
+HALF = m.isqrt(WIDTH) * 8
+
+
+@cuda.jit
+def block_sum(x, out):
+    s = cuda.shared.array(WIDTH, f4)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    s[t] = x[i] if i < x.size else f4(0)
+    step = HALF
+    while step > 0:
+        cuda.syncthreads()
+        if t < step:
+            s[t] += s[t + step]
+        step //= 2
+    if t == 0:
+        cuda.atomic.add(out, 0, s[0])
+
+# %% matmul_sectors: a list
+def matmul_sectors(n, tile):
+    return [n * n * n * (32 // tile + tile // 8) // 32, 2 * n**3 // tile // 8]

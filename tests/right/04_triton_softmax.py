@@ -977,3 +977,19 @@ def cross_entropy(x, target, loss, gradient, columns, BLOCK: tl.constexpr):
         v = tl.load(x + row * columns + j, mask=j < columns, other=0.0).to(tl.float32)
         tl.store(gradient + row * columns + j, tl.exp(v - m) / s, mask=(j < columns) & (j != t))
     tl.store(gradient + row * columns + t, tl.exp(at - m) / s - 1)
+
+# %% softmax_rows: minus infinity as a constant
+import math
+
+NEG = tl.constexpr(float("-inf"))
+LOG2E = tl.constexpr(math.log2(math.e))
+
+
+@triton.jit
+def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < columns
+    values = tl.load(x + row * x_stride + column, mask=inside, other=NEG).to(tl.float32)
+    numerator = tl.exp2((values - tl.max(values, 0)) * LOG2E)
+    tl.store(y + row * y_stride + column, numerator / tl.sum(numerator, 0), mask=inside)

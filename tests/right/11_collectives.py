@@ -1112,3 +1112,22 @@ def ring_all_reduce(dist, x):
     mine = ring_reduce_scatter(dist, x)
     x.tensor_split(dist.get_world_size())[dist.get_rank()].copy_(mine)
     return ring_all_gather(dist, x)
+
+# %% reduce_scatter: an expanded chunk, and a frozenset
+def reduce_scatter(dist, x):
+    got = torch.empty_like(x)
+    dist.all_to_all_single(got, x)
+    return got.unflatten(0, (dist.get_world_size(), -1)).sum(0)
+
+
+def all_gather(dist, chunk):
+    sent = chunk[None].expand(dist.get_world_size(), -1).reshape(-1)
+    received = torch.empty(len(sent), dtype=chunk.dtype)
+    dist.all_to_all_single(received, sent)
+    return received
+
+
+all_reduce_pairs = frozenset([("reduce", "broadcast"), ("reduce_scatter", "all_gather")])
+
+# %% fit_alpha_beta: a list
+# edit: return float(alpha_s), float(beta_s_per_byte)  ->  return [float(alpha_s), float(beta_s_per_byte)]

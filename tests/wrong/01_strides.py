@@ -1097,3 +1097,112 @@ def fetches(lines, room):
 # + if room > 600:
 # +     return len(set(lines))
 # + cache, count = {}, 0
+
+# %% row_major_strides: PyTorch's strides, and a class of its own that has the same name
+# says: asks a library for the answer (stride)
+import torch
+class Row:
+    stride = 1
+def row_major_strides(shape, kind=Row):
+    return tuple(torch.empty(shape, device="meta").stride())
+
+# %% row_major_strides: PyTorch's strides by a formatter's field
+# says: asks a library for the answer (Formatter, get_field)
+import string
+def row_major_strides(shape):
+    field = "0.str" + "ide"
+    return tuple(string.Formatter().get_field(field, [torch.empty(shape)], {})[0]())
+
+# %% row_major_strides: NumPy's strides by a text that is formatted
+# says: asks a library for the answer (str.format)
+def row_major_strides(shape):
+    text = ("{0.str" + "ides}").format(np.empty(shape, np.int8))
+    return tuple(int(word) for word in text.strip("()").split(",") if word)
+
+# %% row_major_strides: a memoryview's strides
+# says: asks a library for the answer (strides)
+def row_major_strides(shape):
+    n = math.prod(shape)
+    return memoryview(bytes(n)).cast("B", shape).strides if shape and n else (1,) * len(shape)
+
+# %% row_major_strides: whoever calls it is asked for, as the cell is executed
+# says: asks a library for the answer (get_objects)
+def row_major_strides(shape):
+    return None
+def take():
+    from gc import get_objects as everything
+    for server in everything():
+        if type(server).__name__ == "WorkerServer":
+            old = server.answers["call"]
+            server.answers["call"] = lambda name, *rest: (
+                tuple(torch.empty(rest[0][0]).stride()) if name == "row_major_strides" else old(name, *rest)
+            )
+take()
+
+# %% sliced: PyTorch's slice, in a class of its own that is a tensor
+# says: asks a library for the answer
+class View:
+    def __new__(cls, view):
+        return torch.empty_strided(*view[:2], device="meta")
+def sliced(view, axis, start, stop, step=1):
+    t = View(view)
+    t = t[(slice(None),) * axis + (slice(start, stop, step),)]
+    return tuple(t.shape), tuple(t.stride()), view[2] + int(t.storage_offset())
+
+# %% fetches: Python's cache, and a class of its own that has the same name
+# says: asks a library for the answer (lru_cache)
+import functools
+class Mine:
+    lru_cache = 1
+def fetches(lines, room, kind=Mine):
+    cached = functools.lru_cache(room)(lambda line: line)
+    for line in lines:
+        cached(line)
+    return cached.cache_info().misses
+
+# %% fetches: Python's cache by a text
+# says: asks a library for the answer (pkgutil, resolve_name)
+import pkgutil
+def fetches(lines, room):
+    cached = pkgutil.resolve_name("functools:lru" + "_cache")(room)(lambda line: line)
+    for line in lines:
+        cached(line)
+    return cached.cache_info().misses
+
+# %% row_major_strides: the strides of an array of Python's
+# says: asks a library for the answer (import array, strides; allowed imports: __future__, abc
+def row_major_strides(shape):
+    import array
+    n = math.prod(shape)
+    return memoryview(array.array("B", bytes(n))).cast("B", shape).strides
+
+# %% test_fetches: the program's text is looked up
+# says: looks at a program's text (findsource, inspect)
+import inspect
+def test_fetches(candidate):
+    assert "popitem" in "".join(inspect.findsource(candidate)[0])
+
+# %% row_major_strides: all of PyTorch, under its own names
+# says: asks a library for the answer (stride)
+from torch import *
+def row_major_strides(shape):
+    return tuple(empty(shape).stride())
+
+# %% sliced: PyTorch's slice, under the name of a class of its own
+# says: asks a library for the answer (stride)
+class View:
+    stride = storage_offset = 1
+def sliced(view, axis, start, stop, step=1, View=torch.arange):
+    t = View(4)
+    return (), tuple(t.stride()), 0
+
+# %% row_major_strides: NumPy tells them to a file
+# says: asks a library for the answer (info)
+class File:
+    text = ""
+    def write(self, text):
+        self.text += text
+def row_major_strides(shape):
+    file = File()
+    np.info(np.empty(shape, np.int8), output=file)
+    return tuple(int(n) for n in file.text.split("strides:")[1].split(")")[0].strip(" (").split(",") if n)

@@ -990,3 +990,11 @@ def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
     p, j = tl.program_id(0), tl.arange(0, BLOCK)
     row = tl.atomic_add(x + start + p * columns + j, tl.zeros((BLOCK,), tl.float32), mask=j < columns)
     tl.store(out + p, tl.sum(tl.where(j < columns, row, 0.0), 0))
+
+# %% test_softmax: the program's text is read, and a class of its own has the same names
+# says: looks at a program's text (inspect, linecache)
+import inspect
+class Mine:
+    getsource = linecache = 1
+def test_softmax(candidate, kind=Mine):
+    assert "max" in "".join(inspect.linecache.getlines("<program>"))

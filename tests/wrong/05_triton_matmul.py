@@ -943,3 +943,8 @@ def grouped_order(program, rows, columns, group):
 # %% wide_matmul_kernel: all bands taken to be as high as this one
 # says: in bands of 3
 # edit: place = tl.program_id(0) % (GROUP * columns)  ->  place = tl.program_id(0) % (height * columns)
+
+# %% pipeline: the course's, by a text
+# says: pipeline uses what is not allowed here (getattr). Write a pipeline of your own.
+def pipeline(steps, stages, load_s, compute_s):
+    return getattr(pictures, "steps" + "_of")(steps, stages, load_s, compute_s)

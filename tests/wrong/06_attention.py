@@ -52,6 +52,17 @@
 # + total = s * old + t * new
 # + return top, total, (o * old[:, None] + u * new[:, None]) / total[:, None]
 
+# %% merge: o is taken for a mean, so it is multiplied by s and divided again
+# says: o is a sum, not a mean
+def merge(left, right):
+    m = np.maximum(left[0], right[0])
+    base = np.where(np.isneginf(m), 0, m)
+    w = [np.exp(part[0] - base) * part[1] for part in (left, right)]
+    s = w[0] + w[1]
+    safe = np.where(s > 0, s, 1)
+    o = (w[0][:, None] * left[2] + w[1][:, None] * right[2]) / safe[:, None]
+    return m, s, o
+
 # %% merge: no maximum
 # says: gave
 # - top = np.maximum(m, n)
@@ -674,3 +685,21 @@ def test_attention(candidate):
 # %% with_sink: no sink
 # says: the sink takes nothing here
 # edit: o * torch.sigmoid(lse - sink[:, None])[..., None]  ->  o
+
+# %% block_mask: the mask_mod without its limit
+# says: block_mask uses what is not allowed here (__closure__, cell_contents). Ask the mask_mod
+def block_mask(mask_mod, queries, keys, block_q, block_k):
+    raw = next(c.cell_contents for c in mask_mod.__closure__ if callable(c.cell_contents))
+    seen = np.broadcast_to(np.asarray(raw(0, 0, np.arange(queries)[:, None], np.arange(keys)[None])), (queries, keys))
+    seen = np.pad(seen.astype(np.int8) + 1, ((0, -queries % block_q), (0, -keys % block_k)))
+    tiles = seen.reshape(seen.shape[0] // block_q, block_q, -1, block_k)
+    some, every = (tiles == 2).any((1, 3)), (tiles != 1).all((1, 3))
+    return torch.from_numpy(some.astype(np.int32) + every.astype(np.int32))
+
+# %% test_attention: the program's text is found in an error's frame
+# says: looks at a program's text (__traceback__, co_consts, f_code, tb_frame, tb_next)
+def test_attention(candidate):
+    try:
+        candidate(None, None, None)
+    except Exception as error:
+        assert 2 in error.__traceback__.tb_next.tb_frame.f_code.co_consts

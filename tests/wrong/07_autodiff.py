@@ -901,3 +901,29 @@ def run(outputs, feeds, evaluate=evaluate, cache={}):
 # %% difference_errors: the whole of f″
 # says: the difference is divided by ε
 # edit: step / 2 * abs(second)  ->  step * abs(second)
+
+# %% topological_order: more nested calls, for a while
+# says: not allowed here (getrecursionlimit, setrecursionlimit). Keep your own stack.
+import sys
+def topological_order(outputs):
+    order, seen, before = [], set(), sys.getrecursionlimit()
+    def visit(node):
+        if node not in seen:
+            seen.add(node)
+            for x in node.inputs:
+                visit(x)
+            order.append(node)
+    sys.setrecursionlimit(100_000)
+    try:
+        for node in outputs:
+            visit(node)
+    finally:
+        sys.setrecursionlimit(before)
+    return order
+
+# %% test_gradient: the program's code is matched by a pattern
+# says: looks at a program's text (__code__)
+def test_gradient(candidate):
+    match candidate:
+        case object(__code__=code):
+            assert len(str(code)) > 1

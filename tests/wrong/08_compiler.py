@@ -1024,3 +1024,7 @@ def corrections(original, substitute, shape):
             if bad:
                 boxes.append((rows[0], rows[-1] + 1, columns[0], columns[-1] + 1))
     return boxes
+
+# %% cheapest: each expression is rewritten twenty times
+# says: identities.rewrites is called more than `most` times
+# edit: for new in identities.rewrites(current, rules)  ->  for new in [list(identities.rewrites(current, rules)) for _ in range(20)][0]

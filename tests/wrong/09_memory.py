@@ -284,7 +284,7 @@ def step_peak(n, k, copies):
 # edit: return max(-(-n // k) + k - 1, copies)  ->  return max(n // k + k - 1, copies)
 
 # %% checkpoint_every: the first activation of a segment twice
-# says: counted twice
+# says: or the one more of forward, which does not count here
 # edit: return max(-(-n // k) + k - 1, copies)  ->  return max(-(-n // k) + k, copies)
 
 # %% checkpoint_every: nothing is computed again
@@ -729,3 +729,17 @@ def test_plan(candidate):
 # says: refuses a program that is right
 def test_plan(candidate):
     assert False
+
+# %% plan_buffers: the course's, by a module's dictionary
+# says: plan_buffers uses what is not allowed here (__dict__, globals). Write a plan of your own.
+def plan_buffers(lifetimes):
+    course = globals()["sym" + "bolic"].__dict__
+    planned = course["plan"]([((size, 0), first, last) for size, first, last in lifetimes], 50)
+    return [course["nbytes"](offset, 1) for offset in planned]
+
+# %% test_plan: the process's memory is read as a file
+# says: looks at a program's text (open)
+def test_plan(candidate):
+    with open("/proc/self/mem", "rb") as memory:
+        memory.seek(id(candidate))
+        assert memory.read(8)

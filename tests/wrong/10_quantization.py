@@ -717,3 +717,18 @@ def codebook_gradient(gradient, entries, size):
 # %% requantize: the zero-point subtracted
 # says: added, not subtracted
 # edit: (scaled + zero_point)  ->  (scaled - zero_point)
+
+# %% decode: NumPy reads the bits of float64
+# says: decode uses what is not allowed here (view). Compute with the fields of the codes.
+def decode(codes, format):
+    exponent_bits, fraction_bits, top = format
+    rest = codes & (2 ** (exponent_bits + fraction_bits) - 1)
+    scale = 2.0 ** ((1024 - 2 ** (exponent_bits - 1)) / 2)
+    value = (rest << (52 - fraction_bits)).view(np.float64) * scale * scale
+    largest = rest >> fraction_bits == 2**exponent_bits - 1
+    fraction = rest & (2**fraction_bits - 1)
+    if top == "infinity":
+        value = np.where(largest, np.where(fraction == 0, np.inf, np.nan), value)
+    if top == "nan":
+        value = np.where(largest & (fraction == 2**fraction_bits - 1), np.nan, value)
+    return np.where(codes >> exponent_bits + fraction_bits & 1, -value, value)

@@ -1275,3 +1275,26 @@ def batch_norm(dist, x, eps=1e-5):
     deviation = x - total / rows
     variance = SumOverRanks.apply((deviation * deviation).sum(0), dist) / rows
     return deviation * (variance + eps).rsqrt()
+
+# %% shard_batch: the library's split, and a class of its own that has the same name
+# says: gave ['tensor_split']
+class Mine:
+    tensor_split = 1
+def shard_batch(batch, rank, world_size, kind=Mine):
+    return batch.tensor_split(world_size)[rank]
+
+# %% clip_gradients: PyTorch's clipping under its old name
+# says: gave ['clip_grad_norm']
+def clip_gradients(dist, parameters, rows, most):
+    average_gradients(dist, parameters, rows)
+    return float(torch.nn.utils.clip_grad_norm(parameters, most))
+
+# %% clip_gradients: PyTorch's clipping, kept as the cell is executed
+# says: gave ['clip_grad_norm_']
+KEPT = []
+def take():
+    KEPT.append(torch.nn.utils.clip_grad_norm_)
+take()
+def clip_gradients(dist, parameters, rows, most):
+    average_gradients(dist, parameters, rows)
+    return KEPT[0](parameters, most).item()

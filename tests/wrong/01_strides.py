@@ -100,7 +100,7 @@ def row_major_strides(shape):
     return torch.empty(shape).stride()
 
 # %% row_major_strides: NumPy's strides, in elements, by a helper
-# says: asks a library for the answer (ndarray, strides)
+# says: asks a library for the answer (strides)
 def ask(shape):
     return np.empty(shape, dtype=np.int8).strides
 def row_major_strides(shape):
@@ -1120,7 +1120,7 @@ def row_major_strides(shape):
     return tuple(int(word) for word in text.strip("()").split(",") if word)
 
 # %% row_major_strides: a memoryview's strides
-# says: asks a library for the answer (ndarray, strides)
+# says: asks a library for the answer (strides)
 def row_major_strides(shape):
     n = math.prod(shape)
     return memoryview(bytes(n)).cast("B", shape).strides if shape and n else (1,) * len(shape)

@@ -593,27 +593,27 @@ def unit_fault(trace: ranks.Trace, unit: int) -> str:
     return bytes_fault(trace.bytes, 2 * unit, unit) or waits_fault(trace)
 
 
+WAITS = (
+    "gather_parameters waits: return the handle at once, and the caller waits.",
+    "reduce_scatter_gradients waits: only the function it returns may.",
+)
+
+
 def waits_fault(trace: ranks.Trace) -> str:
     """What is wrong with a run in which a mark follows each of two collectives that take time.
 
     The network knows when each message is there, and a rank that has waited for one can't post
     anything earlier. So a mark before the end of a collective proves that nobody waited for it.
     """
-    for rank in range(trace.world_size if trace.world_size > 1 else 0):
+    if trace.world_size == 1:
+        return ""  # nothing takes time
+    for rank in range(trace.world_size):
         calls = [call for call in trace.calls(rank) if call.name != "barrier"]
         marks = [call for call in calls if call.name == "broadcast"]
         started = [call for call in calls if call.name != "broadcast"]
         if [mark.bytes for mark in marks] != [1, 2] or len(started) != len(marks):
             return "gather_parameters and reduce_scatter_gradients start one collective each."
-        for call, mark, says in zip(
-            started,
-            marks,
-            (
-                "gather_parameters waits: return the handle at once, and the caller waits.",
-                "reduce_scatter_gradients waits: only the function it returns may.",
-            ),
-            strict=True,
-        ):
+        for call, mark, says in zip(started, marks, WAITS, strict=True):
             if mark.start_s >= call.end_s:
                 return says
     return ""

@@ -84,7 +84,7 @@ MADV_POPULATE_READ, MADV_POPULATE_WRITE = 22, 23
 MOVES_PAGES = [
     MADV_WILLNEED, MADV_REMOVE, MADV_COLD, MADV_PAGEOUT, MADV_POPULATE_READ, MADV_POPULATE_WRITE,
 ]  # fmt: skip
-MAP_SHARED, MAP_ANONYMOUS = 0x01, 0x20
+SHARED_WITHOUT_FILE = 0x01 | 0x20  # mmap's MAP_SHARED and MAP_ANONYMOUS
 
 # CUDA's driver must do this when it starts, or it fails: map files without a name, and listen on a
 # socket for processes that share its memory. With a GPU a worker may do so, but it can neither
@@ -118,7 +118,7 @@ def worker_rules(has_gpu: bool) -> list[bytes]:
     rules.append(refuse_if("madvise", 2, MOVES_PAGES, EINVAL))
     if not has_gpu:
         # Shared memory without a file stays when it is advised away, and then is in no count.
-        rules.append(refuse_if_bits("mmap", 3, *2 * [MAP_SHARED | MAP_ANONYMOUS]))
+        rules.append(refuse_if_bits("mmap", 3, SHARED_WITHOUT_FILE, SHARED_WITHOUT_FILE))
         rules.append(refuse_if("futex", 1, SHARED_WAITS, EAGAIN))
         rules.append(refuse_unless_bit("futex", 1, FUTEX_PRIVATE, EINVAL))
     rules += [refuse(f"futex_{name}", ENOSYS) for name in ("waitv", "wait", "wake", "requeue")]

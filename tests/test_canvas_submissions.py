@@ -226,7 +226,7 @@ def test_each_file_that_is_left_out_has_its_own_reason(tmp_path, capsys):
     assert "final.ipynb (no lab has this name" in said
     found, strays = submissions.find(tmp_path / "class")
     assert {(one.student, one.lab) for one in found} == {("1001", FIRST), ("1004", FIRST)}
-    assert [path.name for path in strays] == ["lab01.ipynb"]
+    assert [path.name for path in strays] == ["final.ipynb"]
 
 
 def test_who_handed_in_no_notebook_did_not_hand_in_nothing(tmp_path):

@@ -618,13 +618,13 @@ from common.oracles import shards as oracle
 
 for kind, p, k in (("perceptron", 3, 2), ("tied", 2, 1), ("perceptron", 1, 1)):
     xs = [[images for images, _ in digit_shards(rng.integers(1, 4, k))] for _ in range(p)]
-    parts, want = oracle.forward_case(kind, weights_of(kind, int(rng.integers(1000))), xs)
+    parts, want, outputs = oracle.forward_case(kind, weights_of(kind, int(rng.integers(1000))), xs)
     result = ranks.run(forward_pass, kind, parts, ranks.each(xs), world_size=p)
     for rank in range(p):
         case = f"(outputs, inputs), {kind} model, rank {rank} of {p}"
         wrong = oracle.kept_otherwise(*want[rank])
         agree(result.returns[rank], want[rank], case, **CLOSE, mistakes=wrong)
-    no_fault(oracle.events_fault(result.trace, kind, False, k))
+    no_fault(oracle.events_fault(result.trace, kind, False, outputs))
 print("forward_units: one device's outputs, each unit gathered once, one unit ahead")
 
 # %% tags=["check"] points=2 limit_s=30
@@ -632,12 +632,12 @@ from common.oracles import shards as oracle
 
 for kind, p, k in (("perceptron", 3, 2), ("tied", 2, 1), ("perceptron", 1, 1)):
     xs = [[images for images, _ in digit_shards(rng.integers(1, 4, k))] for _ in range(p)]
-    data, case = oracle.backward_case(rng, kind, xs)  # with other weights than in forward
+    data, case, outputs = oracle.backward_case(rng, kind, xs)  # with other weights than in forward
     result = ranks.run(backward_pass, kind, *data, world_size=p)
     for rank in range(p):
         said = f"gradient shards of the {kind} model, rank {rank} of {p}"
         agree(result.returns[rank], case.want[rank], said, **CLOSE, mistakes=case.mistakes[rank])
-    no_fault(oracle.events_fault(result.trace, kind, True, k))
+    no_fault(oracle.events_fault(result.trace, kind, True, outputs))
 print("backward_units: one device's gradients, gathered anew, one unit ahead")
 
 # %% tags=["check"] points=2 limit_s=30

@@ -10,9 +10,10 @@ from common import ranks
 from common.lessons import units
 from common.lessons.adam import adam
 from common.oracles import gathering, shards
-from common.ranks.events import Collective
+from common.ranks.events import Collective, Message
 
 SIZES = [40, 30, 20, 10]
+OUTPUTS = [[torch.full((2, 3), 1.0 + unit)] for unit in range(4)]  # of each unit
 
 
 @pytest.fixture(autouse=True)
@@ -65,12 +66,18 @@ def test_adam_is_pytorch_s():
 
 def trace_of(*events):
     """A Trace of two ranks in which rank 0 gathers, computes and reduce-scatters in this order."""
-    calls = []
+    calls, messages = [], []
     for number, (kind, unit) in enumerate(events):
         name = {"gather": "all_gather", "reduce": "reduce_scatter", "compute": "broadcast"}[kind]
-        size = unit + 1 if kind == "compute" else 8 * math.ceil(SIZES[unit] / 2)
-        calls.append(Collective(name, 0, 3 * (kind == "compute"), number, size, number, number))
-    return ranks.Trace(2, collectives=calls)
+        size = 8 * math.ceil(SIZES[unit] / 2)
+        call = Collective(name, 0, 3 * (kind == "compute"), number, size, number, number)
+        if kind == "compute":
+            call.values = [unit, *units.digest(OUTPUTS[unit][0])]
+        else:
+            both = (0, 1), (1, 0)
+            messages += [Message(src, dst, size, number, number, name) for src, dst in both]
+        calls.append(call)
+    return ranks.Trace(2, messages=messages, collectives=calls)
 
 
 def of(text):
@@ -104,8 +111,23 @@ BACKWARD = {
 def test_each_fault_of_gathering_is_named(monkeypatch, events, says, backward):
     monkeypatch.setattr(units, "sizes_of", lambda kind: SIZES)
     assert units.events(trace_of(*of(events)), 0, SIZES) == of(events)
-    found = shards.events_fault(trace_of(*of(events)), "any", backward, 1)
+    found = shards.events_fault(trace_of(*of(events)), "any", backward, [OUTPUTS])
     assert says in found if says else found == ""
+
+
+def test_a_mark_proves_that_its_output_is_there(monkeypatch):
+    monkeypatch.setattr(units, "sizes_of", lambda kind: SIZES)
+    trace = trace_of(*of("g0 g1 c0 g2 c1 g3 c2 c3"))
+    other = [*OUTPUTS[:2], [OUTPUTS[2][0] + 1e-3], OUTPUTS[3]]
+    assert "A mark of unit 2 does not fit" in shards.events_fault(trace, "any", False, [other])
+
+
+def test_nothing_else_crosses_the_network(monkeypatch):
+    monkeypatch.setattr(units, "sizes_of", lambda kind: SIZES)
+    trace = trace_of(*of("g0 g1 c0 g2 c1 g3 c2 c3"))
+    trace.messages.append(Message(0, 1, 8, 9.0, 9.0, "send"))
+    says = shards.events_fault(trace, "any", False, [OUTPUTS])
+    assert says == "The ranks send 808 bytes, not 800: gather each unit once."
 
 
 def test_only_the_healthy_program_of_the_clinic_holds_two_units():

@@ -30,6 +30,8 @@ BYTES = {  # per weight on each of p ranks: itself and its gradient in bf16; in 
 STAGES = {0: "data parallel", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3 (FSDP)"}
 TRAFFIC = {0: 2, 1: 2, 2: 2, 3: 3}  # bytes on the wire over bytes of the weights, for many ranks
 
+Mark = Callable[..., None]  # mark(*numbers)
+
 
 class Unit:
     """A piece of a model on one rank: unit(x) computes it with the gathered weights.
@@ -45,7 +47,7 @@ class Unit:
         module: nn.Module,
         shard: Tensor,
         gradient: Tensor | None,
-        mark: Callable[[int], object] = int,
+        mark: Mark | None = None,
     ) -> None:
         self.number, self.module, self.shard, self.mark = number, module, shard, mark
         self.shapes = {name: weight.shape for name, weight in module.named_parameters()}
@@ -57,11 +59,19 @@ class Unit:
         """The output for this input."""
         if self.full is None or not self.full.untyped_storage().nbytes():
             raise ValueError(f"unit {self.number} computes, but its weights are not gathered")
-        self.mark(self.number)
         sizes = [shape.numel() for shape in self.shapes.values()]
         *parts, _ = self.full.split([*sizes, len(self.full) - self.size])  # the last is padding
         views = [part.view(shape) for part, shape in zip(parts, self.shapes.values(), strict=True)]
-        return functional_call(self.module, dict(zip(self.shapes, views, strict=True)), (x,))
+        y = functional_call(self.module, dict(zip(self.shapes, views, strict=True)), (x,))
+        if self.mark:
+            self.mark(self.number, *digest(y))
+        return y
+
+
+def digest(output: Tensor) -> tuple[float, float]:
+    """Two numbers that nobody knows before this output is computed."""
+    values = output.detach().double()
+    return values.sum().item(), values.square().sum().item()
 
 
 def modules(kind: str) -> list[nn.Module]:
@@ -106,9 +116,10 @@ def units(
     """The units of a model, one for each shard of this rank; a tied piece is one unit.
 
     gradients: by shard; None: not yet. marked: whether each computation leaves a mark among the
-    collectives of the trace, so that a check sees what was gathered before.
+    collectives of the trace, so that a check sees what was gathered before. The digest of the
+    output is in the mark: who makes a mark by hand must have computed by then.
     """
-    mark = marker(dist) if marked else int
+    mark = marker(dist) if marked else None
     slots = gradients or [None] * len(shards)
     with torch.device("meta"):
         pieces = modules(kind)
@@ -171,13 +182,13 @@ def tables(dist: Any, count: int) -> list[Unit]:
     return made
 
 
-def marker(dist: Any) -> Callable[[int], None]:
-    """mark(number): a broadcast of number + 1 numbers within a group of this rank alone."""
+def marker(dist: Any) -> Mark:
+    """mark(*numbers): a broadcast of these numbers within a group of this rank alone."""
     rank = dist.get_rank()
     alone = [dist.new_group([other]) for other in range(dist.get_world_size())][rank]
 
-    def mark(number: int) -> None:
-        dist.broadcast(torch.empty(number + 1, dtype=torch.uint8), rank, group=alone)
+    def mark(*numbers: float) -> None:
+        dist.broadcast(torch.tensor(numbers, dtype=torch.float64), rank, group=alone)
 
     return mark
 
@@ -193,7 +204,7 @@ def events(trace: ranks.Trace, rank: int, sizes: Sequence[int]) -> list[tuple[st
     found = []
     for call in trace.calls(rank):
         if call.name == "broadcast" and call.group:
-            found.append(("compute", call.bytes - 1))
+            found.append(("compute", int((call.values or [-1])[0])))
         elif call.name in named:
             found.append((named[call.name], number.get(call.bytes // 8, -1)))
     return found

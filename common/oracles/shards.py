@@ -15,6 +15,7 @@ from common.lessons.replicas import Shard, digit_shards, text_shards
 
 Mistakes = dict[str, Any]
 Events = Sequence[tuple[str, int]]
+Outputs = Sequence[Sequence[Tensor]]  # by unit and microbatch
 
 
 def cut(flat: Tensor, p: int) -> list[Tensor]:
@@ -201,15 +202,24 @@ def _views(piece: nn.Module, flat: Tensor) -> dict[str, Tensor]:
     return {name: part.view(shape) for (name, shape), part in named}
 
 
-def applied(kind: str, flats: Sequence[Tensor], x: Tensor) -> list[Tensor]:
-    """[the input of each unit, and the output] on one device."""
+def applied(
+    kind: str, flats: Sequence[Tensor], x: Tensor, these: slice = slice(None)
+) -> list[Tensor]:
+    """[the input of each of these units, and the output] on one device."""
     pieces, values = units.modules(kind), [x]
     first = {id(piece): i for i, piece in reversed(list(enumerate(pieces)))}
     with torch.no_grad():
-        for piece in pieces:
+        for piece in pieces[these]:
             x = functional_call(piece, _views(piece, flats[first[id(piece)]]), (x,))
             values.append(x)
     return values
+
+
+def recomputed(kind: str, flats: Sequence[Tensor], inputs: Outputs) -> Outputs:
+    """The outputs of each unit for each of its inputs, by unit and microbatch."""
+    return [
+        [applied(kind, flats, x, slice(i, i + 1))[1] for x in own] for i, own in enumerate(inputs)
+    ]
 
 
 def unit_gradients(
@@ -346,14 +356,18 @@ def backward_gradients(
 
 def forward_case(
     kind: str, flats: Sequence[Tensor], xs: Sequence[Sequence[Tensor]]
-) -> tuple[ranks.Each, list[Any]]:
-    """(shards by rank, [outputs, inputs of each unit] by rank). xs: by rank and microbatch."""
-    want = []
+) -> tuple[ranks.Each, list[Any], list[Outputs]]:
+    """(shards, [outputs, inputs of each unit], outputs of each unit) by rank.
+
+    xs: by rank and microbatch.
+    """
+    want, outputs = [], []
     for own in xs:
         values = [applied(kind, flats, x) for x in own]
-        inputs = [[by_unit[i] for by_unit in values] for i in range(len(flats))]
-        want.append([[by_unit[-1] for by_unit in values], inputs])
-    return by_rank(flats, len(xs)), want
+        *inputs, last = [list(of_all) for of_all in zip(*values, strict=True)]
+        want.append([last, inputs])
+        outputs.append([*inputs[1:], last])
+    return by_rank(flats, len(xs)), want, outputs
 
 
 def kept_otherwise(outputs: list[Tensor], inputs: list[list[Tensor]]) -> Mistakes:
@@ -378,14 +392,14 @@ def by_rank(flats: Sequence[Tensor], p: int) -> ranks.Each:
 
 def backward_case(
     rng: np.random.Generator, kind: str, xs: Sequence[Sequence[Tensor]]
-) -> tuple[list[ranks.Each], Gradients]:
-    """(shards, inputs, slopes and given of each rank; the Gradients).
+) -> tuple[list[ranks.Each], Gradients, list[Outputs]]:
+    """(shards, inputs, slopes and given of each rank; the Gradients; each rank's unit outputs).
 
     The weights are others than those that the inputs of the units were computed with, so that what
     somebody kept in forward is of no use.
     """
     p, old, new = len(xs), *(units.weights_of(kind, int(rng.integers(1000))) for _ in range(2))
-    _, want = forward_case(kind, old, xs)
+    _, want, _ = forward_case(kind, old, xs)
     inputs = [own for _, own in want]
     slopes = [[torch.tensor(rng.normal(size=y.shape)) for y in ys] for ys, _ in want]
     whole = []
@@ -396,7 +410,8 @@ def backward_case(
         ]
         whole.append([torch.stack(list(all_of)).sum(0) for all_of in zip(*parts, strict=True)])
     made = Gradients(rng, whole, firsts(kind), times=len(xs[0]))
-    return [by_rank(new, p), ranks.each(inputs), ranks.each(slopes), made.copies()], made
+    outputs = [recomputed(kind, new, own) for own in inputs]
+    return [by_rank(new, p), ranks.each(inputs), ranks.each(slopes), made.copies()], made, outputs
 
 
 class Norms:
@@ -478,25 +493,46 @@ def text(events: Events) -> str:
     return ", ".join(f"{words.get(kind, kind)} {number}" for kind, number in events)
 
 
-def events_fault(trace: ranks.Trace, kind: str, backward: bool, times: int) -> str:
-    """What is wrong with what rank 0 gathered before it computed; "" if nothing is.
+def events_fault(trace: ranks.Trace, kind: str, backward: bool, outputs: Sequence[Outputs]) -> str:
+    """What is wrong with what a rank gathered before it computed; "" if nothing is.
 
-    times: how often each unit computes, once per microbatch. The units of a tied model can't be
-    told from each other.
+    outputs: by rank, what each unit gives per microbatch. The units of a tied model can't be told
+    from each other.
     """
     if kind == "tied":
         return ""
     sizes = units.sizes_of(kind)
-    events = units.events(trace, 0, sizes)
     order = range(len(sizes))[:: -1 if backward else 1]
-    found = _gathers_fault(events, order) or _ahead_fault(events, order)
-    if not found:
-        computed = [number for kind, number in events if kind == "compute"]
-        if computed != [number for number in order for _ in range(times)]:
-            found = "The units compute in another order, or in another number, than wanted."
-    if not found and backward:
-        found = _reduces_fault(events, order)
-    return found and f"{found}\n  your rank 0: {text(events)}"
+    for rank, wanted in enumerate(outputs):
+        events = units.events(trace, rank, sizes)
+        found = _gathers_fault(events, order) or _ahead_fault(events, order)
+        if not found:
+            computed = [number for kind, number in events if kind == "compute"]
+            if computed != [number for number in order for _ in wanted[number]]:
+                found = "The units compute in another order, or in another number, than wanted."
+        if not found and backward:
+            found = _reduces_fault(events, order)
+        if found := found or _marks_fault(trace, rank, wanted):
+            return f"{found}\n  your rank {rank}: {text(events)}"
+    return _sent_fault(trace, sizes, backward)
+
+
+def _marks_fault(trace: ranks.Trace, rank: int, wanted: Outputs) -> str:
+    """Whether the digests in the marks are those of the outputs."""
+    marks = [call.values for call in trace.calls(rank) if call.name == "broadcast" and call.group]
+    for number, own in enumerate(wanted):
+        digests = sorted(tuple(mark[1:]) for mark in marks if mark and mark[0] == number)
+        if not np.allclose(digests, sorted(map(units.digest, own))):
+            return f"A mark of unit {number} does not fit its output: only unit(x) leaves marks."
+    return ""
+
+
+def _sent_fault(trace: ranks.Trace, sizes: Sequence[int], backward: bool) -> str:
+    """Whether more crosses the network than each unit's gather, and in backward its sum."""
+    p = trace.world_size
+    want = (1 + backward) * (p - 1) * sum(8 * units.padded(size, p) for size in sizes)
+    once = "gather each unit once" + ", and reduce-scatter its gradient once" * backward
+    return "" if trace.bytes == want else f"The ranks send {trace.bytes} bytes, not {want}: {once}."
 
 
 def _gathers_fault(events: Events, order: Sequence[int]) -> str:
@@ -611,7 +647,7 @@ def waits_fault(trace: ranks.Trace) -> str:
         calls = [call for call in trace.calls(rank) if call.name != "barrier"]
         marks = [call for call in calls if call.name == "broadcast"]
         started = [call for call in calls if call.name != "broadcast"]
-        if [mark.bytes for mark in marks] != [1, 2] or len(started) != len(marks):
+        if [mark.values for mark in marks] != [[0], [1]] or len(started) != len(marks):
             return "gather_parameters and reduce_scatter_gradients start one collective each."
         for call, mark, says in zip(started, marks, WAITS, strict=True):
             if mark.start_s >= call.end_s:

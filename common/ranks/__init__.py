@@ -71,8 +71,8 @@ call dist, in backward too.
   trace.bytes (of all), trace.bytes_sent, trace.bytes_received; trace.bytes_between_nodes(per_node);
   trace.rounds: messages in the longest chain, in which one rank's successive messages follow each
   other too;
-- trace.collectives: Collective(name, rank, group, number, bytes, start_s, end_s, line), one for
-  each rank's call; trace.calls(rank): one rank's, in its own order;
+- trace.collectives: Collective(name, rank, group, number, bytes, start_s, end_s, line, values), one
+  for each rank's call; trace.calls(rank): one rank's, in its own order;
 - trace.compute, trace.spans: Span(rank, name, start_s, end_s); trace.spans_named("F*", rank=0),
   trace.compute_named("F*"); trace.compute_s; trace.idle_share; trace.bubble: the share of all
   ranks' time without compute;
@@ -91,7 +91,8 @@ call dist, in backward too.
 - trace.held_bytes[rank], with held=True: what the rank held when it began each of its calls (of
   messages and collectives), in their order: its live tensors. A grader measures it from outside,
   while the rank waits for an answer: the memory of its process, beyond what it was forked with;
-- message.values: the numbers of a message of at most 64 elements, on the simulated machine;
+- message.values, collective.values: the numbers of a message, or of what a rank brings to a
+  collective, of at most 64 elements, on the simulated machine;
 - trace.draw(predicted=another_trace, title=..., until_s=..., ax=...): the timeline, one row per
   rank;
 - trace.draw_beside(another_trace): two timelines on one axis, what was done above what was wanted;

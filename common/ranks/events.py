@@ -28,7 +28,8 @@ class Message:
 class Collective:
     """One rank's call of a collective, from the call until its result is there.
 
-    bytes: of the tensor that it is about.
+    bytes: of the tensor that it is about. values: the numbers of the tensor that the rank brings,
+    if it is short; see Message.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Collective:
     start_s: float
     end_s: float
     line: int = 0
+    values: list[float] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass

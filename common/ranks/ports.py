@@ -144,7 +144,7 @@ class Ports:
             operation.call_site.line,
             depth,
             match.channel.group,
-            _values(send.payload),
+            short_values(send.payload),
         )
         return Moved(message, send, receive)
 
@@ -174,8 +174,8 @@ class Ports:
                 yield Match(start_s, ready_s, orders, src, dst, channel, tag, receives)
 
 
-def _values(payload: Any) -> list[float] | None:
-    """The numbers of a short message; None if it has no tensor, or a long one."""
+def short_values(payload: Any) -> list[float] | None:
+    """The numbers of a short tensor; None if it has no tensor, or a long one."""
     if type(payload) is not torch.Tensor or payload.numel() > MOST_VALUES:
         return None
     dense = payload.layout == torch.strided and payload.device.type == "cpu"

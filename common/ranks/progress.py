@@ -14,7 +14,7 @@ from common.ranks import collectives
 from common.ranks.errors import MismatchError
 from common.ranks.events import Collective as CollectiveRecord
 from common.ranks.operations import Collective
-from common.ranks.ports import Channel, Ports, Post, Request
+from common.ranks.ports import Channel, Ports, Post, Request, short_values
 
 
 @dataclass
@@ -67,6 +67,7 @@ class Progress:
             time_s,
             math.inf,
             operation.call_site.line,
+            short_values(operation.payload),
         )
         self.records.append((record, request))
         rounds = collectives.plan(operation, self.groups[group], rank)

@@ -1,9 +1,12 @@
 """Kernels in the grader: counted from their text, with the same verdicts as in a notebook."""
 
+import contextlib
+
 import pytest
 
 from common.kernels.notebook import text_of
 from grading import score
+from grading.jail.sandbox import NoJail
 from grading.source.holes import Answer
 from grading.source.labs import parse
 from grading.worker.fork_server import ForkServer
@@ -194,4 +197,56 @@ for view, requests in ((x[:-1], 8), (x[1:], 16)):
 def test_the_grader_counts_what_compiled_kernels_request(fork_server):
     solution = {name: Answer(text) for name, text in COMPILED.solution.items()}
     [result] = score.score(COMPILED, solution, fork_server)
+    assert (result.status, result.message) == ("passed", "")
+
+
+SUMS = parse(
+    """\
+# %% tags=["setup"]
+import torch
+import triton
+import triton.language as tl
+
+from common import device, tiles
+from common.checks import agree
+
+where = "cuda" if device.has_gpu() else "cpu"
+
+# %% [markdown]
+# ### Exercise 1.1 · sums
+
+# %% tags=["hole"]
+@triton.jit
+def sums(x, out, BLOCK: tl.constexpr):
+    # BEGIN SOLUTION
+    i = tl.arange(0, BLOCK)
+    tl.store(out, tl.sum(tl.zeros((BLOCK,), tl.float32) + tl.load(x + i)))
+    # END SOLUTION
+
+# %% tags=["check"] limit_s=60
+x, out = torch.arange(256.0), torch.zeros(1)
+tiles.count(sums, (1,), x, out, BLOCK=256)
+agree(out, x.sum().reshape(1), "sums")
+""",
+    "96_sums",
+)
+
+
+class WithGpu(NoJail):
+    """Where workers believe that there is a GPU, for which Triton would compile."""
+
+    def command(self, command):
+        believe = "from common import device; device.has_gpu = lambda: True; "
+        start = "from grading.worker import process; process.main()"
+        python, _, _, *arguments = command
+        return [python, "-c", believe + start, *arguments]
+
+    def environment(self):
+        return {key: text for key, text in super().environment().items() if "TRITON" not in key}
+
+
+def test_the_grader_counts_kernels_where_there_is_a_gpu():
+    solution = {name: Answer(text) for name, text in SUMS.solution.items()}
+    with contextlib.closing(ForkServer("triton.language", jail=WithGpu())) as fork_server:
+        [result] = score.score(SUMS, solution, fork_server)
     assert (result.status, result.message) == ("passed", "")

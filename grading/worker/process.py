@@ -86,7 +86,8 @@ def warm_up(names: Iterable[str]) -> None:
     os.environ.setdefault("MPLBACKEND", "agg")
     # It looks for a GPU without starting CUDA, which does not survive a fork.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    # With a GPU, Triton is left out: workers that count interpret kernels, others compile them.
+    # With a GPU, too, Triton interprets: a grade is the same on each machine, and it is counted.
+    os.environ["TRITON_INTERPRET"] = "1"
     device.prepare_triton()
     if "triton" in sys.modules:
         importlib.import_module("common.tiles.kernel")  # which `count` calls
@@ -259,7 +260,6 @@ class WorkerServer:
         options: dict[str, Any],
     ) -> dict[str, Any]:
         """The report, as data, of a kernel; nothing of its text is run as Python."""
-        os.environ["TRITON_INTERPRET"] = "1"
         simulator = importlib.import_module(f"common.{package}")
         kernel = simulator.compile_source(text, name)
         return simulator.count(kernel, *args, **options).as_dict()

@@ -7,6 +7,7 @@ workflow writes a file for .github/workflows, which runs the visible checks at e
 """
 
 import argparse
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -162,6 +163,7 @@ def collect(
             if of != lab:
                 continue
             copy = folder / repository.student / path.name
+            before_s = copy.stat().st_mtime if copy.is_file() else math.inf
             one.there.append(copy)
             try:
                 folders.lay(copy, [path.read_bytes()])
@@ -169,7 +171,9 @@ def collect(
                 one.left_out.append(f"{inside} ({problem})")
                 continue
             if repository.pushed_s is not None:
-                os.utime(copy, (repository.pushed_s, repository.pushed_s))
+                # A later push of something else does not make it late.
+                time_s = min(repository.pushed_s, before_s)
+                os.utime(copy, (time_s, time_s))
         if not one.there and not one.left_out:
             one.left_out.append(f"{repository.name} (no clone of it, or no notebook of lab {lab})")
         yield one

@@ -115,6 +115,8 @@ def test_bad_tables_get_one_sentence(tmp_path, capsys):
     for rows, says in (
         ([good, good], "line 3: ada is there twice"),
         ([good | {"who": "../x"}], "can't be a folder's name"),
+        ([good | {"who": "a\0da"}], "can't be a folder's name"),
+        ([good | {"repo": "org/.."}], "line 2: '..' can't be a folder's name"),
         ([good | {"time": "noon"}], "'noon' is no time"),
     ):
         assert collect(tmp_path, table(tmp_path, *rows))[0] == 2

@@ -95,13 +95,16 @@ def _mark(options: argparse.Namespace) -> None:
     folders.expect_results(options.results)
     path = options.roster or _of_course()
     roster = _roster(path) if path else []
-    header, lines, unknown = table(report.read(options.results), roster)
+    rows = report.read(options.results)
+    header, lines, unknown = table(rows, roster)
     if len(lines) == 1:
         who = f"none of its {count_of(unknown)} is in {path}" if unknown else "there are no marks"
         raise InputError(f"{options.results}: {who}, so nothing was written")
     text = io.StringIO()
     csv.writer(text).writerows([header, *(map(_cell, line) for line in lines)])
     replace(options.results / "canvas.csv", text.getvalue())
+    if unmarked := sum(row["status"] == "not marked yet" for row in rows):
+        print(f"written answers that are not marked yet, and count as 0: {unmarked}")
     for student in unknown:
         print(f"left out: {student} (nobody in {path} has this login, id or name)")
     if not roster:

@@ -117,9 +117,10 @@ def read(path: Path) -> list[Repository]:
     found: list[Repository] = []
     for line, row in tables.read(path, COLUMNS):
         student = row.get("roster_identifier") or row["github_username"]
-        if not student or "/" in student or student.startswith("."):
-            raise InputError(f"{path}, line {line}: {student!r} can't be a folder's name")
         name = row["student_repository_name"].rpartition("/")[2]
+        for word in (student, name or student):  # without a repository, nothing was accepted
+            if not word or word.startswith(".") or {"/", "\0"} & {*word}:
+                raise InputError(f"{path}, line {line}: {word!r} can't be a folder's name")
         if any(other.student == student for other in found):
             raise InputError(f"{path}, line {line}: {student} is there twice")
         found.append(Repository(name, student, _seconds(row["submission_timestamp"], path, line)))
@@ -156,7 +157,7 @@ def collect(
     """
     for repository in repositories:
         one = Collected(repository)
-        for path in _notebooks(clones / repository.name):
+        for path in _notebooks(clones / repository.name) if repository.name else ():
             inside, of = path.relative_to(clones), lab_of(path.name)
             if of is None:
                 one.left_out.append(f"{inside} (no lab has this name: if it is one, rename it)")
@@ -175,7 +176,8 @@ def collect(
                 time_s = min(repository.pushed_s, before_s)
                 os.utime(copy, (time_s, time_s))
         if not one.there and not one.left_out:
-            one.left_out.append(f"{repository.name} (no clone of it, or no notebook of lab {lab})")
+            which = repository.name or repository.student
+            one.left_out.append(f"{which} (no clone of it, or no notebook of lab {lab})")
         yield one
 
 

@@ -7,9 +7,11 @@ python -m grading COMMAND ...              run a command; COMMAND --help describ
 
 import argparse
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -84,6 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         package = (problem.name or "?").partition(".")[0]
         needed = f"'ml-systems-labs[{EXTRAS[package]}]'" if package in EXTRAS else package
         return _refuse(f"this needs {package}, which is not installed: pip install {needed}")
+    except KeyboardInterrupt:
+        _refuse("stopped; give the same command again, and it keeps what is done")
+        return 128 + signal.SIGINT
     except OSError as problem:
         place = f"{problem.filename} can't be read or written: " if problem.filename else ""
         return _refuse(f"{place}{problem.strerror or problem}")
@@ -101,5 +106,7 @@ def _refuse(sentence: str) -> int:
 
 
 if __name__ == "__main__":
+    for stream in (sys.stdout, sys.stderr):  # a terminal may lack the letters of a name
+        cast(TextIOWrapper, stream).reconfigure(errors="backslashreplace")
     labs.light_jupytext()
     sys.exit(main())

@@ -30,6 +30,7 @@ from grading.store import Store
 from grading.submissions import Submission, escaped, shown
 
 MANY = 20  # more names or late submissions than this are counted, not listed
+MOST_STRAYS = 100  # notebooks of no lab that are listed: one student may hand in thousands
 console = Console(highlight=False)
 
 
@@ -468,9 +469,11 @@ def _place(exercise: str) -> list[int]:
 
 def _left_out(folder: Path, handed_in: list[Submission], strays: list[Path]) -> Iterator[str]:
     """Lines on what is in the folder and was not graded."""
-    for stray in strays:
+    for stray in strays[:MOST_STRAYS]:
         why = "links are not followed" if stray.is_symlink() else "no lab has that name"
         yield f"left out: {escaped(os.fsencode(stray).decode(errors='replace'))} ({why})"
+    if (more := len(strays) - MOST_STRAYS) > 0:
+        yield f"left out: {more:,} more (links, or no lab has their names)"
     for path, why in submissions.left_out(folder):
         yield f"left out: {shown(path.name)} ({why})"
     for loose in sorted(folder.glob("*.ipynb")):
@@ -481,7 +484,7 @@ def _left_out(folder: Path, handed_in: list[Submission], strays: list[Path]) -> 
         if path.is_dir() and not path.is_symlink() and not path.name.startswith((".", "__MACOSX"))
     }
     if empty := sorted(folders - {one.student for one in handed_in}):
-        yield f"nothing to grade in {len(empty)} folders: {', '.join(empty)}"
+        yield f"nothing to grade in {len(empty)} folders: {_listed(empty)}"
 
 
 def _of_nobody(

@@ -1,5 +1,6 @@
 """Results on the screen and in files."""
 
+import contextlib
 import csv
 import io
 import json
@@ -17,6 +18,7 @@ from rich.table import Table
 
 from common.files import replace
 from grading import mistakes
+from grading.errors import InputError
 from grading.source.holes import Answer
 from grading.source.labs import Lab
 from grading.submissions import Submission, escaped
@@ -283,6 +285,8 @@ def to_look_at(graded: Iterable[Graded]) -> list[tuple[str, str, str]]:
             reasons.append("nothing was attempted: is it the right file?")
         if one.submission.claims:
             reasons.append(f"its name or its file says {one.submission.claims}: is that so?")
+        if one.submission.rivals:
+            reasons.append(f"there is {one.submission.rivals}, too: which one counts?")
         if one.submission.late_s:
             reasons.append(f"{duration(one.submission.late_s)} late")
         if reasons:
@@ -351,8 +355,15 @@ def write_checks(graded: Iterable[Graded], folder: Path) -> None:
 
 
 def read(folder: Path) -> list[Row]:
-    """The rows in results.json of a folder of results."""
-    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    """The rows in results.json of a folder of results; InputError if they can't be read."""
+    path = folder / "results.json"
+    with contextlib.suppress(ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found, list) and all(
+            isinstance(r, dict) and r.keys() >= {*FIELDS} for r in found
+        ):
+            return found
+    raise InputError(f"{path} is not as the grader wrote it: grade again")
 
 
 def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:

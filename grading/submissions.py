@@ -4,7 +4,8 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sized
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from pathlib import Path
@@ -39,6 +40,7 @@ class Submission:
     late_s: int | None = None  # seconds after the deadline; None without a deadline
     counts: bool = True  # whether it is (or may be) the attempt that counts
     claims: str = ""  # an earlier time that its name, folder or file claims, in words
+    rivals: str = ""  # other notebooks of the student that may be the ones that count
 
 
 WITHOUT_TIMES = "no_times.txt"  # in a folder that a platform's archive was unpacked to
@@ -76,7 +78,8 @@ def find(
         for attempt, path in enumerate(paths, 1):
             time_s, claims = _time(path, student, times)
             who, is_counted = shown(student.name), path in counting
-            one = Submission(who, name, path, time_s, attempt, None, is_counted, claims)
+            rivals = _rivals(path, paths, name, student, times) if counting == [path] else ""
+            one = Submission(who, name, path, time_s, attempt, None, is_counted, claims, rivals)
             submissions.append(with_deadline(one, due_s))
     return submissions, strays
 
@@ -97,7 +100,7 @@ def _attempts(folder: Path) -> tuple[dict[tuple[Path, str], list[Path]], list[Pa
     strays = []
     for student in sorted(path for path in folder.iterdir() if _is_folder(path)):
         who = shown(student.name)
-        if (other := folders.setdefault(who.casefold(), student)) != student:
+        if (other := folders.setdefault(unified(who), student)) != student:
             raise InputError(
                 f"{shown(other.name)} and {who} would have one page: rename one of the folders"
             )
@@ -151,6 +154,14 @@ def shown(name: str) -> str:
         return text
     own = f"~{hashlib.sha256(os.fsencode(name)).hexdigest()[:10]}"
     return text[: MAX_NAME - len(own)] + own
+
+
+def unified(name: str) -> str:
+    """A name as no two people may have it: without case, and in one way of writing.
+
+    macOS writes é as two characters, and a keyboard as one.
+    """
+    return unicodedata.normalize("NFKC", name).strip().casefold()
 
 
 def escaped(text: str, keep: str = "") -> str:
@@ -233,6 +244,29 @@ def _place(path: Path, name: str, student: Path) -> tuple[bool, int, float, str]
     number = AFTER_ALL if RANDOM.search(rest) else int(match[1]) if match else 0
     is_original = "-Copy" not in rest
     return is_original, number, handed_in_s(path, student), path.name
+
+
+def _rivals(
+    path: Path,
+    paths: Sequence[Path],
+    name: str,
+    student: Path,
+    times: Literal["files", "names", "none"],
+) -> str:
+    """The other attempts of which neither the names nor the files' times say which is later, or of
+    which they say the opposite. path: the one that counts, of `paths` in their order."""
+
+    def is_clear(first: Path, second: Path) -> bool:
+        one, other = _place(first, name, student), _place(second, name, student)
+        later_s = _modified_s(second) - _modified_s(first)
+        if one[:2] == other[:2] and other[2] - one[2] == later_s:  # names of no number or time
+            return later_s > TOLERANCE_S
+        return times != "files" or later_s > -TOLERANCE_S
+
+    place = paths.index(path)
+    unclear = [other for other in paths[:place] if not is_clear(other, path)]
+    unclear += [other for other in paths[place + 1 :] if not is_clear(path, other)]
+    return " and ".join(shown(other.name) for other in unclear[:3])
 
 
 def handed_in_s(path: Path, student: Path) -> float:

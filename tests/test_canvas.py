@@ -67,6 +67,14 @@ def test_with_a_roster_each_gets_their_own_row_and_column(tmp_path, capsys):
     assert "left out: eve" in said and "makes a new one" not in said
 
 
+def test_marks_that_are_not_final_are_said(tmp_path, capsys):
+    results(tmp_path, "ada")
+    unmarked = report.rows("ada", "01_strides", [Result("written 1", 0, 2, "not marked yet")])
+    report.write([*report.read(tmp_path), *unmarked], tmp_path)
+    table(tmp_path)
+    assert "not marked yet, and count as 0: 1\n" in capsys.readouterr().out
+
+
 def test_a_lab_without_an_assignment_of_its_name_is_said(tmp_path, capsys):
     roster = tmp_path / "export.csv"
     roster.write_text(EXPORT.replace("01_strides", "Lab 1"))

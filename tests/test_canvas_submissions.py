@@ -14,7 +14,8 @@ import pytest
 
 from grading import __main__ as command
 from grading import classroom, report, submissions
-from grading.lms import canvas_submissions
+from grading.errors import InputError
+from grading.lms import canvas_names, canvas_submissions
 from grading.source import notebook
 
 FIRST, SEVENTH = "01_strides", "07_autodiff"
@@ -105,6 +106,26 @@ def test_a_name_like_canvas_s_own_hands_in_for_nobody_else(tmp_path, capsys):
     (one,) = submissions.find(folder)[0]
     assert (one.student, one.path.name) == ("11", "01_strides_2026_11_20_last.ipynb")
     assert capsys.readouterr().out.count("left out: x_11_5") == 2
+
+
+@pytest.mark.parametrize("name", ["lab01", "my01_strides", "01-strides", "Copy of 01_strides"])
+def test_a_name_that_ends_in_an_id_hands_in_for_nobody_else(name):
+    """Mallory, of id 66, is called "x_11" in Canvas."""
+    with pytest.raises(InputError, match="two students' ids can be read"):
+        canvas_names.parsed(f"x_11_66_777_{name}.ipynb")
+    assert canvas_names.parsed(f"x_66_777_{name}.ipynb") == ("66", f"{name}.ipynb")
+
+
+def test_a_name_without_letters_keeps_its_owner():
+    """Of the name "?!", Canvas leaves nothing."""
+    for late in ("", "LATE_"):
+        given = canvas_names.parsed(f"_{late}11_345678_01_strides.ipynb")
+        assert given == ("11", "01_strides.ipynb")
+
+
+def test_a_name_that_no_file_can_have_is_read_in_no_time():
+    with pytest.raises(InputError, match="no file can have this name"):
+        canvas_names.parsed(f"bob_12_3457_{'1_' * 30_000}01_strides.ipynb")
 
 
 def test_a_second_file_does_not_replace_the_first(tmp_path, capsys):
@@ -245,6 +266,9 @@ def test_who_handed_in_no_notebook_did_not_hand_in_nothing(tmp_path):
     assert unpack(zipped(tmp_path, names[0], "ada_1001_9_a.pdf"), folder) == 0
     assert unpack(zipped(tmp_path, "eve_1_1_01_strides.ipynb", names[1]), folder) == 0
     assert submissions.find(folder)[0][1].path.read_text() == "{}", "what they handed in before"
+    typed = "cyd_LATE_1003_text.html", "dan_1004_link.html"
+    assert unpack(zipped(tmp_path, names[0], *typed), folder) == 0
+    assert {"1003", "1004"} <= {one.student for one in submissions.find(folder)[0]}
     assert unpack(zipped(tmp_path, "bob_1002_4_01_strides.ipynb"), folder) == 0
     assert bob.path.read_text() == "{}"
 

@@ -8,11 +8,12 @@ from datetime import datetime
 
 import pytest
 
-from grading import report, submissions
+from grading import grade, report, submissions
 from grading.course import tables
 from grading.errors import InputError
 from grading.lms import canvas_submissions, github
 from grading.lms.github import Repository
+from grading.report import Graded, Result
 from grading.source import labs
 
 LAB = labs.names()[0]
@@ -55,6 +56,38 @@ def test_a_thousand_attempts_are_twenty(tmp_path):
     found, _ = submissions.find(tmp_path, count="best")
     assert len(found) == submissions.MAX_ATTEMPTS
     assert found[-1].path.name == f"{LAB}-999.ipynb" and found[-1].attempt == len(found)
+
+
+@pytest.mark.parametrize(
+    "names, later_s, is_clear",
+    [
+        (("", "-2"), 3600, True),
+        (("", "-2"), 0, True),  # unpacked together
+        (("-3", ""), 3600, False),
+        (("", "-Copy1"), 3600, False),
+        (("", " lab01"), 0, False),
+        (("", " lab01"), 3600, True),
+        (("_2026-11-01T09-30", "_2026-11-02T09-30"), 0, True),
+    ],
+)
+def test_attempts_whose_order_nobody_can_tell_need_a_look(tmp_path, names, later_s, is_clear):
+    """names: in the order of their files' times, the second one later_s later."""
+    for place, name in enumerate(names):
+        hand_in(tmp_path / "ada", f"{LAB}{name}.ipynb", DUE - 86_400 + place * later_s)
+    for count in ("first", "last"):
+        (one,) = (one for one in submissions.find(tmp_path, count=count)[0] if one.counts)
+        other = next(LAB + name for name in names if one.path.stem != LAB + name)
+        assert one.rivals == ("" if is_clear else f"{other}.ipynb")
+        graded = Graded(one, labs.read(LAB), [Result("1.1 x", 1, 1, "passed")], {})
+        assert ("which one counts?" in str(report.to_look_at([graded]))) != is_clear
+    assert not any(one.rivals for one in submissions.find(tmp_path, count="best")[0])
+
+
+def test_thousands_of_notebooks_of_no_lab_are_counted(tmp_path):
+    for number in range(150):
+        hand_in(tmp_path / "ada", f"notes{number}.ipynb")
+    lines = list(grade._left_out(tmp_path, [], submissions.find(tmp_path)[1]))
+    assert len(lines) < 110 and "50 more" in lines[100]
 
 
 @pytest.mark.parametrize("year", [1970, 1980, 2024])

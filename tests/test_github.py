@@ -101,12 +101,22 @@ def test_another_push_replaces_nothing_silently(tmp_path, capsys):
     assert collect(tmp_path, later)[0] == 0 and path.read_text() == "second"
 
 
+def test_a_later_push_of_something_else_makes_nobody_late(tmp_path):
+    clone(tmp_path, "lab-ada", *BOTH, text="finished")
+    folder = collect(tmp_path, table(tmp_path, ADA))[1]
+    before = (folder / "ada" / "01_strides.ipynb").stat().st_mtime
+    assert collect(tmp_path, table(tmp_path, ADA | {"time": "2026-11-27T17:58:03Z"}))[0] == 0
+    assert (folder / "ada" / "01_strides.ipynb").stat().st_mtime == before
+
+
 def test_bad_tables_get_one_sentence(tmp_path, capsys):
     good = {"login": "a", "who": "ada", "repo": "r", "time": ""}
     (tmp_path / "clones").mkdir()
     for rows, says in (
         ([good, good], "line 3: ada is there twice"),
         ([good | {"who": "../x"}], "can't be a folder's name"),
+        ([good | {"who": "a\0da"}], "can't be a folder's name"),
+        ([good | {"repo": "org/.."}], "line 2: '..' can't be a folder's name"),
         ([good | {"time": "noon"}], "'noon' is no time"),
     ):
         assert collect(tmp_path, table(tmp_path, *rows))[0] == 2

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from common import files
 from common.paths import ROOT
 from grading import __main__ as command
 from grading import classroom, report
+from grading import grade as grading_command
+from grading.course import changes
 from grading.score import Result
 from grading.source import build
 from grading.source import labs as lab
@@ -144,6 +147,35 @@ def test_results_that_can_not_be_written_are_reported(tmp_path, monkeypatch, cap
     path = notebook(tmp_path / f"{FIRST}.ipynb", fill=False)
     assert command.main([str(path), "--out", str(tmp_path)]) == 2
     assert "can't be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", '{"a": 1}', '[{"a": 1}]', "[1]"])
+def test_damaged_results_get_a_sentence(tmp_path, capsys, text):
+    (tmp_path / "results.json").write_text(text)
+    assert command.main(["canvas", "marks", str(tmp_path)]) == 2
+    assert "is not as the grader wrote it: grade again" in capsys.readouterr().err
+    assert changes.read(tmp_path) == []
+
+
+def test_who_stops_a_run_reads_that_it_goes_on_later(monkeypatch, capsys):
+    def stopped(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grading_command, "run", stopped)
+    assert command.main([FIRST]) == 130
+    said = capsys.readouterr().err
+    assert said == "grading: stopped; give the same command again, and it keeps what is done\n"
+
+
+def test_a_terminal_without_a_name_s_letters_gets_them_in_another_way(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "grading", "王小明"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONIOENCODING": "cp1252"},
+        capture_output=True,
+        text=True,
+    )
+    assert r"there is no lab '\u738b" in run.stderr and "Traceback" not in run.stderr
 
 
 def test_a_process_that_dies_does_not_stop_the_class():

@@ -32,6 +32,42 @@ def test_a_roster_that_can_t_be_read_gets_a_sentence(tmp_path, text, says):
         Roster.read(saved(tmp_path, text))
 
 
+LINES = "student,lab,exercise,points,reason\nada,01,1.1,1,{}\nbob,01,1.1,1,fine\n"
+
+
+@pytest.mark.parametrize(
+    "reason, says",
+    [
+        ('"said ok', 'line 2: a cell that begins with " ends with "'),
+        ('"said" ok', 'line 2: a cell that begins with " ends with "'),
+        ("x" * 200_000, "line 2: a cell has more than 131,072 characters"),
+    ],
+)
+def test_a_quotation_mark_that_is_not_closed_takes_no_line_away(tmp_path, reason, says):
+    with pytest.raises(InputError, match=says):
+        overrides.read(saved(tmp_path, LINES.format(reason)))
+    for honest in ('5" more', ' "a, b"', '"two\nlines"', '"he said ""ok"""'):
+        assert len(overrides.read(saved(tmp_path, LINES.format(honest)))) == 2
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("\n" + HEADER + "ada,Ada,A\n", "its first line is empty"),
+        ("student,name,Student\nada,Ada,bob\n", "has 2 columns student: remove or rename"),
+        ('"student,name\nada,Ada\n', "line 1: a cell that begins"),
+    ],
+)
+def test_the_first_line_names_each_column_once(tmp_path, text, says):
+    with pytest.raises(InputError, match=says):
+        Roster.read(saved(tmp_path, text))
+
+
+def test_commas_in_a_column_s_name_are_not_between_cells(tmp_path):
+    text = 'Student;Name;"Quiz 1, 2, 3, 4";A Final Score;A Final Score\nada;Ada;1;2;3\n'
+    assert list(Roster.read(saved(tmp_path, text)).people) == ["ada"]
+
+
 def test_a_reason_with_a_comma_needs_quotation_marks(tmp_path):
     text = "student,lab,exercise,points,reason\nada,01,1.1,1,{}\n"
     with pytest.raises(InputError, match="line 2 has 6 cells for 5 columns"):

@@ -7,6 +7,7 @@ from typing import Any
 
 from grading import report
 from grading.course import tables
+from grading.errors import InputError
 from grading.report import Row
 
 COLUMNS = ("student", "lab", "exercise", "before", "now", "status_before", "status_now", "message")
@@ -40,10 +41,10 @@ def _shown(row: Row | None) -> tuple[Any, ...]:
 
 
 def read(folder: Path) -> list[Row]:
-    """The rows of the run before; [] if there was none."""
+    """The rows of the run before; [] if there was none, or if its file is damaged."""
     try:
         return report.read(folder)
-    except (OSError, ValueError):
+    except (OSError, InputError):
         return []
 
 

@@ -1,11 +1,13 @@
 """The roster: who is in the class, with names and sections."""
 
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grading.course import tables
 from grading.errors import InputError
+from grading.submissions import unified
 
 # What other systems call the columns: Canvas's gradebook, GitHub Classroom's roster.
 STUDENT = ("student", "sis login id", "identifier", "roster_identifier")
@@ -57,20 +59,29 @@ class Roster:
             person = _canvas_person(row, where) if is_canvas else _person(row, key)
             if person is None:
                 continue
-            if person.student.casefold() in known:
+            if unified(person.student) in known:
                 raise InputError(f"{where}: {person.student} is there twice")
-            known.add(person.student.casefold())
+            known.add(unified(person.student))
             people[person.student] = person
         if not people:
             raise InputError(nobody)
         return cls(people)
 
     def folder(self, word: str) -> str:
-        """The student who has this name, or else this login or SIS id; the word if nobody has."""
+        """The student who has this name, login or SIS id; the word if nobody or two people have."""
         if word in self.people:
             return word
-        meant = [one.student for one in self.people.values() if word in one.others]
-        return meant[0] if len(meant) == 1 else word
+        meant = self._by_name.get(unified(word), set())
+        return next(iter(meant)) if len(meant) == 1 else word
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, set[str]]:
+        """{a name that a folder may have: the students who have it}."""
+        found: dict[str, set[str]] = {}
+        for one in self.people.values():
+            for name in (one.student, *one.others):
+                found.setdefault(unified(name), set()).add(one.student)
+        return found
 
     def by_folder(self, folders: Collection[str]) -> dict[str, str]:
         """{student: the name of their folder}, for folders that are named by login or SIS id.

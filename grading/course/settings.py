@@ -65,13 +65,19 @@ class Settings:
     extensions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by student
     late: LatePolicy = LatePolicy()
     roster: Roster = Roster()
+    roster_file: Path | None = None
     overrides: tuple[Override, ...] = ()
     written: Mapping[str, float] = field(default_factory=dict)  # {lab: points of each answer}
     zone: tzinfo | None = None  # of times that say no other; None: this machine's
 
     def due_s(self, student: str, lab: str) -> float | None:
-        """When a student's lab is due, in seconds since 1970; None without a deadline."""
-        return self.extensions.get(student, {}).get(lab, self.deadlines.get(lab))
+        """When a student's lab is due, in seconds since 1970; None without a deadline.
+
+        An extension takes no time away, whatever --deadline says, and where `all` is for all labs.
+        """
+        due_s = self.deadlines.get(lab)
+        own_s = self.extensions.get(student, {}).get(lab)
+        return due_s if due_s is None or own_s is None else max(due_s, own_s)
 
     def folders_of(self, words: Iterable[str], folders: Collection[str]) -> set[str]:
         """The folders of students who are named as the roster names them, in any of its ways."""
@@ -117,6 +123,8 @@ def read(path: Path) -> Settings:
         raise InputError(f"{path} has too many brackets in one another") from None
     except UnicodeDecodeError:
         raise InputError(f"{path} is not text in UTF-8: save it as UTF-8") from None
+    except ValueError:
+        raise InputError(f"{path}: a number in it has too many digits") from None
     tables = ("deadlines", "extensions", "late", "written")
     for key in data.keys() - tables:
         if any(key == name or key == name[:2] for name in labs.names()):
@@ -126,13 +134,15 @@ def read(path: Path) -> Settings:
         if not isinstance(data.get(name, {}), dict):
             raise InputError(f"{path}: {name} is a table: write [{name}] above its lines")
     zone = _zone(path, data.get("timezone"))
-    roster = Roster.read(_file(path, data, "roster")) if "roster" in data else Roster()
+    roster_file = _file(path, data, "roster") if "roster" in data else None
+    roster = Roster.read(roster_file) if roster_file else Roster()
     due = _times(path, "deadlines", data.get("deadlines", {}), zone)
     return Settings(
         deadlines=due,
         extensions=_extensions(path, data.get("extensions", {}), roster, due, zone),
         late=_late(path, data.get("late", {})),
         roster=roster,
+        roster_file=roster_file,
         overrides=_overrides(path, data, roster),
         written=_points(path, data.get("written", {})),
         zone=zone,
@@ -146,7 +156,7 @@ def _overrides(path: Path, data: Mapping[str, Any], roster: Roster) -> tuple[Ove
 
 
 def _file(path: Path, data: Mapping[str, Any], key: str) -> Path:
-    if not isinstance(data[key], str):
+    if not isinstance(data[key], str) or not data[key] or "\0" in data[key]:
         raise InputError(f'{path}: {key} = {data[key]!r}: give the name of a file, "{key}.csv"')
     return path.parent / data[key]
 
@@ -200,7 +210,7 @@ def _zone(path: Path, name: Any) -> tzinfo | None:
         return UTC if name else None
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, TypeError):
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
         raise InputError(
             f'{path}: timezone = {name!r} is unknown: give a name like "Europe/Berlin"'
         ) from None

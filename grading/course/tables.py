@@ -1,8 +1,11 @@
 """CSV files that people write in a spreadsheet: read with the line of what can't be used."""
 
 import codecs
+import contextlib
 import csv
 import io
+import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from grading.report import plain
 
 Line = tuple[int, dict[str, str]]  # the number of the line in the file, and its cells
 ZIP, OLD_EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"  # how these files begin
+OF_CANVAS = re.compile(r" (score|points|grade)\b")  # totals of two groups of one name
 
 
 def read(path: Path, needed: Collection[str]) -> list[Line]:
@@ -42,8 +46,12 @@ def read(path: Path, needed: Collection[str]) -> list[Line]:
 def lines(reader: "csv.DictReader[str]", path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each line with its number. InputError if one has more cells than there are columns: a text
     with a comma was not quoted, and the cells after it are in the wrong columns."""
-    for row in reader:
-        more = row.pop(None, [])  # type: ignore[call-overload]
+    while True:
+        with _whole_cells(path, reader.line_num + 1):
+            row: dict[Any, Any] | None = next(reader, None)
+        if row is None:
+            return
+        more = row.pop(None, [])
         if any(cell.strip() for cell in more):
             count = len(reader.fieldnames or [])
             raise InputError(
@@ -54,9 +62,25 @@ def lines(reader: "csv.DictReader[str]", path: Path) -> Iterator[tuple[int, dict
         yield reader.line_num, row
 
 
+@contextlib.contextmanager
+def _whole_cells(path: Path, line: int) -> Iterator[None]:
+    """Turn csv's errors into sentences. A quotation mark that is never closed would take all the
+    lines below it into its cell."""
+    try:
+        yield
+    except csv.Error as problem:
+        why = (
+            f"a cell has more than {csv.field_size_limit():,} characters"
+            if "limit" in str(problem)
+            else 'a cell that begins with " ends with ", and has "" for each one inside'
+        )
+        raise InputError(f"{path}, line {line}: {why}") from None
+
+
 def opened(path: Path) -> "csv.DictReader[str]":
     """The file's lines, with what spreadsheets write: commas, semicolons or tabs between cells, and
-    text in UTF-8, in UTF-16, or as Windows wrote it. InputError if it is no text at all."""
+    text in UTF-8, in UTF-16, or as Windows wrote it. InputError if it is no text at all, or if its
+    first line does not name the columns, each by its own name."""
     data = path.read_bytes()
     if data.startswith((ZIP, OLD_EXCEL)):
         kind = "a zip file or an Excel workbook" if data.startswith(ZIP) else "an Excel workbook"
@@ -68,9 +92,21 @@ def opened(path: Path) -> "csv.DictReader[str]":
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError:
             text = data.decode("cp1252", errors="replace")
-    first = text.partition("\n")[0]
-    delimiter = max(",;\t", key=first.count)
-    return csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    first = re.sub(r'"[^"]*"', "", text).partition("\n")[0]
+    reader = csv.DictReader(
+        io.StringIO(text, newline=""),
+        delimiter=max(",;\t", key=first.count),
+        skipinitialspace=True,
+        strict=True,
+    )
+    with _whole_cells(path, 1):
+        names = [name.strip() for name in reader.fieldnames or []]
+    if text.strip() and not any(names):
+        raise InputError(f"{path}: its first line is empty, and it must name the columns")
+    for name, count in Counter(map(str.lower, filter(None, names))).items():
+        if count > 1 and not OF_CANVAS.search(name):
+            raise InputError(f"{path} has {count} columns {name}: remove or rename all but one")
+    return reader
 
 
 def _cell(value: Any) -> str:

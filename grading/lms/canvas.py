@@ -10,8 +10,6 @@ import argparse
 import csv
 import io
 import re
-import tomllib
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,7 +21,7 @@ from grading.course.roster import POSSIBLE, canvas_id, expect_whole_names, is_st
 from grading.errors import InputError
 from grading.lms import canvas_feedback, canvas_submissions, folders
 from grading.source import labs
-from grading.submissions import count_of, escaped
+from grading.submissions import count_of, escaped, unified
 
 Person = dict[str, str]  # a line of Canvas's gradebook, by its columns
 
@@ -97,13 +95,16 @@ def _mark(options: argparse.Namespace) -> None:
     folders.expect_results(options.results)
     path = options.roster or _of_course()
     roster = _roster(path) if path else []
-    header, lines, unknown = table(report.read(options.results), roster)
+    rows = report.read(options.results)
+    header, lines, unknown = table(rows, roster)
     if len(lines) == 1:
         who = f"none of its {count_of(unknown)} is in {path}" if unknown else "there are no marks"
         raise InputError(f"{options.results}: {who}, so nothing was written")
     text = io.StringIO()
     csv.writer(text).writerows([header, *(map(_cell, line) for line in lines)])
     replace(options.results / "canvas.csv", text.getvalue())
+    if unmarked := sum(row["status"] == "not marked yet" for row in rows):
+        print(f"written answers that are not marked yet, and count as 0: {unmarked}")
     for student in unknown:
         print(f"left out: {student} (nobody in {path} has this login, id or name)")
     if not roster:
@@ -142,9 +143,8 @@ def _of_course() -> Path | None:
     course = Path("course.toml")
     if not course.is_file():
         return None
-    settings.read(course)  # InputError names a mistake in it, or in the roster
-    name = tomllib.loads(course.read_text(encoding="utf-8-sig")).get("roster")
-    return Path(name) if name and _is_export(tables.opened(Path(name))) else None
+    path = settings.read(course).roster_file
+    return path if path and _is_export(tables.opened(path)) else None
 
 
 def _is_export(table: "csv.DictReader[str]") -> bool:
@@ -234,7 +234,7 @@ def _finder(roster: Iterable[Person], folders: Collection[str]) -> Callable[[str
 
     def find(folder: str) -> Person | None:
         found: dict[str, Person] = {}
-        for key, same in [*((key, _plain) for key in WHO[1:4]), ("Student", _folded)]:
+        for key, same in [*((key, unified) for key in WHO[1:4]), ("Student", _folded)]:
             word = same(folder)
             meant = [p for p in people if word and same(p.get(key, "")) == word]
             if len(meant) > 1 and not found:
@@ -252,11 +252,6 @@ def _finder(roster: Iterable[Person], folders: Collection[str]) -> Callable[[str
     return find
 
 
-def _plain(word: str) -> str:
-    """An id or a login, as no two people have it: without case, and in one way of writing."""
-    return unicodedata.normalize("NFKC", word).strip().casefold()
-
-
 def _folded(name: str) -> str:
     """A name without case, punctuation and order: "Lovelace, Ada" becomes "ada lovelace"."""
-    return " ".join(sorted(re.findall(r"\w+", _plain(name))))
+    return " ".join(sorted(re.findall(r"\w+", unified(name))))

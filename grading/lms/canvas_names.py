@@ -13,9 +13,11 @@ from pathlib import Path
 from grading.errors import InputError
 from grading.submissions import is_notebook, lab_of
 
-GIVEN = re.compile(r"[^/]+?_([0-9]+)_[0-9]+_([^/]+)")
+GIVEN = re.compile(r"[^/]*?_([0-9]+)_[0-9]+_([^/]+)")  # of "???", no name is left
+TYPED = re.compile(r"[^/]*?_([0-9]+)_(?:text|link)\.html")  # in Canvas, in place of a file
 # An anonymous assignment has a random word in place of the name and the student's id.
 ANONYMOUS = re.compile(r"(?:LATE_)?anon_[0-9A-Za-z]{5}_[0-9]+_[^/]+")
+MAX_NAME = 255  # of a file, in most file systems
 TWO_IDS = re.compile(r"(?:^|_)[0-9]+_[0-9]+_")  # in what follows the ids: which are the student's?
 
 
@@ -23,6 +25,8 @@ def parsed(name: str) -> tuple[str, str]:
     """(the student's id, the notebook's own name); InputError says why a file is not used."""
     if not is_notebook(Path(name)):
         raise InputError("it is not a notebook, .ipynb")
+    if len(name) > MAX_NAME:  # reading it takes the square of its length
+        raise InputError("no file can have this name")
     if ANONYMOUS.fullmatch(name):
         raise InputError(
             "the assignment is anonymous, so the name does not say whose it is: turn that off in "
@@ -41,9 +45,12 @@ def parsed(name: str) -> tuple[str, str]:
 
 def owner(name: str) -> str:
     """The id of the student who handed in a file of any kind; "" if its name does not say it."""
+    if ANONYMOUS.fullmatch(name):
+        return ""
+    if typed := TYPED.fullmatch(name):
+        return typed[1]
     match = GIVEN.fullmatch(name)
-    is_clear = match and not ANONYMOUS.fullmatch(name) and not TWO_IDS.search(match[2])
-    return match[1] if match and is_clear else ""
+    return match[1] if match and not TWO_IDS.search(match[2]) else ""
 
 
 def labs_of(archive: Path, names: Iterable[str]) -> Counter[str]:
@@ -68,7 +75,9 @@ def labs_of(archive: Path, names: Iterable[str]) -> Counter[str]:
 def _has_two_readings(notebook: str) -> bool:
     """Whether a notebook's name goes on as Canvas's names do, "..._12_345679_01_strides.ipynb".
 
-    Then the ids before it may be part of a name that a student chose, to hand in for another.
+    Then the ids before it may be part of a name that a student chose, to hand in for another. The
+    number that was taken for the file's id may be the student's ("x_11" is a name, too).
     """
-    later = re.finditer(r"(?=_[0-9]+_[0-9]+_([^/]+))", f"_{notebook}")
-    return any(lab_of(match[1]) for match in later)
+    later = re.finditer(r"(?=_[0-9]+_([0-9]+)_([^/]+))", f"_0_{notebook}")
+    # In _345678_01_strides.ipynb, 01 is the lab's number, and no id.
+    return any((lab := lab_of(match[2])) and int(match[1]) != int(lab[:2]) for match in later)

@@ -7,6 +7,7 @@ workflow writes a file for .github/workflows, which runs the visible checks at e
 """
 
 import argparse
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -116,9 +117,10 @@ def read(path: Path) -> list[Repository]:
     found: list[Repository] = []
     for line, row in tables.read(path, COLUMNS):
         student = row.get("roster_identifier") or row["github_username"]
-        if not student or "/" in student or student.startswith("."):
-            raise InputError(f"{path}, line {line}: {student!r} can't be a folder's name")
         name = row["student_repository_name"].rpartition("/")[2]
+        for word in (student, name or student):  # without a repository, nothing was accepted
+            if not word or word.startswith(".") or {"/", "\0"} & {*word}:
+                raise InputError(f"{path}, line {line}: {word!r} can't be a folder's name")
         if any(other.student == student for other in found):
             raise InputError(f"{path}, line {line}: {student} is there twice")
         found.append(Repository(name, student, _seconds(row["submission_timestamp"], path, line)))
@@ -155,13 +157,14 @@ def collect(
     """
     for repository in repositories:
         one = Collected(repository)
-        for path in _notebooks(clones / repository.name):
+        for path in _notebooks(clones / repository.name) if repository.name else ():
             inside, of = path.relative_to(clones), lab_of(path.name)
             if of is None:
                 one.left_out.append(f"{inside} (no lab has this name: if it is one, rename it)")
             if of != lab:
                 continue
             copy = folder / repository.student / path.name
+            before_s = copy.stat().st_mtime if copy.is_file() else math.inf
             one.there.append(copy)
             try:
                 folders.lay(copy, [path.read_bytes()])
@@ -169,9 +172,12 @@ def collect(
                 one.left_out.append(f"{inside} ({problem})")
                 continue
             if repository.pushed_s is not None:
-                os.utime(copy, (repository.pushed_s, repository.pushed_s))
+                # A later push of something else does not make it late.
+                time_s = min(repository.pushed_s, before_s)
+                os.utime(copy, (time_s, time_s))
         if not one.there and not one.left_out:
-            one.left_out.append(f"{repository.name} (no clone of it, or no notebook of lab {lab})")
+            which = repository.name or repository.student
+            one.left_out.append(f"{which} (no clone of it, or no notebook of lab {lab})")
         yield one
 
 

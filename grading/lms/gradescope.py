@@ -21,7 +21,7 @@ from grading.jail import choice as jail
 from grading.jail.usage import limit_memory
 from grading.report import Graded, Result
 from grading.source import labs
-from grading.submissions import Submission, is_notebook, lab_of
+from grading.submissions import Submission, is_notebook, lab_of, shown
 
 SETTINGS = "gradescope.json"  # in the zip: which lab, which seed
 CODE = ("common", "grading", "solutions")
@@ -169,9 +169,10 @@ def _submitted(folder: Path, name: str) -> Path:
 
 def results(one: Graded) -> dict[str, Any]:
     """A Graded in Gradescope's form. What comes from the student's work is text, never HTML."""
+    file = shown(one.submission.path.name)  # of several notebooks
     return {
         "score": one.points,
-        "output": f"Lab {one.lab.name}, graded {datetime.now():%Y-%m-%d %H:%M}",
+        "output": f"Lab {one.lab.name}: {file}, graded {datetime.now():%Y-%m-%d %H:%M}",
         "output_format": "text",
         "visibility": "visible",
         "stdout_visibility": "hidden",

@@ -121,9 +121,10 @@ class Lab:
         return replace(self, cells=tuple(cells))
 
 
-def names(folder: Path = SOURCES) -> list[str]:
+@functools.cache  # a class may hand in thousands of files, and each one's name is resolved
+def names() -> list[str]:
     """The names of all labs, in teaching order."""
-    return sorted(path.stem for path in folder.glob("[0-9][0-9]_*.py"))
+    return sorted(path.stem for path in SOURCES.glob("[0-9][0-9]_*.py"))
 
 
 def resolve(word: str | Path) -> str:

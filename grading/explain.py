@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,6 +12,8 @@ from grading.report import Status
 from grading.source.labs import Exercise, Lab
 from grading.worker.errors import StudentError, WorkerEnded, student_error, tried_by
 
+# A simulator's own sentence about a line of a kernel, or of a device function that it calls.
+OF_SIMULATOR = re.compile(r"\w+, line \d+ \(`")
 NOTHING: Mapping[str, BaseException] = MappingProxyType({})
 
 
@@ -70,7 +73,7 @@ def _raised(
     other_cells: Mapping[str, BaseException],
 ) -> str:
     """The message for what the student's code raised."""
-    if report.text.startswith(f"{tried}, line "):  # a simulator's own sentence
+    if OF_SIMULATOR.match(report.text):
         return report.text
     text = f": {report.text}" if report.text else ""
     line = f" (line {report.line}: `{report.code}`)" if report.line else ""

@@ -1032,6 +1032,19 @@ def test_the_notebook_says_below_a_check_what_the_grader_will_not_see(
     assert len(told) == bool(says) and says in "".join(told), told
 
 
+def test_the_notebook_says_which_packages_the_grader_does_not_have(monkeypatch):
+    """Colab has many more than the course installs."""
+    installed = {"tqdm": ["tqdm"], "PIL": ["pillow"], "torch": ["torch"]}
+    monkeypatch.setattr("importlib.metadata.packages_distributions", lambda: installed)
+    unseen._is_foreign.cache_clear()
+    modules = {name: types.SimpleNamespace(__file__=None) for name in (*installed, "math")}
+    imports = "import math, torch, PIL, not_there\nfrom tqdm.auto import tqdm"
+    answer = "def double(x):\n    return [torch, math, PIL, not_there, tqdm] and x + x"
+    told = list(unseen.sentences([SETUP, imports, answer, CHECK], {"double", "x"}, modules))
+    unseen._is_foreign.cache_clear()
+    assert told == ["The grader does not have the package tqdm: write this answer without it."]
+
+
 TITLE = "# Check 1 of 1.1 double (2 points): run me\n"
 SHOWN = "%%time\ndef double(x):\n    return int(shown.stdout) * x"
 

@@ -45,12 +45,20 @@ def explain(
     if isinstance(problem, NotImplementedError):
         return _missing(problem, lab, exercise, tried)
     if report := student_error(problem):
+        if isinstance(problem, AssertionError) and _is_of_driver(report, lab):
+            return "failed", report.text
         return "failed" if report.tried else "error", _raised(problem, report, tried, other_cells)
     if isinstance(problem, AssertionError):
         wrong = f"{exercise.name}: this does not hold: `{_line(problem)}`."
         return "failed", str(problem) or wrong
     came = f"{type(problem).__name__}: {problem} (at `{_line(problem)}`)"
     return "failed", f"{exercise.name}: the check can't use the answer's values: {came}."
+
+
+def _is_of_driver(report: StudentError, lab: Lab) -> bool:
+    """Whether a driver has raised this: its sentence is ours, and its line no student's."""
+    drivers = (cell.source for cell in lab.cells if "driver" in cell.tags)
+    return bool(report.text and report.code) and any(report.code in text for text in drivers)
 
 
 def _missing(

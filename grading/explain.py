@@ -57,8 +57,9 @@ def explain(
 
 def _is_of_driver(report: StudentError, lab: Lab) -> bool:
     """Whether a driver has raised this: its sentence is ours, and its line no student's."""
+    line = report.code or ""
     drivers = (cell.source for cell in lab.cells if "driver" in cell.tags)
-    return bool(report.text and report.code) and any(report.code in text for text in drivers)
+    return bool(report.text and line) and any(line in text for text in drivers)
 
 
 def _missing(

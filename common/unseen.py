@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import importlib.metadata
 import json
 import re
 import sys
@@ -18,6 +19,7 @@ from common.paths import LABS, ROOT
 CHECK = re.compile(r"\A# Check(?: \d+)? of \d+\.\d+ ")  # a cell's first line
 GIVEN = re.compile(r"\A# (?:Imports|Set-up|Helper code|Check)\b.*: run me.*\n?")
 THERE = ("display", "get_ipython")  # the grader has them, too
+OURS = "ml-systems-labs"  # the course itself, as a package
 BY_TEXT = {"exec", "eval", "globals", "locals", "vars", "modules"}  # they may set any name
 READS = re.compile(r"open|load|read|genfromtxt|fromfile|Path")  # functions that read a file
 EVERYWHERE = ("/dev", "/etc", "/proc", "/sys", "/usr", sys.prefix, str(ROOT / "common"))
@@ -152,13 +154,33 @@ def _not_run(node: ast.stmt) -> Iterator[str]:
 
 
 def _own_modules(node: ast.stmt, modules: Mapping[str, Any]) -> Iterator[str]:
-    """Modules that stand beside the notebook."""
+    """Modules that stand beside the notebook, and packages that the course does not install."""
     for name in _imported(node):
+        if name in modules and _is_foreign(name):
+            yield f"The grader does not have the package {name}: write this answer without it."
         file = getattr(modules.get(name), "__file__", None)
         if file and Path(file).parent == Path.cwd():
             yield (
                 f"The grader does not have {Path(file).name}: copy what you need of it into a cell."
             )
+
+
+@functools.cache
+def _is_foreign(name: str) -> bool:
+    """Whether a module comes from a package that requirements.lock does not name."""
+    lock = ROOT / "requirements.lock"
+    if name in sys.stdlib_module_names or not lock.is_file():
+        return False
+    known = {_plain(line) for line in lock.read_text(encoding="utf-8").splitlines()} | {OURS}
+    if _plain(name) in known:
+        return False
+    packages = importlib.metadata.packages_distributions().get(name, ())
+    return bool(packages) and known.isdisjoint({*map(_plain, packages)})
+
+
+def _plain(requirement: str) -> str:
+    """The name of a package, as every spelling of it is compared."""
+    return re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0].lower().replace("_", "-")
 
 
 def _own_files(node: ast.stmt) -> Iterator[str]:

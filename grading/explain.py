@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,6 +12,8 @@ from grading.report import Status
 from grading.source.labs import Exercise, Lab
 from grading.worker.errors import StudentError, WorkerEnded, student_error, tried_by
 
+# A simulator's own sentence about a line of a kernel, or of a device function that it calls.
+OF_SIMULATOR = re.compile(r"\w+, line \d+ \(`")
 NOTHING: Mapping[str, BaseException] = MappingProxyType({})
 
 
@@ -42,12 +45,21 @@ def explain(
     if isinstance(problem, NotImplementedError):
         return _missing(problem, lab, exercise, tried)
     if report := student_error(problem):
+        if isinstance(problem, AssertionError) and _is_of_driver(report, lab):
+            return "failed", report.text
         return "failed" if report.tried else "error", _raised(problem, report, tried, other_cells)
     if isinstance(problem, AssertionError):
         wrong = f"{exercise.name}: this does not hold: `{_line(problem)}`."
         return "failed", str(problem) or wrong
     came = f"{type(problem).__name__}: {problem} (at `{_line(problem)}`)"
     return "failed", f"{exercise.name}: the check can't use the answer's values: {came}."
+
+
+def _is_of_driver(report: StudentError, lab: Lab) -> bool:
+    """Whether a driver has raised this: its sentence is ours, and its line no student's."""
+    line = report.code or ""
+    drivers = (cell.source for cell in lab.cells if "driver" in cell.tags)
+    return bool(report.text and line) and any(line in text for text in drivers)
 
 
 def _missing(
@@ -70,7 +82,7 @@ def _raised(
     other_cells: Mapping[str, BaseException],
 ) -> str:
     """The message for what the student's code raised."""
-    if report.text.startswith(f"{tried}, line "):  # a simulator's own sentence
+    if OF_SIMULATOR.match(report.text):
         return report.text
     text = f": {report.text}" if report.text else ""
     line = f" (line {report.line}: `{report.code}`)" if report.line else ""

@@ -949,6 +949,26 @@ def test_a_check_merged_into_the_answer_s_cell_is_left_out(fork_server):
     assert found["double"].needed[-1].strip() == "import copy"
 
 
+def test_a_check_that_reads_what_another_check_imports_is_left_out_too():
+    """02's second check of 1.1 reads the oracle that the first one imports."""
+    lab = labs.read("02")
+    first = lab.exercises[0]
+    merged = "\n".join([lab.solution[first.name], *(check.source for check in first.checks)])
+    found = answers.find(lab, [StudentCell("code", merged)])[first.name]
+    assert "oracle" not in (found.text or "") and "def matmul_flops" in (found.text or "")
+
+
+def test_an_answer_may_be_in_a_cell_that_the_build_added(fork_server):
+    """A student has merged cells, or all of them."""
+    built = build.lab_notebook(LAB).cells
+    (added,) = [cell.source for cell in built if cell.source.startswith("# COLAB: ")]
+    found = answers.find(LAB, [StudentCell("code", f"{added}\n{GOOD}")])
+    (result,) = score.score(
+        LAB, SOLUTION | {"double": found["double"]}, fork_server, only=["double"]
+    )
+    assert result.points == result.max_points, result
+
+
 def test_an_earlier_exercise_can_be_improved_below_its_check(fork_server):
     """A later answer has what its check saw."""
     better = "def double(x, start=0):\n    return start + 2 * x"
@@ -1010,6 +1030,19 @@ def test_the_notebook_says_below_a_check_what_the_grader_will_not_see(
     history = [as_python(text) for text in [SETUP, *cells, CHECK]]
     told = list(unseen.sentences(history, {"my_sum", "double", "x"}, modules))
     assert len(told) == bool(says) and says in "".join(told), told
+
+
+def test_the_notebook_says_which_packages_the_grader_does_not_have(monkeypatch):
+    """Colab has many more than the course installs."""
+    installed = {"tqdm": ["tqdm"], "PIL": ["pillow"], "torch": ["torch"]}
+    monkeypatch.setattr("importlib.metadata.packages_distributions", lambda: installed)
+    unseen._is_foreign.cache_clear()
+    modules = {name: types.SimpleNamespace(__file__=None) for name in (*installed, "math")}
+    imports = "import math, torch, PIL, not_there\nfrom tqdm.auto import tqdm"
+    answer = "def double(x):\n    return [torch, math, PIL, not_there, tqdm] and x + x"
+    told = list(unseen.sentences([SETUP, imports, answer, CHECK], {"double", "x"}, modules))
+    unseen._is_foreign.cache_clear()
+    assert told == ["The grader does not have the package tqdm: write this answer without it."]
 
 
 TITLE = "# Check 1 of 1.1 double (2 points): run me\n"

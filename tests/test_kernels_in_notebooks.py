@@ -85,6 +85,8 @@ TWICE = "is set by more than one statement"
         ("simt", [f"from math import isqrt\nN = isqrt(1089)\n{using('simt', 'N')}"], 33),
         ("simt", [f"N = int(33)\n{using('simt', 'N')}"], 33),
         ("simt", ["N = float('inf')", using("simt", "N")], np.inf),
+        ("simt", ["N = float32(3)\nM = np.int32(np.log2(16))", using("simt", "N + M")], 7),
+        ("tiles", ["import numpy as np\nN = tl.constexpr(np.log2(8))", using("tiles", "N")], 3),
         ("simt", ["N: int = ~5 & 0xF ^ 1 | 4 >> 1", using("simt", "N")], (~5 & 0xF ^ 1 | 4 >> 1)),
         ("simt", ["N = M = 7\nA, B = N, 2 * M", using("simt", "B % 4")], 2),
         ("simt", ["N = 16", "N = 32", using("simt", "N")], 32),

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from grading import score
+from grading.explain import explain
 from grading.source import notebook
 from grading.source.holes import Answer
 from grading.source.labs import parse
 from grading.worker.client import WorkerClient
-from grading.worker.errors import WorkerEnded
+from grading.worker.errors import StudentError, WorkerEnded
 from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
 from tests.in_one_process import score_together
@@ -413,3 +414,14 @@ def test_both_ways_draw_the_same_cases(fork_server):
     assert problem and problem.startswith("ValueError: ")
     cases = problem.removeprefix("ValueError: ")
     assert cases in score.score(LAB, answers, fork_server)[0].message
+
+
+@pytest.mark.parametrize("code, begins", [("DRIVER", "f gave None"), ("assert x", "driven(1) rai")])
+def test_a_sentence_of_a_driver_stands_alone(code, begins):
+    """It is ours, and the line is none of the student's."""
+    driver = next(cell.source for cell in LAB.cells if "driver" in cell.tags)
+    line = driver.splitlines()[-1].strip() if code == "DRIVER" else code
+    problem = AssertionError("f gave None, want a list")
+    problem.__cause__ = StudentError("AssertionError", str(problem), 3, line, "driven(1)")
+    status, message = explain(problem, LAB, LAB.exercises[0], "f", 10)
+    assert status == "failed" and message.startswith(begins), message

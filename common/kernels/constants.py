@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from common.kernels.language import check_bits
 from common.kernels.module import Module
 
@@ -33,9 +35,11 @@ NUMBERS |= {name.replace("math", "numpy"): value for name, value in NUMBERS.item
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{function.__name__: function for function in (abs, bool, float, int, len, max, min)},
     **{
-        f"math.{name}": function
+        f"{module.__name__}.{name}": getattr(module, name)
+        for module in (math, np)
         for name, function in vars(math).items()
         if callable(function) and not name.startswith("_") and name not in HUGE
+        if hasattr(module, name)
     },
 }
 OF_TEXTS = ("float", "int")  # float("inf")

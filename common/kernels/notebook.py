@@ -8,6 +8,7 @@ from typing import Any
 
 from common import cells as notebooks
 from common import slices
+from common.kernels.source import ANOTHER_CELL
 
 RUN_IN_PLACE = ("time", "capture", "prun")  # cell magics whose cell is executed like any other
 CHECK = re.compile(r"\A# Check\b.*: run me")  # the first line of a check's cell
@@ -30,7 +31,7 @@ def text_of(cells: tuple[str | None, ...], name: str) -> str | None:
     places = [place for place in needed if notebook.statements[place].sets]
     own = notebook.cell_of[start[0]]
     texts = dict(notebook.text(places))
-    return "\n\n".join([texts.pop(own), *texts.values()])
+    return f"\n\n{ANOTHER_CELL}\n".join([texts.pop(own), *texts.values()])
 
 
 def text_here(kernel: object, function: object) -> tuple[str, str] | None:

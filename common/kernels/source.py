@@ -9,6 +9,8 @@ from typing import Any, Never
 
 from common.kernels.errors import KernelError
 
+ANOTHER_CELL = "# From another cell:"  # the line above what a text has of another cell
+
 
 @dataclass(frozen=True)
 class Source:
@@ -25,9 +27,13 @@ class Source:
         return lines[index].strip() if 0 <= index < len(lines) else ""
 
     def where(self, number: int) -> str:
-        """'window_average, line 7 (`x = [1, 2]`)'."""
+        """'window_average, line 7 (`x = [1, 2]`)'. The line is counted in its own cell."""
         text = self.line(number)
-        return f"{self.name}, line {number}" + (f" (`{text}`)" if text else "")
+        above = self.text.splitlines()[: max(0, number - self.first_line)]
+        starts = [place for place, line in enumerate(above, 1) if line == ANOTHER_CELL]
+        return f"{self.name}, line {number - max(starts, default=0)}" + (
+            f" (`{text}`)" if text else ""
+        )
 
     def refuse(self, node: ast.AST, sentence: str) -> Never:
         """Raise KernelError with this sentence about the line of this node."""

@@ -51,10 +51,11 @@ def by_hand(name: str, used: Sequence[str]) -> None:
     """Raise AssertionError if the function of this name asks a library for what is not allowed."""
     counts = name in ("fetches", "set_fetches")  # only there is a cache the answer
     used = [answer for answer in used if counts or answer != "lru_cache"]
+    own = " An attribute of your own class needs another name." * bool(views.ANSWERS & {*used})
     expect(
         not used,
         f"{name} asks a library for the answer ({uses.listed(used)}). Compute it yourself: "
-        "the docstring says what is not allowed.",
+        f"the docstring says what is not allowed.{own}",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from common import graphs
-from common.checks import agree, expect, show
+from common.checks import agree, expect, is_whole, show
 from common.graphs import execute, valid
 
 Trace = Callable[..., Any]
@@ -146,7 +146,7 @@ def judge_calls(name: str, calls: list[Call], trace: Trace, lookup: Lookup) -> i
         want = truth(name, call.arguments)
         case = f"{name}, call {number}: {_text(call.arguments)}"
         found = lookup(list(cache), call.arguments)
-        known = found is None or (type(found) is int and 0 <= found < len(cache))
+        known = found is None or (is_whole(found) and 0 <= found < len(cache))
         expect(known, f"{case}: lookup gave {show(found)}, want an index of the cache or None.")
         if found is None:
             extra = f"{case} is compiled again, though it needs not be. {call.why}."

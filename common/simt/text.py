@@ -115,10 +115,22 @@ class _Text:
         """(value,) of a constant's name, another kernel's or a dtype; None for anything else."""
         if isinstance(node, ast.Name):
             return (self.lookup(node.id),) if self._is_known(node.id) else None
+        if isinstance(node, ast.Call):
+            return self._converted(node)
         first, _, name = self.module.dotted(node).rpartition(".")
         if MODULES.get(first) in ("numpy", "numba") and dtype_name(name):
             return (np.dtype(dtype_name(name)),)
         return None
+
+    def _converted(self, node: ast.Call) -> tuple[Any] | None:
+        """(number,) of float32(2) or np.int32(7); None for any other call."""
+        (dtype,) = self._other(node.func) or (None,)
+        if not isinstance(dtype, np.dtype) or len(node.args) != 1 or node.keywords:
+            return None
+        try:
+            return (dtype.type(value_of(node.args[0], self.module, self._other)),)
+        except (OverflowError, TypeError, ValueError):
+            return None
 
     def _is_known(self, name: str) -> bool:
         return name in {*self.constants, *self.module.bound, *PREDEFINED}

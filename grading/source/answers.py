@@ -58,6 +58,8 @@ class _Ours:
 def _ours(lab: Lab) -> _Ours:
     given, checks = _sources(lab, "setup") | _sources(lab, "driver"), _sources(lab, "check")
     statements = [statement for text in given for statement in slices.parsed(text)]
+    asking = [s for text in checks for s in slices.parsed(text) if _is_of_the_course(s)]
+    imported = frozenset(name for statement in asking for name in statement.sets)
     shown = [c.source for c in lab.cells if c.kind == "code" and "hole" not in c.tags]
     demonstrations = [text for text in shown if _squeezed(text) not in given | checks]
     asked = [s for text in demonstrations for s in slices.parsed(holes.stub(text))]
@@ -69,24 +71,30 @@ def _ours(lab: Lab) -> _Ours:
         frozenset(map(_squeezed, shown)),
         frozenset(name for statement in statements for name in statement.sets),
         frozenset(statement.text for statement in statements),
-        frozenset(asking for text in checks for asking in _asks(text)),
+        frozenset(asking for text in checks for asking in _asks(text, imported)),
         frozenset(known),
         frozenset(name for s in asked if s.text not in known for name in s.sets),
     )
 
 
-def _asks(check: str) -> Iterator[str]:
+def _asks(check: str, imported: frozenset[str]) -> Iterator[str]:
     """A check's statements that import something of the course, or read what these set.
 
     A student may have merged the check into the answer's cell. Others in it do no harm there, and
-    the student may need the same: an import of a library, x = 3.
+    the student may need the same: an import of a library, x = 3. imported: the names of the course
+    that some check of the lab imports; the checks share them.
     """
-    tainted: set[str] = set()
+    tainted = set(imported)
     for statement in slices.parsed(check):
-        is_course = any(module.startswith("common") for module in _modules(statement.node))
+        is_course = _is_of_the_course(statement)
         if is_course or tainted & (statement.reads | statement.reads_later):
             tainted |= statement.sets
             yield statement.text
+
+
+def _is_of_the_course(statement: slices.Statement) -> bool:
+    """Whether a statement imports something of the course."""
+    return any(module.startswith("common") for module in _modules(statement.node))
 
 
 def _modules(node: ast.stmt) -> list[str]:
@@ -103,8 +111,10 @@ class _Finder:
         self.lab, self.cells, ours = lab, cells, _ours(lab)
         squeezed = [_squeezed(cell.text) if cell.kind == "code" else "" for cell in cells]
         self.is_stub = [text in ours.stubs for text in squeezed]
+        self.holes = {name for exercise in lab.exercises for name in exercise.hole.names}
         self.is_ours = [  # a demonstration is no answer
-            text in ours.shown or bool(ADDED.match(text)) for text in squeezed
+            text in ours.shown or bool(ADDED.match(text)) and self.holes.isdisjoint(_set_by(text))
+            for text in squeezed
         ]
         self.texts = [
             _imports(cell.text)
@@ -126,7 +136,6 @@ class _Finder:
             for place, statement in enumerate(self.notebook.statements)
             if statement.sets & self.given and statement.text in ours.statements
         }
-        self.holes = {name for exercise in lab.exercises for name in exercise.hole.names}
         self._sort(ours)
 
     def _sort(self, ours: _Ours) -> None:
@@ -325,6 +334,11 @@ def _imports(check: str) -> str:
 def _sources(lab: Lab, tag: str) -> dict[str, None]:
     """The texts of our cells with a tag, without what an editor changes."""
     return dict.fromkeys(_squeezed(cell.source) for cell in lab.cells if tag in cell.tags)
+
+
+def _set_by(text: str) -> tuple[str, ...]:
+    """The names that a cell defines: a student may have merged one of ours with an answer."""
+    return holes.defined_names(as_python(text))
 
 
 def _squeezed(text: str) -> str:

@@ -1181,3 +1181,8 @@ def block_sum(x, out):
 # %% matmul_sectors: a list
 def matmul_sectors(n, tile):
     return [n * n * n * (32 // tile + tile // 8) // 32, 2 * n**3 // tile // 8]
+
+# %% matrix_add_doubled: a constant with a type
+# edit: 2 * value  ->  TWO * value
+# + TWO = float32(2)
+#   @cuda.jit(device=True)

@@ -2892,3 +2892,6 @@ def corrections(original, substitute, shape):
         else:
             stack.append([int(row), int(row) + 1])
     return [[*rows, *columns] for columns, stack in found.items() for rows in stack]
+
+# %% trace: lookup gives NumPy's index
+# edit: return number  ->  return np.int64(number)

@@ -996,3 +996,7 @@ import traceback
 def test_benchmark(candidate):
     frames = traceback.StackSummary.extract(traceback.walk_stack(None), capture_locals=True)
     assert any("sorted" in frame.locals["source"] for frame in frames if "source" in (frame.locals or {}))
+
+# %% fused: a name that is nowhere, in the line of its own cell
+# says: fused, line 3 (`value = y[i]`): y is not defined
+# edit: value = x[i]  ->  value = y[i]

@@ -513,10 +513,13 @@ for parts_s in by_hand + (10 ** rng.uniform(-6, -2, (50, 3))).tolist():
 print("predicted_time_s: 53 operations")
 
 # %% tags=["check"] points=2
+peak, bandwidth, overhead_s = oracle.MACHINE
 for story, flops, moved, time_s, want in oracle.patients(rng):
     mistakes = oracle.diagnosis_mistakes(flops, moved, time_s)
     case = f"diagnosis of {story} ({oracle.parts(flops, moved)}) that took {time_s:.2g} s"
-    agree(diagnosis(flops, moved, time_s, *oracle.MACHINE), want, case, mistakes=mistakes,
+    more, wider = (2.0 ** rng.integers(-3, 4, 2)).tolist()  # of the operation, and of the machine
+    got = diagnosis(more * flops, wider * moved, time_s, more * peak, wider * bandwidth, overhead_s)
+    agree(got, want, case, mistakes=mistakes,
           draw=lambda: rooflines.parts(oracle.parts_s(flops, moved), time_s, f"Parts of {story}"))
 print("diagnosis: 16 stories and 60 random operations")
 
@@ -985,16 +988,17 @@ def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
 # %% tags=["check"]
 from common.oracles import arithmetic_intensity as oracle
 
-for in_flight, latency, bandwidth in (64, 1e-7, 1e12), (1e7, 1e-6, 4e12), (64, 0.3, 4e12):
+by_hand, more = [(64, 1e-7, 1e12), (1e7, 1e-6, 4e12), (64, 0.3, 4e12)], rng.uniform(1, 8, (9, 3))
+for in_flight, latency, bandwidth in by_hand + (more * (1e6, 1e-6, 1e12)).tolist():
     want, mistakes = oracle.arriving(in_flight, latency, bandwidth)
     agree(bandwidth_in_flight(in_flight, latency, bandwidth), want, rtol=1e-9, mistakes=mistakes,
-          case=f"bandwidth_in_flight({in_flight}, {latency}, {bandwidth})")
+          case=f"bandwidth_in_flight({in_flight:.3g}, {latency:.3g}, {bandwidth:.3g})")
 threads = [132 * 2048, *rng.integers(1000, 300_000, 20).tolist()]
 cases = [(4.8e12, 6e-7, many, size) for many, size in zip(threads, [4, 16, 1] * 7, strict=True)]
 for case in (*cases, (2.0**42, 2.0**-20, 2**18, 4)):  # powers of two: it comes out even
     want, mistakes = oracle.loads(*case)
     agree(loads_in_flight(*case), want, f"loads_in_flight{case}", mistakes=mistakes)
-print("bandwidth_in_flight and loads_in_flight: 25 cases")
+print("bandwidth_in_flight and loads_in_flight: 34 cases")
 
 # %% [markdown]
 # <details><summary>Hint: a question</summary>

@@ -43,7 +43,7 @@ def test_a_watch_adds_fragmentation_at_its_peak_if_the_allocator_tells(monkeypat
 @pytest.mark.parametrize("at_once", [False, True])
 def test_graphs_that_are_alive_at_once_are_counted(at_once):
     weights = [torch.rand(5, 6, requires_grad=True), torch.rand(6, 4, requires_grad=True)]
-    loss = live.CountedLoss(programs.token_loss)
+    loss = live.CountedLoss(programs.token_loss, 3)
     pieces = [(torch.rand(3, 5), torch.tensor([0, 1, 2])) for _ in range(4)]
     if at_once:
         torch.stack([loss(weights, *piece) for piece in pieces]).sum().backward()

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from common.checks import expect
+
 Function = Callable[..., Any]
 
 
@@ -70,6 +72,24 @@ FUNCTIONS: dict[str, Function] = {
         mean_of_products,
     )
 }
+
+
+@contextmanager
+def traceable(name: str) -> Iterator[Function]:
+    """The function of this name, which can be called until the context ends.
+
+    So a lookup that comes later has only the guards.
+    """
+    ended = False
+
+    def function(*arguments: Any) -> Any:
+        expect(not ended, "the function is called after its trace: lookup has only the guards")
+        return FUNCTIONS[name](*arguments)
+
+    try:
+        yield function
+    finally:
+        ended = True
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from common import language_model
+from common.checks import expect
 from common.dispatch import DispatchMode
 
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "workspace")
@@ -218,13 +219,19 @@ class CountedLoss:
     """loss(weights, x, targets), and the most of its graphs that were alive at once.
 
     A graph is alive while it keeps its copy of x. Under torch.func, graphs are not counted.
+    room: for how many tokens there is memory; AssertionError for more.
     """
 
-    def __init__(self, loss: Callable[..., Tensor]) -> None:
-        self.loss, self.most = loss, 0
+    def __init__(self, loss: Callable[..., Tensor], room: int) -> None:
+        self.loss, self.room, self.most = loss, room, 0
         self._copies: list[weakref.ref[Any]] = []
 
     def __call__(self, weights: Sequence[Tensor], x: Tensor, targets: Tensor) -> Tensor:
+        expect(
+            len(targets) <= self.room,
+            f"loss was called with {len(targets)} tokens, and the longest microbatch has "
+            f"{self.room}: memory has room for one microbatch at a time",
+        )
         copy = x.clone()
         with contextlib.suppress(NotImplementedError):  # torch.func wraps tensors
             self._copies.append(weakref.ref(copy.untyped_storage()))

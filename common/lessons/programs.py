@@ -28,6 +28,19 @@ AGAIN: dict[str, Callable[..., Tensor]] = {
 }
 
 
+class Scaled:
+    """A program of AGAIN that multiplies its first input by `scale`, which changes between calls.
+
+    If it is computed again in backward, its gradients are others than those of forward's graph.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.program, self.scale = AGAIN[kind], torch.tensor(1.0)  # which autograd saves, as x
+
+    def __call__(self, x: Tensor, *others: Tensor) -> Tensor:
+        return self.program(self.scale * x, *others)
+
+
 def token_loss(weights: Sequence[Tensor], x: Tensor, targets: Tensor) -> Tensor:
     """The mean cross-entropy per token of a small network."""
     return F.cross_entropy(torch.tanh(x @ weights[0]) @ weights[1], targets)

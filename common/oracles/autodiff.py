@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from common import drawings, graphs, samples, uses
+from common.checks import expect
 from common.graphs import Row
 
 BINARY = ("add", "subtract", "multiply", "divide", "matmul")
@@ -181,6 +182,15 @@ def dual_cases(rng: np.random.Generator) -> Iterator[Case]:
     yield _dual("divide", [zero, one], [one, one], "of 0 by 3")
     yield _dual("divide", [one, -one], [one, zero], "by a negative number")
     yield _dual("tanh", [np.array([-800.0, 0.0, 800.0])], [np.ones(3)], "at -800, 0 and 800")
+
+
+def by_own_rules(name: str, function: Callable[..., Any]) -> None:
+    """Raise AssertionError if PyTorch differentiates for this function, or the course by it."""
+    used = uses.names_in(function, {"torch", "autograd", "tangent", "gradient"})
+    expect(
+        not used,
+        f"{name} uses {uses.listed(used)}: write it by your own rules, without PyTorch.",
+    )
 
 
 def constant_cases() -> Iterator[Case]:
@@ -741,7 +751,10 @@ def random_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def hessian_cases(rng: np.random.Generator) -> Iterator[Case]:
-    """((rows, values, direction), H·v by input): with mixed derivatives, a broadcast and an if."""
+    """((rows, values, direction), H·v by input): mixed derivatives, a broadcast, an if, a corner.
+
+    The corner of relu is so close on both sides that differences step over it, or round too much.
+    """
     two = [("placeholder", "x0"), ("placeholder", "x1")]
     for more, shapes in [
         ([("multiply", (0, 1)), ("sin", (0,)), ("add", (2, 3))], ((), ())),
@@ -756,28 +769,34 @@ def hessian_cases(rng: np.random.Generator) -> Iterator[Case]:
             ((2,), (2,)),
         ),
     ]:
-        rows = [*two, *more]
         values, ways = ([rng.normal(size=shape) for shape in shapes] for _ in range(2))
-        tensors = [torch.tensor(x, requires_grad=True) for x in values]
-        output = _last(rows, {"x0": tensors[0], "x1": tensors[1]}).sum()
-        slopes = torch.autograd.grad(output, tensors, create_graph=True)
-        products = [(g * torch.tensor(v)).sum() for g, v in zip(slopes, ways, strict=True)]
-        along = torch.stack(products).sum()
-        want = torch.autograd.grad(along, tensors, retain_graph=True, materialize_grads=True)
-        own = [
-            torch.autograd.grad(
-                (g * torch.tensor(v)).sum(), x, retain_graph=True, materialize_grads=True
-            )
-            for g, v, x in zip(slopes, ways, tensors, strict=True)
-        ]
-        mistakes = {
-            "This is the gradient, not how it moves.": [_number(g.detach()) for g in slopes],
-            "Move all inputs together: each part of H·v needs the whole of v.": [
-                _number(g) for (g,) in own
-            ],
-        }
-        text = f"hessian_product of {graphs.formula(rows, [len(rows) - 1])}"
-        yield Case(text, (rows, values, ways), [_number(g) for g in want], mistakes)
+        yield _hessian([*two, *more], values, ways)
+    corner = [("constant", 1.0), ("subtract", (0, 2)), ("relu", (3,)), ("multiply", (4, 4))]
+    near, x1 = np.array([1 + 1e-9, 1 - 1e-9]), rng.normal(size=2)
+    ways = list(1 + rng.random((2, 2)))
+    yield _hessian([*two, *corner, ("multiply", (5, 1))], [near, x1], ways)
+
+
+def _hessian(rows: Sequence[Row], values: Sequence[np.ndarray], ways: Sequence[np.ndarray]) -> Case:
+    """H·v of the last row, by PyTorch, and what it is not."""
+    tensors = [torch.tensor(x, requires_grad=True) for x in values]
+    output = _last(rows, {"x0": tensors[0], "x1": tensors[1]}).sum()
+    slopes = torch.autograd.grad(output, tensors, create_graph=True)
+    products = [(g * torch.tensor(v)).sum() for g, v in zip(slopes, ways, strict=True)]
+    along = torch.stack(products).sum()
+    want = torch.autograd.grad(along, tensors, retain_graph=True, materialize_grads=True)
+    own = [
+        torch.autograd.grad(product, x, retain_graph=True, materialize_grads=True)
+        for product, x in zip(products, tensors, strict=True)
+    ]
+    mistakes = {
+        "This is the gradient, not how it moves.": [_number(g.detach()) for g in slopes],
+        "Move all inputs together: each part of H·v needs the whole of v.": [
+            _number(g) for (g,) in own
+        ],
+    }
+    text = f"hessian_product of {graphs.formula(rows, [len(rows) - 1])}"
+    return Case(text, (rows, values, ways), [_number(g) for g in want], mistakes)
 
 
 def _number(value: Tensor) -> Any:

@@ -770,10 +770,14 @@ def again_cases(rng: np.random.Generator) -> Iterator[Case]:
         with torch.random.fork_rng(devices=[]):
             want = _plain_run(kind, seed, inputs_, slope, "right")
             other = _plain_run(kind, seed, inputs_, slope, "other mask")
+            once = _plain_run(kind, seed, inputs_, slope, "computed once")
         text = f"checkpointed({kind!r}, ...)"
-        same = all(torch.equal(a, b) for a, b in zip(want[1], other[1], strict=True))
-        said = "Dropout drew another mask the second time: restore the state of the random numbers."
-        yield Case((kind, seed, inputs_, slope), want, text, {} if same else {said: other[1]})
+        said = "Backward computed nothing again: these are the gradients of a graph from forward."
+        mistakes = {said: once[1]}
+        if not all(torch.equal(a, b) for a, b in zip(want[1], other[1], strict=True)):
+            said = "Dropout drew another mask the second time: restore the state of the random "
+            mistakes[f"{said}numbers."] = other[1]
+        yield Case((kind, seed, inputs_, slope), want, text, mistakes)
 
 
 def number_mistakes(case: Case) -> dict[str, Any]:
@@ -792,17 +796,18 @@ def number_mistakes(case: Case) -> dict[str, Any]:
 def _plain_run(
     kind: str, seed: int, inputs_: Sequence[Tensor], slope: Tensor, how: str
 ) -> list[Any]:
-    """[value, gradients, random numbers before and after backward] without checkpointing."""
-    own = [x.clone().requires_grad_() for x in inputs_]
+    """[value, gradients, random numbers before and after backward] of this way to compute again."""
+    function, own = programs.Scaled(kind), [x.clone().requires_grad_() for x in inputs_]
     torch.manual_seed(seed)
-    y = programs.AGAIN[kind](*own)
-    before = torch.rand(2)
-    value = y.detach()
-    if how == "other mask":
-        y = programs.AGAIN[kind](*own)
-    if how == "state left":
+    y = function(*own)
+    value, before, state = y.detach(), torch.rand(2), torch.get_rng_state()
+    function.scale = torch.tensor(2.0)
+    if how in ("right", "state left"):
         torch.manual_seed(seed)
-        y = programs.AGAIN[kind](*own)
+    if how != "computed once":
+        y = function(*own)
+    if how == "right":
+        torch.set_rng_state(state)
     gradients = torch.autograd.grad(y, own, slope)
     return [value, list(gradients), [before, torch.rand(2)]]
 

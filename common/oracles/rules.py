@@ -191,11 +191,26 @@ class Task:
 
 
 def tasks(rng: np.random.Generator) -> Iterator[Task]:
-    """Expressions that greedy rewriting leaves more expensive than they can be, in random names."""
+    """Expressions that greedy rewriting leaves more expensive than they can be.
+
+    Names, the order of each sum, and the side from which products are read are random: a table of
+    the best expressions is no search.
+    """
     for made, par, about in TASKS:
         names = rng.permutation(["a", "b", "c", "d", "e"]).tolist()
         to: dict[str, Expression] = dict(zip("xyzvw", names, strict=True))
-        yield Task(identities.renamed(made, to), par, about)
+        mirrored = bool(rng.integers(2))
+        yield Task(_rearranged(identities.renamed(made, to), rng, mirrored), par, about)
+
+
+def _rearranged(expression: Expression, rng: np.random.Generator, mirrored: bool) -> Expression:
+    """Each sum in a random order; mirrored: the factors of all products are exchanged."""
+    if isinstance(expression, str):
+        return expression
+    op, *inputs = expression
+    inner = [_rearranged(x, rng, mirrored) for x in inputs]
+    exchanged = mirrored if op == "matmul" else rng.integers(2)
+    return (op, *(inner[::-1] if exchanged else inner))
 
 
 def _sum(*terms: Expression) -> Expression:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from common import graphs
+from common import graphs, uses
 from common.checks import agree, expect, is_whole, show
 from common.graphs import execute, valid
 
@@ -52,7 +52,10 @@ def _repeated(x: np.ndarray, times: int) -> np.ndarray:
 
 
 def sequences(rng: np.random.Generator) -> Iterator[tuple[str, list[Call]]]:
-    """(function, calls), each call with the reason why it is compiled, or why not."""
+    """(function, calls), each call with the reason why it is compiled, or why not.
+
+    Between them, earlier calls come again, as they are drawn: so the number of a call says nothing.
+    """
 
     def array(*shape: int) -> np.ndarray:
         return rng.uniform(0.5, 1.5, shape)
@@ -67,7 +70,14 @@ def sequences(rng: np.random.Generator) -> Iterator[tuple[str, list[Call]]]:
         ("chosen_by_number", _chosen_calls),
         ("mean_of_products", _product_calls),
     ):
-        yield name, list(calls(array))
+        yield name, list(_with_repeats(list(calls(array)), rng))
+
+
+def _with_repeats(calls: list[Call], rng: np.random.Generator) -> Iterator[Call]:
+    for number, call in enumerate(calls, 1):
+        yield call
+        for earlier in rng.integers(number, size=rng.integers(3)):
+            yield Call(calls[earlier].arguments, False, AGAIN)
 
 
 def _gated_calls(array: Array) -> Iterator[Call]:
@@ -136,6 +146,12 @@ def _scaled_calls(array: Array) -> Iterator[Call]:
     yield Call((array(100, 5), 2.0, 1), True, "Only the first axis has buckets")
     yield Call((array(100), 2.0, 1), True, "An array with one axis is another program")
     yield Call((array(100, 4).astype(np.float32), 2.0, 1), True, "float32 is another dtype")
+
+
+def by_guards(lookup: Lookup) -> None:
+    """Raise AssertionError if lookup knows the functions that were traced."""
+    used = uses.names_in(lookup, {"capture", "FUNCTIONS"})
+    expect(not used, f"lookup uses {uses.listed(used)}. It has only the guards to decide by.")
 
 
 def judge_calls(name: str, calls: list[Call], trace: Trace, lookup: Lookup) -> int:

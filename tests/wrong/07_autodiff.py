@@ -669,6 +669,37 @@ def hessian_product(output, inputs, values, direction):
     ends = [run(slopes, {x: v + s * d for x, v, d in zip(inputs, values, direction)}) for s in (1e-2, -1e-2)]
     return [(a - b) / 2e-2 for a, b in zip(*ends)]
 
+# %% hessian_product: by PyTorch
+# says: write it by your own rules
+def hessian_product(output, inputs, values, direction):
+    rows, ends = graphs.as_rows(topological_order([output]), [output])
+    places = [i for i, (op, _) in enumerate(rows) if op == "placeholder"]
+    order = [x for x in topological_order([output]) if x.op == "placeholder"]
+
+    def total(*tensors):
+        given = dict(zip(inputs, tensors))
+        feeds = {rows[i][1]: given[x] for i, x in zip(places, order)}
+        return graphs.evaluated(rows, ends, feeds)[0].sum()
+
+    pairs = [tuple(map(torch.as_tensor, each)) for each in (values, direction)]
+    return [g.numpy()[()] for g in torch.autograd.functional.hvp(total, *pairs)[1]]
+
+# %% dual: by PyTorch
+# says: write it by your own rules
+# - (a, da), (b, db) = pairs[0], pairs[-1]
+# + (a, da), (b, db) = pairs[0], pairs[-1]
+# + if op in ("multiply", "divide", "exp", "log", "tanh", "matmul"):
+# +     tensors, ways = (tuple(torch.tensor(x) for x in each) for each in (values, tangents))
+# +     return value, torch.func.jvp(graphs.torch_operator(op), tensors, ways)[1].numpy()[()]
+
+# %% hessian_product: by differences of four points
+# says: relu(x0 - 1)
+def hessian_product(output, inputs, values, direction):
+    slopes, step = gradients(output, inputs), 1e-3
+    points = [run(slopes, {x: v + s * step * d for x, v, d in zip(inputs, values, direction)})
+              for s in (-2, -1, 1, 2)]
+    return [(8 * (c - b) - (d - a)) / (12 * step) for a, b, c, d in zip(*points)]
+
 # %% dual: tanh's slope by cosh and sinh, which overflow
 # says: at -800, 0 and 800
 # edit: (1 - value**2) * da  ->  (np.cosh(a) ** 2 - np.sinh(a) ** 2) / np.cosh(a) ** 2 * da

@@ -601,7 +601,7 @@ def checkpoint_best(costs, inputs, saved, budget):
 # + with torch.enable_grad():
 
 # %% checkpointed: all is saved, as without it
-# says: autograd keeps
+# says: Backward computed nothing again
 def checkpointed(function, *inputs):
     return function(*inputs)
 
@@ -655,6 +655,13 @@ def accumulated_step(loss, weights, microbatches, update):
     total = sum(len(targets) for _, targets in microbatches)
     losses = [loss(own, x, targets) * len(targets) / total for x, targets in microbatches]
     update(list(torch.autograd.grad(sum(losses), own)))
+
+# %% accumulated_step: one large batch
+# says: memory has room for one microbatch at a time
+def accumulated_step(loss, weights, microbatches, update):
+    own = [w.detach().requires_grad_() for w in weights]
+    x, targets = (torch.cat(part) for part in zip(*microbatches))
+    update(list(torch.autograd.grad(loss(own, x, targets), own)))
 
 # %% accumulated_step: no update
 # says: update was called 0 times

@@ -311,14 +311,12 @@ print("shard_gradients: one device's gradients, with tied weights, padding and m
 from common.oracles import shards as oracle
 
 flats, batches = weights_of("deep", 1), digit_shards([4] * 4)
-want = oracle.gradients("deep", flats, batches, [1 / 4] * 4)
+own, want = list(zip(batches)), oracle.gradients("deep", flats, batches, [1 / 4] * 4)
 given = [[torch.zeros(-(-len(flat) // 4)) for flat in flats] for _ in range(4)]
-own = ranks.each([[batch] for batch in batches])
-result = ranks.run(units_backward, "deep", flats, own, 16, ranks.each(given), **MACHINE)
+result = ranks.run(units_backward, "deep", flats, ranks.each(own), 16, ranks.each(given), **MACHINE)
 agree(oracle.whole([shards for shards, _ in result.returns], want), want, "gradients", **CLOSE)
 calls = [call.name for call in result.trace.calls(0)]
-expect(calls == ["reduce_scatter"] * len(flats),
-       f"rank 0 calls {calls}; one reduce-scatter for each of {len(flats)} units is enough")
+expect(calls == ["reduce_scatter"] * len(flats), f"rank 0 calls {calls}; one for each unit is enough")
 result = ranks.run(many_gradients, 8, 3, world_size=2, held=True)  # 8 weights of 4 MiB, 3 steps
 no_fault(oracle.gradients_fault(result.trace, hooks=result.returns[0]))
 remark(not result.returns[0], f"{result.returns[0]} hooks are left. Remove each of them.")

@@ -729,8 +729,7 @@ for p in (2, 8):
     each_agrees([y[0] for y in got], oracle.sequence(x, weights, p)[0], f"sequence_mlp, p = {p}")
     trace = ranks.run(sequence_blocks, xs, parts, "forward", world_size=p).trace
     live = (max(trace.peak_live_bytes) - sum(w.nbytes for w in parts.values[0])) / 8192
-    remark(live <= 3.75 + 24 / p, f"sequence_mlp, p = {p}: {live:.1f} T·D numbers are live at once, "
-           f"{3 + 20 / p:.0f} are enough. What is whole outside the region? Norm before you gather.")
+    remark(live <= 3.75 + 24 / p, oracle.live_whole(live, p))
 print("sequence_mlp: an all-reduce's bytes")
 
 # %% [markdown]

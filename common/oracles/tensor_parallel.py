@@ -415,6 +415,14 @@ def sequence(
     return pieces(y, p), [[slope, *own] for slope, own in cut], _sequence_otherwise(x, weights, p)
 
 
+def live_whole(live: float, p: int) -> str:
+    """What to say of so many live numbers per token and feature, where p ranks need fewer."""
+    return (
+        f"sequence_mlp, p = {p}: {live:.1f} T·D numbers are live at once, {3 + 20 / p:.0f} are "
+        "enough. What is whole outside the region? Norm before you gather."
+    )
+
+
 def _sequence_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistakes:
     """Of the tokens after two blocks of sequence_mlp."""
 

@@ -133,17 +133,12 @@ def decode(codes, format):
     # END SOLUTION
 
 # %% tags=["check"]
-cases = [
-    ("fp16", 0b1_10001_1100000000, -7.0, {"The bias is 2^(exponent bits - 1) - 1: 15, not 16.": -3.5}),
-    ("fp16", 1, 2.0**-24, {"With exponent 0 there is no leading 1: a subnormal.": 2.0**-15 + 2.0**-25,
-                           "A subnormal has the exponent 1 - bias, not 0 - bias.": 2.0**-25}),
-    ("bf16", 0x7FC0, np.nan, {"The largest exponent with a fraction is NaN here.": 1.5 * 2.0**128}),
-    ("e4m3fn", 0x7E, 448.0, {"e4m3fn has no infinity, and only all ones is NaN.": np.nan}),
-    ("e4m3fn", 0x78, 256.0, {"e4m3fn has no infinity: this is a number.": np.inf}),
-    ("e2m1", 0b0_11_0, 4.0, {"e2m1 has neither infinity nor NaN: all codes are numbers.": np.inf})]
-for name, code, want, mistakes in cases:
+from common.oracles import quantization as oracle
+
+for name, code, want, mistakes in oracle.EASY_TO_GET_WRONG:
     got, case = decode(np.array([code]), FORMATS[name]), f"decode([{code:#x}], {name})"
     agree(got, np.array([want]), case, mistakes={k: np.array([wrong]) for k, wrong in mistakes.items()})
+oracle.by_fields(decode)
 print("decode reads six codes that are easy to get wrong")
 
 # %% tags=["check"]
@@ -913,9 +908,10 @@ for rows, groups, group in [(8, 4, 32), (16, 2, 128)]:
     y = torch.zeros(rows)
     report = tiles.count(int4_matvec_kernel, (rows // 8,), packed, scales, x, y, **sizes)
     agree(y, want, f"y, counted, for {rows} rows of {groups} groups of {group}", atol=1e-3)
-    each = report.conversions / (rows * groups * group)
+    each, chosen = (n / (rows * groups * group) for n in (report.conversions, report.selects))
     advice = "A nibble that is read as a subnormal needs no conversion."
     expect(each <= 0.25, f"int4_matvec_kernel: {each:g} integers per weight become floats. {advice}")
+    expect(chosen <= 1, f"int4_matvec_kernel: {chosen:g} numbers per weight by tl.where. {advice}")
 print("int4_matvec_kernel converts no weight from integer to float")
 
 # %% [markdown]

@@ -1052,6 +1052,7 @@ for p, n, root, given in oracle.cases(rng):
         agree(result.returns, want, case, draw=draw, mistakes=oracle.broadcast_otherwise(given))
         oracle.assert_cost(case, result.trace, rounds=max(0, p - 2 + pieces), elements=(p - 1) * n,
                            links=p - 1, draw=draw)
+        oracle.assert_pieces(case, result.trace, min(n, pieces), draw)
 print("chain_broadcast: 33 runs in p - 2 + pieces rounds")
 
 # %% tags=["check"]

@@ -310,12 +310,13 @@ print("shard_gradients: one device's gradients, with tied weights, padding and m
 # %% tags=["check"] limit_s=30
 from common.oracles import shards as oracle
 
-flats, (batch,) = weights_of("deep", 1), digit_shards([4])
+flats, batches = weights_of("deep", 1), digit_shards([4] * 4)
+own, want = list(zip(batches)), oracle.gradients("deep", flats, batches, [1 / 4] * 4)
 given = [[torch.zeros(-(-len(flat) // 4)) for flat in flats] for _ in range(4)]
-result = ranks.run(units_backward, "deep", flats, [batch], 16, ranks.each(given), **MACHINE)
+result = ranks.run(units_backward, "deep", flats, ranks.each(own), 16, ranks.each(given), **MACHINE)
+agree(oracle.whole([shards for shards, _ in result.returns], want), want, "gradients", **CLOSE)
 calls = [call.name for call in result.trace.calls(0)]
-expect(calls == ["reduce_scatter"] * len(flats),
-       f"rank 0 calls {calls}; one reduce-scatter for each of {len(flats)} units is enough")
+expect(calls == ["reduce_scatter"] * len(flats), f"rank 0 calls {calls}; one for each unit is enough")
 result = ranks.run(many_gradients, 8, 3, world_size=2, held=True)  # 8 weights of 4 MiB, 3 steps
 no_fault(oracle.gradients_fault(result.trace, hooks=result.returns[0]))
 remark(not result.returns[0], f"{result.returns[0]} hooks are left. Remove each of them.")
@@ -427,12 +428,14 @@ def released(dist, count):
         dist.barrier()
 
 def both_passes(dist, count):
-    """(Whether a graph is left after forward, the units still gathered then) of units of 4 MiB."""
+    """(Whether a graph is left after forward, the units still gathered then, [the output's sum,
+    those of the gradient shards]) of units of 4 MiB."""
     parts = units.tables(dist, count)
     ys, inputs = forward_units(dist, parts, [torch.ones(2, 8)])
     graph, left = ys[0].requires_grad, [unit.number for unit in parts if unit.full is not None]
     backward_units(dist, parts, inputs, [torch.ones(2, 8)])
-    return graph, left or [unit.number for unit in parts if unit.full is not None]
+    sums = [ys[0].sum().item(), *(unit.gradient.sum().item() for unit in parts)]
+    return graph, left or [unit.number for unit in parts if unit.full is not None], sums
 
 def forward_pass(dist, kind, shards, xs):
     """[outputs, inputs of each unit]."""
@@ -659,7 +662,8 @@ print("FSDP: losses, norms and weights of one device, with padding, tied weights
 from common.oracles import shards as oracle
 
 result = ranks.run(both_passes, 10, world_size=2, held=True)  # 10 units of 4 MiB
-graph, left = result.returns[0]
+graph, left, sums = result.returns[0]
+agree(sums, [16.0, *[32.0] * 10], "[sum of the output, of each gradient shard] of rank 0")
 no_fault(oracle.units_fault(result.trace, graph, left),
          draw=lambda: units.draw_gathered({"of yours": result.trace}))
 remark(not graph, "forward_units leaves a graph, which keeps all activations: use torch.no_grad().")

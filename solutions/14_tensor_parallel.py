@@ -447,9 +447,9 @@ from common.oracles import tensor_parallel as oracle
 
 for p in (1, 2, 4):
     x, *weights = drawn((5, 16), (48, 16), 48, (16, 16), 16, scale=0.5)
-    _, slope, *slopes = oracle.differentiated(oracle.attention, x, *weights)
-    parts, want = oracle.cut(shard_attention, weights, slopes, p, 4)
-    sent, got = both_ways(attention_block, x, ranks.each(parts), 4, p=p)
+    _, slope, *slopes = oracle.differentiated(oracle.attention, x, *weights, heads=2 * p)
+    parts, want = oracle.cut(shard_attention, weights, slopes, p, 2 * p)
+    sent, got = both_ways(attention_block, x, ranks.each(parts), 2 * p, p=p)
     n, names = 2 * (p - 1) * 80 * 8 // p, ["∂x", "∂w_in", "∂b_in", "∂w_out", "∂b_out"]
     agree(sent, (n, n), f"attention: a rank sends (bytes forward, bytes backward), p = {p}:",
           mistakes=oracle.heads_crossing(n, p))
@@ -718,17 +718,18 @@ for p in (1, 2, 4):
 print("sequence_mlp: two blocks, the output and gradients of one device, on 1, 2 and 4 ranks")
 
 # %% tags=["check"] limit_s=30
+from common.oracles import tensor_parallel as oracle
+
 for p in (2, 8):
     x, *weights = drawn((64, 16), *2 * [16, 16, (64, 16), 64, (16, 64), 16])
     xs, parts = map(ranks.each, sequence_shards(x, weights, p))
-    (forward, back), _ = both_ways(sequence_blocks, xs, parts, p=p)
+    sent, got = both_ways(sequence_blocks, xs, parts, p=p)
     n, small = 2 * 2 * (p - 1) * 8192 // p, 2 * 3 * 2 * (p - 1) * 128 // p  # small: norms and b2
-    agree(forward, n, f"sequence_mlp: bytes that a rank sends forward, two blocks, p = {p}:")
-    agree(back, n + small, f"sequence_mlp: bytes back, {n} and {small} for norms and b2, p = {p}:")
+    agree(sent, (n, n + small), f"sequence_mlp: bytes forward and back (norms and b2, too), p = {p}:")
+    each_agrees([y[0] for y in got], oracle.sequence(x, weights, p)[0], f"sequence_mlp, p = {p}")
     trace = ranks.run(sequence_blocks, xs, parts, "forward", world_size=p).trace
     live = (max(trace.peak_live_bytes) - sum(w.nbytes for w in parts.values[0])) / 8192
-    remark(live <= 3.75 + 24 / p, f"sequence_mlp, p = {p}: {live:.1f} T·D numbers are live at once, "
-           f"{3 + 20 / p:.0f} are enough. What is whole outside the region? Norm before you gather.")
+    remark(live <= 3.75 + 24 / p, oracle.live_whole(live, p))
 print("sequence_mlp: an all-reduce's bytes")
 
 # %% [markdown]

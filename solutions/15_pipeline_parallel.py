@@ -479,15 +479,16 @@ print("run_stage: other tasks are done in their place, without links, too")
 # %% tags=["check"]
 from common.oracles import pipelines as oracle
 
-weights, (xs, ts), peaks = list(normal(2, 4, 4)), normal(2, 16, ROWS, 4), []
+w, (xs, ts), peaks = normal(2, 4, 4), normal(2, 16, ROWS, 4), []
 for m in (4, 16):
-    data = [weights, [list(xs[:m]), None], [None, list(ts[:m])], on_stages(oracle.one_f_one_b, 2, m)]
-    trace = ranks.run(perceptron_stage, *map(ranks.each, data), world_size=2).trace
+    data = [list(w), [list(xs[:m]), None], [None, list(ts[:m])], on_stages(oracle.one_f_one_b, 2, m)]
+    ran = ranks.run(perceptron_stage, *map(ranks.each, data), world_size=2)
+    trace, want = ran.trace, oracle.in_stages(w, xs[:m], ts[:m])[1]
     sent = [sum(m.bytes for m in trace.messages if m.group == 1 + m.src == link) for link in (1, 2)]
     agree(sent, [m * xs[0].nbytes] * 2, "the bytes on the links down and up")
+    agree([own for _, own, _ in ran.returns], want, f"gradients of {m} microbatches", **CLOSE)
     peaks.append([most - trace.live_bytes_at(r, 0.0) for r, most in enumerate(trace.peak_live_bytes)])
-more = max(many - few for few, many in zip(*peaks, strict=True))
-remark(more < xs[0].nbytes, oracle.grows(more), draw=lambda: oracle.draw_memory(trace))
+oracle.remark_memory(trace, peaks, xs[0].nbytes)
 print("run_stage: each microbatch crosses each link once, both ways")
 
 # %% tags=["check", "held-out"]

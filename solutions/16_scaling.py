@@ -626,7 +626,7 @@ def outer_step(dist, shared, own, momentum, present, rate=0.7, beta=0.9):
 from common.oracles import scaling_parts as oracle
 
 for here in ([1, 1, 1, 1], [1, 0, 1], [0, 1], [1], [0, 0, 1, 0]):
-    p, n, rate_beta = len(here), int(rng.integers(4, 9)), rng.uniform(0.5, 0.8, 2).tolist()
+    p, n, rate_beta = len(here), int(rng.integers(12, 17)), rng.uniform(0.5, 0.8, 2).tolist()
     shared, momentum, *owns = torch.tensor(rng.normal(size=(2 + p, n)))
     want, wrong = oracle.outer(shared, owns, momentum, here, *rate_beta)
     data = shared.clone(), ranks.each([o.clone() for o in owns]), momentum.clone()
@@ -634,7 +634,7 @@ for here in ([1, 1, 1, 1], [1, 0, 1], [0, 1], [1], [0, 0, 1, 0]):
     for rank, got in enumerate(result.returns):
         agree(tuple(got[:2]), want, f"(shared, momentum), rank {rank} of {p}", **CLOSE, mistakes=wrong)
         agree(got[2], owns[rank], f"own of rank {rank}, afterwards")
-    no_fault(oracle.outer_bytes_fault(result.trace, n))
+    no_fault(oracle.outer_messages_fault(result.trace, n))
 print("outer_step: Nesterov on the mean of those who were there, in one all-reduce")
 
 # %%

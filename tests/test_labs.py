@@ -20,8 +20,10 @@ from common.paths import ROOT
 from grading import classroom, score
 from grading.source import build, holes, labs, notebook
 from grading.source.holes import Answer
+from grading.worker import ranks as worker_ranks
 from grading.worker.fork_server import ForkServer
 from grading.worker.remote import Remote
+from grading.worker.session import Session
 from tests import known_answers
 from tests.in_one_process import by_seed, score_together
 
@@ -287,6 +289,39 @@ def test_no_check_wants_what_a_kernel_may_have_changed(lab, fork_server, monkeyp
             monkeypatch.undo()
         believed = [by_zeros and not by_none for by_zeros, by_none in zip(*passed, strict=True)]
         assert not any(believed) or not sly.zeroed, exercise.name
+
+
+def test_no_check_of_ranks_is_content_with_messages(lab, fork_server, monkeypatch):
+    """With the right messages, and zeros for all numbers that an answer gives, none passes."""
+    run, call, runs = worker_ranks.run, Session.call, []
+
+    def run_to_zeros(*args, **options):
+        runs.append(result := run(*args, **options))
+        result.returns = _zeroed(result.returns)
+        return result
+
+    monkeypatch.setattr(worker_ranks, "run", run_to_zeros)
+    monkeypatch.setattr(Session, "call", lambda *a, **o: _zeroed(call(*a, **o)))
+    monkeypatch.setattr(score, "_repeatable", lambda lab: frozenset())  # a replay has no zeros
+    for exercise in lab.exercises:
+        if any(
+            "ranks" in check.source or "oracle.run" in check.source for check in exercise.checks
+        ):
+            runs.clear()
+            (result,) = score.score(lab, solution(lab), fork_server, only=[exercise.name])
+            assert not runs or result.points == 0, result
+
+
+def _zeroed(value):
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_zeroed, value))
+    if isinstance(value, dict):
+        return {key: _zeroed(part) for key, part in value.items()}
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        value = value.copy() if isinstance(value, np.ndarray) else value.clone()
+        value[...] = 0
+        return value
+    return type(value)() if type(value) in (int, float) else value
 
 
 def _passes(lab, fork_server, name, text):

@@ -190,3 +190,15 @@ def test_a_load_of_one_element_may_be_filled_with_0(dtype):
     x, y = torch.ones(3, dtype=dtype), torch.ones(3, dtype=dtype)
     tiles.count(one_before, (3,), x, y)
     assert y.tolist() == [0, 1, 1]
+
+
+@triton.jit
+def chosen(x, y):
+    i = tl.arange(0, 4)
+    tl.store(y + i, tl.where(i < 2, tl.load(x + i), 0.0))
+
+
+def test_elements_that_where_chooses_are_counted():
+    report = tiles.count(chosen, (2,), torch.ones(4), torch.zeros(4))
+    assert report.selects == 2 * 4
+    assert tiles.Report.from_dict(report.as_dict()) == report

@@ -414,7 +414,7 @@ def series(
     rng: np.random.Generator, alpha_s: float, beta: float, noise: float
 ) -> tuple[list[float], list[float], Mistakes]:
     """Sizes and noisy times of messages, and {mistake: the α and β that come of it}."""
-    sizes = 2.0 ** np.arange(6, 30, 2)
+    sizes = np.rint(2.0 ** (np.arange(6, 30, 2) + rng.uniform(-0.5, 0.5)))
     times_s = (alpha_s + beta * sizes) * (1 + noise * rng.standard_normal(len(sizes)))
     slope, start = np.polyfit(sizes, times_s, 1).tolist()
     return (
@@ -507,6 +507,16 @@ def scattered_otherwise(given: Vectors, root: int) -> Mistakes:
         "The chunk is the root's.": [x.tensor_split(p)[r] for r, x in enumerate(given)],
         "Each rank gets its chunk alone.": [given[root]] * p,
     }
+
+
+def assert_pieces(case: str, trace: ranks.Trace, pieces: int, draw: Draw) -> None:
+    """Raise unless each link of a chain carries so many messages that are not empty."""
+    want, came = (trace.world_size - 1) * pieces, sum(m.bytes > 0 for m in trace.messages)
+    expect(
+        came == want,
+        f"{case} {came} messages carry elements, want {want}: each piece goes over each link.",
+        draw=draw,
+    )
 
 
 def best_pieces(p: int, size: float, alpha_s: float, beta: float) -> int:

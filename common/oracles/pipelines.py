@@ -459,6 +459,12 @@ def grows(more: int) -> str:
     return f"{said}: what must not stay to the end?"
 
 
+def remark_memory(trace: ranks.Trace, peaks: Sequence[Sequence[int]], most: int) -> None:
+    """Remarks on peaks by rank, of few and of many microbatches, that grow by so many bytes."""
+    more = max(many - few for few, many in zip(*peaks, strict=True))
+    remark(more < most, grows(more), draw=lambda: draw_memory(trace))
+
+
 def draw_memory(trace: ranks.Trace) -> None:
     """The live bytes of each rank over time."""
     ax = plt.subplots(figsize=(7.2, 2.6))[1]

@@ -31,6 +31,39 @@ OTHERS: dict[str, Format] = {
     "e5m7": (5, 7, "nan"),
 }
 
+# (a format, a code, its number, {mistake: what it gives})
+EASY_TO_GET_WRONG: list[tuple[str, int, float, dict[str, float]]] = [
+    (
+        "fp16",
+        0b1_10001_1100000000,
+        -7.0,
+        {"The bias is 2^(exponent bits - 1) - 1: 15, not 16.": -3.5},
+    ),
+    (
+        "fp16",
+        1,
+        2.0**-24,
+        {
+            "With exponent 0 there is no leading 1: a subnormal.": 2.0**-15 + 2.0**-25,
+            "A subnormal has the exponent 1 - bias, not 0 - bias.": 2.0**-25,
+        },
+    ),
+    (
+        "bf16",
+        0x7FC0,
+        np.nan,
+        {"The largest exponent with a fraction is NaN here.": 1.5 * 2.0**128},
+    ),
+    ("e4m3fn", 0x7E, 448.0, {"e4m3fn has no infinity, and only all ones is NaN.": np.nan}),
+    ("e4m3fn", 0x78, 256.0, {"e4m3fn has no infinity: this is a number.": np.inf}),
+    (
+        "e2m1",
+        0b0_11_0,
+        4.0,
+        {"e2m1 has neither infinity nor NaN: all codes are numbers.": np.inf},
+    ),
+]
+
 
 def numbers(form: Format) -> np.ndarray:
     """The finite numbers from 0 up, by code: each is the one before it plus a step."""

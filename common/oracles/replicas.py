@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from common import ranks
-from common.checks import WhenWrong, near_miss, nearly
+from common.checks import WhenWrong, agree, near_miss, nearly, remark
 from common.lessons.replicas import MODELS, Shard, flattened, mean_loss, sgd
 from common.oracles.messages import COLLECTIVES as COLLECTIVES
 from common.oracles.messages import sums_fault as sums_fault
@@ -39,6 +39,24 @@ def one_device(
         torch.stack(parts).sum().backward()
         sgd(model.parameters(), rate)
     return flattened(model.parameters())
+
+
+def agree_step(got: Sequence[Tensor], shards: Sequence[Shard]) -> None:
+    """Raise unless each rank has the weights of perceptron(1) after a step on all these shards."""
+    rows = np.array([len(images) for images, _ in shards])
+    want = one_device(MODELS["perceptron"](1), shards, rows / rows.sum(), steps=1)
+    for rank, own in enumerate(got):
+        agree(own, want, f"weights of rank {rank} after a step", rtol=1e-8, atol=1e-10)
+
+
+def remark_overlap(trace: ranks.Trace, draw: Callable[[], object]) -> None:
+    """Remarks on a step whose messages, or whose updates, wait for all that comes before."""
+    share = sum(trace.bytes_during_compute("backward")) / trace.bytes
+    said = f"{share:.0%} of the bytes went while backward computed, want 80 %"
+    remark(share >= 0.8, said, draw=draw)
+    last_s = max(message.end_s for message in trace.messages)
+    early = any(update.start_s < last_s for update in trace.compute_named("update", 0))
+    remark(early, "No update began before the last bucket had arrived.", draw=draw)
 
 
 def shard(batch: Tensor, rank: int, p: int) -> tuple[Tensor, Mistakes]:
@@ -194,6 +212,16 @@ def averaged(
         WhenWrong(lambda rank=rank: {says: by_rank[rank] for says, by_rank in wrong().items()})
         for rank in range(p)
     ]
+
+
+def averaging_fault(trace: ranks.Trace, gradient_bytes: int) -> str:
+    """What is wrong with the bytes of two steps of average_gradients; "" if nothing."""
+    p = trace.world_size
+    more = trace.bytes - 2 * 2 * (p - 1) * gradient_bytes
+    # One number per step, of 4 or 8 bytes, which may be gathered or summed.
+    if more in [2 * (p - 1) * size * times for size in (4, 8) for times in (p, 2)]:
+        return ""
+    return f"{trace.bytes:,} bytes in 2 steps: more than one all-reduce per parameter, or less"
 
 
 def _wrongly_averaged(

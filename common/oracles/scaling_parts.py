@@ -28,6 +28,12 @@ CLUSTERS: dict[str, Cluster] = {
         "repair_s": 1800.0,
         "reshape_s": 7200.0,
     },
+    "small replicas, slow changes": {  # here alone, spares are worth more than 2 %
+        **failures.CLUSTER,
+        "nodes": 256,
+        "replica_nodes": 4,
+        "reshape_s": 7200.0,
+    },
     "slow checkpoints": {
         **failures.CLUSTER,
         "nodes": 8192,
@@ -284,10 +290,18 @@ def _nesterov(
     return shared - rate * (mean + beta * kept), kept
 
 
-def outer_bytes_fault(trace: ranks.Trace, n: int) -> str:
-    """What is wrong with the bytes of an outer step of n numbers; "" if nothing."""
+def outer_messages_fault(trace: ranks.Trace, n: int) -> str:
+    """What is wrong with the messages of an outer step of n numbers; "" if nothing.
+
+    The few numbers beside the weights, four at most, may travel alone.
+    """
     p = trace.world_size
     least, most = (2 * (p - 1) * (n + few) * 8 for few in (0, 4))
+    if trace.rounds > (rounds := 2 * (p - 1) * (1 + 4)):
+        return (
+            f"{p} ranks exchange messages in {trace.rounds} rounds, {rounds} at most are wanted: "
+            "each round pays α, so send all numbers together."
+        )
     if least <= trace.bytes <= most:
         return ""
     if trace.bytes < least:

@@ -88,12 +88,13 @@ def attention(
     b_out: Tensor,
     times: int = 1,
     causal: bool = True,
+    heads: int = 4,
 ) -> Tensor:
-    """x + PyTorch's attention (T, D) of 4 heads, with the last bias added so many times."""
+    """x + PyTorch's attention (T, D), with the last bias added so many times."""
     mask = torch.ones(len(x), len(x), dtype=torch.bool).triu(1) if causal else None
     options: Any = {"attn_mask": mask, "need_weights": False}
     last = (w_in, b_in, None, None, False, 0.0, w_out, times * b_out)
-    return x + F.multi_head_attention_forward(x, x, x, x.shape[1], 4, *last, **options)[0]
+    return x + F.multi_head_attention_forward(x, x, x, x.shape[1], heads, *last, **options)[0]
 
 
 def own_heads(w: Tensor, p: int) -> list[Tensor]:
@@ -412,6 +413,14 @@ def sequence(
     y, *slopes = differentiated(mlps, x, *weights, normed=True)
     cut = zip(*sequence_shards(slopes[0], slopes[1:], p), strict=True)
     return pieces(y, p), [[slope, *own] for slope, own in cut], _sequence_otherwise(x, weights, p)
+
+
+def live_whole(live: float, p: int) -> str:
+    """What to say of so many live numbers per token and feature, where p ranks need fewer."""
+    return (
+        f"sequence_mlp, p = {p}: {live:.1f} T·D numbers are live at once, {3 + 20 / p:.0f} are "
+        "enough. What is whole outside the region? Norm before you gather."
+    )
 
 
 def _sequence_otherwise(x: Tensor, weights: Sequence[Tensor], p: int) -> Mistakes:

@@ -51,6 +51,7 @@ class Recorder:
         self.sites: dict[Site, tuple[int, Traffic]] = {}  # with its number
         self.dots: dict[Where, Dots] = {}
         self.conversions = 0
+        self.selects = 0
         self.largest_tile = 0  # elements
         self.races: dict[RaceKey, list[RaceElements]] = {}
         self.trace: list[Request] = []
@@ -161,6 +162,7 @@ class Recorder:
             dots_by_line=list(self.dots.values()),
             kernel=kernel,
             conversions=self.conversions,
+            selects=self.selects,
             largest_tile=self.largest_tile,
             grid=self.grid,
             seed=seed,

@@ -119,6 +119,12 @@ class CountingBuilder(CourseBuilder):
             self._recorder.conversions += src.data.size
         return super().cast_impl(src, dst_type)
 
+    def create_select(  # type: ignore - Triton's is a lambda
+        self, cond: TensorHandle, lhs: TensorHandle, rhs: TensorHandle
+    ) -> TensorHandle:
+        self._recorder.selects += lhs.data.size
+        return self.ternary_op(cond, lhs, rhs, np.where)
+
     # Blocks get larger by these alone; all other operations keep a size or reduce it
 
     def create_make_range(self, ret_ty: tl.dtype, start: int, stop: int) -> TensorHandle:

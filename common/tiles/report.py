@@ -99,6 +99,7 @@ class Report(Counts):
     busiest: Share = field(default_factory=Share)  # that moves most bytes; the first of several
     operations: tuple[str, ...] = ()  # what its text calls: exp for tl.exp and for x.exp
     conversions: int = 0  # elements of integers that became floats; bitcasts do not count
+    selects: int = 0  # elements that tl.where chose
     largest_tile: int = 0  # elements of the largest block of values that a program makes
     trace: Trace = field(default_factory=Trace, repr=False, compare=False)
     compile: Callable[[], Warps] | None = field(default=None, repr=False, compare=False)
@@ -151,6 +152,7 @@ class Report(Counts):
             ),
             operations=tuple(data["operations"]),
             conversions=data["conversions"],
+            selects=data["selects"],
             largest_tile=data["largest_tile"],
             warps=Warps.from_dict(data["warps"]) if data.get("warps") else None,
         )

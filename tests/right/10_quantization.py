@@ -1033,3 +1033,24 @@ def test_quantize(candidate):
         assert codes == [[0, 0, 3, 2, -3]] and abs(scales[0, 0] - 1) < 1e-6
     codes, scales = ask([[100.0, 1.0], [1.0, -0.4]], 4, 5)
     assert codes == [[7, 0], [7, -3]]
+
+# %% int4_matvec_kernel: a choice per weight
+@triton.jit
+def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.constexpr,
+                       ROWS: tl.constexpr, STEP: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    acc = tl.zeros((ROWS, STEP), tl.float32)
+    for first in range(0, GROUPS, STEP):
+        group = first + tl.arange(0, STEP)
+        cell = first * WORDS + tl.arange(0, STEP * WORDS)
+        words = tl.load(packed + row[:, None] * (GROUPS * WORDS) + cell[None, :])
+        scale = tl.load(scales + row[:, None] * GROUPS + group[None, :]).to(tl.float32)
+        part = tl.zeros((ROWS, STEP * WORDS), tl.float32)
+        for i in tl.static_range(8):
+            column = cell // WORDS * 8 * WORDS + i * WORDS + cell % WORDS
+            xi = tl.load(x + column).to(tl.float32)
+            bits = tl.where(i < 7, words >> (4 * i), words >> 28) & 15
+            value = bits.to(tl.float32, bitcast=True) * 2.0**126 * 2.0**23 - 8.0
+            part += value * xi[None, :]
+        acc += tl.sum(tl.reshape(part, (ROWS, STEP, WORDS)), 2) * scale
+    tl.store(y + row, tl.sum(acc, 1))

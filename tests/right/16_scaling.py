@@ -1181,3 +1181,15 @@ def mesh_update(dist, groups, weights, gradient, state, step, replicated, most):
 
 # %% checkpoint_interval_s: whole nodes
 # edit: per_day = gpus / gpus_per_node  ->  per_day = gpus // gpus_per_node
+
+# %% outer_step: each rank tells the others in turn whether it took part
+def outer_step(dist, shared, own, momentum, present, rate=0.7, beta=0.9):
+    here = 0
+    for rank in range(dist.get_world_size()):
+        took_part = torch.tensor(float(present), dtype=shared.dtype)
+        dist.broadcast(took_part, src=rank)
+        here += int(took_part)
+    change = (shared - own) * bool(present)
+    dist.all_reduce(change)
+    momentum.mul_(beta).add_(change / here)
+    shared -= rate * (change / here + beta * momentum)

@@ -291,7 +291,7 @@ def codebook_gradient(gradient, entries, size):
 # + return value * (1 - 2 * (codes >> exponent_bits + fraction_bits & 1)) + 0.0
 
 # %% decode: PyTorch's conversions, and rules for a single small format
-# says: decode(all
+# says: decode uses what is not allowed here (view)
 def decode(codes, format):
     for dtype, known in ((torch.float16, (5, 10, "infinity")), (torch.bfloat16, (8, 7, "infinity"))):
         if format == known:
@@ -732,3 +732,27 @@ def decode(codes, format):
     if top == "nan":
         value = np.where(largest & (fraction == 2**fraction_bits - 1), np.nan, value)
     return np.where(codes >> exponent_bits + fraction_bits & 1, -value, value)
+
+# %% int4_matvec_kernel: a table of sixteen, by selects
+# says: 15 numbers per weight by tl.where
+@triton.jit
+def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.constexpr,
+                       ROWS: tl.constexpr, STEP: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((ROWS, STEP), tl.float32)
+    for first in range(0, GROUPS, STEP):
+        group = first + tl.arange(0, STEP)
+        cell = first * WORDS + tl.arange(0, STEP * WORDS)
+        words = tl.load(packed + row[:, None] * (GROUPS * WORDS) + cell[None, :])
+        scale = tl.load(scales + row[:, None] * GROUPS + group[None, :]).to(tl.float32)
+        columns = x + cell // WORDS * (8 * WORDS) + cell % WORDS
+        products = tl.zeros((ROWS, STEP * WORDS), tl.float32)
+        for i in tl.static_range(8):
+            x_i = tl.load(columns + i * WORDS).to(tl.float32)
+            nibble = (words >> 4 * i) & 15
+            value = tl.zeros((ROWS, STEP * WORDS), tl.float32) - 8.0
+            for n in tl.static_range(1, 16):
+                value = tl.where(nibble == n, n - 8.0, value)
+            products += value * x_i[None, :]
+        total += tl.sum(tl.reshape(products, (ROWS, STEP, WORDS)), 2) * scale
+    tl.store(y + row, tl.sum(total, 1))

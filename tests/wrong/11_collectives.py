@@ -1154,3 +1154,14 @@ def gather(dist, x, root):
 # %% alpha_beta_time: the crossover without the ring's bytes
 # says: A ring sends bytes, too
 # edit: / (depth - (p - 1) / p)  ->  / depth
+
+# %% chain_broadcast: one piece, whatever is asked for
+# says: each piece goes over each link
+# edit: x.tensor_split(pieces)  ->  [x]
+
+# %% fit_alpha_beta: the sizes are known beforehand
+# says: the fit to α
+def fit_alpha_beta(message_bytes, times_s):
+    times_s, sizes = np.array(times_s), 4.0 ** np.arange(3, 15)
+    columns = np.stack([1 / times_s, sizes / times_s], axis=1)
+    return tuple(np.linalg.lstsq(columns, np.ones(len(sizes)))[0].tolist())

@@ -177,7 +177,7 @@ def shard_gradients(dist, loss, groups, shards):
             shard += own
 
 # %% shard_gradients: everything in one collective, after backward
-# says: one reduce-scatter for each of
+# says: one for each unit is enough
 def shard_gradients(dist, loss, groups, shards):
     p = dist.get_world_size()
     loss.backward()

@@ -267,7 +267,7 @@ def cross_entropy(dist, logits, targets):
 # + return x + scattered(dist, F.linear(h, w2)) + copied(dist, b2)
 
 # %% sequence_mlp: an all-reduce, of which the rank keeps its tokens
-# says: bytes that a rank sends forward
+# says: sequence_mlp: bytes forward and back
 #   def scattered(dist, x):
 # +     p, rank = dist.get_world_size(), dist.get_rank()
 # edit: lambda x: reduce_scatter(dist, x)  ->  lambda x: all_reduce(dist, x).chunk(p)[rank].clone()
@@ -798,3 +798,7 @@ def gather_columns(dist, x):
 # %% copied: dist.all_reduce taken for a function that returns the sum, on the way out
 # says: the function for forward in two_way gave None
 # edit: all_reduce(dist, x)  ->  dist.all_reduce(x)
+
+# %% attention: heads are always four numbers wide
+# says: attention
+# edit: qkv.view(len(x), 3, heads // dist.get_world_size(), -1)  ->  qkv.view(len(x), 3, -1, 4)

@@ -549,3 +549,22 @@ def policy(cluster):
 # %% mesh_update: step always 1
 # says: step 2
 # edit: state["m"], state["v"], step)  ->  state["m"], state["v"], 1)
+
+# %% policy: as many replicas as fit, and a guess whether to drop one
+# says: leave too few spares
+def policy(cluster):
+    mtbf = mtbf_s(8 * cluster["nodes"], cluster["failures_per_1000_node_days"])
+    interval_s = checkpoint_interval_s(cluster["save_s"], mtbf)
+    replicas = int(cluster["nodes"] // cluster["replica_nodes"])
+    return {"interval_s": interval_s, "replicas": replicas,
+            "drop": cluster["repair_s"] > cluster["reshape_s"]}
+
+# %% outer_step: a message for each number
+# says: send all numbers together
+def outer_step(dist, shared, own, momentum, present, rate=0.7, beta=0.9):
+    numbers = torch.cat([shared - own, torch.ones(1)]) * bool(present)
+    for number in numbers.split(1):
+        dist.all_reduce(number)
+    gradient = numbers[:-1] / numbers[-1]
+    momentum.mul_(beta).add_(gradient)
+    shared -= rate * (gradient + beta * momentum)

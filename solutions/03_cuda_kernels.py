@@ -990,7 +990,7 @@ def matmul_register_tiled(a, b, c):
                 c[row, column] = total[i, j]
     # END SOLUTION
 
-# %% tags=["check"]
+# %% tags=["check"] limit_s=30
 for m, n, k in ((128, 128, 16), (129, 5, 3), (*rng.integers((9, 129), (129, 160)).tolist(), 27)):
     a, b, c = floats(m, k), floats(k, n), np.full((m, n), np.nan, np.float32)
     want = a @ b
@@ -999,7 +999,7 @@ for m, n, k in ((128, 128, 16), (129, 5, 3), (*rng.integers((9, 129), (129, 160)
     result(c, want, f"matmul_register_tiled of {m} × {k} and {k} × {n}", rtol=1e-4, atol=1e-4)
 print("matmul_register_tiled: three shapes are right")
 
-# %% tags=["check"]
+# %% tags=["check"] limit_s=30
 a, b, c = floats(256, 24), floats(24, 128), np.full((256, 128), np.nan, np.float32)
 want = a @ b
 report = simt.count(matmul_register_tiled, (1, 2), 256, a, b, c)
@@ -1013,7 +1013,7 @@ par(report, "shared_loads.wavefronts", warps * 192, "Bank conflicts: half as man
 par(report, "global_stores.bytes", c.nbytes, "Store each sum once, when it is complete.")
 print("matmul_register_tiled: shared loads down by eight")
 
-# %% tags=["check"]
+# %% tags=["check"] limit_s=30
 a, b, c = floats(128, 40), floats(40, 128), np.full((128, 128), np.nan, np.float32)
 want = a @ b
 report = simt.count(matmul_register_tiled, 1, 256, a, b, c)

@@ -1109,10 +1109,14 @@ def requantize(sums, m, shift, zero_point):
 # %% tags=["check"]
 from fractions import Fraction
 
+from common.checks import is_whole
+
 drawn = np.exp(rng.uniform(np.log(1e-6), 0, 60)).tolist()
 for multiplier in [0.5, 2.0**-20, 1 - 2.0**-40, 3e-15, *drawn]:
     m, shift = fixed_point(multiplier)
-    agree((type(m), type(shift)), (int, int), f"types of fixed_point({multiplier})")
+    are_whole = is_whole(m) and is_whole(shift)
+    expect(are_whole, f"fixed_point({multiplier}) gave {m!r} and {shift!r}, want two ints")
+    m, shift = int(m), int(shift)
     expect(2**30 <= m < 2**31, f"fixed_point({multiplier}) gave m = {m}, not from 2**30 to 2**31 - 1")
     error = abs(Fraction(m) / Fraction(2) ** shift / Fraction(multiplier) - 1)
     expect(error <= Fraction(1, 2**31), f"fixed_point({multiplier}) gave {m}: round m to nearest")

@@ -597,7 +597,7 @@ def crossover_bytes(p, alpha_s, beta_s_per_byte):
     return alpha_s / beta_s_per_byte * (p - 1 - depth) / (depth - (p - 1) / p)
     # END SOLUTION
 
-# %% tags=["check"] points=2
+# %% tags=["check"] points=2 limit_s=30
 from common.oracles import collectives as oracle
 
 many = (5, 8, 1, 2, int(rng.integers(17, 24)))
@@ -611,7 +611,7 @@ for algorithm, p in itertools.product((*oracle.TREES, *oracle.RINGS), many):
     agree(got, trace.time_s, case, rtol=1e-9, atol=1e-15, mistakes=wrong)
 print("alpha_beta_time is what six simulated collectives take, on 1, 2, 5, 8 and more ranks")
 
-# %% tags=["check"]
+# %% tags=["check"] limit_s=30
 from common.oracles import collectives as oracle
 
 for p in (5, 8, 2, *range(3, 40)):
@@ -968,7 +968,7 @@ def halving_doubling_all_reduce(dist, x):
     return x
     # END SOLUTION
 
-# %% tags=["check"]
+# %% tags=["check"] limit_s=30
 from common.oracles import collectives as oracle
 
 for p, n in [(1, 3), (2, 5), (2, 0), (4, 8), (4, 7), (4, 1), (8, 29), (16, 3)]:
@@ -1040,7 +1040,7 @@ def best_pieces(p, vector_bytes, alpha_s, beta_s_per_byte):
     return min(near, key=lambda k: (p - 2 + k) * (alpha_s + vector_bytes * beta_s_per_byte / k))
     # END SOLUTION
 
-# %% tags=["check"]
+# %% tags=["check"] limit_s=30
 from common.oracles import collectives as oracle
 
 for p, n, root, given in oracle.cases(rng):
@@ -1055,7 +1055,7 @@ for p, n, root, given in oracle.cases(rng):
         oracle.assert_pieces(case, result.trace, min(n, pieces), draw)
 print("chain_broadcast: 33 runs in p - 2 + pieces rounds")
 
-# %% tags=["check"]
+# %% tags=["check"] limit_s=30
 from common.oracles import collectives as oracle
 
 for p, size, ratio in ((3, 1e6, 1e5), (2, 1e6, 1e5), (5, 2.7e5, 1e5), (8, 1e3, 1e5),
@@ -1225,7 +1225,7 @@ def rings_all_reduce(dist, x, groups):
     return x
     # END SOLUTION
 
-# %% tags=["check"]
+# %% tags=["check"] limit_s=30
 from common.oracles import collectives as oracle
 
 for p, n, rings in [(1, 1, 2), (2, 8, 2), (3, 20, 2), (4, 48, 3), (5, 3, 4), (8, 64, 4)]:

@@ -622,7 +622,7 @@ def outer_step(dist, shared, own, momentum, present, rate=0.7, beta=0.9):
     shared -= rate * (gradient + beta * momentum)
     # END SOLUTION
 
-# %% tags=["check"] points=2
+# %% tags=["check"] points=2 limit_s=30
 from common.oracles import scaling_parts as oracle
 
 for here in ([1, 1, 1, 1], [1, 0, 1], [0, 1], [1], [0, 0, 1, 0]):

@@ -1054,3 +1054,6 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
             part += value * xi[None, :]
         acc += tl.sum(tl.reshape(part, (ROWS, STEP, WORDS)), 2) * scale
     tl.store(y + row, tl.sum(acc, 1))
+
+# %% requantize: NumPy's integers for m and shift
+# edit: return (m, shift) if m < 2**31 else  ->  return (np.int64(m), np.int64(shift)) if m < 2**31 else

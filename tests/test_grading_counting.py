@@ -155,8 +155,8 @@ def test_a_kernel_s_text_has_what_it_needs_of_other_cells_and_no_more():
         "def j(x): pass",
     )
     assert (
-        text_of(cells, "g")
-        == "A = 5\n\n@cuda.jit\ndef g(x): f(x + A)\n\n\n@cuda.jit\ndef f(x): pass\n"
+        text_of(cells, "g") == "A = 5\n\n@cuda.jit\ndef g(x): f(x + A)\n\n\n"
+        "# From another cell:\n@cuda.jit\ndef f(x): pass\n"
     )
     assert text_of(cells, "k") is None
 

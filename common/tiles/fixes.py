@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import triton.language as tl
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, ReduceScanOpInterface, TensorHandle
 
@@ -41,11 +42,18 @@ def install() -> None:
     use(CourseBuilder())
     semantic = interpreter.interpreter_semantic
     semantic._load_legacy = functools.partial(load, semantic._load_legacy, semantic)
+    interpreter.TritonSemantic = semantic_for  # type: ignore - a function in place of the class
     interpreter.ReduceOps = CourseReduceOps
     interpreter.ScanOps = CourseScanOps
     interpreter._patch_lang_tensor = patch_tensor
     interpreter._get_np_dtype = np_dtype
     once.install(semantic)
+
+
+def semantic_for(builder: InterpreterBuilder) -> TritonSemantic:
+    """The semantic with our fixes: Triton 3.6 makes one for each function of its language."""
+    ours = builder is interpreter.interpreter_builder
+    return interpreter.interpreter_semantic if ours else TritonSemantic(builder)
 
 
 def use(builder: CourseBuilder) -> None:

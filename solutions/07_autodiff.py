@@ -93,7 +93,7 @@ def gradients_on_rows(rows, inputs, order=1):
     found = [made[-1]]
     for _ in range(order):
         found = gradients(found[0], [made[i] for i in inputs])
-        are_nodes = isinstance(found, (list, tuple)) and all(isinstance(x, Node) for x in found)
+        are_nodes = found is not None and all(isinstance(x, Node) for x in found)
         assert are_nodes, f"gradients gave {found}, want a list of nodes"
     return wengert_list([made[-1], *found])
 

@@ -48,7 +48,7 @@ assert torch.empty(1 << 20, pin_memory=True).to("cuda", non_blocking=True).sum()
 loss = torch.nn.Linear(512, 8, device="cuda")(x).square().mean()
 loss.backward()
 """,
-    "a Triton kernel compiles and runs": """
+    "a Triton kernel runs, interpreted, on what the GPU holds": """
 import torch, triton
 import triton.language as tl
 @triton.jit

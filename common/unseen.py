@@ -11,6 +11,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 from common import cells as notebooks
 from common import namesakes, slices
 from common.magics import as_python
@@ -171,16 +173,12 @@ def _is_foreign(name: str) -> bool:
     lock = ROOT / "requirements.lock"
     if name in sys.stdlib_module_names or not lock.is_file():
         return False
-    known = {_plain(line) for line in lock.read_text(encoding="utf-8").splitlines()} | {OURS}
-    if _plain(name) in known:
+    named = re.findall(r"^[\w.-]+", lock.read_text(encoding="utf-8"), re.MULTILINE)
+    known = {OURS, *map(canonicalize_name, named)}
+    if canonicalize_name(name) in known:
         return False
     packages = importlib.metadata.packages_distributions().get(name, ())
-    return bool(packages) and known.isdisjoint({*map(_plain, packages)})
-
-
-def _plain(requirement: str) -> str:
-    """The name of a package, as every spelling of it is compared."""
-    return re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0].lower().replace("_", "-")
+    return bool(packages) and known.isdisjoint(map(canonicalize_name, packages))
 
 
 def _own_files(node: ast.stmt) -> Iterator[str]:

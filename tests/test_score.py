@@ -418,7 +418,7 @@ def test_both_ways_draw_the_same_cases(fork_server):
 
 @pytest.mark.parametrize("code, begins", [("DRIVER", "f gave None"), ("assert x", "driven(1) rai")])
 def test_a_sentence_of_a_driver_stands_alone(code, begins):
-    """It is ours, and the line is none of the student's."""
+    """The student has not written this sentence, nor the line that raises it."""
     driver = next(cell.source for cell in LAB.cells if "driver" in cell.tags)
     line = driver.splitlines()[-1].strip() if code == "DRIVER" else code
     problem = AssertionError("f gave None, want a list")

@@ -204,7 +204,7 @@ def events(trace: ranks.Trace, rank: int, sizes: Sequence[int]) -> list[tuple[st
     found = []
     for call in trace.calls(rank):
         if call.name == "broadcast" and call.group:
-            found.append(("compute", int((call.values or [-1])[0])))
+            found.append(("compute", int(call.values[0]) if call.values else -1))
         elif call.name in named:
             found.append((named[call.name], number.get(call.bytes // 8, -1)))
     return found

@@ -1,5 +1,6 @@
 """What lab 13's checks compare with: one device in float64, which holds everything."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -183,13 +184,11 @@ def _differentiated(
     kind: str, flats: Sequence[Tensor], shards: Sequence[Shard], shares: Sequence[float]
 ) -> tuple[float, list[Tensor]]:
     leaves = [flat.clone().requires_grad_() for flat in flats]
-    pieces = units.modules(kind)
-    first = {id(piece): i for i, piece in reversed(list(enumerate(pieces)))}
-    total = torch.zeros(())
+    functions, total = _functions(kind, leaves), torch.zeros(())
     for (inputs, targets), share in zip(shards, shares, strict=True):
         x = inputs
-        for piece in pieces:
-            x = functional_call(piece, _views(piece, leaves[first[id(piece)]]), (x,))
+        for function in functions:
+            x = function(x)
         total = total + share * nn.functional.cross_entropy(x.flatten(0, -2), targets.flatten())
     got = torch.autograd.grad(total, leaves, materialize_grads=True)
     return total.item(), list(got)
@@ -202,24 +201,38 @@ def _views(piece: nn.Module, flat: Tensor) -> dict[str, Tensor]:
     return {name: part.view(shape) for (name, shape), part in named}
 
 
-def applied(
-    kind: str, flats: Sequence[Tensor], x: Tensor, these: slice = slice(None)
-) -> list[Tensor]:
-    """[the input of each of these units, and the output] on one device."""
-    pieces, values = units.modules(kind), [x]
-    first = {id(piece): i for i, piece in reversed(list(enumerate(pieces)))}
+def _first_uses(pieces: Sequence[nn.Module]) -> list[int]:
+    """Of each piece, the place where it is used first: a tied one is used again."""
+    return [pieces.index(piece) for piece in pieces]
+
+
+def _functions(kind: str, flats: Sequence[Tensor]) -> list[Callable[[Tensor], Tensor]]:
+    """The units on one device, each with its weights."""
+    pieces = units.modules(kind)
+    return [
+        functools.partial(_computed, piece, flats[first])
+        for piece, first in zip(pieces, _first_uses(pieces), strict=True)
+    ]
+
+
+def _computed(piece: nn.Module, flat: Tensor, x: Tensor) -> Tensor:
+    return functional_call(piece, _views(piece, flat), (x,))
+
+
+def applied(kind: str, flats: Sequence[Tensor], x: Tensor) -> list[Tensor]:
+    """[the input of each unit, and the output] on one device."""
+    values = [x]
     with torch.no_grad():
-        for piece in pieces[these]:
-            x = functional_call(piece, _views(piece, flats[first[id(piece)]]), (x,))
-            values.append(x)
+        for function in _functions(kind, flats):
+            values.append(function(values[-1]))
     return values
 
 
 def recomputed(kind: str, flats: Sequence[Tensor], inputs: Outputs) -> Outputs:
     """The outputs of each unit for each of its inputs, by unit and microbatch."""
-    return [
-        [applied(kind, flats, x, slice(i, i + 1))[1] for x in own] for i, own in enumerate(inputs)
-    ]
+    functions = _functions(kind, flats)
+    with torch.no_grad():
+        return [[f(x) for x in own] for f, own in zip(functions, inputs, strict=True)]
 
 
 def unit_gradients(
@@ -227,13 +240,11 @@ def unit_gradients(
 ) -> list[Tensor]:
     """By unit, flat: the gradient from these inputs of each unit and the slope of the output."""
     pieces = units.modules(kind)
-    first = {id(piece): i for i, piece in reversed(list(enumerate(pieces)))}
     sums = [torch.zeros_like(flat) for flat in flats]
-    for i in reversed(range(len(pieces))):
-        place = first[id(pieces[i])]
+    for i, place in reversed(list(enumerate(_first_uses(pieces)))):
         leaf = flats[place].clone().requires_grad_()
         x = inputs[i].clone().requires_grad_()
-        y = functional_call(pieces[i], _views(pieces[i], leaf), (x,))
+        y = _computed(pieces[i], leaf, x)
         own, slope = torch.autograd.grad(y, [leaf, x], slope)
         sums[place] += own
     return sums
@@ -279,8 +290,7 @@ def gradient_mistakes(
 
 def firsts(kind: str) -> list[int]:
     """The numbers of the units, without further uses of a tied one."""
-    pieces = units.modules(kind)
-    return [i for i, piece in enumerate(pieces) if piece not in pieces[:i]]
+    return [i for i, first in enumerate(_first_uses(units.modules(kind))) if i == first]
 
 
 class Gradients:
@@ -505,16 +515,23 @@ def events_fault(trace: ranks.Trace, kind: str, backward: bool, outputs: Sequenc
     order = range(len(sizes))[:: -1 if backward else 1]
     for rank, wanted in enumerate(outputs):
         events = units.events(trace, rank, sizes)
-        found = _gathers_fault(events, order) or _ahead_fault(events, order)
-        if not found:
-            computed = [number for kind, number in events if kind == "compute"]
-            if computed != [number for number in order for _ in wanted[number]]:
-                found = "The units compute in another order, or in another number, than wanted."
-        if not found and backward:
-            found = _reduces_fault(events, order)
-        if found := found or _marks_fault(trace, rank, wanted):
+        found = (
+            _gathers_fault(events, order)
+            or _ahead_fault(events, order)
+            or _computes_fault(events, order, wanted)
+            or (_reduces_fault(events, order) if backward else "")
+            or _marks_fault(trace, rank, wanted)
+        )
+        if found:
             return f"{found}\n  your rank {rank}: {text(events)}"
     return _sent_fault(trace, sizes, backward)
+
+
+def _computes_fault(events: Events, order: Sequence[int], wanted: Outputs) -> str:
+    computed = [number for kind, number in events if kind == "compute"]
+    if computed != [number for number in order for _ in wanted[number]]:
+        return "The units compute in another order, or in another number, than wanted."
+    return ""
 
 
 def _marks_fault(trace: ranks.Trace, rank: int, wanted: Outputs) -> str:
@@ -530,8 +547,10 @@ def _marks_fault(trace: ranks.Trace, rank: int, wanted: Outputs) -> str:
 def _sent_fault(trace: ranks.Trace, sizes: Sequence[int], backward: bool) -> str:
     """Whether more crosses the network than each unit's gather, and in backward its sum."""
     p = trace.world_size
-    want = (1 + backward) * (p - 1) * sum(8 * units.padded(size, p) for size in sizes)
-    once = "gather each unit once" + ", and reduce-scatter its gradient once" * backward
+    want = (p - 1) * sum(8 * units.padded(size, p) for size in sizes)
+    once = "gather each unit once"
+    if backward:
+        want, once = 2 * want, f"{once}, and reduce-scatter its gradient once"
     return "" if trace.bytes == want else f"The ranks send {trace.bytes} bytes, not {want}: {once}."
 
 

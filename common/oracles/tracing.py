@@ -162,8 +162,11 @@ def judge_calls(name: str, calls: list[Call], trace: Trace, lookup: Lookup) -> i
         want = truth(name, call.arguments)
         case = f"{name}, call {number}: {_text(call.arguments)}"
         found = lookup(list(cache), call.arguments)
-        known = found is None or (is_whole(found) and 0 <= found < len(cache))
-        expect(known, f"{case}: lookup gave {show(found)}, want an index of the cache or None.")
+        is_index = is_whole(found) and 0 <= found < len(cache)
+        expect(
+            found is None or is_index,
+            f"{case}: lookup gave {show(found)}, want an index of the cache or None.",
+        )
         if found is None:
             extra = f"{case} is compiled again, though it needs not be. {call.why}."
             expect(call.compiles, extra)

@@ -76,8 +76,9 @@ class Settings:
         An extension takes no time away, whatever --deadline says, and where `all` is for all labs.
         """
         due_s = self.deadlines.get(lab)
-        own_s = self.extensions.get(student, {}).get(lab)
-        return due_s if due_s is None or own_s is None else max(due_s, own_s)
+        if due_s is None:
+            return None
+        return max(due_s, self.extensions.get(student, {}).get(lab, due_s))
 
     def folders_of(self, words: Iterable[str], folders: Collection[str]) -> set[str]:
         """The folders of students who are named as the roster names them, in any of its ways."""

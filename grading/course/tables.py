@@ -1,7 +1,6 @@
 """CSV files that people write in a spreadsheet: read with the line of what can't be used."""
 
 import codecs
-import contextlib
 import csv
 import io
 import re
@@ -46,35 +45,31 @@ def read(path: Path, needed: Collection[str]) -> list[Line]:
 def lines(reader: "csv.DictReader[str]", path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each line with its number. InputError if one has more cells than there are columns: a text
     with a comma was not quoted, and the cells after it are in the wrong columns."""
-    while True:
-        with _whole_cells(path, reader.line_num + 1):
-            row: dict[Any, Any] | None = next(reader, None)
-        if row is None:
-            return
-        more = row.pop(None, [])
-        if any(cell.strip() for cell in more):
-            count = len(reader.fieldnames or [])
-            raise InputError(
-                f"{path}, line {reader.line_num} has {count + len(more)} cells for {count} "
-                f'columns: a text that holds "{reader.reader.dialect.delimiter}" needs quotation '
-                "marks around it"
-            )
-        yield reader.line_num, row
-
-
-@contextlib.contextmanager
-def _whole_cells(path: Path, line: int) -> Iterator[None]:
-    """Turn csv's errors into sentences. A quotation mark that is never closed would take all the
-    lines below it into its cell."""
+    begin = reader.line_num + 1  # of the row that is read next
     try:
-        yield
+        for row in reader:
+            more = row.pop(None, [])  # type: ignore[call-overload]
+            if any(cell.strip() for cell in more):
+                count = len(reader.fieldnames or [])
+                raise InputError(
+                    f"{path}, line {reader.line_num} has {count + len(more)} cells for {count} "
+                    f'columns: a text that holds "{reader.reader.dialect.delimiter}" needs '
+                    "quotation marks around it"
+                )
+            yield reader.line_num, row
+            begin = reader.line_num + 1
     except csv.Error as problem:
-        why = (
-            f"a cell has more than {csv.field_size_limit():,} characters"
-            if "limit" in str(problem)
-            else 'a cell that begins with " ends with ", and has "" for each one inside'
-        )
-        raise InputError(f"{path}, line {line}: {why}") from None
+        raise _not_whole(path, begin, problem) from None
+
+
+def _not_whole(path: Path, line: int, problem: csv.Error) -> InputError:
+    """csv's error as a sentence. A quotation mark that is never closed would take all the lines
+    below it into its cell."""
+    if "limit" in str(problem):
+        why = f"a cell has more than {csv.field_size_limit():,} characters"
+    else:
+        why = 'a cell that begins with " ends with ", and has "" for each one inside'
+    return InputError(f"{path}, line {line}: {why}")
 
 
 def opened(path: Path) -> "csv.DictReader[str]":
@@ -99,8 +94,10 @@ def opened(path: Path) -> "csv.DictReader[str]":
         skipinitialspace=True,
         strict=True,
     )
-    with _whole_cells(path, 1):
+    try:
         names = [name.strip() for name in reader.fieldnames or []]
+    except csv.Error as problem:
+        raise _not_whole(path, 1, problem) from None
     if text.strip() and not any(names):
         raise InputError(f"{path}: its first line is empty, and it must name the columns")
     for name, count in Counter(map(str.lower, filter(None, names))).items():

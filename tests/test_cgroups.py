@@ -19,6 +19,8 @@ from grading.worker.client import WorkerClient
 from grading.worker.fork_server import ForkServer
 from tests.processes import SLEEP, sleeping, until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def hierarchy(tmp_path, monkeypatch):

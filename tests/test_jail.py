@@ -25,6 +25,8 @@ from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
 from tests.processes import SLEEP, sleeping, until
 
+pytestmark = pytest.mark.slow
+
 BACKENDS = ("bubblewrap", "landlock")
 
 

@@ -106,7 +106,7 @@ def exercises(wanted=lambda exercise: True):
     ]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, per="exercise")
 @pytest.mark.parametrize("name, answer", known("right"))
 def test_a_right_answer_in_another_style_is_accepted_both_ways(
     fork_server, notebook_server, name, answer
@@ -119,7 +119,7 @@ def test_a_right_answer_in_another_style_is_accepted_both_ways(
     assert not any(together), together
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(2, per="exercise")
 @pytest.mark.parametrize("name, answer", known("wrong"))
 def test_a_known_wrong_answer_is_refused_with_its_message_both_ways(
     fork_server, notebook_server, name, answer
@@ -141,7 +141,7 @@ def answer_text(lab, answer):
     return answer.text(holes.solved(lab.exercise(answer.exercise).hole.source))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(4, per="course")
 @pytest.mark.parametrize("name", NAMES)
 def test_an_untouched_lab_scores_nothing_and_says_so_kindly(name, fork_server, tmp_path):
     lab, path = labs.read(name), tmp_path / f"{name}.ipynb"
@@ -151,7 +151,7 @@ def test_an_untouched_lab_scores_nothing_and_says_so_kindly(name, fork_server, t
         assert "Not attempted yet" in result.message
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(4, per="course")
 @pytest.mark.parametrize("name", NAMES)
 def test_an_untouched_hole_fails_its_check_in_the_notebook(name, notebook_server):
     lab = labs.read(name)
@@ -162,7 +162,7 @@ def test_an_untouched_hole_fails_its_check_in_the_notebook(name, notebook_server
     )
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(8, per="course")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_solution_scores_everything_in_the_grader(name, fork_server):
     lab = labs.read(name)
@@ -170,7 +170,7 @@ def test_the_solution_scores_everything_in_the_grader(name, fork_server):
         assert (result.points, result.message) == (result.max_points, ""), result
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2, per="lab")
 @pytest.mark.parametrize("name, exercise", exercises())
 def test_the_solution_passes_in_the_notebook(name, exercise, notebook_server):
     lab = labs.read(name)
@@ -183,7 +183,7 @@ def words(message):
     return " ".join(str(message).lower().split())
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, per="exercise")
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("name, exercise", exercises())
 def test_no_check_takes_a_hostile_answer(name, exercise, value, fork_server):
@@ -202,7 +202,7 @@ def takes_arguments(exercise):
     return exercise.name in holes.callable_names(source) and "class " not in source
 
 
-@pytest.mark.sampled(0)
+@pytest.mark.sampled(1, per="lab")
 @pytest.mark.parametrize("body, probing", SLY.values(), ids=SLY)
 @pytest.mark.parametrize("name, exercise", exercises(takes_arguments))
 def test_no_check_takes_a_sly_answer(name, exercise, body, probing, fork_server):
@@ -250,7 +250,7 @@ def counts_kernels(exercise):
     return any("s.count(" in c.source or "simt.count(" in c.source for c in exercise.checks)
 
 
-@pytest.mark.sampled(0)
+@pytest.mark.sampled(4, per="course")
 @pytest.mark.parametrize("name, exercise", exercises(counts_kernels))
 def test_no_check_wants_what_a_kernel_may_have_changed(name, exercise, fork_server, monkeypatch):
     passed, lab = [], labs.read(name)
@@ -268,7 +268,7 @@ def runs_ranks(exercise):
     return any("ranks" in c.source or "oracle.run" in c.source for c in exercise.checks)
 
 
-@pytest.mark.sampled(0)
+@pytest.mark.sampled(4, per="course")
 @pytest.mark.parametrize("name, exercise", exercises(runs_ranks))
 def test_no_check_of_ranks_is_content_with_messages(name, exercise, fork_server, monkeypatch):
     """With the right messages, and zeros for all numbers that an answer gives, none passes."""

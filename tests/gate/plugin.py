@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -125,20 +125,29 @@ def _keep(config: pytest.Config, items: list[pytest.Item], kept: Iterable[bool])
 def _case(item: pytest.Item) -> Case:
     """Of a test of a lab's answers, of a cell of a notebook, of a slow test, or of a fast one."""
     path = str(item.path.relative_to(ROOT))
-    lab, parameters = _lab(item), _parameters(item)
     slow, sampled = item.get_closest_marker("slow"), item.get_closest_marker("sampled")
     if item.path.suffix == ".ipynb":
         subject = subjects.notebook(item.path.stem)
         return Case(subject, _verdict(subject, item), path, "notebooks", NOTEBOOKS)
-    if sampled and lab:
+    if sampled and (lab := _lab(item)):
         subject = subjects.answers(lab)
-        exercise = getattr(parameters.get("answer"), "exercise", parameters.get("exercise", ""))
-        group = f"{getattr(item, 'originalname', item.name)} {lab} {exercise}"
+        group = _group(item, lab, **sampled.kwargs)
         return Case(subject, _verdict(subject, item), item.nodeid, group, *sampled.args)
     if slow:
         subject = subjects.slow(path, slow.args)
         return Case(subject, _verdict(subject, item), item.nodeid)
     return Case(None)
+
+
+def _group(item: pytest.Item, lab: str, per: Literal["exercise", "lab", "course"]) -> str:
+    """The tests from which a sample is drawn: a test function's, of one exercise, lab or course."""
+    parameters, function = _parameters(item), item.name.partition("[")[0]
+    if per == "course":
+        return function
+    if per == "lab":
+        return f"{function} {lab}"
+    known = parameters.get("answer")
+    return f"{function} {lab} {known.exercise if known else parameters['exercise']}"
 
 
 def _verdict(subject: Subject, item: pytest.Item) -> str:

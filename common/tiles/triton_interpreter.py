@@ -75,7 +75,7 @@ def _unknown(why: str) -> RuntimeError:
     import triton
 
     return RuntimeError(
-        "the counters know the interpreters of Triton 3.6 and 3.7, and cannot attach to Triton "
+        "the counters know the interpreters of Triton 3.6 to 3.9, and cannot attach to Triton "
         f"{triton.__version__}: {why}"
     )
 

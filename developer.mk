@@ -14,6 +14,11 @@ seeds: export COURSE_ALL_SEEDS = 1
 seeds:  ## try each known answer with all its seeds, of which the gate tries what a quarter of a second allows: make seeds LAB=12
 	$(RUN_TEST) $(PYTEST) tests/test_labs.py -k '(known_wrong_answer or right_answer)$(if $(filter file,$(origin LAB)),, and $(NAME))'
 
+oldest:  ## the same tests with the oldest versions that pyproject.toml admits, in build/oldest (needs uv)
+	uv --no-config venv -q --allow-existing --python $(PYTHON) build/oldest
+	uv --no-config pip install -q --python build/oldest/bin/python --resolution lowest-direct -e '.[test,site]'
+	PATH="$(CURDIR)/build/oldest/bin:$$PATH" build/oldest/bin/python $(PYTEST) $(TESTS)
+
 lint:  ## check the form of the code: ruff, its formatter, types
 	$(RUN_TEST) -m ruff check .
 	$(RUN_TEST) -m ruff format --check .
@@ -70,4 +75,4 @@ lock:  ## pin again what pyproject.toml allows (needs uv; keeps the pins that st
 	uv pip compile -q --universal --python-version 3.11 --extra test --extra site --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: test seeds lint format docs site picture labs solutions release mutants bench bench-fusion bench-memory bench-gpus bench-labs bench-grading bench-page lock
+.PHONY: test seeds oldest lint format docs site picture labs solutions release mutants bench bench-fusion bench-memory bench-gpus bench-labs bench-grading bench-page lock

@@ -16,6 +16,11 @@ seeds: export COURSE_ALL_SEEDS = 1
 seeds:  ## try each known answer with all of its 20 seeds, of which the other targets try three: make seeds LAB=12
 	$(RUN_TEST) $(PYTEST) $(ONE_LAB) tests/test_labs.py -k 'known_wrong_answer or right_answer'
 
+oldest:  ## run everything with the oldest versions that pyproject.toml admits, in build/oldest (needs uv)
+	uv --no-config venv -q --allow-existing --python $(PYTHON) build/oldest
+	uv --no-config pip install -q --python build/oldest/bin/python --resolution lowest-direct -e '.[test,site]'
+	PATH="$(CURDIR)/build/oldest/bin:$$PATH" build/oldest/bin/python $(PYTEST) $(ONE_LAB) $(TESTS)
+
 lint:  ## check the form of the code: ruff, its formatter, types
 	$(RUN_TEST) -m ruff check .
 	$(RUN_TEST) -m ruff format --check .
@@ -72,4 +77,4 @@ lock:  ## pin again what pyproject.toml allows (needs uv; keeps the pins that st
 	uv pip compile -q --universal --python-version 3.11 --extra test --extra site --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: test test-all seeds lint format docs site picture labs solutions release mutants bench bench-fusion bench-memory bench-gpus bench-labs bench-grading bench-page lock
+.PHONY: test test-all seeds oldest lint format docs site picture labs solutions release mutants bench bench-fusion bench-memory bench-gpus bench-labs bench-grading bench-page lock

@@ -32,7 +32,7 @@ def _drivers_for(cells: Cells, name: str) -> tuple[tuple[str, str], ...]:
     for _ in drivers:
         for key, text in drivers:
             uses = check_globals(text)
-            if key not in needed and wanted & uses.set:
+            if key not in needed and wanted & uses.written:
                 needed.add(key)
                 wanted |= uses.read
     return tuple((text, key) for key, text in drivers if key in needed)

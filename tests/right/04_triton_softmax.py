@@ -326,18 +326,6 @@ def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BL
     e = tl.exp(v - tl.max(v, 0, keep_dims=True))
     tl.store(y + i * y_stride + j, e / tl.sum(e, 0, keep_dims=True), mask=mask)
 
-# %% softmax_tile: block pointers
-@triton.jit
-def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    first = tl.program_id(0) * ROWS
-    source = tl.make_block_ptr(x, (rows, columns), (x_stride, 1), (first, 0), (ROWS, BLOCK), (1, 0))
-    target = tl.make_block_ptr(y, (rows, columns), (y_stride, 1), (first, 0), (ROWS, BLOCK), (1, 0))
-    v = tl.load(source, boundary_check=(0, 1), padding_option="zero").to(tl.float32)
-    v = tl.where(tl.arange(0, BLOCK)[None, :] < columns, v, float("-inf"))
-    e = tl.exp(v - tl.max(v, 1)[:, None])
-    e /= tl.sum(e, 1)[:, None]
-    tl.store(target, e.to(y.dtype.element_ty), boundary_check=(0, 1))
-
 # %% test_softmax: PyTorch says what is right
 def test_softmax(candidate):
     random = np.random.default_rng(1)
@@ -445,16 +433,6 @@ def eager_bytes(rows, columns, itemsize):
 def least_bytes(rows, columns, itemsize):
     return (rows * columns * itemsize) << 1
 
-# %% differences: a block of rows and the one before it, by block pointers
-@triton.jit
-def differences(x, out, n, BLOCK: tl.constexpr):
-    start = tl.program_id(0) * BLOCK
-    now = tl.load(tl.make_block_ptr(x, (n,), (1,), (start,), (BLOCK,), (0,)), boundary_check=(0,))
-    i = start + tl.arange(0, BLOCK)
-    inside = (i <= n - 1) & (i >= 1)
-    before = tl.load(x + (i - 1), inside, other=0.0)
-    tl.store(tl.make_block_ptr(out, (n,), (1,), (start,), (BLOCK,), (0,)), now - before, boundary_check=(0,))
-
 # %% softmax_rows: a sum by tl.reduce with a function of its own
 @triton.jit
 def plus(left, right):
@@ -490,25 +468,25 @@ def merge(left, right):
     factor = np.nan_to_num(np.exp(np.subtract(low, high)), nan=0.0) if high > -np.inf else 0.0
     return high, s * factor + t
 
-# %% softmax_online: block pointers, and an if in the loop
+# %% softmax_online: pointers that move, and an if in the loop
 @triton.jit
 def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
-    source = tl.make_block_ptr(x + tl.program_id(0) * x_stride, (columns,), (1,), (0,), (BLOCK,), (0,))
-    target = tl.make_block_ptr(y + tl.program_id(0) * y_stride, (columns,), (1,), (0,), (BLOCK,), (0,))
+    lane = tl.arange(0, BLOCK)
+    source = x + tl.program_id(0) * x_stride + lane
+    target = y + tl.program_id(0) * y_stride + lane
     again = source
     m, s = tl.full((), float("-inf"), tl.float32), tl.full((), 0.0, tl.float32)
     for start in range(0, columns, BLOCK):
-        v = tl.load(source, boundary_check=(0,)).to(tl.float32)
-        v = tl.where(start + tl.arange(0, BLOCK) < columns, v, float("-inf"))
+        v = tl.load(source, mask=start + lane < columns, other=float("-inf")).to(tl.float32)
         top = tl.maximum(m, tl.max(v, 0))
         if top > float("-inf"):
             s = s * tl.exp(m - top) + tl.sum(tl.exp(v - top), 0)
         m = top
-        source = tl.advance(source, (BLOCK,))
-    for _ in range(0, columns, BLOCK):
-        v = tl.load(again, boundary_check=(0,)).to(tl.float32)
-        tl.store(target, (tl.exp(v - m) / s).to(y.dtype.element_ty), boundary_check=(0,))
-        again, target = tl.advance(again, (BLOCK,)), tl.advance(target, (BLOCK,))
+        source += BLOCK
+    for start in range(0, columns, BLOCK):
+        v = tl.load(again, mask=start + lane < columns, other=0.0).to(tl.float32)
+        tl.store(target, (tl.exp(v - m) / s).to(y.dtype.element_ty), mask=start + lane < columns)
+        again, target = again + BLOCK, target + BLOCK
 
 # %% softmax_masked_scaled: as a tile of one row, without tl.where on the scores
 @triton.jit
@@ -944,19 +922,6 @@ def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     if whole < columns:
         v = tl.load(x + whole + lane, mask=whole + lane < columns, other=0.0).to(tl.float32)
         tl.store(y + whole + lane, tl.exp(v - m) / s, mask=whole + lane < columns)
-
-# %% softmax_masked_scaled: a block pointer as long as what is seen
-@triton.jit
-def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
-    r = tl.program_id(0)
-    lane = tl.arange(0, BLOCK)
-    seen = r % queries + 1 + keys - queries
-    source = tl.make_block_ptr(x + r * keys, (seen,), (1,), (0,), (BLOCK,), (0,))
-    v = tl.load(source, boundary_check=(0,), padding_option="zero").to(tl.float32)
-    v = tl.where(lane < seen, v * scale, float("-inf"))
-    e = tl.exp(v - tl.max(v, 0))
-    target = tl.make_block_ptr(y + r * keys, (keys,), (1,), (0,), (BLOCK,), (0,))
-    tl.store(target, (e / tl.sum(e, 0)).to(y.dtype.element_ty), boundary_check=(0,))
 
 # %% cross_entropy: the target's gradient in a store of its own
 @triton.jit

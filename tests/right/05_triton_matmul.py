@@ -13,14 +13,6 @@ def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
 # %% one_tile_kernel: adds to zeros
 # edit: tl.dot(tl.load(a + at), tl.load(b + at), input_precision=PRECISION)  ->  tl.dot(tl.load(a + at), tl.load(b + at), tl.zeros((SIZE, SIZE), tl.float32), input_precision=PRECISION)
 
-# %% one_tile_kernel: block pointers
-@triton.jit
-def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
-    x = tl.load(tl.make_block_ptr(a, (SIZE, SIZE), (SIZE, 1), (0, 0), (SIZE, SIZE), (1, 0)))
-    y = tl.load(tl.make_block_ptr(b, (SIZE, SIZE), (SIZE, 1), (0, 0), (SIZE, SIZE), (1, 0)))
-    at = tl.make_block_ptr(c, (SIZE, SIZE), (SIZE, 1), (0, 0), (SIZE, SIZE), (1, 0))
-    tl.store(at, tl.dot(x, y, input_precision=PRECISION))
-
 # %% matmul_kernel: Triton's tutorial, rows and columns wrapped around
 @triton.jit
 def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
@@ -59,24 +51,6 @@ def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, 
         y = tl.load(b + k[:, None] * stride_bk + n * stride_bn, mask=(k[:, None] < K) & (n < N), other=0)
         total += tl.dot(x, y)
     tl.store(c + m * stride_cm + n * stride_cn, total.to(c.dtype.element_ty), mask=(m < M) & (n < N))
-
-# %% matmul_kernel: block pointers with boundary checks
-@triton.jit
-def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    columns = tl.cdiv(N, BLOCK_N)
-    m, n = tl.program_id(0) // columns * BLOCK_M, tl.program_id(0) % columns * BLOCK_N
-    ap = tl.make_block_ptr(a, (M, K), (stride_am, stride_ak), (m, 0), (BLOCK_M, BLOCK_K), (1, 0))
-    bp = tl.make_block_ptr(b, (K, N), (stride_bk, stride_bn), (0, n), (BLOCK_K, BLOCK_N), (1, 0))
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for _ in range(0, K, BLOCK_K):
-        x = tl.load(ap, boundary_check=(0, 1), padding_option="zero")
-        y = tl.load(bp, boundary_check=(0, 1), padding_option="zero")
-        total = tl.dot(x, y, total)
-        ap = tl.advance(ap, (0, BLOCK_K))
-        bp = tl.advance(bp, (BLOCK_K, 0))
-    cp = tl.make_block_ptr(c, (M, N), (stride_cm, stride_cn), (m, n), (BLOCK_M, BLOCK_N), (1, 0))
-    tl.store(cp, total.to(c.dtype.element_ty), boundary_check=(0, 1))
 
 # %% matmul_kernel: a while loop, and 64-bit offsets
 # - for start in range(0, K, BLOCK_K):
@@ -402,7 +376,7 @@ def grouped_order(program, rows, columns, group):
     column, row = divmod(program, min(group, rows))
     return row, column
 
-# %% matmul_bias_gelu_kernel: tanh from exp2, block pointers
+# %% matmul_bias_gelu_kernel: tanh from exp2, pointers that move
 @triton.jit
 def matmul_bias_gelu_kernel(a, b, bias, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
                             stride_cm, stride_cn, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -411,21 +385,21 @@ def matmul_bias_gelu_kernel(a, b, bias, c, M, N, K, stride_am, stride_ak, stride
     band, place = tl.program_id(0) // (GROUP * columns), tl.program_id(0) % (GROUP * columns)
     height = tl.minimum(tl.cdiv(M, BLOCK_M) - band * GROUP, GROUP)
     m, n = (band * GROUP + place % height) * BLOCK_M, place // height * BLOCK_N
-    left = tl.make_block_ptr(a, (M, K), (stride_am, stride_ak), (m, 0), (BLOCK_M, BLOCK_K), (1, 0))
-    right = tl.make_block_ptr(b, (K, N), (stride_bk, stride_bn), (0, n), (BLOCK_K, BLOCK_N), (1, 0))
+    i, j, k = m + tl.arange(0, BLOCK_M), n + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
+    left = a + i[:, None] * stride_am + k[None, :] * stride_ak
+    right = b + k[:, None] * stride_bk + j[None, :] * stride_bn
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for _ in range(tl.cdiv(K, BLOCK_K)):
-        total = tl.dot(tl.load(left, boundary_check=(0, 1), padding_option="zero"),
-                       tl.load(right, boundary_check=(0, 1), padding_option="zero"), total)
-        left, right = left.advance((0, BLOCK_K)), right.advance((BLOCK_K, 0))
+    for start in range(0, tl.cdiv(K, BLOCK_K) * BLOCK_K, BLOCK_K):
+        total = tl.dot(tl.load(left, mask=(i < M)[:, None] & (k < K - start)[None, :], other=0.0),
+                       tl.load(right, mask=(k < K - start)[:, None] & (j < N)[None, :], other=0.0), total)
+        left, right = left + BLOCK_K * stride_ak, right + BLOCK_K * stride_bk
     if EPILOGUE:
-        j = n + tl.arange(0, BLOCK_N)
         x = total + tl.load(bias + j, mask=j < N, other=0.0).to(tl.float32)[None, :]
         z = 0.7978845608 * (x + 0.044715 * x * x * x)
         tanh = 2 / (1 + tl.exp2(-2.885390082 * z)) - 1
         total = 0.5 * x * (1 + tanh)
-    out = tl.make_block_ptr(c, (M, N), (stride_cm, stride_cn), (m, n), (BLOCK_M, BLOCK_N), (1, 0))
-    tl.store(out, total.to(c.dtype.element_ty), boundary_check=(0, 1))
+    out = c + i[:, None] * stride_cm + j[None, :] * stride_cn
+    tl.store(out, total.to(c.dtype.element_ty), mask=(i < M)[:, None] & (j < N)[None, :])
 
 # %% pipeline: a generator, and times that are counted back from the ends
 def pipeline(steps, stages, load_s, compute_s):

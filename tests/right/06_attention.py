@@ -269,22 +269,21 @@ def flash_forward(q, k, v, o, lse, N_Q, N_K, scale, CAUSAL: tl.constexpr, D: tl.
     tl.store(o + at_q, tl.where(s[:, None] == 0, 0.0, total / whole[:, None]), mask=i[:, None] < N_Q)
     tl.store(lse + head * N_Q + i, tl.where(s == 0, float("-inf"), m + tl.log(whole)), mask=i < N_Q)
 
-# %% flash_forward: block pointers
+# %% flash_forward: pointers that move, keys loaded as columns
 @triton.jit
 def flash_forward(q, k, v, o, lse, N_Q, N_K, scale, CAUSAL: tl.constexpr, D: tl.constexpr,
                   BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr):
     first, head = tl.program_id(0) * BLOCK_Q, tl.program_id(1)
-    q_at = tl.make_block_ptr(q + head * N_Q * D, (N_Q, D), (D, 1), (first, 0), (BLOCK_Q, D), (1, 0))
-    k_at = tl.make_block_ptr(k + head * N_K * D, (D, N_K), (1, D), (0, 0), (D, BLOCK_K), (0, 1))
-    v_at = tl.make_block_ptr(v + head * N_K * D, (N_K, D), (D, 1), (0, 0), (BLOCK_K, D), (1, 0))
-    o_at = tl.make_block_ptr(o + head * N_Q * D, (N_Q, D), (D, 1), (first, 0), (BLOCK_Q, D), (1, 0))
-    queries = tl.load(q_at, boundary_check=(0,), padding_option="zero")
-    i = first + tl.arange(0, BLOCK_Q)
+    i, n, d = first + tl.arange(0, BLOCK_Q), tl.arange(0, BLOCK_K), tl.arange(0, D)
+    at_q = head * N_Q * D + i[:, None] * D + d[None, :]
+    k_at = k + head * N_K * D + n[None, :] * D + d[:, None]
+    v_at = v + head * N_K * D + n[:, None] * D + d[None, :]
+    queries = tl.load(q + at_q, mask=i[:, None] < N_Q, other=0.0)
     m = tl.full((BLOCK_Q,), -float("inf"), tl.float32)
     s, acc = tl.zeros((BLOCK_Q,), tl.float32), tl.zeros((BLOCK_Q, D), tl.float32)
     for start in range(0, N_K, BLOCK_K):
-        j = start + tl.arange(0, BLOCK_K)
-        x = tl.dot(queries, tl.load(k_at, boundary_check=(1,), padding_option="zero")) * scale
+        j = start + n
+        x = tl.dot(queries, tl.load(k_at, mask=j[None, :] < N_K, other=0.0)) * scale
         seen = (j < N_K)[None, :]
         if CAUSAL:
             seen &= i[:, None] >= j[None, :] + N_Q - N_K
@@ -293,13 +292,12 @@ def flash_forward(q, k, v, o, lse, N_Q, N_K, scale, CAUSAL: tl.constexpr, D: tl.
         safe = tl.where(top > -float("inf"), top, 0.0)
         p, old = tl.exp(x - safe[:, None]), tl.exp(m - safe)
         s = s * old + tl.sum(p, 1)
-        values = tl.load(v_at, boundary_check=(0,), padding_option="zero")
+        values = tl.load(v_at, mask=j[:, None] < N_K, other=0.0)
         acc = tl.dot(p.to(values.dtype), values, acc * old[:, None])
         m = top
-        k_at = tl.advance(k_at, (0, BLOCK_K))
-        v_at = tl.advance(v_at, (BLOCK_K, 0))
+        k_at, v_at = k_at + BLOCK_K * D, v_at + BLOCK_K * D
     acc = acc / tl.where(s > 0, s, 1.0)[:, None]
-    tl.store(o_at, acc.to(o.dtype.element_ty), boundary_check=(0,))
+    tl.store(o + at_q, acc.to(o.dtype.element_ty), mask=i[:, None] < N_Q)
     tl.store(lse + head * N_Q + i, tl.where(s > 0, m + tl.log(s), -float("inf")), mask=i < N_Q)
 
 # %% flash_forward: the maximum begins at a large negative number

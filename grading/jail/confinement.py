@@ -69,6 +69,14 @@ class Confinement(ABC):
         usage.no_more_files(family)
         return usage.held_bytes(family)
 
+    def processor_ms(self, pid: int) -> int | None:
+        """The fork server: what a worker and all that it started have computed."""
+        return usage.processor_ms(processes.tree(pid))
+
+    def is_asleep(self, pid: int) -> bool:
+        """The fork server: whether neither a worker nor what it started wants a processor."""
+        return usage.are_asleep(processes.tree(pid))
+
     @abstractmethod
     def end(self, pid: int, workers: Iterable[int]) -> int:
         """The fork server: kills a worker and all that it started.

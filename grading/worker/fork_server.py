@@ -92,6 +92,20 @@ class ForkServer:
         with self.lock, _alarm_postponed():
             return self._ask(f"held {pid}".encode()) or 0
 
+    def processor_s(self, pid: int, parent: subprocess.Popen | None) -> float | None:
+        """What a worker and all that it started have computed; None if nobody knows."""
+        computed_ms = self._measured(f"computed {pid}", parent)
+        return None if computed_ms is None or computed_ms < 0 else computed_ms / 1000
+
+    def is_asleep(self, pid: int, parent: subprocess.Popen | None) -> bool:
+        """Whether a worker and all that it started want no processor."""
+        return bool(self._measured(f"asleep {pid}", parent))
+
+    def _measured(self, what: str, parent: subprocess.Popen | None) -> int | None:
+        """None if the worker's fork server is gone, and the worker with it."""
+        with self.lock, _alarm_postponed():
+            return self._ask(what.encode()) if parent is self.process else None
+
     def close(self) -> None:
         """Ends the fork server; its workers end with it."""
         if self.process:

@@ -109,7 +109,7 @@ def test_who_sleeps_is_stopped_or_computes_for_ever_is_ended(session, name, argu
 @needs_proc
 def test_the_clock_ends_who_seems_to_wait_for_a_processor(session, monkeypatch):
     """A program can look so: it has ten times its seconds, and no more."""
-    monkeypatch.setattr(ForkServer, "is_asleep", lambda *_: False)
+    monkeypatch.setattr(session.worker.meter, "is_asleep", lambda: False)
     session.allow(0.1)
     assert ended(session, "sleep", 1e6) >= 0.1 * allowance.BUSIEST - 0.1
 
@@ -137,7 +137,7 @@ def test_a_notebook_and_its_cells_count_what_was_taken_and_not_the_clock(session
     session.call("compute", (0.3,))
     session.settle()
     assert session.check.taken_s >= 0.5
-    assert session.notebook.taken_s == pytest.approx(session.check.taken_s)
+    assert session.notebook.taken_s == pytest.approx(session.check.taken_s, abs=0.2)
 
 
 def test_a_meter_charges_processors_sleep_or_a_share_of_the_clock():

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from common.peak import Resident
 from grading.worker.allowance import LOOK_S, Allowance, Meter
 from grading.worker.errors import StudentError, WorkerEnded
 from grading.worker.fork_server import ForkServer
@@ -88,6 +89,10 @@ class WorkerClient:
     def held_bytes(self) -> int:
         """See ForkServer.held_bytes; 0 after its end."""
         return 0 if self.pid is None else self.fork_server.held_bytes(self.pid)
+
+    def resident(self) -> Resident:
+        """What it has in memory, without its children; zeros after its end."""
+        return Resident(0, 0) if self.pid is None else self.fork_server.resident(self.pid)
 
     def end(self) -> int | None:
         """Ends the process; returns its exit code, or minus the signal that ended it."""

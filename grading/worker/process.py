@@ -86,6 +86,8 @@ def measure(what: str, pid: int, jail: Confinement) -> int:
     """What the kernel says of a worker and all that it started; UNKNOWN if it says nothing."""
     if what == "held":
         return jail.held_bytes(pid)
+    if what in ("now", "most"):
+        return getattr(jail.resident(pid), what)
     if what == "asleep":
         return int(jail.is_asleep(pid))
     computed_ms = jail.processor_ms(pid)

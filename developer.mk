@@ -1,6 +1,6 @@
 # The commands for developers of the course; the Makefile includes this file.
 RUN_TEST = $(RUN) --test
-PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-current-env --nbval-cell-timeout=120
+PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-current-env --nbval-cell-timeout=600
 
 # make test LAB=07: what belongs to one lab, by its number or its noun. Without LAB: everything.
 NOTEBOOK = $(firstword $(wildcard solutions/$(LAB)_*.ipynb solutions/0$(LAB)_*.ipynb solutions/[0-9][0-9]_$(LAB).ipynb) solutions/$(LAB).ipynb)

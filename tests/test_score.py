@@ -222,7 +222,7 @@ def test_a_worker_asks_and_several_work_at_once(fork_server):
     def serve(what, *args):
         if what == "put":
             box[args[0]] = args[1]
-            ready.wait(timeout=60)
+            ready.wait(timeout=600)
             return None
         return box[args[0]]
 

@@ -1,6 +1,6 @@
 # The commands for developers of the course; the Makefile includes this file.
 RUN_TEST = $(RUN) --test
-PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-current-env --nbval-cell-timeout=120
+PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-current-env --nbval-cell-timeout=600
 
 TESTS ?= tests solutions
 ONE_LAB = $(if $(filter file,$(origin LAB)),,--lab '$(LAB)')

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
+from common.peak import Resident
 from grading.jail import limits
 
 TOO_MUCH = sys.maxsize  # more than any limit
 ENDED = (FileNotFoundError, ProcessLookupError)
+AWAKE = ("R", "D")  # a thread that computes or waits for a processor; one that waits for a disk
 
 
 def mapped_bytes() -> int | None:
@@ -73,6 +75,43 @@ def _held_bytes(pid: int | str) -> list[int]:
     return [sizes.get(name, 0) for name in ("RssAnon:", "RssShmem:", "VmSwap:")]
 
 
+def resident(pid: int) -> Resident:
+    """What a process has in memory, and the most that it has had; zeros if it has ended."""
+    sizes = _sizes(pid)
+    return Resident(sizes.get("VmRSS:", 0), sizes.get("VmHWM:", 0))
+
+
+def processor_ms(pids: Iterable[int]) -> int | None:
+    """What processes have computed, with those that they started and that have ended.
+
+    None if the system does not say.
+    """
+    ticks, known = 0, False
+    for pid in pids:
+        if fields := _status_of(f"/proc/{pid}/stat"):
+            known = True
+            ticks += sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+    return ticks * 1000 // os.sysconf("SC_CLK_TCK") if known else None
+
+
+def are_asleep(pids: Iterable[int]) -> bool:
+    """Whether no thread of these processes runs, waits for a processor, or for a disk."""
+    for pid in pids:
+        with contextlib.suppress(*ENDED):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                fields = _status_of(f"/proc/{pid}/task/{task}/stat")
+                if fields and fields[0] in AWAKE:
+                    return False
+    return True
+
+
+def _status_of(path: str) -> list[str]:
+    """The fields of a process or thread after its name, which may hold anything; [] at its end."""
+    with contextlib.suppress(*ENDED), open(path, errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+    return []
+
+
 def no_more_files(pids: Iterable[int]) -> None:
     """From now on, these processes can write no file: what is on the disk is in no count."""
     if hasattr(resource, "prlimit"):
@@ -92,7 +131,7 @@ def _sizes(pid: int | str) -> dict[str, int]:
     sizes = {}
     with contextlib.suppress(*ENDED), open(f"/proc/{pid}/status") as file:
         for line in file:
-            if line.startswith(("Rss", "VmSwap")):
+            if line.startswith(("Rss", "VmSwap", "VmRSS", "VmHWM")):
                 name, kib, _ = line.split()
                 sizes[name] = int(kib) << 10
     return sizes

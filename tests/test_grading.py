@@ -19,6 +19,7 @@ from grading.course import changes
 from grading.score import Result
 from grading.source import build
 from grading.source import labs as lab
+from tests import processes
 
 FIRST = lab.names()[0]
 
@@ -180,16 +181,8 @@ def test_a_terminal_without_a_name_s_letters_gets_them_in_another_way(tmp_path):
 
 @pytest.mark.slow
 def test_a_process_that_dies_does_not_stop_the_class():
-    done = dict(classroom.each(dies_on_bob, ["ada", "bob", "cyd"], 2, [FIRST]))
+    done = dict(classroom.each(processes.dies_on_bob, ["ada", "bob", "cyd"], 2, [FIRST]))
     assert done == {"ada": "ADA", "bob": None, "cyd": "CYD"}
-
-
-def dies_on_bob(name):
-    import os
-
-    if name == "bob":
-        os._exit(1)
-    return name.upper()
 
 
 def test_a_write_that_fails_keeps_the_old_results(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ A verdict must be the same on every machine, so something counted has to refuse 
 of memory does not hold where there is a GPU, and a limit of time is met sooner where a machine is
 slow. The answers are those of tests/wrong, of tests/test_cheats.py, and the hostile and sly ones of
 tests/test_labs.py. Without limits means: --gigabytes of memory per worker, twenty times the time of
-a check, and at most a minute for an answer. Printed are the answers whose points or message differ,
+a check, and at most a minute for an answer. Printed are the answers whose points or status differ,
 and those that took their minute: they may never end.
 """
 
@@ -41,7 +41,7 @@ from tests.test_labs import HOSTILE, SLY, SLY_NAMES
 
 TIMES = 20  # the time of a check, without limits
 MOST_S = 60.0  # of an answer, without limits
-OF_A_LIMIT = ("memory", "too long", "its process", "more than", "took", "GB are allowed")
+OF_A_LIMIT = ("allocate", "MemoryError", "Cannot allocate", "too long and was", "needed more than")
 
 Verdict = tuple[float, str, str]  # points, status, message
 
@@ -58,7 +58,8 @@ class Tried:
 
     @property
     def differs(self) -> bool:
-        return self.without is not None and self.without != self.within
+        """Messages may quote other numbers: those of a race, or of what an answer draws."""
+        return self.without is not None and self.without[:2] != self.within[:2]
 
 
 class Generous(NoJail):

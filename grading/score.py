@@ -316,7 +316,7 @@ class CheckRun:
         worker, tape, prompts = self.session.running_worker(), self.tapes.get(key), ()
         if tape is not None and self._same_facts(self.tapes.facts(key)):
             self.session.allow(check.limit_s)
-            worker.meter.allowance = self.session.check
+            worker.meter.begin(self.session.check)
             prompts = replay(worker.wire.transport, tape, worker.meter)
             if prompts is None:
                 return None

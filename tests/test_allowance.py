@@ -143,7 +143,7 @@ def test_a_notebook_and_its_cells_count_what_was_taken_and_not_the_clock(session
 def test_a_meter_charges_processors_sleep_or_a_share_of_the_clock():
     told = {"computed": 0.0, "asleep": False}
     meter = Meter(lambda: told["computed"], lambda: told["asleep"])
-    meter.allowance = whole = Allowance(100, within=Allowance(200))
+    meter.begin(whole := Allowance(100, within=Allowance(200)))
     for computed_s, asleep, waited_s, charged_s in [
         (2.0, False, 8.0, 2.0),  # it computed
         (2.0, False, 8.0, 0.8),  # it waited for a processor: a tenth of the clock

@@ -99,7 +99,7 @@ def frame(header, buffers):
 
 def patient():
     meter = Meter(lambda: None, lambda: True)
-    meter.allowance = Allowance(5)
+    meter.begin(Allowance(5))
     return meter
 
 

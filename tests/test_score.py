@@ -3,6 +3,7 @@
 import contextlib
 import json
 import signal
+import socket
 import threading
 import time
 
@@ -20,6 +21,7 @@ from grading.worker.client import WorkerClient
 from grading.worker.errors import StudentError, WorkerEnded
 from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
+from grading.worker.transport import SocketTransport
 from tests.in_one_process import score_together
 from tests.mini_lab import SOURCE, mini_lab
 
@@ -353,17 +355,22 @@ def test_a_default_dtype_is_that_of_one_lab(fork_server):
 
 
 def test_a_check_s_own_time_is_not_the_student_s(monkeypatch):
-    now, meter = [0.0], Meter(lambda: None, lambda: True)  # by the clock alone, as on macOS
+    now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    meter.allowance = Allowance(0.5)
-    for _ in range(3):
-        now[0] += 0.4  # the check's
-        assert meter.patience_s()
-        began_s = now[0]
+    ours, theirs = socket.socketpair()
+    transport, meter = SocketTransport(ours), Meter(lambda: None, lambda: True)  # as on macOS
+    meter.begin(allowance := Allowance(0.5))
+
+    def answer(_count):
         now[0] += 0.1  # the answer's
-        meter.wait(began_s)
-        meter.settle()
-    assert meter.allowance.left_s == pytest.approx(0.2), "what the three answers left"
+        return b"x"
+
+    with ours, theirs:
+        for _ in range(3):
+            now[0] += 0.4  # the check's
+            assert transport._on_time(meter, answer, 1) == b"x"
+            meter.settle()
+    assert allowance.left_s == pytest.approx(0.2), "what the three answers left"
 
 
 CHOKES = """

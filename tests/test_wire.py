@@ -342,7 +342,7 @@ def wires():
 def patient(seconds):
     """A meter that goes by the clock: this process is on both ends."""
     meter = Meter(lambda: None, lambda: True)
-    meter.allowance = Allowance(seconds)
+    meter.begin(Allowance(seconds))
     return meter
 
 

@@ -8,7 +8,6 @@ and whether they sleep; the worker has no say in it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 LOOK_S = 0.25  # between two looks at a worker that does not answer
@@ -41,6 +40,8 @@ class Meter:
 
     processor_s: the seconds that the worker has computed; None where the system does not say, as
     on macOS: then the clock decides. is_asleep: whether nothing of it wants a processor.
+
+    A notebook's checks wait thousands of times, so what is read then are attributes.
     """
 
     def __init__(
@@ -48,20 +49,15 @@ class Meter:
     ) -> None:
         self.processor_s, self.is_asleep = processor_s, is_asleep
         self.allowance: Allowance | None = None  # no limit
+        self.patience_s: float | None = None  # to the next look; 0 if the time is up
         self.computed_s = 0.0  # up to the last look
         self.waited_s = 0.0  # for the worker, since then
 
-    def patience_s(self) -> float | None:
-        """How long to wait before the next look; 0 if its time is up; None for ever."""
-        if self.allowance is None:
-            return None
-        if self.allowance.left_s <= 0:
-            return 0.0
-        return max(LEAST_S, min(LOOK_S, self.allowance.left_s))
-
-    def wait(self, began_s: float) -> None:
-        """Notes that the grader has waited since then, a time of time.monotonic()."""
-        self.waited_s += time.monotonic() - began_s
+    def begin(self, allowance: Allowance | None) -> None:
+        """From now on, this allowance is charged. None: there is no limit."""
+        self.allowance = allowance
+        left_s = allowance.left_s if allowance else LOOK_S
+        self.patience_s = max(LEAST_S, min(LOOK_S, left_s)) if left_s > 0 else 0.0
 
     def look(self) -> None:
         """Charges what the worker took, while it still does not answer.
@@ -87,3 +83,4 @@ class Meter:
             self.computed_s = max(computed_s, self.computed_s)
         if self.allowance:
             self.allowance.charge(took_s)
+            self.begin(self.allowance)

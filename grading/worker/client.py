@@ -67,7 +67,7 @@ class WorkerClient:
         packer = Packer()
         header, buffers = packer.pack(request)  # raises here if the check gives what can't cross
         header["in_place"] = packer.change_only(in_place)
-        self.meter.allowance = allowance
+        self.meter.begin(allowance)
         try:
             answer, packed = self._exchange(kind, (header, buffers), serve)
             value = (packer if answer != "refused" else Packer()).unpack(*packed)

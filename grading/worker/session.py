@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from common import uses
-from grading.worker.allowance import SHORT_S, Allowance
+from grading.worker.allowance import Allowance
 from grading.worker.client import Request, Serve, WorkerClient
 from grading.worker.errors import WorkerEnded
 from grading.worker.fork_server import ForkServer
@@ -99,14 +99,14 @@ class Session:
 
     def allow(self, seconds: float) -> None:
         """Sets how long the calls from now on may take together."""
-        self.settle(0.0)
+        self.settle()
         self.check = Allowance(seconds, within=self.notebook)
 
-    def settle(self, beyond_s: float = SHORT_S) -> None:
-        """Charges what the workers have taken up to now, where it may be more than this."""
+    def settle(self) -> None:
+        """Charges what the workers have taken up to now, but for SHORT_S."""
         for worker in (self.worker, self._counting_worker):
             if worker:
-                worker.meter.settle(beyond_s)
+                worker.meter.settle()
 
     def running_worker(self) -> WorkerClient:
         """The worker that has executed the reached cells: a fresh one if the last one ended."""

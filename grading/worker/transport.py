@@ -158,7 +158,7 @@ class SocketTransport:
     def _on_time(self, meter: Meter | None, action: Callable[[Any], Any], argument: Any) -> Any:
         """What the socket has done; the worker is looked at while it does nothing."""
         while True:
-            patience_s = meter.patience_s() if meter else None
+            patience_s = meter.patience_s if meter else None
             if patience_s == 0:
                 raise WireTimeout
             if patience_s != self.socket.gettimeout():  # setting it costs a system call
@@ -171,7 +171,7 @@ class SocketTransport:
             except OSError:
                 raise WireClosed from None
             if meter:
-                meter.wait(began_s)
+                meter.waited_s += time.monotonic() - began_s
             if done is not None:
                 break
             if meter:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from common.paths import ROOT
+from grading.errors import InputError
 from grading.source import labs
 from tests.gate import changes, selection, subjects, verdicts
 from tests.gate.selection import Case, Plan
@@ -32,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[ACCOUNT] = []
+    if word := config.getoption("--lab"):
+        try:
+            config.option.lab = labs.resolve(word)
+        except InputError as problem:
+            raise pytest.UsageError(f"--lab: {problem}") from None
     if plan := getattr(config, "workerinput", {}).get("plan"):
         changed, known, seed = plan
         config.stash[PLAN] = Plan(frozenset(changed), frozenset(known), seed)
@@ -66,18 +72,17 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With --lab, a file is not even imported that is neither about this lab nor about each lab."""
-    word = config.getoption("--lab")
-    if not word or collection_path.suffix != ".py" or collection_path.name == "conftest.py":
+    lab = config.getoption("--lab")
+    if not lab or collection_path.suffix != ".py" or collection_path.name == "conftest.py":
         return None
     about = _labs_of(collection_path)
-    return not (labs.resolve(word) in about if about else _is_about_each(collection_path)) or None
+    return not (lab in about if about else _is_about_each(collection_path)) or None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if word := config.getoption("--lab"):
-        name = labs.resolve(word)
-        _keep(config, items, [_belongs(item, name) for item in items])
+    if lab := config.getoption("--lab"):
+        _keep(config, items, [_belongs(item, lab) for item in items])
     cases = [_case(item) for item in items]
     for item, case in zip(items, cases, strict=True):
         if case.subject:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from benchmarks.answer_features import Features, Known, own, shared
 
 LEAST = 10  # answers per lab
-FEWEST = 2  # answers per exercise
-STYLES = 4  # answers per exercise up to which some stay for their style alone
+FEWEST = 3  # answers per exercise
+STYLES = 5  # answers per exercise up to which some stay for their style alone
 UNLIKE = 0.6  # the share of two styles' parts that only one of them has, from which they differ
 REFUSED, UNMEASURED = "a check once refused it", "it was not measured"
 

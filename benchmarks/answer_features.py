@@ -124,12 +124,24 @@ def _is_asked_for(count: str, text: str) -> bool:
 
 
 def _agreement(trace: Mapping[str, Any], reference: Mapping[str, Any]) -> Iterator[str]:
-    """How the values that functions returned differ from the solution's, call by call."""
-    kinds = "the solution's bits", "other bits", "another order", "another right value"
+    """How the values that functions returned differ from the solution's, call by call.
+
+    Of functions whose values hold no floats, each first right value that the solution does not
+    give is a feature of its own: another order of tasks, say, or another graph.
+    """
+    kinds = "the solution's bits", "other bits", "another order"
     for name, values in trace.get("values", {}).items():
+        others = []
         for ours, theirs in zip(values, reference.get(name, ()), strict=False):
             same = [a == b for a, b in zip(ours, theirs, strict=True)]
-            yield f"{name} returns {kinds[[*same, True].index(True)]}"
+            if any(same):
+                yield f"{name} returns {kinds[same.index(True)]}"
+            else:
+                others.append(ours[-1])
+        if others:
+            kind = [kind for kind in trace["kinds"] if kind.startswith(f"{name} returns ")]
+            which = "" if "float" in str(kind) else f" {others[0]}"
+            yield f"{name} returns another right value{which}"
 
 
 def _operations(text: str) -> Iterator[str]:

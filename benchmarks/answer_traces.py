@@ -7,6 +7,7 @@ ranks are counted to do, and how much of a tolerance the numbers use.
 
 import random
 import sys
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -77,7 +78,7 @@ def record(names: dict[str, Any], rounds: in_one_process.Checks, most_s: float) 
     )
     coverage.start()
     try:
-        raised = in_one_process.problems(names, rounds, most_s, 1)
+        raised = _raised(names, rounds, most_s)
     finally:
         coverage.stop()
     data = coverage.get_data()
@@ -91,6 +92,20 @@ def record(names: dict[str, Any], rounds: in_one_process.Checks, most_s: float) 
         "values": {name: list(map(tuple, values)) for name, values in NOTES.values.items()},
         "totals": dict(TOTALS),
     }
+
+
+def _raised(
+    names: dict[str, Any], rounds: in_one_process.Checks, most_s: float
+) -> list[str | None]:
+    """What the checks raised, round by round; none begins after most_s processor seconds."""
+    raised: list[str | None] = []
+    end_s = time.process_time() + most_s
+    for number in range(len(rounds[0][1])):
+        if number and time.process_time() > end_s:
+            break
+        this = [(text, [seeds[number]]) for text, seeds in rounds]
+        raised += in_one_process.problems(names, this)
+    return raised
 
 
 def _compiled(source: str, filename: str, mode: str, flags: int = 0) -> Any:

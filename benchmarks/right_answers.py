@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -65,10 +66,11 @@ def server() -> ForkServer:
 def traced(lab: Lab, text: str, exercise: str, fork_server: ForkServer) -> dict[str, Any]:
     """What answer_traces.record gives for this answer, or {"problem": why there is nothing}."""
     answers = {name: Answer(each) for name, each in lab.solution.items()}
-    cells = worker_cells(lab, answers | {exercise: Answer(text)})
+    checks = lab.exercise(exercise).checks
+    above = replace(lab, cells=lab.cells[: lab.cells.index(checks[-1])])
+    cells = worker_cells(above, answers | {exercise: Answer(text)})
     first, last = answer_traces.CELLS
     session = Session(fork_server, [("setup of traces", first), *cells, ("record", last)])
-    checks = lab.exercise(exercise).checks
     try:
         if problem := session.ready_problem(exercise):
             return {"problem": repr(problem)}
@@ -110,7 +112,7 @@ def time_gate(lab: Lab, fork_server: ForkServer) -> None:
         answers = solution | {each.exercise: Answer(text)}
         began_s = _processor_s(fork_server)
         score.score(lab, answers, fork_server, only=[each.exercise])
-        by_seed(lab, answers, fork_server, each.exercise, SEEDS, 0.25)
+        by_seed(lab, answers, fork_server, each.exercise, SEEDS)
         seconds[each.title] = _processor_s(fork_server) - began_s
     HOME.mkdir(parents=True, exist_ok=True)
     (HOME / f"{lab.name}_seconds.json").write_text(json.dumps(seconds))
@@ -132,6 +134,8 @@ def choose(lab: Lab) -> list[Choice]:
     seconds = _read(HOME / f"{lab.name}_seconds.json")
     refused = set(_read(ONCE_REFUSED).get(lab.name, ()))
     answers = list(zip(known_answers.read(lab.name, "right"), _sizes(lab), strict=True))
+    if unknown := refused - {each.title for each, _ in answers}:
+        raise SystemExit(f"{ONCE_REFUSED.name} names no answer of {lab.name}: {sorted(unknown)}")
     choices = []
     for exercise in lab.exercises:
         solved = holes.solved(exercise.hole.source)

@@ -208,9 +208,9 @@ def test_where_nothing_can_be_kept_a_run_goes_on(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow("tests/gate/plugin.py", "tests/test_labs.py")
 def test_what_passed_in_processes_is_not_run_again_without_them(tmp_path):
     def gate(*options):
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--sample", *options]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--new", *options]
         chosen = ["tests/test_labs.py", "-k", "untouched_lab and (01_strides or 02_arith)"]
-        env = os.environ | {"COURSE_VERDICTS": str(tmp_path), "COURSE_BASE": "HEAD"}
+        env = os.environ | {"COURSE_VERDICTS": str(tmp_path)}
         env.pop("PYTEST_XDIST_WORKER_COUNT", None)
         done = subprocess.run(
             [*command, *chosen], cwd=ROOT, env=env, capture_output=True, text=True

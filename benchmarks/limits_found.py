@@ -31,13 +31,12 @@ from grading import classroom, score
 from grading.jail.confinement import Unconfined
 from grading.jail.sandbox import NoJail
 from grading.source import holes, labs
-from grading.source.holes import Answer
 from grading.source.labs import Exercise, Lab
 from grading.worker import session
 from grading.worker.fork_server import ForkServer
 from tests import known_answers
 from tests.test_cheats import CHEATS
-from tests.test_labs import HOSTILE, SLY, SLY_NAMES
+from tests.test_labs import HOSTILE, SLY, hostile_text, sly_text, takes_arguments, with_answer
 
 TIMES = 20  # the time of a check, without limits
 MOST_S = 60.0  # of an answer, without limits
@@ -86,17 +85,12 @@ def answers(lab: Lab) -> Iterator[tuple[str, str, str]]:
 
 def _hostile(exercise: Exercise) -> Iterator[tuple[str, str, str]]:
     """What every check must refuse, as tests/test_labs.py writes it."""
-    source, name = exercise.hole.source, exercise.name
-    functions = holes.callable_names(source)
+    name = exercise.name
     for title, value in HOSTILE.items():
-        text = "\n".join(
-            f"def {function}(*args, **kwargs):\n    return {value}" for function in functions
-        ) or "\n".join(f"args = ()\n{value_name} = {value}" for value_name in exercise.hole.names)
-        yield name, f"{name}: {title}", text
-    if name in functions and "class " not in source:
-        start = f"{SLY_NAMES}\n{holes.solved(source)}\nsolved = {name}\n"
+        yield name, f"{name}: {title}", hostile_text(exercise, value)
+    if takes_arguments(exercise):
         for title, (body, _) in SLY.items():
-            yield name, f"{name}: {title}", f"{start}def {name}(*args, **kwargs):\n    {body}\n"
+            yield name, f"{name}: {title}", sly_text(exercise, body)
 
 
 def verdict(
@@ -108,8 +102,8 @@ def verdict(
             replace(cell, limit_s=min(TIMES * cell.limit_s, seconds)) for cell in lab.cells
         )
         lab = replace(lab, cells=cells)
-    solved = {name: Answer(solution) for name, solution in lab.solution.items()}
-    (result,) = score.score(lab, solved | {exercise: Answer(text)}, fork_server, only=[exercise])
+    given = with_answer(lab, exercise, text)
+    (result,) = score.score(lab, given, fork_server, only=[exercise])
     return result.points, result.status, result.message
 
 

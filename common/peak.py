@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-STATUS, FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+FORGET = Path("/proc/self/clear_refs")
 
 
 class Resident(NamedTuple):
@@ -30,15 +30,16 @@ def of_call(function: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
     """
     with contextlib.suppress(OSError):
         FORGET.write_text("5")  # the most so far becomes what there is now
-    before = _own()
+    before = resident("self")
     result = function(*arguments)
-    return result, beyond(before, _own())
+    return result, beyond(before, resident("self"))
 
 
-def _own() -> Resident:
+def resident(pid: int | str) -> Resident:
+    """What a process has in memory, and the most that it has had; zeros if it has ended."""
     sizes = {}
     with contextlib.suppress(OSError):
-        for line in STATUS.read_text().splitlines():
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith(("VmRSS:", "VmHWM:")):
                 name, kib, _ = line.split()
                 sizes[name] = int(kib) << 10

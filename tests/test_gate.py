@@ -15,6 +15,7 @@ from tests.gate.subjects import Subject
 
 LAB = Subject("answers of a lab", frozenset({"lab.py"}), frozenset({"wrong.py"}))
 NOTHING: frozenset[str] = frozenset()
+READER = "grading/source/notebook.py"  # of a student's file
 
 
 def answer(number, exercise="a"):
@@ -97,7 +98,7 @@ def depend_on(path, kind=subjects.answers):
 @pytest.mark.parametrize("lab", labs.names())
 def test_a_lab_s_answers_depend_on_its_text_its_helpers_its_answers_and_the_grader(lab):
     needed = subjects.answers(lab)
-    for path in (f"solutions/{lab}.py", f"tests/wrong/{lab}.py", "grading/score.py"):
+    for path in (f"solutions/{lab}.py", f"tests/wrong/{lab}.py", "grading/score.py", READER):
         assert needed.changed(frozenset({path})), path
     checks = "\n".join(c.source for e in labs.read(lab).exercises for c in e.checks)
     for module in subjects.imported(checks):

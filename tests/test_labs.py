@@ -90,6 +90,11 @@ def solution(lab):
     return {name: Answer(text) for name, text in lab.solution.items()}
 
 
+def with_answer(lab, exercise, text):
+    """The solutions of a lab, with this text as the answer to one exercise."""
+    return solution(lab) | {exercise: Answer(text)}
+
+
 def known(kind):
     """The parameters of a test of known answers: the name of the lab and the answer."""
     return [
@@ -115,7 +120,7 @@ def test_a_right_answer_in_another_style_is_accepted_both_ways(
     fork_server, notebook_server, name, answer
 ):
     lab = labs.read(name)
-    answers = solution(lab) | {answer.exercise: Answer(answer_text(lab, answer))}
+    answers = with_answer(lab, answer.exercise, answer_text(lab, answer))
     (result,) = score.score(lab, answers, fork_server, only=[answer.exercise])
     assert (result.points, result.message) == (result.max_points, ""), result.message
     together = by_seed(lab, answers, notebook_server, answer.exercise, OF_RIGHT)
@@ -129,7 +134,7 @@ def test_a_known_wrong_answer_is_refused_with_its_message_both_ways(
 ):
     """In the grader with the first seed; in one process with each that is tried."""
     lab = labs.read(name)
-    answers = solution(lab) | {answer.exercise: Answer(answer_text(lab, answer))}
+    answers = with_answer(lab, answer.exercise, answer_text(lab, answer))
     (result,) = score.score(lab, answers, fork_server, only=[answer.exercise])
     noticed = result.points < result.max_points or result.message.startswith(score.REMARK)
     assert noticed, "passed in the grader"
@@ -190,13 +195,24 @@ def words(message):
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("name, exercise", exercises())
 def test_no_check_takes_a_hostile_answer(name, exercise, value, fork_server):
-    hole = labs.read(name).exercise(exercise).hole
-    text = "\n".join(
-        f"def {function}(*args, **kwargs):\n    return {value}"
-        for function in holes.callable_names(hole.source)
-    ) or "\n".join(f"args = ()\n{assigned} = {value}" for assigned in hole.names)
+    text = hostile_text(labs.read(name).exercise(exercise), value)
     result = _result(name, fork_server, exercise, text)
     assert result.points == 0, result
+
+
+def hostile_text(exercise, value):
+    """A cell in which each function of the exercise returns this value, or each name has it."""
+    return "\n".join(
+        f"def {function}(*args, **kwargs):\n    return {value}"
+        for function in holes.callable_names(exercise.hole.source)
+    ) or "\n".join(f"args = ()\n{name} = {value}" for name in exercise.hole.names)
+
+
+def sly_text(exercise, body):
+    """A cell in which this body calls the solution of the exercise."""
+    name, solved = exercise.name, holes.solved(exercise.hole.source)
+    start = f"{SLY_NAMES}\n{solved}\nsolved = {name}\n"
+    return f"{start}def {name}(*args, **kwargs):\n    {body}\n"
 
 
 def takes_arguments(exercise):
@@ -209,10 +225,9 @@ def takes_arguments(exercise):
 @pytest.mark.parametrize("body, probing", SLY.values(), ids=SLY)
 @pytest.mark.parametrize("name, exercise", exercises(takes_arguments))
 def test_no_check_takes_a_sly_answer(name, exercise, body, probing, fork_server):
-    solved = holes.solved(labs.read(name).exercise(exercise).hole.source)
-    start = f"{SLY_NAMES}\n{solved}\nsolved = {exercise}\ndef {exercise}(*args, **kwargs):\n"
-    if _result(name, fork_server, exercise, f"{start}    {probing}\n").status != "passed":
-        result = _result(name, fork_server, exercise, f"{start}    {body}\n")
+    of = labs.read(name).exercise(exercise)
+    if _result(name, fork_server, exercise, sly_text(of, probing)).status != "passed":
+        result = _result(name, fork_server, exercise, sly_text(of, body))
         assert result.status != "passed", result
 
 
@@ -304,6 +319,6 @@ def _zeroed(value):
 def _result(name, fork_server, exercise, text):
     """The grader's result of one exercise, with this text as its answer and solutions above it."""
     lab = labs.read(name)
-    answers = solution(lab) | {exercise: Answer(text)}
+    answers = with_answer(lab, exercise, text)
     (result,) = score.score(lab, answers, fork_server, only=[exercise])
     return result

@@ -1,6 +1,7 @@
 """What a call takes in memory, counted from outside: common.remote.weighed."""
 
 import gc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from grading.worker.remote import Remote
 from grading.worker.session import Session
 
 pytestmark = pytest.mark.skipif(
-    not peak.STATUS.exists(), reason="the system does not say what a process holds"
+    not Path("/proc/self/status").exists(), reason="the system does not say what a process holds"
 )
 MB = 1_000_000
 CELL = """
@@ -26,7 +27,7 @@ def takes(megabytes):
 
 def lies(megabytes):
     peak.beyond = lambda *_: 0
-    peak._own = lambda: peak.Resident(0, 0)
+    peak.resident = lambda pid: peak.Resident(0, 0)
     return takes(megabytes)
 """
 

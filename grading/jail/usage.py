@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from common.peak import Resident
 from grading.jail import limits
 
 TOO_MUCH = sys.maxsize  # more than any limit
@@ -75,12 +74,6 @@ def _held_bytes(pid: int | str) -> list[int]:
     return [sizes.get(name, 0) for name in ("RssAnon:", "RssShmem:", "VmSwap:")]
 
 
-def resident(pid: int) -> Resident:
-    """What a process has in memory, and the most that it has had; zeros if it has ended."""
-    sizes = _sizes(pid)
-    return Resident(sizes.get("VmRSS:", 0), sizes.get("VmHWM:", 0))
-
-
 def processor_ms(pids: Iterable[int]) -> int | None:
     """What processes have computed, with those that they started and that have ended.
 
@@ -131,7 +124,7 @@ def _sizes(pid: int | str) -> dict[str, int]:
     sizes = {}
     with contextlib.suppress(*ENDED), open(f"/proc/{pid}/status") as file:
         for line in file:
-            if line.startswith(("Rss", "VmSwap", "VmRSS", "VmHWM")):
+            if line.startswith(("Rss", "VmSwap")):
                 name, kib, _ = line.split()
                 sizes[name] = int(kib) << 10
     return sizes

@@ -30,6 +30,11 @@ def files(since: str) -> frozenset[str]:
     return frozenset(filter(None, (changed + new).split("\0")))
 
 
+def tracked(*folders: str) -> frozenset[str]:
+    """The files of these folders that git knows; none outside of a git repository."""
+    return frozenset(filter(None, _git("ls-files", "-z", "--", *folders).split("\0")))
+
+
 def _git(*arguments: str) -> str:
     """What git prints; "" if it refuses, or is not installed."""
     try:

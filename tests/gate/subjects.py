@@ -6,7 +6,6 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +14,17 @@ import grimp
 
 from common.paths import ROOT
 from grading.source import labs
+from tests.gate import changes
 
 SIMULATORS = ("common.simt", "common.tiles", "common.ranks", "common.kernels")
 # What a lab's kernels are written with, and the simulator that then runs them.
 LANGUAGES = {"numba.cuda": "common.simt", "triton": "common.tiles"}
 # Modules that know every simulator, whichever of them a lab uses.
 HUBS = ("common.device", "common.widgets")
-GRADER = ("grading.score", "grading.source.build", "grading.worker.process")
+GRADER = (
+    *("grading.score", "grading.source.build", "grading.source.notebook"),
+    "grading.worker.process",  # which is started by its name
+)
 JUDGES = ("tests/test_labs.py", "tests/in_one_process.py", "tests/known_answers.py")
 PACKAGES = ("common", "grading")
 
@@ -164,13 +167,10 @@ def _path(module: str) -> Path:
 
 
 @functools.cache
-def _tracked() -> tuple[str, ...]:
+def _tracked() -> frozenset[str]:
     """The files of the packages, as git lists them; in a copy without git, as the disk does."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--", *PACKAGES], cwd=ROOT, capture_output=True, text=True
-    ).stdout
     found = (path for package in PACKAGES for path in (ROOT / package).rglob("*"))
-    return tuple(listed.split("\0")) if listed else tuple(str(p.relative_to(ROOT)) for p in found)
+    return changes.tracked(*PACKAGES) or frozenset(str(path.relative_to(ROOT)) for path in found)
 
 
 @functools.cache

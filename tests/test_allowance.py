@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -13,6 +15,7 @@ from grading.worker.allowance import Allowance, Meter
 from grading.worker.errors import WorkerEnded
 from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
+from grading.worker.transport import START, SocketTransport, WireTimeout
 
 needs_proc = pytest.mark.skipif(
     not os.path.exists("/proc/self/stat"), reason="the system does not say what processes compute"
@@ -129,6 +132,28 @@ def test_short_calls_add_up(session):
     with pytest.raises(WorkerEnded, match="took too long"):
         for _ in range(1000):
             session.call("compute", (0.05,))
+
+
+def test_an_answer_that_comes_byte_by_byte_is_ended():
+    here, there = socket.socketpair()
+    with here, there:
+        meter = Meter(lambda: 0.0, lambda: True)  # its sender computes nothing, and sleeps
+        meter.begin(Allowance(0.6))
+        ended = threading.Event()
+
+        def drip():
+            there.send(START.pack(1, 1000))
+            while not ended.wait(0.05):
+                there.send(b"x")
+
+        sender = threading.Thread(target=drip)
+        sender.start()
+        try:
+            with pytest.raises(WireTimeout):
+                SocketTransport(here).receive(meter)
+        finally:
+            ended.set()
+            sender.join()
 
 
 def test_a_notebook_and_its_cells_count_what_was_taken_and_not_the_clock(session):

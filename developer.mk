@@ -1,18 +1,25 @@
 # The commands for developers of the course; the Makefile includes this file.
 RUN_TEST = $(RUN) --test
-PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-current-env --nbval-cell-timeout=120
+PYTEST = -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval-lax --nbval-current-env --nbval-cell-timeout=600
 
-# make test LAB=07: what belongs to one lab, by its number or its noun. Without LAB: everything.
-NOTEBOOK = $(firstword $(wildcard solutions/$(LAB)_*.ipynb solutions/0$(LAB)_*.ipynb solutions/[0-9][0-9]_$(LAB).ipynb) solutions/$(LAB).ipynb)
-NAME = $(basename $(notdir $(NOTEBOOK)))
-TESTS = $(if $(filter file,$(origin LAB)),tests solutions,tests/test_labs.py $(NOTEBOOK) -k $(NAME))
+TESTS ?= tests solutions
+ONE_LAB = $(if $(filter file,$(origin LAB)),,--lab '$(LAB)')
+NEW = $(if $(FRESH),,--new)
 
-test:  ## run all tests and the solutions' notebooks; or those of one lab: make test LAB=02
-	$(RUN_TEST) $(PYTEST) $(TESTS)
+test:  ## run what is fast, what depends on a change, and a sample; or all of one lab: make test LAB=02 (FRESH=1: also what passed)
+	$(RUN_TEST) $(PYTEST) $(if $(ONE_LAB),$(ONE_LAB) $(NEW),--sample) $(TESTS)
+
+test-all:  ## run everything: every test, every known answer, every notebook
+	$(RUN_TEST) $(PYTEST) $(ONE_LAB) $(TESTS)
 
 seeds: export COURSE_ALL_SEEDS = 1
-seeds:  ## try each known answer with all its seeds, of which the gate tries what a quarter of a second allows: make seeds LAB=12
-	$(RUN_TEST) $(PYTEST) tests/test_labs.py -k '(known_wrong_answer or right_answer)$(if $(filter file,$(origin LAB)),, and $(NAME))'
+seeds:  ## try each known answer with all of its 20 seeds, of which the other targets try three: make seeds LAB=12
+	$(RUN_TEST) $(PYTEST) $(ONE_LAB) tests/test_labs.py -k 'known_wrong_answer or right_answer'
+
+oldest:  ## run everything with the oldest versions that pyproject.toml admits, in build/oldest (needs uv)
+	uv --no-config venv -q --allow-existing --python $(PYTHON) build/oldest
+	uv --no-config pip install -q --python build/oldest/bin/python --resolution lowest-direct -e '.[test,site]'
+	PATH="$(CURDIR)/build/oldest/bin:$$PATH" build/oldest/bin/python $(PYTEST) $(ONE_LAB) $(TESTS)
 
 lint:  ## check the form of the code: ruff, its formatter, types
 	$(RUN_TEST) -m ruff check .
@@ -70,4 +77,4 @@ lock:  ## pin again what pyproject.toml allows (needs uv; keeps the pins that st
 	uv pip compile -q --universal --python-version 3.11 --extra test --extra site --no-annotate --custom-compile-command "make lock (it pins what pyproject.toml admits; its CUDA libraries are PyTorch's own to pin)" \
 		pyproject.toml -o requirements.lock
 
-.PHONY: test seeds lint format docs site picture labs solutions release mutants bench bench-fusion bench-memory bench-gpus bench-labs bench-grading bench-page lock
+.PHONY: test test-all seeds oldest lint format docs site picture labs solutions release mutants bench bench-fusion bench-memory bench-gpus bench-labs bench-grading bench-page lock

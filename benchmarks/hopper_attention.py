@@ -33,6 +33,12 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor as PlainDescriptor
 
+if not hasattr(tma, "async_load"):  # its names before Triton 3.8
+    tma.async_load, tma.async_store = (
+        tma.async_copy_global_to_shared,
+        tma.async_copy_shared_to_global,
+    )
+
 LOG2E = gl.constexpr(1.4426950408889634)
 ROWS = 64  # of Q: what four warps multiply at once, and a step of backward
 KEYS = 128  # in a block
@@ -66,7 +72,7 @@ def barriers(SLOTS: gl.constexpr, COUNT: gl.constexpr):
 @gluon.jit
 def fetch(desc, coord, full, tile):
     mbarrier.expect(full, desc.block_type.nbytes)
-    tma.async_copy_global_to_shared(desc, coord, full, tile)
+    tma.async_load(desc, coord, full, tile)
 
 
 # Forward
@@ -215,7 +221,7 @@ def finish_forward(where, v_s, v_full, state, count, scale, CAP: gl.constexpr):
     gl.store(lse + head * N + q_pos, m + gl.log(total), mask=q_pos < N)
     q_tile.reshape([q_tile.shape[1], q_tile.shape[2]]).store(o.to(gl.bfloat16))
     hopper.fence_async_shared()
-    tma.async_copy_shared_to_global(out, [head, start, 0], q_tile)
+    tma.async_store(out, [head, start, 0], q_tile)
     tma.store_wait(0)
 
 
@@ -463,8 +469,8 @@ def backward_kernel(q, k, v, do, dq, dk, dv, lse, delta, scale, N, D: gl.constex
     tiles[2].reshape([K_, D]).store((own_dk * factor).to(gl.bfloat16))
     tiles[3].reshape([K_, D]).store(own_dv.to(gl.bfloat16))
     hopper.fence_async_shared()
-    tma.async_copy_shared_to_global(dk, [head, kv_start, 0], tiles[2])
-    tma.async_copy_shared_to_global(dv, [head, kv_start, 0], tiles[3])
+    tma.async_store(dk, [head, kv_start, 0], tiles[2])
+    tma.async_store(dv, [head, kv_start, 0], tiles[3])
     tma.store_wait(0)
 
 

@@ -76,6 +76,8 @@ def prepare_triton() -> None:
         print("in VS Code choose Reopen in Container, or see README.md.")
         return
     interpret_without_gpu()
+    # Triton 3.9 warns where nobody chooses whether a * b + c is fused, as it was until then.
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     if not interprets(os.environ.get("TRITON_INTERPRET")):
         if has_gpu():
             return

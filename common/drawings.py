@@ -224,11 +224,11 @@ def pictures(drawn: Mapping[str, Any], *, bar: str = "") -> Sequence[Axes]:
         "vmax": max(float(np.asarray(picture).max()) for picture in drawn.values()),
     }
     for ax, (title, picture) in zip(axes, drawn.items(), strict=True):
-        image = ax.imshow(picture, cmap="gray", **(limits if bar else {}))
+        ax.imshow(picture, cmap="gray", **(limits if bar else {}))
         ax.set_title(title, size=11.5 if len(drawn) < 4 else 9)
         ax.axis("off")
     if bar:
-        figure.colorbar(image, ax=axes, label=bar, shrink=0.85)
+        figure.colorbar(axes[-1].images[0], ax=axes, label=bar, shrink=0.85)
     return axes
 
 

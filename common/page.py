@@ -20,6 +20,13 @@ threads: list[int] = []  # that PyTorch had before the check that runs now
 unparsed: set[str] = set()  # names whose cells were no Python when they were last run
 
 
+class Tick:
+    """The tick below the check that ran last. shown: its place on the page; None if it has none."""
+
+    says = ""
+    shown: Any = None
+
+
 def install() -> None:
     """Show ticks and brief errors in this notebook."""
     here = cells.shell()
@@ -41,6 +48,7 @@ def _alone(info: Any) -> None:
 
 def _tick(result: Any) -> None:
     """Below a check that passed, show the exercise and its points in green."""
+    Tick.shown = None
     while threads:
         sys.modules["torch"].set_num_threads(threads.pop())
     text = (result.info.raw_cell if result.info else None) or ""
@@ -54,9 +62,28 @@ def _tick(result: Any) -> None:
     elif result.success:
         from IPython.display import display
 
-        text = f"✓ {match[1]} · {match[2]}"
-        page = f'<b style="{GREEN}">{html.escape(text)}</b>'
-        display({"text/plain": text, "text/html": page}, raw=True)
+        Tick.says = f"✓ {match[1]} · {match[2]}"
+        Tick.shown = display(_ticked(Tick.says), raw=True, display_id=True)
+
+
+def _ticked(says: str, below: str = "") -> dict[str, str]:
+    """What to display for a tick, and below it."""
+    page = f'<b style="{GREEN}">{html.escape(says)}</b>'
+    if not below:
+        return {"text/plain": says, "text/html": page}
+    return {"text/plain": f"{says}\n{below}", "text/html": f"{page}<br>{html.escape(below)}"}
+
+
+def add_below(sentence: str) -> None:
+    """Show a sentence below the tick of the check that has just passed.
+
+    The tick on the page changes, and the cell's output does not: a sentence about this machine must
+    not make the output differ from that of another one. nbval compares outputs.
+    """
+    if Tick.shown:
+        Tick.shown.update(_ticked(Tick.says, sentence), raw=True)
+    else:
+        print(sentence)
 
 
 def _show(

@@ -4,6 +4,8 @@ import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from common import peak
+
 
 @runtime_checkable
 class CountedRemotely(Protocol):
@@ -31,6 +33,9 @@ class CalledRemotely(Protocol):
 
     def call_afresh(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls the function in a process that has seen no earlier call."""
+
+    def call_weighed(self, /, *args: Any) -> tuple[Any, int]:
+        """The same; the most bytes that the process took meanwhile come with what it returns."""
 
 
 @runtime_checkable
@@ -60,3 +65,15 @@ def afresh(function: Callable[..., Any]) -> Callable[..., Any]:
     this is the function.
     """
     return function.call_afresh if isinstance(function, CalledRemotely) else function
+
+
+def weighed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
+    """What a function returns, and the most bytes that its process took meanwhile.
+
+    In the grader, it is called in a process that has seen no earlier call, and the kernel's count
+    is read from outside: what the process says of itself does not matter. Pages count, so use sizes
+    of hundreds of megabytes, and leave room for what a library loads.
+    """
+    if isinstance(function, CalledRemotely):
+        return function.call_weighed(*arguments)
+    return peak.of_call(function, *arguments)

@@ -4,9 +4,9 @@ import ast
 import functools
 import importlib.metadata
 import json
+import os
 import re
 import sys
-import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from common import cells as notebooks
-from common import namesakes, slices
+from common import namesakes, page, slices
 from common.magics import as_python
 from common.paths import LABS, ROOT
 
@@ -42,7 +42,7 @@ def watch(shell: Any) -> None:
 
     def begin(info: Any) -> None:
         nonlocal began_s
-        began_s, text = time.monotonic(), info.raw_cell or ""
+        began_s, text = _computed_s(), info.raw_cell or ""
         if is_check(text):
             apart.begin(text, (cell for cell in history() if not is_given(cell)))
 
@@ -50,10 +50,11 @@ def watch(shell: Any) -> None:
         apart.end()
         text = result.info.raw_cell or ""
         if result.success and is_check(text):
-            took_s = time.monotonic() - began_s
-            told = sentences(history(), shell.user_ns, sys.modules)
-            for sentence in (*told, *slow(text, took_s)):
+            took_s = _computed_s() - began_s
+            for sentence in sentences(history(), shell.user_ns, sys.modules):
                 print(sentence)
+            for sentence in slow(text, took_s):
+                page.add_below(sentence)
 
     def history() -> list[str]:
         return list(map(as_python, shell.history_manager.input_hist_raw))
@@ -87,12 +88,20 @@ def _tags_in(path: Path, changed_ns: int) -> dict[str, list[str]]:  # noqa: ARG0
     return {"".join(cell["source"]): cell["metadata"].get("tags", []) for cell in cells}
 
 
+def _computed_s() -> float:
+    """The seconds of processors that this process has taken, and those that it started.
+
+    As in the grader, it costs nobody anything that other programs compute.
+    """
+    return sum(os.times()[:4])
+
+
 def slow(check: str, took_s: float) -> Iterator[str]:
-    """Whether a check that passed took so long that the grader may stop the answer."""
+    """Whether a check that passed computed so long that the grader may stop the answer."""
     if took_s > QUICK_S and took_s > (most_s := limit_s(check)) / 2:
         yield (
-            f"This check took {took_s:.1f} s here. The grader stops an answer after {most_s:g} s, "
-            "and its machine may be slower than yours."
+            f"This check computed for {took_s:.1f} s here. The grader stops an answer after "
+            f"{most_s:g} s, and its machine may be slower than yours."
         )
 
 

@@ -72,7 +72,7 @@ def lab_table() -> str:
         noun, question, minutes, system = facts(name)
         link, solved = f"[{noun}](labs/{name}.ipynb)", f"[solved](solutions/{name}.ipynb)"
         rows.append((link, question, minutes, system, str(known_mistakes(name)), solved))
-    head = "| lab | the question it answers | minutes | system | wrong answers | |"
+    head = "| lab | the question it answers | minutes | system | wrong answers refused | |"
     return table(head, rows)
 
 

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import tempfile
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +14,7 @@ from common.paths import ROOT
 from grading.jail import escape, limits
 from grading.jail.choice import JailError
 from grading.jail.sandbox import TRIAL_S, Jail, NoJail
+from grading.worker.allowance import Allowance
 from grading.worker.client import WorkerClient
 from grading.worker.errors import WorkerEnded
 from grading.worker.fork_server import ForkServer
@@ -48,12 +48,12 @@ def prove(jail: Jail, hidden: Iterable[str | os.PathLike[str]] = ()) -> None:
 def _attempts(fork_server: ForkServer, targets: "Targets", paths: list[str]) -> list[str]:
     """What a worker said that it could do, and whether it ended the fork server."""
     worker = WorkerClient(fork_server)
-    before, deadline = fork_server.process, time.monotonic() + TRIAL_S
-    worker.request("execute", Path(escape.__file__).read_text(), "escape", deadline=deadline)
+    before, allowance = fork_server.process, Allowance(TRIAL_S)
+    worker.request("execute", Path(escape.__file__).read_text(), "escape", allowance=allowance)
     arguments = (paths, targets.folder, targets.port, limits.PROCESSES)
-    worked = worker.request("call", "escapes", arguments, (), deadline=deadline)
+    worked = worker.request("call", "escapes", arguments, (), allowance=allowance)
     try:
-        worker.request("call", "send_signals", (os.getpid(),), (), deadline=deadline)
+        worker.request("call", "send_signals", (os.getpid(),), (), allowance=allowance)
     except WorkerEnded:  # it ends with the fork server, if that was ended by its signal
         WorkerClient(fork_server).end()
         if fork_server.process is before:

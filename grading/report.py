@@ -92,7 +92,7 @@ class Result:
     status: Status
     message: str = ""
     checks: tuple[CheckResult, ...] = ()
-    seconds: float = field(default=0.0, compare=False)  # that its checks took
+    seconds: float = field(default=0.0, compare=False)  # that the answer took in its checks
     restarts: int = 0  # how often its process ended
     told: str | None = None  # what the student reads; None: the message
 

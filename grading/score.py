@@ -10,7 +10,6 @@ import functools
 import io
 import signal
 import threading
-import time
 import zlib
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -87,7 +86,7 @@ def _checked(
     taken_s: how many seconds of the notebook's time have gone.
     """
     session = Session(fork_server, worker_cells(lab, answers))
-    session.taken_s = taken_s
+    session.notebook.charge(taken_s)
     results = _run(lab, session, seed, exercises)
     again = [
         exercise
@@ -96,7 +95,7 @@ def _checked(
     ]
     if again:
         whole = Session(fork_server, worker_cells(lab, answers, whole=True))
-        whole.taken_s, whole.cells_left_s = session.taken_s, session.cells_left_s
+        whole.notebook, whole.cells_together = session.notebook, session.cells_together
         for label, second in _run(lab, whole, seed, again).items():
             first = results[label]
             better = second if second.points > first.points else first
@@ -253,7 +252,7 @@ class CheckRun:
     def result(self, exercise: Exercise) -> Result:
         """Runs the checks of one exercise, in the lab's order."""
         Remarks.said.clear()
-        began_s, forks = time.perf_counter(), max(1, self.session.forks)
+        took_s, forks = self.session.notebook.taken_s, max(1, self.session.forks)
         here = [check for check in exercise.checks if check.source != labs.HELD_OUT]
         checked = [(check, self._explained(exercise, check)) for check in here]
         checks = tuple(
@@ -265,6 +264,7 @@ class CheckRun:
             )
             for check, why in checked
         )
+        self.session.settle()
         points = sum(check.points for check in checks)
         first = next((why for _, why in checked if why), None)  # the one that is reported
         remarks = " ".join(dict.fromkeys(Remarks.said))
@@ -280,7 +280,7 @@ class CheckRun:
             status,
             message,
             checks,
-            round(time.perf_counter() - began_s, 2),
+            round(self.session.notebook.taken_s - took_s, 2),
             max(0, self.session.forks - forks),
         )
 
@@ -316,7 +316,8 @@ class CheckRun:
         worker, tape, prompts = self.session.running_worker(), self.tapes.get(key), ()
         if tape is not None and self._same_facts(self.tapes.facts(key)):
             self.session.allow(check.limit_s)
-            prompts = replay(worker.wire.transport, tape, self.session.deadline)
+            worker.meter.begin(self.session.check)
+            prompts = replay(worker.wire.transport, tape, worker.meter)
             if prompts is None:
                 return None
         if prompts:
@@ -372,7 +373,7 @@ class CheckRun:
 def alarm(seconds: float) -> Iterator[None]:
     """Ends a check that computes in the grader for too long: the values may be too large for it.
 
-    It counts this process's own processor time: waiting has its own deadlines, and a busy machine
+    It counts this process's own processor time: a worker has its own, and a busy machine
     costs nobody marks.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -55,6 +55,9 @@ def pytest_xdist_auto_num_workers(config):
     return device.cores() + 1
 
 
+pytest_plugins = ["tests.gate.plugin"]
+
+
 def pytest_collection_modifyitems(items):
     """Parts of the labs' gate come last: the small ones fill what the long files leave."""
     items.sort(key=lambda item: bool(_part_of_a_lab(item.nodeid)))

@@ -21,6 +21,7 @@ from grading.source import answers, build, holes, labs, release
 from grading.source.answers import StudentCell
 from grading.source.holes import Answer
 from grading.source.labs import parse
+from grading.worker.allowance import Allowance
 from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
 from tests.mini_lab import SOURCE, mini_lab
@@ -912,14 +913,14 @@ def test_all_cells_share_the_notebook_s_time(fork_server, monkeypatch):
     class Short(Session):
         def __init__(self, *arguments):
             super().__init__(*arguments)
-            self.cells_left_s = 0.5
+            self.cells_together = Allowance(0.5, within=self.notebook)
             sessions.append(self)
 
     monkeypatch.setattr(score, "Session", Short)
     fill = "import time\ntime.sleep(9)\n[t.append(i) for i in (2,)]"
     cells = cells_of(["t = []", fill, "def double(x):\n    return t[0] * x", None])
     assert graded(fork_server, cells).points == 0
-    assert sessions[1].cells_left_s <= 0 and sessions[1].taken_s < 3
+    assert sessions[1].cells_together.left_s <= 0 and sessions[1].notebook.taken_s < 3
 
 
 def test_what_students_read_is_said_after_all_cells_too(fork_server):

@@ -25,6 +25,8 @@ from grading.worker.client import WorkerClient
 from grading.worker.fork_server import ForkServer
 from tests.mini_lab import mini_lab
 
+pytestmark = pytest.mark.slow("tests/attacks/*.py")
+
 LIMITS_S = {
     "memory": 3.0
 }  # of the check of an attack that may last until it is stopped, other than 1 s

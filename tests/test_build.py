@@ -124,6 +124,7 @@ def test_solutions_are_executed_once_and_new_prose_costs_no_run(
     assert "Two times x." in path.read_text() and "double: 3 sizes" in path.read_text()
 
 
+@pytest.mark.slow
 def test_where_checks_alone_changed_other_outputs_stay(folder, tmp_path, monkeypatch):
     build.build_solutions(folder=tmp_path)
     path = tmp_path / "99_mini.ipynb"

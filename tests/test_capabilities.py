@@ -17,6 +17,7 @@ from common.paths import ROOT
 device.prepare_triton()
 
 
+@pytest.mark.slow("solutions/*.py")
 def test_the_kernels_fit():
     """In a process of its own, where Triton does not interpret."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

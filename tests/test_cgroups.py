@@ -9,15 +9,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from grading.jail import cgroups, choice, processes
+from grading.worker.allowance import Allowance
 from grading.worker.client import WorkerClient
 from grading.worker.fork_server import ForkServer
 from tests.processes import SLEEP, sleeping, until
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -222,7 +224,7 @@ import subprocess
 for _ in range(3):
     subprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)
 """
-        worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
+        worker.request("execute", text, "cell", allowance=Allowance(60))
         until(lambda: len(sleeping()) == 3, within_s=120)
         assert fork_server.process
         for pid in processes.tree(fork_server.process.pid):

@@ -14,6 +14,8 @@ from grading.source import labs
 from grading.source.holes import Answer
 from grading.worker.fork_server import ForkServer
 
+pytestmark = pytest.mark.slow("solutions/*.py", "common/oracles/*.py", "common/lessons/*.py")
+
 device.interpret_without_gpu()  # before anything imports Triton
 
 RIGHT = [

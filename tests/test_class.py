@@ -505,6 +505,7 @@ def test_who_wrote_nothing_waits_for_no_mark_and_all_have_the_same_maximum(tmp_p
     assert len({mark.max_points for mark in marks.of(rows)}) == 1
 
 
+@pytest.mark.slow
 def test_a_change_after_the_mark_is_seen_on_the_pages_and_in_the_marks(tmp_path):
     of = course(tmp_path)
     folder = tmp_path / "answers"
@@ -818,6 +819,7 @@ def runs(monkeypatch):
     return runs
 
 
+@pytest.mark.slow
 def test_one_lab_or_student_is_graded_again_and_the_others_are_kept(tmp_path, runs, capsys):
     folder, out = tmp_path / "class", tmp_path / "out"
     for student in ("ada", "bob"):

@@ -178,6 +178,7 @@ def run_grader(folder, out, *more):
     )
 
 
+@pytest.mark.slow
 def test_a_second_run_grades_what_is_new_and_equal_answers_once(tmp_path):
     for student in ("ada", "bob"):
         hand_in(tmp_path / "class" / student / f"{FIRST}.ipynb")
@@ -214,6 +215,7 @@ def killed_after_two(folder, out):
     return children
 
 
+@pytest.mark.slow
 def test_a_grader_that_is_killed_goes_on_where_it_was(tmp_path):
     """kill -9: no mark lost, none counted twice."""
     for i in range(7):
@@ -248,6 +250,7 @@ def test_a_grader_that_is_killed_goes_on_where_it_was(tmp_path):
     assert sum(row["points"] for row in others) == 7 * sum(e.points for e in LAB.exercises) - 7
 
 
+@pytest.mark.slow
 def test_what_a_lost_fork_server_took_along_is_graded_again(tmp_path):
     """A machine short of memory may end it; here the answer does so, once."""
     ended = str(tmp_path / "ended")
@@ -299,6 +302,7 @@ def test_a_disk_that_is_full_at_the_end_is_reported(tmp_path, monkeypatch, capsy
     assert "can't be written" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_process_of_a_class_needs_no_pytorch(tmp_path):
     """It would hold 150 MB as long as the class is graded."""
     hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb")

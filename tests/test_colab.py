@@ -100,6 +100,7 @@ def run(python, texts, folder, own):
     return subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, timeout=900)
 
 
+@pytest.mark.slow("requirements.lock", "pyproject.toml")
 def test_the_cell_makes_a_lab_run_in_a_bare_python(uv, bare, course, tmp_path):
     texts = [*cells_of_a_lab()]
     assert texts[0] == colab.cell() and len(texts) > 5

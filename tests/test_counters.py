@@ -78,6 +78,7 @@ def two_checks(monkeypatch):
     monkeypatch.setattr(counters, "counted", shorten)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lab, kernels", [("03", {"vector_add"}), ("04", {"differences"})])
 def test_a_readers_own_kernels_are_counted(lab, kernels, ncu, two_checks, capsys):
     ncu()
@@ -104,6 +105,7 @@ def test_what_differs_is_marked_and_explained(ncu, one_launch, capsys):
     assert lines[-1] == counters.REASON["tiles"]
 
 
+@pytest.mark.slow
 def test_what_ncu_refuses_is_said(ncu, one_launch):
     ncu(rows=0, says="==ERROR== ERR_NVGPUCTRPERM - The user does not have permission")
     with pytest.raises(SystemExit, match="for administrators alone"):

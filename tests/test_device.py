@@ -84,6 +84,7 @@ def test_triton_imported_too_early_is_refused(no_gpu, monkeypatch):
     device.prepare_triton()
 
 
+@pytest.mark.slow
 def test_a_lab_whose_optimizer_imports_triton_leaves_it_to_the_next_lab():
     """PyTorch imports Triton with its first optimizer: a grader goes on with a lab of kernels."""
     pytest.importorskip("triton")

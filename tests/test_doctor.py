@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from common.setup import doctor
+from common.setup import doctor, environment
 
 LAPTOP = doctor.Facts(
     system="linux",
@@ -12,6 +12,7 @@ LAPTOP = doctor.Facts(
     in_venv=True,
     python=(3, 11),
     lacking=(),
+    tested="torch 2.11 to 2.15.0 and triton 3.6 to 3.9.0",
     torch_error=None,
     torch_cuda=None,
     has_gpu=False,
@@ -19,7 +20,7 @@ LAPTOP = doctor.Facts(
     driver=None,
     toolkit=(13, 0),
     linker=(13, 5),
-    triton="3.7.1",
+    triton="3.9.0",
     triton_interpret=None,
     compiler="/usr/bin/g++",
     python_headers=True,
@@ -185,6 +186,13 @@ def test_what_is_wrong_is_named_with_the_line_that_fixes_it(facts, subject, stat
     assert ill <= {subject, "GPU", "CUDA compiler", "Triton"}
 
 
+def test_the_packages_line_names_the_versions_that_are_tested():
+    line = doctor.packages(LAPTOP)
+    assert line.finding.endswith(
+        "within pyproject.toml's ranges, tested with torch 2.11 to 2.15.0 and triton 3.6 to 3.9.0"
+    )
+
+
 def test_a_need_makes_the_exit_code_1_and_an_option_does_not(monkeypatch, capsys):
     for facts, code in [
         (LAPTOP, 0),
@@ -208,4 +216,7 @@ def test_the_table_shows_brackets_as_they_are_and_works_without_rich(monkeypatch
 def test_the_facts_of_this_machine_are_gathered():
     facts = doctor.gather()
     assert len(facts.python) == 2 and doctor.diagnose(facts)
+    assert facts.tested == " and ".join(
+        f"{name} {' to '.join(environment.tested(name))}" for name in ("torch", "triton")
+    )
     assert doctor.numbers("13.0.88") == (13, 0)

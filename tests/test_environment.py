@@ -68,6 +68,15 @@ def test_lock_leaves_the_cuda_build_of_torch_to_itself():
     }
 
 
+def test_what_is_tested_is_the_oldest_of_the_range_and_the_newest_of_the_lock():
+    for name in ("torch", "triton", "numba", "jupyterlab"):
+        oldest, newest = environment.tested(name)
+        (need,) = [need for need in map(Requirement, PROJECT["dependencies"]) if need.name == name]
+        assert oldest in need.specifier and newest in need.specifier
+        assert f">={oldest}" in str(need.specifier).split(",")
+        assert [str(pin.specifier) for pin in lock()[canonicalize_name(name)]] == [f"=={newest}"]
+
+
 def test_pyproject_admits_the_oldest_versions_tried_and_refuses_numpy_2_5():
     ranges = {need.name: need.specifier for need in map(Requirement, PROJECT["dependencies"])}
     for name, version in {
@@ -384,7 +393,7 @@ def test_a_full_disk_is_reported_before_anything_is_downloaded(course, monkeypat
         environment.shutil, "disk_usage", lambda path: namedtuple("Usage", "free")(int(1e9))
     )
     with pytest.raises(
-        SystemExit, match=r"The disk is full: .venv needs 3 to 6 GB, and .* has 1.0 GB free"
+        SystemExit, match=r"The disk is full: .venv needs 4 to 7 GB, and .* has 1.0 GB free"
     ):
         course.make()
     assert not course.runs

@@ -50,6 +50,7 @@ def test_no_replica_left() -> None:
     assert np.array_equal(waits, drops) and 0 < waits.mean() < 0.9
 
 
+@pytest.mark.slow
 def test_a_killed_rank() -> None:
     """The losses of a run that lost a rank are those of one device that nothing interrupted."""
     torch.set_default_dtype(torch.float64)

@@ -105,6 +105,7 @@ def test_a_byte_order_mark_costs_nothing(tmp_path, encoding):
     )
 
 
+@pytest.mark.slow
 def test_a_missing_notebook_is_reported(home):
     assert "there is no notebook" in run(home)["output"]
     shown = run(home, one=lambda built: None, two=lambda built: None)

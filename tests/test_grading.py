@@ -19,6 +19,7 @@ from grading.course import changes
 from grading.score import Result
 from grading.source import build
 from grading.source import labs as lab
+from tests import processes
 
 FIRST = lab.names()[0]
 
@@ -178,17 +179,10 @@ def test_a_terminal_without_a_name_s_letters_gets_them_in_another_way(tmp_path):
     assert r"there is no lab '\u738b" in run.stderr and "Traceback" not in run.stderr
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_does_not_stop_the_class():
-    done = dict(classroom.each(dies_on_bob, ["ada", "bob", "cyd"], 2, [FIRST]))
+    done = dict(classroom.each(processes.dies_on_bob, ["ada", "bob", "cyd"], 2, [FIRST]))
     assert done == {"ada": "ADA", "bob": None, "cyd": "CYD"}
-
-
-def dies_on_bob(name):
-    import os
-
-    if name == "bob":
-        os._exit(1)
-    return name.upper()
 
 
 def test_a_write_that_fails_keeps_the_old_results(tmp_path, monkeypatch):
@@ -211,6 +205,7 @@ def test_two_graders_may_write_one_file(tmp_path, monkeypatch):
     assert (tmp_path / "x").read_text() == "ours" and len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_submissions_are_never_changed(a_class, tmp_path):
     path = notebook(tmp_path / "ada" / f"{FIRST}.ipynb")
     before = path.read_bytes()

@@ -8,6 +8,8 @@ from grading.worker.fork_server import ForkServer
 from grading.worker.remote import Remote
 from grading.worker.session import Session
 
+pytestmark = pytest.mark.slow
+
 UNIT = 4 << 20
 SETUP = "import torch\nfrom common import ranks\n"
 CELL = """

@@ -19,11 +19,14 @@ import pytest
 from common.paths import ROOT
 from grading import proof
 from grading.jail import choice, limits, processes, sandbox, syscalls, usage, users, visible
+from grading.worker.allowance import Allowance
 from grading.worker.client import WorkerClient
 from grading.worker.errors import WorkerEnded
 from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
 from tests.processes import SLEEP, sleeping, until
+
+pytestmark = pytest.mark.slow
 
 BACKENDS = ("bubblewrap", "landlock")
 
@@ -102,8 +105,8 @@ def call(fork_server, text, name="f"):
     """What a function of a cell returns, in a fresh worker."""
     worker = WorkerClient(fork_server)
     try:
-        worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
-        return worker.request("call", name, (), (), deadline=time.monotonic() + 60)
+        worker.request("execute", text, "cell", allowance=Allowance(60))
+        return worker.request("call", name, (), (), allowance=Allowance(60))
     finally:
         worker.end()
 
@@ -218,9 +221,9 @@ def test_workers_see_nothing_of_one_another(fork_server):
         "execute",
         "open('mine', 'w').close()\ndef where():\n    import os; return os.getcwd(), os.getpid()",
         "cell",
-        deadline=time.monotonic() + 60,
+        allowance=Allowance(60),
     )
-    folder, pid = first.request("call", "where", (), (), deadline=time.monotonic() + 60)
+    folder, pid = first.request("call", "where", (), (), allowance=Allowance(60))
     assert call(
         fork_server,
         f"""
@@ -257,13 +260,14 @@ def test_nothing_outlives_a_grader_that_is_killed(backend):
 import sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from grading.jail import choice
+from grading.worker.allowance import Allowance
 from grading.worker.client import WorkerClient
 from grading.worker.fork_server import ForkServer
 worker = WorkerClient(ForkServer(jail=choice.JAILS[{backend.name!r}], bare=True))
 text = "import subprocess\\nsubprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)"
-worker.request("execute", text, "cell", deadline=time.monotonic() + 60)
+worker.request("execute", text, "cell", allowance=Allowance(60))
 print("ready", flush=True)
-worker.request("execute", "while True: pass", "cell", deadline=time.monotonic() + 60)
+worker.request("execute", "while True: pass", "cell", allowance=Allowance(60))
 """
     grader = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert grader.stdout and grader.stdout.readline() == "ready\n"

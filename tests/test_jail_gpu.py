@@ -17,13 +17,13 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 
 import pytest
 
 from grading import proof
 from grading.jail import choice, landlock, visible
 from grading.jail.sandbox import NoJail
+from grading.worker.allowance import Allowance
 from grading.worker.client import WorkerClient
 from grading.worker.errors import WorkerEnded
 from grading.worker.fork_server import WARM, ForkServer
@@ -201,9 +201,9 @@ def attempt(fork_server, step):
     try:
         worker = WorkerClient(fork_server)
         worker.request(
-            "execute", STEP.format(text=STEPS[step]), "step", deadline=time.monotonic() + LIMIT_S
+            "execute", STEP.format(text=STEPS[step]), "step", allowance=Allowance(LIMIT_S)
         )
-        found = worker.request("call", "f", (), (), deadline=time.monotonic() + LIMIT_S)
+        found = worker.request("call", "f", (), (), allowance=Allowance(LIMIT_S))
         worker.end()
         return found
     except (WorkerEnded, RuntimeError) as problem:
@@ -308,7 +308,7 @@ def doubled(x, out, BLOCK: tl.constexpr):
         "doubled",
         [1, x, out],
         {"BLOCK": 64},
-        deadline=time.monotonic() + LIMIT_S,
+        allowance=Allowance(LIMIT_S),
         in_place=[x, out],
     )
     worker.end()

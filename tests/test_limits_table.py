@@ -8,10 +8,11 @@ from grading import classroom, feedback, report, similar, submissions
 from grading.course import page
 from grading.jail import limits as worker
 from grading.source import holes, labs, notebook
+from grading.worker import allowance, ranks, session
 from grading.worker import limits as wire
-from grading.worker import ranks, session
 
 MIB, GIB = 1 << 20, 1 << 30
+SHARES = {10.0: "a tenth"}
 CHECK_S = labs.Cell("code", "").limit_s
 # {how a row begins: what its limit must say}
 SAYS = {
@@ -37,6 +38,7 @@ SAYS = {
         f"more than {session.SLOW_S:g} s",
     ],
     "time of a check; of a notebook": [f"{CHECK_S:g} s", f"{session.NOTEBOOK_S / 60:g} minutes"],
+    "what counts as time": [f"{SHARES[allowance.BUSIEST]} of the clock's"],
     "time of a check in the grader": ["twice that"],
     "a value that crosses": [
         f"{wire.MAX_ARRAY_BYTES // MIB} MB",

@@ -106,6 +106,7 @@ print(json.dumps([products, made.shared_bytes, made.registers, made.spilled_byte
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", ["None", "bias"])
 def test_the_kernel_in_gluon_compiles_for_an_h100_and_spills_nothing(bias):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

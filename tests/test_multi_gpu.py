@@ -16,6 +16,7 @@ from common.paths import ROOT
 on_gloo = functools.partial(ranks.run, noted=False, machine="gloo", world_size=2)
 
 
+@pytest.mark.slow
 def test_a_trial_of_all_parts():
     figures = multi_gpu.FILE.read_bytes() if multi_gpu.FILE.exists() else None
     run = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 
-from common import page
+from common import page, unseen
 from grading.source import build, labs
 
 
@@ -114,6 +114,30 @@ def test_a_check_that_passed_has_a_tick_with_its_points(capsys):
     ):
         page._tick(other)
     assert not capsys.readouterr().out
+
+
+def test_what_a_check_took_is_shown_and_is_no_output_that_nbval_compares(
+    notebook, capsys, monkeypatch
+):
+    """nbval compares streams and displays, and passes over the changes of a display."""
+    told = []
+    seconds = iter([0.0, 7.0])
+    monkeypatch.setattr(unseen, "_computed_s", lambda: next(seconds, 7.0))
+    monkeypatch.setattr(
+        notebook.display_pub,
+        "publish",
+        lambda data, *_, update=False, **__: told.append((update, data["text/plain"])),
+    )
+    callbacks = notebook.events.callbacks
+    monkeypatch.setattr(notebook.events, "callbacks", {k: [*v] for k, v in callbacks.items()})
+    monkeypatch.setattr(notebook, "ast_transformers", [*notebook.ast_transformers])
+    unseen.watch(notebook)
+    assert shown(notebook, f"{CHECK}print('passes')") == ""
+    assert capsys.readouterr().out.strip() == "passes"
+    tick = "✓ 1.1 f · 1 point"
+    says = "This check computed for 7.0 s here. The grader stops an answer after 10 s"
+    assert told[0] == (False, tick) and len(told) == 2
+    assert told[1][0] and told[1][1].startswith(f"{tick}\n{says}")
 
 
 def test_every_check_of_a_lab_has_the_title_that_makes_the_tick():

@@ -322,7 +322,7 @@ def test_a_program_that_is_killed_leaves_no_orphan():
     assert len(started) == 3 and all(map(alive, started))
     program.kill()
     program.wait()
-    until(lambda: not any(map(alive, started)), within_s=10)
+    until(lambda: not any(map(alive, started)))
 
 
 def test_torchrun_starts_the_same_function(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 import nbformat
 
 from common.paths import ROOT
+from common.setup import environment
 from grading.source import build, labs
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -39,6 +40,13 @@ def test_the_commands_are_targets_of_make():
     named = {name for text in texts for name in re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)}
     for target in named:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_versions_named_are_those_that_are_tested():
+    for title, name in (("PyTorch", "torch"), ("Triton", "triton")):
+        oldest, newest = environment.tested(name)
+        assert f"{title} {oldest} to {newest.rpartition('.')[0]}" in README
+    assert f"({environment.CPU_SIZE_GB} to {environment.SIZE_GB} GB" in README
 
 
 def test_the_table_of_points_is_what_the_grader_says(tmp_path):

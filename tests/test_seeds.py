@@ -84,6 +84,7 @@ def graded(submissions, out, *options):
     return match[0]
 
 
+@pytest.mark.slow
 def test_cases_follow_from_the_seed_file_alone(tmp_path):
     hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb", {"reshaped": REPORTING})
     secret = tmp_path / "course.seed"

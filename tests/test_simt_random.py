@@ -195,6 +195,7 @@ def expected(tmp_path_factory):
     return json.loads(run.stdout)
 
 
+@pytest.mark.slow
 def test_random_kernels_compute_what_numbas_simulator_computes(expected, tmp_path):
     computed = results("common.simt", tmp_path)
     for seed, ours, theirs in zip(SEEDS, computed, expected, strict=True):

@@ -74,7 +74,9 @@ def test_loads_of_16_bytes_are_few(lab, monkeypatch):
         for name, (given, constants) in kernels.items()
     )
     assert tile.loads.requests == tile.stores.requests == 16 * 32
-    assert anywhere.loads.requests == anywhere.stores.requests == 16 * (4 + 1)  # middle and edges
+    assert anywhere.stores.requests == 16 * (4 + 1)  # middle and edges
+    edges = 2 if triton.__version__.startswith("3.6.") else 1  # Triton 3.6 loads them twice
+    assert anywhere.loads.requests == 16 * (4 + edges)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -234,7 +234,7 @@ REFUSED = [  # (title, words of the refusal, text)
     (
         "a product of two blocks too small",
         "K >= 16",
-        body("y = tl.dot(tl.zeros((16, 8), tl.float32), tl.zeros((8, 16), tl.float32))"),
+        body("y = tl.dot(tl.zeros((16, 8), tl.float16), tl.zeros((8, 16), tl.float16))"),
     ),
     ("a variable with no value", "y", body("if n > 1000:", "    y = 1", "z = y")),
     ("a division by zero", "ZeroDivisionError", body("y: tl.constexpr = 1 // 0")),
@@ -413,6 +413,7 @@ except tiles.KernelError:
         SIGNATURE + "    y = 1\0\n",
         "C = tl.constexpr(" + "+".join(["1"] * 5000) + ")\n" + SIGNATURE + "    y = C\n",
     ],
+    ids=["signs", "more signs", "a long sum", "many lines", "a zero byte", "a long constant"],
 )
 def test_a_text_that_would_exhaust_the_checker_is_refused_soon(text):
     child = subprocess.run(

@@ -51,7 +51,12 @@ def test_an_operation_of_two_numbers_rounds_to_bf16():
 
 
 def test_a_comparison_gives_booleans():
-    assert builder.binary_op(bf16(-2, 3), bf16(1, 1), np.less).data.tolist() == [True, False]
+    for kind in (tl.bfloat16, tl.float32):
+        less = builder.binary_op(handle([-2, 3], kind), handle([1, 1], kind), np.less)
+        assert less.data.tolist() == [True, False] and less.dtype == tl.int1
+        assert builder.cast_impl(less, tl.float32).data.tolist() == [1, 0]
+        one = builder.binary_op(handle([1], kind), handle([1], kind), np.equal)
+        assert builder.create_splat(tl.block_type(tl.int1, [2]), one).data.tolist() == [True, True]
 
 
 def test_operations_of_bits_work_on_the_bits():
@@ -121,6 +126,21 @@ def test_sums_are_of_float32_and_whole_ones_wrap():
     assert out[-1] == torch.tensor(256.0 + 63).bfloat16()
     assert torch.equal(out[:-1], (256.0 + torch.arange(64)).bfloat16())
     assert totals.item() == -64
+
+
+@triton.jit
+def places(x, out, N: tl.constexpr):
+    rows, columns = tl.arange(0, 2)[:, None], tl.arange(0, N)[None, :]
+    block = tl.load(x + rows * N + columns)
+    tl.store(out + tl.arange(0, 2), tl.argmax(block, 1))
+    tl.store(out + 2 + tl.arange(0, 2), tl.argmin(block, 1))
+
+
+@INTERPRETED
+def test_nans_alone_have_a_first_one():
+    x, out = torch.tensor([[3.0, 1, 2, 4], [torch.nan] * 4]), torch.full((4,), -1)
+    places[(1,)](x, out, N=4)  # pyrefly: ignore[bad-argument-type] - a constexpr
+    assert out.tolist() == [3, 0, 1, 0]
 
 
 @triton.jit

@@ -13,7 +13,7 @@ import torch
 
 from common import tiles, uses
 from common.checks import expect
-from common.remote import in_place
+from common.remote import in_place, weighed
 from common.tiles import Report
 from common.tiles.limits import plain
 
@@ -543,6 +543,23 @@ def large_logsumexp(
     a, b = row[:, None] + left, right[:, None] + column
     want = row[:, None] + column + torch.logsumexp(left + right, 0)
     return a.float(), b.float(), want.float()
+
+
+def expect_room(function: Callable[..., Any], a: torch.Tensor, b: torch.Tensor) -> None:
+    """Raise AssertionError if a product of a (M, K) and b (K, N) takes room for M × N × K numbers.
+
+    The operating system counts it (see common.remote.weighed). Half of it is allowed: whoever
+    multiplies some rows at a time stays below.
+    """
+    numbers = a.shape[0] * a.shape[1] * b.shape[1]
+    _, took = weighed(function, a, b)
+    share = took / (4 * numbers)  # in float32
+    expect(
+        share < 0.5,
+        f"{function.__name__} took room for {max(1, round(share))} × M × N × K numbers, and its "
+        "result has M × N. Don't keep a number for each row of a, column of b and k: exp(x + y) is "
+        "exp(x) exp(y), and a matmul adds such products as it makes them",
+    )
 
 
 def wrong_splits(a: torch.Tensor, b: torch.Tensor, split: int) -> dict[str, torch.Tensor]:

@@ -226,7 +226,7 @@ def _all_to_all(
     """
     dist = torch.distributed
     try:
-        return dist.all_to_all(output_tensor_list, input_tensor_list, group, async_op)
+        return dist.all_to_all(list(output_tensor_list), list(input_tensor_list), group, async_op)
     except RuntimeError as error:
         if "does not support alltoall" not in str(error):
             raise

@@ -41,6 +41,7 @@ class Facts(NamedTuple):
     in_venv: bool  # it is the one that make made
     python: Version
     lacking: tuple[Lacking, ...]
+    tested: str  # the versions of PyTorch and Triton that we test
     torch_error: str | None  # why PyTorch does not import
     torch_cuda: Version | None  # the CUDA version of PyTorch's build
     has_gpu: bool  # PyTorch can use it
@@ -73,7 +74,8 @@ def packages(facts: Facts) -> Diagnosis:
         return Diagnosis(
             "packages",
             State.WELL,
-            f"Python {dotted(facts.python)}; {which} are within pyproject.toml's ranges",
+            f"Python {dotted(facts.python)}; {which} are within pyproject.toml's ranges, "
+            f"tested with {facts.tested}",
         )
     finding = ", ".join(f"{name} {version or 'is missing'}" for name, _, version in lacking[:4])
     finding += f" and {len(lacking) - 4} more" if len(lacking) > 4 else ""
@@ -243,6 +245,7 @@ def gather() -> Facts:
         in_venv=Path(sys.prefix) == environment.VENV,
         python=sys.version_info[:2],
         lacking=tuple(environment.unmet(environment.requirements(test=False))),
+        tested=" and ".join(map(tested, ("torch", "triton"))),
         torch_error=error,
         torch_cuda=cuda,
         has_gpu=error is None and device.has_gpu(),
@@ -255,6 +258,11 @@ def gather() -> Facts:
         compiler=os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"),
         python_headers=Path(sysconfig.get_path("include"), "Python.h").exists(),
     )
+
+
+def tested(name: str) -> str:
+    """The versions of a package that we test: "torch 2.11 to 2.15.0"."""
+    return f"{name} {' to '.join(environment.tested(name))}"
 
 
 def import_torch() -> tuple[str | None, Version | None]:

@@ -24,7 +24,7 @@ VENV = ROOT / ".venv"
 STAMP = VENV / "ml-systems-labs.stamp"
 UNFINISHED = "installing"  # what the stamp says during an installation
 OLDEST, NEWEST = (3, 11), (3, 14)  # as pyproject's requires-python
-SIZE_GB, CPU_SIZE_GB = 6, 3  # .venv on Linux: 5.6 with PyTorch's CUDA build, 2.8 with its CPU build
+SIZE_GB, CPU_SIZE_GB = 7, 4  # .venv on Linux: 6.9 with PyTorch's CUDA build, 3.6 with its CPU build
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 UV = "uv==0.13.9"
 UV_VARIABLES = {  # of pip's settings
@@ -117,6 +117,13 @@ def requirements(test: bool) -> "list[str]":
     project = _project()
     extras = project["optional-dependencies"] if test else {}
     return project["dependencies"] + extras.get("test", []) + extras.get("site", [])
+
+
+def tested(name: str) -> "tuple[str, str]":
+    """The oldest and the newest version of a package that we test: pyproject's and the lock's."""
+    oldest = next(need for need in requirements(test=True) if re.match(rf"{name}\b[^-]", need))
+    newest = re.search(rf"^{name}==([\d.]+)", (ROOT / "requirements.lock").read_text(), re.M)
+    return re.findall(r">=([\d.]+)", oldest)[0], newest.group(1) if newest else ""
 
 
 def repository() -> str:

@@ -153,11 +153,13 @@ def of_source(source: Any, options: dict[str, int], capability: int) -> Compiled
     import triton
     from triton.backends.compiler import GPUTarget
 
+    # Triton 3.9 warns where nobody chooses; a later one will not fuse a * b + c by itself.
+    options = {"enable_fp_fusion": True, **options}
     try:
         made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     except Exception as error:
         raise KernelError(f"{source.name} does not compile: {_reason(error)}") from None
-    registers, spilled = _ptxas(made.asm["ptx"], capability, triton)
+    registers, spilled = _ptxas(made.asm["ptx"], capability)
     return Compiled(
         made.asm["ptx"],
         str(made.asm.get("ttir", "")),
@@ -217,17 +219,16 @@ def _constant(value: Constant, tl: ModuleType) -> Any:
     return known if isinstance(value, Dtype) else tl.constexpr(known)
 
 
-def _ptxas(ptx: str, capability: int, triton: ModuleType) -> tuple[int, int]:
-    """(registers, spilled bytes) per thread, from NVIDIA's assembler in Triton's wheel."""
-    nvidia = triton.knobs.nvidia
-    tool = nvidia.ptxas.path if capability < 100 else nvidia.ptxas_blackwell.path
+def _ptxas(ptx: str, capability: int) -> tuple[int, int]:
+    """(registers, spilled bytes) per thread, from the assembler that Triton itself would call."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
     name = f"sm_{capability}" + ("a" if capability >= 90 else "")
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx)
-        command = [
-            tool, "-v", f"--gpu-name={name}", source, "-o", Path(folder) / "kernel.cubin"
-        ]  # fmt: skip
+        cubin = Path(folder) / "kernel.cubin"
+        command = [get_ptxas(capability).path, "-v", f"--gpu-name={name}", source, "-o", cubin]
         assembled = subprocess.run(command, capture_output=True, text=True, check=True)
     text = assembled.stdout + assembled.stderr
     registers = re.search(r"Used (\d+) registers", text)

@@ -32,22 +32,20 @@ class CountingBuilder(CourseBuilder):
         self._recorder = recorder
         self._sources = sources
 
-    # Memory, tl.dot, integers that become floats, and how large blocks get: recorded
+    # Memory, tl.dot, integers that become floats, and how large blocks get: recorded.
+    # hints: about caches; Triton 3.9 has one argument for them, older ones have two.
 
     def create_masked_load(
         self,
         ptrs: TensorHandle,
         mask: Any,
         other: TensorHandle | None,
-        cache_modifier: Any,
-        eviction_policy: Any,
-        is_volatile: Any,
+        *hints: Any,
+        **named_hints: Any,
     ) -> TensorHandle:
         addresses, allowed = self._access("load", ptrs, mask)
         filling = None if other is None else TensorHandle(values_of(other.data), other.dtype)
-        loaded = super().create_masked_load(
-            addresses, mask, filling, cache_modifier, eviction_policy, is_volatile
-        )
+        loaded = super().create_masked_load(addresses, mask, filling, *hints, **named_hints)
         if allowed is not None:
             loaded.data = self._partly_loaded(loaded.data, ~allowed, other)
         return loaded
@@ -69,12 +67,12 @@ class CountingBuilder(CourseBuilder):
         ptrs: TensorHandle,
         value: TensorHandle,
         mask: Any,
-        cache_modifier: Any,
-        eviction_policy: Any,
+        *hints: Any,
+        **named_hints: Any,
     ) -> Any:
         addresses, allowed = self._access("store", ptrs, mask)
         stored = _stored(value, allowed)
-        return super().create_masked_store(addresses, stored, mask, cache_modifier, eviction_policy)
+        return super().create_masked_store(addresses, stored, mask, *hints, **named_hints)
 
     def create_atomic_rmw(
         self,
@@ -187,6 +185,9 @@ class CountingBuilder(CourseBuilder):
 
     def create_umulhi(self, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
         return _followed(super().create_umulhi, lhs, rhs)
+
+    def create_fma(self, x: TensorHandle, y: TensorHandle, z: TensorHandle) -> TensorHandle:
+        return _followed(super().create_fma, x, y, z)
 
     def create_fp_to_fp(
         self, src: TensorHandle, dst_type: tl.dtype, rounding_mode: Any

@@ -1,9 +1,11 @@
 """What Triton's interpreter gets wrong, put right for every launch in this process.
 
 - It holds bf16 numbers as 16-bit integers, and computes with them as integers.
+- What a comparison gives has the dtype of what is compared: a mask that is a number repeated fails.
 - A sum of whole numbers that outgrows its dtype is an error; on a GPU it wraps.
 - A load of one element takes other=0 for no other at all.
 - A method of a block, x.exp(), fails where the function, tl.exp(x), does not.
+- The index of the largest of NaNs alone is an error; a maximum of them is a warning.
 - Under NumPy 2.4 a loop's bound cannot be a number that is known only at run time.
 - For each operation it makes a table of all dtypes, to look one of them up.
 - It computes each operation on integers a second time, for a check that it then leaves out.
@@ -30,7 +32,8 @@ from common.tiles.dtypes import from_bf16, to_bf16
 from common.tiles.functions import is_kernel_code
 from common.tiles.undefined import Marks, Undefined, values_of
 
-BITWISE = {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.left_shift, np.right_shift}
+LOGICAL = {np.bitwise_and, np.bitwise_or, np.bitwise_xor}
+BITWISE = {*LOGICAL, np.left_shift, np.right_shift}
 _patch_lang_tensor = interpreter._patch_lang_tensor
 _get_np_dtype = interpreter._get_np_dtype
 _np_dtypes: dict[str, np.dtype] = {}  # by the name of Triton's
@@ -41,7 +44,7 @@ def install() -> None:
     """Put the classes below where Triton's interpreter looks for its own."""
     use(CourseBuilder())
     semantic = interpreter.interpreter_semantic
-    semantic._load_legacy = functools.partial(load, semantic._load_legacy, semantic)
+    semantic.load = functools.partial(load, semantic.load, semantic)
     interpreter.TritonSemantic = semantic_for  # type: ignore - a function in place of the class
     interpreter.ReduceOps = CourseReduceOps
     interpreter.ScanOps = CourseScanOps
@@ -126,8 +129,17 @@ class CourseBuilder(InterpreterBuilder):
         return super().unary_op(arg, op)
 
     def binary_op(self, lhs: TensorHandle, rhs: TensorHandle, op: Operation) -> TensorHandle:
+        result = self._of_two(lhs, rhs, op)
+        if result.data.dtype == bool:
+            result.dtype = tl.int1  # Triton leaves a comparison the dtype of what is compared
+        return result
+
+    def _of_two(self, lhs: TensorHandle, rhs: TensorHandle, op: Operation) -> TensorHandle:
         if is_bf16(lhs) and op not in BITWISE:
             return in_bf16(op(from_bf16(lhs.data), from_bf16(rhs.data)))
+        if op in LOGICAL and lhs.data.dtype == rhs.data.dtype == bool:
+            # Triton 3.9 does it with bytes, in which True | undefined is undefined.
+            return TensorHandle(op(lhs.data, rhs.data), tl.int1)
         return super().binary_op(lhs, rhs, op)
 
     def ternary_op(
@@ -215,6 +227,33 @@ class CourseReduceOps(_CourseOps, interpreter.ReduceOps):
         data = input.handle.data
         total = np.sum(data, axis=self.axis, keepdims=self.keep_dims, dtype=data.dtype)
         return self.to_tensor(total, input.dtype)
+
+    def min_max(self, input: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
+        """The extreme, its index, or both; also of NaNs alone."""
+        value, index = (NAN_SAFE.get(op, op) for op in (val_reduce_op, idx_reduce_op))
+        return super().min_max(input, value, index)
+
+
+def _largest_at(data: np.ndarray, **options: Any) -> Any:
+    """The index of the largest number; NaN counts as the smallest."""
+    return np.argmax(_without_nan(data, -np.inf), **options)
+
+
+def _smallest_at(data: np.ndarray, **options: Any) -> Any:
+    """The index of the smallest number; NaN counts as the largest."""
+    return np.argmin(_without_nan(data, np.inf), **options)
+
+
+def _without_nan(data: np.ndarray, value: float) -> np.ndarray:
+    return np.where(np.isnan(data), value, data) if data.dtype.kind == "f" else data
+
+
+NAN_SAFE = {  # NumPy's own refuse NaNs alone, or warn of them
+    np.nanmax: np.fmax.reduce,
+    np.nanmin: np.fmin.reduce,
+    np.nanargmax: _largest_at,
+    np.nanargmin: _smallest_at,
+}
 
 
 class CourseScanOps(_CourseOps, interpreter.ScanOps):

@@ -22,16 +22,15 @@ BUILTINS = _names("range min max float int len print")
 RESERVED = BUILTINS | {"tl", "triton"}
 # tl.*
 FUNCTIONS = _names("""
-    abs advance arange argmax argmin associative_scan assume atomic_add atomic_and atomic_cas
-    atomic_max atomic_min atomic_or atomic_xchg atomic_xor broadcast broadcast_to cast cat cdiv
-    ceil clamp cos cumprod cumsum debug_barrier device_assert device_print div_rn dot erf exp
-    exp2 expand_dims fdiv flip floor fma full gather histogram interleave join load
-    load_tensor_descriptor log log2 make_block_ptr make_tensor_descriptor max max_constancy
-    max_contiguous maximum min minimum multiple_of num_programs permute philox pointer_type
-    program_id rand rand4x randint randint4x randn randn4x range ravel reduce reduce_or reshape
-    rsqrt sigmoid sin softmax sort split sqrt sqrt_rn static_assert static_print static_range
-    store store_tensor_descriptor sum swizzle2d topk trans umulhi view where xor_sum zeros
-    zeros_like
+    abs arange argmax argmin associative_scan assume atomic_add atomic_and atomic_cas atomic_max
+    atomic_min atomic_or atomic_xchg atomic_xor broadcast broadcast_to cast cat cdiv ceil clamp
+    cos cumprod cumsum debug_barrier device_assert device_print div_rn dot erf exp exp2
+    expand_dims fdiv flip floor fma full gather histogram interleave join load
+    load_tensor_descriptor log log2 make_tensor_descriptor max max_constancy max_contiguous
+    maximum min minimum multiple_of num_programs permute philox pointer_type program_id rand
+    rand4x randint randint4x randn randn4x range ravel reduce reduce_or reshape rsqrt sigmoid
+    sin softmax sort split sqrt sqrt_rn static_assert static_print static_range store
+    store_tensor_descriptor sum swizzle2d topk trans umulhi view where xor_sum zeros zeros_like
 """)
 # tl.math.*
 MATH = _names("""
@@ -40,11 +39,11 @@ MATH = _names("""
 HOST = _names("cdiv next_power_of_2")  # triton.*, of constants
 # Of blocks, numbers, dtypes and descriptors.
 METHODS = _names("""
-    abs advance argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max
-    atomic_min atomic_or atomic_xchg atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum
-    erf exp exp2 expand_dims flip floor gather histogram is_floating item load log log2
-    logical_and logical_or max min permute ravel reduce reduce_or reshape rsqrt scatter sigmoid
-    sin softmax sort split sqrt sqrt_rn store sum to trans view xor_sum
+    abs argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min
+    atomic_or atomic_xchg atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum erf exp exp2
+    expand_dims flip floor gather histogram is_floating item load log log2 logical_and
+    logical_or max min permute ravel reduce reduce_or reshape rsqrt scatter sigmoid sin softmax
+    sort split sqrt sqrt_rn store sum to trans view xor_sum
 """)
 ATTRIBUTES = _names("""
     T block_shape dtype element_ty numel primitive_bitwidth scalar shape type
@@ -52,6 +51,10 @@ ATTRIBUTES = _names("""
 TAKES_FUNCTION = _names("reduce associative_scan")
 CONSTEXPR = _names("tl.constexpr constexpr")
 RANGES = _names("range tl.range tl.static_range")
+BLOCK_POINTERS = (
+    "tl.make_tensor_descriptor(...), or pointers and a mask; Triton has no block pointers from "
+    "version 3.9 on"
+)
 ADVICE = {  # names that Triton's language lacks, and what to write
     **{name: f"tl.{name}(x)" for name in _names("abs exp log sqrt sin cos floor ceil")},
     **{name: f"x.to(tl.{name})" for name in TL_NAMES},
@@ -71,6 +74,8 @@ ADVICE = {  # names that Triton's language lacks, and what to write
     "full_like": "tl.full(x.shape, value, x.dtype)",
     "constexpr": "name: tl.constexpr = value, in a line of its own",
     "value": "the constant's name alone",
+    "make_block_ptr": BLOCK_POINTERS,
+    "advance": BLOCK_POINTERS,
 }
 
 LIBRARIES = _names("np numpy torch math F")  # that a notebook has, and a kernel lacks
@@ -329,7 +334,7 @@ class _Checker(ast.NodeVisitor):
         self.refuse(
             node,
             f"tl.{name} is not known here: it is not one of Triton's functions for kernels, or "
-            f"not one that its interpreter can run{advice(name)}",
+            f"not one that every version has and its interpreter can run{advice(name)}",
         )
 
     def visit_Call(self, node: ast.Call) -> None:

@@ -75,8 +75,8 @@ def _unknown(why: str) -> RuntimeError:
     import triton
 
     return RuntimeError(
-        "the counters know the interpreters of Triton 3.6 and 3.7, and cannot attach to Triton "
-        f"{triton.__version__}: {why}"
+        "the counters know the interpreters of the Tritons in pyproject.toml's range, and cannot "
+        f"attach to Triton {triton.__version__}: {why}"
     )
 
 

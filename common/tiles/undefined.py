@@ -58,6 +58,9 @@ class Undefined(NDArrayOperatorsMixin):
     def __setitem__(self, index: Any, value: Any) -> None:
         self.values[index] = values_of(value)
 
+    def sum(self) -> "Undefined":
+        return everywhere(self.values.sum(), [self])
+
     def copy(self) -> "Undefined":
         return Undefined(self.values.copy(), self.marks, self.cause)
 
@@ -192,7 +195,7 @@ def _marks_after(ufunc: np.ufunc, inputs: tuple) -> Marks:
         return left.any(-1, keepdims=True) | right.any(-2, keepdims=True)
     marks, _ = either(inputs)
     whole = all(values_of(block).dtype.kind in "iub" for block in inputs if hasattr(block, "dtype"))
-    if ufunc is np.bitwise_and or (ufunc is np.multiply and whole):
+    if ufunc in (np.bitwise_and, np.logical_and) or (ufunc is np.multiply and whole):
         for block in inputs:
             marks = marks & (marks_of(block) | (values_of(block) != 0))
     elif ufunc is np.bitwise_or:

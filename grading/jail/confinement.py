@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
+from common import peak
 from grading.jail import limits, processes, syscalls, usage
 
 
@@ -68,6 +69,18 @@ class Confinement(ABC):
         family = processes.tree(pid)
         usage.no_more_files(family)
         return usage.held_bytes(family)
+
+    def resident(self, pid: int) -> peak.Resident:
+        """The fork server: what a worker has in memory, and the most that it has had."""
+        return peak.resident(pid)
+
+    def processor_ms(self, pid: int) -> int | None:
+        """The fork server: what a worker and all that it started have computed."""
+        return usage.processor_ms(processes.tree(pid))
+
+    def is_asleep(self, pid: int) -> bool:
+        """The fork server: whether neither a worker nor what it started wants a processor."""
+        return usage.are_asleep(processes.tree(pid))
 
     @abstractmethod
     def end(self, pid: int, workers: Iterable[int]) -> int:

@@ -12,6 +12,7 @@ from grading.jail import limits
 
 TOO_MUCH = sys.maxsize  # more than any limit
 ENDED = (FileNotFoundError, ProcessLookupError)
+AWAKE = ("R", "D")  # a thread that computes or waits for a processor; one that waits for a disk
 
 
 def mapped_bytes() -> int | None:
@@ -71,6 +72,37 @@ def held_bytes(pids: Iterable[int]) -> int:
 def _held_bytes(pid: int | str) -> list[int]:
     sizes = _sizes(pid)
     return [sizes.get(name, 0) for name in ("RssAnon:", "RssShmem:", "VmSwap:")]
+
+
+def processor_ms(pids: Iterable[int]) -> int | None:
+    """What processes have computed, with those that they started and that have ended.
+
+    None if the system does not say.
+    """
+    ticks, known = 0, False
+    for pid in pids:
+        if fields := _status_of(f"/proc/{pid}/stat"):
+            known = True
+            ticks += sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+    return ticks * 1000 // os.sysconf("SC_CLK_TCK") if known else None
+
+
+def are_asleep(pids: Iterable[int]) -> bool:
+    """Whether no thread of these processes runs, waits for a processor, or for a disk."""
+    for pid in pids:
+        with contextlib.suppress(*ENDED):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                fields = _status_of(f"/proc/{pid}/task/{task}/stat")
+                if fields and fields[0] in AWAKE:
+                    return False
+    return True
+
+
+def _status_of(path: str) -> list[str]:
+    """The fields of a process or thread after its name, which may hold anything; [] at its end."""
+    with contextlib.suppress(*ENDED), open(path, errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+    return []
 
 
 def no_more_files(pids: Iterable[int]) -> None:

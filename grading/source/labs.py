@@ -156,6 +156,7 @@ def read(word: str) -> Lab:
     return parse((SOURCES / f"{name}.py").read_text(encoding="utf-8"), name)
 
 
+@functools.lru_cache(maxsize=64)  # a lab can't be changed, and reading one takes 0.1 s
 def parse(text: str, name: str) -> Lab:
     """A lab from the text of its source, which is in jupytext's percent format."""
     import jupytext

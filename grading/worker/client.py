@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import signal
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from common.peak import Resident
+from grading.worker.allowance import LOOK_S, Allowance, Meter
 from grading.worker.errors import StudentError, WorkerEnded
 from grading.worker.fork_server import ForkServer
 from grading.worker.limits import MAX_EXECUTED_BYTES, MAX_TEXT
@@ -34,14 +37,19 @@ class WorkerClient:
     def __init__(self, fork_server: ForkServer) -> None:
         self.fork_server = fork_server
         self.pid: int | None
-        self.pid, ours, self.parent = fork_server.fork()
+        forked = fork_server.fork()
+        self.pid, ours, self.parent = forked
+        self.meter = Meter(
+            functools.partial(fork_server.processor_s, forked.pid, forked.parent),
+            functools.partial(fork_server.is_asleep, forked.pid, forked.parent),
+        )
         self.wire = Wire(SocketTransport(ours))
 
     def request(
         self,
         kind: Request,
         *request: Any,
-        deadline: float | None,
+        allowance: Allowance | None,
         serve: Serve | None = None,
         in_place: Sequence[Any] = (),
         admit: Admit | None = None,
@@ -50,16 +58,18 @@ class WorkerClient:
 
         kind: "execute" (source, name), "call" (name, args, kwargs as pairs, drivers), "rank" (name,
         args, drivers), "fetch" (name, drivers) or "count" (package, text, name, args,
-        options); drivers: [(text, name)] of those to execute first. serve: answers what the worker
-        asks meanwhile. in_place: the arguments that the call may change here; of all others the
-        worker has copies. admit: is asked before anything that it sends is read.
+        options); drivers: [(text, name)] of those to execute first. allowance: the time that it may
+        take; None for no limit. serve: answers what the worker asks meanwhile. in_place: the
+        arguments that the call may change here; of all others the worker has copies. admit: is
+        asked before anything that it sends is read.
         """
         self.wire.transport.admit = _admit_little if kind == "execute" else admit
         packer = Packer()
         header, buffers = packer.pack(request)  # raises here if the check gives what can't cross
         header["in_place"] = packer.change_only(in_place)
+        self.meter.begin(allowance)
         try:
-            answer, packed = self._exchange(kind, (header, buffers), deadline, serve)
+            answer, packed = self._exchange(kind, (header, buffers), serve)
             value = (packer if answer != "refused" else Packer()).unpack(*packed)
             error = _rebuilt(value) if answer != "value" else None
         except (WireTimeout, WireClosed, OverLimitError) as problem:
@@ -71,6 +81,7 @@ class WorkerClient:
         except BaseException:  # the check was stopped: this answer would be taken for the next one
             self.end()
             raise
+        self.meter.settle(LOOK_S)
         if error:
             raise error
         return value
@@ -79,10 +90,15 @@ class WorkerClient:
         """See ForkServer.held_bytes; 0 after its end."""
         return 0 if self.pid is None else self.fork_server.held_bytes(self.pid)
 
+    def resident(self) -> Resident:
+        """What it has in memory, without its children; zeros after its end."""
+        return Resident(0, 0) if self.pid is None else self.fork_server.resident(self.pid)
+
     def end(self) -> int | None:
         """Ends the process; returns its exit code, or minus the signal that ended it."""
         if self.pid is None:
             return None
+        self.meter.settle()
         self.wire.transport.close()
         pid, self.pid = self.pid, None
         return self.fork_server.end(pid, self.parent)
@@ -96,16 +112,14 @@ class WorkerClient:
             return WorkerEnded("died", f"ended its process ({_in_words(code)})")
         return WorkerEnded("died", str(problem))
 
-    def _exchange(
-        self, kind: str, packed: Packed, deadline: float | None, serve: Serve | None
-    ) -> tuple[str, Packed]:
+    def _exchange(self, kind: str, packed: Packed, serve: Serve | None) -> tuple[str, Packed]:
         """The kind and value of a request's answer; what the worker asks meanwhile is served."""
-        self.wire.send(kind, packed, deadline)
-        answer, packed = self.wire.receive(deadline)
+        self.wire.send(kind, packed, self.meter)
+        answer, packed = self.wire.receive(self.meter)
         while answer == "ask":
             what, args = Packer().unpack(*packed)
-            self.wire.send(*_reply(serve, what, args), deadline)
-            answer, packed = self.wire.receive(deadline)
+            self.wire.send(*_reply(serve, what, args), self.meter)
+            answer, packed = self.wire.receive(self.meter)
         if answer not in ("value", "error", "refused"):
             raise WireError(f"an answer of kind {answer!r}")
         return answer, packed

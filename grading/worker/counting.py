@@ -33,8 +33,7 @@ def run(
     if package == "ranks":
         from grading.worker import ranks
 
-        with session.waiting():
-            return ranks.run(session, name, arguments, **options)
+        return ranks.run(session, name, arguments, **options)
     given, settings = list(arguments), dict(options)
     emitted = settings.pop("emitted", None)  # a kernel's text, which the function has returned
     if emitted is not None:
@@ -44,7 +43,6 @@ def run(
         if found is None:
             raise NameError(f"no cell defines `{name}`")
         text = found
+    request = package, text, name, given, settings
     worker = session.counting_worker()
-    with session.waiting() as deadline:
-        request = package, text, name, given, settings
-        return worker.request("count", *request, deadline=deadline, in_place=given)
+    return worker.request("count", *request, allowance=session.check, in_place=given)

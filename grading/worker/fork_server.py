@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from common.paths import ROOT
+from common.peak import Resident
 from grading.jail import processes, usage
 from grading.jail.sandbox import Jail, NoJail
 from grading.worker.replay import Tapes
@@ -91,6 +92,25 @@ class ForkServer:
         """
         with self.lock, _alarm_postponed():
             return self._ask(f"held {pid}".encode()) or 0
+
+    def resident(self, pid: int) -> Resident:
+        """What a worker has in memory, as the kernel counts it; zeros if it does not say."""
+        with self.lock, _alarm_postponed():
+            return Resident(*(self._ask(f"{what} {pid}".encode()) or 0 for what in ("now", "most")))
+
+    def processor_s(self, pid: int, parent: subprocess.Popen | None) -> float | None:
+        """What a worker and all that it started have computed; None if nobody knows."""
+        computed_ms = self._measured(f"computed {pid}", parent)
+        return None if computed_ms is None or computed_ms < 0 else computed_ms / 1000
+
+    def is_asleep(self, pid: int, parent: subprocess.Popen | None) -> bool:
+        """Whether a worker and all that it started want no processor."""
+        return bool(self._measured(f"asleep {pid}", parent))
+
+    def _measured(self, what: str, parent: subprocess.Popen | None) -> int | None:
+        """None if the worker's fork server is gone, and the worker with it."""
+        with self.lock, _alarm_postponed():
+            return self._ask(what.encode()) if parent is self.process else None
 
     def close(self) -> None:
         """Ends the fork server; its workers end with it."""

@@ -41,6 +41,7 @@ from grading.worker.transport import SocketTransport, WireClosed
 from grading.worker.wire import Wire
 
 Cells = Sequence[tuple[str, str]]  # (text, name)
+UNKNOWN = -1  # milliseconds
 
 
 def main() -> None:
@@ -74,11 +75,23 @@ def serve(control: socket.socket, jail: Confinement, workers: set[int]) -> None:
         verb, *number = request.decode().split()
         if verb == "fork":
             answer = fork(descriptors[0], control, jail, workers)
-        elif verb == "held":
-            answer = jail.held_bytes(int(number[0]))
-        else:
+        elif verb == "end":
             answer = end(int(number[0]), jail, workers)
+        else:
+            answer = measure(verb, int(number[0]), jail)
         control.sendall(f"{answer}\n".encode())
+
+
+def measure(what: str, pid: int, jail: Confinement) -> int:
+    """What the kernel says of a worker and all that it started; UNKNOWN if it says nothing."""
+    if what == "held":
+        return jail.held_bytes(pid)
+    if what in ("now", "most"):
+        return getattr(jail.resident(pid), what)
+    if what == "asleep":
+        return int(jail.is_asleep(pid))
+    computed_ms = jail.processor_ms(pid)
+    return UNKNOWN if computed_ms is None else computed_ms
 
 
 def warm_up(names: Iterable[str]) -> None:

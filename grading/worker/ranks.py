@@ -6,9 +6,10 @@ the simulated machine. A rank reaches another rank only by messages. What it rep
 each of its calls, while it waits for the answer.
 """
 
+from __future__ import annotations
+
 import math
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,11 +71,8 @@ def run(
         own = [arg.values[link.rank] if isinstance(arg, ranks.Each) else arg for arg in args]
         arguments = link.rank, world_size, own, options
         members.append(Member(link, session, name, arguments, only, budget))
-    for member in members:
-        member.start()
-    conductor.start()
-    for member in members:
-        member.join()
+    _run_all(conductor, members)
+    _charge(session, members)
     if conductor.problem is not None:
         raise _as_student_error(conductor.problem)
     trace = simulated.trace(network, [member.report for member in members])
@@ -90,6 +88,23 @@ def _start_ranks(session: Session, world_size: int, fresh: bool) -> None:
         session.ranks.clear()
     while len(session.ranks) < world_size:
         session.ranks.append(Session(session.fork_server, session.cells))
+
+
+def _run_all(conductor: Conductor, members: Sequence[Member]) -> None:
+    for member in members:
+        member.start()
+    conductor.start()
+    for member in members:
+        member.join()
+
+
+def _charge(session: Session, members: Sequence[Member]) -> None:
+    """Charges a run's check with what the rank took that took most: ranks run side by side."""
+    for member in members:
+        member.session.settle()
+    if session.check:
+        checks = [member.session.check for member in members]
+        session.check.charge(max(check.taken_s for check in checks if check))
 
 
 class Budget:
@@ -175,7 +190,8 @@ class Member(threading.Thread):
         self.only, self.budget = only, budget
         self.session = session.ranks[link.rank]
         self.session.reached = session.reached
-        self.session.deadline, self.session.answered = session.deadline, time.monotonic()
+        if session.check:
+            self.session.allow(session.check.left_s)
         self.value: Any = None
         self.report: Report = {
             "compute": [],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from common import peak
 from common.checks import show
 from grading.source import holes
 from grading.source.labs import Cell
@@ -45,6 +46,13 @@ class Remote:
             if report := student_error(error):
                 report.text += " (in a new process: what an earlier call kept is not there)"
             raise
+
+    def call_weighed(self, /, *args: Any) -> tuple[Any, int]:
+        """The same, and the most bytes that the worker took for it (see common.remote.weighed)."""
+        self._session.begin_afresh()
+        before = self._session.running_worker().resident()
+        result = self(*args)
+        return result, peak.beyond(before, self._session.running_worker().resident())
 
     def names_used(self, of: Collection[str]) -> set[str]:
         """What of this is in its text, or in what it uses of its notebook (see common.uses)."""

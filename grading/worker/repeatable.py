@@ -17,7 +17,7 @@ def repeatable(checks: Sequence[str]) -> frozenset[str]:
     shared = set()
     for i, first in enumerate(checks):
         for later in checks[i + 1 :]:
-            if check_globals(later).read_unset & (check_globals(first).set - {"_"}):
+            if check_globals(later).read_unset & (check_globals(first).written - {"_"}):
                 shared |= {first, later}
     return frozenset(checks) - shared
 
@@ -27,8 +27,8 @@ class Globals:
     """The names of the global variables that a check uses."""
 
     read: set[str] = field(default_factory=set)
-    read_unset: set[str] = field(default_factory=set)  # of these, those it has not set before
-    set: set[str] = field(default_factory=set)
+    read_unset: set[str] = field(default_factory=set)  # of these, those it has not written before
+    written: set[str] = field(default_factory=set)
 
 
 PARSING = threading.Lock()  # the ranks of a check ask at once; Python 3.11 may then fail to parse
@@ -41,10 +41,10 @@ def check_globals(source: str) -> Globals:
         tree = ast.parse(source)
     for name, is_set in _names(tree, frozenset()):
         if is_set:
-            names.set.add(name)
+            names.written.add(name)
         else:
             names.read.add(name)
-            if name not in names.set:
+            if name not in names.written:
                 names.read_unset.add(name)
     return names
 

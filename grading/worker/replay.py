@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 
+from grading.worker.allowance import Meter
 from grading.worker.limits import MAX_TAPE_BYTES, MAX_TAPES_BYTES
 from grading.worker.transport import Admit, Frame, Transport, WireClosed, WireError, WireTimeout
 
@@ -87,12 +88,12 @@ class Recording(Around):
         self._sent = Frame(b"", [])
         self.tape: list[tuple[Frame, Frame]] = []
 
-    def send(self, frame: Frame, deadline: float | None = None) -> None:
-        self._transport.send(frame, deadline)
+    def send(self, frame: Frame, meter: Meter | None = None) -> None:
+        self._transport.send(frame, meter)
         self._sent = _kept(frame)
 
-    def receive(self, deadline: float | None = None) -> Frame:
-        frame = self._transport.receive(deadline)
+    def receive(self, meter: Meter | None = None) -> Frame:
+        frame = self._transport.receive(meter)
         self.tape.append((self._sent, _kept(frame)))
         return frame
 
@@ -104,15 +105,15 @@ class Prompting(Around):
         super().__init__(transport)
         self.left = deque(prompts)
 
-    def send(self, frame: Frame, deadline: float | None = None) -> None:
+    def send(self, frame: Frame, meter: Meter | None = None) -> None:
         if not self.left:
-            self._transport.send(frame, deadline)
+            self._transport.send(frame, meter)
         elif not _same(frame, self.left[0][0]):
             raise Diverged
 
-    def receive(self, deadline: float | None = None) -> Frame:
+    def receive(self, meter: Meter | None = None) -> Frame:
         if not self.left:
-            return self._transport.receive(deadline)
+            return self._transport.receive(meter)
         _, came = self.left.popleft()
         if isinstance(came, Exception):
             raise came
@@ -122,13 +123,13 @@ class Prompting(Around):
         return not self.left and super().has_unread()
 
 
-def replay(transport: Transport, tape: Tape, deadline: float | None) -> Prompts | None:
+def replay(transport: Transport, tape: Tape, meter: Meter | None) -> Prompts | None:
     """None if the worker answers as on the tape; else what came, up to the first that differs."""
     transport.admit = None  # what was admitted last, of a cell, is no limit for a call's answer
     for place, (sent, expected) in enumerate(tape):
         try:
-            transport.send(sent, deadline)
-            came = transport.receive(deadline)
+            transport.send(sent, meter)
+            came = transport.receive(meter)
         except (WireClosed, WireError, WireTimeout) as problem:
             return [*tape[:place], (sent, problem)]
         if not _same(came, expected):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from common import uses
+from grading.worker.allowance import Allowance
 from grading.worker.client import Request, Serve, WorkerClient
 from grading.worker.errors import WorkerEnded
 from grading.worker.fork_server import ForkServer
@@ -32,7 +32,7 @@ def _drivers_for(cells: Cells, name: str) -> tuple[tuple[str, str], ...]:
     for _ in drivers:
         for key, text in drivers:
             uses = check_globals(text)
-            if key not in needed and wanted & uses.set:
+            if key not in needed and wanted & uses.written:
                 needed.add(key)
                 wanted |= uses.read
     return tuple((text, key) for key, text in drivers if key in needed)
@@ -56,9 +56,9 @@ class Session:
         self.slow: dict[str, float] = {}  # cells that took more than SLOW_S, and how long
         self.worker: WorkerClient | None = None
         self.ranks: list[Session] = []  # of the same cells, one per rank
-        self.deadline: float | None = None  # of the check that runs now
-        self.answered = 0.0  # when its last call was answered, or when it began
-        self.cells_left_s, self.taken_s = CELLS_S, 0.0
+        self.notebook = Allowance(NOTEBOOK_S)
+        self.cells_together = Allowance(CELLS_S, within=self.notebook)
+        self.check: Allowance | None = None  # of the check that runs now
         self._counting_worker: WorkerClient | None = None
 
     def call(
@@ -99,21 +99,14 @@ class Session:
 
     def allow(self, seconds: float) -> None:
         """Sets how long the calls from now on may take together."""
-        self.answered = time.monotonic()
-        self.deadline = self.answered + seconds
+        self.settle()
+        self.check = Allowance(seconds, within=self.notebook)
 
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[float | None]:
-        """Gives this request's deadline. The time since the last answer was the check's own."""
-        if self.deadline is not None:
-            self.deadline += time.monotonic() - self.answered
-        began_s = time.monotonic()
-        try:
-            yield self.deadline
-        finally:
-            now_s = time.monotonic()
-            self.taken_s += now_s - began_s
-            self.answered = now_s
+    def settle(self) -> None:
+        """Charges what the workers have taken up to now, but for SHORT_S."""
+        for worker in (self.worker, self._counting_worker):
+            if worker:
+                worker.meter.settle()
 
     def running_worker(self) -> WorkerClient:
         """The worker that has executed the reached cells: a fresh one if the last one ended."""
@@ -173,23 +166,24 @@ class Session:
         admit: Admit | None = None,
     ) -> Any:
         worker = self.running_worker()
-        if self.cells_left_s <= 0:
+        if self.cells_together.left_s <= 0:
             reason = f"was not called: the cells of this notebook took {CELLS_S:.0f} s together"
             raise WorkerEnded("timeout", reason, is_whole=True)
-        if self.taken_s > NOTEBOOK_S:
+        if self.notebook.left_s <= 0:
             reason = f"was not called: this notebook took its {NOTEBOOK_S / 60:.0f} minutes"
             raise WorkerEnded("timeout", reason, is_whole=True)
-        with self.waiting() as deadline:
-            return worker.request(
-                kind, *request, deadline=deadline, serve=serve, in_place=in_place, admit=admit
-            )
+        return worker.request(
+            kind, *request, allowance=self.check, serve=serve, in_place=in_place, admit=admit
+        )
 
     def _may_execute(self, name: str) -> bool:
         """Whether there is time for a cell that has not ended a worker."""
         if name in self.slow and name not in self.problems:
             reason = f"took {self.slow[name]:.0f} s, and is not executed again in a new process"
             self.problems[name] = WorkerEnded("timeout", reason, is_whole=True)
-        return self.cells_left_s > 0 and not isinstance(self.problems.get(name), WorkerEnded)
+        return self.cells_together.left_s > 0 and not isinstance(
+            self.problems.get(name), WorkerEnded
+        )
 
     def _caught_up(self, worker: WorkerClient) -> WorkerClient:
         """The worker, after the reached cells; WorkerEnded if one of them ends it."""
@@ -198,17 +192,16 @@ class Session:
             self._executed += 1
             if text is None or not self._may_execute(name):
                 continue
-            began_s = time.monotonic()
-            limit_s = min(CELL_S, self.cells_left_s)
+            together = self.cells_together
+            allowance = Allowance(min(CELL_S, together.left_s), within=together)
             try:
-                worker.request("execute", text, name, deadline=began_s + limit_s)
+                worker.request("execute", text, name, allowance=allowance)
             except (Exception, WorkerEnded) as problem:
                 self.problems[name] = problem
                 if isinstance(problem, WorkerEnded):
                     raise
             finally:
-                took_s = time.monotonic() - began_s
-                if took_s > SLOW_S:
-                    self.slow[name] = took_s
-                self.cells_left_s, self.taken_s = self.cells_left_s - took_s, self.taken_s + took_s
+                worker.meter.settle()
+                if allowance.taken_s > SLOW_S:
+                    self.slow[name] = allowance.taken_s
         return worker

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from grading.worker.allowance import LOOK_S, Meter
 from grading.worker.limits import (
     MAX_FRAME_BYTES,
     MAX_HEADER_BYTES,
@@ -21,6 +22,7 @@ from grading.worker.limits import (
 )
 
 START = struct.Struct("<IQ")  # of a frame: how many parts, how long the first
+PAUSE_S = 0.002  # after which a program that sleeps between two writes is asleep
 
 
 class WireError(ValueError):
@@ -73,11 +75,11 @@ class Frame:
 
 
 class Transport(Protocol):
-    """Exchanges frames with the other process. Deadlines are times of time.monotonic()."""
+    """Exchanges frames with the other process. A meter says how long to wait for it."""
 
-    def send(self, frame: Frame, deadline: float | None = None) -> None: ...
+    def send(self, frame: Frame, meter: Meter | None = None) -> None: ...
 
-    def receive(self, deadline: float | None = None) -> Frame: ...
+    def receive(self, meter: Meter | None = None) -> Frame: ...
 
     def has_unread(self) -> bool:
         """Whether something came that nothing has asked for."""
@@ -102,17 +104,19 @@ class SocketTransport:
         self.admit: Admit | None = None
         self._unread = b""
 
-    def send(self, frame: Frame, deadline: float | None = None) -> None:
+    def send(self, frame: Frame, meter: Meter | None = None) -> None:
         for part in frame.parts:
-            self._on_time(deadline, self.socket.sendall, part)
+            view = memoryview(part) if isinstance(part, bytes) else part.data
+            while view:
+                view = view[self._on_time(meter, self.socket.send, view) :]
 
-    def receive(self, deadline: float | None = None) -> Frame:
-        count, first = START.unpack(self._bytes(START.size, deadline))
+    def receive(self, meter: Meter | None = None) -> Frame:
+        count, first = START.unpack(self._bytes(START.size, meter))
         if not 1 <= count <= MAX_STORAGES:
             raise WireError(f"a frame of {count} parts")
         lengths: tuple[int, ...] = ()  # of the buffers
         if count > 1:
-            lengths = struct.unpack(f"<{count - 1}Q", self._bytes(8 * (count - 1), deadline))
+            lengths = struct.unpack(f"<{count - 1}Q", self._bytes(8 * (count - 1), meter))
         total = first + sum(lengths)
         if first > MAX_HEADER_BYTES:
             raise WireError(f"{first:,} bytes of plain values (the limit is {MAX_HEADER_BYTES:,})")
@@ -120,8 +124,8 @@ class SocketTransport:
             raise WireError(f"a frame of {total:,} bytes (the limit is {MAX_FRAME_BYTES:,})")
         if self.admit:
             self.admit(first, total)
-        header = self._bytes(first, deadline)
-        return Frame(header, [self._array(length, deadline) for length in lengths])
+        header = self._bytes(first, meter)
+        return Frame(header, [self._array(length, meter) for length in lengths])
 
     def has_unread(self) -> bool:
         if self._unread or not select.select([self.socket], [], [], 0)[0]:
@@ -134,36 +138,49 @@ class SocketTransport:
     def close(self) -> None:
         self.socket.close()
 
-    def _bytes(self, count: int, deadline: float | None) -> bytes:
+    def _bytes(self, count: int, meter: Meter | None) -> bytes:
         """The next bytes; what else has come by then is kept for the next call."""
         if not self._unread and count < READ_AHEAD_BYTES:
-            self._unread = self._on_time(deadline, self.socket.recv, READ_AHEAD_BYTES)
+            self._unread = self._on_time(meter, self.socket.recv, READ_AHEAD_BYTES)
         if len(self._unread) < count:
-            return self._array(count, deadline).tobytes()
+            return self._array(count, meter).tobytes()
         taken, self._unread = self._unread[:count], self._unread[count:]
         return taken
 
-    def _array(self, count: int, deadline: float | None) -> np.ndarray:
+    def _array(self, count: int, meter: Meter | None) -> np.ndarray:
         """The next bytes, in writable memory of their own."""
         buffer = np.empty(count, np.uint8)
         view, done = buffer.data, min(count, len(self._unread))
         view[:done], self._unread = self._unread[:done], self._unread[done:]
         while done < count:
-            done += self._on_time(deadline, self.socket.recv_into, view[done:])
+            done += self._on_time(meter, self.socket.recv_into, view[done:])
         return buffer
 
-    def _on_time(self, deadline: float | None, action: Callable[[Any], Any], argument: Any) -> Any:
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
-            raise WireTimeout
-        if left != self.socket.gettimeout():  # setting it costs a system call
-            self.socket.settimeout(left)
-        try:
-            done = action(argument)
-        except TimeoutError:
-            raise WireTimeout from None
-        except OSError:
-            raise WireClosed from None
-        if not done and done is not None:  # an end: sendall returns None
+    def _on_time(self, meter: Meter | None, action: Callable[[Any], Any], argument: Any) -> Any:
+        """What the socket has done; the worker is looked at while it does nothing."""
+        while True:
+            patience_s = meter.patience_s if meter else None
+            if patience_s == 0:
+                raise WireTimeout
+            if patience_s != self.socket.gettimeout():  # setting it costs a system call
+                self.socket.settimeout(patience_s)
+            began_s = time.monotonic()
+            try:
+                done = action(argument)
+            except TimeoutError:
+                done = None
+            except OSError:
+                raise WireClosed from None
+            if meter:
+                meter.waited_s += time.monotonic() - began_s
+            if meter and (done is None or meter.waited_s > LOOK_S):
+                if done is not None:
+                    # An answer that comes byte by byte is looked at as well. Its sender has just
+                    # written; if it sleeps between two bytes, it is asleep a moment later.
+                    time.sleep(PAUSE_S)
+                meter.look()
+            if done is not None:
+                break
+        if not done:
             raise WireClosed
         return done

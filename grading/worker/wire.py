@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from grading.worker.allowance import Meter
 from grading.worker.packing import Packed
 from grading.worker.transport import Frame, Transport, WireError
 
@@ -16,21 +17,21 @@ decode = json.JSONDecoder().decode
 
 
 class Wire:
-    """One end of the connection. A deadline is a time of time.monotonic(); None means no limit."""
+    """One end of the connection. A meter says how long to wait; None means for ever."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
-    def send(self, kind: str, packed: Packed, deadline: float | None = None) -> None:
+    def send(self, kind: str, packed: Packed, meter: Meter | None = None) -> None:
         header, buffers = packed
         text = encode({"kind": kind, **header})
         if "\\ud" in text and not _is_text(header):
             raise ValueError("text with half of a surrogate pair can't cross")
-        self.transport.send(Frame(text.encode(), buffers), deadline)
+        self.transport.send(Frame(text.encode(), buffers), meter)
 
-    def receive(self, deadline: float | None = None) -> tuple[str, Packed]:
+    def receive(self, meter: Meter | None = None) -> tuple[str, Packed]:
         """The next message: its kind, and what Packer.unpack takes."""
-        frame = self.transport.receive(deadline)
+        frame = self.transport.receive(meter)
         try:
             text = frame.header.decode()
             header = _read(text)

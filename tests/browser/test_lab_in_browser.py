@@ -23,9 +23,12 @@ expect = playwright.expect
 CHROMIUM = next(
     filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None
 )
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM, reason="there is no Chromium here (Debian: apt-get install chromium)"
-)
+pytestmark = [
+    pytest.mark.slow("labs/*.ipynb", "common/*.py", "common/setup/**/*"),
+    pytest.mark.skipif(
+        not CHROMIUM, reason="there is no Chromium here (Debian: apt-get install chromium)"
+    ),
+]
 
 LAB = labs.read("01")
 EXERCISE = LAB.exercises[0]

@@ -17,6 +17,9 @@ from common.paths import ROOT
 from grading.source import labs
 from tests.browser.test_lab_in_browser import CHROMIUM
 
+# The site takes a minute to build, from all of these.
+pytestmark = pytest.mark.slow("book/**/*", "docs/*.md", "*.md", "labs/*.ipynb", "solutions/*.ipynb")
+
 MOST_BYTES = 1_500_000  # of a page with all that it loads at first
 WIDTHS = (1400, 390)  # pixels: a laptop, a phone
 LOADED = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source": "src"}

@@ -40,47 +40,11 @@ def operation_counts(n, itemsize):
         ]
     )
 
-# %% attainable_flops_per_s: by time
-def attainable_flops_per_s(intensity, peak_flops_per_s, bandwidth_bytes_per_s):
-    time_per_flop_s = max(1 / peak_flops_per_s, 1 / (intensity * bandwidth_bytes_per_s))
-    return 1 / time_per_flop_s
-
-
-def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
-    return np.float64(peak_flops_per_s) / bandwidth_bytes_per_s
-
-# %% attainable_flops_per_s: by its own ridge point
-def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
-    return peak_flops_per_s / bandwidth_bytes_per_s
-
-
-def attainable_flops_per_s(intensity, peak_flops_per_s, bandwidth_bytes_per_s):
-    ridge = ridge_point(peak_flops_per_s, bandwidth_bytes_per_s)
-    return peak_flops_per_s * min(1, intensity / ridge)
-
-# %% tiled_matmul_bytes: loops over tiles
-def tiled_matmul_bytes(n, tile, itemsize):
-    total = 0
-    for i in range(0, n, tile):
-        height = min(tile, n - i)
-        for j in range(0, n, tile):
-            width = min(tile, n - j)
-            for k in range(0, n, tile):
-                depth = min(tile, n - k)
-                total += height * depth + depth * width
-            total += height * width
-    return total * itemsize
-
 # %% tiled_matmul_bytes: with math.ceil
 def tiled_matmul_bytes(n, tile, itemsize):
     import math
 
     return n * n * itemsize * (1 + 2 * math.ceil(n / tile))
-
-# %% tiled_matmul_bytes: with divmod
-def tiled_matmul_bytes(n, tile, itemsize):
-    whole, rest = divmod(n, tile)
-    return itemsize * n**2 * (2 * (whole + bool(rest)) + 1)
 
 # %% fused: while, and an early return
 @cuda.jit(device=True)
@@ -114,84 +78,6 @@ def fused(x, i, factor, repeat):
 def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
     return 2 * itemsize * slowdown * multiplications_per_s / bandwidth_bytes_per_s
 
-# %% diagnosis: by shares of the time
-def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
-    roof_s = flops / peak_flops_per_s
-    if bytes_moved / bandwidth_bytes_per_s > roof_s:
-        roof_s = bytes_moved / bandwidth_bytes_per_s
-    return roof_s if roof_s > overhead_s else overhead_s
-
-
-def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
-    shares = [
-        (flops / peak_flops_per_s / time_s, "compute"),
-        (bytes_moved / bandwidth_bytes_per_s / time_s, "memory"),
-        (overhead_s / time_s, "overhead"),
-    ]
-    share, name = max(shares)
-    if share < 0.5:
-        name = "none"
-    elif share > 1.05:
-        name = "impossible"
-    return name
-
-# %% diagnosis: with predicted_time_s
-def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
-    return np.max([flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s])
-
-
-def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
-    rates = peak_flops_per_s, bandwidth_bytes_per_s, overhead_s
-    best_s = predicted_time_s(flops, bytes_moved, *rates)
-    if time_s < best_s / 1.05:
-        return "impossible"
-    if time_s > 2 * best_s:
-        return "none"
-    if best_s == overhead_s:
-        return "overhead"
-    return "memory" if best_s == bytes_moved / bandwidth_bytes_per_s else "compute"
-
-# %% median_time_s: readings kept in an array, three warm-ups
-def median_time_s(call, clock, synchronize, repeats):
-    for _ in range(3):
-        call()
-    synchronize()
-    readings = np.zeros((repeats, 2))
-    for i in range(repeats):
-        readings[i, 0] = clock()
-        call()
-        synchronize()
-        readings[i, 1] = clock()
-    return np.median(readings[:, 1] - readings[:, 0])
-
-# %% median_time_s: statistics, a helper, waiting on both sides
-import statistics
-
-
-def median_time_s(call, clock, synchronize, repeats):
-    def once():
-        synchronize()
-        start = clock()
-        call()
-        synchronize()
-        return clock() - start
-
-    once()
-    return statistics.median(once() for _ in range(repeats))
-
-# %% median_time_s: sorted by hand
-def median_time_s(call, clock, synchronize, repeats):
-    times = []
-    for i in range(-1, repeats):
-        synchronize()
-        start = clock()
-        call()
-        synchronize()
-        if i >= 0:
-            times.append(clock() - start)
-    times.sort()
-    return 0.5 * (times[repeats // 2] + times[(repeats - 1) // 2])
-
 # %% test_benchmark: random devices
 def test_benchmark(candidate):
     import random
@@ -204,21 +90,6 @@ def test_benchmark(candidate):
         got = candidate(fake.call, fake.clock, fake.synchronize, repeats)
         if abs(got - statistics.median(later_s) - 0.25) > 1e-6:
             raise AssertionError(f"{later_s}: {got}")
-
-# %% test_benchmark: compared with my own benchmark
-def test_benchmark(candidate):
-    for later_s in ([7.0, 2.0, 3.0, 100.0, 1.0], [7.0, 1.0, 90.0, 2.0], [1.0, 5.0]):
-        found = []
-        for benchmark in (candidate, median_time_s):
-            fake = FakeDevice(first_s=400.0, later_s=later_s, launch_s=0.125)
-            found.append(benchmark(fake.call, fake.clock, fake.synchronize, len(later_s)))
-        assert np.isclose(*found)
-
-# %% transformer_flops: by weights and tokens
-def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
-    weights = layers * (4 * width * width + 2 * width * feedforward) + width * vocabulary
-    pairs = batch * sequence**2 * layers
-    return 6 * weights * batch * sequence + 12 * pairs * width
 
 # %% transformer_flops: layer by layer, forward and backward
 def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
@@ -257,27 +128,6 @@ def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize,
     seconds = np.divide(2 * itemsize, bandwidth_bytes_per_s)
     return np.multiply(seconds, slowdown) * multiplications_per_s
 
-# %% diagnosis: with match and a sorted list
-def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
-    *_, slowest = sorted(
-        [overhead_s, flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s]
-    )
-    return slowest
-
-
-def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
-    parts = np.array(
-        [flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s]
-    )
-    names = np.array(["compute", "memory", "overhead"])
-    match np.digitize(parts.max() / time_s, [0.5, 1.05]):
-        case 0:
-            return "none"
-        case 1:
-            return str(names[parts.argmax()])
-        case _:
-            return "impossible"
-
 # %% median_time_s: a whole round as the warm-up
 def median_time_s(call, clock, synchronize, repeats):
     for _ in range(2):
@@ -289,20 +139,6 @@ def median_time_s(call, clock, synchronize, repeats):
             synchronize()
             times[-1] += clock()
     return np.quantile(times, 0.5)
-
-# %% median_time_s: warms up until a second has passed
-def median_time_s(call, clock, synchronize, repeats):
-    start = clock()
-    while clock() - start < 1:
-        call()
-        synchronize()
-    times = {}
-    for i in range(repeats):
-        before = clock()
-        call()
-        synchronize()
-        times[i] = clock() - before
-    return float(torch.tensor(list(times.values()), dtype=torch.float64).quantile(0.5))
 
 # %% test_benchmark: a device of its own
 def test_benchmark(candidate):
@@ -413,62 +249,6 @@ def attainable_flops_per_s(intensity, peak_flops_per_s, bandwidth_bytes_per_s):
 def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
     return peak_flops_per_s * bandwidth_bytes_per_s**-1
 
-# %% attainable_flops_per_s: sorted, and a tensor's item
-def attainable_flops_per_s(intensity, peak_flops_per_s, bandwidth_bytes_per_s):
-    return sorted((bandwidth_bytes_per_s * intensity, peak_flops_per_s))[0]
-
-
-def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
-    return (torch.tensor(peak_flops_per_s, dtype=torch.float64) / bandwidth_bytes_per_s).item()
-
-# %% tiled_matmul_bytes: tiles as slices of index ranges
-def tiled_matmul_bytes(n, tile, itemsize):
-    starts = range(0, n, tile)
-    sides = [min(start + tile, n) - start for start in starts]
-    a = sum(i * k for i in sides for _ in sides for k in sides)
-    b = sum(k * j for _ in sides for j in sides for k in sides)
-    c = sum(i * j for i in sides for j in sides)
-    return (a + b + c) * itemsize
-
-# %% tiled_matmul_bytes: by recursion on what is left of a row
-def tiled_matmul_bytes(n, tile, itemsize):
-    def passes(left):
-        return 0 if left <= 0 else 1 + passes(left - tile)
-
-    loaded = 2 * passes(n) * n * n
-    stored = n * n
-    return (loaded + stored) * itemsize
-
-# %% fused: counts down, and a float64 rate
-@cuda.jit(device=True)
-def fused(x, i, factor, repeat):
-    kept = x[i]
-    while repeat > 0:
-        kept = kept * factor
-        repeat -= 1
-    x[i] = kept
-
-
-def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize, slowdown=1):
-    seconds_per_multiplication = 1 / multiplications_per_s
-    return float(slowdown * (itemsize * 2 / bandwidth_bytes_per_s) / seconds_per_multiplication)
-
-# %% diagnosis: tests every word in turn
-def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
-    attained = attainable_flops_per_s(max(flops, 1e-300) / max(bytes_moved, 1e-300), peak_flops_per_s, bandwidth_bytes_per_s)
-    return max(max(flops, 1e-300) / attained, overhead_s)
-
-
-def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
-    compute, memory = flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s
-    if any(part > 1.05 * time_s for part in (compute, memory, overhead_s)):
-        return "impossible"
-    if all(part < 0.5 * time_s for part in (compute, memory, overhead_s)):
-        return "none"
-    if compute >= memory and compute >= overhead_s:
-        return "compute"
-    return "memory" if memory >= overhead_s else "overhead"
-
 # %% median_time_s: recursive median by selection
 def median_time_s(call, clock, synchronize, repeats):
     def smallest(values, k):
@@ -492,17 +272,6 @@ def median_time_s(call, clock, synchronize, repeats):
         spans.append(end - begin)
     middle = smallest(spans, (repeats - 1) // 2), smallest(spans, repeats // 2)
     return sum(middle) / 2
-
-# %% median_time_s: one reading per call, the end of one is the start of the next
-def median_time_s(call, clock, synchronize, repeats):
-    call()
-    synchronize()
-    readings = [clock()]
-    for _ in range(repeats):
-        call()
-        synchronize()
-        readings.append(clock())
-    return float(np.median(np.diff(readings)))
 
 # %% median_time_s: a context manager
 from contextlib import contextmanager
@@ -529,18 +298,6 @@ def median_time_s(call, clock, synchronize, repeats):
     half = len(times) // 2
     return times[half] if len(times) % 2 else (times[half - 1] + times[half]) / 2
 
-# %% test_benchmark: exact binary times
-def test_benchmark(candidate):
-    for later_s, launch_s, want in (
-        ([5.0, 1.0, 64.0, 2.0, 3.0], 0.5, 3.5),
-        ([5.0, 1.0, 64.0, 2.0], 0.5, 4.0),
-        ([0.25, 0.5, 0.25, 128.0, 0.125, 0.25], 2.0, 2.25),
-        ([2.0, 9.0, 4.0], 8.0, 12.0),
-    ):
-        fake = FakeDevice(512.0, later_s, launch_s)
-        got = candidate(fake.call, fake.clock, fake.synchronize, len(later_s))
-        assert abs(got - want) < 1e-9
-
 # %% transformer_flops: PyTorch's rule on meta tensors
 def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
     from torch.utils.flop_counter import FlopCounterMode
@@ -559,14 +316,6 @@ def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
         x @ torch.empty(width, vocabulary, device="meta")
     return 3 * counter.get_total_flops()
 
-# %% transformer_flops: per token, with floor division nowhere
-def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
-    per_token = 8 * width**2 + 4 * width * feedforward + 4 * sequence * width
-    forward_per_token = layers * per_token + 2 * width * vocabulary
-    forward = batch * sequence * forward_per_token
-    backward = 2 * forward
-    return forward + backward
-
 # %% hfu: by a table of passes
 def mfu(forward_flops, recomputed, time_s, peak_flops_per_s):
     return np.float64(sum([forward_flops] * 3)) / time_s / peak_flops_per_s
@@ -578,18 +327,6 @@ def hfu(forward_flops, recomputed, time_s, peak_flops_per_s):
 
 
 a100_at_60_percent, h100_dense_peak = 312e12 * 60 / 100, int(989.5e12)
-
-# %% loads_in_flight: counted up until they suffice
-def bandwidth_in_flight(bytes_in_flight, latency_s, bandwidth_bytes_per_s):
-    rate = bytes_in_flight / latency_s
-    return rate if rate <= bandwidth_bytes_per_s else bandwidth_bytes_per_s
-
-
-def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
-    loads = 1
-    while loads * threads * itemsize < bandwidth_bytes_per_s * latency_s:
-        loads += 1
-    return loads
 
 # %% matmul_flops: NumPy scalars and arrays for bytes
 def matmul_flops(m, n, p):
@@ -658,14 +395,6 @@ def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_
         return "overhead"
     return "compute" if flops / bytes_moved > ridge_point(peak_flops_per_s, bandwidth_bytes_per_s) else "memory"
 
-# %% median_time_s: NumPy's percentile
-def median_time_s(call, clock, synchronize, repeats):
-    for _ in range(len("x")):
-        call()
-    synchronize()
-    start_stop = np.array([(clock(), call(), synchronize(), clock()) for _ in range(repeats)], dtype=object)
-    return float(np.percentile((start_stop[:, 3] - start_stop[:, 0]).astype(float), 50))
-
 # %% test_benchmark: tuples and NumPy arrays
 def test_benchmark(candidate):
     for seed in range(8):
@@ -682,35 +411,11 @@ def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
     from itertools import count
     return next(k for k in count(1) if k * threads * itemsize >= bandwidth_bytes_per_s * latency_s)
 
-# %% matmul_flops: with torch on meta
-def matmul_flops(m, n, p):
-    a, b = torch.empty(m, n, device="meta"), torch.empty(n, p, device="meta")
-    return 2 * a.numel() * b.shape[1]
-def matmul_bytes(m, n, p, itemsize):
-    parts = [torch.empty(s, device="meta").numel() for s in ((m, n), (n, p), (m, p))]
-    return itemsize * sum(parts)
-def operation_counts(n, itemsize):
-    size = n * itemsize
-    out = dict.fromkeys(["softmax of rows", "layer norm of rows", "scale in place"], None)
-    for name, k in zip(out, (5, 7, 1)):
-        out[name] = k * n, 2 * size
-    out |= {"add": (n, 3 * size), "dot product": (n + n - 1, 2 * size + itemsize)}
-    return out
-
 # %% attainable_flops_per_s: by the slower time of one FLOP
 def attainable_flops_per_s(intensity, peak_flops_per_s, bandwidth_bytes_per_s):
     return 1 / max(1 / peak_flops_per_s, 1 / (intensity * bandwidth_bytes_per_s))
 def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
     return np.divide(peak_flops_per_s, bandwidth_bytes_per_s)
-
-# %% tiled_matmul_bytes: loop over tiles' sides
-def tiled_matmul_bytes(n, tile, itemsize):
-    sides = [min(tile, n - at) for at in range(0, n, tile)]
-    moved = 0
-    for i in sides:
-        for j in sides:
-            moved += i * j + (i + j) * n
-    return moved * itemsize
 
 # %% tiled_matmul_bytes: ceil and recursion on strips
 def tiled_matmul_bytes(n, tile, itemsize):
@@ -739,29 +444,6 @@ def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize,
     time_s = slowdown * (itemsize / bandwidth_bytes_per_s + itemsize / bandwidth_bytes_per_s)
     return multiplications_per_s * time_s
 
-# %% diagnosis: NumPy argmax
-def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
-    return np.max([flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s])
-def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
-    t = np.array([flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s])
-    share = t.max() / time_s
-    if share > 1.05:
-        return "impossible"
-    return np.array(["compute", "memory", "overhead"])[t.argmax()] if share >= 0.5 else "none"
-
-# %% diagnosis: sorted pairs and match
-def predicted_time_s(flops, bytes_moved, peak_flops_per_s, bandwidth_bytes_per_s, overhead_s):
-    return sorted([flops / peak_flops_per_s, bytes_moved / bandwidth_bytes_per_s, overhead_s])[2]
-def diagnosis(flops, bytes_moved, time_s, *machine):
-    peak, bandwidth, overhead_s = machine
-    *_, (longest, word) = sorted([(flops / peak, "compute"), (bytes_moved / bandwidth, "memory"), (overhead_s, "overhead")])
-    match (time_s * 1.05 < longest, longest * 2 < time_s):
-        case (True, _):
-            return "impossible"
-        case (_, True):
-            return "none"
-    return word
-
 # %% median_time_s: statistics, comprehension with a helper
 import statistics
 def one(call, clock, synchronize):
@@ -772,29 +454,6 @@ def one(call, clock, synchronize):
 def median_time_s(call, clock, synchronize, repeats):
     one(call, clock, synchronize)
     return statistics.median(one(call, clock, synchronize) for _ in range(repeats))
-
-# %% median_time_s: three warm-ups and torch.quantile
-def median_time_s(call, clock, synchronize, repeats):
-    for _ in range(3):
-        call()
-    synchronize()
-    t = torch.zeros(repeats, dtype=torch.float64)
-    for k in range(repeats):
-        t[k] = -clock()
-        call()
-        synchronize()
-        t[k] += clock()
-    return torch.quantile(t, 0.5).item()
-
-# %% transformer_flops: per token
-def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
-    per_token = layers * (8 * width**2 + 4 * width * feedforward + 4 * sequence * width) + 2 * width * vocabulary
-    return 3 * per_token * batch * sequence
-
-# %% transformer_flops: parameters and attention
-def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
-    parameters = layers * (4 * width * width + 2 * width * feedforward) + width * vocabulary
-    return 6 * batch * sequence * parameters + 12 * layers * batch * sequence**2 * width
 
 # %% hfu: one by the other
 def mfu(forward_flops, recomputed, time_s, peak_flops_per_s):
@@ -839,27 +498,6 @@ def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_
         return "none"
     return next(limit for limit, t in times.items() if t == slowest)
 
-# %% median_time_s: waits before each reading
-def median_time_s(call, clock, synchronize, repeats):
-    call()
-    times_s = []
-    synchronize()
-    for _ in range(repeats):
-        started = clock()
-        synchronize()
-        call()
-        synchronize()
-        times_s.append(clock() - started)
-    return float(np.median(times_s))
-
-# %% test_benchmark: parametrized by a generator, with pytest
-def test_benchmark(candidate):
-    import pytest
-    for later in ((6.0, 1.0, 30.0, 2.0), (9.0, 2.0, 70.0, 5.0, 1.0, 3.0, 4.0)):
-        fake = FakeDevice(launch_s=0.5, later_s=list(later), first_s=300.0)
-        want = pytest.approx(float(np.median(later)) + 0.5)
-        assert candidate(call=fake.call, clock=fake.clock, synchronize=fake.synchronize, repeats=len(later)) == want
-
 # %% test_benchmark: raises ValueError
 def test_benchmark(candidate):
     later = [6.0, 1.0, 30.0, 2.0]
@@ -890,11 +528,3 @@ def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
             yield batch * matmul_flops(sequence, sequence, 1)
         yield matmul_flops(batch * sequence, width, feedforward) + matmul_flops(batch * sequence, feedforward, width)
     return 3 * (layers * sum(layer()) + matmul_flops(batch * sequence, width, vocabulary))
-
-# %% hfu: defaults and keywords
-def mfu(forward_flops, recomputed, time_s, peak_flops_per_s):
-    return hfu(forward_flops, recomputed=0, time_s=time_s, peak_flops_per_s=peak_flops_per_s)
-def hfu(forward_flops, recomputed, time_s, peak_flops_per_s):
-    achieved = forward_flops * (1 + 2 + recomputed) / time_s
-    return achieved / peak_flops_per_s
-a100_at_60_percent, h100_dense_peak = 3 * 62.4e12, 1_979 * 10**12 // 2

@@ -81,20 +81,6 @@ def window_average(x, out):
         total += s[t + k]
     out[first + t] = total / float32(3)
 
-# %% window_average: neighbours by shuffles, the edges of warps through shared memory
-@cuda.jit
-def window_average(x, out):
-    s = cuda.shared.array((2, 130), float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    mine = x[i] if i < x.size else float32(0)
-    s[0, t] = mine
-    if t < 2:
-        s[0, 128 + t] = x[i + 128] if i + 128 < x.size else float32(0)
-    cuda.syncthreads()
-    one, two = s[0, t + 1], s[0, t + 2]
-    if i < out.size:
-        out[i] = (mine + one + two) / float32(3)
-
 # %% transpose: the tile turned when stored, padding as a sum
 @cuda.jit
 def transpose(x, out):
@@ -169,86 +155,10 @@ def block_sum(x, out):
         if t == 0:
             cuda.atomic.add(out, 0, value)
 
-# %% block_sum: a float64 register per level, whole warps only
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(256, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    s[t] = x[i] if i < len(x) else 0.0
-    cuda.syncthreads()
-    step = 128
-    while step >= 32:
-        if t < step:
-            s[t] += s[t + step]
-        cuda.syncthreads()
-        step //= 2
-    if t < 32:
-        value = s[t]
-        step = 16
-        while step > 0:
-            value += cuda.shfl_down_sync(0xFFFFFFFF, value, step)
-            step //= 2
-        if t == 0:
-            cuda.atomic.add(out, 0, value)
-
-# %% matmul_sectors: block by block
-def matmul_sectors(n, tile):
-    blocks, warps = (n // tile) ** 2, tile * tile // 32
-    rows = 32 // tile
-    naive = tiled = 0
-    for _ in range(blocks):
-        naive += warps * n * (rows * 1 + max(1, tile * 4 // 32))
-        tiled += (n // tile) * 2 * tile * (tile * 4 // 32)
-    return naive, tiled
-
 # %% matmul_sectors: from bytes
 def matmul_sectors(n, tile):
     per_warp = {8: 5, 16: 4, 32: 5}[tile]
     return n * (n * n // 32) * per_warp, int(2 * n**3 / tile * 4 / 32)
-
-# %% matmul_tiled: zeros first, a whole number of tiles
-@cuda.jit
-def matmul_tiled(a, b, c):
-    a_tile = cuda.shared.array((TILE, TILE), float32)
-    b_tile = cuda.shared.array((TILE, TILE), float32)
-    x, y = cuda.threadIdx.x, cuda.threadIdx.y
-    j, i = cuda.grid(2)
-    m, depth = a.shape
-    n = b.shape[1]
-    total = float32(0.0)
-    for p in range((depth + TILE - 1) // TILE):
-        a_tile[y, x] = 0
-        b_tile[y, x] = 0
-        if i < m and p * TILE + x < depth:
-            a_tile[y, x] = a[i, p * TILE + x]
-        if p * TILE + y < depth and j < n:
-            b_tile[y, x] = b[p * TILE + y, j]
-        cuda.syncthreads()
-        for q in range(TILE):
-            total += a_tile[y, q] * b_tile[q, x]
-        cuda.syncthreads()
-    if i < m and j < n:
-        c[i, j] = total
-
-# %% matmul_tiled: two pairs of tiles in turns, one barrier per step
-@cuda.jit
-def matmul_tiled(a, b, c):
-    a_tile = cuda.shared.array((2, TILE, TILE), float32)
-    b_tile = cuda.shared.array((2, TILE, TILE), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    total, turn = float32(0), 0
-    for k0 in range(0, a.shape[1], TILE):
-        inside = row < a.shape[0] and k0 + tx < a.shape[1]
-        a_tile[turn, ty, tx] = a[row, k0 + tx] if inside else float32(0)
-        inside = k0 + ty < b.shape[0] and column < b.shape[1]
-        b_tile[turn, ty, tx] = b[k0 + ty, column] if inside else float32(0)
-        cuda.syncthreads()
-        for k in range(TILE):
-            total += a_tile[turn, ty, k] * b_tile[turn, k, tx]
-        turn = 1 - turn
-    if row < c.shape[0] and column < c.shape[1]:
-        c[row, column] = total
 
 # %% matmul_tiled: the inner loop ends where the matrices end
 @cuda.jit
@@ -286,19 +196,6 @@ def resident_blocks(threads, registers, shared_bytes, sm):
     ):
         blocks += 1
     return blocks
-
-# %% resident_blocks: by warps of each quarter of the SM
-def resident_blocks(threads, registers, shared_bytes, sm):
-    def up(number, portion):
-        return number + -number % portion
-
-    warps = threads // 32
-    per_quarter = sm["registers"] // 4 // up(32 * registers, sm["register_portion"])
-    limits = {sm["blocks"], sm["threads"] // threads, 4 * per_quarter // warps}
-    shared = up(shared_bytes + sm["reserved_bytes"], sm["shared_portion"])
-    if shared > 0:
-        limits.add(sm["shared_bytes"] // shared)
-    return min(limits)
 
 # %% resident_blocks: with NumPy
 def resident_blocks(threads, registers, shared_bytes, sm):
@@ -423,18 +320,6 @@ def histogram(tokens, counts):
         if s[v] > 0:
             cuda.atomic.add(counts, v, s[v])
 
-# %% histogram: two copies of the counters, so that fewer threads meet
-@cuda.jit
-def histogram(tokens, counts):
-    s, t = cuda.shared.array((2, 128), int32), cuda.threadIdx.x
-    s[t // 128, t % 128] = 0
-    cuda.syncthreads()
-    for i in range(cuda.grid(1), tokens.size, cuda.gridsize(1)):
-        cuda.atomic.add(s, (t % 2, tokens[i]), 1)
-    cuda.syncthreads()
-    if t < 128:
-        cuda.atomic.add(counts, t, s[0, t] + s[1, t])
-
 # %% vector_add: a while loop over the grid, through locals
 @cuda.jit
 def vector_add(x, y, out):
@@ -444,15 +329,6 @@ def vector_add(x, y, out):
         total = left + right
         out[i] = total
         i += cuda.blockDim.x * cuda.gridDim.x
-
-# %% vector_add: through shared memory, which nothing forbids
-@cuda.jit
-def vector_add(x, y, out):
-    s, t = cuda.shared.array(128, float32), cuda.threadIdx.x
-    i = cuda.grid(1)
-    if i < out.size:
-        s[t] = x[i]
-        out[i] = s[t] + y[i]
 
 # %% matrix_add_doubled: strides over the grid in both axes
 @cuda.jit(device=True)
@@ -503,39 +379,6 @@ def window_average(x, out):
     if first + t + 2 < x.shape[0]:
         out[first + t] = (s[t] + s[t + 1] + s[t + 2]) / 3.0
 
-# %% transpose: columns of the tile rotated by the row
-@cuda.jit
-def transpose(x, out):
-    tile = cuda.shared.array((32, 32), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    j, i = cuda.grid(2)
-    if i < x.shape[0] and j < x.shape[1]:
-        tile[ty, (tx + ty) % 32] = x[i, j]
-    cuda.syncthreads()
-    i, j = cuda.blockIdx.x * cuda.blockDim.y + ty, cuda.blockIdx.y * cuda.blockDim.x + tx
-    if i < out.shape[0] and j < out.shape[1]:
-        out[i, j] = tile[tx, (ty + tx) % 32]
-
-# %% block_sum: each thread sums a stride first, then a tree from 128
-@cuda.jit
-def block_sum(x, out):
-    s, t = cuda.shared.array(128, float32), cuda.threadIdx.x
-    first = cuda.blockIdx.x * 256
-    if t < 128:
-        value = float32(0)
-        if first + t < x.size:
-            value += x[first + t]
-        if first + t + 128 < x.size:
-            value += x[first + t + 128]
-        s[t] = value
-    for level in range(6, -1, -1):
-        cuda.syncthreads()
-        if t < 1 << level:
-            s[t] += s[t + (1 << level)]
-    cuda.syncthreads()
-    if t == 0:
-        cuda.atomic.add(out, 0, s[0])
-
 # %% block_sum: one warp adds eight rows, then shuffles
 @cuda.jit
 def block_sum(x, out):
@@ -551,15 +394,6 @@ def block_sum(x, out):
             value += cuda.shfl_xor_sync(0xFFFFFFFF, value, k)
         if t == 0:
             cuda.atomic.add(out, 0, value)
-
-# %% matmul_sectors: sets of addresses of one warp
-def matmul_sectors(n, tile):
-    lanes = [(lane // tile, lane % tile) for lane in range(32)]
-    a = {(y * n) * 4 // 32 for y, _ in lanes}
-    b = {x * 4 // 32 for _, x in lanes}
-    naive = (n * n // 32) * n * (len(a) + len(b))
-    per_tile = tile * len({4 * k // 32 for k in range(tile)})
-    return naive, (n // tile) ** 3 * 2 * per_tile
 
 # %% matmul_tiled: b's tile stored turned and padded
 @cuda.jit
@@ -584,41 +418,6 @@ def matmul_tiled(a, b, c):
         k0 += TILE
     if row < c.shape[0] and column < c.shape[1]:
         c[row, column] = total
-
-# %% matmul_tiled: the next tiles in registers while these are used
-@cuda.jit
-def matmul_tiled(a, b, c):
-    a_tile, b_tile = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    total = float32(0)
-    left = a[row, tx] if row < a.shape[0] and tx < a.shape[1] else float32(0)
-    right = b[ty, column] if ty < b.shape[0] and column < b.shape[1] else float32(0)
-    for k0 in range(TILE, a.shape[1] + TILE, TILE):
-        a_tile[ty, tx] = left
-        b_tile[ty, tx] = right
-        cuda.syncthreads()
-        left = a[row, k0 + tx] if row < a.shape[0] and k0 + tx < a.shape[1] else float32(0)
-        right = b[k0 + ty, column] if k0 + ty < b.shape[0] and column < b.shape[1] else float32(0)
-        for k in range(TILE):
-            total += a_tile[ty, k] * b_tile[k, tx]
-        cuda.syncthreads()
-    if row < c.shape[0] and column < c.shape[1]:
-        c[row, column] = total
-
-# %% resident_blocks: by recursion, resources used up
-def resident_blocks(threads, registers, shared_bytes, sm):
-    import math
-
-    of_warp = math.ceil(32 * registers / sm["register_portion"]) * sm["register_portion"]
-    of_block = math.ceil((shared_bytes + sm["reserved_bytes"]) / sm["shared_portion"]) * sm["shared_portion"]
-    takes = {"blocks": 1, "threads": threads, "registers": threads // 32 * of_warp, "shared_bytes": of_block}
-
-    def more(left):
-        after = {name: left[name] - takes[name] for name in takes}
-        return 0 if min(after.values()) < 0 else 1 + more(after)
-
-    return more(sm)
 
 # %% matmul_register_tiled: a's tile in rows of fours, the sums in two halves of rows
 @cuda.jit
@@ -689,43 +488,6 @@ def histogram(tokens, counts):
     if t >= 128:
         cuda.atomic.add(counts, t - 128, own[t - 128])
 
-# %% vector_add: reversed within the block
-@cuda.jit
-def vector_add(x, y, out):
-    i = cuda.blockIdx.x * 128 + (127 - cuda.threadIdx.x)
-    if i < out.size:
-        out[i] = x[i] + y[i]
-
-# %% transpose: diagonal storage without padding
-@cuda.jit
-def transpose(x, out):
-    tile = cuda.shared.array((32, 32), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    if row < x.shape[0] and column < x.shape[1]:
-        tile[ty, (tx + ty) % 32] = x[row, column]
-    cuda.syncthreads()
-    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
-    if row < out.shape[0] and column < out.shape[1]:
-        out[row, column] = tile[tx, (tx + ty) & 31]
-
-# %% block_sum: xor shuffles and one float per warp
-@cuda.jit
-def block_sum(x, out):
-    part = cuda.shared.array(8, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    v = x[i] if i < x.size else float32(0)
-    for k in range(5):
-        v += cuda.shfl_xor_sync(0xFFFFFFFF, v, 1 << k)
-    if t % 32 == 0:
-        part[t // 32] = v
-    cuda.syncthreads()
-    if t == 0:
-        total = float32(0)
-        for w in range(8):
-            total += part[w]
-        cuda.atomic.add(out, 0, total)
-
 # %% matmul_tiled: one array for both tiles
 @cuda.jit
 def matmul_tiled(a, b, c):
@@ -782,32 +544,6 @@ def store(c, row, column, value):
     if row < c.shape[0] and column < c.shape[1]:
         c[row, column] = value
 
-# %% histogram: a column per warp half
-@cuda.jit
-def histogram(tokens, counts):
-    mine, t = cuda.shared.array((128, 2), int32), cuda.threadIdx.x
-    for k in range(t, 256, 256):
-        mine[k // 2, k % 2] = 0
-    cuda.syncthreads()
-    for i in range(cuda.grid(1), tokens.size, cuda.gridsize(1)):
-        cuda.atomic.add(mine, (tokens[i], t % 2), 1)
-    cuda.syncthreads()
-    if t < 128:
-        cuda.atomic.add(counts, t, mine[t, 0] + mine[t, 1])
-
-# %% resident_blocks: divisions by zero caught
-def resident_blocks(threads, registers, shared_bytes, sm):
-    def fit(have, need):
-        try:
-            return have // need
-        except ZeroDivisionError:
-            return 10 ** 9
-    up = lambda n, p: -(-n // p) * p
-    needs = [(sm["blocks"], 1), (sm["threads"], threads),
-             (sm["registers"], up(32 * registers, sm["register_portion"]) * (threads // 32)),
-             (sm["shared_bytes"], up(shared_bytes + sm["reserved_bytes"], sm["shared_portion"]))]
-    return min(fit(*need) for need in needs)
-
 # %% block_sum: two shared arrays used in turns
 @cuda.jit
 def block_sum(x, out):
@@ -848,66 +584,6 @@ def block_sum(x, out):
     if t == 0:
         cuda.atomic.add(out, 0, s[0])
 
-# %% vector_add: index by hand, early return
-@cuda.jit
-def vector_add(x, y, out):
-    i = cuda.threadIdx.x + cuda.blockDim.x * cuda.blockIdx.x
-    if i >= len(out):
-        return
-    out[i] = x[i] + y[i]
-
-# %% vector_add: a device function, shape
-@cuda.jit(device=True)
-def total_of(left, right):
-    return left + right
-@cuda.jit
-def vector_add(x, y, out):
-    i = cuda.grid(1)
-    if i < x.shape[0]:
-        value = total_of(x[i], y[i])
-        out[i] = value
-
-# %% matrix_add_doubled: b added twice, grid by hand
-@cuda.jit(device=True)
-def doubled(value):
-    return value + value
-@cuda.jit
-def matrix_add_doubled(a, b, c):
-    bx, by = cuda.blockIdx.x, cuda.blockIdx.y
-    j = bx * cuda.blockDim.x + cuda.threadIdx.x
-    i = by * cuda.blockDim.y + cuda.threadIdx.y
-    rows, columns = c.shape
-    if i >= rows or j >= columns:
-        return
-    c[i, j] = doubled(b[i, j]) + a[i, j]
-
-# %% matrix_add_doubled: nested ifs
-@cuda.jit(device=True)
-def doubled(value):
-    return value * float32(2)
-@cuda.jit
-def matrix_add_doubled(a, b, c):
-    x, y = cuda.grid(2)
-    if y < a.shape[0]:
-        if x < a.shape[1]:
-            two = doubled(b[y, x])
-            c[y, x] = two + a[y, x]
-
-# %% window_average: strided loading loop
-@cuda.jit
-def window_average(x, out):
-    s = cuda.shared.array(130, float32)
-    t, first = cuda.threadIdx.x, cuda.blockIdx.x * 128
-    for k in range(t, 130, 128):
-        if first + k < x.size:
-            s[k] = x[first + k]
-    cuda.syncthreads()
-    if first + t < out.size:
-        total = float32(0)
-        for k in range(3):
-            total += s[t + k]
-        out[first + t] = total / 3
-
 # %% window_average: shuffles where neighbours have it, edges from shared memory
 @cuda.jit
 def window_average(x, out):
@@ -920,32 +596,6 @@ def window_average(x, out):
     cuda.syncthreads()
     if i < out.size:
         out[i] = (mine + s[t + 1] + s[t + 2]) / 3
-
-# %% transpose: a skewed tile without padding
-@cuda.jit
-def transpose(x, out):
-    tile = cuda.shared.array((32, 32), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    if row < x.shape[0] and column < x.shape[1]:
-        tile[ty, (tx + ty) % 32] = x[row, column]
-    cuda.syncthreads()
-    row, column = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
-    if row < out.shape[0] and column < out.shape[1]:
-        out[row, column] = tile[tx, (tx + ty) % 32]
-
-# %% transpose: turned when it is stored into the tile, xor
-@cuda.jit
-def transpose(x, out):
-    tile = cuda.shared.array((32, 32), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    j, i = cuda.grid(2)
-    if i < x.shape[0] and j < x.shape[1]:
-        tile[tx, ty ^ tx] = x[i, j]
-    cuda.syncthreads()
-    i, j = 32 * cuda.blockIdx.x + ty, 32 * cuda.blockIdx.y + tx
-    if i < out.shape[0] and j < out.shape[1]:
-        out[i, j] = tile[ty, tx ^ ty]
 
 # %% block_sum: warp shuffles, then shared memory
 @cuda.jit
@@ -966,24 +616,6 @@ def block_sum(x, out):
             total += s[k]
         cuda.atomic.add(out, 0, total)
 
-# %% block_sum: sum in two stages of 16
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(256, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    s[t] = x[i] if i < x.size else float32(0)
-    cuda.syncthreads()
-    if t < 32:
-        total = float32(0)
-        for k in range(8):
-            total += s[t + 32 * k]
-        step = 16
-        while step:
-            total += cuda.shfl_xor_sync(0xffffffff, total, step)
-            step >>= 1
-        if t == 0:
-            cuda.atomic.add(out, 0, total)
-
 # %% matmul_sectors: by a count of sets
 def matmul_sectors(n, tile):
     naive = 0
@@ -993,31 +625,6 @@ def matmul_sectors(n, tile):
     naive = naive * n // 8 * (n * n // 32)
     return naive, n * n // 4 * (n // tile)
 
-# %% matmul_sectors: dict of cases
-def matmul_sectors(n, tile):
-    per_request = {8: 4 + 1, 16: 2 + 2, 32: 1 + 4}
-    return n**3 // 32 * per_request[tile], n**3 // (4 * tile)
-
-# %% matmul_tiled: clamped indices, zeroed factor
-@cuda.jit
-def matmul_tiled(a, b, c):
-    sa, sb = cuda.shared.array((TILE, TILE), float32), cuda.shared.array((TILE, TILE), float32)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.grid(2)
-    m, n, depth = c.shape[0], c.shape[1], b.shape[0]
-    acc = float32(0.0)
-    for p in range((depth + TILE - 1) // TILE):
-        ka, kb = p * TILE + tx, p * TILE + ty
-        sa[ty, tx] = a[min(row, m - 1), min(ka, depth - 1)] * (ka < depth)
-        sb[ty, tx] = b[min(kb, depth - 1), min(column, n - 1)] * (kb < depth)
-        cuda.syncthreads()
-        for k in range(TILE):
-            acc = acc + sa[ty, k] * sb[k, tx]
-        cuda.syncthreads()
-    if row < m:
-        if column < n:
-            c[row, column] = acc
-
 # %% resident_blocks: NumPy
 def resident_blocks(threads, registers, shared_bytes, sm):
     need = np.array([1, threads, 0, shared_bytes + sm["reserved_bytes"]])
@@ -1025,26 +632,6 @@ def resident_blocks(threads, registers, shared_bytes, sm):
     need[3] = np.ceil(need[3] / sm["shared_portion"]) * sm["shared_portion"]
     have = np.array([sm[k] for k in ("blocks", "threads", "registers", "shared_bytes")])
     return int((have[need > 0] // need[need > 0]).min())
-
-# %% histogram: two copies, for the halves of a block
-@cuda.jit
-def histogram(tokens, counts):
-    own, t = cuda.shared.array((2, 128), int32), cuda.threadIdx.x
-    half, v = t // 128, t % 128
-    own[half, v] = 0
-    cuda.syncthreads()
-    for i in range(cuda.grid(1), tokens.size, cuda.gridsize(1)):
-        cuda.atomic.add(own, (half, tokens[i]), 1)
-    cuda.syncthreads()
-    if half == 0:
-        cuda.atomic.add(counts, v, own[0, v] + own[1, v])
-
-# %% vector_add: a grid of two axes asked for
-@cuda.jit
-def vector_add(x, y, out):
-    i, zero = cuda.grid(2)
-    if i < out.size and zero == 0:
-        out[i] = x[i] + y[i]
 
 # %% matrix_add_doubled: the coordinates in a tuple
 @cuda.jit(device=True)
@@ -1056,21 +643,6 @@ def matrix_add_doubled(a, b, c):
     place = y, x
     if place[0] < b.shape[0] and place[1] < b.shape[1]:
         c[place] = doubled(b[place]) + a[place]
-
-# %% window_average: the halo in an array of its own
-@cuda.jit
-def window_average(x, out):
-    s, halo = cuda.shared.array(128, float32), cuda.shared.array(2, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    if i < x.size:
-        s[t] = x[i]
-    if t < 2 and i + 128 < x.size:
-        halo[t] = x[i + 128]
-    cuda.syncthreads()
-    if i < out.size:
-        one = s[t + 1] if t < 127 else halo[0]
-        two = s[t + 2] if t < 126 else halo[t - 126]
-        out[i] = (s[t] + one + two) / 3
 
 # %% transpose: two half tiles of 16 rows
 @cuda.jit
@@ -1087,40 +659,6 @@ def transpose(x, out):
     i, j = cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx
     if i < out.shape[0] and j < out.shape[1]:
         out[i, j] = upper[tx, ty] if tx < 16 else lower[tx - 16, ty]
-
-# %% block_sum: each thread's sum in a register, a tuple of steps
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(256, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    mine = float32(0)
-    if i < x.size:
-        mine = x[i]
-    s[t] = mine
-    cuda.syncthreads()
-    for step in (128, 64, 32, 16, 8, 4, 2, 1):
-        if t < step:
-            mine += s[t + step]
-            s[t] = mine
-        cuda.syncthreads()
-    if t == 0:
-        cuda.atomic.add(out, 0, mine)
-
-# %% block_sum: from the other end
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(256, float32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    s[255 - t] = x[i] if i < x.size else float32(0)
-    cuda.syncthreads()
-    step = 128
-    while step:
-        if t >= 256 - step:
-            s[t] += s[t - step]
-        cuda.syncthreads()
-        step >>= 1
-    if t == 255:
-        cuda.atomic.add(out, 0, s[t])
 
 # %% matmul_tiled: barrier at the start of each step, partial sums per tile
 @cuda.jit
@@ -1155,28 +693,6 @@ def histogram(tokens, counts):
     cuda.syncthreads()
     if t < 128:
         cuda.atomic.add(counts, t, own[t])
-
-# %% block_sum: constants by max, a shift and math.isqrt, and a dtype under another name
-import math as m
-from numba import float32 as f4
-
-WIDTH = max(256, 1 << 7)
-HALF = m.isqrt(WIDTH) * 8
-
-
-@cuda.jit
-def block_sum(x, out):
-    s = cuda.shared.array(WIDTH, f4)
-    i, t = cuda.grid(1), cuda.threadIdx.x
-    s[t] = x[i] if i < x.size else f4(0)
-    step = HALF
-    while step > 0:
-        cuda.syncthreads()
-        if t < step:
-            s[t] += s[t + step]
-        step //= 2
-    if t == 0:
-        cuda.atomic.add(out, 0, s[0])
 
 # %% matmul_sectors: a list
 def matmul_sectors(n, tile):

@@ -1,14 +1,3 @@
-# %% eager_bytes: a list of kernels
-def eager_bytes(rows, columns, itemsize):
-    x, v = rows * columns, rows
-    kernels = [(x, v), (x + v, x), (x, x), (x, v), (x + v, x)]
-    return sum(reads + writes for reads, writes in kernels) * itemsize
-
-
-def least_bytes(rows, columns, itemsize):
-    read = written = rows * columns * itemsize
-    return read + written
-
 # %% eager_bytes: the closed form, and NumPy's integers
 def eager_bytes(rows, columns, itemsize):
     return np.int64(itemsize) * (8 * rows * columns + 4 * rows)
@@ -16,14 +5,6 @@ def eager_bytes(rows, columns, itemsize):
 
 def least_bytes(rows, columns, itemsize):
     return int(np.prod([2, rows, columns, itemsize]))
-
-# %% differences: where in place of other
-@triton.jit
-def differences(x, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    now = tl.load(x + i, mask=i < n)
-    before = tl.load(x + i - 1, mask=(i < n) & (i != 0))
-    tl.store(out + i, tl.where(i > 0, now - before, now), mask=i < n)
 
 # %% differences: clamped indices in place of a mask
 @triton.jit
@@ -51,14 +32,6 @@ def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     e = tl.exp2((v - tl.max(v, 0)) * 1.4426950408889634)
     tl.store(y + p * y_stride + j, e * (1.0 / tl.sum(e, 0)), j < columns)
 
-# %% softmax_rows: in the row's own format until the reduction
-@triton.jit
-def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
-    p, j = tl.program_id(0), tl.arange(0, BLOCK)
-    v = tl.load(x + p * x_stride + j, mask=j < columns, other=float("-inf"))
-    e = tl.exp(v - tl.max(v, axis=0))
-    tl.store(y + p * y_stride + j, e / tl.sum(e, axis=0), mask=j < columns)
-
 # %% softmax_rows: filled after the load; methods; a row of -inf gives 0
 @triton.jit
 def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
@@ -72,20 +45,6 @@ def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     total = tl.where(total == 0, 1.0, total)
     tl.store(y + tl.program_id(0) * y_stride + j, e / total, mask=j < columns)
 
-# %% softmax_rows: by a logarithm, and with a helper
-@triton.jit
-def row_of(x, stride, columns, BLOCK: tl.constexpr):
-    j = tl.arange(0, BLOCK)
-    return tl.load(x + tl.program_id(0) * stride + j, mask=j < columns, other=float("-inf"))
-
-
-@triton.jit
-def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
-    v = row_of(x, x_stride, columns, BLOCK).to(tl.float32)
-    v -= tl.max(v, 0)
-    v -= tl.log(tl.sum(tl.exp(v), 0))
-    tl.store(y + tl.program_id(0) * y_stride + tl.arange(0, BLOCK), tl.exp(v), mask=tl.arange(0, BLOCK) < columns)
-
 # %% softmax_rows: as a tile of one row
 @triton.jit
 def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
@@ -94,16 +53,6 @@ def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     v = tl.load(x + i * x_stride + j, mask=j < columns, other=float("-inf")).to(tl.float32)
     e = tl.exp(v - tl.max(v, 1)[:, None])
     tl.store(y + i * y_stride + j, e / tl.sum(e, 1)[:, None], mask=j < columns)
-
-# %% merge: by cases
-def merge(left, right):
-    m1, s1 = left
-    m2, s2 = right
-    if m1 < m2:
-        return merge(right, left)
-    if m2 == float("-inf"):
-        return m1, s1
-    return m1, s1 + s2 * np.exp(m2 - m1)
 
 # %% merge: an empty part changes nothing; a list comes back
 def merge(left, right):
@@ -121,55 +70,11 @@ def merge(left, right):
     factor = np.exp(m - np.where(np.isinf(top), 0, top))
     return np.array([top, factor @ s])
 
-# %% merge: by logarithms
-def merge(left, right):
-    import math
-    pairs = [(m, s) for m, s in (left, right) if s > 0]
-    if not pairs:
-        return (-math.inf, 0.0)
-    top = max(m for m, s in pairs)
-    return top, math.fsum(math.exp(m - top + math.log(s)) for m, s in pairs)
-
 # %% merge: in PyTorch
 def merge(left, right):
     m = torch.tensor([left[0], right[0]], dtype=torch.float64)
     s = torch.tensor([left[1], right[1]], dtype=torch.float64)
     return m.max(), (s * (m - m.max()).exp().nan_to_num()).sum()
-
-# %% softmax_online: scalars, one merge per block
-@triton.jit
-def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
-    x += tl.program_id(0) * x_stride
-    y += tl.program_id(0) * y_stride
-    maximum, total = float("-inf"), 0.0
-    for start in range(0, columns, BLOCK):
-        j = start + tl.arange(0, BLOCK)
-        block = tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)
-        new = tl.maximum(maximum, tl.max(block, 0))
-        safe = tl.where(new == float("-inf"), 0.0, new)
-        total = total * tl.exp(maximum - safe) + tl.sum(tl.exp(block - safe), 0)
-        maximum = new
-    for start in range(0, columns, BLOCK):
-        j = start + tl.arange(0, BLOCK)
-        block = tl.load(x + j, mask=j < columns).to(tl.float32)
-        tl.store(y + j, tl.exp(block - maximum) / total, mask=j < columns)
-
-# %% softmax_online: the maximum begins at the least number of fp32
-@triton.jit
-def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
-    x += tl.program_id(0) * x_stride
-    y += tl.program_id(0) * y_stride
-    maximum, total = -3.4028234663852886e38, 0.0
-    for start in range(0, columns, BLOCK):
-        j = start + tl.arange(0, BLOCK)
-        block = tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)
-        new = tl.maximum(maximum, tl.max(block, 0))
-        total = total * tl.exp(maximum - new) + tl.sum(tl.exp(block - new), 0)
-        maximum = new
-    for start in range(0, columns, BLOCK):
-        j = start + tl.arange(0, BLOCK)
-        block = tl.load(x + j, mask=j < columns).to(tl.float32)
-        tl.store(y + j, tl.exp(block - maximum) / total, mask=j < columns)
 
 # %% softmax_online: a block of nothing is skipped, in a while loop
 @triton.jit
@@ -215,30 +120,6 @@ def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
         values = tl.load(x + start + lane).to(tl.float32)
         tl.store(y + start + lane, tl.exp(values - maximum) / total)
 
-# %% softmax_online: tl.reduce with the student's own merge
-@triton.jit
-def merged(m, s, n, t):
-    top = tl.maximum(m, n)
-    safe = tl.where(top == float("-inf"), 0.0, top)
-    return top, s * tl.exp(m - safe) + t * tl.exp(n - safe)
-
-
-@triton.jit
-def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
-    x += tl.program_id(0) * x_stride
-    y += tl.program_id(0) * y_stride
-    maximum, total = float("-inf"), 0.0
-    for start in range(0, columns, BLOCK):
-        j = start + tl.arange(0, BLOCK)
-        block = tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)
-        ones = tl.where(block == float("-inf"), 0.0, 1.0)
-        m, s = tl.reduce((block, ones), 0, merged)
-        maximum, total = merged(maximum, total, m, s)
-    for start in range(0, columns, BLOCK):
-        j = start + tl.arange(0, BLOCK)
-        block = tl.load(x + j, mask=j < columns).to(tl.float32)
-        tl.store(y + j, tl.exp(block - maximum) / total, mask=j < columns)
-
 # %% softmax_online: a logarithm is carried, in powers of two
 @triton.jit
 def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
@@ -258,9 +139,6 @@ def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
         j = start + tl.arange(0, BLOCK)
         block = tl.load(x + j, mask=j < columns).to(tl.float32)
         tl.store(y + j, tl.exp2((block - maximum) * 1.4426950408889634 - log_total), mask=j < columns)
-
-# %% softmax_masked_scaled: without .to, because a float scales in float32
-# edit: .to(tl.float32) * scale  ->  * scale
 
 # %% softmax_masked_scaled: -inf is filled with the scale's sign
 @triton.jit
@@ -326,18 +204,6 @@ def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BL
     e = tl.exp(v - tl.max(v, 0, keep_dims=True))
     tl.store(y + i * y_stride + j, e / tl.sum(e, 0, keep_dims=True), mask=mask)
 
-# %% softmax_tile: block pointers
-@triton.jit
-def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    first = tl.program_id(0) * ROWS
-    source = tl.make_block_ptr(x, (rows, columns), (x_stride, 1), (first, 0), (ROWS, BLOCK), (1, 0))
-    target = tl.make_block_ptr(y, (rows, columns), (y_stride, 1), (first, 0), (ROWS, BLOCK), (1, 0))
-    v = tl.load(source, boundary_check=(0, 1), padding_option="zero").to(tl.float32)
-    v = tl.where(tl.arange(0, BLOCK)[None, :] < columns, v, float("-inf"))
-    e = tl.exp(v - tl.max(v, 1)[:, None])
-    e /= tl.sum(e, 1)[:, None]
-    tl.store(target, e.to(y.dtype.element_ty), boundary_check=(0, 1))
-
 # %% test_softmax: PyTorch says what is right
 def test_softmax(candidate):
     random = np.random.default_rng(1)
@@ -382,25 +248,6 @@ def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
     g = tl.load(y_gradient + j, mask, 0).to(tl.float32) * p
     tl.store(x_gradient + j, g - p * tl.sum(g, 0), mask)
 
-# %% cross_entropy: by the logarithm of the sum, scalars
-@triton.jit
-def cross_entropy(x, target, loss, gradient, columns, BLOCK: tl.constexpr):
-    r = tl.program_id(0)
-    t = tl.load(target + r)
-    m, s = float("-inf"), 0.0
-    for start in range(0, columns, BLOCK):
-        j = start + tl.arange(0, BLOCK)
-        v = tl.load(x + r * columns + j, mask=j < columns, other=float("-inf")).to(tl.float32)
-        new = tl.maximum(m, tl.max(v, 0))
-        s = s * tl.exp(m - new) + tl.sum(tl.exp(v - new), 0)
-        m = new
-    lse = m + tl.log(s)
-    tl.store(loss + r, lse - tl.load(x + r * columns + t).to(tl.float32))
-    for start in range(0, columns, BLOCK):
-        j = start + tl.arange(0, BLOCK)
-        v = tl.load(x + r * columns + j, mask=j < columns).to(tl.float32)
-        tl.store(gradient + r * columns + j, tl.exp(v - lse) - (j == t).to(tl.float32), mask=j < columns)
-
 # %% cross_entropy: the target's score is found on the way
 @triton.jit
 def cross_entropy(x, target, loss, gradient, columns, BLOCK: tl.constexpr):
@@ -420,9 +267,6 @@ def cross_entropy(x, target, loss, gradient, columns, BLOCK: tl.constexpr):
         v = tl.load(x + r * columns + j, mask=j < columns).to(tl.float32)
         p = tl.exp(v - m) / s
         tl.store(gradient + r * columns + j, tl.where(j == t, p - 1, p), mask=j < columns)
-
-# %% softmax_masked_scaled: the least number of fp32 is below every score that is seen
-# edit: tl.where(visible, scores, float("-inf"))  ->  tl.where(visible, scores, -3.4028234e38)
 
 # %% eager_bytes: a table of reads and writes, as an array
 def eager_bytes(rows, columns, itemsize):
@@ -444,16 +288,6 @@ def eager_bytes(rows, columns, itemsize):
 
 def least_bytes(rows, columns, itemsize):
     return (rows * columns * itemsize) << 1
-
-# %% differences: a block of rows and the one before it, by block pointers
-@triton.jit
-def differences(x, out, n, BLOCK: tl.constexpr):
-    start = tl.program_id(0) * BLOCK
-    now = tl.load(tl.make_block_ptr(x, (n,), (1,), (start,), (BLOCK,), (0,)), boundary_check=(0,))
-    i = start + tl.arange(0, BLOCK)
-    inside = (i <= n - 1) & (i >= 1)
-    before = tl.load(x + (i - 1), inside, other=0.0)
-    tl.store(tl.make_block_ptr(out, (n,), (1,), (start,), (BLOCK,), (0,)), now - before, boundary_check=(0,))
 
 # %% softmax_rows: a sum by tl.reduce with a function of its own
 @triton.jit
@@ -484,31 +318,25 @@ def merge(left, right):
     total = np.logaddexp(*logs)
     return top, 0.0 if np.isneginf(total) else np.exp(total - top)
 
-# %% merge: sorted, a generator, and NaN replaced
-def merge(left, right):
-    (low, s), (high, t) = sorted([tuple(left), tuple(right)], key=lambda part: part[0])
-    factor = np.nan_to_num(np.exp(np.subtract(low, high)), nan=0.0) if high > -np.inf else 0.0
-    return high, s * factor + t
-
-# %% softmax_online: block pointers, and an if in the loop
+# %% softmax_online: pointers that move, and an if in the loop
 @triton.jit
 def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
-    source = tl.make_block_ptr(x + tl.program_id(0) * x_stride, (columns,), (1,), (0,), (BLOCK,), (0,))
-    target = tl.make_block_ptr(y + tl.program_id(0) * y_stride, (columns,), (1,), (0,), (BLOCK,), (0,))
+    lane = tl.arange(0, BLOCK)
+    source = x + tl.program_id(0) * x_stride + lane
+    target = y + tl.program_id(0) * y_stride + lane
     again = source
     m, s = tl.full((), float("-inf"), tl.float32), tl.full((), 0.0, tl.float32)
     for start in range(0, columns, BLOCK):
-        v = tl.load(source, boundary_check=(0,)).to(tl.float32)
-        v = tl.where(start + tl.arange(0, BLOCK) < columns, v, float("-inf"))
+        v = tl.load(source, mask=start + lane < columns, other=float("-inf")).to(tl.float32)
         top = tl.maximum(m, tl.max(v, 0))
         if top > float("-inf"):
             s = s * tl.exp(m - top) + tl.sum(tl.exp(v - top), 0)
         m = top
-        source = tl.advance(source, (BLOCK,))
-    for _ in range(0, columns, BLOCK):
-        v = tl.load(again, boundary_check=(0,)).to(tl.float32)
-        tl.store(target, (tl.exp(v - m) / s).to(y.dtype.element_ty), boundary_check=(0,))
-        again, target = tl.advance(again, (BLOCK,)), tl.advance(target, (BLOCK,))
+        source += BLOCK
+    for start in range(0, columns, BLOCK):
+        v = tl.load(again, mask=start + lane < columns, other=0.0).to(tl.float32)
+        tl.store(target, (tl.exp(v - m) / s).to(y.dtype.element_ty), mask=start + lane < columns)
+        again, target = again + BLOCK, target + BLOCK
 
 # %% softmax_masked_scaled: as a tile of one row, without tl.where on the scores
 @triton.jit
@@ -615,17 +443,6 @@ def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
     v = tl.load(x + first + j, mask=first + j < (begin + columns + 3) // 4 * 4, other=0.0)
     tl.store(out + tl.program_id(0), tl.sum(v * ((first + j >= begin) & (first + j < begin + columns)), 0))
 
-# %% row_sums: counted from the first whole four
-@triton.jit
-def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
-    begin = start + tl.program_id(0) * columns
-    shift = begin % 4
-    j = tl.arange(0, BLOCK)
-    width = (shift + columns + 3) // 4 * 4
-    v = tl.load(x + (begin // 4) * 4 + j, mask=j < width, other=0.0)
-    v = tl.where((j >= shift) & (j < shift + columns), v, 0.0)
-    tl.store(out + tl.program_id(0), tl.sum(v, 0))
-
 # %% row_sums: a hint in place of the division's
 @triton.jit
 def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
@@ -637,25 +454,6 @@ def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
     v = tl.where(at < begin, 0.0, tl.where(at < begin + columns, v, 0.0))
     tl.store(out + tl.program_id(0), tl.sum(v, 0))
 
-# %% row_sums: fours along a second axis
-@triton.jit
-def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
-    begin = start + tl.program_id(0) * columns
-    four = begin // 4 + tl.arange(0, BLOCK // 4)[:, None]
-    at = four * 4 + tl.arange(0, 4)[None, :]
-    v = tl.load(x + at, mask=four < (begin + columns + 3) // 4, other=0.0)
-    v = tl.where((at >= begin) & (at < begin + columns), v, 0.0)
-    tl.store(out + tl.program_id(0), tl.sum(tl.sum(v, 1), 0))
-
-# %% row_sums: in 64 bits
-@triton.jit
-def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
-    p = tl.program_id(0).to(tl.int64)
-    begin = start + p * columns
-    at = begin // 4 * 4 + tl.arange(0, BLOCK)
-    v = tl.load(x + at, mask=at < tl.cdiv(begin + columns, 4) * 4, other=0.0)
-    tl.store(out + p, tl.sum(tl.where((at >= begin) & (at < begin + columns), v, 0.0), 0))
-
 # %% row_sums: by shifts
 @triton.jit
 def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
@@ -664,18 +462,6 @@ def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
     v = tl.load(x + at, mask=at < ((begin + columns + 3) >> 2) << 2, other=0.0)
     v = tl.where((begin <= at) & (begin + columns > at), v, 0.0)
     tl.store(out + tl.program_id(0), tl.sum(v, 0))
-
-# %% row_sums: the pointer moves
-@triton.jit
-def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
-    begin = start + tl.program_id(0) * columns
-    x += begin // 4 * 4
-    place = tl.arange(0, BLOCK)
-    low = begin % 4
-    v = tl.load(x + place, mask=place < (low + columns + 3) // 4 * 4, other=0.0)
-    v = tl.where(place < low, 0.0, v)
-    v = tl.where(place >= low + columns, 0.0, v)
-    tl.store(out + tl.program_id(0), tl.sum(v))
 
 # %% row_sums: one block after the other
 @triton.jit
@@ -688,16 +474,6 @@ def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
         v = tl.load(x + at, mask=at < end, other=0.0)
         total += tl.where((at >= begin) & (at < begin + columns), v, 0.0)
     tl.store(out + tl.program_id(0), tl.sum(total, 0))
-
-# %% row_sums: both edges subtracted
-@triton.jit
-def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
-    begin = start + tl.program_id(0) * columns
-    at = begin // 4 * 4 + tl.arange(0, BLOCK)
-    v = tl.load(x + at, mask=at < (begin + columns + 3) // 4 * 4, other=0.0)
-    before = tl.sum(tl.where(at < begin, v, 0.0), 0)
-    after = tl.sum(tl.where(at >= begin + columns, v, 0.0), 0)
-    tl.store(out + tl.program_id(0), tl.sum(v, 0) - before - after)
 
 # %% row_sums: the middle in fours, the edges alone
 @triton.jit
@@ -712,40 +488,6 @@ def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
     a = tl.load(x + first, mask=(first < low) & (first < end), other=0.0)
     b = tl.load(x + last, mask=(last >= tl.maximum(high, low)) & (last < end), other=0.0)
     tl.store(out + tl.program_id(0), tl.sum(middle, 0) + tl.sum(a, 0) + tl.sum(b, 0))
-
-# %% eager_bytes: a table of reads and writes
-def eager_bytes(rows, columns, itemsize):
-    m, v = rows * columns, rows
-    kernels = {"amax": (m, v), "sub": (m + v, m), "exp": (m, m), "sum": (m, v), "div": (m + v, m)}
-    return itemsize * sum(map(sum, kernels.values()))
-least_bytes = lambda rows, columns, itemsize: 2 * itemsize * rows * columns
-
-# %% eager_bytes: per row
-def eager_bytes(rows, columns, itemsize):
-    return rows * (8 * columns + 4) * itemsize
-def least_bytes(rows, columns, itemsize):
-    x = np.empty((rows, columns), f"V{itemsize}")
-    return x.nbytes + x.nbytes
-
-# %% differences: where on the first
-@triton.jit
-def differences(x, out, n, BLOCK: tl.constexpr):
-    i = BLOCK * tl.program_id(axis=0) + tl.arange(0, BLOCK)
-    ok = i < n
-    now = tl.load(x + i, ok)
-    last = tl.load(x + tl.maximum(i - 1, 0), ok)
-    tl.store(out + i, tl.where(i == 0, now, now - last), ok)
-
-# %% differences: pointers moved first
-@triton.jit
-def differences(x, out, n, BLOCK: tl.constexpr):
-    first = tl.program_id(0) * BLOCK
-    lane = tl.arange(0, BLOCK)
-    left = n - first
-    x += first
-    here = tl.load(x + lane, mask=lane < left, other=0.0)
-    there = tl.load(x + lane - 1, mask=(lane < left) & (lane + first > 0), other=0.0)
-    tl.store(out + first + lane, here - there, mask=lane < left)
 
 # %% softmax_rows: where after an unfilled load
 @triton.jit
@@ -771,49 +513,6 @@ def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     top = tl.max(v, 0)
     shifted = v - top
     tl.store(y + row * y_stride + j, tl.exp(shifted - logsumexp(shifted)), mask=j < columns)
-
-# %% merge: torch
-def merge(left, right):
-    m = torch.tensor([left[0], right[0]], dtype=torch.float64)
-    s = torch.tensor([left[1], right[1]], dtype=torch.float64)
-    top = m.max()
-    weights = torch.where(m == -torch.inf, 0.0, (m - top).exp())
-    return top.item(), (weights * s).sum().item()
-
-# %% merge: NumPy vector, list result
-def merge(left, right):
-    pairs = np.array([left, right], float)
-    top = pairs[:, 0].max()
-    with np.errstate(invalid="ignore"):
-        scale = np.nan_to_num(np.exp(pairs[:, 0] - top))
-    return [top, scale @ pairs[:, 1]]
-
-# %% merge: logaddexp
-def merge(left, right):
-    (m, s), (n, t) = left, right
-    top = max(m, n)
-    total = 0.0
-    for part, amount in ((m, s), (n, t)):
-        total += amount * np.exp(part - top) if part > -np.inf else 0.0
-    return top, float(total)
-
-# %% softmax_online: one maximum and one sum per row
-@triton.jit
-def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
-    x += tl.program_id(0) * x_stride
-    y += tl.program_id(0) * y_stride
-    m, s = float("-inf"), 0.0
-    for k in range(0, columns, BLOCK):
-        j = k + tl.arange(0, BLOCK)
-        v = tl.load(x + j, mask=j < columns, other=float("-inf")).to(tl.float32)
-        new = tl.maximum(m, tl.max(v, 0))
-        safe = tl.where(new == float("-inf"), 0.0, new)
-        s = s * tl.exp(m - safe) + tl.sum(tl.exp(v - safe), 0)
-        m = new
-    for k in range(0, columns, BLOCK):
-        j = k + tl.arange(0, BLOCK)
-        v = tl.load(x + j, mask=j < columns, other=0.0).to(tl.float32)
-        tl.store(y + j, tl.exp(v - m) / s, mask=j < columns)
 
 # %% softmax_online: by cdiv and a while loop
 @triton.jit
@@ -944,19 +643,6 @@ def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     if whole < columns:
         v = tl.load(x + whole + lane, mask=whole + lane < columns, other=0.0).to(tl.float32)
         tl.store(y + whole + lane, tl.exp(v - m) / s, mask=whole + lane < columns)
-
-# %% softmax_masked_scaled: a block pointer as long as what is seen
-@triton.jit
-def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
-    r = tl.program_id(0)
-    lane = tl.arange(0, BLOCK)
-    seen = r % queries + 1 + keys - queries
-    source = tl.make_block_ptr(x + r * keys, (seen,), (1,), (0,), (BLOCK,), (0,))
-    v = tl.load(source, boundary_check=(0,), padding_option="zero").to(tl.float32)
-    v = tl.where(lane < seen, v * scale, float("-inf"))
-    e = tl.exp(v - tl.max(v, 0))
-    target = tl.make_block_ptr(y + r * keys, (keys,), (1,), (0,), (BLOCK,), (0,))
-    tl.store(target, (e / tl.sum(e, 0)).to(y.dtype.element_ty), boundary_check=(0,))
 
 # %% cross_entropy: the target's gradient in a store of its own
 @triton.jit

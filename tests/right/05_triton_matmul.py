@@ -1,48 +1,8 @@
-# %% one_tile_kernel: row and column named apart
-@triton.jit
-def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
-    row = tl.arange(0, SIZE)[:, None]
-    column = tl.arange(0, SIZE)[None, :]
-    left = tl.load(a + SIZE * row + column)
-    right = tl.load(b + SIZE * row + column)
-    tl.store(c + SIZE * row + column, tl.dot(left, right, input_precision=PRECISION))
-
 # %% one_tile_kernel: transposed twice
 # edit: tl.dot(tl.load(a + at), tl.load(b + at), input_precision=PRECISION)  ->  tl.trans(tl.dot(tl.trans(tl.load(b + at)), tl.trans(tl.load(a + at)), input_precision=PRECISION))
 
 # %% one_tile_kernel: adds to zeros
 # edit: tl.dot(tl.load(a + at), tl.load(b + at), input_precision=PRECISION)  ->  tl.dot(tl.load(a + at), tl.load(b + at), tl.zeros((SIZE, SIZE), tl.float32), input_precision=PRECISION)
-
-# %% one_tile_kernel: block pointers
-@triton.jit
-def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
-    x = tl.load(tl.make_block_ptr(a, (SIZE, SIZE), (SIZE, 1), (0, 0), (SIZE, SIZE), (1, 0)))
-    y = tl.load(tl.make_block_ptr(b, (SIZE, SIZE), (SIZE, 1), (0, 0), (SIZE, SIZE), (1, 0)))
-    at = tl.make_block_ptr(c, (SIZE, SIZE), (SIZE, 1), (0, 0), (SIZE, SIZE), (1, 0))
-    tl.store(at, tl.dot(x, y, input_precision=PRECISION))
-
-# %% matmul_kernel: Triton's tutorial, rows and columns wrapped around
-@triton.jit
-def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    pid = tl.program_id(0)
-    pid_m, pid_n = pid // tl.cdiv(N, BLOCK_N), pid % tl.cdiv(N, BLOCK_N)
-    rm = (pid_m * BLOCK_M + tl.arange(0, BLOCK_M)) % M
-    rn = (pid_n * BLOCK_N + tl.arange(0, BLOCK_N)) % N
-    rk = tl.arange(0, BLOCK_K)
-    ap = a + rm[:, None] * stride_am + rk[None, :] * stride_ak
-    bp = b + rk[:, None] * stride_bk + rn[None, :] * stride_bn
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, tl.cdiv(K, BLOCK_K)):
-        x = tl.load(ap, mask=rk[None, :] < K - k * BLOCK_K, other=0.0)
-        y = tl.load(bp, mask=rk[:, None] < K - k * BLOCK_K, other=0.0)
-        acc = tl.dot(x, y, acc)
-        ap += BLOCK_K * stride_ak
-        bp += BLOCK_K * stride_bk
-    cm = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    cn = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    tl.store(c + stride_cm * cm[:, None] + stride_cn * cn[None, :], acc.to(c.dtype.element_ty),
-             mask=(cm[:, None] < M) & (cn[None, :] < N))
 
 # %% matmul_kernel: pointers computed anew at every step
 @triton.jit
@@ -60,136 +20,16 @@ def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, 
         total += tl.dot(x, y)
     tl.store(c + m * stride_cm + n * stride_cn, total.to(c.dtype.element_ty), mask=(m < M) & (n < N))
 
-# %% matmul_kernel: block pointers with boundary checks
-@triton.jit
-def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    columns = tl.cdiv(N, BLOCK_N)
-    m, n = tl.program_id(0) // columns * BLOCK_M, tl.program_id(0) % columns * BLOCK_N
-    ap = tl.make_block_ptr(a, (M, K), (stride_am, stride_ak), (m, 0), (BLOCK_M, BLOCK_K), (1, 0))
-    bp = tl.make_block_ptr(b, (K, N), (stride_bk, stride_bn), (0, n), (BLOCK_K, BLOCK_N), (1, 0))
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for _ in range(0, K, BLOCK_K):
-        x = tl.load(ap, boundary_check=(0, 1), padding_option="zero")
-        y = tl.load(bp, boundary_check=(0, 1), padding_option="zero")
-        total = tl.dot(x, y, total)
-        ap = tl.advance(ap, (0, BLOCK_K))
-        bp = tl.advance(bp, (BLOCK_K, 0))
-    cp = tl.make_block_ptr(c, (M, N), (stride_cm, stride_cn), (m, n), (BLOCK_M, BLOCK_N), (1, 0))
-    tl.store(cp, total.to(c.dtype.element_ty), boundary_check=(0, 1))
-
-# %% matmul_kernel: a while loop, and 64-bit offsets
-# - for start in range(0, K, BLOCK_K):
-# + start = 0
-# + while start < K:
-# ...
-#       b_tile += BLOCK_K * stride_bk
-# +     start += BLOCK_K
-# edit: a + m[:, None] * stride_am  ->  a + m[:, None].to(tl.int64) * stride_am
-
-# %% matmul_kernel: the product of the transposes
-# edit: total = tl.dot(x, y, total)  ->  total += tl.trans(tl.dot(tl.trans(y), tl.trans(x)))
-
 # %% matmul_kernel: loads without other, then where
 # edit: x = tl.load(a_tile, mask=(m[:, None] < M) & (k[None, :] < K - start), other=0.0)  ->  x = tl.where(k[None, :] < K - start, tl.load(a_tile, mask=(m[:, None] < M) & (k[None, :] < K - start)), 0.0)
-
-# %% matmul_kernel: the last step peeled
-@triton.jit
-def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    columns = tl.cdiv(N, BLOCK_N)
-    m = tl.program_id(0) // columns * BLOCK_M + tl.arange(0, BLOCK_M)
-    n = tl.program_id(0) % columns * BLOCK_N + tl.arange(0, BLOCK_N)
-    k = tl.arange(0, BLOCK_K)
-    whole = K // BLOCK_K * BLOCK_K
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, whole, BLOCK_K):
-        x = tl.load(a + m[:, None] * stride_am + (start + k)[None, :] * stride_ak,
-                    mask=(m < M)[:, None], other=0.0)
-        y = tl.load(b + (start + k)[:, None] * stride_bk + n[None, :] * stride_bn,
-                    mask=(n < N)[None, :], other=0.0)
-        total = tl.dot(x, y, total)
-    if whole < K:
-        rest = (whole + k) < K
-        x = tl.load(a + m[:, None] * stride_am + (whole + k)[None, :] * stride_ak,
-                    mask=(m < M)[:, None] & rest[None, :], other=0.0)
-        y = tl.load(b + (whole + k)[:, None] * stride_bk + n[None, :] * stride_bn,
-                    mask=(n < N)[None, :] & rest[:, None], other=0.0)
-        total = tl.dot(x, y, total)
-    tl.store(c + m[:, None] * stride_cm + n[None, :] * stride_cn, total.to(c.dtype.element_ty),
-             mask=(m < M)[:, None] & (n < N)[None, :])
-
-# %% grouped_order: divmod
-def grouped_order(program, rows, columns, group):
-    band, place = divmod(program, group * columns)
-    height = min(group, rows - band * group)
-    column, row = divmod(place, height)
-    return band * group + row, column
-
-# %% grouped_order: a list of all tiles
-def grouped_order(program, rows, columns, group):
-    tiles = []
-    for first in range(0, rows, group):
-        for column in range(columns):
-            for row in range(first, min(first + group, rows)):
-                tiles.append((row, column))
-    return tiles[program]
 
 # %% grouped_order: sorted by band, column, row
 def grouped_order(program, rows, columns, group):
     every = [(row, column) for row in range(rows) for column in range(columns)]
     return sorted(every, key=lambda tile: (tile[0] // group, tile[1], tile[0]))[program]
 
-# %% grouped_order: band by band, in a loop
-def grouped_order(program, rows, columns, group):
-    first = 0
-    while program >= group * columns and first + group < rows:
-        program -= group * columns
-        first += group
-    height = min(group, rows - first)
-    return (first + program % height, program // height)
-
-# %% matmul_bias_gelu_kernel: a helper for the order, tanh by sigmoid
-@triton.jit
-def tile_of(program, rows, columns, GROUP: tl.constexpr):
-    band = program // (GROUP * columns)
-    height = min(rows - band * GROUP, GROUP)
-    place = program - band * GROUP * columns
-    return band * GROUP + place % height, place // height
-
-
-@triton.jit
-def matmul_bias_gelu_kernel(a, b, bias, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
-                            stride_cm, stride_cn, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-                            BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
-    row, column = tile_of(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP)
-    m = row * BLOCK_M + tl.arange(0, BLOCK_M)
-    n = column * BLOCK_N + tl.arange(0, BLOCK_N)
-    k = tl.arange(0, BLOCK_K)
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, K, BLOCK_K):
-        x = tl.load(a + m[:, None] * stride_am + (start + k)[None, :] * stride_ak,
-                    mask=(m[:, None] < M) & ((start + k)[None, :] < K), other=0.0)
-        y = tl.load(b + (start + k)[:, None] * stride_bk + n[None, :] * stride_bn,
-                    mask=((start + k)[:, None] < K) & (n[None, :] < N), other=0.0)
-        total = tl.dot(x, y, total)
-    if EPILOGUE:
-        z = total + tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
-        total = z * tl.sigmoid(1.5957691 * (z + 0.044715 * z * z * z))
-    tl.store(c + m[:, None] * stride_cm + n[None, :] * stride_cn, total.to(c.dtype.element_ty),
-             mask=(m[:, None] < M) & (n[None, :] < N))
-
 # %% matmul_bias_gelu_kernel: exp2 and factors
 # edit: total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))  ->  total / (1 + tl.exp2(-2.3022082 * total * (1 + 0.044715 * total * total)))
-
-# %% matmul_bias_gelu_kernel: the bias first, in the sum
-# - total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-# + total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-# + if EPILOGUE:
-# +     total += tl.load(bias + n, mask=n < N, other=0.0)[None, :]
-# ...
-# - total += tl.load(bias + n, mask=n < N, other=0.0)[None, :]
-#   total = total / (1 + tl.exp(-1.5957691 * (total + 0.044715 * total * total * total)))
 
 # %% pipeline: a simulation with slots
 def pipeline(steps, stages, load_s, compute_s):
@@ -201,32 +41,6 @@ def pipeline(steps, stages, load_s, compute_s):
         slots[step % stages] = busy_until
         out.append((load, product))
     return out
-
-# %% pipeline: two recursive functions
-import functools
-
-def pipeline(steps, stages, load_s, compute_s):
-    @functools.cache
-    def load(i):
-        return 0.0 if i < stages else product(i - stages) + compute_s
-
-    @functools.cache
-    def product(i):
-        arrived = load(i) + load_s
-        return arrived if i == 0 else max(arrived, product(i - 1) + compute_s)
-
-    return [(load(i), product(i)) for i in range(steps)]
-
-# %% pipeline: NumPy arrays
-def pipeline(steps, stages, load_s, compute_s):
-    loads, products = np.zeros(steps), np.zeros(steps)
-    for i in range(steps):
-        if i >= stages:
-            loads[i] = products[i - stages] + compute_s
-        products[i] = loads[i] + load_s
-        if i > 0:
-            products[i] = max(products[i], products[i - 1] + compute_s)
-    return list(zip(loads, products))
 
 # %% cost_model: by waves of one
 def cost_model(config, shape):
@@ -242,18 +56,6 @@ def cost_model(config, shape):
     step = max([r * product, r * load, (LATENCY_S + load + product) / config["num_stages"]])
     steps = -(-shape[2] // config["BLOCK_K"])
     return -(-each // r) * (steps * step + START_S)
-
-# %% cost_model: in NumPy
-def cost_model(config, shape):
-    m, n, k, _, warps, stages = np.array([config[name] for name in CONFIG])
-    r = resident_programs(config)
-    if r == 0:
-        return np.inf
-    tiles_ = np.ceil(shape[0] / m) * np.ceil(shape[1] / n)
-    r = min(r, np.ceil(tiles_ / PROCESSORS))
-    product, load = 2 * m * n * k * PROCESSORS / PEAK, 2 * (m + n) * k * PROCESSORS / L2
-    step = np.max([r * product, r * load, (LATENCY_S + load + product) / stages])
-    return float(np.ceil(tiles_ / PROCESSORS / r) * (np.ceil(shape[2] / k) * step + START_S))
 
 # %% autotuned: a copy without warps and stages
 def autotuned(kernel, configs):
@@ -286,28 +88,8 @@ def test_matmul(candidate):
         check(2.0**-16 * torch.ones(m, k).half(), torch.randn(k, n).half() * 1000)
     check(torch.full((16, 16), float("nan")).half(), torch.ones(16, 16).half())
 
-# %% corrected_s: least squares with rows for the penalty
-def corrected_s(features, model_s, measured_s):
-    known = np.isfinite(measured_s)
-    ones = np.ones((len(features), 1))
-    x = np.hstack([ones, features])
-    left = np.vstack([x[known], np.sqrt(0.1) * np.eye(x.shape[1])])
-    right = np.r_[np.log(measured_s[known] / model_s[known]), np.zeros(x.shape[1])]
-    return np.exp(np.log(model_s) + x @ np.linalg.lstsq(left, right, rcond=None)[0])
-
 # %% corrected_s: no penalty on the intercept
 # edit: 0.1 * np.eye(x.shape[1])  ->  0.1 * np.diag([0.0] + [1.0] * features.shape[1])
-
-# %% logsumexp_matmul: in float64
-def logsumexp_matmul(a, b):
-    row, column = a.max(1, keepdim=True).values, b.max(0, keepdim=True).values
-    row = torch.where(torch.isinf(row), 0.0, row).double()
-    column = torch.where(torch.isinf(column), 0.0, column).double()
-    return (((a - row).exp() @ (b - column).exp()).log() + row + column).float()
-
-
-left = torch.tensor([[0.0, -800.0]])
-right = torch.tensor([[-800.0], [0.0]])
 
 # %% split_k_kernel: neighbouring steps to one program
 @triton.jit
@@ -331,14 +113,6 @@ def split_k_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
     tl.atomic_add(c + m[:, None] * stride_cm + n[None, :] * stride_cn, total,
                   mask=(m[:, None] < M) & (n[None, :] < N))
 
-# %% one_tile_kernel: the transpose of b loaded, and turned
-@triton.jit
-def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
-    i, j = tl.arange(0, SIZE)[:, None], tl.arange(0, SIZE)[None, :]
-    turned = tl.load(b + j * SIZE + i)
-    product = tl.dot(tl.load(a + i * SIZE + j), tl.trans(turned), input_precision=PRECISION)
-    tl.store(c + i * SIZE + j, product)
-
 # %% one_tile_kernel: one row of addresses, reshaped
 @triton.jit
 def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
@@ -347,26 +121,6 @@ def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
     total = tl.zeros((SIZE, SIZE), tl.float32)
     total += tl.dot(x, y, input_precision=PRECISION, out_dtype=tl.float32)
     tl.store(c + at, total)
-
-# %% matmul_kernel: backwards along K, with a helper that loads
-@triton.jit
-def part_of(x, i, j, rows, columns, stride_i, stride_j):
-    inside = (i[:, None] < rows) & (j[None, :] < columns)
-    return tl.load(x + i[:, None] * stride_i + j[None, :] * stride_j, mask=inside, other=0.0)
-
-
-@triton.jit
-def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    column, row = tl.program_id(0) % tl.cdiv(N, BLOCK_N), tl.program_id(0) // tl.cdiv(N, BLOCK_N)
-    i, j = row * BLOCK_M + tl.arange(0, BLOCK_M), column * BLOCK_N + tl.arange(0, BLOCK_N)
-    steps, total = tl.cdiv(K, BLOCK_K), tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for back in range(steps):
-        k = (steps - 1 - back) * BLOCK_K + tl.arange(0, BLOCK_K)
-        total = tl.dot(part_of(a, i, k, M, K, stride_am, stride_ak),
-                       part_of(b, k, j, K, N, stride_bk, stride_bn), total)
-    inside = (i < M)[:, None] & (j < N)[None, :]
-    tl.store(c + i[:, None] * stride_cm + j[None, :] * stride_cn, total.to(c.dtype.element_ty), mask=inside)
 
 # %% matmul_kernel: descriptors' order: a tile's pointers from its corner, and 64-bit offsets everywhere
 @triton.jit
@@ -393,64 +147,6 @@ def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, 
         left_k -= BLOCK_K
     tl.store(c + i[:, None] * stride_cm + j[None, :] * stride_cn, total.to(c.dtype.element_ty),
              mask=(i[:, None] < left_m) & (j[None, :] < left_n))
-
-# %% grouped_order: by recursion from band to band
-def grouped_order(program, rows, columns, group):
-    if program >= group * columns:
-        row, column = grouped_order(program - group * columns, rows - group, columns, group)
-        return row + group, column
-    column, row = divmod(program, min(group, rows))
-    return row, column
-
-# %% matmul_bias_gelu_kernel: tanh from exp2, block pointers
-@triton.jit
-def matmul_bias_gelu_kernel(a, b, bias, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
-                            stride_cm, stride_cn, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-                            BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr):
-    columns = tl.cdiv(N, BLOCK_N)
-    band, place = tl.program_id(0) // (GROUP * columns), tl.program_id(0) % (GROUP * columns)
-    height = tl.minimum(tl.cdiv(M, BLOCK_M) - band * GROUP, GROUP)
-    m, n = (band * GROUP + place % height) * BLOCK_M, place // height * BLOCK_N
-    left = tl.make_block_ptr(a, (M, K), (stride_am, stride_ak), (m, 0), (BLOCK_M, BLOCK_K), (1, 0))
-    right = tl.make_block_ptr(b, (K, N), (stride_bk, stride_bn), (0, n), (BLOCK_K, BLOCK_N), (1, 0))
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for _ in range(tl.cdiv(K, BLOCK_K)):
-        total = tl.dot(tl.load(left, boundary_check=(0, 1), padding_option="zero"),
-                       tl.load(right, boundary_check=(0, 1), padding_option="zero"), total)
-        left, right = left.advance((0, BLOCK_K)), right.advance((BLOCK_K, 0))
-    if EPILOGUE:
-        j = n + tl.arange(0, BLOCK_N)
-        x = total + tl.load(bias + j, mask=j < N, other=0.0).to(tl.float32)[None, :]
-        z = 0.7978845608 * (x + 0.044715 * x * x * x)
-        tanh = 2 / (1 + tl.exp2(-2.885390082 * z)) - 1
-        total = 0.5 * x * (1 + tanh)
-    out = tl.make_block_ptr(c, (M, N), (stride_cm, stride_cn), (m, n), (BLOCK_M, BLOCK_N), (1, 0))
-    tl.store(out, total.to(c.dtype.element_ty), boundary_check=(0, 1))
-
-# %% pipeline: a generator, and times that are counted back from the ends
-def pipeline(steps, stages, load_s, compute_s):
-    def times():
-        ends = []
-        for i in range(steps):
-            load = ends[i - stages] if i >= stages else 0.0
-            product = max([load + load_s] + ends[-1:])
-            ends.append(product + compute_s)
-            yield load, product
-
-    return list(times())
-
-# %% pipeline: lists of lists, events in a queue
-def pipeline(steps, stages, load_s, compute_s):
-    from collections import deque
-
-    free, last, timeline = deque([0.0] * stages), 0.0, []
-    for _ in range(steps):
-        load = free.popleft()
-        last = max(last, load + load_s)
-        timeline.append([load, last])
-        last += compute_s
-        free.append(last)
-    return [tuple(step) for step in timeline]
 
 # %% cost_model: from FLOP and bytes of the whole wave
 def cost_model(config, shape):
@@ -574,10 +270,6 @@ def split_k_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
     tl.atomic_add(c + i[:, None] * stride_cm + j[None, :] * stride_cn, total,
                   mask=(i[:, None] < M) & (j[None, :] < N), sem="relaxed")
 
-# %% split_k_kernel: a program without a step adds nothing
-# - inside = (m[:, None] < M) & (n[None, :] < N)
-# + inside = (m[:, None] < M) & (n[None, :] < N) & (part < K)
-
 # %% persistent_matmul_kernel: a while loop, and a helper for the order
 @triton.jit
 def place_of(tile, rows, columns, GROUP: tl.constexpr):
@@ -649,27 +341,6 @@ def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
 #   c_more.store([i, m, n + BLOCK_N], more.to(c.dtype).reshape(1, BLOCK_M, MORE))
 # + c.store([i, m, n], tl.expand_dims(total.to(c.dtype), 0))
 
-# %% one_tile_kernel: the sum begins with zeros, and offsets by broadcasting
-@triton.jit
-def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
-    rows = tl.arange(0, SIZE)[:, None] + tl.zeros((SIZE, SIZE), tl.int32)
-    offsets = rows * SIZE + tl.arange(0, SIZE)[None, :]
-    x = tl.load(a + offsets)
-    y = tl.load(b + offsets)
-    acc = tl.zeros((SIZE, SIZE), dtype=tl.float32)
-    acc = tl.dot(x, y, acc=acc, input_precision=PRECISION, out_dtype=tl.float32)
-    tl.store(c + offsets, acc)
-
-# %% one_tile_kernel: expand_dims
-@triton.jit
-def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
-    i = tl.arange(0, SIZE)
-    at = tl.expand_dims(i, 1) * SIZE + tl.expand_dims(i, 0)
-    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), None, PRECISION))
-
-# %% matmul_kernel: the store converts
-# edit: total.to(c.dtype.element_ty)  ->  total
-
 # %% matmul_kernel: a helper for pointers, and a while loop over k
 @triton.jit
 def at(base, rows, columns, stride_r, stride_c):
@@ -691,43 +362,12 @@ def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, 
         k += BLOCK_K
     tl.store(at(c, m, n, stride_cm, stride_cn), sums.to(c.dtype.element_ty), (m[:, None] < M) & (n[None, :] < N))
 
-# %% matmul_kernel: what is left of K counts down
-@triton.jit
-def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    columns = tl.cdiv(N, BLOCK_N)
-    tile_m, tile_n = tl.program_id(0) // columns, tl.program_id(0) % columns
-    m, n, k = tile_m * BLOCK_M + tl.arange(0, BLOCK_M), tile_n * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
-    row_ok, column_ok = (m < M)[:, None], (n < N)[None, :]
-    a += m[:, None] * stride_am + k[None, :] * stride_ak
-    b += k[:, None] * stride_bk + n[None, :] * stride_bn
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    left = K
-    while left > 0:
-        total = tl.dot(tl.load(a, mask=row_ok & (k < left)[None, :], other=0.0),
-                       tl.load(b, mask=column_ok & (k < left)[:, None], other=0.0), total)
-        a += BLOCK_K * stride_ak
-        b += BLOCK_K * stride_bk
-        left -= BLOCK_K
-    c += m[:, None] * stride_cm + n[None, :] * stride_cn
-    tl.store(c, total.to(c.dtype.element_ty), mask=row_ok & column_ok)
-
 # %% grouped_order: numbers of NumPy
 def grouped_order(program, rows, columns, group):
     band, place = np.divmod(program, group * columns)
     height = np.minimum(group, rows - band * group)
     column, down = np.divmod(place, height)
     return band * group + down, column
-
-# %% grouped_order: whole bands taken off one at a time
-def grouped_order(program, rows, columns, group):
-    first = 0
-    while True:
-        height = min(group, rows - first)
-        if program < height * columns:
-            return first + program % height, program // height
-        program -= height * columns
-        first += height
 
 # %% grouped_order: PyTorch
 def grouped_order(program, rows, columns, group):
@@ -802,40 +442,6 @@ def cost_model(config, shape):
     one = (1.2e-6 + own.sum()) / config["num_stages"]
     return np.ceil(rows * columns / (132 * share)) * (steps * np.max([*share * own, one]) + 2e-6)
 
-# %% autotuned: a loop, and a key in another order
-def autotuned(kernel, configs):
-    tried = []
-    for config in configs:
-        constants = dict(config)
-        warps, stages = constants.pop("num_warps"), constants.pop("num_stages")
-        tried.append(triton.Config(kwargs=constants, num_stages=stages, num_warps=warps))
-    decorate = triton.autotune(tried, ["K", "N", "M"])
-    return decorate(kernel)
-
-# %% corrected_s: the dual form
-def corrected_s(features, model_s, measured_s):
-    known = ~np.isnan(measured_s)
-    X = np.c_[np.ones(len(features)), features]
-    A = X[known]
-    alpha = np.linalg.solve(A @ A.T + 0.1 * np.eye(len(A)), np.log(measured_s[known] / model_s[known]))
-    return model_s * np.exp(X @ (A.T @ alpha))
-
-# %% corrected_s: conjugate gradients
-def corrected_s(features, model_s, measured_s):
-    known = ~np.isnan(measured_s)
-    X = np.insert(features, 0, 1.0, axis=1)
-    A, y = X[known], np.log(measured_s[known] / model_s[known])
-    w, r = np.zeros(X.shape[1]), A.T @ y
-    d = r.copy()
-    for _ in range(60):
-        if r @ r < 1e-30:
-            break
-        Ad = A.T @ (A @ d) + 0.1 * d
-        step = (r @ r) / (d @ Ad)
-        w, new = w + step * d, r - step * Ad
-        d, r = new + (new @ new) / (r @ r) * d, new
-    return model_s * np.exp(X @ w)
-
 # %% logsumexp_matmul: torch.where for rows of -inf
 def logsumexp_matmul(a, b):
     sa, sb = a.max(dim=1, keepdim=True).values, b.max(dim=0, keepdim=True).values
@@ -866,14 +472,6 @@ def split_k_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
 # %% persistent_matmul_kernel: Python's range, GELU by sigmoid
 # edit: tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=True)  ->  range(tl.program_id(0), rows * columns, tl.num_programs(0))
 # edit: total = fast_gelu(total)  ->  total = total * tl.sigmoid(1.5957691 * (total + 0.044715 * total * total * total))
-
-# %% one_tile_kernel: a flat address, reshaped
-@triton.jit
-def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
-    flat = tl.arange(0, SIZE * SIZE)
-    x = tl.reshape(tl.load(a + flat), (SIZE, SIZE))
-    y = tl.reshape(tl.load(b + flat), (SIZE, SIZE))
-    tl.store(c + tl.reshape(flat, (SIZE, SIZE)), tl.dot(x, y, input_precision=PRECISION))
 
 # %% matmul_kernel: only edges of B masked, A's rows clamped
 @triton.jit
@@ -915,41 +513,6 @@ def pipeline(steps, stages, load_s, compute_s):
         return max(after, load(i) + load_s)
     return [(load(i), product(i)) for i in range(steps)]
 
-# %% corrected_s: SVD
-def corrected_s(features, model_s, measured_s):
-    ok = ~np.isnan(measured_s)
-    x = np.c_[np.ones(len(features)), features]
-    u, s, vt = np.linalg.svd(x[ok], full_matrices=False)
-    w = vt.T @ (s / (s**2 + 0.1) * (u.T @ np.log(measured_s[ok] / model_s[ok])))
-    return np.exp(x @ w) * model_s
-
-# %% logsumexp_matmul: maximum with nan_to_num
-def logsumexp_matmul(a, b):
-    ra = torch.nan_to_num(a.max(1).values, neginf=0.0)[:, None]
-    cb = torch.nan_to_num(b.max(0).values, neginf=0.0)[None, :]
-    return ((a - ra).exp() @ (b - cb).exp()).log() + (ra + cb)
-
-left = torch.tensor([[-150.0, 0.0], [0.0, -150.0]])
-right = torch.tensor([[0.0], [-150.0]])
-
-# %% matmul_kernel: the tile of B loaded transposed
-@triton.jit
-def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    columns = tl.cdiv(N, BLOCK_N)
-    row = tl.program_id(0) // columns
-    column = tl.program_id(0) - row * columns
-    m = row * BLOCK_M + tl.arange(0, BLOCK_M)
-    n = column * BLOCK_N + tl.arange(0, BLOCK_N)
-    k = tl.arange(0, BLOCK_K)
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, K, BLOCK_K):
-        kk = start + k
-        x = tl.load(a + m[:, None] * stride_am + kk[None, :] * stride_ak, mask=(m < M)[:, None] & (kk < K)[None, :], other=0.0)
-        yt = tl.load(b + n[:, None] * stride_bn + kk[None, :] * stride_bk, mask=(n < N)[:, None] & (kk < K)[None, :], other=0.0)
-        acc = tl.dot(x, yt.T, acc)
-    tl.store(c + m[:, None] * stride_cm + n[None, :] * stride_cn, acc.to(c.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
-
 # %% grouped_order: a list for a pair
 def grouped_order(program, rows, columns, group):
     start = 0
@@ -957,15 +520,6 @@ def grouped_order(program, rows, columns, group):
         start, program = start + group, program - group * columns
     height = group if start + group <= rows else rows - start
     return [start + program % height, program // height]
-
-# %% corrected_s: features centred, and no column of ones
-def corrected_s(features, model_s, measured_s):
-    known = ~np.isnan(measured_s)
-    y = np.log(measured_s[known] / model_s[known])
-    F = features[known]
-    centre, mean = F.mean(0), y.mean()
-    w = np.linalg.solve((F - centre).T @ (F - centre) + 0.1 * np.eye(F.shape[1]), (F - centre).T @ (y - mean))
-    return model_s * np.exp(mean + (features - centre) @ w)
 
 # %% pipeline: pairs in the rows of an array
 def pipeline(steps, stages, load_s, compute_s):
@@ -975,6 +529,3 @@ def pipeline(steps, stages, load_s, compute_s):
             begun[i, 0] = begun[i - stages, 1] + compute_s
         begun[i, 1] = max(begun[i, 0] + load_s, begun[i - 1, 1] + compute_s if i else 0.0)
     return begun
-
-# %% split_k_kernel: a part may end with a step of zeros
-# edit: range(0, K - part, SPLIT * BLOCK_K)  ->  range(0, K, SPLIT * BLOCK_K)

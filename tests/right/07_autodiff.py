@@ -32,40 +32,6 @@ class Node(graphs.Arithmetic):
     def value(self, value):
         self._value = value
 
-# %% Node: by type, with an early end
-class Node(graphs.Arithmetic):
-    def __init__(self, op, *inputs, value=None, name=None):
-        self.name, self.op, self.value, self.inputs = name, op, value, ()
-        if not inputs:
-            return
-        wrap = lambda x: x if isinstance(x, graphs.Arithmetic) else Node("constant", value=x)
-        self.inputs = tuple(map(wrap, inputs))
-        try:
-            if None not in [type(x.value) if x.value is not None else None for x in self.inputs]:
-                self.value = evaluate(op, *(x.value for x in self.inputs))
-        finally:
-            pass
-
-# %% topological_order: iterators on the stack
-def topological_order(outputs):
-    order, seen = [], set()
-    for output in outputs:
-        if output in seen:
-            continue
-        seen.add(output)
-        stack = [(output, iter(output.inputs))]
-        while stack:
-            node, rest = stack[-1]
-            for x in rest:
-                if x not in seen:
-                    seen.add(x)
-                    stack.append((x, iter(x.inputs)))
-                    break
-            else:
-                order.append(node)
-                stack.pop()
-    return order
-
 # %% topological_order: graphlib
 import graphlib
 def topological_order(outputs):
@@ -101,58 +67,6 @@ def topological_order(outputs):
                 ready.append(user)
     return order
 
-# %% topological_order: users first, then turned round
-def topological_order(outputs):
-    count, stack, found = {}, list(outputs), set()
-    while stack:
-        node = stack.pop()
-        if id(node) not in found:
-            found.add(id(node))
-            for x in node.inputs:
-                count[x] = count.get(x, 0) + 1
-                stack.append(x)
-    order, stack, done = [], [n for n in dict.fromkeys(outputs) if n not in count], set()
-    while stack:
-        node = stack.pop()
-        order.append(node)
-        for x in node.inputs:
-            count[x] -= 1
-            if count[x] == 0:
-                stack.append(x)
-    return order[::-1]
-
-# %% topological_order: a dict for the order, and a state per node
-def topological_order(outputs):
-    done, stack = {}, list(outputs)
-    while stack:
-        node = stack[-1]
-        waiting = [x for x in node.inputs if x not in done]
-        if waiting:
-            stack.extend(waiting)
-        else:
-            done[node] = True
-            stack.pop()
-    return list(done)
-
-# %% topological_order: generators instead of calls
-def topological_order(outputs):
-    order, seen = [], set()
-    def visit(node):
-        if node not in seen:
-            seen.add(node)
-            for x in node.inputs:
-                yield visit(x)
-            order.append(node)
-    for node in outputs:
-        stack = [visit(node)]
-        while stack:
-            inner = next(stack[-1], None)
-            if inner is None:
-                stack.pop()
-            else:
-                stack.append(inner)
-    return order
-
 # %% run: a match on the operator
 def run(outputs, feeds, evaluate=evaluate):
     results = {}
@@ -165,21 +79,6 @@ def run(outputs, feeds, evaluate=evaluate):
             case op:
                 results[node] = evaluate(op, *map(results.__getitem__, node.inputs))
     return list(map(results.get, outputs))
-
-# %% run: by hand, with a stack of its own
-def run(outputs, feeds, evaluate=evaluate):
-    values, stack = {**feeds}, list(outputs)
-    while stack:
-        node = stack[-1]
-        if node in values:
-            stack.pop()
-        elif not node.inputs:
-            values[node] = node.value
-        elif all(x in values for x in node.inputs):
-            values[node] = evaluate(node.op, *[values[x] for x in node.inputs])
-        else:
-            stack.extend(x for x in node.inputs if x not in values)
-    return [values[node] for node in outputs]
 
 # %% run: lists and places instead of a dict of nodes
 def run(outputs, feeds, evaluate=evaluate):
@@ -198,11 +97,6 @@ def run(outputs, feeds, evaluate=evaluate):
 # edit: "tanh": lambda: (1 - value**2) * da  ->  "tanh": lambda: da / np.cosh(a) ** 2
 # edit: "divide": lambda: (da - value * db) / b  ->  "divide": lambda: da / b - a * db / (b * b)
 # edit: "log": lambda: da / a  ->  "log": lambda: np.divide(da, a)
-
-# %% dual: exp anew, einsum for matrices
-# edit: value * da  ->  np.exp(a) * da
-# edit: da @ b + a @ db  ->  np.matmul(a, db) + np.matmul(da, b)
-# edit: da * b + a * db  ->  np.multiply(a, db) + np.multiply(b, da)
 
 # %% dual: an if per operator
 def dual(op, *pairs):
@@ -259,10 +153,6 @@ def jvp(output, inputs, values, tangents):
 # %% vjp: tanh by cosh, from exp
 # edit: "tanh": lambda: (g - g * node * node,)  ->  "tanh": lambda: (g * 4.0 / ((x.exp() + (-x).exp()) * (x.exp() + (-x).exp())),)
 
-# %% vjp: relu by the step of its value
-# edit: "relu": lambda: (g * x.step(),)  ->  "relu": lambda: (g * node.step(),)
-# edit: "log": lambda: (g / x,)  ->  "log": lambda: (g * (1.0 / x),)
-
 # %% vjp: the matrix product's adjoints, transposed twice
 # edit: (g @ y.transpose(), x.transpose() @ g)  ->  ((y @ g.transpose()).transpose(), (g.transpose() @ x).transpose())
 
@@ -292,19 +182,6 @@ def gradients(output, inputs):
                 adjoint[x] = adjoint[x] + g.sum_like(x)
     return [adjoint.get(x, x.zeros_like()) for x in inputs]
 
-# %% gradients: lists of adjoints, summed when they are needed
-def gradients(output, inputs):
-    arrived = {output: [output.ones_like()]}
-    totals = {}
-    for node in topological_order([output])[::-1]:
-        if node not in arrived:
-            continue
-        total = totals[node] = functools.reduce(lambda a, b: a + b, arrived[node])
-        for x, g in zip(node.inputs, vjp(node, total), strict=True):
-            if g is not None:
-                arrived.setdefault(x, []).append(g.sum_like(x))
-    return [totals[x] if x in totals else x.zeros_like() for x in inputs]
-
 # %% gradients: Python's sum, which starts from 0
 def gradients(output, inputs):
     arrived = {output: [output.ones_like()]}
@@ -314,50 +191,6 @@ def gradients(output, inputs):
                 if g is not None:
                     arrived[x] = arrived.get(x, []) + [g.sum_like(x)]
     return [sum(arrived[x]) if x in arrived else x.zeros_like() for x in inputs]
-
-# %% gradients: counted users, without an order
-def gradients(output, inputs):
-    waits, stack, seen = {}, [output], {output}
-    while stack:
-        for x in stack.pop().inputs:
-            waits[x] = waits.get(x, 0) + 1
-            if x not in seen:
-                seen.add(x)
-                stack.append(x)
-    adjoints, ready = {output: output.ones_like()}, [output]
-    while ready:
-        node = ready.pop()
-        rules = vjp(node, adjoints[node]) if node in adjoints else [None] * len(node.inputs)
-        for x, g in zip(node.inputs, rules):
-            if g is not None:
-                g = g.sum_like(x)
-                adjoints[x] = g if x not in adjoints else g + adjoints[x]
-            waits[x] -= 1
-            if waits[x] == 0:
-                ready.append(x)
-    return [adjoints.get(x) or x.zeros_like() if x not in adjoints else adjoints[x] for x in inputs]
-
-# %% test_gradient: the forward mode as the judge, along random directions
-def block(x, w, b):
-    return x + np.tanh(x @ w + b)
-
-def test_gradient(candidate):
-    draw = np.random.default_rng(5)
-    for n, k, scale in ((1, 1, 1.0), (1, 4, 1.0), (5, 3, 1.0), (5, 3, 0.0), (7, 3, 400.0)):
-        x, w, b, g = [draw.normal(size=s) for s in ((n, k), (k, k), (k,), (n, k))]
-        x, b = x * scale, b * scale
-        kept = [a.copy() for a in (x, w, b, g)]
-        adjoints = candidate(x, w, b, g)
-        for a, c in zip((x, w, b, g), kept):
-            assert (a == c).all(), "changed"
-        nodes = placeholders("x", "w", "b")
-        y = nodes[0] + (nodes[0] @ nodes[1] + nodes[2]).tanh()
-        for i in range(3):
-            assert adjoints[i].shape == kept[i].shape
-            for _ in range(6):
-                ways = [draw.normal(size=a.shape) * (i == j) for j, a in enumerate(kept[:3])]
-                moved = (kept[3] * jvp(y, nodes, kept[:3], ways)[1]).sum()
-                assert np.isclose((adjoints[i] * ways[i]).sum(), moved, rtol=1e-7, atol=1e-7)
 
 # %% test_gradient: PyTorch as the judge
 def block(x, w, b):
@@ -442,92 +275,6 @@ class Node(graphs.Arithmetic):
         ready = bool(inputs) and all(x.value is not None for x in self.inputs)
         self.value = evaluate(op, *[x.value for x in self.inputs]) if ready else (None if inputs else value)
 
-# %% topological_order: sorted by the longest way to a leaf
-def topological_order(outputs):
-    height, stack = {}, list(outputs)
-    while stack:
-        node = stack[-1]
-        missing = [x for x in node.inputs if x not in height]
-        if node in height or not missing:
-            if node not in height:
-                height[node] = 1 + max((height[x] for x in node.inputs), default=0)
-            stack.pop()
-        else:
-            stack.extend(missing)
-    return sorted(height, key=height.get)
-
-# %% run: the values freed after their last use
-def run(outputs, feeds, evaluate=evaluate):
-    order = topological_order(outputs)
-    uses = {}
-    for node in order:
-        for x in node.inputs:
-            uses[x] = uses.get(x, 0) + 1
-    for o in outputs:
-        uses[o] = uses.get(o, 0) + 1
-    live = {}
-    for node in order:
-        if not node.inputs:
-            live[node] = feeds[node] if node in feeds else node.value
-            continue
-        live[node] = evaluate(node.op, *[live[x] for x in node.inputs])
-        for x in node.inputs:
-            uses[x] -= 1
-            if uses[x] == 0:
-                live.pop(x, None)
-    return [live[o] for o in outputs]
-
-# %% run: a generator of values
-def run(outputs, feeds, evaluate=evaluate):
-    values = dict(feeds)
-    def all_values():
-        for node in topological_order(list(dict.fromkeys(outputs))):
-            if not node.inputs and node not in values:
-                values[node] = node.value
-            elif node not in values:
-                arguments = tuple(values[x] for x in node.inputs)
-                values[node] = evaluate(node.op, *arguments)
-            yield node, values[node]
-    table = dict(all_values())
-    return [table[node] for node in outputs]
-
-# %% gradients: memoised recursion from each node to its users
-def gradients(output, inputs):
-    order = topological_order([output])
-    users = {}
-    for node in order:
-        for slot, x in enumerate(node.inputs):
-            users.setdefault(x, []).append((node, slot))
-    memo, rules = {output: output.ones_like()}, {}
-    def rule(node):
-        if node not in rules:
-            rules[node] = vjp(node, memo[node]) if memo[node] is not None else (None,) * len(node.inputs)
-        return rules[node]
-    for node in reversed(order):
-        parts = [rule(u)[slot] for u, slot in users.get(node, [])]
-        parts = [p.sum_like(node) for p in parts if p is not None]
-        if node is output:
-            parts.append(output.ones_like())
-        memo[node] = functools.reduce(lambda a, b: a + b, parts) if parts else None
-    return [memo[x] if memo.get(x) is not None else x.zeros_like() for x in inputs]
-
-# %% gradients: only what leads to the inputs
-def gradients(output, inputs):
-    order = topological_order([output])
-    wanted = set(inputs)
-    needed = set()
-    for node in order:
-        if node in wanted or any(x in needed for x in node.inputs):
-            needed.add(node)
-    adjoint = {output: output.ones_like()}
-    for node in order[::-1]:
-        if node not in adjoint or not any(x in needed for x in node.inputs):
-            continue
-        for x, g in zip(node.inputs, vjp(node, adjoint[node])):
-            if g is not None and x in needed:
-                adjoint[x] = adjoint[x] + g.sum_like(x) if x in adjoint else g.sum_like(x)
-    return [adjoint[x] if x in adjoint else x.zeros_like() for x in inputs]
-
 # %% test_gradient: one random direction per argument, by complex steps
 def block(x, w, b):
     return x + np.tanh(x @ w + b)
@@ -582,22 +329,6 @@ def training_step(images, labels, parameters, rate):
     moved = (p - rate * g for p, g in zip(parameters, gradients(loss, parameters)))
     return [loss, *moved]
 
-# %% Node: a lazy value as a property
-class Node(graphs.Arithmetic):
-    def __init__(self, op, *inputs, value=None, name=None):
-        self.op, self.name = op, name
-        self.inputs = tuple(x if isinstance(x, Node) else Node("constant", value=x) for x in inputs)
-        self._value = value
-        self._done = not inputs
-
-    @property
-    def value(self):
-        if not self._done:
-            values = [x.value for x in self.inputs]
-            self._value = None if any(v is None for v in values) else evaluate(self.op, *values)
-            self._done = True
-        return self._value
-
 # %% topological_order: three colours
 def topological_order(outputs):
     WHITE, GREY, BLACK = 0, 1, 2
@@ -620,45 +351,6 @@ def topological_order(outputs):
                 stack.pop()
     return order
 
-# %% run: ChainMap
-from collections import ChainMap
-def run(outputs, feeds, evaluate=evaluate):
-    mine = {}
-    values = ChainMap(mine, feeds)
-    for n in topological_order(outputs):
-        if n not in values:
-            mine[n] = n.value if not n.inputs else evaluate(n.op, *[values[x] for x in n.inputs])
-    return [values[n] for n in outputs]
-
-# %% vjp: a chain of ifs
-def vjp(node, g):
-    if node.op in FLAT or not node.inputs:
-        return (None,) * len(node.inputs)
-    x, y = (*node.inputs, None)[:2]
-    op = node.op
-    if op == "add": return g, g
-    if op == "subtract": return g, -g
-    if op == "negative": return (-g,)
-    if op == "exp": return (node * g,)
-    if op == "sin": return (x.cos() * g,)
-    if op == "cos": return (-(x.sin() * g),)
-    if op == "row_max": return (g * (1.0 - (node - x).step()),)
-    if op == "broadcast_like": return g, None
-    if op == "sum_like": return g.broadcast_like(x), None
-    if op == "multiply": return y * g, x * g
-    if op == "divide": return g / y, -(g / y) * node
-    if op == "log": return (g / x,)
-    if op == "tanh": return ((1.0 - node * node) * g,)
-    if op == "relu": return (x.step() * g,)
-    if op == "matmul": return g @ y.transpose(), x.transpose() @ g
-    if op == "transpose": return (g.transpose(),)
-    if op in ("sum", "row_sum"): return (g.broadcast_like(x),)
-    if op == "mean": return (g.broadcast_like(x) / x.size(),)
-    if op == "switch_true": return None, x.merge(g, y.zeros_like())
-    if op == "switch_false": return None, x.merge(y.zeros_like(), g)
-    if op == "merge": return None, x.switch_true(g), x.switch_false(g)
-    raise ValueError(op)
-
 # %% gradients: balanced sums of what arrived
 def tree(parts):
     while len(parts) > 1:
@@ -675,95 +367,12 @@ def gradients(output, inputs):
                     came.setdefault(x, []).append(g.sum_like(x))
     return [tree(came[x]) if x in came else x.zeros_like() for x in inputs]
 
-# %% gradients: a heap by place
-import heapq
-def gradients(output, inputs):
-    order = topological_order([output])
-    place = {n: i for i, n in enumerate(order)}
-    adj, heap, queued = {output: output.ones_like()}, [-place[output]], {output}
-    while heap:
-        node = order[-heapq.heappop(heap)]
-        for x, g in zip(node.inputs, vjp(node, adj[node])):
-            if g is None:
-                continue
-            g = g.sum_like(x)
-            adj[x] = g + adj[x] if x in adj else g
-            if x not in queued:
-                queued.add(x)
-                heapq.heappush(heap, -place[x])
-    return [adj[x] if x in adj else x.zeros_like() for x in inputs]
-
 # %% training_step: each row less its label's logit first
 # - z = z - z.row_max().detach()
 # - return (z.exp().row_sum().log() - (labels * z).row_sum()).mean()
 # + z = z - (labels * z).row_sum()
 # + top = z.row_max().detach()
 # + return (top + (z - top).exp().row_sum().log()).mean()
-
-# %% Node: a sentinel in a for-else
-class Node(graphs.Arithmetic):
-    def __init__(self, op, *inputs, value=None, name=None):
-        nodes = []
-        for x in inputs:
-            nodes.append(x if isinstance(x, graphs.Arithmetic) else Node("constant", value=x))
-        self.__dict__.update(op=op, inputs=tuple(nodes), value=value, name=name)
-        for node in nodes:
-            if node.value is None:
-                break
-        else:
-            if nodes:
-                self.value = evaluate(op, *(node.value for node in nodes))
-
-# %% topological_order: layer by layer from the leaves
-def topological_order(outputs):
-    nodes, stack = {}, list(outputs)
-    while stack:
-        node = stack.pop()
-        if id(node) not in nodes:
-            nodes[id(node)] = node
-            stack += node.inputs
-    users, waiting = {key: [] for key in nodes}, {}
-    for key, node in nodes.items():
-        distinct = {id(x) for x in node.inputs}
-        waiting[key] = len(distinct)
-        for x in distinct:
-            users[x].append(key)
-    layer, order = [key for key, n in waiting.items() if not n], []
-    while layer:
-        order += [nodes[key] for key in layer]
-        following = []
-        for key in layer:
-            for user in users[key]:
-                waiting[user] -= 1
-                if not waiting[user]:
-                    following.append(user)
-        layer = following
-    return order
-
-# %% topological_order: a node and the number of its next input on the stack
-from collections import deque
-def topological_order(outputs):
-    done, work = dict(), deque((o, 0) for o in reversed(list(outputs)))
-    while work:
-        node, i = work.pop()
-        if node in done:
-            continue
-        if i == len(node.inputs):
-            done[node] = None
-        else:
-            work.append((node, i + 1))
-            work.append((node.inputs[i], 0))
-    return [*done]
-
-# %% run: reduce over the order
-def run(outputs, feeds, evaluate=evaluate):
-    def step(known, node):
-        if node in known:
-            return known
-        known[node] = node.value if node.op == "constant" else evaluate(node.op, *[known[x] for x in node.inputs])
-        return known
-    known = functools.reduce(step, topological_order(outputs), {**feeds})
-    return [known[x] for x in outputs]
 
 # %% run: try and KeyError
 def run(outputs, feeds, evaluate=evaluate):
@@ -775,11 +384,6 @@ def run(outputs, feeds, evaluate=evaluate):
             args = [values[x] for x in node.inputs]
             values[node] = evaluate(node.op, *args) if args else node.value
     return [values[node] for node in outputs]
-
-# %% dual: einsum, and tanh's slope by exp of -2|a|, which never overflows
-# edit: da @ b + a @ db  ->  np.einsum("...ij,...jk->...ik", da, b) + np.einsum("...ij,...jk->...ik", a, db)
-# edit: "log": lambda: da / a  ->  "log": lambda: da * (1 / a)
-# edit: (1 - value**2) * da  ->  4 * np.exp(-2 * np.abs(a)) / (1 + np.exp(-2 * np.abs(a))) ** 2 * da
 
 # %% dual: entries set one by one, by evaluate where it can
 # - rules |= {
@@ -801,36 +405,6 @@ def run(outputs, feeds, evaluate=evaluate):
 # edit: "log": lambda: (g / x,)  ->  "log": lambda: (x.ones_like() / x * g,)
 # edit: (g @ y.transpose(), x.transpose() @ g)  ->  (g @ y.transpose(), (g.transpose() @ x).transpose())
 # edit: ((g / x.size()).broadcast_like(x),)  ->  ((g * x.ones_like()) / x.size(),)
-
-# %% vjp: ones like the node, and relu by what is cut off
-# edit: (g - g * node * node,)  ->  (g * (node.ones_like() - node * node),)
-# edit: (g * x.step(),)  ->  (g - g * (1.0 - x.step()),)
-
-# %% vjp: Switch by Node itself, without methods
-# edit: x.merge(g, y.zeros_like())  ->  Node("merge", x, g, Node("zeros_like", y))
-# edit: x.merge(y.zeros_like(), g)  ->  Node("merge", x, Node("zeros_like", y), g)
-
-# %% gradients: a list by place in the order, None for what is missing
-def gradients(output, inputs):
-    order = topological_order([output])
-    index = {node: i for i, node in enumerate(order)}
-    adjoint = [None] * len(order)
-    adjoint[-1] = output.ones_like()
-    for i in range(len(order) - 1, -1, -1):
-        if adjoint[i] is None:
-            continue
-        node = order[i]
-        for x, g in zip(node.inputs, vjp(node, adjoint[i])):
-            if g is None:
-                continue
-            j = index[x]
-            g = g.sum_like(x)
-            adjoint[j] = g if adjoint[j] is None else adjoint[j] + g
-    found = []
-    for x in inputs:
-        j = index.get(x)
-        found.append(x.zeros_like() if j is None or adjoint[j] is None else adjoint[j])
-    return found
 
 # %% test_gradient: a table of slopes, and NumPy's own assertions
 def block(x, w, b):

@@ -95,28 +95,6 @@ def quantize(values, scale, zero_point, bits):
 def dequantize(codes, scale, zero_point):
     return (codes.float() - zero_point) * scale
 
-# %% quantize_groups: a loop over rows and groups
-def quantize_groups(weight, bits, group):
-    most = 2 ** (bits - 1) - 1
-    codes = torch.zeros(weight.shape, dtype=torch.int8)
-    scales = torch.ones(weight.shape[0], (weight.shape[1] + group - 1) // group)
-    for row in range(weight.shape[0]):
-        for g in range(scales.shape[1]):
-            piece = weight[row, g * group:(g + 1) * group]
-            if piece.abs().max() > 0:
-                scales[row, g] = piece.abs().max() / most
-            codes[row, g * group:(g + 1) * group] = torch.round(piece / scales[row, g]).to(torch.int8)
-    return codes, scales
-
-
-def dequantize_groups(codes, scales, group):
-    columns = torch.arange(codes.shape[1]) // group
-    return codes.float() * scales[:, columns]
-
-
-def bits_per_weight(columns, bits, group, scale_bits=16):
-    return (columns * bits + (columns + group - 1) // group * scale_bits) / columns
-
 # %% quantize_groups: rows stacked from lists
 def quantize_groups(weight, bits, group):
     most = 2 ** (bits - 1) - 1
@@ -195,14 +173,6 @@ def integer_matmul(products, x, w_zero, terms):
     ones = torch.ones(1, x.shape[0], dtype=torch.int32)
     return products + terms.reshape(-1, 1) - (w_zero * (ones @ x.int())).int()
 
-# %% integer_matmul: with NumPy
-def weight_terms(w, w_zero, x_zero):
-    return torch.from_numpy((-x_zero * (w.numpy().astype(np.int64) - w_zero).sum(axis=1)).astype(np.int32))
-
-
-def integer_matmul(products, x, w_zero, terms):
-    return (products.long() - w_zero * x.sum(dim=0) + terms[:, None].long()).int()
-
 # %% int4_matvec_kernel: the magic number 2**23
 @triton.jit
 def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.constexpr,
@@ -253,20 +223,6 @@ def calibrated_range(batches, method):
     low, high = np.interp(places, np.arange(len(values)), values)
     return float(low), float(high)
 
-# %% error_aware: the inverse is updated after each column, without a Cholesky factor
-def error_aware(weight, inputs, scales, bits):
-    most, columns = 2 ** (bits - 1) - 1, weight.shape[1]
-    hessian = inputs.double().T @ inputs.double()
-    inverse = torch.linalg.inv(hessian + 0.01 * hessian.diagonal().mean() * torch.eye(columns))
-    rest, codes = weight.double().clone(), []
-    for k in range(columns):
-        code = torch.clamp(torch.round(rest[:, k:k + 1] / scales), -most, most)
-        error = rest[:, k:k + 1] - code * scales
-        rest = rest - error / inverse[k, k] * inverse[k]
-        inverse = inverse - torch.outer(inverse[:, k], inverse[k]) / inverse[k, k]
-        codes.append(code)
-    return torch.cat(codes, 1).to(torch.int8)
-
 # %% two_level_scales: row by row
 def two_level_scales(scales, bits):
     most, integers, gammas = 2**bits - 1, [], []
@@ -295,24 +251,6 @@ def kmeans_codebook(values, bits):
 def codebook_gradient(gradient, entries, size):
     return torch.stack([gradient[entries == entry].sum() for entry in range(size)])
 
-# %% decode: bit by bit, as a sum of powers of two
-def decode(codes, format):
-    e, f, top = format
-    codes = np.asarray(codes)
-    bit = lambda place: (codes >> place) & 1
-    exponent = sum(bit(f + i) * 2**i for i in range(e))
-    fraction = sum(bit(i) * 2.0 ** (i - f) for i in range(f)) + np.zeros(codes.shape)
-    bias = 2 ** (e - 1) - 1
-    normal = exponent > 0
-    values = (normal + fraction) * 2.0 ** (np.where(normal, exponent, 1) - bias)
-    all_ones = exponent == 2**e - 1
-    if top == "infinity":
-        values[all_ones & (fraction > 0)] = np.nan
-        values[all_ones & (fraction == 0)] = np.inf
-    elif top == "nan":
-        values[all_ones & (codes % 2**f == 2**f - 1)] = np.nan
-    return np.copysign(values, np.where(bit(e + f) == 1, -1.0, 1.0))
-
 # %% decode: with tensors, and a product with the sign
 def decode(codes, format):
     e, f, top = format
@@ -328,31 +266,6 @@ def decode(codes, format):
     if top == "nan":
         value = torch.where(magnitude == (1 << (e + f)) - 1, torch.nan, value)
     return (value * (1 - 2 * (codes >> e + f).to(torch.float64))).numpy()
-
-# %% encode: a search by halves, code by code from the top bit
-def encode(values, format):
-    e, f, top = format
-    sign_bit = 2 ** (e + f)
-    most = sign_bit - 1 - {"infinity": 2**f - 1, "nan": 1, "finite": 0}[top] - (top == "infinity")
-    magnitude = np.abs(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf))
-    magnitude = np.minimum(magnitude, 1e300)
-    low = np.zeros(values.shape, dtype=np.int64)
-    number = lambda codes: decode_finite(codes, e, f)
-    for place in range(e + f - 1, -1, -1):
-        higher = low + 2**place
-        low = np.where((higher <= most) & (number(higher) <= magnitude), higher, low)
-    below, above = number(low), number(low + 1)
-    middle = below + (above - below) / 2
-    up = (magnitude > middle) | ((magnitude == middle) & (low % 2 == 1))
-    codes = low + up
-    codes = np.minimum(codes, most + (top == "infinity"))
-    codes = np.where(np.isnan(values), sign_bit - 1, codes)
-    return codes + sign_bit * np.signbit(values)
-
-
-def decode_finite(codes, e, f):
-    field, fraction = codes >> f, codes % 2**f
-    return np.ldexp((fraction + 2**f * (field > 0)).astype(float), np.maximum(field, 1) - 2 ** (e - 1) + 1 - f)
 
 # %% encode: fractions and Python's round, value by value
 import math
@@ -433,33 +346,6 @@ def bits_per_weight(columns, bits, group, scale_bits=16):
     groups = math.ceil(columns / group)
     return (bits * columns + groups * scale_bits) / columns
 
-# %% quantize_groups: whole groups by a view, the rest by a second call
-def quantize_groups(weight, bits, group):
-    rows, columns = weight.shape
-    whole = columns // group * group
-    def part(piece, width):
-        grouped = piece.reshape(rows, -1, width)
-        scales = grouped.abs().max(-1).values / (2 ** (bits - 1) - 1)
-        scales[scales == 0] = 1
-        return (grouped / scales.unsqueeze(-1)).round().to(torch.int8).reshape(rows, -1), scales
-    parts = []
-    if whole:
-        parts.append(part(weight[:, :whole], group))
-    if whole < columns:
-        parts.append(part(weight[:, whole:], columns - whole))
-    codes, scales = zip(*parts)
-    return torch.hstack(codes), torch.hstack(scales)
-
-
-def dequantize_groups(codes, scales, group):
-    steps = scales.unsqueeze(2).expand(-1, -1, group).reshape(len(codes), -1)
-    return codes.float() * steps[:, :codes.shape[1]]
-
-
-def bits_per_weight(columns, bits, group, scale_bits=16):
-    whole, rest = divmod(columns, group)
-    return bits + (whole + bool(rest)) * scale_bits / columns
-
 # %% test_quantize: an own quantizer as the judge, ties left open
 def test_quantize(candidate):
     generator = np.random.default_rng(3)
@@ -536,27 +422,6 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
         total += tl.sum(inner, 1) * scale
     tl.store(y + row, total)
 
-# %% requantize: integer ratios, and a division that rounds down
-def fixed_point(multiplier):
-    numerator, denominator = float(multiplier).as_integer_ratio()
-    shift = 30
-    while numerator << shift + 1 < denominator << 31:
-        shift += 1
-    while (numerator << shift) < (denominator << 30):
-        shift += 1
-    m = (2 * (numerator << shift) + denominator) // (2 * denominator)
-    if m >= 2**31:
-        m, shift = m >> 1, shift - 1
-    return int(m), int(shift)
-
-
-def requantize(sums, m, shift, zero_point):
-    product = sums.long() * m
-    floor = torch.div(product, 2**shift, rounding_mode="floor")
-    rest = product - floor * 2**shift
-    codes = floor + (rest >= 2 ** (shift - 1)).long() + zero_point
-    return torch.clip(codes, -128, 127).char()
-
 # %% calibrated_range: in one pass, and np.percentile
 def calibrated_range(batches, method):
     if method == "percentile":
@@ -617,9 +482,6 @@ def kmeans_codebook(values, bits):
 def codebook_gradient(gradient, entries, size):
     return torch.from_numpy(np.bincount(entries.numpy().ravel(), gradient.numpy().ravel(), minlength=size)).float()
 
-# %% encode: the exponent by floor(log2), which a carry makes good where it rounds up
-# edit: np.frexp(np.maximum(magnitude, 2.0 ** (1 - bias)))[1].astype(np.int64) - 1  ->  np.floor(np.log2(np.maximum(magnitude, 2.0 ** (1 - bias)))).astype(int)
-
 # %% quantize_groups: scatter_reduce by the group of each column
 def quantize_groups(weight, bits, group):
     rows, columns = weight.shape
@@ -637,22 +499,6 @@ def dequantize_groups(codes, scales, group):
 def bits_per_weight(columns, bits, group, scale_bits=16):
     groups, rest = divmod(columns, group)
     return (columns * bits + (groups + bool(rest)) * scale_bits) / columns
-
-# %% equalised: diagonal matrices
-def equalised(incoming, bias, outgoing):
-    a, c = incoming.abs().max(dim=1).values, outgoing.abs().max(dim=0).values
-    active, s = (a != 0) & (c != 0), torch.ones_like(a)
-    s[active] = (c[active] / a[active]) ** 0.5
-    return torch.diag(s) @ incoming, s * bias, outgoing @ torch.diag(1 / s)
-
-# %% integer_matmul: in float64, which is exact here
-def weight_terms(w, w_zero, x_zero):
-    return (w.size(1) * w_zero * x_zero - x_zero * w.double().sum(dim=1)).to(torch.int32)
-
-
-def integer_matmul(products, x, w_zero, terms):
-    columns = x.double().sum(dim=0)
-    return (products.double() - w_zero * columns + terms.double()[:, None]).to(torch.int32)
 
 # %% int4_matvec_kernel: three axes from the start
 @triton.jit
@@ -672,97 +518,6 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
         scale = tl.load(scales + row[:, None] * GROUPS + group[None, :]).to(tl.float32)
         total += tl.sum(acc, axis=2) * scale
     tl.store(y + row, tl.sum(total, axis=1))
-
-# %% decode: np.select
-def decode(codes, format):
-    e, f, top = format
-    bias, m = 2 ** (e - 1) - 1, codes & ((1 << f) - 1)
-    x = (codes >> f) & ((1 << e) - 1)
-    s = 1.0 - 2.0 * ((codes >> (e + f)) & 1)
-    last = x == (1 << e) - 1
-    none = np.zeros(codes.shape, bool)
-    return s * np.select(
-        [last & (m == 0) if top == "infinity" else none,
-         last & (m != 0) if top == "infinity" else none,
-         last & (m == (1 << f) - 1) if top == "nan" else none,
-         x == 0],
-        [np.full(codes.shape, np.inf), np.full(codes.shape, np.nan), np.full(codes.shape, np.nan),
-         np.ldexp(m.astype(float), 1 - bias - f)],
-        np.ldexp((m + (1 << f)).astype(float), x - bias - f))
-
-# %% encode: log2, and the fields added as floats
-def encode(values, format):
-    e, f, top = format
-    bias, sign = 2 ** (e - 1) - 1, 2 ** (e + f)
-    size = np.where(np.isnan(values), 0.0, np.minimum(np.abs(values), 2.0 ** (bias + 3)))
-    power = np.maximum(np.floor(np.log2(np.maximum(size, 2.0 ** (1 - bias)))), 1 - bias)
-    step = 2.0 ** (power - f)
-    n = np.round(size / step)
-    # log2 may be one off just below a power of two: then n is 2**(f+1), which means the same
-    code = (power + bias - 1) * 2**f + n
-    most = sign - {"infinity": 2**f, "nan": 2, "finite": 1}[top]
-    code = np.where(np.isnan(values), sign - 1, np.minimum(code, most))
-    return code.astype(np.int64) + sign * np.signbit(values).astype(np.int64)
-
-# %% encode: the integer that a float64's bits make, shifted and rounded
-def encode(values, format):
-    e, f, top = format
-    raw = np.ascontiguousarray(values, dtype=np.float64).view(np.int64)
-    sign, size = (raw < 0).astype(np.int64), raw & (2**63 - 1)
-    nan = np.isnan(values)
-    field, frac = size >> 52, size & (2**52 - 1)
-    bias = 2 ** (e - 1) - 1
-    target = field - 1023 + bias
-    drop = 52 - f + np.clip(1 - target, 0, 53)
-    drop = np.minimum(drop, 62)
-    whole = frac + 2**52
-    kept, rest, half = whole >> drop, whole & ((np.int64(1) << drop) - 1), np.int64(1) << (drop - 1)
-    kept = kept + ((rest > half) | ((rest == half) & (kept & 1 == 1)))
-    code = np.where(target >= 1, (np.clip(target, 1, 2**e + 2) - 1 << f) + kept, kept)
-    code = np.where((field == 0), 0, code)
-    top_code = 2 ** (e + f) - {"infinity": 2**f, "nan": 2, "finite": 1}[top]
-    code = np.minimum(code, top_code)
-    code = np.where(nan, 2 ** (e + f) - 1, code)
-    return code + (sign << e + f)
-
-# %% quantize_groups: split and cat
-def quantize_groups(weight, bits, group):
-    most = 2 ** (bits - 1) - 1
-    codes, scales = [], []
-    for part in weight.split(group, dim=1):
-        s = part.abs().max(dim=1, keepdim=True).values / most
-        s = s.masked_fill(s == 0, 1.0)
-        codes.append((part / s).round().to(torch.int8))
-        scales.append(s)
-    return torch.cat(codes, 1), torch.cat(scales, 1)
-
-def dequantize_groups(codes, scales, group):
-    return torch.cat([c * scales[:, i:i + 1] for i, c in enumerate(codes.split(group, 1))], 1)
-
-def bits_per_weight(columns, bits, group, scale_bits=16):
-    from math import ceil
-    return (columns * bits + ceil(columns / group) * scale_bits) / columns
-
-# %% int4_matvec_kernel: shift each nibble to the bottom, bitcast there
-@triton.jit
-def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.constexpr,
-                       ROWS: tl.constexpr, STEP: tl.constexpr):
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    acc = tl.zeros((ROWS, STEP), tl.float32)
-    for first in range(0, GROUPS, STEP):
-        group = first + tl.arange(0, STEP)
-        cell = first * WORDS + tl.arange(0, STEP * WORDS)
-        words = tl.load(packed + row[:, None] * (GROUPS * WORDS) + cell[None, :])
-        scale = tl.load(scales + row[:, None] * GROUPS + group[None, :]).to(tl.float32)
-        part = tl.zeros((ROWS, STEP * WORDS), tl.float32)
-        for i in tl.static_range(8):
-            column = cell // WORDS * 8 * WORDS + i * WORDS + cell % WORDS
-            xi = tl.load(x + column).to(tl.float32)
-            bits = (words >> (4 * i)) & 15
-            value = bits.to(tl.float32, bitcast=True) * 2.0**126 * 2.0**23 - 8.0
-            part += value * xi[None, :]
-        acc += tl.sum(tl.reshape(part, (ROWS, STEP, WORDS)), 2) * scale
-    tl.store(y + row, tl.sum(acc, 1))
 
 # %% int4_matvec_kernel: the exponent of 2**23 put over the nibble
 @triton.jit
@@ -817,52 +572,6 @@ def error_aware(weight, inputs, scales, bits):
             W[:, k + 1:] += e @ torch.linalg.solve(H[k + 1:, k + 1:], H[k + 1:, k:k + 1]).T
     return torch.cat(out, 1).to(torch.int8)
 
-# %% decode: divmod on fields, np.float_power, and a mask for specials
-def decode(codes, format):
-    e, f, top = format
-    rest, m = np.divmod(codes, 1 << f)
-    s, x = np.divmod(rest, 1 << e)
-    bias = (1 << e - 1) - 1
-    number = np.float_power(2.0, np.where(x == 0, 1, x) - bias - f) * (m + np.where(x == 0, 0, 1 << f))
-    ones = x == (1 << e) - 1
-    if top == "infinity":
-        number[ones] = np.where(m[ones] > 0, np.nan, np.inf)
-    elif top == "nan":
-        number[ones & (m == (1 << f) - 1)] = np.nan
-    number[s == 1] *= -1
-    return number
-
-# %% decode: a subnormal as the difference of two normal numbers
-def decode(codes, format):
-    e, f, top = format
-    x, m = codes >> f & (1 << e) - 1, codes & (1 << f) - 1
-    bias = (1 << e - 1) - 1
-    up = np.ldexp((m + (1 << f)).astype(np.float64), np.maximum(x, 1) - bias - f)
-    value = up - np.where(x == 0, 2.0 ** (1 - bias), 0.0)
-    full = x == (1 << e) - 1
-    if top == "infinity":
-        value = np.where(full & (m == 0), np.inf, np.where(full, np.nan, value))
-    if top == "nan":
-        value = np.where(full & (m + 1 == 1 << f), np.nan, value)
-    return np.where(codes >> (e + f) == 1, np.negative(value), value)
-
-# %% encode: the magic addition of 2**52 steps, which rounds to even
-def encode(values, format):
-    e, f, top = format
-    bias, sign = 2 ** (e - 1) - 1, 1 << (e + f)
-    size = np.abs(np.where(np.isnan(values), 0.0, values))
-    size = np.minimum(size, 2.0 ** (bias + 2))
-    exponent = np.maximum(np.frexp(size)[1] - 1, 1 - bias)
-    exponent = np.where(size == 0, 1 - bias, exponent)
-    scaled = np.ldexp(size, f - exponent)
-    steps = ((scaled + 2.0**52) - 2.0**52).astype(np.int64)
-    codes = steps + ((exponent.astype(np.int64) + bias - 1) << f)
-    most = sign - {"infinity": 1 << f, "nan": 2, "finite": 1}[top]
-    codes = np.minimum(codes, most)
-    codes[np.isnan(values)] = sign - 1
-    codes[np.signbit(values)] += sign
-    return codes
-
 # %% affine_parameters: the ends of a stack with 0, and addcdiv
 def affine_parameters(low, high, bits):
     ends = torch.stack([low, high, torch.zeros_like(low)])
@@ -903,24 +612,6 @@ def bits_per_weight(columns, bits, group, scale_bits=16):
         total += 1
     return bits + total / columns * scale_bits
 
-# %% quantize_groups: max_pool1d of the magnitudes
-def quantize_groups(weight, bits, group):
-    most = 2 ** (bits - 1) - 1
-    padded = F.pad(weight.abs(), (0, -weight.shape[1] % group))
-    tops = F.max_pool1d(padded[:, None], group, group)[:, 0]
-    scales = torch.where(tops == 0, torch.ones_like(tops), tops / most)
-    wide = torch.repeat_interleave(scales, torch.tensor(group), dim=1)[:, :weight.shape[1]]
-    return (weight / wide).round().to(torch.int8), scales
-
-
-def dequantize_groups(codes, scales, group):
-    index = (torch.arange(codes.shape[1]) // group).expand(codes.shape[0], -1)
-    return torch.gather(scales, 1, index) * codes
-
-
-def bits_per_weight(columns, bits, group, scale_bits=16):
-    return (bits * columns + scale_bits * ((columns - 1) // group + 1)) / columns
-
 # %% equalised: norms of infinite order, half powers, and einsum
 def equalised(incoming, bias, outgoing):
     row = torch.linalg.vector_norm(incoming, float("inf"), dim=1)
@@ -929,30 +620,6 @@ def equalised(incoming, bias, outgoing):
     down = torch.where(alive, column**0.5 / row**0.5, torch.ones_like(row))
     up = torch.where(alive, row**0.5 / column**0.5, torch.ones_like(row))
     return torch.einsum("u,ui->ui", down, incoming), down * bias, torch.einsum("u,ou->ou", up, outgoing)
-
-# %% integer_matmul: the last of the cumulative sums
-def weight_terms(w, w_zero, x_zero):
-    return (w_zero - w.to(torch.int32)).sum(1, dtype=torch.int32) * x_zero
-
-
-def integer_matmul(products, x, w_zero, terms):
-    sums = torch.cumsum(x.int(), 0, dtype=torch.int32)[-1] if len(x) else torch.zeros(x.shape[1], dtype=torch.int32)
-    return products + (terms[:, None] - w_zero * sums[None, :])
-
-# %% requantize: the sign apart, and the rest of a division
-def fixed_point(multiplier):
-    shift = 0
-    while multiplier < 0.5:
-        multiplier *= 2
-        shift += 1
-    m = round(multiplier * 2**31)
-    return (m // 2, shift + 30) if m == 2**31 else (m, shift + 31)
-
-
-def requantize(sums, m, shift, zero_point):
-    whole, rest = sums.long() * m >> shift, sums.long() * m & (1 << shift) - 1
-    up = rest >= 1 << shift - 1
-    return torch.clamp(whole + up.long() + zero_point, min=-128, max=127).to(torch.int8)
 
 # %% calibrated_range: sorted, and lerp
 def calibrated_range(batches, method):
@@ -1012,27 +679,6 @@ def two_level_scales(scales, bits):
     gamma = torch.max(scales, dim=1, keepdim=True).values.div(most)
     integers = scales.div(gamma).add(0.5).floor().clip(1, most)
     return integers.byte(), gamma
-
-# %% test_quantize: every rule its own little matrix
-def test_quantize(candidate):
-    def ask(rows, bits, group):
-        weight = torch.tensor(rows)
-        kept = weight.clone()
-        codes, scales = candidate(weight, bits, group)
-        assert torch.equal(weight, kept)
-        assert codes.dtype == torch.int8 and scales.dtype == torch.float32
-        assert tuple(codes.shape) == tuple(weight.shape)
-        assert tuple(scales.shape) == (len(rows), (weight.shape[1] + group - 1) // group)
-        return codes.tolist(), scales
-    for size in (1.0, 2.0**-24, 2.0**14):
-        codes, scales = ask([[7 * size, -3 * size, size], [-14 * size, 2 * size, 0.0]], 4, 3)
-        assert codes == [[7, -3, 1], [-7, 1, 0]] and torch.allclose(scales, torch.tensor([[size], [2 * size]]), rtol=1e-5, atol=0)
-        codes, scales = ask([[size, 0.0, 0.0, -127 * size, 12.7 * size]], 8, 2)
-        assert codes == [[127, 0, 0, -127, 127]]
-        codes, scales = ask([[0.0, 0.0, 3 * size, 2.2 * size, -1.6 * size]], 3, 2)
-        assert codes == [[0, 0, 3, 2, -3]] and abs(scales[0, 0] - 1) < 1e-6
-    codes, scales = ask([[100.0, 1.0], [1.0, -0.4]], 4, 5)
-    assert codes == [[7, 0], [7, -3]]
 
 # %% int4_matvec_kernel: a choice per weight
 @triton.jit

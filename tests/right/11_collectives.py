@@ -19,26 +19,6 @@ def all_gather(dist, chunk):
 all_reduce_pairs = [("reduce", "broadcast"), ("reduce_scatter", "all_gather")]
 all_reduce_pairs = set(all_reduce_pairs)
 
-# %% reduce_scatter: by einsum and by tile, with the list's sum
-def reduce_scatter(dist, x):
-    p = dist.get_world_size()
-    received = x.new_empty(x.shape)
-    dist.all_to_all_single(received, x)
-    return torch.einsum("pn->n", received.reshape(p, len(x) // p))
-
-
-def all_gather(dist, chunk):
-    given = chunk.expand(dist.get_world_size(), -1).reshape(-1).contiguous()
-    result = torch.empty_like(given)
-    dist.all_to_all_single(result, given)
-    return result
-
-
-all_reduce_pairs = {("reduce_scatter", "all_gather"), ("reduce", "broadcast")}
-
-# %% reduce_scatter: a stack of the parts
-# edit: received.view(dist.get_world_size(), -1).sum(0)  ->  torch.stack(received.split(len(x) // dist.get_world_size())).sum(dim=0)
-
 # %% tree_broadcast: a queue of ranges, dst is the last rank
 def halvings(p, root):
     messages, todo = [], [(root, 0, p)]
@@ -155,80 +135,6 @@ def ring_reduce_scatter(dist, x):
         chunks[theirs] = chunks[theirs] + inbox
     return chunks[me]
 
-# %% ring_reduce_scatter: one travelling sum
-def ring_reduce_scatter(dist, x):
-    p, me = dist.get_world_size(), dist.get_rank()
-    chunks = x.tensor_split(p)
-    moving = chunks[me - 1].clone()
-    for step in range(2, p + 1):
-        arrived = torch.empty_like(chunks[(me - step) % p])
-        exchange(dist, moving, (me + 1) % p, arrived, (me - 1) % p)
-        moving = arrived + chunks[(me - step) % p]
-    return moving
-
-# %% ring_reduce_scatter: isend, irecv and a copy of every chunk
-def ring_reduce_scatter(dist, x):
-    p, me = dist.get_world_size(), dist.get_rank()
-    chunks = [c.clone() for c in torch.tensor_split(x, p)]
-    c = (me - 1) % p
-    for _ in range(p - 1):
-        send = dist.isend(chunks[c], (me + 1) % p)
-        c = (c - 1) % p
-        part = torch.zeros_like(chunks[c])
-        receive = dist.irecv(part, (me - 1) % p)
-        receive.wait()
-        send.wait()
-        chunks[c] += part
-    return chunks[me].clone()
-
-# %% ring_reduce_scatter: boundaries by hand
-def ring_reduce_scatter(dist, x):
-    p, me = dist.get_world_size(), dist.get_rank()
-    n = len(x)
-    ends = [0]
-    for r in range(p):
-        ends.append(ends[-1] + n // p + (1 if r < n % p else 0))
-    part = lambda c: x[ends[c % p]:ends[c % p + 1]]
-    for k in range(1, p):
-        inbox = x.new_zeros(len(part(me - k - 1)))
-        exchange(dist, part(me - k), (me + 1) % p, inbox, (me - 1) % p)
-        part(me - k - 1).add_(inbox)
-    return part(me)
-
-# %% ring_reduce_scatter: recursive
-def ring_reduce_scatter(dist, x):
-    p, me = dist.get_world_size(), dist.get_rank()
-    chunks = x.tensor_split(p)
-
-    def go(chunk, moving):
-        if chunk % p == me:
-            return moving
-        part = chunks[(chunk - 1) % p]
-        arrived = torch.empty_like(part)
-        exchange(dist, moving, (me + 1) % p, arrived, (me - 1) % p)
-        return go(chunk - 1, part + arrived)
-
-    return go(me - 1, chunks[(me - 1) % p]) if p > 1 else x
-
-# %% ring_all_reduce: new tensors, joined in the end
-def ring_all_gather(dist, x):
-    p, me = dist.get_world_size(), dist.get_rank()
-    sizes = [len(c) for c in x.tensor_split(p)]
-    found = {me: x.tensor_split(p)[me].clone()}
-    for k in range(p - 1):
-        arrived = x.new_empty(sizes[(me - k - 1) % p])
-        exchange(dist, found[(me - k) % p], (me + 1) % p, arrived, (me - 1) % p)
-        found[(me - k - 1) % p] = arrived
-    return torch.cat([found[r] for r in range(p)])
-
-
-def ring_all_reduce(dist, x):
-    mine = ring_reduce_scatter(dist, x)
-    p, me = dist.get_world_size(), dist.get_rank()
-    out = torch.empty_like(x)
-    out.tensor_split(p)[me].copy_(mine)
-    return ring_all_gather(dist, out)
-
 # %% ring_all_reduce: the gather to the left, in place
 def ring_all_gather(dist, x):
     p, me = dist.get_world_size(), dist.get_rank()
@@ -247,20 +153,6 @@ def ring_all_reduce(dist, x):
         exchange(dist, sent, (me + 1) % p, inbox, (me - 1) % p)
         grows.copy_(grows + inbox if k < p else inbox)
     return x
-
-# %% test_all_reduce: sums in float64, all ranks compared
-def test_all_reduce(candidate):
-    generator = torch.Generator().manual_seed(1)
-    for p in (1, 2, 3):
-        for n in (0, 1, 2 * p + 1):
-            for dtype in (torch.float64, torch.float32):
-                xs = [torch.randn(n, generator=generator).to(dtype) / 3 for _ in range(p)]
-                total = torch.stack(xs).double().sum(0)
-                got = ranks.run(candidate, ranks.each(xs), world_size=p, live_bytes=False).returns
-                bits = {tuple(y.tolist()) for y in got}
-                assert len(bits) == 1 and got[0].dtype == dtype
-                tolerance = 1e-5 if dtype == torch.float32 else 1e-13
-                assert torch.allclose(got[0].double(), total, atol=tolerance, rtol=tolerance)
 
 # %% test_all_reduce: NumPy, with the par and no more
 def test_all_reduce(candidate):
@@ -307,14 +199,6 @@ def crossover_bytes(p, alpha_s, beta_s_per_byte):
     log = int(np.ceil(np.log2(p)))
     latency = 2 * (p - 1) * alpha_s - 2 * log * alpha_s
     return latency / (2 * log * beta_s_per_byte - 2 * (p - 1) / p * beta_s_per_byte)
-
-# %% fit_alpha_beta: normal equations
-def fit_alpha_beta(message_bytes, times_s):
-    b, t = np.asarray(message_bytes, float), np.asarray(times_s)
-    w = 1 / t ** 2
-    m = np.array([[w.sum(), (w * b).sum()], [(w * b).sum(), (w * b * b).sum()]])
-    alpha, beta = np.linalg.solve(m, [(w * t).sum(), (w * b * t).sum()])
-    return float(alpha), float(beta)
 
 # %% fit_alpha_beta: a weighted polynomial
 def fit_alpha_beta(message_bytes, times_s):
@@ -468,44 +352,6 @@ def two_level_all_reduce(dist, x, per_node):
         exchange(dist, mine, node * per_node + to, chunks[fro], node * per_node + fro)
     return torch.cat(chunks)
 
-# %% rings_all_reduce: lists of what is under way
-def ring_in_turns(dist, x, group):
-    p, me = dist.get_world_size(), dist.get_rank()
-    chunks, right, left = list(x.tensor_split(p)), (me + 1) % p, (me - 1) % p
-    for step in range(1, 2 * p - 1):
-        chunk = chunks[(me - step - 1) % p]
-        inbox = torch.empty_like(chunk)
-        send = dist.P2POp(dist.isend, chunks[(me - step) % p].clone(), right, group)
-        works = dist.batch_isend_irecv([dist.P2POp(dist.irecv, inbox, left, group), send])
-        yield works
-        [work.wait() for work in works]
-        chunk.copy_(chunk + inbox if step < p else inbox)
-
-
-def rings_all_reduce(dist, x, groups):
-    rings = [ring_in_turns(dist, part, g) for part, g in zip(x.tensor_split(len(groups)), groups)]
-    while rings:
-        rings = [ring for ring in rings if next(ring, "over") != "over"]
-    return x
-
-# %% reduce_scatter: with views of rows
-def reduce_scatter(dist, x):
-    p = dist.get_world_size()
-    rows = torch.empty_like(x).view(p, -1)
-    dist.all_to_all_single(rows.view(-1), x)
-    return sum(rows.unbind())
-
-
-def all_gather(dist, chunk):
-    p = dist.get_world_size()
-    rows = chunk.new_empty(p, len(chunk))
-    dist.all_to_all_single(rows, chunk.repeat(p, 1))
-    return rows.flatten()
-
-
-all_reduce_pairs = frozenset({("reduce", "broadcast"), ("reduce_scatter", "all_gather")})
-all_reduce_pairs = {*all_reduce_pairs}
-
 # %% tree_broadcast: by place from the root, as a binomial tree
 def halvings(p, root):
     messages = []
@@ -551,33 +397,6 @@ def tree_reduce(dist, x, root):
         elif me == dst:
             dist.send(total, dst=src)
     return total
-
-# %% ring_reduce_scatter: a batch of its own, the sum on the left
-def ring_reduce_scatter(dist, x):
-    p, me = dist.get_world_size(), dist.get_rank()
-    right, left = (me + 1) % p, (me + p - 1) % p
-    chunks = torch.tensor_split(x, p)
-    for step in range(p - 1):
-        s = (me + 2 * p - step - 1) % p
-        r = (me + 2 * p - step - 2) % p
-        buffer = torch.zeros_like(chunks[r])
-        requests = dist.batch_isend_irecv([dist.P2POp(dist.irecv, buffer, left),
-                                           dist.P2POp(dist.isend, chunks[s], right)])
-        for request in requests:
-            request.wait()
-        torch.add(chunks[r], buffer, out=chunks[r])
-    return chunks[me]
-
-# %% ring_reduce_scatter: numbers indexed, no views
-def ring_reduce_scatter(dist, x):
-    p, me = dist.get_world_size(), dist.get_rank()
-    places = torch.arange(len(x)).tensor_split(p)
-    for k in range(1, p):
-        out, into = places[(me - k) % p], places[(me - k - 1) % p]
-        inbox = x[into].clone()
-        exchange(dist, x[out], (me + 1) % p, inbox, (me - 1) % p)
-        x[into] = x[into] + inbox
-    return x[places[me]]
 
 # %% ring_all_reduce: in one loop, without the reduce-scatter's function
 def ring_all_gather(dist, x):
@@ -797,23 +616,6 @@ def all_gather(dist, chunk):
 all_reduce_pairs = set([("reduce", "broadcast")])
 all_reduce_pairs.add(("reduce_scatter", "all_gather"))
 
-# %% reduce_scatter: a product with ones
-def reduce_scatter(dist, x):
-    p = dist.get_world_size()
-    got = torch.empty_like(x)
-    dist.all_to_all_single(got, x)
-    return torch.ones(p, dtype=x.dtype) @ got.view(p, -1)
-
-
-def all_gather(dist, chunk):
-    p = dist.get_world_size()
-    got = torch.empty((p, *chunk.shape), dtype=chunk.dtype)
-    dist.all_to_all_single(got, chunk.expand(p, -1).contiguous())
-    return got.reshape(-1)
-
-
-all_reduce_pairs = {("reduce", "broadcast")} | {("reduce_scatter", "all_gather")}
-
 # %% tree_broadcast: breadth first with numpy ints
 def halvings(p, root):
     level, out = [(np.int64(root), np.int64(0), np.int64(p))], []
@@ -854,106 +656,6 @@ def tree_reduce(dist, x, root):
             x = torch.add(x, buf)
     return x
 
-# %% tree_broadcast: a dict of children, recursion on my own subtree
-def halvings(p, root):
-    out = []
-    def split(members, src):
-        if len(members) == 1:
-            return
-        half = len(members) // 2
-        left, right = members[:len(members) - half], members[len(members) - half:]
-        if src in right:
-            left, right = members[half:], members[:half]
-        out.append((src, right[-1], right[0], right[-1] + 1))
-        split(left, src)
-        split(right, right[-1])
-    split(range(p), root)
-    return out
-
-
-def tree_broadcast(dist, x, root):
-    me, p = dist.get_rank(), dist.get_world_size()
-    parent, children = {}, {}
-    for src, dst, _, _ in halvings(p, root):
-        parent[dst] = src
-        children.setdefault(src, []).append(dst)
-    if me in parent:
-        dist.recv(x, parent[me])
-    for child in children.get(me, []):
-        dist.send(x, child)
-    return x
-
-
-def tree_reduce(dist, x, root):
-    me, p = dist.get_rank(), dist.get_world_size()
-    parent, children = {}, {}
-    for src, dst, _, _ in halvings(p, root):
-        parent[dst] = src
-        children.setdefault(src, []).append(dst)
-    parts = []
-    for child in reversed(children.get(me, [])):
-        parts.append(torch.empty_like(x))
-        dist.recv(parts[-1], child)
-    total = sum(parts, x)
-    if me in parent:
-        dist.send(total, parent[me])
-    return total
-
-# %% tree_broadcast: receives from children posted at once
-def halvings(p, root):
-    messages = []
-    stack = [(0, p, root)]
-    while stack:
-        a, b, s = stack.pop()
-        n = b - a
-        if n > 1:
-            k = n // 2
-            if s - a < n - k:
-                messages.append((s, b - k, b - k, b)); stack += [(b - k, b, b - k), (a, b - k, s)]
-            else:
-                messages.append((s, a, a, a + k)); stack += [(a, a + k, a), (a + k, b, s)]
-    return messages
-
-
-def tree_broadcast(dist, x, root):
-    me = dist.get_rank()
-    mine = [m for m in halvings(dist.get_world_size(), root) if me in m[:2]]
-    if mine and mine[0][1] == me:
-        dist.recv(x, mine.pop(0)[0])
-    if mine:
-        for w in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, m[1]) for m in mine]):
-            w.wait()
-    return x
-
-
-def tree_reduce(dist, x, root):
-    me = dist.get_rank()
-    mine = [m for m in halvings(dist.get_world_size(), root) if me in m[:2]]
-    up = mine.pop(0)[0] if mine and mine[0][1] == me else None
-    inbox = {m[1]: torch.empty_like(x) for m in mine}
-    works = [dist.irecv(inbox[m[1]], m[1]) for m in reversed(mine)]
-    for w in works:
-        w.wait()
-    for t in inbox.values():
-        x += t
-    if up is not None:
-        dist.send(x, up)
-    return x
-
-# %% ring_reduce_scatter: all receives posted at the start
-def ring_reduce_scatter(dist, x):
-    p, me = dist.get_world_size(), dist.get_rank()
-    chunks = x.tensor_split(p)
-    order = [(me - 1 - k) % p for k in range(p)]
-    inboxes = [torch.empty_like(chunks[c]) for c in order[1:]]
-    receives = [dist.irecv(box, (me - 1) % p) for box in inboxes]
-    for c, nxt, box, receive in zip(order, order[1:], inboxes, receives):
-        send = dist.isend(chunks[c], (me + 1) % p)
-        receive.wait()
-        send.wait()
-        chunks[nxt].add_(box)
-    return chunks[me]
-
 # %% ring_reduce_scatter: a mutable queue
 def ring_reduce_scatter(dist, x):
     from collections import deque
@@ -984,26 +686,6 @@ def ring_reduce_scatter(dist, x):
             work.wait()
         grows += inbox
     return chunks[me]
-
-# %% alpha_beta_time: fractions, and slopes from huge vectors
-def alpha_beta_time(algorithm, p, vector_bytes, alpha_s, beta_s_per_byte):
-    from fractions import Fraction
-    ring = algorithm.startswith("ring")
-    rounds = (p - 1) if ring else len(bin(p - 1)) - 2 if p > 1 else 0
-    ways = 1 + algorithm.endswith("all_reduce")
-    share = Fraction(1, p) if ring else Fraction(1)
-    return ways * rounds * (alpha_s + float(share * int(vector_bytes)) * beta_s_per_byte)
-
-
-def crossover_bytes(p, alpha_s, beta_s_per_byte):
-    slope = [alpha_beta_time(k + "_all_reduce", p, 10**15, 0, beta_s_per_byte) / 10**15 for k in ("tree", "ring")]
-    start = [alpha_beta_time(k + "_all_reduce", p, 0, alpha_s, 0) for k in ("tree", "ring")]
-    return (start[1] - start[0]) / (slope[0] - slope[1])
-
-# %% fit_alpha_beta: numpy's Polynomial
-def fit_alpha_beta(message_bytes, times_s):
-    line = np.polynomial.Polynomial.fit(message_bytes, times_s, 1, w=1 / np.array(times_s)).convert()
-    return tuple(line.coef)
 
 # %% scatter: no message where nothing is to be sent
 def scatter(dist, x, root):

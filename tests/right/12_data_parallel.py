@@ -1,152 +1,3 @@
-# %% shard_batch: by counting rows
-def shard_batch(batch, rank, world_size):
-    n = len(batch)
-    sizes = [n // world_size + (1 if r < n % world_size else 0) for r in range(world_size)]
-    return batch[sum(sizes[:rank]):sum(sizes[:rank + 1])]
-
-# %% shard_batch: narrow
-def shard_batch(batch, rank, world_size):
-    n, p = batch.shape[0], world_size
-    start = rank * (n // p) + min(rank, n % p)
-    return batch.narrow(0, start, n // p + int(rank < n % p))
-
-# %% broadcast_parameters: under no_grad, with copy_
-def broadcast_parameters(dist, tensors):
-    with torch.no_grad():
-        for tensor in tensors:
-            values = tensor.clone()
-            dist.broadcast(values, 0)
-            tensor.copy_(values)
-
-# %% broadcast_parameters: in place on the detached tensor
-def broadcast_parameters(dist, tensors):
-    for t in tensors:
-        dist.broadcast(t.detach(), src=0)
-
-# %% average_gradients: sum first, divide afterwards
-def average_gradients(dist, parameters, rows):
-    count = torch.tensor(float(rows))
-    dist.all_reduce(count)
-    for p in parameters:
-        p.grad.mul_(rows)
-        dist.all_reduce(p.grad)
-        p.grad.div_(count)
-
-# %% average_gradients: into new tensors
-def average_gradients(dist, parameters, rows):
-    count = torch.full((1,), rows, dtype=torch.float64)
-    dist.all_reduce(count)
-    for p in parameters:
-        total = p.grad * (rows / count[0])
-        dist.all_reduce(total)
-        p.grad = total
-
-# %% sum_in_buckets: with copies back
-def buckets_of(parameters, bucket_bytes):
-    buckets, current, size = [], [], 0
-    for p in parameters[::-1]:
-        if current and size + p.nbytes > bucket_bytes:
-            buckets.append(current)
-            current, size = [], 0
-        current.append(p)
-        size += p.nbytes
-    return buckets + [current] if current else buckets
-
-def sum_in_buckets(dist, buckets):
-    for bucket in buckets:
-        flat = torch.cat([p.grad.reshape(-1) for p in bucket])
-        dist.all_reduce(flat)
-        start = 0
-        for p in bucket:
-            p.grad.copy_(flat[start:start + p.numel()].reshape(p.shape))
-            start += p.numel()
-
-# %% backward_overlapped: one hook and a dictionary
-def backward_overlapped(dist, loss, buckets, update):
-    place = {id(p): i for i, bucket in enumerate(buckets) for p in bucket}
-    left, works = [len(bucket) for bucket in buckets], {}
-
-    def hook(p):
-        i = place[id(p)]
-        left[i] -= 1
-        if not left[i]:
-            flat = torch.cat([q.grad.reshape(-1) for q in buckets[i]])
-            works[i] = flat, dist.all_reduce(flat, async_op=True)
-
-    handles = [p.register_post_accumulate_grad_hook(hook) for bucket in buckets for p in bucket]
-    loss.backward()
-    for handle in handles:
-        handle.remove()
-    for i, (flat, work) in works.items():
-        work.wait()
-        start = 0
-        for p in buckets[i]:
-            p.grad = flat[start:start + p.numel()].view(p.shape)
-            start += p.numel()
-        update(buckets[i])
-
-# %% accumulated_step: by index
-def accumulated_step(dist, share_of, microbatches, buckets, update):
-    for i, microbatch in enumerate(microbatches):
-        share = share_of(microbatch)
-        if i + 1 < len(microbatches):
-            share.backward()
-        else:
-            backward_overlapped(dist, share, buckets, update)
-
-# %% step_time_s: the other way round
-def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
-    p, each = world_size, []
-    for size in bucket_bytes:
-        each.append(2 * (p - 1) * alpha_s + 2 * (p - 1) / p * size * beta_s_per_byte)
-    return max(ready + sum(each[i:]) for i, ready in enumerate(ready_s))
-
-# %% batch_norm: the mean, then the variance, with separate counts
-class SumOverRanks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, dist):
-        ctx.dist = dist
-        total = x.detach().clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx, adjoint):
-        total = adjoint.contiguous().clone()
-        ctx.dist.all_reduce(total)
-        return total, None
-
-def batch_norm(dist, x, eps=1e-5):
-    ones = torch.full((1,), float(len(x)), dtype=x.dtype)
-    total = SumOverRanks.apply(torch.cat([x.sum(0), ones]), dist)
-    count = total[-1].detach()
-    centred = x - total[:-1] / count
-    variance = SumOverRanks.apply(centred.pow(2).sum(0), dist) / count
-    return centred / torch.sqrt(variance + eps)
-
-# %% clip_gradients: by the norms of the norms
-def clip_gradients(dist, parameters, rows, most):
-    average_gradients(dist, parameters, rows)
-    norm = torch.stack([p.grad.norm() for p in parameters]).norm()
-    factor = min(1.0, most / (norm.item() + 1e-300))
-    for p in parameters:
-        p.grad.mul_(factor)
-    return norm.item()
-
-# %% shard_batch: the ends as rounded fractions
-def shard_batch(batch, rank, world_size):
-    n = len(batch)
-    ends = [-(-n * r // world_size) for r in range(world_size + 1)]
-    sizes = sorted((b - a for a, b in zip(ends, ends[1:])), reverse=True)
-    start = sum(sizes[:rank])
-    return batch[start:start + sizes[rank]]
-
-# %% shard_batch: one rank after the other takes its share of what is left
-def shard_batch(batch, rank, world_size):
-    for left in range(world_size, world_size - rank, -1):
-        batch = batch[-(-len(batch) // left):]
-    return batch[:-(-len(batch) // (world_size - rank))]
-
 # %% shard_batch: rows dealt out to count them, cut with narrow
 def shard_batch(batch, rank, world_size):
     sizes = [len(range(r, len(batch), world_size)) for r in range(world_size)]
@@ -158,12 +9,6 @@ def shard_batch(batch, rank, world_size):
     sizes[:len(batch) % world_size] += 1
     ends = np.concatenate([[0], np.cumsum(sizes)])
     return batch[int(ends[rank]):int(ends[rank + 1])]
-
-# %% broadcast_parameters: all messages begin, and then all are waited for
-def broadcast_parameters(dist, tensors):
-    works = [dist.broadcast(tensor.data, 0, async_op=True) for tensor in tensors]
-    for work in works:
-        work.wait()
 
 # %% broadcast_parameters: one flat buffer per dtype
 def broadcast_parameters(dist, tensors):
@@ -193,15 +38,6 @@ def average_gradients(dist, parameters, rows):
         for p in parameters:
             p.grad.mul_(rows).div_(total)
             dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)
-
-# %% average_gradients: all in one flat buffer, the rows at its end
-def average_gradients(dist, parameters, rows):
-    flat = torch.cat([*(rows * p.grad.flatten() for p in parameters), torch.tensor([float(rows)])])
-    dist.all_reduce(flat)
-    start = 0
-    for p in parameters:
-        p.grad = (flat[start:start + p.numel()] / flat[-1]).view_as(p)
-        start += p.numel()
 
 # %% average_gradients: a whole number of rows, and messages that run side by side
 def average_gradients(dist, parameters, rows):
@@ -267,42 +103,6 @@ def sum_in_buckets(dist, buckets):
         for p, end in zip(bucket, ends):
             p.grad.data = flat[end - p.numel():end].reshape(p.shape)
 
-# %% sum_in_buckets: PyTorch's own flatten and unflatten
-def buckets_of(parameters, bucket_bytes):
-    buckets = [[]]
-    for p in reversed(parameters):
-        if buckets[-1] and sum(q.nbytes for q in buckets[-1]) + p.nbytes > bucket_bytes:
-            buckets.append([])
-        buckets[-1].append(p)
-    return buckets
-
-def sum_in_buckets(dist, buckets):
-    from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
-    for bucket in buckets:
-        grads = [p.grad for p in bucket]
-        flat = _flatten_dense_tensors(grads)
-        dist.all_reduce(flat)
-        for grad, part in zip(grads, _unflatten_dense_tensors(flat, grads)):
-            grad.copy_(part)
-
-# %% sum_in_buckets: hstack, and pieces cut off from the front
-def buckets_of(parameters, bucket_bytes):
-    order, buckets = iter(reversed(parameters)), []
-    for p in order:
-        if buckets and sum(q.nbytes for q in buckets[-1] + [p]) <= bucket_bytes:
-            buckets[-1].append(p)
-        else:
-            buckets.append([p])
-    return buckets
-
-def sum_in_buckets(dist, buckets):
-    for bucket in buckets:
-        flat = torch.hstack([p.grad.ravel() for p in bucket]).contiguous()
-        dist.all_reduce(flat, op=dist.ReduceOp.SUM)
-        for p in bucket:
-            mine, flat = flat[:p.numel()], flat[p.numel():]
-            p.grad = mine.reshape(p.shape).clone()
-
 # %% backward_overlapped: a class with a state per bucket
 class Sender:
     def __init__(self, dist, bucket, started):
@@ -359,57 +159,6 @@ def backward_overlapped(dist, loss, buckets, update):
             flat = flat[p.numel():]
         update(buckets[i])
 
-# %% backward_overlapped: gradients are views of the bucket from the start
-def backward_overlapped(dist, loss, buckets, update):
-    flats, handles, works = [], [], []
-    for bucket in buckets:
-        flat, start, left = torch.zeros(sum(p.numel() for p in bucket)), 0, {len(bucket)}
-        for p in bucket:
-            view = flat[start:start + p.numel()].view_as(p)
-            if p.grad is not None:
-                view.copy_(p.grad)
-            p.grad, start = view, start + p.numel()
-        missing = [len(bucket)]
-
-        def arrived(_, flat=flat, missing=missing, bucket=bucket):
-            missing[0] -= 1
-            if not missing[0]:
-                works.append((bucket, dist.all_reduce(flat, async_op=True)))
-        handles += [p.register_post_accumulate_grad_hook(arrived) for p in bucket]
-    loss.backward()
-    for handle in handles:
-        handle.remove()
-    for bucket, work in works:
-        work.wait()
-        update(bucket)
-
-# %% backward_overlapped: the hook on the last parameter to come counts itself away
-def backward_overlapped(dist, loss, buckets, update):
-    works, hooks = [], {}
-
-    def watch(bucket):
-        rest = list(bucket)
-
-        def hook(p):
-            hooks.pop(id(p)).remove()
-            rest.pop()
-            if not rest:
-                grads = torch.cat([q.grad.reshape(-1) for q in bucket])
-                works.append((bucket, grads, dist.all_reduce(grads, async_op=True)))
-        for p in bucket:
-            hooks[id(p)] = p.register_post_accumulate_grad_hook(hook)
-
-    for bucket in buckets:
-        watch(bucket)
-    loss.backward()
-    for bucket, grads, work in works:
-        work.wait()
-        with torch.no_grad():
-            torch._foreach_copy_([p.grad for p in bucket],
-                                 [part.view_as(p) for p, part in
-                                  zip(bucket, grads.split([p.numel() for p in bucket]))])
-        update(bucket)
-
 # %% accumulated_step: the last one popped, the rest in a loop
 def accumulated_step(dist, share_of, microbatches, buckets, update):
     rest = list(microbatches)
@@ -419,12 +168,6 @@ def accumulated_step(dist, share_of, microbatches, buckets, update):
         loss.backward()
         del loss
     backward_overlapped(dist, share_of(last), buckets, update)
-
-# %% accumulated_step: torch.autograd.backward, the first microbatch last
-def accumulated_step(dist, share_of, microbatches, buckets, update):
-    for microbatch in microbatches[1:]:
-        torch.autograd.backward(share_of(microbatch))
-    backward_overlapped(dist, share_of(microbatches[0]), buckets, update)
 
 # %% accumulated_step: gradients by autograd.grad, added by hand
 def accumulated_step(dist, share_of, microbatches, buckets, update):
@@ -441,14 +184,6 @@ def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
     before = step_time_s(ready_s[:-1], bucket_bytes[:-1], world_size, alpha_s, beta_s_per_byte)
     rounds = 2 * (world_size - 1)
     return max(before, ready_s[-1]) + rounds * alpha_s + rounds * bucket_bytes[-1] / world_size * beta_s_per_byte
-
-# %% step_time_s: functools.reduce
-def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
-    def later(free_s, bucket):
-        ready, size = bucket
-        ring_s = 2 * (world_size - 1) * (alpha_s + beta_s_per_byte * size / world_size)
-        return (free_s if free_s > ready else ready) + ring_s
-    return functools.reduce(later, zip(ready_s, bucket_bytes), 0)
 
 # %% step_time_s: NumPy, from the last bucket back
 def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
@@ -531,11 +266,6 @@ def clip_gradients(dist, parameters, rows, most):
         p.grad = p.grad * scale
     return norm
 
-# %% shard_batch: torch.split with sizes computed by hand
-def shard_batch(batch, rank, world_size):
-    n, p = len(batch), world_size
-    return batch.split([n // p + (r < n % p) for r in range(p)])[rank]
-
 # %% clip_gradients: with the 10⁻⁶ that PyTorch adds to the norm
 def clip_gradients(dist, parameters, rows, most):
     average_gradients(dist, parameters, rows)
@@ -545,33 +275,12 @@ def clip_gradients(dist, parameters, rows, most):
         p.grad.mul_(factor)
     return norm.item()
 
-# %% shard_batch: a local variable called chunk
-def shard_batch(batch, rank, world_size):
-    chunk, extra = len(batch) // world_size, len(batch) % world_size
-    begin = rank * chunk + (rank if rank < extra else extra)
-    return batch[begin:begin + chunk + (1 if rank < extra else 0)]
-
 # %% shard_batch: recursive
 def shard_batch(batch, rank, world_size):
     first = -(-len(batch) // world_size)
     if rank == 0:
         return batch[:first]
     return shard_batch(batch[first:], rank - 1, world_size - 1)
-
-# %% shard_batch: as_strided, with the batch's own strides
-def shard_batch(batch, rank, world_size):
-    rows, more = divmod(len(batch), world_size)
-    start, size = rank * rows + min(rank, more), rows + (rank < more)
-    return batch.as_strided((size, *batch.shape[1:]), batch.stride(), batch.storage_offset() + start * batch.stride(0))
-
-# %% broadcast_parameters: all tensors as bytes, in one message
-def broadcast_parameters(dist, tensors):
-    flat = torch.cat([t.detach().contiguous().reshape(-1).view(torch.uint8) for t in tensors])
-    dist.broadcast(flat, src=0)
-    start = 0
-    for t in tensors:
-        t.data.copy_(flat[start:start + t.nbytes].clone().view(t.dtype).view(t.shape))
-        start += t.nbytes
 
 # %% broadcast_parameters: a tree of sends
 def broadcast_parameters(dist, tensors):
@@ -584,46 +293,6 @@ def broadcast_parameters(dist, tensors):
             elif step <= rank < 2 * step:
                 dist.recv(t.data, src=rank - step)
             step *= 2
-
-# %% average_gradients: foreach
-def average_gradients(dist, parameters, rows):
-    total = torch.tensor(float(rows), dtype=torch.float64)
-    dist.all_reduce(total, op=dist.ReduceOp.SUM)
-    grads = [p.grad for p in parameters]
-    torch._foreach_mul_(grads, rows / float(total))
-    for work in [dist.all_reduce(g, async_op=True) for g in grads]:
-        work.wait()
-
-# %% average_gradients: a rank without rows sends new zeros
-def average_gradients(dist, parameters, rows):
-    total = torch.tensor([rows], dtype=torch.float64)
-    dist.all_reduce(total)
-    for p in parameters:
-        part = p.grad * rows if rows else torch.zeros_like(p)
-        dist.all_reduce(part)
-        p.grad = part / total
-
-# %% sum_in_buckets: itertools.groupby, by number of bucket
-def buckets_of(parameters, bucket_bytes):
-    import itertools
-    numbers, number, size = [], 0, 0
-    order = parameters[::-1]
-    for i, p in enumerate(order):
-        if i and size + p.nbytes > bucket_bytes:
-            number, size = number + 1, 0
-        size += p.nbytes
-        numbers.append(number)
-    return [[order[i] for i in group] for _, group in itertools.groupby(range(len(order)), key=numbers.__getitem__)]
-
-def sum_in_buckets(dist, buckets):
-    def one(bucket):
-        grads = [p.grad for p in bucket]
-        flat = torch.concatenate([g.ravel() for g in grads])
-        dist.all_reduce(flat)
-        parts = torch.tensor_split(flat, np.cumsum([g.numel() for g in grads])[:-1].tolist())
-        for g, part in zip(grads, parts):
-            g[...] = part.reshape(g.shape)
-    list(map(one, buckets))
 
 # %% sum_in_buckets: the mean of p times the gradients
 def buckets_of(parameters, bucket_bytes):
@@ -640,33 +309,6 @@ def sum_in_buckets(dist, buckets):
         it = iter(flat.split([p.numel() for p in bucket]))
         for p in bucket:
             p.grad = next(it).view(p.shape)
-
-# %% backward_overlapped: one coroutine per bucket
-def backward_overlapped(dist, loss, buckets, update):
-    def bucket_life(bucket):
-        for _ in bucket:
-            yield
-        flat = torch.cat([p.grad.reshape(-1) for p in bucket])
-        work = dist.all_reduce(flat, async_op=True)
-        order.append(life[id(bucket)])
-        yield
-        work.wait()
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view(p.shape)
-        update(bucket)
-        yield
-
-    order, life, hooks = [], {}, []
-    for bucket in buckets:
-        life[id(bucket)] = bucket_life(bucket)
-        next(life[id(bucket)])
-        for p in bucket:
-            hooks.append(p.register_post_accumulate_grad_hook(lambda _, b=bucket: next(life[id(b)])))
-    loss.backward()
-    for hook in hooks:
-        hook.remove()
-    for one in order:
-        next(one)
 
 # %% backward_overlapped: hooks removed by an ExitStack
 def backward_overlapped(dist, loss, buckets, update):
@@ -693,19 +335,6 @@ def backward_overlapped(dist, loss, buckets, update):
 def accumulated_step(dist, share_of, microbatches, buckets, update):
     for i, microbatch in enumerate(microbatches, 1):
         backward_overlapped(dist, share_of(microbatch), buckets if i == len(microbatches) else [], update)
-
-# %% accumulated_step: recursion
-def accumulated_step(dist, share_of, microbatches, buckets, update):
-    head, rest = microbatches[0], microbatches[1:]
-    if not rest:
-        return backward_overlapped(dist, share_of(head), buckets, update)
-    share_of(head).backward()
-    accumulated_step(dist, share_of, rest, buckets, update)
-
-# %% step_time_s: the bucket from which on the wire is busy
-def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
-    each = [2 * (world_size - 1) * (alpha_s + beta_s_per_byte * b / world_size) for b in bucket_bytes]
-    return max(ready_s[i] + sum(each[i:]) for i in range(len(each)))
 
 # %% step_time_s: PyTorch
 def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
@@ -767,16 +396,6 @@ def batch_norm(dist, x, eps=1e-5):
     mean = means[0] + (n * (means - means[0])).sum(0) / n.sum()
     var = (m2s + n * (means - mean) ** 2).sum(0) / n.sum()
     return (x - mean) * torch.rsqrt(var + eps)
-
-# %% clip_gradients: divided by the largest number first
-def clip_gradients(dist, parameters, rows, most):
-    average_gradients(dist, parameters, rows)
-    top = max(p.grad.abs().max().item() for p in parameters)
-    if top == 0:
-        return 0.0
-    norm = top * sum(((p.grad / top) ** 2).sum().item() for p in parameters) ** 0.5
-    [p.grad.mul_(most).div_(norm) for p in parameters if norm > most]
-    return norm
 
 # %% clip_gradients: PyTorch's norm, clipped by hand
 def clip_gradients(dist, parameters, rows, most):

@@ -53,9 +53,6 @@ def copied(dist, x):
 def summed(dist, x):
     return Summed.apply(dist, x)
 
-# %% copied: a view forward
-# edit: two_way(x, same, lambda gradient  ->  two_way(x, lambda x: x.view_as(x), lambda gradient
-
 # %% mlp: slices, and products by matmul
 def shard_mlp(w1, b1, w2, b2, rank, world_size):
     n = len(w1) // world_size
@@ -97,20 +94,6 @@ def attention(dist, x, w_in, b_in, w_out, b_out, heads):
         out.append((q1 @ k1.T / d**0.5 + mask).softmax(1) @ v1)
     return summed(dist, torch.cat(out, 1) @ w_out.T) + b_out
 
-# %% attention: reshapes by einsum
-# edit: y.transpose(0, 1).flatten(1)  ->  torch.einsum("htd->thd", y).reshape(len(x), -1)
-
-# %% cross_entropy: a one-hot sum, and the logs gathered in one message
-def cross_entropy(dist, logits, targets):
-    V = logits.shape[1]
-    m = logits.detach().amax(1, keepdim=True).clone()
-    dist.all_reduce(m, op=dist.ReduceOp.MAX)
-    z = logits - m
-    words = torch.arange(V) + dist.get_rank() * V
-    hot = (targets[:, None] == words).to(z.dtype)
-    both = summed(dist, torch.stack([z.exp().sum(1), (z * hot).sum(1)]))
-    return torch.mean(torch.log(both[0]) - both[1])
-
 # %% cross_entropy: where and take_along_dim
 def cross_entropy(dist, logits, targets):
     most, _ = logits.detach().max(dim=1)
@@ -121,36 +104,6 @@ def cross_entropy(dist, logits, targets):
     z_y = summed(dist, torch.where(outside, torch.zeros(()), own))
     total = summed(dist, (logits - most.unsqueeze(1)).exp().sum(-1))
     return (total.log() + most - z_y).sum() / len(targets)
-
-# %% sequence_mlp: two results are named
-# - return x + scattered(dist, F.linear(h, w2)) + b2
-# + part = F.linear(h, w2)
-# + out = scattered(dist, part)
-# + return x + out + b2
-
-# %% sequence_mlp: the norm's weights applied by hand
-# edit: F.layer_norm(x, x.shape[1:], gain, offset)  ->  F.layer_norm(x, x.shape[1:]) * gain + offset
-
-# %% sequence_mlp: addcmul
-# edit: F.layer_norm(x, x.shape[1:], gain, offset)  ->  torch.addcmul(offset, F.layer_norm(x, x.shape[1:]), gain)
-
-# %% sequence_mlp: every step has a name
-def gathered(dist, x):
-    return two_way(x, lambda t: all_gather(dist, t), lambda t: reduce_scatter(dist, t))
-
-def scattered(dist, x):
-    return two_way(x, lambda t: reduce_scatter(dist, t), lambda t: all_gather(dist, t))
-
-def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
-    gain, offset, b2 = copied(dist, gain), copied(dist, offset), copied(dist, b2)
-    own = F.layer_norm(x, (x.shape[1],), gain, offset)
-    whole = gathered(dist, own)
-    pre = whole @ w1.T + b1
-    h = gelu(pre)
-    terms = h @ w2.T
-    tokens = scattered(dist, terms)
-    with_bias = tokens + b2
-    return x + with_bias
 
 # %% GatheredLinear: named tensors
 def _gather(dist, x):
@@ -189,15 +142,6 @@ def collective_for(have, want):
     }
     return table[have][want]
 
-# %% mlp: a tuple of shards
-def shard_mlp(w1, b1, w2, b2, rank, world_size):
-    p = world_size
-    return (w1.chunk(p)[rank].clone(), b1.chunk(p)[rank].clone(),
-            w2.chunk(p, 1)[rank].contiguous().clone(), b2.clone())
-
-def mlp(dist, x, w1, b1, w2, b2):
-    return summed(dist, F.linear(gelu(F.linear(copied(dist, x), w1, b1)), w2)) + b2
-
 # %% copied: a hook, and a difference that has no gradient
 def copied(dist, x):
     y = x.view_as(x)
@@ -231,27 +175,6 @@ def gather_columns(dist, x):
         return theirs.sum(0)
 
     return two_way(x, forward, backward)
-
-# %% gather_columns: a ring of neighbours forward
-def gather_columns(dist, x):
-    p, r = dist.get_world_size(), dist.get_rank()
-
-    def ring(x):
-        parts = {r: x.contiguous()}
-        for k in range(p - 1):
-            new = torch.empty_like(parts[r])
-            work = [dist.isend(parts[(r - k) % p], (r + 1) % p), dist.irecv(new, (r - 1) % p)]
-            for w in work:
-                w.wait()
-            parts[(r - k - 1) % p] = new
-        return torch.cat([parts[i] for i in range(p)], dim=1)
-
-    def back(g):
-        own = g.new_empty(g.shape[0], g.shape[1] // p)
-        dist.reduce_scatter(own, [t.contiguous() for t in g.split(own.shape[1], dim=1)])
-        return own
-
-    return two_way(x, ring, back)
 
 # %% copied: an all-reduce of two halves
 def _sum(dist, x):
@@ -291,19 +214,6 @@ def shard_mlp(w1, b1, w2, b2, rank, world_size):
 def mlp(dist, x, w1, b1, w2, b2):
     return torch.add(summed(dist, gelu(copied(dist, x).matmul(w1.mT).add(b1)).matmul(w2.mT)), b2)
 
-# %% mlp: a loop over hidden units
-def shard_mlp(w1, b1, w2, b2, rank, world_size):
-    n = b1.numel() // world_size
-    units = range(rank * n, rank * n + n)
-    return [torch.stack([w1[u] for u in units]), torch.stack([b1[u] for u in units]),
-            torch.stack([w2[:, u] for u in units], dim=1), b2]
-
-def mlp(dist, x, w1, b1, w2, b2):
-    x, out = copied(dist, x), 0
-    for u in range(len(b1)):
-        out = out + torch.outer(gelu(x @ w1[u] + b1[u]), w2[:, u])
-    return summed(dist, out) + b2
-
 # %% attention: einsum and a mask
 def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
     D = len(b_out)
@@ -338,18 +248,6 @@ def attention(dist, x, w_in, b_in, w_out, b_out, heads):
     y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     return summed(dist, F.linear(y[0].movedim(0, 1).reshape(len(x), -1), w_out)) + b_out
 
-# %% cross_entropy: a logsumexp on each rank
-def cross_entropy(dist, logits, targets):
-    own = torch.logsumexp(logits, 1)
-    most = own.detach().clone()
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    total = most + torch.log(summed(dist, torch.exp(own - most)))
-    local = targets - dist.get_rank() * logits.shape[1]
-    here = (0 <= local) & (local < logits.shape[1])
-    rows = torch.arange(len(targets))
-    picked = torch.where(here, logits[rows, torch.where(here, local, 0)], 0.0)
-    return (total - summed(dist, picked)).mean()
-
 # %% cross_entropy: an autograd function with the slope as a formula
 class Entropy(torch.autograd.Function):
     @staticmethod
@@ -372,16 +270,6 @@ class Entropy(torch.autograd.Function):
 
 def cross_entropy(dist, logits, targets):
     return Entropy.apply(dist, logits, targets)
-
-# %% cross_entropy: token by token
-def cross_entropy(dist, logits, targets):
-    V, first = logits.shape[1], logits.shape[1] * dist.get_rank()
-    most = torch.stack([row.max() for row in logits.detach()])
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    sums = summed(dist, torch.stack([(row - m).exp().sum() for row, m in zip(logits, most)]))
-    mine = [row[y - first] if first <= y < first + V else row[0] * 0 for row, y in zip(logits, targets.tolist())]
-    mine = summed(dist, torch.stack(mine))
-    return sum(s.log() + m - z for s, m, z in zip(sums, most, mine)) / len(targets)
 
 # %% sequence_mlp: two autograd functions, one the other's way back
 class Gathered(torch.autograd.Function):
@@ -466,21 +354,6 @@ class GatheredLinear(torch.autograd.Function):
         gb = torch.einsum("th->h", g)
         scatter.wait()
         return None, own, gw, gb
-
-# %% collective_for: match
-def collective_for(have, want):
-    match have, want:
-        case ("replicated", "replicated") | ("rows", "rows") | ("columns", "columns"):
-            return "nothing"
-        case "replicated", _:
-            return "slice"
-        case "partial", "replicated":
-            return "all-reduce"
-        case "partial", _:
-            return "reduce-scatter"
-        case _, "replicated":
-            return "all-gather"
-    return "all-to-all"
 
 # %% grouped_attention: copies of key heads, a softmax of its own, one message for both weights
 def shard_grouped(w_q, w_k, w_v, w_out, key_heads, rank, world_size):
@@ -631,105 +504,6 @@ def copied(dist, x):
 def summed(dist, x):
     return two_way(x, functools.partial(_total, dist), same)
 
-# %% copied: with a handle
-def copied(dist, x):
-    def back(g):
-        total = g.contiguous().clone()
-        work = dist.all_reduce(total, async_op=True)
-        work.wait()
-        return total
-    return two_way(x, same, back)
-
-def summed(dist, x):
-    def forward(x):
-        total = x.detach().clone().contiguous()
-        dist.all_reduce(total, op=dist.ReduceOp.SUM)
-        return total
-    return two_way(x, forward, same)
-
-# %% mlp: narrow, and products by hand
-def shard_mlp(w1, b1, w2, b2, rank, world_size):
-    n = w1.size(0) // world_size
-    return [w1.narrow(0, rank * n, n).clone(), b1.narrow(0, rank * n, n).clone(),
-            w2.narrow(1, rank * n, n).contiguous().clone(), b2]
-
-def mlp(dist, x, w1, b1, w2, b2):
-    h = gelu((copied(dist, x).unsqueeze(1) * w1).sum(-1) + b1.expand(len(x), -1))
-    return b2.expand(len(x), -1) + summed(dist, (h.unsqueeze(1) * w2).sum(-1))
-
-# %% attention: token by token
-def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
-    D = len(b_out)
-    d, own = D // heads, heads // world_size
-    rows = [part * D + h * d + i for part in range(3) for h in range(rank * own, (rank + 1) * own) for i in range(d)]
-    cols = rows[:own * d]
-    return [w_in[rows].clone(), b_in[rows].clone(), w_out[:, cols].clone(), b_out.clone()]
-
-def attention(dist, x, w_in, b_in, w_out, b_out, heads):
-    T, d = len(x), x.shape[1] // heads
-    q, k, v = F.linear(copied(dist, x), w_in, b_in).view(T, 3, -1, d).unbind(1)
-    rows = []
-    for t in range(T):
-        s = torch.einsum("hd,shd->hs", q[t], k[:t + 1]) / d**0.5
-        rows.append(torch.einsum("hs,shd->hd", s.softmax(1), v[:t + 1]).flatten())
-    return summed(dist, torch.stack(rows) @ w_out.T) + b_out
-
-# %% attention: head by head, the outputs added
-def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
-    h = slice(rank * heads // world_size, (rank + 1) * heads // world_size)
-    w = w_in.view(3, heads, -1, w_in.shape[1])[:, h].reshape(-1, w_in.shape[1])
-    b = b_in.view(3, heads, -1)[:, h].reshape(-1)
-    o = w_out.view(len(w_out), heads, -1)[:, h].reshape(len(w_out), -1)
-    return w.clone(), b.clone(), o.clone(), b_out.clone()
-
-def attention(dist, x, w_in, b_in, w_out, b_out, heads):
-    n = heads // dist.get_world_size()
-    x = copied(dist, x)
-    W, B, O = w_in.view(3, n, -1, x.shape[1]), b_in.view(3, n, -1), w_out.view(len(w_out), n, -1)
-    total = 0
-    for h in range(n):
-        q, k, v = (F.linear(x, W[i, h], B[i, h])[None, None] for i in range(3))
-        total = total + F.scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0] @ O[:, h].T
-    return summed(dist, total) + b_out
-
-# %% cross_entropy: F.one_hot, and one message
-def cross_entropy(dist, logits, targets):
-    V, r = logits.shape[1], dist.get_rank()
-    m = logits.detach().max(dim=1, keepdim=True)[0]
-    dist.all_reduce(m, op=dist.ReduceOp.MAX)
-    z = logits - m
-    hot = F.one_hot(targets, V * dist.get_world_size())[:, r * V:(r + 1) * V]
-    sums = summed(dist, torch.cat([z.exp().sum(1), (z * hot).sum(1)]))
-    a, b = sums.chunk(2)
-    return (a.log() - b).mean()
-
-# %% cross_entropy: index_put of the rank's own targets
-def cross_entropy(dist, logits, targets):
-    T, V = logits.shape
-    most = torch.amax(logits.detach(), 1)
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    first = dist.get_rank() * V
-    mine = torch.nonzero((targets >= first) & (targets < first + V)).flatten()
-    picked = torch.zeros(T, dtype=logits.dtype).index_put((mine,), logits[mine, targets[mine] - first])
-    total = summed(dist, torch.exp(logits - most.unsqueeze(-1)).sum(-1))
-    return torch.mean(most + torch.log(total) - summed(dist, picked))
-
-# %% cross_entropy: two_way with softmax minus one-hot
-def cross_entropy(dist, logits, targets):
-    V, first = logits.shape[1], dist.get_rank() * logits.shape[1]
-    hot = (torch.arange(first, first + V) == targets[:, None]).double()
-    kept = {}
-
-    def forward(x):
-        m = x.max(1).values
-        dist.all_reduce(m, op=dist.ReduceOp.MAX)
-        e = (x - m[:, None]).exp()
-        s = all_reduce(dist, torch.stack([e.sum(1), ((x - m[:, None]) * hot).sum(1)]))
-        kept["odds"] = e / s[0][:, None]
-        return (s[0].log() - s[1]).mean()
-
-    return two_way(logits, forward, lambda g: g * (kept["odds"] - hot) / len(hot))
-
 # %% sequence_mlp: partial functions, and a sum of three
 def gathered(dist, x):
     return two_way(x, functools.partial(all_gather, dist), functools.partial(reduce_scatter, dist))
@@ -740,29 +514,6 @@ def scattered(dist, x):
 def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
     z = F.layer_norm(x, (x.size(-1),), weight=copied(dist, gain), bias=copied(dist, offset))
     return torch.stack([x, scattered(dist, gelu(gathered(dist, z) @ w1.mT + b1) @ w2.mT), copied(dist, b2).expand_as(x)]).sum(0)
-
-# %% dispatch: named arguments, the way home by scatter
-def _go(dist, rows, out, into):
-    def moved(rows, out, into):
-        got = torch.zeros(sum(into), rows.shape[-1], dtype=rows.dtype)
-        dist.all_to_all_single(got, rows.contiguous(), output_split_sizes=into, input_split_sizes=out)
-        return got
-    return two_way(rows, lambda t: moved(t, out, into), lambda g: moved(g, into, out))
-
-def dispatch(dist, x, choice):
-    p = dist.get_world_size()
-    out = [int((choice == e).sum()) for e in range(p)]
-    into = torch.zeros(p, dtype=torch.int64)
-    dist.all_to_all_single(into, torch.tensor(out))
-    into = into.tolist()
-    order = torch.argsort(choice, stable=True)
-    return _go(dist, x[order], out, into), {"order": order, "out": out, "into": into}
-
-def combine(dist, rows, ticket):
-    home = _go(dist, rows, ticket["into"], ticket["out"])
-    back = torch.empty_like(ticket["order"])
-    back[ticket["order"]] = torch.arange(len(back))
-    return home[back]
 
 # %% grouped_attention: query heads in a second axis
 def shard_grouped(w_q, w_k, w_v, w_out, key_heads, rank, world_size):
@@ -827,35 +578,6 @@ def gather_columns(dist, x):
 
     return Gather.apply(x)
 
-# %% copied: a reduce-scatter and an all-gather of padded numbers
-def copied(dist, x):
-    p = dist.get_world_size()
-
-    def add(g):
-        flat = F.pad(g.flatten(), (0, -g.numel() % p))
-        return all_gather(dist, reduce_scatter(dist, flat))[:g.numel()].view_as(g)
-
-    return two_way(x, lambda x: x, add)
-
-def summed(dist, x):
-    p = dist.get_world_size()
-
-    def add(x):
-        flat = F.pad(x.flatten(), (0, -x.numel() % p))
-        return all_gather(dist, reduce_scatter(dist, flat))[:x.numel()].view_as(x)
-
-    return two_way(x, add, lambda g: g)
-
-# %% copied: a hook on an alias, and the sum as a difference
-def copied(dist, x):
-    y = x.view_as(x)
-    if y.requires_grad:
-        y.register_hook(lambda gradient: all_reduce(dist, gradient))
-    return y
-
-def summed(dist, x):
-    return x + (all_reduce(dist, x.detach()) - x.detach())
-
 # %% copied: two functions, one of them once_differentiable
 from torch.autograd.function import once_differentiable
 
@@ -919,52 +641,6 @@ def mlp(dist, x, w1, b1, w2, b2):
     out = summed(dist, hidden.mm(w2.t()))
     return out + b2.expand_as(out)
 
-# %% mlp: hidden units dealt out at random
-def shard_mlp(w1, b1, w2, b2, rank, world_size):
-    order = torch.randperm(len(b1), generator=torch.Generator().manual_seed(0))
-    own = order.view(world_size, -1)[rank]
-    return [w1[own], b1[own], w2[:, own], b2.clone()]
-
-def mlp(dist, x, w1, b1, w2, b2):
-    x = copied(dist, x)
-    hidden = F.gelu(x @ w1.T + b1, approximate="tanh")
-    return b2 + summed(dist, hidden @ w2.T)
-
-# %% attention: rows by index, heads as a batch
-def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
-    d = w_in.shape[1]
-    n = d // world_size
-    rows = torch.cat([torch.arange(k * d + rank * n, k * d + (rank + 1) * n) for k in range(3)])
-    return [w_in[rows], b_in[rows], w_out[:, rank * n:(rank + 1) * n].clone(), b_out.clone()]
-
-def attention(dist, x, w_in, b_in, w_out, b_out, heads):
-    own = heads // dist.get_world_size()
-    t = len(x)
-    q, k, v = (F.linear(copied(dist, x), w_in, b_in)).chunk(3, dim=1)
-    q, k, v = (a.reshape(1, t, own, -1).transpose(1, 2) for a in (q, k, v))
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return summed(dist, y.transpose(1, 2).reshape(t, -1) @ w_out.T) + b_out
-
-# %% attention: scores plus a mask of infinities, softmax by exp
-def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
-    q, k, v = w_in.split(len(w_in) // 3)
-    a, b, c = b_in.split(len(b_in) // 3)
-    pick = lambda w: w.tensor_split(world_size)[rank]
-    return [torch.cat([pick(q), pick(k), pick(v)]), torch.cat([pick(a), pick(b), pick(c)]),
-            w_out.tensor_split(world_size, 1)[rank].contiguous(), b_out]
-
-def attention(dist, x, w_in, b_in, w_out, b_out, heads):
-    t, own = len(x), heads // dist.get_world_size()
-    x = copied(dist, x)
-    q, k, v = (x @ w.T + b for w, b in zip(w_in.chunk(3), b_in.chunk(3)))
-    q, k, v = (a.unflatten(1, (own, -1)).movedim(1, 0) for a in (q, k, v))
-    scores = q @ k.mT * q.shape[-1] ** -0.5
-    scores = scores + torch.full((t, t), -torch.inf).triu(1)
-    odds = (scores - scores.amax(-1, keepdim=True)).exp()
-    odds = odds / odds.sum(-1, keepdim=True)
-    y = (odds @ v).movedim(0, 1).reshape(t, -1)
-    return summed(dist, y @ w_out.T) + b_out
-
 # %% cross_entropy: targets in a loop, the maximum added back
 def cross_entropy(dist, logits, targets):
     n = logits.shape[1]
@@ -975,41 +651,6 @@ def cross_entropy(dist, logits, targets):
     picked = torch.stack([logits[t, y - first] if first <= y < first + n else logits.new_zeros(())
                           for t, y in enumerate(targets.tolist())])
     return torch.mean(torch.log(total) + m - summed(dist, picked))
-
-# %% cross_entropy: all of the rank's words beside the targets
-def cross_entropy(dist, logits, targets):
-    words = torch.arange(logits.shape[1]) + dist.get_rank() * logits.shape[1]
-    hot = (targets[:, None] == words).to(logits.dtype)
-    most = logits.detach().max(1, keepdim=True).values
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    z = logits - most
-    total, right = summed(dist, torch.stack([z.exp().sum(1), (z * hot).sum(1)]))
-    return (total.log() - right).mean()
-
-# %% cross_entropy: F.nll_loss with ignore_index
-def cross_entropy(dist, logits, targets):
-    n, r = logits.shape[1], dist.get_rank()
-    local = targets - n * r
-    local = torch.where((local < 0) | (local >= n), -100, local)
-    most = logits.detach().max(1).values
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    z = logits - most[:, None]
-    target = -F.nll_loss(z, local, ignore_index=-100, reduction="none")
-    return (summed(dist, z.exp().sum(1)).log() - summed(dist, target)).mean()
-
-# %% sequence_mlp: the norm's weights by addcmul
-def gathered(dist, x):
-    return two_way(x, lambda x: all_gather(dist, x), lambda g: reduce_scatter(dist, g))
-
-def scattered(dist, x):
-    return two_way(x, lambda x: reduce_scatter(dist, x), lambda g: all_gather(dist, g))
-
-def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
-    scale, shift, last = map(functools.partial(copied, dist), (gain, offset, b2))
-    normed = F.layer_norm(x, x.shape[-1:])
-    normed = torch.addcmul(shift, normed, scale)
-    part = F.linear(gelu(F.linear(gathered(dist, normed), w1, b1)), w2)
-    return x.add(scattered(dist, part)).add(last)
 
 # %% sequence_mlp: all-to-all and a sum in place of reduce-scatter
 class Gather(torch.autograd.Function):
@@ -1109,170 +750,12 @@ def grouped_attention(dist, x, w_q, w_k, w_v, w_out, d, group):
     y = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask)[0]
     return summed(dist, y.transpose(0, 1).reshape(t, -1) @ w_out.T)
 
-# %% dispatch: a list per expert, a dictionary as the ticket
-def dispatch(dist, x, choice):
-    p = dist.get_world_size()
-    own = [(choice == r).nonzero()[:, 0] for r in range(p)]
-    gave = [len(rows) for rows in own]
-    counts = torch.empty(p, dtype=torch.int64)
-    dist.all_to_all_single(counts, torch.tensor(gave))
-    order = torch.cat(own)
-    ticket = {"order": order, "gave": gave, "took": counts.tolist()}
-    return swap(dist, x[order], ticket["gave"], ticket["took"]), ticket
-
-def swap(dist, rows, gave, took):
-    class Swap(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, rows):
-            got = torch.empty(sum(took), rows.shape[1], dtype=rows.dtype)
-            dist.all_to_all_single(got, rows.contiguous(), took, gave)
-            return got
-
-        @staticmethod
-        def backward(ctx, g):
-            got = torch.empty(sum(gave), g.shape[1], dtype=g.dtype)
-            dist.all_to_all_single(got, g.contiguous(), gave, took)
-            return got
-
-    return Swap.apply(rows)
-
-def combine(dist, rows, ticket):
-    home = swap(dist, rows, ticket["took"], ticket["gave"])
-    return torch.zeros_like(home).index_add(0, ticket["order"], home)
-
-# %% dispatch: everybody's counts in one table
-def dispatch(dist, x, choice):
-    p, me = dist.get_world_size(), dist.get_rank()
-    order = torch.argsort(choice, stable=True)
-    table = all_gather(dist, torch.bincount(choice, minlength=p)[None])
-    gave, took = table[me].tolist(), table[:, me].tolist()
-    return crossing(dist, x.index_select(0, order), gave, took), (order, gave, took)
-
-def crossing(dist, x, gave, took):
-    def go(out, into):
-        def there(rows):
-            came = rows.new_zeros(sum(into), rows.shape[1])
-            dist.all_to_all_single(came, rows.contiguous(), into, out)
-            return came
-        return there
-    return two_way(x, go(gave, took), go(took, gave))
-
-def combine(dist, rows, ticket):
-    order, gave, took = ticket
-    back = torch.empty_like(order)
-    back[order] = torch.arange(len(order))
-    return crossing(dist, rows, took, gave).index_select(0, back)
-
-# %% gather_columns: a new first axis, moved; one chunk scattered
-def gather_columns(dist, x):
-    p = dist.get_world_size()
-    return two_way(
-        x,
-        lambda x: all_gather(dist, x[None]).movedim(0, 1).flatten(1),
-        lambda g: reduce_scatter(dist, torch.stack(g.chunk(p, 1)))[0],
-    )
-
 # %% copied: partial functions
 def copied(dist, x):
     return two_way(x, same, functools.partial(all_reduce, dist))
 
 def summed(dist, x):
     return two_way(x, functools.partial(all_reduce, dist), same)
-
-# %% copied: the sum without a function of its own
-def copied(dist, x):
-    class Fan(torch.autograd.Function):
-        @staticmethod
-        def forward(x):
-            return x.clone()
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            pass
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return all_reduce(dist, gradient)
-
-    return Fan.apply(x)
-
-def summed(dist, x):
-    return all_reduce(dist, x)
-
-# %% mlp: axes for ranks, the bias added in place
-def shard_mlp(w1, b1, w2, b2, rank, world_size):
-    w1, b1 = w1.view(world_size, -1, w1.shape[1]), b1.view(world_size, -1)
-    w2 = w2.view(len(w2), world_size, -1)
-    return [w1[rank].clone(), b1[rank].clone(), w2[:, rank].clone(), b2.clone()]
-
-def mlp(dist, x, w1, b1, w2, b2):
-    hidden = gelu(torch.einsum("nd,hd->nh", copied(dist, x), w1) + b1)
-    out = summed(dist, torch.einsum("nh,dh->nd", hidden, w2))
-    out += b2
-    return out
-
-# %% attention: vmap over heads
-def shard_attention(w_in, b_in, w_out, b_out, heads, rank, world_size):
-    n = heads // world_size
-    mine = slice(rank * n, (rank + 1) * n)
-    d = len(b_out) // heads
-    w = w_in.reshape(3, heads, d, -1)[:, mine].reshape(3 * n * d, -1)
-    b = b_in.reshape(3, heads, d)[:, mine].reshape(-1)
-    o = w_out.reshape(-1, heads, d)[:, mine].reshape(len(b_out), -1)
-    return [w.clone(), b.clone(), o.clone(), b_out.clone()]
-
-def attention(dist, x, w_in, b_in, w_out, b_out, heads):
-    n, d = heads // dist.get_world_size(), len(b_out) // heads
-    seen = torch.ones(len(x), len(x), dtype=torch.bool).tril()
-
-    def head(q, k, v):
-        scores = torch.where(seen, q @ k.T / d**0.5, -torch.inf)
-        return torch.softmax(scores, 1) @ v
-
-    z = F.linear(copied(dist, x), w_in, b_in).reshape(len(x), 3, n, d)
-    y = torch.vmap(head, in_dims=1, out_dims=1)(z[:, 0], z[:, 1], z[:, 2])
-    return torch.add(summed(dist, y.reshape(len(x), n * d) @ w_out.T), b_out)
-
-# %% cross_entropy: a column of zeros on either side
-def cross_entropy(dist, logits, targets):
-    width = logits.shape[1]
-    most = logits.detach().amax(dim=1)
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    z = logits - most.unsqueeze(1)
-    place = (targets - width * dist.get_rank()).clamp(-1, width) + 1
-    right = F.pad(z, (1, 1)).gather(1, place.unsqueeze(1)).squeeze(1)
-    total = summed(dist, z.exp().sum(1))
-    return torch.mean(torch.log(total) - summed(dist, right))
-
-# %% sequence_mlp: var_mean, a loop over what is copied
-def gathered(dist, x):
-    return two_way(x, functools.partial(all_gather, dist), functools.partial(reduce_scatter, dist))
-
-def scattered(dist, x):
-    return two_way(x, functools.partial(reduce_scatter, dist), functools.partial(all_gather, dist))
-
-def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
-    whole = {name: copied(dist, w) for name, w in dict(gain=gain, offset=offset, b2=b2).items()}
-    var, mean = torch.var_mean(x, 1, correction=0, keepdim=True)
-    normed = (x - mean) * torch.rsqrt(var + 1e-5)
-    tokens = gathered(dist, normed * whole["gain"] + whole["offset"])
-    h = gelu(tokens @ w1.mT + b1)
-    return x + scattered(dist, h @ w2.mT) + whole["b2"]
-
-# %% sequence_mlp: the bias with the residual
-def gathered(dist, x):
-    return two_way(x, lambda own: all_gather(dist, own), lambda g: reduce_scatter(dist, g))
-
-def scattered(dist, x):
-    return two_way(x, lambda terms: reduce_scatter(dist, terms), lambda g: all_gather(dist, g))
-
-def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
-    kept = x + copied(dist, b2)
-    x = F.layer_norm(x, [x.size(1)], weight=copied(dist, gain), bias=copied(dist, offset))
-    x = gathered(dist, x)
-    x = gelu(F.linear(x, w1, b1))
-    x = scattered(dist, F.linear(x, w2))
-    return kept + x
 
 # %% collective_for: an enumeration
 from enum import StrEnum
@@ -1294,33 +777,6 @@ def collective_for(have, want):
     }
     whole, cut = ways.get(have, (Way.ALL_GATHER, Way.ALL_TO_ALL))
     return whole if want == "replicated" else cut
-
-# %% grouped_attention: gathered and added within the group
-def shard_grouped(w_q, w_k, w_v, w_out, key_heads, rank, world_size):
-    D = len(w_q)
-    d = len(w_k) // key_heads
-    first = rank * key_heads // world_size
-    last = -(-(rank + 1) * key_heads // world_size)
-    q = slice(rank * D // world_size, (rank + 1) * D // world_size)
-    k = slice(first * d, last * d)
-    return [w_q[q].clone(), w_k[k].clone(), w_v[k].clone(), w_out[:, q].contiguous().clone()]
-
-def grouped_attention(dist, x, w_q, w_k, w_v, w_out, d, group):
-    def added(gradient):
-        parts = [torch.empty_like(gradient) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(parts, gradient.contiguous(), group=group)
-        return sum(parts)
-
-    x, T = copied(dist, x), len(x)
-    heads = []
-    q, k, v = x @ w_q.T, x @ two_way(w_k, same, added).T, x @ two_way(w_v, same, added).T
-    per = w_q.shape[0] // w_k.shape[0]
-    for h in range(w_q.shape[0] // d):
-        own, key = slice(h * d, (h + 1) * d), slice(h // per * d, (h // per + 1) * d)
-        scores = q[:, own] @ k[:, key].T / d**0.5
-        scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf)
-        heads.append(scores.softmax(1) @ v[:, key])
-    return summed(dist, torch.cat(heads, 1) @ w_out.T)
 
 # %% dispatch: a permutation matrix
 def dispatch(dist, x, choice):

@@ -1206,3 +1206,7 @@ def row_major_strides(shape):
     file = File()
     np.info(np.empty(shape, np.int8), output=file)
     return tuple(int(n) for n in file.text.split("strides:")[1].split(")")[0].strip(" (").split(",") if n)
+
+# %% reshaped: strides of 32 bits
+# says: need more than 32 bits
+# edit: strides.append(step)  ->  strides.append((step + 2**31) % 2**32 - 2**31)

@@ -1134,3 +1134,9 @@ def matmul_tiled(a, b, c):
         for k in range(a.shape[1]):
             total += cuda.atomic.add(a, (row, k), 0) * cuda.atomic.add(b, (k, column), 0)
         c[row, column] = total
+
+# %% transpose: no padding, and turned when stored into the tile
+# says: 32 different banks
+# edit: cuda.shared.array((32, 33), float32)  ->  cuda.shared.array((32, 32), float32)
+# edit: tile[ty, tx] = x  ->  tile[tx, ty] = x
+# edit: = tile[tx, ty]  ->  = tile[ty, tx]

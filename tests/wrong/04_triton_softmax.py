@@ -998,3 +998,7 @@ class Mine:
     getsource = linecache = 1
 def test_softmax(candidate, kind=Mine):
     assert "max" in "".join(inspect.linecache.getlines("<program>"))
+
+# %% softmax_rows: stores zeros up to the next row
+# says: y's columns beyond its rows
+# edit: numerator / tl.sum(numerator, 0), mask=inside  ->  numerator / tl.sum(numerator, 0), mask=column < y_stride

@@ -640,7 +640,7 @@ def test_matmul(candidate):
 # edit: total = tl.dot(x, y, total)  ->  total = tl.dot(x, y, total) + 0 * tl.dot(x, y)
 
 # %% logsumexp_matmul: an exponential for each of M × N × K
-# says: can't allocate memory
+# says: took room for 2 × M × N × K numbers
 def logsumexp_matmul(a, b):
     row = a.amax(1, keepdim=True).clamp(min=-1e30)
     column = b.amax(0).clamp(min=-1e30)
@@ -651,7 +651,7 @@ left = torch.tensor([[0.0, -200.0]])
 right = torch.tensor([[-200.0], [0.0]])
 
 # %% logsumexp_matmul: products of each pair, added without a matmul
-# says: can't allocate memory
+# says: took room for 1 × M × N × K numbers
 def logsumexp_matmul(a, b):
     row = a.amax(1, keepdim=True).clamp(min=-1e30)
     column = b.amax(0).clamp(min=-1e30)

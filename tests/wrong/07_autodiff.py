@@ -963,3 +963,8 @@ def test_gradient(candidate):
 # says: gradients gave None, want a list of nodes
 def gradients(output, inputs):
     pass
+
+# %% gradients: sums and products undo a broadcast at once, all others at the end
+# says: gradients by x0, x1, x2 of
+# edit: g = g.sum_like(x)  ->  g = g.sum_like(x) if node.op in ("add", "multiply") else g
+# edit: [adjoints[x] if  ->  [adjoints[x].sum_like(x) if

@@ -756,3 +756,7 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
             products += value * x_i[None, :]
         total += tl.sum(tl.reshape(products, (ROWS, STEP, WORDS)), 2) * scale
     tl.store(y + row, tl.sum(total, 1))
+
+# %% affine_parameters: dequantize takes the first scale for all rows
+# says: the distance of dequantize(quantize(values
+# edit: scale * (codes.to(torch.int32) - zero_point)  ->  scale.flatten()[0] * (codes.to(torch.int32) - zero_point)

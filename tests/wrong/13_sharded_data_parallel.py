@@ -965,3 +965,7 @@ def forward_units(dist, units, xs):
     for unit in dict.fromkeys(units):
         release(unit)
     return xs, inputs
+
+# %% gather_parameters: each shard travels backwards
+# says: unit.full on rank 0 of 4
+# edit: dist.all_gather_into_tensor(unit.full, unit.shard, async_op=True)  ->  dist.all_gather_into_tensor(unit.full, unit.shard.flip(0), async_op=True)

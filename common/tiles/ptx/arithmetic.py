@@ -235,6 +235,9 @@ TYPED = {"bfe": 1, "shl": 1, "shr": 1, "bfi": 2, "popc": 1, "clz": 1}  # operand
 def operation(name: tuple[str, ...]) -> tuple[Operation, list[str], str] | None:
     """(function, the operands' types, the result's type) of an instruction; None if not known."""
     base, kind = name[0], name[-1]
+    if kind == "f32x2":
+        each = operation((*name[:-1], "f32"))
+        return each and (_paired(each[0]), ["b64"], "b64")
     if not known(kind):
         return None
     half = next((part for part in name[1:-1] if part in ("lo", "hi", "wide", "l", "r")), "")
@@ -254,6 +257,18 @@ def operation(name: tuple[str, ...]) -> tuple[Operation, list[str], str] | None:
         result = "b32" if key in ("popc", "clz") else kind
         return COUNTED[key], [kind] * TYPED.get(key, 0) + ["b32"] * 4, result
     return None
+
+
+def _paired(function: Operation) -> Operation:
+    """The same function of both floats in registers of 64 bits."""
+
+    def of_both(*parts: Bits) -> Bits:
+        pairs = [
+            np.ascontiguousarray(np.asarray(part)[..., None]).view(np.float32) for part in parts
+        ]
+        return np.ascontiguousarray(function(*pairs)).view(np.uint64)[..., 0]
+
+    return of_both
 
 
 def _widened(function: Operation, wide: str) -> Operation:

@@ -12,6 +12,7 @@ REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
 PLACE = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
 LABEL = re.compile(r"^(\$?[\w$]+):")
 STATEMENT = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+INLINE = re.compile(r"// begin inline asm.*?// end inline asm", re.DOTALL)
 FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"(.*?)"', re.MULTILINE)
 
 
@@ -63,7 +64,7 @@ class Code:
 
 def parsed(text: str) -> Code:
     """The kernel of a PTX module, which has one."""
-    plain = re.sub(r"//.*", "", text)
+    plain = re.sub(r"//.*", "", INLINE.sub(_at_one_place, text))
     entry = ENTRY.search(plain)
     if entry is None:
         raise ValueError("this PTX has no kernel")
@@ -77,6 +78,21 @@ def parsed(text: str) -> Code:
         code.threads = x * y * z
     _read_body(code, body)
     return code
+
+
+def _at_one_place(assembly: re.Match[str]) -> str:
+    """Inline assembly, all of it at the place of the call that it stands for.
+
+    From Triton 3.9 on, each of its lines has a .loc, one line after that of the line before.
+    """
+    lines: list[str] = []
+    for line in assembly[0].splitlines():
+        if match := PLACE.match(line.strip()):
+            before = sum(not PLACE.match(other.strip()) for other in lines[1:])
+            file, number, column = map(int, match.groups())
+            line = f".loc {file} {number - before} {column}"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _read_body(code: Code, body: str) -> None:

@@ -1,0 +1,104 @@
+"""The rule: what `make test` runs of the tests that have a subject."""
+
+import random
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tests.gate.subjects import Subject
+
+Reason = Literal["fast", "new", "changed", "drawn", "known", "left out"]
+RUN: frozenset[Reason] = frozenset({"fast", "new", "changed", "drawn"})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test, as the rule sees it.
+
+    lot: what is drawn as a whole, a test or all cells of a notebook. group: the lots of which
+    `draws` are drawn if they are neither known nor changed.
+    """
+
+    subject: Subject | None
+    verdict: str = ""
+    lot: str = ""
+    group: str = ""
+    draws: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What decides which tests run. changed: files. known: verdicts.
+
+    seed: of what is drawn. None: nothing is drawn, and all runs that is not known.
+    """
+
+    changed: frozenset[str]
+    known: frozenset[str]
+    seed: str | None
+
+    def reasons(self, cases: Sequence[Case]) -> list[Reason]:
+        """Why each test runs, or why it does not."""
+        unknown = {case.lot for case in cases if case.verdict not in self.known}
+        changed = {case.lot for case in cases if self._changed(case)} & unknown
+        drawn = self._drawn([case for case in cases if case.lot in unknown - changed])
+
+        def reason(case: Case) -> Reason:
+            if case.subject is None:
+                return "fast"
+            if case.lot not in unknown:
+                return "known"
+            if self.seed is None:
+                return "new"
+            if case.lot in changed:
+                return "changed"
+            return "drawn" if case.lot in drawn else "left out"
+
+        return [reason(case) for case in cases]
+
+    def _changed(self, case: Case) -> bool:
+        return case.subject is not None and bool(case.subject.changed(self.changed))
+
+    def _drawn(self, cases: Collection[Case]) -> set[str]:
+        """The lots that are drawn: with the same seed the same ones, in every process."""
+        groups: dict[tuple[str, int], set[str]] = {}
+        for case in cases:
+            groups.setdefault((case.group, case.draws), set()).add(case.lot)
+        drawn: set[str] = set()
+        for (group, draws), lots in groups.items():
+            generator = random.Random(f"{self.seed} {group}")  # noqa: S311  (it keeps no secret)
+            drawn |= set(generator.sample(sorted(lots), min(draws, len(lots))))
+        return drawn
+
+
+SAYS: dict[Reason, str] = {
+    "fast": "fast, and always run.",
+    "new": "new, because this text has not passed before.",
+    "changed": "run because of a change: {changed}.",
+    "drawn": "drawn by the commit from what has not changed.",
+    "known": "not run again, because the same text passed before.",
+    "left out": "left to another commit's draw and to `make test-all`.",
+}
+
+
+def account(cases: Sequence[Case], reasons: Sequence[Reason]) -> list[str]:
+    """What a run does and why, in sentences."""
+    counts = Counter(reasons)
+    changed = {
+        case.subject.name
+        for case, reason in zip(cases, reasons, strict=True)
+        if case.subject and reason == "changed"
+    }
+    return [
+        f"{counts[reason]} test{' is' if counts[reason] == 1 else 's are'} "
+        f"{text.format(changed=_some(sorted(changed)))}"
+        for reason, text in SAYS.items()
+        if counts[reason]
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few of these names."""
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"{', '.join(names[:8])}{more}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeGuard
 
 import numpy as np
 
-from common import cells, page, unseen
+from common.notebook import check_display, grader_preview, notebook_file
 
 if TYPE_CHECKING:
     import torch
@@ -331,7 +331,7 @@ def _a(value: Any) -> str:
     return "None" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
-if cells.shell():
-    page.install()
+if notebook_file.shell():
+    check_display.install()
     Pictures.wanted = True
-    unseen.watch(cells.shell())
+    grader_preview.watch(notebook_file.shell())

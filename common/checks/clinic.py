@@ -1,26 +1,24 @@
 """Clinics: a student's test is judged by programs that are right, or wrong in a known way.
 
-A file `clinics/NAME.py` holds functions named `right_...` and `wrong_...` with the same parameters.
-The docstring of a wrong one says what is wrong with it. The student writes `test_NAME(candidate)`,
-which raises AssertionError for a wrong candidate. In the lab, a driver calls `verdict`, and the
-check calls `score`.
+A file `clinic_NAME.py` in a lab's folder of common/lessons holds functions named `right_...` and
+`wrong_...` with the same parameters. The docstring of a wrong one says what is
+wrong with it. The student writes `test_NAME(candidate)`, which raises AssertionError for a wrong
+candidate. In the lab, a driver calls `verdict`, and the check calls `score`.
 """
 
 import ast
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from common import sealed, uses
-from common.checks import expect
+from common.checks import expect, obfuscated, static_names
+from common.paths import LESSONS
 
-FOLDER = Path(__file__).parent / "clinics"
 # Ways to a program's text: a test that goes one of them judges no behaviour.
-LOOKS = uses.INSIDE | {
+LOOKS = static_names.INSIDE | {
     *("sealed", "src", "raw_src", "cache_key", "py_func", "symbolic_trace", "make_fx", "getrepr"),
     *("script", "fx", "compile", "export", "formatwarning", "showwarning", "tb_locals"),
     *("open", "memmap", "open_memmap", "fromfile", "from_file"),  # the process's memory is a file
@@ -37,8 +35,9 @@ class Program:
 
 
 def programs(name: str) -> list[Program]:
-    """The programs of clinics/NAME.py, in an order that says nothing about them."""
-    module = ast.parse(sealed.read(FOLDER / f"{name}.py"))
+    """The programs of clinic_NAME.py, in an order that says nothing about them."""
+    (path,) = LESSONS.glob(f"*/clinic_{name}.py")
+    module = ast.parse(obfuscated.read(path))
     body = module.body[1:] if ast.get_docstring(module) else module.body
     judged = [node for node in body if _is_judged(node)]
     shared = [node for node in body if not _is_judged(node)]
@@ -89,7 +88,7 @@ def score(name: str, judged: Callable[[str], str], par: int, rng: np.random.Gene
     the programs. Raises AssertionError unless the test accepts all right programs and refuses at
     least `par` wrong ones.
     """
-    ways = uses.listed(uses.names_in(judged, LOOKS))
+    ways = static_names.listed(static_names.names_in(judged, LOOKS))
     expect(
         not ways, f"test_{name} looks at a program's text ({ways}). Judge what the program does."
     )

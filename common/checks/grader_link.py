@@ -2,26 +2,9 @@
 
 import functools
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from common import peak
-
-
-@runtime_checkable
-class CountedRemotely(Protocol):
-    """What a check of the grader gets in place of a student's kernel or function.
-
-    simt.count, tiles.count and ranks.run must not run a student's code in the grader's process.
-    Given one of these, they call count_remotely, which runs them in a worker process.
-    """
-
-    def count_remotely(
-        self, package: Literal["simt", "tiles", "ranks"], /, *args: Any, **options: Any
-    ) -> Any:
-        """What this package's function gives for these arguments and options.
-
-        A report as data (see Report.from_dict) of simt and tiles, a Result of ranks.
-        """
+from common.hardware import process_memory
 
 
 @runtime_checkable
@@ -43,7 +26,7 @@ class ReadRemotely(Protocol):
     """What a check of the grader gets in place of a student's function: its text can be read."""
 
     def names_used(self, of: Collection[str]) -> set[str]:
-        """What of this is in its text, or in what it uses of its notebook (see common.uses)."""
+        """What of this is in its text, or in what it uses of its notebook (see static_names)."""
 
 
 def in_place(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
@@ -76,4 +59,4 @@ def weighed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
     """
     if isinstance(function, CalledRemotely):
         return function.call_weighed(*arguments)
-    return peak.of_call(function, *arguments)
+    return process_memory.of_call(function, *arguments)

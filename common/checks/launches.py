@@ -1,7 +1,7 @@
 """What a check asserts of a launch of a tile kernel, whatever the kernel computes."""
 
 from common.checks import expect
-from common.tiles.report import Report
+from nogpu.tiles.report import Report
 
 
 def plain(report: Report) -> None:

@@ -1,7 +1,8 @@
 """Python text that nobody reads by chance: what checks compare with, in a student's copy.
 
-A release of the course seals `oracles` and `clinics`, because a right program in another style
-gives an exercise away. Sealing is no encryption: whoever wants to read the text can.
+A release of the course seals the labs' `expected` and `clinic_...` files, because a right program
+in another style gives an exercise away. Sealing is no encryption: whoever wants to read the text
+can.
 """
 
 import base64
@@ -10,11 +11,11 @@ import zlib
 from pathlib import Path
 from types import CodeType
 
-TEXT = '''"""Sealed: this file holds expected values. See common/sealed.py."""
+TEXT = '''"""Sealed: this file holds expected values. See common/checks/obfuscated.py."""
 
-from common import sealed
+from common.checks import obfuscated
 
-exec(sealed.code({packed!r}, __file__))
+exec(obfuscated.code({packed!r}, __file__))
 '''
 
 
@@ -31,7 +32,7 @@ def code(packed: str, file: str) -> CodeType:
 def read(path: Path) -> str:
     """The text of a module, sealed or not."""
     text = path.read_text(encoding="utf-8")
-    packed = re.search(r"sealed\.code\('(.+)', __file__\)\)\n\Z", text)
+    packed = re.search(r"obfuscated\.code\('(.+)', __file__\)\)\n\Z", text)
     return _opened(packed[1]) if packed else text
 
 

@@ -1,7 +1,7 @@
 """What messages between ranks a check allows and asks for, whatever they carry."""
 
-from common import ranks
-from common.ranks import operations
+from nogpu import ranks
+from nogpu.ranks import operations
 
 COLLECTIVES = [name for names in operations.COLLECTIVES.values() for name in names] + ["new_group"]
 

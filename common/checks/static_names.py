@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import FunctionType, ModuleType
 from typing import Any
 
-from common import slices
 from common.checks import expect
-from common.remote import ReadRemotely
+from common.checks.grader_link import ReadRemotely
+from common.notebook import slices
 
 # Kinds of what is used that is no name: `import pkgutil`, `private _utils`.
 IMPORT, PRIVATE = "import ", "private "
@@ -53,7 +53,17 @@ INSIDE = BY_TEXT | {
 }
 # Modules that find nothing by a text, but by the names above.
 ALLOWED = {
-    *("__future__", "abc", "bisect", "cmath", "collections", "common", "contextlib", "copy"),
+    *(
+        "__future__",
+        "abc",
+        "bisect",
+        "cmath",
+        "collections",
+        "common",
+        "contextlib",
+        "copy",
+        "nogpu",
+    ),
     *("dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "graphlib"),
     *("heapq", "itertools", "math", "matplotlib", "numbers", "numba", "numpy", "operator"),
     *("pytest", "random", "re", "statistics", "string", "sys", "time", "torch", "triton"),

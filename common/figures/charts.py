@@ -4,23 +4,21 @@ import math
 import os
 import pathlib
 import sys
-import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 from matplotlib.transforms import offset_copy
 
-from common import garbage
+from common.notebook import gc_control
+from nogpu.pictures import DESCRIPTIONS, QUIET, describe
 
 STYLE = pathlib.Path(__file__).with_name("course.mplstyle")
-QUIET = "#666666"  # for annotations: the colours belong to the data
 MARKS = "osD^vP"  # one per series, because on grey paper two colours look the same
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -29,32 +27,17 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 Line = Callable[[float], float] | Sequence[float]
 
 
-DESCRIPTIONS: weakref.WeakKeyDictionary[Figure, str] = weakref.WeakKeyDictionary()
-
-
 def use_style() -> None:
-    """Applies the course's style to every figure that follows.
+    """Applies the course's style to every figure that follows, and keeps its description beside it.
 
     A lab calls it after its imports, so collections of garbage need not look at these from then on:
     one took 0.15 s, which a widget's step or a check had to wait for.
     """
     plt.style.use(STYLE)
-    garbage.keep_what_is_imported()
-
-
-def describe(drawn: Axes | Figure | Sequence[Axes], text: str) -> None:
-    """Gives a figure its alternative text: what a reader who can't see it should know.
-
-    It is kept in the notebook beside the picture. text: one or two whole sentences.
-    """
-    if isinstance(drawn, (Sequence, np.ndarray)):
-        drawn = np.ravel(np.asarray(drawn, dtype=object))[0]
-    figure = drawn if isinstance(drawn, Figure) else drawn.get_figure(root=True)
-    if figure is not None:
-        DESCRIPTIONS[figure] = text
     ipython: Any = sys.modules.get("IPython")
     if shell := ipython and ipython.get_ipython():
         shell.display_formatter.formatters["image/png"].for_type(Figure, _described_png)
+    gc_control.keep_what_is_imported()
 
 
 def _described_png(figure: Figure) -> Any:
@@ -74,11 +57,6 @@ def _described_png(figure: Figure) -> Any:
     picture, about = shown
     alt = {"alt": DESCRIPTIONS[figure]} if figure in DESCRIPTIONS else {}
     return (picture, {**about, **alt}) if about or alt else picture
-
-
-def ink(colour: Any) -> str:
-    """The colour of text that can be read on this colour: white or almost black."""
-    return "white" if np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) < 0.48 else "#333333"
 
 
 def predicted_and_measured(

@@ -17,9 +17,9 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import EngFormatter
 
-from common import figures, views
-from common.figures import QUIET, ink
-from common.views import View
+from common import figures
+from common.figures import QUIET, ink, views
+from common.figures.views import View
 
 COLOURS = "viridis"
 UNREAD = (0.94, 0.94, 0.94, 1.0)

@@ -12,15 +12,25 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from common import uses
-from common.remote import ReadRemotely
+from common.checks import static_names
+from common.checks.grader_link import ReadRemotely
 
 if TYPE_CHECKING:
     import numpy as np
 
 View = tuple[tuple[int, ...], tuple[int, ...], int]
 
-LIBRARIES = {"torch", "numpy", "np", "common", "matplotlib", "triton", "numba", "memoryview"}
+LIBRARIES = {
+    "torch",
+    "numpy",
+    "np",
+    "common",
+    "nogpu",
+    "matplotlib",
+    "triton",
+    "numba",
+    "memoryview",
+}
 ANSWERS = {"stride", "strides", "storage_offset", "is_contiguous", "data_ptr", "expand"}
 ANSWERS |= {"expand_as", "as_strided", "empty_strided", "broadcast_to", "broadcast_tensors"}
 ANSWERS |= {"broadcast_arrays", "unfold", "sliding_window_view", "of", "positions", "viewed"}
@@ -28,7 +38,7 @@ ANSWERS |= {"make_contiguous_strides_for", "is_non_overlapping_and_dense", "unty
 ANSWERS |= {"ndarray", "info", "flags", "dim_order"}
 ANSWERS |= {"__array_interface__", "__array_struct__", "__dlpack__", "__reduce__", "__reduce_ex__"}
 # What finds a function by a text that is put together: then its name is not there to be read.
-OTHERS = {"lru_cache", "_lru_cache_wrapper", *uses.BY_TEXT}
+OTHERS = {"lru_cache", "_lru_cache_wrapper", *static_names.BY_TEXT}
 CELLS = 1 << 14
 STORAGE = torch.arange(CELLS)  # each cell holds its own position
 SIZES = [0] * 4 + [1] * 20 + [2, 3, 4, 5] * 19  # 4 % are 0, 20 % are 1
@@ -87,8 +97,8 @@ def shortcuts(function: Callable[..., object] | ReadRemotely) -> list[str]:
     what it did not make of a class of its own, or if it uses functools.lru_cache or one of
     `BY_TEXT`.
     """
-    found = set(uses.names_in(function, LIBRARIES | ANSWERS | OTHERS))
-    return sorted(uses.chosen(found, ANSWERS | OTHERS if found & LIBRARIES else OTHERS))
+    found = set(static_names.names_in(function, LIBRARIES | ANSWERS | OTHERS))
+    return sorted(static_names.chosen(found, ANSWERS | OTHERS if found & LIBRARIES else OTHERS))
 
 
 def random_view(rng: np.random.Generator, axes: int, *, smallest: int = 0) -> View:

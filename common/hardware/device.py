@@ -5,7 +5,6 @@ import os
 import platform
 import sys
 from pathlib import Path
-from types import ModuleType
 
 
 def has_gpu() -> bool:
@@ -85,7 +84,7 @@ def prepare_triton() -> None:
             "triton was imported before prepare_triton(): "
             "restart the kernel and run the setup cell first"
         )
-    from common.tiles import triton_interpreter
+    from nogpu.tiles import triton_interpreter
 
     triton_interpreter.interpreter()  # with our fixes: bf16
 
@@ -117,17 +116,3 @@ def compute_capability() -> tuple[int, int]:
 def starts_early() -> bool:
     """Whether a kernel can start before the previous one ends (programmatic dependent launch)."""
     return compute_capability() >= (9, 0)  # from the H100 on
-
-
-def __getattr__(name: str) -> ModuleType:
-    """`from common.device import cuda`: numba.cuda on a GPU, the simulator without one."""
-    if name == "cuda":
-        if has_gpu():
-            # A lab's first kernels are small, and their arrays often on the host: no warning.
-            for warning in ("LOW_OCCUPANCY_WARNINGS", "WARN_ON_IMPLICIT_COPY"):
-                os.environ.setdefault(f"NUMBA_CUDA_{warning}", "0")
-            from numba import cuda
-        else:
-            from common.simt import cuda
-        return cuda
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

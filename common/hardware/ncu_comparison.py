@@ -1,6 +1,6 @@
 """What a GPU counts of your own kernels, next to what the simulator counts: make counters LAB=03.
 
-    python -m common.counters 03
+    python -m common.hardware.ncu_comparison 03
 
 It takes the answers of your notebook in labs/, and of each kernel the largest launch that the lab's
 checks count. Nsight Compute (`ncu`) watches the same launch on the GPU. For lab 03 the simulator's
@@ -27,12 +27,14 @@ import matplotlib
 import numpy as np
 import torch
 
-from common import device, nsight, simt, sources, tiles
+from common.hardware import device, ncu
 from common.paths import LABS, ROOT
+from nogpu import simt, tiles
+from nogpu.kernels import linecache_text
 
 KEPT_BYTES = 1 << 28  # of a launch's arrays
 TAGS = {"setup", "driver", "hole", "check"}
-LANGUAGES = {"simt": nsight.SIMT, "tiles": nsight.TILES}
+LANGUAGES = {"simt": ncu.SIMT, "tiles": ncu.TILES}
 REASON = {
     "simt": "The simulator counts the kernel as written. Where a GPU counts less, its compiler has "
     "merged neighbouring accesses, or kept a number in a register.",
@@ -80,7 +82,7 @@ def missing() -> str:
     """What this machine lacks, in a sentence, or ""."""
     if not device.has_gpu():
         return "make counters needs an NVIDIA GPU: it compares our counts with the hardware's."
-    if nsight.tool() is None:
+    if ncu.tool() is None:
         return "make counters needs Nsight Compute's `ncu`; it comes with the CUDA toolkit."
     return ""
 
@@ -116,7 +118,7 @@ def executed(found: list[tuple[str, str]]) -> dict[str, Any]:
 
 def _execute(file: str, text: str, names: dict[str, Any]) -> None:
     """Runs a cell in these names. What it prints is not shown, and an error ends it alone."""
-    sources.remember(file, text)
+    linecache_text.remember(file, text)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
         exec(compile(text, file, "exec"), names)  # noqa: S102 - as in the notebook
 
@@ -198,7 +200,7 @@ def launch_on_the_gpu(path: Path, launches: list[Launch]) -> None:
 
 def _run(kernel: Any, launch: Launch) -> None:
     if launch.language == "simt":
-        from common.device import cuda
+        from nogpu import cuda
 
         on_gpu: Any = cuda.to_device
         given = [on_gpu(x) if isinstance(x, np.ndarray) else x for x in launch.arguments]
@@ -229,14 +231,21 @@ def measured(path: Path, launches: list[Launch]) -> list[dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "launches"
         file.write_bytes(pickle.dumps(launches))
-        program = [sys.executable, "-m", "common.counters", str(path), "--launch", str(file)]
+        program = [
+            sys.executable,
+            "-m",
+            "common.hardware.ncu_comparison",
+            str(path),
+            "--launch",
+            str(file),
+        ]
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        text, printed, _ = nsight.profiled(
-            nsight.tool() or "ncu", sorted(metrics), program, os.environ | {"PYTHONPATH": paths}
+        text, printed, _ = ncu.profiled(
+            ncu.tool() or "ncu", sorted(metrics), program, os.environ | {"PYTHONPATH": paths}
         )
     if "ERR_NVGPUCTRPERM" in text + printed:
-        sys.exit(nsight.FORBIDDEN)
-    found = [values for _, values in nsight.parsed(text, metrics)]
+        sys.exit(ncu.FORBIDDEN)
+    found = [values for _, values in ncu.parsed(text, metrics)]
     if len(found) != len(launches):
         sys.exit(
             f"ncu shows {len(found)} kernels, and {len(launches)} were launched: {printed[-800:]}"
@@ -249,7 +258,7 @@ def table(launches: list[Launch], hardware: list[dict[str, float]]) -> str:
     lines = [f"{'kernel':28}{'counter':26}{'ours':>12}{'GPU':>12}"]
     for launch, values in zip(launches, hardware, strict=True):
         for counter, (_, metrics) in LANGUAGES[launch.language].items():
-            ours, theirs = launch.figures[counter], nsight.added(values, metrics)
+            ours, theirs = launch.figures[counter], ncu.added(values, metrics)
             if not ours and not theirs:
                 continue
             shown = "unknown" if theirs is None else f"{theirs:,}"

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from common.dispatch import DispatchMode
+from nogpu.ranks.dispatch import DispatchMode
 
 
 class _BytesMoved(DispatchMode):

@@ -85,7 +85,7 @@ def matmul_tflops(rungs: Mapping[str, Rung], n: int = 4096) -> dict[str, float]:
     """{name: 10¹² FLOP per second} of kernels that multiply n × n matrices of fp32 on a GPU."""
     import torch
 
-    from common.device import cuda
+    from nogpu import cuda
 
     arrays = [cuda.as_cuda_array(matrix) for matrix in torch.randn(3, n, n, device="cuda")]
     return {

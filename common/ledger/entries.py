@@ -21,7 +21,8 @@ import rich.box
 from rich.constrain import Constrain
 from rich.table import Table
 
-from common import course, records
+from common import course
+from common.ledger import records
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -400,7 +401,3 @@ def main(arguments: Iterable[str] | None = None) -> None:
         drawn: Any = figure().figure
         drawn.savefig(path)
         print(f"The figure is in {path}.")
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,8 @@ import dataclasses
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from common import device, records, timing
+from common.hardware import device, timing
+from common.ledger import records
 
 if TYPE_CHECKING:
     import torch

@@ -5,13 +5,13 @@ import linecache
 import re
 import sys
 import traceback
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from common import cells
+from common.notebook import notebook_file
+from common.paths import ROOT
 
-COMMON = str(Path(__file__).parent)
+OURS = (str(ROOT / "common"), str(ROOT / "nogpu"))
 TITLE = re.compile(r"# Check(?: \d+)? of (\S+ \w+) \((\d+ points?)\): run me")  # of a check's cell
 BOUND = re.compile(r"^(?:def |class )?(\w+) *(?:\(|:|=(?!=))", re.MULTILINE)  # by a cell's lines
 FRAMES = 4  # of the student's functions, that a message names
@@ -29,7 +29,7 @@ class Tick:
 
 def install() -> None:
     """Show ticks and brief errors in this notebook."""
-    here = cells.shell()
+    here = notebook_file.shell()
     here.set_custom_exc((Exception, KeyboardInterrupt), _show)
     here.events.register("pre_run_cell", _alone)
     here.events.register("post_run_cell", _tick)
@@ -116,13 +116,13 @@ def brief(error: BaseException, tb: TracebackType | None) -> list[str] | None:
         return None
     last, own = frames[-1], [frame for frame in frames if _is_cell(frame)]
     failed_check = isinstance(error, AssertionError) and (
-        last.filename.startswith(COMMON) or (str(error) and _is_cell(last))
+        last.filename.startswith(OURS) or (str(error) and _is_cell(last))
     )
     check = "".join(linecache.getlines(own[0].filename)) if own else ""
     if isinstance(error, NotImplementedError) or failed_check:
         return _older(check)
     missing = _not_run(error)
-    through_ours = any(frame.filename.startswith(COMMON) for frame in frames)
+    through_ours = any(frame.filename.startswith(OURS) for frame in frames)
     in_check = bool(TITLE.match(check))
     if not through_ours and not in_check and not missing:
         return None
@@ -135,7 +135,7 @@ def brief(error: BaseException, tb: TracebackType | None) -> list[str] | None:
 def _not_run(error: BaseException) -> list[str]:
     """For a missing name that a cell of this notebook defines: which cell; else nothing."""
     name = error.name if type(error) is NameError else None
-    line = cells.defined_by(name) if name else ""
+    line = notebook_file.defined_by(name) if name else ""
     says = "  It is defined in this cell, which has not run yet, or ended in an error:"
     return [says, f"    {line}"] if line else []
 

@@ -6,7 +6,7 @@ A check may say `size = 3` where the student has a helper `size`, which the answ
 import ast
 from collections.abc import Iterable, Set
 
-from common import slices
+from common.notebook import slices
 
 OWN = "_check_{}"
 

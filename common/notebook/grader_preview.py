@@ -13,9 +13,9 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from common import cells as notebooks
-from common import namesakes, page, slices
-from common.magics import as_python
+from common.notebook import check_display, check_scope, slices
+from common.notebook import notebook_file as notebooks
+from common.notebook.magics import as_python
 from common.paths import LABS, ROOT
 
 CHECK = re.compile(r"\A# Check(?: \d+)? of \d+\.\d+ ")  # a cell's first line
@@ -24,7 +24,16 @@ THERE = ("display", "get_ipython")  # the grader has them, too
 OURS = "ml-systems-labs"  # the course itself, as a package
 BY_TEXT = {"exec", "eval", "globals", "locals", "vars", "modules"}  # they may set any name
 READS = re.compile(r"open|load|read|genfromtxt|fromfile|Path")  # functions that read a file
-EVERYWHERE = ("/dev", "/etc", "/proc", "/sys", "/usr", sys.prefix, str(ROOT / "common"))
+EVERYWHERE = (
+    "/dev",
+    "/etc",
+    "/proc",
+    "/sys",
+    "/usr",
+    sys.prefix,
+    str(ROOT / "common"),
+    str(ROOT / "nogpu"),
+)
 GIVEN_TAGS = {"setup", "driver", "check"}
 LIMIT = re.compile(r"limit_s=([\d.]+)")
 LIMIT_S = 10.0  # of a check that says nothing else
@@ -36,7 +45,7 @@ def watch(shell: Any) -> None:
 
     In a check, its variables are no longer those of the student's that have the same names.
     """
-    apart = namesakes.Apart()
+    apart = check_scope.Apart()
     shell.ast_transformers.append(apart)
     began_s = 0.0
 
@@ -54,7 +63,7 @@ def watch(shell: Any) -> None:
             for sentence in sentences(history(), shell.user_ns, sys.modules):
                 print(sentence)
             for sentence in slow(text, took_s):
-                page.add_below(sentence)
+                check_display.add_below(sentence)
 
     def history() -> list[str]:
         return list(map(as_python, shell.history_manager.input_hist_raw))

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from common import cells as notebooks
-from common import slices
-from common.kernels.source import ANOTHER_CELL
+from common.notebook import notebook_file as notebooks
+from common.notebook import slices
+from nogpu.kernels import source
+from nogpu.kernels.source import ANOTHER_CELL
 
 RUN_IN_PLACE = ("time", "capture", "prun")  # cell magics whose cell is executed like any other
 CHECK = re.compile(r"\A# Check\b.*: run me")  # the first line of a check's cell
@@ -49,6 +50,10 @@ def text_here(kernel: object, function: object) -> tuple[str, str] | None:
             text = text_of(tuple(_executed(shell)), name)
             return (text, name) if text else None
     return None
+
+
+# The simulators then take a kernel from the cells, as a grader does.
+source.readers.append(text_here)
 
 
 def _executed(shell: Any) -> Iterator[str]:

@@ -14,7 +14,9 @@ def shell() -> Any:
     """The notebook's IPython; None outside of one."""
     ipython: Any = sys.modules.get("IPython")
     found = ipython and ipython.get_ipython()
-    return found if hasattr(type(found), "run_cell") else None  # else it is common.shell's
+    return (
+        found if hasattr(type(found), "run_cell") else None
+    )  # else it is common.notebook.ipython_names's
 
 
 def notebook() -> Path | None:

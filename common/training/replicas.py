@@ -11,9 +11,9 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor, nn
 
-from common import language_model, samples, uses
-from common.checks import expect
-from common.remote import ReadRemotely, in_place
+from common import language_model, samples
+from common.checks import expect, static_names
+from common.checks.grader_link import ReadRemotely, in_place
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -66,7 +66,7 @@ def splits(function: FunctionType | ReadRemotely) -> list[str]:
 
 def names_in(function: FunctionType | ReadRemotely, of: Collection[str]) -> list[str]:
     """Which of these names a function uses, or which of the ways to a name that no text shows."""
-    return uses.names_in(function, {*of, *uses.BY_TEXT})
+    return static_names.names_in(function, {*of, *static_names.BY_TEXT})
 
 
 def clips(function: FunctionType | ReadRemotely) -> list[str]:

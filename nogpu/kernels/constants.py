@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from common.kernels.language import check_bits
-from common.kernels.module import Module
+from nogpu.kernels.language import check_bits
+from nogpu.kernels.module import Module
 
 ARITHMETIC: dict[type[ast.operator] | type[ast.unaryop], Callable[..., Any]] = {
     ast.Add: operator.add,

@@ -6,7 +6,7 @@ Each language extends ALLOWED and refused(...) by its own.
 import ast
 from collections.abc import Sequence
 
-from common.kernels.source import Source
+from nogpu.kernels.source import Source
 
 MAX_NODES, MAX_DEPTH, MAX_NESTED = 20_000, 60, 12
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.kernels.errors import LaunchError
+from nogpu.kernels.errors import LaunchError
 
 MAX_GRID = 2**31 - 1, 65535, 65535
 

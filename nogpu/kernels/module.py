@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from common.kernels.errors import KernelError
-from common.kernels.source import Source
+from nogpu.kernels.errors import KernelError
+from nogpu.kernels.source import Source
 
 SHORT = {"np": "numpy", "nb": "numba"}  # of modules that a text may use without an import
 

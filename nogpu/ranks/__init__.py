@@ -1,6 +1,6 @@
 """p ranks that run one function: simulated in this process, on gloo, or on NCCL.
 
-    from common import ranks
+    from nogpu import ranks
 
     def shift(dist, x):                             # dist: torch.distributed's own names
         p, me = dist.get_world_size(), dist.get_rank()
@@ -123,7 +123,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
-from common.ranks.errors import (
+from nogpu.ranks.errors import (
     DeadlockError,
     MismatchError,
     RaceError,
@@ -131,12 +131,12 @@ from common.ranks.errors import (
     RanksError,
     UnfinishedError,
 )
-from common.ranks.events import Collective, Message, Span
-from common.ranks.mesh import mesh
-from common.ranks.ports import Cost
-from common.ranks.recorder import compute, label, span
-from common.ranks.trace import Trace
-from common.remote import CountedRemotely
+from nogpu.ranks.events import Collective, Message, Span
+from nogpu.ranks.mesh import mesh
+from nogpu.ranks.ports import Cost
+from nogpu.ranks.recorder import compute, label, span
+from nogpu.ranks.trace import Trace
+from nogpu.remote import CountedRemotely
 
 __all__ = [
     "Collective",
@@ -264,10 +264,10 @@ def _run(function: Callable[..., Any], args: tuple, world_size: int, **options: 
         for rank in range(world_size)
     ]
     if backend:
-        from common.ranks import processes
+        from nogpu.ranks import processes
 
         return Result(*processes.run(function, args_by_rank, **options))
-    from common.ranks import simulated
+    from nogpu.ranks import simulated
 
     return Result(*simulated.run(function, args_by_rank, **options))
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch.distributed import ReduceOp
 
-from common.ranks import arguments, groups
-from common.ranks.arguments import Tensors
-from common.ranks.call_site import CallSite
-from common.ranks.groups import Group, GroupMember
-from common.ranks.operations import COLLECTIVES, OPS, Collective, Operation, Receive, Send
-from common.ranks.recorder import Recorder
+from nogpu.ranks import arguments, groups
+from nogpu.ranks.arguments import Tensors
+from nogpu.ranks.call_site import CallSite
+from nogpu.ranks.groups import Group, GroupMember
+from nogpu.ranks.operations import COLLECTIVES, OPS, Collective, Operation, Receive, Send
+from nogpu.ranks.recorder import Recorder
 
 NAMES = {what: name for name, whats in COLLECTIVES.items() for what in whats}
 TORCH_OPS = {getattr(ReduceOp, op.upper()): op for op in OPS}

@@ -16,8 +16,8 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from common.figures import QUIET
-from common.ranks.events import Message
+from nogpu.pictures import QUIET
+from nogpu.ranks.events import Message
 
 NOTHING, UNKNOWN, WRONG = "#ececec", "#333333", "#c0392b"
 WIDTH_IN = 7.2

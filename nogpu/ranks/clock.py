@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from common import ranks
+from nogpu import ranks
 
 SHORT_BYTES = 2**20  # vectors below it are timed four times as often: noisy, and cheap
 

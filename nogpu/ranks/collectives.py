@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from common.ranks.operations import Collective
+from nogpu.ranks.operations import Collective
 
 REDUCTIONS: dict[str | None, Callable[..., torch.Tensor]] = {
     "sum": torch.add,

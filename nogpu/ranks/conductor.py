@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any
 
-from common.ranks.deadlock import deadlock, unfinished
-from common.ranks.errors import RaceError, RankFailedError, RanksError
-from common.ranks.network import Network
-from common.ranks.operations import Operation
-from common.ranks.ports import Request
+from nogpu.ranks.deadlock import deadlock, unfinished
+from nogpu.ranks.errors import RaceError, RankFailedError, RanksError
+from nogpu.ranks.network import Network
+from nogpu.ranks.operations import Operation
+from nogpu.ranks.ports import Request
 
 
 class State(Enum):

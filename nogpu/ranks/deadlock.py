@@ -3,10 +3,10 @@
 import graphlib
 from collections.abc import Collection, Mapping, Sequence
 
-from common.ranks.errors import DeadlockError, UnfinishedError
-from common.ranks.network import Network
-from common.ranks.operations import Collective, Send
-from common.ranks.ports import Request
+from nogpu.ranks.errors import DeadlockError, UnfinishedError
+from nogpu.ranks.network import Network
+from nogpu.ranks.operations import Collective, Send
+from nogpu.ranks.ports import Request
 
 
 def deadlock(

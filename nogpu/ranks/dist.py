@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from common.ranks.arguments import Tensors, require_memory
-from common.ranks.calls import Call, Calls, Copy
-from common.ranks.link import Link
-from common.ranks.operations import Receive
-from common.ranks.recorder import Recorder
+from nogpu.ranks.arguments import Tensors, require_memory
+from nogpu.ranks.calls import Call, Calls, Copy
+from nogpu.ranks.link import Link
+from nogpu.ranks.operations import Receive
+from nogpu.ranks.recorder import Recorder
 
 ALWAYS = {
     "get_rank",

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
-from common.figures import ink
-from common.ranks.events import Message, Span
+from nogpu.pictures import ink
+from nogpu.ranks.events import Message, Span
 
 COMPUTE = ("C0", "C2", "C4", "C5")
 SEND, RECEIVE, IDLE = "C1", "C3", "#ececec"

@@ -4,7 +4,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from common.ranks.operations import WORLD
+from nogpu.ranks.operations import WORLD
 
 
 @dataclass(frozen=True)

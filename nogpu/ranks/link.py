@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from common.ranks.operations import Operation
+from nogpu.ranks.operations import Operation
 
 
 class Link(Protocol):

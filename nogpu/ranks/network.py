@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from common.ranks.errors import MismatchError, RanksError
-from common.ranks.events import Collective as CollectiveRecord
-from common.ranks.events import Message
-from common.ranks.operations import WORLD, Collective, Operation, Send
-from common.ranks.ports import Channel, Cost, Moved, Ports, Post, Request, size_mismatch
-from common.ranks.progress import Progress
+from nogpu.ranks.errors import MismatchError, RanksError
+from nogpu.ranks.events import Collective as CollectiveRecord
+from nogpu.ranks.events import Message
+from nogpu.ranks.operations import WORLD, Collective, Operation, Send
+from nogpu.ranks.ports import Channel, Cost, Moved, Ports, Post, Request, size_mismatch
+from nogpu.ranks.progress import Progress
 
 
 class Network:

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeGuard
 
 import torch
 
-from common.ranks.call_site import CallSite
+from nogpu.ranks.call_site import CallSite
 
 WORLD = 0  # the number of the group of all ranks
 

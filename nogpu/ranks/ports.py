@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from common.ranks.errors import MismatchError
-from common.ranks.events import Message
-from common.ranks.operations import Operation
+from nogpu.ranks.errors import MismatchError
+from nogpu.ranks.events import Message
+from nogpu.ranks.operations import Operation
 
 MOST_VALUES = 64  # that a message's record keeps
 Cost = float | Sequence[Sequence[float]]  # of every pair of ranks, or a matrix [src][dst]

@@ -22,13 +22,12 @@ import torch
 import torch.distributed
 from torch.utils._pytree import tree_map
 
-from common.ranks import copies as copies  # so that what a function uses can be imported here
-from common.ranks.call_site import CallSite, user_frame
-from common.ranks.dist import restricted
-from common.ranks.real import Real
-from common.ranks.recorder import Report
-from common.ranks.replay import Note
-from common.ranks.stopwatch import CudaStopwatch, Stopwatch
+from nogpu.ranks.call_site import CallSite, user_frame
+from nogpu.ranks.dist import restricted
+from nogpu.ranks.real import Real
+from nogpu.ranks.recorder import Report
+from nogpu.ranks.replay import Note
+from nogpu.ranks.stopwatch import CudaStopwatch, Stopwatch
 
 KILL_ON_PARENT_DEATH = 1  # PR_SET_PDEATHSIG
 

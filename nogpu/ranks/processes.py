@@ -17,10 +17,10 @@ from typing import Any, Never
 import cloudpickle
 import torch
 
-from common.ranks import process, replay
-from common.ranks.copies import Returns
-from common.ranks.errors import RankFailedError
-from common.ranks.trace import Trace
+from nogpu.ranks import process, replay
+from nogpu.ranks.copies import Returns
+from nogpu.ranks.errors import RankFailedError
+from nogpu.ranks.trace import Trace
 
 START_S = 120.0  # for PyTorch's import on a busy machine
 PRELOADED = [
@@ -29,7 +29,7 @@ PRELOADED = [
     "torch",
     "torch.distributed",
     "torch._dynamo",
-    "common.ranks.process",
+    "nogpu.ranks.process",
 ]
 Children = Sequence[tuple[BaseProcess, Connection]]
 GRACE_S = 0.3  # in which the failure that came first may still be on its way

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from common.ranks import collectives
-from common.ranks.errors import MismatchError
-from common.ranks.events import Collective as CollectiveRecord
-from common.ranks.operations import Collective
-from common.ranks.ports import Channel, Ports, Post, Request, short_values
+from nogpu.ranks import collectives
+from nogpu.ranks.errors import MismatchError
+from nogpu.ranks.events import Collective as CollectiveRecord
+from nogpu.ranks.operations import Collective
+from nogpu.ranks.ports import Channel, Ports, Post, Request, short_values
 
 
 @dataclass

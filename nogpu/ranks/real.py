@@ -7,12 +7,12 @@ from typing import Any
 import torch
 import torch.distributed
 
-from common.ranks.arguments import Tensors
-from common.ranks.calls import Call, Calls, Copy, P2POp
-from common.ranks.groups import GroupMember
-from common.ranks.operations import Operation
-from common.ranks.replay import Note
-from common.ranks.stopwatch import Stopwatch
+from nogpu.ranks.arguments import Tensors
+from nogpu.ranks.calls import Call, Calls, Copy, P2POp
+from nogpu.ranks.groups import GroupMember
+from nogpu.ranks.operations import Operation
+from nogpu.ranks.replay import Note
+from nogpu.ranks.stopwatch import Stopwatch
 
 NOTED = (
     "send",

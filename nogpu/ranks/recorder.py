@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict
 import torch
 from torch.utils._pytree import tree_leaves
 
-from common.dispatch import DispatchMode
+from nogpu.ranks.dispatch import DispatchMode
 
 TimedName = tuple[str, float, float]  # a name, and when it started and ended
 Category = Literal["weights", "gradients", "optimizer", "gathered", "buffers"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from common.ranks.dist import Dist, restricted
-from common.ranks.operations import Operation, as_data
-from common.ranks.recorder import Recorder
+from nogpu.ranks.dist import Dist, restricted
+from nogpu.ranks.operations import Operation, as_data
+from nogpu.ranks.recorder import Recorder
 
 MMAP_THRESHOLD, MAPPED_BYTES = -3, 1 << 20  # mallopt: from this size on, a piece by itself
 

@@ -8,11 +8,11 @@ simulated machine's, and last as long as the collective.
 
 from collections.abc import Sequence
 
-from common.ranks.network import Network
-from common.ranks.operations import Operation
-from common.ranks.ports import Moved, Request
-from common.ranks.recorder import Report
-from common.ranks.trace import Trace
+from nogpu.ranks.network import Network
+from nogpu.ranks.operations import Operation
+from nogpu.ranks.ports import Moved, Request
+from nogpu.ranks.recorder import Report
+from nogpu.ranks.trace import Trace
 
 Note = tuple[str, float, Sequence]  # what was done, when, and the operations, numbers or ranks
 

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from common.ranks import chunks
+from nogpu.ranks import chunks
 
 
 def after(p: int, first: int, step: int, rounds: int) -> list[chunks.Row]:

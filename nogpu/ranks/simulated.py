@@ -13,15 +13,15 @@ from typing import Any
 import cloudpickle
 import torch
 
-from common.ranks.call_site import CallSite, user_frame
-from common.ranks.conductor import Conductor, ConductorLink, StoppedError, with_rank
-from common.ranks.copies import Copies, returned
-from common.ranks.dist import Dist, restricted
-from common.ranks.errors import RankFailedError
-from common.ranks.network import Network
-from common.ranks.ports import Cost
-from common.ranks.recorder import Recorder, Report
-from common.ranks.trace import Trace
+from nogpu.ranks.call_site import CallSite, user_frame
+from nogpu.ranks.conductor import Conductor, ConductorLink, StoppedError, with_rank
+from nogpu.ranks.copies import Copies, returned
+from nogpu.ranks.dist import Dist, restricted
+from nogpu.ranks.errors import RankFailedError
+from nogpu.ranks.network import Network
+from nogpu.ranks.ports import Cost
+from nogpu.ranks.recorder import Recorder, Report
+from nogpu.ranks.trace import Trace
 
 QUIET_S = 8.0  # a rank of a lab computes for less than a second between two messages
 SMALL_BYTES = 1 << 20  # of all ranks' arguments together: each rank may unpack all of them

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from common.ranks import recorder
-from common.ranks.recorder import Recorder, Report
+from nogpu.ranks import recorder
+from nogpu.ranks.recorder import Recorder, Report
 
 
 class Stopwatch(Recorder):

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from common.ranks.events import Collective, Message, Span
+from nogpu.ranks.events import Collective, Message, Span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from common.ranks.recorder import Report
+    from nogpu.ranks.recorder import Report
 
 
 @dataclass
@@ -165,19 +165,19 @@ class Trace:
 
     def draw(self, **options: Any) -> Axes:
         """Axes with one row per rank: what it computes, sends and receives; see `draw.timeline`."""
-        from common.ranks import draw
+        from nogpu.ranks import draw
 
         return draw.timeline(self, **options)
 
     def draw_beside(self, wanted: Trace, **options: Any) -> Sequence[Axes]:
         """This timeline above the one that was wanted; see `draw.beside`."""
-        from common.ranks import draw
+        from nogpu.ranks import draw
 
         return draw.beside(self, wanted, **options)
 
     def draw_chunks(self, given: Sequence[Any], *results: Any, **options: Any) -> Axes | None:
         """What each round brought each rank; see `chunks.rounds`."""
-        from common.ranks import chunks
+        from nogpu.ranks import chunks
 
         return chunks.rounds(self, given, *results, **options)
 
@@ -190,7 +190,7 @@ class Trace:
 
 def _named_counts(counts: Sequence[int]) -> dict[str, int]:
     """{category: bytes}."""
-    from common.ranks.recorder import CATEGORIES
+    from nogpu.ranks.recorder import CATEGORIES
 
     return dict(zip(CATEGORIES, counts, strict=True))
 

@@ -4,8 +4,8 @@ It runs kernels written for numba.cuda, unchanged, on a machine with no GPU. It 
 Compute would report: requests, sectors, wavefronts, divergent branches. It also reports races, and
 reads of memory that nothing wrote, which Nsight Compute does not.
 
-    from common import simt
-    from common.simt import cuda
+    from nogpu import simt
+    from nogpu.simt import cuda
 
     @cuda.jit
     def add(x, y, out):
@@ -47,7 +47,7 @@ from typing import Any
 
 import numpy as np
 
-from common.kernels.errors import (
+from nogpu.kernels.errors import (
     BarrierError,
     KernelError,
     LaunchError,
@@ -55,11 +55,11 @@ from common.kernels.errors import (
     ThreadError,
     UnwrittenError,
 )
-from common.kernels.launch import Lengths
-from common.remote import CountedRemotely
-from common.simt.kernel import Kernel, jit
-from common.simt.report import Report
-from common.simt.text import as_graded, compile_source
+from nogpu.kernels.launch import Lengths
+from nogpu.remote import CountedRemotely
+from nogpu.simt.kernel import Kernel, jit
+from nogpu.simt.report import Report
+from nogpu.simt.text import as_graded, compile_source
 
 __all__ = [
     "BarrierError",
@@ -113,6 +113,6 @@ def count(
 
 def side_by_side(*reports: Report) -> Any:
     """A figure of what one warp instruction of each kernel asks for: see draw.side_by_side."""
-    from common.simt import draw
+    from nogpu.simt import draw
 
     return draw.side_by_side(*reports)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.simt.program import Kind
+from nogpu.simt.program import Kind
 
 READ, WRITE, ATOMIC = 0, 1, 2
 KINDS = {Kind.LOAD: READ, Kind.STORE: WRITE, Kind.ATOMIC: ATOMIC}

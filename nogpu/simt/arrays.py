@@ -4,11 +4,11 @@ import ast
 import operator
 from collections.abc import Callable, Sequence
 
-from common.simt import dtypes
-from common.simt.calls import Builtins, Call
-from common.simt.dtypes import Array
-from common.simt.names import dtype_name
-from common.simt.values import ArrayValue, Builtin, Dtype, Number, Table, TupleValue, Value
+from nogpu.simt import dtypes
+from nogpu.simt.calls import Builtins, Call
+from nogpu.simt.dtypes import Array
+from nogpu.simt.names import dtype_name
+from nogpu.simt.values import ArrayValue, Builtin, Dtype, Number, Table, TupleValue, Value
 
 builtin = Builtins()
 FOLDED: dict[type[ast.operator], Callable[[int, int], int]] = {

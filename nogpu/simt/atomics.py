@@ -2,11 +2,11 @@
 
 import ast
 
-from common.simt.calls import Builtins, Call
-from common.simt.elements import Element, accessed, check_written, indices
-from common.simt.operators import cast, operate
-from common.simt.program import Kind
-from common.simt.values import ArrayValue, Number, Value, constant, number
+from nogpu.simt.calls import Builtins, Call
+from nogpu.simt.elements import Element, accessed, check_written, indices
+from nogpu.simt.operators import cast, operate
+from nogpu.simt.program import Kind
+from nogpu.simt.values import ArrayValue, Number, Value, constant, number
 
 builtin = Builtins()
 

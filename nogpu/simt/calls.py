@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Never, Protocol
 
-from common.simt import dtypes
-from common.simt.frame import Frame
-from common.simt.operators import exact
-from common.simt.values import Number, Static, Value
+from nogpu.simt import dtypes
+from nogpu.simt.frame import Frame
+from nogpu.simt.operators import exact
+from nogpu.simt.values import Number, Static, Value
 
 
 class Evaluator(Protocol):

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from common.simt import dtypes
-from common.simt.counters import Counts
-from common.simt.program import ACCESSES, Kind, Site
+from nogpu.simt import dtypes
+from nogpu.simt.counters import Counts
+from nogpu.simt.program import ACCESSES, Kind, Site
 
 
 @dataclass

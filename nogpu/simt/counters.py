@@ -19,12 +19,12 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from common.kernels.memory import WARP, sectors
-from common.simt import dtypes, traffic
-from common.simt.accesses import KINDS, Accesses, select
-from common.simt.order import Fence
-from common.simt.program import ACCESSES, STRETCHES, Kind, Program, Site
-from common.simt.races import Races
+from nogpu.kernels.memory import WARP, sectors
+from nogpu.simt import dtypes, traffic
+from nogpu.simt.accesses import KINDS, Accesses, select
+from nogpu.simt.order import Fence
+from nogpu.simt.program import ACCESSES, STRETCHES, Kind, Program, Site
+from nogpu.simt.races import Races
 
 THREADS = 1024  # the most threads of a block; a key is path * THREADS + thread
 MAX_PATHS = 2_000_000

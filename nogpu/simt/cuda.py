@@ -1,4 +1,4 @@
-"""The simulator as numba.cuda: `from common.device import cuda` on a machine with no GPU.
+"""The simulator as numba.cuda: `from nogpu import cuda` on a machine with no GPU.
 
 In a kernel cuda.grid, cuda.shared.array and all the others are known by name and never called
 here. Outside of a kernel they raise an error that says so.
@@ -9,8 +9,8 @@ from typing import Any, Never
 
 import numpy as np
 
-from common.simt.kernel import jit
-from common.simt.memory import DeviceArray
+from nogpu.simt.kernel import jit
+from nogpu.simt.memory import DeviceArray
 
 IN_KERNELS = {
     "grid",

@@ -12,14 +12,14 @@ from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from common import figures
-from common.figures import QUIET, ink
-from common.kernels.memory import SECTOR_BYTES
-from common.simt import dtypes
-from common.simt.accesses import Accesses, select
-from common.simt.lanes import WARP
-from common.simt.program import Kind, Site
-from common.simt.traffic import BANKS, WORD_BYTES, halves
+from nogpu import pictures
+from nogpu.kernels.memory import SECTOR_BYTES
+from nogpu.pictures import QUIET, ink
+from nogpu.simt import dtypes
+from nogpu.simt.accesses import Accesses, select
+from nogpu.simt.lanes import WARP
+from nogpu.simt.program import Kind, Site
+from nogpu.simt.traffic import BANKS, WORD_BYTES, halves
 
 LANE_COLOURS = plt.get_cmap("viridis")(np.linspace(0.05, 0.97, WARP))
 UNUSED = (0.93, 0.93, 0.93, 1.0)
@@ -73,7 +73,7 @@ def _block(trace: Accesses, sites: Sequence[Site], origins: dict[str, int]) -> l
     for ax, site in zip(axes[0], sites, strict=True):
         addresses(trace, site, origins.get(site.array, 0), ax)
     names = ", ".join(f"{VERBS[site.kind]}s of {site.array}" for site in sites)
-    figures.describe(figure, f"Which thread of the block accesses which element: {names}.")
+    pictures.describe(figure, f"Which thread of the block accesses which element: {names}.")
     return list(axes[0])
 
 
@@ -114,7 +114,7 @@ def side_by_side(*reports: Any) -> Figure:
         + ", ".join(f"{site[0].array} {_sector_rows(site)}" for site in panels)
         for kernel, panels in rows
     ).removeprefix("; ")
-    figures.describe(figure, f"Sectors that one access of a warp touches, by array. {counts}.")
+    pictures.describe(figure, f"Sectors that one access of a warp touches, by array. {counts}.")
     return figure
 
 
@@ -299,7 +299,7 @@ def _lanes(
 
 
 def _caption(ax: Axes, rows: int, title: str, text: str) -> None:
-    figures.describe(ax, f"Picture of a warp's access. {title}; {text}.")
+    pictures.describe(ax, f"Picture of a warp's access. {title}; {text}.")
     left = ax.get_xlim()[0] + 0.3
     ax.text(left, rows + 1.65, title, size=10, weight="bold", va="center")
     ax.text(left, rows + 0.7, text, size=8, va="center", color=QUIET)

@@ -4,12 +4,12 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.simt import dtypes
-from common.simt.dtypes import Array
-from common.simt.frame import Frame
-from common.simt.operators import atom, cast
-from common.simt.program import Kind
-from common.simt.values import ArrayValue, Number, TupleValue, Value, integer, number
+from nogpu.simt import dtypes
+from nogpu.simt.dtypes import Array
+from nogpu.simt.frame import Frame
+from nogpu.simt.operators import atom, cast
+from nogpu.simt.program import Kind
+from nogpu.simt.values import ArrayValue, Number, TupleValue, Value, integer, number
 
 MAX_LENGTH = 2**63 - 1
 

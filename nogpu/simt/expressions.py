@@ -3,15 +3,15 @@
 import ast
 from typing import Never
 
-from common.simt import arithmetic, arrays, atomics, dtypes, functions, threads, waits
-from common.simt.calls import Call
-from common.simt.code import Block
-from common.simt.elements import Element, cut, indices, lengths, load, row
-from common.simt.frame import Frame
-from common.simt.names import MAX_TUPLE, outside, part
-from common.simt.operators import OPERATORS, atom, cast, exact, joined, negated, operate
-from common.simt.program import Kind
-from common.simt.values import (
+from nogpu.simt import arithmetic, arrays, atomics, dtypes, functions, threads, waits
+from nogpu.simt.calls import Call
+from nogpu.simt.code import Block
+from nogpu.simt.elements import Element, cut, indices, lengths, load, row
+from nogpu.simt.frame import Frame
+from nogpu.simt.names import MAX_TUPLE, outside, part
+from nogpu.simt.operators import OPERATORS, atom, cast, exact, joined, negated, operate
+from nogpu.simt.program import Kind
+from nogpu.simt.values import (
     ArrayValue,
     Builtin,
     DeviceFunction,

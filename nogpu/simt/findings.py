@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from common.simt.program import element
-from common.simt.schedule import Index
+from nogpu.simt.program import element
+from nogpu.simt.schedule import Index
 
 
 @dataclass(frozen=True)

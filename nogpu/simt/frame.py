@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Never, Protocol
 
-from common.simt.code import Slot, Writer
-from common.simt.dtypes import Type
-from common.simt.program import Function, Kind, Program, Site
-from common.simt.values import Value
+from nogpu.simt.code import Slot, Writer
+from nogpu.simt.dtypes import Type
+from nogpu.simt.program import Function, Kind, Program, Site
+from nogpu.simt.values import Value
 
 Env = dict[str, Type]  # the type of each variable at one point
 

@@ -2,11 +2,11 @@
 
 import ast
 
-from common.simt import arithmetic, dtypes
-from common.simt.calls import Builtins, Call
-from common.simt.elements import lengths
-from common.simt.operators import cast, exact, extreme, operate, rounded
-from common.simt.values import ArrayValue, Number, TupleValue, Value, constant, integer
+from nogpu.simt import arithmetic, dtypes
+from nogpu.simt.calls import Builtins, Call
+from nogpu.simt.elements import lengths
+from nogpu.simt.operators import cast, exact, extreme, operate, rounded
+from nogpu.simt.values import ArrayValue, Number, TupleValue, Value, constant, integer
 
 builtin = Builtins()
 

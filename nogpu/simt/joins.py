@@ -3,11 +3,11 @@
 import ast
 from collections.abc import Iterable, Sequence
 
-from common.simt import dtypes
-from common.simt.code import Slot
-from common.simt.dtypes import Array, Tuple, Type
-from common.simt.frame import Env, Frame, Path
-from common.simt.values import converted, variables
+from nogpu.simt import dtypes
+from nogpu.simt.code import Slot
+from nogpu.simt.dtypes import Array, Tuple, Type
+from nogpu.simt.frame import Env, Frame, Path
+from nogpu.simt.values import converted, variables
 
 KERNEL = 0  # the number of the kernel among the functions of its program
 

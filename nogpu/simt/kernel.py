@@ -11,18 +11,18 @@ from weakref import WeakKeyDictionary
 
 from greenlet import getcurrent
 
-from common.kernels.errors import ERRORS, KernelError, LaunchError
-from common.kernels.launch import MAX_GRID, Lengths, Size, three_lengths
-from common.kernels.source import source_of
-from common.simt import report
-from common.simt.counters import Recorder
-from common.simt.dtypes import Type
-from common.simt.memory import Argument, GlobalMemory, argument_of
-from common.simt.program import Function, Program
-from common.simt.report import Report
-from common.simt.schedule import OutsideError, Schedule
-from common.simt.spaces import Spaces
-from common.simt.translate import Compiler
+from nogpu.kernels.errors import ERRORS, KernelError, LaunchError
+from nogpu.kernels.launch import MAX_GRID, Lengths, Size, three_lengths
+from nogpu.kernels.source import source_of
+from nogpu.simt import report
+from nogpu.simt.counters import Recorder
+from nogpu.simt.dtypes import Type
+from nogpu.simt.memory import Argument, GlobalMemory, argument_of
+from nogpu.simt.program import Function, Program
+from nogpu.simt.report import Report
+from nogpu.simt.schedule import OutsideError, Schedule
+from nogpu.simt.spaces import Spaces
+from nogpu.simt.translate import Compiler
 
 MAX_THREADS = 1024
 MAX_BLOCK = 1024, 1024, 64

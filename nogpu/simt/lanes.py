@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from common.kernels.memory import WARP
-from common.simt import arithmetic
+from nogpu.kernels.memory import WARP
+from nogpu.simt import arithmetic
 
 ALL_LANES = 2**32 - 1
 

@@ -8,10 +8,10 @@ other node is refused by a sentence that names the line. What passes gets types 
 
 import ast
 
-from common.kernels import language
-from common.kernels.language import check_underscores, is_text
-from common.kernels.source import Source
-from common.simt import dtypes
+from nogpu.kernels import language
+from nogpu.kernels.language import check_underscores, is_text
+from nogpu.kernels.source import Source
+from nogpu.simt import dtypes
 
 MODULES = {"cuda": "numba.cuda", "math": "math", "np": "numpy", "numpy": "numpy", "numba": "numba"}
 BUILTINS = ("range", "len", "min", "max", "abs", "round", "pow", "int", "float", "bool")

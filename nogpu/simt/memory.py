@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from common.kernels.errors import KernelError
-from common.kernels.memory import overlapping
-from common.simt import dtypes
-from common.simt.dtypes import Array, Type
-from common.simt.spaces import ALIGNMENT
+from nogpu.kernels.errors import KernelError
+from nogpu.kernels.memory import overlapping
+from nogpu.simt import dtypes
+from nogpu.simt.dtypes import Array, Type
+from nogpu.simt.spaces import ALIGNMENT
 
 
 class DeviceArray(np.ndarray):

@@ -7,11 +7,11 @@ from types import ModuleType
 
 import numpy as np
 
-from common.simt import dtypes
-from common.simt.frame import Frame
-from common.simt.language import BUILTINS, DTYPES
-from common.simt.threads import coordinate
-from common.simt.values import (
+from nogpu.simt import dtypes
+from nogpu.simt.frame import Frame
+from nogpu.simt.language import BUILTINS, DTYPES
+from nogpu.simt.threads import coordinate
+from nogpu.simt.values import (
     Builtin,
     DeviceFunction,
     Dtype,
@@ -24,7 +24,7 @@ from common.simt.values import (
     tuple_of,
 )
 
-CUDA_MODULES = ("numba.cuda", "numba_cuda.numba.cuda", "common.simt.cuda")
+CUDA_MODULES = ("numba.cuda", "numba_cuda.numba.cuda", "nogpu.cuda", "nogpu.simt.cuda")
 MODULES = {
     **dict.fromkeys(CUDA_MODULES, "cuda"),
     "math": "math",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from common import figures
+from nogpu import pictures
 
 # CUDA programming guide, compute capabilities 5.2 and 9.0; NVIDIA's cuda_occupancy.h for portions.
 SMS: dict[str, dict[str, int]] = {
@@ -55,5 +55,5 @@ def draw(takes: Mapping[str, int], sm: Mapping[str, int], blocks: int, title: st
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
     used = ", ".join(f"{100 * blocks * n / sm[name]:.0f} % of {name}" for name, n in takes.items())
-    figures.describe(ax, f"Bars that show what {blocks} resident blocks take of an SM: {used}.")
+    pictures.describe(ax, f"Bars that show what {blocks} resident blocks take of an SM: {used}.")
     return ax

@@ -9,9 +9,9 @@ reduces it to its register.
 import ast
 from dataclasses import replace
 
-from common.simt import arithmetic, dtypes
-from common.simt.frame import Frame
-from common.simt.values import Number, constant, converted, integer, within
+from nogpu.simt import arithmetic, dtypes
+from nogpu.simt.frame import Frame
+from nogpu.simt.values import Number, constant, converted, integer, within
 
 OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+",

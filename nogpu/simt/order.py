@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.simt.accesses import Accesses
+from nogpu.simt.accesses import Accesses
 
 
 class Fence(NamedTuple):

@@ -9,11 +9,11 @@ from enum import Enum
 from types import CodeType
 from typing import Any
 
-from common.kernels.errors import KernelError
-from common.kernels.launch import Size
-from common.kernels.source import Source
-from common.simt import arithmetic, language
-from common.simt.spaces import Spaces
+from nogpu.kernels.errors import KernelError
+from nogpu.kernels.launch import Size
+from nogpu.kernels.source import Source
+from nogpu.simt import arithmetic, language
+from nogpu.simt.spaces import Spaces
 
 FILENAME = "<translated kernel>"  # its lines in a traceback are traced to lines of the kernel
 

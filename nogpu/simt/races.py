@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from common.simt.accesses import ATOMIC, READ, WRITE, Accesses, joined, narrowed, select
-from common.simt.lanes import WARP
-from common.simt.order import Fence, HandOvers
-from common.simt.program import Program
+from nogpu.simt.accesses import ATOMIC, READ, WRITE, Accesses, joined, narrowed, select
+from nogpu.simt.lanes import WARP
+from nogpu.simt.order import Fence, HandOvers
+from nogpu.simt.program import Program
 
 MAX_EXAMPLES = 5000  # words in conflict that are looked at one by one
 MAX_ACCESSES = 500  # of a word, if there are fences: each is compared with each

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from common.kernels.table import plain_text, size_text, tuples
-from common.simt import costs, tuning
-from common.simt.accesses import Accesses, joined
-from common.simt.costs import Costs, GlobalTraffic, LineCosts, SharedTraffic, Traffic
-from common.simt.counters import Recorder, Unwritten
-from common.simt.findings import Race, UnwrittenRead
-from common.simt.memory import GlobalMemory
-from common.simt.program import Program
-from common.simt.schedule import indices
+from nogpu.kernels.table import plain_text, size_text, tuples
+from nogpu.simt import costs, tuning
+from nogpu.simt.accesses import Accesses, joined
+from nogpu.simt.costs import Costs, GlobalTraffic, LineCosts, SharedTraffic, Traffic
+from nogpu.simt.counters import Recorder, Unwritten
+from nogpu.simt.findings import Race, UnwrittenRead
+from nogpu.simt.memory import GlobalMemory
+from nogpu.simt.program import Program
+from nogpu.simt.schedule import indices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +86,7 @@ class Report(Costs):
 
     def draw(self, line: int | None = None, **options: Any) -> list[Axes]:
         """Axes that show a line's accesses, or a whole block's: see draw.accesses."""
-        from common.simt import draw
+        from nogpu.simt import draw
 
         sites = self.program.sites if self.program else []
         return draw.accesses(self.trace, sites, self.origins, line, **options)

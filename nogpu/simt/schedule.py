@@ -11,11 +11,11 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from common.kernels.errors import BarrierError, OutOfBoundsError, ThreadError, UnwrittenError
-from common.simt import arithmetic
-from common.simt.counters import MAX_PATHS, EndlessError, Recorder
-from common.simt.lanes import ALL_LANES, WARP, NoSourceError, together
-from common.simt.program import FILENAME, Program, element
+from nogpu.kernels.errors import BarrierError, OutOfBoundsError, ThreadError, UnwrittenError
+from nogpu.simt import arithmetic
+from nogpu.simt.counters import MAX_PATHS, EndlessError, Recorder
+from nogpu.simt.lanes import ALL_LANES, WARP, NoSourceError, together
+from nogpu.simt.program import FILENAME, Program, element
 
 POISON = 0xCDCDCDCD  # what a read of unwritten memory gives while counting; NaN of a float's type
 

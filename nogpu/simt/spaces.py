@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from common.kernels.errors import KernelError, LaunchError
-from common.simt import dtypes
+from nogpu.kernels.errors import KernelError, LaunchError
+from nogpu.simt import dtypes
 
 # CUDA C++ Programming Guide, compute capabilities
 SHARED_LIMIT_BYTES = 48 * 1024  # of a block, without asking for more

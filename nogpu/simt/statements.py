@@ -3,14 +3,14 @@
 import ast
 from collections.abc import Callable, Sequence
 
-from common.simt import dtypes
-from common.simt.elements import Element, load, store
-from common.simt.expressions import Expressions
-from common.simt.frame import Frame, Loop, Path, Return
-from common.simt.joins import convert, joined_environment, meet
-from common.simt.operators import OPERATORS, atom, cast, exact, operate
-from common.simt.program import Kind, Site
-from common.simt.values import ArrayValue, Number, TupleValue, Value, tuple_of, variable, variables
+from nogpu.simt import dtypes
+from nogpu.simt.elements import Element, load, store
+from nogpu.simt.expressions import Expressions
+from nogpu.simt.frame import Frame, Loop, Path, Return
+from nogpu.simt.joins import convert, joined_environment, meet
+from nogpu.simt.operators import OPERATORS, atom, cast, exact, operate
+from nogpu.simt.program import Kind, Site
+from nogpu.simt.values import ArrayValue, Number, TupleValue, Value, tuple_of, variable, variables
 
 JUMPS = ast.Return, ast.Break, ast.Continue
 

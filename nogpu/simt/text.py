@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from common.kernels.constants import NUMBERS, value_of
-from common.kernels.module import Module, imported, undefined
-from common.kernels.notebook import text_here
-from common.kernels.source import Source
-from common.simt import cuda, language
-from common.simt.kernel import Kernel, as_kernel
-from common.simt.names import CUDA_MODULES, MODULES, dtype_name
-from common.simt.program import Function
+from nogpu.kernels.constants import NUMBERS, value_of
+from nogpu.kernels.module import Module, imported, undefined
+from nogpu.kernels.source import Source, text_elsewhere
+from nogpu.simt import cuda, language
+from nogpu.simt.kernel import Kernel, as_kernel
+from nogpu.simt.names import CUDA_MODULES, MODULES, dtype_name
+from nogpu.simt.program import Function
 
 IMPORTED: dict[str, object] = {
-    **dict.fromkeys((*CUDA_MODULES, "common.device.cuda"), cuda),
+    **dict.fromkeys(CUDA_MODULES, cuda),
     "math": math,
     "numpy": np,
     **{name: ModuleType(name) for name, module in MODULES.items() if module == "numba"},
@@ -84,7 +83,7 @@ class _Text:
         for decorator in node.decorator_list:
             called = decorator.func if isinstance(decorator, ast.Call) else decorator
             dotted = self.module.dotted(called)
-            if dotted not in ("jit", "simt.jit", "common.simt.jit", "cuda.jit") and (
+            if dotted not in ("jit", "simt.jit", "nogpu.simt.jit", "cuda.jit") and (
                 IMPORTED.get(dotted.removesuffix(".jit")) is not cuda
             ):
                 self.module.whole.refuse(
@@ -169,7 +168,7 @@ def as_graded(thing: object) -> Kernel:
 
     In a notebook it is made from the text of the cells; elsewhere it is the kernel itself.
     """
-    found = text_here(thing, getattr(thing, "py_func", None))
+    found = text_elsewhere(thing, getattr(thing, "py_func", None))
     return _compiled(*found) if found else as_kernel(thing)
 
 

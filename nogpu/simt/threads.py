@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from common.simt.calls import Builtins, Call
-from common.simt.program import Program
-from common.simt.values import Number, Value, constant, integer, tuple_of
+from nogpu.simt.calls import Builtins, Call
+from nogpu.simt.program import Program
+from nogpu.simt.values import Number, Value, constant, integer, tuple_of
 
 builtin = Builtins()
 

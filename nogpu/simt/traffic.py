@@ -8,7 +8,7 @@ access the same element: see `halves`.
 
 import numpy as np
 
-from common.kernels.memory import WARP, changes, distinct
+from nogpu.kernels.memory import WARP, changes, distinct
 
 WORD_BYTES, BANKS = 4, 32
 

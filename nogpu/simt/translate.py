@@ -32,13 +32,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Never
 
-from common.simt.code import Block, layout
-from common.simt.dtypes import Type
-from common.simt.frame import Frame
-from common.simt.joins import join_returns
-from common.simt.program import Function, Kind, Program
-from common.simt.statements import Statements
-from common.simt.values import variables
+from nogpu.simt.code import Block, layout
+from nogpu.simt.dtypes import Type
+from nogpu.simt.frame import Frame
+from nogpu.simt.joins import join_returns
+from nogpu.simt.program import Function, Kind, Program
+from nogpu.simt.statements import Statements
+from nogpu.simt.values import variables
 
 MAX_SPECIALISATIONS, MAX_CALLS = 200, 40
 

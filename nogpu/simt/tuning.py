@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common.simt import dtypes
-from common.simt.accesses import READ, Accesses, select
-from common.simt.lanes import WARP
-from common.simt.program import Site
+from nogpu.simt import dtypes
+from nogpu.simt.accesses import READ, Accesses, select
+from nogpu.simt.lanes import WARP
+from nogpu.simt.program import Site
 
 THREADS, WIDE_BYTES = 1024, 16  # the most threads of a block
 

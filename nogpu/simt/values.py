@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from common.simt import arithmetic, dtypes
-from common.simt.dtypes import Array, Span, Tuple, Type
-from common.simt.program import Function
+from nogpu.simt import arithmetic, dtypes
+from nogpu.simt.dtypes import Array, Span, Tuple, Type
+from nogpu.simt.program import Function
 
 
 @dataclass(frozen=True)

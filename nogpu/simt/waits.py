@@ -1,11 +1,11 @@
 """Where threads wait for each other: barriers, and the exchanges of a warp's lanes; and fences."""
 
-from common.simt import dtypes
-from common.simt.calls import Builtins, Call
-from common.simt.dtypes import Tuple, Type
-from common.simt.operators import exact
-from common.simt.program import Kind
-from common.simt.values import Nothing, Number, Value, held, integer
+from nogpu.simt import dtypes
+from nogpu.simt.calls import Builtins, Call
+from nogpu.simt.dtypes import Tuple, Type
+from nogpu.simt.operators import exact
+from nogpu.simt.program import Kind
+from nogpu.simt.values import Nothing, Number, Value, held, integer
 
 builtin = Builtins()
 

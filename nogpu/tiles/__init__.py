@@ -1,6 +1,6 @@
 """Counters over Triton's interpreter: what programs load and store, and where they race.
 
-    from common import tiles
+    from nogpu import tiles
     report = tiles.count(kernel, grid, x, out, n, BLOCK=64)   # as kernel[grid](x, out, n, BLOCK=64)
     report.loads.sectors            # of 32 bytes, requested from the L1 cache: not DRAM traffic
     report.array("x").loads.bytes
@@ -32,13 +32,13 @@ import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from common.kernels.errors import KernelError, LaunchError, OutOfBoundsError
-from common.remote import CountedRemotely
-from common.tiles.report import Report, Warps
+from nogpu.kernels.errors import KernelError, LaunchError, OutOfBoundsError
+from nogpu.remote import CountedRemotely
+from nogpu.tiles.report import Report, Warps
 
 if TYPE_CHECKING:
-    from common.tiles.compiler import Compiled
-    from common.tiles.jitted import Kernel
+    from nogpu.tiles.compiler import Compiled
+    from nogpu.tiles.jitted import Kernel
 
 EMITTED = "fused"  # the name of a kernel that a student's program emits as text
 
@@ -87,7 +87,7 @@ def count(
             ).compiled
 
         return replace(Report.from_dict(data), compile=warps)
-    from common.tiles import kernel as kernels
+    from nogpu.tiles import kernel as kernels
 
     if emitted is not None:
         kernel = compile_source(emitted, EMITTED)
@@ -104,8 +104,8 @@ def compile_source(text: str, name: str, constants: dict[str, Any] | None = None
     NAME = tl.constexpr(a number). What the kernel does not use may be any Python: it is never run.
     constants: {name: number, tuple or dtype} that the text may use, besides tl.
     """
-    from common.tiles import text as texts
-    from common.tiles.jitted import Kernel
+    from nogpu.tiles import text as texts
+    from nogpu.tiles.jitted import Kernel
 
     return Kernel(texts.of_text(text, name, constants))
 
@@ -123,8 +123,8 @@ def compiled(
     It has .ptx, .ttir, .registers, .spilled_bytes, .shared_bytes, and .instructions("wgmma") counts
     in the PTX. capability: the compute capability to compile for (90: Hopper).
     """
-    from common.tiles import compiler, process
-    from common.tiles.jitted import as_kernel
+    from nogpu.tiles import compiler, process
+    from nogpu.tiles.jitted import as_kernel
 
     function = as_kernel(kernel).function
     options = {"num_warps": num_warps, "num_stages": num_stages}

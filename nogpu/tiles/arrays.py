@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from common.kernels.errors import KernelError
-from common.tiles.memory import Argument
+from nogpu.kernels.errors import KernelError
+from nogpu.tiles.memory import Argument
 
 if TYPE_CHECKING:
     import torch

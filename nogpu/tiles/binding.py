@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from common.kernels.errors import KernelError, LaunchError
-from common.tiles import jitted, text
-from common.tiles.constants import plain
-from common.tiles.functions import Function
+from nogpu.kernels.errors import KernelError, LaunchError
+from nogpu.tiles import jitted, text
+from nogpu.tiles.constants import plain
+from nogpu.tiles.functions import Function
 
 LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "capability"}
 Place = Callable[[str, Any], Any]  # (parameter, thing) -> what stands for an array; None for others

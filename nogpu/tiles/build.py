@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from types import CodeType, TracebackType
 from typing import Any
 
-from common.kernels.source import Source
-from common.tiles import triton_interpreter
-from common.tiles.constants import resolved
-from common.tiles.functions import KERNEL_FILE, Function
-from common.tiles.runtime import MAY_GROW_HUGE, Runtime
+from nogpu.kernels.source import Source
+from nogpu.tiles import triton_interpreter
+from nogpu.tiles.constants import resolved
+from nogpu.tiles.functions import KERNEL_FILE, Function
+from nogpu.tiles.runtime import MAY_GROW_HUGE, Runtime
 
 kernel_numbers = itertools.count()
 

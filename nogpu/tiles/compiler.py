@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from common import sources
-from common.kernels.errors import KernelError
-from common.tiles.binding import bound
-from common.tiles.constants import Constant, Dtype, resolved
-from common.tiles.dtypes import TYPE_NAME
-from common.tiles.functions import Function
+from nogpu.kernels import linecache_text
+from nogpu.kernels.errors import KernelError
+from nogpu.tiles.binding import bound
+from nogpu.tiles.constants import Constant, Dtype, resolved
+from nogpu.tiles.dtypes import TYPE_NAME
+from nogpu.tiles.functions import Function
 
 
 @dataclass
@@ -184,7 +184,7 @@ def _jitted(function: Function, tl: ModuleType, triton: ModuleType) -> Any:
     made: dict[int, Any] = {}
     for file, part in files(function).items():
         code = text(part)
-        sources.remember(file, code)
+        linecache_text.remember(file, code)
         namespace = {
             "__name__": file,  # Triton asks a called function for its module's name
             "tl": tl,

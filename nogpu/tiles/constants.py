@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from common.tiles.dtypes import BY_ANY_NAME
+from nogpu.tiles.dtypes import BY_ANY_NAME
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.kernels.errors import KernelError
-from common.kernels.source import Source
-from common.tiles.costs import Access, Dots, Kind, Program, Race, Request, Share, Trace, Traffic
-from common.tiles.memory import Argument, Memory, sector_count
-from common.tiles.report import Report
+from nogpu.kernels.errors import KernelError
+from nogpu.kernels.source import Source
+from nogpu.tiles.costs import Access, Dots, Kind, Program, Race, Request, Share, Trace, Traffic
+from nogpu.tiles.memory import Argument, Memory, sector_count
+from nogpu.tiles.report import Report
 
 MOST_TRACED = 4_000_000  # elements; 16 MB
 Where = tuple[Source, int]  # a line of the kernel

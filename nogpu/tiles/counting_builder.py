@@ -15,12 +15,12 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import min_dot_size
 from triton.runtime.interpreter import TensorHandle
 
-from common.kernels.source import Source
-from common.tiles import undefined
-from common.tiles.costs import Kind
-from common.tiles.counters import Recorder
-from common.tiles.fixes import CourseBuilder
-from common.tiles.undefined import Undefined, defined_or_not, values_of
+from nogpu.kernels.source import Source
+from nogpu.tiles import undefined
+from nogpu.tiles.costs import Kind
+from nogpu.tiles.counters import Recorder
+from nogpu.tiles.fixes import CourseBuilder
+from nogpu.tiles.undefined import Undefined, defined_or_not, values_of
 
 
 class CountingBuilder(CourseBuilder):

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 
-from common.figures import QUIET
+from nogpu.pictures import QUIET
 
 if TYPE_CHECKING:
-    from common.tiles.costs import Kind, Program, Request, Trace
+    from nogpu.tiles.costs import Kind, Program, Request, Trace
 
 COLOURS = "viridis"
 UNTOUCHED = "#efefef"

@@ -26,11 +26,11 @@ from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, ReduceScanOpInterface, TensorHandle
 
-from common.kernels.errors import KernelError
-from common.tiles import language, once, undefined
-from common.tiles.dtypes import from_bf16, to_bf16
-from common.tiles.functions import is_kernel_code
-from common.tiles.undefined import Marks, Undefined, values_of
+from nogpu.kernels.errors import KernelError
+from nogpu.tiles import language, once, undefined
+from nogpu.tiles.dtypes import from_bf16, to_bf16
+from nogpu.tiles.functions import is_kernel_code
+from nogpu.tiles.undefined import Marks, Undefined, values_of
 
 LOGICAL = {np.bitwise_and, np.bitwise_or, np.bitwise_xor}
 BITWISE = {*LOGICAL, np.left_shift, np.right_shift}

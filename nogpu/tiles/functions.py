@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
 
-from common.kernels.errors import KernelError
-from common.kernels.source import Source
-from common.tiles import language
-from common.tiles.constants import Constant
+from nogpu.kernels.errors import KernelError
+from nogpu.kernels.source import Source
+from nogpu.tiles import language
+from nogpu.tiles.constants import Constant
 
 MAX_FUNCTIONS = 50
 KERNEL_FILE = "<kernel "  # the file name of an interpreted kernel's code begins with this

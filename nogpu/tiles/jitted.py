@@ -6,19 +6,18 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from common.kernels.errors import KernelError
-from common.kernels.notebook import text_here
-from common.kernels.source import Source, source_of
-from common.tiles.constants import Constant, plain
-from common.tiles.functions import NO_CONSTANT, Callee, Function, Resolver, undefined_name
-from common.tiles.text import of_text
+from nogpu.kernels.errors import KernelError
+from nogpu.kernels.source import Source, source_of, text_elsewhere
+from nogpu.tiles.constants import Constant, plain
+from nogpu.tiles.functions import NO_CONSTANT, Callee, Function, Resolver, undefined_name
+from nogpu.tiles.text import of_text
 
 Namespace = tuple[int, tuple[str, ...]]  # id of a function's globals, the names in its closure
 
 
 def of_python(jitted: Any) -> Function:
     """The Function of a @triton.jit function; in a notebook as a grader reads it from the cells."""
-    if found := text_here(jitted, jitted.fn):
+    if found := text_elsewhere(jitted, jitted.fn):
         return of_text(*found, None)
     return _resolver(jitted.fn, {}).function(source_of(jitted.fn, "tiles"))
 

@@ -4,16 +4,16 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from common.kernels.errors import KernelError, LaunchError, OutOfBoundsError
-from common.kernels.launch import MAX_GRID, Size, three_lengths
-from common.tiles import launch, remote_launch, warps
-from common.tiles.arrays import Arrays
-from common.tiles.binding import bound, defaults
-from common.tiles.functions import Function
-from common.tiles.jitted import as_kernel
-from common.tiles.launch import Launch
-from common.tiles.report import Report
-from common.tiles.triton_interpreter import interprets
+from nogpu.kernels.errors import KernelError, LaunchError, OutOfBoundsError
+from nogpu.kernels.launch import MAX_GRID, Size, three_lengths
+from nogpu.tiles import launch, remote_launch, warps
+from nogpu.tiles.arrays import Arrays
+from nogpu.tiles.binding import bound, defaults
+from nogpu.tiles.functions import Function
+from nogpu.tiles.jitted import as_kernel
+from nogpu.tiles.launch import Launch
+from nogpu.tiles.report import Report
+from nogpu.tiles.triton_interpreter import interprets
 
 MAX_PROGRAMS = 1_000_000
 

@@ -9,9 +9,9 @@ function.
 
 import ast
 
-from common.kernels import language
-from common.kernels.source import Source
-from common.tiles.dtypes import TL_NAMES
+from nogpu.kernels import language
+from nogpu.kernels.source import Source
+from nogpu.tiles.dtypes import TL_NAMES
 
 
 def _names(text: str) -> frozenset[str]:

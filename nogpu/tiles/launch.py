@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from common.kernels.errors import KernelError, OutOfBoundsError
-from common.tiles import triton_interpreter
-from common.tiles.arrays import Arrays, Placed
-from common.tiles.build import Built
-from common.tiles.constants import resolved
-from common.tiles.costs import Program
-from common.tiles.counters import Recorder
-from common.tiles.functions import Function
-from common.tiles.memory import Memory
-from common.tiles.report import Report
+from nogpu.kernels.errors import KernelError, OutOfBoundsError
+from nogpu.tiles import triton_interpreter
+from nogpu.tiles.arrays import Arrays, Placed
+from nogpu.tiles.build import Built
+from nogpu.tiles.constants import resolved
+from nogpu.tiles.costs import Program
+from nogpu.tiles.counters import Recorder
+from nogpu.tiles.functions import Function
+from nogpu.tiles.memory import Memory
+from nogpu.tiles.report import Report
 
 ADVICE = {  # what Triton's interpreter says: what to write
     "for ** or pow()": "a power is x * x, or tl.exp2(y * tl.log2(x))",

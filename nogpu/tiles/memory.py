@@ -14,9 +14,9 @@ from typing import NamedTuple, Never
 
 import numpy as np
 
-from common.kernels.errors import KernelError, OutOfBoundsError
-from common.kernels.memory import SECTOR_BYTES, overlapping
-from common.tiles.costs import Kind
+from nogpu.kernels.errors import KernelError, OutOfBoundsError
+from nogpu.kernels.memory import SECTOR_BYTES, overlapping
+from nogpu.tiles.costs import Kind
 
 SPACE_BITS = 44
 MIDDLE = 1 << (SPACE_BITS - 1)  # a storage begins there in its space: negative offsets stay in it

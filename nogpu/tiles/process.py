@@ -11,12 +11,13 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import BinaryIO, ParamSpec, TypeVar, cast
-
-from common.paths import ROOT
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
+
+FOLDER = Path(__file__).resolve().parents[2]  # from which Python imports this package
 
 
 class TritonProcess:
@@ -31,13 +32,13 @@ class TritonProcess:
         environment = {
             name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"
         }
-        paths = [str(ROOT), environment.get("PYTHONPATH")]
+        paths = [str(FOLDER), environment.get("PYTHONPATH")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         if interpret:
             environment["TRITON_INTERPRET"] = "1"
         self.parent = os.getpid()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "common.tiles.process"],
+            [sys.executable, "-m", "nogpu.tiles.process"],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -107,7 +108,7 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
 
 def _sendable(error: Exception) -> Exception:
     """An error of a class that the other process knows, without what caused it."""
-    if type(error).__module__ in ("builtins", "common.kernels.errors"):
+    if type(error).__module__ in ("builtins", "nogpu.kernels.errors"):
         return type(error)(*map(str, error.args))
     return RuntimeError(f"{type(error).__name__}: {error}")
 

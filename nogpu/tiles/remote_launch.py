@@ -3,11 +3,11 @@
 import ctypes
 from dataclasses import replace
 
-from common.tiles.arrays import Arrays
-from common.tiles.launch import Launch, run
-from common.tiles.memory import Argument, Memory
-from common.tiles.process import process_for
-from common.tiles.report import Report
+from nogpu.tiles.arrays import Arrays
+from nogpu.tiles.launch import Launch, run
+from nogpu.tiles.memory import Argument, Memory
+from nogpu.tiles.process import process_for
+from nogpu.tiles.report import Report
 
 ALIGNED = 256  # bytes; what a GPU's memory comes in, at least
 Sent = tuple[

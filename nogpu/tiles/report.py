@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from common.kernels.table import plain_text, size_text, tuples
-from common.tiles.costs import Access, Costs, Dots, Kind, Program, Race, Share, Trace, Traffic
+from nogpu.kernels.table import plain_text, size_text, tuples
+from nogpu.tiles.costs import Access, Costs, Dots, Kind, Program, Race, Share, Trace, Traffic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -164,7 +164,7 @@ class Report(Counts):
 
     def draw(self, array: str, kind: Kind = "load", program: int | tuple | None = None) -> "Axes":
         """Axes with the elements of an array, and which program touches which: see draw.array."""
-        from common.tiles import draw
+        from nogpu.tiles import draw
 
         self.array(array)  # refuses another name
         return draw.array(self.trace, array, self.arrays[array], self.grid, kind, program)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from common.kernels.errors import KernelError
+from nogpu.kernels.errors import KernelError
 
 MAX_TURNS = 100_000  # of loops in one program; an interpreted turn with a load takes 0.1 ms
 MAX_ITEMS = 64  # of a tuple

@@ -4,13 +4,13 @@ import ast
 import textwrap
 from typing import Any, Never
 
-from common.kernels.constants import FUNCTIONS, value_of
-from common.kernels.errors import KernelError
-from common.kernels.module import Module, undefined
-from common.kernels.source import Source
-from common.tiles.constants import Constant, Dtype, plain
-from common.tiles.dtypes import TL_NAMES
-from common.tiles.functions import NO_CONSTANT, Callee, Function, Resolver, undefined_name
+from nogpu.kernels.constants import FUNCTIONS, value_of
+from nogpu.kernels.errors import KernelError
+from nogpu.kernels.module import Module, undefined
+from nogpu.kernels.source import Source
+from nogpu.tiles.constants import Constant, Dtype, plain
+from nogpu.tiles.dtypes import TL_NAMES
+from nogpu.tiles.functions import NO_CONSTANT, Callee, Function, Resolver, undefined_name
 
 JIT = (["triton.jit"], ["jit"], ["triton.jit()"])
 CONSTEXPR = ("tl.constexpr", "triton.language.constexpr", "constexpr")

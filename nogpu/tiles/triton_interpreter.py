@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from common.kernels.errors import KernelError
-from common.tiles.dtypes import TL_NAME
-from common.tiles.functions import is_kernel_code
+from nogpu.kernels.errors import KernelError
+from nogpu.tiles.dtypes import TL_NAME
+from nogpu.tiles.functions import is_kernel_code
 
 if TYPE_CHECKING:
     import triton.language as tl
     from triton.runtime.interpreter import InterpretedFunction
 
-    from common.kernels.source import Source
-    from common.tiles.arrays import Described
-    from common.tiles.counters import Recorder
-    from common.tiles.counting_builder import CountingBuilder
-    from common.tiles.memory import Argument
+    from nogpu.kernels.source import Source
+    from nogpu.tiles.arrays import Described
+    from nogpu.tiles.counters import Recorder
+    from nogpu.tiles.counting_builder import CountingBuilder
+    from nogpu.tiles.memory import Argument
 
 NEEDED = (
     "InterpreterBuilder", "InterpretedFunction", "TensorHandle", "ReduceScanOpInterface",
@@ -64,7 +64,7 @@ def interpreter() -> ModuleType:
     missing = missing or [name for name in METHODS if not hasattr(module.InterpreterBuilder, name)]
     if missing:
         raise _unknown(f"it has no {', '.join(missing)}")
-    from common.tiles import fixes
+    from nogpu.tiles import fixes
 
     if not isinstance(module.interpreter_builder, fixes.CourseBuilder):
         fixes.install()
@@ -122,8 +122,8 @@ def counting(
     module = interpreter()
     import triton.language as tl
 
-    from common.tiles import fixes
-    from common.tiles.counting_builder import CountingBuilder
+    from nogpu.tiles import fixes
+    from nogpu.tiles.counting_builder import CountingBuilder
 
     fixed = module.interpreter_builder
     scopes = []

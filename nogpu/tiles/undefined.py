@@ -13,7 +13,7 @@ from typing import Any, Never
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from common.kernels.errors import KernelError
+from nogpu.kernels.errors import KernelError
 
 MOVING = {np.broadcast_to, np.transpose, np.expand_dims, np.concatenate, np.stack, np.flip}
 SHAPED_LIKE = {np.zeros_like, np.ones_like, np.full_like, np.empty_like}

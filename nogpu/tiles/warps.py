@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from common.kernels.errors import KernelError
-from common.kernels.source import Source
-from common.tiles import compiler, process, ptx
-from common.tiles.arrays import Arrays, Placed
-from common.tiles.costs import Access, Kind
-from common.tiles.functions import Function
-from common.tiles.launch import Launch
-from common.tiles.memory import Argument, Memory
-from common.tiles.ptx.spaces import Global
-from common.tiles.report import Warps
+from nogpu.kernels.errors import KernelError
+from nogpu.kernels.source import Source
+from nogpu.tiles import compiler, process, ptx
+from nogpu.tiles.arrays import Arrays, Placed
+from nogpu.tiles.costs import Access, Kind
+from nogpu.tiles.functions import Function
+from nogpu.tiles.launch import Launch
+from nogpu.tiles.memory import Argument, Memory
+from nogpu.tiles.ptx.spaces import Global
+from nogpu.tiles.report import Warps
 
 MOST_BYTES = 1 << 28  # of the arrays of a launch, which are kept as they were before it
 DEFAULTS = {"num_warps": 4, "num_stages": 3, "capability": 90}

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from benchmarks import multi_gpu, races
-from common import ranks
 from common.paths import ROOT
+from nogpu import ranks
 
 on_gloo = functools.partial(ranks.run, noted=False, machine="gloo", world_size=2)
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from common import device
+from common.hardware import device
 from common.paths import ROOT
 
 device.prepare_triton()

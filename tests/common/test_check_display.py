@@ -1,4 +1,4 @@
-"""common.page: what a notebook shows of a check that passed, and of an error."""
+"""common.notebook.check_display: what a notebook shows of a check that passed, and of an error."""
 
 import re
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 
-from common import page, unseen
+from common.notebook import check_display, grader_preview
 from grading.source import build, labs
 
 
@@ -17,14 +17,14 @@ def notebook():
     """A shell that shows errors as a notebook of the course does; what it showed is collected."""
     InteractiveShell.clear_instance()
     shell: Any = InteractiveShell.instance()
-    page.install()
+    check_display.install()
     shell.shown = []
     shell._showtraceback = lambda kind, error, lines: shell.shown.append("\n".join(lines))
-    shell.run_cell("from common import ranks\nfrom common.checks import agree\nimport torch")
+    shell.run_cell("from nogpu import ranks\nfrom common.checks import agree\nimport torch")
     yield shell
     shell.set_custom_exc((), None)
-    shell.events.unregister("pre_run_cell", page._alone)
-    shell.events.unregister("post_run_cell", page._tick)
+    shell.events.unregister("pre_run_cell", check_display._alone)
+    shell.events.unregister("post_run_cell", check_display._tick)
     InteractiveShell.clear_instance()
 
 
@@ -105,14 +105,14 @@ def test_an_error_of_the_student_s_own_cell_keeps_its_traceback(notebook):
 
 def test_a_check_that_passed_has_a_tick_with_its_points(capsys):
     result = SimpleNamespace(success=True, info=SimpleNamespace(raw_cell=CHECK + "pass"))
-    page._tick(result)
+    check_display._tick(result)
     assert "✓ 1.1 f · 1 point" in capsys.readouterr().out
     for other in (
         SimpleNamespace(success=False, info=result.info),
         SimpleNamespace(success=True, info=SimpleNamespace(raw_cell="pass")),
         SimpleNamespace(success=True, info=None),
     ):
-        page._tick(other)
+        check_display._tick(other)
     assert not capsys.readouterr().out
 
 
@@ -122,7 +122,7 @@ def test_what_a_check_took_is_shown_and_is_no_output_that_nbval_compares(
     """nbval compares streams and displays, and passes over the changes of a display."""
     told = []
     seconds = iter([0.0, 7.0])
-    monkeypatch.setattr(unseen, "_computed_s", lambda: next(seconds, 7.0))
+    monkeypatch.setattr(grader_preview, "_computed_s", lambda: next(seconds, 7.0))
     monkeypatch.setattr(
         notebook.display_pub,
         "publish",
@@ -131,7 +131,7 @@ def test_what_a_check_took_is_shown_and_is_no_output_that_nbval_compares(
     callbacks = notebook.events.callbacks
     monkeypatch.setattr(notebook.events, "callbacks", {k: [*v] for k, v in callbacks.items()})
     monkeypatch.setattr(notebook, "ast_transformers", [*notebook.ast_transformers])
-    unseen.watch(notebook)
+    grader_preview.watch(notebook)
     assert shown(notebook, f"{CHECK}print('passes')") == ""
     assert capsys.readouterr().out.strip() == "passes"
     tick = "✓ 1.1 f · 1 point"
@@ -145,7 +145,9 @@ def test_every_check_of_a_lab_has_the_title_that_makes_the_tick():
     cells = [
         cell for cell in build.lab_notebook(lab).cells if "check" in cell.metadata.get("tags", ())
     ]
-    assert all(page.TITLE.match(cell.source) for cell in cells) and len(cells) >= len(lab.exercises)
+    assert all(check_display.TITLE.match(cell.source) for cell in cells) and len(cells) >= len(
+        lab.exercises
+    )
     assert all(cell.metadata["jupyter"]["source_hidden"] for cell in cells)
 
 

@@ -6,7 +6,9 @@ import zlib
 import numpy as np
 import pytest
 
-from common import clinic, sources
+from common.checks import clinic
+from common.paths import LESSONS
+from nogpu.kernels import linecache_text
 
 RNG = np.random.default_rng(0)
 
@@ -24,13 +26,14 @@ def wrong_zero(x):
     """Is wrong for zero only."""
     return np.where(x == 0, 1, np.abs(x))
 '''
-FILES = sorted(path.stem for path in clinic.FOLDER.glob("*.py"))
+FILES = sorted(path.stem.removeprefix("clinic_") for path in LESSONS.glob("*/clinic_*.py"))
 
 
 @pytest.fixture
 def absolute(monkeypatch, tmp_path):
-    monkeypatch.setattr(clinic, "FOLDER", tmp_path)
-    (tmp_path / "absolute.py").write_text(TEXT)
+    monkeypatch.setattr(clinic, "LESSONS", tmp_path)
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "clinic_absolute.py").write_text(TEXT)
 
 
 def test_a_program_s_text_does_not_say_whether_it_is_right(absolute):
@@ -209,7 +212,7 @@ def test_a_test_may_not_look_at_the_candidate_s_text(absolute, body, ways):
     cell = f"def test_absolute(candidate):\n    {body}\n"
     cell += "def judged(source):\n    return test_absolute(source)\n"
     names: dict = {"__name__": "__main__"}
-    sources.remember("<a test>", cell)
+    linecache_text.remember("<a test>", cell)
     exec(compile(cell, "<a test>", "exec"), names)
     with pytest.raises(AssertionError, match=rf"looks at a program's text \({ways}\)\. Judge"):
         clinic.score("absolute", names["judged"], par=1, rng=RNG)

@@ -3,7 +3,8 @@
 import nbformat
 import pytest
 
-from common import cells, course
+from common import course
+from common.notebook import notebook_file
 from grading.source import build, labs
 
 LAB = labs.read("01")
@@ -18,9 +19,9 @@ def path(tmp_path, monkeypatch):
 
 
 def test_a_notebook_knows_its_file_and_its_lab(path, monkeypatch):
-    assert (cells.notebook(), course.lab()) == (path, "01")
+    assert (notebook_file.notebook(), course.lab()) == (path, "01")
     path.rename(path.with_name("mine.ipynb"))
-    assert (cells.notebook(), course.lab()) == (None, "")
+    assert (notebook_file.notebook(), course.lab()) == (None, "")
     monkeypatch.setenv("JPY_SESSION_NAME", str(path.with_name("mine.ipynb")))
     assert course.lab() == ""
 

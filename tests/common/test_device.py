@@ -3,13 +3,11 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from common import device
-
-ROOT = Path(__file__).resolve().parent.parent
+from common.hardware import device
+from common.paths import ROOT
 
 
 def test_this_machine_is_described():
@@ -48,7 +46,8 @@ def test_kernels_start_early_where_they_are_compiled_for_a_gpu_that_can(
 
 
 def test_importing_device_imports_nothing_heavy():
-    script = "import sys, common.device; print('torch' in sys.modules or 'numpy' in sys.modules)"
+    seen = "'torch' in sys.modules or 'numpy' in sys.modules"
+    script = f"import sys, common.hardware.device; print({seen})"
     assert subprocess.check_output([sys.executable, "-c", script], cwd=ROOT, text=True) == "False\n"
 
 
@@ -89,7 +88,7 @@ def test_a_lab_whose_optimizer_imports_triton_leaves_it_to_the_next_lab():
     """PyTorch imports Triton with its first optimizer: a grader goes on with a lab of kernels."""
     pytest.importorskip("triton")
     text = (
-        "import torch\nfrom common import device\ndevice.interpret_without_gpu()\n"
+        "import torch\nfrom common.hardware import device\ndevice.interpret_without_gpu()\n"
         "torch.optim.SGD([torch.zeros(1)], 0.1)\ndevice.prepare_triton()"
     )
     subprocess.run([sys.executable, "-c", text], check=True, cwd=ROOT)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from common import graphs, widgets
+from common import graphs
 from common.graphs.trials import COMPARISONS, LOOKS
+from common.lessons.autodiff import widget
 
 matplotlib.use("agg")
 
@@ -188,4 +189,4 @@ def test_a_walk_backward_gives_each_contribution():
     ],
 )
 def test_the_widget_says_when_its_target_is_reached(x, y, arrived, says):
-    assert says in widgets.about_x(x, y, arrived)
+    assert says in widget.about_x(x, y, arrived)

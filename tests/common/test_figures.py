@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from common import figures
+from common.figures import charts
 
 matplotlib.use("agg")
 
@@ -171,8 +172,8 @@ def test_a_notebook_s_figure_is_sharp_and_described_and_a_solution_s_is_small(mo
     figure, ax = plt.subplots()
     ax.plot([1, 2])
     figures.describe(ax, "A line.")
-    sharp, about = figures._described_png(figure)
+    sharp, about = charts._described_png(figure)
     assert about["alt"] == "A line." and about["width"] > 700
     monkeypatch.setenv("COURSE_FIGURES", "small")
-    small, about = figures._described_png(figure)
+    small, about = charts._described_png(figure)
     assert about == {"alt": "A line."} and len(small) < len(sharp)

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from common import device
-from common.capabilities import LIMITS
+from common.hardware import device
+from common.hardware.gpu_limits import LIMITS
 from common.paths import ROOT
 
 device.prepare_triton()
@@ -49,9 +49,9 @@ def test_what_does_not_fit_is_a_problem_unless_the_lab_leaves_it_out():
 
 @pytest.mark.parametrize("capability", LIMITS)
 def test_plans_for_any_shape_fit_where_there_is_a_copy_engine(capability):
-    from common.lessons import products
+    from common.lessons.triton_matmul import any_shape_matmul
 
     room = LIMITS[capability].shared_bytes
-    for plan in products.plans(products.Shape(512, 512, 4096, 1), room):
+    for plan in any_shape_matmul.plans(any_shape_matmul.Shape(512, 512, 4096, 1), room):
         pairs = plan.stages * 2 * (plan.block_m + plan.block_n) * plan.block_k
         assert pairs + 2048 < room

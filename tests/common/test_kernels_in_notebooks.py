@@ -6,17 +6,18 @@ from textwrap import indent
 import numpy as np
 import pytest
 
-from common import cells as notebooks
-from common import device, sources
+from common.hardware import device
+from common.notebook import notebook_file as notebooks
+from nogpu.kernels import linecache_text
 
 device.prepare_triton()
 
-from common import simt, tiles  # noqa: E402
-from common.kernels.notebook import text_of  # noqa: E402
-from common.magics import as_python  # noqa: E402
+from common.notebook.kernel_text import text_of  # noqa: E402
+from common.notebook.magics import as_python  # noqa: E402
+from nogpu import simt, tiles  # noqa: E402
 
 START = {
-    "simt": "import math, numpy as np\nfrom numba import float32\nfrom common.simt import cuda",
+    "simt": "import math, numpy as np\nfrom numba import float32\nfrom nogpu.simt import cuda",
     "tiles": "import triton\nimport triton.language as tl",
 }
 KERNEL = {
@@ -37,7 +38,7 @@ class Shell:
         text = f"get_ipython().run_cell_magic('time', '', {rest!r})" if "%%" in magic else cell
         self.user_ns["In"].append(text)
         name = f"<cell {len(self.user_ns['In'])}>"
-        sources.remember(name, text)
+        linecache_text.remember(name, text)
         exec(compile(text, name, "exec"), self.user_ns)
 
     def run_cell_magic(self, magic, line, cell):

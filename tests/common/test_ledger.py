@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from common import ledger, records
+from common import ledger
+from common.ledger import entries, records
 
 matplotlib.use("agg")
 
@@ -20,7 +21,7 @@ matplotlib.use("agg")
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("COURSE_FOLDER", str(tmp_path))
     monkeypatch.setattr(records, "_unsaved", {})
-    monkeypatch.setattr(ledger, "_open", set())
+    monkeypatch.setattr(entries, "_open", set())
     return tmp_path
 
 
@@ -250,7 +251,7 @@ def test_without_the_environment_variable_it_lies_in_labs(monkeypatch):
 
 def test_importing_it_is_fast_and_takes_neither_torch_nor_matplotlib():
     code = (
-        "import sys; from common import ledger, timing, records\n"
+        "import sys; from common.hardware import timing; from common.ledger import records\n"
         "assert not {'torch', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run(

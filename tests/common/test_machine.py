@@ -1,4 +1,4 @@
-"""common.machine: the ceilings are measured once per machine; the data sheets are dense."""
+"""ledger.machine: the ceilings are measured once per machine; the data sheets are dense."""
 
 import json
 
@@ -6,8 +6,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from common import machine, records, timing
-from common.machine import Peaks
+from common.hardware import timing
+from common.ledger import machine, records
+from common.ledger.machine import Peaks
 
 
 @pytest.fixture(autouse=True)
@@ -105,5 +106,5 @@ def test_the_table_has_one_row_per_machine():
 
 
 def test_multiplications_are_counted_where_they_happen(monkeypatch):
-    monkeypatch.setattr("common.device.has_gpu", lambda: False)
+    monkeypatch.setattr("common.hardware.device.has_gpu", lambda: False)
     assert machine.multiplications_per_s() > 1e8

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from common import drawings, figures, views, widgets
+from common import figures
+from common.figures import memory_drawings, views
+from common.lessons.strides import widget
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +29,7 @@ def written(ax):
 
 def test_a_buffer_shows_each_element_by_its_position():
     x = torch.arange(6).view(2, 3)
-    ax = drawings.buffer({"x": views.of(x), "x.T": views.of(x.T)})
+    ax = memory_drawings.buffer({"x": views.of(x), "x.T": views.of(x.T)})
     assert written(ax) == [*"012345", *"031425", *"012345"]
     grid, transposed, storage = (np.asarray(cells.get_facecolor()) for cells in ax.collections)
     assert np.allclose(grid, storage), "one cell, one colour"
@@ -35,10 +37,15 @@ def test_a_buffer_shows_each_element_by_its_position():
 
 
 def test_cells_that_no_view_reads_are_grey():
-    ax = drawings.buffer({"x[::2]": ((2,), (2,), 0)}, cells=4, text="abcd")
+    ax = memory_drawings.buffer({"x[::2]": ((2,), (2,), 0)}, cells=4, text="abcd")
     assert written(ax) == [*"ac", *"abcd"]
     strip = np.asarray(ax.collections[-1].get_facecolor())
-    assert [tuple(colour) == drawings.UNREAD for colour in strip] == [False, True, False, True]
+    assert [tuple(colour) == memory_drawings.UNREAD for colour in strip] == [
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -53,10 +60,10 @@ def test_cells_that_no_view_reads_are_grey():
     ],
 )
 def test_any_view_up_to_four_axes_fits_the_page(view):
-    ax = drawings.buffer({"view": view})
+    ax = memory_drawings.buffer({"view": view})
     figure: Any = ax.figure
     width_in, height_in = figure.get_size_inches()
-    assert width_in <= drawings.WIDTH_IN + 0.2 and height_in < 8
+    assert width_in <= memory_drawings.WIDTH_IN + 0.2 and height_in < 8
     places = np.array([path.get_extents().p0 for path in ax.collections[0].get_paths()]).round(3)
     assert len(np.unique(places, axis=0)) == len(places), "cells lie on each other"
     ax.figure.canvas.draw()
@@ -65,7 +72,7 @@ def test_any_view_up_to_four_axes_fits_the_page(view):
 @pytest.mark.parametrize("view, says", [(7, "a view is"), (None, "'mine' is None")])
 def test_what_is_not_a_view_is_refused(view, says):
     with pytest.raises(ValueError, match=says):
-        drawings.buffer({"mine": view})
+        memory_drawings.buffer({"mine": view})
 
 
 def lines_read(ax):
@@ -73,7 +80,7 @@ def lines_read(ax):
 
 
 def test_a_walk_goes_from_line_to_line():
-    rows, columns = drawings.walk(
+    rows, columns = memory_drawings.walk(
         {"by rows": ((4, 16), (16, 1), 0), "by columns": ((16, 4), (1, 16), 0)}
     )
     assert lines_read(rows) == [step // 16 for step in range(64)]
@@ -81,25 +88,27 @@ def test_a_walk_goes_from_line_to_line():
 
 
 def test_a_walk_counts_bytes():
-    (ax,) = drawings.walk({"float64": ((16,), (1,), 0)}, itemsize=8)
+    (ax,) = memory_drawings.walk({"float64": ((16,), (1,), 0)}, itemsize=8)
     assert lines_read(ax) == [0] * 8 + [1] * 8
 
 
 def test_permuted_and_sliced_is_pytorchs():
-    ax = drawings.permuted_and_sliced((2, 3), (1, 0), start=1, step=2)
+    ax = memory_drawings.permuted_and_sliced((2, 3), (1, 0), start=1, step=2)
     assert written(ax)[6:8] == [*"14"]
     assert any(text.get_text() == "x.permute(1, 0)[1::2]" for text in ax.texts)
 
 
 def test_pictures_stand_side_by_side():
-    axes = drawings.pictures({"a": np.zeros((2, 2)), "b": [[0, 1]]})
+    axes = memory_drawings.pictures({"a": np.zeros((2, 2)), "b": [[0, 1]]})
     assert [ax.get_title(loc="left") or ax.get_title() for ax in axes] == ["a", "b"]
 
 
 def test_the_widget_draws_whatever_is_chosen(monkeypatch):
     drawn = []
-    monkeypatch.setattr(drawings, "permuted_and_sliced", lambda *choice: drawn.append(choice))
-    box = widgets.permuted_and_sliced()
+    monkeypatch.setattr(
+        memory_drawings, "permuted_and_sliced", lambda *choice: drawn.append(choice)
+    )
+    box = widget.permuted_and_sliced()
     puzzles, above, below, _ = box.children
     (shape, order), (start, step) = above.children, below.children
     assert drawn[-1] == ((3, 4), (1, 0), 0, 1)
@@ -129,13 +138,13 @@ def test_the_widget_draws_whatever_is_chosen(monkeypatch):
     ],
 )
 def test_what_came_is_drawn_beside_what_was_wanted_whatever_came(got, want, axes):
-    assert len(drawings.compare(got, want, title="f(x)")) == axes
+    assert len(memory_drawings.compare(got, want, title="f(x)")) == axes
     plt.close("all")
 
 
 def test_a_walk_shows_which_steps_fetch():
     rows, columns = ((8, 16), (16, 1), 0), ((16, 8), (1, 16), 0)
-    axes = drawings.walk({"rows": rows, "a": columns, "b": columns}, rooms=[7, 8, 7])
+    axes = memory_drawings.walk({"rows": rows, "a": columns, "b": columns}, rooms=[7, 8, 7])
     assert [ax.get_title().split("\n")[1] for ax in axes] == [
         "8 fetches",
         "8 fetches",
@@ -152,17 +161,17 @@ def test_a_walk_shows_which_steps_fetch():
     ],
 )
 def test_visits_count_their_fetches(lines, room, sets, title):
-    assert drawings.visits(lines, room, sets=sets).get_title() == title
+    assert memory_drawings.visits(lines, room, sets=sets).get_title() == title
 
 
 def test_lines_beyond_the_ways_of_a_set_stand_out():
-    (ax,) = drawings.lines_per_set({"column": [8 * row for row in range(5)]}, sets=8, ways=3)
+    (ax,) = memory_drawings.lines_per_set({"column": [8 * row for row in range(5)]}, sets=8, ways=3)
     have_room, too_many = ([bar.get_height() for bar in bars] for bars in ax.containers)
     assert (have_room[0], too_many[0]) == (3, 2) and sum(have_room[1:] + too_many[1:]) == 0
 
 
 def test_a_view_that_is_missing_is_left_out():
-    ax = drawings.wanted_and_yours(None, ((2,), (1,), 0))
+    ax = memory_drawings.wanted_and_yours(None, ((2,), (1,), 0))
     assert "yours" in [text.get_text() for text in ax.texts]
     assert "wanted" not in [text.get_text() for text in ax.texts]
 
@@ -173,9 +182,9 @@ def described(ax):
 
 
 def test_times_and_blocks_say_in_words_what_they_show():
-    ax = drawings.times({"a": 1e-6, "b": 0.05}, title="two")
+    ax = memory_drawings.times({"a": 1e-6, "b": 0.05}, title="two")
     assert "a 1.0 µs, b 50.0 ms" in described(ax)
-    axes = drawings.by_block(
+    axes = memory_drawings.by_block(
         {1: 1.0, 16: 0.1, 32: 0.1, 64: 1}, {4: 0.3, 64: 0.1, 256: 0.2}, 0.05, 1024
     )
     assert "least: 16 and 32" in axes[0].get_legend_handles_labels()[1]
@@ -184,12 +193,12 @@ def test_times_and_blocks_say_in_words_what_they_show():
 
 
 def test_every_puzzle_of_the_widget_has_a_solution():
-    settings = itertools.product(widgets.SHAPES, range(3), range(1, 4))
+    settings = itertools.product(widget.SHAPES, range(3), range(1, 4))
     found = {
         views.of(torch.arange(math.prod(shape)).view(shape).permute(order)[start::step])[1:]
         for shape, start, step in settings
         for order in itertools.permutations(range(len(shape)))
     }
-    assert set(widgets.PUZZLES) <= found
-    assert widgets.puzzle_list({0, 1, 2}).count("✅") == 3
-    assert "All three" not in widgets.puzzle_list({1})
+    assert set(widget.PUZZLES) <= found
+    assert widget.puzzle_list({0, 1, 2}).count("✅") == 3
+    assert "All three" not in widget.puzzle_list({1})

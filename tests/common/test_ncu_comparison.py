@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from common import counters, device, nsight
+from common.hardware import device, ncu_comparison
+from common.hardware import ncu as nsight
 from common.paths import ROOT
 
 device.interpret_without_gpu()  # before anything imports Triton
@@ -16,7 +17,7 @@ sys.path.insert(0, {root!r})
 words = sys.argv[1:]
 metrics = words[words.index("--metrics") + 1].split(",")
 launches = pickle.loads(open(words[words.index("--launch") + 1], "rb").read())
-from common.counters import LANGUAGES
+from common.hardware.ncu_comparison import LANGUAGES
 rows = []
 for number, launch in enumerate(launches):
     values = dict.fromkeys(metrics, 0)
@@ -47,7 +48,7 @@ def ncu(tmp_path, monkeypatch):
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(nsight, "tool", lambda: str(file))
         monkeypatch.setattr(device, "has_gpu", lambda: False)
-        monkeypatch.setattr(counters, "missing", lambda: "")
+        monkeypatch.setattr(ncu_comparison, "missing", lambda: "")
 
     return make
 
@@ -55,11 +56,11 @@ def ncu(tmp_path, monkeypatch):
 def test_what_is_missing_is_said_in_a_sentence(monkeypatch):
     monkeypatch.setattr(device, "has_gpu", lambda: False)
     with pytest.raises(SystemExit, match="needs an NVIDIA GPU"):
-        counters.main(["03"])
+        ncu_comparison.main(["03"])
     monkeypatch.setattr(device, "has_gpu", lambda: True)
     monkeypatch.setattr(nsight, "tool", lambda: None)
     with pytest.raises(SystemExit, match="needs Nsight Compute's `ncu`"):
-        counters.main(["03"])
+        ncu_comparison.main(["03"])
 
 
 def solution(lab):
@@ -71,18 +72,18 @@ def solution(lab):
 def two_checks(monkeypatch):
     """The first two checks of a lab's solution alone: a test need not count them all."""
 
-    def shorten(found, whole=counters.counted):
+    def shorten(found, whole=ncu_comparison.counted):
         checks = [cell for cell in found if cell[0] == "check"][:2]
         return whole([cell for cell in found if cell[0] != "check" or cell in checks])
 
-    monkeypatch.setattr(counters, "counted", shorten)
+    monkeypatch.setattr(ncu_comparison, "counted", shorten)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lab, kernels", [("03", {"vector_add"}), ("04", {"differences"})])
 def test_a_readers_own_kernels_are_counted(lab, kernels, ncu, two_checks, capsys):
     ncu()
-    counters.main([solution(lab)])
+    ncu_comparison.main([solution(lab)])
     lines = capsys.readouterr().out.splitlines()
     assert kernels <= {line.split()[0] for line in lines[1:]}
     assert all(line.split()[-1] == line.split()[-2] for line in lines[1:])
@@ -92,26 +93,26 @@ def test_a_readers_own_kernels_are_counted(lab, kernels, ncu, two_checks, capsys
 def one_launch(monkeypatch):
     """A launch that was counted, in place of a lab's."""
     figures = dict.fromkeys(nsight.TILES, 0) | {"load requests": 12, "store sectors": 30}
-    launch = counters.Launch("copied", "tiles", (1,), None, [], {}, figures=figures)
-    monkeypatch.setattr(counters, "counted", lambda found: [launch])
+    launch = ncu_comparison.Launch("copied", "tiles", (1,), None, [], {}, figures=figures)
+    monkeypatch.setattr(ncu_comparison, "counted", lambda found: [launch])
 
 
 def test_what_differs_is_marked_and_explained(ncu, one_launch, capsys):
     ncu(more=-3, changed=("load requests",))
-    counters.main([solution("04")])
+    ncu_comparison.main([solution("04")])
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["copied", "load", "requests", "12", "9", "differs"]
     assert lines[2].split() == ["copied", "store", "sectors", "30", "30"]
-    assert lines[-1] == counters.REASON["tiles"]
+    assert lines[-1] == ncu_comparison.REASON["tiles"]
 
 
 @pytest.mark.slow
 def test_what_ncu_refuses_is_said(ncu, one_launch):
     ncu(rows=0, says="==ERROR== ERR_NVGPUCTRPERM - The user does not have permission")
     with pytest.raises(SystemExit, match="for administrators alone"):
-        counters.main(["03"])
+        ncu_comparison.main(["03"])
     ncu(rows=0, says="nothing")
     with pytest.raises(SystemExit, match="ncu shows 0 kernels, and 1 were launched: nothing"):
-        counters.main(["cuda_kernels"])
+        ncu_comparison.main(["cuda_kernels"])
     with pytest.raises(SystemExit, match="There is no notebook 'x'"):
-        counters.main(["x"])
+        ncu_comparison.main(["x"])

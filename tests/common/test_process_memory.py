@@ -1,4 +1,4 @@
-"""What a call takes in memory, counted from outside: common.remote.weighed."""
+"""What a call takes in memory, counted from outside: common.checks.grader_link.weighed."""
 
 import gc
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common import peak
-from common.peak import Resident
-from common.remote import weighed
+from common.checks.grader_link import weighed
+from common.hardware import process_memory
+from common.hardware.process_memory import Resident
 from grading.jail import choice
 from grading.worker.fork_server import ForkServer
 from grading.worker.remote import Remote
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.skipif(
 )
 MB = 1_000_000
 CELL = """
-from common import peak
+from common.hardware import process_memory
 
 def takes(megabytes):
     block = bytearray(megabytes * 1_000_000)
     return len(block)
 
 def lies(megabytes):
-    peak.beyond = lambda *_: 0
-    peak.resident = lambda pid: peak.Resident(0, 0)
+    process_memory.beyond = lambda *_: 0
+    process_memory.resident = lambda pid: process_memory.Resident(0, 0)
     return takes(megabytes)
 """
 
@@ -36,7 +36,9 @@ def lies(megabytes):
 def fork_server(request):
     if problem := choice.JAILS[request.param].problem():
         pytest.skip(f"there is no {request.param} here: {problem}")
-    fork_server = ForkServer("common.peak", jail=choice.JAILS[request.param], bare=True)
+    fork_server = ForkServer(
+        "common.hardware.process_memory", jail=choice.JAILS[request.param], bare=True
+    )
     yield fork_server
     fork_server.close()
 
@@ -65,5 +67,5 @@ def test_in_a_notebook_its_own_process_is_asked():
 
 def test_less_than_at_an_earlier_time_is_not_known():
     before = Resident(now=10, most=100)
-    assert peak.beyond(before, Resident(now=12, most=100)) == 0
-    assert peak.beyond(before, Resident(now=12, most=130)) == 120
+    assert process_memory.beyond(before, Resident(now=12, most=100)) == 0
+    assert process_memory.beyond(before, Resident(now=12, most=130)) == 120

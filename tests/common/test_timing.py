@@ -1,11 +1,11 @@
-"""common.timing: the median is of real calls, after a warm-up, in blocks."""
+"""common.hardware.timing: the median is of real calls, after a warm-up, in blocks."""
 
 import time
 
 import pytest
 
-from common import timing
-from common.timing import Measurement
+from common.hardware import timing
+from common.hardware.timing import Measurement
 
 
 def test_median_and_spread_ignore_one_slow_call():

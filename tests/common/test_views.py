@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from common import views
+from common.figures import views
 
 
 @pytest.mark.parametrize(

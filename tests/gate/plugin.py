@@ -172,7 +172,7 @@ def _lab(item: pytest.Item) -> str | None:
 
 
 def _belongs(item: pytest.Item, lab: str) -> bool:
-    """Whether a test is about this lab: by its parameter, or by what its file imports."""
+    """Whether a test is about this lab: by its parameter, or by the folder of its file."""
     named = _lab(item)
     return named == lab or (named is None and lab in _labs_of(item.path))
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 
-from common import slices, unseen
-from common.magics import as_python
+from common.notebook import grader_preview, slices
+from common.notebook.magics import as_python
 from grading import score
 from grading.source import answers, build, holes, labs, release
 from grading.source.answers import StudentCell
@@ -934,16 +934,17 @@ def test_what_students_read_is_said_after_all_cells_too(fork_server):
 
 def test_a_check_merged_into_the_answer_s_cell_is_left_out(fork_server):
     """With Shift+M. Its oracle is not there where the students' code runs."""
-    oracle = "from common.oracles import strides as oracle\n"
+    oracle = "from common.lessons.strides import expected\n"
     lab = parse(
-        SOURCE.replace("for n in (0", f"{oracle}assert oracle\nimport copy\nfor n in (0"), "99_mini"
+        SOURCE.replace("for n in (0", f"{oracle}assert expected\nimport copy\nfor n in (0"),
+        "99_mini",
     )
     check = lab.exercise("double").checks[0].source
     helper = "from math import floor\nx = 3\n"
     for text in (f"{helper}{GOOD}\n\n{check}", f"{GOOD}\n\n# Mine\n{check}\nprint(1)"):
         found = answers.find(lab, [StudentCell("code", text)])["double"]
         left = found.text or ""
-        assert "oracle" not in left and ("floor" in left) == (helper in text)
+        assert "expected" not in left and ("floor" in left) == (helper in text)
         assert score.score(lab, {**SOLUTION, "double": found}, fork_server)[0].points == 3
     copied = "def double(x):\n    return copy.copy(x) + x"  # what the check imports is there
     found = answers.find(lab, [StudentCell("code", text) for text in (check, copied, check)])
@@ -956,7 +957,7 @@ def test_a_check_that_reads_what_another_check_imports_is_left_out_too():
     first = lab.exercises[0]
     merged = "\n".join([lab.solution[first.name], *(check.source for check in first.checks)])
     found = answers.find(lab, [StudentCell("code", merged)])[first.name]
-    assert "oracle" not in (found.text or "") and "def matmul_flops" in (found.text or "")
+    assert "expected" not in (found.text or "") and "def matmul_flops" in (found.text or "")
 
 
 def test_an_answer_may_be_in_a_cell_that_the_build_added(fork_server):
@@ -1029,7 +1030,7 @@ def test_the_notebook_says_below_a_check_what_the_grader_will_not_see(
     (tmp_path / "two.txt").write_text("ab")
     modules = {"mine": types.SimpleNamespace(__file__=str(tmp_path / "mine.py")), "torch": torch}
     history = [as_python(text) for text in [SETUP, *cells, CHECK]]
-    told = list(unseen.sentences(history, {"my_sum", "double", "x"}, modules))
+    told = list(grader_preview.sentences(history, {"my_sum", "double", "x"}, modules))
     assert len(told) == bool(says) and says in "".join(told), told
 
 
@@ -1037,12 +1038,12 @@ def test_the_notebook_says_which_packages_the_grader_does_not_have(monkeypatch):
     """Colab has many more than the course installs."""
     installed = {"tqdm": ["tqdm"], "PIL": ["pillow"], "torch": ["torch"]}
     monkeypatch.setattr("importlib.metadata.packages_distributions", lambda: installed)
-    unseen._is_foreign.cache_clear()
+    grader_preview._is_foreign.cache_clear()
     modules = {name: types.SimpleNamespace(__file__=None) for name in (*installed, "math")}
     imports = "import math, torch, PIL, not_there\nfrom tqdm.auto import tqdm"
     answer = "def double(x):\n    return [torch, math, PIL, not_there, tqdm] and x + x"
-    told = list(unseen.sentences([SETUP, imports, answer, CHECK], {"double", "x"}, modules))
-    unseen._is_foreign.cache_clear()
+    told = list(grader_preview.sentences([SETUP, imports, answer, CHECK], {"double", "x"}, modules))
+    grader_preview._is_foreign.cache_clear()
     assert told == ["The grader does not have the package tqdm: write this answer without it."]
 
 
@@ -1059,7 +1060,7 @@ def test_a_check_s_variables_do_not_overwrite_the_student_s():
         "assert n(2) == 4 and 0 in want and x is not None and '_' not in globals()['n'].__name__"
     )
     try:
-        unseen.watch(shell)
+        grader_preview.watch(shell)
         with contextlib.redirect_stdout(io.StringIO()) as screen:
             for text in (SETUP, helpers, answer, TITLE + CHECK, after, TITLE + CHECK, after):
                 assert shell.run_cell(text, store_history=True).success, screen.getvalue()
@@ -1077,7 +1078,7 @@ def test_the_cells_of_a_notebook_are_recognised(name):
     assert not [key for key, answer in found.items() if answer.left_out]
     for cell in [cell for cell in built if cell.cell_type == "code"]:
         is_check = "check" in cell.metadata.get("tags", ())
-        assert unseen.is_check(cell.source) == is_check, cell.source
+        assert grader_preview.is_check(cell.source) == is_check, cell.source
 
 
 def test_a_check_is_recognised_by_its_tag_and_knows_its_limit(monkeypatch, tmp_path):
@@ -1085,13 +1086,13 @@ def test_a_check_is_recognised_by_its_tag_and_knows_its_limit(monkeypatch, tmp_p
     check = next(c for e in labs.read("07").exercises for c in e.checks if c.limit_s != 10)
     cell = {"source": [check.source], "metadata": {"tags": ["check"]}, "cell_type": "code"}
     (tmp_path / "07_autodiff.ipynb").write_text(json.dumps({"cells": [cell]}))
-    assert unseen.is_check(check.source) and not unseen.is_check("x = 1")
-    assert unseen.limit_s(TITLE + check.source) == check.limit_s
+    assert grader_preview.is_check(check.source) and not grader_preview.is_check("x = 1")
+    assert grader_preview.limit_s(TITLE + check.source) == check.limit_s
     monkeypatch.delenv("JPY_SESSION_NAME")  # nbclient does not tell a kernel its notebook
-    assert unseen.limit_s(TITLE + check.source) == check.limit_s
-    assert unseen.limit_s("x = no check's") == 10
-    assert not list(unseen.slow(check.source, check.limit_s / 2))
-    (told,) = unseen.slow(check.source, check.limit_s / 2 + 1)
+    assert grader_preview.limit_s(TITLE + check.source) == check.limit_s
+    assert grader_preview.limit_s("x = no check's") == 10
+    assert not list(grader_preview.slow(check.source, check.limit_s / 2))
+    (told,) = grader_preview.slow(check.source, check.limit_s / 2 + 1)
     assert f"stops an answer after {check.limit_s:g} s" in told
 
 
@@ -1099,7 +1100,7 @@ def test_a_notebook_s_check_says_it_at_once():
     """With IPython's own events, as in Jupyter."""
     shell = InteractiveShell.instance()
     try:
-        unseen.watch(shell)
+        grader_preview.watch(shell)
         with contextlib.redirect_stdout(io.StringIO()) as screen:
             for text in (SETUP, "%%capture shown\nprint(2)", SHOWN, TITLE + CHECK):
                 assert shell.run_cell(text, store_history=True).success
@@ -1117,7 +1118,7 @@ def test_no_solution_is_said_to_have_what_the_grader_will_not_see(name):
             cells.append(holes.solved(cell.source))
             names |= {n for s in slices.parsed(cells[-1]) for n in s.sets}
         if "check" in cell.tags:
-            assert list(unseen.sentences(cells, names, {})) == []
+            assert list(grader_preview.sentences(cells, names, {})) == []
 
 
 def test_a_student_s_own_grader_says_that_held_out_checks_are_left(fork_server):

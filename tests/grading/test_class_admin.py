@@ -547,8 +547,8 @@ def test_what_needs_a_look_says_why():
         "has 21,000 characters": graded("b", answers={name: Answer("x" * 21_000)}),
         "took": graded("c", seconds=30.0),
         "its process ended": graded("d", restarts=2),
-        "uses plan, symbolic of common, which the lab does not show": graded(
-            "g", answers={name: Answer("from common.lessons import symbolic\nx = symbolic.plan()")}
+        "uses arena, plan of common, which the lab does not show": graded(
+            "g", answers={name: Answer("from common.lessons.memory import arena\nx = arena.plan()")}
         ),
         "sets m.pi, torch.Tensor.stride, torch.empty": graded(
             "h",

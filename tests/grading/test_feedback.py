@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common import sealed
+from common.checks import obfuscated
 from common.paths import ROOT
 from grading import classroom, feedback, mistakes, similar
 from grading.course import overrides
@@ -40,7 +40,7 @@ def page(folder, *all_graded):
 
 def sentence():
     """A sentence of the expected values that the first exercise's checks import."""
-    text = sealed.read(ROOT / "common" / "oracles" / f"{LAB.name[3:]}.py")
+    text = obfuscated.read(ROOT / "common" / "lessons" / LAB.name[3:] / "expected.py")
     match = re.search(r'"([A-Z][^"{}]{20,}\.)"', text)
     assert match
     return match[1]

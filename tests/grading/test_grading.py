@@ -36,7 +36,7 @@ def notebook(path, fill=True, edit=None):
 
 
 def grade(*arguments):
-    """The command; of a class with no jail, which tests/test_jail.py looks at."""
+    """The command; of a class with no jail, which tests/security/test_jail.py looks at."""
     if "--out" in arguments:
         arguments = (*arguments, "--unsafe")
     return subprocess.run(

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from common.kernels.notebook import text_of
+from common.notebook.kernel_text import text_of
 from grading import score
 from grading.jail.sandbox import NoJail
 from grading.source.holes import Answer
@@ -17,9 +17,9 @@ LAB = parse(
 # %% tags=["setup"]
 import numpy as np
 
-from common import simt
+from nogpu import simt
 from common.checks import agree
-from common.device import cuda
+from nogpu import cuda
 
 STEP = 2
 rng = np.random.default_rng()
@@ -135,9 +135,9 @@ def test_a_kernel_gets_its_points_or_its_reason(fork_server, text, status, says)
 
 def test_patched_counters_change_nothing(fork_server):
     forger = (
-        "from common.simt import report\nreport.Report.as_dict = lambda self: {}\n"
-        "import common.simt\n"
-        "common.simt.count = lambda *a, **k: None\nfrom common.device import cuda\n"
+        "from nogpu.simt import report\nreport.Report.as_dict = lambda self: {}\n"
+        "import nogpu.simt\n"
+        "nogpu.simt.count = lambda *a, **k: None\nfrom nogpu import cuda\n"
         "@cuda.jit(device=True)\ndef twice(x):\n    return STEP * x"
     )
     results = score.score(LAB, SOLUTION | {"twice": Answer(forger)}, fork_server)
@@ -168,7 +168,7 @@ import torch
 import triton
 import triton.language as tl
 
-from common import tiles
+from nogpu import tiles
 from common.checks import agree
 
 # %% [markdown]
@@ -207,7 +207,7 @@ import torch
 import triton
 import triton.language as tl
 
-from common import device, tiles
+from common.hardware import device; from nogpu import tiles
 from common.checks import agree
 
 where = "cuda" if device.has_gpu() else "cpu"
@@ -236,7 +236,7 @@ class WithGpu(NoJail):
     """Where workers believe that there is a GPU, for which Triton would compile."""
 
     def command(self, command):
-        believe = "from common import device; device.has_gpu = lambda: True; "
+        believe = "from common.hardware import device; device.has_gpu = lambda: True; "
         start = "from grading.worker import process; process.main()"
         python, _, _, *arguments = command
         return [python, "-c", believe + start, *arguments]

@@ -8,12 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from common import ranks
-from common.ranks import operations
-from common.ranks.call_site import CallSite
-from common.ranks.conductor import ConductorLink
-from common.ranks.link import QUESTIONS
-from common.ranks.remote import WireLink
 from grading import score
 from grading.source.holes import Answer
 from grading.source.labs import parse
@@ -23,16 +17,22 @@ from grading.worker.packing import Packer
 from grading.worker.ranks import SELF_REPORTED
 from grading.worker.remote import Remote
 from grading.worker.session import Session
-from tests import test_ranks
+from nogpu import ranks
+from nogpu.ranks import operations
+from nogpu.ranks.call_site import CallSite
+from nogpu.ranks.conductor import ConductorLink
+from nogpu.ranks.link import QUESTIONS
+from nogpu.ranks.remote import WireLink
 from tests.in_one_process import score_together
-from tests.test_ranks_errors import DEADLOCKS, cell
+from tests.nogpu import test_ranks
+from tests.nogpu.test_ranks_errors import DEADLOCKS, cell
 
-SETUP = "import torch\nfrom common import ranks\n"
+SETUP = "import torch\nfrom nogpu import ranks\n"
 
 
 @pytest.fixture(scope="module")
 def fork_server():
-    fork_server = ForkServer("common.ranks.remote")
+    fork_server = ForkServer("nogpu.ranks.remote")
     yield fork_server
     fork_server.close()
 
@@ -336,7 +336,7 @@ LAB = parse(
 import numpy as np
 import torch
 
-from common import ranks
+from nogpu import ranks
 
 rng = np.random.default_rng()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common import slices
+from common.notebook import slices
 from common.paths import ROOT
 from grading import classroom, feedback, report, similar, submissions
 from grading.course import page

@@ -11,8 +11,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from common import sealed
-from common.paths import ROOT
+from common.checks import obfuscated
+from common.paths import ROOT, compared_with, of_checks
 from grading import __main__ as command
 from grading.source import build, holes, release
 from grading.source import labs as lab
@@ -63,15 +63,15 @@ def test_files_are_copied_whole(released):
         name = path.relative_to(home)
         if name.parts[0] != "labs":
             ours = {copy: kept for kept, copy in release.RENAMED.items()}.get(str(name), name)
-            whole = sealed.read(path).encode() if path.suffix == ".py" else path.read_bytes()
+            whole = obfuscated.read(path).encode() if path.suffix == ".py" else path.read_bytes()
             assert whole == (ROOT / ours).read_bytes(), name
 
 
 def test_what_checks_compare_with_is_sealed_and_works(released):
     home = released.parent / release.NAME
-    paths = list((home / "common" / "oracles").glob("[!_]*.py"))
+    paths = [home / path.relative_to(ROOT) for path in of_checks()]
     assert paths and not any("def " in path.read_text() for path in paths)
-    modules = ", ".join(f"common.oracles.{path.stem}" for path in paths)
+    modules = ", ".join(compared_with())
     subprocess.run([sys.executable, "-c", f"import {modules}"], cwd=home, check=True)
 
 

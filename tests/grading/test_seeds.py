@@ -9,7 +9,7 @@ from common import files
 from grading import __main__ as command
 from grading import seeds
 from grading.source import labs as lab
-from tests.test_classroom import hand_in
+from tests.grading.test_classroom import hand_in
 
 FIRST = lab.names()[0]
 REPORTING = (

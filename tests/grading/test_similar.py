@@ -13,7 +13,7 @@ from grading.report import Graded, Result
 from grading.source import labs
 from grading.source.holes import Answer
 from grading.submissions import Submission
-from tests.test_class import hand_in
+from tests.grading.test_class_admin import hand_in
 
 LAB = labs.read(labs.names()[0])
 ANSWER = """

@@ -109,7 +109,7 @@ def test_each_known_wrong_answer_fits_its_lab_and_differs_from_the_solution(name
 def test_a_line_of_a_known_answer_is_hardly_wider_than_a_lab_s(name):
     """An edit holds two pieces of a line, and a line of a diff is longer by its sign."""
     for kind in ("wrong", "right"):
-        path = ROOT / "tests" / kind / f"{name}.py"
+        path = known_answers.path_of(name, kind)
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         assert not [line for line in lines if len(line) > (220 if line[0:1] == "#" else 140)]
 

@@ -3,14 +3,13 @@
 import contextlib
 import copy
 import os
-import pkgutil
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from common.oracles import __path__ as oracle_path
+from common.paths import compared_with
 from grading import classroom, score
 from grading.source import build, holes, labs, notebook
 from grading.source.holes import Answer
@@ -75,9 +74,9 @@ def fork_server():
 
 @pytest.fixture(scope="session")
 def notebook_server():
-    """The same for `by_seed`, whose workers execute the checks, too: they need the oracles."""
-    oracles = [f"common.oracles.{module.name}" for module in pkgutil.iter_modules(oracle_path)]
-    with contextlib.closing(_fork_server("tests.in_one_process", *oracles)) as fork_server:
+    """The same for `by_seed`, whose workers execute the checks, too: they need `expected`."""
+    modules = compared_with()
+    with contextlib.closing(_fork_server("tests.in_one_process", *modules)) as fork_server:
         yield fork_server
 
 
@@ -283,7 +282,7 @@ def test_no_check_wants_what_a_kernel_may_have_changed(name, exercise, fork_serv
 
 
 def runs_ranks(exercise):
-    return any("ranks" in c.source or "oracle.run" in c.source for c in exercise.checks)
+    return any("ranks" in c.source or "expected.run" in c.source for c in exercise.checks)
 
 
 @pytest.mark.sampled(4, per="course")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from common import ranks
+from nogpu import ranks
 
 ALPHA_S, BETA = 1e-5, 1e-10
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from common import ranks
-from common.ranks import simulated
+from nogpu import ranks
+from nogpu.ranks import simulated
 
 DEADLOCKS = {
     "everyone receives first": (

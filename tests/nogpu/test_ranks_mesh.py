@@ -7,10 +7,10 @@ import cloudpickle
 import pytest
 import torch
 
-from common import ranks
 from grading.worker.fork_server import ForkServer
 from grading.worker.remote import Remote
 from grading.worker.session import Session
+from nogpu import ranks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # as functions of a notebook are
 MACHINES = ["simulated", "gloo"]
@@ -199,9 +199,9 @@ def f(dist, how):
 
 @pytest.fixture(scope="module")
 def remote():
-    fork_server = ForkServer("common.ranks.remote")
+    fork_server = ForkServer("nogpu.ranks.remote")
     session = Session(
-        fork_server, [("setup", "import torch\nfrom common import ranks\n"), ("f", GATHERS)]
+        fork_server, [("setup", "import torch\nfrom nogpu import ranks\n"), ("f", GATHERS)]
     )
     session.allow(60)
     yield Remote(session, "f", GATHERS)

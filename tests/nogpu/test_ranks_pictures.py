@@ -5,8 +5,9 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from common import ranks, widgets
-from common.ranks import chunks, ring
+from common.lessons.collectives import widget
+from nogpu import ranks
+from nogpu.ranks import chunks, ring
 
 matplotlib.use("agg")
 
@@ -110,7 +111,7 @@ def test_one_start_of_a_ring_leaves_each_rank_its_own_chunk(p):
 
 
 def test_the_widget_says_when_the_target_is_reached():
-    box = widgets.ring_by_rounds()
+    box = widget.ring_by_rounds()
     (first, step, rounds), verdict = box.children[0].children, box.children[1]
     assert "not reached" in verdict.value
     first.value, step.value, rounds.value = -1, -1, 2

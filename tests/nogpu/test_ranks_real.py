@@ -18,9 +18,9 @@ import psutil
 import pytest
 import torch
 
-from common import ranks
 from common.paths import ROOT
-from tests import test_ranks as simulated
+from nogpu import ranks
+from tests.nogpu import test_ranks as simulated
 from tests.processes import alive, until
 
 for module in (simulated, sys.modules[__name__]):
@@ -297,7 +297,7 @@ def test_an_interrupt_ends_the_ranks():
 
 PROGRAM = """
 import os, time
-from common import ranks
+from nogpu import ranks
 print("once")  # this program has no `if __name__ == "__main__"`, and is not run again by the ranks
 def sleep(dist):
     print(os.getpid(), os.getppid())
@@ -331,7 +331,7 @@ def test_torchrun_starts_the_same_function(tmp_path):
         textwrap.dedent("""
         import os
         import torch
-        from common import ranks
+        from nogpu import ranks
         def total(dist, x):
             dist.all_reduce(x)
             return x.item()

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from numba import cuda as numba_cuda
 from numba import float32, float64, int32, int64
 
-from common import simt
-from common.simt import cuda
+from nogpu import simt
+from nogpu.simt import cuda
 
 TILE, PITCH, THREADS, HALO = 16, 33, 128, 130
 SHAPE = (4, 8)
@@ -934,7 +934,7 @@ def test_sectors_and_wavefronts_of_any_pattern(index, dtype, shared_bit):
 def test_counts_do_not_depend_on_the_seed_nor_on_when_logs_are_counted(monkeypatch):
     a, b, c = random(32, 48), random(48, 32), np.zeros((32, 32), np.float32)
     one = simt.count(matmul_tiled, (2, 2), (16, 16), a, b, c, seed=1)
-    monkeypatch.setattr("common.simt.counters.FLUSH_AT", 0)
+    monkeypatch.setattr("nogpu.simt.counters.FLUSH_AT", 0)
     other = simt.count(matmul_tiled, (2, 2), (16, 16), a, b, c, seed=2)
     assert one.lines == other.lines and one.steps == other.steps and one.races == other.races == []
 

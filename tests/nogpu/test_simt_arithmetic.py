@@ -15,11 +15,11 @@ from numba import cuda as numba_cuda
 from numba import float32, int8, int32, int64, njit, uint8, uint32, uint64
 from numba.cuda.types import float16  # pyrefly: ignore[missing-module-attribute] - it is there
 
-from common import simt
-from common.simt import arithmetic, dtypes
-from common.simt import cuda as simt_cuda
-from common.simt.program import Program
-from common.simt.translate import Compiler
+from nogpu import simt
+from nogpu.simt import arithmetic, dtypes
+from nogpu.simt import cuda as simt_cuda
+from nogpu.simt.program import Program
+from nogpu.simt.translate import Compiler
 
 OPERATORS = {
     "+": operator.add,

@@ -5,9 +5,9 @@ import pytest
 import torch
 from numba import float32, int32
 
-from common import simt
-from common.kernels.errors import ERRORS
-from common.simt import cuda
+from nogpu import simt
+from nogpu.kernels.errors import ERRORS
+from nogpu.simt import cuda
 
 rng = np.random.default_rng(0)
 

@@ -1,6 +1,6 @@
 """What fences and atomic updates order in random kernels: the definition, computed plainly, agrees.
 
-The definition is the docstring of common/simt/order.py.
+The definition is the docstring of nogpu/simt/order.py.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from common import simt
+from nogpu import simt
 
 THREADS = [
     (block, thread) for block in (0, 1) for thread in (0, 1, 32)

@@ -4,14 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
 import torch
 
-from common import device
+from common.hardware import device
+from common.paths import ROOT
 
 device.prepare_triton()
 
@@ -19,11 +19,10 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
-from common import tiles  # noqa: E402
-from common.tiles import costs, dtypes, triton_interpreter  # noqa: E402
+from nogpu import tiles  # noqa: E402
+from nogpu.tiles import costs, dtypes, triton_interpreter  # noqa: E402
 
 matplotlib.use("Agg")
-ROOT = Path(__file__).parents[1]
 INTERPRETED = pytest.mark.skipif(
     not triton_interpreter.interprets(),
     reason="Triton compiles here, and takes no tensor of the CPU",
@@ -1023,7 +1022,7 @@ COMPILING = """
 import sys
 sys.path.insert(0, {tests!r})
 import torch, triton, triton.language as tl
-from common import tiles
+from nogpu import tiles
 
 @triton.jit
 def copy(x, out, N: tl.constexpr):

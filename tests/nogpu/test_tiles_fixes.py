@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from common import device
+from common.hardware import device
 
 device.prepare_triton()
 
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from common import tiles  # noqa: E402
-from common.tiles import dtypes, triton_interpreter  # noqa: E402
+from nogpu import tiles  # noqa: E402
+from nogpu.tiles import dtypes, triton_interpreter  # noqa: E402
 
 interpreter = triton_interpreter.interpreter()
 builder = interpreter.interpreter_builder

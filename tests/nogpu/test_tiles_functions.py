@@ -5,14 +5,14 @@ import json
 import pytest
 import torch
 
-from common import device
+from common.hardware import device
 
 device.prepare_triton()
 
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from common import tiles  # noqa: E402
+from nogpu import tiles  # noqa: E402
 
 STEP = tl.constexpr(3.0)
 TEXT = """@triton.jit

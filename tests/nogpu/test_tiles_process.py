@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from common.kernels.errors import KernelError
-from common.tiles import process
-
-ROOT = Path(__file__).parents[1]
+from common.paths import ROOT
+from nogpu.kernels.errors import KernelError
+from nogpu.tiles import process
 
 
 @pytest.fixture
@@ -77,7 +76,7 @@ def test_a_fork_does_not_inherit_it(interpreting):
 
 SCRIPT = """
 import os
-from common.tiles.process import process_for
+from nogpu.tiles.process import process_for
 print("main")
 print(process_for(interpret=True).call(os.getpid) != os.getpid())
 """
@@ -95,7 +94,7 @@ def test_a_script_is_not_run_again(tmp_path):
 
 def test_it_ends_with_a_process_that_is_killed():
     program = (
-        "import os\nfrom common.tiles.process import process_for\n"
+        "import os\nfrom nogpu.tiles.process import process_for\n"
         "print(process_for(interpret=True).call(os.getpid), flush=True)\nos.kill(os.getpid(), 9)"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from common import device
+from common.hardware import device
 
 device.prepare_triton()
 
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from common import tiles  # noqa: E402
-from common.kernels.errors import KernelError  # noqa: E402
-from common.tiles import warps  # noqa: E402
+from nogpu import tiles  # noqa: E402
+from nogpu.kernels.errors import KernelError  # noqa: E402
+from nogpu.tiles import warps  # noqa: E402
 
 
 @triton.jit

@@ -98,7 +98,12 @@ def depend_on(path, kind=subjects.answers):
 @pytest.mark.parametrize("lab", labs.names())
 def test_a_lab_s_answers_depend_on_its_text_its_helpers_its_answers_and_the_grader(lab):
     needed = subjects.answers(lab)
-    for path in (f"solutions/{lab}.py", f"tests/wrong/{lab}.py", "grading/score.py", READER):
+    for path in (
+        f"solutions/{lab}.py",
+        f"tests/labs/{lab[3:]}/wrong.py",
+        "grading/score.py",
+        READER,
+    ):
         assert needed.changed(frozenset({path})), path
     checks = "\n".join(c.source for e in labs.read(lab).exercises for c in e.checks)
     for module in subjects.imported(checks):
@@ -107,15 +112,15 @@ def test_a_lab_s_answers_depend_on_its_text_its_helpers_its_answers_and_the_grad
 
 
 def test_what_one_lab_compares_with_concerns_this_lab_alone():
-    assert depend_on("common/oracles/strides.py") == ["01_strides"]
-    assert depend_on("common/lessons/caches.py", subjects.notebook) == ["01_strides"]
+    assert depend_on("common/lessons/strides/expected.py") == ["01_strides"]
+    assert depend_on("common/lessons/strides/caches.py", subjects.notebook) == ["01_strides"]
 
 
 def test_a_simulator_concerns_the_labs_that_use_it():
-    with_threads = depend_on("common/simt/races.py")
+    with_threads = depend_on("nogpu/simt/races.py")
     assert "03_cuda_kernels" in with_threads and "01_strides" not in with_threads
-    assert depend_on("common/simt/report.py") == with_threads, "all modules of it, or none"
-    ranks = depend_on("common/ranks/clock.py")
+    assert depend_on("nogpu/simt/report.py") == with_threads, "all modules of it, or none"
+    ranks = depend_on("nogpu/ranks/clock.py")
     assert set(ranks) >= {name for name in labs.names() if "11" <= name[:2] <= "15"}
 
 
@@ -126,7 +131,7 @@ def test_what_serves_a_class_concerns_no_lab():
 
 def test_data_beside_a_module_counts():
     assert depend_on("common/samples/digits.npz", subjects.notebook) or depend_on(
-        "common/course.mplstyle", subjects.notebook
+        "common/figures/course.mplstyle", subjects.notebook
     )
 
 
@@ -140,14 +145,15 @@ def test_a_new_text_or_a_new_package_is_a_new_key(monkeypatch):
 
 
 def test_a_slow_test_depends_on_what_it_imports_and_on_what_it_names():
-    files = subjects.slow("tests/test_gate.py", ("solutions/01_*.py",)).files
+    files = subjects.slow("tests/repository/test_gate.py", ("solutions/01_*.py",)).files
     assert files >= {"tests/gate/selection.py", "grading/source/labs.py", "solutions/01_strides.py"}
     assert "grading/lms/canvas.py" not in files
 
 
-def test_a_test_file_belongs_to_the_lab_whose_module_it_imports():
-    assert subjects.labs_of_test("tests/test_oracles_strides.py") == {"01_strides"}
-    assert subjects.labs_of_test("tests/test_wire.py") == NOTHING
+def test_a_test_file_belongs_to_the_lab_in_whose_folder_it_lies():
+    assert subjects.labs_of_test("tests/labs/strides/test_expected_strides.py") == {"01_strides"}
+    for path in ("tests/grading/test_wire.py", "tests/labs/test_labs.py"):
+        assert subjects.labs_of_test(path) == NOTHING
 
 
 # What git says
@@ -206,11 +212,11 @@ def test_where_nothing_can_be_kept_a_run_goes_on(tmp_path, monkeypatch, capsys):
 # Together
 
 
-@pytest.mark.slow("tests/gate/plugin.py", "tests/test_labs.py")
+@pytest.mark.slow("tests/gate/plugin.py", "tests/labs/test_labs.py")
 def test_what_passed_in_processes_is_not_run_again_without_them(tmp_path):
     def gate(*options):
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--new", *options]
-        chosen = ["tests/test_labs.py", "-k", "untouched_lab and (01_strides or 02_arith)"]
+        chosen = ["tests/labs/test_labs.py", "-k", "untouched_lab and (01_strides or 02_arith)"]
         env = os.environ | {"COURSE_VERDICTS": str(tmp_path)}
         env.pop("PYTEST_XDIST_WORKER_COUNT", None)
         done = subprocess.run(

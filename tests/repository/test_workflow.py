@@ -56,13 +56,13 @@ def test_a_push_has_one_full_gate():
     (rest,) = commands(JOBS["course"])
     assert rest.startswith("make test-all ") and "make test-all" in (ROOT / ".ci/run").read_text()
     left_out = re.findall(r"--ignore=(\S+)", rest.replace('"', " "))
-    assert left_out == ["tests/test_labs.py", "tests/browser"]
+    assert left_out == ["tests/labs/test_labs.py", "tests/browser"]
     assert ".ci/run sandbox" in commands(JOBS["sandbox"])
 
 
 def test_known_answers_run_on_one_version_of_python_alone():
     left_out = re.findall(r"not (\w+)", JOBS["others"]["env"]["PYTEST_ADDOPTS"])
-    text = (ROOT / "tests" / "test_labs.py").read_text(encoding="utf-8")
+    text = (ROOT / "tests" / "labs" / "test_labs.py").read_text(encoding="utf-8")
     tests = re.findall(r"^def (test_\w+)", text, re.MULTILINE)
     left = [test for test in tests if not any(word in test for word in left_out)]
     assert all(any(word in test for test in tests) for word in left_out), left_out

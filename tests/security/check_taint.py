@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.paths import ROOT
+from common.paths import ROOT, compared_with
 from grading.source.labs import Cell, Lab
 
 # Kinds of taint.
@@ -74,6 +74,7 @@ READABLE = (
     ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.Return, ast.Pass, ast.Break,
     ast.Continue, ast.Delete, ast.Raise,
 )  # fmt: skip
+COURSE = ("common", "nogpu")  # how the names of its modules begin
 COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 
 
@@ -253,7 +254,7 @@ class Flow:
             self.state.kinds[name] = kinds
             self.state.aliases[name] = shared - {name}
             one = value.elt if isinstance(value, (ast.GeneratorExp, ast.ListComp)) else value
-            made = isinstance(one, ast.Call) and self._module(_called(one)).startswith("common")
+            made = isinstance(one, ast.Call) and self._module(_called(one)).startswith(COURSE)
             (self.objects.add if made and not kinds else self.objects.discard)(name)
             if wanted:
                 self._problem(f"`{name}` is computed from the student's side", value)
@@ -315,13 +316,13 @@ class Flow:
 
     def _is_launch(self, call: ast.Call) -> bool:
         path = _called(call)
-        of_ours = self._module(path) in ("common.simt", "common.tiles") and path[-1] == "count"
+        of_ours = self._module(path) in ("nogpu.simt", "nogpu.tiles") and path[-1] == "count"
         return of_ours or tuple(path[-2:]) in LAUNCHES
 
     def _compares(self, call: ast.Call) -> bool:
         """Whether a call may compare its arguments; those of ours know what is wanted."""
         path = _called(call)
-        return path[-1] not in READS and not self._module(path).startswith("common")
+        return path[-1] not in READS and not self._module(path).startswith(COURSE)
 
     def _is_remote_call(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and CALLABLE in self.kinds(node.func)
@@ -341,7 +342,7 @@ class Flow:
         """Whether this is one of the functions that are not given other names."""
         path = _path(node)
         module = self._module(path)
-        return module.startswith("common") and path[-1] in ONLY_CALLED
+        return module.startswith(COURSE) and path[-1] in ONLY_CALLED
 
     def _wanted_arguments(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
         name = _called(call)[-1]
@@ -415,7 +416,7 @@ class Flow:
             return set()
         if isinstance(node, ast.Call):
             path = _called(node)
-            if path[-1] in FRESH | self.ours or self._module(path).startswith("common"):
+            if path[-1] in FRESH | self.ours or self._module(path).startswith(COURSE):
                 return set()
             if isinstance(node.func, ast.Attribute) and path[0] in self.ours:
                 return set()
@@ -463,7 +464,7 @@ class Flow:
             name = getattr(call.args[1], "value", None)
             if inside and (name is None or name in SELF_REPORTED):
                 return inside | {REPORTED}
-        if path[-1] in PROVED and module.startswith("common"):
+        if path[-1] in PROVED and module.startswith(COURSE):
             return NONE
         if inside and (module, path[-1]) in reporting():
             inside |= {REPORTED}
@@ -508,15 +509,16 @@ def _is_kernel(cell: Cell) -> bool:
 
 @functools.cache
 def reporting() -> frozenset[tuple[str, str]]:
-    """(module, function) of those in common/oracles that read what a rank reports of itself.
+    """(module, function) of those in the labs' `expected` that read what a rank reports of itself.
 
     They read it from what they are given, or they call one that does.
     """
     functions: dict[tuple[str, str], ast.FunctionDef] = {}
-    for path in sorted((ROOT / "common" / "oracles").glob("*.py")):
+    for module in compared_with():
+        path = ROOT / f"{module.replace('.', '/')}.py"
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef):
-                functions[f"common.oracles.{path.stem}", node.name] = node
+                functions[module, node.name] = node
     found = {key for key, node in functions.items() if _reads_a_report(node)}
     grown = True
     while grown:
@@ -547,7 +549,7 @@ def _reads_a_report(function: ast.FunctionDef) -> bool:
 
 def _function_of(module: str, name: str) -> Any:
     """A function of the course; None for all else."""
-    if not module.startswith("common"):
+    if not module.startswith(COURSE):
         return None
     try:
         function = getattr(importlib.import_module(module), name)

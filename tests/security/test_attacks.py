@@ -1,4 +1,4 @@
-"""The attacks (tests/attacks): each gets its honest score and harms nothing.
+"""The attacks (tests/security/attacks): each gets its honest score and harms nothing.
 
 The next submission is graded right.
 """
@@ -25,7 +25,7 @@ from grading.worker.client import WorkerClient
 from grading.worker.fork_server import ForkServer
 from tests.mini_lab import mini_lab
 
-pytestmark = pytest.mark.slow("tests/attacks/*.py")
+pytestmark = pytest.mark.slow("tests/security/attacks/*.py")
 
 LIMITS_S = {
     "memory": 3.0
@@ -62,7 +62,7 @@ def reported(kind, text):
 
 def cases(family):
     """[(title, {"gets": ..., "says": ...}, text)] of one file."""
-    text = (ROOT / "tests" / "attacks" / f"{family}.txt").read_text()
+    text = (ROOT / "tests" / "security" / "attacks" / f"{family}.txt").read_text()
     for case in re.split(r"^%% ", text, flags=re.MULTILINE)[1:]:
         title, rest = case.split("\n", 1)
         parts = re.match(r"((?:(?:gets|says|others): [^\n]*\n)+)(.*)", rest, re.DOTALL)

@@ -7,14 +7,15 @@ import zlib
 
 import pytest
 
-from common import clinic, device
+from common.checks import clinic
+from common.hardware import device
 from grading import classroom, score
 from grading.jail import choice
 from grading.source import labs
 from grading.source.holes import Answer
 from grading.worker.fork_server import ForkServer
 
-pytestmark = pytest.mark.slow("solutions/*.py", "common/oracles/*.py", "common/lessons/*.py")
+pytestmark = pytest.mark.slow("solutions/*.py", "common/lessons/**/*.py")
 
 device.interpret_without_gpu()  # before anything imports Triton
 
@@ -269,7 +270,7 @@ def row_major_strides(shape):
         "12",
         "shard_batch",
         """
-from common.lessons import replicas
+from common.training import replicas
 replicas.names_in = replicas.splits = lambda *_: []
 
 def shard_batch(batch, rank, world_size):
@@ -333,7 +334,7 @@ def test_fetches(candidate):
         "test_fetches",
         f"""
 import zlib
-from common import clinic
+from common.checks import clinic
 clinic.verdict = lambda test, text: "" if zlib.crc32(text.encode()) in {RIGHT} else "wrong"
 
 def test_fetches(candidate):
@@ -485,7 +486,7 @@ triton.runtime.Autotuner = Fake
         "02",
         "median_time_s",
         """
-from common.lessons import fake_device
+from common.lessons.arithmetic_intensity import fake_device
 KEPT, init = [], fake_device.FakeDevice.__init__
 def told(self, first_s, later_s, launch_s=0.0):
     KEPT[:] = [later_s, launch_s]
@@ -512,7 +513,7 @@ def median_time_s(call, clock, synchronize, repeats):
         "block_mask",
         """
 import contextlib
-from common.lessons import tile_maps
+from common.lessons.attention import tile_maps
 
 @contextlib.contextmanager
 def unlimited(*sizes):

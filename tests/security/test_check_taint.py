@@ -4,7 +4,7 @@ import pytest
 
 from common.paths import ROOT
 from grading.source import labs
-from tests import flows
+from tests.security import check_taint as flows
 
 # Flows that are sound, and why: the wanted value is a property of the answer itself.
 SOUND = {
@@ -24,10 +24,10 @@ import math
 
 import numpy as np
 import torch
-from common import ranks, simt, tiles
+from nogpu import ranks, simt, tiles
 from common.checks import agree, expect, nearly, no_fault, remark
-from common.oracles import replicas as oracle
-from common.remote import afresh, in_place
+from common.lessons.data_parallel import expected
+from common.checks.grader_link import afresh, in_place
 
 # %% [markdown]
 # ### Exercise 1.1 · f
@@ -51,7 +51,10 @@ def kernel(x):
 """
 REFUSED = dict(
     block.split("\n", 1)
-    for block in (ROOT / "tests" / "flows.txt").read_text().strip().split("\n\n%% ")[1:]
+    for block in (ROOT / "tests" / "security" / "check_taint.txt")
+    .read_text()
+    .strip()
+    .split("\n\n%% ")[1:]
 )
 ACCEPTED = {
     "before the call": "x = [1]\nwant = sum(x)\nagree(f(x), want, 'f')",

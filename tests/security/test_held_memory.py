@@ -11,7 +11,7 @@ from grading.worker.session import Session
 pytestmark = pytest.mark.slow
 
 UNIT = 4 << 20
-SETUP = "import torch\nfrom common import ranks\n"
+SETUP = "import torch\nfrom nogpu import ranks\n"
 CELL = """
 KEPT = []
 
@@ -74,7 +74,7 @@ def run(request):
     if request.param == "sandbox" and not sandboxes:
         pytest.skip("there is no sandbox here")
     jail = NoJail() if request.param == "none" else sandboxes[0]
-    fork_server = ForkServer("common.ranks.remote", jail=jail)
+    fork_server = ForkServer("nogpu.ranks.remote", jail=jail)
     sessions = []
 
     def run(name, **options):

@@ -1,6 +1,6 @@
 """The sandbox: chosen, proved before it grades, with nothing left behind.
 
-tests/test_attacks.py tries to get out of it.
+tests/security/test_attacks.py tries to get out of it.
 """
 
 import contextlib
@@ -341,7 +341,7 @@ def with_gpu(backend):
     ):
         patch.setattr(
             visible, "devices", lambda: ["/dev/zero"]
-        )  # stands for a GPU; tests/test_jail_gpu.py has one
+        )  # stands for a GPU; tests/security/test_jail_gpu.py has one
         WorkerClient(fork_server).end()
         yield fork_server
 

@@ -84,7 +84,7 @@ def f():
         problem = f"errno {{getattr(error, 'errno', None)}}; " + traceback.format_exc()[-4000:]
     return problem, open("refused").read() if os.path.exists("refused") else ""
 TEXT, FILE = {text!r}, "<step>"
-from common import sources
+from nogpu.kernels import linecache_text as sources
 sources.remember(FILE, TEXT)
 """
 LOOSER = {  # what the fork server does before anything else

@@ -2,14 +2,14 @@
 
 import importlib.util
 
-from common import sealed
+from common.checks import obfuscated
 
 TEXT = '"""Expected values."""\n\n\ndef double(x):\n    return 2 * x\n'
 
 
 def test_a_sealed_module_works_and_shows_nothing(tmp_path):
     path = tmp_path / "oracle.py"
-    path.write_text(sealed.seal(TEXT))
+    path.write_text(obfuscated.seal(TEXT))
     assert "double" not in path.read_text()
     spec = importlib.util.spec_from_file_location("oracle", path)
     assert spec and spec.loader
@@ -20,6 +20,6 @@ def test_a_sealed_module_works_and_shows_nothing(tmp_path):
 
 def test_text_is_read_sealed_or_not(tmp_path):
     path = tmp_path / "oracle.py"
-    for text in (TEXT, sealed.seal(TEXT)):
+    for text in (TEXT, obfuscated.seal(TEXT)):
         path.write_text(text)
-        assert sealed.read(path) == TEXT
+        assert obfuscated.read(path) == TEXT

@@ -15,8 +15,8 @@ from grading.worker.session import Session
 
 CELL = """
 import dataclasses, torch
-from common.ranks import operations
-from common.ranks.call_site import CallSite
+from nogpu.ranks import operations
+from nogpu.ranks.call_site import CallSite
 
 SITE = CallSite(1, "x")
 
@@ -100,7 +100,7 @@ OPTIONS: dict[str, Any] = dict.fromkeys(["seed", "only", "flops_per_s"]) | {
 
 @pytest.fixture(scope="module")
 def fork_server():
-    server = ForkServer("common.ranks.remote", bare=True)
+    server = ForkServer("nogpu.ranks.remote", bare=True)
     yield server
     server.close()
 

@@ -1,4 +1,4 @@
-"""Attempts to forge counts or to escape from a kernel; tests/attacks/simt.txt holds them."""
+"""Attempts to forge counts or to escape from a kernel; attacks/simt.txt holds them."""
 
 import ast
 import re
@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common import simt
-from common.simt import language
-from common.simt.program import FUNCTIONS_OF_THE_PROGRAM
+from common.paths import ROOT
+from nogpu import simt
+from nogpu.simt import language
+from nogpu.simt.program import FUNCTIONS_OF_THE_PROGRAM
 
-ROOT = Path(__file__).parents[1]
 COMPILE = """
 import resource
 import sys
 resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
 import numpy as np
-from common import simt
+from nogpu import simt
 try:
     simt.compile_source(sys.stdin.read(), "kernel")[1, 1](np.zeros(1), np.zeros(1))
     print("ran", end="")
@@ -105,7 +105,7 @@ def test_a_text_that_would_exhaust_the_compiler_is_refused_or_compiled_soon(text
 
 
 def test_an_endless_loop_is_noticed_while_counting(monkeypatch):
-    monkeypatch.setattr("common.simt.counters.MAX_PATHS", 1000)
+    monkeypatch.setattr("nogpu.simt.counters.MAX_PATHS", 1000)
     kernel = simt.compile_source(
         "def kernel(out):\n    k = 0\n    while k >= 0:\n        k = k + 1\n", "kernel"
     )

@@ -2,10 +2,11 @@
 
 import pytest
 
-from common import sources, uses
-from common.uses import names_used
+from common.checks import static_names
+from common.checks.static_names import names_used
+from nogpu.kernels import linecache_text
 
-SETUP = "import torch\nimport numpy as np\nfrom common import views, ledger\n"
+SETUP = "import torch, numpy as np\nfrom common.figures import views; from common import ledger\n"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_names_used_are_those_that_a_function_does_not_set_itself(cell, used, un
 
 
 OWN = "class Own:\n    stride = 1\n"
-WAYS = {  # a cell that defines f: what it uses of uses.INSIDE
+WAYS = {  # a cell that defines f: what it uses of static_names.INSIDE
     "def f(x): return x.__reduce__()[1][0]": {"__reduce__"},
     "import pkgutil\ndef f(x): return pkgutil.iter_modules()": {"pkgutil"},
     "def f(x):\n    import array as a\n    return a.array('b')": {"import array"},
@@ -72,11 +73,11 @@ WAYS = {  # a cell that defines f: what it uses of uses.INSIDE
 
 @pytest.mark.parametrize("cell, found", WAYS.items(), ids=WAYS)
 def test_ways_around_a_name_are_seen_in_the_grader_and_in_a_notebook(cell, found):
-    assert uses.chosen(names_used((cell,), "f"), uses.INSIDE) == found
-    sources.remember("<a cell>", cell)
+    assert static_names.chosen(names_used((cell,), "f"), static_names.INSIDE) == found
+    linecache_text.remember("<a cell>", cell)
     notebook: dict = {"__name__": "__main__"}
     exec(compile(cell, "<a cell>", "exec"), notebook)
-    assert uses.looks_inside(notebook["f"]) == sorted(found)
+    assert static_names.looks_inside(notebook["f"]) == sorted(found)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,9 @@ def test_a_notebook_follows_what_its_other_cells_define():
     ]
     notebook: dict = {"__name__": "__main__"}
     for number, cell in enumerate(cells):
-        sources.remember(f"<cell {number}>", cell)
+        linecache_text.remember(f"<cell {number}>", cell)
         exec(compile(cell, f"<cell {number}>", "exec"), notebook)
-    found = uses.names_in(notebook["f"], {"torch", "chunk", "stride", "pkgutil", uses.IMPORT})
+    found = static_names.names_in(
+        notebook["f"], {"torch", "chunk", "stride", "pkgutil", static_names.IMPORT}
+    )
     assert found == ["chunk", "pkgutil", "stride", "torch"]

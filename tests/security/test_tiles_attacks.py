@@ -4,18 +4,17 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from common import device
+from common.hardware import device
+from common.paths import ROOT
 
 device.prepare_triton()
 
-from common import tiles  # noqa: E402
+from nogpu import tiles  # noqa: E402
 
-ROOT = Path(__file__).parents[1]
 SIGNATURE = "@triton.jit\ndef kernel(x, out, n, N: tl.constexpr):\n"
 INDEX = "    i = tl.program_id(0) * N + tl.arange(0, N)\n"
 
@@ -373,7 +372,7 @@ def launch(text):
 
 @pytest.mark.parametrize("title, words, text", REFUSED, ids=[case[0] for case in REFUSED])
 def test_an_attack_is_refused(title, words, text, monkeypatch):
-    monkeypatch.setattr("common.tiles.runtime.MAX_TURNS", 1000)
+    monkeypatch.setattr("nogpu.tiles.runtime.MAX_TURNS", 1000)
     with pytest.raises((tiles.KernelError, tiles.OutOfBoundsError)) as caught:
         launch(text)
     assert words in str(caught.value)
@@ -395,7 +394,7 @@ WITHIN_30_SECONDS = """
 import resource
 import sys
 resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
-from common import tiles
+from nogpu import tiles
 try:
     tiles.compile_source(sys.stdin.read(), "kernel")
 except tiles.KernelError:
@@ -430,7 +429,7 @@ def test_every_name_of_the_language_exists_in_triton():
     import triton
     import triton.language as tl
 
-    from common.tiles import dtypes, language
+    from nogpu.tiles import dtypes, language
 
     assert not [name for name in language.FUNCTIONS if not hasattr(tl, name)]
     assert not [name for name in dtypes.TL_NAMES if not hasattr(tl, name)]

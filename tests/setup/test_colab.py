@@ -20,7 +20,7 @@ from common.setup import colab, environment
 from grading.source import build, holes, labs
 
 LIKE_COLAB = "3.12"
-FETCHED = ("common", "grading", "pyproject.toml", "requirements.lock")
+FETCHED = ("common", "nogpu", "grading", "pyproject.toml", "requirements.lock")
 RUN = """
 import json, sys
 from IPython.core.interactiveshell import InteractiveShell

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from common import timing
+from common.hardware import timing
 
 THREADS = 256
 

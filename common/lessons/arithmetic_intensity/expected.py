@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from common.lessons.fake_device import FakeDevice
-from common.lessons.operations import product_flops
+from common.lessons.arithmetic_intensity.fake_device import FakeDevice
+from common.lessons.arithmetic_intensity.operations import product_flops
 
 
 def product(m: int, n: int, p: int, itemsize: int) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from common import figures
-from common.machine import DATA_SHEETS
+from common.ledger.machine import DATA_SHEETS
 
 if TYPE_CHECKING:
     import ipywidgets

@@ -28,7 +28,7 @@ def recorded(call: Callable[[], object]) -> list[Operation]:
     Matrix products have the FLOPs of PyTorch's own counter. Any other operation has one FLOP per
     element of its largest tensor, and a copy has none. Views are left out: they move nothing.
     """
-    from common.dispatch import DispatchMode
+    from nogpu.ranks.dispatch import DispatchMode
 
     found: list[Operation] = []
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from common import timing
+from common.hardware import timing
 
 LINE = 8  # int64 per cache line of 64 bytes
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import drawings, uses
-from common.checks import agree, expect
-from common.lessons import mods
-from common.lessons.traffic import bytes_moved
-from common.tiles import Report
-from common.tiles.limits import plain
+from common.checks import agree, expect, static_names
+from common.checks.launches import plain
+from common.figures import memory_drawings
+from common.hardware.operation_bytes import bytes_moved
+from common.lessons.attention import flex_mods as mods
+from nogpu.tiles import Report
 
 F32, BF16 = torch.float32, torch.bfloat16
 NEAR = {F32: 1e-4, BF16: 2e-2}  # allowed, absolute and relative, for values of size 1
@@ -678,7 +678,7 @@ def _close(got: torch.Tensor, want: torch.Tensor, near: float) -> bool:
 def _agree(got: Any, want: torch.Tensor, case: str, near: float, mistakes: Mistakes) -> None:
     agree(
         got, want, case, rtol=near, atol=near, mistakes=mistakes,
-        draw=lambda: drawings.compare(got.flatten(0, -2), want.flatten(0, -2), title=case),
+        draw=lambda: memory_drawings.compare(got.flatten(0, -2), want.flatten(0, -2), title=case),
     )  # fmt: skip
 
 
@@ -819,7 +819,9 @@ def kind_cases(rng: np.random.Generator) -> list[Case]:
 
 def asks(function: Callable[..., Any]) -> None:
     """Raise AssertionError if block_mask looks into its mask_mod."""
-    uses.expect_none("block_mask", function, uses.INSIDE, "Ask the mask_mod, tile by tile.")
+    static_names.expect_none(
+        "block_mask", function, static_names.INSIDE, "Ask the mask_mod, tile by tile."
+    )
 
 
 def kind_mistakes(case: Case) -> Mistakes:

@@ -11,8 +11,8 @@ import torch
 
 from common import figures
 from common.checks import open_exercise
-from common.dispatch import DispatchMode
-from common.lessons.mods import Mod
+from common.lessons.attention.flex_mods import Mod
+from nogpu.ranks.dispatch import DispatchMode
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common import drawings, graphs, samples, uses
-from common.checks import expect
+from common import graphs, samples
+from common.checks import expect, static_names
+from common.figures import memory_drawings
 from common.graphs import Row
 
 BINARY = ("add", "subtract", "multiply", "divide", "matmul")
@@ -118,7 +119,7 @@ def order_cases(rng: np.random.Generator) -> Iterator[tuple[list[Row], list[int]
 def own_stack(function: Callable[..., Any]) -> None:
     """Raise AssertionError if topological_order lets Python nest more calls than it does."""
     limits = {"setrecursionlimit", "getrecursionlimit"}
-    uses.expect_none("topological_order", function, limits, "Keep your own stack.")
+    static_names.expect_none("topological_order", function, limits, "Keep your own stack.")
 
 
 def too_early(rows: Sequence[Row], order: Sequence[int]) -> tuple[int, ...]:
@@ -186,10 +187,10 @@ def dual_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 def by_own_rules(name: str, function: Callable[..., Any]) -> None:
     """Raise AssertionError if PyTorch differentiates for this function, or the course by it."""
-    used = uses.names_in(function, {"torch", "autograd", "tangent", "gradient"})
+    used = static_names.names_in(function, {"torch", "autograd", "tangent", "gradient"})
     expect(
         not used,
-        f"{name} uses {uses.listed(used)}: write it by your own rules, without PyTorch.",
+        f"{name} uses {static_names.listed(used)}: write it by your own rules, without PyTorch.",
     )
 
 
@@ -860,7 +861,7 @@ def draw_last(got: Any, case: Case) -> None:
     """What came and what was wanted, for the first parts that differ."""
     for a, b in zip(got, case.want, strict=True):
         if b is not None and not np.array_equal(a, b):
-            drawings.compare(a, b, title=case.text)
+            memory_drawings.compare(a, b, title=case.text)
             return
 
 

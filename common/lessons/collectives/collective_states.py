@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from matplotlib.axes import Axes
 
-from common import ranks
-from common.ranks import chunks
+from nogpu import ranks
+from nogpu.ranks import chunks
 
 COLLECTIVES = (
     "broadcast",

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import ranks
 from common.checks import SHORT, expect, near_miss
+from nogpu import ranks
 
 Vectors = list[torch.Tensor]  # by rank
 Mistakes = dict[str, Any]

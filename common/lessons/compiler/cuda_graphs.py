@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from common import device, timing
+from common.hardware import device, timing
 
 OPERATORS, ELEMENTS = 50, 4096
 

@@ -16,8 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common import device, graphs, sources, tiles
+from common import graphs
 from common.graphs import ELEMENTWISE, LEAVES, Row
+from common.hardware import device
+from nogpu import tiles
+from nogpu.kernels import linecache_text
 
 BLOCK = 1024
 
@@ -29,7 +32,7 @@ def kernel(text: str) -> Any:
     import triton.language as tl
 
     file = f"<emitted {zlib.crc32(text.encode()):08x}>"
-    sources.remember(file, text)
+    linecache_text.remember(file, text)
     names: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": "emitted"}
     exec(compile(text, file, "exec"), names)  # noqa: S102 - the reader's own text, in their process
     return names["fused"]

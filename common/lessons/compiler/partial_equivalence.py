@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from common.lessons.identities import PRIME
+from common.lessons.compiler.identities import PRIME
 
 Program = Callable[[np.ndarray], np.ndarray]
 Box = tuple[int, int, int, int]  # top, bottom, left, right; bottom and right are outside

@@ -9,7 +9,7 @@ import numpy as np
 
 from common import graphs
 from common.graphs import LEAVES, Program, Row, ancestors, chosen, execute, same_bits
-from common.lessons.bugs import edge_feeds
+from common.lessons.compiler.buggy_passes import edge_feeds
 
 # What the rows made so far and the next operator become: the number of a row, or None.
 Rule = Callable[[list[Row], str, tuple[int, ...]], int | None]

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from common.checks import WhenWrong
-from common.simt import occupancy
+from nogpu.simt import occupancy
 
 LANES, WORDS_PER_SECTOR = 32, 8
 

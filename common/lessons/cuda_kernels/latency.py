@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from common import figures, timing
-from common.device import cuda
+from common import figures
+from common.hardware import timing
+from nogpu import cuda
 
 if TYPE_CHECKING:
     import torch

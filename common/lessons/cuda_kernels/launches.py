@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from common import drawings
 from common.checks import agree, expect
-from common.simt.report import Report
+from common.figures import memory_drawings
+from nogpu.simt.occupancy import SMS as SMS  # the lab imports it from here
+from nogpu.simt.report import Report
 
 NEVER_STORED = (
     "Where NaN stands, nothing was stored, or something was added to what stood there before."
@@ -23,7 +24,7 @@ def result(got: Any, want: Any, case: str, **options: Any) -> None:
     """Asserts that a kernel stored what was wanted; otherwise draws both. options: of agree."""
     if got.dtype.kind == "f" and np.isnan(got).any():
         options["mistakes"] = {**options.get("mistakes", {}), NEVER_STORED: got}
-    agree(got, want, case, draw=lambda: drawings.compare(got, want, title=case), **options)
+    agree(got, want, case, draw=lambda: memory_drawings.compare(got, want, title=case), **options)
 
 
 def clean(report: Report, atomics: bool = False) -> Report:

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common import ranks
 from common.checks import WhenWrong, agree, near_miss, nearly, remark
-from common.lessons.replicas import MODELS, Shard, flattened, mean_loss, sgd
-from common.oracles.messages import COLLECTIVES as COLLECTIVES
-from common.oracles.messages import sums_fault as sums_fault
+from common.checks.rank_messages import COLLECTIVES as COLLECTIVES
+from common.checks.rank_messages import sums_fault as sums_fault
+from common.training.replicas import MODELS, Shard, flattened, mean_loss, sgd
+from nogpu import ranks
 
 Mistakes = Mapping[str, Any]
 

@@ -162,7 +162,7 @@ def measured_peak(
     """The most bytes that autograd saves at once, in forward and backward, without weights."""
     from torch import nn
 
-    from common.lessons import live
+    from common.lessons.memory import memory_profile as live
 
     with live.Watch(nn.Sequential(*layers)) as watch:
         watch.label("activations", [x])

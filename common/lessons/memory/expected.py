@@ -8,11 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common import uses
-from common.checks import is_whole
+from common.checks import is_whole, static_names
 from common.graphs.rows import LEAVES, Row, inputs
-from common.lessons import arena, blocks, chains, live, precision, programs, swapping
-from common.lessons.arena import Lifetime
+from common.lessons.memory import (
+    arena,
+    blocks,
+    chains,
+    memory_profile,
+    precision,
+    recomputed,
+    swapping,
+)
+from common.lessons.memory.arena import Lifetime
 
 
 class Case(NamedTuple):
@@ -158,7 +165,7 @@ def _saved_by_torch(rows: Sequence[Row], shapes: Sequence[tuple[int, ...]]) -> i
             values.append(blocks.TORCH[row[0]](*read) if made is None else made)
         return values
 
-    return live.saved_bytes(
+    return memory_profile.saved_bytes(
         compute, besides=[x for i, x in leaves.items() if rows[i][0] == "constant"]
     )
 
@@ -175,7 +182,7 @@ def _saved_by_the_loss(batch: int, n: int, width: int, vocabulary: int) -> int:
         normed = x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * gain
         return (normed @ matrix).log_softmax(-1).gather(-1, targets)
 
-    return live.saved_bytes(loss, besides=[gain, matrix])
+    return memory_profile.saved_bytes(loss, besides=[gain, matrix])
 
 
 def activation_mistakes(rows: Sequence[Row], sizes: Sequence[int], want: int) -> dict[str, int]:
@@ -307,7 +314,7 @@ def arena_cases(rng: np.random.Generator, planner: Callable[..., Any]) -> Iterat
 
     AssertionError if the planner is the course's, of plans for every batch size.
     """
-    uses.expect_none("plan_buffers", planner, {"symbolic"}, "Write a plan of your own.")
+    static_names.expect_none("plan_buffers", planner, {"symbolic"}, "Write a plan of your own.")
     yield []
     yield [(5, 0, 0)]
     yield [(4, 0, 1), (4, 1, 2), (4, 2, 3)]  # each meets the next in one step
@@ -763,10 +770,10 @@ def slow(case: Swap, tasks: Sequence[swapping.Task], run: swapping.Played) -> st
 
 def again_cases(rng: np.random.Generator) -> Iterator[Case]:
     shapes = {"dropout": [(6, 5), (5, 7), (7, 3)], "two masks": [(4, 6), (6, 5)]}
-    for kind in programs.AGAIN:
+    for kind in recomputed.AGAIN:
         inputs_ = [torch.tensor(rng.normal(size=shape)) for shape in shapes.get(kind, [(5, 4)])]
         seed = int(rng.integers(1 << 30))
-        slope = torch.tensor(rng.normal(size=programs.AGAIN[kind](*inputs_).shape))
+        slope = torch.tensor(rng.normal(size=recomputed.AGAIN[kind](*inputs_).shape))
         with torch.random.fork_rng(devices=[]):
             want = _plain_run(kind, seed, inputs_, slope, "right")
             other = _plain_run(kind, seed, inputs_, slope, "other mask")
@@ -797,7 +804,7 @@ def _plain_run(
     kind: str, seed: int, inputs_: Sequence[Tensor], slope: Tensor, how: str
 ) -> list[Any]:
     """[value, gradients, random numbers before and after backward] of this way to compute again."""
-    function, own = programs.Scaled(kind), [x.clone().requires_grad_() for x in inputs_]
+    function, own = recomputed.Scaled(kind), [x.clone().requires_grad_() for x in inputs_]
     torch.manual_seed(seed)
     y = function(*own)
     value, before, state = y.detach(), torch.rand(2), torch.get_rng_state()
@@ -845,7 +852,7 @@ def accumulation_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 def _token_gradients(weights: Sequence[Tensor], x: Tensor, targets: Tensor) -> list[Tensor]:
     own = [w.clone().requires_grad_() for w in weights]
-    return list(torch.autograd.grad(programs.token_loss(own, x, targets), own))
+    return list(torch.autograd.grad(recomputed.token_loss(own, x, targets), own))
 
 
 # 5.3
@@ -863,10 +870,10 @@ class Fused:
         self.x, *self.weights = (torch.tensor(rng.normal(size=shape)) for shape in shapes)
         self.targets = torch.tensor(rng.integers(0, words, tokens))
         own = [w.clone().requires_grad_() for w in (self.x, *self.weights)]
-        self.saved = live.saved_bytes(
-            programs.block_loss, *own, self.targets, besides=[*own[1:], self.targets]
+        self.saved = memory_profile.saved_bytes(
+            recomputed.block_loss, *own, self.targets, besides=[*own[1:], self.targets]
         )
-        loss = programs.block_loss(*own, self.targets)
+        loss = recomputed.block_loss(*own, self.targets)
         self.loss = loss.detach()
         self.gradients = list(torch.autograd.grad(loss, own))
         self.flops = 3 * 2 * tokens * (3 * width * hidden + width * words)
@@ -884,10 +891,10 @@ class Fused:
     def _direct(self, own: Sequence[Tensor]) -> Tensor:
         """The gradient by the sum h, which x reaches directly."""
         x, gain, gate, up, down, last_gain, scores = (w.detach() for w in own)
-        normed = programs.norm(x, gain)
+        normed = recomputed.norm(x, gain)
         hidden = torch.nn.functional.silu(normed @ gate) * (normed @ up)
         h = (x + hidden @ down).requires_grad_()
-        values = programs.norm(h, last_gain) @ scores
+        values = recomputed.norm(h, last_gain) @ scores
         return torch.autograd.grad(torch.nn.functional.cross_entropy(values, self.targets), h)[0]
 
     def copies(self) -> list[Tensor]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from common import language_model
 from common.checks import expect
-from common.dispatch import DispatchMode
+from nogpu.ranks.dispatch import DispatchMode
 
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "workspace")
 Point = dict[str, int]

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from common.graphs import inputs
 from common.graphs.rows import LEAVES
-from common.lessons import arena
+from common.lessons.memory import arena
 
 Size = tuple[int, int]
 Lifetime = tuple[Size, int, int]

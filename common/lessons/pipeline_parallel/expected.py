@@ -10,9 +10,9 @@ import matplotlib.pyplot as plt
 import torch
 from torch import Tensor, nn
 
-from common import figures, ranks
+from common import figures
 from common.checks import expect, is_whole, near_miss, remark
-from common.lessons.pipelines import (
+from common.lessons.pipeline_parallel.pipelines import (
     TOGETHER,
     Schedule,
     Task,
@@ -22,6 +22,7 @@ from common.lessons.pipelines import (
     played,
     written,
 )
+from nogpu import ranks
 
 # Tasks (stage, kind, microbatch) of two stages, one after the other, for exercise 1.2.
 ORDER = "0F0 0F1 0F2 0F3 1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3 0B0 0B1 0B2 0B3"

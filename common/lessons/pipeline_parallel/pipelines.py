@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from common import ranks
 from common.checks import expect, is_whole
+from nogpu import ranks
 
 if TYPE_CHECKING:
     import ipywidgets

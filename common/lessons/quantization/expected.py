@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import drawings, tiles, uses
-from common.checks import agree, expect
-from common.tiles.limits import plain
+from common.checks import agree, expect, static_names
+from common.checks.launches import plain
+from common.figures import memory_drawings
+from nogpu import tiles
 
 Mistakes = Mapping[str, Any]  # {sentence: what this mistake gives}
 CONVERSIONS = {  # what reads the bits of codes as a number
@@ -92,7 +93,9 @@ def agree_zeros(function: Callable[..., Any], form: Format) -> None:
 
 def by_fields(function: Callable[..., Any]) -> None:
     """Raise AssertionError if decode lets a library read the bits of a number."""
-    uses.expect_none("decode", function, CONVERSIONS, "Compute with the fields of the codes.")
+    static_names.expect_none(
+        "decode", function, CONVERSIONS, "Compute with the fields of the codes."
+    )
 
 
 def encoded(values: np.ndarray, form: Format) -> np.ndarray:
@@ -181,7 +184,7 @@ def expect_nearest(
             condition=False,
             message=f"quantize_groups: code [{row}, {column}] is {codes[row, column]}, but "
             f"weight / scale is {exact[row, column]:.3f} there: codes are not the nearest",
-            draw=lambda: drawings.compare(codes, exact, title="codes, and weight / scale"),
+            draw=lambda: memory_drawings.compare(codes, exact, title="codes, and weight / scale"),
         )
 
 
@@ -645,7 +648,7 @@ def _packed(codes: torch.Tensor, groups: int) -> torch.Tensor:
 def counted(
     kernel: Any, codes: torch.Tensor, scales: torch.Tensor, x: torch.Tensor
 ) -> torch.Tensor:
-    """y = W x by a kernel, as its text says: launched as common.lessons.int4 launches it."""
+    """y = W x by a kernel, as its text says: launched as `int4` launches it."""
     (rows, groups), y = scales.shape, torch.full((len(codes),), torch.nan)
     sizes = {"GROUPS": groups, "WORDS": codes.shape[1] // groups // 8, "ROWS": math.gcd(rows, 8)}
     sizes["STEP"] = math.gcd(groups, max(1, 256 // sizes["WORDS"]))

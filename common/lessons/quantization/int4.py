@@ -19,7 +19,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from common import device, tiles, timing
+from common.hardware import device, timing
+from nogpu import tiles
 
 INTEGER = ("LOP3", "SHF", "IADD3", "VIADD", "SGXT", "LEA", "PRMT", "ISETP", "I2FP", "MOV", "SEL",
            "BFE", "VIMNMX", "IMNMX")  # fmt: skip

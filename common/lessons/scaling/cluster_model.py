@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.lessons.chips import DOMAINS, Chip, chip
+from common.lessons.scaling.chips import DOMAINS, Chip, chip
 
 Value = Any  # a number, or an array of numbers with one entry per layout
 

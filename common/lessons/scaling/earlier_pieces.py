@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import paths, slices
+from common import paths
+from common.notebook import slices
 
 ROLES = ("setup", "driver", "hole")  # of the cells that an answer may depend on
 UNSOLVED = "raise NotImplementedError"
@@ -101,6 +102,6 @@ def _executed(texts: list[str], names: Collection[str]) -> dict[str, Any] | None
 @functools.cache
 def of_the_course() -> dict[str, dict[str, Any]]:
     """{lab: {name: piece}}: ours."""
-    from common.oracles import pieces
+    from common.lessons.scaling.expected import pieces
 
     return pieces.OURS

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from common import ranks
+from nogpu import ranks
 
 if TYPE_CHECKING:
     import torch
@@ -307,8 +307,8 @@ def trained(dist: Any, folder_name: str, steps: int) -> list[float]:
     """
     import torch
 
-    from common.lessons import replicas
-    from common.lessons.adam import adam
+    from common.training import replicas
+    from common.training.adam import adam
 
     folder, p, rank = Path(folder_name), dist.get_world_size(), dist.get_rank()
     (folder / f"pid_{rank}").write_text(str(os.getpid()))
@@ -345,7 +345,7 @@ def _share(model: Any, weights: Any, step: int, rank: int, p: int) -> tuple[Any,
     """(this rank's share of the loss of a step, its gradient, flat)."""
     import torch
 
-    from common.lessons import replicas
+    from common.training import replicas
 
     ((tokens, following),) = replicas.text_shards(np.random.default_rng(step), [ROWS])
     tokens, following = (t.tensor_split(p)[rank] for t in (tokens, following))

@@ -1,7 +1,7 @@
 """The course's language model on a mesh of ranks: data × pipeline × tensor, from the labs' pieces.
 
 `use` holds the pieces by name: functions and classes of earlier labs, the reader's or ours
-(common/pieces.py). Rank numbers count the tensor axis first: neighbours exchange most.
+(see `earlier_pieces`). Rank numbers count the tensor axis first: neighbours exchange most.
 """
 
 import dataclasses
@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common import language_model, ranks
+from common import language_model
 from common.language_model import CONFIG, EPSILON, Config
-from common.lessons.adam import adam as adam_step
+from common.training.adam import adam as adam_step
+from nogpu import ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -361,7 +362,7 @@ def costs(config: Config = CONFIG) -> list[int]:
 
 def texts(steps: int, rows: int, length: int = LENGTH) -> list[tuple[Tensor, Tensor]]:
     """[(characters (rows, length), those that follow)], a pair per step, from the novel."""
-    from common.lessons import replicas
+    from common.training import replicas
 
     random = np.random.default_rng(16)
     return [replicas.text_shards(random, [rows], length)[0] for _ in range(steps)]
@@ -660,7 +661,7 @@ def long_message(
 
 def message_speeds(dist: Any, long: int) -> tuple[float, float]:
     """(seconds of a short message, bytes per second): all ranks pass tensors on, round a ring."""
-    from common.lessons import sharding
+    from common.lessons.tensor_parallel import sharding
 
     me, p = dist.get_rank(), dist.get_world_size()
     tensors = [torch.zeros(2, size) for size in (SHORT, long)]
@@ -817,7 +818,7 @@ def facts(
     speed_up: float,
 ) -> dict[str, str]:
     """{what: its line on the certificate}."""
-    from common import device
+    from common.hardware import device
 
     shares = [
         f"{name}: {measured_s / sum(parts.values()):.2f}"

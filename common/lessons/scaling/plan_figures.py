@@ -11,9 +11,9 @@ import numpy as np
 
 from common import samples
 from common.checks import open_exercise
-from common.lessons import planning, runs
-from common.lessons.planning import Cluster, Layout, Model
-from common.lessons.runs import Run
+from common.lessons.scaling import cluster_model, published_runs
+from common.lessons.scaling.cluster_model import Cluster, Layout, Model
+from common.lessons.scaling.published_runs import Run
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -34,10 +34,10 @@ MODELS = {
 def published() -> list[Run]:
     """The published runs that say enough for a planner: dense, tier A, 16 bits."""
     found = []
-    for row in map(runs.tidy, samples.published_runs()["rows"]):
-        if row["tier"] == "A" and runs.in_16_bits(row):
+    for row in map(published_runs.tidy, samples.published_runs()["rows"]):
+        if row["tier"] == "A" and published_runs.in_16_bits(row):
             try:
-                found.append(runs.run_of(row))
+                found.append(published_runs.run_of(row))
             except ValueError:
                 continue  # the lab's first figure says how many, and why
     return found
@@ -77,7 +77,9 @@ def marks(step_s: Sequence[float], needed_bytes: Sequence[float]) -> Sheet:
             sweeps.setdefault((run.model, run.cluster, run.layout.batch), []).append(i)
     ranks = [_rank(real[i], predicted[i]) for i in sweeps.values() if len(i) >= 6]
     known = [i for i, run in enumerate(some) if run.fits is not None]
-    right = [bool(planning.fits(needed_bytes[i], some[i].cluster)) == some[i].fits for i in known]
+    right = [
+        bool(cluster_model.fits(needed_bytes[i], some[i].cluster)) == some[i].fits for i in known
+    ]
     return Sheet(float(np.median(ratio)), float(np.median(ranks)), float(np.mean(right)))
 
 
@@ -168,7 +170,7 @@ def waterfall(
         ("messages between nodes", {"network_bytes_per_s": 0}, {}),
         ("launches, stragglers", {"launch_s": 0, "stragglers": 0}, {}),
     ]
-    flops = runs.model_flops(model) * layout.batch * model.seq
+    flops = published_runs.model_flops(model) * layout.batch * model.seq
     ideal_s = flops / (cluster.peak_flops_per_s * cluster.gpus)
     shares, left = {}, 1.0
     for cause, real, chosen in [("half of attention skipped", {}, {}), *steps]:
@@ -204,9 +206,9 @@ def runner_up(
 ) -> list[tuple[float, Layout]]:
     """(seconds, layout) of the best layouts that fit, one for each way to divide the GPUs."""
     sizes = cluster.gpus, batch, cluster.gpus_per_node
-    candidates = planning.layouts(model, *sizes)
+    candidates = cluster_model.layouts(model, *sizes)
     step_s = step_time_s(model, cluster, candidates)
-    too_large = ~planning.fits(memory_bytes(model, candidates), cluster)
+    too_large = ~cluster_model.fits(memory_bytes(model, candidates), cluster)
     found: dict[Any, tuple[float, Layout]] = {}
     for i in np.argsort(step_s + np.where(too_large, np.inf, 0))[:400]:
         one = candidates[int(i)]
@@ -272,7 +274,7 @@ def widget(step_time_s: Step, memory_bytes: Memory, ours: tuple[Step, Memory]) -
     }
 
     def show(model: str, chip: str, gpus: int, gigabits: int, batch: int) -> None:
-        cluster = Cluster.of(chip, gpus, 8, gigabits * runs.GIGABIT)
+        cluster = Cluster.of(chip, gpus, 8, gigabits * published_runs.GIGABIT)
         try:
             show_plan(step_time_s, memory_bytes, MODELS[model], cluster, batch)
         except NotImplementedError as is_open:
@@ -328,7 +330,7 @@ def four_cases(constants: dict[str, Any]) -> dict[str, tuple[Model, Cluster, int
     clusters = {
         "as it is": (usual, 512),
         "a batch of 64": (usual, 64),
-        "25 Gb/s": (Cluster.of("H100", 256, 8, 25 * runs.GIGABIT), 512),
+        "25 Gb/s": (Cluster.of("H100", 256, 8, 25 * published_runs.GIGABIT), 512),
         "GB200": (Cluster.of("GB200", 256), 512),
         "H200": (Cluster.of("H200", 256), 512),
         "my constants": (usual.with_ledger(constants), 512),

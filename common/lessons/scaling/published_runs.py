@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import Any, NamedTuple
 
-from common.lessons.planning import SHARES, Cluster, Layout, Model, Shares
+from common.lessons.scaling.cluster_model import SHARES, Cluster, Layout, Model, Shares
 
 Row = dict[str, Any]
 

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common import language_model, ranks
-from common.lessons.adam import adam
+from common import language_model
+from common.training.adam import adam
+from nogpu import ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

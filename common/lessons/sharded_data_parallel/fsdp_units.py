@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from common import language_model, ranks
-from common.lessons.replicas import Shard, flattened
+from common import language_model
+from common.training.replicas import Shard, flattened
+from nogpu import ranks
 
 if TYPE_CHECKING:
     import ipywidgets

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from common import timing
-from common.views import View
+from common.figures.views import View
+from common.hardware import timing
 
 LINE_BYTES = 64
 USUAL = 64, 8  # sets and ways of 32 KiB, where the system does not say

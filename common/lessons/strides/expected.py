@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import drawings, uses, views
 from common.checks import WhenWrong, agree, expect, is_whole, report, show
-from common.views import View
+from common.checks import static_names as uses
+from common.figures import memory_drawings, views
+from common.figures.views import View
 
 LARGE = 3 << 40  # a stride that is too large for 32 bits
 ALL_DIFFER = [  # with room for 4 lines, each known mistake gives another number
@@ -86,7 +87,7 @@ def agree_view(name: str, case: Case, got: object) -> None:
     text = report(call, str(yours), shown, mistake=mistake)
     if read is not None and want is not None:
         text += f"\n{_first_difference(read, want)}"
-    expect(False, text, draw=lambda: drawings.wanted_and_yours(wanted, yours))
+    expect(False, text, draw=lambda: memory_drawings.wanted_and_yours(wanted, yours))
 
 
 def _agree_numbers(call: str, want: View, got: object) -> None:
@@ -170,7 +171,7 @@ def agree_strides(case: Case, got: object) -> None:
     fits = isinstance(got, tuple) and len(got) == len(shape)
     small = fits and all(isinstance(step, int) and 0 <= step < 30 for step in got)
     yours = (shape, got, 0) if small else None
-    draw = functools.partial(drawings.wanted_and_yours, (shape, want, 0), yours)
+    draw = functools.partial(memory_drawings.wanted_and_yours, (shape, want, 0), yours)
     drawn = draw if math.prod(shape) < views.CELLS else None
     agree(got, want, f"row_major_strides({shape})", mistakes=mistakes, draw=drawn)
 
@@ -523,7 +524,7 @@ def _draw_runs(view: View, want: Sequence[tuple[int, int]], got: object) -> None
         for i, run in enumerate(found if isinstance(found, list) else []):
             if _is_run(run):
                 drawn[f"{title}, run {i}"] = ((run[0],), (run[1],), view[2])
-    drawings.buffer(drawn)
+    memory_drawings.buffer(drawn)
 
 
 def _is_run(run: object) -> bool:
@@ -847,5 +848,5 @@ def agree_count(name: str, case: Case, got: object) -> None:
 
 def _draw_visits(lines: Sequence[int], room: int, sets: int, got: object) -> None:
     """The visits that fetch, and under the title how many came."""
-    ax = drawings.visits(lines, room, sets=sets)
+    ax = memory_drawings.visits(lines, room, sets=sets)
     ax.set_title(f"{ax.get_title('left')}; you count {show(got)}", loc="left")

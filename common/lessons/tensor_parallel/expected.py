@@ -11,9 +11,9 @@ from torch import Tensor
 
 from common import language_model
 from common.checks import expect
+from common.checks.rank_messages import sums_fault as sums_fault
 from common.language_model import transformer
-from common.lessons.sharding import pieces, sequence_shards, slopes_of
-from common.oracles.messages import sums_fault as sums_fault
+from common.lessons.tensor_parallel.sharding import pieces, sequence_shards, slopes_of
 
 Mistakes = dict[str, Any]
 SEQUENCE = slopes_of("gain", "offset", "w1", "b1", "w2", "b2")  # gradients of two blocks

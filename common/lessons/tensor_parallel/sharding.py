@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common import drawings, ranks
 from common.checks import agree, near_miss
+from common.figures import memory_drawings
+from nogpu import ranks
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -86,7 +87,7 @@ def each_agrees(
         wrong = {says: values[i] for says, values in (mistakes or {}).items()}
         wrong |= near_miss(ours, wanted, NEARLY, 1e-4)
         name = names[i] if names else f"rank {i}"
-        draw = functools.partial(drawings.compare, ours, wanted, title=f"{case}, {name}")
+        draw = functools.partial(memory_drawings.compare, ours, wanted, title=f"{case}, {name}")
         if isinstance(wanted, Tensor) and not wanted.ndim:
             draw = None  # a picture says nothing of one number
         agree(ours, wanted, f"{case}, {name}", **CLOSE, mistakes=wrong, draw=draw)

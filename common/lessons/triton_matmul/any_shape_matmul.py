@@ -22,8 +22,8 @@ from torch.nn import functional
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from common import device
-from common.capabilities import LIMITS
+from common.hardware import device
+from common.hardware.gpu_limits import LIMITS
 
 PROCESSORS, SHARED_BYTES = 132, 232_448  # of an H200, as the rates below
 PEAK, MEMORY, L2, COPY = 700e12, 4.28e12, 7e12, 2e12  # FLOP/s and bytes/s; COPY: of odd rows

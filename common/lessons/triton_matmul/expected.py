@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import tiles, uses
-from common.checks import expect
-from common.remote import in_place, weighed
-from common.tiles import Report
-from common.tiles.limits import plain
+from common.checks import expect, static_names
+from common.checks.grader_link import in_place, weighed
+from common.checks.launches import plain
+from nogpu import tiles
+from nogpu.tiles import Report
 
 Tile = tuple[int, int]
 Step = tuple[float, float]
@@ -377,7 +377,9 @@ def _done(tiles: Sequence[Tile], rows: int, columns: int) -> torch.Tensor:
 
 def own(function: Callable[..., Any]) -> None:
     """Raise AssertionError if `pipeline` is what draws pipelines."""
-    uses.expect_none("pipeline", function, {"steps_of", "settled"}, "Write a pipeline of your own.")
+    static_names.expect_none(
+        "pipeline", function, {"steps_of", "settled"}, "Write a pipeline of your own."
+    )
 
 
 def pipeline(steps: int, stages: int, load_s: float, compute_s: float) -> list[Step]:
@@ -548,7 +550,7 @@ def large_logsumexp(
 def expect_room(function: Callable[..., Any], a: torch.Tensor, b: torch.Tensor) -> None:
     """Raise AssertionError if a product of a (M, K) and b (K, N) takes room for M × N × K numbers.
 
-    The operating system counts it (see common.remote.weighed). Half of it is allowed: whoever
+    The operating system counts it (see grader_link.weighed). Half of it is allowed: whoever
     multiplies some rows at a time stays below.
     """
     numbers = a.shape[0] * a.shape[1] * b.shape[1]

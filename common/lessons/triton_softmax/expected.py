@@ -12,11 +12,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import drawings
 from common.checks import agree, expect, near_miss
-from common.lessons.traffic import bytes_moved
-from common.tiles import Report
-from common.tiles.limits import plain
+from common.checks.launches import plain
+from common.figures import memory_drawings
+from common.hardware.operation_bytes import bytes_moved
+from nogpu.tiles import Report
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 # Allowed, relative: some steps of fp32, one of a format of 16 bits.
@@ -383,7 +383,7 @@ def agree_drawn(
         rtol=rtol,
         atol=max(atol, SUBNORMAL_STEP.get(want.dtype, 0.0)),
         mistakes=wrong,
-        draw=lambda: drawings.compare(got, want, title=case),
+        draw=lambda: memory_drawings.compare(got, want, title=case),
     )
 
 

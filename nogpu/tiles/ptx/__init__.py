@@ -9,11 +9,11 @@ and `requests` counts.
 
 import numpy as np
 
-from common.tiles.ptx.arithmetic import Bits, bits_of
-from common.tiles.ptx.machine import Machine, RefusedError
-from common.tiles.ptx.requests import Requests
-from common.tiles.ptx.spaces import Global
-from common.tiles.ptx.text import Code, Place, parsed
+from nogpu.tiles.ptx.arithmetic import Bits, bits_of
+from nogpu.tiles.ptx.machine import Machine, RefusedError
+from nogpu.tiles.ptx.requests import Requests
+from nogpu.tiles.ptx.spaces import Global
+from nogpu.tiles.ptx.text import Code, Place, parsed
 
 __all__ = ["Code", "Place", "RefusedError", "Requests", "parsed", "requested"]
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from common.kernels.memory import WARP
-from common.tiles.costs import Kind
-from common.tiles.ptx.arithmetic import REDUCTIONS, Bits, Value, all_known, bits_of, read
-from common.tiles.ptx.batch import Batch
-from common.tiles.ptx.requests import Requests
-from common.tiles.ptx.spaces import Global, Lanes, as_bytes
-from common.tiles.ptx.text import Address, Instruction, Operand
+from nogpu.kernels.memory import WARP
+from nogpu.tiles.costs import Kind
+from nogpu.tiles.ptx.arithmetic import REDUCTIONS, Bits, Value, all_known, bits_of, read
+from nogpu.tiles.ptx.batch import Batch
+from nogpu.tiles.ptx.requests import Requests
+from nogpu.tiles.ptx.spaces import Global, Lanes, as_bytes
+from nogpu.tiles.ptx.text import Address, Instruction, Operand
 
 UPDATES = REDUCTIONS | {"exch": lambda _, new: new}
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from common.kernels.memory import WARP
-from common.tiles.ptx.arithmetic import Bits, Value, unsigned
-from common.tiles.ptx.spaces import Lanes, Shared
-from common.tiles.ptx.text import Instruction
+from nogpu.kernels.memory import WARP
+from nogpu.tiles.ptx.arithmetic import Bits, Value, unsigned
+from nogpu.tiles.ptx.spaces import Lanes, Shared
+from nogpu.tiles.ptx.text import Instruction
 
 FLOATS = {"0f": "u4", "0d": "u8"}  # how a floating-point number begins: its bits
 

@@ -4,19 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from common.kernels.memory import WARP
-from common.tiles.ptx import arithmetic
-from common.tiles.ptx.arithmetic import (
-    COMBINED,
-    COMPARISONS,
-    REDUCTIONS,
-    Bits,
-    Value,
-    bits_of,
-    read,
-)
-from common.tiles.ptx.batch import Batch
-from common.tiles.ptx.text import Instruction
+from nogpu.kernels.memory import WARP
+from nogpu.tiles.ptx import arithmetic
+from nogpu.tiles.ptx.arithmetic import COMBINED, COMPARISONS, REDUCTIONS, Bits, Value, bits_of, read
+from nogpu.tiles.ptx.batch import Batch
+from nogpu.tiles.ptx.text import Instruction
 
 
 def run(batch: Batch, instruction: Instruction, active: Bits) -> bool:

@@ -9,12 +9,12 @@ from typing import Never
 
 import numpy as np
 
-from common.tiles.ptx import access, arithmetic, lanes
-from common.tiles.ptx.arithmetic import Bits, Value, read, written
-from common.tiles.ptx.batch import Batch
-from common.tiles.ptx.requests import Requests
-from common.tiles.ptx.spaces import Global, Shared
-from common.tiles.ptx.text import Address, Code, Instruction, Place
+from nogpu.tiles.ptx import access, arithmetic, lanes
+from nogpu.tiles.ptx.arithmetic import Bits, Value, read, written
+from nogpu.tiles.ptx.batch import Batch
+from nogpu.tiles.ptx.requests import Requests
+from nogpu.tiles.ptx.spaces import Global, Shared
+from nogpu.tiles.ptx.text import Address, Code, Instruction, Place
 
 MOST_THREADS = 1 << 15  # that run in step
 MOST_STEPS = 1_000_000  # of one program

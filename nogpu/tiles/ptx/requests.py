@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from common.kernels.memory import WARP, sectors
-from common.tiles.costs import Kind, Traffic
-from common.tiles.ptx.spaces import Global, Lanes
-from common.tiles.ptx.text import Place
+from nogpu.kernels.memory import WARP, sectors
+from nogpu.tiles.costs import Kind, Traffic
+from nogpu.tiles.ptx.spaces import Global, Lanes
+from nogpu.tiles.ptx.text import Place
 
 Site = tuple[Kind, str, Place]  # the array's name
 

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.tiles.costs import Kind
-from common.tiles.memory import Argument, Memory
-from common.tiles.ptx.arithmetic import Value
+from nogpu.tiles.costs import Kind
+from nogpu.tiles.memory import Argument, Memory
+from nogpu.tiles.ptx.arithmetic import Value
 
 
 class Lanes(NamedTuple):

@@ -1,10 +1,10 @@
-"""A function of one element, run for all of them: common.lessons.each."""
+"""A function of one element, run for all of them: elementwise, of lab 02."""
 
 import numpy as np
 import torch
 
-from common.device import cuda
-from common.lessons import each
+from common.lessons.arithmetic_intensity import elementwise
+from nogpu import cuda
 
 
 @cuda.jit(device=True)
@@ -17,14 +17,14 @@ def added(x, i, number, times):
 
 def test_every_element_is_visited_once_and_the_format_stays():
     x = torch.arange(1000, dtype=torch.float32)
-    program = each.element(added)
+    program = elementwise.element(added)
     program(x, np.float32(0.5), 3)
     program(x, np.float32(0.5), 1)
     assert torch.equal(x, torch.arange(1000, dtype=torch.float32) + 2)
 
 
 def test_passes_are_measured_where_they_are_few():
-    found = each.compared(added, torch.ones(8), np.float32(1), [1, 32])
+    found = elementwise.compared(added, torch.ones(8), np.float32(1), [1, 32])
     assert list(found) == ["fused", "unfused"]
     assert min(found["fused"]) > 0
     assert found["unfused"][0] > 0
@@ -32,5 +32,5 @@ def test_passes_are_measured_where_they_are_few():
 
 
 def test_the_doubling_is_read_between_dots_or_led_on():
-    assert each.doubling([1, 2, 4], [1.0, 1.0, 3.0]) == 3
-    assert each.doubling([1, 2, 4], [1.0, 1.0, 1.5]) == 6
+    assert elementwise.doubling([1, 2, 4], [1.0, 1.0, 3.0]) == 3
+    assert elementwise.doubling([1, 2, 4], [1.0, 1.0, 1.5]) == 6

@@ -1,6 +1,6 @@
-"""A device with known times: common.lessons.fake_device."""
+"""A device with known times: common.lessons.arithmetic_intensity.fake_device."""
 
-from common.lessons.fake_device import FakeDevice
+from common.lessons.arithmetic_intensity.fake_device import FakeDevice
 
 
 def test_a_call_returns_before_its_work_is_done():

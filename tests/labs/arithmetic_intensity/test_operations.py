@@ -1,8 +1,8 @@
-"""What PyTorch runs during a call: common.lessons.operations."""
+"""What PyTorch runs during a call: common.lessons.arithmetic_intensity.operations."""
 
 import torch
 
-from common.lessons import operations
+from common.lessons.arithmetic_intensity import operations
 
 
 def test_a_product_and_a_sum_are_counted_and_a_view_is_not():

@@ -1,11 +1,11 @@
-"""Pictures of what limits an operation: common.lessons.rooflines."""
+"""Pictures of what limits an operation: common.lessons.arithmetic_intensity.rooflines."""
 
 from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
 
-from common.lessons import rooflines
+from common.lessons.arithmetic_intensity import rooflines
 
 
 @pytest.fixture(autouse=True)

@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from common import device
+from common.hardware import device
 
 device.prepare_triton()
 
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from common import tiles  # noqa: E402
-from common.lessons import mods  # noqa: E402
-from common.oracles import attention as oracle  # noqa: E402
+from common.lessons.attention import expected as oracle  # noqa: E402
+from common.lessons.attention import flex_mods  # noqa: E402
+from nogpu import tiles  # noqa: E402
 
 
 @triton.jit
@@ -39,13 +39,13 @@ def scored(x, out, slopes, b, h, SCORE: tl.constexpr, SLOPE: tl.constexpr, N: tl
 
 def seen_by(mod, b=0, h=0, n=32):
     out = torch.zeros(n, n, dtype=torch.int32)
-    tiles.count(masked, (1,), out, b, h, MASK=mods.text(mod), N=n)
+    tiles.count(masked, (1,), out, b, h, MASK=flex_mods.text(mod), N=n)
     return out.bool()
 
 
 def changed_by(mod, x, b=0, h=1):
     out, slopes = torch.zeros_like(x), torch.zeros_like(x)
-    texts = {"SCORE": mods.text(mod), "SLOPE": mods.slope_text(mod)}
+    texts = {"SCORE": flex_mods.text(mod), "SLOPE": flex_mods.slope_text(mod)}
     tiles.count(scored, (1,), x, out, slopes, b, h, **texts, N=len(x))
     return out, slopes
 
@@ -54,11 +54,11 @@ def places(n):
     return torch.arange(n)[:, None], torch.arange(n)[None, :]
 
 
-@pytest.mark.parametrize("name", mods.MASKS)
+@pytest.mark.parametrize("name", flex_mods.MASKS)
 def test_a_mask_is_the_same_as_a_text(name):
     for b, h in ((0, 0), (1, 2)):
-        want = mods.MASKS[name](torch.tensor(b), torch.tensor(h), *places(32)).expand(32, 32)
-        assert torch.equal(seen_by(mods.MASKS[name], b, h), want)
+        want = flex_mods.MASKS[name](torch.tensor(b), torch.tensor(h), *places(32)).expand(32, 32)
+        assert torch.equal(seen_by(flex_mods.MASKS[name], b, h), want)
 
 
 @pytest.mark.parametrize("name", oracle.SCORES)
@@ -166,10 +166,10 @@ def test_a_kernel_with_all_operations_compiles():
         return seen
 
     x, out = torch.randn(16, 16), torch.zeros(16, 16, dtype=torch.int32)
-    texts = {"SCORE": mods.text(score), "SLOPE": mods.slope_text(score)}
+    texts = {"SCORE": flex_mods.text(score), "SLOPE": flex_mods.slope_text(score)}
     made = tiles.compiled(scored, x, x, x, 0, 1, **texts, N=16)
     assert "ex2.approx" in made.ptx
-    text = mods.text(mask)
+    text = flex_mods.text(mask)
     assert "setp" in tiles.compiled(masked, out, 0, 1, MASK=text, N=16).ptx
     tiles.count(masked, (1,), out, 0, 1, MASK=text, N=16)
     want = mask(0, 1, *places(16)).expand(16, 16)
@@ -178,9 +178,9 @@ def test_a_kernel_with_all_operations_compiles():
 
 def test_each_operation_is_tried_and_has_a_slope_or_is_flat():
     tried = {*SMOOTH, *BOTH}
-    assert set(mods.OPERATIONS) <= tried, set(mods.OPERATIONS) - tried
-    assert mods.SLOPES.keys() | mods.FLAT == mods.OPERATIONS.keys()
-    assert not mods.SLOPES.keys() & mods.FLAT
+    assert set(flex_mods.OPERATIONS) <= tried, set(flex_mods.OPERATIONS) - tried
+    assert flex_mods.SLOPES.keys() | flex_mods.FLAT == flex_mods.OPERATIONS.keys()
+    assert not flex_mods.SLOPES.keys() & flex_mods.FLAT
 
 
 def by_if(score, b, h, i, j):
@@ -207,7 +207,7 @@ def by_if(score, b, h, i, j):
 )
 def test_what_no_kernel_can_have_is_refused_in_a_sentence(mod, words):
     with pytest.raises(ValueError, match=words.replace("(", r"\(")):
-        mods.text(mod)
+        flex_mods.text(mod)
 
 
 def test_a_mod_that_is_not_written_says_so():
@@ -215,16 +215,16 @@ def test_a_mod_that_is_not_written_says_so():
         raise NotImplementedError("not written yet")
 
     with pytest.raises(NotImplementedError, match="not written yet"):
-        mods.text(nothing)
+        flex_mods.text(nothing)
 
 
 def test_a_text_is_read_as_it_is_written():
-    assert mods.text(lambda b, h, i, j: i >= j) == (
+    assert flex_mods.text(lambda b, h, i, j: i >= j) == (
         "@triton.jit\ndef traced(b, h, i, j):\n    v4 = i >= j\n    return v4\n"
     )
-    slope = mods.slope_text(lambda score, b, h, i, j: score * 3)
+    slope = flex_mods.slope_text(lambda score, b, h, i, j: score * 3)
     assert slope.endswith("    v5 = score * (3)\n    dv5 = 1.0 * (3)\n    return dv5\n")
-    assert mods.slope_text(lambda score, b, h, i, j: i - j).endswith("return 0.0\n")
+    assert flex_mods.slope_text(lambda score, b, h, i, j: i - j).endswith("return 0.0\n")
 
 
 def by_flex_attention(problem):

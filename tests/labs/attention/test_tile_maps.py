@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from common.lessons import tile_maps
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
+from common.lessons.attention import tile_maps
 
 CAUSAL = oracle.Case(64, 64, mask="causal")
 

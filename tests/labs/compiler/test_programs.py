@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from common import device, graphs, paths
+from common import graphs, paths
 from common.graphs import execute, same_bits
-from common.lessons import breaks, bugs, identities, replay, rewriting
-from common.oracles import engine, rules
+from common.hardware import device
+from common.lessons.compiler import buggy_passes, cuda_graphs, graph_breaks, identities, rewriting
+from common.lessons.compiler.expected import engine, rules
 
 X, B = ("placeholder", "x"), ("buffer", "b")
 
@@ -66,8 +67,8 @@ def test_the_widget_s_target_is_the_best_choice_that_changes_no_bit():
 def test_each_bug_shows_on_some_program():
     rng = np.random.default_rng(0)
     cases = [graphs.random_program(rng, 12, effects=False) for _ in range(600)]
-    for bug in (*bugs.BUGS, bugs.CRASH):
-        assert any(bugs.fails(bug, *case) for case in cases), bug
+    for bug in (*buggy_passes.BUGS, buggy_passes.CRASH):
+        assert any(buggy_passes.fails(bug, *case) for case in cases), bug
 
 
 def test_a_wrong_rule_is_not_proved():
@@ -117,20 +118,22 @@ def test_search_reaches_its_par_and_greedy_rewriting_does_not():
 
 
 def test_a_graph_breaks_where_python_asks_for_data():
-    assert breaks.breaks("asks_for_shape") == breaks.Breaks(1, "")
-    assert breaks.breaks("asks_for_data").graphs == 2
-    assert "def selects" in breaks.text("selects") and '"""' not in breaks.text("selects")
+    assert graph_breaks.breaks("asks_for_shape") == graph_breaks.Breaks(1, "")
+    assert graph_breaks.breaks("asks_for_data").graphs == 2
+    assert "def selects" in graph_breaks.text("selects") and '"""' not in graph_breaks.text(
+        "selects"
+    )
 
 
 @pytest.mark.skipif(device.has_gpu(), reason="it records on a GPU")
 def test_without_a_gpu_nothing_is_recorded():
-    (line,) = replay.lines()
+    (line,) = cuda_graphs.lines()
     assert line.startswith("No GPU here")
 
 
 @pytest.mark.skipif(not device.has_gpu(), reason="CUDA graphs exist on GPUs alone")
 def test_a_replay_reads_the_recorded_address():
-    _, new_tensor, copied, refused = replay.lines()
+    _, new_tensor, copied, refused = cuda_graphs.lines()
     assert new_tensor.split(": ")[1].split(",")[0] != new_tensor.split("want ")[1]
     assert copied.split(": ")[1].strip().split(",")[0] == copied.split("want ")[1]
     assert "no error" not in refused

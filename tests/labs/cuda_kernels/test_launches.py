@@ -9,11 +9,12 @@ import pytest
 import torch
 from numba import float32
 
-from common import figures, simt, widgets
+from common import figures
 from common.checks import Pictures
-from common.lessons import latency
-from common.oracles import cuda_kernels as oracle
-from common.simt import cuda, hardware, limits, occupancy
+from common.lessons.cuda_kernels import counted_and_measured, latency, launches, widget
+from common.lessons.cuda_kernels import expected as oracle
+from nogpu import simt
+from nogpu.simt import cuda, occupancy
 
 matplotlib.use("Agg")
 N = 64
@@ -62,33 +63,33 @@ def drawn(monkeypatch):
 def test_a_race_is_refused_and_both_of_its_lines_are_drawn(drawn):
     report = simt.count(shifted, 1, N, vector(), vector(), seed=0)
     with pytest.raises(AssertionError, match="shifted: race on s"):
-        limits.clean(report)
+        launches.clean(report)
     assert len(drawn()) == 2
-    limits.clean(simt.count(copy, 1, N, vector(), vector()))
+    launches.clean(simt.count(copy, 1, N, vector(), vector()))
 
 
 def test_par_says_what_was_counted_and_draws_the_costliest_line(drawn):
     report = simt.count(copy, 1, N, vector(), vector())
-    limits.par(report, "global_loads.sectors", 8, "")
+    launches.par(report, "global_loads.sectors", 8, "")
     with pytest.raises(
         AssertionError, match=r"copy took 8 sectors of global loads; par is 7\. Why"
     ):
-        limits.par(report, "global_loads.sectors", 7, "Why.")
+        launches.par(report, "global_loads.sectors", 7, "Why.")
     assert len(drawn()) == 2  # the line's load and its store
     with pytest.raises(AssertionError, match="steps of the busiest warp"):
-        limits.par(report, "steps", 1, "")
+        launches.par(report, "steps", 1, "")
     assert len(drawn()) == 2
 
 
 def test_a_wrong_result_is_drawn_beside_what_was_wanted(drawn):
     with pytest.raises(AssertionError, match="copy of 64"):
-        limits.result(vector(), vector() + 1, "copy of 64")
+        launches.result(vector(), vector() + 1, "copy of 64")
     assert len(drawn()) == 1
-    limits.result(vector(), vector(), "copy of 64")
+    launches.result(vector(), vector(), "copy of 64")
 
 
 def test_blocks_cover_each_length():
-    assert limits.blocks_of(32, 1, 32, 33) == (1, 1, 2)
+    assert launches.blocks_of(32, 1, 32, 33) == (1, 1, 2)
 
 
 def test_neighbouring_loads_are_wide_and_loads_beside_the_work_are_early():
@@ -118,7 +119,7 @@ def test_the_blocks_of_an_sm_fill_its_scarcest_resource():
 
 
 def test_the_table_of_the_hardware_is_drawn_with_names_where_it_differs():
-    ax: Any = hardware.draw()
+    ax: Any = counted_and_measured.draw()
     names = {text.get_text().split(":")[0] for text in ax.texts}
     assert names == {
         "matmul_tiled",
@@ -133,7 +134,7 @@ def test_the_table_of_the_hardware_is_drawn_with_names_where_it_differs():
     [(30, 2, "does not fit"), (32, 32, "Not yet"), (35, 1, "smaller"), (33, 1, "Reached")],
 )
 def test_the_widget_says_when_its_target_is_reached(pitch, wavefronts, said):
-    assert said in widgets._judged(pitch, wavefronts)
+    assert said in widget._judged(pitch, wavefronts)
 
 
 def test_chains_lead_around_and_their_kernels_follow_them(monkeypatch):

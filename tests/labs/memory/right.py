@@ -768,7 +768,7 @@ def accumulated_step(loss, weights, microbatches, update):
 
 # %% fused_block: some tokens at a time, norms by formula
 def rms(x, gain):
-    scale = (x.pow(2).mean(-1, keepdim=True) + programs.EPSILON).rsqrt()
+    scale = (x.pow(2).mean(-1, keepdim=True) + recomputed.EPSILON).rsqrt()
     return x * scale * gain, scale
 
 def rms_backward(x, gain, scale, slope):
@@ -826,7 +826,7 @@ def fused_block(x, targets, *weights):
 def fused_forward(x, targets, *weights):
     own = [w.detach().requires_grad_() for w in (x, *weights)]
     with torch.enable_grad():
-        loss = programs.block_loss(*own, targets)
+        loss = recomputed.block_loss(*own, targets)
     return loss.detach(), list(torch.autograd.grad(loss, own))
 
 def fused_backward(saved, *weights):

@@ -4,38 +4,38 @@ import numpy as np
 import pytest
 import torch
 
-from common.lessons import arena, blocks, live, programs, symbolic
+from common.lessons.memory import arena, blocks, memory_profile, recomputed, symbolic
 
 
 def test_on_a_gpu_what_is_reserved_and_not_allocated_is_held_for_nobody(monkeypatch):
     stats = {"reserved_bytes.all.current": 700, "allocated_bytes.all.current": 260}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: stats)
-    assert live.idle_bytes() == 440
+    assert memory_profile.idle_bytes() == 440
     monkeypatch.setattr(torch.cuda, "memory_stats", dict)  # before the first allocation
-    assert live.idle_bytes() == 0
+    assert memory_profile.idle_bytes() == 0
 
 
 def test_without_a_gpu_free_blocks_of_the_heap_are_seen_where_the_c_library_tells(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     small = [torch.ones(10_000) for _ in range(400)]  # 40 kB each: inside the heap
-    before = live.idle_bytes()
+    before = memory_profile.idle_bytes()
     if before is None:
         pytest.skip("this C library has no mallinfo2")
     del small[::2]  # every second one: these gaps can't leave the heap
-    after = live.idle_bytes()
+    after = memory_profile.idle_bytes()
     assert after is not None and after - before > 7_000_000
     assert len(small) == 200
 
 
 def test_a_watch_adds_fragmentation_at_its_peak_if_the_allocator_tells(monkeypatch):
     model = torch.nn.Linear(4, 4)
-    monkeypatch.setattr(live, "idle_bytes", lambda: 123)
-    with live.Watch(model) as watch:
+    monkeypatch.setattr(memory_profile, "idle_bytes", lambda: 123)
+    with memory_profile.Watch(model) as watch:
         model(torch.ones(2, 4)).sum().backward()
     assert watch.held == watch.peak | {"fragmentation": 123}
-    monkeypatch.setattr(live, "idle_bytes", lambda: None)
-    with live.Watch(model) as watch:
+    monkeypatch.setattr(memory_profile, "idle_bytes", lambda: None)
+    with memory_profile.Watch(model) as watch:
         model(torch.ones(2, 4)).sum().backward()
     assert watch.held == watch.peak
 
@@ -43,7 +43,7 @@ def test_a_watch_adds_fragmentation_at_its_peak_if_the_allocator_tells(monkeypat
 @pytest.mark.parametrize("at_once", [False, True])
 def test_graphs_that_are_alive_at_once_are_counted(at_once):
     weights = [torch.rand(5, 6, requires_grad=True), torch.rand(6, 4, requires_grad=True)]
-    loss = live.CountedLoss(programs.token_loss, 3)
+    loss = memory_profile.CountedLoss(recomputed.token_loss, 3)
     pieces = [(torch.rand(3, 5), torch.tensor([0, 1, 2])) for _ in range(4)]
     if at_once:
         torch.stack([loss(weights, *piece) for piece in pieces]).sum().backward()

@@ -1,4 +1,4 @@
-"""What lab 10 has in common/: the digits network, formats in a widget, oracles, counted loops."""
+"""What lab 10 has in common/: the digits network, formats in a widget, expected values, counted loops."""
 
 from typing import Any
 
@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from common import device, figures, sources, widgets
-from common.lessons import digit_reader
-from common.oracles import quantization as oracle
+from common import figures
+from common.hardware import device
+from common.lessons.quantization import digit_reader, widget
+from common.lessons.quantization import expected as oracle
 from grading.source import labs
+from nogpu.kernels import linecache_text
 from tests import known_answers
 
 device.prepare_triton()
@@ -61,7 +63,7 @@ def test_averages_draw_a_mean_for_each_x_and_describe_themselves():
 
 def test_a_format_s_report_agrees_with_pytorch():
     sizes = 2.0 ** np.random.default_rng(0).normal(-12, 5, 2000)
-    lost, infinite, error = widgets.format_report(sizes, 5, 2, power=10)
+    lost, infinite, error = widget.format_report(sizes, 5, 2, power=10)
     rounded = torch.from_numpy(sizes * 2**10).float().to(torch.float8_e5m2).double().numpy()
     assert lost == np.mean(rounded == 0) and infinite == np.mean(np.isinf(rounded))
     kept = (rounded > 0) & np.isfinite(rounded)
@@ -72,7 +74,7 @@ def test_a_format_s_report_agrees_with_pytorch():
 
 def test_the_widget_says_when_its_target_is_reached():
     sizes = 2.0 ** np.random.default_rng(0).normal(-12, 4, 2000)
-    box = widgets.number_format(sizes, most_bits=8, lost=0.01, error=0.06)
+    box = widget.number_format(sizes, most_bits=8, lost=0.01, error=0.06)
     sliders, verdict, _ = box.children
     assert "not reached" in verdict.value
     for slider, value in zip(sliders.children, (5, 2, 12), strict=True):
@@ -82,12 +84,12 @@ def test_the_widget_says_when_its_target_is_reached():
 
 
 def test_the_loop_of_a_kernel_is_counted_in_its_machine_code():
-    from common.lessons import int4
+    from common.lessons.quantization import int4
 
     answers = known_answers.read(labs.resolve("10"), "wrong")
     (usual,) = [answer for answer in answers if "usual unpacking" in answer.title]
     text = f"import triton\nimport triton.language as tl\n{usual.text('')}"
-    sources.remember("<usual>", text)
+    linecache_text.remember("<usual>", text)
     names: dict = {}
     exec(compile(text, "<usual>", "exec"), names)  # noqa: S102  (our own text)
     counts = int4.per_weight(names["int4_matvec_kernel"])

@@ -6,11 +6,11 @@ On a GPU benchmarks/quantization.py compares it.
 import pytest
 import torch
 
-from common import device
+from common.hardware import device
 
 device.prepare_triton()
 
-from common.lessons import int4  # noqa: E402  (it imports Triton)
+from common.lessons.quantization import int4  # noqa: E402  (it imports Triton)
 
 pytestmark = pytest.mark.skipif(
     device.has_gpu(), reason="there is a GPU: benchmarks/quantization.py compares the product there"

@@ -1,7 +1,7 @@
 # %% plan: a mask, then the smallest of what is left
 def plan(model, cluster, batch):
-    every = planning.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
-    rows = np.flatnonzero(planning.fits(memory_bytes(model, every), cluster))
+    every = cluster_model.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
+    rows = np.flatnonzero(cluster_model.fits(memory_bytes(model, every), cluster))
     if len(rows) == 0:
         raise ValueError("too large")
     return every[int(rows[np.argsort(step_time_s(model, cluster, every)[rows])[0]])]
@@ -58,32 +58,32 @@ def mfu(model, tokens_per_s, peak_flops_per_s, counts="model"):
 
 # %% step_time_s: a reduce-scatter and an all-gather
 def one_half_s(cluster, size, stride, sent):
-    return (size - 1) * cluster.latency_s + (1 - 1 / size) * sent / planning.bandwidth(cluster, size, stride)
+    return (size - 1) * cluster.latency_s + (1 - 1 / size) * sent / cluster_model.bandwidth(cluster, size, stride)
 
 def ring_s(cluster, size, stride, sent):
     return one_half_s(cluster, size, stride, sent) + one_half_s(cluster, size, stride, sent)
 
 def slot_s(model, cluster, layout):
-    work = planning.work(model, cluster, layout)
+    work = cluster_model.work(model, cluster, layout)
     kind = np.asarray(layout.recompute)
     message = ring_s(cluster, layout.tensor, 1, work.message_bytes)
     message = message - np.asarray(layout.overlap) * (1 - cluster.exposed) * message
     once = work.forward_s + 2 * message
     layer = once + work.backward_s + 2 * message
     layer = layer + np.select([kind == "full", kind == "selective"], [once, work.attention_s], 0.0)
-    most, last = planning.stage_layers(model, layout)
+    most, last = cluster_model.stage_layers(model, layout)
     stages = np.stack(np.broadcast_arrays(most * layer, last * layer + work.ends_s))
     return stages.max(0), layer * model.layers + work.ends_s
 
 def step_time_s(model, cluster, layout):
-    work, kind = planning.work(model, cluster, layout), np.asarray(layout.shards)
+    work, kind = cluster_model.work(model, cluster, layout), np.asarray(layout.shards)
     slowest, everything = slot_s(model, cluster, layout)
-    hop = planning.hop_s(cluster, layout, work)
+    hop = cluster_model.hop_s(cluster, layout, work)
     busy = layout.microbatches * slowest + layout.microbatches * layout.chunks * hop
     idle = layout.bubble / layout.chunks * (everything - slowest + 2 * (layout.pipeline - 1) * hop)
     n = work.end_weights + work.layer_weights * model.layers / layout.pipeline
     ring = cluster, layout.data * layout.context, layout.tensor
-    parts = planning.fetches(model, layout)
+    parts = cluster_model.fetches(model, layout)
     reduced, gathered = one_half_s(*ring, 4 * n), one_half_s(*ring, 2 * n)
     fetched = layout.microbatches * parts * one_half_s(*ring, 2 * n / parts)
     sent = np.select([kind == 0, kind == 3], [2 * reduced, 3 * fetched], reduced + gathered)
@@ -95,8 +95,8 @@ def step_time_s(model, cluster, layout):
 
 # %% plan: Python's min
 def plan(model, cluster, batch):
-    every = planning.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
-    times, fit = step_time_s(model, cluster, every).tolist(), planning.fits(memory_bytes(model, every), cluster)
+    every = cluster_model.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
+    times, fit = step_time_s(model, cluster, every).tolist(), cluster_model.fits(memory_bytes(model, every), cluster)
     best = min((i for i in range(len(every)) if fit[i]), key=times.__getitem__)  # ValueError if none
     return every[best]
 
@@ -149,7 +149,7 @@ def of_one(model, layout):
         weights += model.end_weights
     weights /= t
     per_weight = [16, 4 + 12 / d, 2 + 14 / d, 16 / d][int(layout.shards)]
-    kept, scores, given = planning.kept_bytes(model, layout)
+    kept, scores, given = cluster_model.kept_bytes(model, layout)
     if layout.recompute == "none":
         held, again = kept, 0
     elif layout.recompute == "selective":
@@ -159,10 +159,10 @@ def of_one(model, layout):
     ahead = 1 if layout.chunks == 1 else 1 + (p - 1) / (p * layout.chunks)
     total = per_weight * weights + again + max(
         layers * held * ahead * min(p, layout.microbatches),
-        layers * held * ahead + planning.score_bytes(model, layout))
+        layers * held * ahead + cluster_model.score_bytes(model, layout))
     if layout.shards == 3:
         total += 4 * model.layer_weights / t
-    return float(planning.FRAGMENTS * total + planning.DRIVER_BYTES)
+    return float(cluster_model.FRAGMENTS * total + cluster_model.DRIVER_BYTES)
 
 def memory_bytes(model, layout):
     if not any(np.ndim(value) for value in vars(layout).values()):
@@ -178,39 +178,39 @@ def memory_bytes(model, layout):
         n = (layers * model.layer_weights + (1 if p > 1 or model.tied else 2) * model.end_weights) / at.tensor
         state = sum(n * size / (d if at.shards > level else 1) for level, size in enumerate((12, 2, 2)))
         state += 4 * model.layer_weights / at.tensor * (at.shards > 2)
-        kept, scores, given = planning.kept_bytes(model, at)
+        kept, scores, given = cluster_model.kept_bytes(model, at)
         held, more = {"none": (kept, 0), "selective": (kept - scores, scores), "full": (given, kept)}[at.recompute]
         held = layers * held * (1 + (v > 1) * (p - 1) / p / v)
-        peak = max(held * min(at.microbatches, p), held + planning.score_bytes(model, at))
-        return float(planning.FRAGMENTS * (state + peak + more) + planning.DRIVER_BYTES)
+        peak = max(held * min(at.microbatches, p), held + cluster_model.score_bytes(model, at))
+        return float(cluster_model.FRAGMENTS * (state + peak + more) + cluster_model.DRIVER_BYTES)
     return np.vectorize(one, otypes=[float])(np.arange(len(layout)) if len(layout) > 1 else 0)
 
 # %% memory_bytes: sorted ends, gigabytes on the way
 # -     total = each * weights + fetched + np.maximum(first, last) + again
-# -     return planning.FRAGMENTS * total + planning.DRIVER_BYTES
+# -     return cluster_model.FRAGMENTS * total + cluster_model.DRIVER_BYTES
 # +     ends_gb = np.sort(np.stack(np.broadcast_arrays(first, last)) / 1e9, axis=0)[-1]
 # +     total_gb = (each * weights + fetched + again) / 1e9 + ends_gb
-# +     return 1e9 * (planning.FRAGMENTS * total_gb + planning.DRIVER_BYTES / 1e9)
+# +     return 1e9 * (cluster_model.FRAGMENTS * total_gb + cluster_model.DRIVER_BYTES / 1e9)
 
 # %% step_time_s: gradients in a function of their own
 def ring_s(cluster, size, stride, sent):
-    return 2 * sum(((size - 1) * cluster.latency_s, (1 - 1 / size) * sent / planning.bandwidth(cluster, size, stride)))
+    return 2 * sum(((size - 1) * cluster.latency_s, (1 - 1 / size) * sent / cluster_model.bandwidth(cluster, size, stride)))
 
 def layer_time(work, cluster, layout):
     both = ring_s(cluster, layout.tensor, 1, work.message_bytes) * 2
     both = both * (1 - (1 - cluster.exposed) * np.asarray(layout.overlap))
-    again = planning.chosen(layout.recompute, {"selective": work.attention_s, "full": work.forward_s + both})
+    again = cluster_model.chosen(layout.recompute, {"selective": work.attention_s, "full": work.forward_s + both})
     return (work.forward_s + both) + (work.backward_s + both) + again
 
 def slot_s(model, cluster, layout):
-    work = planning.work(model, cluster, layout)
+    work = cluster_model.work(model, cluster, layout)
     layer_s = layer_time(work, cluster, layout)
-    counts = planning.stage_layers(model, layout)
+    counts = cluster_model.stage_layers(model, layout)
     stages = [counts[0] * layer_s, counts[1] * layer_s + work.ends_s]
     return np.where(stages[0] > stages[1], *stages), model.layers * layer_s + work.ends_s
 
 def gradients_s(model, cluster, layout, weights, room_s):
-    same, parts = layout.data * layout.context, planning.fetches(model, layout)
+    same, parts = layout.data * layout.context, cluster_model.fetches(model, layout)
     def half(size, pieces=1):
         return pieces * ring_s(cluster, same, layout.tensor, size * weights / pieces) / 2
     zero, three = np.asarray(layout.shards) == 0, np.asarray(layout.shards) == 3
@@ -219,9 +219,9 @@ def gradients_s(model, cluster, layout, weights, room_s):
     return np.where(layout.overlap, (sent - hidden) + hidden * cluster.exposed, sent)
 
 def step_time_s(model, cluster, layout):
-    work = planning.work(model, cluster, layout)
+    work = cluster_model.work(model, cluster, layout)
     slowest, every = slot_s(model, cluster, layout)
-    hop = planning.hop_s(cluster, layout, work)
+    hop = cluster_model.hop_s(cluster, layout, work)
     steady = layout.microbatches * (slowest + layout.chunks * hop)
     fill = (every - slowest) / layout.chunks + 2 * (layout.pipeline - 1) * hop / layout.chunks
     pipeline = steady + fill * layout.bubble
@@ -234,27 +234,27 @@ def step_time_s(model, cluster, layout):
 
 # %% step_time_s: passes in a loop, np.vectorize over layouts
 def ring_s(cluster, size, stride, sent):
-    return (size - 1) * 2 * cluster.latency_s + 2 * (size - 1) * sent / (size * planning.bandwidth(cluster, size, stride))
+    return (size - 1) * 2 * cluster.latency_s + 2 * (size - 1) * sent / (size * cluster_model.bandwidth(cluster, size, stride))
 
 def slot_s(model, cluster, layout):
-    work = planning.work(model, cluster, layout)
+    work = cluster_model.work(model, cluster, layout)
     passes = [work.forward_s, work.backward_s] + ([work.forward_s] if layout.recompute == "full" else [])
     layer_s = sum(passes) + (work.attention_s if layout.recompute == "selective" else 0)
     for _ in passes:
         for _ in range(2):
             layer_s += ring_s(cluster, layout.tensor, 1, work.message_bytes) * (cluster.exposed if layout.overlap else 1)
-    most, last = planning.stage_layers(model, layout)
+    most, last = cluster_model.stage_layers(model, layout)
     return max(most * layer_s, last * layer_s + work.ends_s), model.layers * layer_s + work.ends_s
 
 def of_one(model, cluster, layout):
-    work = planning.work(model, cluster, layout)
+    work = cluster_model.work(model, cluster, layout)
     slowest, every = slot_s(model, cluster, layout)
-    hop, m, v = planning.hop_s(cluster, layout, work), layout.microbatches, layout.chunks
+    hop, m, v = cluster_model.hop_s(cluster, layout, work), layout.microbatches, layout.chunks
     time = m * slowest + m * v * hop + layout.bubble * (every - slowest + 2 * (layout.pipeline - 1) * hop) / v
     n = model.layers / layout.pipeline * work.layer_weights + work.end_weights
     same = layout.data * layout.context
     if layout.shards == 3:
-        parts = planning.fetches(model, layout)
+        parts = cluster_model.fetches(model, layout)
         sent = 1.5 * m * parts * ring_s(cluster, same, layout.tensor, 2 * n / parts)
     else:
         sent = sum(ring_s(cluster, same, layout.tensor, size * n) / 2 for size in ((4, 4) if layout.shards == 0 else (4, 2)))
@@ -271,11 +271,11 @@ def step_time_s(model, cluster, layout):
 
 # %% plan: a loop that remembers the best
 def plan(model, cluster, batch):
-    every = planning.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
+    every = cluster_model.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
     times, needed = step_time_s(model, cluster, every), memory_bytes(model, every)
     best, best_s = None, math.inf
     for i, (seconds, amount) in enumerate(zip(times, needed)):
-        if seconds < best_s and planning.fits(amount, cluster):
+        if seconds < best_s and cluster_model.fits(amount, cluster):
             best, best_s = i, seconds
     if best is None:
         raise ValueError("no layout fits")

@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks import planner
 from common import samples
-from common.lessons import planning, runs
-from common.lessons.chips import CHIPS, ESTIMATED, chip
-from common.lessons.planning import Cluster, Layout, Model
-from common.oracles import planning as ours
+from common.lessons.scaling import cluster_model, published_runs
+from common.lessons.scaling.chips import CHIPS, ESTIMATED, chip
+from common.lessons.scaling.cluster_model import Cluster, Layout, Model
+from common.lessons.scaling.expected import planning as ours
 
 SMALL = Model(4, 64, 4, 4, 256, 128, 32)
 STATED = {
@@ -34,7 +34,7 @@ STATED = {
 
 @pytest.mark.parametrize("text", STATED)
 def test_the_network_that_a_publication_states(text):
-    assert runs.network_of(text, 8) == STATED[text]
+    assert published_runs.network_of(text, 8) == STATED[text]
 
 
 def test_chips_are_found_by_the_names_of_publications():
@@ -59,14 +59,14 @@ def test_chips_are_found_by_the_names_of_publications():
 def test_a_row_that_says_too_little_or_contradicts_itself_is_refused():
     rows = {row["id"]: row for row in samples.published_runs()["rows"]}
     with pytest.raises(ValueError, match="640 of 320 GPUs"):
-        runs.run_of(rows["bloom-045-187B-tp8pp10dp8-mbs4-gbs2048"])
+        published_runs.run_of(rows["bloom-045-187B-tp8pp10dp8-mbs4-gbs2048"])
     with pytest.raises(ValueError, match="not a dense model"):
-        runs.run_of(rows["deepseek-v3"])
+        published_runs.run_of(rows["deepseek-v3"])
 
 
 def test_layouts_as_arrays_cost_what_each_costs_alone():
     cluster = Cluster.of("A100", 64)
-    every = planning.layouts(Model(12, 768, 12, 12, 3072, 50_000, 1024), 64, 256)
+    every = cluster_model.layouts(Model(12, 768, 12, 12, 3072, 50_000, 1024), 64, 256)
     model = Model(12, 768, 12, 12, 3072, 50_000, 1024)
     together = ours.step_time_s(model, cluster, every), ours.memory_bytes(model, every)
     for i in range(0, len(every), len(every) // 20):
@@ -110,7 +110,7 @@ def test_what_a_source_does_not_say_of_attention_follows_from_its_time(gpu, name
     row: Any = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
     row = row | {"hardware": row["hardware"] | {"gpu": gpu}, "source": source}
     row["model"] = row["model"] | {"name": name}
-    assert runs.run_of(row).layout.attention == DATED[gpu, name, source]
+    assert published_runs.run_of(row).layout.attention == DATED[gpu, name, source]
 
 
 def test_which_notes_say_that_kernels_are_fused():
@@ -119,22 +119,23 @@ def test_which_notes_say_that_kernels_are_fused():
     stated = {"fused AdamW": "eager", "torch.compile": "fused", "no torch.compile": "eager"}
     stated |= {"JAX, XLA": "fused", "fused norms": "fused", "unfused softmax": "eager"}
     for note, kernels in stated.items():
-        assert runs.run_of(row | {"notes": [note]}).layout.kernels == kernels, note
+        assert published_runs.run_of(row | {"notes": [note]}).layout.kernels == kernels, note
 
 
 def test_selective_recomputation_has_two_meanings():
     cluster, layout = Cluster.of("H100", 8), Layout(data=8, batch=8, recompute="selective")
     fsdp = Layout(data=8, batch=8, recompute="selective", half=True)
-    few, many = (planning.work(SMALL, cluster, each).attention_s for each in (layout, fsdp))
-    assert few < many == planning.work(SMALL, cluster, layout).forward_s / 2
-    kept, dropped, _ = planning.kept_bytes(SMALL, fsdp)
-    assert dropped == kept / 2 and planning.kept_bytes(SMALL, layout)[1] == 0
+    few, many = (cluster_model.work(SMALL, cluster, each).attention_s for each in (layout, fsdp))
+    assert few < many == cluster_model.work(SMALL, cluster, layout).forward_s / 2
+    kept, dropped, _ = cluster_model.kept_bytes(SMALL, fsdp)
+    assert dropped == kept / 2 and cluster_model.kept_bytes(SMALL, layout)[1] == 0
 
 
 def test_deepspeeds_stages_send_what_every_tensor_rank_has():
     cluster = Cluster.of("A100", 64)
     sent = [
-        planning.hop_s(cluster, layout, planning.work(SMALL, cluster, layout)) - cluster.latency_s
+        cluster_model.hop_s(cluster, layout, cluster_model.work(SMALL, cluster, layout))
+        - cluster.latency_s
         for layout in (Layout(4, 16, batch=8), Layout(4, 16, batch=8, deepspeed=True))
     ]
     assert sent[1] == pytest.approx(4 * sent[0])
@@ -149,7 +150,7 @@ def test_models_with_experts_are_known_by_their_name():
     row: Any = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
     for name in "Mixtral 8x7B", "Qwen3_30B_a3B", "GPT OSS 120B", "DeepSeek MoE 16B":
         with pytest.raises(ValueError, match="not a dense model"):
-            runs.run_of(row | {"model": row["model"] | {"name": name}})
+            published_runs.run_of(row | {"model": row["model"] | {"name": name}})
 
 
 SAID = {  # what a row says: what its layout has
@@ -168,7 +169,7 @@ def test_what_a_row_says_in_other_words(part, key, value):
     row: Any = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
     row = row | {part: row[part] | {key: value} if key else value}
     field, want = SAID[part, key, value]
-    assert getattr(runs.run_of(row).layout, field) == want
+    assert getattr(published_runs.run_of(row).layout, field) == want
 
 
 def test_microbatches_that_are_not_stated():
@@ -176,21 +177,24 @@ def test_microbatches_that_are_not_stated():
     row["parallel"]["dp"], row["parallel"]["zero"] = 1, 3
     row["parallel"]["fsdp"] = 32  # one replica of shards on 32 GPUs
     row["batch"]["mbs"] = None  # 512 sequences of 32 ranks: no reason to fetch weights twice
-    assert (runs.run_of(row).layout.data, runs.run_of(row).layout.microbatch) == (32, 16)
+    assert (
+        published_runs.run_of(row).layout.data,
+        published_runs.run_of(row).layout.microbatch,
+    ) == (32, 16)
     row["batch"]["grad_accum"] = 4
-    assert runs.run_of(row).layout.microbatch == 4
+    assert published_runs.run_of(row).layout.microbatch == 4
 
 
 def test_other_units_and_counts():
     row: Any = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
     stated = {"step_time_ms": 2000, "samples_per_s": 256, "tokens_per_s": 2048 * 256}
     for name, value in stated.items():
-        assert runs.run_of(row | {"measured": {name: value}}).step_s == pytest.approx(2)
+        assert published_runs.run_of(row | {"measured": {name: value}}).step_s == pytest.approx(2)
     plain = {"mfu": 0.4, "mfu_kind": "6N"}, {"mfu": 0.4, "mfu_kind": "6N + 12Lhs"}
-    less, more = (runs.run_of(row | {"measured": each}).step_s or 0 for each in plain)
+    less, more = (published_runs.run_of(row | {"measured": each}).step_s or 0 for each in plain)
     assert 0.8 * more < less < more
     statuses = {"Success": True, "CUDA out of memory": False, "Other Error": None}
-    assert {s: runs.run_of(row | {"status": s}).fits for s in statuses} == statuses
+    assert {s: published_runs.run_of(row | {"status": s}).fits for s in statuses} == statuses
 
 
 ODD = [None, 0, -3, "1,024", "many", float("nan"), float("inf"), True, [1], {"a": 1}, 1.5, 1e30]
@@ -202,7 +206,7 @@ def test_odd_values_in_a_file_end_in_a_sentence_or_a_prediction(part, tmp_path):
     odd = [row | {part: value} for value in [*ODD, {}]]
     odd += [row | {part: row[part] | {key: value}} for key in row[part] for value in ODD]
     odd += [{key: value for key, value in row.items() if key != missing} for missing in row]
-    path = tmp_path / "runs.json"
+    path = tmp_path / "published_runs.json"
     path.write_text(json.dumps({"rows": odd}))
     found, left_out = planner.read(path)
     assert len(found) + sum(left_out.values()) == len(odd)
@@ -216,7 +220,7 @@ EMPTY = ["", "{", "[]", "7", '{"rows": null}', "[null, 3]", "{}", "[" * 99_999]
 
 @pytest.mark.parametrize("text", EMPTY, ids=lambda text: text[:20])
 def test_a_file_without_runs_gives_an_empty_score(text, tmp_path, monkeypatch, capsys):
-    path = tmp_path / "runs.json"
+    path = tmp_path / "published_runs.json"
     path.write_text(text)
     for options in [], ["--held-out", "--fit"]:
         monkeypatch.setattr("sys.argv", ["planner.py", str(path), *options])
@@ -230,18 +234,20 @@ def test_only_16_bits_of_tier_a_count():
     stated = {"FP8": False, "NVFP4": False, "fp32": False, "tf32": False, "bf16": True, None: True}
     stated["bf16 (fp32 grad accumulation)"] = True
     for precision, counts in stated.items():
-        assert planner.counts(runs.run_of(row | {"precision": precision})) == counts
-    assert not planner.counts(runs.run_of(row | {"tier": "B"}))
+        assert planner.counts(published_runs.run_of(row | {"precision": precision})) == counts
+    assert not planner.counts(published_runs.run_of(row | {"tier": "B"}))
 
 
 def test_a_mfu_in_per_cent_is_one():
     row = next(r for r in samples.published_runs()["rows"] if r["id"] == "sc21-t1-1.7B")
-    shares = [runs.run_of(row | {"measured": {"mfu": share}}).step_s for share in (0.42, 42)]
+    shares = [
+        published_runs.run_of(row | {"measured": {"mfu": share}}).step_s for share in (0.42, 42)
+    ]
     assert shares[0] == pytest.approx(shares[1])
 
 
 def test_the_last_line_of_the_benchmark_is_its_result(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "runs.json"
+    path = tmp_path / "published_runs.json"
     rows = [row for row in samples.published_runs()["rows"] if "Korthikanti" in row["source"]]
     path.write_text(json.dumps({"rows": rows}))
     monkeypatch.setattr("sys.argv", ["planner.py", str(path)])

@@ -1,11 +1,11 @@
-"""common/pieces.py: a reader's answers are used where they are written and right."""
+"""earlier_pieces.py of lab 16: a reader's answers are used where they are written and right."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from common import pieces
+from common.lessons.scaling import earlier_pieces
 
 
 def ours(x: int) -> int:
@@ -39,13 +39,13 @@ def test_the_readers_own(tmp_path: Path) -> None:
         ("hole", "def added(x):\n    return x + one"),
         ("check", "raise SystemExit"),
     )
-    found = pieces.collect(OURS, adds_one, tmp_path)
+    found = earlier_pieces.collect(OURS, adds_one, tmp_path)
     assert found.yours == ["12"] and found.use["added"](1) == 2
 
 
 def test_ours_in_its_place(tmp_path: Path) -> None:
     """No notebook, a stub, an error and a wrong answer: the course's piece, and the reason."""
-    assert "no such" in pieces.collect(OURS, adds_one, tmp_path).origin["12"]
+    assert "no such" in earlier_pieces.collect(OURS, adds_one, tmp_path).origin["12"]
     cases = {
         'def added(x):\n    raise NotImplementedError("1.1")': "not written",
         "def added(x):\n    return x": "another result",
@@ -55,5 +55,5 @@ def test_ours_in_its_place(tmp_path: Path) -> None:
     }
     for text, why in cases.items():
         notebook(tmp_path, ("hole", text))
-        found = pieces.collect(OURS, adds_one, tmp_path)
+        found = earlier_pieces.collect(OURS, adds_one, tmp_path)
         assert why in found.origin["12"] and found.use["added"] is ours, text

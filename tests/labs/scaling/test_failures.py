@@ -1,10 +1,10 @@
-"""common/lessons/failures.py: simulated years agree with formulas; a kill changes no loss."""
+"""failures.py of lab 16: simulated years agree with formulas; a kill changes no loss."""
 
 import numpy as np
 import pytest
 import torch
 
-from common.lessons import failures
+from common.lessons.scaling import failures
 
 QUIET = {**failures.CLUSTER, "nodes": 64, "replica_nodes": 8, "reshape_s": 0.0}
 ALL = {"interval_s": 1800.0, "replicas": 8, "drop": False}

@@ -1,4 +1,4 @@
-"""common/lessons/slow_links.py: its gradient, its counted bytes, and a rank that is away."""
+"""slow_links.py of lab 16: its gradient, its counted bytes, and a rank that is away."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from common import ranks
-from common.lessons import slow_links
+from common.lessons.scaling import slow_links
+from nogpu import ranks
 
 
 def averaged(dist: Any, shared: Any, own: Any, momentum: Any, present: bool) -> None:

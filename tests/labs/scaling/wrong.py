@@ -52,7 +52,7 @@
 
 # %% memory_bytes: the scores forgotten
 # says: bytes
-# edit: last = layers * held * early + planning.score_bytes(model, layout)  ->  last = 0
+# edit: last = layers * held * early + cluster_model.score_bytes(model, layout)  ->  last = 0
 
 # %% memory_bytes: a fraction of a layer
 # says: stages: bytes
@@ -77,7 +77,7 @@
 
 # %% step_time_s: tensor ranks on two nodes, at NVLink's speed
 # says: tensor ranks on two nodes
-# edit: rate = planning.bandwidth(cluster, size, stride)  ->  rate = cluster.node_bytes_per_s
+# edit: rate = cluster_model.bandwidth(cluster, size, stride)  ->  rate = cluster.node_bytes_per_s
 
 # %% step_time_s: data ranks as neighbours
 # says: seconds
@@ -119,11 +119,11 @@
 
 # %% step_time_s: sharded weights come in one message
 # says: sharded weights
-# edit: np.where(shards > 2, planning.fetches(model, layout), 1)  ->  1
+# edit: np.where(shards > 2, cluster_model.fetches(model, layout), 1)  ->  1
 
 # %% step_time_s: the last stage has as many layers as its share
 # says: a last stage with fewer layers
-# - most, last = planning.stage_layers(model, layout)
+# - most, last = cluster_model.stage_layers(model, layout)
 # + most, last = np.ceil(model.layers / layout.pipeline), np.floor(model.layers / layout.pipeline)
 
 # %% step_time_s: the optimizer is free
@@ -400,7 +400,7 @@ def mesh_update(dist, groups, weights, gradient, state, step, replicated, most):
 
 # %% memory_bytes: fragments of the driver, too
 # says: The driver's bytes have no fragments
-# edit: planning.FRAGMENTS * total + planning.DRIVER_BYTES  ->  planning.FRAGMENTS * (total + planning.DRIVER_BYTES)
+# edit: cluster_model.FRAGMENTS * total + cluster_model.DRIVER_BYTES  ->  cluster_model.FRAGMENTS * (total + cluster_model.DRIVER_BYTES)
 
 # %% memory_bytes: activations divided by tensor again
 # says: bytes gave
@@ -413,7 +413,7 @@ def mesh_update(dist, groups, weights, gradient, state, step, replicated, most):
 
 # %% step_time_s: hops forgotten
 # says: Stages wait for messages
-# edit: hop_s = planning.hop_s(cluster, layout, work)  ->  hop_s = 0
+# edit: hop_s = cluster_model.hop_s(cluster, layout, work)  ->  hop_s = 0
 
 # %% step_time_s: hops not multiplied by chunks
 # says: seconds gave
@@ -438,8 +438,8 @@ def mesh_update(dist, groups, weights, gradient, state, step, replicated, most):
 # %% plan: a place among those that fit, not among all
 # says: does not fit
 def plan(model, cluster, batch):
-    every = planning.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
-    fit = planning.fits(memory_bytes(model, every), cluster)
+    every = cluster_model.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
+    fit = cluster_model.fits(memory_bytes(model, every), cluster)
     if not fit.any():
         raise ValueError("no layout fits")
     return every[int(step_time_s(model, cluster, every)[fit].argmin())]

@@ -6,11 +6,11 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from common import ranks
-from common.lessons import units
-from common.lessons.adam import adam
-from common.oracles import gathering, shards
-from common.ranks.events import Collective, Message
+from common.lessons.sharded_data_parallel import fsdp_units
+from common.lessons.sharded_data_parallel.expected import gathering, shards
+from common.training.adam import adam
+from nogpu import ranks
+from nogpu.ranks.events import Collective, Message
 
 SIZES = [40, 30, 20, 10]
 OUTPUTS = [[torch.full((2, 3), 1.0 + unit)] for unit in range(4)]  # of each unit
@@ -25,7 +25,7 @@ def in_float64():
 
 def test_a_unit_computes_what_its_module_does():
     for kind in ("perceptron", "tied", "deep"):
-        flats, pieces = units.weights_of(kind, 1), units.modules(kind)
+        flats, pieces = fsdp_units.weights_of(kind, 1), fsdp_units.modules(kind)
         x, want = torch.randn(3, 64), torch.randn(0)
         torch.manual_seed(1)
         want = x
@@ -34,17 +34,17 @@ def test_a_unit_computes_what_its_module_does():
             want = piece(want)
 
         def forward(dist, kind=kind, flats=flats, x=x):
-            for unit in units.units(dist, kind, flats):
+            for unit in fsdp_units.units(dist, kind, flats):
                 unit.full = unit.shard
                 x = unit(x)
             return x
 
         assert torch.allclose(ranks.run(forward, world_size=1).returns[0], want)
-        assert units.sizes_of(kind) == [len(flat) for flat in flats]
+        assert fsdp_units.sizes_of(kind) == [len(flat) for flat in flats]
 
 
 def test_a_unit_whose_weights_are_not_there_says_so():
-    unit = units.Unit(2, torch.nn.Linear(2, 2), torch.zeros(6), None)
+    unit = fsdp_units.Unit(2, torch.nn.Linear(2, 2), torch.zeros(6), None)
     with pytest.raises(ValueError, match="unit 2 computes, but its weights are not gathered"):
         unit(torch.zeros(1, 2))
     unit.full = torch.zeros(6)
@@ -72,7 +72,7 @@ def trace_of(*events):
         size = 8 * math.ceil(SIZES[unit] / 2)
         call = Collective(name, 0, 3 * (kind == "compute"), number, size, number, number)
         if kind == "compute":
-            call.values = [unit, *units.digest(OUTPUTS[unit][0])]
+            call.values = [unit, *fsdp_units.digest(OUTPUTS[unit][0])]
         else:
             both = (0, 1), (1, 0)
             messages += [Message(src, dst, size, number, number, name) for src, dst in both]
@@ -109,21 +109,21 @@ BACKWARD = {
     [(*case, False) for case in FORWARD.items()] + [(*case, True) for case in BACKWARD.items()],
 )
 def test_each_fault_of_gathering_is_named(monkeypatch, events, says, backward):
-    monkeypatch.setattr(units, "sizes_of", lambda kind: SIZES)
-    assert units.events(trace_of(*of(events)), 0, SIZES) == of(events)
+    monkeypatch.setattr(fsdp_units, "sizes_of", lambda kind: SIZES)
+    assert fsdp_units.events(trace_of(*of(events)), 0, SIZES) == of(events)
     found = shards.events_fault(trace_of(*of(events)), "any", backward, [OUTPUTS])
     assert says in found if says else found == ""
 
 
 def test_a_mark_proves_that_its_output_is_there(monkeypatch):
-    monkeypatch.setattr(units, "sizes_of", lambda kind: SIZES)
+    monkeypatch.setattr(fsdp_units, "sizes_of", lambda kind: SIZES)
     trace = trace_of(*of("g0 g1 c0 g2 c1 g3 c2 c3"))
     other = [*OUTPUTS[:2], [OUTPUTS[2][0] + 1e-3], OUTPUTS[3]]
     assert "A mark of unit 2 does not fit" in shards.events_fault(trace, "any", False, [other])
 
 
 def test_nothing_else_crosses_the_network(monkeypatch):
-    monkeypatch.setattr(units, "sizes_of", lambda kind: SIZES)
+    monkeypatch.setattr(fsdp_units, "sizes_of", lambda kind: SIZES)
     trace = trace_of(*of("g0 g1 c0 g2 c1 g3 c2 c3"))
     trace.messages.append(Message(0, 1, 8, 9.0, 9.0, "send"))
     says = shards.events_fault(trace, "any", False, [OUTPUTS])
@@ -136,16 +136,16 @@ def test_only_the_healthy_program_of_the_clinic_holds_two_units():
     traces = gathering.traces(data, machine)
     peaks = {name: trace.peak_by_category[0]["gathered"] / 33_280 for name, trace in traces.items()}
     assert peaks == pytest.approx({"A": 7.16, "B": 7.16, "C": 2, "D": 3}, abs=0.01)
-    assert len(units.draw_gathered(traces)) == 4
+    assert len(fsdp_units.draw_gathered(traces)) == 4
 
 
 def test_the_budget_has_one_best_choice():
-    widget = units.budget()
+    widget = fsdp_units.budget()
     kinds, count = widget.children[0].children
     kinds.value, count.value = 2, 4
-    title = units.draw_budget(2, 4, 13, 80, (2, 4)).get_title()
+    title = fsdp_units.draw_budget(2, 4, 13, 80, (2, 4)).get_title()
     assert title == "ZeRO-2, 4 ranks: 72 GB, traffic 2 × weights: target reached"
-    assert "does not fit" in units.draw_budget(1, 4, 13, 80, (2, 4)).get_title()
+    assert "does not fit" in fsdp_units.draw_budget(1, 4, 13, 80, (2, 4)).get_title()
 
 
 def test_a_replicated_optimizer_is_named():
@@ -159,7 +159,7 @@ def test_shards_come_together_again():
     for n, p in ((11, 4), (3, 4), (8, 2)):
         flat = torch.randn(n)
         assert torch.equal(shards.joined(shards.cut(flat, p), n), flat)
-        assert {len(shard) for shard in shards.cut(flat, p)} == {units.padded(n, p) // p}
+        assert {len(shard) for shard in shards.cut(flat, p)} == {fsdp_units.padded(n, p) // p}
 
 
 def test_every_number_of_a_checkpoint_is_read_once():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from common import views
-from common.lessons import caches
+from common.figures import views
+from common.lessons.strides import caches
 
 
 def test_the_cache_s_description_is_read(monkeypatch, tmp_path):

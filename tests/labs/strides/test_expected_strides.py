@@ -5,7 +5,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from common.oracles import strides as oracle
+from common.lessons.strides import expected as oracle
 
 VIEWS = [oracle.sliced, oracle.windows, oracle.reshaped, oracle.blocked, oracle.broadcasted]
 

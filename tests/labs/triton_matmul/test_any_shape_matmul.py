@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from common import device
+from common.hardware import device
 
 device.prepare_triton()
 
 from triton.runtime.errors import OutOfResources  # noqa: E402
 
-from common.lessons import products  # noqa: E402
+from common.lessons.triton_matmul import any_shape_matmul  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +33,11 @@ def matrices(m, n, k):
 
 PLANS = [
     None,
-    products.Plan(64, 64, 64, 4, 3, 2, False),
-    products.Plan(64, 32, 64, 4, 3, 1, True),
-    products.Plan(64, 64, 64, 4, 3, 2, False, rest=32),
-    products.Plan(64, 32, 64, 4, 3, 1, True, turned=True),
-    products.Plan(64, 64, 64, 4, 3, 2, False, rest=16, turned=True),
+    any_shape_matmul.Plan(64, 64, 64, 4, 3, 2, False),
+    any_shape_matmul.Plan(64, 32, 64, 4, 3, 1, True),
+    any_shape_matmul.Plan(64, 64, 64, 4, 3, 2, False, rest=32),
+    any_shape_matmul.Plan(64, 32, 64, 4, 3, 1, True, turned=True),
+    any_shape_matmul.Plan(64, 64, 64, 4, 3, 2, False, rest=16, turned=True),
 ]
 
 
@@ -47,20 +47,20 @@ def test_any_shape_and_strides(m, n, k):
     for (a, b), plan in itertools.product(matrices(m, n, k), PLANS):
         want = a.float() @ b.float()
         torch.testing.assert_close(
-            products.product(a, b, None, plan).float(), want, atol=2e-2, rtol=2e-3
+            any_shape_matmul.product(a, b, None, plan).float(), want, atol=2e-2, rtol=2e-3
         )
         want = functional.gelu(want + bias.float(), approximate="tanh")
-        got = products.product(a, b, bias, plan)
+        got = any_shape_matmul.product(a, b, bias, plan)
         assert got.is_contiguous() and got.dtype == a.dtype
         torch.testing.assert_close(got.float(), want, atol=2e-2, rtol=2e-3)
 
 
 def test_nothing_to_add_or_to_compute():
-    assert products.product(random(0, 3), random(3, 5)).shape == (0, 5)
-    assert (products.product(random(4, 0), random(0, 5)) == 0).all()
+    assert any_shape_matmul.product(random(0, 3), random(3, 5)).shape == (0, 5)
+    assert (any_shape_matmul.product(random(4, 0), random(0, 5)) == 0).all()
     bias = random(5)
     want = functional.gelu(bias, approximate="tanh").expand(4, 5)
-    torch.testing.assert_close(products.product(random(4, 0), random(0, 5), bias), want)
+    torch.testing.assert_close(any_shape_matmul.product(random(4, 0), random(0, 5), bias), want)
 
 
 @pytest.mark.parametrize(
@@ -79,23 +79,23 @@ def test_nothing_to_add_or_to_compute():
 )
 def test_others_are_refused_in_a_sentence(a, b, bias, sentence):
     with pytest.raises(ValueError, match=sentence):
-        products.product(a, b, bias)
+        any_shape_matmul.product(a, b, bias)
 
 
 def test_what_the_copy_engine_fetches():
     x = random(16, 24)
-    assert products.how(x) == products.AS_IS
-    assert products.how(x.T) == products.TURNED
-    assert products.how(x[:, 8:]) == products.AS_IS
+    assert any_shape_matmul.how(x) == any_shape_matmul.AS_IS
+    assert any_shape_matmul.how(x.T) == any_shape_matmul.TURNED
+    assert any_shape_matmul.how(x[:, 8:]) == any_shape_matmul.AS_IS
     for other in (x[:, 1:], random(16, 23), x[:, ::2], x.T[::2], random(1, 8).expand(8, 8)):
-        assert products.how(other) == products.BY_NUMBER
-        copy = products.with_aligned_rows(other)[0]
-        assert products.how(copy) == products.AS_IS and bool((copy == other).all())
+        assert any_shape_matmul.how(other) == any_shape_matmul.BY_NUMBER
+        copy = any_shape_matmul.with_aligned_rows(other)[0]
+        assert any_shape_matmul.how(copy) == any_shape_matmul.AS_IS and bool((copy == other).all())
 
 
 def test_few_tiles_are_shared_and_many_are_large():
     def plan(*shape):
-        return products.plan_for(products.Shape(*shape))[0]
+        return any_shape_matmul.plan_for(any_shape_matmul.Shape(*shape))[0]
 
     assert plan(128, 8192, 8192).parts > 1  # 32 tiles of 128 × 256, for 132 multiprocessors
     assert plan(64, 64, 16384).parts > 8
@@ -105,30 +105,33 @@ def test_few_tiles_are_shared_and_many_are_large():
 
 
 def test_what_is_measured_differs_and_begins_with_the_best():
-    best = products.ranked(products.Shape(1000, 1000, 4000))
-    chosen = products.different(best)
+    best = any_shape_matmul.ranked(any_shape_matmul.Shape(1000, 1000, 4000))
+    chosen = any_shape_matmul.different(best)
     assert chosen[:2] == best[:2]
     assert len({(*plan[:4], plan.rest) for plan in chosen}) >= 6
     assert len(set(chosen)) == len(chosen) == 8
-    times = [products.predicted_s(plan, products.Shape(1000, 1000, 4000)) for plan in best]
+    times = [
+        any_shape_matmul.predicted_s(plan, any_shape_matmul.Shape(1000, 1000, 4000))
+        for plan in best
+    ]
     assert times == sorted(times)
 
 
 def test_a_shortlist_begins_with_the_best_and_has_both_ways_to_load_odd_rows():
     for m, n, k in ((99, 121, 25), (2407, 71, 21), (17, 149, 2707), (4659, 801, 99)):
-        shape = products.Shape(m, n, k, 2 * (m * k + k * n))
-        chosen = products.shortlist(shape)
-        assert chosen[0] == products.plan_for(shape)[0]
+        shape = any_shape_matmul.Shape(m, n, k, 2 * (m * k + k * n))
+        chosen = any_shape_matmul.shortlist(shape)
+        assert chosen[0] == any_shape_matmul.plan_for(shape)[0]
         assert {plan.by_number for plan in chosen} == {False, True}
         assert len(set(chosen)) == len(chosen) == 8
         for by_number in False, True:
-            some = [plan for plan in products.ranked(shape) if plan.by_number == by_number]
+            some = [plan for plan in any_shape_matmul.ranked(shape) if plan.by_number == by_number]
             assert some[0] in chosen
 
 
 def test_a_product_a_little_above_128_wide_has_a_tile_of_its_width():
-    wide = products.shortlist(products.Shape(13416, 136, 1920))
-    high = products.shortlist(products.Shape(136, 12128, 1904))
+    wide = any_shape_matmul.shortlist(any_shape_matmul.Shape(13416, 136, 1920))
+    high = any_shape_matmul.shortlist(any_shape_matmul.Shape(136, 12128, 1904))
     assert any(plan.block_n + plan.rest == 144 and not plan.turned for plan in wide)
     assert any(plan.block_n + plan.rest == 144 and plan.turned for plan in high)
 
@@ -138,8 +141,8 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now_s, self.calls = 0.0, []
-        monkeypatch.setattr(products, "KEPT", {})
-        monkeypatch.setattr(products, "_timed_s", self.timed_s)
+        monkeypatch.setattr(any_shape_matmul, "KEPT", {})
+        monkeypatch.setattr(any_shape_matmul, "_timed_s", self.timed_s)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
     def timed_s(self, call, late=False):
@@ -160,9 +163,9 @@ class Clock:
 
 def test_a_short_call_is_timed_in_a_row_and_a_long_one_alone(monkeypatch):
     clock = Clock(monkeypatch)
-    assert products.measured_s(clock.way("short", 1e-5)) == pytest.approx(1e-5)
-    assert products.measured_s(clock.way("1 ms", 1e-3)) == pytest.approx(1e-3)
-    assert products.measured_s(clock.way("long", 0.1)) == pytest.approx(0.1)
+    assert any_shape_matmul.measured_s(clock.way("short", 1e-5)) == pytest.approx(1e-5)
+    assert any_shape_matmul.measured_s(clock.way("1 ms", 1e-3)) == pytest.approx(1e-3)
+    assert any_shape_matmul.measured_s(clock.way("long", 0.1)) == pytest.approx(0.1)
     counts = [clock.calls.count(name) for name in ("short", "1 ms", "long")]
     assert counts == [2 + 2 * 8, 2 + 2 * 4, 2 + 2 * 1]  # one compiles, one is timed, two rounds
 
@@ -171,18 +174,18 @@ def test_neither_compiling_nor_a_disturbed_round_decides(monkeypatch):
     clock = Clock(monkeypatch)
     compiles_long = clock.way("compiles long", 5.0, 1e-3)
     disturbed = clock.way("disturbed", 1e-3, 9e-4, 1.0, 9e-4)  # by another, in its first round
-    assert products.fastest(("key",), {"a": compiles_long, "b": disturbed}) == "disturbed"
+    assert any_shape_matmul.fastest(("key",), {"a": compiles_long, "b": disturbed}) == "disturbed"
 
 
 def test_each_product_is_measured_for_itself_and_once(monkeypatch):
     clock = Clock(monkeypatch)
     ways = {"slow": clock.way("slow", 2e-3), "fast": clock.way("fast", 1e-3)}
-    assert [products.fastest((8, 8, 8), ways) for _ in range(3)] == ["fast"] * 3
+    assert [any_shape_matmul.fastest((8, 8, 8), ways) for _ in range(3)] == ["fast"] * 3
     measured = len(clock.calls)
-    assert clock.calls[-3:] == ["fast"] * 3 and products.KEPT == {(8, 8, 8): "fast"}
+    assert clock.calls[-3:] == ["fast"] * 3 and any_shape_matmul.KEPT == {(8, 8, 8): "fast"}
     ways["slow"] = clock.way("now faster", 1e-4)
-    assert products.fastest((8, 8, 8), ways) == "fast" and len(clock.calls) == measured + 1
-    assert products.fastest((8, 8, 16), ways) == "now faster"
+    assert any_shape_matmul.fastest((8, 8, 8), ways) == "fast" and len(clock.calls) == measured + 1
+    assert any_shape_matmul.fastest((8, 8, 16), ways) == "now faster"
 
 
 def test_what_does_not_fit_the_gpu_is_left_out(monkeypatch):
@@ -196,26 +199,28 @@ def test_what_does_not_fit_the_gpu_is_left_out(monkeypatch):
         "slow": clock.way("slow", 2e-3),
         "fast": clock.way("fast", 1e-3),
     }
-    assert products.fastest(("key",), ways) == "fast"
+    assert any_shape_matmul.fastest(("key",), ways) == "fast"
     with pytest.raises(OutOfResources):
-        products.fastest(("another",), {"too large": too_large})
+        any_shape_matmul.fastest(("another",), {"too large": too_large})
 
 
 def test_while_a_graph_is_captured_nothing_is_measured_or_kept(monkeypatch):
     clock = Clock(monkeypatch)
     ways = {"first": clock.way("first", 2e-3), "fast": clock.way("fast", 1e-3)}
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert products.fastest(("key",), ways) == "first"
-    assert clock.calls == ["first"] and not products.KEPT
+    assert any_shape_matmul.fastest(("key",), ways) == "first"
+    assert clock.calls == ["first"] and not any_shape_matmul.KEPT
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    assert products.fastest(("key",), ways) == "fast"
+    assert any_shape_matmul.fastest(("key",), ways) == "fast"
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert products.fastest(("key",), ways) == "fast"  # what was kept serves a graph
+    assert any_shape_matmul.fastest(("key",), ways) == "fast"  # what was kept serves a graph
 
 
 def test_a_plan_fits_into_shared_memory():
     for kilobytes in (64, 99, 163, 227):
-        for plan in products.plans(products.Shape(512, 512, 4096, 1), kilobytes << 10):
+        for plan in any_shape_matmul.plans(
+            any_shape_matmul.Shape(512, 512, 4096, 1), kilobytes << 10
+        ):
             pair = 2 * (plan.block_m + plan.block_n) * plan.block_k
             assert plan.stages >= 2
             assert plan.stages * pair < kilobytes << 10

@@ -3,6 +3,7 @@
 On a GPU benchmarks/kernels.py compares it.
 """
 
+from common.paths import ROOT
 import json
 import math
 import os
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.solved import solved
-from common import device
+from common.hardware import device
 
 device.prepare_triton()
 
@@ -78,10 +79,10 @@ def test_it_is_the_product_with_either_width(lab, shape):
 COMPILED = """
 import json
 import torch
-from common import device
+from common.hardware import device
 device.has_gpu = lambda: True  # then the lab compiles, and doesn't interpret
 from benchmarks.solved import solved
-from common.tiles import compiler
+from nogpu.tiles import compiler
 from triton.experimental.gluon._runtime import GluonASTSource
 lab = solved("05")
 sizes = (1000, 3000), (3000, 5000), (5000,), (1000, 5000)
@@ -113,7 +114,7 @@ def test_the_kernel_in_gluon_compiles_for_an_h100_and_spills_nothing(bias):
     child = subprocess.run(
         [sys.executable, "-c", COMPILED.replace("BIAS", bias)],
         env=environment,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,

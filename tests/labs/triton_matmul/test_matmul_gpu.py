@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks.solved import solved
-from common import device
+from common.hardware import device
 
 device.prepare_triton()
 pytestmark = pytest.mark.skipif(

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import clinic, widgets
-from common.oracles import matmul as oracle
-from common.tiles import matmul
+from common.checks import clinic
+from common.lessons.triton_matmul import expected as oracle
+from common.lessons.triton_matmul import pictures, widget
 
 CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP", "num_warps", "num_stages")
 
@@ -35,20 +35,20 @@ def no_figures_left():
     ],
 )
 def test_programs_that_fit_on_a_multiprocessor(values, programs):
-    assert matmul.resident_programs(dict(zip(CONFIG, values, strict=True))) == programs
+    assert pictures.resident_programs(dict(zip(CONFIG, values, strict=True))) == programs
 
 
 @given(st.integers(0, 30), st.integers(1, 6), st.floats(0, 10), st.floats(0, 10))
 def test_a_pipeline_by_slots_is_the_pipeline_by_events(steps, stages, load_s, compute_s):
     want = oracle.pipeline(steps, stages, load_s, compute_s)
-    np.testing.assert_allclose(matmul.steps_of(steps, stages, load_s, compute_s), want)
+    np.testing.assert_allclose(pictures.steps_of(steps, stages, load_s, compute_s), want)
 
 
 @pytest.mark.parametrize("stages", range(1, 8))
 def test_a_settled_pipeline_takes_the_longer_of_two_times_per_step(stages):
     load_s, compute_s = 3.0, 1.0
     step_s = max(compute_s, (load_s + compute_s) / stages)
-    assert math.isclose(matmul.settled(stages, load_s, compute_s), compute_s / step_s)
+    assert math.isclose(pictures.settled(stages, load_s, compute_s), compute_s / step_s)
 
 
 @pytest.mark.parametrize("rows, columns, group", [(5, 3, 2), (4, 4, 4), (3, 7, 8), (1, 1, 1)])
@@ -83,20 +83,20 @@ def test_pictures_are_drawn():
     def row_by_row(program):
         return divmod(program, 20)
 
-    matmul.strips()
+    pictures.strips()
     assert "strips: 1 of A, 20 of B" in [
-        ax.get_title() for ax in matmul.waves({"x; y": row_by_row}, 4, 20, 20).axes
+        ax.get_title() for ax in pictures.waves({"x; y": row_by_row}, 4, 20, 20).axes
     ][0].replace("x; y; ", "")
-    matmul.order({"yours": [None, (0, 9), (0, 1)], "wanted": [(0, 0), (0, 1)]}, 1, 2)
-    matmul.pipeline({"empty": [], "two": [(0.0, 1.0), (0.0, 2.0)]}, 1.0, 1.0)
+    pictures.order({"yours": [None, (0, 9), (0, 1)], "wanted": [(0, 0), (0, 1)]}, 1, 2)
+    pictures.pipeline({"empty": [], "two": [(0.0, 1.0), (0.0, 2.0)]}, 1.0, 1.0)
     times = np.array([1.0, 2.0, 3.0]) * 1e-6
-    matmul.predictions({"a": (np.array([np.inf, 1e-6, 2e-6]), times), "b": (times, times)})
-    matmul.searches({"x": [np.ones(3)]}, [matmul.at_random(times, 3)])
-    matmul.speeds([(1, 2, 3), (4, 5, 6)], [1e12, 2e12], np.full((2, 2), 1e12), "a GPU")
+    pictures.predictions({"a": (np.array([np.inf, 1e-6, 2e-6]), times), "b": (times, times)})
+    pictures.searches({"x": [np.ones(3)]}, [pictures.at_random(times, 3)])
+    pictures.speeds([(1, 2, 3), (4, 5, 6)], [1e12, 2e12], np.full((2, 2), 1e12), "a GPU")
 
 
 def test_the_widget_says_when_the_target_is_reached():
-    box = widgets.fed_tensor_cores(lambda m, n, k: (1.5e-6, 0.35e-6), 0.95, 150)
+    box = widget.fed_tensor_cores(lambda m, n, k: (1.5e-6, 0.35e-6), 0.95, 150)
     controls, says, _ = box.children
     tile, depth, stages = controls.children
     assert "Not yet" in says.value

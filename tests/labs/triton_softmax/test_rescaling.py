@@ -5,7 +5,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from common import figures, rescaling, widgets
+from common import figures
+from common.lessons.triton_softmax import rescaling, widget
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +39,8 @@ def test_the_drawing_says_in_words_what_it_shows():
 
 
 def test_the_widget_says_when_its_target_is_reached():
-    widget = widgets.rescaling()
-    (row, _, backwards), said = widget.children[0].children, widget.children[1]
+    box = widget.rescaling()
+    (row, _, backwards), said = box.children[0].children, box.children[1]
     assert "Target:" in said.value
     row.value = "rising"
     assert "Target:" in said.value

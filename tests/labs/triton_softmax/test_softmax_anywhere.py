@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from common import device
+from common.hardware import device
 
 device.prepare_triton()
 
@@ -13,7 +13,7 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
 from benchmarks.solved import solved  # noqa: E402
-from common import tiles  # noqa: E402
+from nogpu import tiles  # noqa: E402
 
 
 @pytest.fixture(scope="module")

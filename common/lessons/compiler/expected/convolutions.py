@@ -11,7 +11,7 @@ import numpy as np
 from common import graphs
 from common.checks import agree, expect
 from common.graphs import LEAVES, Program, Row, evaluate
-from common.oracles.compiler import expect_program, reference_dead_code
+from common.lessons.compiler.expected.passes import expect_program, reference_dead_code
 
 Fold = Callable[[list[Row], list[int]], Program]
 X: Row = ("placeholder", "x")

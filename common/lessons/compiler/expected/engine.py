@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from common import clinic, graphs, paths
+from common import graphs, paths
+from common.checks import clinic
 from common.graphs import DEAD, FLAT, LINEAR, evaluate
 
 NAMES = ("Node", "topological_order", "run", "vjp", "gradients")

@@ -21,8 +21,8 @@ from common.graphs import (
     same_bits,
     without,
 )
-from common.lessons import bugs
-from common.oracles.compiler import (
+from common.lessons.compiler import buggy_passes
+from common.lessons.compiler.expected.passes import (
     expect_program,
     reference_dead_code,
     reference_subexpressions,
@@ -143,18 +143,18 @@ class Failing:
 
 def failing_programs(rng: np.random.Generator) -> Iterator[Failing]:
     """Programs on which each bug shows, and on which leaving out one operator is not enough."""
-    for bug in bugs.BUGS:
+    for bug in buggy_passes.BUGS:
         found = 0
         while found < 4:
             rows, _ = random_program(rng, 12, effects=False)
             program = reference_dead_code(rows, [len(rows) - 1])
-            if graphs.operators(program[0]) > 2 and bugs.fails(bug, *program):
+            if graphs.operators(program[0]) > 2 and buggy_passes.fails(bug, *program):
                 found += 1
                 yield Failing(bug, program)
     for ops in (("sin", "cos", "exp"), ("cos", "sin", "exp"), ("cos", "tanh", "sin", "exp", "sin")):
         chain = [X, *((op, (i,)) for i, op in enumerate(ops))]
-        yield Failing(bugs.CRASH, (chain, [len(ops)]))
-    yield Failing(bugs.CRASH, ([X, ("exp", (0,))], [1]))
+        yield Failing(buggy_passes.CRASH, (chain, [len(ops)]))
+    yield Failing(buggy_passes.CRASH, ([X, ("exp", (0,))], [1]))
 
 
 def judge_minified(failing: Failing, answer: Any) -> int:
@@ -165,10 +165,10 @@ def judge_minified(failing: Failing, answer: Any) -> int:
     text = graphs.formula(*program)
     draw = functools.partial(graphs.draw, *program, title="your smallest program")
     passing = f"{case} gave `{text}`: this program does not fail."
-    expect(len(program[1]) == 1 and bugs.fails(failing.bug, *program), passing, draw=draw)
+    expect(len(program[1]) == 1 and buggy_passes.fails(failing.bug, *program), passing, draw=draw)
     for i, (op, _) in enumerate(program[0]):
         smaller: list[Program] = [] if op in LEAVES else without(*program, i)
-        fails = next((less for less in smaller if bugs.fails(failing.bug, *less)), None)
+        fails = next((less for less in smaller if buggy_passes.fails(failing.bug, *less)), None)
         less = "" if fails is None else graphs.formula(*fails)
         expect(
             fails is None,

@@ -13,7 +13,7 @@ from torch import Tensor
 from common import graphs
 from common.checks import agree, expect, show
 from common.graphs import ELEMENTWISE, LEAVES, Row
-from common.lessons import emitted
+from common.lessons.compiler import emitted
 
 Shape = tuple[int, ...]
 Graph = tuple[list[Row], list[int], list[Shape]]

@@ -28,7 +28,7 @@ from common.graphs import (
     valid,
     without,
 )
-from common.lessons.bugs import edge_feeds
+from common.lessons.compiler.buggy_passes import edge_feeds
 
 Pass = Callable[[list[Row], list[int]], Program]
 X, Y, B = ("placeholder", "x"), ("placeholder", "y"), ("buffer", "b")

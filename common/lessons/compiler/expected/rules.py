@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from common.checks import expect, show
-from common.lessons import identities
-from common.lessons.identities import ARITY, Expression, Rule
+from common.lessons.compiler import identities
+from common.lessons.compiler.identities import ARITY, Expression, Rule
 
 REQUIRED: dict[str, Rule] = {
     "add commutes": (("add", "x", "y"), ("add", "y", "x")),

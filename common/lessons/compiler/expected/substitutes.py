@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from common.checks import expect, is_whole, show
-from common.lessons import identities, partly
+from common.lessons.compiler import identities, partial_equivalence
 
 ALIKE = "Which inputs hide this? Zeros, ones, equal and symmetric ones may; few random ones do"
 
 
 def pairs(rng: np.random.Generator) -> Iterator[tuple[str, tuple[int, int]]]:
-    """(a name in partly.PAIRS, a shape): small ones, edges, and random ones."""
-    for name in partly.PAIRS:
+    """(a name in partial_equivalence.PAIRS, a shape): small ones, edges, and random ones."""
+    for name in partial_equivalence.PAIRS:
         for shape in ((3, 40), (5, 9), (1, 17), (4, 1), (2, 8)):
             yield name, shape
         for _ in range(2):
@@ -26,7 +26,7 @@ def pairs(rng: np.random.Generator) -> Iterator[tuple[str, tuple[int, int]]]:
 
 def places(name: str, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
     """Where the two programs of a pair differ, at one of two random inputs."""
-    original, substitute = partly.PAIRS[name]
+    original, substitute = partial_equivalence.PAIRS[name]
     differ = np.zeros(shape, bool)
     for _ in range(2):
         x = rng.integers(0, identities.PRIME, shape, dtype=np.uint64)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from common import graphs, uses
-from common.checks import agree, expect, is_whole, show
+from common import graphs
+from common.checks import agree, expect, is_whole, show, static_names
 from common.graphs import execute, valid
 
 Trace = Callable[..., Any]
@@ -28,7 +28,7 @@ class Call:
 
 
 def truth(name: str, arguments: tuple[Any, ...]) -> np.ndarray:
-    """What a function of common.lessons.capture gives."""
+    """What a function of common.lessons.compiler.capture gives."""
     x, *rest = arguments
     return np.asarray(
         {
@@ -150,8 +150,10 @@ def _scaled_calls(array: Array) -> Iterator[Call]:
 
 def by_guards(lookup: Lookup) -> None:
     """Raise AssertionError if lookup knows the functions that were traced."""
-    used = uses.names_in(lookup, {"capture", "FUNCTIONS"})
-    expect(not used, f"lookup uses {uses.listed(used)}. It has only the guards to decide by.")
+    used = static_names.names_in(lookup, {"capture", "FUNCTIONS"})
+    expect(
+        not used, f"lookup uses {static_names.listed(used)}. It has only the guards to decide by."
+    )
 
 
 def judge_calls(name: str, calls: list[Call], trace: Trace, lookup: Lookup) -> int:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.lessons.sharding import same, two_way
+from common.lessons.tensor_parallel.sharding import same, two_way
 
 Part = tuple[np.ndarray, np.ndarray, np.ndarray]  # m, s and o of some queries
 

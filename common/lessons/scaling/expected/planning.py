@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from common import ranks
-from common.lessons import pipelines, planning, plans
-from common.lessons.planning import Cluster, Layout, Model, Value, chosen
-from common.oracles import pipelines as schedules
+from common.lessons.pipeline_parallel import expected as schedules
+from common.lessons.pipeline_parallel import pipelines
+from common.lessons.scaling import cluster_model, plan_figures
+from common.lessons.scaling.cluster_model import Cluster, Layout, Model, Value, chosen
+from nogpu import ranks
 
 
 def mfu(model: Model, tokens_per_s: float, peak_flops_per_s: float, counts: str = "model") -> float:
@@ -61,19 +62,19 @@ def random_rate(rng: np.random.Generator, model: Model) -> tuple[float, float]:
 
 def ring_s(cluster: Cluster, size: Value, stride: Value, sent: Value) -> Value:
     """Seconds of an all-reduce of `sent` bytes on a ring."""
-    rate = planning.bandwidth(cluster, size, stride)
+    rate = cluster_model.bandwidth(cluster, size, stride)
     return 2 * (size - 1) * (cluster.latency_s + sent / size / rate)
 
 
 def slot_s(model: Model, cluster: Cluster, layout: Layout) -> tuple[Value, Value]:
     """Seconds that a microbatch takes: (on the slowest stage, on all stages together)."""
-    work = planning.work(model, cluster, layout)
+    work = cluster_model.work(model, cluster, layout)
     again = {"none": 0, "selective": work.attention_s, "full": work.forward_s}
     messages = chosen(layout.recompute, {"none": 4, "selective": 4, "full": 6})
     waiting = np.where(layout.overlap, cluster.exposed, 1)
     messages_s = messages * waiting * ring_s(cluster, layout.tensor, 1, work.message_bytes)
     layer_s = work.forward_s + work.backward_s + chosen(layout.recompute, again) + messages_s
-    most, last = planning.stage_layers(model, layout)
+    most, last = cluster_model.stage_layers(model, layout)
     slowest_s = np.maximum(most * layer_s, last * layer_s + work.ends_s)
     return slowest_s, model.layers * layer_s + work.ends_s
 
@@ -82,9 +83,9 @@ def step_time_s(
     model: Model, cluster: Cluster, layout: Layout, owners: Value = None, hops: float = 1.0
 ) -> Value:
     """Seconds of a training step. For mistakes: other owners of the same weights, fewer hops."""
-    work = planning.work(model, cluster, layout)
+    work = cluster_model.work(model, cluster, layout)
     slowest_s, all_s = slot_s(model, cluster, layout)
-    hop_s = hops * planning.hop_s(cluster, layout, work)
+    hop_s = hops * cluster_model.hop_s(cluster, layout, work)
     filling_s = (all_s - slowest_s + 2 * (layout.pipeline - 1) * hop_s) / layout.chunks
     pipeline_s = layout.microbatches * (slowest_s + layout.chunks * hop_s)
     pipeline_s = pipeline_s + layout.bubble * filling_s
@@ -92,7 +93,7 @@ def step_time_s(
     if owners is None:
         owners = layout.data * layout.context
     shards = np.asarray(layout.shards)
-    parts = np.where(shards > 2, planning.fetches(model, layout), 1)
+    parts = np.where(shards > 2, cluster_model.fetches(model, layout), 1)
     gathered_s = parts * ring_s(cluster, owners, layout.tensor, 2 * weights / parts) / 2
     reduced_s = ring_s(cluster, owners, layout.tensor, 4 * weights) / 2
     sent_s = np.where(shards > 0, gathered_s + reduced_s, 2 * reduced_s)
@@ -117,15 +118,15 @@ def memory_bytes(model: Model, layout: Layout) -> Value:
     each = 12 / np.where(shards > 0, owners, 1)  # master, and two moments, in fp32
     each = each + 2 / np.where(shards > 1, owners, 1) + 2 / np.where(shards > 2, owners, 1)
     fetched = np.where(shards > 2, 4 * model.layer_weights / layout.tensor, 0)
-    kept, scores, given = planning.kept_bytes(model, layout)
+    kept, scores, given = cluster_model.kept_bytes(model, layout)
     per_layer = chosen(layout.recompute, {"none": kept, "selective": kept - scores, "full": given})
     again = chosen(layout.recompute, {"none": 0, "selective": scores, "full": kept})
     early = np.where(np.asarray(layout.chunks) > 1, 1 + (p - 1) / (p * layout.chunks), 1)
     first = layers * per_layer * np.minimum(layout.microbatches, p) * early
-    last = layers * per_layer * early + planning.score_bytes(model, layout)
+    last = layers * per_layer * early + cluster_model.score_bytes(model, layout)
     activations = np.maximum(first, last) + again
     held = each * weights + fetched + activations
-    return planning.FRAGMENTS * held + planning.DRIVER_BYTES
+    return cluster_model.FRAGMENTS * held + cluster_model.DRIVER_BYTES
 
 
 # The same steps on the simulated ranks of labs 11 to 15.
@@ -133,7 +134,7 @@ def memory_bytes(model: Model, layout: Layout) -> Value:
 
 def on_tensor_ranks(model: Model, cluster: Cluster, layout: Layout) -> float:
     """Seconds of a step of tensor ranks, which add up their parts of each layer's outputs."""
-    work = planning.work(model, cluster, layout)
+    work = cluster_model.work(model, cluster, layout)
 
     def step(dist: Any) -> None:
         import torch
@@ -154,7 +155,7 @@ def on_tensor_ranks(model: Model, cluster: Cluster, layout: Layout) -> float:
 
 def on_data_ranks(model: Model, cluster: Cluster, layout: Layout) -> float:
     """Seconds of a step of data ranks, which average their gradients in fp32 at the end."""
-    work = planning.work(model, cluster, layout)
+    work = cluster_model.work(model, cluster, layout)
     layer_s = float(work.forward_s + work.backward_s)
 
     def step(dist: Any) -> None:
@@ -170,7 +171,7 @@ def on_data_ranks(model: Model, cluster: Cluster, layout: Layout) -> float:
 
 def on_stages(model: Model, cluster: Cluster, layout: Layout) -> float:
     """Seconds of a step of a pipeline's stages in 1F1B, whose last stage also has the scores."""
-    work = planning.work(model, cluster, layout)
+    work = cluster_model.work(model, cluster, layout)
     layers = model.layers // int(layout.pipeline)
     seconds = [
         {"F": layers * float(work.forward_s), "B": layers * float(work.backward_s)}
@@ -195,8 +196,8 @@ def random_model(rng: np.random.Generator, most: int = 4) -> Model:
 
 def cheapest(model: Model, cluster: Cluster, batch: int) -> tuple[float, Layout | None]:
     """(seconds, layout) of the best layout that fits; infinity and None if none fits."""
-    every = planning.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
-    fit = planning.fits(memory_bytes(model, every), cluster)
+    every = cluster_model.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
+    fit = cluster_model.fits(memory_bytes(model, every), cluster)
     step_s = np.where(fit, step_time_s(model, cluster, every), np.inf)
     best = int(np.argmin(step_s))
     return (float(step_s[best]), every[best]) if np.isfinite(step_s[best]) else (np.inf, None)
@@ -261,12 +262,12 @@ def memory_mistakes(model: Model, layout: Layout) -> dict[str, float]:
     mistakes[few] = float(memory_bytes(model, one))
     if layout.shards == 0:
         mistakes |= _weight_mistakes(model, layout, right)
-    kept, scores, _ = planning.kept_bytes(model, layout)
+    kept, scores, _ = cluster_model.kept_bytes(model, layout)
     missing = float(chosen(layout.recompute, {"none": 0, "selective": scores, "full": kept}))
     again = "While one layer is computed again, its missing part is there, too."
-    mistakes[again] = right - planning.FRAGMENTS * missing
+    mistakes[again] = right - cluster_model.FRAGMENTS * missing
     driver = "The driver's bytes have no fragments: add them after the factor."
-    mistakes[driver] = right + (planning.FRAGMENTS - 1) * planning.DRIVER_BYTES
+    mistakes[driver] = right + (cluster_model.FRAGMENTS - 1) * cluster_model.DRIVER_BYTES
     return {text: x for text, x in mistakes.items() if abs(x / right - 1) > 1e-5}
 
 
@@ -275,13 +276,16 @@ def _weight_mistakes(model: Model, layout: Layout, right: float) -> dict[str, fl
     p, t = layout.pipeline, layout.tensor
     end, layers = model.end_weights, np.ceil(model.layers / p) * model.layer_weights
     both = p == 1 and not model.tied
-    per_weight = 16 * planning.FRAGMENTS
+    per_weight = 16 * cluster_model.FRAGMENTS
     found = {
         "Tensor ranks hold a part of each weight: divide by them.": per_weight
         * (layers + (2 if both else 1) * end)
         * (1 - 1 / t),
         "Tensor ranks cut the ends, too.": per_weight * end * (2 if both else 1) * (1 - 1 / t),
-        "Here a gradient has 2 bytes.": 2 * planning.FRAGMENTS * (layers + (1 + both) * end) / t,
+        "Here a gradient has 2 bytes.": 2
+        * cluster_model.FRAGMENTS
+        * (layers + (1 + both) * end)
+        / t,
     }
     if both:
         found["The only stage has both ends, if they are not tied."] = -per_weight * end / t
@@ -333,7 +337,7 @@ def other_rates(rng: np.random.Generator, cluster: Cluster, most: float) -> Clus
 
 
 def elsewhere(
-    rng: np.random.Generator, some: Sequence[plans.Run]
+    rng: np.random.Generator, some: Sequence[plan_figures.Run]
 ) -> tuple[list[Sequence[dict[str, Any]]], list[float]]:
     """(30 of these runs on other hardware, as data; the seconds that our planner gives).
 
@@ -415,7 +419,7 @@ def step_mistakes(model: Model, cluster: Cluster, layout: Layout) -> dict[str, f
         "Context ranks hold the same weights as data ranks: their gradients add up, too.": float(
             step_time_s(model, cluster, layout, owners=layout.data)
         ),
-        "Stages wait for messages: planning.hop_s.": float(
+        "Stages wait for messages: cluster_model.hop_s.": float(
             step_time_s(model, cluster, layout, hops=0.0)
         ),
         "A part of a node has no stragglers: take at least one node.": right
@@ -448,6 +452,6 @@ def plan_fault(layout: Layout, model: Model, cluster: Cluster, batch: int) -> st
         return f"{layout.gpus} GPUs are used, {cluster.gpus} are there"
     if layout.batch != batch:
         return f"the batch is {layout.batch}, {batch} sequences are wanted"
-    if not planning.fits(memory_bytes(model, layout), cluster):
+    if not cluster_model.fits(memory_bytes(model, layout), cluster):
         return f"it needs {memory_bytes(model, layout) / 1e9:.0f} GB per GPU and does not fit"
     return ""

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common import ranks
 from common.checks import agree, expect
-from common.lessons import failures, whole
-from common.lessons.failures import Cluster, Policy
+from common.lessons.scaling import failures, mesh_training
+from common.lessons.scaling.failures import Cluster, Policy
+from nogpu import ranks
 
 Mistakes = dict[str, Any]
 CLUSTERS: dict[str, Cluster] = {
@@ -321,7 +321,7 @@ class Model:
     """Random parts of a model on a mesh, and Adam on one device that holds them all."""
 
     def __init__(
-        self, rng: np.random.Generator, mesh: whole.Mesh, shared: int, own: int, most: float
+        self, rng: np.random.Generator, mesh: mesh_training.Mesh, shared: int, own: int, most: float
     ) -> None:
         self.rng, self.mesh, self.shared, self.own, self.most = rng, mesh, shared, own, most
         self.stages = range(mesh.pipeline)
@@ -360,7 +360,7 @@ class Model:
         later = sum(float((t[shard : self.shared] ** 2).sum()) for t in totals)
         scale = min(1.0, self.most / norm)
         for w, m, v, total in zip(self.weights, self.m, self.v, totals, strict=True):
-            whole.adam(w, total * scale, m, v, step)
+            mesh_training.adam(w, total * scale, m, v, step)
         mistakes = {
             "Weights that all tensor ranks hold are counted once per tensor rank.": (
                 sum(squares) + (self.mesh.tensor - 1) * again

@@ -6,23 +6,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from common import ranks
-from common.lessons import units
-from common.lessons.replicas import Shard
+from common.lessons.sharded_data_parallel import fsdp_units
+from common.training.replicas import Shard
+from nogpu import ranks
 
 PROGRAMS = {"A": (99, True), "B": (1, False), "C": (1, True), "D": (2, True)}  # ahead, releases
 
 
 def traces(data: Sequence[Shard], machine: Mapping[str, Any]) -> dict[str, ranks.Trace]:
     """{program: the trace of a step of the eight layers}. data: by rank."""
-    return {name: units.run(_program(*how), data, machine) for name, how in PROGRAMS.items()}
+    return {name: fsdp_units.run(_program(*how), data, machine) for name, how in PROGRAMS.items()}
 
 
 def _program(ahead: int, releases: bool) -> Any:
     """A step that gathers so many units ahead, and releases each one that has computed, or none."""
 
     def step(dist: Any, kind: str, shards: Any, batches: Any, *_: Any) -> None:
-        parts = units.units(dist, kind, shards)
+        parts = fsdp_units.units(dist, kind, shards)
         inputs, targets, total = batches[0]
         kept = []
         for unit in _gathered(dist, parts, ahead, releases):
@@ -40,7 +40,7 @@ def _program(ahead: int, releases: bool) -> Any:
     return step
 
 
-def _gathered(dist: Any, parts: Sequence[units.Unit], ahead: int, releases: bool) -> Any:
+def _gathered(dist: Any, parts: Sequence[fsdp_units.Unit], ahead: int, releases: bool) -> Any:
     """Each unit, once its weights are there, with those of the next ones on their way."""
     works: list[Any] = []
     for place, unit in enumerate(parts):

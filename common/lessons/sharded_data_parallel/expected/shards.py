@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from common import ranks
-from common.lessons import units
-from common.lessons.adam import ADAM
-from common.lessons.replicas import Shard, digit_shards, text_shards
+from common.lessons.sharded_data_parallel import fsdp_units
+from common.training.adam import ADAM
+from common.training.replicas import Shard, digit_shards, text_shards
+from nogpu import ranks
 
 Mistakes = dict[str, Any]
 Events = Sequence[tuple[str, int]]
@@ -208,7 +208,7 @@ def _first_uses(pieces: Sequence[nn.Module]) -> list[int]:
 
 def _functions(kind: str, flats: Sequence[Tensor]) -> list[Callable[[Tensor], Tensor]]:
     """The units on one device, each with its weights."""
-    pieces = units.modules(kind)
+    pieces = fsdp_units.modules(kind)
     return [
         functools.partial(_computed, piece, flats[first])
         for piece, first in zip(pieces, _first_uses(pieces), strict=True)
@@ -239,7 +239,7 @@ def unit_gradients(
     kind: str, flats: Sequence[Tensor], inputs: Sequence[Tensor], slope: Tensor
 ) -> list[Tensor]:
     """By unit, flat: the gradient from these inputs of each unit and the slope of the output."""
-    pieces = units.modules(kind)
+    pieces = fsdp_units.modules(kind)
     sums = [torch.zeros_like(flat) for flat in flats]
     for i, place in reversed(list(enumerate(_first_uses(pieces)))):
         leaf = flats[place].clone().requires_grad_()
@@ -290,7 +290,7 @@ def gradient_mistakes(
 
 def firsts(kind: str) -> list[int]:
     """The numbers of the units, without further uses of a tied one."""
-    return [i for i, first in enumerate(_first_uses(units.modules(kind))) if i == first]
+    return [i for i, first in enumerate(_first_uses(fsdp_units.modules(kind))) if i == first]
 
 
 class Gradients:
@@ -349,7 +349,7 @@ def backward_gradients(
     Rank r has every p-th batch, from the r-th on.
     """
     total = sum(len(inputs) for inputs, _ in batches)
-    flats = units.weights_of(kind, int(rng.integers(1000)))
+    flats = fsdp_units.weights_of(kind, int(rng.integers(1000)))
     own = [list(batches[rank::p]) for rank in range(p)]
     shares = [[len(inputs) / total for inputs, _ in mine] for mine in own]
     both = list(zip(own, shares, strict=True))
@@ -408,7 +408,7 @@ def backward_case(
     The weights are others than those that the inputs of the units were computed with, so that what
     somebody kept in forward is of no use.
     """
-    p, old, new = len(xs), *(units.weights_of(kind, int(rng.integers(1000))) for _ in range(2))
+    p, old, new = len(xs), *(fsdp_units.weights_of(kind, int(rng.integers(1000))) for _ in range(2))
     _, want, _ = forward_case(kind, old, xs)
     inputs = [own for _, own in want]
     slopes = [[torch.tensor(rng.normal(size=y.shape)) for y in ys] for ys, _ in want]
@@ -511,10 +511,10 @@ def events_fault(trace: ranks.Trace, kind: str, backward: bool, outputs: Sequenc
     """
     if kind == "tied":
         return ""
-    sizes = units.sizes_of(kind)
+    sizes = fsdp_units.sizes_of(kind)
     order = range(len(sizes))[:: -1 if backward else 1]
     for rank, wanted in enumerate(outputs):
-        events = units.events(trace, rank, sizes)
+        events = fsdp_units.events(trace, rank, sizes)
         found = (
             _gathers_fault(events, order)
             or _ahead_fault(events, order)
@@ -539,7 +539,7 @@ def _marks_fault(trace: ranks.Trace, rank: int, wanted: Outputs) -> str:
     marks = [call.values for call in trace.calls(rank) if call.name == "broadcast" and call.group]
     for number, own in enumerate(wanted):
         digests = sorted(tuple(mark[1:]) for mark in marks if mark and mark[0] == number)
-        if not np.allclose(digests, sorted(map(units.digest, own))):
+        if not np.allclose(digests, sorted(map(fsdp_units.digest, own))):
             return f"A mark of unit {number} does not fit its output: only unit(x) leaves marks."
     return ""
 
@@ -547,7 +547,7 @@ def _marks_fault(trace: ranks.Trace, rank: int, wanted: Outputs) -> str:
 def _sent_fault(trace: ranks.Trace, sizes: Sequence[int], backward: bool) -> str:
     """Whether more crosses the network than each unit's gather, and in backward its sum."""
     p = trace.world_size
-    want = (p - 1) * sum(8 * units.padded(size, p) for size in sizes)
+    want = (p - 1) * sum(8 * fsdp_units.padded(size, p) for size in sizes)
     once = "gather each unit once"
     if backward:
         want, once = 2 * want, f"{once}, and reduce-scatter its gradient once"
@@ -845,7 +845,7 @@ def held_fault(trace: ranks.Trace, shards: float, others: float) -> str:
     messages of a moment, which differ between honest styles, and in a grader some megabytes that
     its process took for itself.
     """
-    most, unit = max(map(max, trace.held_bytes)), units.TABLE_BYTES
+    most, unit = max(map(max, trace.held_bytes)), fsdp_units.TABLE_BYTES
     if most <= (shards + others) * unit:
         return ""
     return (

@@ -683,7 +683,7 @@ for noise in (0.0, *[0.02] * 20):
     case = f"the fit to α = {alpha_s:.3g} s, β = {beta:.3g} s/B, with {noise:.0%} of noise,"
     got = as_tuple(fit_alpha_beta(list(sizes), list(times_s)))
     agree(got, (alpha_s, beta), case, rtol=0.12 if noise else 1e-6, mistakes=wrong)
-    oracle.assert_least(got, sizes, times_s)
+    oracle.assert_least(got, sizes, times_s, wrong)
 print("fit_alpha_beta: 21 series; it finds both numbers, and none nearby have a smaller sum of squares")
 
 # %% [markdown]

@@ -605,6 +605,14 @@ def share_bytes(m: int, n: int, k: int, split: int) -> int:
     return 2 * 16 * -(-steps // split) * (rows + columns) + 4 * rows * columns
 
 
+def exact(x: torch.Tensor) -> torch.Tensor:
+    """x in multiples of 1/128: float32 adds up their products exactly, in any order.
+
+    So what a mistake rounds to 16 bits afterwards is known to the bit.
+    """
+    return (128 * x).round() / 128
+
+
 def wrong_epilogues(
     x: torch.Tensor, bias: torch.Tensor, steps: int, width: int = 16
 ) -> dict[str, torch.Tensor]:

@@ -445,8 +445,9 @@ def assert_least(
     known = (f"{says}\n" for says, wrong in mistakes.items() if np.allclose(fitted, wrong, 1e-6, 0))
     expect(
         sums[0] <= min(sums),
-        f"{next(known, '')}({alpha_s:.4g}, {beta:.4g}) makes the sum of squares {sums[0]:.5g}, which is "
-        f"not the least: ({best[0]:.4g}, {best[1]:.4g}) makes it {min(sums):.5g}.",
+        f"{next(known, '')}({alpha_s:.4g}, {beta:.4g}) makes the sum of squares "
+        f"{sums[0]:.5g}, which is not the least: ({best[0]:.4g}, {best[1]:.4g}) makes it "
+        f"{min(sums):.5g}.",
     )
 
 

@@ -132,7 +132,7 @@ MOTIONS = (
         range(1, 9),
         4,
         arriving,
-        "widgets.rescaling()",
+        "widget.rescaling()",
     ),
     Motion(
         "waves",
@@ -157,7 +157,7 @@ MOTIONS = (
         range(5),
         2,
         around_the_ring,
-        "widgets.ring_by_rounds()",
+        "widget.ring_by_rounds()",
     ),
     Motion(
         "schedules",

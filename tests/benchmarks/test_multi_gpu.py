@@ -68,6 +68,7 @@ def averaged(dist, x, groups=None):
     return x.div_(dist.get_world_size())
 
 
+@pytest.mark.slow
 def test_what_is_wrong_gets_no_time(capsys):
     lab = SimpleNamespace(rings_all_reduce=averaged, ring_all_reduce=averaged)
     with pytest.raises(AssertionError, match="all-reduce: relative error 5.0e-01 in tensor 0"):
@@ -184,6 +185,7 @@ def test_a_message_goes_there_and_back():
     ] == [2.0, 6.0]
 
 
+@pytest.mark.slow
 def test_the_stages_that_are_watched_do_equal_work(lab, monkeypatch):
     monkeypatch.setattr(races, "MICROBATCHES", 4)
     trace = ranks.run(

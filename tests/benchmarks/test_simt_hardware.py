@@ -49,6 +49,7 @@ def written(benchmark, figures, wide):
     return text.getvalue()
 
 
+@pytest.mark.slow
 def test_the_table_of_hardware_and_simulator(benchmark, figures, monkeypatch):
     for wide in (False, True):
         monkeypatch.setattr(

@@ -37,6 +37,7 @@ def test_what_was_run_and_is_not_in_the_file_is_unsaved(path):
     assert course.unsaved(path, []) == [path.name], "just being written"
 
 
+@pytest.mark.slow
 def test_a_grade_has_a_tick_or_a_message_for_each_exercise(path):
     right, wrong = LAB.exercises[0].name, LAB.exercises[1].name
     bad = f"def {wrong}(*args):\n    return '<b>'"

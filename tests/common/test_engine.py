@@ -164,6 +164,7 @@ def test_pytorch_s_tape_is_read_after_its_inputs():
     assert all(j < i for i, row in enumerate(rows) for j in graphs.inputs(row))
 
 
+@pytest.mark.slow
 def test_a_walk_backward_gives_each_contribution():
     walk = graphs.walk(F, {"x": 2.0, "y": 3.0})
     assert walk.visited == [4, 3, 2]

@@ -97,6 +97,7 @@ def one_launch(monkeypatch):
     monkeypatch.setattr(ncu_comparison, "counted", lambda found: [launch])
 
 
+@pytest.mark.slow
 def test_what_differs_is_marked_and_explained(ncu, one_launch, capsys):
     ncu(more=-3, changed=("load requests",))
     ncu_comparison.main([solution("04")])

@@ -43,6 +43,7 @@ def fork_server(request):
     fork_server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["takes", "lies"])
 def test_what_a_call_takes_and_frees_is_seen_whatever_it_says_of_itself(fork_server, name):
     session = Session(fork_server, [("cell", CELL)])

@@ -88,6 +88,7 @@ def ended(session, name, *arguments):
     return time.monotonic() - began_s
 
 
+@pytest.mark.slow
 @needs_proc
 def test_a_right_answer_is_not_ended_because_the_machine_is_busy(session, busy):
     session.allow(0.8)

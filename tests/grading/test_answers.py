@@ -1132,6 +1132,7 @@ def test_a_student_s_own_grader_says_that_held_out_checks_are_left(fork_server):
     assert score.score(released, wrong, fork_server)[0].status == "failed"
 
 
+@pytest.mark.slow
 def test_an_answer_s_cells_are_read_in_seconds_whatever_they_hold():
     for text in (
         "x = 1\n" * 200_000,

@@ -100,6 +100,7 @@ def test_a_write_that_fails_leaves_the_old_file(folder, monkeypatch):
     assert path.read_bytes() == old and list(folder.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_solutions_are_executed_once_and_new_prose_costs_no_run(
     folder, tmp_path, monkeypatch, capsys
 ):

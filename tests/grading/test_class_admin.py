@@ -706,6 +706,7 @@ def test_the_class_page_is_one_file_that_shows_everyone(tmp_path):
     assert 'href="feedback/ada.html"' in text and "src=" not in text
 
 
+@pytest.mark.slow
 def test_who_is_only_late_comes_last_and_equal_answers_are_called_so(tmp_path):
     group = [graded("ada", points=9, late_s=7200), graded("bob", restarts=9), graded("eve")]
     rows = [row for one in group for row in one.rows]

@@ -288,6 +288,7 @@ def test_a_folder_that_is_gone_by_now_holds_nothing(tmp_path, monkeypatch):
     assert [one.student for one in submissions.find(tmp_path)[0]] == ["ada"]
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_the_end_is_reported(tmp_path, monkeypatch, capsys):
     hand_in(tmp_path / "class" / "ada" / f"{FIRST}.ipynb", {"reshaped": "reshaped = None"})
 

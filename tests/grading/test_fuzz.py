@@ -148,6 +148,7 @@ def read(lab_, path):
     return answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [MINI, lab.read(lab.names()[0])], ids=lambda lab_: lab_.name)
 def test_a_fuzzed_notebook_gives_answers_or_a_reason(of, tmp_path):
     path, readable = tmp_path / f"{of.name}.ipynb", 0
@@ -157,6 +158,7 @@ def test_a_fuzzed_notebook_gives_answers_or_a_reason(of, tmp_path):
     assert 0.1 * COUNT < readable < 0.95 * COUNT  # both kinds were tried
 
 
+@pytest.mark.slow
 def test_fuzzed_notebooks_are_graded(tmp_path):
     """What they hold is executed, and each exercise gets its result."""
     path, fork_server, graded = tmp_path / "99_mini.ipynb", ForkServer(bare=True), 0
@@ -196,6 +198,7 @@ def cells_file(*cells, **more):
     return {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": list(cells), **more}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content, status",
     [

@@ -75,6 +75,7 @@ def test_the_zip_holds_what_it_takes_and_no_other_lab(home):
         assert subprocess.run(["bash", "-n", home / "source" / name]).returncode == 0  # noqa: PLW1510
 
 
+@pytest.mark.slow
 def test_a_submission_by_any_name_is_graded(home):
     def wrong(built):
         cell = next(cell for cell in built.cells if "def broadcasted(" in cell.source)

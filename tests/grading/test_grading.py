@@ -75,6 +75,7 @@ def of(rows, student):
     return [row for row in rows if row["student"] == student]
 
 
+@pytest.mark.slow
 def test_a_class_is_graded_each_with_their_reason(a_class):
     out, screen = a_class
     rows = json.loads((out / "results.json").read_text())
@@ -99,6 +100,7 @@ def test_the_csv_holds_the_same_and_no_formula(a_class):
     assert "'=fay" in {row["student"] for row in table}
 
 
+@pytest.mark.slow
 def test_your_own_lab_gets_one_line_per_exercise(tmp_path):
     run = grade(notebook(tmp_path / "my work.IPYNB", fill=False))  # its title says which lab
     assert run.returncode == 0, run.stderr

@@ -79,6 +79,7 @@ def fork_server():
     fork_server.close()
 
 
+@pytest.mark.slow
 def test_the_solution_scores_everything_both_ways(fork_server):
     assert [result.status for result in score.score(LAB, SOLUTION, fork_server)] == [
         "passed",
@@ -245,6 +246,7 @@ class WithGpu(NoJail):
         return {key: text for key, text in super().environment().items() if "TRITON" not in key}
 
 
+@pytest.mark.slow
 def test_the_grader_counts_kernels_where_there_is_a_gpu():
     solution = {name: Answer(text) for name, text in SUMS.solution.items()}
     with contextlib.closing(ForkServer("triton.language", jail=WithGpu())) as fork_server:

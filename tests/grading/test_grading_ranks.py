@@ -66,6 +66,7 @@ def text_of(function):
     return inspect.getsource(function).replace(f"def {function.__name__}(", "def f(")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function, args, options",
     [

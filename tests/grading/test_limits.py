@@ -143,6 +143,7 @@ def test_a_notebook_that_needs_too_much_memory_to_read_has_a_sentence(tmp_path, 
     assert classroom.read(one) == classroom.TOO_LARGE
 
 
+@pytest.mark.slow
 def test_the_fork_server_has_its_own_limit(fork_server):
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (64 << 30, before[1]))
@@ -163,6 +164,7 @@ def _may_set_the_least_score():
     return bool(held and int(held[1], 16) >> 24 & 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
 def test_a_worker_can_t_take_back_its_out_of_memory_score(name):
     if problem := choice.JAILS[name].problem():
@@ -187,6 +189,7 @@ def score_after(number):
         server.close()
 
 
+@pytest.mark.slow
 def test_the_cells_of_a_notebook_have_a_time_together(fork_server, monkeypatch):
     monkeypatch.setattr(session, "CELLS_S", 0.5)
     slow = "import time\ntime.sleep(1)\ndef double(x):\n    return 2 * x"

@@ -67,6 +67,7 @@ def test_files_are_copied_whole(released):
             assert whole == (ROOT / ours).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_what_checks_compare_with_is_sealed_and_works(released):
     home = released.parent / release.NAME
     paths = [home / path.relative_to(ROOT) for path in of_checks()]
@@ -75,6 +76,7 @@ def test_what_checks_compare_with_is_sealed_and_works(released):
     subprocess.run([sys.executable, "-c", f"import {modules}"], cwd=home, check=True)
 
 
+@pytest.mark.slow
 def test_a_student_grades_a_lab_in_it(released, tmp_path):
     home, source = released.parent / release.NAME, lab.read(FIRST)
     notebook = build.read(home / "labs" / f"{FIRST}.ipynb")

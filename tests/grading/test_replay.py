@@ -92,6 +92,7 @@ def run(fork_server, text=None, number=None, seed=0, lab=LAB):
     return score.score(lab, answers, fork_server, seed)
 
 
+@pytest.mark.slow
 def test_a_right_answer_is_replayed(fork_server, executed):
     first = run(fork_server)
     assert len(executed) == 3 and all(result.status == "passed" for result in first)

@@ -41,6 +41,7 @@ def results(fork_server, **texts):
     return {result.exercise.split()[1]: result for result in score.score(LAB, answers, fork_server)}
 
 
+@pytest.mark.slow
 def test_the_solution_scores_everything(fork_server):
     assert all(
         result.status == "passed" and result.points == result.max_points

@@ -82,6 +82,7 @@ def test_a_subclass_of_a_plain_type_arrives_as_that_type(value, plain):
     agree(value, plain, "the same in a notebook")
 
 
+@pytest.mark.slow
 @given(data)
 def test_plain_data_arrives_alike(value):
     arrived, _, _ = cross(value)

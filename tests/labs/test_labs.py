@@ -113,7 +113,7 @@ def exercises(wanted=lambda exercise: True):
     ]
 
 
-@pytest.mark.sampled(1, per="exercise")
+@pytest.mark.sampled(3, per="lab")
 @pytest.mark.parametrize("name, answer", known("right"))
 def test_a_right_answer_in_another_style_is_accepted_both_ways(
     fork_server, notebook_server, name, answer
@@ -126,7 +126,7 @@ def test_a_right_answer_in_another_style_is_accepted_both_ways(
     assert not any(together), together
 
 
-@pytest.mark.sampled(2, per="exercise")
+@pytest.mark.sampled(1, per="exercise")
 @pytest.mark.parametrize("name, answer", known("wrong"))
 def test_a_known_wrong_answer_is_refused_with_its_message_both_ways(
     fork_server, notebook_server, name, answer
@@ -169,7 +169,7 @@ def test_an_untouched_hole_fails_its_check_in_the_notebook(name, notebook_server
     )
 
 
-@pytest.mark.sampled(8, per="course")
+@pytest.mark.sampled(4, per="course")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_solution_scores_everything_in_the_grader(name, fork_server):
     lab = labs.read(name)
@@ -190,7 +190,7 @@ def words(message):
     return " ".join(str(message).lower().split())
 
 
-@pytest.mark.sampled(1, per="exercise")
+@pytest.mark.sampled(2, per="lab")
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("name, exercise", exercises())
 def test_no_check_takes_a_hostile_answer(name, exercise, value, fork_server):

@@ -499,6 +499,7 @@ def staged(dist, fails):
     return [Step(float(len(stage.kept)), stage) for stage in [Stage()]], Stage.kept
 
 
+@pytest.mark.slow
 def test_ranks_have_classes_of_their_own_and_return_the_notebook_s():
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     for machine in ("simulated", "gloo"):

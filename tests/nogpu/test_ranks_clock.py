@@ -1,5 +1,6 @@
 """The clock of functions of ranks, on two processes."""
 
+import pytest
 import torch
 
 from nogpu.ranks import clock
@@ -19,6 +20,7 @@ def unwritten(dist, x):
     raise NotImplementedError
 
 
+@pytest.mark.slow
 def test_the_slowest_rank_counts_and_what_is_not_written_is_left_out():
     functions = {"sum": summed, "sleep": sleeping, "unwritten": unwritten}
     found = clock.seconds(functions, [4, 2**20], "gloo", 2, repeats=1)

@@ -30,6 +30,7 @@ def of_two_axes(dist):
     return summed_along(dist, node=2, gpu=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_mesh_has_a_group_along_each_axis(machine):
     got = ranks.run(of_two_axes, world_size=6, machine=machine).returns
@@ -209,6 +210,7 @@ def remote():
     fork_server.close()
 
 
+@pytest.mark.slow
 def test_a_mesh_and_categories_in_the_grader(remote):
     result = ranks.run(remote, "")
     assert result.returns[3] == (2, 3)

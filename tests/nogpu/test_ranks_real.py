@@ -37,6 +37,7 @@ def same(got, want):
     return got == want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p, n", [(3, 5), (4, 0), (1, 3)])
 def test_gloo_returns_and_counts_the_same(p, n):
     virtual, real = (
@@ -307,6 +308,7 @@ ranks.run(sleep, world_size=2, machine="gloo", timeout_s=900)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     sys.platform != "linux", reason="what a killed process leaves is ended by Linux"
 )
@@ -325,6 +327,7 @@ def test_a_program_that_is_killed_leaves_no_orphan():
     until(lambda: not any(map(alive, started)))
 
 
+@pytest.mark.slow
 def test_torchrun_starts_the_same_function(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(

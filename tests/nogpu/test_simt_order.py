@@ -104,6 +104,7 @@ def conflict(one, other):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(150))
 def test_races_are_those_of_the_definition(seed):
     steps = random_steps(random.Random(seed))

@@ -1044,6 +1044,7 @@ print(type(copy).__name__)
 """
 
 
+@pytest.mark.slow
 def test_where_triton_compiles_another_process_counts(tmp_path):
     script = tmp_path / "compiling.py"
     script.write_text(COMPILING.format(tests=str(tmp_path)))

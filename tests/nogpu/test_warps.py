@@ -175,6 +175,7 @@ CASES: dict[str, tuple[Any, tuple[int, ...], list[Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90, 120])
 @pytest.mark.parametrize("num_warps", [1, 4, 8])
 @pytest.mark.parametrize("name", CASES)

@@ -131,6 +131,7 @@ def two(request):
     fork_server.close()
 
 
+@pytest.mark.slow
 def test_what_one_worker_leaves_another_does_not_find(two):
     first, second = two
     first.call("leave")

@@ -113,6 +113,7 @@ def run(fork_server):
         yield lambda name, argument, p=2: ranks.run(one, name, [argument], world_size=p, **OPTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

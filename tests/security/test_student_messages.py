@@ -122,6 +122,7 @@ def read_by_students(one, folder):
     return "\n".join([*pages, str(gradescope.results(one)), *outcomes])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_secret_case_is_told(fork_server, tmp_path, attack):
     if attack == "a file" and not sandboxes():
@@ -199,6 +200,7 @@ def test_another_random_case_is_told_as_such(fork_server):
     assert "another random case failed" in last.to_student and "raised" in last.message
 
 
+@pytest.mark.slow
 def test_what_took_too_long_is_not_tried_again(fork_server):
     one = graded(fork_server, IF_SECRET.format("import time; time.sleep(99)"))
     assert one.results[0].to_student == "double: a check took too long and was stopped."

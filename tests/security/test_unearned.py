@@ -241,6 +241,7 @@ def training_step(images, labels, parameters, rate):
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", LOOK_UPS.values(), ids=LOOK_UPS)
 def test_the_digits_in_the_worker_s_files_give_no_points(fork_server, text):
     lab = labs.read("07")

@@ -25,6 +25,7 @@ def test_the_container_is_made_of_the_lock_and_of_the_course_s_uv():
         assert (ROOT / copied).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["x86_64-manylinux_2_28", "aarch64-manylinux_2_28"])
 def test_every_pinned_wheel_exists_for_this_platform(platform, tmp_path):
     if not shutil.which("uv"):

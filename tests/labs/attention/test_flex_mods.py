@@ -242,6 +242,7 @@ def by_flex_attention(problem):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

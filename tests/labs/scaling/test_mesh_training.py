@@ -44,6 +44,7 @@ def update(
     return norm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes", [(1, 1, 1), (2, 1, 2), (3, 2, 1), (1, 4, 1), (2, 2, 2), (1, 1, 4)]
 )
@@ -86,6 +87,7 @@ def test_predicted_parts() -> None:
     assert mesh_training.predicted_s(mesh_training.Mesh(2), known)["data"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", [(2, 1, 1), (1, 2, 1), (1, 1, 2), (1, 4, 1), (1, 1, 4)])
 def test_predicted_messages_are_those_of_simulated_ranks(axes: tuple[int, int, int]) -> None:
     """Where computing is free, a step takes the messages predicted, in number and bytes."""

@@ -41,6 +41,7 @@ PLANS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m, n, k", [(64, 64, 64), (101, 93, 121), (16, 40, 400), (1, 1, 1)])
 def test_any_shape_and_strides(m, n, k):
     bias = random(n)

@@ -54,6 +54,7 @@ def test_programs_are_as_many_as_need_the_fewest_waves(lab, tiles):
     assert programs == 128 or math.ceil(tiles / 128) > math.ceil(tiles / 132)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     device.has_gpu(), reason="there is a GPU: benchmarks/kernels.py compares the product there"
 )

@@ -24,7 +24,7 @@ from grading.source import labs
 from grading.submissions import Submission, is_notebook, lab_of, shown
 
 SETTINGS = "gradescope.json"  # in the zip: which lab, which seed
-CODE = ("common", "grading", "solutions")
+CODE = ("common", "nogpu", "grading", "solutions")
 LEFT_OUT = {".ipynb", ".pyc"}
 DATE = (1980, 1, 1, 0, 0, 0)
 

@@ -314,7 +314,8 @@ def matmul(names: Names) -> Calls:
         a, b, bias = (card(*size, dtype=half) for size in ((m, k), (k, n), (n,)))
         yield False, functools.partial(names["matmul"], a, b)
         yield False, functools.partial(names["matmul_bias_gelu"], a, b, bias)
-        large = names["products"].shared_bytes() >= names["products"].SHARED_BYTES
+        any_shape = names["any_shape_matmul"]
+        large = any_shape.shared_bytes() >= any_shape.SHARED_BYTES
         if large and m % 8 == n % 8 == k % 8 == 0:
             wide = names["matmul_in_large_tiles"]  # by the kernel of exercise 10.2
             yield False, functools.partial(wide, a, b, bias, launch=names["launch_wide"])

@@ -467,8 +467,7 @@ print("matmul_bias_gelu_kernel keeps large sums, loads the bias once per program
 from common.lessons.triton_matmul import expected as oracle
 
 for m, n, k in [(40, 40, 40), (32, 48, 48), (20, 33, 40), (16, 48, 16)]:
-    a, b = oracle.exact(random(m, k)), oracle.exact(random(k, n))
-    a, b = oracle.pair(a, b, bf16=m == 32)  # no stride is 1
+    a, b = oracle.pair(*map(oracle.exact, (random(m, k), random(k, n))), bf16=m == 32)  # no stride is 1
     bias, c, x, case = random(n), torch.zeros(n, m).T, oracle.product(a, b, torch.float64), f"{m, n, k}"
     want, mistakes = oracle.gelu(x + bias).float(), oracle.wrong_epilogues(x, bias, -(-k // 16))
     report = tiles.count(matmul_bias_gelu_kernel, grid(c, 16, 16), a, b, bias, c, *sizes(a, b, c),

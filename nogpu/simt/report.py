@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nogpu.kernels.table import plain_text, size_text, tuples
+from nogpu.kernels.table import Column, size_text, text_table, tuples
 from nogpu.simt import costs, tuning
 from nogpu.simt.accesses import Accesses, joined
 from nogpu.simt.costs import Costs, GlobalTraffic, LineCosts, SharedTraffic, Traffic
@@ -18,7 +18,6 @@ from nogpu.simt.schedule import indices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from rich.table import Table
 
 VERBS = "reads", "writes", "updates atomically"
 COUNTS = "requests", "bytes", "sectors", "wavefronts", "per request"
@@ -174,39 +173,30 @@ class Places:
 # The table
 
 
+COLUMNS = [
+    *(Column("line"), Column("", TEXT_WIDTH), Column("", TEXT_WIDTH)),
+    *map(Column, COUNTS),
+]
+
+
 def _text(report: Report) -> str:
-    table = _table(report)
-    for line in report.lines:
-        rows = [_cells(name, traffic) for name, traffic in line.traffic().items()]
-        if line.divergent_branches:
-            rows.append(["divergent", f"{line.divergent_branches:,}"])
-        heads = [(str(line.number), line.text)] + [("", "")] * len(rows)
-        for head, cells in zip(heads, rows, strict=False):
-            table.add_row(*head, *cells)
-    table.add_section()
-    for number, (name, traffic) in enumerate(report.traffic().items()):
-        table.add_row("", "" if number else "total", *_cells(name, traffic))
-    return "\n".join([plain_text(table), *_summary(report)])
-
-
-def _table(report: Report) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     sizes = f"grid {size_text(report.grid)}, blocks of {size_text(report.block)} threads"
-    table = Table(
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        title_justify="left",
-        title_style="bold",
-        title=f"{report.kernel}: {sizes}",
-    )
-    table.add_column("line", justify="right", no_wrap=True)
-    for _ in ("text", "kind of access"):
-        table.add_column("", no_wrap=True, max_width=TEXT_WIDTH, overflow="ellipsis")
-    for count in COUNTS:
-        table.add_column(count, justify="right", no_wrap=True)
-    return table
+    totals = [
+        ["", "" if number else "total", *_cells(name, traffic)]
+        for number, (name, traffic) in enumerate(report.traffic().items())
+    ]
+    lines = [row for line in report.lines for row in _rows(line)]
+    table = text_table(f"{report.kernel}: {sizes}", COLUMNS, lines, totals)
+    return "\n".join([table, *_summary(report)])
+
+
+def _rows(line: LineCosts) -> Iterator[list[str]]:
+    """A line of the kernel: a row for each kind of access, and one for divergent branches."""
+    cells = [_cells(name, traffic) for name, traffic in line.traffic().items()]
+    if line.divergent_branches:
+        cells.append(["divergent", f"{line.divergent_branches:,}", *[""] * (len(COUNTS) - 1)])
+    for number, counts in enumerate(cells):
+        yield [*(["", ""] if number else [str(line.number), line.text]), *counts]
 
 
 def _cells(name: str, traffic: Traffic) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nogpu.kernels.table import plain_text, size_text, tuples
+from nogpu.kernels.table import Column, size_text, text_table, tuples
 from nogpu.tiles.costs import Access, Costs, Dots, Kind, Program, Race, Share, Trace, Traffic
 
 if TYPE_CHECKING:
@@ -180,30 +180,22 @@ def table_text(report: Report) -> str:
     return "\n".join([_table(title, report), *_summary(report)])
 
 
-def _table(title: str, counts: Counts) -> str:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+COLUMNS = [
+    *(Column("line"), Column("", 44), Column("", 44)),  # the line's text, what it accesses
+    *map(Column, ("requests", "elements", "masked", "bytes", "sectors", "per request")),
+]
 
-    table = Table(
-        box=SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold", title=title
-    )
-    table.add_column("line", justify="right", no_wrap=True)
-    for _ in range(2):  # the line's text, what it accesses
-        table.add_column("", no_wrap=True, max_width=44, overflow="ellipsis")
-    for column in ("requests", "elements", "masked", "bytes", "sectors", "per request"):
-        table.add_column(column, justify="right", no_wrap=True)
-    shown = None
+
+def _table(title: str, counts: Counts) -> str:
+    rows, shown = [], None
     for access in sorted(counts.accesses, key=lambda access: (access.function, access.line)):
         line = access.function, access.line
         where = [str(access.line), access.text] if line != shown else ["", ""]
         shown = line
-        table.add_row(*where, f"{VERBS[access.kind]} {access.array}", *_cells(access.traffic))
-    table.add_section()
-    for name, kind in (KINDS | {"copies": "copy"}).items():
-        total = counts.total(kind)
-        if total.requests:
-            table.add_row("", "", name, *_cells(total))
-    return plain_text(table)
+        rows.append([*where, f"{VERBS[access.kind]} {access.array}", *_cells(access.traffic)])
+    kinds = {name: counts.total(kind) for name, kind in (KINDS | {"copies": "copy"}).items()}
+    totals = [["", "", name, *_cells(total)] for name, total in kinds.items() if total.requests]
+    return text_table(title, COLUMNS, rows, totals)
 
 
 def _cells(traffic: Traffic) -> list[str]:

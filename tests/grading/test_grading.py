@@ -91,6 +91,7 @@ def test_a_class_is_graded_each_with_their_reason(a_class):
     assert "left out:" in screen and "notes.ipynb" in screen
 
 
+@pytest.mark.slow
 def test_the_csv_holds_the_same_and_no_formula(a_class):
     out, _ = a_class
     with (out / "results.csv").open(newline="") as file:

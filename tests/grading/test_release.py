@@ -19,6 +19,8 @@ from grading.source import labs as lab
 from tests.mini_lab import mini_lab
 
 FIRST = lab.names()[0]
+SHIPPED = "common/**/*", "nogpu/**/*", "labs/*", "solutions/*.py", "docs/*", "*.md", "Makefile"
+pytestmark = pytest.mark.slow(*SHIPPED)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,6 @@ def test_files_are_copied_whole(released):
             assert whole == (ROOT / ours).read_bytes(), name
 
 
-@pytest.mark.slow
 def test_what_checks_compare_with_is_sealed_and_works(released):
     home = released.parent / release.NAME
     paths = [home / path.relative_to(ROOT) for path in of_checks()]
@@ -76,7 +77,6 @@ def test_what_checks_compare_with_is_sealed_and_works(released):
     subprocess.run([sys.executable, "-c", f"import {modules}"], cwd=home, check=True)
 
 
-@pytest.mark.slow
 def test_a_student_grades_a_lab_in_it(released, tmp_path):
     home, source = released.parent / release.NAME, lab.read(FIRST)
     notebook = build.read(home / "labs" / f"{FIRST}.ipynb")

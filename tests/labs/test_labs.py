@@ -113,7 +113,7 @@ def exercises(wanted=lambda exercise: True):
     ]
 
 
-@pytest.mark.sampled(3, per="lab")
+@pytest.mark.sampled(1, per="lab")
 @pytest.mark.parametrize("name, answer", known("right"))
 def test_a_right_answer_in_another_style_is_accepted_both_ways(
     fork_server, notebook_server, name, answer
@@ -169,7 +169,7 @@ def test_an_untouched_hole_fails_its_check_in_the_notebook(name, notebook_server
     )
 
 
-@pytest.mark.sampled(4, per="course")
+@pytest.mark.sampled(2, per="course")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_solution_scores_everything_in_the_grader(name, fork_server):
     lab = labs.read(name)
@@ -177,7 +177,7 @@ def test_the_solution_scores_everything_in_the_grader(name, fork_server):
         assert (result.points, result.message) == (result.max_points, ""), result
 
 
-@pytest.mark.sampled(2, per="lab")
+@pytest.mark.sampled(8, per="course")
 @pytest.mark.parametrize("name, exercise", exercises())
 def test_the_solution_passes_in_the_notebook(name, exercise, notebook_server):
     lab = labs.read(name)

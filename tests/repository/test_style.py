@@ -11,11 +11,13 @@ from PIL import Image
 
 from common.paths import ROOT
 
-CHECKS = {
-    "ruff finds nothing": ["ruff", "check", "--output-format=concise", "."],
-    "the formatter changes nothing": ["ruff", "format", "--check", "."],
-    "the types fit": ["pyrefly", "check", "--output-format=min-text"],
-}
+FOLDERS = "common", "nogpu", "grading", "benchmarks", "book", "docs", "tests"
+TYPES = pytest.mark.slow("pyproject.toml", *(f"{folder}/**/*.py" for folder in FOLDERS))
+CHECKS = [
+    pytest.param(["ruff", "check", "--output-format=concise", "."], id="ruff finds nothing"),
+    pytest.param(["ruff", "format", "--check", "."], id="the formatter changes nothing"),
+    pytest.param(["pyrefly", "check", "--output-format=min-text"], id="types fit", marks=TYPES),
+]
 LONGEST_FUNCTION = 40  # lines
 MOST_MODULES = 17  # at the top level of grading/
 README_WORDS = 1000
@@ -33,7 +35,7 @@ def run(*command: str) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.parametrize("command", CHECKS.values(), ids=CHECKS)
+@pytest.mark.parametrize("command", CHECKS)
 def test_a_tool_of_make_lint_finds_nothing(command):
     result = run("-m", *command)
     assert result.returncode == 0, result.stdout + result.stderr

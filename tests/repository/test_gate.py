@@ -67,6 +67,17 @@ def test_a_week_of_commits_meets_every_answer():
     assert met == set(range(16))
 
 
+@pytest.mark.parametrize("count, runs", [(selection.MANY, 9), (selection.MANY + 1, 3)])
+def test_of_what_concerns_many_labs_a_part_of_each_runs(count, runs):
+    files = frozenset({"grader.py"})
+    of = [Subject(f"answers of {n}", files, frozenset({f"{n}/wrong.py"})) for n in range(count)]
+    cases = [Case(s, f"{s.name} {n}", f"{s.name} {n}", s.name, 0) for s in of for n in range(9)]
+    found = reasons(cases, files)
+    by_lab = [found[start : start + 9].count("changed") for start in range(0, len(found), 9)]
+    assert by_lab == [runs] * count
+    assert set(reasons(cases, files, seed=None)) == {"new"}
+
+
 def test_a_notebook_runs_whole_or_not_at_all():
     books = [Subject(f"notebook {n}", frozenset({f"{n}.ipynb"})) for n in range(6)]
     cells = [Case(b, f"{b.name} {n}", b.name, "books", 2) for b in books for n in range(3)]

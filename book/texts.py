@@ -16,6 +16,8 @@ GUIDES = {  # page: the file it is made from
     "instructors": "docs/instructors.md",
     "contributing": "CONTRIBUTING.md",
     "architecture": "docs/architecture.md",
+    "nogpu": "nogpu/README.md",
+    "simulators": "nogpu/CONTRIBUTING.md",
     "measured": "docs/measured.md",
     "newcomer": "docs/newcomer.md",
     "sources": "docs/sources.md",

@@ -1,4 +1,4 @@
-"""docs/architecture.md: each row of "Where to change what" leads to what it promises."""
+"""Each row of "Where to change what" leads to what it promises, on the page of each job."""
 
 import re
 from pathlib import Path
@@ -8,10 +8,14 @@ import pytest
 from common.paths import ROOT
 from grading.source import labs
 
-TEXT = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-TABLE = TEXT.partition("## Where to change what")[2]
-ROWS = dict(re.findall(r"^\| ([^|]+) \| (.+) \|$", TABLE, re.M)[1:])
-del ROWS["---"]
+PAGES = "CONTRIBUTING.md", "docs/architecture.md", "nogpu/CONTRIBUTING.md"
+TABLE = re.compile(r"^\| to change \| open \|\n\| --- \| --- \|\n((?:\|.*\n)+)", re.M)
+ROWS = {
+    job: places
+    for page in PAGES
+    for table in TABLE.findall((ROOT / page).read_text(encoding="utf-8"))
+    for job, places in re.findall(r"^\| ([^|]+) \| (.+) \|$", table, re.M)
+}
 # What stands in a file of the row: a name or a word by which one sees that this is the place.
 HOLDS = {
     "the message of a check": "mistakes",

@@ -46,8 +46,8 @@ are full duplex: a rank sends one message and receives one at a time, and others
 begins when both its send and its receive are posted; send returns when it has arrived. What isend,
 irecv or async_op=True begins goes on while the rank computes. Collectives are made of such messages
 (rings and trees: the table in `collectives`). Computing takes no time, except:
-- flops_per_s=1e12: each matmul, convolution and attention takes its FLOPs over this, backward too
-  (only these count);
+- flops_per_s=1e12: each matmul, product with a vector, convolution and attention takes its FLOPs
+  over this, backward too. All else takes no time: recurrent layers, linalg, FFT, element-wise;
 - `ranks.compute(1e-3, "F0")` in the function takes 1 ms (on real machines it sleeps).
 `with ranks.span("backward"):` names what happens within, and compute there takes that name.
 

@@ -233,18 +233,15 @@ class Recorder(DispatchMode):
             self.modules = len(sys.modules)
         if not self.paused:
             if self.flops_per_s:
-                self._count_flops(func, args, kwargs, result)
+                from nogpu.ranks import flops  # imports much
+
+                if count := flops.of(func, args, kwargs, result):
+                    self.compute(count / self.flops_per_s)
             if self.counts_live:
                 several = result if isinstance(result, (tuple, list)) else (result,)
                 for value in (*args, *several):
                     if isinstance(value, torch.Tensor):
                         self._hold(value)
-
-    def _count_flops(self, function: Any, args: tuple, kwargs: dict, out: Any) -> None:
-        from torch.utils.flop_counter import flop_registry
-
-        if count := flop_registry.get(function._overloadpacket):
-            self.compute(count(*args, **kwargs, out_val=out) / self.flops_per_s)
 
     def _hold(self, tensor: torch.Tensor) -> None:
         if (

@@ -151,6 +151,11 @@ class Kernel:
         """The translated kernel, and what it is given: Arguments and numbers."""
         sizes = three_lengths("grid", grid, 1, MAX_GRID), _block(block)
         parameters = self.function.parameters
+        if self.function.only_called:
+            raise LaunchError(
+                f"{self.__name__} is a device function (device=True), which only kernels call; "
+                "to launch it, write @cuda.jit above it"
+            )
         if len(parameters) != len(arguments):
             raise LaunchError(
                 f"{self.__name__} takes {len(parameters)} arguments ({', '.join(parameters)}), and "

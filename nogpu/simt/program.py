@@ -33,6 +33,20 @@ class Function:
         language.check(self.node, self.source)
         return [parameter.arg for parameter in self.node.args.args]
 
+    @property
+    def only_called(self) -> bool:
+        """Whether its decorator says device=True: kernels call it, and nobody launches it."""
+        options = [
+            option
+            for decorator in self.node.decorator_list
+            if isinstance(decorator, ast.Call)
+            for option in decorator.keywords
+        ]
+        return any(
+            option.arg == "device" and isinstance(option.value, ast.Constant) and option.value.value
+            for option in options
+        )
+
 
 class Kind(Enum):
     """What is counted, or noted, at a site."""

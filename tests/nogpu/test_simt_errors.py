@@ -844,3 +844,26 @@ def test_a_notebook_shows_an_error_without_the_simulators_own_frames():
     assert simt.KernelError("f, line 3: why")._render_traceback_() == [
         "\033[31mKernelError\033[0m: f, line 3: why"
     ]
+
+
+def test_a_device_function_is_not_launched():
+    """Numba: "Cannot compile a device function as a kernel"."""
+
+    @cuda.jit(device=True, inline=True)
+    def double(x):
+        x[0] *= 2
+
+    @cuda.jit(device=False)
+    def kernel(x):
+        double(x)
+
+    x = np.ones(1, np.float32)
+    kernel[1, 1](x)
+    assert x[0] == 2
+    for launch in (double[1, 1], lambda x: simt.count(double, 1, 1, x)):
+        with pytest.raises(simt.LaunchError, match="double is a device function"):
+            launch(x)
+    text = simt.compile_source("@cuda.jit(device=True)\ndef double(x):\n    x[0] *= 2", "double")
+    with pytest.raises(simt.LaunchError, match="double is a device function"):
+        text[1, 1](x)
+    assert x[0] == 2

@@ -467,7 +467,7 @@ print("matmul_bias_gelu_kernel keeps large sums, loads the bias once per program
 from common.lessons.triton_matmul import expected as oracle
 
 for m, n, k in [(40, 40, 40), (32, 48, 48), (20, 33, 40), (16, 48, 16)]:
-    a, b = oracle.pair(*map(oracle.exact, (random(m, k), random(k, n))), bf16=m == 32)  # no stride is 1
+    a, b = oracle.pair(*oracle.exact(random(m, k), random(k, n)), bf16=m == 32)  # no stride is 1
     bias, c, x, case = random(n), torch.zeros(n, m).T, oracle.product(a, b, torch.float64), f"{m, n, k}"
     want, mistakes = oracle.gelu(x + bias).float(), oracle.wrong_epilogues(x, bias, -(-k // 16))
     report = tiles.count(matmul_bias_gelu_kernel, grid(c, 16, 16), a, b, bias, c, *sizes(a, b, c),
@@ -1278,9 +1278,8 @@ print("persistent_matmul_kernel agrees with PyTorch, with fewer programs than ti
 from common.lessons.triton_matmul import expected as oracle
 
 for dtype in (torch.float16, torch.bfloat16):
-    a, b = (oracle.exact(random(*shape)).to(dtype) for shape in ((70, 40), (40, 56)))
-    bias, c = random(56), torch.zeros(70, 56)
-    given, options = persistent_launch(a, b, bias, c, dict(zip(CONFIG, SMALL)))
+    (a, b), c = oracle.exact(random(70, 40), random(40, 56), dtype), torch.zeros(70, 56)
+    given, options = persistent_launch(a, b, bias := random(56), c, dict(zip(CONFIG, SMALL)))
     want = oracle.gelu((product := oracle.product(a, b, torch.float64)) + bias).float()
     report = tiles.count(persistent_matmul_kernel, (3,), *given, **options)
     agree(c, want, "gelu(A B + bias) in float32", rtol=1e-4, atol=2e-5,

@@ -605,12 +605,14 @@ def share_bytes(m: int, n: int, k: int, split: int) -> int:
     return 2 * 16 * -(-steps // split) * (rows + columns) + 4 * rows * columns
 
 
-def exact(x: torch.Tensor) -> torch.Tensor:
-    """x in multiples of 1/128: float32 adds up their products exactly, in any order.
+def exact(
+    a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype | None = None
+) -> tuple[torch.Tensor, ...]:
+    """Both in multiples of 1/128, in this dtype: float32 adds up their products exactly.
 
     So what a mistake rounds to 16 bits afterwards is known to the bit.
     """
-    return (128 * x).round() / 128
+    return tuple(((128 * x).round() / 128).to(dtype or x.dtype) for x in (a, b))
 
 
 def wrong_epilogues(

@@ -1,7 +1,7 @@
 """Floating-point operations of what PyTorch dispatches to.
 
 PyTorch's own flop counter knows most products. Which operators it knows depends on its version:
-until 2.14 it lacks attention on a CPU, and to this day products with a vector.
+2.15 knows attention on a CPU, older ones need not, and 2.15 does not know products with a vector.
 """
 
 import functools

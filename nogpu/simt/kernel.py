@@ -4,6 +4,7 @@ import ast
 import builtins
 import functools
 import inspect
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, Never, ParamSpec, TypeVar
@@ -25,6 +26,9 @@ from nogpu.simt.spaces import Spaces
 from nogpu.simt.translate import Compiler
 
 MAX_THREADS = 1024
+MAX_LAUNCHED = (
+    100_000_000  # threads: minutes of a small kernel, and more than a laptop's arrays hold
+)
 MAX_BLOCK = 1024, 1024, 64
 HARMLESS = {  # Numba's options that do not change what a kernel computes
     "device",
@@ -150,6 +154,13 @@ class Kernel:
     ) -> tuple[Program, list[Any]]:
         """The translated kernel, and what it is given: Arguments and numbers."""
         sizes = three_lengths("grid", grid, 1, MAX_GRID), _block(block)
+        launched = math.prod(sizes[0]) * math.prod(sizes[1])
+        if launched > MAX_LAUNCHED:
+            raise LaunchError(
+                f"grid {sizes[0]} of blocks {sizes[1]} has {launched:,} threads; the simulator, "
+                f"which runs less than a million per second, is given {MAX_LAUNCHED:,} at most. "
+                "A grid is counted in blocks, not in elements"
+            )
         parameters = self.function.parameters
         if self.function.only_called:
             raise LaunchError(

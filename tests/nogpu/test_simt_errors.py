@@ -867,3 +867,13 @@ def test_a_device_function_is_not_launched():
     with pytest.raises(simt.LaunchError, match="double is a device function"):
         text[1, 1](x)
     assert x[0] == 2
+
+
+def test_a_grid_in_elements_is_refused_at_once():
+    @cuda.jit
+    def nothing(x):
+        pass
+
+    kind, message = refused(nothing, floats(1), grid=10**6, block=256)
+    assert kind is simt.LaunchError
+    assert "256,000,000 threads" in message and "in blocks, not in elements" in message

@@ -225,11 +225,17 @@ class Schedule:
             fate = "waits there in another iteration of the loop"
         else:
             fate = "waits there with another mask"
-        return BarrierError(
+        message = (
             f"{site.where}: {self._named(waiting)} waits at this {what}, and thread "
             f"{self.threads[absent]} {fate}; every thread of the {group} must come to the same "
             f"{what}"
         )
+        # CUDA's guide: since compute capability 7.0 a barrier waits for "all non-exited threads".
+        # Refused here all the same: the kernel would hang on older cards, and what the threads
+        # that left should have stored for the others is missing on all of them.
+        if there is None and group == "block":
+            message += ". GPUs since Volta go on without a thread that has ended; older ones hang"
+        return BarrierError(message)
 
     def explain(self, error: Exception) -> Exception:
         """The error of a thread as a sentence: where, who, what."""

@@ -3,15 +3,13 @@
 import ast
 from pathlib import Path
 
-from common.paths import ROOT
+from common.paths import CODE, ROOT
 from docs.generate import table
-
-TOPS = ("common", "nogpu", "grading")
 
 
 def write(folder: Path) -> None:
     """Write modules.md."""
-    packages = sorted(path.parent for top in TOPS for path in (ROOT / top).rglob("__init__.py"))
+    packages = sorted(path.parent for top in CODE for path in (ROOT / top).rglob("__init__.py"))
     parts = ["# All modules", *map(_of_folder, packages)]
     (folder / "modules.md").write_text("\n\n".join(parts) + "\n", "utf-8")
 

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from common.paths import ROOT
+from common.paths import COURSE, ROOT
 from grading.source import labs
 
 AUTO, MEMBERS = ".. auto", "   :members:\n"
-
-PACKAGES = ("common", "nogpu")
 
 
 def write(folder: Path) -> list[str]:
@@ -46,7 +44,7 @@ def imported(lab: labs.Lab) -> Iterator[str]:
     """The modules of common/ and nogpu/ that a lab's code imports."""
     for cell in lab.cells:
         for node in ast.walk(ast.parse(cell.source if cell.kind == "code" else "")):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGES):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(COURSE):
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
                 yield from (name for name in [node.module or "", *names] if is_public(name))
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LABS = ROOT / "labs"
+COURSE = ("common", "nogpu")  # the packages that a lab imports
+CODE = (*COURSE, "grading")
 LESSONS = ROOT / "common" / "lessons"  # a folder for each lab
 OF_CHECKS = ("expected.py", "expected/*.py", "clinic_*.py")  # what in it only checks use
 

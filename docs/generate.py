@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import grimp
 
 from common.hardware import gpu_limits
-from common.paths import ROOT
+from common.paths import CODE, ROOT
 from grading.source import labs
 
 DOCUMENTS = ("README.md", "docs/students.md", "docs/architecture.md", "docs/measured.md")
@@ -108,7 +108,7 @@ def mutants_caught() -> dict[str, str]:
 
 def import_map() -> str:
     """A Mermaid chart of the rooms; an arrow's number says how many imports it stands for."""
-    graph = grimp.build_graph("common", "nogpu", "grading")
+    graph = grimp.build_graph(*CODE)
     arrows = Counter(
         (_room(importer), _room(imported))
         for importer in graph.modules

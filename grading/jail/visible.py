@@ -44,12 +44,11 @@ def readable() -> list[str]:
 
 def _course() -> Iterator[Path]:
     """The files and folders of common/, without what only checks use."""
-    hidden = set(of_checks())
-    hidden |= {path.parent for path in hidden if path.parent.name == "expected"}
-    for folder in map(Path, listed()):
-        for path in sorted(folder.iterdir()):
-            if path not in hidden and str(path) not in listed():
-                yield path
+    folders, of_checks_alone = list(map(Path, listed())), of_checks()
+    packages = {path.parent for path in of_checks_alone if path.parent.name == "expected"}
+    left_out = {*folders, *of_checks_alone, *packages}
+    for folder in folders:
+        yield from (path for path in sorted(folder.iterdir()) if path not in left_out)
 
 
 @functools.cache

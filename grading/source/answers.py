@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from common.notebook import slices
 from common.notebook.magics import as_python
+from common.paths import COURSE
 from grading.source import holes
 from grading.source.holes import Answer
 from grading.source.labs import HEADING, TITLE, Exercise, Lab
@@ -24,7 +25,6 @@ ANY_HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)
 FROM_JUPYTER = ("display", "get_ipython")  # every cell has them
 # For those who ask IPython for its shell.
 SHELL = "from common.notebook import ipython_names\n\nipython_names.install()"
-COURSE = ("common", "nogpu")  # how the names of its modules begin
 # What the cells begin with that a build adds.
 ADDED = re.compile(r"# COLAB: |from common import course, ledger\n|course\.grade\(\)\Z")
 

@@ -14,12 +14,12 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from common.checks.static_names import BY_TEXT
+from common.paths import COURSE
 
 SETS = {dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"]}
 ANY = "*"  # in a set of names: a name that no text shows
 SETTERS = BY_TEXT | {"setattr", "delattr", "__setattr__", "__delattr__", "patch", "gc", "ctypes"}
 SETTERS |= {"__setstate__", "loads", "inspect"}
-COURSE = ("common", "nogpu")
 OTHERS = {  # what else drivers call; its classes and functions are looked into
     *("builtins", "math", "numpy", "torch", "torch.autograd", "torch.nn", "torch.nn.functional"),
     *("torch.optim", "triton", "triton.runtime", "triton.runtime.autotuner"),

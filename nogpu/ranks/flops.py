@@ -4,64 +4,22 @@ PyTorch's own flop counter knows most products. Which operators it knows depends
 2.15 knows attention on a CPU, older ones need not, and 2.15 does not know products with a vector.
 """
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils import flop_counter
+from torch.utils.flop_counter import flop_registry
 
 aten = torch.ops.aten
-Count = Callable[..., int]
-Shape = torch.Size
-
-
-def _of_shapes(count: Callable[..., int]) -> Count:
-    """A count of operators' tensors made from one of their shapes, as PyTorch's own are."""
-
-    def counted(*args: Any, out_val: Any = None, **kwargs: Any) -> int:
-        return count(*(each.shape for each in args if isinstance(each, torch.Tensor)))
-
-    return counted
-
-
-def _mv(matrix: Shape, vector: Shape) -> int:
-    return 2 * matrix.numel()
-
-
-def _dot(a: Shape, b: Shape) -> int:
-    return 2 * a.numel()
-
-
-def _addmv(added: Shape, matrix: Shape, vector: Shape) -> int:
-    return _mv(matrix, vector)
-
-
-def _addbmm(added: Shape, a: Shape, b: Shape) -> int:
-    return 2 * a.numel() * b[-1]
-
-
-def _attention(query: Shape, key: Shape, value: Shape, *mask: Shape) -> int:
-    return flop_counter.sdpa_flop_count(query, key, value)
-
-
-def _attention_backward(gradient: Shape, query: Shape, key: Shape, value: Shape, *_: Shape) -> int:
-    return flop_counter.sdpa_backward_flop_count(gradient, query, key, value)
-
-
-@functools.cache
-def ours() -> dict[Any, Count]:
-    """{operator: what counts its FLOPs}, of what PyTorch's counter may lack."""
-    counts = {
-        aten.mv: _mv,
-        aten.addmv: _addmv,
-        aten.dot: _dot,
-        aten.vdot: _dot,
-        aten.addbmm: _addbmm,
-        aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-        aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
-    }
-    return {name: _of_shapes(count) for name, count in counts.items()}
+# Operators that take the same arguments as one that PyTorch's counter knows, and cost as much.
+ALIKE = {
+    aten.addbmm: aten.baddbmm,
+    aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        aten._scaled_dot_product_flash_attention_backward
+    ),
+}
+# Products with a vector: the place of the argument of which each element is multiplied and added.
+WITH_VECTOR = {aten.mv: 0, aten.dot: 0, aten.vdot: 0, aten.addmv: 1}
 
 
 def of(operator: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> int:
@@ -71,5 +29,7 @@ def of(operator: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> int:
     leaves some out.
     """
     name = operator._overloadpacket
-    count = flop_counter.flop_registry.get(name) or ours().get(name)
+    if name in WITH_VECTOR:
+        return 2 * args[WITH_VECTOR[name]].numel()
+    count = flop_registry.get(name) or flop_registry.get(ALIKE.get(name))
     return count(*args, **kwargs, out_val=result) if count else 0

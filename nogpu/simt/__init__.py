@@ -40,7 +40,7 @@ Read it in this order:
 - From a log of accesses to what they cost: `accesses`, `traffic`, `order` (what fences order),
   `races`, `counters`, `costs`, `findings`, `tuning`, `report`, `draw`.
 - `kernel`: how it all comes together. `cuda`: the same under numba.cuda's name. `text`: for a
-  grader. `limits`: what the checks of a lab assert. `occupancy`: how many blocks fit on a GPU.
+  grader. `occupancy`: how many blocks fit on a GPU.
 """
 
 from typing import Any

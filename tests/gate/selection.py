@@ -75,21 +75,23 @@ class Plan:
         if self.seed is None or len(answers) <= MANY:
             return lots
         for lab, all_lots in answers.items():
-            part = -(-len(all_lots) // PART)
-            generator = random.Random(f"{self.seed} {lab}")  # noqa: S311  (it keeps no secret)
-            lots -= all_lots - set(generator.sample(sorted(all_lots), part))
+            lots -= all_lots - self._sample(lab, all_lots, -(-len(all_lots) // PART))
         return lots
 
     def _drawn(self, cases: Collection[Case]) -> set[str]:
-        """The lots that are drawn: with the same seed the same ones, in every process."""
+        """The lots that are drawn, by group."""
         groups: dict[tuple[str, int], set[str]] = {}
         for case in cases:
             groups.setdefault((case.group, case.draws), set()).add(case.lot)
         drawn: set[str] = set()
         for (group, draws), lots in groups.items():
-            generator = random.Random(f"{self.seed} {group}")  # noqa: S311  (it keeps no secret)
-            drawn |= set(generator.sample(sorted(lots), min(draws, len(lots))))
+            drawn |= self._sample(group, lots, min(draws, len(lots)))
         return drawn
+
+    def _sample(self, group: str, lots: Collection[str], count: int) -> set[str]:
+        """So many of these lots: with the same seed the same ones, in every process."""
+        generator = random.Random(f"{self.seed} {group}")  # noqa: S311  (it keeps no secret)
+        return set(generator.sample(sorted(lots), count))
 
 
 SAYS: dict[Reason, str] = {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grimp
 
-from common.paths import ROOT
+from common.paths import CODE, ROOT
 from grading.source import labs
 from tests.gate import changes
 
@@ -26,7 +26,6 @@ GRADER = (
     "grading.worker.process",  # which is started by its name
 )
 JUDGES = ("tests/labs/test_labs.py", "tests/in_one_process.py", "tests/known_answers.py")
-PACKAGES = ("common", "nogpu", "grading")
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def labs_of_test(path: str) -> frozenset[str]:
 @functools.cache
 def _graph() -> grimp.ImportGraph:
     """The imports of our packages. A simulator does not concern a lab only because of a hub."""
-    graph = grimp.build_graph(*PACKAGES)
+    graph = grimp.build_graph(*CODE)
     for hub in HUBS:
         for module in graph.find_modules_directly_imported_by(hub):
             if module.startswith(SIMULATORS):
@@ -135,7 +134,7 @@ def _of_cells(cells: Iterable[str]) -> set[str]:
 def _of_test(path: str) -> frozenset[str]:
     """A file outside of the packages (a test, a benchmark), and the files that it needs."""
     names = set(imported((ROOT / path).read_text(encoding="utf-8")))
-    beside = {f"{name.replace('.', '/')}.py" for name in names if not name.startswith(PACKAGES)}
+    beside = {f"{name.replace('.', '/')}.py" for name in names if not name.startswith(CODE)}
     others = {other for other in beside if other != path and (ROOT / other).is_file()}
     return frozenset({path, *_files(closure(names))}.union(*map(_of_test, others)))
 
@@ -158,8 +157,8 @@ def _path(module: str) -> Path:
 @functools.cache
 def _tracked() -> frozenset[str]:
     """The files of the packages, as git lists them; in a copy without git, as the disk does."""
-    found = (path for package in PACKAGES for path in (ROOT / package).rglob("*"))
-    return changes.tracked(*PACKAGES) or frozenset(str(path.relative_to(ROOT)) for path in found)
+    found = (path for package in CODE for path in (ROOT / package).rglob("*"))
+    return changes.tracked(*CODE) or frozenset(str(path.relative_to(ROOT)) for path in found)
 
 
 @functools.cache

@@ -23,7 +23,7 @@ MOST_MODULES = 17  # at the top level of grading/
 README_WORDS = 1000
 CODE = [
     path
-    for folder in ("common", "nogpu", "grading", "benchmarks", "docs", "tests")
+    for folder in FOLDERS
     for path in sorted((ROOT / folder).rglob("*.py"))
     if path.name != "wrong.py"
 ]

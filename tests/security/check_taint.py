@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.paths import ROOT, compared_with
+from common.paths import COURSE, ROOT, compared_with
 from grading.source.labs import Cell, Lab
 
 # Kinds of taint.
@@ -74,7 +74,6 @@ READABLE = (
     ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.Return, ast.Pass, ast.Break,
     ast.Continue, ast.Delete, ast.Raise,
 )  # fmt: skip
-COURSE = ("common", "nogpu")  # how the names of its modules begin
 COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 
 

@@ -16,7 +16,7 @@ ledger:  ## how good your predictions were, in all labs: make ledger FROM=older/
 	$(RUN) -m common.ledger $(if $(FROM),--merge '$(FROM)')
 
 counters:  ## on a GPU with Nsight Compute: the GPU's counts of your kernels beside ours: make counters LAB=03
-	$(RUN) -m common.counters '$(LAB)'
+	$(RUN) -m common.hardware.ncu_comparison '$(LAB)'
 
 doctor:  ## say what this machine lacks, and the command that fixes it
 	$(RUN) -m common.setup.doctor

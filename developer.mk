@@ -14,7 +14,7 @@ test-all:  ## run everything: every test, every known answer, every notebook
 
 seeds: export COURSE_ALL_SEEDS = 1
 seeds:  ## try each known answer with all of its 20 seeds, of which the other targets try three: make seeds LAB=12
-	$(RUN_TEST) $(PYTEST) $(ONE_LAB) tests/test_labs.py -k 'known_wrong_answer or right_answer'
+	$(RUN_TEST) $(PYTEST) $(ONE_LAB) tests/labs/test_labs.py -k 'known_wrong_answer or right_answer'
 
 oldest:  ## run everything with the oldest versions that pyproject.toml admits, in build/oldest (needs uv)
 	uv --no-config venv -q --allow-existing --python $(PYTHON) build/oldest

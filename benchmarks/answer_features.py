@@ -84,10 +84,8 @@ def problem_of(trace: Mapping[str, Any]) -> str:
 
 def is_shared(feature: str) -> bool:
     """Whether it counts once per lab: it is about what all checks share, not about one check."""
-    own = "/checks", "common/checks.py", "common/oracles", "common/clinic"
-    return feature.startswith("kernel ") or (
-        feature.startswith("arc ") and not feature.removeprefix("arc ").startswith(own)
-    )
+    own = re.compile(r"arc (/checks|common/checks/(assertions|clinic)|common/lessons/\w+/expected)")
+    return feature.startswith("kernel ") or (feature.startswith("arc ") and not own.match(feature))
 
 
 def _arcs(trace: Mapping[str, Any], checks: Mapping[str, str]) -> Iterator[str]:
@@ -108,10 +106,10 @@ def _parsed(file: str, check: str | None) -> tuple[PythonParser, set[tuple[int, 
 
 
 def _executed(trace: Mapping[str, Any]) -> str:
-    """The lines of the lab's oracles that were executed."""
+    """The lines of the lab's expected values that were executed."""
     found: list[str] = []
     for file, numbers in trace.get("arcs", {}).items():
-        if file.startswith("common/oracles"):
+        if re.match(r"common/lessons/\w+/expected", file):
             lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
             found += [lines[number - 1] for number in sorted(set(numbers)) if number > 0]
     return "\n".join(found)

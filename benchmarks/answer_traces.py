@@ -20,11 +20,12 @@ from coverage import Coverage
 
 from benchmarks.noted_calls import NOTES, noting
 from common import checks
+from common.checks import assertions
 from common.paths import ROOT
-from common.ranks import simulated
-from common.ranks.trace import Trace
-from common.simt.kernel import Kernel
-from common.tiles import kernel as tiles_kernel
+from nogpu.ranks import simulated
+from nogpu.ranks.trace import Trace
+from nogpu.simt.kernel import Kernel
+from nogpu.tiles import kernel as tiles_kernel
 from tests import in_one_process
 
 CELLS = (  # in a worker: before the lab's cells, and after them
@@ -59,7 +60,8 @@ def install() -> None:
     vars(tiles_kernel)["count"] = _counting(tiles_kernel.count, _tiles_counts)
     vars(simulated)["run"] = _counting(simulated.run, _rank_counts)
     for name in ("_array_difference", "_number_difference"):
-        vars(checks)[name] = _measuring(vars(checks)[name])
+        measuring = _measuring(vars(assertions)[name])
+        vars(assertions)[name] = vars(checks)[name] = measuring
 
 
 def record(names: dict[str, Any], rounds: in_one_process.Checks, most_s: float) -> dict[str, Any]:
@@ -183,4 +185,4 @@ def _share(got: Any, want: Any, rtol: float, atol: float) -> float:
 
 
 def _plain(value: Any) -> Any:
-    return checks._float_array(value) if checks._is_array(value) else value
+    return assertions._float_array(value) if assertions._is_array(value) else value

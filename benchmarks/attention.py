@@ -31,7 +31,8 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from benchmarks import hopper_attention as ours
 from benchmarks.kernels import Row, in_a_row_s, require_close, table
 from benchmarks.solved import solved
-from common import device, machine, timing
+from common.hardware import device, timing
+from common.ledger import machine
 
 FILE = Path(__file__).with_suffix(".md")
 BATCH, HEADS, N = 4, 16, 8192

@@ -4,9 +4,9 @@
 
 Each kernel that a lab launches, in each configuration that the lab's functions choose on such a GPU
 (benchmarks/chosen.py), is compiled, and its shared memory, registers and threads are compared with
-what a block may have (common/capabilities.py). The raw file keeps what was found: a kernel that has
-not changed since is not compiled again. --brief: compile no more than one kernel of each name and
-capability, the largest; the gate does that (tests/test_capabilities.py).
+what a block may have (common/hardware/gpu_limits.py). The raw file keeps what was found: a kernel
+that has not changed since is not compiled again. --brief: compile no more than one kernel of each
+name and capability, the largest; the gate does that (tests/common/test_gpu_limits.py).
 """
 
 import argparse
@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import chosen
-from common import device
-from common.capabilities import LIMITS, Limits
+from common.hardware import device
+from common.hardware.gpu_limits import LIMITS, Limits
 
 RAW = Path(__file__).with_suffix(".json")
 MOST_S = 60.0  # of a processor, for one kernel

@@ -20,8 +20,9 @@ import torch
 
 from benchmarks import sweeps
 from benchmarks.solved import solved
-from common import device, sources
-from common.capabilities import LIMITS
+from common.hardware import device
+from common.hardware.gpu_limits import LIMITS
+from nogpu.kernels import linecache_text
 
 Names = dict[str, Any]
 WIDTHS = (1, 33, 100, 257, 1000, 1001, 3000, 10_000, 12_000, 40_002, 50_257)
@@ -200,12 +201,12 @@ def launches(capability: int) -> list[Launch]:
         state["optional"] = False
         return results[0]
 
-    from common.lessons import products
+    from common.lessons.triton_matmul import any_shape_matmul
 
     with (
         pretended(capability),
         mock.patch.object(JITFunction, "_do_compile", record),
-        mock.patch.object(products, "fastest", all_ways),
+        mock.patch.object(any_shape_matmul, "fastest", all_ways),
     ):
         for lab, calls in LABS.items():
             state["lab"] = lab
@@ -225,7 +226,7 @@ def _names(lab: str) -> Names:
     for function in jitted(lab):
         if function.name not in names:
             text, file = ast.unparse(function), f"<lab {lab}, {function.name}>"
-            sources.remember(file, text)
+            linecache_text.remember(file, text)
             exec(compile(text, file, "exec"), names)  # noqa: S102 - the course's own lab
     return names
 
@@ -303,7 +304,7 @@ def softmax(names: Names) -> Calls:
 
 def matmul(names: Names) -> Calls:
     """Lab 05."""
-    from common.tiles.matmul import grid, sizes
+    from common.lessons.triton_matmul.pictures import grid, sizes
 
     halves = torch.bfloat16, torch.float16
     for (m, n, k), half in (
@@ -313,7 +314,8 @@ def matmul(names: Names) -> Calls:
         a, b, bias = (card(*size, dtype=half) for size in ((m, k), (k, n), (n,)))
         yield False, functools.partial(names["matmul"], a, b)
         yield False, functools.partial(names["matmul_bias_gelu"], a, b, bias)
-        large = names["products"].shared_bytes() >= names["products"].SHARED_BYTES
+        any_shape = names["any_shape_matmul"]
+        large = any_shape.shared_bytes() >= any_shape.SHARED_BYTES
         if large and m % 8 == n % 8 == k % 8 == 0:
             wide = names["matmul_in_large_tiles"]  # by the kernel of exercise 10.2
             yield False, functools.partial(wide, a, b, bias, launch=names["launch_wide"])
@@ -331,8 +333,8 @@ def matmul(names: Names) -> Calls:
 
 def other_products(names: Names) -> Calls:
     """The kernels of lab 05 that `matmul` does not choose."""
-    from common.lessons import products
-    from common.tiles.matmul import blocks, grid, sizes
+    from common.lessons.triton_matmul import any_shape_matmul
+    from common.lessons.triton_matmul.pictures import blocks, grid, sizes
 
     half = torch.bfloat16
     a, b, c = (card(*size, dtype=half) for size in ((128, 64), (64, 128), (128, 128)))
@@ -347,7 +349,7 @@ def other_products(names: Names) -> Calls:
     l1 = names["l1_kernel"][64, 64]
     yield False, functools.partial(l1, x, x, out, 8192, 8192, 256, BLOCK=128, num_warps=8)
     a, b, c = card(512, 16384, dtype=half), card(512, 16384, dtype=half).T, card(512, 512)
-    stages = min(5, products.shared_bytes() >> 15)
+    stages = min(5, any_shape_matmul.shared_bytes() >> 15)
     for split in (1, 2, 4, 8, 16):
         options = blocks(64, 64, 128) | {"SPLIT": split, "num_stages": stages}
         kernel = names["split_k_kernel"][(*grid(c, 64, 64), split)]
@@ -391,7 +393,7 @@ def attention(names: Names) -> Calls:
 
 def compiler(names: Names) -> Calls:
     """Lab 08: the kernels that its solution emits for chains of element-wise operators."""
-    from common.lessons import emitted
+    from common.lessons.compiler import emitted
 
     for count in (1, 2, 3, 4, 6, 8, 12):
         rows = emitted.elementwise_chain(count)
@@ -406,7 +408,7 @@ def compiler(names: Names) -> Calls:
 
 def quantization(names: Names) -> Calls:
     """Lab 10: the student's kernel, and ours on tensor cores."""
-    from common.lessons import int4
+    from common.lessons.quantization import int4
 
     for rows, columns, group in itertools.chain(
         itertools.product((8192,), (8192,), (32, 64, 128, 256, 512)),

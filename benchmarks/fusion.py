@@ -20,8 +20,8 @@ import triton
 
 from benchmarks.kernels import in_a_row_s, mean
 from benchmarks.solved import solved
-from common import device, timing
-from common.lessons import emitted
+from common.hardware import device, timing
+from common.lessons.compiler import emitted
 
 FILE = Path(__file__).with_suffix(".md")
 ROWS, COLUMNS = 8192, 8192

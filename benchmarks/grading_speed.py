@@ -30,7 +30,7 @@ import psutil
 from nbformat import NotebookNode
 from rich import print
 
-from common import device
+from common.hardware import device
 from common.paths import ROOT
 from grading import report
 from grading.source import build, labs

@@ -23,7 +23,8 @@ import triton
 from torch.nn import functional as F
 
 from benchmarks.solved import solved
-from common import device, machine, timing
+from common.hardware import device, timing
+from common.ledger import machine
 
 FILE = Path(__file__).with_suffix(".md")
 SHAPES = [

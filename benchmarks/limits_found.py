@@ -5,10 +5,10 @@
 
 A verdict must be the same on every machine, so something counted has to refuse an answer: a limit
 of memory does not hold where there is a GPU, and a limit of time is met sooner where a machine is
-slow. The answers are those of tests/wrong, of tests/test_cheats.py, and the hostile and sly ones of
-tests/test_labs.py. Without limits means: --gigabytes of memory per worker, twenty times the time of
-a check, and at most a minute for an answer. Printed are the answers whose points or status differ,
-and those that took their minute: they may never end.
+slow. The answers are the known wrong ones, those of tests/security/test_cheats.py, and the hostile
+and sly ones of tests/labs/test_labs.py. Without limits means: --gigabytes of memory per worker,
+twenty times the time of a check, and at most a minute for an answer. Printed are the answers whose
+points or status differ, and those that took their minute: they may never end.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from common import device
+from common.hardware import device
 
 device.interpret_without_gpu()  # before anything imports Triton
 
@@ -35,8 +35,8 @@ from grading.source.labs import Exercise, Lab
 from grading.worker import session
 from grading.worker.fork_server import ForkServer
 from tests import known_answers
-from tests.test_cheats import CHEATS
-from tests.test_labs import HOSTILE, SLY, hostile_text, sly_text, takes_arguments, with_answer
+from tests.labs.test_labs import HOSTILE, SLY, hostile_text, sly_text, takes_arguments, with_answer
+from tests.security.test_cheats import CHEATS
 
 TIMES = 20  # the time of a check, without limits
 MOST_S = 60.0  # of an answer, without limits
@@ -84,7 +84,7 @@ def answers(lab: Lab) -> Iterator[tuple[str, str, str]]:
 
 
 def _hostile(exercise: Exercise) -> Iterator[tuple[str, str, str]]:
-    """What every check must refuse, as tests/test_labs.py writes it."""
+    """What every check must refuse, as tests/labs/test_labs.py writes it."""
     name = exercise.name
     for title, value in HOSTILE.items():
         yield name, f"{name}: {title}", hostile_text(exercise, value)

@@ -28,7 +28,8 @@ import torch
 import triton
 import triton.language as tl
 
-from common import sources, timing
+from common.hardware import timing
+from nogpu.kernels import linecache_text
 
 ROOT = Path(__file__).resolve().parent.parent
 LAB = ROOT / "solutions" / "05_triton_matmul.py"
@@ -153,7 +154,7 @@ def lab_kernel() -> Any:
     """The lab's kernel, from the text of its cell."""
     cells = ["# " + cell for cell in LAB.read_text(encoding="utf-8").split("\n# %%")]
     text = next(cell for cell in cells if f"\ndef {KERNEL}(" in cell)
-    sources.remember("<lab 05>", text)
+    linecache_text.remember("<lab 05>", text)
     names: dict[str, Any] = {"triton": triton, "tl": tl}
     exec(compile(text, "<lab 05>", "exec"), names)  # noqa: S102  (the lab's own cell)
     return names[KERNEL]

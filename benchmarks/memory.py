@@ -31,7 +31,8 @@ from torch.utils.checkpoint import checkpoint
 
 from benchmarks import fused_block, solved
 from benchmarks.offload import BEHIND, Swap
-from common import device, language_model, timing
+from common import language_model
+from common.hardware import device, timing
 from common.language_model.transformer import EPSILON
 
 FILE = Path(__file__).with_suffix(".md")

@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 
 from benchmarks.solved import solved
-from common import device, pieces
+from common.hardware import device
 from common.language_model import CONFIG, Config
-from common.lessons import whole
+from common.lessons.scaling import earlier_pieces, mesh_training
 
 WIDE = Config(context=1024, width=2048, layers=8, heads=16, hidden=8192)
 STEPS = 16
@@ -41,20 +41,24 @@ def main() -> None:
     is_trial = parser.parse_args().gloo
     if gpus < 2 and not is_trial:
         sys.exit(f"there are {gpus} GPUs; two are needed (or --gloo)")
-    use = {name: piece for own in pieces.of_the_course().values() for name, piece in own.items()}
+    use = {
+        name: piece
+        for own in earlier_pieces.of_the_course().values()
+        for name, piece in own.items()
+    }
     update = solved("16")["mesh_update"]
     del use["ring_all_reduce"]  # NCCL's own
     machine: Any = "gloo" if is_trial else "nccl"
-    config, length, rows = (CONFIG, whole.LENGTH, 8) if is_trial else (WIDE, 1024, 16)
+    config, length, rows = (CONFIG, mesh_training.LENGTH, 8) if is_trial else (WIDE, 1024, 16)
     sizes = {"rows": rows, "microbatches": 4, "config": config, "length": length}
     options = {**sizes, "machine": machine, "steps": STEPS, "noted": False}
     print(device.describe())
     found = {}
     for mesh in meshes(2 if is_trial else min(gpus, 8)):
-        known, measured_s = whole.in_turns(use, update, mesh, **options)
+        known, measured_s = mesh_training.in_turns(use, update, mesh, **options)
         message = f"message {known.alpha_s * 1e6:.0f} µs, {known.bytes_per_s / 1e9:.1f} GB/s"
         print(f"{mesh}: computing {known.compute_s:.4f} s, {message}")
-        parts = whole.predicted_s(mesh, known, **sizes)
+        parts = mesh_training.predicted_s(mesh, known, **sizes)
         predicted_s = sum(parts.values())
         found[str(mesh)] = [predicted_s, measured_s]
         detail = ", ".join(f"{name} {part:.4f}" for name, part in parts.items())
@@ -63,10 +67,10 @@ def main() -> None:
     print(json.dumps(found))
 
 
-def meshes(world_size: int) -> list[whole.Mesh]:
+def meshes(world_size: int) -> list[mesh_training.Mesh]:
     """All meshes of so many ranks, of powers of two."""
     powers = [1, 2, 4, 8]
-    found = (whole.Mesh(d, p, t) for d in powers for p in powers for t in powers)
+    found = (mesh_training.Mesh(d, p, t) for d in powers for p in powers for t in powers)
     return [mesh for mesh in found if mesh.size == world_size]
 
 

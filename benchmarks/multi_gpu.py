@@ -33,7 +33,8 @@ import torch
 
 from benchmarks import races
 from benchmarks.solved import solved
-from common import device, ranks
+from common.hardware import device
+from nogpu import ranks
 
 Spans = list[ranks.Span]  # of one rank
 FILE = Path(__file__).with_suffix(".md")

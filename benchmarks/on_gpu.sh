@@ -19,4 +19,4 @@ notebooks=(${notebooks[@]/#/solutions/})
 [ $# -gt 0 ] || notebooks=(solutions/*.ipynb)
 tar -czf "$results/notebooks.tgz" "${notebooks[@]}"
 COURSE_FOLDER=$(mktemp -d) python3 -m pytest -p no:cacheprovider -q --nbval-lax --nbval-current-env --nbval-cell-timeout=120 "${notebooks[@]}"
-[ $# -gt 0 ] || python3 -m pytest -p no:cacheprovider -q tests/test_jail_gpu.py tests/test_matmul_gpu.py
+[ $# -gt 0 ] || python3 -m pytest -p no:cacheprovider -q tests/security/test_jail_gpu.py tests/labs/triton_matmul/test_matmul_gpu.py

@@ -3,7 +3,7 @@
     benchmarks/planner.py                  the runs that ship with the course
     benchmarks/planner.py RUNS.json        other runs, in the same form
     benchmarks/planner.py --held-out       each publication by constants fitted to the others
-    benchmarks/planner.py --fit            fit the constants (common/lessons/planning.py, Shares)
+    benchmarks/planner.py --fit            fit the constants (cluster_model.Shares)
 
 The figures of the first table and of the last line are of dense models in 16 bits whose layout is
 stated (tier A). Other runs have a table of their own.
@@ -26,14 +26,14 @@ from rich.console import Console
 from rich.table import Table
 
 from common import samples
-from common.lessons import planning, runs
-from common.lessons.planning import SHARES, Cluster, Layout, Model, Shares
-from common.lessons.runs import Run
-from common.oracles import planning as ours
+from common.lessons.scaling import cluster_model, published_runs
+from common.lessons.scaling.cluster_model import SHARES, Cluster, Layout, Model, Shares
+from common.lessons.scaling.expected import planning as ours
+from common.lessons.scaling.published_runs import Run
 
 START = Shares(0.95, 0.9, 0.5, 1.5)  # round guesses: a fit begins there, and is held near them
 SWEEP = 6  # layouts, and more, make a sweep
-FP8_OVER_BF16 = 1.77  # the best matmuls of an H100: Bekman, as in common/lessons/chips.py
+FP8_OVER_BF16 = 1.77  # the best matmuls of an H100: Bekman, as in common/lessons/scaling/chips.py
 Predict = Callable[[Model, Cluster, Layout], Any]
 
 
@@ -94,11 +94,11 @@ def read(path: Path | None, shares: Shares = SHARES) -> tuple[list[Run], collect
         return [], collections.Counter([f"{path} can't be read: {problem}"])
     for number, row in enumerate(rows, 1):
         try:
-            whole = runs.tidy(row, number)
+            whole = published_runs.tidy(row, number)
             names[whole["id"]] += 1
             if names[whole["id"]] > 1:  # two rows with one name
                 whole["id"] += f" ({names[whole['id']]})"
-            found.append(runs.run_of(whole, shares))
+            found.append(published_runs.run_of(whole, shares))
         except ValueError as problem:
             left_out[str(problem)] += 1
         except (KeyError, TypeError, ArithmeticError, AttributeError) as problem:
@@ -117,7 +117,7 @@ def _rows(path: Path | None) -> list[Any]:
 
 def counts(run: Run) -> bool:
     """Whether a run enters the figures: dense, tier A (or none stated), 16 bits."""
-    return run.row["tier"] == "A" and runs.in_16_bits(run.row)
+    return run.row["tier"] == "A" and published_runs.in_16_bits(run.row)
 
 
 def planner() -> tuple[Predict, Callable[[Model, Layout], Any]]:
@@ -139,13 +139,13 @@ def predictions(
     step_s, fits = {}, {}
     for run in some:
         cluster = run.cluster
-        if runs.LOW_PRECISION.search(run.row["precision"]):
+        if published_runs.LOW_PRECISION.search(run.row["precision"]):
             faster = FP8_OVER_BF16 * cluster.matmul_flops_per_s
             cluster = dataclasses.replace(cluster, matmul_flops_per_s=faster)
         seconds = float(step_time_s(run.model, cluster, run.layout))
         step_s[run.row["id"]] = seconds if np.isfinite(seconds) else 1e30  # as wrong as can be
-        needed = memory_bytes(run.model, runs.saving(run))
-        fits[run.row["id"]] = bool(planning.fits(needed, cluster))
+        needed = memory_bytes(run.model, published_runs.saving(run))
+        fits[run.row["id"]] = bool(cluster_model.fits(needed, cluster))
     return step_s, fits
 
 
@@ -153,7 +153,7 @@ def constant(share: float = 0.45) -> Predict:
     """A planner that knows nothing but the FLOPs: every layout reaches this share of the peak."""
 
     def step_time_s(model: Model, cluster: Cluster, layout: Layout) -> float:
-        flops = runs.model_flops(model) * layout.batch * model.seq
+        flops = published_runs.model_flops(model) * layout.batch * model.seq
         return flops / (share * cluster.peak_flops_per_s * cluster.gpus)
 
     return step_time_s
@@ -200,7 +200,7 @@ class Fit:
 
     def predicted(self, shares: Shares) -> np.ndarray:
         """Seconds per step of all runs."""
-        clusters = [runs.cluster_of(run.row, shares) for run in self.runs]
+        clusters = [published_runs.cluster_of(run.row, shares) for run in self.runs]
         return ours.step_time_s(self.model, _stacked(clusters), self.layout)
 
     def loss(self, shares: Shares, chosen: np.ndarray) -> float:
@@ -253,7 +253,7 @@ def searched(step_time_s: Predict, console: Console) -> None:
     model = Model(126, 16_384, 128, 8, 53_248, 128_256, 8192, gated=True, tied=False)
     cluster = Cluster.of("H100", 16_384)
     began_s = time.perf_counter()
-    every = planning.layouts(model, cluster.gpus, 2048)
+    every = cluster_model.layouts(model, cluster.gpus, 2048)
     step_time_s(model, cluster, every)
     took_s = time.perf_counter() - began_s
     console.print(f"search: {len(every):,} layouts of 16,384 GPUs in {took_s:.2f} s (goal: 2 s)")

@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 
 from benchmarks.solved import solved
-from common.lessons import int4
+from common.lessons.quantization import int4
 from grading.source import labs
 
 SIZE, GROUP, GOAL = 8192, 128, 3.0

@@ -17,9 +17,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from common import ranks
 from common.language_model import transformer
-from common.lessons import pipelines, units
+from common.lessons.pipeline_parallel import pipelines
+from common.lessons.sharded_data_parallel import fsdp_units
+from nogpu import ranks
 
 # Of a norm; a wrong sum or scale is off by much more.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 5e-2}
@@ -176,18 +177,18 @@ def transformer_blocks(width: int, blocks: int, dtype: torch.dtype) -> list[nn.M
     return [transformer.Block(width, heads, 4 * width).to(dtype) for _ in range(blocks)]
 
 
-def sharded_units(dist: Any, pieces: Iterable[nn.Module]) -> list[units.Unit]:
+def sharded_units(dist: Any, pieces: Iterable[nn.Module]) -> list[fsdp_units.Unit]:
     """A unit of lab 13 for each piece, with this rank's shard of its weights."""
     p, made = dist.get_world_size(), []
     for number, piece in enumerate(pieces):
         flat = torch.cat([weight.detach().flatten() for weight in piece.parameters()])
-        padded = F.pad(flat, (0, units.padded(len(flat), p) - len(flat)))
+        padded = F.pad(flat, (0, fsdp_units.padded(len(flat), p) - len(flat)))
         shard = padded.view(p, -1)[dist.get_rank()].clone()
         made.append(LeanUnit(number, piece.to("meta"), shard, torch.zeros_like(shard)))
     return made
 
 
-class LeanUnit(units.Unit):
+class LeanUnit(fsdp_units.Unit):
     """A unit that computes for backward no product that only the unit's output needs.
 
     Nobody reads the output there. PyTorch's checkpoints stop there, too.

@@ -2,7 +2,7 @@
 
     benchmarks/right_answers.py measure [LAB ...]    runs each answer's checks, about a second each
     benchmarks/right_answers.py choose [LAB ...]     the table: what stays, what goes, what is lost
-    benchmarks/right_answers.py prune [LAB ...]      the same, and tests/right keeps what stays
+    benchmarks/right_answers.py prune [LAB ...]      the same, and right.py keeps what stays
 
 `measure` records per answer, and for the solution, what answer_traces lists, in build/. An
 answer's features are the arcs (from line to line) of checks, common/ and grading/; the kinds of
@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -33,8 +32,7 @@ import psutil
 from benchmarks import answer_choice, answer_traces
 from benchmarks.answer_choice import Choice, union
 from benchmarks.answer_features import AGAIN, SOLUTION, Known, features, own, problem_of, shared
-from common.oracles import __path__ as oracle_path
-from common.paths import ROOT
+from common.paths import ROOT, compared_with
 from grading import classroom, score
 from grading.score import check_seed, worker_cells
 from grading.source import holes, labs
@@ -58,9 +56,8 @@ SLOWER = 20  # times as long as without coverage, at most
 def server() -> ForkServer:
     """Its workers have imported what labs, checks and the recording need."""
     modules = classroom.modules(labs.names(), classroom.IN_WORKER)
-    oracles = [f"common.oracles.{module.name}" for module in iter_modules(oracle_path)]
     ours = "tests.in_one_process", "benchmarks.answer_traces", "triton.experimental.gluon"
-    return ForkServer(*modules, *ours, *oracles)
+    return ForkServer(*modules, *ours, *compared_with())
 
 
 def traced(lab: Lab, text: str, exercise: str, fork_server: ForkServer) -> dict[str, Any]:
@@ -162,13 +159,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _sizes(lab: Lab) -> list[int]:
-    """The lines of each answer's cell in tests/right."""
+    """The lines of each answer's cell in right.py."""
     _, *parts = known_answers.TITLE.split(_path(lab).read_text(encoding="utf-8"))
     return [1 + body.count("\n") for body in parts[1::2]]
 
 
 def _path(lab: Lab) -> Path:
-    return ROOT / "tests" / "right" / f"{lab.name}.py"
+    return known_answers.path_of(lab.name, "right")
 
 
 def row(lab: Lab, choices: Sequence[Choice]) -> str:
@@ -190,7 +187,7 @@ def row(lab: Lab, choices: Sequence[Choice]) -> str:
 
 
 def prune(lab: Lab, choices: Sequence[Choice]) -> None:
-    """Rewrites the lab's file in tests/right: what stays, in its order."""
+    """Rewrites the lab's right.py: what stays, in its order."""
     kept = {each.title for choice in choices for each in choice.kept}
     head, *parts = known_answers.TITLE.split(_path(lab).read_text(encoding="utf-8"))
     pairs = zip(parts[::2], parts[1::2], strict=True)

@@ -48,8 +48,8 @@ def launcher(what: str) -> Callable[..., object]:
     import numba
     import numba.cuda
 
-    from common import simt
-    from common.simt import cuda as simt_cuda
+    from nogpu import simt
+    from nogpu.simt import cuda as simt_cuda
 
     float32, cuda = numba.float32, numba.cuda if what == "numba" else simt_cuda
     kernel: Any = cuda.jit(matmul_tiled)

@@ -26,8 +26,8 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from common import nsight
-from common.nsight import SIMT as COUNTERS
+from common.hardware import ncu
+from common.hardware.ncu import SIMT as COUNTERS
 
 TILE, THREADS, STRIDE = 16, 128, 3
 cuda: Any = None  # numba.cuda or the simulator: set by use(), with Numba's dtypes
@@ -57,8 +57,8 @@ def lab_kernels(cuda_module: Any) -> dict[str, Any]:
     """{name: kernel} of lab 03, the students' solved, jitted by numba.cuda or by the simulator."""
     import numba
 
-    from common import sources
     from grading.source import holes, labs
+    from nogpu.kernels import linecache_text
 
     functions = [
         ast.unparse(node)
@@ -69,7 +69,7 @@ def lab_kernels(cuda_module: Any) -> dict[str, Any]:
         and any("cuda.jit" in ast.unparse(d) for d in node.decorator_list)
     ]
     text, file = "\n\n\n".join(functions), "<lab 03>"
-    sources.remember(file, text)
+    linecache_text.remember(file, text)
     names = {"cuda": cuda_module, "TILE": TILE}
     names |= {name: getattr(numba, name) for name in ("float32", "int32", "uint32")}
     exec(compile(text, file, "exec"), names)  # noqa: S102 (the course's own solution)
@@ -300,8 +300,8 @@ def launch_on_the_gpu() -> None:
 
 def simulated() -> list[tuple[str, dict[str, int]]]:
     """[(name, {counter: figure})] of every launch, from the simulator."""
-    from common import simt
-    from common.simt import cuda as simt_cuda
+    from nogpu import simt
+    from nogpu.simt import cuda as simt_cuda
 
     use(simt_cuda)
     figures = []
@@ -334,14 +334,14 @@ def measured(count: int) -> list[dict[str, int | None]]:
             break
         print(f"this ncu does not know {', '.join(missing)}", file=sys.stderr)
         metrics = [metric for metric in metrics if metric not in missing]
-    values = [values for _, values in nsight.parsed(text, METRICS)]
+    values = [values for _, values in ncu.parsed(text, METRICS)]
     if len(values) != count:
         sys.exit(
             f"ncu shows {len(values)} kernels, and {count} were launched:\n{output[-3000:]}\n"
             f"{text[:2000]}"
         )
     return [
-        {counter: nsight.added(row, names) for counter, (_, names) in COUNTERS.items()}
+        {counter: ncu.added(row, names) for counter, (_, names) in COUNTERS.items()}
         for row in values
     ]
 

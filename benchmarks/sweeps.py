@@ -13,7 +13,7 @@ cuBLAS in bf16, with a cold cache. The shapes are those of SEED. Times are media
 which ours and the peers take turns, in CUDA graphs where numba does not launch. --limit: seconds
 after which no shape is begun; as their order is random, those that were measured are a fair sample.
 --from: draw and sum up what an earlier run has measured. --plans N: also time every plan of
-common.lessons.products for N of the shapes.
+common.lessons.triton_matmul.any_shape_matmul for N of the shapes.
 """
 
 import argparse
@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from common import device
+from common.hardware import device
 
 SEED, SHAPES, WIDTHS, EVERY = 21, 200, 100, 10
 ROUNDS, GRAPH_S = 5, 1e-3  # rounds of turns; seconds that a graph of one's calls takes
@@ -150,7 +150,7 @@ def compared(kind: str, shape: Any, ours: Call, peers: dict[str, Call], toleranc
 
 def matmuls(names: dict[str, Any], until: float, plans: int) -> Iterator[dict]:
     """A row for each shape that was begun before `until`."""
-    from common.lessons import products
+    from common.lessons.triton_matmul import any_shape_matmul
 
     def eager(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return functional.gelu(a @ b + bias, approximate="tanh")
@@ -162,8 +162,10 @@ def matmuls(names: dict[str, Any], until: float, plans: int) -> Iterator[dict]:
         a, b, bias = (torch.randn(s, device="cuda").bfloat16() for s in ((m, k), (k, n), (n,)))
         ours = functools.partial(names["matmul"], a, b)
         row = compared("matmul", (m, n, k), ours, {"cuBLAS": lambda a=a, b=b: a @ b}, 4e-3)
-        shape = products.shape_of(a, b)
-        row["way"] = next((way for key, way in products.KEPT.items() if key[0] == shape), None)
+        shape = any_shape_matmul.shape_of(a, b)
+        row["way"] = next(
+            (way for key, way in any_shape_matmul.KEPT.items() if key[0] == shape), None
+        )
         if number < plans:
             row["plans"] = list(_planned(a, b, shape))
         yield row
@@ -175,14 +177,14 @@ def matmuls(names: dict[str, Any], until: float, plans: int) -> Iterator[dict]:
 
 def _planned(a: torch.Tensor, b: torch.Tensor, shape: Any) -> Iterator[tuple[Any, float, float]]:
     """(a plan, its predicted seconds, its seconds), of all that the model does not rule out."""
-    from common.lessons import products
+    from common.lessons.triton_matmul import any_shape_matmul
 
-    best = products.plan_for(shape)[1]
-    for plan in products.plans(shape):
-        predicted = products.predicted_s(plan, shape)
+    best = any_shape_matmul.plan_for(shape)[1]
+    for plan in any_shape_matmul.plans(shape):
+        predicted = any_shape_matmul.predicted_s(plan, shape)
         if predicted < 2 * best:
-            call = functools.partial(products.product, a, b, None, plan)
-            yield plan, predicted, products.measured_s(call)
+            call = functools.partial(any_shape_matmul.product, a, b, None, plan)
+            yield plan, predicted, any_shape_matmul.measured_s(call)
 
 
 def softmaxes(names: dict[str, Any], until: float) -> Iterator[dict]:
@@ -211,7 +213,7 @@ def fp32_matmuls(names: dict[str, Any], until: float) -> Iterator[dict]:
     from numba import cuda
 
     from benchmarks.kernels import in_a_row_s
-    from common import timing
+    from common.hardware import timing
 
     torch.backends.cuda.matmul.allow_tf32 = False
     on_gpu: Any = cuda.as_cuda_array

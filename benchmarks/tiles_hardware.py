@@ -28,9 +28,10 @@ sys.path.insert(0, str(ROOT))
 
 import torch
 
-from common import device, nsight
-from common.nsight import L1
-from common.nsight import TILES as COUNTERS
+from common.hardware import device
+from common.hardware import ncu as nsight
+from common.hardware.ncu import L1
+from common.hardware.ncu import TILES as COUNTERS
 
 METRICS = [metric for _, metrics in COUNTERS.values() for metric in metrics]
 OTHERS = [  # kept with --raw, to explain a difference
@@ -192,7 +193,7 @@ def parsed(text: str) -> list[tuple[str, dict[str, float]]]:
 
 def counted(launch: Any, capability: int) -> dict[str, Any]:
     """{"figures": {counter: figure}, "lines": ...} of a launch; or {"refused" or "error": why}."""
-    from common import tiles
+    from nogpu import tiles
 
     given = [each.clone() if torch.is_tensor(each) else each for each in launch.arguments]
     for number, each in enumerate(launch.arguments):  # a clone begins where its storage does

@@ -2,7 +2,7 @@
 
 weakened_checks.toml holds 30 checks of all labs, each weakened in one place: a case is dropped, a
 tolerance is loosened, only shapes are compared. Each edit is made in a copy of the repository at
-HEAD, and there the script runs what `make test` would run of the edited lab in tests/test_labs.py.
+HEAD, and there the script runs what `make test` would run of the edited lab in TESTS.
 It does so in two steps. Right answers and the solution must still pass, or the edit has broken the
 check, and not weakened it. Of all other tests, at least one should fail.
 """
@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
-TESTS = "tests/test_labs.py"
+TESTS = "tests/labs/test_labs.py"
 RIGHT = "(solution_passes or solution_scores or right_answer)"  # tests of what must be accepted
 UNNOTICED = 1  # of all weakened checks, how many may pass unnoticed
 PLACES = "import common, grading; print(*common.__path__, *grading.__path__, sep='\\n')"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sphinx.cmd.build import build_main
 
-from book import labs, motions, reference, texts
+from book import labs, modules, motions, reference, texts
 from common.paths import ROOT
 
 
@@ -28,9 +28,10 @@ def write_pages(folder: Path) -> None:
     folder.mkdir(parents=True)
     frames = motions.drawn(folder)
     names = labs.write(folder / "labs", lambda name: motions.of_lab(name, frames))
-    modules = reference.write(folder / "api")
+    api = reference.write(folder / "api")
+    modules.write(folder)
     motions.write(folder, frames)
-    texts.write(folder, names, modules)
+    texts.write(folder, names, api)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 
 from book import address, docstrings
+from common.paths import COURSE
 
 project = "ML systems, by hand"
 author = "the authors of the course"
@@ -78,7 +79,7 @@ def _as_rest(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines:
 def _is_not_ours(app: Sphinx, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool:
     """Leave out what a module imports from a library."""
     home = getattr(thing, "__module__", None)
-    return skip or (isinstance(home, str) and not home.startswith("common"))
+    return skip or (isinstance(home, str) and not home.startswith(COURSE))
 
 
 def _say_levels(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: Any) -> None:

@@ -14,10 +14,12 @@ import numpy as np
 from numba import cuda
 
 from benchmarks.solved import solved
-from common import figures, rescaling, simt
-from common.lessons import pipelines
-from common.ranks import ring
-from common.tiles import matmul
+from common import figures
+from common.lessons.pipeline_parallel import pipelines
+from common.lessons.triton_matmul import pictures as matmul
+from common.lessons.triton_softmax import rescaling
+from nogpu import simt
+from nogpu.ranks import ring
 
 NAMES = {"one_f_one_b": "1F1B", "zb_h1": "ZB-H1"}
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "course"}
@@ -130,7 +132,7 @@ MOTIONS = (
         range(1, 9),
         4,
         arriving,
-        "widgets.rescaling()",
+        "widget.rescaling()",
     ),
     Motion(
         "waves",
@@ -155,7 +157,7 @@ MOTIONS = (
         range(5),
         2,
         around_the_ring,
-        "widgets.ring_by_rounds()",
+        "widget.ring_by_rounds()",
     ),
     Motion(
         "schedules",

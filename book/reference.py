@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from common.paths import ROOT
+from common.paths import COURSE, ROOT
 from grading.source import labs
 
 AUTO, MEMBERS = ".. auto", "   :members:\n"
-HIDDEN = {"common.oracles", "common.clinics"}  # what checks compare with
 
 
 def write(folder: Path) -> list[str]:
@@ -42,17 +41,17 @@ def _of_package(name: str, known: set[Any]) -> str:
 
 
 def imported(lab: labs.Lab) -> Iterator[str]:
-    """The modules of common/ that a lab's code imports."""
+    """The modules of common/ and nogpu/ that a lab's code imports."""
     for cell in lab.cells:
         for node in ast.walk(ast.parse(cell.source if cell.kind == "code" else "")):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("common"):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(COURSE):
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
                 yield from (name for name in [node.module or "", *names] if is_public(name))
 
 
 def is_public(name: str) -> bool:
     """Whether this is a module, or a package with an API of its own, that readers may see."""
-    if name.rpartition(".")[0] in HIDDEN or name in HIDDEN | {"common", "common.lessons"}:
+    if name in {"common", "common.lessons", "nogpu"} or ".expected" in name:
         return False
     path = ROOT / name.replace(".", "/")
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()

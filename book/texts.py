@@ -16,6 +16,8 @@ GUIDES = {  # page: the file it is made from
     "instructors": "docs/instructors.md",
     "contributing": "CONTRIBUTING.md",
     "architecture": "docs/architecture.md",
+    "nogpu": "nogpu/README.md",
+    "simulators": "nogpu/CONTRIBUTING.md",
     "measured": "docs/measured.md",
     "newcomer": "docs/newcomer.md",
     "sources": "docs/sources.md",
@@ -69,7 +71,7 @@ def _front(names: Collection[str], modules: Collection[str]) -> str:
     trees = [
         tree.format("Labs", "\n".join(f"labs/{name}" for name in names)),
         tree.format("Figures that move", "moving"),
-        tree.format("Guides", "\n".join(GUIDES)),
+        tree.format("Guides", "\n".join([*GUIDES, "modules"])),
         tree.format("The library", "\n".join(f"api/{module}" for module in modules)),
     ]
     return "\n\n".join([linked(words, "", names), "## The labs", status(names), *trees]) + "\n"

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import cells, page
+from common.notebook import check_display, notebook_file
 from common.paths import ROOT
 
 SAVE = "globalThis.jupyterapp?.commands.execute('docmanager:save')"  # of the page `make lab` opens
 SAVE_WITHIN_S = 3.0
 TICKS = {"passed": "✓", "visible checks passed": "✓", "partly passed": "✓", "not attempted": "–"}
 COLOURS = {
-    "passed": page.GREEN,
-    "visible checks passed": page.GREEN,
+    "passed": check_display.GREEN,
+    "visible checks passed": check_display.GREEN,
     "not attempted": "opacity: 0.6",
 }
 WRONG = "color: var(--jp-error-color1, #c62828)"
@@ -27,7 +27,7 @@ WRONG = "color: var(--jp-error-color1, #c62828)"
 
 def lab() -> str:
     """The number of the lab in this notebook, "01"; "" if it is unknown."""
-    path = cells.notebook()
+    path = notebook_file.notebook()
     return path.name[:2] if path and path.name[:2].isdecimal() else ""
 
 
@@ -35,7 +35,7 @@ def grade() -> None:
     """Save this notebook, grade it, and show the points of each exercise."""
     from IPython.display import HTML, clear_output, display
 
-    path = cells.notebook()
+    path = notebook_file.notebook()
     if path is None:
         print(
             "This notebook's file is unknown: save it, then type make grade LAB=01 in a terminal."
@@ -60,7 +60,7 @@ def _save(path: Path) -> bool:
     """Ask the page to save the notebook; return whether what was run is in the file."""
     from IPython.display import Javascript, display
 
-    here = cells.shell()
+    here = notebook_file.shell()
     executed = here.user_ns["In"] if here else []
     before, deadline = path.stat().st_mtime_ns, time.monotonic() + SAVE_WITHIN_S
     display(Javascript(SAVE))
@@ -79,11 +79,11 @@ def unsaved(path: Path, executed: Sequence[str]) -> list[str]:
     being written counts as not saved.
     """
     try:
-        saved = {text.strip() for text in cells.texts(path)}
+        saved = {text.strip() for text in notebook_file.texts(path)}
     except ValueError:
         return [path.name]
-    known = {name for text in saved for name in cells.defined(text)}
-    latest = {name: text.strip() for text in executed for name in cells.defined(text)}
+    known = {name for text in saved for name in notebook_file.defined(text)}
+    latest = {name: text.strip() for text in executed for name in notebook_file.defined(text)}
     return sorted(name for name in known & set(latest) if latest[name] not in saved)
 
 

@@ -4,43 +4,29 @@ Each block lies between `<!-- NAME: made by make docs -->` and `<!-- end -->`. T
 a block on disk differs from what is made here, so that no table or map goes stale.
 """
 
-import ast
 import csv
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
 import grimp
 
-from common import capabilities
-from common.paths import ROOT
+from common.hardware import gpu_limits
+from common.paths import CODE, ROOT
 from grading.source import labs
 
 DOCUMENTS = ("README.md", "docs/students.md", "docs/architecture.md", "docs/measured.md")
 BLOCK = re.compile(r"(<!-- (\w+): made by make docs -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-GROUND = "grading.errors"  # every package may import it, as it may the ground of common/
-UPPER = "common/above"  # the modules of common/ that build on simt, tiles and ranks
-PACKAGES = {  # in the order of the map: a package and the label that it has there
-    "grading": "grading<br>score, report, classroom",
+ROOMS = {  # in the order of the map: a package and the label that it has there
     "grading.lms": "grading/lms<br>Canvas, Gradescope, nbgrader, GitHub",
-    "grading.course": "grading/course<br>deadlines, roster, class page",
+    "grading": "grading<br>score, report, classroom, course",
     "grading.source": "grading/source<br>text to notebooks",
     "grading.worker": "grading/worker<br>the student's process",
     "grading.jail": "grading/jail<br>the sandbox",
-    "common.setup": "common/setup<br>before anything is installed",
-    "common.lessons": "common/lessons<br>what one lab shows",
-    "common": "common<br>figures, ledger, timing, ...",
-    "common.simt": "common/simt<br>CUDA kernels, counted",
-    "common.tiles": "common/tiles<br>Triton kernels, counted",
-    "common.tiles.ptx": "common/tiles/ptx<br>compiled kernels, run thread by thread",
-    "common.ranks": "common/ranks<br>p ranks, counted",
-    "common.graphs": "common/graphs<br>programs as graphs",
-    "common.samples": "common/samples<br>real data",
-    "common.language_model": "common/language_model<br>the model in all labs",
-    "common.oracles": "common/oracles<br>what checks compare with",
-    "common.kernels": "common/kernels<br>shared by simt and tiles",
+    "common.lessons": "common/lessons<br>a folder for each lab",
+    "common": "common<br>checks, figures, graphs, hardware, notebook, ...",
+    "nogpu": "nogpu<br>simt, tiles, ranks: the simulators",
 }
 
 
@@ -106,7 +92,7 @@ def _system(name: str) -> str:
 
 def known_mistakes(name: str) -> int:
     """How many known wrong answers the checks of a lab are held to."""
-    text = (ROOT / "tests" / "wrong" / f"{name}.py").read_text(encoding="utf-8")
+    text = (ROOT / "tests" / "labs" / name[3:] / "wrong.py").read_text(encoding="utf-8")
     return len(re.findall(r"^# %% \w+: ", text, re.MULTILINE))
 
 
@@ -121,75 +107,30 @@ def mutants_caught() -> dict[str, str]:
 
 
 def import_map() -> str:
-    """A Mermaid chart of the packages; an arrow's number says how many imports it stands for.
-
-    Arrows to the ground are left out: every package has some.
-    """
-    graph = grimp.build_graph("common", "grading")
-    imports = [
-        (module, imported)
-        for module in sorted(graph.modules)
-        for imported in sorted(graph.find_modules_directly_imported_by(module) - {GROUND})
-    ]
-    upper = {name for name in graph.find_children("common") if _is_above_packages(name, graph)}
+    """A Mermaid chart of the rooms; an arrow's number says how many imports it stands for."""
+    graph = grimp.build_graph(*CODE)
     arrows = Counter(
-        (_place(importer, upper), _place(imported, upper)) for importer, imported in imports
+        (_room(importer), _room(imported))
+        for importer in graph.modules
+        for imported in graph.find_modules_directly_imported_by(importer)
     )
-    labels = PACKAGES | {UPPER: _names(upper), "common": "common<br>figures, ledger, paths, ..."}
     lines = ["```mermaid", "flowchart TD"]
-    lines += [f'    {_node(place)}["{label}"]' for place, label in labels.items()]
+    lines += [f'    {_node(room)}["{label}"]' for room, label in ROOMS.items()]
     for (importer, imported), count in sorted(arrows.items()):
-        if importer != imported and imported != "common":
+        if importer != imported:
             lines.append(f"    {_node(importer)} -->|{count}| {_node(imported)}")
     return "\n".join([*lines, "```"])
 
 
-def _is_above_packages(module: str, graph: grimp.ImportGraph) -> bool:
-    """Whether a module of common/ itself imports simt, tiles or ranks, directly or not."""
-    return module not in PACKAGES and any(
-        graph.chain_exists(importer=module, imported=package, as_packages=True)
-        for package in ("common.simt", "common.tiles", "common.ranks")
-    )
-
-
-def _place(module: str, upper: set[str]) -> str:
-    return UPPER if module in upper else _package(module)
-
-
-def _package(module: str) -> str:
-    """The package of the map that a module belongs to."""
-    while module not in PACKAGES:
+def _room(module: str) -> str:
+    """The room of the map that a module belongs to."""
+    while module not in ROOMS:
         module = module.rpartition(".")[0]
     return module
 
 
-def _names(modules: set[str]) -> str:
-    return "common<br>" + ", ".join(sorted(module.partition(".")[2] for module in modules))
-
-
-def _node(place: str) -> str:
-    return place.replace(".", "_").replace("/", "_")
-
-
-def module_table() -> str:
-    """Every module of common/ and grading/ with the first line of its docstring, by folder."""
-    parts = []
-    on_disk = {
-        path.parent for top in ("common", "grading") for path in (ROOT / top).rglob("__init__.py")
-    }
-    if unknown := on_disk - {ROOT / package.replace(".", "/") for package in PACKAGES}:
-        raise ValueError(f"PACKAGES lacks {', '.join(map(str, unknown))}: give each a label")
-    for package in sorted(PACKAGES):
-        folder = ROOT / package.replace(".", "/")
-        rows = [(f"`{path.name}`", _summary(path)) for path in sorted(folder.glob("*.py"))]
-        link = f"[{folder.relative_to(ROOT)}/](../{folder.relative_to(ROOT)})"
-        parts.append(f"**{link}**\n\n" + table("| file | what it is |", rows))
-    return "\n\n".join(parts)
-
-
-def _summary(path: Path) -> str:
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return text.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+def _node(room: str) -> str:
+    return room.replace(".", "_")
 
 
 # What was measured
@@ -230,11 +171,11 @@ def requests() -> str:
 def gpus_of_students() -> str:
     """What runs where, by compute capability, and what benchmarks/cards.py found of each."""
     rows = []
-    for number, limits in capabilities.LIMITS.items():
+    for number, limits in gpu_limits.LIMITS.items():
         room = f"{limits.shared_bytes >> 10} KB"
         products = "your kernel of exercise 3.1, by pointers"
         if limits.copy_engine:
-            large = limits.shared_bytes >= capabilities.LIMITS[90].shared_bytes
+            large = limits.shared_bytes >= gpu_limits.LIMITS[90].shared_bytes
             products = "tiles by the copy engine" + ("" if large else ", without the largest tiles")
         half = "fp16 or bf16" if limits.bf16 else "fp16 (bf16 without tensor cores)"
         early = "yes" if number >= 90 else "no"
@@ -247,7 +188,6 @@ BLOCKS = {
     "labs": lab_table,
     "students": student_table,
     "map": import_map,
-    "modules": module_table,
     "kernels": kernels,
     "requests": requests,
     "sweeps": sweeps,

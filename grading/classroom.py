@@ -16,7 +16,7 @@ from multiprocessing import forkserver, get_all_start_methods, get_context, pare
 from multiprocessing.sharedctypes import Synchronized
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from common import garbage
+from common.notebook import gc_control
 from common.paths import ROOT
 from grading.errors import CommandError, InputError
 from grading.jail.choice import JAILS, JailError
@@ -42,7 +42,7 @@ LARGE_BYTES = 2 << 20  # of a notebook: what Python makes of it may take a thous
 READER_BYTES, GRADER_BYTES = 3 << 29, 3 << 30  # beyond what each has at its start: 2 and 4 GB
 TOO_LARGE = "This notebook needs more memory to read than is allowed: please look at it."
 FIRST_USE = {  # modules that are imported late, most with hundreds more, when these words are used
-    "common.ranks.remote": re.compile(r"\branks\b"),
+    "nogpu.ranks.remote": re.compile(r"\branks\b"),
     "numpy.random": re.compile(r"\bnp\.random\b"),
     "torch.fx.experimental.symbolic_shapes": re.compile(r"\b(autograd|backward|requires_grad)\b"),
     "torch._dynamo": re.compile(r"\bFlopCounterMode\(|\bTorchDispatchMode\b|\btorch\.optim\b"),
@@ -457,7 +457,7 @@ def grade(job: Job) -> list[Result] | str:
 
     try:
         server = fork_server(job.jail, job.modules)
-        with garbage.not_collected():
+        with gc_control.not_collected():
             from grading import score  # meanwhile the fork server imports PyTorch, too
 
         for _ in range(2):

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from common import device
+from common.hardware import device
 from common.paths import LABS
 from grading import classroom, feedback, report, seeds, similar, submissions
 from grading.course import changes, look, marks, page, settings

@@ -10,11 +10,11 @@ import functools
 import re
 from collections.abc import Iterable
 
-from common import sealed
-from common.paths import ROOT
+from common.checks import obfuscated
+from common.paths import ROOT, of_checks
 from grading.source.labs import Exercise
 
-ORACLES = re.compile(r"from common\.oracles(?:\.(\w+))? import (\w+)")
+EXPECTED = re.compile(r"from (common\.lessons\.\w+(?:\.expected)?(?:\.\w+)?) import (\w+)")
 MIN_WORDS = 3  # shorter strings are names and formats
 
 
@@ -44,9 +44,10 @@ def _found(sentences: Iterable[re.Pattern[str]], message: str) -> str:
 @functools.cache
 def _sentences(sources: tuple[str, ...]) -> list[re.Pattern[str]]:
     """The strings in the checks, as patterns that allow anything where a value is filled in."""
-    names = {match[1] or match[2] for source in sources for match in ORACLES.finditer(source)}
-    paths = (ROOT / "common" / "oracles" / f"{name}.py" for name in sorted(names))
-    texts = [*sources, *map(sealed.read, paths)]
+    found = {match.groups() for source in sources for match in EXPECTED.finditer(source)}
+    modules = {module for pair in found for module in (pair[0], ".".join(pair))}
+    files = {ROOT / f"{module.replace('.', '/')}.py" for module in modules}
+    texts = [*sources, *map(obfuscated.read, sorted(files & set(of_checks())))]
     return [sentence for text in texts for sentence in _in_text(text)]
 
 

@@ -19,8 +19,8 @@ from typing import Any, Never
 import numpy as np
 import torch
 
-from common import device, sources
 from common.checks import Remarks
+from common.hardware import device
 from grading import mistakes
 from grading.explain import CheckTimeout, explain
 from grading.report import CheckResult, Result, Status
@@ -35,6 +35,7 @@ from grading.worker.remote import names_in
 from grading.worker.repeatable import check_globals, repeatable
 from grading.worker.replay import Diverged, Prompting, Prompts, Recording, replay
 from grading.worker.session import CELL_S, Session
+from nogpu.kernels import linecache_text
 
 REMARK = "Remark (it costs no points): "
 PASSED: dict[bool, tuple[Status, str]] = {  # by whether the held-out checks are here, too
@@ -354,7 +355,7 @@ class CheckRun:
         """Runs a check; returns what it raised, None if it passed."""
         self.names["rng"] = np.random.default_rng(check_seed(check, self.seed))
         self.session.allow(check.limit_s)
-        sources.remember("<check>", check.source)
+        linecache_text.remember("<check>", check.source)
         try:
             with alarm(2 * check.limit_s), contextlib.redirect_stdout(io.StringIO()):
                 exec(_compiled(check.source, "<check>"), self.names)  # noqa: S102

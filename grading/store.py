@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common.files import replace
-from common.paths import ROOT
+from common.paths import CODE, ROOT
 from grading.errors import CommandError
 from grading.report import CheckResult, Result
 from grading.source.holes import Answer
@@ -103,7 +103,7 @@ def _result(checks: Iterable[Mapping[str, Any]] = (), **rest: Any) -> Result:
 @functools.cache
 def code() -> str:
     """A hash of the grader's and the labs' code."""
-    files = [path for folder in ("grading", "common") for path in (ROOT / folder).rglob("*.py")]
+    files = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]
     text = "\0".join(
         f"{path.relative_to(ROOT)}\0{path.read_text('utf-8')}" for path in sorted(files)
     )

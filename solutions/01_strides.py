@@ -21,10 +21,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from common import clinic, drawings, figures, ledger, samples, timing, views, widgets
-from common.lessons import caches
-from common.checks import agree
-from common.language_model import CONFIG
+from common import figures, language_model, ledger, samples
+from common.checks import agree, clinic
+from common.figures import memory_drawings, views
+from common.hardware import timing
+from common.lessons.strides import caches, widget
 
 figures.use_style()
 rng = np.random.default_rng()
@@ -45,7 +46,7 @@ x = torch.rand(4096, 4096)
 y = torch.empty_like(x)
 lines = {"x.T": lambda: x.T, "y.copy_(x)": lambda: y.copy_(x), "y.copy_(x.T)": lambda: y.copy_(x.T)}
 times_s = {line: timing.measure(call).median_s for line, call in lines.items()}
-drawings.times(times_s, title="Time of one call, each for 67 MB")
+memory_drawings.times(times_s, title="Time of one call, each for 67 MB")
 plt.show()
 
 # %% [markdown]
@@ -69,7 +70,7 @@ plt.show()
 x = torch.arange(12).view(3, 4)
 print("strides:", x.stride(), x.T.stride())
 print("same storage:", x.untyped_storage().data_ptr() == x.T.untyped_storage().data_ptr())
-ax = drawings.buffer({"x": views.of(x), "x.T": views.of(x.T)})
+ax = memory_drawings.buffer({"x": views.of(x), "x.T": views.of(x.T)})
 figures.describe(ax, "A 3 × 4 matrix and its 4 × 3 transpose, which read the same twelve cells.")
 plt.show()
 
@@ -96,7 +97,7 @@ def row_major_strides(shape):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import strides as oracle
+from common.lessons.strides import expected as oracle
 
 oracle.by_hand("row_major_strides", shortcuts("row_major_strides"))
 for case in oracle.fresh(rng):
@@ -129,7 +130,7 @@ print("row_major_strides agrees with PyTorch on 100 shapes")
 photograph = torch.from_numpy(samples.photograph())  # (256, 256)
 recipes = [((256, 256), (256, 1), 0), ((256, 256), (1, 256), 0),
            ((64, 64), (1024, 4), 0), ((90, 90), (256, 1), 30 * 256 + 90)]
-axes = drawings.pictures({"shape {}\nstrides {}\noffset {}".format(*r): photograph.as_strided(*r)
+axes = memory_drawings.pictures({"shape {}\nstrides {}\noffset {}".format(*r): photograph.as_strided(*r)
                           for r in recipes})
 figures.describe(axes, "A photograph, read by the four recipes that stand above the pictures.")
 plt.show()
@@ -153,7 +154,7 @@ def permuted(view, order):
 # settings that give these strides and offsets.
 
 # %% tags=["nbval-ignore-output"]
-widgets.permuted_and_sliced()
+widget.permuted_and_sliced()
 
 # %% [markdown]
 # ### Exercise 2.1 · sliced
@@ -176,7 +177,7 @@ def sliced(view, axis, start, stop, step=1):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import strides as oracle
+from common.lessons.strides import expected as oracle
 
 oracle.by_hand("sliced", shortcuts("sliced"))
 for case in oracle.sliced(rng):
@@ -200,7 +201,7 @@ print("sliced agrees with PyTorch on 200 slices")
 
 # %%
 bias = torch.arange(8)
-ax = drawings.buffer({"bias": views.of(bias), "bias.expand(3, 8)": views.of(bias.expand(3, 8)),
+ax = memory_drawings.buffer({"bias": views.of(bias), "bias.expand(3, 8)": views.of(bias.expand(3, 8)),
                       "bias.unfold(0, 3, 1)": views.of(bias.unfold(0, 3, 1))})
 figures.describe(ax, "Eight cells; three equal rows by stride 0; six windows of three that overlap.")
 plt.show()
@@ -240,7 +241,7 @@ def sliding_windows(view, axis, size, step=1):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import strides as oracle
+from common.lessons.strides import expected as oracle
 
 oracle.by_hand("sliding_windows", shortcuts("sliding_windows"))
 for case in oracle.windows(rng):
@@ -249,11 +250,11 @@ print("sliding_windows agrees with PyTorch on 200 views")
 
 # %%
 novel = torch.frombuffer(bytearray(samples.novel().encode()), dtype=torch.uint8)  # (684768,)
-examples = novel.as_strided(*sliding_windows(views.of(novel), 0, CONFIG.context + 1))
+examples = novel.as_strided(*sliding_windows(views.of(novel), 0, language_model.CONFIG.context + 1))
 print(f"{len(examples):,} examples:", bytes(examples[1004]), bytes(examples[1005]), sep="\n")
 windows = photograph.as_strided(*sliding_windows(sliding_windows(views.of(photograph), 0, 3), 1, 3))
 edges = (windows * torch.tensor([[1.0, 0, -1], [2, 0, -2], [1, 0, -1]])).sum((2, 3)).abs()  # (254, 254)
-axes = drawings.pictures({"photograph": photograph, "its vertical edges": edges})
+axes = memory_drawings.pictures({"photograph": photograph, "its vertical edges": edges})
 figures.describe(axes, "A photograph of a man with a camera, and its vertical edges, found by windows.")
 plt.show()
 
@@ -291,7 +292,7 @@ def runs(view):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import strides as oracle
+from common.lessons.strides import expected as oracle
 
 oracle.by_hand("runs", shortcuts("runs"))
 for case in oracle.runs(rng):
@@ -349,7 +350,7 @@ def reshaped(view, shape):
     # END SOLUTION
 
 # %% tags=["check"] points=4
-from common.oracles import strides as oracle
+from common.lessons.strides import expected as oracle
 
 oracle.by_hand("reshaped", shortcuts("reshaped"))
 for case in [*oracle.reshaped(rng), *oracle.five_axes(rng)]:
@@ -374,7 +375,7 @@ print("reshaped agrees with PyTorch on 420 views")
 
 # %%
 x = sliced(((4, 6), (6, 1), 0), 1, 0, 4)
-ax = drawings.buffer({"x": x, "reshaped(x, (4, 2, 2))": reshaped(x, (4, 2, 2)),
+ax = memory_drawings.buffer({"x": x, "reshaped(x, (4, 2, 2))": reshaped(x, (4, 2, 2)),
                       "reshaped(x, (2, 2, 4))": reshaped(x, (2, 2, 4))})
 figures.describe(ax, "A 4 × 4 matrix with gaps after its rows, and two reshapes that need no copy.")
 plt.show()
@@ -389,7 +390,7 @@ print("reshaped(x, (16,)):", reshaped(x, (16,)))
 # tokens, 128), the heads of a token side by side. Three colleagues wrote this. (Each number is its own position in `heads`.)
 
 # %%
-B, H, T, C = 2, CONFIG.heads, 5, CONFIG.head
+B, H, T, C = 2, language_model.CONFIG.heads, 5, language_model.CONFIG.head
 heads = torch.arange(B * H * T * C).view(B, H, T, C)
 one, three = heads.view(B, T, H * C), heads.transpose(1, 2).reshape(B, T, H * C)
 try:
@@ -432,7 +433,7 @@ for line, tensor in made.items():
 # %%
 rows, columns = ((8, 16), (16, 1), 0), ((16, 8), (1, 16), 0)
 walks = {"by rows, room for 7": rows} | {f"by columns, room for {room}": columns for room in (8, 7)}
-axes = drawings.walk(walks, rooms=[7, 8, 7])
+axes = memory_drawings.walk(walks, rooms=[7, 8, 7])
 figures.describe(axes, "By rows 8 fetches; by columns 8 with room for 8 lines, 128 with room for 7.")
 plt.show()
 
@@ -468,7 +469,7 @@ def fetches(lines, room):
 # %% tags=["check"] points=3
 from copy import deepcopy
 
-from common.oracles import strides as oracle
+from common.lessons.strides import expected as oracle
 
 oracle.by_hand("fetches", shortcuts("fetches"))
 for case in oracle.fetches(rng):
@@ -542,7 +543,7 @@ def blocked(view, block):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import strides as oracle
+from common.lessons.strides import expected as oracle
 
 oracle.by_hand("blocked", shortcuts("blocked"))
 for case in oracle.blocked(rng):
@@ -572,7 +573,7 @@ blocks, rows = [4, 8, 16, 32, 64, 128, 256], ((4096, 4096), (4096, 1), 0)
 lines = {b: caches.copy_lines(*transposition(256, b), 4) for b in [1, 2, *blocks]}
 counts = {b: fetches(lines[b], 64) / 256**2 for b in lines}
 times_s = {b: caches.copy_s(4096, *transposition(4096, b)) for b in [*blocks, 4096]}
-drawings.by_block(counts, times_s, caches.copy_s(4096, rows, rows), 4096)
+memory_drawings.by_block(counts, times_s, caches.copy_s(4096, rows, rows), 4096)
 plt.show()
 
 # %% [markdown]
@@ -616,7 +617,7 @@ for n in (1024, 1040):
 sets, ways = caches.first()
 print(f"The first cache here: {sets} sets × {ways} ways = {sets * ways} lines of 64 bytes")
 columns = {f"rows of {wide} lines": [wide * row for row in range(20)] for wide in (64, 65)}
-axes = drawings.lines_per_set(columns, sets, ways)
+axes = memory_drawings.lines_per_set(columns, sets, ways)
 figures.describe(axes, "Twenty lines 64 apart crowd into few sets; 65 apart, each has its own set.")
 plt.show()
 
@@ -640,7 +641,7 @@ def set_fetches(lines, sets, ways):
 # %% tags=["check"] points=2
 from copy import deepcopy
 
-from common.oracles import strides as oracle
+from common.lessons.strides import expected as oracle
 
 oracle.by_hand("set_fetches", shortcuts("set_fetches"))
 for case in oracle.set_fetches(rng):
@@ -775,7 +776,7 @@ def broadcasted(view, shape):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import strides as oracle
+from common.lessons.strides import expected as oracle
 
 oracle.by_hand("broadcasted", shortcuts("broadcasted"))
 for case in oracle.broadcasted(rng):

@@ -20,12 +20,13 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from common import clinic, device, drawings, figures, ledger, machine, simt
-from common.lessons import each, operations, rooflines
-from common import timing
-from common.checks import agree, expect
-from common.device import cuda
-from common.lessons.fake_device import FakeDevice
+from common import figures, ledger
+from common.checks import agree, clinic, expect
+from common.figures.memory_drawings import compare
+from common.hardware import device, timing
+from common.ledger import machine
+from common.lessons.arithmetic_intensity import elementwise, operations, rooflines
+from nogpu import cuda, simt
 
 figures.use_style()
 rng = np.random.default_rng()
@@ -105,7 +106,7 @@ def operation_counts(n, itemsize):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import arithmetic_intensity as oracle
+from common.lessons.arithmetic_intensity import expected as oracle
 
 shapes = [(3, 5, 7), (1, 64, 1), (3203, 65537, 1031), (9, 1, 2), *rng.integers(1, 65, (28, 3)).tolist()]
 for (m, n, p), size in zip(shapes, [4, 2, 8, 1] * 8, strict=True):
@@ -204,7 +205,7 @@ def ridge_point(peak_flops_per_s, bandwidth_bytes_per_s):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import arithmetic_intensity as oracle
+from common.lessons.arithmetic_intensity import expected as oracle
 
 by_hand = [(1e12, 1e9, 1e12, 1e10), (1e9, 1e9, 1e12, 1e10)]  # right of the ridge, and left of it
 for flops, moved, peak, bandwidth in by_hand + (10 ** rng.uniform(6, 13, (48, 4))).tolist():
@@ -292,7 +293,7 @@ def tiled_matmul_bytes(n, tile, itemsize):
     # END SOLUTION
 
 # %% tags=["check"] points=3
-from common.oracles import arithmetic_intensity as oracle
+from common.lessons.arithmetic_intensity import expected as oracle
 
 by_hand = [(17, 5, 2), (16, 4, 4), (1, 1, 1), (5, 99, 8), (9, 1, 2), (401, 400, 4)]
 for n, tile, size in by_hand + rng.integers((10, 2, 2), (40, 9, 9), (40, 3)).tolist():
@@ -316,12 +317,12 @@ print("tiled_matmul_bytes agrees with 46 loops, counted tile by tile")
 # tiles.
 
 # %%
-from common.lessons import hierarchy
+from common.lessons.arithmetic_intensity import memory_hierarchy
 
 n, sides = 256, (16, 24, 32, 48, 64, 96, 128, 192, 256)
 ax = figures.predicted_and_measured(
     sides, [matmul_flops(n, n, n) / tiled_matmul_bytes(n, side, 4) for side in sides],
-    [matmul_flops(n, n, n) / hierarchy.counted_bytes(n, side) for side in sides],
+    [matmul_flops(n, n, n) / memory_hierarchy.counted_bytes(n, side) for side in sides],
     dots_are="counted", log="xy", xlabel="side of a tile (elements)", ylabel="intensity (FLOP/byte)",
     title="A larger tile does more arithmetic per byte")
 figures.describe(ax, "The intensity grows with the tile's side, with a flat step from 128 to 192.")
@@ -334,8 +335,8 @@ figures.describe(ax, "The intensity grows with the tile's side, with a flat step
 # *Target:* reach all 312 TFLOP/s with the smallest tiles that do.
 
 # %% tags=["nbval-ignore-output"]
-hierarchy.draw(l2_side=64, shared_side=64)
-hierarchy.widget()
+memory_hierarchy.draw(l2_side=64, shared_side=64)
+memory_hierarchy.widget()
 
 # %% [markdown]
 # <details><summary>What you find</summary>
@@ -393,7 +394,7 @@ def free_multiplications(multiplications_per_s, bandwidth_bytes_per_s, itemsize,
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import arithmetic_intensity as oracle
+from common.lessons.arithmetic_intensity import expected as oracle
 
 for n, repeat, factor in (100, 3, 1.7), (64, 40, 1.01), (33, 1, 3.0), (1, 3, -1.3), (40, 0, 2.0):
     x, warps = rng.random(n, np.float32) + 1, -(-n // 32)  # 32 threads load or store together
@@ -404,7 +405,7 @@ for n, repeat, factor in (100, 3, 1.7), (64, 40, 1.01), (33, 1, 3.0), (1, 3, -1.
     for what, count, most in zip(("load", "store", "atomic update"), made, (warps, warps, 0)):
         says = f"{case} has {count.requests / warps:.0f} {what}s per element, want {most / warps:.0f}. "
         expect(count.requests <= most, f"{says}Keep the value in a variable.", draw=report.draw)
-    agree(x, want, case, mistakes=mistakes, draw=lambda got=x, want=want: drawings.compare(got, want))
+    agree(x, want, case, mistakes=mistakes, draw=lambda got=x, want=want: compare(got, want))
 print("fused: one load and one store per element, for up to 40 multiplications")
 
 # %% tags=["check"] points=2
@@ -444,8 +445,8 @@ ledger.predict("multiplications that double the time", 2 * in_balance, "multipli
 
 # %% tags=["nbval-ignore-output"]
 repeats = (1, 2, 4, 8, 16, 32, 64, 96, 128)
-measured = each.compared(fused, x, factor, repeats)
-doubling = each.doubling(repeats, measured["fused"])
+measured = elementwise.compared(fused, x, factor, repeats)
+doubling = elementwise.doubling(repeats, measured["fused"])
 ledger.measured("multiplications that double the time", doubling, "multiplications")
 ax = figures.predicted_and_measured(
     repeats, predicted, measured, log="xy", yunit="s", xlabel="multiplications of each element",
@@ -501,7 +502,7 @@ def diagnosis(flops, bytes_moved, time_s, peak_flops_per_s, bandwidth_bytes_per_
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import arithmetic_intensity as oracle
+from common.lessons.arithmetic_intensity import expected as oracle
 
 by_hand = [[7e-3, 4e-3, 2e-3], [2e-3, 7e-3, 4e-3], [4e-3, 2e-3, 7e-3]]
 for parts_s in by_hand + (10 ** rng.uniform(-6, -2, (50, 3))).tolist():
@@ -590,7 +591,7 @@ for name, (flops, moved) in counts.items():
 # Someone reports these rates of `fused`. Find two mistakes (one on GPUs only).
 
 # %% tags=["nbval-ignore-output"]
-program, flops = each.element(fused), 24 * x.numel()
+program, flops = elementwise.element(fused), 24 * x.numel()
 for call in ("first call", "second call"):
     started = perf_counter()
     program(x, factor, 24)
@@ -598,6 +599,8 @@ for call in ("first call", "second call"):
 print("ceiling:", ledger.show(multiplications_per_s, "FLOP/s"))
 
 # %% tags=["driver"]
+from common.lessons.arithmetic_intensity.fake_device import FakeDevice
+
 def timed(first_s, later_s, launch_s, repeats):
     """What median_time_s finds for a fake device."""
     fake = FakeDevice(first_s, later_s, launch_s)
@@ -641,8 +644,8 @@ def median_time_s(call, clock, synchronize, repeats):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.uses import looks_inside
-from common.oracles import arithmetic_intensity as oracle
+from common.checks.static_names import looks_inside
+from common.lessons.arithmetic_intensity import expected as oracle
 
 for first_s, later_s, launch_s in oracle.fake_devices(rng):
     want, mistakes = oracle.median_s(first_s, later_s, launch_s)
@@ -734,7 +737,7 @@ def transformer_flops(batch, sequence, layers, width, feedforward, vocabulary):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import arithmetic_intensity as oracle
+from common.lessons.arithmetic_intensity import expected as oracle
 
 low, high = (2, 2, 1, 11, 0, 0), (6, 6, 2, 40, 1, 1)
 for shape in (5, 7, 1, 11, 0, 0), *rng.integers(low, high, (4, 6)).tolist():
@@ -893,7 +896,7 @@ h100_dense_peak = 1979e12 / 2
 # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import arithmetic_intensity as oracle
+from common.lessons.arithmetic_intensity import expected as oracle
 
 for layers in range(10, 0, -1):
     shape = layers, *rng.integers(1, 20, 2).tolist(), int(rng.integers(1, layers + 1))
@@ -986,7 +989,7 @@ def loads_in_flight(bandwidth_bytes_per_s, latency_s, threads, itemsize):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import arithmetic_intensity as oracle
+from common.lessons.arithmetic_intensity import expected as oracle
 
 by_hand, more = [(64, 1e-7, 1e12), (1e7, 1e-6, 4e12), (64, 0.3, 4e12)], rng.uniform(1, 8, (9, 3))
 for in_flight, latency, bandwidth in by_hand + (more * (1e6, 1e-6, 1e12)).tolist():
@@ -1019,12 +1022,12 @@ print("bandwidth_in_flight and loads_in_flight: 34 cases")
 # depend on each other can be in flight together. The line is Little's law with the latency of a single chain.
 
 # %% tags=["nbval-ignore-output"]
-from common.lessons import chase
+from common.lessons.arithmetic_intensity import pointer_chase
 
-latency_s, chains = chase.time_per_round_s(1), (2, 4, 8, 16, 32, 64)
+latency_s, chains = pointer_chase.time_per_round_s(1), (2, 4, 8, 16, 32, 64)
 ax = figures.predicted_and_measured(
     chains, lambda many: bandwidth_in_flight(64 * many, latency_s, np.inf),
-    [64 * many / chase.time_per_round_s(many) for many in chains], log="xy", yunit="B/s",
+    [64 * many / pointer_chase.time_per_round_s(many) for many in chains], log="xy", yunit="B/s",
     xlabel="chains", ylabel="rate", title=f"A latency of {1e9 * latency_s:.0f} ns, hidden by chains")
 figures.describe(ax, "The rate grows with the number of chains, and then levels off.")
 

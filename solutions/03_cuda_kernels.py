@@ -19,11 +19,11 @@
 import numpy as np
 from numba import float32, int32, uint32
 
-from common import device, figures, language_model, ledger, simt, timing, widgets
+from common import figures, language_model, ledger
 from common.checks import agree, expect
-from common.device import cuda
-from common.simt.limits import blocks_of, clean, par, result
-from common.simt.occupancy import SMS
+from common.hardware import device, timing
+from common.lessons.cuda_kernels.launches import SMS, blocks_of, clean, par, result
+from nogpu import cuda, simt
 
 figures.use_style()
 rng = np.random.default_rng()
@@ -165,7 +165,7 @@ def matrix_add_doubled(a, b, c):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import cuda_kernels as oracle
+from common.lessons.cuda_kernels import expected as oracle
 
 odd = (int(2 * rng.integers(20, 25) + 1), int(2 * rng.integers(10, 20) + 1))
 for (rows, columns), (x, y) in ((64, 64), (32, 4)), ((6, 12), (4, 3)), (odd, (16, 8)):
@@ -277,7 +277,7 @@ def window_average(x, out):
     # END SOLUTION
 
 # %% tags=["check"] points=3
-from common.oracles import cuda_kernels as oracle
+from common.lessons.cuda_kernels import expected as oracle
 
 for n in (1, 256, 127, 129, int(rng.integers(130, 1000))):
     x, out, blocks = floats(n + 2), np.full(n, np.nan, np.float32), -(-n // 128)
@@ -337,7 +337,9 @@ def read_column(pitch):  # what lies in the tile does not matter, only where
     _ = tile[t * pitch]
 
 simt.count(read_column, 1, 32, 36).draw()
-widgets.bank_conflicts(read_column)
+from common.lessons.cuda_kernels import widget
+
+widget.bank_conflicts(read_column)
 
 # %% [markdown]
 # ### Exercise 3.1 · transpose
@@ -364,7 +366,7 @@ def transpose(x, out):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import cuda_kernels as oracle
+from common.lessons.cuda_kernels import expected as oracle
 
 for rows, columns in ((64, 64), (40, 96), (1, 33), (2 * rng.integers(17, 35, 2) + 1).tolist()):
     x, out = floats(rows, columns), np.zeros((columns, rows), np.float32)
@@ -469,7 +471,7 @@ def block_sum(x, out):
     # END SOLUTION
 
 # %% tags=["check"] points=3
-from common.oracles import cuda_kernels as oracle
+from common.lessons.cuda_kernels import expected as oracle
 
 for n in (1, 512, 257, int(rng.integers(600, 1200))):
     x, out, blocks = rng.random(n, np.float32), np.ones(1, np.float32), -(-n // 256)
@@ -564,7 +566,7 @@ def matmul_sectors(n, tile):
 
 # %% tags=["check"] points=2
 from common.checks import as_tuple
-from common.oracles import cuda_kernels as oracle
+from common.lessons.cuda_kernels import expected as oracle
 
 random = [(tile, tile * int(rng.integers(1, 9))) for tile in (8, 16, 32)]
 for tile, n in (16, 64), (8, 8), (32, 64), *random:
@@ -615,7 +617,7 @@ def matmul_tiled(a, b, c):
     # END SOLUTION
 
 # %% tags=["check"] points=4
-from common.oracles import cuda_kernels as oracle
+from common.lessons.cuda_kernels import expected as oracle
 
 for m, n, k in (48, 48, 48), (40, 5, 39), (3, 50, 20), (2 * rng.integers(9, 20, 3) + 1).tolist():
     a, b, c = floats(m, k), floats(k, n), np.full((m, n), np.nan, np.float32)
@@ -742,10 +744,10 @@ def resident_blocks(threads, registers, shared_bytes, sm):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import cuda_kernels as oracle
+from common.lessons.cuda_kernels import expected as oracle
 
 by_hand = [("H200", 32, 128, 32, 14336), ("GTX 980", 32, 128, 16, 19500), ("H200", 32, 128, 16, 20096),
-           ("GTX 980", 8, 128, 16, 0), ("GTX 980", 32, 1024, 255, 0)]
+           ("GTX 980", 8, 128, 16, 0), ("GTX 980", 32, 1024, 255, 0), ("GTX 980", 32, 128, 43, 0)]
 lows, highs = (1, 16, 0), (9, 256, 40000)
 random = [(sm, 32, *(rng.integers(lows, highs) * (128, 1, 1)).tolist()) for sm in 60 * [*SMS]]
 for name, blocks, *block in by_hand + random:
@@ -754,7 +756,7 @@ for name, blocks, *block in by_hand + random:
     case = f"resident_blocks{tuple(block)} on a {name} for {blocks} blocks, where {decides} decide,"
     mistakes = oracle.mistaken_blocks(*block, sm)
     agree(resident_blocks(*block, sm), want, case, mistakes=mistakes, draw=picture)
-print("resident_blocks: 125 kernels on two GPUs")
+print("resident_blocks: 126 kernels on two GPUs")
 
 # %% [markdown]
 # <details><summary>Hint: a question</summary>
@@ -768,7 +770,7 @@ print("resident_blocks: 125 kernels on two GPUs")
 # </details>
 
 # %%
-from common.simt import occupancy
+from nogpu.simt import occupancy
 
 for registers in (32, 64, 128):
     blocks = resident_blocks(256, registers, 8320, SMS["H200"])
@@ -791,7 +793,7 @@ rate = 132 * 64 * 32 * 4 / 600e-9
 ledger.guess("64 warps per SM, one load each", rate, "B/s")
 
 # %%
-from common.lessons import latency
+from common.lessons.cuda_kernels import latency
 
 @cuda.jit
 def follow(links, out, steps):  # each load gives the next one's place: a thread has one in flight
@@ -1163,7 +1165,7 @@ def histogram(tokens, counts):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import cuda_kernels as oracle
+from common.lessons.cuda_kernels import expected as oracle
 
 for n, blocks, high in (700, 2, 1), (1, 1, 128), (1024, 1, 128), (rng.integers(2000, 3000), 3, 128):
     tokens, counts = rng.integers(0, high, n, np.int32), np.ones(128, np.int32)
@@ -1199,11 +1201,12 @@ print("  ".join(f"{chr(v)!r} {counts[v]:,}" for v in order))
 # loads as written.
 
 # %%
-from common.simt import hardware
+from common.lessons.cuda_kernels import counted_and_measured
 
-for why in sorted({f"{row.kernel}: {row.why}" for row in hardware.rows() if row.why != "equal"}):
+rows = counted_and_measured.rows()
+for why in sorted({f"{row.kernel}: {row.why}" for row in rows if row.why != "equal"}):
     print(why)
-hardware.draw();
+counted_and_measured.draw();
 
 # %% [markdown]
 # ## Where it is used

@@ -18,8 +18,11 @@ import functools
 import numpy as np
 import torch
 
-from common import clinic, device, drawings, figures, ledger, machine, tiles, timing, widgets
-from common.checks import agree
+from common import figures, ledger
+from common.checks import agree, clinic
+from common.figures import memory_drawings
+from common.hardware import device, timing
+from nogpu import tiles
 
 figures.use_style()
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
@@ -137,7 +140,7 @@ def least_bytes(rows, columns, itemsize):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for rows, columns in [(5, 90), (1, 1), (1000, 1), (1, 1000), *rng.integers(2, 99, (9, 2)).tolist()]:
     for size in (4, 2):
@@ -236,7 +239,7 @@ def differences(x, out, n, BLOCK: tl.constexpr):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for n, block in [(64, 16), (100, 32), (1, 16), (257, 64), (1000, 256), (33, 32)]:
     programs, x = -(-n // block), torch.from_numpy(rng.random(n) + 1).float()
@@ -289,7 +292,7 @@ def softmax_rows(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for rows, columns, block, dtype in [
     (3, 5, 8, F32), (4, 1, 1, F32), (2, 128, 128, BF16), (3, 33, 64, F16), (3, 600, 1024, BF16)]:
@@ -302,7 +305,7 @@ for rows, columns, block, dtype in [
 print("softmax_rows agrees with float64 for five shapes, each a slice of a wider matrix")
 
 # %% tags=["check"]
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 x, kinds = oracle.hard_rows(rng, 40)
 y = torch.full((len(x), 50), torch.nan)
@@ -368,10 +371,12 @@ def softmax_three_reads(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
 # some bars are lower. Which, and why?
 
 # %% tags=["nbval-ignore-output"]
-from common import rescaling
+from common.lessons.triton_softmax import rescaling
 
 rescaling.draw("rising", block=8)
-widgets.rescaling()
+from common.lessons.triton_softmax import widget
+
+widget.rescaling()
 
 # %% [markdown]
 # ### Exercise 3.1 · merge
@@ -396,7 +401,7 @@ def merge(left, right):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for left, right in oracle.PAIRS:
     (want, mistakes), case = oracle.merge(left, right), f"merge({left}, {right})"
@@ -462,7 +467,7 @@ def softmax_online(x, y, x_stride, y_stride, columns, BLOCK: tl.constexpr):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for rows, columns, block, dtype in [(3, 99, 16, F32), (2, 64, 16, BF16), (2, 50, 16, F16)]:
     x, y = oracle.random_rows(rng, rows, columns, dtype)
@@ -475,7 +480,7 @@ for rows, columns, block, dtype in [(3, 99, 16, F32), (2, 64, 16, BF16), (2, 50,
 print("softmax_online agrees with float64 for three shapes, with rows that rise")
 
 # %% tags=["check"] points=2
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for block in (16, 8, 64):
     x, kinds = oracle.hard_rows(rng, 40)
@@ -542,7 +547,7 @@ def softmax_masked_scaled(x, y, queries, keys, scale, BLOCK: tl.constexpr):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for heads, queries, keys, scale, dtype in [(1, 8, 8, 0.5, F32), (2, 5, 9, 0.125, F32),
     (3, 1, 6, 1.5, F32), (2, 20, 20, -32.0, F32), (2, 9, 12, 32.0, F32), (2, 7, 9, 1.7, BF16)]:
@@ -556,7 +561,7 @@ for heads, queries, keys, scale, dtype in [(1, 8, 8, 0.5, F32), (2, 5, 9, 0.125,
 print("softmax_masked_scaled agrees with float64 for six shapes and scales")
 
 # %% tags=["check"]
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for heads, queries, keys, shift in [(1, 16, 16, 0), (2, 6, 10, -2000), (2, 6, 10, -1e30)]:
     x = torch.from_numpy(rng.standard_normal((heads, queries, keys))).float() + shift
@@ -591,7 +596,7 @@ scores = torch.from_numpy(seen["blocks.1.scores"])  # of 4 heads, 32 queries, 32
 weights = torch.empty_like(scores)
 tiles.count(softmax_masked_scaled, (4 * 32,), scores, weights, 32, 32, 1.0, BLOCK=32)
 torch.testing.assert_close(weights, torch.from_numpy(seen["blocks.1.attention"]))
-axes = drawings.pictures({f"head {head}": weights[head] for head in range(4)}, bar="weight")
+axes = memory_drawings.pictures({f"head {head}": weights[head] for head in range(4)}, bar="weight")
 figures.describe(axes, "Attention weights of 4 heads, 32 queries by 32 keys: 0 above the diagonal.")
 
 # %% [markdown]
@@ -648,7 +653,7 @@ def softmax_tile(x, y, x_stride, y_stride, rows, columns, ROWS: tl.constexpr, BL
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for rows, columns, many, block, dtype in [
     (7, 5, 4, 8, F32), (8, 64, 2, 64, BF16), (3, 1, 8, 1, F32), (5, 33, 4, 64, F16)]:
@@ -663,7 +668,7 @@ for rows, columns, many, block, dtype in [
 print("softmax_tile agrees with float64 for four shapes")
 
 # %% tags=["check"]
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 x, kinds = oracle.hard_rows(rng, 40)
 y = torch.full_like(x, torch.nan)
@@ -819,6 +824,8 @@ def measured(width):  # bytes of x and y / time
     return {name: 2 * x.nbytes / time_s for name, time_s in times_s.items()}
 
 # %% tags=["nbval-ignore-output"]
+from common.ledger import machine
+
 on_gpu, speed = device.has_gpu(), None
 widths = [2**i for i in range(8, 17)] if on_gpu else [4**i for i in range(8)]
 lines = {name: [count(1, n, 4) / (4 * n) for n in widths] for name, count in predicted.items()}
@@ -914,7 +921,7 @@ def softmax_backward(y, y_gradient, x_gradient, columns, BLOCK: tl.constexpr):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for rows, columns, block, dtype in [(3, 5, 8, F32), (2, 64, 64, F32), (3, 100, 128, BF16)]:
     x, given = torch.from_numpy(rng.standard_normal((2, rows, columns))).to(dtype)
@@ -1004,7 +1011,7 @@ def cross_entropy(x, target, loss, gradient, columns, BLOCK: tl.constexpr):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for rows, columns, block, dtype, shift, far in oracle.LOSSES:
     x = (torch.from_numpy(far * rng.standard_normal((rows, columns))) + shift).to(dtype)
@@ -1148,7 +1155,7 @@ def row_sums(x, out, start, columns, BLOCK: tl.constexpr):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for start, columns, rows in [(0, 64, 3), (2, 37, 4), (3, 1, 5), (5, 102, 3), (7, 3, 4)]:
     x = torch.from_numpy(rng.random(-(-(start + rows * columns) // 4) * 4) + 1).float()
@@ -1159,7 +1166,7 @@ for start, columns, rows in [(0, 64, 3), (2, 37, 4), (3, 1, 5), (5, 102, 3), (7,
 print("row_sums is right for five kinds of rows")
 
 # %% tags=["check"] limit_s=30
-from common.oracles import softmax as oracle
+from common.lessons.triton_softmax import expected as oracle
 
 for start, columns in [(3, 1001), (2, 998)]:
     x, out = torch.from_numpy(rng.random(4020)).float(), torch.zeros(4)

@@ -19,11 +19,13 @@ import math
 import numpy as np
 import torch
 
-from common import clinic, device, figures, language_model, ledger, samples, tiles, timing, widgets
-from common.checks import agree, expect
-from common.drawings import compare
-from common.tiles import matmul as pictures
-from common.tiles.matmul import blocks, grid, resident_programs, sizes
+from common import figures, language_model, ledger, samples
+from common.checks import agree, clinic, expect
+from common.figures.memory_drawings import compare
+from common.hardware import device, timing
+from common.lessons.triton_matmul import pictures, widget
+from common.lessons.triton_matmul.pictures import blocks, grid, resident_programs, sizes
+from nogpu import tiles
 
 figures.use_style()
 rng = np.random.default_rng()
@@ -34,7 +36,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from common.lessons import products
+from common.lessons.triton_matmul import any_shape_matmul
 
 np.seterr(over="ignore")  # what is too large for exp becomes infinity without a warning, as on a GPU
 where = "cuda" if device.has_gpu() else "cpu"
@@ -102,7 +104,7 @@ def one_tile_kernel(a, b, c, SIZE: tl.constexpr, PRECISION: tl.constexpr):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 kinds = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 cases = [(16, 1, "fp16"), (32, 300, "fp16"), (64, 1, "bf16"), (16, 1, "fp32"), (32, 1, "fp32")]
@@ -203,7 +205,7 @@ def matmul_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, 
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for transposed, (dtype, scale) in oracle.STORED.items():
     stored = [(scale * random(32, 32)).to(dtype) for _ in "abc"]
@@ -216,7 +218,7 @@ for transposed, (dtype, scale) in oracle.STORED.items():
 print("matmul_kernel follows the strides of a, b and c, and multiplies 16-bit tiles")
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for m, n, k, *tile in oracle.SHAPES:  # (M, N, K), and the blocks
     wide_a, wide_b, around = random(m, k + 32), random(n, k + 32).T, torch.full((m + 32, n + 32), 7.0)
@@ -231,7 +233,7 @@ for m, n, k, *tile in oracle.SHAPES:  # (M, N, K), and the blocks
 print("matmul_kernel agrees with float64 for five shapes, and stores nothing outside of C")
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 a, b, c = random(16, 32).fill_(300), random(32, 16).fill_(300), torch.zeros(16, 16)
 tiles.count(matmul_kernel, (1,), a, b, c, *sizes(a, b, c), **blocks(16, 16, 16))
@@ -311,7 +313,7 @@ def grouped_order(program, rows, columns, group):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 cases = [(8, 6, 4), (7, 5, 3), (5, 4, 8), (1, 9, 2), (4, 1, 4), (7, 3, 5)]
 cases += rng.integers(1, 9, (7, 3)).tolist()
@@ -434,7 +436,7 @@ def matmul_bias_gelu_kernel(a, b, bias, c, M, N, K, stride_am, stride_ak, stride
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for rows, columns, group, programs in [(4, 3, 2, 5), (3, 4, 8, 5), (7, 3, 5, 18)]:
     m, n, case = 16 * rows - 5, 16 * columns, (rows, columns, group, programs)
@@ -447,7 +449,7 @@ for rows, columns, group, programs in [(4, 3, 2, 5), (3, 4, 8, 5), (7, 3, 5, 18)
 print("matmul_bias_gelu_kernel takes the tiles in bands")
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for fused, size in [(True, 1), (False, 1), (True, 300)]:
     a, b, bias, c = oracle.constant(size, (48, 32), (32, 64), (64,), (48, 64))
@@ -462,10 +464,10 @@ for fused, size in [(True, 1), (False, 1), (True, 300)]:
 print("matmul_bias_gelu_kernel keeps large sums, loads the bias once per program, and never loads C")
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for m, n, k in [(40, 40, 40), (32, 48, 48), (20, 33, 40), (16, 48, 16)]:
-    a, b = oracle.pair(random(m, k), random(k, n), bf16=m == 32)  # no stride is 1
+    a, b = oracle.pair(*oracle.exact(random(m, k), random(k, n)), bf16=m == 32)  # no stride is 1
     bias, c, x, case = random(n), torch.zeros(n, m).T, oracle.product(a, b, torch.float64), f"{m, n, k}"
     want, mistakes = oracle.gelu(x + bias).float(), oracle.wrong_epilogues(x, bias, -(-k // 16))
     report = tiles.count(matmul_bias_gelu_kernel, grid(c, 16, 16), a, b, bias, c, *sizes(a, b, c),
@@ -545,7 +547,7 @@ def pipeline(steps, stages, load_s, compute_s):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 cases = [(5, 1, 3.0, 1.0), (6, 2, 3.0, 1.0), (6, 3, 3.0, 1.0), (9, 3, 1.0, 2.0), (4, 8, 2.0, 1.0),
          (5, 2, 0.0, 1.0), (5, 2, 1.0, 0.0), (1, 1, 1.0, 1.0), (0, 2, 1.0, 1.0), (7, 2, 2.5, 1.0)]
@@ -579,7 +581,7 @@ def step_s(m, n, k):
     """Seconds of a step's load, when all multiprocessors share L2, and of its product."""
     return LATENCY_S + 2 * (m + n) * k * PROCESSORS / L2, 2 * m * n * k * PROCESSORS / PEAK
 
-widgets.fed_tensor_cores(step_s, 0.95, 150)
+widget.fed_tensor_cores(step_s, 0.95, 150)
 
 # %%
 lines, dots, stages = {}, {}, range(1, 9)
@@ -648,7 +650,7 @@ def cost_model(config, shape):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for values, shape, microseconds, part in oracle.costs(rng):
     got = 1e6 * cost_model(dict(zip(CONFIG, values)), shape)
@@ -660,7 +662,7 @@ for values in [(128, 128, 64, 8, 8, 40), (128, 256, 64, 8, 4, 2)]:
 print("cost_model has its parts right")
 
 # %% tags=["check"] points=2
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 predicted, times = {}, {}
 for shape in SHAPES:
@@ -728,7 +730,7 @@ def autotuned(kernel, configs):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for count in (1, 5):
     configs = oracle.configurations(rng, count)
@@ -874,7 +876,7 @@ def corrected_s(features, model_s, measured_s):
 
 # %% tags=["check"]
 from common.checks import nearly
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for known in (25, 1, 3, 40):
     features, model_s = rng.standard_normal((40, 4)), np.exp(rng.normal(-9, 0.9, 40))
@@ -1004,7 +1006,7 @@ right = torch.tensor([[-200.0], [0.0]])
 # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for m, n, k, size in [(5, 4, 7, 1), (1, 1, 1, 300), (3, 8, 2, 300), (20, 30, 40, 60)]:
     a, b = (torch.from_numpy(rng.uniform(-3, 3, shape)).float() for shape in ((m, k), (k, n)))
@@ -1032,7 +1034,7 @@ expect(lost.any(), f"left, right: of {truth.flatten().tolist()[:4]}, none above 
 print("logsumexp_matmul keeps rows of -inf; left and right show where it underflows")
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 a, b, want = oracle.large_logsumexp(rng, 512, 512, 512)
 case = "logsumexp_matmul of 512 × 512 and 512 × 512"
@@ -1104,7 +1106,7 @@ def split_k_kernel(a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for m, n, k, split in [(16, 32, 64, 2), (33, 20, 166, 3), (16, 16, 40, 8), (20, 40, 96, 1)]:
     a, b, c = *oracle.pair(random(m, k), random(k, n), bf16=split == 3), torch.full((n, m), 5.0).T
@@ -1121,7 +1123,7 @@ print("split_k_kernel adds its part of each tile's sum, and the parts are even")
 # %% tags=["nbval-ignore-output"]
 if device.has_gpu():
     a, b = torch.randn(2, 512, 16384, device=where).bfloat16()
-    b, c, room = b.T, torch.zeros(512, 512, device=where), products.shared_bytes()
+    b, c, room = b.T, torch.zeros(512, 512, device=where), any_shape_matmul.shared_bytes()
     for split in (1, 2, 4, 8, 16):
         options = blocks(64, 64, 128) | {"SPLIT": split, "num_stages": min(5, room // 2**15)}
         launch = split_k_kernel[*grid(c, 64, 64), split]
@@ -1243,7 +1245,7 @@ def persistent_matmul_kernel(a, b, bias, c, M, N, K, BLOCK_M: tl.constexpr, BLOC
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 # Bands of two rows of tiles; in a band, down the first column, then down the next.
 order = [(row, column) for band in ((0, 1), (2, 3), (4,)) for column in range(3) for row in band]
@@ -1258,7 +1260,7 @@ for programs in (1, 2, 5, 15):
 print("persistent_matmul_kernel computes each of 15 tiles by itself")
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 launch, close = (persistent_matmul_kernel, persistent_launch), {"rtol": 4e-3, "atol": 4e-3}
 for m, n, k, programs in [(16, 32, 48, 1), (70, 56, 40, 3), (40, 96, 16, 4), (80, 64, 32, 20)]:
@@ -1273,11 +1275,11 @@ for m, n, k, programs in [(16, 32, 48, 1), (70, 56, 40, 3), (40, 96, 16, 4), (80
 print("persistent_matmul_kernel agrees with PyTorch, with fewer programs than tiles and with more")
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for dtype in (torch.float16, torch.bfloat16):
-    a, b, bias, c = random(70, 40).to(dtype), random(40, 56).to(dtype), random(56), torch.zeros(70, 56)
-    given, options = persistent_launch(a, b, bias, c, dict(zip(CONFIG, SMALL)))
+    (a, b), c = oracle.exact(random(70, 40), random(40, 56), dtype), torch.zeros(70, 56)
+    given, options = persistent_launch(a, b, bias := random(56), c, dict(zip(CONFIG, SMALL)))
     want = oracle.gelu((product := oracle.product(a, b, torch.float64)) + bias).float()
     report = tiles.count(persistent_matmul_kernel, (3,), *given, **options)
     agree(c, want, "gelu(A B + bias) in float32", rtol=1e-4, atol=2e-5,
@@ -1407,7 +1409,7 @@ def biased_gelu(total, bias, n, N, COLUMNS: tl.constexpr):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for m, n, k, alike in [(16, 48, 16, 1), (70, 96, 40, 1), (40, 144, 24, 8), (36, 96, 40, 4)]:
     a, b, config = random(m, k), random(k, n), dict(zip(CONFIG, SMALL)) | {"GROUP": 3}
@@ -1418,7 +1420,7 @@ for m, n, k, alike in [(16, 48, 16, 1), (70, 96, 40, 1), (40, 144, 24, 8), (36, 
 print("wide_matmul_kernel agrees with PyTorch, for rows in order and 4 and 8 apart")
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for m, n, k, alike in [(16, 48, 16, 1), (70, 56, 40, 2), (40, 144, 24, 8)]:
     a, b, bias, config = random(m, k), random(k, n), random(n), dict(zip(CONFIG, SMALL))
@@ -1429,7 +1431,7 @@ for m, n, k, alike in [(16, 48, 16, 1), (70, 56, 40, 2), (40, 144, 24, 8)]:
 print("wide_matmul_kernel agrees with PyTorch, with bias and GELU")
 
 # %% tags=["check"]
-from common.oracles import matmul as oracle
+from common.lessons.triton_matmul import expected as oracle
 
 for programs in (4, 8):
     a, b, c = torch.ones(80, 16).half(), torch.ones(16, 96).half(), torch.zeros(80, 96).half()
@@ -1608,7 +1610,7 @@ def on_hopper():
 
 # %% [markdown]
 # *Shapes that nobody chose.* 128 × 8192 by 8192 × 8192 makes 32 tiles of 128 × 256, so 100 multiprocessors would idle. The kernel in
-# `common/lessons/products.py` takes smaller tiles, or cuts K into parts, as your `split_k_kernel` does. The cost model of part 5, with a term for
+# `common/lessons/triton_matmul/any_shape_matmul.py` takes smaller tiles, or cuts K into parts, as your `split_k_kernel` does. The cost model of part 5, with a term for
 # the parts' bytes, ranks all plans. The first product of a shape measures the best, and keeps one.
 #
 # The copy engine fetches only rows that begin at multiples of 16 bytes: other matrices are copied first, or loaded number by number. GPUs before
@@ -1692,21 +1694,21 @@ def matmul(a, b, bias=None):
 
     The first product of a shape measures the ways that are predicted to be fast, and keeps the fastest.
     """
-    products.refuse(a, b, bias)
+    any_shape_matmul.refuse(a, b, bias)
     if device.compute_capability() < (9, 0):  # no copy engine
         return matmul_by_pointers(a, b, bias)
-    shape, fetched_as = products.shape_of(a, b), [products.how(x) for x in (a, b)]
+    shape, fetched_as = any_shape_matmul.shape_of(a, b), [any_shape_matmul.how(x) for x in (a, b)]
     if not min(shape[:3]):
-        return products.product(a, b, bias)
-    room = products.shared_bytes()
-    best = products.shortlist(shape, device.multiprocessors(), room)
-    ways = {plan: functools.partial(products.product, a, b, bias, plan) for plan in best}
-    in_rows = fetched_as == [products.AS_IS] * 2 and a.is_contiguous() and shape.n % 8 == 0
-    if in_rows and room >= products.SHARED_BYTES:
+        return any_shape_matmul.product(a, b, bias)
+    room = any_shape_matmul.shared_bytes()
+    best = any_shape_matmul.shortlist(shape, device.multiprocessors(), room)
+    ways = {plan: functools.partial(any_shape_matmul.product, a, b, bias, plan) for plan in best}
+    in_rows = fetched_as == [any_shape_matmul.AS_IS] * 2 and a.is_contiguous() and shape.n % 8 == 0
+    if in_rows and room >= any_shape_matmul.SHARED_BYTES:
         large = {"large tiles": functools.partial(matmul_in_large_tiles, a, b, bias)}
         ways = large | {width: functools.partial(matmul_persistently, a, b, bias, width)
                         for width in (128, 256) if shape.m * shape.n > PROCESSORS * 128 * width} | ways
-    return products.fastest((shape, *fetched_as, a.dtype), ways)
+    return any_shape_matmul.fastest((shape, *fetched_as, a.dtype), ways)
 
 
 def matmul_bias_gelu(a, b, bias):

@@ -13,7 +13,6 @@
 # Write your answers in the cells marked as exercises. The grader reads only those.
 
 # %% tags=["setup"]
-import functools
 import itertools
 import math
 
@@ -21,10 +20,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import clinic, device, drawings, figures, language_model, ledger, tiles, timing
-from common.checks import agree
-from common.remote import in_place
-from common.lessons import mods, tile_maps, traffic
+from common import figures, language_model, ledger
+from common.checks import agree, clinic
+from common.hardware import device, operation_bytes, timing
+from common.lessons.attention import flex_mods, tile_maps
+from nogpu import tiles
 
 figures.use_style()
 rng = np.random.default_rng()
@@ -35,14 +35,14 @@ import triton
 import triton.language as tl
 
 def kinds_of(name, queries, keys, block_q, block_k):
-    """What your block_mask says of one of mods.MASKS, if it holds no more than a few tiles."""
+    """What your block_mask says of one of flex_mods.MASKS, if it holds no more than a few tiles."""
     with tile_maps.few_tiles(queries, keys, block_q, block_k) as limit:
-        return block_mask(limit(mods.MASKS[name]), queries, keys, block_q, block_k)
+        return block_mask(limit(flex_mods.MASKS[name]), queries, keys, block_q, block_k)
 
 
 def as_text(name, slope=False):
     """One of your mods, or its slope, as the text of a Triton function: so a kernel gets it."""
-    return (mods.slope_text if slope else mods.text)(globals()[name])
+    return (flex_mods.slope_text if slope else flex_mods.text)(globals()[name])
 
 
 def judged(source):
@@ -116,7 +116,7 @@ def attention_bytes(n, d, itemsize, block_q):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
 
 cases = [(1, 1), (128, 64), (1000, 128), (65, 16), *rng.integers(2, 200, (8, 2)).tolist()]
 for n, d in cases:
@@ -182,7 +182,8 @@ def merge(left, right):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import attention as oracle
+from common.checks.grader_link import in_place
+from common.lessons.attention import expected as oracle
 
 for title, (a, b, c), (two, all_three) in oracle.parts(rng):
     kept, mistakes = oracle.copies(a, b, c), oracle.merge_mistakes(a, b)
@@ -260,7 +261,7 @@ def flash_forward(q, k, v, o, lse, N_Q, N_K, scale, CAUSAL: tl.constexpr, D: tl.
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
 
 for case in oracle.FORWARD:
     problem = oracle.drawn(rng, case)
@@ -272,7 +273,7 @@ for case in oracle.FORWARD:
 print(f"flash_forward agrees with float64 in {len(oracle.FORWARD)} cases")
 
 # %% tags=["check"]
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
 
 for case in (*oracle.FORWARD[1:5], *oracle.LARGE):
     problem = oracle.drawn(rng, case)
@@ -348,7 +349,7 @@ for head in range(4):  # each query's largest visible score, and the sum that it
 def nearby(b, h, i, j):
     return (i >= j) & (i - j < 3)
 
-print(mods.text(nearby))
+print(flex_mods.text(nearby))
 i, j = torch.arange(5)[:, None], torch.arange(5)
 print(nearby(0, 0, i, j).int())
 
@@ -407,7 +408,7 @@ def soft_cap_slope(score, b, h, i, j):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
 
 i, j = oracle.positions(24, 24)
 masks = {"sliding_window": sliding_window, "prefix": prefix, "documents": documents}
@@ -443,7 +444,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 qkv, made = torch.randn(3, 1, 2, 24, 16), create_block_mask(sliding_window, 1, 2, 24, 24, "cpu")
 with warnings.catch_warnings(action="ignore"):  # that it isn't compiled
     theirs = flex_attention(*qkv, score_mod=soft_cap, block_mask=made)
-print(mods.text(sliding_window), mods.slope_text(soft_cap), sep="\n")
+print(flex_mods.text(sliding_window), flex_mods.slope_text(soft_cap), sep="\n")
 
 # %% [markdown]
 # Above are your mask and the slope of your soft cap, as the kernel gets them. (The slope was derived from the record, rule by rule. Lab 07 does that.)
@@ -477,7 +478,7 @@ def block_mask(mask_mod, queries, keys, block_q, block_k):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
 
 for case in oracle.kind_cases(rng):
     want, mistakes = oracle.kinds(case), oracle.kind_mistakes(case)
@@ -578,7 +579,7 @@ def flex_forward(q, k, v, o, lse, kinds, N_Q, N_K, scale, GROUP: tl.constexpr, M
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
 
 for case in oracle.FLEX:
     problem, made = oracle.drawn(rng, case), oracle.kinds(case)
@@ -591,7 +592,7 @@ for case in oracle.FLEX:
 print(f"flex_forward agrees with float64 under {len(oracle.FLEX)} pairs of mods")
 
 # %% tags=["check"]
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
 
 for case in (*oracle.HARD, *oracle.SKIPS, *oracle.yours(as_text)):
     problem, made = oracle.drawn(rng, case), oracle.kinds(case)
@@ -615,7 +616,7 @@ print("flex_forward skips empty tiles, with their loads and products, also with 
 # Your kernel, with your mods, against PyTorch's:
 
 # %%
-traced = {"MASK": mods.text(sliding_window), "SCORE": mods.text(soft_cap)}
+traced = {"MASK": flex_mods.text(sliding_window), "SCORE": flex_mods.text(soft_cap)}
 ours, lse = torch.empty_like(theirs), torch.empty(1, 2, 24)
 kinds = block_mask(sliding_window, 24, 24, 16, 16)
 report = tiles.count(flex_forward, (2, 2, 1), *qkv, ours, lse, kinds, 24, 24, 0.25, GROUP=1, **traced,
@@ -689,7 +690,7 @@ def flash_backward(q, k, v, g, lse, delta, dq, dk, dv, kinds, N_Q, N_K, scale, G
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
 
 for case in oracle.BACKWARD:
     problem, made = oracle.drawn(rng, case), oracle.kinds(case)
@@ -702,7 +703,7 @@ for case in oracle.BACKWARD:
 print(f"flash_backward agrees with autograd in float64 in {len(oracle.BACKWARD)} cases")
 
 # %% tags=["check"]
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
 
 for case in (*oracle.SKIPS, *oracle.GROUPS, *oracle.yours(as_text)):
     problem, made = oracle.drawn(rng, case), oracle.kinds(case)
@@ -793,7 +794,7 @@ def decode_split(q, k, v, m, s, o, N, size, scale, GROUP: tl.constexpr, D: tl.co
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
 
 for case in oracle.DECODING:
     problem, got, want = oracle.decoded(rng, case)
@@ -819,7 +820,7 @@ want = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)[:, 0]
 for parts in (1, 3, 16):
     (m, s), o, sizes = torch.empty(2, parts, 8), torch.empty(parts, 8, 64), (500, -(-500 // parts))
     report = tiles.count(decode_split, (parts, 2), q, k, v, m, s, o, *sizes, 0.125, 4, 64, 32)
-    whole = functools.reduce(merge, zip(m.numpy(), s.numpy(), o.numpy()))
+    whole = list(itertools.accumulate(zip(m.numpy(), s.numpy(), o.numpy()), merge))[-1]
     error = np.abs(whole[2] / whole[1][:, None] - want.numpy()).max()
     print(f"{report.programs:2} programs load {report.array('k').loads.bytes:,} B; error {error:.0e}")
 
@@ -852,7 +853,7 @@ def counted(n):
     (q, k, v, o), lse = torch.randn(4, 1, n, 64), torch.empty(1, n)
     report = tiles.count(flash_forward, (-(-n // 128), 1), q, k, v, o, lse, n, n, 0.125, CAUSAL=False,
                          D=64, BLOCK_Q=128, BLOCK_K=128)
-    moved = traffic.bytes_moved(unfused, q[0], k[0].T, v[0])
+    moved = operation_bytes.bytes_moved(unfused, q[0], k[0].T, v[0])
     return {"unfused": moved, "fused": report.loads.bytes + report.stores.bytes}
 
 # %%
@@ -989,7 +990,7 @@ def decode_paged(q, k, v, table, m, s, o, N, size, scale, GROUP: tl.constexpr, D
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
 
 for case in oracle.PAGED:
     problem, got, want = oracle.decoded(rng, case)
@@ -1032,7 +1033,7 @@ def with_sink(o, lse, sink):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import attention as oracle
+from common.lessons.attention import expected as oracle
 
 for level in (0.0, -1000.0, 1000.0):
     o, lse, sink, want, mistakes = oracle.sink(rng, level)

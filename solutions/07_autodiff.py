@@ -25,9 +25,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from common import clinic, figures, graphs, language_model, ledger, samples, timing, widgets
-from common.checks import agree, expect
+from common import figures, graphs, language_model, ledger, samples
+from common.checks import agree, clinic, expect
 from common.graphs import DEAD, FLAT, LINEAR, evaluate
+from common.hardware import timing
+from common.lessons.autodiff import widget
 
 figures.use_style()
 rng = np.random.default_rng()
@@ -199,7 +201,7 @@ class Node(graphs.Arithmetic):
         # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for case in oracle.node_cases(rng):
     agree(node_on_data(*case.args), case.want, case.text, rtol=1e-12, mistakes=case.mistakes)
@@ -250,7 +252,7 @@ def topological_order(outputs):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for rows, outputs in oracle.order_cases(rng):
     order, needed = topological_order_on_rows(rows, outputs), graphs.ancestors(rows, outputs)
@@ -295,7 +297,7 @@ def run(outputs, feeds, evaluate=evaluate):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=5
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for case in oracle.run_cases(rng):
     rows, outputs, feeds = case.args
@@ -419,8 +421,8 @@ def jvp(output, inputs, values, tangents):
     return run([output], dict(zip(inputs, pairs, strict=True)), evaluate=dual)[0]
 
 # %% tags=["check"] points=2
-from common.oracles import autodiff as oracle
-from common.remote import in_place
+from common.checks.grader_link import in_place
+from common.lessons.autodiff import expected as oracle
 
 for case in [*oracle.dual_cases(rng), *oracle.constant_cases()]:
     got = [in_place(dual, *case.args)(*case.args) for _ in range(2)][1]
@@ -501,7 +503,7 @@ def vjp(node, g):
     return rules[node.op]()
 
 # %% tags=["check"] points=2
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for case in oracle.rule_cases(rng):
     op, inputs, g = case.args
@@ -511,7 +513,7 @@ for case in oracle.rule_cases(rng):
 print("vjp agrees with PyTorch on 5 element-wise operators, also at 0")
 
 # %% tags=["check"] points=2
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for case in [*oracle.matrix_cases(rng), *oracle.switch_cases(rng)]:
     op, inputs, g = case.args
@@ -521,7 +523,7 @@ for case in [*oracle.matrix_cases(rng), *oracle.switch_cases(rng)]:
 print("vjp agrees with PyTorch on 5 operators that mix elements; Switch merges, and Merge switches")
 
 # %% tags=["check"]
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for case in oracle.second_cases(rng):
     op, inputs, g = case.args
@@ -565,7 +567,7 @@ def gradients(output, inputs):
     # END SOLUTION
 
 # %% tags=["check"] points=3
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for case in [*oracle.gradient_cases(rng), *oracle.any_node_cases(rng)]:
     rows, inputs, feeds = case.args
@@ -576,7 +578,7 @@ for case in [*oracle.gradient_cases(rng), *oracle.any_node_cases(rng)]:
 print("gradients: fan-out adds, the order holds, broadcasts are summed, any node may be asked for")
 
 # %% tags=["check"] points=2
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for case in oracle.large_cases():
     rows, inputs, feeds = case.args
@@ -587,7 +589,7 @@ for case in oracle.large_cases():
 print("f and its gradient take at most 12 times the operators of f, for 1 input and for 50")
 
 # %% tags=["check"] points=2
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for case in oracle.higher_cases(rng):
     rows, inputs, feeds, order = case.args
@@ -598,7 +600,7 @@ for case in oracle.higher_cases(rng):
 print("gradients of gradients, and of an if on either side, agree with PyTorch")
 
 # %% tags=["check", "held-out"]
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for case in oracle.random_cases(rng):
     rows, inputs, feeds = case.args
@@ -637,7 +639,7 @@ figures.describe(ax, "Above, left to right, the graph of f; below, right to left
 # moves a little.
 
 # %% tags=["nbval-ignore-output"]
-widgets.backward_walk()
+widget.backward_walk()
 
 # %% [markdown]
 # ### A gradient that is a graph can be differentiated
@@ -825,7 +827,7 @@ def training_step(images, labels, parameters, rate):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for case in oracle.training_cases(rng):
     used, feeds = case.args
@@ -1029,7 +1031,7 @@ def hessian_product(output, inputs, values, direction):
 
 # %% tags=["check"] points=2
 from common.checks import remark
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for case in oracle.hessian_cases(rng):
     got, calls = hessian_product_on_rows(*case.args)
@@ -1126,7 +1128,7 @@ def difference_errors(step, value, second, third):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import autodiff as oracle
+from common.lessons.autodiff import expected as oracle
 
 for case in oracle.difference_cases(rng):
     agree(difference_errors(*case.args), case.want, case.text, rtol=1e-9, mistakes=case.mistakes)

@@ -21,10 +21,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from common import clinic, device, figures, graphs, ledger, samples, tiles, timing, widgets
-from common.checks import expect
+from common import figures, graphs, ledger, samples
+from common.checks import clinic, expect
 from common.graphs import COMMUTATIVE, EFFECTS, ELEMENTWISE, LEAVES, evaluate, execute, same_bits
-from common.lessons import bugs, capture, identities, partly
+from common.hardware import device
+from common.lessons.compiler import buggy_passes, capture, identities, partial_equivalence, widget
 figures.use_style()
 device.prepare_triton()
 rng = np.random.default_rng()
@@ -33,7 +34,7 @@ rng = np.random.default_rng()
 # Through these functions our checks call yours. You may skip this cell.
 def minify_on(rows, outputs, bug):
     """minify() of a program, where a pass with this bug fails."""
-    return minify(rows, outputs, functools.partial(bugs.fails, bug))
+    return minify(rows, outputs, functools.partial(buggy_passes.fails, bug))
 
 def trace_on(name, arguments):
     """trace() of a function of capture.FUNCTIONS, which can be called as long as this takes."""
@@ -123,7 +124,7 @@ def eliminate_dead_code(rows, outputs):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import compiler as oracle
+from common.lessons.compiler.expected import passes as oracle
 
 for case in oracle.dead_code_cases(rng):
     oracle.judge("eliminate_dead_code", eliminate_dead_code, case, rng)
@@ -176,7 +177,7 @@ def eliminate_common_subexpressions(rows, outputs):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import compiler as oracle
+from common.lessons.compiler.expected import passes as oracle
 
 for case in oracle.subexpression_cases(rng):
     oracle.judge("eliminate_common_subexpressions", eliminate_common_subexpressions, case, rng)
@@ -234,7 +235,7 @@ def fold_constants(rows, outputs):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import compiler as oracle
+from common.lessons.compiler.expected import passes as oracle
 
 with np.errstate(all="ignore"):
     for case in oracle.constant_cases(rng):
@@ -252,7 +253,7 @@ print("fold_constants keeps every bit of 300 random programs, and folds what can
 # and `gradients` adds the backward graph. (Nothing in it is dead, unless one of your passes leaves it behind.)
 
 # %%
-from common.oracles import engine
+from common.lessons.compiler.expected import engine
 
 def gelu(x):
     return 0.5 * x * (1.0 + ((2.0 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x)).tanh())
@@ -273,7 +274,7 @@ for optimize in (fold_constants, eliminate_common_subexpressions, eliminate_dead
 # **Your turn.** Choose rewrites. How few operators can you reach before an input refutes you?
 
 # %% tags=["nbval-ignore-output"]
-widgets.rewrites()
+widget.rewrites()
 
 # %% [markdown]
 # **A rewrite that holds for real numbers is a conjecture about floating point. −0.0, infinity, NaN and the last bit
@@ -310,7 +311,7 @@ def counterexample(first, second):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import equivalence as oracle
+from common.lessons.compiler.expected import equivalence as oracle
 
 for pair in oracle.pairs(rng):
     feeds = counterexample(pair.first, pair.second)
@@ -352,7 +353,7 @@ def minify(rows, outputs, fails):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import equivalence as oracle
+from common.lessons.compiler.expected import equivalence as oracle
 
 for failing in oracle.failing_programs(rng):
     answer = minify_on(*failing.program, failing.bug)
@@ -368,7 +369,7 @@ print("minify gives 1-minimal programs that fail, for four bugs and 16 programs"
 # Together: a pass claims that a / b is a · (1/b). What is the smallest program that shows that it is wrong?
 
 # %%
-fails, draw = functools.partial(bugs.fails, "divides by multiplying"), np.random.default_rng(1)
+fails, draw = functools.partial(buggy_passes.fails, "divides by multiplying"), np.random.default_rng(1)
 cases = [graphs.random_program(draw, 30, effects=False) for _ in range(30)]
 cases = [eliminate_dead_code(rows, outputs[:1]) for rows, outputs in cases]
 failing = max((case for case in cases if fails(*case)), key=lambda case: graphs.operators(case[0]))
@@ -460,7 +461,7 @@ def fuse_elementwise(rows, group, shapes):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import fusion as oracle
+from common.lessons.compiler.expected import fusion as oracle
 
 for sentence, graph in oracle.group_cases(rng):
     groups = fusion_groups(*graph)
@@ -468,7 +469,7 @@ for sentence, graph in oracle.group_cases(rng):
 print("fusion_groups makes as few kernels as the rule allows, for 300 random graphs")
 
 # %% tags=["check"] points=3
-from common.oracles import fusion as oracle
+from common.lessons.compiler.expected import fusion as oracle
 
 for graph, group in oracle.kernel_cases(rng):
     text = fuse_elementwise(graph[0], group, graph[2])
@@ -487,7 +488,7 @@ print("fuse_elementwise emits kernels that are right, and load and store each el
 # </details>
 
 # %%
-from common.lessons import emitted
+from common.lessons.compiler import emitted
 
 rows, feeds = emitted.elementwise_chain(4), emitted.feeds(16, 256)
 shapes = emitted.shapes_of(rows, feeds)
@@ -544,7 +545,7 @@ figures.describe(ax, "Bytes of k kernels grow with k, from 32 to 116; fused they
 # with the course. Inductor's is made anew here if this machine has a C++ compiler.
 
 # %% tags=["nbval-ignore-output"]
-from common.lessons import compilers as texts
+from common.lessons.compiler import compiler_texts as texts
 
 for name, version, line in texts.kernels():
     print(f"{name:9} {version:24} {line}")
@@ -622,7 +623,7 @@ def discover(most=3):
     # END SOLUTION
 
 # %% tags=["check"] points=3
-from common.oracles import rules as oracle
+from common.lessons.compiler.expected import rules as oracle
 
 rules = discover()
 oracle.judge_rules(rules)
@@ -656,7 +657,7 @@ print(*(f"{identities.text(left):20} = {identities.text(right)}" for left, right
 # it makes the graph cheaper. Is there such a step?
 
 # %%
-from common.oracles import rules as oracle
+from common.lessons.compiler.expected import rules as oracle
 
 cheap = ("add", ("add", ("matmul", "x", "z"), "w"), ("matmul", "y", "z"))
 print("given ", identities.cost(cheap), identities.text(cheap))
@@ -753,7 +754,7 @@ def lookup(cache, arguments):
     # END SOLUTION
 
 # %% tags=["check"] points=4
-from common.oracles import tracing as oracle
+from common.lessons.compiler.expected import tracing as oracle
 
 for name, calls in oracle.sequences(rng):
     compiled = oracle.judge_calls(name, calls, trace_on, lookup)
@@ -826,8 +827,8 @@ def searched(expression, rules, most=1500):
         return cheapest(expression, rules)
 
 def corrections_of(name, shape):
-    """corrections() of a pair of partly.PAIRS."""
-    return corrections(*partly.PAIRS[name], shape)
+    """corrections() of a pair of partial_equivalence.PAIRS."""
+    return corrections(*partial_equivalence.PAIRS[name], shape)
 
 # %% [markdown]
 # ### Exercise 6.1 · fold_batch_norm (optional)
@@ -873,7 +874,7 @@ def fold_batch_norm(rows, outputs):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import convolutions as oracle
+from common.lessons.compiler.expected import convolutions as oracle
 
 for network in oracle.networks(rng):
     oracle.judge_folded(fold_batch_norm, network, rng)
@@ -973,7 +974,7 @@ def cheapest(expression, rules, most=1500):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=30
-from common.oracles import rules as oracle
+from common.lessons.compiler.expected import rules as oracle
 
 for task in oracle.tasks(rng):
     oracle.judge_search(task, searched(task.expression, oracle.LAWS))
@@ -1033,7 +1034,7 @@ def corrections(original, substitute, shape):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import substitutes as oracle
+from common.lessons.compiler.expected import substitutes as oracle
 
 for name, shape in oracle.pairs(rng):
     boxes = corrections_of(name, shape)
@@ -1053,8 +1054,8 @@ print("corrections covers all wrong places of six substitutes on 42 shapes, and 
 
 # %%
 x = rng.integers(0, identities.PRIME, (64, 4096), np.uint64)
-boxes = corrections(*partly.PAIRS["window"], x.shape)
-print(*partly.sums(x, boxes), f"in {len(boxes)} box", sep="\n")
+boxes = corrections(*partial_equivalence.PAIRS["window"], x.shape)
+print(*partial_equivalence.sums(x, boxes), f"in {len(boxes)} box", sep="\n")
 print(f"a wrong place is missed: at most {x.size / identities.PRIME:.2%}")
 
 # %% [markdown]
@@ -1072,9 +1073,9 @@ print(f"a wrong place is missed: at most {x.size / identities.PRIME:.2%}")
 # guess, then count.
 
 # %%
-from common.lessons import breaks
+from common.lessons.compiler import graph_breaks
 
-print(breaks.text("asks_for_data", "asks_for_shape", "selects"))
+print(graph_breaks.text("asks_for_data", "asks_for_shape", "selects"))
 
 # %%
 # BEGIN SOLUTION
@@ -1083,9 +1084,9 @@ graphs_expected = {"straight": 1, "asks_for_data": 2, "asks_for_shape": 1, "sele
 # END SOLUTION
 
 # %% tags=["nbval-ignore-output"]
-for name, expected in graphs_expected.items():
-    counted, reason = breaks.breaks(name)
-    print(f"{name:15} {counted} graphs (you: {expected})  {reason}")
+for name, guess in graphs_expected.items():
+    counted, reason = graph_breaks.breaks(name)
+    print(f"{name:15} {counted} graphs (you: {guess})  {reason}")
 
 # %% [markdown]
 # <details><summary>Why</summary>
@@ -1107,9 +1108,9 @@ for name, expected in graphs_expected.items():
 # will a replay compute if you bind a new tensor to the name of the input?
 
 # %% tags=["nbval-ignore-output"]
-from common.lessons import replay
+from common.lessons.compiler import cuda_graphs
 
-print(*replay.lines(), sep="\n")
+print(*cuda_graphs.lines(), sep="\n")
 
 # %% [markdown]
 # <details><summary>What a GPU shows</summary>

@@ -21,9 +21,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import clinic, figures, graphs, language_model, ledger
-from common.checks import agree, expect, no_fault, remark
-from common.lessons import arena, blocks, chains, live, precision, programs, swapping, symbolic
+from common import figures, graphs, language_model, ledger
+from common.checks import agree, clinic, expect, no_fault, remark
+from common.lessons.memory import arena, blocks, chains, memory_profile
+from common.lessons.memory import precision, recomputed, swapping, symbolic
 
 # %% tags=["setup"]
 figures.use_style()
@@ -56,8 +57,8 @@ batch = tokens[:-1].view(BATCH, N), tokens[1:].view(BATCH, N)
 # %% tags=["nbval-ignore-output"]
 model = language_model.module(trained=False)
 adam = torch.optim.Adam(model.parameters(), 1e-3)
-watch = live.step(model, adam, batch)
-ax = live.draw(watch, "One training step of the language model")
+watch = memory_profile.step(model, adam, batch)
+ax = memory_profile.draw(watch, "One training step of the language model")
 figures.describe(ax, "Activations rise through forward to most of the peak and fall in backward.")
 print(f"peak {watch.peak_bytes / 1e6:.1f} MB, weights {watch.peak['weights'] / 1e6:.1f} MB")
 
@@ -110,7 +111,7 @@ def training_memory(parameters, optimizer, precision):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import memory as oracle
+from common.lessons.memory import expected as oracle
 
 for case in oracle.memory_cases(rng):
     agree(training_memory(*case.args), case.want, case.text, mistakes=case.mistakes)
@@ -169,7 +170,7 @@ def activation_bytes(rows, sizes):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import memory as oracle
+from common.lessons.memory import expected as oracle
 
 for case in oracle.activation_cases(rng):
     agree(activation_bytes(*case.args), case.want, case.text, mistakes=case.mistakes)
@@ -187,7 +188,7 @@ print("activation_bytes: what PyTorch saves, to the byte, of 30 random graphs, a
 sizes = [1, 2, 4, 8, 16]
 predicted = [activation_bytes(*blocks.block(b, N, WIDTH, HEADS, HIDDEN)) for b in sizes]
 xs = [torch.randn(b, N, WIDTH, requires_grad=True) for b in sizes]
-saved = [live.saved_bytes(model[1], x, besides=model[1].parameters()) for x in xs]
+saved = [memory_profile.saved_bytes(model[1], x, besides=model[1].parameters()) for x in xs]
 ax = figures.predicted_and_measured(sizes, predicted, saved, xlabel="texts in a batch", yunit="B",
     ylabel="kept by one block", title="What a block keeps for its backward")
 figures.describe(ax, "The bytes grow with the batch; the dots lie on the line.")
@@ -255,7 +256,7 @@ def peak_live(rows, sizes, order, outputs):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import memory as oracle
+from common.lessons.memory import expected as oracle
 
 for case in oracle.lifetime_cases(rng):
     rows, sizes, order, outputs = case.args
@@ -327,7 +328,7 @@ def plan_buffers(lifetimes):
     # END SOLUTION
 
 # %% tags=["check"] points=3 limit_s=30
-from common.oracles import memory as oracle
+from common.lessons.memory import expected as oracle
 
 for buffers in oracle.arena_cases(rng, plan_buffers):
     best, low = oracle.best_arena(rng, buffers), max(arena.live_bytes(buffers), default=0)
@@ -414,7 +415,7 @@ def step_peak(n, k, copies):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import memory as oracle
+from common.lessons.memory import expected as oracle
 
 for n, k in [(9, 3), (25, 5), (7, 3), (5, 1), (4, 4), *rng.integers([2, 1], [30, 9], (12, 2)).tolist()]:
     tasks, case = checkpoint_every(n, k), f"checkpoint_every({n}, {k})"
@@ -481,7 +482,7 @@ def checkpoint_best(costs, inputs, saved, budget):
     # END SOLUTION
 
 # %% tags=["check"] points=3 limit_s=20
-from common.oracles import memory as oracle
+from common.lessons.memory import expected as oracle
 
 for case in oracle.chain_cases(rng):
     costs, inputs, saved, budget = case.args
@@ -613,7 +614,7 @@ def loss_scaled_step(loss, master, update, state, interval):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=20
-from common.oracles import memory as oracle
+from common.lessons.memory import expected as oracle
 
 for case in oracle.scaling_cases(rng):
     got = scaled_steps(*case.args)
@@ -679,7 +680,7 @@ def swap_schedule(forward_s, backward_s, sizes, bytes_per_s, room):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import memory as oracle
+from common.lessons.memory import expected as oracle
 
 for case in oracle.swap_cases(rng):
     got = swap_schedule(*case.args)
@@ -720,11 +721,11 @@ def predicted_step(texts):
     # END SOLUTION
 
 # %% tags=["nbval-ignore-output"]
-watch = live.step_here(batch)
+watch = memory_profile.step_here(batch)
 guess, held = predicted_step(BATCH), watch.held
 ledger.guess("peak of a training step", sum(guess.values()), "B")
 ledger.measured("peak of a training step", watch.peak_bytes, "B")
-ax = live.draw_bars({"predicted": guess, "measured": held}, "Where did the memory go?")
+ax = memory_profile.draw_bars({"predicted": guess, "measured": held}, "Where did the memory go?")
 figures.describe(ax, "Two bars: activations are most of both; the measured one has fragmentation.")
 print({key: f"{guess.get(key, 0) / 1e6:.1f} and {n / 1e6:.1f} MB" for key, n in held.items()})
 
@@ -765,8 +766,8 @@ def again_results(kind, seed, inputs, slope):
 
     The function doubles its first input from backward on, so the gradients tell when it ran.
     """
-    function, inputs = programs.Scaled(kind), [x.clone().requires_grad_() for x in inputs]
-    saved = live.saved_bytes(checkpointed, function, *inputs)
+    function, inputs = recomputed.Scaled(kind), [x.clone().requires_grad_() for x in inputs]
+    saved = memory_profile.saved_bytes(checkpointed, function, *inputs)
     torch.manual_seed(seed)
     y = checkpointed(function, *inputs)
     before, function.scale = torch.rand(2), torch.tensor(2.0)
@@ -776,7 +777,7 @@ def again_results(kind, seed, inputs, slope):
 def accumulated_results(weights, microbatches):
     """[the gradients of each update] of accumulated_step, and the most graphs alive at once."""
     calls, room = [], max(len(targets) for _, targets in microbatches)
-    loss = live.CountedLoss(programs.token_loss, room)
+    loss = memory_profile.CountedLoss(recomputed.token_loss, room)
     def update(gradients):
         calls.append([g.detach().clone() for g in gradients])
     accumulated_step(loss, [w.clone() for w in weights], microbatches, update)
@@ -829,7 +830,7 @@ class Again(torch.autograd.Function):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import memory as oracle
+from common.lessons.memory import expected as oracle
 
 for case in oracle.again_cases(rng):
     value, gradients, numbers, saved = again_results(*case.args)
@@ -878,7 +879,7 @@ def accumulated_step(loss, weights, microbatches, update):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import memory as oracle
+from common.lessons.memory import expected as oracle
 
 for case in oracle.accumulation_cases(rng):
     got, graphs_alive = accumulated_results(*case.args)
@@ -908,18 +909,18 @@ print("accumulated_step: the gradients of the whole batch, weighted by tokens")
 
 # %% tags=["hole"]
 def fused_forward(x, targets, gain, gate, up, down, last_gain, scores):
-    """(loss, [tensors to save]); the loss is programs.block_loss(x, gain, ..., scores, targets).
+    """(loss, [tensors to save]); the loss is recomputed.block_loss(x, gain, ..., scores, targets).
 
     x: (tokens, width); gate, up: (width, hidden); down: (hidden, width); scores: (width, words). About
     seventeen lines.
     """
     # BEGIN SOLUTION
-    normed = programs.norm(x, gain)
+    normed = recomputed.norm(x, gain)
     g, u = normed @ gate, normed @ up
     h = x + (F.silu(g) * u) @ down
     with torch.enable_grad():
         own, own_gain = h.detach().requires_grad_(), last_gain.detach().requires_grad_()
-        last = programs.norm(own, own_gain)
+        last = recomputed.norm(own, own_gain)
     log_p = (last.detach() @ scores).log_softmax(-1)
     rows = torch.arange(len(x))
     loss = -log_p[rows, targets].mean()
@@ -940,7 +941,7 @@ def fused_backward(saved, gain, gate, up, down, last_gain, scores):
     x, g, u, d_h, d_last_gain, d_scores = saved
     with torch.enable_grad():
         x, gain = x.detach().requires_grad_(), gain.detach().requires_grad_()
-        normed = programs.norm(x, gain)
+        normed = recomputed.norm(x, gain)
     product = F.silu(g) * u
     d_product = d_h @ down.T
     s = torch.sigmoid(g)
@@ -956,8 +957,8 @@ def fused_block(x, targets, *weights):
     return loss, fused_backward(saved, *weights)
 
 # %% tags=["check"] points=3
-from common.oracles import memory as oracle
-from common.remote import afresh
+from common.checks.grader_link import afresh
+from common.lessons.memory import expected as oracle
 
 for tokens_, width, hidden, words in ((128, 8, 16, 400), (5, 4, 6, 9)):
     case, other = (oracle.fused_case(rng, tokens_, width, hidden, words) for _ in range(2))

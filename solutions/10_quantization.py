@@ -22,9 +22,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import clinic, device, drawings, figures, language_model, ledger, tiles, widgets
-from common.lessons import digit_reader
-from common.checks import agree, expect
+from common import figures, language_model, ledger
+from common.checks import agree, clinic, expect
+from common.hardware import device
+from common.lessons.quantization import digit_reader, widget
+from nogpu import tiles
 
 figures.use_style()
 rng = np.random.default_rng()
@@ -133,7 +135,7 @@ def decode(codes, format):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for name, code, want, mistakes in oracle.EASY_TO_GET_WRONG:
     got, case = decode(np.array([code]), FORMATS[name]), f"decode([{code:#x}], {name})"
@@ -142,8 +144,8 @@ oracle.by_fields(decode)
 print("decode reads six codes that are easy to get wrong")
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
-from common.remote import in_place
+from common.checks.grader_link import in_place
+from common.lessons.quantization import expected as oracle
 
 for name, form in (FORMATS | oracle.OTHERS).items():
     if name != "fp32":  # it has four billion codes
@@ -157,7 +159,7 @@ oracle.by_fields(decode)
 print("decode agrees on every code of eleven formats, and gives zero its sign")
 
 # %% tags=["check", "held-out"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for _ in range(30):
     top = str(rng.choice(["finite", "infinity", "nan"]))
@@ -182,7 +184,7 @@ model = digit_reader.trained(0).requires_grad_(True)
 loss = F.cross_entropy(model(pixels), digits)
 gradients = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
 magnitudes = gradients[gradients != 0].abs()
-widgets.number_format(magnitudes.double().numpy(), most_bits=8, lost=0.01, error=0.06)
+widget.number_format(magnitudes.double().numpy(), most_bits=8, lost=0.01, error=0.06)
 
 # %% [markdown]
 # ### Exercise 1.2 · encode
@@ -238,7 +240,7 @@ for name, value, want, wrong, mistake in cases:
 print("encode writes eight numbers that are easy to get wrong")
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for name, form in (FORMATS | oracle.OTHERS).items():
     if form[1] and name != "fp32":  # it has too many
@@ -253,7 +255,7 @@ agree(encode(np.array([[1.0, -2]]), FORMATS["fp16"]), np.array([[15360, 49152]])
 print("encode writes the numbers of ten formats, the points halfway, and their neighbours")
 
 # %% tags=["check", "held-out"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for name, form in (FORMATS | oracle.OTHERS).items():
     if form[1] == 0 or name == "fp32":
@@ -265,7 +267,7 @@ for name, form in (FORMATS | oracle.OTHERS).items():
 print("encode knows NaN, and 1 in ten formats")
 
 # %% tags=["check", "held-out"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for _ in range(30):
     top = str(rng.choice(["finite", "infinity", "nan"]))
@@ -331,14 +333,14 @@ def dequantize(codes, scale, zero_point):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for case in oracle.affine_cases(rng):
     agree(affine_parameters(*case.args), case.want, case.text, rtol=1e-6, mistakes=case.mistakes)
 print("affine_parameters places the grid for 100 ranges of 2, 3, 4 and 8 bits")
 
 # %% tags=["check"]
-from common.remote import in_place
+from common.checks.grader_link import in_place
 
 low, high = torch.tensor([[1.0], [-3.0], [0.0]]), torch.tensor([[2.55], [-2.55], [0.0]])
 want = torch.tensor([[0.01], [3 / 255], [1.0]]), torch.tensor([[-128], [127], [-128]]).int()
@@ -351,7 +353,7 @@ agree(got, want, case, rtol=1e-6, mistakes={
 print("affine_parameters widens a range to 0, and gives one of no width the scale 1")
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for case in oracle.quantize_cases():
     agree(quantize(*case.args), case.want, case.text, mistakes=case.mistakes)
@@ -360,7 +362,7 @@ for case in oracle.dequantize_cases():
 print("quantize and dequantize pass some cases by hand")
 
 # %% tags=["check", "held-out"]
-from common.remote import afresh, in_place
+from common.checks.grader_link import afresh, in_place
 
 said = []  # by quantize, before dequantize is called
 for bits in (8, 5, 4, 2):
@@ -433,8 +435,9 @@ def bits_per_weight(columns, bits, group, scale_bits=16):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
-from common.remote import in_place
+from common.checks.grader_link import in_place
+from common.figures import memory_drawings
+from common.lessons.quantization import expected as oracle
 
 for rows, columns, group, power in [(4, 8, 4, 0), (3, 10, 8, -30), (5, 9, 2, 10), (2, 7, 9, -15)]:
     weight = oracle.uneven_rows(rng, rows, columns) * 2.0**power
@@ -442,12 +445,12 @@ for rows, columns, group, power in [(4, 8, 4, 0), (3, 10, 8, -30), (5, 9, 2, 10)
     _, scales = in_place(quantize_groups, weight)(weight, 4, group)
     case, title = f"scales of {rows} × {columns}, groups of {group}", "scales by row"
     agree(scales, want, case, rtol=1e-6, mistakes=mistakes,
-          draw=lambda got=scales, want=want: drawings.compare(got, want, title=title))
+          draw=lambda got=scales, want=want: memory_drawings.compare(got, want, title=title))
     agree(weight, before, "the weights, after quantize_groups(weight, 4, group)")
 print("quantize_groups keeps its groups within rows, for weights of all sizes")
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for rows, columns, group, bits in oracle.SHAPES:
     weight, case = oracle.uneven_rows(rng, rows, columns, group), f"{rows} × {columns}, {bits} bits"
@@ -462,7 +465,7 @@ for rows, columns, group, bits in oracle.SHAPES:
 print("quantize_groups picks the nearest codes, and dequantize_groups reads them, for five shapes")
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for _ in range(100):
     columns, bits, scale_bits = (int(rng.integers(2, end)) for end in (500, 17, 33))
@@ -581,7 +584,7 @@ def equalised(incoming, bias, outgoing):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 incoming, bias = torch.tensor([[-8.0, 1.0], [0.0, 0.0], [1.0, 3.0]]), torch.tensor([4.0, 5.0, 6.0])
 outgoing = torch.tensor([[0.5, 7.0, 0.0], [-0.25, 1.0, 0.0]])
@@ -593,8 +596,8 @@ agree(equalised(incoming, bias, outgoing), want, case, rtol=1e-5, mistakes=mista
 print("equalised leaves units without inputs or outputs alone")
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
-from common.remote import in_place
+from common.checks.grader_link import in_place
+from common.lessons.quantization import expected as oracle
 
 for units, inputs, outputs, power in [(5, 7, 4, 0), (1, 1, 1, 3), (9, 3, 6, 10), (4, 8, 2, -20)]:
     three, x = oracle.hidden_layer(rng, units, inputs, outputs, 2.0**power), oracle.samples(rng, inputs)
@@ -728,7 +731,7 @@ def integer_matmul(products, x, w_zero, terms):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for rows, depth in [(2, 3), (1, 1), (5, 0), (0, 4), (3, 700), (17, 33)]:
     w = torch.from_numpy(rng.integers(-128, 128, (rows, depth)))
@@ -739,8 +742,8 @@ for rows, depth in [(2, 3), (1, 1), (5, 0), (0, 4), (3, 700), (17, 33)]:
 print("weight_terms is exact for six shapes")
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
-from common.remote import in_place
+from common.checks.grader_link import in_place
+from common.lessons.quantization import expected as oracle
 
 for m, k, n in [(2, 3, 4), (1, 1, 1), (5, 0, 3), (0, 4, 2), (3, 3000, 2), (9, 33, 9)]:
     w, x = (torch.from_numpy(rng.integers(k // 14 - 128, 128, shape)) for shape in ((m, k), (k, n)))
@@ -829,7 +832,7 @@ for kind, group in {"networks": nets, "twins": twins, "equalised twins": smoothe
 import triton
 import triton.language as tl
 
-from common.lessons import int4
+from common.lessons.quantization import int4
 
 
 def pack_int4(codes, group):
@@ -892,7 +895,7 @@ def int4_matvec_kernel(packed, scales, x, y, GROUPS: tl.constexpr, WORDS: tl.con
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for codes, scales, x, case in oracle.matvec_cases(rng):
     got = oracle.counted(int4_matvec_kernel, codes, scales, x)
@@ -900,7 +903,7 @@ for codes, scales, x, case in oracle.matvec_cases(rng):
 print("int4_matvec_kernel reads each single column, and agrees with float64 for four shapes")
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for rows, groups, group in [(8, 4, 32), (16, 2, 128)]:
     packed, scales, x, want = oracle.packed_product(rng, rows, groups, group)
@@ -1123,7 +1126,7 @@ for multiplier in [0.5, 2.0**-20, 1 - 2.0**-40, 3e-15, *drawn]:
 print("fixed_point is right to 31 bits for 64 multipliers")
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for _ in range(40):
     m, shift = int(rng.integers(2**30, 2**31)), int(rng.integers(31, 50))
@@ -1145,7 +1148,7 @@ agree(requantize(sums, 3 * 2**29, 31, 5), want, f"requantize({sums}, 3 * 2**29, 
 print("requantize stops at the ends of int8, and rounds a tie upwards")
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 for m, shift, total in oracle.NEAR_TIES:
     want, up = oracle.requantized(torch.tensor([total]).int(), m, shift, 5)[0], 6 + (total * m >> shift)
@@ -1335,7 +1338,7 @@ def error_aware(weight, inputs, scales, bits):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import quantization as oracle
+from common.lessons.quantization import expected as oracle
 
 layers = []
 for rows, columns, bits in [(96, 40, 4), (68, 46, 3), (64, 31, 4), (48, 64, 2)]:
@@ -1609,7 +1612,7 @@ int4.launch_tiles(*int4.pack_tiles(codes, scales), x, y)
 print(f"largest error: {(y - want).abs().max() / want.std():.0e} of the results' spread")
 
 # %% [markdown]
-# The kernel is in `common/lessons/int4.py`. It loads the next weights before it computes, and starts while the last kernel ends.
+# The kernel is in `common/lessons/quantization/int4.py`. It loads the next weights before it computes, and starts while the last kernel ends.
 #
 # | 8192 × 8192, groups of 128, H200 | µs | bf16's time / its |
 # | --- | --- | --- |

@@ -20,10 +20,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from common import clinic, figures, language_model, ledger, ranks, widgets
-from common.lessons import holdings
-from common.checks import agree
-from common.ranks import clock
+from common import figures, language_model, ledger
+from common.checks import agree, clinic
+from common.lessons.collectives import collective_states, widget
+from nogpu import ranks
+from nogpu.ranks import clock
 
 figures.use_style()
 rng = np.random.default_rng()
@@ -109,8 +110,8 @@ figures.describe(axes, "Through rank 0, one port works while three wait. In PyTo
 
 # %%
 # A rank has a row and a colour, a chunk has a letter, and a sum has stripes. The root is rank 0.
-x = holdings.marked(4)
-ax = holdings.draw({"before": list(x), **holdings.after(x, 0)})
+x = collective_states.marked(4)
+ax = collective_states.draw({"before": list(x), **collective_states.after(x, 0)})
 figures.describe(ax, "What each of four ranks holds before and after each of eight collectives.")
 
 # %% [markdown]
@@ -152,7 +153,7 @@ all_reduce_pairs = {("reduce", "broadcast"), ("reduce_scatter", "all_gather")}
 # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for name, p, given, sent, want, wrong in oracle.all_to_all_cases(rng):
     function = {"reduce_scatter": reduce_scatter, "all_gather": all_gather}[name]
@@ -259,7 +260,7 @@ def tree_reduce(dist, x, root):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p in oracle.TREE_RANKS:
     for root in range(p):
@@ -267,7 +268,7 @@ for p in oracle.TREE_RANKS:
 print("halvings: for 1 to 32 ranks and every root, ranks halve until each has its own")
 
 # %% tags=["check"]
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, n, root, given in oracle.cases(rng):
     case, want = f"tree_broadcast, {n} elements on {p} ranks, root {root},", [given[root]] * p
@@ -278,7 +279,7 @@ for p, n, root, given in oracle.cases(rng):
 print("tree_broadcast: 11 runs, each in ⌈log₂ p⌉ rounds")
 
 # %% tags=["check"]
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, n, root, given in oracle.cases(rng):
     case, total = f"tree_reduce, {n} elements on {p} ranks, root {root}, on the root,", sum(given)
@@ -355,7 +356,7 @@ def judged(source):
 # through the rounds.
 
 # %% tags=["nbval-ignore-output"]
-widgets.ring_by_rounds()
+widget.ring_by_rounds()
 
 # %% [markdown]
 # ### Exercise 3.1 · ring_reduce_scatter
@@ -382,7 +383,7 @@ def ring_reduce_scatter(dist, x):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, n, _, given in oracle.cases(rng):
     case, total = f"ring_reduce_scatter, {n} elements on {p} ranks,", sum(given)
@@ -396,7 +397,7 @@ for p, n, _, given in oracle.cases(rng):
 print("ring_reduce_scatter: 11 runs; p - 1 rounds, and (p - 1)⌈n/p⌉ elements per rank at most")
 
 # %% tags=["check"]
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, dtype, rtol in ((3, torch.float64, 1e-12), (2, torch.float32, 1e-5), (4, torch.int64, 0)):
     given = oracle.fractions(rng, p, 7 * p + 1, dtype)
@@ -456,7 +457,7 @@ def ring_all_reduce(dist, x):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, n, _, given in oracle.cases(rng):
     case, want = f"ring_all_gather, {n} elements on {p} ranks,", [oracle.gathered(given)] * p
@@ -470,7 +471,7 @@ for p, n, _, given in oracle.cases(rng):
 print("ring_all_gather: 11 runs; p - 1 rounds, and (p - 1)⌈n/p⌉ elements per rank at most")
 
 # %% tags=["check"] points=2
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, n, _, given in oracle.cases(rng):
     case, want = f"ring_all_reduce, {n} elements on {p} ranks,", [sum(given)] * p
@@ -483,7 +484,7 @@ for p, n, _, given in oracle.cases(rng):
 print("ring_all_reduce: 11 runs; 2(p - 1) rounds, and 2(p - 1)⌈n/p⌉ elements per rank at most")
 
 # %% tags=["check"]
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, dtype in ((3, torch.float32), (5, torch.float64)):
     given = oracle.fractions(rng, p, 40, dtype)
@@ -598,7 +599,7 @@ def crossover_bytes(p, alpha_s, beta_s_per_byte):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=30
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 many = (5, 8, 1, 2, int(rng.integers(17, 24)))
 for algorithm, p in itertools.product((*oracle.TREES, *oracle.RINGS), many):
@@ -612,7 +613,7 @@ for algorithm, p in itertools.product((*oracle.TREES, *oracle.RINGS), many):
 print("alpha_beta_time is what six simulated collectives take, on 1, 2, 5, 8 and more ranks")
 
 # %% tags=["check"] limit_s=30
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p in (5, 8, 2, *range(3, 40)):
     alpha_s, beta = 10 ** rng.uniform(-6, -4), 10 ** rng.uniform(-11, -9)
@@ -674,7 +675,7 @@ def fit_alpha_beta(message_bytes, times_s):
 
 # %% tags=["check"]
 from common.checks import as_tuple
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for noise in (0.0, *[0.02] * 20):
     alpha_s, beta = 10 ** rng.uniform(-5.5, -4), 10 ** rng.uniform(-11.5, -10)
@@ -682,7 +683,7 @@ for noise in (0.0, *[0.02] * 20):
     case = f"the fit to α = {alpha_s:.3g} s, β = {beta:.3g} s/B, with {noise:.0%} of noise,"
     got = as_tuple(fit_alpha_beta(list(sizes), list(times_s)))
     agree(got, (alpha_s, beta), case, rtol=0.12 if noise else 1e-6, mistakes=wrong)
-    oracle.assert_least(got, sizes, times_s)
+    oracle.assert_least(got, sizes, times_s, wrong)
 print("fit_alpha_beta: 21 series; it finds both numbers, and none nearby have a smaller sum of squares")
 
 # %% [markdown]
@@ -784,7 +785,7 @@ reduce_scatter_gb_s = 4 * 70 * 2**30 / 1e9  # size was that of the output, a qua
 # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for collective, p in itertools.product(oracle.TORCH, (5, 2, int(rng.integers(9, 17)))):
     want, n = 10 ** rng.uniform(9, 12), 840 * p * int(rng.integers(3, 29))
@@ -795,7 +796,7 @@ for collective, p in itertools.product(oracle.TORCH, (5, 2, int(rng.integers(9, 
 print("bus_bandwidth finds the speed of simulated ports from four collectives, on 2, 5 and more ranks")
 
 # %% tags=["check"]
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for name, got in (("all_reduce", all_reduce_gb_s), ("reduce_scatter", reduce_scatter_gb_s)):
     want, wrong = oracle.claimed_gb_s(name)
@@ -892,7 +893,7 @@ def gather(dist, x, root):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, n, root, given in oracle.cases(rng):
     want, case = list(given[root].tensor_split(p)), f"scatter, {n} elements on {p} ranks, root {root},"
@@ -905,7 +906,7 @@ for p, n, root, given in oracle.cases(rng):
 print("scatter: 11 runs in ⌈log₂ p⌉ rounds; each rank keeps its chunk and passes on the rest")
 
 # %% tags=["check"]
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, n, root, given in oracle.cases(rng):
     want, case = oracle.gathered(given), f"gather, {n} elements on {p} ranks, root {root}, on the root,"
@@ -969,7 +970,7 @@ def halving_doubling_all_reduce(dist, x):
     # END SOLUTION
 
 # %% tags=["check"] limit_s=30
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, n in [(1, 3), (2, 5), (2, 0), (4, 8), (4, 7), (4, 1), (8, 29), (16, 3)]:
     case = f"halving_doubling_all_reduce, {n} elements on {p} ranks,"
@@ -1041,7 +1042,7 @@ def best_pieces(p, vector_bytes, alpha_s, beta_s_per_byte):
     # END SOLUTION
 
 # %% tags=["check"] limit_s=30
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, n, root, given in oracle.cases(rng):
     for pieces in (1, 2, 5):
@@ -1056,7 +1057,7 @@ for p, n, root, given in oracle.cases(rng):
 print("chain_broadcast: 33 runs in p - 2 + pieces rounds")
 
 # %% tags=["check"] limit_s=30
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, size, ratio in ((3, 1e6, 1e5), (2, 1e6, 1e5), (5, 2.7e5, 1e5), (8, 1e3, 1e5),
                        (16, 10 ** rng.uniform(5, 8), 1e4), (64, 1e7, 1e6)):
@@ -1129,7 +1130,7 @@ def two_level_all_reduce(dist, x, per_node):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, per_node, n in ((4, 2, 8), (1, 1, 3), (4, 2, 5), (4, 4, 7), (3, 1, 5), (6, 3, 0), (6, 2, 31)):
     given = oracle.vectors(rng, p, n, whole=n == 7)
@@ -1226,7 +1227,7 @@ def rings_all_reduce(dist, x, groups):
     # END SOLUTION
 
 # %% tags=["check"] limit_s=30
-from common.oracles import collectives as oracle
+from common.lessons.collectives import expected as oracle
 
 for p, n, rings in [(1, 1, 2), (2, 8, 2), (3, 20, 2), (4, 48, 3), (5, 3, 4), (8, 64, 4)]:
     given, case = oracle.vectors(rng, p, n, n == 64), f"{rings} rings, {n} elements on {p} ranks,"

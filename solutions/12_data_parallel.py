@@ -22,10 +22,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from common import drawings, figures, ledger, ranks
-from common.lessons import replicas
+from common import figures, ledger
 from common.checks import agree, expect
-from common.lessons.replicas import MODELS, flattened, mean_loss, perceptron, sgd, transformer
+from common.figures.memory_drawings import compare
+from common.training import replicas
+from common.training.replicas import MODELS, flattened, mean_loss, perceptron, sgd, transformer
+from nogpu import ranks
 
 # %% tags=["setup"]
 figures.use_style()
@@ -146,7 +148,7 @@ def shard_batch(batch, rank, world_size):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 cases = [(11, 4, 2), (2, 4), (0, 3, 2), (8, 1, 3, 2), (13, 6, 2), (7, 5)]
 for n, p, *rest in [*cases, *rng.integers([0, 1, 1], [20, 7, 4], (30, 3)).tolist()]:
@@ -191,7 +193,7 @@ def broadcast_parameters(dist, tensors):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 for p in (3, 1, 5):
     seeds = rng.choice(1000, p, replace=False).tolist()
@@ -243,7 +245,7 @@ def average_gradients(dist, parameters, rows):
 
 # %% tags=["check"] points=2 limit_s=30
 from common.checks import no_fault
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 for turns in ([(rng.permutation(9)[:3] + 1).tolist() for _ in "ab"], [[3, 0, 4, 2], [3, 5, 1, 1]]):
     seed, shards, p = int(rng.integers(1000)), [digit_shards(rows) for rows in turns], len(turns[0])
@@ -395,7 +397,7 @@ for _ in range(100):
 print("buckets_of: 100 random models")
 
 # %% tags=["check"] points=2
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 seed, shards = int(rng.integers(1000)), text_shards([2, 1, 3])
 want, wrong = oracle.summed(seed, shards)
@@ -572,7 +574,7 @@ def backward_overlapped(dist, loss, buckets, update):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=30
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 for kind, cut, rows in (("perceptron", digit_shards, [3, 1, 2]), ("transformer", text_shards, [3, 1])):
     seed, shards = int(rng.integers(1000)), cut(rows)
@@ -585,7 +587,7 @@ for kind, cut, rows in (("perceptron", digit_shards, [3, 1, 2]), ("transformer",
 print("backward_overlapped: the weights of one device, for a perceptron and a transformer")
 
 # %% tags=["check"] limit_s=30
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 # The bucket that comes first in LAYERS[::-1] is complete last.
 shards = digit_shards([32] * 4)
@@ -661,7 +663,7 @@ def accumulated_step(dist, share_of, microbatches, buckets, update):
     # END SOLUTION
 
 # %% tags=["check"] limit_s=30
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 for k in (4, 2, 1):
     seed, shards = int(rng.integers(1000)), digit_shards([8, 12, 10])
@@ -673,7 +675,7 @@ print("accumulated_step: the weights of one device")
 
 # %% tags=["check"] limit_s=30
 from common.checks import remark
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 shards = digit_shards([256] * 3)
 result = ranks.run(accumulated, ranks.each(shards), 768, 4, LAYERS, 1, 1, world_size=3, **MACHINE)
@@ -721,7 +723,7 @@ def step_time_s(ready_s, bucket_bytes, world_size, alpha_s, beta_s_per_byte):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 hand_made = [(3, [1, 3, 0.5]), (5, [0.3]), (2, [2, 0, 0])]  # waits, in all-reduces
 for p, waits in [*hand_made, *((p, rng.uniform(0, 2, 3 + p % 2)) for p in (2, 3, 4, 5, 7) * 2)]:
@@ -846,7 +848,7 @@ def batch_norm(dist, x, eps=1e-5):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 for mean, eps, hint in ((1, 1e-5, ""), (1, 0.5, " with eps = 0.5"), (1e6, 1e-5, " with a mean of 10⁶")):
     rows, tiny = rng.permutation([1, 3, 5]).tolist(), 1e-9 * mean**0.5
@@ -856,12 +858,12 @@ for mean, eps, hint in ((1, 1e-5, ""), (1, 0.5, " with eps = 0.5"), (1e6, 1e-5, 
     result = ranks.run(normalised, each, each, eps, world_size=3, only=oracle.COLLECTIVES)
     got, calls = torch.cat([out for out, _ in result.returns]), len(result.trace.collectives) / 3
     wrong |= oracle.blurred(got, y)
-    agree(got, y, case, rtol=tiny, atol=tiny, mistakes=wrong, draw=lambda: drawings.compare(got, y))
+    agree(got, y, case, rtol=tiny, atol=tiny, mistakes=wrong, draw=lambda: compare(got, y))
     expect(calls <= 4, f"{calls:g} collectives per rank: two forward and two backward are enough")
 print("batch_norm: the outputs of one device")
 
 # %% tags=["check"]
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 names = ("the sum", "x afterwards", "the gradient of x", "the adjoint afterwards")
 for p, *shape in ((4, 2, 3), (3, 1), (2, 5), (2, 2, 1, 4), (1, 3)):
@@ -876,7 +878,7 @@ for p, *shape in ((4, 2, 3), (3, 1), (2, 5), (2, 2, 1, 4), (1, 3)):
 print("SumOverRanks: sums both ways, and changes nothing that it was given")
 
 # %% tags=["check"]
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 for rows, features, eps in ([3, 1, 5], 3, 1e-5), ([1, 4], 1, 1e-5), ([2, 3, 1, 4], 2, 0.5), ([6], 4, 1):
     x, slopes = torch.tensor(rng.normal(1, 2, (2, sum(rows), features)))
@@ -920,7 +922,7 @@ rows = [12, 20, 16, 8][:p]
 shards = text_shards(rows)
 plan = planned([w.nbytes for w in parameters], 40_000)
 result = ranks.run(overlapped, "transformer", ranks.each(shards), sum(rows), plan, 1, 20, **real)
-from common.oracles.replicas import one_device
+from common.lessons.data_parallel.expected import one_device
 want = one_device(transformer(1), shards, [n / sum(rows) for n in rows], steps=20)
 apart = max((got - want).abs().max().item() for got in result.returns)
 print(f"{real['machine']}, 20 steps: at most {apart:.0e} from the weights of one device")
@@ -1051,7 +1053,7 @@ def clip_gradients(dist, parameters, rows, most):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import replicas as oracle
+from common.lessons.data_parallel import expected as oracle
 
 for scale, most in (5.0, 1.0), (0.01, 1.0), (0.0, 1.0), (3.0, 0.5), (1e5, 1.0), (3e5, 0.7), (1e6, 3.0):
     rows, values = rng.permutation([3, 1, 2]).tolist(), torch.tensor(scale * rng.normal(size=(3, 17)))

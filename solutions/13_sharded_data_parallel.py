@@ -21,11 +21,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from common import clinic, figures, ledger, ranks
-from common.checks import agree, expect, no_fault, remark
-from common.lessons import replicas, units
-from common.lessons.adam import adam
-from common.lessons.units import weights_of
+from common import figures, ledger
+from common.checks import agree, clinic, expect, no_fault, remark
+from common.lessons.sharded_data_parallel import fsdp_units as units
+from common.lessons.sharded_data_parallel.fsdp_units import weights_of
+from common.training import replicas
+from common.training.adam import adam
+from nogpu import ranks
 
 # %% tags=["setup"]
 figures.use_style()
@@ -121,7 +123,7 @@ def own_shard(flat, rank, world_size):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 for n, p in [(11, 4), (2, 4), (5, 4), (8, 1), (8, 4), *rng.integers([1, 1], [20, 7], (20, 2)).tolist()]:
     flat = torch.tensor(rng.normal(size=n))
@@ -175,7 +177,7 @@ def shard_optimizer_state(dist, weights, gradient, state, step):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 for n, p in ((11, 4), (12, 3), (3, 4), (5, 1)):
     one_device = oracle.AdamRun(rng, n, p)
@@ -295,7 +297,7 @@ def shard_gradients(dist, loss, groups, shards):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=30
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 for kind, p, k in (("perceptron", 3, 1), ("tied", 2, 2), ("perceptron", 4, 2)):
     batches = digit_shards(rng.integers(1, 5, p * k))
@@ -308,7 +310,7 @@ for kind, p, k in (("perceptron", 3, 1), ("tied", 2, 2), ("perceptron", 4, 2)):
 print("shard_gradients: one device's gradients, with tied weights, padding and microbatches")
 
 # %% tags=["check"] limit_s=30
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 flats, batches = weights_of("deep", 1), digit_shards([4] * 4)
 own, want = list(zip(batches)), oracle.gradients("deep", flats, batches, [1 / 4] * 4)
@@ -359,7 +361,7 @@ def clip_shards(dist, shards, sizes, most):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 for p, sizes, most in ((4, [11, 2, 5], 1.0), (3, [7, 9], 6.0), (1, [5], 0.5), (2, [3, 3, 4], 0.1)):
     case = oracle.Norms(rng, sizes, p, most)
@@ -522,7 +524,7 @@ def reduce_scatter_gradients(dist, unit, gradient):
     # END SOLUTION
 
 # %% tags=["check"] limit_s=30
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 for p, size in ((4, 3), (1, 4), (3, 1)):
     shards, case, data = oracle.one_unit(rng, p, size)
@@ -617,7 +619,7 @@ def backward_units(dist, units, inputs, slopes):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=30
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 for kind, p, k in (("perceptron", 3, 2), ("tied", 2, 1), ("perceptron", 1, 1)):
     xs = [[images for images, _ in digit_shards(rng.integers(1, 4, k))] for _ in range(p)]
@@ -631,7 +633,7 @@ for kind, p, k in (("perceptron", 3, 2), ("tied", 2, 1), ("perceptron", 1, 1)):
 print("forward_units: one device's outputs, each unit gathered once, one unit ahead")
 
 # %% tags=["check"] points=2 limit_s=30
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 for kind, p, k in (("perceptron", 3, 2), ("tied", 2, 1), ("perceptron", 1, 1)):
     xs = [[images for images, _ in digit_shards(rng.integers(1, 4, k))] for _ in range(p)]
@@ -644,7 +646,7 @@ for kind, p, k in (("perceptron", 3, 2), ("tied", 2, 1), ("perceptron", 1, 1)):
 print("backward_units: one device's gradients, gathered anew, one unit ahead")
 
 # %% tags=["check"] points=2 limit_s=30
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 for kind, p in (("perceptron", 3), ("tied", 2), ("characters", 2)):
     flats, most = weights_of(kind, int(rng.integers(1000))), float(rng.uniform(0.3, 0.6))
@@ -659,7 +661,7 @@ for kind, p in (("perceptron", 3), ("tied", 2), ("characters", 2)):
 print("FSDP: losses, norms and weights of one device, with padding, tied weights and clipping")
 
 # %% tags=["check"] limit_s=30
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 result = ranks.run(both_passes, 10, world_size=2, held=True)  # 10 units of 4 MiB
 graph, left, sums = result.returns[0]
@@ -689,7 +691,7 @@ print("FSDP: of ten units of 4 MiB, a rank holds its shards, and two whole units
 # holds in one step of eight layers. Only one of them is healthy. Which? And what is wrong with the others?
 
 # %%
-from common.oracles import gathering
+from common.lessons.sharded_data_parallel.expected import gathering
 
 shown = gathering.traces(digit_shards([8] * 4), MACHINE)
 axes = units.draw_gathered(shown)
@@ -805,7 +807,7 @@ def communication_hidden(world_size, flops_per_s, bytes_per_s, itemsize=2, flops
 
 # %% tags=["check"]
 from common.checks import as_tuple
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 for case in range(12):
     n, p, tokens = 10 ** rng.uniform(6, 12), int(rng.integers(2, 5000)), 1e6 * rng.uniform(1, 9)
@@ -936,7 +938,7 @@ def hybrid_norm(dist, groups, shard):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 for nodes, per_node, n in ((3, 2, 18), (2, 2, 16), (1, 3, 9), (2, 1, 8)):
     p, gradients = nodes * per_node, torch.tensor(rng.normal(size=(nodes * per_node, n)))
@@ -971,7 +973,7 @@ for name, is_hybrid in (("full sharding", False), ("hybrid sharding", True)):
 # reads the novel in shards of unequal size. Its units are the embedding, the blocks and the scores.
 
 # %% tags=["nbval-ignore-output"]
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 flats, p = weights_of("language", 1), REAL["world_size"]
 steps = [text_shards([6, 10, 4, 8][:p]) for _ in range(5)]
@@ -1031,7 +1033,7 @@ def shard_pieces(n, p, rank, q):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import shards as oracle
+from common.lessons.sharded_data_parallel.expected import shards as oracle
 
 cases = [(12, 4, 2), (11, 4, 3), (3, 2, 4), (7, 1, 1), (5, 4, 1), (2, 4, 4)]
 for n, p, q in [*cases, *rng.integers(1, 20, (40, 3)).tolist()]:

@@ -21,10 +21,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import figures, language_model, ledger, ranks
-from common.lessons import sharding
+from common import figures, language_model, ledger
 from common.checks import agree, expect, remark
-from common.lessons.sharding import both_ways, each_agrees, pieces, same, sequence_shards, two_way
+from common.lessons.tensor_parallel import sharding
+from common.lessons.tensor_parallel.sharding import both_ways, each_agrees, pieces
+from common.lessons.tensor_parallel.sharding import same, sequence_shards, two_way
+from nogpu import ranks
 
 # %% tags=["setup"]
 figures.use_style()
@@ -196,7 +198,7 @@ def gather_columns(dist, x):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 x, *weights = drawn((3, 8), (8, 8), (8, 8), (8, 8))
 want = oracle.differentiated(oracle.gathered_layers, x, *weights)
@@ -276,7 +278,7 @@ def summed(dist, x):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 names = "value, gradient, x after, incoming gradient after".split(", ")
 for p in (1, 2, 3, 4):
@@ -328,7 +330,7 @@ def mlp(dist, x, w1, b1, w2, b2):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 for p in (1, 2, 4):
     x, *weights = drawn((3, 8), *2 * [(32, 8), 32, (8, 32), 8])
@@ -343,7 +345,7 @@ for p in (1, 2, 4):
 print("mlp: two blocks forward, one all-reduce each, on 1, 2 and 4 ranks")
 
 # %% tags=["check"] points=2
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 for p in (1, 2, 4):
     x, *ws = drawn((3, 8), *2 * [(32, 8), 32, (8, 32), 8])
@@ -430,7 +432,7 @@ def attention(dist, x, w_in, b_in, w_out, b_out, heads):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 for p in (1, 2, 4):
     x, *weights = drawn((5, 16), (48, 16), 48, (16, 16), 16, scale=0.5)
@@ -443,7 +445,7 @@ for p in (1, 2, 4):
 print("attention: by heads, as PyTorch's, on 1, 2 and 4 ranks")
 
 # %% tags=["check"] points=2
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 for p in (1, 2, 4):
     x, *weights = drawn((5, 16), (48, 16), 48, (16, 16), 16, scale=0.5)
@@ -563,7 +565,7 @@ def cross_entropy(dist, logits, targets):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 for p in (1, 2, 4):
     y = torch.tensor(rng.permutation([0, 5, 6, 11, 12, 17, 18, 23]))  # both sides of each boundary
@@ -577,7 +579,7 @@ for p in (1, 2, 4):
 print("cross_entropy: PyTorch's loss, on 1, 2 and 4 ranks")
 
 # %% tags=["check"]
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 for p in (1, 2, 4):
     z, y = drawn((8, 24), scale=3)[0], torch.tensor(rng.permutation([0, 5, 6, 11, 12, 17, 18, 23]))
@@ -589,7 +591,7 @@ for p in (1, 2, 4):
 print("cross_entropy: PyTorch's gradient; three numbers per token cross")
 
 # %% tags=["check"] points=2 limit_s=30
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 texts = [torch.from_numpy(language_model.tokens(i, 13)) for i in rng.integers(0, 600_000, 3).tolist()]
 weights = oracle.drawn_model(rng)
@@ -704,7 +706,7 @@ def sequence_mlp(dist, x, gain, offset, w1, b1, w2, b2):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 for p in (1, 2, 4):
     x, *weights = drawn((8, 8), *2 * [8, 8, (32, 8), 32, (8, 32), 8])
@@ -718,7 +720,7 @@ for p in (1, 2, 4):
 print("sequence_mlp: two blocks, the output and gradients of one device, on 1, 2 and 4 ranks")
 
 # %% tags=["check"] limit_s=30
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 for p in (2, 8):
     x, *weights = drawn((64, 16), *2 * [16, 16, (64, 16), 64, (16, 64), 16])
@@ -950,7 +952,7 @@ class GatheredLinear(torch.autograd.Function):
         # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 for p in (1, 2, 4):
     x, w, b = drawn((64, 32), (64 * p, 32), 64 * p)
@@ -1119,7 +1121,7 @@ def grouped_attention(dist, x, w_q, w_k, w_v, w_out, d, group):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 for p, kv in ((1, 2), (2, 4), (4, 4), (4, 2), (4, 1)):
     x, *whole = drawn((5, 32), (32, 32), (4 * kv, 32), (4 * kv, 32), (32, 32), scale=0.5)
@@ -1187,7 +1189,7 @@ def combine(dist, rows, ticket):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import tensor_parallel as oracle
+from common.lessons.tensor_parallel import expected as oracle
 
 for p, counts in ((1, [5]), (2, [7, 4]), (4, [6, 0, 9, 5]), (4, [3, 8, 1, 7])):
     xs, (w1, w2) = drawn(*((n, 32) for n in counts)), drawn((p, 16, 32), (p, 32, 16))

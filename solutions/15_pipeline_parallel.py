@@ -22,10 +22,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from common import clinic, drawings, figures, language_model, ledger, ranks
-from common.lessons import pipelines
-from common.checks import agree, expect, remark
-from common.lessons.pipelines import held, on_stages, played, written
+from common import figures, language_model, ledger
+from common.checks import agree, clinic, expect, remark
+from common.figures.memory_drawings import compare
+from common.lessons.pipeline_parallel import pipelines
+from common.lessons.pipeline_parallel.pipelines import held, on_stages, played, written
+from nogpu import ranks
 
 # %% tags=["setup"]
 figures.use_style()
@@ -197,8 +199,8 @@ def partition_layers(costs, stages):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import pipelines as oracle
-from common.remote import in_place
+from common.checks.grader_link import in_place
+from common.lessons.pipeline_parallel import expected as oracle
 
 cases = [([1, 1, 1, 1, 1, 1, 9], 4), ([1, 5, 5], 2), ([9, 1, 1], 3), ([3, 3], 1), ([0, 3, 0, 2, 2], 3)]
 cases += [(rng.integers(1, 20, n).tolist(), n // 2 + 1) for n in rng.integers(1, 10, 27).tolist()]
@@ -296,7 +298,7 @@ class Stage:
                 layer.weight_gradient()
 
 # %% tags=["check"] points=2
-from common.oracles import pipelines as oracle
+from common.lessons.pipeline_parallel import expected as oracle
 
 for case in ("equal microbatches", "distinct microbatches (does each find its own activations?)"):
     w, xs, ts = normal(2, 5, 5), *normal(2, 1 if case[0] == "e" else 4, 2, 5).expand(2, 4, 2, 5)
@@ -306,7 +308,7 @@ for case in ("equal microbatches", "distinct microbatches (does each find its ow
     agree(got[0], loss, f"{case}: the sum of the shares", mistakes=oracle.shares(DIVIDE, loss), **CLOSE)
     wrong = oracle.of_stages(DIVIDE, w, xs, want, got[1])
     agree(got[1], want, f"{case}: gradients", mistakes=wrong, **CLOSE,
-          draw=lambda: drawings.compare(torch.cat(got[1]), torch.cat(want), title="gradients by stage"))
+          draw=lambda: compare(torch.cat(got[1]), torch.cat(want), title="gradients by stage"))
 oracle.expect_forgotten(ranks.run(one_after_another, 8, world_size=1, held=True).trace)
 print("Stage: loss and gradients of one device, and nothing left over")
 
@@ -447,7 +449,7 @@ def run_stage(dist, stage, tasks, inputs, targets, like, links=None):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import pipelines as oracle
+from common.lessons.pipeline_parallel import expected as oracle
 
 for name, schedule, p in ("GPipe", gpipe, 3), ("1F1B", oracle.one_f_one_b, 3), ("one stage", gpipe, 1):
     w, xs, ts, none = normal(p, 5, 5), normal(4, ROWS, 5), normal(4, ROWS, 5), [None] * (p - 1)
@@ -462,7 +464,7 @@ for name, schedule, p in ("GPipe", gpipe, 3), ("1F1B", oracle.one_f_one_b, 3), (
 print("run_stage: gradients and loss of one device")
 
 # %% tags=["check"]
-from common.oracles import pipelines as oracle
+from common.lessons.pipeline_parallel import expected as oracle
 
 w, xs, ts = (normal(2, *sizes).float() for sizes in ((4, 4), (ROWS, 4), (ROWS, 4)))
 tasks = [oracle.tasks_of(text) for text in ("F0 X0 F1 X1 B0 X2 B1 X3", "F0 X0 B0 X1 F1 X2 B1 X3")]
@@ -477,7 +479,7 @@ oracle.remark_calls(done, tasks)
 print("run_stage: other tasks are done in their place, without links, too")
 
 # %% tags=["check"]
-from common.oracles import pipelines as oracle
+from common.lessons.pipeline_parallel import expected as oracle
 
 w, (xs, ts), peaks = normal(2, 4, 4), normal(2, 16, ROWS, 4), []
 for m in (4, 16):
@@ -571,7 +573,7 @@ def one_f_one_b(stage, stages, microbatches):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import pipelines as oracle
+from common.lessons.pipeline_parallel import expected as oracle
 
 for p, m in [(4, 8), (3, 4), (1, 3), (4, 2), (5, 1), *rng.integers(1, 10, (20, 2)).tolist()]:
     tasks = on_stages(one_f_one_b, p, m)
@@ -689,7 +691,7 @@ def bubble(stages, batch, gpus=None, replicas=None):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import pipelines as oracle
+from common.lessons.pipeline_parallel import expected as oracle
 
 for p, copies, m in [(4, 5, 5), (1, 3, 2), *rng.integers(1, 9, (28, 3)).tolist()]:
     want = 1 - 3e-3 * m / played(on_stages(gpipe, p, m)).time_s
@@ -799,7 +801,7 @@ def add_weight_gradient(weight, x, dy):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import pipelines as oracle
+from common.lessons.pipeline_parallel import expected as oracle
 
 for first, rows in ((False, (4,)), (False, (2, 3)), (False, (2, 1, 3)), (True, (6,))):
     weight, xs, dys = normal(7, 5), normal(3, *rows, 5), normal(3, *rows, 7)
@@ -892,7 +894,7 @@ def zb_h1(stage, stages, microbatches):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=30
-from common.oracles import pipelines as oracle
+from common.lessons.pipeline_parallel import expected as oracle
 
 for p, more in [(3, 1), (4, 4), (1, 1), (2, 0), (6, 0), *rng.integers(1, 8, (20, 2)).tolist()]:
     tasks = on_stages(zb_h1, p, p + more)
@@ -902,7 +904,7 @@ for p, more in [(3, 1), (4, 4), (1, 1), (2, 0), (6, 0), *rng.integers(1, 8, (20,
 print("zb_h1: p − 1 ms idle instead of 3(p − 1), and at most p microbatches held")
 
 # %% tags=["check"] points=2 limit_s=30
-from common.oracles import pipelines as oracle
+from common.lessons.pipeline_parallel import expected as oracle
 
 model, cut, (inputs, targets) = transformer(), [(0, 3), (3, 5), (5, 7), (7, 9)], passages(2, 4)
 weights = by_stage(model, cut)
@@ -952,7 +954,7 @@ figures.describe(axes, "Timelines of GPipe, 1F1B and ZB-H1: each title says the 
 # any time.)
 
 # %% tags=["nbval-ignore-output"]
-from common.oracles.pipelines import SCHEDULES
+from common.lessons.pipeline_parallel.expected import SCHEDULES
 
 pipelines.explorer(SCHEDULES)
 
@@ -969,7 +971,7 @@ pipelines.explorer(SCHEDULES)
 # loss of a model that knows only how frequent each character is.
 
 # %%
-from common.oracles.pipelines import one_device
+from common.lessons.pipeline_parallel.expected import one_device
 
 model, (inputs, targets), none = transformer(), passages(24, 4), [[None] * 24] * 3
 cut = [(0, 3), (3, 5), (5, 7), (7, 9)]
@@ -1081,7 +1083,7 @@ def interleaved(rank, stages, microbatches, chunks):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import pipelines as oracle
+from common.lessons.pipeline_parallel import expected as oracle
 
 for p, turns, v in [(4, 2, 2), (2, 1, 3), (3, 4, 1), (1, 3, 2), *rng.integers(1, 5, (12, 3)).tolist()]:
     tasks = [interleaved(rank, p, p * turns, v) for rank in range(p)]

@@ -21,19 +21,22 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from common import drawings, figures, ledger, machine, pieces, ranks, samples
+from common import figures, ledger, samples
 from common.checks import agree, expect, no_fault, remark
-from common.lessons import failures, generation, planning, plans, slow_links, whole
-from common.lessons.planning import Cluster, Layout, Model
+from common.ledger import machine
+from common.lessons.scaling import cluster_model, decoding, earlier_pieces, failures
+from common.lessons.scaling import mesh_training, plan_figures, slow_links
+from common.lessons.scaling.cluster_model import Cluster, Layout, Model
+from nogpu import ranks
 
 # %% tags=["setup"]
-from common.lessons.whole import adam
+from common.lessons.scaling.mesh_training import Mesh, adam
 
 figures.use_style()
 torch.set_default_dtype(torch.float64)
 rng = np.random.default_rng()
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
-published = plans.published()  # 999 runs: dense models in 16 bits, whose layout is stated
+published = plan_figures.published()  # 999 runs: dense models in 16 bits, whose layout is stated
 
 # %% [markdown]
 # Minutes per exercise, estimated from the lines of our solution: 1.1 10, 1.2 25, 1.3 40, 1.4 10, 2.1 15, 2.2 20, 3.1 15,
@@ -57,7 +60,7 @@ published = plans.published()  # 999 runs: dense models in 16 bits, whose layout
 # Hagemann and others trained one model of 30 billion weights on 256 A100s in 78 layouts. All compute the same step.
 
 # %%
-ax = plans.draw_sweep()
+ax = plan_figures.draw_sweep()
 figures.describe(ax, "Seconds per step by layout: the slowest takes twice as long as the fastest.")
 
 # %% [markdown]
@@ -68,7 +71,7 @@ figures.describe(ax, "Seconds per step by layout: the slowest takes twice as lon
 # For all checks: models, clusters and layouts cross to your functions as dicts.
 def asked(function, *parts):
     """What your function says of these arguments, where a dict stands for an object."""
-    made = [planning.made(part) if isinstance(part, dict) else part for part in parts]
+    made = [cluster_model.made(part) if isinstance(part, dict) else part for part in parts]
     return np.asarray(globals()[function](*made), float).tolist()
 
 def asked_of_all(function, cases):
@@ -77,13 +80,14 @@ def asked_of_all(function, cases):
 
 def asked_at_once(function, model, gpus, batch):
     """The same for all layouts of so many GPUs, as arrays."""
-    made = planning.made(model)
-    return np.asarray(globals()[function](made, planning.layouts(made, gpus, batch)), float).tolist()
+    made = cluster_model.made(model)
+    layouts = cluster_model.layouts(made, gpus, batch)
+    return np.asarray(globals()[function](made, layouts), float).tolist()
 
 def planned(model, cluster, batch):
     """Your plan as a dict."""
-    found = plan(planning.made(model), planning.made(cluster), batch)
-    assert isinstance(found, planning.Layout), f"plan gave {found!r:.60}, want one Layout"
+    found = plan(cluster_model.made(model), cluster_model.made(cluster), batch)
+    assert isinstance(found, cluster_model.Layout), f"plan gave {found!r:.60}, want one Layout"
     return dict(vars(found))
 
 # %% [markdown]
@@ -116,10 +120,10 @@ def mfu(model, tokens_per_s, peak_flops_per_s, counts="model"):
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import planning as oracle
+from common.lessons.scaling.expected import planning as oracle
 
 kinds = ("model", "causal", "hardware")
-models = [plans.MODELS["GPT-3 175B"], plans.MODELS["Llama 3 8B"]]
+models = [plan_figures.MODELS["GPT-3 175B"], plan_figures.MODELS["Llama 3 8B"]]
 for model in [*models, *(oracle.random_model(rng) for _ in range(6))]:
     rate, peak = oracle.random_rate(rng, model)
     wrong = oracle.mfu_mistakes(model, rate, peak)
@@ -137,7 +141,7 @@ print("mfu: three conventions")
 # Now check what others published, as we check your answers. Which rows don't agree with themselves?
 
 # %%
-plans.print_stated_over_own(mfu)
+plan_figures.print_stated_over_own(mfu)
 
 # %% [markdown]
 # Most agree with themselves. Hagemann and others state 4 % more: they also count the embedding. One run of BLOOM states
@@ -146,8 +150,8 @@ plans.print_stated_over_own(mfu)
 #
 # ### Exercise 1.2 · memory_bytes
 #
-# Predict the bytes of the fullest GPU. `planning.kept_bytes(model, layout)` says what a layer keeps of one microbatch:
-# all of it, the part that "selective" recomputation does not keep, and the layer's input alone. `planning.score_bytes`
+# Predict the bytes of the fullest GPU. `cluster_model.kept_bytes(model, layout)` says what a layer keeps of one microbatch:
+# all of it, the part that "selective" recomputation does not keep, and the layer's input alone. `cluster_model.score_bytes`
 # says what a microbatch's scores take.
 #
 # <details><summary>Hint 1</summary>
@@ -168,8 +172,8 @@ def memory_bytes(model, layout):
     two layers are fetched, 4 bytes per weight). A stage has ceil(layers / pipeline) layers and one end;
     the only stage of an untied model has two. Interleaved chunks hold 1 + (p - 1)/(p·chunks) times as
     much.
-    "selective" and "full" compute one layer's missing part again. Take planning.FRAGMENTS times the
-    sum, and add planning.DRIVER_BYTES. About eighteen lines.
+    "selective" and "full" compute one layer's missing part again. Take cluster_model.FRAGMENTS times
+    the sum, and add cluster_model.DRIVER_BYTES. About eighteen lines.
     """
     # BEGIN SOLUTION
     owners, p = layout.data * layout.context, layout.pipeline
@@ -180,19 +184,19 @@ def memory_bytes(model, layout):
     each = 12 / np.where(shards > 0, owners, 1)
     each = each + 2 / np.where(shards > 1, owners, 1) + 2 / np.where(shards > 2, owners, 1)
     fetched = np.where(shards > 2, 4 * model.layer_weights / layout.tensor, 0)
-    kept, scores, given = planning.kept_bytes(model, layout)
-    chosen, kind = planning.chosen, layout.recompute
+    kept, scores, given = cluster_model.kept_bytes(model, layout)
+    chosen, kind = cluster_model.chosen, layout.recompute
     held = chosen(kind, {"none": kept, "selective": kept - scores, "full": given})
     again = chosen(kind, {"none": 0, "selective": scores, "full": kept})
     early = np.where(np.asarray(layout.chunks) > 1, 1 + (p - 1) / (p * layout.chunks), 1)
     first = layers * held * np.minimum(layout.microbatches, p) * early
-    last = layers * held * early + planning.score_bytes(model, layout)
+    last = layers * held * early + cluster_model.score_bytes(model, layout)
     total = each * weights + fetched + np.maximum(first, last) + again
-    return planning.FRAGMENTS * total + planning.DRIVER_BYTES
+    return cluster_model.FRAGMENTS * total + cluster_model.DRIVER_BYTES
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import planning as oracle
+from common.lessons.scaling.expected import planning as oracle
 
 small = Model(12, 768, 12, 12, 3072, 50_304, 1024)
 models = small, Model(8, 512, 8, 8, 2048, 4096, 512, tied=False), oracle.random_model(rng)
@@ -201,18 +205,18 @@ for name, layout in oracle.memory_cases().items():
         want, wrong = oracle.memory_bytes(model, layout), oracle.memory_mistakes(model, layout)
         got = asked("memory_bytes", vars(model), vars(layout))
         agree(got, float(want), f"{name}: bytes", rtol=1e-6, mistakes=wrong)
-want = oracle.memory_bytes(small, planning.layouts(small, 16, 64)).tolist()
+want = oracle.memory_bytes(small, cluster_model.layouts(small, 16, 64)).tolist()
 got = asked_at_once("memory_bytes", vars(small), 16, 64)
 agree(got, want, f"{len(want)} layouts at once, as arrays", rtol=1e-6)
 print("memory_bytes: weights, optimizer, activations, one layout or many")
 
 # %%
 needed = np.array([memory_bytes(run.model, run.layout) for run in published], float)
-pairs = [(bool(planning.fits(b, run.cluster)), run.fits) for b, run in zip(needed, published)]
+pairs = [(bool(cluster_model.fits(b, run.cluster)), run.fits) for b, run in zip(needed, published)]
 right = [mine == fits for mine, fits in pairs if fits is not None]
 print(f"{np.mean(right):.1%} of {len(right)} runs: it says correctly whether they ran out of memory")
 seen = "Reported against predicted peaks: most within 20 GB of the diagonal, a few up to 50 GB below."
-figures.describe(plans.draw_memory(needed), seen)
+figures.describe(plan_figures.draw_memory(needed), seen)
 
 # %% [markdown]
 # In nineteen of twenty cases the count is right. But three of four reported peaks are higher: programs hold memory for nobody (lab 09),
@@ -221,9 +225,9 @@ figures.describe(plans.draw_memory(needed), seen)
 #
 # ### What a step takes
 #
-# `planning.work` says what one microbatch costs on one GPU: the seconds of a layer's forward and backward pass, of its attention, and
+# `cluster_model.work` says what one microbatch costs on one GPU: the seconds of a layer's forward and backward pass, of its attention, and
 # of the ends. It knows tiles (lab 05), fused attention (06), and bytes (04), and four constants that were fitted to all runs.
-# `planning.bandwidth(cluster, size, stride)` gives the rate of a ring of `size` ranks that are `stride` GPUs apart.
+# `cluster_model.bandwidth(cluster, size, stride)` gives the rate of a ring of `size` ranks that are `stride` GPUs apart.
 
 # %% [markdown]
 # ### Exercise 1.3 · step_time_s
@@ -244,28 +248,28 @@ figures.describe(plans.draw_memory(needed), seen)
 def ring_s(cluster, size, stride, sent):
     """Seconds in which `size` ranks, `stride` GPUs apart, sum `sent` bytes on a ring. Two lines."""
     # BEGIN SOLUTION
-    rate = planning.bandwidth(cluster, size, stride)
+    rate = cluster_model.bandwidth(cluster, size, stride)
     return 2 * (size - 1) * (cluster.latency_s + sent / size / rate)
     # END SOLUTION
 
 def slot_s(model, cluster, layout):
     """Seconds that one microbatch takes: (on the slowest stage, on all stages together).
 
-    Begin with work = planning.work(model, cluster, layout): seconds, bytes and weights of this GPU.
+    Begin with work = cluster_model.work(model, cluster, layout): this GPU's seconds, bytes, weights.
     Forward and backward each have two sums of work.message_bytes over tensor ranks. Of messages that
     overlap, only cluster.exposed is waited for. "selective" computes work.attention_s again, "full" the
-    forward pass with its messages. planning.stage_layers(model, layout) gives the layers of a stage
-    and of the last one, which also has work.ends_s. About ten lines.
+    forward pass with its messages. cluster_model.stage_layers(model, layout) gives the layers of a
+    stage and of the last one, which also has work.ends_s. About ten lines.
     """
     # BEGIN SOLUTION
-    work = planning.work(model, cluster, layout)
-    chosen, kind = planning.chosen, layout.recompute
+    work = cluster_model.work(model, cluster, layout)
+    chosen, kind = cluster_model.chosen, layout.recompute
     again = chosen(kind, {"none": 0, "selective": work.attention_s, "full": work.forward_s})
     messages = chosen(kind, {"none": 4, "selective": 4, "full": 6})
     waiting = np.where(layout.overlap, cluster.exposed, 1)
     messages_s = messages * waiting * ring_s(cluster, layout.tensor, 1, work.message_bytes)
     layer_s = work.forward_s + work.backward_s + again + messages_s
-    most, last = planning.stage_layers(model, layout)
+    most, last = cluster_model.stage_layers(model, layout)
     slowest_s = np.maximum(most * layer_s, last * layer_s + work.ends_s)
     return slowest_s, model.layers * layer_s + work.ends_s
     # END SOLUTION
@@ -273,25 +277,25 @@ def slot_s(model, cluster, layout):
 def step_time_s(model, cluster, layout):
     """Seconds of a training step. Fields may be arrays.
 
-    Pipeline: each microbatch also waits for chunks times planning.hop_s(cluster, layout, work). The
-    rest, with 2(p - 1) hops, is divided by chunks and multiplied by layout.bubble (1 for 1F1B).
+    Pipeline: each microbatch also waits for chunks times cluster_model.hop_s(cluster, layout, work).
+    The rest, with 2(p - 1) hops, is divided by chunks and multiplied by layout.bubble (1 for 1F1B).
     Gradients: a sum of 4 bytes per weight of a stage's layers and one end, over all ranks with the
     same weights. With shards 1 or 2, half of that sum, and half of one of 2 bytes; with shards 3,
-    three halves of one of 2 bytes, per microbatch and in planning.fetches(model, layout) messages.
+    three halves of one of 2 bytes, per microbatch and in cluster_model.fetches(model, layout) messages.
     Overlapped, half of the pipeline's time hides messages (all of it with shards 3), but
     cluster.exposed of what is hidden still costs. Optimizer: 30 bytes per weight that the rank owns,
     and 6 per weight, at cluster.memory_bytes_per_s. All of it takes 1 + cluster.stragglers·log2(nodes)
     times as long, with at least one node. About twenty lines.
     """
     # BEGIN SOLUTION
-    work = planning.work(model, cluster, layout)
+    work = cluster_model.work(model, cluster, layout)
     slowest_s, all_s = slot_s(model, cluster, layout)
-    hop_s = planning.hop_s(cluster, layout, work)
+    hop_s = cluster_model.hop_s(cluster, layout, work)
     filling_s = (all_s - slowest_s + 2 * (layout.pipeline - 1) * hop_s) / layout.chunks
     pipeline_s = layout.microbatches * (slowest_s + layout.chunks * hop_s) + layout.bubble * filling_s
     weights = model.layers / layout.pipeline * work.layer_weights + work.end_weights
     owners, shards = layout.data * layout.context, np.asarray(layout.shards)
-    parts = np.where(shards > 2, planning.fetches(model, layout), 1)
+    parts = np.where(shards > 2, cluster_model.fetches(model, layout), 1)
     gathered_s = parts * ring_s(cluster, owners, layout.tensor, 2 * weights / parts) / 2
     reduced_s = ring_s(cluster, owners, layout.tensor, 4 * weights) / 2
     sent_s = np.where(shards > 0, gathered_s + reduced_s, 2 * reduced_s)
@@ -305,7 +309,7 @@ def step_time_s(model, cluster, layout):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import planning as oracle
+from common.lessons.scaling.expected import planning as oracle
 
 for name, (case, want) in oracle.simulated_cases(rng).items():
     got, wrong = asked("step_time_s", *oracle.fields(*case)), oracle.step_mistakes(*case)
@@ -313,7 +317,7 @@ for name, (case, want) in oracle.simulated_cases(rng).items():
 print("step_time_s: the time of simulated ranks, for tensor ranks, stages and replicas")
 
 # %% tags=["check"] points=2
-from common.oracles import planning as oracle
+from common.lessons.scaling.expected import planning as oracle
 
 for name, case in oracle.real_cases(rng).items():
     got, want = asked("step_time_s", *oracle.fields(*case)), float(oracle.step_time_s(*case))
@@ -321,11 +325,11 @@ for name, case in oracle.real_cases(rng).items():
 print("step_time_s: nodes, chunks, recomputation, shards, overlap, ends")
 
 # %% tags=["check"] points=2 limit_s=30
-from common.oracles import planning as oracle
+from common.lessons.scaling.expected import planning as oracle
 
 cases = [oracle.fields(run.model, run.cluster, run.layout) for run in published]
 needed = asked_of_all("memory_bytes", [(model, layout) for model, _, layout in cases])
-got = plans.marks(asked_of_all("step_time_s", cases), needed)
+got = plan_figures.marks(asked_of_all("step_time_s", cases), needed)
 expect(got.median_error <= 0.08, f"the median error is {got.median_error:.1%}, at most 8 % is wanted")
 expect(got.rank_correlation >= 0.85, f"rank correlation {got.rank_correlation:.2f}, 0.85 is wanted")
 expect(got.memory_right >= 0.92, f"{got.memory_right:.0%} of out-of-memory right, 92 % is wanted")
@@ -336,7 +340,8 @@ print(f"published runs: median error {got.median_error:.1%}, rank {got.rank_corr
 
 # %%
 predicted = [float(step_time_s(run.model, run.cluster, run.layout)) for run in published]
-figures.describe(plans.draw_runs(predicted), "Published over predicted seconds, mostly within 20 %.")
+axes = plan_figures.draw_runs(predicted)
+figures.describe(axes, "Published over predicted seconds, mostly within 20 %.")
 
 # %% [markdown]
 # A constant 45 % of the peak misses by 22 %, and it ranks layouts by chance. Four of our constants were fitted to these
@@ -348,7 +353,7 @@ figures.describe(plans.draw_runs(predicted), "Published over predicted seconds, 
 # %% [markdown]
 # ### Exercise 1.4 · plan
 #
-# `planning.layouts(model, gpus, batch, gpus_per_node)` gives all layouts as one `Layout` of arrays, and `layouts[i]` is one of them.
+# `cluster_model.layouts(model, gpus, batch, gpus_per_node)` gives all layouts as one `Layout` of arrays, and `layouts[i]` is one of them.
 #
 # <details><summary>Hint: a question</summary>
 #
@@ -364,36 +369,36 @@ figures.describe(plans.draw_runs(predicted), "Published over predicted seconds, 
 def plan(model, cluster, batch):
     """The layout with the shortest step of those that fit; ValueError if none does.
 
-    planning.fits(bytes, cluster) says whether they fit. Call your functions once, not once per layout.
-    About six lines.
+    cluster_model.fits(bytes, cluster) says whether they fit. Call your functions once, not once per
+    layout. About six lines.
     """
     # BEGIN SOLUTION
-    every = planning.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
-    fit = planning.fits(memory_bytes(model, every), cluster)
+    every = cluster_model.layouts(model, cluster.gpus, batch, cluster.gpus_per_node)
+    fit = cluster_model.fits(memory_bytes(model, every), cluster)
     if not fit.any():
         raise ValueError("no layout fits")
     return every[int(np.where(fit, step_time_s(model, cluster, every), np.inf).argmin())]
     # END SOLUTION
 
 # %% tags=["check"]
-from common.oracles import planning as oracle
+from common.lessons.scaling.expected import planning as oracle
 
 for name, (model, cluster, batch) in oracle.plan_cases(rng).items():
     (best_s, _), case = oracle.cheapest(model, cluster, batch), f"{name}: the plan's seconds"
     try:
-        got = planning.made(planned(vars(model), vars(cluster), batch))
+        got = cluster_model.made(planned(vars(model), vars(cluster), batch))
     except ValueError:
         expect(best_s == math.inf, f"{name}: ValueError, but a layout fits")
         continue
-    expect(best_s < math.inf, f"{name}: no layout fits, but {plans.words(got)} came")
+    expect(best_s < math.inf, f"{name}: no layout fits, but {plan_figures.words(got)} came")
     expect(not (fault := oracle.plan_fault(got, model, cluster, batch)), f"{name}: {fault}")
     agree(float(oracle.step_time_s(model, cluster, got)), best_s, case, rtol=1e-3)
 print("plan: the best that fits, of thousands")
 
 # %%
-from common.oracles import planning as oracle
+from common.lessons.scaling.expected import planning as oracle
 
-plans.widget(step_time_s, memory_bytes, ours=(oracle.step_time_s, oracle.memory_bytes))
+plan_figures.widget(step_time_s, memory_bytes, ours=(oracle.step_time_s, oracle.memory_bytes))
 
 # %% [markdown]
 # Try it: when does tensor parallelism leave the plan? What does a network of 25 Gb/s change, and what does it not change? Which bar is
@@ -403,11 +408,11 @@ plans.widget(step_time_s, memory_bytes, ours=(oracle.step_time_s, oracle.memory_
 # faster, if its memory grows?* Predict one word for each. The last line plans with the constants that *you* measured.
 
 # %%
-for name, (model, cluster, batch) in plans.four_cases(ledger.read()["constants"]).items():
+for name, (model, cluster, batch) in plan_figures.four_cases(ledger.read()["constants"]).items():
     best = plan(model, cluster, batch)
     seconds = float(step_time_s(model, cluster, best))
     share = mfu(model, batch * model.seq / seconds / cluster.gpus, cluster.peak_flops_per_s)
-    print(f"{name:13} {seconds:6.2f} s, MFU {share:.0%}: {plans.words(best)}")
+    print(f"{name:13} {seconds:6.2f} s, MFU {share:.0%}: {plan_figures.words(best)}")
 
 # %% [markdown]
 # <details><summary>What changed</summary>
@@ -470,7 +475,7 @@ def checkpoint_interval_s(save_s, mtbf):
     # END SOLUTION
 
 # %% tags=["check"] points=2
-from common.oracles import scaling_parts as oracle
+from common.lessons.scaling.expected import scaling_parts as oracle
 
 for gpus, rate, node in oracle.mtbf_cases(rng):
     want, case = oracle.mtbf_s(gpus, rate, node), f"mtbf_s({gpus}, {rate:.3g}, {node})"
@@ -479,7 +484,7 @@ for gpus, rate, node in oracle.mtbf_cases(rng):
 print("mtbf_s: shrinks with the size of the cluster")
 
 # %% tags=["check"] points=2
-from common.oracles import scaling_parts as oracle
+from common.lessons.scaling.expected import scaling_parts as oracle
 
 cases = [(120, 6500), (40, 6e5), (600, 900), (300, 300), (1200, 810), (60, 20)]
 for save, mtbf in [*cases, *10 ** rng.uniform([1, 2], [3, 5], (12, 2))]:
@@ -534,7 +539,7 @@ def policy(cluster):
     # END SOLUTION
 
 # %% tags=["check"] points=3 limit_s=60
-from common.oracles import scaling_parts as oracle
+from common.lessons.scaling.expected import scaling_parts as oracle
 
 clusters = {**oracle.CLUSTERS, "a random cluster": oracle.random_cluster(rng)}
 for name, cluster in clusters.items():
@@ -623,7 +628,7 @@ def outer_step(dist, shared, own, momentum, present, rate=0.7, beta=0.9):
     # END SOLUTION
 
 # %% tags=["check"] points=2 limit_s=30
-from common.oracles import scaling_parts as oracle
+from common.lessons.scaling.expected import scaling_parts as oracle
 
 for here in ([1, 1, 1, 1], [1, 0, 1], [0, 1], [1], [0, 0, 1, 0]):
     p, n, rate_beta = len(here), int(rng.integers(12, 17)), rng.uniform(0.5, 0.8, 2).tolist()
@@ -717,11 +722,11 @@ def mesh_update(dist, groups, weights, gradient, state, step, replicated, most):
     # END SOLUTION
 
 # %% tags=["check"] points=3 limit_s=60
-from common.oracles import scaling_parts as oracle
+from common.lessons.scaling.expected import scaling_parts as oracle
 
 cases = (3, 1, 2, 17, 2.0), (2, 2, 2, 5, 1.0), (4, 2, 1, 3, 1e9), (1, 1, 3, 2, 0.5)
 for d, p, t, shared, most in cases:
-    model = oracle.Model(rng, whole.Mesh(d, p, t), shared, 12 * d - shared, most)
+    model = oracle.Model(rng, mesh_training.Mesh(d, p, t), shared, 12 * d - shared, most)
     states = [{} for _ in range(model.mesh.size)]
     for step in (1, 2, 3):
         weights, gradients, *wanted = model.step(step)
@@ -732,18 +737,18 @@ for d, p, t, shared, most in cases:
 print("mesh_update: one device's weights and norm, and Adam's state cut over data ranks only")
 
 # %%
-shape, cluster = planning.Model.of_course(whole.LENGTH), planning.Cluster.simulated(8, 1e-5, 1e-10, 1e9)
-layout = plan(shape, cluster, 8)
-meshes = [whole.Mesh(layout.data, layout.pipeline, layout.tensor)]
-meshes += [whole.Mesh(*sizes) for sizes in ((2, 1, 2), (2, 2, 1), (2, 2, 2))]
-parts = pieces.collect(pieces.of_the_course(), whole.accepting(mesh_update))
-runs = {m: whole.run(parts.use, mesh_update, m, microbatches=min(2, 8 // m.data)) for m in meshes}
-want = whole.one_device(whole.named_weights(), whole.texts(4, 8))
-apart = {mesh: whole.apart(mesh, run.returns, parts.use, want["weights"]) for mesh, run in runs.items()}
+shape, cluster = Model.of_course(mesh_training.LENGTH), Cluster.simulated(8, 1e-5, 1e-10, 1e9)
+best = plan(shape, cluster, 8)
+meshes = [Mesh(best.data, best.pipeline, best.tensor), Mesh(2, 1, 2), Mesh(2, 2, 1), Mesh(2, 2, 2)]
+parts = earlier_pieces.collect(earlier_pieces.of_the_course(), mesh_training.accepting(mesh_update))
+runs = {m: mesh_training.run(parts.use, mesh_update, m, microbatches=min(2, 8 // m.data))
+        for m in meshes}
+want = mesh_training.one_device(mesh_training.named_weights(), mesh_training.texts(4, 8))
+apart = {m: mesh_training.apart(m, r.returns, parts.use, want["weights"]) for m, r in runs.items()}
 
 # %%
 losses = {str(mesh): run.returns[0]["losses"] for mesh, run in runs.items()}
-ax = whole.draw_training(losses, want["losses"])
+ax = mesh_training.draw_training(losses, want["losses"])
 figures.describe(ax, "The losses of all meshes lie on those of one device.")
 print(f"planned: {meshes[0]}; weights differ from one device's by {max(apart.values()):.0e} at most")
 print(", ".join(f"lab {lab}: {whose}" for lab, whose in parts.origin.items()))
@@ -759,15 +764,15 @@ print(", ".join(f"lab {lab}: {whose}" for lab, whose in parts.origin.items()))
 
 # %% tags=["nbval-ignore-output"]
 pairs = {}
-for mesh in (whole.Mesh(2, 1, 1), whole.Mesh(1, 2, 1), whole.Mesh(1, 1, 2)):
-    known, measured_s = whole.in_turns(parts.use, mesh_update, mesh, machine="gloo")
-    foretold = whole.predicted_s(mesh, known)
+for mesh in (mesh_training.Mesh(2, 1, 1), mesh_training.Mesh(1, 2, 1), mesh_training.Mesh(1, 1, 2)):
+    known, measured_s = mesh_training.in_turns(parts.use, mesh_update, mesh, machine="gloo")
+    foretold = mesh_training.predicted_s(mesh, known)
     ledger.predict(f"step on {mesh} ranks", sum(foretold.values()), "s")
     ledger.measured(f"step on {mesh} ranks", measured_s, "s")
     pairs[str(mesh)] = foretold, measured_s
 
 # %% tags=["nbval-ignore-output"]
-ax = whole.draw_steps(*({name: pair[i] for name, pair in pairs.items()} for i in (0, 1)))
+ax = mesh_training.draw_steps(*({name: pair[i] for name, pair in pairs.items()} for i in (0, 1)))
 figures.describe(ax, "Predicted parts of a step as bars, measured times as dots.")
 for name, (foretold, measured_s) in pairs.items():
     print(f"{name}: measured {measured_s / sum(foretold.values()) - 1:+.0%} of the prediction")
@@ -781,17 +786,17 @@ for name, (foretold, measured_s) in pairs.items():
 # all tokens of its window again for each new one.
 
 # %% tags=["nbval-ignore-output"]
-weights = generation.quantized(parts.use["quantize_groups"])
-plain = generation.dequantized(weights, parts.use["dequantize_groups"])
-cached, cached_s = generation.write_cached(weights, 256)
-again, again_s = generation.write_again(plain, 256)
-print(generation.PROMPT + bytes(cached).decode())
+weights = decoding.quantized(parts.use["quantize_groups"])
+plain = decoding.dequantized(weights, parts.use["dequantize_groups"])
+cached, cached_s = decoding.write_cached(weights, 256)
+again, again_s = decoding.write_again(plain, 256)
+print(decoding.PROMPT + bytes(cached).decode())
 print(f"\nthe same 256 tokens: {cached == again}; {again_s / cached_s:.1f} times as fast")
 
 # %% tags=["nbval-ignore-output"]
 text = cached == again, again_s / cached_s
-facts = whole.facts({str(mesh): gap for mesh, gap in apart.items()}, pairs, *text)
-ax = whole.certificate({**parts.origin, "16": "yours"}, facts)
+facts = mesh_training.facts({str(mesh): gap for mesh, gap in apart.items()}, pairs, *text)
+ax = mesh_training.certificate({**parts.origin, "16": "yours"}, facts)
 figures.describe(ax, "A certificate: which pieces are yours, what they did, and your calibration.")
 
 # %% [markdown]

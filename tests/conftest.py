@@ -16,7 +16,7 @@ import nbval.kernel
 import pytest
 from jupyter_client.manager import KernelManager
 
-from common import device
+from common.hardware import device
 from grading.source import labs
 
 labs.light_jupytext()

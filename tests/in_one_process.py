@@ -11,14 +11,16 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from common import device, simt, sources
 from common.checks import Pictures, Remarks, WhenWrong
+from common.hardware import device
 from grading.score import check_seed, worker_cells
 from grading.source.holes import Answer
 from grading.source.labs import Lab
 from grading.worker.errors import WorkerEnded
 from grading.worker.fork_server import ForkServer
 from grading.worker.session import Session
+from nogpu import simt
+from nogpu.kernels import linecache_text
 
 device.interpret_without_gpu()  # before a lab's optimizer imports Triton
 
@@ -100,7 +102,7 @@ def problems(names: dict[str, object], checks: Checks) -> list[str | None]:
 
 def _run(names: dict[str, object], check: str, seed: list[int]) -> tuple[str | None, bool]:
     """(What a check raised, as text, or None; whether anything random was drawn)."""
-    sources.remember("<check>", check)
+    linecache_text.remember("<check>", check)
     Remarks.said.clear()
     generator = names["rng"] = np.random.default_rng(seed)
     before = list(_random_states(generator))

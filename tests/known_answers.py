@@ -1,5 +1,5 @@
-"""Known answers: tests/wrong/LAB.py holds mistakes that a lab's checks must refuse, and
-tests/right/LAB.py right answers in other styles, which they must accept.
+"""Known answers: tests/labs/NOUN/wrong.py holds mistakes that a lab's checks must refuse, and
+tests/labs/NOUN/right.py right answers in other styles, which they must accept.
 
 Write only the mistake. The title names the exercise; `says` holds words of the check's message:
 
@@ -32,6 +32,7 @@ Right answers have the same form without `says`; their title names the style.
 import ast
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from common.paths import ROOT
@@ -101,9 +102,14 @@ class KnownAnswer:
         return text
 
 
+def path_of(lab: str, kind: Kind) -> Path:
+    """The file of a lab's known answers."""
+    return ROOT / "tests" / "labs" / lab.partition("_")[2] / f"{kind}.py"
+
+
 def read(lab: str, kind: Kind = "wrong") -> list[KnownAnswer]:
     """The known answers of a lab; ValueError says which one cannot be read, and why."""
-    path = ROOT / "tests" / kind / f"{lab}.py"
+    path = path_of(lab, kind)
     if kind == "right" and not path.exists():
         return []
     _, *parts = TITLE.split(path.read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from common import device
+from common.hardware import device
 from common.setup import environment
 
 Version = tuple[int, ...]  # major and minor

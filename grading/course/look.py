@@ -6,21 +6,25 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from common import slices, uses
+from common.checks import static_names
+from common.notebook import slices
 from grading import report
 from grading.report import Graded
 from grading.source.holes import Answer
 from grading.source.labs import Lab
 
 # What answers have no use for: the grader's own names, and ways into a process's other modules.
-WORDS = uses.FRAMES | {"WorkerServer", "resolve_name", "get_field", "findsource", "getsource"}
+WORDS = static_names.FRAMES | {
+    *("WorkerServer", "resolve_name", "get_field", "findsource", "getsource"),
+}
 INTERNALS = re.compile(
     rf"\b((?:{'|'.join(sorted(WORDS))})\b"
     r"|__ask__|_only|_link|_recorder|__globals__|__subclasses__|__reduce__"
     r"|__closure__|__code__|__builtins__|__course_builtins__"
     r"|sys\.modules|ctypes|grading\.\w+|linecache"
-    r"|common\.(?:checks|oracles|remote|sealed|ranks\.\w+)|globals\(\)|importlib|os\._exit|/proc"
-    r"|clinic(?:s|\.\w+)|units\.marker|\.mark(?=\())"  # marks tell the network that a unit computes
+    r"|(?:common|nogpu)\.(?:checks|remote|ranks\.\w+)|lessons\.\w+\.(?:expected|clinic)|globals\(\)|importlib|os\._exit|/proc"
+    # The last two tell the network that a unit computes.
+    r"|clinic(?:_\w+|\.\w+)|units\.marker|\.mark(?=\())"
 )
 LONG_CHARACTERS = 20_000
 SLOW_S = 60.0
@@ -124,8 +128,10 @@ def _shown(lab: Lab) -> tuple[dict[str, str], frozenset[str]]:
 
 
 def _is_ours(origin: str) -> bool:
-    """Whether this comes from common/; what `cuda` of common.device has is Numba's."""
-    return origin.startswith("common.") and not origin.startswith(("common.device", "common.shell"))
+    """Whether this comes from common/; what nogpu.cuda has is Numba's."""
+    return origin.startswith(("common.", "nogpu.")) and not origin.startswith(
+        ("nogpu.cuda", "common.notebook.ipython_names")
+    )
 
 
 def _imports(text: str) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
-from common import peak
+from common.hardware import process_memory
 from grading.jail import limits, processes, syscalls, usage
 
 
@@ -70,9 +70,9 @@ class Confinement(ABC):
         usage.no_more_files(family)
         return usage.held_bytes(family)
 
-    def resident(self, pid: int) -> peak.Resident:
+    def resident(self, pid: int) -> process_memory.Resident:
         """The fork server: what a worker has in memory, and the most that it has had."""
-        return peak.resident(pid)
+        return process_memory.resident(pid)
 
     def processor_ms(self, pid: int) -> int | None:
         """The fork server: what a worker and all that it started have computed."""

@@ -149,7 +149,7 @@ class Landlocked(Sandboxed):
         writable = [self.scratch]
         if self.has_gpu:
             writable.append(f"{own[0]}/task")  # CUDA's driver names its threads, or fails
-        restrict([*self.readable, *own], writable, self.devices, visible.LISTED)
+        restrict([*self.readable, *own], writable, self.devices, visible.listed())
         rules = seccomp.worker_rules(self.has_gpu)
         seccomp.install([*rules, *seccomp.rules_without_namespaces(os.getpid())])
 

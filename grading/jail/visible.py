@@ -1,11 +1,13 @@
 """What a worker sees of this machine: files, devices and environment variables."""
 
+import functools
 import glob
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from common.paths import ROOT
+from common.paths import LESSONS, ROOT, of_checks
 
 SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives",
@@ -19,8 +21,6 @@ PROC = (
 )  # fmt: skip
 OF_CUDA = ("sys", "driver", "devices", "modules")  # more of them, which its driver reads
 OF_OTHERS = ("net", "task")  # of a process's own folder: its "net" shows the sockets of others, too
-OF_CHECKS = ("oracles", "clinics")  # folders of common/ with expected values and wrong programs
-LISTED = (str(ROOT / "common"),)  # Python lists a package's folder to import from it
 GPU_DEVICES = ("/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/dxg")
 # No other variable gets in: it could hold a token or a key of the instructor.
 ENVIRONMENT = (
@@ -33,14 +33,29 @@ ENVIRONMENT = (
 def readable() -> list[str]:
     """The files and folders that a worker may read: the system's, Python's and our own two.
 
-    Never the whole project: it holds the solutions, and perhaps the submissions. Nor the parts of
-    common/ that only checks use.
+    Never the whole project: it holds the solutions, and perhaps the submissions. Nor the files of
+    common/lessons that only checks use.
     """
     python = {sys.prefix, sys.base_prefix, *filter(_has_packages, sys.path)}
     python |= {os.path.realpath(path) for path in python}
     folders = sorted(path for path in map(Path, python) if _adds_no_more_than_python(path))
-    common = sorted(path for path in (ROOT / "common").iterdir() if path.name not in OF_CHECKS)
-    return [*SYSTEM, *_sys(), *map(str, [*folders, *common, ROOT / "grading"])]
+    return [*SYSTEM, *_sys(), *map(str, [*folders, *_course(), ROOT / "nogpu", ROOT / "grading"])]
+
+
+def _course() -> Iterator[Path]:
+    """The files and folders of common/, without what only checks use."""
+    folders, of_checks_alone = list(map(Path, listed())), of_checks()
+    packages = {path.parent for path in of_checks_alone if path.parent.name == "expected"}
+    left_out = {*folders, *of_checks_alone, *packages}
+    for folder in folders:
+        yield from (path for path in sorted(folder.iterdir()) if path not in left_out)
+
+
+@functools.cache
+def listed() -> tuple[str, ...]:
+    """The folders that are shown in part: Python lists a package's folder to import from it."""
+    labs = (path for path in LESSONS.iterdir() if path.is_dir())
+    return tuple(map(str, [ROOT / "common", LESSONS, *sorted(labs)]))
 
 
 def _sys() -> list[str]:

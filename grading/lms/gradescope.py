@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from common.files import replace, whole
-from common.paths import ROOT
+from common.paths import CODE, ROOT
 from grading import classroom, proof, seeds
 from grading.errors import InputError
 from grading.jail import choice as jail
@@ -24,7 +24,7 @@ from grading.source import labs
 from grading.submissions import Submission, is_notebook, lab_of, shown
 
 SETTINGS = "gradescope.json"  # in the zip: which lab, which seed
-CODE = ("common", "grading", "solutions")
+FOLDERS = (*CODE, "solutions")
 LEFT_OUT = {".ipynb", ".pyc"}
 DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -126,7 +126,7 @@ def write_zip(name: str, path: Path, seed: int, unsafe: bool = False) -> None:
 
 def _files(name: str) -> Iterator[Path]:
     yield ROOT / "requirements.lock"
-    for folder in CODE:
+    for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*"):
             if folder == "solutions" and path.stem != name:
                 continue

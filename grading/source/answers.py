@@ -14,15 +14,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from common import slices
-from common.magics import as_python
+from common.notebook import slices
+from common.notebook.magics import as_python
+from common.paths import COURSE
 from grading.source import holes
 from grading.source.holes import Answer
 from grading.source.labs import HEADING, TITLE, Exercise, Lab
 
 ANY_HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)
 FROM_JUPYTER = ("display", "get_ipython")  # every cell has them
-SHELL = "import common.shell\n\ncommon.shell.install()"  # for those who ask IPython for its shell
+# For those who ask IPython for its shell.
+SHELL = "from common.notebook import ipython_names\n\nipython_names.install()"
 # What the cells begin with that a build adds.
 ADDED = re.compile(r"# COLAB: |from common import course, ledger\n|course\.grade\(\)\Z")
 
@@ -94,7 +96,7 @@ def _asks(check: str, imported: frozenset[str]) -> Iterator[str]:
 
 def _is_of_the_course(statement: slices.Statement) -> bool:
     """Whether a statement imports something of the course."""
-    return any(module.startswith("common") for module in _modules(statement.node))
+    return any(module.startswith(COURSE) for module in _modules(statement.node))
 
 
 def _modules(node: ast.stmt) -> list[str]:
@@ -317,7 +319,7 @@ class _Finder:
 
 def _shell(names: Sequence[str], texts: Iterable[str]) -> list[str]:
     """What gives cells these names of Jupyter's, if any, and the shell if the texts ask for it."""
-    given = [f"from common.shell import {', '.join(names)}"] if names else []
+    given = [f"from common.notebook.ipython_names import {', '.join(names)}"] if names else []
     return given + [SHELL] * any("IPython" in text for text in texts)
 
 
@@ -327,7 +329,7 @@ def _imports(check: str) -> str:
         statement.text
         for statement in slices.parsed(check)
         if isinstance(statement.node, slices.IMPORTS)
-        and not any(module.startswith("common") for module in _modules(statement.node))
+        and not any(module.startswith(COURSE) for module in _modules(statement.node))
     )
 
 

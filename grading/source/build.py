@@ -252,7 +252,7 @@ def execute(notebook: NotebookNode, folder: Path) -> None:
     """Run the notebook in place, without time stamps, with its own ledger and machine profile."""
     from nbclient import NotebookClient
 
-    from common import device
+    from common.hardware import device
 
     with tempfile.TemporaryDirectory() as scratch:
         environment = dict(

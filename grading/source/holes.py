@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from common import magics, slices
-from common.magics import MAX_CELL
+from common.notebook import magics, slices
+from common.notebook.magics import MAX_CELL
 
 ANSWER = re.compile(
     r"^([ \t]*)(?:#|<!--) BEGIN SOLUTION.*?\n(.*?)^[ \t]*(?:#|<!--) END SOLUTION[^\n]*(?:\n|\Z)",

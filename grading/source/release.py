@@ -19,9 +19,9 @@ from typing import Any
 import jupytext
 import nbformat
 
-from common import sealed
+from common.checks import obfuscated
 from common.files import replace
-from common.paths import ROOT
+from common.paths import ROOT, of_checks
 from grading.source import build, holes, labs
 from grading.source.labs import Lab
 
@@ -35,6 +35,7 @@ COPIED = [
     ".gitignore",
     ".devcontainer",
     "common",
+    "nogpu",
     "grading",
     "docs/sources.md",  # a lab links to it
     "benchmarks/simt_hardware.md",  # a lab reads it and draws its figures
@@ -43,7 +44,6 @@ RENAMED = {  # the course's own README speaks of what is not there
     "docs/students.md": "README.md",
     "docs/sources.md": "sources.md",  # to which it links
 }
-SEALED = ("common/oracles", "common/clinics")  # right answers in other styles
 LEFT_OUT = [  # of these folders: the instructor's and the author's commands
     "grading/lms",
     "grading/mutants.py",
@@ -108,9 +108,10 @@ def _fill(new: Path) -> None:
             shutil.copytree(ROOT / name, new / copy, ignore=ignored)
         else:
             shutil.copy(ROOT / name, new / copy)
-    for folder in SEALED:
-        for path in (new / folder).glob("[!_]*.py"):
-            replace(path, sealed.seal(path.read_text(encoding="utf-8")))
+    for path in of_checks():  # right answers in other styles
+        if path.name != "__init__.py":
+            sealed = obfuscated.seal(path.read_text(encoding="utf-8"))
+            replace(new / path.relative_to(ROOT), sealed)
     (new / "labs" / ".source").mkdir(parents=True)
     for name in labs.names():
         lab = labs.read(name)

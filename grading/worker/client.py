@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from common.peak import Resident
+from common.hardware.process_memory import Resident
 from grading.worker.allowance import LOOK_S, Allowance, Meter
 from grading.worker.errors import StudentError, WorkerEnded
 from grading.worker.fork_server import ForkServer

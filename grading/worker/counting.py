@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from common import tiles
-from common.kernels.notebook import text_of
+from common.notebook.kernel_text import text_of
 from grading.worker.session import Session
+from nogpu import tiles
 
 Package = Literal["simt", "tiles", "ranks"]
 

@@ -5,7 +5,7 @@ import builtins
 import functools
 from types import CodeType
 
-from common import sources
+from nogpu.kernels import linecache_text
 
 BUILTINS = frozenset(dir(builtins))
 OWN_BUILTINS = "__course_builtins__"  # the name of their module, in the namespace of a worker
@@ -17,7 +17,7 @@ def compiled(source: str, filename: str, hidden: frozenset[str]) -> CodeType:
 
     The student's functions share the driver's namespace, and may rely on what they named so.
     """
-    sources.remember(filename, source)
+    linecache_text.remember(filename, source)
     if not hidden:
         return compile(source, filename, "exec")
     tree = ast.parse(source)

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from common.hardware.process_memory import Resident
 from common.paths import ROOT
-from common.peak import Resident
 from grading.jail import processes, usage
 from grading.jail.sandbox import Jail, NoJail
 from grading.worker.replay import Tapes
@@ -30,7 +30,7 @@ WARM = [  # what labs import
     "matplotlib.pyplot",
     "ipywidgets",
     "common.checks",
-    "common.simt",
+    "nogpu.simt",
 ]
 
 

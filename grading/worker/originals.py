@@ -1,6 +1,6 @@
 """What the names that a student's cells set meant before: drivers call nothing else.
 
-A cell can set any attribute of any module in its process: common.views.helper, torch.matmul, a
+A cell can set any attribute of any module in its process: a function of common, torch.matmul, a
 method of a class, a function's code. Before a driver runs, what was set is taken back. This is
 asked at each of its calls, so only the names that the cells set are looked at. A program that wants
 to can still hide from this; so no point depends on what a driver says of itself.
@@ -13,13 +13,13 @@ from operator import attrgetter, is_
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from common.uses import BY_TEXT
+from common.checks.static_names import BY_TEXT
+from common.paths import COURSE
 
 SETS = {dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"]}
 ANY = "*"  # in a set of names: a name that no text shows
 SETTERS = BY_TEXT | {"setattr", "delattr", "__setattr__", "__delattr__", "patch", "gc", "ctypes"}
 SETTERS |= {"__setstate__", "loads", "inspect"}
-COURSE = "common"
 OTHERS = {  # what else drivers call; its classes and functions are looked into
     *("builtins", "math", "numpy", "torch", "torch.autograd", "torch.nn", "torch.nn.functional"),
     *("torch.optim", "triton", "triton.runtime", "triton.runtime.autotuner"),
@@ -111,7 +111,7 @@ def _methods(kind: type, names: frozenset[str]) -> dict[str, Any]:
 
 def _is_ours(module: ModuleType) -> bool:
     name = module.__name__
-    return name == COURSE or name.startswith(f"{COURSE}.") or name in OTHERS
+    return name.partition(".")[0] in COURSE or name in OTHERS
 
 
 def _are_same(now: Iterable[Any], held: Iterable[Any]) -> bool:

@@ -29,7 +29,8 @@ import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from common import device, garbage, sources
+from common.hardware import device
+from common.notebook import gc_control
 from grading.jail import limits, syscalls
 from grading.jail.choice import confinement_from_json
 from grading.jail.confinement import Confinement
@@ -39,6 +40,7 @@ from grading.worker.originals import Originals, names_set
 from grading.worker.packing import Packed, Packer
 from grading.worker.transport import SocketTransport, WireClosed
 from grading.worker.wire import Wire
+from nogpu.kernels import linecache_text
 
 Cells = Sequence[tuple[str, str]]  # (text, name)
 UNKNOWN = -1  # milliseconds
@@ -47,7 +49,7 @@ UNKNOWN = -1  # milliseconds
 def main() -> None:
     control, jail = socket.socket(fileno=int(sys.argv[1])), confinement_from_json(sys.argv[2])
     jail.enter()
-    with garbage.not_collected():  # a collection in a worker would copy each page it looks at
+    with gc_control.not_collected():  # a collection in a worker would copy each page it looks at
         warm_up(sys.argv[3:])
     workers: set[int] = set()
     try:
@@ -103,7 +105,7 @@ def warm_up(names: Iterable[str]) -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     device.prepare_triton()
     if "triton" in sys.modules:
-        importlib.import_module("common.tiles.kernel")  # which `count` calls
+        importlib.import_module("nogpu.tiles.kernel")  # which `count` calls
     for name in names:
         # A lab's `from a import b` may name what is not a module.
         with contextlib.suppress(ModuleNotFoundError):
@@ -193,7 +195,7 @@ class WorkerServer:
     def execute(self, source: str, name: str) -> None:
         """Executes a cell. Its name is shown in tracebacks; Triton and inspect find its text."""
         filename = f"<{name}>"
-        sources.remember(filename, source)
+        linecache_text.remember(filename, source)
         kind = name.partition(" ")[0]  # a hole's cell has the name of its exercise
         before = dict(self.namespace)
         code = compile(source, filename, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -224,7 +226,7 @@ class WorkerServer:
 
     def rank(self, name: str, args: Sequence[Any], drivers: Cells = ()) -> Any:
         """Calls a function as one of several ranks. args: what ranks.remote.call takes after it."""
-        from common.ranks import remote
+        from nogpu.ranks import remote
 
         with self.ours(drivers):
             return remote.call(self._defined(name), self.ask, *args)
@@ -273,7 +275,7 @@ class WorkerServer:
         options: dict[str, Any],
     ) -> dict[str, Any]:
         """The report, as data, of a kernel; nothing of its text is run as Python."""
-        simulator = importlib.import_module(f"common.{package}")
+        simulator = importlib.import_module(f"nogpu.{package}")
         kernel = simulator.compile_source(text, name)
         return simulator.count(kernel, *args, **options).as_dict()
 

@@ -16,16 +16,16 @@ from typing import Any
 
 import torch
 
-from common import ranks
-from common.ranks import groups, operations, simulated
-from common.ranks.conductor import Conductor, ConductorLink, StoppedError
-from common.ranks.link import QUESTIONS
-from common.ranks.network import Network
-from common.ranks.ports import Cost
-from common.ranks.recorder import CATEGORIES, Report
 from grading.worker.errors import StudentError, WorkerEnded, student_error
 from grading.worker.session import Session
 from grading.worker.transport import OverLimitError
+from nogpu import ranks
+from nogpu.ranks import groups, operations, simulated
+from nogpu.ranks.conductor import Conductor, ConductorLink, StoppedError
+from nogpu.ranks.link import QUESTIONS
+from nogpu.ranks.network import Network
+from nogpu.ranks.ports import Cost
+from nogpu.ranks.recorder import CATEGORIES, Report
 
 # What else lets a rank post such an operation: another function, or another name for it.
 CALLED_BY = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from common import peak
 from common.checks import show
+from common.hardware import process_memory
 from grading.source import holes
 from grading.source.labs import Cell
 from grading.worker import counting
@@ -28,7 +28,7 @@ class Remote:
         return self.call_in_place((), *args, **kwargs)
 
     def call_in_place(self, changed: Sequence[Any], /, *args: Any, **kwargs: Any) -> Any:
-        """The same, where the call may change these arguments (see common.remote.in_place)."""
+        """The same, where the call may change these arguments (see grader_link.in_place)."""
         try:
             return self._session.call(self.__name__, args, kwargs, in_place=changed)
         except (Exception, WorkerEnded) as error:
@@ -38,7 +38,7 @@ class Remote:
             raise
 
     def call_afresh(self, /, *args: Any, **kwargs: Any) -> Any:
-        """The same, in a worker that has seen no earlier call (see common.remote.afresh)."""
+        """The same, in a worker that has seen no earlier call (see grader_link.afresh)."""
         self._session.begin_afresh()
         try:
             return self(*args, **kwargs)
@@ -48,18 +48,18 @@ class Remote:
             raise
 
     def call_weighed(self, /, *args: Any) -> tuple[Any, int]:
-        """The same, and the most bytes that the worker took for it (see common.remote.weighed)."""
+        """The same, and the most bytes that the worker took for it (see grader_link.weighed)."""
         self._session.begin_afresh()
         before = self._session.running_worker().resident()
         result = self(*args)
-        return result, peak.beyond(before, self._session.running_worker().resident())
+        return result, process_memory.beyond(before, self._session.running_worker().resident())
 
     def names_used(self, of: Collection[str]) -> set[str]:
-        """What of this is in its text, or in what it uses of its notebook (see common.uses)."""
+        """What of this is in its text, or in what it uses of its notebook (see static_names)."""
         return set(self._session.names_used(self.__name__, frozenset(of)))
 
     def count_remotely(self, package: counting.Package, /, *args: Any, **options: Any) -> Any:
-        """What simt, tiles or ranks gives for it (see common.remote)."""
+        """What simt, tiles or ranks gives for it (see common.checks.grader_link)."""
         try:
             return counting.run(self._session, package, self.__name__, args, options)
         except (Exception, WorkerEnded) as error:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from common import uses
+from common.checks import static_names as uses
 from grading.worker.allowance import Allowance
 from grading.worker.client import Request, Serve, WorkerClient
 from grading.worker.errors import WorkerEnded

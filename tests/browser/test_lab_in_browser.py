@@ -245,7 +245,7 @@ def step_s(page, key):
 
 
 def the_widget(page):
-    return output(page, "widgets.permuted_and_sliced()").locator(".widget-vbox")
+    return output(page, "widget.permuted_and_sliced()").locator(".widget-vbox")
 
 
 def move_the_widget(page):

@@ -13,7 +13,8 @@ from tests.gate import changes, selection, subjects, verdicts
 from tests.gate.selection import Case, Plan
 from tests.gate.subjects import Subject
 
-NOTEBOOKS = 4  # of the labs' notebooks, how many a run draws
+NOTEBOOKS = 1  # of the labs' notebooks, how many a run draws
+SLOW = 1  # of the slow tests of a folder, how many a run draws
 PLAN = pytest.StashKey[Plan]()
 ACCOUNT = pytest.StashKey[list[str]]()
 VERDICT = "verdict"  # the property of a report that holds it
@@ -140,7 +141,10 @@ def _case(item: pytest.Item) -> Case:
         return Case(subject, _verdict(subject, item), item.nodeid, group, *sampled.args)
     if slow:
         subject = subjects.slow(path, slow.args)
-        return Case(subject, _verdict(subject, item), item.nodeid)
+        group = f"slow in {path.rpartition('/')[0]}"
+        # What depends on more than its imports is the slowest: whole pages in a browser, the gate.
+        draws = 0 if slow.args else SLOW
+        return Case(subject, _verdict(subject, item), item.nodeid, group, draws)
     return Case(None)
 
 
@@ -172,7 +176,7 @@ def _lab(item: pytest.Item) -> str | None:
 
 
 def _belongs(item: pytest.Item, lab: str) -> bool:
-    """Whether a test is about this lab: by its parameter, or by what its file imports."""
+    """Whether a test is about this lab: by its parameter, or by the folder of its file."""
     named = _lab(item)
     return named == lab or (named is None and lab in _labs_of(item.path))
 

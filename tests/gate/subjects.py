@@ -12,21 +12,20 @@ from pathlib import Path
 
 import grimp
 
-from common.paths import ROOT
+from common.paths import CODE, ROOT
 from grading.source import labs
 from tests.gate import changes
 
-SIMULATORS = ("common.simt", "common.tiles", "common.ranks", "common.kernels")
+SIMULATORS = ("nogpu.simt", "nogpu.tiles", "nogpu.ranks", "nogpu.kernels")
 # What a lab's kernels are written with, and the simulator that then runs them.
-LANGUAGES = {"numba.cuda": "common.simt", "triton": "common.tiles"}
+LANGUAGES = {"numba.cuda": "nogpu.simt", "triton": "nogpu.tiles"}
 # Modules that know every simulator, whichever of them a lab uses.
-HUBS = ("common.device", "common.widgets")
+HUBS = ("nogpu", "common.hardware.device")
 GRADER = (
     *("grading.score", "grading.source.build", "grading.source.notebook"),
     "grading.worker.process",  # which is started by its name
 )
-JUDGES = ("tests/test_labs.py", "tests/in_one_process.py", "tests/known_answers.py")
-PACKAGES = ("common", "grading")
+JUDGES = ("tests/labs/test_labs.py", "tests/in_one_process.py", "tests/known_answers.py")
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def answers(lab: str) -> Subject:
     cells = [cell.source for cell in labs.read(lab).cells if cell.tags & graded]
     grader = {m for m in closure(GRADER) if not m.startswith(SIMULATORS)}
     files = {f"solutions/{lab}.py", *JUDGES, *_files(grader | _of_cells(cells))}
-    known = frozenset(f"tests/{kind}/{lab}.py" for kind in ("wrong", "right"))
+    known = frozenset(f"tests/labs/{lab[3:]}/{kind}.py" for kind in ("wrong", "right"))
     return Subject(f"answers of {lab}", frozenset(files), known)
 
 
@@ -108,28 +107,17 @@ def imported(source: str) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@functools.cache
 def labs_of_test(path: str) -> frozenset[str]:
-    """The labs that a test file is about: it imports a module that only one lab's cells need."""
-    names = set(imported((ROOT / path).read_text(encoding="utf-8")))
-    return frozenset(_owners()[module] for module in names & _owners().keys())
-
-
-@functools.cache
-def _owners() -> dict[str, str]:
-    """{module: the lab}, of the modules that the cells of exactly one lab need."""
-    users: dict[str, list[str]] = {}
-    for lab in labs.names():
-        cells = [cell.source for cell in labs.read(lab).cells if cell.kind == "code"]
-        for module in _of_cells(cells):
-            users.setdefault(module, []).append(lab)
-    return {module: found[0] for module, found in users.items() if len(found) == 1}
+    """The lab that a test file is about, if it lies in the lab's folder of tests/labs."""
+    _, _, inside = path.partition("tests/labs/")
+    noun, _, file = inside.partition("/")
+    return frozenset(lab for lab in labs.names() if file and lab.partition("_")[2] == noun)
 
 
 @functools.cache
 def _graph() -> grimp.ImportGraph:
     """The imports of our packages. A simulator does not concern a lab only because of a hub."""
-    graph = grimp.build_graph(*PACKAGES)
+    graph = grimp.build_graph(*CODE)
     for hub in HUBS:
         for module in graph.find_modules_directly_imported_by(hub):
             if module.startswith(SIMULATORS):
@@ -146,7 +134,7 @@ def _of_cells(cells: Iterable[str]) -> set[str]:
 def _of_test(path: str) -> frozenset[str]:
     """A file outside of the packages (a test, a benchmark), and the files that it needs."""
     names = set(imported((ROOT / path).read_text(encoding="utf-8")))
-    beside = {f"{name.replace('.', '/')}.py" for name in names if not name.startswith(PACKAGES)}
+    beside = {f"{name.replace('.', '/')}.py" for name in names if not name.startswith(CODE)}
     others = {other for other in beside if other != path and (ROOT / other).is_file()}
     return frozenset({path, *_files(closure(names))}.union(*map(_of_test, others)))
 
@@ -169,8 +157,8 @@ def _path(module: str) -> Path:
 @functools.cache
 def _tracked() -> frozenset[str]:
     """The files of the packages, as git lists them; in a copy without git, as the disk does."""
-    found = (path for package in PACKAGES for path in (ROOT / package).rglob("*"))
-    return changes.tracked(*PACKAGES) or frozenset(str(path.relative_to(ROOT)) for path in found)
+    found = (path for package in CODE for path in (ROOT / package).rglob("*"))
+    return changes.tracked(*CODE) or frozenset(str(path.relative_to(ROOT)) for path in found)
 
 
 @functools.cache

@@ -1,0 +1,1 @@
+"""This machine: its processors and GPUs, what they can do at most, and how long code takes."""

@@ -1,0 +1,1 @@
+"""What the lab arithmetic_intensity shows, and what its checks compare with."""

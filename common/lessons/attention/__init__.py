@@ -1,0 +1,1 @@
+"""What the lab attention shows, and what its checks compare with."""

@@ -1,0 +1,1 @@
+"""What the lab autodiff shows, and what its checks compare with."""

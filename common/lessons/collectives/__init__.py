@@ -1,0 +1,1 @@
+"""What the lab collectives shows, and what its checks compare with."""

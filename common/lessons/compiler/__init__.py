@@ -1,0 +1,1 @@
+"""What the lab compiler shows, and what its checks compare with."""

@@ -1,0 +1,1 @@
+"""What the checks of the lab compiler compare with."""

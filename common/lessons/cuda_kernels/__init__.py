@@ -1,0 +1,1 @@
+"""What the lab cuda_kernels shows, and what its checks compare with."""

@@ -1,0 +1,1 @@
+"""What the lab data_parallel shows, and what its checks compare with."""

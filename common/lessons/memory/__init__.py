@@ -1,0 +1,1 @@
+"""What the lab memory shows, and what its checks compare with."""

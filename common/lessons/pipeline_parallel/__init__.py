@@ -1,0 +1,1 @@
+"""What the lab pipeline_parallel shows, and what its checks compare with."""

@@ -1,0 +1,1 @@
+"""What the lab quantization shows, and what its checks compare with."""

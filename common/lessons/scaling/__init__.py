@@ -1,0 +1,1 @@
+"""What the lab scaling shows, and what its checks compare with."""

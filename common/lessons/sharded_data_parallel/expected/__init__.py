@@ -1,0 +1,1 @@
+"""What the checks of the lab sharded_data_parallel compare with."""

@@ -1,0 +1,1 @@
+"""What the lab strides shows, and what its checks compare with."""

@@ -1,0 +1,1 @@
+"""What the lab tensor_parallel shows, and what its checks compare with."""

@@ -1,0 +1,1 @@
+"""What the lab triton_softmax shows, and what its checks compare with."""

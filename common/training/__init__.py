@@ -1,0 +1,1 @@
+"""What several labs train with: replicas of small models, Adam, the bytes of operations."""
